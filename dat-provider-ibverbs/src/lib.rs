@@ -1,0 +1,1 @@
+//! DAT provider for any verbs device.

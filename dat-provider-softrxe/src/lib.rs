@@ -1,0 +1,1 @@
+//! DAT provider for Soft-RoCE, kernel and user-space.

@@ -1,0 +1,1 @@
+//! dat.conf, provider loading and the registry of interface adapters.

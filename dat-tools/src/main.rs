@@ -1,0 +1,2 @@
+//! The `dat` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The DAT transport over libibverbs and librdmacm.

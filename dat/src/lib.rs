@@ -1,0 +1,1 @@
+//! A safe Rust API for DAT: open an interface adapter by name.
