@@ -1,0 +1,62 @@
+//! Where the objects of one transport live.
+
+use dat_arena::Arena;
+
+use crate::cno::Cno;
+use crate::cr::Cr;
+use crate::ep::Ep;
+use crate::evd::Evd;
+use crate::ia::Ia;
+use crate::lmr::Lmr;
+use crate::pz::Pz;
+use crate::rmr::Rmr;
+use crate::sp::Sp;
+use crate::srq::Srq;
+use crate::transport::Transport;
+
+/// One arena a kind of object. A transport keeps one in a `static`.
+pub struct Arenas<T: Transport> {
+    /// Interface adapters.
+    pub ia: Arena<Ia<T>>,
+    /// Protection zones.
+    pub pz: Arena<Pz<T>>,
+    /// Local memory regions.
+    pub lmr: Arena<Lmr<T>>,
+    /// Remote memory regions.
+    pub rmr: Arena<Rmr<T>>,
+    /// Event dispatchers.
+    pub evd: Arena<Evd<T>>,
+    /// Consumer notification objects.
+    pub cno: Arena<Cno<T>>,
+    /// Endpoints.
+    pub ep: Arena<Ep<T>>,
+    /// Service points: public (PSP) and reserved (RSP).
+    pub sp: Arena<Sp<T>>,
+    /// Connection requests.
+    pub cr: Arena<Cr<T>>,
+    /// Shared receive queues.
+    pub srq: Arena<Srq<T>>,
+}
+
+impl<T: Transport> Arenas<T> {
+    /// Empty arenas; address space is reserved at the first object of a kind.
+    #[must_use]
+    #[allow(
+        clippy::new_without_default,
+        reason = "meant for statics, where only const fn works"
+    )]
+    pub const fn new() -> Self {
+        Self {
+            ia: Arena::new(1 << 12),
+            pz: Arena::new(1 << 16),
+            lmr: Arena::new(1 << 20),
+            rmr: Arena::new(1 << 20),
+            evd: Arena::new(1 << 18),
+            cno: Arena::new(1 << 16),
+            ep: Arena::new(1 << 18),
+            sp: Arena::new(1 << 16),
+            cr: Arena::new(1 << 18),
+            srq: Arena::new(1 << 16),
+        }
+    }
+}

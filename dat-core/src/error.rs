@@ -1,0 +1,325 @@
+//! DAT return codes as types: class, type and subtype (2.0 `dat_error.h`; 1.2 `dat_error.h` has the same numbers).
+
+use std::fmt;
+
+/// Result of a DAT operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An unsuccessful DAT return: a type and a subtype.
+///
+/// Two codes exist with and without the error class bit because programs compare them whole: an empty
+/// EVD that has a completion queue answers `DAT_QUEUE_EMPTY` without the bit. Such a value is built with
+/// [`Error::without_class`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Error(u32);
+
+const CLASS_ERROR: u32 = 0x8000_0000;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
+        /// The type part of a return code (`DAT_RETURN_TYPE`).
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u32)]
+        pub enum Kind { $($(#[$doc])* $name = $value,)* }
+        impl Kind {
+            /// Every type, in the order of the specification.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+            /// The C name, e.g. `DAT_INVALID_HANDLE`.
+            #[must_use]
+            pub const fn name(self) -> &'static str { match self { $(Self::$name => $text,)* } }
+        }
+    };
+}
+
+kinds! {
+    /// The IA was closed or the EVD destroyed under the call.
+    Abort = 0x0001_0000, "DAT_ABORT";
+    /// The connection qualifier is taken.
+    ConnQualInUse = 0x0002_0000, "DAT_CONN_QUAL_IN_USE";
+    /// Out of memory or of a device resource.
+    InsufficientResources = 0x0003_0000, "DAT_INSUFFICIENT_RESOURCES";
+    /// A fault of the provider.
+    InternalError = 0x0004_0000, "DAT_INTERNAL_ERROR";
+    /// NULL, freed, foreign or wrong-kind handle.
+    InvalidHandle = 0x0005_0000, "DAT_INVALID_HANDLE";
+    /// A parameter is out of range; the subtype names the argument.
+    InvalidParameter = 0x0006_0000, "DAT_INVALID_PARAMETER";
+    /// The object is in a state that forbids the operation; the subtype names the state.
+    InvalidState = 0x0007_0000, "DAT_INVALID_STATE";
+    /// A buffer or message is too long.
+    LengthError = 0x0008_0000, "DAT_LENGTH_ERROR";
+    /// The model asked for is not supported.
+    ModelNotSupported = 0x0009_0000, "DAT_MODEL_NOT_SUPPORTED";
+    /// No entry of that name.
+    ProviderNotFound = 0x000a_0000, "DAT_PROVIDER_NOT_FOUND";
+    /// The LMR lacks the privilege.
+    PrivilegesViolation = 0x000b_0000, "DAT_PRIVILEGES_VIOLATION";
+    /// Protection zones differ.
+    ProtectionViolation = 0x000c_0000, "DAT_PROTECTION_VIOLATION";
+    /// Nothing is queued.
+    QueueEmpty = 0x000d_0000, "DAT_QUEUE_EMPTY";
+    /// The event queue is full.
+    QueueFull = 0x000e_0000, "DAT_QUEUE_FULL";
+    /// The time is over.
+    TimeoutExpired = 0x000f_0000, "DAT_TIMEOUT_EXPIRED";
+    /// That name is registered already.
+    ProviderAlreadyRegistered = 0x0010_0000, "DAT_PROVIDER_ALREADY_REGISTERED";
+    /// The provider has open IAs.
+    ProviderInUse = 0x0011_0000, "DAT_PROVIDER_IN_USE";
+    /// The address cannot be reached.
+    InvalidAddress = 0x0012_0000, "DAT_INVALID_ADDRESS";
+    /// A signal or an unwaitable EVD ended the wait.
+    InterruptedCall = 0x0013_0000, "DAT_INTERRUPTED_CALL";
+    /// No qualifier is left.
+    ConnQualUnavailable = 0x0014_0000, "DAT_CONN_QUAL_UNAVAILABLE";
+    /// 2.0: the IP port is in use.
+    PortInUse = 0x0016_0000, "DAT_PORT_IN_USE";
+    /// 2.0: the COMM is not supported.
+    CommNotSupported = 0x0017_0000, "DAT_COMM_NOT_SUPPORTED";
+    /// The provider does not have this operation.
+    NotImplemented = 0x3fff_0000, "DAT_NOT_IMPLEMENTED";
+}
+
+macro_rules! subtypes {
+    ($($name:ident $text:literal),* $(,)?) => {
+        /// The subtype part of a return code (`DAT_RETURN_SUBTYPE`), numbered as in `dat_error.h`.
+        #[allow(missing_docs, reason = "each variant's name is the specification's, less its prefix")]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u16)]
+        pub enum Subtype { $($name,)* }
+        impl Subtype {
+            /// Every subtype, in the order of the specification.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+            /// The C name, e.g. `DAT_INVALID_HANDLE_EP`.
+            #[must_use]
+            pub const fn name(self) -> &'static str { match self { $(Self::$name => $text,)* } }
+        }
+    };
+}
+
+subtypes! {
+    NoSubtype "DAT_NO_SUBTYPE",
+    SubInterrupted "DAT_SUB_INTERRUPTED",
+    ResourceMemory "DAT_RESOURCE_MEMORY",
+    ResourceDevice "DAT_RESOURCE_DEVICE",
+    ResourceTep "DAT_RESOURCE_TEP",
+    ResourceTevd "DAT_RESOURCE_TEVD",
+    ResourceProtectionDomain "DAT_RESOURCE_PROTECTION_DOMAIN",
+    ResourceMemoryRegion "DAT_RESOURCE_MEMORY_REGION",
+    ResourceErrorHandler "DAT_RESOURCE_ERROR_HANDLER",
+    ResourceCredits "DAT_RESOURCE_CREDITS",
+    ResourceSrq "DAT_RESOURCE_SRQ",
+    InvalidHandleIa "DAT_INVALID_HANDLE_IA",
+    InvalidHandleEp "DAT_INVALID_HANDLE_EP",
+    InvalidHandleLmr "DAT_INVALID_HANDLE_LMR",
+    InvalidHandleRmr "DAT_INVALID_HANDLE_RMR",
+    InvalidHandlePz "DAT_INVALID_HANDLE_PZ",
+    InvalidHandlePsp "DAT_INVALID_HANDLE_PSP",
+    InvalidHandleRsp "DAT_INVALID_HANDLE_RSP",
+    InvalidHandleCr "DAT_INVALID_HANDLE_CR",
+    InvalidHandleCno "DAT_INVALID_HANDLE_CNO",
+    InvalidHandleEvdCr "DAT_INVALID_HANDLE_EVD_CR",
+    InvalidHandleEvdRequest "DAT_INVALID_HANDLE_EVD_REQUEST",
+    InvalidHandleEvdRecv "DAT_INVALID_HANDLE_EVD_RECV",
+    InvalidHandleEvdConn "DAT_INVALID_HANDLE_EVD_CONN",
+    InvalidHandleEvdAsync "DAT_INVALID_HANDLE_EVD_ASYNC",
+    InvalidHandleSrq "DAT_INVALID_HANDLE_SRQ",
+    InvalidHandleCsp "DAT_INVALID_HANDLE_CSP",
+    InvalidHandle1 "DAT_INVALID_HANDLE1",
+    InvalidHandle2 "DAT_INVALID_HANDLE2",
+    InvalidHandle3 "DAT_INVALID_HANDLE3",
+    InvalidHandle4 "DAT_INVALID_HANDLE4",
+    InvalidHandle5 "DAT_INVALID_HANDLE5",
+    InvalidHandle6 "DAT_INVALID_HANDLE6",
+    InvalidHandle7 "DAT_INVALID_HANDLE7",
+    InvalidHandle8 "DAT_INVALID_HANDLE8",
+    InvalidHandle9 "DAT_INVALID_HANDLE9",
+    InvalidHandle10 "DAT_INVALID_HANDLE10",
+    InvalidArg1 "DAT_INVALID_ARG1",
+    InvalidArg2 "DAT_INVALID_ARG2",
+    InvalidArg3 "DAT_INVALID_ARG3",
+    InvalidArg4 "DAT_INVALID_ARG4",
+    InvalidArg5 "DAT_INVALID_ARG5",
+    InvalidArg6 "DAT_INVALID_ARG6",
+    InvalidArg7 "DAT_INVALID_ARG7",
+    InvalidArg8 "DAT_INVALID_ARG8",
+    InvalidArg9 "DAT_INVALID_ARG9",
+    InvalidArg10 "DAT_INVALID_ARG10",
+    InvalidStateEpUnconnected "DAT_INVALID_STATE_EP_UNCONNECTED",
+    InvalidStateEpActconnpending "DAT_INVALID_STATE_EP_ACTCONNPENDING",
+    InvalidStateEpPassconnpending "DAT_INVALID_STATE_EP_PASSCONNPENDING",
+    InvalidStateEpTentconnpending "DAT_INVALID_STATE_EP_TENTCONNPENDING",
+    InvalidStateEpConnected "DAT_INVALID_STATE_EP_CONNECTED",
+    InvalidStateEpDisconnected "DAT_INVALID_STATE_EP_DISCONNECTED",
+    InvalidStateEpReserved "DAT_INVALID_STATE_EP_RESERVED",
+    InvalidStateEpComplpending "DAT_INVALID_STATE_EP_COMPLPENDING",
+    InvalidStateEpDiscpending "DAT_INVALID_STATE_EP_DISCPENDING",
+    InvalidStateEpProvidercontrol "DAT_INVALID_STATE_EP_PROVIDERCONTROL",
+    InvalidStateEpNotready "DAT_INVALID_STATE_EP_NOTREADY",
+    InvalidStateEpRecvWatermark "DAT_INVALID_STATE_EP_RECV_WATERMARK",
+    InvalidStateEpPz "DAT_INVALID_STATE_EP_PZ",
+    InvalidStateEpEvdRequest "DAT_INVALID_STATE_EP_EVD_REQUEST",
+    InvalidStateEpEvdRecv "DAT_INVALID_STATE_EP_EVD_RECV",
+    InvalidStateEpEvdConnect "DAT_INVALID_STATE_EP_EVD_CONNECT",
+    InvalidStateEpUnconfigured "DAT_INVALID_STATE_EP_UNCONFIGURED",
+    InvalidStateEpUnconfreserved "DAT_INVALID_STATE_EP_UNCONFRESERVED",
+    InvalidStateEpUnconfpassive "DAT_INVALID_STATE_EP_UNCONFPASSIVE",
+    InvalidStateEpUnconftentative "DAT_INVALID_STATE_EP_UNCONFTENTATIVE",
+    InvalidStateCnoInUse "DAT_INVALID_STATE_CNO_IN_USE",
+    InvalidStateCnoDead "DAT_INVALID_STATE_CNO_DEAD",
+    InvalidStateEvdOpen "DAT_INVALID_STATE_EVD_OPEN",
+    InvalidStateEvdEnabled "DAT_INVALID_STATE_EVD_ENABLED",
+    InvalidStateEvdDisabled "DAT_INVALID_STATE_EVD_DISABLED",
+    InvalidStateEvdWaitable "DAT_INVALID_STATE_EVD_WAITABLE",
+    InvalidStateEvdUnwaitable "DAT_INVALID_STATE_EVD_UNWAITABLE",
+    InvalidStateEvdInUse "DAT_INVALID_STATE_EVD_IN_USE",
+    InvalidStateEvdConfigNotify "DAT_INVALID_STATE_EVD_CONFIG_NOTIFY",
+    InvalidStateEvdConfigSolicited "DAT_INVALID_STATE_EVD_CONFIG_SOLICITED",
+    InvalidStateEvdConfigThreshold "DAT_INVALID_STATE_EVD_CONFIG_THRESHOLD",
+    InvalidStateEvdWaiter "DAT_INVALID_STATE_EVD_WAITER",
+    InvalidStateEvdAsync "DAT_INVALID_STATE_EVD_ASYNC",
+    InvalidStateIaInUse "DAT_INVALID_STATE_IA_IN_USE",
+    InvalidStateLmrInUse "DAT_INVALID_STATE_LMR_IN_USE",
+    InvalidStateLmrFree "DAT_INVALID_STATE_LMR_FREE",
+    InvalidStatePzInUse "DAT_INVALID_STATE_PZ_IN_USE",
+    InvalidStatePzFree "DAT_INVALID_STATE_PZ_FREE",
+    InvalidStateSrqOperational "DAT_INVALID_STATE_SRQ_OPERATIONAL",
+    InvalidStateSrqError "DAT_INVALID_STATE_SRQ_ERROR",
+    InvalidStateSrqInUse "DAT_INVALID_STATE_SRQ_IN_USE",
+    InvalidStateSrqShutdown "DAT_INVALID_STATE_SRQ_SHUTDOWN",
+    PrivilegesRead "DAT_PRIVILEGES_READ",
+    PrivilegesWrite "DAT_PRIVILEGES_WRITE",
+    PrivilegesRdmaRead "DAT_PRIVILEGES_RDMA_READ",
+    PrivilegesRdmaWrite "DAT_PRIVILEGES_RDMA_WRITE",
+    ProtectionRead "DAT_PROTECTION_READ",
+    ProtectionWrite "DAT_PROTECTION_WRITE",
+    ProtectionRdmaRead "DAT_PROTECTION_RDMA_READ",
+    ProtectionRdmaWrite "DAT_PROTECTION_RDMA_WRITE",
+    InvalidAddressUnsupported "DAT_INVALID_ADDRESS_UNSUPPORTED",
+    InvalidAddressUnreachable "DAT_INVALID_ADDRESS_UNREACHABLE",
+    InvalidAddressMalformed "DAT_INVALID_ADDRESS_MALFORMED",
+    NameNotRegistered "DAT_NAME_NOT_REGISTERED",
+    MajorNotFound "DAT_MAJOR_NOT_FOUND",
+    MinorNotFound "DAT_MINOR_NOT_FOUND",
+    ThreadSafetyNotFound "DAT_THREAD_SAFETY_NOT_FOUND",
+}
+
+impl Error {
+    /// A code with the error class bit.
+    #[must_use]
+    pub const fn new(kind: Kind, subtype: Subtype) -> Self {
+        Self(CLASS_ERROR | kind as u32 | subtype as u32)
+    }
+
+    /// A code of `kind` without a subtype.
+    #[must_use]
+    pub const fn of(kind: Kind) -> Self {
+        Self::new(kind, Subtype::NoSubtype)
+    }
+
+    /// The same type and subtype without the error class bit, for the codes that C programs compare so.
+    #[must_use]
+    pub const fn without_class(self) -> Self {
+        Self(self.0 & !CLASS_ERROR)
+    }
+
+    /// `DAT_INVALID_HANDLE` with the subtype that names the kind of handle.
+    #[must_use]
+    pub const fn handle(subtype: Subtype) -> Self {
+        Self::new(Kind::InvalidHandle, subtype)
+    }
+
+    /// `DAT_INVALID_PARAMETER` for argument `number`, counted from 1 as in the C prototype.
+    #[must_use]
+    pub const fn arg(number: u16) -> Self {
+        Self(
+            CLASS_ERROR
+                | Kind::InvalidParameter as u32
+                | (Subtype::InvalidArg1 as u32 + number as u32 - 1),
+        )
+    }
+
+    /// `DAT_INVALID_STATE` with the subtype that names the state.
+    #[must_use]
+    pub const fn state(subtype: Subtype) -> Self {
+        Self::new(Kind::InvalidState, subtype)
+    }
+
+    /// `DAT_INSUFFICIENT_RESOURCES` with the resource that is short.
+    #[must_use]
+    pub const fn resource(subtype: Subtype) -> Self {
+        Self::new(Kind::InsufficientResources, subtype)
+    }
+
+    /// The `DAT_RETURN` value.
+    #[inline]
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        self.0
+    }
+
+    /// From a `DAT_RETURN` that is not success, e.g. a foreign provider's.
+    #[must_use]
+    pub const fn from_code(code: u32) -> Option<Self> {
+        if code == 0 { None } else { Some(Self(code)) }
+    }
+
+    /// The type, if it is one of the specification's.
+    #[must_use]
+    pub fn kind(self) -> Option<Kind> {
+        Kind::ALL
+            .iter()
+            .copied()
+            .find(|k| *k as u32 == self.0 & 0x3fff_0000)
+    }
+
+    /// The subtype, if it is one of the specification's.
+    #[must_use]
+    pub fn subtype(self) -> Option<Subtype> {
+        Subtype::ALL.get((self.0 & 0xffff) as usize).copied()
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} ({:#010x})", self.0)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind() {
+            Some(kind) => f.write_str(kind.name())?,
+            None => write!(f, "DAT return {:#010x}", self.0)?,
+        }
+        match self.subtype() {
+            None | Some(Subtype::NoSubtype) => Ok(()),
+            Some(subtype) => write!(f, "/{}", subtype.name()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_dat_error_h() {
+        assert_eq!(Error::handle(Subtype::InvalidHandleEp).code(), 0x8005_000c);
+        assert_eq!(Error::arg(1).code(), 0x8006_0025);
+        assert_eq!(
+            Error::of(Kind::QueueEmpty).without_class().code(),
+            0x000d_0000
+        );
+        assert_eq!(Error::of(Kind::NotImplemented).code(), 0xbfff_0000);
+        assert_eq!(
+            Error::handle(Subtype::InvalidHandleEp).to_string(),
+            "DAT_INVALID_HANDLE/DAT_INVALID_HANDLE_EP"
+        );
+        for (number, subtype) in Subtype::ALL.iter().enumerate() {
+            assert_eq!(*subtype as usize, number);
+        }
+    }
+}
