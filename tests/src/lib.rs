@@ -1,1 +1,1 @@
-//! End-to-end tests.
+//! End-to-end tests live in `tests/tests`; this crate has no code of its own.

@@ -1,0 +1,55 @@
+//! Imports point one way: the dependencies of each crate are those that ARCHITECTURE.md allows.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Crate -> the crates of ours that it may depend on. Development dependencies do not count.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("dat-arena", &[]),
+    ("softrxe-proto", &[]),
+    ("dat-core", &["dat-arena"]),
+    ("dat-abi", &["dat-core", "dat-arena"]),
+    ("dat-registry", &["dat-core", "dat-abi"]),
+    ("dat", &["dat-core", "dat-abi", "dat-registry"]),
+    ("dat-verbs", &["dat-core", "dat-arena"]),
+    ("dat-loopback", &["dat-core", "dat-arena"]),
+    ("dat-loopback-provider", &["dat-core", "dat-abi", "dat-loopback"]),
+    ("dat-provider-ibverbs", &["dat-core", "dat-abi", "dat-verbs"]),
+    ("dat-provider-softrxe", &["dat-core", "dat-abi", "dat-arena", "dat-verbs", "softrxe-proto"]),
+    ("dat2", &["dat-core", "dat-abi", "dat-registry"]),
+    ("dat1", &["dat-core", "dat-abi", "dat-registry"]),
+    ("dat-tools", &["dat", "dat-core", "dat-registry"]),
+    ("dat-conformance", &["dat-core", "dat-abi", "dat-registry"]),
+    ("dat-tests", &[]),
+];
+
+#[test]
+fn every_dependency_is_one_that_the_architecture_allows() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .output()
+        .expect("cargo metadata runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+    let packages = metadata["packages"].as_array().expect("packages");
+    let ours: Vec<&str> = packages.iter().filter_map(|p| p["name"].as_str()).collect();
+    let mut wrong = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().expect("a package has a name");
+        let Some(may) = allowed.get(name) else {
+            wrong.push(format!("{name} is not in the list of tests/tests/arrows.rs"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let to = dependency["name"].as_str().expect("a dependency has a name");
+            if ours.contains(&to) && dependency["kind"] != "dev" && !may.contains(&to) {
+                wrong.push(format!("{name} -> {to}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "ARCHITECTURE.md does not allow: {wrong:#?}");
+}
