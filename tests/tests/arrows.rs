@@ -15,9 +15,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat", &["dat-core", "dat-abi", "dat-registry"]),
     ("dat-verbs", &["dat-core", "dat-arena"]),
     ("dat-loopback", &["dat-core", "dat-arena"]),
-    ("dat-loopback-provider", &["dat-core", "dat-abi", "dat-loopback"]),
-    ("dat-provider-ibverbs", &["dat-core", "dat-abi", "dat-verbs"]),
-    ("dat-provider-softrxe", &["dat-core", "dat-abi", "dat-arena", "dat-verbs", "softrxe-proto"]),
+    (
+        "dat-loopback-provider",
+        &["dat-core", "dat-abi", "dat-loopback"],
+    ),
+    (
+        "dat-provider-ibverbs",
+        &["dat-core", "dat-abi", "dat-verbs"],
+    ),
+    (
+        "dat-provider-softrxe",
+        &[
+            "dat-core",
+            "dat-abi",
+            "dat-arena",
+            "dat-verbs",
+            "softrxe-proto",
+        ],
+    ),
     ("dat2", &["dat-core", "dat-abi", "dat-registry"]),
     ("dat1", &["dat-core", "dat-abi", "dat-registry"]),
     ("dat-tools", &["dat", "dat-core", "dat-registry"]),
@@ -28,11 +43,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
 #[test]
 fn every_dependency_is_one_that_the_architecture_allows() {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .output()
         .expect("cargo metadata runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
     let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
     let packages = metadata["packages"].as_array().expect("packages");
@@ -41,15 +66,22 @@ fn every_dependency_is_one_that_the_architecture_allows() {
     for package in packages {
         let name = package["name"].as_str().expect("a package has a name");
         let Some(may) = allowed.get(name) else {
-            wrong.push(format!("{name} is not in the list of tests/tests/arrows.rs"));
+            wrong.push(format!(
+                "{name} is not in the list of tests/tests/arrows.rs"
+            ));
             continue;
         };
         for dependency in package["dependencies"].as_array().expect("dependencies") {
-            let to = dependency["name"].as_str().expect("a dependency has a name");
+            let to = dependency["name"]
+                .as_str()
+                .expect("a dependency has a name");
             if ours.contains(&to) && dependency["kind"] != "dev" && !may.contains(&to) {
                 wrong.push(format!("{name} -> {to}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "ARCHITECTURE.md does not allow: {wrong:#?}");
+    assert!(
+        wrong.is_empty(),
+        "ARCHITECTURE.md does not allow: {wrong:#?}"
+    );
 }
