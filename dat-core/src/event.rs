@@ -34,7 +34,7 @@ pub enum DtoStatus {
     RmrOperationFailed = 11,
 }
 
-/// What completed (2.0 `DAT_DTOS`, with its numbers).
+/// What completed, numbered as in 2.0 (`DAT_DTOS`, and `DAT_IB_DTOS` from 8 on).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum DtoOp {
@@ -52,21 +52,21 @@ pub enum DtoOp {
     /// dat_rmr_bind.
     BindMw = 5,
     /// A local invalidate.
-    LmrInvalidate = 6,
+    LmrInvalidate = 7,
     /// IB extension: RDMA Write with immediate data.
-    RdmaWriteImmediate = 7,
+    RdmaWriteImmediate = 8,
     /// IB extension: receive of immediate data that came with an RDMA Write.
-    ReceiveRdmaImmediate = 8,
-    /// IB extension: receive of a message with immediate data.
-    ReceiveMessageImmediate = 9,
-    /// IB extension: compare and swap.
-    CompareSwap = 10,
+    ReceiveRdmaImmediate = 9,
     /// IB extension: fetch and add.
-    FetchAdd = 11,
+    FetchAdd = 10,
+    /// IB extension: compare and swap.
+    CompareSwap = 11,
+    /// IB extension: receive of a message with immediate data.
+    ReceiveMessageImmediate = 12,
     /// IB extension: unreliable datagram sent.
-    SendUd = 12,
+    SendUd = 13,
     /// IB extension: unreliable datagram received.
-    ReceiveUd = 13,
+    ReceiveUd = 14,
 }
 
 impl DtoOp {
