@@ -21,6 +21,7 @@ pub mod ia;
 pub mod ia_params;
 pub mod iov;
 pub mod lmr;
+pub mod private_data;
 pub mod pz;
 pub mod rmr;
 pub mod sp;

@@ -1,0 +1,315 @@
+//! The endpoint's state machine: what each call and each word from the transport does in each state
+//! (the 1.2 manual pages; dat_ep_disconnect, dat_ep_free, dat_cr_accept above all).
+//!
+//! [`step`] is the only place that decides a next state. A transport's input that does not fit the state is
+//! ignored: no transition, no event.
+
+use std::fmt;
+
+use crate::error::{Error, Result, Subtype};
+use crate::event::ConnectionEvent;
+
+/// `DAT_EP_STATE`, with its numbers. The states of unconfigured endpoints and of multipathing do not occur.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u32)]
+pub enum EpState {
+    /// Nothing goes on.
+    #[default]
+    Unconnected = 0,
+    /// Belongs to a reserved service point.
+    Reserved = 2,
+    /// A request came in at its reserved service point.
+    PassiveConnectionPending = 4,
+    /// dat_ep_connect was called.
+    ActiveConnectionPending = 6,
+    /// Made by the provider for a request at a public service point.
+    TentativeConnectionPending = 7,
+    /// Data flows.
+    Connected = 9,
+    /// Disconnects gracefully as soon as its requests are done.
+    DisconnectPending = 10,
+    /// The connection, or the attempt, is over.
+    Disconnected = 11,
+    /// dat_cr_accept was called.
+    CompletionPending = 12,
+}
+
+use EpState::{
+    ActiveConnectionPending, CompletionPending, Connected, DisconnectPending, Disconnected,
+    PassiveConnectionPending, Reserved, TentativeConnectionPending, Unconnected,
+};
+
+impl EpState {
+    /// Every state.
+    pub const ALL: [Self; 9] = [
+        Unconnected,
+        Reserved,
+        PassiveConnectionPending,
+        ActiveConnectionPending,
+        TentativeConnectionPending,
+        Connected,
+        DisconnectPending,
+        Disconnected,
+        CompletionPending,
+    ];
+
+    /// The state with that number, if it is one of ours.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => Unconnected,
+            2 => Reserved,
+            4 => PassiveConnectionPending,
+            6 => ActiveConnectionPending,
+            7 => TentativeConnectionPending,
+            9 => Connected,
+            10 => DisconnectPending,
+            11 => Disconnected,
+            12 => CompletionPending,
+            _ => return None,
+        })
+    }
+
+    /// The specification's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unconnected => "DAT_EP_STATE_UNCONNECTED",
+            Reserved => "DAT_EP_STATE_RESERVED",
+            PassiveConnectionPending => "DAT_EP_STATE_PASSIVE_CONNECTION_PENDING",
+            ActiveConnectionPending => "DAT_EP_STATE_ACTIVE_CONNECTION_PENDING",
+            TentativeConnectionPending => "DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING",
+            Connected => "DAT_EP_STATE_CONNECTED",
+            DisconnectPending => "DAT_EP_STATE_DISCONNECT_PENDING",
+            Disconnected => "DAT_EP_STATE_DISCONNECTED",
+            CompletionPending => "DAT_EP_STATE_COMPLETION_PENDING",
+        }
+    }
+
+    /// `DAT_INVALID_STATE` with this state's subtype.
+    #[must_use]
+    pub const fn refuse(self) -> Error {
+        Error::state(match self {
+            Unconnected => Subtype::InvalidStateEpUnconnected,
+            Reserved => Subtype::InvalidStateEpReserved,
+            PassiveConnectionPending => Subtype::InvalidStateEpPassconnpending,
+            ActiveConnectionPending => Subtype::InvalidStateEpActconnpending,
+            TentativeConnectionPending => Subtype::InvalidStateEpTentconnpending,
+            Connected => Subtype::InvalidStateEpConnected,
+            DisconnectPending => Subtype::InvalidStateEpDiscpending,
+            Disconnected => Subtype::InvalidStateEpDisconnected,
+            CompletionPending => Subtype::InvalidStateEpComplpending,
+        })
+    }
+}
+
+impl fmt::Display for EpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What happens to an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// dat_ep_connect, dat_ep_dup_connect.
+    Connect,
+    /// dat_rsp_create with this endpoint.
+    Reserve,
+    /// dat_rsp_free.
+    Unreserve,
+    /// A request came in at the endpoint's reserved service point.
+    RequestArrived,
+    /// The provider made the endpoint for a request at a public service point.
+    Offer,
+    /// dat_cr_accept with, or of, this endpoint.
+    Accept,
+    /// dat_cr_reject of the request that this endpoint waits for; or the request was withdrawn.
+    Reject,
+    /// The transport refused to connect or to accept at once: the call fails, nothing has happened.
+    Refused,
+    /// dat_ep_disconnect, `DAT_CLOSE_ABRUPT_FLAG`.
+    DisconnectAbrupt,
+    /// dat_ep_disconnect, `DAT_CLOSE_GRACEFUL_FLAG`.
+    DisconnectGraceful,
+    /// Every outstanding request is completed.
+    Drained,
+    /// dat_ep_reset.
+    Reset,
+    /// dat_ep_free.
+    Free,
+    /// Transport: connected.
+    Established,
+    /// Transport: the peer's consumer refused.
+    PeerRejected,
+    /// Transport: refused otherwise.
+    NonPeerRejected,
+    /// Transport: no way to the address.
+    Unreachable,
+    /// The time given to dat_ep_connect is over.
+    TimedOut,
+    /// Transport: the accept failed.
+    AcceptError,
+    /// Transport: the connection ended in order.
+    PeerDisconnected,
+    /// Transport: the connection broke.
+    Broken,
+}
+
+impl Input {
+    /// Every input.
+    pub const ALL: [Self; 21] = [
+        Self::Connect,
+        Self::Reserve,
+        Self::Unreserve,
+        Self::RequestArrived,
+        Self::Offer,
+        Self::Accept,
+        Self::Reject,
+        Self::Refused,
+        Self::DisconnectAbrupt,
+        Self::DisconnectGraceful,
+        Self::Drained,
+        Self::Reset,
+        Self::Free,
+        Self::Established,
+        Self::PeerRejected,
+        Self::NonPeerRejected,
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::AcceptError,
+        Self::PeerDisconnected,
+        Self::Broken,
+    ];
+}
+
+/// What the caller of [`step`] has to do after it has noted the new state.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Effect {
+    /// Nothing.
+    #[default]
+    None,
+    /// Tell the transport to end the connection or the attempt, so that outstanding work is flushed.
+    Teardown,
+    /// Wait until the outstanding requests are completed, then give [`Input::Drained`].
+    AwaitDrain,
+    /// Make the queue pair as new.
+    ResetQueuePair,
+}
+
+/// The outcome of an input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// The state from now on.
+    pub next: EpState,
+    /// The event for the endpoint's connect EVD.
+    pub event: Option<ConnectionEvent>,
+    /// What is to be done.
+    pub effect: Effect,
+}
+
+const fn to(next: EpState) -> Step {
+    Step {
+        next,
+        event: None,
+        effect: Effect::None,
+    }
+}
+
+const fn end(event: ConnectionEvent) -> Step {
+    Step {
+        next: Disconnected,
+        event: Some(event),
+        effect: Effect::Teardown,
+    }
+}
+
+/// What `input` does in `state`.
+///
+/// # Errors
+/// `DAT_INVALID_STATE` with the state's subtype for a call that the state forbids. Inputs of the transport
+/// never fail.
+pub const fn step(state: EpState, input: Input) -> Result<Step> {
+    use ConnectionEvent as E;
+    Ok(match (input, state) {
+        (Input::Connect, Unconnected) => to(ActiveConnectionPending),
+        (Input::Reserve, Unconnected) => to(Reserved),
+        (Input::Offer, Unconnected) => to(TentativeConnectionPending),
+        (Input::Accept, Unconnected | PassiveConnectionPending | TentativeConnectionPending) => {
+            to(CompletionPending)
+        }
+        (Input::DisconnectAbrupt, Connected | DisconnectPending)
+        | (
+            Input::DisconnectAbrupt | Input::DisconnectGraceful,
+            ActiveConnectionPending | CompletionPending,
+        ) => end(E::Disconnected),
+        (Input::DisconnectGraceful, Connected) => Step {
+            next: DisconnectPending,
+            event: None,
+            effect: Effect::AwaitDrain,
+        },
+        (Input::DisconnectGraceful, DisconnectPending)
+        | (Input::DisconnectAbrupt | Input::DisconnectGraceful, Disconnected)
+        | (Input::Reset, Unconnected) => to(state),
+        (Input::Reset, Disconnected) => Step {
+            next: Unconnected,
+            event: None,
+            effect: Effect::ResetQueuePair,
+        },
+        (Input::Free, Unconnected | Disconnected) => to(Unconnected),
+        (
+            Input::Free,
+            ActiveConnectionPending | CompletionPending | Connected | DisconnectPending,
+        ) => Step {
+            next: Unconnected,
+            event: None,
+            effect: Effect::Teardown,
+        },
+        (
+            Input::Connect
+            | Input::Reserve
+            | Input::Offer
+            | Input::Accept
+            | Input::DisconnectAbrupt
+            | Input::DisconnectGraceful
+            | Input::Reset
+            | Input::Free,
+            _,
+        ) => return Err(state.refuse()),
+
+        (Input::Unreserve, Reserved)
+        | (Input::Reject, PassiveConnectionPending | TentativeConnectionPending)
+        | (Input::Refused, ActiveConnectionPending | CompletionPending) => to(Unconnected),
+        (Input::RequestArrived, Reserved) => to(PassiveConnectionPending),
+        (Input::Drained, DisconnectPending) => end(E::Disconnected),
+
+        (Input::Established, ActiveConnectionPending | CompletionPending) => Step {
+            next: Connected,
+            event: Some(E::Established),
+            effect: Effect::None,
+        },
+        (Input::PeerRejected, ActiveConnectionPending) => end(E::PeerRejected),
+        (Input::Unreachable, ActiveConnectionPending) => end(E::Unreachable),
+        (Input::TimedOut, ActiveConnectionPending) => end(E::TimedOut),
+        // "All reasons of not establishing the connection, except timeout, remote host not reachable,
+        // and remote peer reject" (dat_ep_connect).
+        (
+            Input::NonPeerRejected | Input::AcceptError | Input::PeerDisconnected | Input::Broken,
+            ActiveConnectionPending,
+        ) => end(E::NonPeerRejected),
+        // "Active side timeout expiration, transport error, or any other reason" (dat_cr_accept).
+        (
+            Input::PeerRejected
+            | Input::NonPeerRejected
+            | Input::Unreachable
+            | Input::TimedOut
+            | Input::AcceptError
+            | Input::PeerDisconnected
+            | Input::Broken,
+            CompletionPending,
+        ) => end(E::AcceptCompletionError),
+        (Input::PeerDisconnected, Connected | DisconnectPending) => end(E::Disconnected),
+        (Input::Broken, Connected | DisconnectPending) => end(E::Broken),
+        _ => to(state),
+    })
+}
