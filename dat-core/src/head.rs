@@ -1,6 +1,9 @@
-//! The first two words of every object: what a C program and the fast paths see of a handle.
+//! The first words of every object: what a C program and the fast paths see of a handle.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::event::RawHandle;
+use crate::transport::Token;
 
 /// The head of an object. Its layout is ABI: classic programs read the function table through the first
 /// word of a handle (`*(DAT_PROVIDER **)handle`).
@@ -15,8 +18,13 @@ pub struct Head {
     pub word: AtomicU64,
     /// Counts the lives (and, for endpoints and service points, the connections) of the slot.
     pub generation: AtomicU32,
-    /// How many other objects stand on this one (the ledger: "LMR in use by an RMR").
-    pub uses: AtomicU32,
+    /// The ledger's word, see [`crate::ledger`]: 0 dead, else 1 + the number of objects that stand on
+    /// this one ("LMR in use by an RMR").
+    pub(crate) uses: AtomicU32,
+    /// The consumer's own word (dat_set_consumer_context); never looked at.
+    pub context: AtomicU64,
+    /// Arena index of the IA that the object belongs to (an IA: its own).
+    pub(crate) ia: AtomicU32,
 }
 
 /// Bit 0 of [`Head::word`].
@@ -39,4 +47,68 @@ impl Head {
     pub fn set_table(&self, table: usize) {
         self.table.store(table, Ordering::Relaxed);
     }
+
+    /// Begins a life: a new generation, no context, nothing on the object. It stays invisible (dead)
+    /// until [`Head::publish`]. Called by the one thread that has it from its arena.
+    pub(crate) fn begin(&self, ia: u32, table: usize) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.context.store(0, Ordering::Relaxed);
+        self.ia.store(ia, Ordering::Relaxed);
+        self.set_table(table);
+        self.uses.store(1, Ordering::Release);
+    }
+
+    /// Makes the object usable, with the kind's own bits of [`Head::word`].
+    pub(crate) fn publish(&self, bits: u64) {
+        self.word.store(ALIVE | bits, Ordering::Release);
+    }
+
+    /// The object's token in its present generation; `index` is its arena index.
+    pub(crate) fn token(&self, index: u32) -> Token {
+        Token::new(index, self.generation.load(Ordering::Acquire))
+    }
+
+    /// The token of the life that [`Head::begin`] will begin; for whoever must name an object to the
+    /// transport before it is published. Asked by the one thread that has it from its arena.
+    pub(crate) fn next_token(&self, index: u32) -> Token {
+        let generation = self.generation.load(Ordering::Acquire);
+        Token::new(index, generation.wrapping_add(1))
+    }
 }
+
+impl Token {
+    /// Of an arena index and a generation.
+    pub(crate) const fn new(index: u32, generation: u32) -> Self {
+        Self(index as u64 | (generation as u64) << 32)
+    }
+
+    /// The arena index.
+    pub(crate) const fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The generation; an object of another one is a stranger.
+    pub(crate) const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// The C handle of an object: its address.
+#[inline(always)]
+pub fn raw<O>(object: &'static O) -> RawHandle {
+    std::ptr::from_ref(object) as RawHandle
+}
+
+/// `Debug` for an object: its head; the rest is behind locks.
+macro_rules! debug_by_head {
+    ($($object:ident),*) => {$(
+        impl<T: crate::transport::Transport> std::fmt::Debug for $object<T> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($object))
+                    .field("head", &self.head)
+                    .finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+pub(crate) use debug_by_head;

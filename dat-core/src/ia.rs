@@ -1,24 +1,309 @@
-//! The DAT object: interface adapters.
+//! Interface adapters (dat_ia_open, dat_ia_query, dat_ia_close): the root of all other objects.
 
-use std::marker::PhantomData;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::head::Head;
+use parking_lot::Mutex;
+
+use crate::attr::AdapterAttr;
+use crate::error::{Error, Result, Subtype};
+use crate::evd::{Evd, Feed};
+use crate::event::{AsyncEvent, Event, RawHandle};
+use crate::flags::{Close, CompletionFlags, EvdFlags};
+use crate::head::{Head, debug_by_head};
+use crate::ia_params::IaParams;
 use crate::transport::Transport;
+use crate::upcall::Upcalls;
 
-/// One of the interface adapters.
-#[derive(Debug)]
+/// Kinds of objects, in the order in which an abrupt close frees them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Kind {
+    /// PSP, RSP.
+    Sp,
+    Cr,
+    Ep,
+    Srq,
+    Rmr,
+    Lmr,
+    Pz,
+    Evd,
+    Cno,
+}
+
+/// Where an IA's asynchronous errors go (`async_evd_handle` of dat_ia_open).
+#[derive(Clone, Copy, Debug)]
+pub enum AsyncEvd<T: Transport> {
+    /// `DAT_HANDLE_NULL`: a new EVD, which lives and dies with the IA.
+    New,
+    /// An EVD of another open of the same provider.
+    Existing(&'static Evd<T>),
+    /// `DAT_EVD_ASYNC_EXISTS`: somebody else listens; no EVD for this IA.
+    OutOfScope,
+}
+
+/// An open adapter. All methods may be called from any thread.
 #[repr(C)]
 pub struct Ia<T: Transport> {
-    /// Table, liveness, generation, uses.
+    /// Table, liveness, generation.
     pub head: Head,
-    transport: PhantomData<fn() -> T>,
+    inner: Mutex<Inner<T>>,
 }
+
+struct Inner<T: Transport> {
+    name: String,
+    adapter: Option<Arc<T::Adapter>>,
+    attributes: Option<Arc<AdapterAttr>>,
+    /// Every object of the IA, in the order an abrupt close frees them.
+    members: BTreeSet<(Kind, u32)>,
+    /// LMRs by lmr_context: 1.2's dat_rmr_bind names its LMR so.
+    lmrs: HashMap<u32, u32>,
+    async_feed: Option<Feed<T>>,
+    /// Arena index of the asynchronous EVD that dat_ia_open made.
+    own_async_evd: Option<u32>,
+}
+
+debug_by_head!(Ia);
 
 impl<T: Transport> Default for Ia<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            transport: PhantomData,
+            inner: Mutex::new(Inner {
+                name: String::new(),
+                adapter: None,
+                attributes: None,
+                members: BTreeSet::new(),
+                lmrs: HashMap::new(),
+                async_feed: None,
+                own_async_evd: None,
+            }),
         }
     }
+}
+
+const DEAD: Error = Error::handle(Subtype::InvalidHandleIa);
+
+/// How long an abrupt close waits for frees that other threads have begun.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+impl<T: Transport> Ia<T> {
+    /// dat_ia_open: `table` is the address of the C function table that the IA and its objects answer to.
+    /// The same name may be opened any number of times.
+    ///
+    /// # Errors
+    /// Those of [`Transport::open`]; `DAT_INVALID_HANDLE` (`EVD_ASYNC`) if the given EVD is no
+    /// asynchronous one; `DAT_INSUFFICIENT_RESOURCES`.
+    pub fn open(
+        name: &str,
+        params: &IaParams,
+        async_qlen: u32,
+        async_evd: AsyncEvd<T>,
+        table: usize,
+    ) -> Result<&'static Self> {
+        let arena = &T::arenas().ia;
+        let (index, ia) = arena
+            .alloc()
+            .ok_or(Error::resource(Subtype::ResourceMemory))?;
+        ia.head.begin(index, table);
+        ia.start(index, name, params, async_qlen, async_evd)
+            .inspect_err(|_| {
+                // Nobody has seen this IA: it goes as in an abrupt close.
+                ia.take_down();
+                arena.recycle(index);
+            })?;
+        Ok(ia)
+    }
+
+    fn start(
+        &'static self,
+        index: u32,
+        name: &str,
+        params: &IaParams,
+        async_qlen: u32,
+        async_evd: AsyncEvd<T>,
+    ) -> Result<()> {
+        let token = self.head.token(index);
+        let adapter = T::open(name, params, Upcalls::new(token))?;
+        let attributes = T::attributes(&adapter);
+        {
+            let mut inner = self.inner.lock();
+            name.clone_into(&mut inner.name);
+            inner.adapter = Some(Arc::new(adapter));
+            inner.attributes = Some(Arc::new(attributes));
+        }
+        self.head.publish(0);
+        let evd = match async_evd {
+            AsyncEvd::OutOfScope => return Ok(()),
+            AsyncEvd::Existing(evd) => evd,
+            AsyncEvd::New => {
+                let evd = Evd::create(self, async_qlen, None, EvdFlags::ASYNC)?;
+                self.inner.lock().own_async_evd = Some(T::arenas().evd.index_of(evd));
+                evd
+            }
+        };
+        let feed = evd.feed(
+            EvdFlags::ASYNC,
+            CompletionFlags::empty(),
+            Subtype::InvalidHandleEvdAsync,
+        )?;
+        self.inner.lock().async_feed = Some(feed);
+        Ok(())
+    }
+
+    /// dat_ia_close.
+    ///
+    /// Graceful: only if nothing is left but the asynchronous EVD that the open made. Abrupt: everything
+    /// is freed in order of dependency, waiters on EVDs return `DAT_ABORT`, waiters on CNOs a null handle.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` (closed already, or being closed by another thread); `DAT_INVALID_STATE`
+    /// (`IA_IN_USE`).
+    pub fn close(&'static self, how: Close) -> Result<()> {
+        {
+            let inner = self.inner.lock();
+            if !self.head.alive() {
+                return Err(DEAD);
+            }
+            let own = usize::from(inner.own_async_evd.is_some());
+            if how == Close::Graceful && inner.members.len() > own {
+                return Err(Error::state(Subtype::InvalidStateIaInUse));
+            }
+            // From here on no object joins, see `join`.
+            self.head
+                .retire(Subtype::InvalidHandleIa, Subtype::InvalidStateIaInUse)?;
+        }
+        self.take_down();
+        let arena = &T::arenas().ia;
+        arena.recycle(arena.index_of(self));
+        Ok(())
+    }
+
+    /// Frees what is left and lets go of the adapter. The IA is dead: nothing joins any more.
+    fn take_down(&self) {
+        self.head
+            .word
+            .store(0, std::sync::atomic::Ordering::Release);
+        let feed = self.inner.lock().async_feed.take();
+        drop(feed);
+        let begun = Instant::now();
+        loop {
+            let members: Vec<_> = self.inner.lock().members.iter().copied().collect();
+            if members.is_empty() {
+                break;
+            }
+            for (kind, index) in members {
+                Self::destroy(kind, index);
+            }
+            if begun.elapsed() > CLOSE_PATIENCE {
+                let left: Vec<_> = self.inner.lock().members.iter().copied().collect();
+                tracing::error!(
+                    ?left,
+                    "closing an IA: objects cannot be freed; they are leaked"
+                );
+                break;
+            }
+            // What is left is being freed by another thread, or is the base of such an object.
+            std::thread::yield_now();
+        }
+        let mut inner = self.inner.lock();
+        let adapter = inner.adapter.take();
+        inner.attributes = None;
+        inner.members.clear();
+        inner.lmrs.clear();
+        inner.own_async_evd = None;
+        drop(inner);
+        drop(adapter);
+    }
+
+    /// Frees one object whatever its state; it leaves the list when that is done.
+    fn destroy(kind: Kind, index: u32) {
+        let arenas = T::arenas();
+        match kind {
+            Kind::Sp | Kind::Cr | Kind::Ep | Kind::Srq => None,
+            Kind::Rmr => arenas.rmr.get(index).map(|o| drop(o.free())),
+            Kind::Lmr => arenas.lmr.get(index).map(|o| drop(o.free())),
+            Kind::Pz => arenas.pz.get(index).map(|o| drop(o.free())),
+            Kind::Evd => arenas.evd.get(index).map(|o| drop(o.destroy())),
+            Kind::Cno => arenas.cno.get(index).map(|o| drop(o.destroy())),
+        };
+    }
+
+    /// Limits and identity of the device (dat_ia_query).
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if the IA is closed.
+    pub fn attributes(&self) -> Result<Arc<AdapterAttr>> {
+        self.inner.lock().attributes.clone().ok_or(DEAD)
+    }
+
+    /// The EVD of asynchronous errors; `None` is `DAT_EVD_OUT_OF_SCOPE`.
+    pub fn async_evd(&self) -> Option<&'static Evd<T>> {
+        self.inner.lock().async_feed.as_ref().map(Feed::evd)
+    }
+
+    /// The name it was opened by.
+    pub fn name(&self) -> String {
+        self.inner.lock().name.clone()
+    }
+
+    /// The IA that the object of `head` belongs to. Dead if the object is dead.
+    pub(crate) fn of(head: &Head) -> &'static Self {
+        let index = head.ia.load(std::sync::atomic::Ordering::Relaxed);
+        match T::arenas().ia.get(index) {
+            Some(ia) => ia,
+            // An object begins its life with the index of an IA that exists, and IAs are never unmade.
+            None => unreachable!("IA {index} was never made"),
+        }
+    }
+
+    /// The transport's adapter.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if the IA is closed.
+    pub(crate) fn adapter(&self) -> Result<Arc<T::Adapter>> {
+        self.inner.lock().adapter.clone().ok_or(DEAD)
+    }
+
+    /// Begins the life of a new object of this IA and publishes it with `bits` of its [`Head::word`]. The
+    /// caller has filled it in. From here on an abrupt close finds it.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if the IA is closed, or closing.
+    pub(crate) fn adopt(&self, kind: Kind, index: u32, head: &Head, bits: u64) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if !self.head.alive() {
+            return Err(DEAD);
+        }
+        inner.members.insert((kind, index));
+        head.begin(
+            self.head.ia.load(std::sync::atomic::Ordering::Relaxed),
+            self.head.table(),
+        );
+        head.publish(bits);
+        Ok(())
+    }
+
+    /// The object is freed: an IA that only waits for it may close.
+    pub(crate) fn leave(&self, kind: Kind, index: u32) {
+        self.inner.lock().members.remove(&(kind, index));
+    }
+
+    /// Posts an asynchronous error, if anybody listens.
+    pub(crate) fn post_async(&self, number: AsyncEvent, handle: RawHandle, reason: u32) {
+        match self.async_evd() {
+            Some(evd) => evd.post(Event::Async {
+                number,
+                handle,
+                reason,
+            }),
+            None => tracing::warn!(?number, handle, reason, "asynchronous error without an EVD"),
+        }
+    }
+}
+
+/// The IA that `token` names, if it is still open.
+pub(crate) fn by_token<T: Transport>(token: crate::transport::Token) -> Option<&'static Ia<T>> {
+    let ia = T::arenas().ia.get(token.index())?;
+    (ia.head.alive() && ia.head.token(token.index()) == token).then_some(ia)
 }

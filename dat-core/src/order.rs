@@ -1,0 +1,22 @@
+//! The lock order, written down.
+//!
+//! A lock may be taken only while all locks held stand before it in this list:
+//!
+//! 1. registry (dat-registry)
+//! 2. IA
+//! 3. service point, CR
+//! 4. EP connection
+//! 5. EP send queue
+//! 6. EP receive queue
+//! 7. SRQ
+//! 8. LMR, RMR, PZ
+//! 9. EVD
+//! 10. CNO
+//!
+//! No lock at all is held over a consumer's code (an OS wait proxy agent), over
+//! [`Transport::open`](crate::transport::Transport::open) or
+//! [`Transport::park`](crate::transport::Transport::park), or while a transport calls up. The transport's `post_*`
+//! run under the queue's lock and `poll_cq` under the EVD's, so none of them may call up.
+//!
+//! Posting an event therefore has two halves: [`Evd::post`](crate::evd::Evd::post) queues it and decides
+//! under the EVD's lock who is to be told, then drops the lock and tells them.
