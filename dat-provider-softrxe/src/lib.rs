@@ -1,1 +1,2 @@
 //! DAT provider for Soft-RoCE, kernel and user-space.
+pub mod user;

@@ -1,0 +1,366 @@
+//! A UDP socket as RoCEv2 needs it: unconnected, IPv4 identification 0 and DF (both are under the ICRC),
+//! zero UDP checksums accepted on IPv6, segmentation offload out, receive coalescing in.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::address::{from_storage, to_storage};
+
+/// Largest run of equal datagrams that one [`Socket::send`] takes (`UDP_MAX_SEGMENTS` of Linux before 6.x).
+pub const MAX_SEGMENTS: usize = 64;
+/// Largest payload of one run: what fits the 16-bit lengths of UDP and IPv4.
+pub const MAX_RUN: usize = 65_507;
+
+const UDP_NO_CHECK6_RX: libc::c_int = 102;
+
+/// See the module's text. All methods take `&self` and may be called from any thread.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    local: SocketAddr,
+}
+
+impl Socket {
+    /// Binds `ip` and `port` (0: the kernel chooses). `buffer` bytes are asked for each way; the kernel
+    /// may give less (`net.core.rmem_max`).
+    ///
+    /// # Errors
+    /// As `socket`, `setsockopt`, `bind`; `AddrInUse` on 4791 when rdma_rxe or another engine has it.
+    pub fn bind(ip: IpAddr, port: u16, buffer: usize) -> io::Result<Self> {
+        let family = if ip.is_ipv4() {
+            libc::AF_INET
+        } else {
+            libc::AF_INET6
+        };
+        // SAFETY: a plain system call; the descriptor is checked and owned at once.
+        let fd = unsafe {
+            let fd = libc::socket(
+                family,
+                libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+                0,
+            );
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let raw = fd.as_raw_fd();
+        if ip.is_ipv4() {
+            set(
+                raw,
+                libc::IPPROTO_IP,
+                libc::IP_MTU_DISCOVER,
+                libc::IP_PMTUDISC_DO,
+            )?;
+        } else {
+            set(
+                raw,
+                libc::IPPROTO_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IP_PMTUDISC_DO,
+            )?;
+            set(raw, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)?;
+            set(raw, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+        }
+        set(
+            raw,
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUF,
+            buffer as libc::c_int,
+        )?;
+        set(
+            raw,
+            libc::SOL_SOCKET,
+            libc::SO_SNDBUF,
+            buffer as libc::c_int,
+        )?;
+        if let Err(error) = set(raw, libc::IPPROTO_UDP, libc::UDP_GRO, 1) {
+            tracing::debug!(%error, "no UDP_GRO here: datagrams come one by one");
+        }
+        let (storage, length) = to_storage(&SocketAddr::new(ip, port));
+        // SAFETY: `storage` holds `length` bytes of a socket address.
+        if unsafe { libc::bind(raw, (&raw const storage).cast(), length) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut storage = storage;
+        let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        // SAFETY: `storage` has room for `length` bytes.
+        if unsafe { libc::getsockname(raw, (&raw mut storage).cast(), &raw mut length) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let local = from_storage(&storage).ok_or_else(|| io::Error::other("address family"))?;
+        Ok(Self { fd, local })
+    }
+
+    /// Bound address and port.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Bytes of datagrams (as the kernel counts them) that wait in the receive buffer before it drops.
+    ///
+    /// # Errors
+    /// As `getsockopt`.
+    pub fn receive_buffer(&self) -> io::Result<usize> {
+        let mut value: libc::c_int = 0;
+        let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: `value` has room for `length` bytes.
+        let done = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
+        };
+        if done == 0 {
+            Ok(value as usize)
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Sends the bytes of `pieces` to `to`: one datagram, or with `segment` a run of datagrams of that
+    /// many bytes each (the last may be shorter), cut by the kernel.
+    ///
+    /// # Safety
+    /// Each piece is readable for its length. What it holds may change meanwhile (the peer then drops the
+    /// packet for its ICRC).
+    ///
+    /// # Errors
+    /// `WouldBlock` when the send buffer is full; `ConnectionRefused` may report an earlier datagram.
+    pub unsafe fn send(
+        &self,
+        to: &SocketAddr,
+        pieces: &[libc::iovec],
+        segment: Option<u16>,
+    ) -> io::Result<()> {
+        let (mut storage, length) = to_storage(to);
+        let mut control = Control([0; 64]);
+        // SAFETY: all-zero is a valid msghdr.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_name = (&raw mut storage).cast();
+        message.msg_namelen = length;
+        message.msg_iov = pieces.as_ptr().cast_mut();
+        message.msg_iovlen = pieces.len();
+        if let Some(bytes) = segment {
+            message.msg_control = control.put_segment(bytes);
+            message.msg_controllen = Control::SEGMENT_SPACE;
+        }
+        // SAFETY: name, pieces and control live until the call returns; the pieces are readable by the
+        // caller's promise.
+        let sent =
+            unsafe { libc::sendmsg(self.fd.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        if sent < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes what has arrived, without waiting. Returns whether there was anything.
+    ///
+    /// # Errors
+    /// As `recvmsg`; an earlier datagram's ICMP error is skipped.
+    pub fn receive(&self, into: &mut Received) -> io::Result<bool> {
+        loop {
+            // SAFETY: all-zero is a valid sockaddr_storage and msghdr.
+            let (mut storage, mut message): (libc::sockaddr_storage, libc::msghdr) =
+                unsafe { (zeroed(), zeroed()) };
+            let mut control = Control([0; 64]);
+            let mut piece = libc::iovec {
+                iov_base: into.bytes.as_mut_ptr().cast(),
+                iov_len: into.bytes.len(),
+            };
+            message.msg_name = (&raw mut storage).cast();
+            message.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            message.msg_iov = &raw mut piece;
+            message.msg_iovlen = 1;
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = control.0.len();
+            // SAFETY: name, buffer and control live until the call returns and have the lengths given.
+            let got = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
+            if got < 0 {
+                let error = io::Error::last_os_error();
+                match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(false),
+                    io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted => continue,
+                    _ => return Err(error),
+                }
+            }
+            let Some(from) = from_storage(&storage) else {
+                continue;
+            };
+            into.length = got as usize;
+            into.from = from;
+            into.segment = segment_of(&message).unwrap_or(into.length).max(1);
+            return Ok(true);
+        }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// One read of a socket: a datagram, or several of one sender that the kernel coalesced.
+#[derive(Debug)]
+pub struct Received {
+    bytes: Box<[u8]>,
+    length: usize,
+    segment: usize,
+    /// Who sent it.
+    pub from: SocketAddr,
+}
+
+impl Received {
+    /// Room for the largest read.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            bytes: vec![0; 1 << 16].into_boxed_slice(),
+            length: 0,
+            segment: 1,
+            from: SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0),
+        }
+    }
+
+    /// The datagrams in order, with their place in the run (the IPv4 identification of an engine of ours).
+    pub fn datagrams(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        (0u16..).zip(self.bytes[..self.length].chunks(self.segment))
+    }
+}
+
+impl Default for Received {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Room for one control message, aligned as `cmsghdr` must be.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+impl Control {
+    // SAFETY: CMSG_SPACE only computes.
+    const SEGMENT_SPACE: usize = unsafe { libc::CMSG_SPACE(size_of::<u16>() as u32) } as usize;
+
+    fn put_segment(&mut self, bytes: u16) -> *mut libc::c_void {
+        let header: *mut libc::cmsghdr = self.0.as_mut_ptr().cast();
+        // SAFETY: `self.0` is aligned for a cmsghdr and has room for one with two bytes of data.
+        unsafe {
+            (*header).cmsg_level = libc::IPPROTO_UDP;
+            (*header).cmsg_type = libc::UDP_SEGMENT;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
+            libc::CMSG_DATA(header).cast::<u16>().write_unaligned(bytes);
+        }
+        header.cast()
+    }
+}
+
+/// The segment size that `UDP_GRO` reports, if the kernel coalesced.
+fn segment_of(message: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel filled `msg_control` up to `msg_controllen`; CMSG_FIRSTHDR/NXTHDR stay inside.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::IPPROTO_UDP && (*header).cmsg_type == libc::UDP_GRO {
+                return Some(
+                    libc::CMSG_DATA(header)
+                        .cast::<libc::c_int>()
+                        .read_unaligned() as usize,
+                );
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    None
+}
+
+fn set(fd: RawFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: `value` is read for its own size.
+    let done = unsafe {
+        libc::setsockopt(
+            fd,
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(bytes: &[u8]) -> libc::iovec {
+        libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        }
+    }
+
+    fn wait(socket: &Socket) {
+        let mut poll = libc::pollfd {
+            fd: socket.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one pollfd.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, 5000) };
+        assert_eq!(ready, 1, "nothing arrived in 5 s");
+    }
+
+    #[test]
+    fn a_run_arrives_as_its_datagrams() {
+        for ip in ["127.0.0.1", "::1"] {
+            let a = Socket::bind(ip.parse().unwrap(), 0, 1 << 20).unwrap();
+            let b = Socket::bind(ip.parse().unwrap(), 0, 1 << 20).unwrap();
+            let (head, body) = ([1u8; 12], [2u8; 88]);
+            let pieces = [
+                piece(&head),
+                piece(&body),
+                piece(&head),
+                piece(&body),
+                piece(&head),
+                piece(&body[..30]),
+            ];
+            // SAFETY: the arrays outlive the call.
+            unsafe { a.send(&b.local(), &pieces, Some(100)).unwrap() };
+            let mut lengths = Vec::new();
+            let mut received = Received::new();
+            while lengths.len() < 3 {
+                wait(&b);
+                while b.receive(&mut received).unwrap() {
+                    assert_eq!(received.from, a.local());
+                    for (_, datagram) in received.datagrams() {
+                        assert_eq!((&datagram[..12], datagram[12]), (&head[..], 2));
+                        lengths.push(datagram.len());
+                    }
+                }
+            }
+            assert_eq!(lengths, [100, 100, 42]);
+        }
+    }
+
+    #[test]
+    fn one_address_and_port_has_one_owner() {
+        let a = Socket::bind("127.0.0.1".parse().unwrap(), 0, 1 << 16).unwrap();
+        let error =
+            Socket::bind("127.0.0.1".parse().unwrap(), a.local().port(), 1 << 16).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(a.receive_buffer().unwrap() >= 1 << 16);
+    }
+}
