@@ -1,0 +1,3 @@
+//! Registered memory of the user engine.
+
+pub mod foreign;
