@@ -1,2 +1,34 @@
 //! RoCEv2 without I/O: wire formats, reliable connection, connection manager.
+//!
+//! Bytes and time in, bytes and events out. `docs/design/proto.md` is the one-page guide; start at the engine, then `qp`
+//! for the transport and `cm` for connections.
 #![forbid(unsafe_code)]
+
+mod config;
+pub use config::Config;
+
+mod event;
+pub use event::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason};
+
+pub mod memory;
+pub use memory::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Rights, WindowType};
+
+mod psn;
+pub use psn::{Psn, Qpn};
+
+pub mod qp;
+
+mod time;
+pub use time::Time;
+
+mod transmit;
+pub use transmit::{Meta, Transmit};
+
+mod work;
+pub use work::{
+    CompletedOp, Completion, CqId, DatagramPeer, Op, PostError, Remote, SendRequest, Sge, SrqId,
+    Status,
+};
+
+/// UDP destination port of RoCEv2.
+pub const ROCE_PORT: u16 = 4791;

@@ -1,0 +1,69 @@
+//! Settings of an engine.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Settings of an engine; fixed for its life.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The local address: source of all packets, and the GID.
+    pub local: IpAddr,
+    /// The UDP port that the driver's socket sends from (4791 unless several processes share the address).
+    pub port: u16,
+    /// Seed of communication ids, starting PSNs, QPN salt and the CA GUID: unpredictable, different in each engine.
+    pub seed: u64,
+    /// Queue pairs at most, as a power of two; at most 16.
+    pub qp_bits: u8,
+    /// Top bits of every QPN, `qpn_prefix_bits` of them: lets several engines share an address.
+    pub qpn_prefix: u32,
+    /// Number of prefix bits; at most 24 - `qp_bits`.
+    pub qpn_prefix_bits: u8,
+    /// Largest path MTU: 256, 512, 1024, 2048 or 4096. Proposed in REQs; larger ones of a peer are refused.
+    pub mtu: u16,
+    /// Check the ICRC of what comes in.
+    pub verify_icrc: bool,
+    /// Send runs of several packets to foreign IPv4 peers that are not on loopback.
+    pub gso_foreign: bool,
+    /// PSNs in flight at most towards own peers; towards others the smaller of this and 128.
+    pub max_window: u32,
+    /// Packets a READ asks for at a time.
+    pub read_chunk: u32,
+    /// How long an ACK may wait for data of this side to go first.
+    pub ack_delay: Duration,
+    /// Packets after which an ACK no longer waits.
+    pub ack_every: u32,
+    /// First retransmission timeout of a queue pair; doubles.
+    pub ack_timeout: Duration,
+    /// RNR timer code sent to peers that find no receive (12 = 0.64 ms).
+    pub rnr_code: u8,
+    /// First repetition of a connection manager message; doubles up to 4 s.
+    pub cm_retry: Duration,
+    /// Repetitions of a REQ, REP or DREQ before giving up.
+    pub cm_retries: u8,
+}
+
+impl Config {
+    /// Settings that suit most: port 4791, MTU 4096, 16,384 queue pairs.
+    #[must_use]
+    pub const fn new(local: IpAddr, seed: u64) -> Self {
+        Self {
+            local,
+            port: crate::ROCE_PORT,
+            seed,
+            qp_bits: 14,
+            qpn_prefix: 0,
+            qpn_prefix_bits: 0,
+            mtu: 4096,
+            verify_icrc: true,
+            gso_foreign: false,
+            max_window: 128,
+            read_chunk: 16,
+            ack_delay: Duration::ZERO,
+            ack_every: 32,
+            ack_timeout: Duration::from_millis(50),
+            rnr_code: 12,
+            cm_retry: Duration::from_millis(250),
+            cm_retries: 9,
+        }
+    }
+}

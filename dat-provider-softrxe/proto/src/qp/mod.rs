@@ -1,0 +1,4 @@
+//! Queue pairs.
+
+mod state;
+pub use state::{QpInput, QpState};

@@ -1,0 +1,31 @@
+//! What the engine wants sent and what the driver received.
+
+use std::net::SocketAddr;
+
+/// Packets in the caller's buffer, from `Engine::poll_transmit`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// Where to.
+    pub destination: SocketAddr,
+    /// Bytes of the buffer in use.
+    pub length: usize,
+    /// Bytes of each packet but the last, which may be shorter. Equal to `length` for one packet.
+    pub segment: usize,
+}
+
+impl Transmit {
+    /// Number of packets.
+    #[must_use]
+    pub const fn packets(&self) -> usize {
+        self.length.div_ceil(self.segment)
+    }
+}
+
+/// What a socket tells about a received datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Meta {
+    /// Sender.
+    pub source: SocketAddr,
+    /// The IPv4 identification if it is known, else the most likely one: 0, or the index in a GRO run.
+    pub ip_id: u16,
+}
