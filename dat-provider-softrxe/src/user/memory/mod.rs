@@ -1,3 +1,4 @@
 //! Registered memory of the user engine.
 
 pub mod foreign;
+pub mod regions;

@@ -1,0 +1,546 @@
+//! Keys: which memory a local segment or a remote peer may touch, and how.
+//!
+//! Not `Sync`: it lives behind the engine's lock, and so does every copy. Deregistering takes that lock; when
+//! it has returned, no copy is under way and none will start.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use softrxe_proto::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, WindowType};
+
+use super::foreign::Range;
+
+/// All regions and windows of one engine. A key is a random 24-bit index and a key byte, so that keys cannot
+/// be guessed in sequence and one that was given back stays wrong for long.
+#[derive(Debug)]
+pub struct Regions {
+    table: RefCell<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    entries: HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>,
+    random: fastrand::Rng,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: u32,
+    pd: Pd,
+    target: Target,
+}
+
+#[derive(Debug)]
+enum Target {
+    Region {
+        range: Range,
+        start: u64,
+        rights: Rights,
+    },
+    Window {
+        kind: WindowType,
+        bound: Option<Bound>,
+    },
+}
+
+/// What a bound window opens.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    region: u32,
+    start: u64,
+    length: u64,
+    rights: Rights,
+    /// The queue pair of a type 2 window.
+    qpn: Option<Qpn>,
+}
+
+/// Indices are random already.
+#[derive(Default)]
+struct IndexHasher(u64);
+
+impl Hasher for IndexHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+    fn write_u32(&mut self, index: u32) {
+        self.0 = u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+const fn index_of(key: u32) -> u32 {
+    key >> 8
+}
+
+impl Regions {
+    /// None yet; keys are drawn from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let table = Table {
+            entries: HashMap::default(),
+            random: fastrand::Rng::with_seed(seed),
+        };
+        Self {
+            table: RefCell::new(table),
+        }
+    }
+
+    /// Opens `range` under a new key; addresses in it count from `start`. `None`: half of all indices are taken.
+    #[must_use]
+    pub fn register(&self, range: Range, start: u64, rights: Rights, pd: Pd) -> Option<u32> {
+        self.table.borrow_mut().add(
+            pd,
+            Target::Region {
+                range,
+                start,
+                rights,
+            },
+        )
+    }
+
+    /// Closes a region. The caller holds the engine's lock.
+    pub fn deregister(&self, key: u32) {
+        let mut table = self.table.borrow_mut();
+        table.entries.remove(&index_of(key));
+        // A window without its region opens nothing.
+        for entry in table.entries.values_mut() {
+            if let Target::Window { bound, .. } = &mut entry.target
+                && bound.is_some_and(|b| b.region == index_of(key))
+            {
+                *bound = None;
+            }
+        }
+    }
+
+    /// A window that is not bound; returns its key.
+    #[must_use]
+    pub fn create_window(&self, kind: WindowType, pd: Pd) -> Option<u32> {
+        self.table
+            .borrow_mut()
+            .add(pd, Target::Window { kind, bound: None })
+    }
+
+    /// Closes a window, bound or not. The caller holds the engine's lock.
+    pub fn destroy_window(&self, key: u32) {
+        self.table.borrow_mut().entries.remove(&index_of(key));
+    }
+
+    /// The key that a window has after its next bind: same index, another key byte.
+    #[must_use]
+    pub const fn next_key(key: u32) -> u32 {
+        key & !0xff | (key.wrapping_add(1) & 0xff)
+    }
+}
+
+impl Table {
+    fn add(&mut self, pd: Pd, target: Target) -> Option<u32> {
+        if self.entries.len() >= 1 << 23 {
+            return None;
+        }
+        loop {
+            let key = self.random.u32(..);
+            // Index 0 stays free: key 0 means "no key" to DAT consumers.
+            if index_of(key) != 0 && !self.entries.contains_key(&index_of(key)) {
+                self.entries
+                    .insert(index_of(key), Entry { key, pd, target });
+                return Some(key);
+            }
+        }
+    }
+
+    /// The memory behind `access`, and the offset of `va` in it, if all of `length` bytes is granted.
+    fn resolve(&self, access: &Access, va: u64, length: u64) -> Result<(Range, u64), AccessError> {
+        let key = access.key;
+        let entry = self
+            .entries
+            .get(&index_of(key))
+            .filter(|e| e.key == key)
+            .ok_or(AccessError::Key(key))?;
+        if entry.pd != access.pd {
+            return Err(AccessError::Scope(key));
+        }
+        let bounds = AccessError::Bounds { key, va, length };
+        let right = AccessError::Right {
+            key,
+            need: access.need,
+        };
+        match &entry.target {
+            Target::Region {
+                range,
+                start,
+                rights,
+                ..
+            } => {
+                let offset = inside(va, length, *start, range.length()).ok_or(bounds)?;
+                if rights.contains(access.need) {
+                    Ok((*range, offset))
+                } else {
+                    Err(right)
+                }
+            }
+            Target::Window { bound, .. } => {
+                let bound = bound.ok_or(AccessError::Key(key))?;
+                if bound.qpn.is_some_and(|owner| owner != access.qpn) {
+                    return Err(AccessError::Scope(key));
+                }
+                inside(va, length, bound.start, bound.length).ok_or(bounds)?;
+                if !bound.rights.contains(access.need) {
+                    return Err(right);
+                }
+                let below = self
+                    .entries
+                    .get(&bound.region)
+                    .ok_or(AccessError::Key(key))?;
+                let Target::Region { range, start, .. } = &below.target else {
+                    return Err(AccessError::Key(key));
+                };
+                let offset = inside(va, length, *start, range.length()).ok_or(bounds)?;
+                Ok((*range, offset))
+            }
+        }
+    }
+}
+
+/// Offset of `va` from `start` if `length` bytes from there end within `size`.
+fn inside(va: u64, length: u64, start: u64, size: u64) -> Option<u64> {
+    let offset = va.checked_sub(start)?;
+    (offset <= size && length <= size - offset).then_some(offset)
+}
+
+impl Memory for Regions {
+    fn check(&self, access: &Access, va: u64, length: u64) -> Result<(), AccessError> {
+        self.table.borrow().resolve(access, va, length).map(drop)
+    }
+
+    fn read(&self, access: &Access, va: u64, into: &mut [u8]) -> Result<(), AccessError> {
+        let length = into.len() as u64;
+        let (range, offset) = self.table.borrow().resolve(access, va, length)?;
+        range.read(offset, into).ok_or(AccessError::Bounds {
+            key: access.key,
+            va,
+            length,
+        })
+    }
+
+    fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError> {
+        let length = from.len() as u64;
+        let (range, offset) = self.table.borrow().resolve(access, va, length)?;
+        range.write(offset, from, true).ok_or(AccessError::Bounds {
+            key: access.key,
+            va,
+            length,
+        })
+    }
+
+    fn atomic(&self, access: &Access, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
+        let (range, offset) = self.table.borrow().resolve(access, va, 8)?;
+        let apply = |old: u64| match op {
+            AtomicOp::CompareSwap { compare, swap } if old == compare => swap,
+            AtomicOp::CompareSwap { .. } => old,
+            AtomicOp::FetchAdd(add) => old.wrapping_add(add),
+        };
+        range
+            .update(offset, apply)
+            .ok_or(AccessError::Alignment(va))
+    }
+
+    fn invalidate(&self, key: u32, pd: Pd, qpn: Qpn, remote: bool) -> Result<(), AccessError> {
+        let mut table = self.table.borrow_mut();
+        let entry = table
+            .entries
+            .get_mut(&index_of(key))
+            .filter(|e| e.key == key)
+            .ok_or(AccessError::Key(key))?;
+        if entry.pd != pd {
+            return Err(AccessError::Scope(key));
+        }
+        let Target::Window { kind, bound } = &mut entry.target else {
+            return Err(AccessError::Window(key));
+        };
+        let Some(now) = *bound else {
+            return Err(AccessError::Window(key));
+        };
+        if remote && *kind != WindowType::Type2 {
+            return Err(AccessError::Window(key));
+        }
+        if now.qpn.is_some_and(|owner| owner != qpn) {
+            return Err(AccessError::Scope(key));
+        }
+        *bound = None;
+        Ok(())
+    }
+
+    fn bind(&self, bind: &MwBind, pd: Pd, qpn: Qpn) -> Result<(), AccessError> {
+        let mut table = self.table.borrow_mut();
+        let window = AccessError::Window(bind.old_key);
+        let entry = table
+            .entries
+            .get(&index_of(bind.old_key))
+            .filter(|e| e.key == bind.old_key)
+            .ok_or(window)?;
+        let Target::Window { kind, bound: old } = entry.target else {
+            return Err(window);
+        };
+        let wrong_key = index_of(bind.new_key) != index_of(bind.old_key);
+        if entry.pd != pd
+            || kind != bind.kind
+            || wrong_key
+            || (kind == WindowType::Type2 && old.is_some())
+        {
+            return Err(window);
+        }
+        let new = if bind.length == 0 {
+            None
+        } else {
+            let lkey = bind.lkey;
+            let below = table
+                .entries
+                .get_mut(&index_of(lkey))
+                .filter(|e| e.key == lkey)
+                .ok_or(AccessError::Key(lkey))?;
+            if below.pd != pd {
+                return Err(AccessError::Scope(lkey));
+            }
+            let Target::Region {
+                range,
+                start,
+                rights,
+            } = &mut below.target
+            else {
+                return Err(AccessError::Key(lkey));
+            };
+            let bounds = AccessError::Bounds {
+                key: lkey,
+                va: bind.address,
+                length: bind.length,
+            };
+            inside(bind.address, bind.length, *start, range.length()).ok_or(bounds)?;
+            let writes = bind
+                .rights
+                .intersects(Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC);
+            if !rights.contains(Rights::WINDOW_BIND) {
+                return Err(AccessError::Right {
+                    key: lkey,
+                    need: Rights::WINDOW_BIND,
+                });
+            }
+            if writes && !rights.contains(Rights::LOCAL_WRITE) {
+                return Err(AccessError::Right {
+                    key: lkey,
+                    need: Rights::LOCAL_WRITE,
+                });
+            }
+            Some(Bound {
+                region: index_of(lkey),
+                start: bind.address,
+                length: bind.length,
+                rights: bind.rights,
+                qpn: (kind == WindowType::Type2).then_some(qpn),
+            })
+        };
+        if let Some(entry) = table.entries.get_mut(&index_of(bind.old_key)) {
+            entry.key = bind.new_key;
+            entry.target = Target::Window { kind, bound: new };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PD: Pd = Pd(1);
+
+    fn access(key: u32, need: Rights) -> Access {
+        Access {
+            key,
+            pd: PD,
+            qpn: Qpn::new(17),
+            need,
+        }
+    }
+
+    fn region(regions: &Regions, memory: &mut [u8], rights: Rights) -> (u32, u64) {
+        let range = Range::probe(memory.as_mut_ptr() as usize, memory.len() as u64, true).unwrap();
+        let start = memory.as_ptr() as u64;
+        (regions.register(range, start, rights, PD).unwrap(), start)
+    }
+
+    #[test]
+    fn key_zone_bounds_and_right_are_each_checked() {
+        let regions = Regions::new(1);
+        let mut memory = vec![0u8; 100];
+        let (key, at) = region(
+            &regions,
+            &mut memory,
+            Rights::LOCAL_READ | Rights::REMOTE_WRITE,
+        );
+        let write = access(key, Rights::REMOTE_WRITE);
+        assert_eq!(regions.write(&write, at + 90, &[1; 10]), Ok(()));
+        assert!(matches!(
+            regions.write(&write, at + 91, &[1; 10]),
+            Err(AccessError::Bounds { .. })
+        ));
+        assert!(matches!(
+            regions.write(&write, at - 1, &[1; 10]),
+            Err(AccessError::Bounds { .. })
+        ));
+        assert!(matches!(
+            regions.check(&write, u64::MAX, u64::MAX),
+            Err(AccessError::Bounds { .. })
+        ));
+        assert!(matches!(
+            regions.write(&access(key ^ 1, Rights::REMOTE_WRITE), at, &[1]),
+            Err(AccessError::Key(_))
+        ));
+        assert!(matches!(
+            regions.check(&Access { pd: Pd(2), ..write }, at, 1),
+            Err(AccessError::Scope(_))
+        ));
+        assert!(matches!(
+            regions.check(&access(key, Rights::REMOTE_READ), at, 1),
+            Err(AccessError::Right { .. })
+        ));
+        regions.deregister(key);
+        assert_eq!(regions.write(&write, at, &[2]), Err(AccessError::Key(key)));
+        assert_eq!(memory[..90], [0; 90]);
+        assert_eq!(memory[90..], [1; 10]);
+    }
+
+    #[test]
+    fn keys_are_never_zero_nor_sequential() {
+        let regions = Regions::new(7);
+        let mut memory = vec![0u8; 8];
+        let keys: Vec<u32> = (0..100)
+            .map(|_| region(&regions, &mut memory, Rights::LOCAL_READ).0)
+            .collect();
+        assert!(keys.iter().all(|k| index_of(*k) != 0));
+        assert!(
+            keys.windows(2)
+                .all(|k| index_of(k[0]).abs_diff(index_of(k[1])) > 1)
+        );
+    }
+
+    #[test]
+    fn a_window_opens_its_part_until_it_is_unbound_or_its_region_is_gone() {
+        let regions = Regions::new(3);
+        let mut memory = vec![0u8; 100];
+        let (lkey, at) = region(&regions, &mut memory, Rights::all());
+        let old_key = regions.create_window(WindowType::Type1, PD).unwrap();
+        let new_key = Regions::next_key(old_key);
+        let bind = MwBind {
+            old_key,
+            new_key,
+            lkey,
+            address: at + 10,
+            length: 20,
+            rights: Rights::REMOTE_WRITE,
+            kind: WindowType::Type1,
+        };
+        assert_eq!(
+            regions.write(&access(old_key, Rights::REMOTE_WRITE), at + 10, &[1]),
+            Err(AccessError::Key(old_key))
+        );
+        regions.bind(&bind, PD, Qpn::new(17)).unwrap();
+        let write = access(new_key, Rights::REMOTE_WRITE);
+        assert_eq!(regions.write(&write, at + 10, &[1; 20]), Ok(()));
+        assert!(regions.write(&write, at + 9, &[1]).is_err());
+        assert!(regions.write(&write, at + 30, &[1]).is_err());
+        assert!(
+            regions
+                .read(&access(new_key, Rights::REMOTE_READ), at + 10, &mut [0])
+                .is_err()
+        );
+        assert!(
+            regions
+                .write(&access(old_key, Rights::REMOTE_WRITE), at + 10, &[1])
+                .is_err()
+        );
+        let again = Regions::next_key(new_key);
+        regions
+            .bind(
+                &MwBind {
+                    old_key: new_key,
+                    new_key: again,
+                    length: 0,
+                    ..bind
+                },
+                PD,
+                Qpn::new(17),
+            )
+            .unwrap();
+        assert!(regions.write(&write, at + 10, &[1]).is_err());
+        assert!(
+            regions
+                .write(&access(again, Rights::REMOTE_WRITE), at + 10, &[1])
+                .is_err()
+        );
+        let last = Regions::next_key(again);
+        regions
+            .bind(
+                &MwBind {
+                    old_key: again,
+                    new_key: last,
+                    ..bind
+                },
+                PD,
+                Qpn::new(17),
+            )
+            .unwrap();
+        regions.deregister(lkey);
+        assert_eq!(
+            regions.write(&access(last, Rights::REMOTE_WRITE), at + 10, &[1]),
+            Err(AccessError::Key(last))
+        );
+    }
+
+    #[test]
+    fn a_type_2_window_belongs_to_its_queue_pair_and_a_peer_may_invalidate_it() {
+        let regions = Regions::new(3);
+        let mut memory = vec![0u8; 100];
+        let (lkey, at) = region(&regions, &mut memory, Rights::all());
+        let old_key = regions.create_window(WindowType::Type2, PD).unwrap();
+        let key = Regions::next_key(old_key);
+        let rights = Rights::REMOTE_READ;
+        let kind = WindowType::Type2;
+        let bind = MwBind {
+            old_key,
+            new_key: key,
+            lkey,
+            address: at,
+            length: 8,
+            rights,
+            kind,
+        };
+        regions.bind(&bind, PD, Qpn::new(17)).unwrap();
+        assert_eq!(regions.check(&access(key, rights), at, 8), Ok(()));
+        let stranger = Access {
+            qpn: Qpn::new(18),
+            ..access(key, rights)
+        };
+        assert_eq!(
+            regions.check(&stranger, at, 8),
+            Err(AccessError::Scope(key))
+        );
+        assert_eq!(
+            regions.invalidate(key, PD, Qpn::new(18), true),
+            Err(AccessError::Scope(key))
+        );
+        assert_eq!(
+            regions.invalidate(lkey, PD, Qpn::new(17), true),
+            Err(AccessError::Window(lkey))
+        );
+        regions.invalidate(key, PD, Qpn::new(17), true).unwrap();
+        assert!(regions.check(&access(key, rights), at, 8).is_err());
+        assert_eq!(
+            regions.invalidate(key, PD, Qpn::new(17), true),
+            Err(AccessError::Window(key))
+        );
+    }
+}
