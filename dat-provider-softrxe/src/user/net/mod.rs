@@ -2,4 +2,6 @@
 
 pub(crate) mod address;
 pub mod door;
+pub mod route;
 pub mod socket;
+pub mod wake;

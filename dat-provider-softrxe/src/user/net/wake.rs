@@ -1,0 +1,166 @@
+//! Sleeping on descriptors, and being woken.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// A descriptor that another thread makes readable.
+#[derive(Debug)]
+pub struct Wake {
+    fd: OwnedFd,
+}
+
+impl Wake {
+    /// Not yet rung.
+    ///
+    /// # Errors
+    /// As `eventfd`: out of descriptors.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: a plain system call; the descriptor is checked and owned at once.
+        unsafe {
+            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            if fd < 0 {
+                Err(io::Error::last_os_error())
+            } else {
+                Ok(Self {
+                    fd: OwnedFd::from_raw_fd(fd),
+                })
+            }
+        }
+    }
+
+    /// Makes the descriptor readable until [`Wake::clear`].
+    pub fn ring(&self) {
+        let one = 1u64;
+        // SAFETY: eight readable bytes. The only failure is a full counter, which is readable too.
+        let _ = unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Takes back all rings so far.
+    pub fn clear(&self) {
+        let mut count = 0u64;
+        // SAFETY: eight writable bytes. An empty counter is an error without consequence.
+        let _ = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+}
+
+impl AsRawFd for Wake {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// How [`sleep`] ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slept {
+    /// A descriptor is readable.
+    Ready,
+    /// The time is over.
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+}
+
+/// Waits until one of `fds` is readable (or hung up), or `timeout` is over; `None`: no limit.
+#[must_use]
+pub fn sleep<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> Slept {
+    let mut polled = fds.map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let span = timeout.map(|t| libc::timespec {
+        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `polled` has N entries; `span` is null or points to a timespec that lives until the return.
+    let ready = unsafe {
+        libc::ppoll(
+            polled.as_mut_ptr(),
+            N as libc::nfds_t,
+            span,
+            std::ptr::null(),
+        )
+    };
+    match ready {
+        0 => Slept::TimedOut,
+        n if n > 0 => Slept::Ready,
+        _ => Slept::Interrupted,
+    }
+}
+
+/// Many descriptors as one that is readable when any of them is.
+#[derive(Debug)]
+pub struct Bundle {
+    fd: OwnedFd,
+}
+
+impl Bundle {
+    /// Empty.
+    ///
+    /// # Errors
+    /// As `epoll_create1`.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: a plain system call; the descriptor is checked and owned at once.
+        unsafe {
+            let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+            if fd < 0 {
+                Err(io::Error::last_os_error())
+            } else {
+                Ok(Self {
+                    fd: OwnedFd::from_raw_fd(fd),
+                })
+            }
+        }
+    }
+
+    /// Adds `fd`; closing it takes it out again.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub fn add(&self, fd: RawFd) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: fd as u64,
+        };
+        // SAFETY: `event` lives until the return.
+        let done = unsafe {
+            libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
+        };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
+
+impl AsRawFd for Bundle {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_ends_a_sleep_also_through_a_bundle_and_stays_until_cleared() {
+        let (wake, bundle) = (Wake::new().unwrap(), Bundle::new().unwrap());
+        bundle.add(wake.as_raw_fd()).unwrap();
+        let soon = Some(Duration::from_millis(1));
+        assert_eq!(
+            sleep([wake.as_raw_fd(), bundle.as_raw_fd()], soon),
+            Slept::TimedOut
+        );
+        std::thread::scope(|scope| {
+            scope.spawn(|| wake.ring());
+            assert_eq!(sleep([bundle.as_raw_fd()], None), Slept::Ready);
+        });
+        assert_eq!(sleep([wake.as_raw_fd()], soon), Slept::Ready);
+        wake.clear();
+        assert_eq!(sleep([wake.as_raw_fd()], soon), Slept::TimedOut);
+    }
+}
