@@ -13,6 +13,8 @@ pub use event::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason}
 pub mod memory;
 pub use memory::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Rights, WindowType};
 
+pub mod opcode;
+
 mod psn;
 pub use psn::{Psn, Qpn};
 
@@ -29,6 +31,9 @@ pub use work::{
     CompletedOp, Completion, CqId, DatagramPeer, Op, PostError, Remote, SendRequest, Sge, SrqId,
     Status,
 };
+
+pub mod wire;
+pub use wire::cma::service_id;
 
 /// UDP destination port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;

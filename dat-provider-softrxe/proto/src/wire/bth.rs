@@ -1,0 +1,85 @@
+//! Base transport header (IBTA 9.2).
+
+use super::{be16, be24, put, put24};
+use crate::{Psn, Qpn};
+
+/// Base transport header: the first 12 bytes of every packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bth {
+    /// Opcode as on the wire; [`Opcode::from_wire`](crate::opcode::Opcode::from_wire) gives it meaning.
+    pub opcode: u8,
+    /// Solicited event.
+    pub solicited: bool,
+    /// Migration state; hardware sends 1, rxe 0, nobody needs it here.
+    pub migrated: bool,
+    /// Bytes of padding behind the payload, 0..=3.
+    pub pad: u8,
+    /// Transport header version, 0.
+    pub version: u8,
+    /// Partition key.
+    pub pkey: u16,
+    /// FECN, BECN and six reserved bits.
+    pub congestion: u8,
+    /// Destination queue pair.
+    pub destination: Qpn,
+    /// The sender wants an acknowledgement.
+    pub ack_request: bool,
+    /// Packet sequence number.
+    pub psn: Psn,
+}
+
+impl Bth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 12;
+    /// The default partition, full membership.
+    pub const DEFAULT_PKEY: u16 = 0xffff;
+
+    /// A header with the default partition and no flags.
+    #[must_use]
+    pub const fn new(opcode: u8, destination: Qpn, psn: Psn) -> Self {
+        Self {
+            opcode,
+            solicited: false,
+            migrated: true,
+            pad: 0,
+            version: 0,
+            pkey: Self::DEFAULT_PKEY,
+            congestion: 0,
+            destination,
+            ack_request: false,
+            psn,
+        }
+    }
+
+    /// Reads a header; `None` if there are fewer than 12 bytes.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let b = bytes.get(..Self::LEN)?;
+        Some(Self {
+            opcode: b[0],
+            solicited: b[1] & 0x80 != 0,
+            migrated: b[1] & 0x40 != 0,
+            pad: (b[1] >> 4) & 3,
+            version: b[1] & 0x0f,
+            pkey: be16(b, 2),
+            congestion: b[4],
+            destination: Qpn::new(be24(b, 5)),
+            ack_request: b[8] & 0x80 != 0,
+            psn: Psn::new(be24(b, 9)),
+        })
+    }
+
+    /// Writes the header to the first 12 bytes of `out`.
+    pub fn emit(&self, out: &mut [u8]) {
+        out[0] = self.opcode;
+        out[1] = u8::from(self.solicited) << 7
+            | u8::from(self.migrated) << 6
+            | (self.pad & 3) << 4
+            | self.version & 0x0f;
+        put(out, 2, &self.pkey.to_be_bytes());
+        out[4] = self.congestion;
+        put24(out, 5, self.destination.value());
+        out[8] = u8::from(self.ack_request) << 7;
+        put24(out, 9, self.psn.value());
+    }
+}

@@ -1,0 +1,4 @@
+//! What several test files share.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+pub mod pcap;

@@ -1,0 +1,93 @@
+//! Reads and writes pcap files: just enough for Ethernet frames that hold RoCEv2.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// A UDP datagram to port 4791 out of a capture.
+pub struct Captured {
+    /// Number of the frame, from 1.
+    pub frame: usize,
+    /// IP header without options.
+    pub ip: Vec<u8>,
+    /// UDP header.
+    pub udp: [u8; 8],
+    /// UDP payload: BTH to ICRC.
+    pub payload: Vec<u8>,
+}
+
+impl Captured {
+    /// Sender and receiver.
+    pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        let ip = |at4: usize, at6: usize| -> IpAddr {
+            if self.ip[0] >> 4 == 4 {
+                <[u8; 4]>::try_from(&self.ip[at4..at4 + 4]).unwrap().into()
+            } else {
+                <[u8; 16]>::try_from(&self.ip[at6..at6 + 16])
+                    .unwrap()
+                    .into()
+            }
+        };
+        let port = |at| u16::from_be_bytes([self.udp[at], self.udp[at + 1]]);
+        (
+            SocketAddr::new(ip(12, 8), port(0)),
+            SocketAddr::new(ip(16, 24), port(2)),
+        )
+    }
+
+    /// IPv4 identification, 0 for IPv6.
+    pub fn identification(&self) -> u16 {
+        if self.ip[0] >> 4 == 4 {
+            u16::from_be_bytes([self.ip[4], self.ip[5]])
+        } else {
+            0
+        }
+    }
+}
+
+/// The folder of the captures.
+pub fn vectors() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors")
+}
+
+/// All RoCEv2 datagrams of `name`.pcap in tests/vectors.
+pub fn read(name: &str) -> Vec<Captured> {
+    let path = vectors().join(format!("{name}.pcap"));
+    let data = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let le32 = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().unwrap()) as usize;
+    assert!(
+        [0xa1b2_c3d4, 0xa1b2_3c4d].contains(&le32(0)),
+        "little endian"
+    );
+    assert_eq!(le32(20), 1, "{name}: Ethernet");
+    let mut out = Vec::new();
+    let (mut at, mut frame) = (24, 0);
+    while at + 16 <= data.len() {
+        let length = le32(at + 8);
+        let bytes = &data[at + 16..at + 16 + length];
+        at += 16 + length;
+        frame += 1;
+        out.extend(datagram(frame, bytes));
+    }
+    out
+}
+
+fn datagram(frame: usize, bytes: &[u8]) -> Option<Captured> {
+    let (ip_length, protocol) = match (bytes[12], bytes[13]) {
+        (0x08, 0x00) => (usize::from(bytes[14] & 15) * 4, bytes[14 + 9]),
+        (0x86, 0xdd) => (40, bytes[14 + 6]),
+        _ => return None,
+    };
+    if protocol != 17 {
+        return None;
+    }
+    let (ip, rest) = bytes[14..].split_at(ip_length);
+    let udp: [u8; 8] = rest[..8].try_into().unwrap();
+    let length = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+    (udp[2..4] == 4791u16.to_be_bytes()).then(|| Captured {
+        frame,
+        ip: ip.to_vec(),
+        udp,
+        payload: rest[8..length].to_vec(),
+    })
+}
