@@ -2,17 +2,22 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::attr::AdapterAttr;
+use crate::cno::Cno;
 use crate::error::{Error, Result, Subtype};
 use crate::evd::{Evd, Feed};
 use crate::event::{AsyncEvent, Event, RawHandle};
 use crate::flags::{Close, CompletionFlags, EvdFlags};
 use crate::head::{Head, debug_by_head};
 use crate::ia_params::IaParams;
+use crate::lmr::{COOKIE_SIZE, Lmr};
+use crate::pz::Pz;
+use crate::rmr::Rmr;
 use crate::transport::Transport;
 use crate::upcall::Upcalls;
 
@@ -32,7 +37,7 @@ pub(crate) enum Kind {
 }
 
 /// Where an IA's asynchronous errors go (`async_evd_handle` of dat_ia_open).
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum AsyncEvd<T: Transport> {
     /// `DAT_HANDLE_NULL`: a new EVD, which lives and dies with the IA.
     New,
@@ -56,8 +61,10 @@ struct Inner<T: Transport> {
     attributes: Option<Arc<AdapterAttr>>,
     /// Every object of the IA, in the order an abrupt close frees them.
     members: BTreeSet<(Kind, u32)>,
-    /// LMRs by lmr_context: 1.2's dat_rmr_bind names its LMR so.
+    /// LMRs by lmr_context: 1.2's dat_rmr_bind and the syncs name an LMR so.
     lmrs: HashMap<u32, u32>,
+    /// Shared memory by its name: length, and LMRs on it.
+    shared: HashMap<[u8; COOKIE_SIZE], (u64, u32)>,
     async_feed: Option<Feed<T>>,
     /// Arena index of the asynchronous EVD that dat_ia_open made.
     own_async_evd: Option<u32>,
@@ -75,6 +82,7 @@ impl<T: Transport> Default for Ia<T> {
                 attributes: None,
                 members: BTreeSet::new(),
                 lmrs: HashMap::new(),
+                shared: HashMap::new(),
                 async_feed: None,
                 own_async_evd: None,
             }),
@@ -181,9 +189,7 @@ impl<T: Transport> Ia<T> {
 
     /// Frees what is left and lets go of the adapter. The IA is dead: nothing joins any more.
     fn take_down(&self) {
-        self.head
-            .word
-            .store(0, std::sync::atomic::Ordering::Release);
+        self.head.word.store(0, Ordering::Release);
         let feed = self.inner.lock().async_feed.take();
         drop(feed);
         let begun = Instant::now();
@@ -211,22 +217,27 @@ impl<T: Transport> Ia<T> {
         inner.attributes = None;
         inner.members.clear();
         inner.lmrs.clear();
+        inner.shared.clear();
         inner.own_async_evd = None;
         drop(inner);
         drop(adapter);
     }
 
-    /// Frees one object whatever its state; it leaves the list when that is done.
+    /// Frees one object whatever its state; it leaves the list when that is done. One that is refused
+    /// (another thread frees it, or it still carries another one) is tried again.
     fn destroy(kind: Kind, index: u32) {
         let arenas = T::arenas();
-        match kind {
+        let tried = match kind {
             Kind::Sp | Kind::Cr | Kind::Ep | Kind::Srq => None,
-            Kind::Rmr => arenas.rmr.get(index).map(|o| drop(o.free())),
-            Kind::Lmr => arenas.lmr.get(index).map(|o| drop(o.free())),
-            Kind::Pz => arenas.pz.get(index).map(|o| drop(o.free())),
-            Kind::Evd => arenas.evd.get(index).map(|o| drop(o.destroy())),
-            Kind::Cno => arenas.cno.get(index).map(|o| drop(o.destroy())),
+            Kind::Rmr => arenas.rmr.get(index).map(Rmr::free),
+            Kind::Lmr => arenas.lmr.get(index).map(Lmr::free),
+            Kind::Pz => arenas.pz.get(index).map(Pz::free),
+            Kind::Evd => arenas.evd.get(index).map(Evd::destroy),
+            Kind::Cno => arenas.cno.get(index).map(Cno::destroy),
         };
+        if let Some(Err(error)) = tried {
+            tracing::trace!(?kind, index, %error, "not yet freed");
+        }
     }
 
     /// Limits and identity of the device (dat_ia_query).
@@ -239,7 +250,12 @@ impl<T: Transport> Ia<T> {
 
     /// The EVD of asynchronous errors; `None` is `DAT_EVD_OUT_OF_SCOPE`.
     pub fn async_evd(&self) -> Option<&'static Evd<T>> {
-        self.inner.lock().async_feed.as_ref().map(Feed::evd)
+        let inner = self.inner.lock();
+        inner
+            .async_feed
+            .as_ref()
+            .filter(|feed| feed.valid())
+            .map(Feed::evd)
     }
 
     /// The name it was opened by.
@@ -249,7 +265,7 @@ impl<T: Transport> Ia<T> {
 
     /// The IA that the object of `head` belongs to. Dead if the object is dead.
     pub(crate) fn of(head: &Head) -> &'static Self {
-        let index = head.ia.load(std::sync::atomic::Ordering::Relaxed);
+        let index = head.ia.load(Ordering::Relaxed);
         match T::arenas().ia.get(index) {
             Some(ia) => ia,
             // An object begins its life with the index of an IA that exists, and IAs are never unmade.
@@ -276,10 +292,7 @@ impl<T: Transport> Ia<T> {
             return Err(DEAD);
         }
         inner.members.insert((kind, index));
-        head.begin(
-            self.head.ia.load(std::sync::atomic::Ordering::Relaxed),
-            self.head.table(),
-        );
+        head.begin(self.head.ia.load(Ordering::Relaxed), self.head.table());
         head.publish(bits);
         Ok(())
     }
@@ -287,6 +300,43 @@ impl<T: Transport> Ia<T> {
     /// The object is freed: an IA that only waits for it may close.
     pub(crate) fn leave(&self, kind: Kind, index: u32) {
         self.inner.lock().members.remove(&(kind, index));
+    }
+
+    /// The LMR of a local key.
+    pub(crate) fn lmr(&self, lmr_context: u32) -> Option<&'static Lmr<T>> {
+        let index = *self.inner.lock().lmrs.get(&lmr_context)?;
+        T::arenas().lmr.get(index)
+    }
+
+    /// Enters an LMR under its key, or takes the key out (`None`).
+    pub(crate) fn name_lmr(&self, lmr_context: u32, index: Option<u32>) {
+        let mut inner = self.inner.lock();
+        match index {
+            Some(index) => inner.lmrs.insert(lmr_context, index),
+            None => inner.lmrs.remove(&lmr_context),
+        };
+    }
+
+    /// One more LMR on the shared memory of that name. False: the name stands for another length.
+    pub(crate) fn share(&self, cookie: &[u8; COOKIE_SIZE], length: u64) -> bool {
+        let mut inner = self.inner.lock();
+        let (known, users) = inner.shared.entry(*cookie).or_insert((length, 0));
+        let same = *known == length;
+        if same {
+            *users += 1;
+        }
+        same
+    }
+
+    /// One less.
+    pub(crate) fn unshare(&self, cookie: &[u8; COOKIE_SIZE]) {
+        let mut inner = self.inner.lock();
+        if let Some((_, users)) = inner.shared.get_mut(cookie) {
+            *users -= 1;
+            if *users == 0 {
+                inner.shared.remove(cookie);
+            }
+        }
     }
 
     /// Posts an asynchronous error, if anybody listens.

@@ -23,6 +23,8 @@ use crate::head::Head;
 #[derive(Debug)]
 pub struct Claim {
     head: &'static Head,
+    /// Which life of the object: see [`Head::retire_claimed`].
+    generation: u32,
 }
 
 impl Head {
@@ -36,7 +38,10 @@ impl Head {
                 (uses != 0).then(|| uses + 1)
             })
             .map_err(|_| Error::handle(subtype))?;
-        Ok(Claim { head: self })
+        Ok(Claim {
+            head: self,
+            generation: self.generation.load(Ordering::Acquire),
+        })
     }
 
     /// How many claims there are.
@@ -50,9 +55,17 @@ impl Head {
     /// # Errors
     /// `DAT_INVALID_HANDLE` with `dead` if it was dead, `DAT_INVALID_STATE` with `in_use` while claimed.
     pub(crate) fn retire(&self, dead: Subtype, in_use: Subtype) -> Result<()> {
+        self.retire_claimed(0, dead, in_use)
+    }
+
+    /// As [`Head::retire`], with `claims` still standing, whose holders must cope with a dead object.
+    ///
+    /// # Errors
+    /// As [`Head::retire`], if there is another number of claims.
+    pub(crate) fn retire_claimed(&self, claims: u32, dead: Subtype, in_use: Subtype) -> Result<()> {
         match self
             .uses
-            .compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(1 + claims, 0, Ordering::AcqRel, Ordering::Acquire)
         {
             Ok(_) => {
                 self.word.store(0, Ordering::Release);
@@ -66,7 +79,15 @@ impl Head {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.head.uses.fetch_sub(1, Ordering::AcqRel);
+        // The claims of an earlier life are void, see `retire_claimed`.
+        if self.head.generation.load(Ordering::Acquire) == self.generation {
+            let _ = self
+                .head
+                .uses
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |uses| {
+                    (uses > 1).then(|| uses - 1)
+                });
+        }
     }
 }
 
@@ -101,6 +122,20 @@ mod tests {
         assert!(!head.alive());
         assert_eq!(head.retire(DEAD, IN_USE), Err(Error::handle(DEAD)));
         assert_eq!(head.claim(DEAD).unwrap_err(), Error::handle(DEAD));
+    }
+
+    #[test]
+    fn a_claim_outlived_by_its_object_is_void_in_the_next_life() {
+        let head = head();
+        head.begin(0, 0);
+        let old = head.claim(DEAD).unwrap();
+        assert_eq!(head.retire_claimed(1, DEAD, IN_USE), Ok(()));
+        head.begin(0, 0);
+        let new = head.claim(DEAD).unwrap();
+        drop(old);
+        assert_eq!(head.users(), 1);
+        drop(new);
+        assert_eq!(head.users(), 0);
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::RawHandle;
 use crate::flags::{MemPriv, VaType};
-use crate::head::{Head, debug_by_head};
-use crate::ia::Ia;
+use crate::head::{Head, debug_by_head, raw};
+use crate::ia::{Ia, Kind};
 use crate::iov::LmrTriplet;
+use crate::ledger::Claim;
 use crate::pz::Pz;
 use crate::transport::Transport;
 
@@ -17,7 +18,7 @@ use crate::transport::Transport;
 pub const COOKIE_SIZE: usize = 40;
 
 /// What memory to register (`DAT_MEM_TYPE` with its `DAT_REGION_DESCRIPTION`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Source<T: Transport> {
     /// A range of the caller's memory, by address.
     Virtual(usize),
@@ -33,7 +34,7 @@ pub enum Source<T: Transport> {
 }
 
 /// What dat_lmr_query tells.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct LmrInfo<T: Transport> {
     /// The IA's handle.
     pub ia: RawHandle,
@@ -62,7 +63,22 @@ pub struct LmrInfo<T: Transport> {
 pub struct Lmr<T: Transport> {
     /// Table, liveness, generation, ledger.
     pub head: Head,
-    inner: Mutex<Option<Arc<T::Lmr>>>,
+    inner: Mutex<Option<Inner<T>>>,
+}
+
+struct Inner<T: Transport> {
+    region: Arc<T::Lmr>,
+    info: LmrInfo<T>,
+    pz: &'static Pz<T>,
+    _pz_claim: Claim,
+    _base_claim: Option<Claim>,
+}
+
+/// What a bind needs to know of its LMR.
+pub(crate) struct Base<T: Transport> {
+    pub(crate) region: Arc<T::Lmr>,
+    pub(crate) info: LmrInfo<T>,
+    pub(crate) pz: &'static Pz<T>,
 }
 
 debug_by_head!(Lmr);
@@ -76,11 +92,41 @@ impl<T: Transport> Default for Lmr<T> {
     }
 }
 
+impl<T: Transport> Clone for Source<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Transport> Copy for Source<T> {}
+
+impl<T: Transport> Clone for LmrInfo<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Transport> Copy for LmrInfo<T> {}
+
+/// Rights that exist.
+const RIGHTS: MemPriv = MemPriv::ALL.union(MemPriv::REMOTE);
+
+const DEAD: Error = Error::handle(Subtype::InvalidHandleLmr);
+
+/// Whether `[address, address + length)` is in `[base, base + size)`, without overflow.
+pub(crate) fn within(address: u64, length: u64, base: u64, size: u64) -> bool {
+    address
+        .checked_sub(base)
+        .and_then(|offset| offset.checked_add(length))
+        .is_some_and(|end| end <= size)
+}
+
 impl<T: Transport> Lmr<T> {
-    /// dat_lmr_create.
+    /// dat_lmr_create. Argument numbers are those of 2.0 (1.2 has no `va_type`, the last one).
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE`, `DAT_INVALID_PARAMETER`, `DAT_INSUFFICIENT_RESOURCES` ...
+    /// `DAT_INVALID_PARAMETER`: 3, no address; 4, length 0 or beyond the address space, or another than that
+    /// of the shared memory's name; 6, unknown rights. `DAT_MODEL_NOT_SUPPORTED` for zero-based addresses
+    /// that the adapter has not. `DAT_INVALID_HANDLE` of the IA, the PZ, the LMR. What
+    /// [`Transport::register`] says.
     pub fn create(
         ia: &'static Ia<T>,
         source: Source<T>,
@@ -89,8 +135,73 @@ impl<T: Transport> Lmr<T> {
         rights: MemPriv,
         va_type: VaType,
     ) -> Result<&'static Self> {
-        let _ = (ia, source, length, pz, rights, va_type);
-        Err(Error::of(ErrorKind::NotImplemented))
+        let pz_claim = pz.head.claim(Subtype::InvalidHandlePz)?;
+        if !std::ptr::eq(pz.ia(), ia) {
+            return Err(Error::handle(Subtype::InvalidHandlePz));
+        }
+        if !RIGHTS.contains(rights) {
+            return Err(Error::arg(6));
+        }
+        if va_type == VaType::ZeroBased && !ia.attributes()?.zero_based {
+            return Err(Error::of(ErrorKind::ModelNotSupported));
+        }
+        let mut base_claim = None;
+        let (address, length) = match source {
+            Source::Virtual(address) | Source::Shared { address, .. } => (address as u64, length),
+            Source::Lmr(base) => {
+                base_claim = Some(base.head.claim(Subtype::InvalidHandleLmr)?);
+                let info = base.info()?;
+                if info.ia != raw(ia) {
+                    return Err(DEAD);
+                }
+                (info.registered_address, info.registered_size)
+            }
+        };
+        if address == 0 {
+            return Err(Error::arg(3));
+        }
+        if length == 0 || address.checked_add(length).is_none() {
+            return Err(Error::arg(4));
+        }
+        let sharing = match &source {
+            Source::Shared { cookie, .. } => Some(Sharing::begin(ia, cookie, length)?),
+            _ => None,
+        };
+        let zone = pz.zone()?;
+        let (region, keys) = T::register(&zone, address as usize, length, rights, va_type)?;
+        let arena = &T::arenas().lmr;
+        let (index, lmr) = arena
+            .alloc()
+            .ok_or(Error::resource(Subtype::ResourceMemoryRegion))?;
+        let remote = rights.intersects(MemPriv::REMOTE);
+        *lmr.inner.lock() = Some(Inner {
+            region: Arc::new(region),
+            info: LmrInfo {
+                ia: raw(ia),
+                source,
+                length,
+                pz: raw(pz),
+                rights,
+                va_type,
+                lmr_context: keys.lmr_context,
+                rmr_context: if remote { keys.rmr_context } else { 0 },
+                registered_size: length,
+                registered_address: address,
+            },
+            pz,
+            _pz_claim: pz_claim,
+            _base_claim: base_claim,
+        });
+        ia.adopt(Kind::Lmr, index, &lmr.head, 0).inspect_err(|_| {
+            let inner = lmr.inner.lock().take();
+            drop(inner);
+            arena.recycle(index);
+        })?;
+        ia.name_lmr(keys.lmr_context, Some(index));
+        if let Some(sharing) = sharing {
+            sharing.keep();
+        }
+        Ok(lmr)
     }
 
     /// dat_lmr_query.
@@ -98,17 +209,41 @@ impl<T: Transport> Lmr<T> {
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
     pub fn info(&'static self) -> Result<LmrInfo<T>> {
-        Err(Error::of(ErrorKind::NotImplemented))
+        self.inner.lock().as_ref().map(|i| i.info).ok_or(DEAD)
+    }
+
+    /// The parts that a bind stands on; the caller has claimed the LMR.
+    pub(crate) fn base(&'static self) -> Result<Base<T>> {
+        let inner = self.inner.lock();
+        let inner = inner.as_ref().ok_or(DEAD)?;
+        Ok(Base {
+            region: Arc::clone(&inner.region),
+            info: inner.info,
+            pz: inner.pz,
+        })
     }
 
     /// dat_lmr_sync_rdma_read: memory is coherent, so this only checks the segments. The LMRs are found
     /// by the segments' contexts.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` if a segment is outside of its LMR or the LMR unknown.
+    /// `DAT_INVALID_PARAMETER` (argument 2) if a segment is outside of its LMR or the LMR unknown;
+    /// `DAT_INVALID_HANDLE` (IA closed).
     pub fn sync_read(ia: &'static Ia<T>, segments: &[LmrTriplet]) -> Result<()> {
-        let _ = (ia, segments);
-        Err(Error::of(ErrorKind::NotImplemented))
+        ia.adapter()?;
+        for segment in segments.iter().filter(|s| s.segment_length != 0) {
+            let info = ia
+                .lmr(segment.lmr_context)
+                .and_then(|lmr| lmr.info().ok())
+                .filter(|info| info.lmr_context == segment.lmr_context)
+                .ok_or(Error::arg(2))?;
+            let length = u64::from(segment.segment_length);
+            let (base, size) = (info.registered_address, info.registered_size);
+            if !within(segment.virtual_address, length, base, size) {
+                return Err(Error::arg(2));
+            }
+        }
+        Ok(())
     }
 
     /// dat_lmr_sync_rdma_write, as [`Lmr::sync_read`].
@@ -119,13 +254,76 @@ impl<T: Transport> Lmr<T> {
         Self::sync_read(ia, segments)
     }
 
-    /// dat_lmr_free.
+    /// dat_lmr_free. When it returns no remote access reaches the memory any more.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`; `DAT_INVALID_STATE` (`LMR_IN_USE`) while an RMR is bound to it or an LMR of
     /// type LMR stands on it.
     pub fn free(&'static self) -> Result<()> {
-        let _ = self.inner.lock();
-        Err(Error::of(ErrorKind::NotImplemented))
+        self.head
+            .retire(Subtype::InvalidHandleLmr, Subtype::InvalidStateLmrInUse)?;
+        let ia = Ia::<T>::of(&self.head);
+        let inner = self.inner.lock().take();
+        if let Some(inner) = inner {
+            ia.name_lmr(inner.info.lmr_context, None);
+            if let Source::Shared { cookie, .. } = &inner.info.source {
+                ia.unshare(cookie);
+            }
+            // The region goes before the claim on the PZ it is in.
+            drop(inner.region);
+        }
+        let arena = &T::arenas().lmr;
+        let index = arena.index_of(self);
+        ia.leave(Kind::Lmr, index);
+        arena.recycle(index);
+        Ok(())
+    }
+}
+
+/// An entry in the IA's list of shared memory, undone unless kept.
+struct Sharing<'a, T: Transport> {
+    ia: &'static Ia<T>,
+    cookie: &'a [u8; COOKIE_SIZE],
+    keep: bool,
+}
+
+impl<'a, T: Transport> Sharing<'a, T> {
+    fn begin(ia: &'static Ia<T>, cookie: &'a [u8; COOKIE_SIZE], length: u64) -> Result<Self> {
+        if !ia.share(cookie, length) {
+            return Err(Error::arg(4));
+        }
+        Ok(Self {
+            ia,
+            cookie,
+            keep: false,
+        })
+    }
+
+    fn keep(mut self) {
+        self.keep = true;
+    }
+}
+
+impl<T: Transport> Drop for Sharing<'_, T> {
+    fn drop(&mut self) {
+        if !self.keep {
+            self.ia.unshare(self.cookie);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::within;
+
+    #[test]
+    fn ranges_do_not_wrap() {
+        assert!(within(10, 5, 10, 5));
+        assert!(within(14, 1, 10, 5));
+        assert!(within(15, 0, 10, 5));
+        assert!(!within(9, 1, 10, 5));
+        assert!(!within(14, 2, 10, 5));
+        assert!(!within(12, u64::MAX, 10, 5));
+        assert!(!within(u64::MAX, 1, 10, 5));
     }
 }

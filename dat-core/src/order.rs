@@ -3,15 +3,15 @@
 //! A lock may be taken only while all locks held stand before it in this list:
 //!
 //! 1. registry (dat-registry)
-//! 2. IA
-//! 3. service point, CR
+//! 2. service point, CR
+//! 3. RMR
 //! 4. EP connection
 //! 5. EP send queue
 //! 6. EP receive queue
 //! 7. SRQ
-//! 8. LMR, RMR, PZ
-//! 9. EVD
-//! 10. CNO
+//! 8. EVD
+//! 9. CNO
+//! 10. IA, PZ, LMR: lists and look-ups; nothing is locked under them
 //!
 //! No lock at all is held over a consumer's code (an OS wait proxy agent), over
 //! [`Transport::open`](crate::transport::Transport::open) or

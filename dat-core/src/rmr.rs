@@ -1,18 +1,18 @@
 //! Remote memory regions (dat_rmr_create, dat_rmr_bind, dat_rmr_query, dat_rmr_free): windows on an LMR.
 
-use std::sync::Arc;
-
 use parking_lot::Mutex;
 
 use crate::ep::Ep;
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::RawHandle;
 use crate::flags::{CompletionFlags, MemPriv, VaType};
-use crate::head::{Head, debug_by_head};
+use crate::head::{Head, debug_by_head, raw};
+use crate::ia::{Ia, Kind};
 use crate::iov::LmrTriplet;
-use crate::lmr::Lmr;
+use crate::ledger::Claim;
+use crate::lmr::{Lmr, LmrInfo, within};
 use crate::pz::Pz;
-use crate::transport::Transport;
+use crate::transport::{Bind, Transport};
 
 /// The part of an LMR to bind to: wide enough for both versions' `DAT_LMR_TRIPLET`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -59,7 +59,24 @@ pub struct RmrInfo {
 pub struct Rmr<T: Transport> {
     /// Table, liveness, generation, ledger.
     pub head: Head,
-    inner: Mutex<Option<Arc<T::Rmr>>>,
+    inner: Mutex<Option<Inner<T>>>,
+}
+
+struct Inner<T: Transport> {
+    window: T::Rmr,
+    pz: &'static Pz<T>,
+    _pz_claim: Claim,
+    bound: Option<Bound<T>>,
+}
+
+/// What the window shows; the LMR cannot be freed meanwhile.
+struct Bound<T: Transport> {
+    lmr: &'static Lmr<T>,
+    _lmr_claim: Claim,
+    range: LmrRange,
+    rights: MemPriv,
+    va_type: VaType,
+    rmr_context: u32,
 }
 
 debug_by_head!(Rmr);
@@ -73,21 +90,52 @@ impl<T: Transport> Default for Rmr<T> {
     }
 }
 
+const DEAD: Error = Error::handle(Subtype::InvalidHandleRmr);
+
+/// A bind's numbering of arguments: 2.0 has the LMR before the triplet.
+#[derive(Clone, Copy)]
+struct Args {
+    triplet: u16,
+    rights: u16,
+}
+
 impl<T: Transport> Rmr<T> {
-    /// dat_rmr_create.
+    /// dat_rmr_create: unbound.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`, `DAT_INSUFFICIENT_RESOURCES`, `DAT_NOT_IMPLEMENTED`.
     pub fn create(pz: &'static Pz<T>) -> Result<&'static Self> {
-        let _ = pz;
-        Err(Error::of(ErrorKind::NotImplemented))
+        let pz_claim = pz.head.claim(Subtype::InvalidHandlePz)?;
+        let window = T::create_rmr(&pz.zone()?)?;
+        let arena = &T::arenas().rmr;
+        let (index, rmr) = arena
+            .alloc()
+            .ok_or(Error::resource(Subtype::ResourceMemory))?;
+        *rmr.inner.lock() = Some(Inner {
+            window,
+            pz,
+            _pz_claim: pz_claim,
+            bound: None,
+        });
+        pz.ia()
+            .adopt(Kind::Rmr, index, &rmr.head, 0)
+            .inspect_err(|_| {
+                let inner = rmr.inner.lock().take();
+                drop(inner);
+                arena.recycle(index);
+            })?;
+        Ok(rmr)
     }
 
-    /// dat_rmr_bind. Without `lmr` (1.2) the LMR is the one of `range.lmr_context`. Returns the new
-    /// rmr_context.
+    /// dat_rmr_bind: posts the bind on `ep` and returns the new rmr_context, which the peer may use once the
+    /// bind completed. Without `lmr` (1.2) the LMR is the one of `range.lmr_context`. Length 0 unbinds. The
+    /// LMR of an earlier bind is released.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER`, `DAT_INVALID_STATE`, `DAT_PRIVILEGES_VIOLATION` ...
+    /// `DAT_INVALID_PARAMETER` (no such LMR, range outside of it, unknown rights);
+    /// `DAT_PRIVILEGES_VIOLATION` (remote reading needs the LMR's local reading, writing likewise);
+    /// `DAT_PROTECTION_VIOLATION` (EP, RMR and LMR are not of one PZ); `DAT_INVALID_STATE` of the EP;
+    /// `DAT_INSUFFICIENT_RESOURCES`; `DAT_INVALID_HANDLE`.
     #[allow(clippy::too_many_arguments, reason = "dat_rmr_bind has as many")]
     pub fn bind(
         &'static self,
@@ -99,8 +147,69 @@ impl<T: Transport> Rmr<T> {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<u32> {
-        let _ = (lmr, range, rights, va_type, ep, cookie, flags);
-        Err(Error::of(ErrorKind::NotImplemented))
+        let args = if lmr.is_some() {
+            Args {
+                triplet: 3,
+                rights: 4,
+            }
+        } else {
+            Args {
+                triplet: 2,
+                rights: 3,
+            }
+        };
+        let index = T::arenas().rmr.index_of(self);
+        let mut guard = self.inner.lock();
+        let inner = guard.as_mut().ok_or(DEAD)?;
+        if ep.info()?.pz.is_some_and(|pz| !std::ptr::eq(pz, inner.pz)) {
+            return Err(Error::of(ErrorKind::ProtectionViolation));
+        }
+        let window = &inner.window;
+        if range.length == 0 {
+            ep.post_bind(index, cookie, flags, |id, signaled, fence| Bind {
+                id,
+                rmr: window,
+                lmr: None,
+                address: 0,
+                length: 0,
+                rights: MemPriv::empty(),
+                va_type,
+                signaled,
+                fence,
+            })?;
+            inner.bound = None;
+            return Ok(0);
+        }
+        let lmr = lmr
+            .or_else(|| inner.pz.ia().lmr(range.lmr_context))
+            .ok_or(Error::arg(args.triplet))?;
+        let claim = lmr.head.claim(Subtype::InvalidHandleLmr)?;
+        let base = lmr.base()?;
+        check(&base.info, range, rights, args)?;
+        if !std::ptr::eq(base.pz, inner.pz) {
+            return Err(Error::of(ErrorKind::ProtectionViolation));
+        }
+        let region = base.region;
+        let rmr_context = ep.post_bind(index, cookie, flags, |id, signaled, fence| Bind {
+            id,
+            rmr: window,
+            lmr: Some(&region),
+            address: range.address,
+            length: range.length,
+            rights: rights & MemPriv::REMOTE,
+            va_type,
+            signaled,
+            fence,
+        })?;
+        inner.bound = Some(Bound {
+            lmr,
+            _lmr_claim: claim,
+            range,
+            rights,
+            va_type,
+            rmr_context,
+        });
+        Ok(rmr_context)
     }
 
     /// dat_rmr_query.
@@ -108,15 +217,65 @@ impl<T: Transport> Rmr<T> {
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
     pub fn info(&'static self) -> Result<RmrInfo> {
-        Err(Error::of(ErrorKind::NotImplemented))
+        let inner = self.inner.lock();
+        let inner = inner.as_ref().ok_or(DEAD)?;
+        let bound = inner.bound.as_ref();
+        Ok(RmrInfo {
+            ia: raw(inner.pz.ia()),
+            pz: raw(inner.pz),
+            lmr: bound.map_or(0, |b| raw(b.lmr)),
+            range: bound.map_or_else(LmrRange::default, |b| b.range),
+            rights: bound.map_or_else(MemPriv::empty, |b| b.rights),
+            va_type: bound.map_or_else(VaType::default, |b| b.va_type),
+            rmr_context: bound.map_or(0, |b| b.rmr_context),
+        })
     }
 
-    /// dat_rmr_free: bound or not.
+    /// dat_rmr_free: a bound one is unbound; when it returns the peer's key is refused.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
     pub fn free(&'static self) -> Result<()> {
-        let _ = self.inner.lock();
-        Err(Error::of(ErrorKind::NotImplemented))
+        self.head
+            .retire(Subtype::InvalidHandleRmr, Subtype::InvalidHandleRmr)?;
+        let inner = self.inner.lock().take();
+        if let Some(inner) = inner {
+            // The window goes before the claims on what it shows.
+            drop(inner.window);
+            drop(inner.bound);
+        }
+        let arena = &T::arenas().rmr;
+        let index = arena.index_of(self);
+        Ia::<T>::of(&self.head).leave(Kind::Rmr, index);
+        arena.recycle(index);
+        Ok(())
     }
+}
+
+/// Whether an LMR can carry a bind.
+fn check<T: Transport>(
+    info: &LmrInfo<T>,
+    range: LmrRange,
+    rights: MemPriv,
+    args: Args,
+) -> Result<()> {
+    let (base, size) = (info.registered_address, info.registered_size);
+    if range.lmr_context != info.lmr_context || !within(range.address, range.length, base, size) {
+        return Err(Error::arg(args.triplet));
+    }
+    if !MemPriv::ALL.union(MemPriv::REMOTE).contains(rights) {
+        return Err(Error::arg(args.rights));
+    }
+    let needs = [
+        (MemPriv::REMOTE_READ, MemPriv::LOCAL_READ),
+        (MemPriv::REMOTE_WRITE, MemPriv::LOCAL_WRITE),
+        (MemPriv::REMOTE_ATOMIC, MemPriv::LOCAL_WRITE),
+    ];
+    if needs
+        .iter()
+        .any(|(remote, local)| rights.contains(*remote) && !info.rights.contains(*local))
+    {
+        return Err(Error::of(ErrorKind::PrivilegesViolation));
+    }
+    Ok(())
 }

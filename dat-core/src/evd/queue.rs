@@ -1,0 +1,131 @@
+//! The events of an EVD: its queue, and the transport's completions that are not yet in it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::EventSink;
+use crate::ep::dto;
+use crate::event::Event;
+use crate::transport::Transport;
+
+/// Completions taken from the transport at a time.
+pub(super) const BATCH: usize = 16;
+
+/// Queued events, then the completions of the last poll, then those still in the completion queue: in this
+/// order they are handed out.
+pub(super) struct Queue<T: Transport> {
+    events: VecDeque<Event>,
+    batch: [T::RawCompletion; BATCH],
+    /// `batch[next..polled]` are to be decoded.
+    next: usize,
+    polled: usize,
+    pub(super) cq: Option<Arc<T::Cq>>,
+}
+
+impl<T: Transport> Default for Queue<T> {
+    fn default() -> Self {
+        Self {
+            events: VecDeque::new(),
+            batch: [T::RawCompletion::default(); BATCH],
+            next: 0,
+            polled: 0,
+            cq: None,
+        }
+    }
+}
+
+impl<T: Transport> Queue<T> {
+    /// Empty, for `qlen` events without another allocation.
+    pub(super) fn start(&mut self, qlen: u32, cq: Option<Arc<T::Cq>>) {
+        self.stop();
+        self.events.reserve(qlen as usize);
+        self.cq = cq;
+    }
+
+    /// Forgets all events; returns the completion queue, to be dropped without locks.
+    pub(super) fn stop(&mut self) -> Option<Arc<T::Cq>> {
+        self.events = VecDeque::new();
+        (self.next, self.polled) = (0, 0);
+        self.cq.take()
+    }
+
+    /// Room for `qlen` events without another allocation.
+    pub(super) fn reserve(&mut self, qlen: u32) {
+        let more = (qlen as usize).saturating_sub(self.events.len());
+        self.events.reserve(more);
+    }
+
+    /// Events queued; completions not yet taken in do not count.
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(super) fn push(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// Hands out the first queued event.
+    #[inline]
+    pub(super) fn pop(&mut self, sink: &mut impl EventSink) -> bool {
+        match self.events.pop_front() {
+            None => false,
+            Some(Event::Dto(dto)) => {
+                sink.dto(&dto);
+                true
+            }
+            Some(event) => {
+                sink.event(&event);
+                true
+            }
+        }
+    }
+
+    /// Hands out the first completion, straight from the transport; the queue is empty.
+    #[inline]
+    pub(super) fn take(&mut self, sink: &mut impl EventSink) -> bool {
+        let Some(cq) = &self.cq else { return false };
+        loop {
+            if self.next == self.polled {
+                self.polled = T::poll_cq(cq, &mut self.batch);
+                self.next = 0;
+            }
+            let Some(raw) = self.batch[..self.polled.min(BATCH)].get(self.next) else {
+                return false;
+            };
+            self.next += 1;
+            // Suppressed completions, and those of endpoints that are gone, are passed over.
+            if let Some(done) = dto::complete::<T>(&T::decode(cq, raw)) {
+                sink.dto(&done.dto);
+                return true;
+            }
+        }
+    }
+
+    /// Takes all completions into the queue, behind what is there; they may exceed the queue's length,
+    /// none is lost. Returns whether one of them is a notification.
+    pub(super) fn drain(&mut self) -> bool {
+        let Some(cq) = &self.cq else { return false };
+        let mut notify = false;
+        loop {
+            for raw in &self.batch[self.next..self.polled.min(BATCH)] {
+                if let Some(done) = dto::complete::<T>(&T::decode(cq, raw)) {
+                    notify |= done.notify;
+                    self.events.push_back(Event::Dto(done.dto));
+                }
+            }
+            self.next = 0;
+            self.polled = T::poll_cq(cq, &mut self.batch);
+            if self.polled == 0 {
+                return notify;
+            }
+        }
+    }
+
+    /// As [`Queue::drain`], after [`Queue::take`]: polls again only if the last poll came back full.
+    #[inline]
+    pub(super) fn drain_rest(&mut self) {
+        if self.next != self.polled || self.polled == BATCH {
+            self.drain();
+        }
+    }
+}

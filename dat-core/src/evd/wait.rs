@@ -1,0 +1,199 @@
+//! dat_evd_wait: the waiter drives the transport itself, in [`Transport::park`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use parking_lot::MutexGuard;
+
+use super::state::Call;
+use super::{Evd, EventSink, Inner, QUEUED, WAITED, dead};
+use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
+use crate::ia::Ia;
+use crate::transport::{Parked, Transport};
+
+/// Why dat_evd_wait failed, and what its `nmore` says then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{error}; {nmore} events are queued")]
+pub struct WaitError {
+    /// The return code.
+    pub error: Error,
+    /// Events on the queue; meaningful with `DAT_TIMEOUT_EXPIRED` and `DAT_INTERRUPTED_CALL`.
+    pub nmore: u32,
+}
+
+impl From<Error> for WaitError {
+    fn from(error: Error) -> Self {
+        Self { error, nmore: 0 }
+    }
+}
+
+/// What the one waiter waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) threshold: usize,
+    /// A notification event came since the wait began.
+    pub(super) notified: bool,
+    /// dat_evd_set_unwaitable was called.
+    pub(super) refused: bool,
+}
+
+impl Waiting {
+    /// Whether the waiter is to look.
+    pub(super) fn due(self, queued: usize) -> bool {
+        self.refused || (self.notified && queued >= self.threshold)
+    }
+}
+
+impl<T: Transport> Evd<T> {
+    /// dat_evd_wait: hands out the first event when `threshold` of them are queued; returns how many are
+    /// left. `timeout` `None` is `DAT_TIMEOUT_INFINITE`, zero returns at once.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` (argument 3: threshold 0 or above the queue's length); `DAT_INVALID_STATE`
+    /// (`EVD_WAITER`, `EVD_UNWAITABLE`, `EVD_CONFIG_NOTIFY`, `EVD_CONFIG_SOLICITED`); `DAT_TIMEOUT_EXPIRED`;
+    /// `DAT_INTERRUPTED_CALL`; `DAT_ABORT` (EVD freed, IA closed); `DAT_INVALID_HANDLE`.
+    #[inline]
+    pub fn wait(
+        &'static self,
+        timeout: Option<Duration>,
+        threshold: u32,
+        sink: &mut impl EventSink,
+    ) -> Result<u32, WaitError> {
+        let mut inner = self.inner.lock();
+        if !self.head.alive() {
+            return Err(dead().into());
+        }
+        let many = threshold > 1;
+        inner.state.step(Call::Wait { many })?;
+        if threshold == 0 || threshold > inner.qlen {
+            return Err(Error::arg(3).into());
+        }
+        if inner.queue.len() == 0 && !many {
+            if inner.queue.take(sink) {
+                inner.queue.drain_rest();
+                return Ok(self.left(&inner));
+            }
+        } else {
+            inner.queue.drain();
+            if inner.queue.len() >= threshold as usize {
+                inner.queue.pop(sink);
+                return Ok(self.left(&inner));
+            }
+        }
+        if timeout == Some(Duration::ZERO) {
+            let nmore = self.left(&inner);
+            let error = Error::of(ErrorKind::TimeoutExpired);
+            return Err(WaitError { error, nmore });
+        }
+        self.block(inner, timeout, threshold as usize, sink)
+    }
+
+    /// Waits as the one waiter.
+    #[cold]
+    fn block(
+        &'static self,
+        mut inner: MutexGuard<'static, Inner<T>>,
+        timeout: Option<Duration>,
+        threshold: usize,
+        sink: &mut impl EventSink,
+    ) -> Result<u32, WaitError> {
+        let adapter = Ia::<T>::of(&self.head).adapter()?;
+        let cq = inner.queue.cq.clone();
+        let parker = Arc::clone(inner.parker.get_or_insert_default());
+        let generation = self.head.generation.load(Ordering::Relaxed);
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        inner.state.waited = true;
+        inner.waiting = Some(Waiting {
+            threshold,
+            notified: false,
+            refused: false,
+        });
+        self.head.word.fetch_or(WAITED, Ordering::Release);
+        self.left(&inner);
+        drop(inner);
+
+        loop {
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            let mut ready = || self.due(generation);
+            let parked = T::park(&adapter, cq.as_deref(), &parker, left, &mut ready);
+            let mut inner = self.inner.lock();
+            if !self.is_life(generation) {
+                return Err(Error::of(ErrorKind::Abort).into());
+            }
+            let Some(waiting) = self.look(&mut inner) else {
+                return Err(Error::of(ErrorKind::Abort).into());
+            };
+            let over = deadline.is_some_and(|d| Instant::now() >= d);
+            let outcome = if waiting.refused {
+                Some(Err(Error::state(Subtype::InvalidStateEvdUnwaitable)))
+            } else if waiting.due(inner.queue.len()) {
+                Some(Ok(()))
+            } else if over && inner.queue.len() >= waiting.threshold {
+                // Events that notify nobody came: the time is over, but they are there.
+                Some(Ok(()))
+            } else if parked == Parked::Interrupted {
+                Some(Err(Error::of(ErrorKind::InterruptedCall)))
+            } else if over {
+                Some(Err(Error::of(ErrorKind::TimeoutExpired)))
+            } else {
+                None
+            };
+            let Some(outcome) = outcome else { continue };
+            inner.waiting = None;
+            inner.state.waited = false;
+            self.head.word.fetch_and(!WAITED, Ordering::Release);
+            if outcome.is_ok() {
+                inner.queue.pop(sink);
+            }
+            let nmore = self.left(&inner);
+            // The CNO owns the EVD again.
+            let told = self.listen(&mut inner);
+            drop(inner);
+            told.deliver();
+            return outcome
+                .map(|()| nmore)
+                .map_err(|error| WaitError { error, nmore });
+        }
+    }
+
+    /// For `park`, which asks after it armed the completion queue.
+    fn due(&'static self, generation: u32) -> bool {
+        let mut inner = self.inner.lock();
+        if !self.is_life(generation) {
+            return true;
+        }
+        match self.look(&mut inner) {
+            None => true,
+            Some(waiting) => waiting.due(inner.queue.len()),
+        }
+    }
+
+    /// Takes completions in and notes whether they notify. `None`: nobody waits any more.
+    fn look(&self, inner: &mut Inner<T>) -> Option<Waiting> {
+        let notify = inner.queue.drain();
+        self.left(inner);
+        let waiting = inner.waiting.as_mut()?;
+        waiting.notified |= notify;
+        Some(*waiting)
+    }
+
+    /// Whether the EVD still lives the life of `generation`.
+    fn is_life(&self, generation: u32) -> bool {
+        self.head.alive() && self.head.generation.load(Ordering::Relaxed) == generation
+    }
+
+    /// How many events are queued; writes into the head whether there are.
+    #[inline]
+    pub(super) fn left(&self, inner: &Inner<T>) -> u32 {
+        let queued = inner.queue.len();
+        if queued == 0 {
+            if self.head.word.load(Ordering::Relaxed) & QUEUED != 0 {
+                self.head.word.fetch_and(!QUEUED, Ordering::Release);
+            }
+        } else if self.head.word.load(Ordering::Relaxed) & QUEUED == 0 {
+            self.head.word.fetch_or(QUEUED, Ordering::Release);
+        }
+        queued as u32
+    }
+}
