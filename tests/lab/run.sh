@@ -1,0 +1,81 @@
+#!/bin/bash
+# Runs a command where RDMA is: on this machine if it has an RDMA device or can make one, else in a QEMU guest with the stock Debian
+# kernel and real rdma_rxe. See docs/lab.md.
+set -uo pipefail
+
+usage() {
+    cat >&2 <<'END'
+usage: run.sh [options] [--] COMMAND [ARG]...     run a program with its arguments
+       run.sh [options] --sh 'SHELL COMMANDS'     run a line of bash
+       run.sh [options] --shell                   an interactive shell in the guest
+
+  --no-rxe          load rdma_rxe but create no rxe device
+  --two             rxe0 on v0 and rxe1 on v1, talking through the cable between them (netem, captures)
+  --netns           put v1 (10.9.0.2) into the network namespace `peer`: `ip netns exec peer CMD`; UDP port 4791 is free there
+  --mtu N           MTU of v0 and v1: 1500 gives an RDMA path MTU of 1024, 4200 gives 4096         (default 1500)
+  --setup 'CMDS'    bash commands to run as root before the command; they must succeed
+  --timeout S       seconds for everything, the boot included                     (default $DAT_LAB_TIMEOUT or 300)
+  --mem M           the guest's memory in MiB                                         (default $DAT_LAB_MEM or 3072)
+  --log FILE        keep the guest's console there
+  --out DIR         copy what the command left in $DAT_LAB_OUT to DIR
+
+Exit status: the command's own; 124 when the time was up; 125 when the guest died or could not be set up.
+Environment: DAT_LAB=native|qemu forces the place, DAT_LAB_CACHE the cache (default .cache/lab).
+END
+    exit 2
+}
+
+say() { echo "lab: $*" >&2; }
+
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+cache=${DAT_LAB_CACHE:-$top/.cache/lab}
+timeout=${DAT_LAB_TIMEOUT:-300}
+mem=${DAT_LAB_MEM:-3072}
+rxe=one mtu=1500 netns=no setup='' log='' out='' line='' interactive=no
+
+while [ $# -gt 0 ]; do
+    case $1 in
+        --no-rxe) rxe=none ;;
+        --two) rxe=two ;;
+        --netns) netns=yes ;;
+        --mtu | --setup | --timeout | --mem | --log | --out | --sh)
+            [ $# -ge 2 ] || { say "$1 needs a value"; usage; }
+            case $1 in
+                --mtu) mtu=$2 ;;
+                --setup) setup=$2 ;;
+                --timeout) timeout=$2 ;;
+                --mem) mem=$2 ;;
+                --log) log=$2 ;;
+                --out) out=$2 ;;
+                --sh) line=$2 ;;
+            esac
+            shift ;;
+        --shell) interactive=yes ;;
+        --) shift; break ;;
+        -*) say "unknown option $1"; usage ;;
+        *) break ;;
+    esac
+    shift
+done
+for number in "$timeout" "$mem" "$mtu"; do
+    [[ $number =~ ^[0-9]+$ ]] || { say "'$number' is not a number"; usage; }
+done
+[ "$rxe" = two ] && [ "$netns" = yes ] && { say "--two needs both ends in one namespace, --netns takes one away"; usage; }
+[ -n "$line" ] && set -- bash -c "$line"
+[ "$interactive" = yes ] || [ $# -gt 0 ] || usage
+
+. "$here/lib/place.sh"
+. "$here/lib/network.sh"
+place=$(lab_place) || exit 125
+if [ "$place" = native ]; then
+    . "$here/lib/native.sh"
+    native_run "$@"
+    exit
+fi
+
+. "$here/lib/image.sh"
+. "$here/lib/qemu.sh"
+"$top/scripts/bootstrap.sh" lab || exit 125
+image_prepare "$cache" "$here/guest" || exit 125
+qemu_run "$@"

@@ -1,0 +1,145 @@
+#!/bin/bash
+# Tests the lab itself: results come back exactly, and nothing that went wrong looks like success.
+#
+# usage: selftest.sh [CASE]...     default: all cases; the cases that stop the guest are left out where the lab is native
+set -uo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+export DAT_LAB_TIMEOUT=${DAT_LAB_TIMEOUT:-180}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0 passed=0
+
+lab() { "$here/run.sh" "$@" >"$tmp/stdout" 2>"$tmp/stderr"; echo $? >"$tmp/status"; }
+
+# check WHAT TEST...: a test command must succeed, else what the lab printed is shown.
+check() {
+    local what=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+        echo "ok      $what"
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $what (status $(cat "$tmp/status")); stdout, stderr:"
+        head -c 2000 "$tmp/stdout" | sed 's/^/        /'
+        tail -n 30 "$tmp/stderr" | sed 's/^/        /'
+    fi
+}
+status_is() { [ "$(cat "$tmp/status")" = "$1" ]; }
+stdout_has() { grep -q -- "$1" "$tmp/stdout"; }
+stderr_has() { grep -q -- "$1" "$tmp/stderr"; }
+
+case_output() {
+    # Bytes of every value, an unfinished last line, the folder, the arguments and the environment.
+    head -c 300000 /dev/urandom >"$tmp/bytes"
+    (
+        cd "$here" || exit
+        LAB_WORD="two words" lab -- bash -c 'cat "$1"; printf "%s|%s|%s" "$PWD" "$LAB_WORD" "$2" >&2; exit 7' bash "$tmp/bytes" "a 'b"
+    )
+    check "exit status 7 comes back" status_is 7
+    check "300,000 random bytes of stdout come back" cmp -s "$tmp/bytes" "$tmp/stdout"
+    check "folder, environment, arguments and stderr come through" stderr_has "^$here|two words|a 'b\$"
+}
+
+case_rxe() {
+    lab --sh 'set -e
+        ibv_devices
+        test "$(ulimit -l)" = unlimited
+        touch "$DAT_LAB_OUT/x" /tmp/x
+        ibv_rc_pingpong -d rxe0 -g 1 -n 50 >/dev/null & sleep 1
+        ibv_rc_pingpong -d rxe0 -g 1 -n 50 10.9.0.1
+        wait $!
+        rping -s -a 10.9.0.1 -C 20 & sleep 1
+        rping -c -a 10.9.0.1 -C 20 -V
+        wait $!
+        echo "rping ok"'
+    check "exit status 0 comes back" status_is 0
+    check "rxe0 is a verbs device" stdout_has rxe0
+    check "two processes exchange messages over verbs" stdout_has "50 iters in"
+    check "two processes connect with the RDMA CM and validate data" stdout_has "rping ok"
+}
+
+case_two() {
+    lab --two --mtu 4200 --sh 'set -e
+        before=$(cat /sys/class/net/v1/statistics/rx_packets)
+        ibv_rc_pingpong -d rxe1 -g 1 -m 4096 -n 50 >/dev/null & sleep 1
+        ibv_rc_pingpong -d rxe0 -g 1 -m 4096 -n 50 10.9.0.1
+        wait $!
+        after=$(cat /sys/class/net/v1/statistics/rx_packets)
+        [ $((after - before)) -gt 100 ] && echo "through the cable"'
+    check "rxe0 and rxe1 talk at a path MTU of 4096" status_is 0
+    check "their packets pass the cable" stdout_has "through the cable"
+}
+
+case_netns() {
+    lab --no-rxe --netns --setup 'tc qdisc add dev v0 root netem delay 1ms' --sh '
+        tc qdisc show dev v0
+        echo "links: $(rdma link | wc -l)"
+        ip netns exec peer python3 -c "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((\"10.9.0.2\", 4791)); s.settimeout(20)
+c = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); c.sendto(b\"x\", (\"10.9.0.2\", 4791))
+print(\"port 4791 of the peer got\", s.recv(9))"'
+    check "a command in the peer namespace ends well" status_is 0
+    check "without --rxe there is no rxe device" stdout_has "links: 0"
+    check "netem is there" stdout_has netem
+    check "UDP port 4791 of the peer is free" stdout_has "got b'x'"
+}
+
+case_dtest() {
+    lab --sh 'set -e
+        echo "ofa u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"v0 0\" \"\"" >/tmp/dat.conf
+        export DAT_OVERRIDE=/tmp/dat.conf
+        dtest -P ofa -s -b 4096 >/tmp/server & sleep 2
+        dtest -P ofa -h 10.9.0.1 -b 4096
+        wait $!; cat /tmp/server'
+    check "Debian's dtest passes over Debian's libdaplofa, both sides" test "$(grep -c PASSED "$tmp/stdout")" = 2
+}
+
+case_hung() {
+    lab --timeout 40 --sh 'echo begun; exec -a a-hung-command sleep 1000'
+    check "a command that does not end fails" status_is 124
+    check "its output until then comes back" stdout_has begun
+    check "the report names what hung" stderr_has a-hung-command
+}
+
+case_dead() {
+    lab --sh 'echo begun; sleep 1; echo o >/proc/sysrq-trigger; sleep 100'
+    check "a guest that powers off early fails" status_is 125
+    check "the report says so" stderr_has "guest died"
+    lab --sh 'echo c >/proc/sysrq-trigger; sleep 100'
+    check "a guest that panics fails" status_is 125
+    check "the report shows the panic" stderr_has "Kernel panic"
+}
+
+case_broken() {
+    lab --setup 'false' -- true
+    check "a --setup that fails is no success of the command" status_is 125
+}
+
+case_parallel() {
+    local i pids=()
+    for i in 1 2; do
+        "$here/run.sh" --sh "echo guest $i; ibv_devices | grep -c rxe0; exit $i" >"$tmp/parallel.$i" 2>&1 &
+        pids+=($!)
+    done
+    for i in 1 2; do
+        wait "${pids[i - 1]}"
+        echo $? >"$tmp/status"
+        cp "$tmp/parallel.$i" "$tmp/stdout"
+        check "of two labs at once, number $i gives its own result" eval "status_is $i && stdout_has 'guest $i'"
+    done
+}
+
+cases="$*"
+if [ -z "$cases" ]; then
+    cases="output rxe two netns dtest broken parallel hung"
+    place=$(. "$here/lib/place.sh"; say() { echo "$*" >&2; }; lab_place)
+    [ "$place" = qemu ] && cases="$cases dead" # natively this machine would be the one that dies
+fi
+for one in $cases; do
+    "case_$one"
+done
+echo "lab self-test: $passed passed, $failed failed"
+[ $failed = 0 ]
