@@ -1,34 +1,42 @@
-//! The DAT object: connection requests (dat_cr_query, dat_cr_accept, dat_cr_reject, dat_cr_handoff).
+//! Connection requests (dat_cr_query, dat_cr_accept, dat_cr_reject, dat_cr_handoff). A CR lives from its event
+//! to its one answer.
 
-use std::marker::PhantomData;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
 
 use crate::ep::Ep;
-use crate::error::{Error, Kind, Result};
-use crate::head::Head;
-use crate::private_data::PrivateData;
+use crate::ep::state::Input;
+use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
+use crate::head::{Head, debug_by_head, raw};
+use crate::ia::{Ia, Kind};
+use crate::private_data::{PrivateData, check_length};
 use crate::transport::Transport;
+use crate::upcall::Arrival;
 
-/// A connection request that waits for an answer.
-#[derive(Debug)]
+/// A connection request that waits for an answer. All methods may be called from any thread.
 #[repr(C)]
 pub struct Cr<T: Transport> {
     /// Table, liveness, generation, uses.
     pub head: Head,
-    /// The consumer's own word (dat_set_consumer_context).
-    pub context: AtomicU64,
+    inner: Mutex<Option<Inner<T>>>,
     private_data: PrivateData,
-    transport: PhantomData<fn() -> T>,
 }
+
+struct Inner<T: Transport> {
+    request: T::ConnRequest,
+    remote: SocketAddr,
+    ep: Option<&'static Ep<T>>,
+}
+
+debug_by_head!(Cr);
 
 impl<T: Transport> Default for Cr<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            context: AtomicU64::default(),
+            inner: Mutex::new(None),
             private_data: PrivateData::default(),
-            transport: PhantomData,
         }
     }
 }
@@ -42,13 +50,42 @@ pub struct CrInfo<T: Transport> {
     pub local_ep: Option<&'static Ep<T>>,
 }
 
+const DEAD: Error = Error::handle(Subtype::InvalidHandleCr);
+
 impl<T: Transport> Cr<T> {
+    pub(crate) fn create(
+        ia: &'static Ia<T>,
+        request: T::ConnRequest,
+        arrival: &Arrival<'_>,
+        ep: Option<&'static Ep<T>>,
+    ) -> Result<&'static Self> {
+        let arena = &T::arenas().cr;
+        let (index, cr) = arena
+            .alloc()
+            .ok_or(Error::resource(Subtype::ResourceMemory))?;
+        cr.private_data.set(arrival.private_data);
+        let mut inner = cr.inner.lock();
+        ia.adopt(Kind::Cr, index, &cr.head, 0)
+            .inspect_err(|_| arena.recycle(index))?;
+        *inner = Some(Inner {
+            request,
+            remote: arrival.remote,
+            ep,
+        });
+        Ok(cr)
+    }
+
     /// dat_cr_query.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was answered meanwhile.
     pub fn info(&'static self) -> Result<CrInfo<T>> {
-        Err(Error::of(Kind::NotImplemented))
+        let inner = self.inner.lock();
+        let inner = inner.as_ref().ok_or(DEAD)?;
+        Ok(CrInfo {
+            remote: inner.remote,
+            local_ep: inner.ep,
+        })
     }
 
     /// The peer's private data, writable by the consumer; stays until the slot is reused, long after the answer.
@@ -56,34 +93,98 @@ impl<T: Transport> Cr<T> {
         &self.private_data
     }
 
-    /// dat_cr_accept. `ep` `None`: the request's own endpoint.
+    /// dat_cr_accept. `ep` `None`: the request's own endpoint. Whatever is wrong with the arguments leaves the
+    /// request and the endpoint as they were.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` without an endpoint, `DAT_INVALID_PARAMETER` with one too many or private data too
-    /// long (argument 3), `DAT_INVALID_STATE` of the endpoint.
-    pub fn accept(&'static self, _ep: Option<&'static Ep<T>>, _private_data: &[u8]) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+    /// `DAT_INVALID_HANDLE` without an endpoint, `DAT_INVALID_PARAMETER` with one too many (argument 2) or private
+    /// data too long (argument 3), `DAT_INVALID_STATE` of the endpoint, and what the transport finds at once; then
+    /// the request is refused.
+    pub fn accept(&'static self, ep: Option<&'static Ep<T>>, private_data: &[u8]) -> Result<()> {
+        let ia = self.ia();
+        let limit = ia.attributes()?.max_private_data_size;
+        let mut slot = self.inner.lock();
+        let inner = slot.as_ref().ok_or(DEAD)?;
+        check_length(private_data, limit, 3)?;
+        let ep = match (inner.ep, ep) {
+            (Some(_), Some(_)) => return Err(Error::arg(2)),
+            (Some(own), None) => own,
+            (None, Some(given)) if std::ptr::eq(given.ia(), ia) => given,
+            (None, _) => return Err(crate::ep::DEAD),
+        };
+        let remote = inner.remote;
+        let (qp, token) = ep.begin_accept(Some((remote.ip(), u64::from(remote.port()))))?;
+        let inner = slot.take().ok_or(DEAD)?;
+        drop(slot);
+        self.end();
+        T::accept(inner.request, &qp, token, private_data).inspect_err(|_| ep.take_back(token))
     }
 
-    /// dat_cr_reject, with 2.0's private data.
+    /// dat_cr_reject, with 2.0's private data. A provider's endpoint goes with the request, an RSP's goes back
+    /// to Unconnected.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` if it was answered meanwhile, `DAT_INVALID_PARAMETER`.
-    pub fn reject(&'static self, _private_data: &[u8]) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+    /// `DAT_INVALID_HANDLE` if it was answered meanwhile, `DAT_INVALID_PARAMETER` (argument 2) for private data
+    /// too long.
+    pub fn reject(&'static self, private_data: &[u8]) -> Result<()> {
+        let limit = self.ia().attributes()?.max_private_data_size;
+        let mut slot = self.inner.lock();
+        if slot.is_some() {
+            check_length(private_data, limit, 2)?;
+        }
+        let inner = slot.take().ok_or(DEAD)?;
+        drop(slot);
+        self.end();
+        give_back(inner.ep);
+        T::reject(inner.request, private_data)
     }
 
     /// dat_cr_handoff: to another service point's qualifier. No transport can.
     ///
     /// # Errors
-    /// `DAT_MODEL_NOT_SUPPORTED`.
+    /// `DAT_MODEL_NOT_SUPPORTED`; `DAT_INVALID_HANDLE` if it was answered meanwhile.
     pub fn handoff(&'static self, _conn_qual: u64) -> Result<()> {
-        Err(Error::of(Kind::ModelNotSupported))
+        self.inner.lock().as_ref().ok_or(DEAD)?;
+        Err(Error::of(ErrorKind::ModelNotSupported))
+    }
+
+    /// The abrupt close's free: the peer is refused.
+    pub(crate) fn destroy(&'static self) {
+        let inner = self.inner.lock().take();
+        if let Some(inner) = inner {
+            self.end();
+            give_back(inner.ep);
+        }
+    }
+
+    /// The CR is answered: its handle is dead from now on. Called by the one who took its content.
+    fn end(&'static self) {
+        let subtype = Subtype::InvalidHandleCr;
+        if self.head.retire(subtype, subtype).is_ok() {
+            let index = T::arenas().cr.index_of(self);
+            self.ia().leave(Kind::Cr, index);
+            T::arenas().cr.recycle(index);
+        }
+    }
+
+    fn ia(&self) -> &'static Ia<T> {
+        Ia::of(&self.head)
     }
 
     /// The handle as a number.
     #[inline]
-    pub fn handle(&self) -> usize {
-        std::ptr::from_ref(self) as usize
+    pub fn handle(&'static self) -> usize {
+        raw(self)
+    }
+}
+
+/// The endpoint of a request that was refused.
+fn give_back<T: Transport>(ep: Option<&'static Ep<T>>) {
+    let Some(ep) = ep else {
+        return;
+    };
+    let provided = ep.current_state() == crate::ep::EpState::TentativeConnectionPending;
+    if ep.service(Input::Reject).is_ok() && provided {
+        let _ = ep.free();
     }
 }

@@ -28,5 +28,6 @@ pub mod pz;
 pub mod rmr;
 pub mod sp;
 pub mod srq;
+pub mod timer;
 pub mod transport;
 pub mod upcall;

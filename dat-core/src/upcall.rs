@@ -4,6 +4,13 @@
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::ep::Ep;
+use crate::evd;
+use crate::event::AsyncEvent;
+use crate::head::raw;
+use crate::ia;
+use crate::sp::Sp;
+use crate::srq::Srq;
 use crate::transport::{Token, Transport};
 
 /// The way back into core for one IA. Freely copied; calls for an IA that is closed are ignored.
@@ -84,22 +91,43 @@ impl<T: Transport> Upcalls<T> {
     /// A request came in at the service point of `sp` (the token given to `listen`). Core refuses it by
     /// dropping it when nobody is there to hear of it.
     pub fn connect_request(&self, sp: Token, request: T::ConnRequest, arrival: &Arrival<'_>) {
-        tracing::debug!(ia = ?self.ia, ?sp, ?arrival, "no service point takes this request");
-        drop(request);
+        tracing::debug!(?sp, ?arrival, "connection request");
+        Sp::<T>::request(sp, request, arrival);
     }
 
     /// Something happened to the connection of `ep` (the token given to `connect` or `accept`).
     pub fn connection(&self, ep: Token, input: ConnInput<'_>) {
-        tracing::debug!(ia = ?self.ia, ?ep, ?input, "no endpoint takes this input");
+        tracing::debug!(?ep, ?input, "connection");
+        Ep::<T>::transport_input(ep, input);
     }
 
     /// A watched completion queue has something (the token given to `create_cq`).
     pub fn cq_ready(&self, evd: Token) {
-        tracing::debug!(ia = ?self.ia, ?evd, "no EVD takes this notification");
+        evd::cq_ready::<T>(evd);
     }
 
     /// Something failed.
     pub fn fault(&self, fault: Fault) {
-        tracing::debug!(ia = ?self.ia, ?fault, "nobody takes this fault");
+        tracing::debug!(ia = ?self.ia, ?fault, "fault");
+        match fault {
+            Fault::Adapter => self.adapter_lost(),
+            Fault::Ep(ep) => Ep::<T>::broken(ep),
+            Fault::CqOverflow(evd) => evd::cq_overflow::<T>(evd),
+            Fault::SrqLow(srq) => Srq::<T>::low(srq),
+            Fault::LastReceive(ep) => Ep::<T>::last_receive(ep),
+        }
+    }
+
+    /// Every connection of the IA breaks, and the asynchronous EVD hears why.
+    fn adapter_lost(&self) {
+        let Some(ia) = ia::by_token::<T>(self.ia) else {
+            return;
+        };
+        T::arenas().ep.for_each(|_, ep| {
+            if ep.head.alive() && std::ptr::eq(ep.ia(), ia) {
+                ep.break_now();
+            }
+        });
+        ia.post_async(AsyncEvent::IaCatastrophic, raw(ia), 0);
     }
 }

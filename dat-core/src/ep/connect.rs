@@ -1,14 +1,82 @@
-//! Making and ending connections (dat_ep_connect, dat_ep_dup_connect, dat_ep_disconnect).
+//! Making and ending connections (dat_ep_connect, dat_ep_dup_connect, dat_ep_disconnect), and what a
+//! transport says about them.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Ep;
-use crate::error::{Error, Kind, Result};
+use parking_lot::MutexGuard;
+
+use super::state::{self, Effect, Input, Step};
+use super::{DEAD, Ep, EpParts, EpState};
+use crate::attr::EpAttr;
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::evd::{Evd, Feed};
+use crate::event::{AsyncEvent, ConnectionEvent, Event};
 use crate::flags::Close;
-use crate::private_data::PrivateData;
-use crate::transport::{Token, Transport};
+use crate::ledger::Claim;
+use crate::private_data::{PrivateData, check_length};
+use crate::timer;
+use crate::transport::{Connect, Token, Transport};
 use crate::upcall::ConnInput;
+
+/// How often a graceful disconnect looks whether the outstanding requests are done.
+const DRAIN_INTERVAL: Duration = Duration::from_micros(500);
+
+/// `DAT_EP_TRANSFER_TO_ERROR`, the reason of `DAT_ASYNC_ERROR_EP_BROKEN`.
+const EP_TRANSFER_TO_ERROR: u32 = 0;
+
+/// The cold side of an endpoint.
+pub(super) struct Connection<T: Transport> {
+    pub(super) parts: EpParts<T>,
+    pub(super) attr: Option<EpAttr>,
+    pub(super) qp: Option<Arc<T::Qp>>,
+    pub(super) claims: Vec<Claim>,
+    pub(super) recv_feed: Option<Feed<T>>,
+    pub(super) request_feed: Option<Feed<T>>,
+    pub(super) connect_feed: Option<Feed<T>>,
+    /// An EVD of our own for completions that the consumer does not want to hear of.
+    pub(super) unheard: Unheard<T>,
+    /// The peer: address and qualifier (active) or port (passive).
+    pub(super) remote: Option<(IpAddr, u64)>,
+    /// Events on their way to the connect EVD, in order; one thread at a time takes them there.
+    pending: VecDeque<ConnectionEvent>,
+    posting: bool,
+}
+
+/// Owner of the EVD for unheard completions.
+pub(super) struct Unheard<T: Transport>(pub(super) Option<&'static Evd<T>>);
+
+impl<T: Transport> Drop for Unheard<T> {
+    fn drop(&mut self) {
+        // An abrupt close may have been faster.
+        if let Some(evd) = self.0.take() {
+            let _ = evd.free();
+        }
+    }
+}
+
+impl<T: Transport> Default for Connection<T> {
+    fn default() -> Self {
+        Self {
+            parts: EpParts::default(),
+            attr: None,
+            qp: None,
+            claims: Vec::new(),
+            recv_feed: None,
+            request_feed: None,
+            connect_feed: None,
+            unheard: Unheard(None),
+            remote: None,
+            pending: VecDeque::new(),
+            posting: false,
+        }
+    }
+}
+
+type Locked<T> = MutexGuard<'static, Connection<T>>;
 
 impl<T: Transport> Ep<T> {
     /// dat_ep_connect. `timeout` `None` is `DAT_TIMEOUT_INFINITE`.
@@ -19,43 +87,335 @@ impl<T: Transport> Ep<T> {
     /// `DAT_INVALID_ADDRESS`, `DAT_INSUFFICIENT_RESOURCES`.
     pub fn connect(
         &'static self,
-        _remote: IpAddr,
-        _conn_qual: u64,
-        _timeout: Option<Duration>,
-        _private_data: &[u8],
-        _qos: u32,
-        _flags: u32,
+        remote: IpAddr,
+        conn_qual: u64,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+        qos: u32,
+        flags: u32,
     ) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        // DAT_QOS_BEST_EFFORT and no DAT_MULTIPATH_FLAG.
+        if qos != 0 || flags != 0 {
+            return Err(Error::of(Kind::ModelNotSupported));
+        }
+        self.start(remote, conn_qual, timeout, private_data, [4, 5])
     }
 
     /// dat_ep_dup_connect: to where `model` is connected.
     ///
     /// # Errors
-    /// As [`Ep::connect`]; `DAT_INVALID_STATE` unless `model` is connected.
+    /// As [`Ep::connect`], with the arguments counted its way; `DAT_INVALID_STATE` unless `model` is connected
+    /// and was connected by dat_ep_connect.
     pub fn dup_connect(
         &'static self,
-        _model: &'static Self,
-        _timeout: Option<Duration>,
-        _private_data: &[u8],
-        _qos: u32,
+        model: &'static Self,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+        qos: u32,
     ) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        if qos != 0 {
+            return Err(Error::of(Kind::ModelNotSupported));
+        }
+        let (remote, conn_qual) = {
+            let model_side = model.lock_alive()?;
+            match (model.current_state(), model_side.remote) {
+                (EpState::Connected, Some(remote)) => remote,
+                (state, _) => return Err(state.refuse()),
+            }
+        };
+        self.start(remote, conn_qual, timeout, private_data, [3, 4])
+    }
+
+    /// `arguments`: the numbers of the timeout and of the private data's size in the C prototype.
+    fn start(
+        &'static self,
+        remote: IpAddr,
+        conn_qual: u64,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+        arguments: [u16; 2],
+    ) -> Result<()> {
+        if timeout == Some(Duration::ZERO) {
+            return Err(Error::arg(arguments[0]));
+        }
+        let ia = self.ia();
+        check_length(
+            private_data,
+            ia.attributes()?.max_private_data_size,
+            arguments[1],
+        )?;
+        let adapter = ia.adapter()?;
+        let (qp, token) = {
+            let mut side = self.lock_alive()?;
+            let next = state::step(self.current_state(), Input::Connect)?;
+            let started = self.begin_attempt(&mut side)?;
+            self.commit(next);
+            side.remote = Some((remote, conn_qual));
+            started
+        };
+        let connect = Connect {
+            token,
+            remote,
+            conn_qual,
+            private_data,
+            timeout,
+        };
+        if let Err(error) = T::connect(&adapter, &qp, &connect) {
+            self.take_back(token);
+            return Err(error);
+        }
+        if let Some(timeout) = timeout {
+            timer::after(timeout, move || Self::input(token, Input::TimedOut, None));
+        }
+        Ok(())
+    }
+
+    /// For dat_cr_accept: the queue pair to accept on and the token of the connection to be. The state is
+    /// Completion Pending on success.
+    pub(crate) fn begin_accept(
+        &'static self,
+        remote: Option<(IpAddr, u64)>,
+    ) -> Result<(Arc<T::Qp>, Token)> {
+        let mut side = self.lock_alive()?;
+        let next = state::step(self.current_state(), Input::Accept)?;
+        let started = self.begin_attempt(&mut side)?;
+        self.commit(next);
+        side.remote = remote;
+        Ok(started)
+    }
+
+    /// The transport refused at once what [`Ep::begin_accept`] or a connect began.
+    pub(crate) fn take_back(&'static self, token: Token) {
+        Self::input(token, Input::Refused, None);
+    }
+
+    /// An input that is no event of a connection: of service points and requests.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE`, `DAT_INVALID_HANDLE`.
+    pub(crate) fn service(&'static self, input: Input) -> Result<EpState> {
+        let mut side = self.lock_alive()?;
+        Ok(self.apply(&mut side, input)?.next)
+    }
+
+    fn begin_attempt(&'static self, side: &mut Locked<T>) -> Result<(Arc<T::Qp>, Token)> {
+        let qp = side
+            .qp
+            .clone()
+            .ok_or(Error::state(Subtype::InvalidStateEpPz))?;
+        self.head.generation.fetch_add(1, Ordering::AcqRel);
+        self.drained_srq.store(false, Ordering::Release);
+        Ok((qp, self.head.token(self.index())))
     }
 
     /// dat_ep_disconnect.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` in Unconnected, Reserved, Passive and Tentative Connection Pending.
-    pub fn disconnect(&'static self, _how: Close) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+    pub fn disconnect(&'static self, how: Close) -> Result<()> {
+        let input = match how {
+            Close::Abrupt => Input::DisconnectAbrupt,
+            Close::Graceful => Input::DisconnectGraceful,
+        };
+        let mut side = self.lock_alive()?;
+        let was = self.current_state();
+        let step = self.apply(&mut side, input)?;
+        let token = self.head.token(self.index());
+        self.finish(side, was, step);
+        if step.effect == Effect::AwaitDrain {
+            self.mark_end_of_requests();
+            Self::await_drain(token);
+        }
+        Ok(())
     }
 
-    /// Private data of the last connection event: stays at its address until the endpoint's next connection.
+    /// Looks whether the outstanding requests of the connection `token` are done, now and again.
+    fn await_drain(token: Token) {
+        let Some(ep) = Self::of_connection(token) else {
+            return;
+        };
+        if ep.current_state() != EpState::DisconnectPending {
+            return;
+        }
+        let evd = {
+            let side = ep.connection.lock();
+            side.parts.request_evd.or(side.unheard.0)
+        };
+        if let Some(evd) = evd {
+            evd.drain();
+        }
+        if ep.requests_outstanding() == 0 {
+            Self::input(token, Input::Drained, None);
+        } else {
+            timer::after(DRAIN_INTERVAL, move || Self::await_drain(token));
+        }
+    }
+
+    /// Private data of the event that told of the present connection, or of the peer's refusal: stays at its
+    /// address until the endpoint's next connection.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
 
     /// A transport's word about the connection named `token`.
-    pub(crate) fn transport_input(_token: Token, _input: ConnInput<'_>) {}
+    pub(crate) fn transport_input(token: Token, input: ConnInput<'_>) {
+        match input {
+            ConnInput::Established { private_data } => {
+                Self::input(token, Input::Established, Some(private_data));
+            }
+            ConnInput::PeerRejected { private_data } => {
+                Self::input(token, Input::PeerRejected, Some(private_data));
+            }
+            ConnInput::NonPeerRejected => Self::input(token, Input::NonPeerRejected, None),
+            ConnInput::Unreachable => Self::input(token, Input::Unreachable, None),
+            ConnInput::AcceptError => Self::input(token, Input::AcceptError, None),
+            ConnInput::Disconnected => Self::input(token, Input::PeerDisconnected, None),
+            ConnInput::Broken => Self::input(token, Input::Broken, None),
+        }
+    }
+
+    /// Breaks the present connection from the timer's thread: for callers that hold locks.
+    pub(super) fn break_later(&'static self) {
+        let token = self.head.token(self.index());
+        timer::soon(move || Self::input(token, Input::Broken, None));
+    }
+
+    /// Breaks the present connection.
+    pub(crate) fn break_now(&'static self) {
+        Self::input(self.head.token(self.index()), Input::Broken, None);
+    }
+
+    /// The endpoint whose present connection, or attempt, `token` names.
+    fn of_connection(token: Token) -> Option<&'static Self> {
+        let ep = T::arenas().ep.get(token.index())?;
+        (ep.head.alive() && ep.head.token(token.index()) == token).then_some(ep)
+    }
+
+    /// Breaks the connection that `token` names, or that of the queue pair made with `token`.
+    pub(crate) fn broken(token: Token) {
+        let Some(ep) = T::arenas().ep.get(token.index()) else {
+            return;
+        };
+        let token = if ep.is_queue_pair(token) {
+            ep.head.token(token.index())
+        } else {
+            token
+        };
+        Self::input(token, Input::Broken, None);
+    }
+
+    /// The transport says that the endpoint takes no more receives from its SRQ.
+    pub(crate) fn last_receive(token: Token) {
+        let Some(ep) = T::arenas().ep.get(token.index()) else {
+            return;
+        };
+        if ep.is_queue_pair(token) || Self::of_connection(token).is_some() {
+            ep.announce_srq_drained();
+        }
+    }
+
+    fn input(token: Token, input: Input, private_data: Option<&[u8]>) {
+        let Some(ep) = Self::of_connection(token) else {
+            tracing::debug!(?token, ?input, "of a connection that is gone");
+            return;
+        };
+        let Ok(mut side) = ep.lock_alive() else {
+            return;
+        };
+        // Again, now that nothing can change any more.
+        if ep.head.token(token.index()) != token {
+            return;
+        }
+        let was = ep.current_state();
+        let Ok(step) = ep.apply(&mut side, input) else {
+            return;
+        };
+        if let (Some(data), Some(_)) = (private_data, step.event) {
+            ep.private_data.set(data);
+        }
+        ep.finish(side, was, step);
+    }
+
+    /// The connection side, if the endpoint is alive.
+    pub(super) fn lock_alive(&'static self) -> Result<Locked<T>> {
+        let side = self.connection.lock();
+        if self.head.alive() {
+            Ok(side)
+        } else {
+            Err(DEAD)
+        }
+    }
+
+    /// Takes the step that `input` makes. The caller does what the step's effect asks for.
+    pub(super) fn apply(&'static self, _side: &mut Locked<T>, input: Input) -> Result<Step> {
+        let was = self.current_state();
+        let step = state::step(was, input)?;
+        if step.next != was {
+            tracing::debug!(ep = self.index(), ?input, from = %was, to = %step.next, "endpoint");
+        }
+        self.commit(step);
+        Ok(step)
+    }
+
+    fn commit(&self, step: Step) {
+        self.state.store(step.next as u32, Ordering::Release);
+    }
+
+    /// Tears down and tells, as `step` wants it.
+    fn finish(&'static self, mut side: Locked<T>, was: EpState, step: Step) {
+        if step.effect == Effect::Teardown
+            && let Some(qp) = side.qp.clone()
+        {
+            // The transport may take its time; and what it flushes should come before the event.
+            drop(side);
+            T::disconnect(&qp);
+            side = self.connection.lock();
+        }
+        if let Some(event) = step.event {
+            side.pending.push_back(event);
+            self.post_events(side);
+        } else {
+            drop(side);
+        }
+        if step.next == EpState::Disconnected
+            && matches!(was, EpState::Connected | EpState::DisconnectPending)
+        {
+            self.announce_srq_drained();
+        }
+    }
+
+    /// Takes pending events to the connect EVD, in the order of the transitions, without holding a lock over
+    /// the EVD's consumers.
+    fn post_events(&'static self, mut side: Locked<T>) {
+        if side.posting {
+            return;
+        }
+        side.posting = true;
+        while let Some(number) = side.pending.pop_front() {
+            let evd = side.parts.connect_evd;
+            drop(side);
+            if let Some(evd) = evd {
+                evd.post(Event::Connection {
+                    number,
+                    ep: self.handle(),
+                });
+            }
+            side = self.connection.lock();
+        }
+        side.posting = false;
+    }
+
+    /// dtestsrq and others wait for this event after each disconnect of an endpoint on an SRQ: it says that no
+    /// receive of the SRQ is in the endpoint's hands. Not every transport tells (rxe does not), so core does,
+    /// once a connection; a transport that does comes second and is not repeated.
+    fn announce_srq_drained(&'static self) {
+        let on_srq = {
+            let side = self.connection.lock();
+            side.parts.srq.is_some() && self.head.alive()
+        };
+        if on_srq && !self.drained_srq.swap(true, Ordering::AcqRel) {
+            self.ia()
+                .post_async(AsyncEvent::EpBroken, self.handle(), EP_TRANSFER_TO_ERROR);
+        }
+    }
 }

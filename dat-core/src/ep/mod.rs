@@ -1,47 +1,78 @@
 //! The DAT object: endpoints (dat_ep_create, dat_ep_free, dat_ep_reset).
+//!
+//! An endpoint has three sides, each with a lock of its own, taken in this order: the connection
+//! ([`connect`]: state, parts, events), the send queue and the receive queue ([`post`]). Completions
+//! ([`dto`]) take none of them.
 
 pub mod connect;
 pub mod dto;
 pub mod post;
 pub mod query;
-pub mod ring;
+mod ring;
+mod setup;
 pub mod state;
 
-use std::marker::PhantomData;
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::attr::EpAttr;
-use crate::error::{Error, Kind, Result};
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result, Subtype};
 use crate::evd::Evd;
-use crate::head::Head;
-use crate::ia::Ia;
+use crate::head::{Head, debug_by_head, raw};
+use crate::ia::{Ia, Kind};
 use crate::private_data::PrivateData;
 use crate::pz::Pz;
 use crate::srq::Srq;
-use crate::transport::Transport;
+use crate::transport::{Token, Transport};
+
+use connect::Connection;
+use post::{RecvQueue, SendQueue};
+use ring::Ring;
+use state::{Effect, Input};
 
 pub use query::{EpChange, EpInfo};
+pub(crate) use ring::{Id, Lane, id, id_base};
 pub use state::EpState;
 
-/// An endpoint: one side of a connection, or of an attempt to make one.
-#[derive(Debug)]
+/// An endpoint: one side of a connection, or of an attempt to make one. All methods may be called from any
+/// thread.
 #[repr(C)]
 pub struct Ep<T: Transport> {
-    /// Table, liveness, generation, uses.
+    /// Table, liveness, generation (of life and connection), uses.
     pub head: Head,
-    /// The consumer's own word (dat_set_consumer_context).
-    pub context: AtomicU64,
+    /// [`EpState`] as a number; written by [`Ep::apply`] only.
+    state: AtomicU32,
+    /// Names this life, or what came after the last reset, in work request ids.
+    life: AtomicU32,
+    send: Mutex<SendQueue<T>>,
+    recv: Mutex<RecvQueue<T>>,
+    request_ring: Ring,
+    recv_ring: Ring,
+    /// The token that the queue pair was made with.
+    qp_token: AtomicU64,
+    /// Whether `DAT_ASYNC_ERROR_EP_BROKEN` was posted for the present connection on an SRQ.
+    drained_srq: AtomicBool,
+    connection: Mutex<Connection<T>>,
     private_data: PrivateData,
-    transport: PhantomData<fn() -> T>,
 }
+
+debug_by_head!(Ep);
 
 impl<T: Transport> Default for Ep<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            context: AtomicU64::default(),
+            state: AtomicU32::new(EpState::Unconnected as u32),
+            life: AtomicU32::new(0),
+            send: Mutex::default(),
+            recv: Mutex::default(),
+            request_ring: Ring::default(),
+            recv_ring: Ring::default(),
+            qp_token: AtomicU64::new(0),
+            drained_srq: AtomicBool::new(false),
+            connection: Mutex::default(),
             private_data: PrivateData::default(),
-            transport: PhantomData,
         }
     }
 }
@@ -68,41 +99,104 @@ impl<T: Transport> Clone for EpParts<T> {
 }
 impl<T: Transport> Copy for EpParts<T> {}
 
+impl<T: Transport> Default for EpParts<T> {
+    fn default() -> Self {
+        Self {
+            pz: None,
+            recv_evd: None,
+            request_evd: None,
+            connect_evd: None,
+            srq: None,
+        }
+    }
+}
+
+/// An endpoint that was freed, or never was.
+pub(crate) const DEAD: Error = Error::handle(Subtype::InvalidHandleEp);
+
 impl<T: Transport> Ep<T> {
-    /// dat_ep_create, dat_ep_create_with_srq: an endpoint in the state Unconnected. `attr` `None` asks for
-    /// the defaults.
-    ///
-    /// # Errors
-    /// `DAT_INVALID_PARAMETER`, `DAT_INSUFFICIENT_RESOURCES`, `DAT_MODEL_NOT_SUPPORTED`, and
-    /// `DAT_INVALID_HANDLE` of a part that was freed meanwhile.
-    pub fn create(
-        _ia: &'static Ia<T>,
-        _parts: EpParts<T>,
-        _attr: Option<&EpAttr>,
-    ) -> Result<&'static Self> {
-        Err(Error::of(Kind::NotImplemented))
+    /// The state, as of now.
+    #[inline(always)]
+    pub(crate) fn current_state(&self) -> EpState {
+        EpState::from_number(self.state.load(Ordering::Acquire)).unwrap_or_default()
     }
 
-    /// dat_ep_reset: from Disconnected (or Unconnected) to Unconnected; completions not dequeued may be lost.
+    /// Arena index.
+    pub(crate) fn index(&'static self) -> u32 {
+        T::arenas().ep.index_of(self)
+    }
+
+    /// The IA it belongs to.
+    pub fn ia(&self) -> &'static Ia<T> {
+        Ia::of(&self.head)
+    }
+
+    /// The handle as a number.
+    #[inline]
+    pub fn handle(&'static self) -> usize {
+        raw(self)
+    }
+
+    /// Whether `token` names the queue pair of this endpoint.
+    #[inline]
+    fn is_queue_pair(&self, token: Token) -> bool {
+        self.head.alive() && self.qp_token.load(Ordering::Acquire) == token.0
+    }
+
+    /// dat_ep_reset: from Disconnected (or Unconnected) to Unconnected. Completions that are not in the EVD's
+    /// queue yet are lost, as the page allows; preposted receives of an Unconnected endpoint stay.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` in any other state.
     pub fn reset(&'static self) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        let mut connection = self.lock_alive()?;
+        let step = self.apply(&mut connection, Input::Reset)?;
+        if step.effect != Effect::ResetQueuePair {
+            return Ok(());
+        }
+        self.head.generation.fetch_add(1, Ordering::AcqRel);
+        self.renew(&mut connection)
     }
 
     /// dat_ep_free: in any state but Reserved, Passive and Tentative Connection Pending. A connection, or
     /// the attempt to make one, is ended without an event.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` with the state's subtype.
+    /// `DAT_INVALID_STATE` with the state's subtype; `DAT_INVALID_HANDLE` if another thread was faster.
     pub fn free(&'static self) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        let mut connection = self.lock_alive()?;
+        let step = state::step(self.current_state(), Input::Free)?;
+        self.take_down(&mut connection, step.effect == Effect::Teardown)
     }
 
-    /// The handle as a number.
-    #[inline]
-    pub fn handle(&self) -> usize {
-        std::ptr::from_ref(self) as usize
+    /// The abrupt close's free: whatever the state.
+    pub(crate) fn destroy(&'static self) {
+        if let Ok(mut connection) = self.lock_alive() {
+            // The connection is locked: nobody else frees it now.
+            let _ = self.take_down(&mut connection, true);
+        }
+    }
+
+    fn take_down(&'static self, connection: &mut Connection<T>, teardown: bool) -> Result<()> {
+        // Nothing ever claims an endpoint.
+        self.head
+            .retire(Subtype::InvalidHandleEp, Subtype::InvalidStateEpNotready)?;
+        self.head.generation.fetch_add(1, Ordering::AcqRel);
+        self.state
+            .store(EpState::Unconnected as u32, Ordering::Release);
+        let qp = connection.qp.take();
+        self.close_queues();
+        if let Some(qp) = qp {
+            if teardown {
+                T::disconnect(&qp);
+            }
+            drop::<Arc<T::Qp>>(qp);
+        }
+        // Claims and feeds go only after the queue pair, which stands on what they hold.
+        *connection = Connection::default();
+        let index = self.index();
+        self.ia().leave(Kind::Ep, index);
+        T::arenas().ep.recycle(index);
+        Ok(())
     }
 }

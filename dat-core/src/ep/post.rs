@@ -1,28 +1,400 @@
 //! Posting work (dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_read, dat_ep_post_rdma_write and the
 //! 2.0 and IB additions). The hot path: one lock, no allocation, no division.
 
-use super::Ep;
-use crate::error::{Error, Kind, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+
+use super::ring::{Note, Ring, Slot, id};
+use super::{DEAD, Ep, EpState};
+use crate::attr::{AdapterAttr, EpAttr};
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::evd::Evd;
+use crate::event::{Dto, DtoOp, DtoStatus, Event};
 use crate::flags::CompletionFlags;
 use crate::iov::{LmrTriplet, RmrTriplet};
-use crate::transport::{Bind, Transport, WrId};
+use crate::transport::{Bind, Op, Request, Transport, WrId};
+
+/// At most so many requests in a row go without asking for a completion.
+const LONGEST_SILENCE: u32 = 32;
+
+const FULL: Error = Error::resource(Subtype::ResourceMemory);
+const QUIET: u32 = CompletionFlags::SUPPRESS.bits();
+const NO_NOTICE: u32 = CompletionFlags::UNSIGNALLED.bits();
+
+/// The poster's half of the request ring. Locked during each post.
+pub(super) struct SendQueue<T: Transport> {
+    qp: Option<Arc<T::Qp>>,
+    slots: &'static [Slot],
+    /// Sequence number of the next request.
+    head: u32,
+    /// Requests that may be outstanding.
+    depth: u32,
+    /// Requests since the last that asks for a completion, and when to ask.
+    silence: u32,
+    longest_silence: u32,
+    max_iov: usize,
+    max_message: u64,
+    max_rdma: u64,
+    /// Flags that a post must not have.
+    refused: u32,
+    /// Bits of every [`Note`].
+    mute: u64,
+    id_base: u64,
+    evd: Option<&'static Evd<T>>,
+    /// Where completions come out, heard or not.
+    drain: Option<&'static Evd<T>>,
+}
+
+impl<T: Transport> Default for SendQueue<T> {
+    fn default() -> Self {
+        Self {
+            qp: None,
+            slots: &[],
+            head: 0,
+            depth: 0,
+            silence: 0,
+            longest_silence: 0,
+            max_iov: 0,
+            max_message: 0,
+            max_rdma: 0,
+            refused: 0,
+            mute: 0,
+            id_base: 0,
+            evd: None,
+            drain: None,
+        }
+    }
+}
+
+/// The poster's half of the receive ring.
+pub(super) struct RecvQueue<T: Transport> {
+    qp: Option<Arc<T::Qp>>,
+    slots: &'static [Slot],
+    head: u32,
+    depth: u32,
+    max_iov: usize,
+    refused: u32,
+    mute: u64,
+    id_base: u64,
+    evd: Option<&'static Evd<T>>,
+    drain: Option<&'static Evd<T>>,
+}
+
+impl<T: Transport> Default for RecvQueue<T> {
+    fn default() -> Self {
+        Self {
+            qp: None,
+            slots: &[],
+            head: 0,
+            depth: 0,
+            max_iov: 0,
+            refused: 0,
+            mute: 0,
+            id_base: 0,
+            evd: None,
+            drain: None,
+        }
+    }
+}
+
+impl<T: Transport> SendQueue<T> {
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is one fact of the endpoint"
+    )]
+    pub(super) fn open(
+        &mut self,
+        slots: &'static [Slot],
+        id_base: u64,
+        qp: Arc<T::Qp>,
+        attr: &EpAttr,
+        adapter: &AdapterAttr,
+        evd: Option<&'static Evd<T>>,
+        unheard: Option<&'static Evd<T>>,
+    ) {
+        let allowed = CompletionFlags::SUPPRESS
+            | CompletionFlags::SOLICITED_WAIT
+            | CompletionFlags::BARRIER_FENCE
+            | CompletionFlags::EVD_THRESHOLD
+            | (attr.request_completion_flags & CompletionFlags::UNSIGNALLED);
+        *self = Self {
+            qp: Some(qp),
+            slots,
+            head: 0,
+            depth: attr.max_request_dtos,
+            silence: 0,
+            longest_silence: (attr.max_request_dtos / 2).clamp(1, LONGEST_SILENCE),
+            max_iov: attr.max_request_iov as usize,
+            // The adapter's limits and not the endpoint's: real programs set those to anything (Intel MPI to
+            // 3, dtestsrq to 0) and send more.
+            max_message: adapter.max_message_size,
+            max_rdma: adapter.max_rdma_size,
+            refused: !allowed.bits(),
+            mute: if evd.is_some() { 0 } else { Note::MUTE },
+            id_base,
+            evd,
+            drain: evd.or(unheard),
+        };
+    }
+
+    pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
+        self.evd = None;
+        self.drain = None;
+        self.qp.take()
+    }
+}
+
+impl<T: Transport> RecvQueue<T> {
+    pub(super) fn open(
+        &mut self,
+        slots: &'static [Slot],
+        id_base: u64,
+        qp: Arc<T::Qp>,
+        attr: &EpAttr,
+        evd: Option<&'static Evd<T>>,
+        unheard: Option<&'static Evd<T>>,
+    ) {
+        let allowed = attr.recv_completion_flags & CompletionFlags::UNSIGNALLED;
+        *self = Self {
+            qp: Some(qp),
+            slots,
+            head: 0,
+            depth: attr.max_recv_dtos,
+            max_iov: attr.max_recv_iov as usize,
+            refused: !allowed.bits(),
+            mute: if evd.is_some() { 0 } else { Note::MUTE },
+            id_base,
+            evd,
+            drain: evd.or(unheard),
+        };
+    }
+
+    pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
+        self.evd = None;
+        self.drain = None;
+        self.qp.take()
+    }
+}
+
+/// Which limit holds for the length of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Message,
+    /// With the remote buffer's length, which must hold what is written to it, or what is read. 0 stands for "as
+    /// long": DAPL never looked at it.
+    Rdma(u32),
+}
+
+#[inline(always)]
+fn length_of(iov: &[LmrTriplet]) -> u64 {
+    iov.iter().map(|s| u64::from(s.segment_length)).sum()
+}
 
 impl<T: Transport> Ep<T> {
+    /// The way of every request. `argument` is the number of the flags in the C prototype.
+    #[inline(always)]
+    fn post_request(
+        &'static self,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: CompletionFlags,
+        argument: u16,
+        limit: Limit,
+        kind: DtoOp,
+        op: Op<'_, T>,
+    ) -> Result<()> {
+        let mut queue = self.send.lock();
+        let flags = flags.bits();
+        if self.state.load(Ordering::Relaxed) != EpState::Connected as u32 {
+            return self.post_unconnected(queue, iov, cookie, flags, argument, kind);
+        }
+        if flags & queue.refused != 0 {
+            return Err(Error::arg(argument));
+        }
+        if iov.len() > queue.max_iov {
+            return Err(Error::arg(2));
+        }
+        let length = length_of(iov);
+        let (most, remote) = match limit {
+            Limit::Message => (queue.max_message, 0),
+            Limit::Rdma(remote) => (queue.max_rdma, remote),
+        };
+        if length > most || (remote != 0 && length > u64::from(remote)) {
+            return Err(Error::of(Kind::LengthError));
+        }
+        if queue.head.wrapping_sub(self.request_ring.tail()) >= queue.depth
+            && !self.make_room(&queue)
+        {
+            return Err(FULL);
+        }
+        let Some(qp) = &queue.qp else {
+            return Err(DEAD);
+        };
+        let Some(slot) = queue
+            .slots
+            .get(queue.head as usize & queue.slots.len().wrapping_sub(1))
+        else {
+            return Err(DEAD);
+        };
+        slot.fill(
+            cookie,
+            Note::new(kind, note_bits(flags) | queue.mute, length),
+        );
+        let silence = queue.silence + 1;
+        let signaled = flags & QUIET == 0 || silence >= queue.longest_silence;
+        T::post_send(
+            qp,
+            &Request {
+                id: id(queue.id_base, queue.head),
+                op,
+                iov,
+                length,
+                signaled,
+                solicited: flags & CompletionFlags::SOLICITED_WAIT.bits() != 0,
+                fence: flags & CompletionFlags::BARRIER_FENCE.bits() != 0,
+            },
+        )?;
+        queue.head = queue.head.wrapping_add(1);
+        queue.silence = if signaled { 0 } else { silence };
+        Ok(())
+    }
+
+    /// The ring is full. If its oldest request is one that no consumer will ever ask for, its completion may
+    /// lie in the completion queue for ever: fetch it.
+    #[cold]
+    fn make_room(&self, queue: &SendQueue<T>) -> bool {
+        let tail = self.request_ring.tail();
+        let oldest = queue
+            .slots
+            .get(tail as usize & queue.slots.len().wrapping_sub(1));
+        if oldest.is_none_or(|slot| !slot.read().1.has(Note::QUIET | Note::MUTE)) {
+            return false;
+        }
+        if let Some(evd) = queue.drain {
+            evd.drain();
+        }
+        queue.head.wrapping_sub(self.request_ring.tail()) < queue.depth
+    }
+
+    /// A request in another state than Connected: flushed if Disconnected, else refused.
+    #[cold]
+    fn post_unconnected(
+        &'static self,
+        queue: MutexGuard<'_, SendQueue<T>>,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: u32,
+        argument: u16,
+        kind: DtoOp,
+    ) -> Result<()> {
+        if !self.head.alive() {
+            return Err(DEAD);
+        }
+        let state = self.current_state();
+        if state != EpState::Disconnected {
+            return Err(state.refuse());
+        }
+        if flags & queue.refused != 0 {
+            return Err(Error::arg(argument));
+        }
+        if iov.len() > queue.max_iov {
+            return Err(Error::arg(2));
+        }
+        let (evd, drain) = (queue.evd, queue.drain);
+        drop(queue);
+        self.flush_at_once(evd, drain, cookie, kind, length_of(iov));
+        Ok(())
+    }
+
+    /// The completion of a post that never reaches the transport; after those that the transport flushes.
+    fn flush_at_once(
+        &'static self,
+        evd: Option<&'static Evd<T>>,
+        drain: Option<&'static Evd<T>>,
+        cookie: u64,
+        op: DtoOp,
+        length: u64,
+    ) {
+        if let Some(evd) = drain {
+            evd.drain();
+        }
+        if let Some(evd) = evd {
+            evd.post(Event::Dto(Dto {
+                ep: self.handle(),
+                cookie,
+                status: DtoStatus::Flushed,
+                op,
+                length: if op == DtoOp::Receive { 0 } else { length },
+                ..Dto::default()
+            }));
+        }
+    }
+
+    /// Requests that are not completed.
+    pub(super) fn requests_outstanding(&self) -> u32 {
+        outstanding(self.send.lock().head, &self.request_ring)
+    }
+
+    /// Receives that are not completed.
+    pub(super) fn receives_outstanding(&self) -> u32 {
+        outstanding(self.recv.lock().head, &self.recv_ring)
+    }
+
+    /// If the last requests were posted without asking for a completion, nothing would tell of their end: posts
+    /// an empty RDMA Write that does. No new requests come: the state is Disconnect Pending.
+    pub(super) fn mark_end_of_requests(&'static self) {
+        let mut queue = self.send.lock();
+        if queue.silence == 0 {
+            return;
+        }
+        let (Some(qp), Some(slot)) = (
+            &queue.qp,
+            queue
+                .slots
+                .get(queue.head as usize & queue.slots.len().wrapping_sub(1)),
+        ) else {
+            return;
+        };
+        slot.fill(0, Note::new(DtoOp::RdmaWrite, Note::QUIET | Note::MUTE, 0));
+        let mark = Request {
+            id: id(queue.id_base, queue.head),
+            op: Op::RdmaWrite(RmrTriplet::default()),
+            iov: &[],
+            length: 0,
+            signaled: true,
+            solicited: false,
+            fence: false,
+        };
+        match T::post_send(qp, &mark) {
+            Ok(()) => {
+                queue.head = queue.head.wrapping_add(1);
+                queue.silence = 0;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no mark: the disconnect waits for no more than is known");
+                drop(queue);
+                self.break_later();
+            }
+        }
+    }
+
     /// dat_ep_post_send. No segments is an empty message.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` unless Connected or Disconnected (there it is flushed), `DAT_INVALID_PARAMETER`
     /// for too many segments (argument 2) or flags that the endpoint cannot have (the last argument),
-    /// `DAT_LENGTH_ERROR` beyond the endpoint's message size, `DAT_INSUFFICIENT_RESOURCES` when the
+    /// `DAT_LENGTH_ERROR` beyond the adapter's message size, `DAT_INSUFFICIENT_RESOURCES` when the
     /// endpoint's request DTOs are all outstanding.
     #[inline]
     pub fn post_send(
         &'static self,
-        _iov: &[LmrTriplet],
-        _cookie: u64,
-        _flags: CompletionFlags,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: CompletionFlags,
     ) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        self.post_request(iov, cookie, flags, 5, Limit::Message, DtoOp::Send, Op::Send)
     }
 
     /// 2.0 dat_ep_post_send_with_invalidate: the same, and the peer's `rmr_context` is invalidated if `invalidate`.
@@ -31,44 +403,108 @@ impl<T: Transport> Ep<T> {
     /// As [`Ep::post_send`].
     pub fn post_send_with_invalidate(
         &'static self,
-        _iov: &[LmrTriplet],
-        _cookie: u64,
-        _flags: CompletionFlags,
-        _invalidate: bool,
-        _rmr_context: u32,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: CompletionFlags,
+        invalidate: bool,
+        rmr_context: u32,
     ) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        let op = if invalidate {
+            Op::SendWithInvalidate(rmr_context)
+        } else {
+            Op::Send
+        };
+        self.post_request(iov, cookie, flags, 5, Limit::Message, DtoOp::Send, op)
     }
 
     /// dat_ep_post_recv, in any state; in Disconnected it is flushed.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (too many segments: argument 2; flags: 5), `DAT_INVALID_STATE` for an endpoint
-    /// on an SRQ, `DAT_INSUFFICIENT_RESOURCES` when the endpoint's receive DTOs are all outstanding.
+    /// `DAT_INVALID_PARAMETER` (too many segments: argument 2; flags: 5; an endpoint on an SRQ: 1),
+    /// `DAT_INSUFFICIENT_RESOURCES` when the endpoint's receive DTOs are all outstanding.
     #[inline]
     pub fn post_recv(
         &'static self,
-        _iov: &[LmrTriplet],
-        _cookie: u64,
-        _flags: CompletionFlags,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: CompletionFlags,
     ) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        let mut queue = self.recv.lock();
+        let flags = flags.bits();
+        if flags & queue.refused != 0 {
+            return Err(Error::arg(5));
+        }
+        if iov.len() > queue.max_iov {
+            return Err(Error::arg(2));
+        }
+        let Some(qp) = &queue.qp else {
+            return Err(self.no_receives());
+        };
+        if self.state.load(Ordering::Relaxed) == EpState::Disconnected as u32 {
+            let (evd, drain) = (queue.evd, queue.drain);
+            drop(queue);
+            self.flush_at_once(evd, drain, cookie, DtoOp::Receive, 0);
+            return Ok(());
+        }
+        if queue.head.wrapping_sub(self.recv_ring.tail()) >= queue.depth {
+            return Err(FULL);
+        }
+        let Some(slot) = queue
+            .slots
+            .get(queue.head as usize & queue.slots.len().wrapping_sub(1))
+        else {
+            return Err(DEAD);
+        };
+        slot.fill(
+            cookie,
+            Note::new(DtoOp::Receive, note_bits(flags) | queue.mute, 0),
+        );
+        T::post_recv(qp, id(queue.id_base, queue.head), iov)?;
+        queue.head = queue.head.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Why there is no receive queue.
+    #[cold]
+    fn no_receives(&'static self) -> Error {
+        if !self.head.alive() {
+            return DEAD;
+        }
+        if self.has_queue_pair() {
+            // On an SRQ.
+            return Error::arg(1);
+        }
+        Error::state(Subtype::InvalidStateEpPz)
+    }
+
+    /// The send queue stands before the receive queue in the order of locks: no waiting for it.
+    fn has_queue_pair(&'static self) -> bool {
+        self.send.try_lock().is_none_or(|queue| queue.qp.is_some())
     }
 
     /// dat_ep_post_rdma_read.
     ///
     /// # Errors
-    /// As [`Ep::post_send`]; `DAT_LENGTH_ERROR` if the segments and `remote` differ in length, or are longer than
-    /// the endpoint's RDMA size.
+    /// As [`Ep::post_send`]; `DAT_LENGTH_ERROR` if `remote` is shorter than the segments, or they are longer than
+    /// the adapter's RDMA size.
     #[inline]
     pub fn post_rdma_read(
         &'static self,
-        _iov: &[LmrTriplet],
-        _cookie: u64,
-        _remote: &RmrTriplet,
-        _flags: CompletionFlags,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
     ) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        let limit = Limit::Rdma(remote.segment_length);
+        self.post_request(
+            iov,
+            cookie,
+            flags,
+            6,
+            limit,
+            DtoOp::RdmaRead,
+            Op::RdmaRead(*remote),
+        )
     }
 
     /// 2.0 dat_ep_post_rdma_read_to_rmr: no verbs transport can.
@@ -92,12 +528,21 @@ impl<T: Transport> Ep<T> {
     #[inline]
     pub fn post_rdma_write(
         &'static self,
-        _iov: &[LmrTriplet],
-        _cookie: u64,
-        _remote: &RmrTriplet,
-        _flags: CompletionFlags,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
     ) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        let limit = Limit::Rdma(remote.segment_length);
+        self.post_request(
+            iov,
+            cookie,
+            flags,
+            6,
+            limit,
+            DtoOp::RdmaWrite,
+            Op::RdmaWrite(*remote),
+        )
     }
 
     /// IB extension: RDMA Write with immediate data.
@@ -106,13 +551,21 @@ impl<T: Transport> Ep<T> {
     /// As [`Ep::post_rdma_write`].
     pub fn post_rdma_write_immediate(
         &'static self,
-        _iov: &[LmrTriplet],
-        _cookie: u64,
-        _remote: &RmrTriplet,
-        _immediate: u32,
-        _flags: CompletionFlags,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        remote: &RmrTriplet,
+        immediate: u32,
+        flags: CompletionFlags,
     ) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        self.post_request(
+            iov,
+            cookie,
+            flags,
+            7,
+            Limit::Rdma(remote.segment_length),
+            DtoOp::RdmaWriteImmediate,
+            Op::RdmaWriteWithImmediate(*remote, immediate),
+        )
     }
 
     /// IB extension: compare and swap 8 bytes; the old value goes to `local`.
@@ -121,14 +574,19 @@ impl<T: Transport> Ep<T> {
     /// As [`Ep::post_rdma_read`]; `DAT_LENGTH_ERROR` unless `local` is of 8 bytes.
     pub fn compare_swap(
         &'static self,
-        _compare: u64,
-        _swap: u64,
-        _local: &LmrTriplet,
-        _cookie: u64,
-        _remote: &RmrTriplet,
-        _flags: CompletionFlags,
+        compare: u64,
+        swap: u64,
+        local: &LmrTriplet,
+        cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
     ) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        let op = Op::CompareSwap {
+            remote: *remote,
+            compare,
+            swap,
+        };
+        self.post_atomic(local, cookie, flags, 7, DtoOp::CompareSwap, op)
     }
 
     /// IB extension: add to 8 bytes; the old value goes to `local`.
@@ -137,13 +595,56 @@ impl<T: Transport> Ep<T> {
     /// As [`Ep::compare_swap`].
     pub fn fetch_add(
         &'static self,
-        _add: u64,
-        _local: &LmrTriplet,
-        _cookie: u64,
-        _remote: &RmrTriplet,
-        _flags: CompletionFlags,
+        add: u64,
+        local: &LmrTriplet,
+        cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
     ) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        let op = Op::FetchAdd {
+            remote: *remote,
+            add,
+        };
+        self.post_atomic(local, cookie, flags, 6, DtoOp::FetchAdd, op)
+    }
+
+    fn post_atomic(
+        &'static self,
+        local: &LmrTriplet,
+        cookie: u64,
+        flags: CompletionFlags,
+        argument: u16,
+        kind: DtoOp,
+        op: Op<'_, T>,
+    ) -> Result<()> {
+        if local.segment_length != 8 {
+            return Err(Error::of(Kind::LengthError));
+        }
+        let iov = std::slice::from_ref(local);
+        self.post_request(iov, cookie, flags, argument, Limit::Rdma(0), kind, op)
+    }
+
+    /// IB extension: an unreliable datagram to queue pair `qpn` behind the address handle `to`.
+    ///
+    /// # Errors
+    /// As [`Ep::post_send`], but in every state; `DAT_INVALID_PARAMETER` for an endpoint of another service type.
+    pub fn post_send_ud(
+        &'static self,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        to: &T::AddressHandle,
+        qpn: u32,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        self.post_request(
+            iov,
+            cookie,
+            flags,
+            6,
+            Limit::Message,
+            DtoOp::SendUd,
+            Op::SendUd { to, qpn },
+        )
     }
 
     /// For `Rmr::bind`: takes a request slot for the RMR at `rmr_index` of its arena, and lets `make` build the bind for
@@ -153,11 +654,102 @@ impl<T: Transport> Ep<T> {
     /// As [`Ep::post_send`] with the flags as argument 7; what `T::post_bind` says.
     pub(crate) fn post_bind<'a>(
         &'static self,
-        _rmr_index: u32,
-        _cookie: u64,
-        _flags: CompletionFlags,
-        _make: impl FnOnce(WrId, bool, bool) -> Bind<'a, T>,
+        rmr_index: u32,
+        cookie: u64,
+        flags: CompletionFlags,
+        make: impl FnOnce(WrId, bool, bool) -> Bind<'a, T>,
     ) -> Result<u32> {
-        Err(Error::of(Kind::NotImplemented))
+        let mut queue = self.send.lock();
+        let flags = flags.bits();
+        if !self.head.alive() {
+            return Err(DEAD);
+        }
+        let state = self.current_state();
+        if flags & queue.refused != 0 {
+            return Err(Error::arg(7));
+        }
+        if state == EpState::Disconnected {
+            let (evd, drain) = (queue.evd, queue.drain);
+            drop(queue);
+            self.flush_bind(evd, drain, cookie, rmr_index);
+            return Ok(0);
+        }
+        if state != EpState::Connected {
+            return Err(state.refuse());
+        }
+        if queue.head.wrapping_sub(self.request_ring.tail()) >= queue.depth
+            && !self.make_room(&queue)
+        {
+            return Err(FULL);
+        }
+        let (Some(qp), Some(slot)) = (
+            &queue.qp,
+            queue
+                .slots
+                .get(queue.head as usize & queue.slots.len().wrapping_sub(1)),
+        ) else {
+            return Err(DEAD);
+        };
+        slot.fill(
+            cookie,
+            Note::new(
+                DtoOp::BindMw,
+                note_bits(flags) | queue.mute,
+                u64::from(rmr_index),
+            ),
+        );
+        let silence = queue.silence + 1;
+        let signaled = flags & QUIET == 0 || silence >= queue.longest_silence;
+        let fence = flags & CompletionFlags::BARRIER_FENCE.bits() != 0;
+        let bind = make(id(queue.id_base, queue.head), signaled, fence);
+        let context = T::post_bind(qp, &bind)?;
+        queue.head = queue.head.wrapping_add(1);
+        queue.silence = if signaled { 0 } else { silence };
+        Ok(context)
+    }
+
+    fn flush_bind(
+        &'static self,
+        evd: Option<&'static Evd<T>>,
+        drain: Option<&'static Evd<T>>,
+        cookie: u64,
+        rmr_index: u32,
+    ) {
+        if let Some(evd) = drain {
+            evd.drain();
+        }
+        if let Some(evd) = evd {
+            evd.post(Event::Dto(Dto {
+                ep: self.handle(),
+                rmr: T::arenas().rmr.get(rmr_index).map_or(0, crate::head::raw),
+                cookie,
+                status: DtoStatus::Flushed,
+                op: DtoOp::BindMw,
+                ..Dto::default()
+            }));
+        }
+    }
+}
+
+#[inline(always)]
+const fn note_bits(flags: u32) -> u64 {
+    // SUPPRESS (1) to QUIET (bit 4), UNSIGNALLED (4) to NO_NOTICE (bit 5).
+    ((flags & QUIET) as u64) << 4 | ((flags & NO_NOTICE) as u64) << 3
+}
+
+fn outstanding(head: u32, ring: &Ring) -> u32 {
+    head.wrapping_sub(ring.tail())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_become_bits_of_the_note() {
+        assert_eq!(note_bits(0), 0);
+        assert_eq!(note_bits(QUIET), Note::QUIET);
+        assert_eq!(note_bits(NO_NOTICE), Note::NO_NOTICE);
+        assert_eq!(note_bits(!0), Note::QUIET | Note::NO_NOTICE);
     }
 }

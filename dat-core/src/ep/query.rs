@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use super::{Ep, EpState};
+use super::setup::check_attr;
+use super::{DEAD, Ep, EpParts, EpState};
 use crate::attr::EpAttr;
 use crate::error::{Error, Kind, Result};
 use crate::evd::Evd;
@@ -96,44 +97,165 @@ impl<T: Transport> Default for EpChange<T> {
     }
 }
 
+/// `DAT_VALUE_UNKNOWN`.
+const UNKNOWN: u32 = u32::MAX;
+
+/// The argument of dat_ep_modify that holds the values.
+const PARAM: u16 = 3;
+
 impl<T: Transport> Ep<T> {
     /// dat_ep_query.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the endpoint was freed meanwhile.
     pub fn info(&'static self) -> Result<EpInfo<T>> {
-        Err(Error::of(Kind::NotImplemented))
+        let ia = self.ia();
+        let adapter = ia.attributes()?;
+        let side = self.lock_alive()?;
+        Ok(EpInfo {
+            ia,
+            state: self.current_state(),
+            local_address: adapter.address,
+            local_port: 0,
+            remote_address: side.remote.map(|(address, _)| address),
+            remote_port: side.remote.map_or(0, |(_, port)| port),
+            pz: side.parts.pz,
+            recv_evd: side.parts.recv_evd,
+            request_evd: side.parts.request_evd,
+            connect_evd: side.parts.connect_evd,
+            srq: side.parts.srq,
+            attr: side.attr.clone().ok_or(DEAD)?,
+        })
     }
 
-    /// dat_ep_modify: all of `change` or nothing.
+    /// dat_ep_modify: all of `change` or nothing. Nearly everything can be changed while Unconnected, Reserved
+    /// or in Passive or Tentative Connection Pending, the protection zone not in Reserved and Passive.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` where the state does not allow one of the changes, `DAT_INVALID_PARAMETER` (third
-    /// argument) for a value that is not possible, `DAT_INSUFFICIENT_RESOURCES`.
-    pub fn modify(&'static self, _change: &EpChange<T>) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+    /// `DAT_INVALID_STATE` where the state does not allow one of the changes, or while receives are posted that a
+    /// new queue pair would lose; `DAT_INVALID_PARAMETER` (third argument) for a value that is not possible, and
+    /// for an SRQ (dat_ep_create_with_srq: it cannot be replaced); `DAT_INSUFFICIENT_RESOURCES`.
+    pub fn modify(&'static self, change: &EpChange<T>) -> Result<()> {
+        let ia = self.ia();
+        let adapter = ia.attributes()?;
+        let mut side = self.lock_alive()?;
+        let state = self.current_state();
+        let quiescent = matches!(
+            state,
+            EpState::Unconnected | EpState::TentativeConnectionPending
+        );
+        let early =
+            quiescent || matches!(state, EpState::Reserved | EpState::PassiveConnectionPending);
+        if !early || (change.pz.is_some() && !quiescent) {
+            return Err(state.refuse());
+        }
+        if change.srq.is_some() {
+            return Err(Error::arg(PARAM));
+        }
+        let old_parts = side.parts;
+        let old_attr = side.attr.clone().ok_or(DEAD)?;
+        let parts = EpParts {
+            pz: change.pz.unwrap_or(old_parts.pz),
+            recv_evd: change.recv_evd.unwrap_or(old_parts.recv_evd),
+            request_evd: change.request_evd.unwrap_or(old_parts.request_evd),
+            connect_evd: change.connect_evd.unwrap_or(old_parts.connect_evd),
+            srq: old_parts.srq,
+        };
+        let attr = change.over(&old_attr);
+        check_attr(&attr, &adapter, parts.srq.is_some()).map_err(|_| Error::arg(PARAM))?;
+        let same_queues = same(parts.pz, old_parts.pz)
+            && same(parts.recv_evd, old_parts.recv_evd)
+            && same(parts.request_evd, old_parts.request_evd)
+            && attr == old_attr;
+        if !same_queues && self.receives_outstanding() != 0 {
+            return Err(state.refuse());
+        }
+        side.attr = Some(attr);
+        let changed = self.join(ia, &mut side, parts).and_then(|()| {
+            if same_queues {
+                return Ok(());
+            }
+            self.close_queues();
+            let old = side.qp.take();
+            self.build(ia, &mut side, self.head.token(self.index()))
+                .inspect_err(|_| side.qp = old)
+        });
+        if let Err(error) = changed {
+            // Back to what was: its parts are still there, the old queue pair too.
+            side.attr = Some(old_attr);
+            self.join(ia, &mut side, old_parts)?;
+            if !same_queues && side.qp.is_some() {
+                self.renew(&mut side)?;
+            }
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// dat_ep_get_status: the state, whether all receives, and whether all requests are completed.
     pub fn status(&'static self) -> (EpState, bool, bool) {
-        (EpState::Unconnected, true, true)
+        (
+            self.current_state(),
+            self.receives_outstanding() == 0,
+            self.requests_outstanding() == 0,
+        )
     }
 
-    /// dat_ep_recv_query: receives posted (on an SRQ: in use by this endpoint), and buffers spanned by
-    /// messages that are on their way in.
+    /// dat_ep_recv_query: receives posted to the endpoint and not completed, and the buffers spanned by messages
+    /// that are on their way in. `u32::MAX` is `DAT_VALUE_UNKNOWN`: the second everywhere, the first on an
+    /// SRQ, since no transport tells.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the endpoint was freed meanwhile.
     pub fn recv_query(&'static self) -> Result<(u32, u32)> {
-        Err(Error::of(Kind::NotImplemented))
+        let on_srq = self.lock_alive()?.parts.srq.is_some();
+        if on_srq {
+            return Ok((UNKNOWN, UNKNOWN));
+        }
+        Ok((self.receives_outstanding(), UNKNOWN))
     }
 
-    /// dat_ep_set_watermark: when more than `soft` receives of the SRQ are in use by this endpoint an event
-    /// tells it, when more than `hard` are, the connection is broken. `None` is none.
+    /// dat_ep_set_watermark: limits for the receives that the endpoint has taken from its SRQ. `None` is
+    /// `DAT_WATERMARK_INFINITE`, the only one possible: no transport tells how many there are.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` for an endpoint without SRQ, `DAT_INVALID_PARAMETER`.
-    pub fn set_watermark(&'static self, _soft: Option<u32>, _hard: Option<u32>) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+    /// `DAT_MODEL_NOT_SUPPORTED`, `DAT_INVALID_HANDLE`.
+    pub fn set_watermark(&'static self, soft: Option<u32>, hard: Option<u32>) -> Result<()> {
+        drop(self.lock_alive()?);
+        if soft.is_some() || hard.is_some() {
+            return Err(Error::of(Kind::ModelNotSupported));
+        }
+        Ok(())
+    }
+}
+
+fn same<O>(one: Option<&'static O>, other: Option<&'static O>) -> bool {
+    one.map(std::ptr::from_ref) == other.map(std::ptr::from_ref)
+}
+
+impl<T: Transport> EpChange<T> {
+    /// `attr` with the changes.
+    fn over(&self, attr: &EpAttr) -> EpAttr {
+        EpAttr {
+            service_type: self.service_type.unwrap_or(attr.service_type),
+            max_message_size: self.max_message_size.unwrap_or(attr.max_message_size),
+            max_rdma_size: self.max_rdma_size.unwrap_or(attr.max_rdma_size),
+            qos: self.qos.unwrap_or(attr.qos),
+            recv_completion_flags: self
+                .recv_completion_flags
+                .unwrap_or(attr.recv_completion_flags),
+            request_completion_flags: self
+                .request_completion_flags
+                .unwrap_or(attr.request_completion_flags),
+            max_recv_dtos: self.max_recv_dtos.unwrap_or(attr.max_recv_dtos),
+            max_request_dtos: self.max_request_dtos.unwrap_or(attr.max_request_dtos),
+            max_recv_iov: self.max_recv_iov.unwrap_or(attr.max_recv_iov),
+            max_request_iov: self.max_request_iov.unwrap_or(attr.max_request_iov),
+            max_rdma_read_in: self.max_rdma_read_in.unwrap_or(attr.max_rdma_read_in),
+            max_rdma_read_out: self.max_rdma_read_out.unwrap_or(attr.max_rdma_read_out),
+            srq_soft_hw: self.srq_soft_hw.unwrap_or(attr.srq_soft_hw),
+            max_rdma_read_iov: self.max_rdma_read_iov.unwrap_or(attr.max_rdma_read_iov),
+            max_rdma_write_iov: self.max_rdma_write_iov.unwrap_or(attr.max_rdma_write_iov),
+        }
     }
 }

@@ -1,1 +1,311 @@
 //! Slots of outstanding work: cookies between post and completion, found again by work request id.
+//!
+//! A ring has one poster (under its queue's lock, it owns the head) and one completer (under the lock of the
+//! EVD whose completion queue it reads, it owns the tail). Neither takes the other's lock. Slots are made once
+//! for each size and then kept with the endpoint, whose memory lives for ever too; so a completion that comes
+//! late still finds slots, and the endpoint's life tells it that they are not its own.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::event::DtoOp;
+use crate::transport::WrId;
+
+/// What a work request belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Lane {
+    /// A request of an endpoint.
+    Request = 0,
+    /// A receive of an endpoint.
+    Receive = 1,
+    /// A receive of a shared receive queue.
+    Shared = 2,
+}
+
+/// Bits of the number in a work request id: the low bits of a sequence number, or an SRQ's slot.
+const NUMBER_BITS: u32 = 30;
+const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
+
+/// A work request id: object index (24 bits), life of the object (8), lane (2), number (30).
+pub(crate) const fn id_base(index: u32, life: u32, lane: Lane) -> u64 {
+    (index as u64) << 40 | ((life & 0xff) as u64) << 32 | (lane as u64) << NUMBER_BITS
+}
+
+/// The id of `number` under an [`id_base`].
+#[inline(always)]
+pub(crate) const fn id(base: u64, number: u32) -> WrId {
+    WrId(base | (number & NUMBER_MASK) as u64)
+}
+
+/// The parts of a work request id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Id(u64);
+
+impl Id {
+    #[inline(always)]
+    pub(crate) const fn of(id: WrId) -> Self {
+        Self(id.0)
+    }
+    /// Arena index of the endpoint or SRQ.
+    #[inline(always)]
+    pub(crate) const fn index(self) -> u32 {
+        (self.0 >> 40) as u32
+    }
+    /// Whether it was posted in that life of the object.
+    #[inline(always)]
+    pub(crate) const fn is_of(self, life: u32) -> bool {
+        (self.0 >> 32) as u32 & 0xff == life & 0xff
+    }
+    /// What it belongs to; `None` for a number that core never gave out.
+    #[inline(always)]
+    pub(crate) const fn lane(self) -> Option<Lane> {
+        match (self.0 >> NUMBER_BITS) & 3 {
+            0 => Some(Lane::Request),
+            1 => Some(Lane::Receive),
+            2 => Some(Lane::Shared),
+            _ => None,
+        }
+    }
+    /// The number.
+    #[inline(always)]
+    pub(crate) const fn number(self) -> u32 {
+        self.0 as u32 & NUMBER_MASK
+    }
+}
+
+/// What a slot remembers beside the cookie, in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Note(u64);
+
+impl Note {
+    /// The consumer hears only of a failure.
+    pub(crate) const QUIET: u64 = 1 << 4;
+    /// The completion does not notify.
+    pub(crate) const NO_NOTICE: u64 = 1 << 5;
+    /// The consumer hears nothing at all.
+    pub(crate) const MUTE: u64 = 1 << 6;
+
+    /// `extra` is the length in bytes, or for a bind the arena index of the RMR.
+    #[inline(always)]
+    pub(crate) const fn new(op: DtoOp, bits: u64, extra: u64) -> Self {
+        Self(op as u64 | bits | extra << 8)
+    }
+    /// Length or RMR index.
+    #[inline(always)]
+    pub(crate) const fn extra(self) -> u64 {
+        self.0 >> 8
+    }
+    /// Whether one of `bits` is set.
+    #[inline(always)]
+    pub(crate) const fn has(self, bits: u64) -> bool {
+        self.0 & bits != 0
+    }
+    /// The operation posted.
+    #[inline(always)]
+    pub(crate) const fn op(self) -> DtoOp {
+        match self.0 & 15 {
+            1 => DtoOp::RdmaWrite,
+            2 => DtoOp::RdmaRead,
+            3 => DtoOp::Receive,
+            5 => DtoOp::BindMw,
+            n => Self::rare_op(n),
+        }
+    }
+    const fn rare_op(number: u64) -> DtoOp {
+        match number {
+            x if x == DtoOp::RdmaWriteImmediate as u64 => DtoOp::RdmaWriteImmediate,
+            x if x == DtoOp::CompareSwap as u64 => DtoOp::CompareSwap,
+            x if x == DtoOp::FetchAdd as u64 => DtoOp::FetchAdd,
+            x if x == DtoOp::SendUd as u64 => DtoOp::SendUd,
+            x if x == DtoOp::LmrInvalidate as u64 => DtoOp::LmrInvalidate,
+            _ => DtoOp::Send,
+        }
+    }
+}
+
+/// One outstanding work request.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    cookie: AtomicU64,
+    note: AtomicU64,
+}
+
+impl Slot {
+    #[inline(always)]
+    pub(crate) fn fill(&self, cookie: u64, note: Note) {
+        self.cookie.store(cookie, Ordering::Relaxed);
+        self.note.store(note.0, Ordering::Relaxed);
+    }
+    #[inline(always)]
+    pub(crate) fn read(&self) -> (u64, Note) {
+        (
+            self.cookie.load(Ordering::Relaxed),
+            Note(self.note.load(Ordering::Relaxed)),
+        )
+    }
+}
+
+/// Ring sizes: 16 slots, then four times as many each.
+const CLASSES: usize = 9;
+const fn class_of(slots: u32) -> usize {
+    let mut class = 0;
+    while class + 1 < CLASSES && 16 << (2 * class) < slots {
+        class += 1;
+    }
+    class
+}
+
+/// The outstanding work of one direction of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    sizes: [OnceLock<Box<[Slot]>>; CLASSES],
+    class: AtomicU32,
+    tail: AtomicU32,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self {
+            sizes: [const { OnceLock::new() }; CLASSES],
+            class: AtomicU32::new(0),
+            tail: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Ring {
+    /// Most that can be outstanding.
+    pub(crate) const MAX: u32 = 16 << (2 * (CLASSES - 1));
+
+    /// Makes room for `count` outstanding work requests, numbered from 0, and forgets those that were. The
+    /// caller holds the queue's lock and has made a new life of the endpoint.
+    pub(crate) fn open(&'static self, count: u32) -> &'static [Slot] {
+        let class = class_of(count);
+        let slots = self.sizes[class].get_or_init(|| {
+            (0..16usize << (2 * class))
+                .map(|_| Slot::default())
+                .collect()
+        });
+        self.class.store(class as u32, Ordering::Relaxed);
+        self.tail.store(0, Ordering::Release);
+        slots
+    }
+
+    /// Sequence number of the oldest outstanding work request.
+    #[inline(always)]
+    pub(crate) fn tail(&self) -> u32 {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    /// Takes the work request `number` out, and with it all older ones: those were posted without asking for
+    /// a completion, and are done. `None` if it is none of those outstanding.
+    #[inline(always)]
+    pub(crate) fn take(&self, number: u32) -> Option<(u64, Note)> {
+        let slots = self
+            .sizes
+            .get(self.class.load(Ordering::Relaxed) as usize)?
+            .get()?;
+        let tail = self.tail.load(Ordering::Relaxed);
+        let ahead = number.wrapping_sub(tail) & NUMBER_MASK;
+        let mask = slots.len() - 1;
+        if ahead as usize > mask {
+            return None;
+        }
+        let slot = slots.get(number as usize & mask)?;
+        let found = slot.read();
+        self.tail
+            .store(tail.wrapping_add(ahead + 1), Ordering::Release);
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn id_holds_all_its_parts() {
+        for (index, life, lane, number) in [
+            (0, 0, Lane::Request, 0),
+            ((1 << 24) - 1, 255, Lane::Shared, NUMBER_MASK),
+            (4711, 300, Lane::Receive, 77),
+        ] {
+            let id = Id::of(id(id_base(index, life, lane), number));
+            assert_eq!((id.index(), id.number()), (index, number));
+            assert_eq!(id.lane(), Some(lane));
+            assert!(id.is_of(life));
+            assert!(!id.is_of(life + 1));
+        }
+        assert_eq!(Id::of(WrId(u64::MAX)).lane(), None);
+    }
+
+    #[test]
+    fn note_holds_every_request() {
+        for op in [
+            DtoOp::Send,
+            DtoOp::RdmaWrite,
+            DtoOp::RdmaRead,
+            DtoOp::Receive,
+            DtoOp::BindMw,
+            DtoOp::LmrInvalidate,
+            DtoOp::RdmaWriteImmediate,
+            DtoOp::CompareSwap,
+            DtoOp::FetchAdd,
+            DtoOp::SendUd,
+        ] {
+            let note = Note::new(op, Note::QUIET | Note::MUTE, 1 << 40);
+            assert_eq!((note.op(), note.extra()), (op, 1 << 40));
+            assert!(note.has(Note::QUIET) && note.has(Note::MUTE) && !note.has(Note::NO_NOTICE));
+        }
+    }
+
+    fn ring() -> &'static Ring {
+        Box::leak(Box::default())
+    }
+
+    #[test]
+    fn cookies_survive_the_wrap_of_the_ring_and_of_the_numbers() {
+        let ring = ring();
+        let slots = ring.open(10);
+        assert_eq!(slots.len(), 16);
+        // As if 2^30 - 40 requests had been done, so that the number in the id wraps too.
+        let start = NUMBER_MASK - 40;
+        ring.tail.store(start, Ordering::Relaxed);
+        for n in start..start + 100 {
+            slots[n as usize & 15].fill(u64::from(n) * 3, Note::new(DtoOp::Send, 0, 8));
+            let (cookie, note) = ring.take(n & NUMBER_MASK).unwrap();
+            assert_eq!((cookie, note.extra()), (u64::from(n) * 3, 8));
+            assert_eq!(ring.tail(), n + 1);
+        }
+    }
+
+    #[test]
+    fn a_completion_takes_the_unsignalled_ones_before_it() {
+        let ring = ring();
+        let slots = ring.open(16);
+        for n in 0..8u32 {
+            slots[n as usize].fill(u64::from(n), Note::default());
+        }
+        assert_eq!(ring.take(5).unwrap().0, 5);
+        assert_eq!(ring.tail(), 6);
+        assert_eq!(ring.take(5), None, "the same completion twice");
+        assert_eq!(ring.take(0), None);
+        assert_eq!(ring.take(7).unwrap().0, 7);
+    }
+
+    #[test]
+    fn sizes_are_powers_of_two_that_fit() {
+        let ring = ring();
+        for count in [0, 1, 16, 17, 64, 65, 5000, 1 << 20] {
+            let slots = ring.open(count);
+            assert!(slots.len().is_power_of_two() && slots.len() >= count as usize);
+            assert_eq!(
+                ring.take(NUMBER_MASK),
+                None,
+                "nothing outstanding at the end"
+            );
+        }
+        assert_eq!(class_of(Ring::MAX), CLASSES - 1);
+    }
+}

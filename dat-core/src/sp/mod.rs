@@ -1,36 +1,53 @@
 //! The DAT object: service points, public (PSP) and reserved (RSP): dat_psp_create, dat_psp_create_any,
-//! dat_rsp_create and their queries and frees.
+//! dat_rsp_create and their queries and frees. A service point turns arriving requests into CRs
+//! ([`crate::cr`]); it has no states of its own beside alive and dead.
 
-use std::marker::PhantomData;
-use std::sync::atomic::AtomicU64;
+use parking_lot::Mutex;
 
-use crate::ep::Ep;
-use crate::error::{Error, Kind, Result};
-use crate::evd::Evd;
-use crate::head::Head;
-use crate::ia::Ia;
-use crate::transport::Transport;
+use crate::cr::Cr;
+use crate::ep::state::Input;
+use crate::ep::{Ep, EpState};
+use crate::error::{Error, Result, Subtype};
+use crate::evd::{Evd, Feed};
+use crate::event::Event;
+use crate::flags::{CompletionFlags, EvdFlags};
+use crate::head::{Head, debug_by_head, raw};
+use crate::ia::{Ia, Kind};
+use crate::transport::{Token, Transport};
+use crate::upcall::Arrival;
 
-/// A service point: where connection requests come in.
-#[derive(Debug)]
+/// A service point: where connection requests come in. All methods may be called from any thread.
 #[repr(C)]
 pub struct Sp<T: Transport> {
     /// Table, liveness, generation, uses.
     pub head: Head,
-    /// The consumer's own word (dat_set_consumer_context).
-    pub context: AtomicU64,
-    transport: PhantomData<fn() -> T>,
+    inner: Mutex<Option<Inner<T>>>,
 }
+
+struct Inner<T: Transport> {
+    listener: Option<T::Listener>,
+    conn_qual: u64,
+    feed: Feed<T>,
+    kind: SpKind<T>,
+    /// An RSP that had its request takes no other.
+    spent: bool,
+}
+
+debug_by_head!(Sp);
 
 impl<T: Transport> Default for Sp<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            context: AtomicU64::default(),
-            transport: PhantomData,
+            inner: Mutex::new(None),
         }
     }
 }
+
+/// Bit of [`Head::word`]: reserved, not public.
+const RESERVED: u64 = 1 << 1;
+
+const DEAD_PSP: Error = Error::handle(Subtype::InvalidHandlePsp);
 
 /// Which kind of service point.
 #[derive(Debug)]
@@ -71,12 +88,12 @@ impl<T: Transport> Sp<T> {
     /// `DAT_CONN_QUAL_IN_USE`, `DAT_CONN_QUAL_UNAVAILABLE`, `DAT_INVALID_PARAMETER`,
     /// `DAT_INSUFFICIENT_RESOURCES`, `DAT_INVALID_HANDLE` for an EVD that takes no requests.
     pub fn psp_create(
-        _ia: &'static Ia<T>,
-        _conn_qual: Option<u64>,
-        _evd: &'static Evd<T>,
-        _provider_ep: bool,
+        ia: &'static Ia<T>,
+        conn_qual: Option<u64>,
+        evd: &'static Evd<T>,
+        provider_ep: bool,
     ) -> Result<&'static Self> {
-        Err(Error::of(Kind::NotImplemented))
+        Self::create(ia, conn_qual, evd, SpKind::Public { provider_ep })
     }
 
     /// dat_rsp_create: `ep` goes from Unconnected to Reserved.
@@ -84,12 +101,66 @@ impl<T: Transport> Sp<T> {
     /// # Errors
     /// As [`Sp::psp_create`]; `DAT_INVALID_STATE` of the endpoint.
     pub fn rsp_create(
-        _ia: &'static Ia<T>,
-        _conn_qual: u64,
-        _ep: &'static Ep<T>,
-        _evd: &'static Evd<T>,
+        ia: &'static Ia<T>,
+        conn_qual: u64,
+        ep: &'static Ep<T>,
+        evd: &'static Evd<T>,
     ) -> Result<&'static Self> {
-        Err(Error::of(Kind::NotImplemented))
+        if !std::ptr::eq(ep.ia(), ia) {
+            return Err(crate::ep::DEAD);
+        }
+        ep.service(Input::Reserve)?;
+        Self::create(ia, Some(conn_qual), evd, SpKind::Reserved(ep)).inspect_err(|_| {
+            let _ = ep.service(Input::Unreserve);
+        })
+    }
+
+    fn create(
+        ia: &'static Ia<T>,
+        conn_qual: Option<u64>,
+        evd: &'static Evd<T>,
+        kind: SpKind<T>,
+    ) -> Result<&'static Self> {
+        let subtype = Subtype::InvalidHandleEvdCr;
+        if !std::ptr::eq(Ia::of(&evd.head), ia) {
+            return Err(Error::handle(subtype));
+        }
+        let adapter = ia.adapter()?;
+        let feed = evd.feed(EvdFlags::CR, CompletionFlags::empty(), subtype)?;
+        let arena = &T::arenas().sp;
+        let (index, sp) = arena
+            .alloc()
+            .ok_or(Error::resource(Subtype::ResourceMemory))?;
+        // Requests that come in before this is done wait for the lock.
+        let mut inner = sp.inner.lock();
+        let bits = match kind {
+            SpKind::Public { .. } => 0,
+            SpKind::Reserved(_) => RESERVED,
+        };
+        ia.adopt(Kind::Sp, index, &sp.head, bits)
+            .inspect_err(|_| arena.recycle(index))?;
+        let listening = T::listen(&adapter, conn_qual, sp.head.token(index));
+        match listening {
+            Ok((listener, conn_qual)) => {
+                *inner = Some(Inner {
+                    listener: Some(listener),
+                    conn_qual,
+                    feed,
+                    kind,
+                    spent: false,
+                });
+                Ok(sp)
+            }
+            Err(error) => {
+                drop(inner);
+                // Nobody else knows of it, but an abrupt close of the IA may have been faster.
+                if sp.retire().is_ok() {
+                    ia.leave(Kind::Sp, index);
+                    arena.recycle(index);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// dat_psp_query, dat_rsp_query. The thunks refuse an RSP as PSP and the other way round with [`Sp::is_public`].
@@ -97,25 +168,121 @@ impl<T: Transport> Sp<T> {
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
     pub fn info(&'static self) -> Result<SpInfo<T>> {
-        Err(Error::of(Kind::NotImplemented))
+        let inner = self.inner.lock();
+        let inner = inner.as_ref().ok_or(DEAD_PSP)?;
+        Ok(SpInfo {
+            ia: Ia::of(&self.head),
+            conn_qual: inner.conn_qual,
+            evd: inner.feed.evd(),
+            kind: inner.kind,
+        })
     }
 
     /// Whether this is a PSP (and not an RSP).
     pub fn is_public(&self) -> bool {
-        true
+        self.head.word.load(std::sync::atomic::Ordering::Relaxed) & RESERVED == 0
     }
 
-    /// dat_psp_free, dat_rsp_free: no more requests come in; those announced stay, as do connections.
+    /// dat_psp_free, dat_rsp_free: no more requests come in; those announced stay, as do connections. The
+    /// endpoint of an RSP whose request has not come goes back to Unconnected.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
     pub fn free(&'static self) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
+        // Not before a request that is just coming in is announced, or `create` has returned.
+        let mut slot = self.inner.lock();
+        self.retire()?;
+        let inner = slot.take();
+        drop(slot);
+        if let Some(mut inner) = inner {
+            // Stop listening first, out of the lock: the transport may wait for an upcall to end.
+            drop(inner.listener.take());
+            if let SpKind::Reserved(ep) = inner.kind
+                && !inner.spent
+            {
+                // Fails only if the endpoint went in an abrupt close.
+                let _ = ep.service(Input::Unreserve);
+            }
+        }
+        let index = T::arenas().sp.index_of(self);
+        Ia::<T>::of(&self.head).leave(Kind::Sp, index);
+        T::arenas().sp.recycle(index);
+        Ok(())
+    }
+
+    /// The abrupt close's free.
+    pub(crate) fn destroy(&'static self) {
+        let _ = self.free();
+    }
+
+    fn retire(&self) -> Result<()> {
+        // Nothing ever claims a service point.
+        let dead = if self.is_public() {
+            Subtype::InvalidHandlePsp
+        } else {
+            Subtype::InvalidHandleRsp
+        };
+        self.head.retire(dead, dead)
+    }
+
+    /// A request came in at the service point of `token`. Whoever drops it refuses it.
+    pub(crate) fn request(token: Token, request: T::ConnRequest, arrival: &Arrival<'_>) {
+        let Some(sp) = T::arenas().sp.get(token.index()) else {
+            return;
+        };
+        let mut slot = sp.inner.lock();
+        if !sp.head.alive() || sp.head.token(token.index()) != token {
+            return;
+        }
+        let Some(inner) = slot.as_mut() else {
+            return;
+        };
+        let cr = match sp.accept_request(inner, request, arrival) {
+            Ok(cr) => cr,
+            Err(error) => {
+                tracing::debug!(%error, from = %arrival.remote, "a connection request is refused");
+                return;
+            }
+        };
+        let evd = inner.feed.evd();
+        let event = Event::ConnectionRequest {
+            sp: sp.handle(),
+            local_address: arrival.local,
+            conn_qual: inner.conn_qual,
+            cr: cr.handle(),
+        };
+        // The event tells agents: no lock over that.
+        drop(slot);
+        evd.post(event);
+    }
+
+    /// Makes the CR, with an endpoint where one goes with it.
+    fn accept_request(
+        &'static self,
+        inner: &mut Inner<T>,
+        request: T::ConnRequest,
+        arrival: &Arrival<'_>,
+    ) -> Result<&'static Cr<T>> {
+        let ia = Ia::of(&self.head);
+        let ep = match inner.kind {
+            SpKind::Public { provider_ep: false } => None,
+            SpKind::Public { provider_ep: true } => Some(Ep::offer(ia)?),
+            SpKind::Reserved(ep) => {
+                if inner.spent
+                    || ep.service(Input::RequestArrived)? != EpState::PassiveConnectionPending
+                {
+                    return Err(Error::state(Subtype::InvalidStateEpPassconnpending));
+                }
+                inner.spent = true;
+                Some(ep)
+            }
+        };
+        Cr::create(ia, request, arrival, ep)
     }
 
     /// The handle as a number.
     #[inline]
-    pub fn handle(&self) -> usize {
-        std::ptr::from_ref(self) as usize
+    pub fn handle(&'static self) -> usize {
+        raw(self)
     }
 }

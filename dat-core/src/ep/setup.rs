@@ -1,0 +1,309 @@
+//! Building an endpoint: attributes checked, parts claimed, queue pair and rings made (dat_ep_create,
+//! dat_ep_create_with_srq), and made again (dat_ep_modify, dat_ep_reset).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::connect::{Connection, Unheard};
+use super::ring::{Lane, Ring, id_base};
+use super::state::Input;
+use super::{Ep, EpParts};
+use crate::attr::{AdapterAttr, EpAttr};
+use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
+use crate::evd::Evd;
+use crate::flags::{CompletionFlags, EvdFlags};
+use crate::ia::{Ia, Kind};
+use crate::transport::{QpCaps, Token, Transport};
+
+/// `DAT_EP_ATTR` is the seventh argument of dat_ep_create, the eighth of dat_ep_create_with_srq.
+const ATTR: [u16; 2] = [6, 7];
+
+/// The attributes that dat_ep_create gives to an endpoint that asks for none.
+#[must_use]
+pub fn default_attr(adapter: &AdapterAttr) -> EpAttr {
+    EpAttr {
+        service_type: 0,
+        max_message_size: adapter.max_message_size,
+        max_rdma_size: adapter.max_rdma_size,
+        qos: 0,
+        recv_completion_flags: CompletionFlags::EVD_THRESHOLD,
+        request_completion_flags: CompletionFlags::EVD_THRESHOLD,
+        max_recv_dtos: 16,
+        max_request_dtos: 16,
+        max_recv_iov: adapter.max_iov.min(4),
+        max_request_iov: adapter.max_iov.min(4),
+        max_rdma_read_in: adapter.max_rdma_read_per_ep_in.min(4),
+        max_rdma_read_out: adapter.max_rdma_read_per_ep_out.min(4),
+        srq_soft_hw: -1,
+        max_rdma_read_iov: adapter.max_iov_rdma_read.min(4),
+        max_rdma_write_iov: adapter.max_iov_rdma_write.min(4),
+    }
+}
+
+/// Whether the adapter can do what `attr` asks for.
+pub(super) fn check_attr(attr: &EpAttr, adapter: &AdapterAttr, on_srq: bool) -> Result<()> {
+    let argument = ATTR[usize::from(on_srq)];
+    if attr.qos != 0 || (attr.service_type == 1 && !adapter.datagrams) {
+        return Err(Error::of(ErrorKind::ModelNotSupported));
+    }
+    let recv_flags = CompletionFlags::UNSIGNALLED
+        | CompletionFlags::SOLICITED_WAIT
+        | CompletionFlags::EVD_THRESHOLD;
+    let possible = attr.service_type <= 1
+        && attr.max_message_size <= adapter.max_message_size
+        && attr.max_rdma_size <= adapter.max_rdma_size
+        && attr.max_request_dtos <= adapter.max_dto_per_ep.min(Ring::MAX)
+        && attr.max_request_iov <= adapter.max_iov
+        && (on_srq
+            || (attr.max_recv_dtos <= adapter.max_dto_per_ep.min(Ring::MAX)
+                && attr.max_recv_iov <= adapter.max_iov))
+        && attr.max_rdma_read_in <= adapter.max_rdma_read_per_ep_in
+        && attr.max_rdma_read_out <= adapter.max_rdma_read_per_ep_out
+        && recv_flags.contains(attr.recv_completion_flags)
+        && (CompletionFlags::all() - CompletionFlags::LMR_INVALIDATE_FENCE)
+            .contains(attr.request_completion_flags);
+    if possible {
+        Ok(())
+    } else {
+        tracing::debug!(?attr, "endpoint attributes beyond the adapter's");
+        Err(Error::arg(argument))
+    }
+}
+
+impl<T: Transport> Ep<T> {
+    /// dat_ep_create, dat_ep_create_with_srq: an endpoint in the state Unconnected. `attr` `None` asks for
+    /// the defaults. Without a protection zone it can only be looked at, modified and freed.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` for an attribute that the adapter cannot do, `DAT_MODEL_NOT_SUPPORTED`,
+    /// `DAT_INSUFFICIENT_RESOURCES`, and `DAT_INVALID_HANDLE` of a part that was freed meanwhile, or belongs to
+    /// another IA.
+    pub fn create(
+        ia: &'static Ia<T>,
+        parts: EpParts<T>,
+        attr: Option<&EpAttr>,
+    ) -> Result<&'static Self> {
+        let adapter = ia.attributes()?;
+        let attr = match attr {
+            None => default_attr(&adapter),
+            Some(attr) => {
+                check_attr(attr, &adapter, parts.srq.is_some())?;
+                attr.clone()
+            }
+        };
+        let arena = &T::arenas().ep;
+        let (index, ep) = arena.alloc().ok_or(Error::resource(Subtype::ResourceTep))?;
+        let made = ep.make(ia, index, parts, attr);
+        if made.is_err() {
+            ep.close_queues();
+            *ep.connection.lock() = Connection::default();
+            arena.recycle(index);
+        }
+        made.map(|()| ep)
+    }
+
+    /// For a public service point whose provider makes the endpoints: no parts, and waiting for the answer to
+    /// a request.
+    pub(crate) fn offer(ia: &'static Ia<T>) -> Result<&'static Self> {
+        let ep = Self::create(ia, EpParts::default(), None)?;
+        ep.service(Input::Offer)?;
+        Ok(ep)
+    }
+
+    fn make(
+        &'static self,
+        ia: &'static Ia<T>,
+        index: u32,
+        parts: EpParts<T>,
+        attr: EpAttr,
+    ) -> Result<()> {
+        let mut side = self.connection.lock();
+        side.attr = Some(attr);
+        self.join(ia, &mut side, parts)?;
+        // The queue pair's token is that of the life that `adopt` is about to begin.
+        let generation = self.head.generation.load(Ordering::Acquire).wrapping_add(1);
+        self.build(ia, &mut side, Token::new(index, generation))?;
+        ia.adopt(Kind::Ep, index, &self.head, 0)
+    }
+
+    /// Claims `parts` in place of those that `side` has.
+    pub(super) fn join(
+        &'static self,
+        ia: &'static Ia<T>,
+        side: &mut Connection<T>,
+        parts: EpParts<T>,
+    ) -> Result<()> {
+        let attr = side.attr.clone().ok_or(super::DEAD)?;
+        let belongs = |to: &'static Ia<T>, subtype| {
+            if std::ptr::eq(to, ia) {
+                Ok(())
+            } else {
+                Err(Error::handle(subtype))
+            }
+        };
+        let mut claims = Vec::new();
+        if let Some(pz) = parts.pz {
+            belongs(pz.ia(), Subtype::InvalidHandlePz)?;
+            claims.push(pz.head.claim(Subtype::InvalidHandlePz)?);
+        }
+        if let Some(srq) = parts.srq {
+            belongs(srq.ia(), Subtype::InvalidHandleSrq)?;
+            claims.push(srq.head.claim(Subtype::InvalidHandleSrq)?);
+        }
+        // What the endpoint feeds already must not stand in the way of what it is to feed.
+        side.recv_feed = None;
+        side.request_feed = None;
+        side.connect_feed = None;
+        let feed = |evd: Option<&'static Evd<T>>, stream, completion, subtype| {
+            evd.map(|evd| {
+                belongs(Ia::of(&evd.head), subtype)?;
+                evd.feed(stream, completion, subtype)
+            })
+            .transpose()
+        };
+        side.recv_feed = feed(
+            parts.recv_evd,
+            EvdFlags::DTO,
+            attr.recv_completion_flags,
+            Subtype::InvalidHandleEvdRecv,
+        )?;
+        side.request_feed = feed(
+            parts.request_evd,
+            EvdFlags::DTO,
+            attr.request_completion_flags,
+            Subtype::InvalidHandleEvdRequest,
+        )?;
+        side.connect_feed = feed(
+            parts.connect_evd,
+            EvdFlags::CONNECTION,
+            CompletionFlags::empty(),
+            Subtype::InvalidHandleEvdConn,
+        )?;
+        let heard =
+            parts.request_evd.is_some() && (parts.recv_evd.is_some() || parts.srq.is_some());
+        if parts.pz.is_some() && !heard && side.unheard.0.is_none() {
+            let depth = attr.max_recv_dtos.saturating_add(attr.max_request_dtos);
+            side.unheard = Unheard(Some(Evd::create(ia, depth.max(1), None, EvdFlags::DTO)?));
+        }
+        side.claims = claims;
+        side.parts = parts;
+        Ok(())
+    }
+
+    /// Makes the queue pair, if there is a protection zone, and opens the queues on it.
+    pub(super) fn build(
+        &'static self,
+        ia: &'static Ia<T>,
+        side: &mut Connection<T>,
+        token: Token,
+    ) -> Result<()> {
+        let Some(pz) = side.parts.pz else {
+            return Ok(());
+        };
+        let attr = side.attr.clone().ok_or(super::DEAD)?;
+        let adapter = ia.attributes()?;
+        let cq_of = |evd: Option<&'static Evd<T>>, subtype| {
+            evd.or(side.unheard.0)
+                .and_then(Evd::cq)
+                .ok_or(Error::handle(subtype))
+        };
+        let request_cq = cq_of(side.parts.request_evd, Subtype::InvalidHandleEvdRequest)?;
+        let recv_cq =
+            cq_of(side.parts.recv_evd, Subtype::InvalidHandleEvdRecv).or_else(|error| {
+                if side.parts.srq.is_some() {
+                    Ok(request_cq.clone())
+                } else {
+                    Err(error)
+                }
+            })?;
+        let srq = side.parts.srq.map(crate::srq::Srq::queue).transpose()?;
+        let caps = QpCaps {
+            // One more for the mark at the end of a graceful disconnect.
+            max_request: (attr.max_request_dtos + 1).min(adapter.max_dto_per_ep.max(1)),
+            max_recv: if srq.is_some() { 0 } else { attr.max_recv_dtos },
+            max_request_iov: attr.max_request_iov,
+            max_recv_iov: if srq.is_some() { 0 } else { attr.max_recv_iov },
+            rdma_read_in: attr.max_rdma_read_in,
+            rdma_read_out: attr.max_rdma_read_out,
+            datagram: attr.service_type == 1,
+        };
+        let qp = Arc::new(T::create_qp(
+            &pz.zone()?,
+            &caps,
+            &recv_cq,
+            &request_cq,
+            srq.as_ref(),
+            token,
+        )?);
+        self.qp_token.store(token.0, Ordering::Release);
+        side.qp = Some(qp.clone());
+        self.open_queues(side, &adapter, &attr, &qp);
+        Ok(())
+    }
+
+    fn open_queues(
+        &'static self,
+        side: &Connection<T>,
+        adapter: &AdapterAttr,
+        attr: &EpAttr,
+        qp: &Arc<T::Qp>,
+    ) {
+        let index = self.index();
+        let mut send = self.send.lock();
+        let mut recv = self.recv.lock();
+        let life = self.life.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        send.open(
+            self.request_ring.open(attr.max_request_dtos + 1),
+            id_base(index, life, Lane::Request),
+            qp.clone(),
+            attr,
+            adapter,
+            side.parts.request_evd,
+            side.unheard.0,
+        );
+        if side.parts.srq.is_none() {
+            recv.open(
+                self.recv_ring.open(attr.max_recv_dtos),
+                id_base(index, life, Lane::Receive),
+                qp.clone(),
+                attr,
+                side.parts.recv_evd,
+                side.unheard.0,
+            );
+        }
+    }
+
+    /// No more posts, and completions on their way are strangers from now on.
+    pub(super) fn close_queues(&'static self) {
+        let mut send = self.send.lock();
+        let mut recv = self.recv.lock();
+        self.life.fetch_add(1, Ordering::AcqRel);
+        let parts = (send.close(), recv.close());
+        drop(recv);
+        drop(send);
+        drop(parts);
+    }
+
+    /// The endpoint's queue pair as new, and its queues empty.
+    pub(super) fn renew(&'static self, side: &mut Connection<T>) -> Result<()> {
+        let ia = self.ia();
+        let Some(qp) = side.qp.clone() else {
+            return Ok(());
+        };
+        self.close_queues();
+        match T::reset_qp(&qp) {
+            Ok(()) => {
+                let adapter = ia.attributes()?;
+                let attr = side.attr.clone().ok_or(super::DEAD)?;
+                self.open_queues(side, &adapter, &attr, &qp);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the queue pair cannot be reset: a new one takes its place");
+                side.qp = None;
+                drop(qp);
+                self.build(ia, side, self.head.token(self.index()))
+            }
+        }
+    }
+}

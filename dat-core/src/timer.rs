@@ -1,0 +1,176 @@
+//! One thread of core's own for what must happen later: time limits of dat_ep_connect, the end of a graceful
+//! disconnect, breaking a connection after a failed completion. It starts with the first job and ends when
+//! there are none, so a program that needs none of this has no such thread.
+
+use std::collections::BinaryHeap;
+use std::sync::OnceLock;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+struct Entry {
+    due: Instant,
+    number: u64,
+    job: Job,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    /// The greatest is the one due first; of equals, the one that came first.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.due, other.number).cmp(&(self.due, self.number))
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    entries: BinaryHeap<Entry>,
+    count: u64,
+    thread: Option<JoinHandle<()>>,
+    running: bool,
+    stopping: bool,
+}
+
+#[derive(Default)]
+struct Timer {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+fn timer() -> &'static Timer {
+    static TIMER: OnceLock<Timer> = OnceLock::new();
+    TIMER.get_or_init(Timer::default)
+}
+
+/// Runs `job` after `delay`, with no locks held. Jobs are short, and check themselves whether they are still
+/// wanted: there is no way to take one back.
+pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
+    let timer = timer();
+    let mut queue = timer.queue.lock();
+    if queue.stopping {
+        return;
+    }
+    queue.count += 1;
+    let number = queue.count;
+    let now = Instant::now();
+    queue.entries.push(Entry {
+        // A limit beyond what the clock can count never comes.
+        due: now
+            .checked_add(delay)
+            .unwrap_or(now + Duration::from_secs(1 << 32)),
+        number,
+        job: Box::new(job),
+    });
+    if queue.running {
+        timer.changed.notify_one();
+        return;
+    }
+    // A thread that has ended without jobs is done but for its last instructions.
+    if let Some(ended) = queue.thread.take() {
+        drop(ended);
+    }
+    match std::thread::Builder::new()
+        .name("dat-timer".into())
+        .stack_size(256 << 10)
+        .spawn(run)
+    {
+        Ok(thread) => {
+            queue.thread = Some(thread);
+            queue.running = true;
+        }
+        Err(error) => {
+            tracing::error!(%error, "no thread for timers: time limits of connections are not kept");
+        }
+    }
+}
+
+/// Runs `job` at once on the timer's thread: for callers that hold locks.
+pub(crate) fn soon(job: impl FnOnce() + Send + 'static) {
+    after(Duration::ZERO, job);
+}
+
+/// Forgets all jobs and waits for the thread's end: for a provider that is about to be unloaded. Not from a
+/// job.
+pub fn shut_down() {
+    let timer = timer();
+    let mut queue = timer.queue.lock();
+    queue.stopping = true;
+    let entries = std::mem::take(&mut queue.entries);
+    let thread = queue.thread.take();
+    timer.changed.notify_one();
+    drop(queue);
+    drop(entries);
+    if let Some(thread) = thread
+        && thread.join().is_err()
+    {
+        tracing::error!("a timer job panicked");
+    }
+    timer.queue.lock().stopping = false;
+}
+
+fn run() {
+    let timer = timer();
+    let mut queue = timer.queue.lock();
+    while let Some(first) = queue.entries.peek() {
+        let due = first.due;
+        if due > Instant::now() {
+            timer.changed.wait_until(&mut queue, due);
+            continue;
+        }
+        let Some(entry) = queue.entries.pop() else {
+            break;
+        };
+        drop(queue);
+        (entry.job)();
+        queue = timer.queue.lock();
+    }
+    queue.running = false;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn jobs_run_in_order_of_time_and_the_thread_comes_back() {
+        let (send, recv) = mpsc::channel();
+        for (delay, name) in [(30, "late"), (1, "first"), (15, "second")] {
+            let send = send.clone();
+            after(Duration::from_millis(delay), move || {
+                send.send(name).unwrap();
+            });
+        }
+        let wait = Duration::from_secs(10);
+        let got: Vec<_> = (0..3).map(|_| recv.recv_timeout(wait).unwrap()).collect();
+        assert_eq!(got, ["first", "second", "late"]);
+        // Whether the thread has ended by now or not, a new job runs.
+        soon(move || send.send("again").unwrap());
+        assert_eq!(recv.recv_timeout(wait), Ok("again"));
+    }
+
+    #[test]
+    fn a_sooner_job_overtakes_one_that_is_waited_for() {
+        let (send, recv) = mpsc::channel();
+        let far = send.clone();
+        after(Duration::from_secs(3600), move || {
+            drop(far);
+        });
+        soon(move || send.send(()).unwrap());
+        assert_eq!(recv.recv_timeout(Duration::from_secs(10)), Ok(()));
+    }
+}
