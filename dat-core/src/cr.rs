@@ -149,12 +149,14 @@ impl<T: Transport> Cr<T> {
     }
 
     /// The abrupt close's free: the peer is refused.
-    pub(crate) fn destroy(&'static self) {
-        let inner = self.inner.lock().take();
-        if let Some(inner) = inner {
-            self.end();
-            give_back(inner.ep);
-        }
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if it was answered meanwhile.
+    pub(crate) fn destroy(&'static self) -> Result<()> {
+        let inner = self.inner.lock().take().ok_or(DEAD)?;
+        self.end();
+        give_back(inner.ep);
+        Ok(())
     }
 
     /// The CR is answered: its handle is dead from now on. Called by the one who took its content.

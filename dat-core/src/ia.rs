@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 use crate::attr::AdapterAttr;
 use crate::cno::Cno;
+use crate::cr::Cr;
+use crate::ep::Ep;
 use crate::error::{Error, Result, Subtype};
 use crate::evd::{Evd, Feed};
 use crate::event::{AsyncEvent, Event, RawHandle};
@@ -18,6 +20,8 @@ use crate::ia_params::IaParams;
 use crate::lmr::{COOKIE_SIZE, Lmr};
 use crate::pz::Pz;
 use crate::rmr::Rmr;
+use crate::sp::Sp;
+use crate::srq::Srq;
 use crate::transport::Transport;
 use crate::upcall::Upcalls;
 
@@ -228,7 +232,10 @@ impl<T: Transport> Ia<T> {
     fn destroy(kind: Kind, index: u32) {
         let arenas = T::arenas();
         let tried = match kind {
-            Kind::Sp | Kind::Cr | Kind::Ep | Kind::Srq => None,
+            Kind::Sp => arenas.sp.get(index).map(Sp::free),
+            Kind::Cr => arenas.cr.get(index).map(Cr::destroy),
+            Kind::Ep => arenas.ep.get(index).map(Ep::destroy),
+            Kind::Srq => arenas.srq.get(index).map(Srq::free),
             Kind::Rmr => arenas.rmr.get(index).map(Rmr::free),
             Kind::Lmr => arenas.lmr.get(index).map(Lmr::free),
             Kind::Pz => arenas.pz.get(index).map(Pz::free),

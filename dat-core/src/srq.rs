@@ -300,11 +300,6 @@ impl<T: Transport> Srq<T> {
         Ok(())
     }
 
-    /// The abrupt close's free: endpoints went before.
-    pub(crate) fn destroy(&'static self) {
-        let _ = self.free();
-    }
-
     fn clear(&'static self) {
         self.life.fetch_add(1, Ordering::AcqRel);
         let mut inner = self.inner.lock();
@@ -314,6 +309,11 @@ impl<T: Transport> Srq<T> {
         // The queue goes before the claim on its protection zone.
         drop(parts.0);
         drop(parts.1);
+    }
+
+    /// Receives that may be outstanding.
+    pub(crate) fn depth(&'static self) -> u32 {
+        self.inner.lock().max_recv_dtos
     }
 
     /// The transport's queue.
@@ -504,11 +504,12 @@ mod tests {
     fn takers_and_givers_do_not_lose_a_slot() {
         let slots = Slots::default();
         slots.open(64);
+        let (send, recv) = std::sync::mpsc::channel::<(u32, u64)>();
+        let recv = Mutex::new(recv);
         thread::scope(|scope| {
-            let (send, recv) = std::sync::mpsc::channel::<(u32, u64)>();
-            let recv = Mutex::new(recv);
             for _ in 0..2 {
-                scope.spawn(|| {
+                let (recv, slots) = (&recv, &slots);
+                scope.spawn(move || {
                     while let Ok((number, cookie)) = { recv.lock().recv() } {
                         assert_eq!(slots.give_back(number), Some(cookie));
                     }

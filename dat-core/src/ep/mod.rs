@@ -170,11 +170,12 @@ impl<T: Transport> Ep<T> {
     }
 
     /// The abrupt close's free: whatever the state.
-    pub(crate) fn destroy(&'static self) {
-        if let Ok(mut connection) = self.lock_alive() {
-            // The connection is locked: nobody else frees it now.
-            let _ = self.take_down(&mut connection, true);
-        }
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
+    pub(crate) fn destroy(&'static self) -> Result<()> {
+        let mut connection = self.lock_alive()?;
+        self.take_down(&mut connection, true)
     }
 
     fn take_down(&'static self, connection: &mut Connection<T>, teardown: bool) -> Result<()> {

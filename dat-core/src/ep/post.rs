@@ -194,6 +194,7 @@ fn length_of(iov: &[LmrTriplet]) -> u64 {
 
 impl<T: Transport> Ep<T> {
     /// The way of every request. `argument` is the number of the flags in the C prototype.
+    #[allow(clippy::too_many_arguments, reason = "inlined into each kind of post")]
     #[inline(always)]
     fn post_request(
         &'static self,
@@ -207,6 +208,9 @@ impl<T: Transport> Ep<T> {
     ) -> Result<()> {
         let mut queue = self.send.lock();
         let flags = flags.bits();
+        if queue.head.wrapping_sub(self.request_ring.tail()) >= queue.depth {
+            queue = self.make_room(queue)?;
+        }
         if self.state.load(Ordering::Relaxed) != EpState::Connected as u32 {
             return self.post_unconnected(queue, iov, cookie, flags, argument, kind);
         }
@@ -223,11 +227,6 @@ impl<T: Transport> Ep<T> {
         };
         if length > most || (remote != 0 && length > u64::from(remote)) {
             return Err(Error::of(Kind::LengthError));
-        }
-        if queue.head.wrapping_sub(self.request_ring.tail()) >= queue.depth
-            && !self.make_room(&queue)
-        {
-            return Err(FULL);
         }
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
@@ -262,20 +261,34 @@ impl<T: Transport> Ep<T> {
     }
 
     /// The ring is full. If its oldest request is one that no consumer will ever ask for, its completion may
-    /// lie in the completion queue for ever: fetch it.
+    /// lie in the completion queue for ever: fetch it. States where nothing is posted are the caller's business.
     #[cold]
-    fn make_room(&self, queue: &SendQueue<T>) -> bool {
+    fn make_room(
+        &'static self,
+        queue: MutexGuard<'static, SendQueue<T>>,
+    ) -> Result<MutexGuard<'static, SendQueue<T>>> {
+        if self.current_state() != EpState::Connected {
+            return Ok(queue);
+        }
         let tail = self.request_ring.tail();
         let oldest = queue
             .slots
             .get(tail as usize & queue.slots.len().wrapping_sub(1));
         if oldest.is_none_or(|slot| !slot.read().1.has(Note::QUIET | Note::MUTE)) {
-            return false;
+            return Err(FULL);
         }
-        if let Some(evd) = queue.drain {
+        let drain = queue.drain;
+        // Draining may wake a consumer's agent: not with the queue locked.
+        drop(queue);
+        if let Some(evd) = drain {
             evd.drain();
         }
-        queue.head.wrapping_sub(self.request_ring.tail()) < queue.depth
+        let queue = self.send.lock();
+        if queue.head.wrapping_sub(self.request_ring.tail()) < queue.depth {
+            Ok(queue)
+        } else {
+            Err(FULL)
+        }
     }
 
     /// A request in another state than Connected: flushed if Disconnected, else refused.
@@ -664,6 +677,9 @@ impl<T: Transport> Ep<T> {
         if !self.head.alive() {
             return Err(DEAD);
         }
+        if queue.head.wrapping_sub(self.request_ring.tail()) >= queue.depth {
+            queue = self.make_room(queue)?;
+        }
         let state = self.current_state();
         if flags & queue.refused != 0 {
             return Err(Error::arg(7));
@@ -676,11 +692,6 @@ impl<T: Transport> Ep<T> {
         }
         if state != EpState::Connected {
             return Err(state.refuse());
-        }
-        if queue.head.wrapping_sub(self.request_ring.tail()) >= queue.depth
-            && !self.make_room(&queue)
-        {
-            return Err(FULL);
         }
         let (Some(qp), Some(slot)) = (
             &queue.qp,

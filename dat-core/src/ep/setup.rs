@@ -19,8 +19,7 @@ use crate::transport::{QpCaps, Token, Transport};
 const ATTR: [u16; 2] = [6, 7];
 
 /// The attributes that dat_ep_create gives to an endpoint that asks for none.
-#[must_use]
-pub fn default_attr(adapter: &AdapterAttr) -> EpAttr {
+fn default_attr(adapter: &AdapterAttr) -> EpAttr {
     EpAttr {
         service_type: 0,
         max_message_size: adapter.max_message_size,
@@ -227,6 +226,14 @@ impl<T: Transport> Ep<T> {
             rdma_read_out: attr.max_rdma_read_out,
             datagram: attr.service_type == 1,
         };
+        // EVDs are often shorter than what their endpoints can have outstanding; completion queues must not.
+        if let Some(feed) = &mut side.request_feed {
+            feed.reserve(caps.max_request)?;
+        }
+        let receives = side.parts.srq.map_or(caps.max_recv, crate::srq::Srq::depth);
+        if let Some(feed) = &mut side.recv_feed {
+            feed.reserve(receives)?;
+        }
         let qp = Arc::new(T::create_qp(
             &pz.zone()?,
             &caps,

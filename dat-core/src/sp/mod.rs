@@ -210,11 +210,6 @@ impl<T: Transport> Sp<T> {
         Ok(())
     }
 
-    /// The abrupt close's free.
-    pub(crate) fn destroy(&'static self) {
-        let _ = self.free();
-    }
-
     fn retire(&self) -> Result<()> {
         // Nothing ever claims a service point.
         let dead = if self.is_public() {
