@@ -1,0 +1,205 @@
+//! What a device can do, in DAT's words (dat_ia_query), and the named attributes in the order that programs
+//! written for DAPL expect.
+
+use std::ffi::CStr;
+use std::fmt::Write as _;
+
+use dat_core::attr::AdapterAttr;
+
+use crate::find::Place;
+use crate::map;
+use crate::sys::{self, device_cap, ibv_atomic_cap, ibv_port_state};
+use crate::verbs::device::Device;
+
+/// The vendor number of Linux' Soft-RoCE.
+const VENDOR_RXE: u32 = 0x00ff_ffff;
+
+/// What was read of a device and its port.
+pub(crate) struct Facts<'a> {
+    place: &'a Place,
+    device: sys::ibv_device_attr,
+    port: sys::ibv_port_attr,
+    gid: Option<[u8; 16]>,
+    guid: u64,
+}
+
+fn positive(n: i32) -> u32 {
+    u32::try_from(n).unwrap_or(0)
+}
+
+impl<'a> Facts<'a> {
+    /// Asks the device; the errno on failure.
+    pub(crate) fn read(device: &Device, place: &'a Place) -> Result<Self, i32> {
+        Ok(Self {
+            place,
+            device: device.query()?,
+            port: device.query_port(place.port)?,
+            gid: gid_of(device, place),
+            guid: device.guid(),
+        })
+    }
+
+    /// The link is up.
+    pub(crate) fn active(&self) -> bool {
+        self.port.state == ibv_port_state::IBV_PORT_ACTIVE
+    }
+
+    /// The port speaks RoCE (or iWARP), not InfiniBand.
+    pub(crate) fn roce(&self) -> bool {
+        self.port.link_layer != sys::LINK_LAYER_INFINIBAND
+    }
+
+    /// The kernel's Soft-RoCE.
+    pub(crate) fn is_rxe(&self) -> bool {
+        self.device.vendor_id == VENDOR_RXE
+    }
+
+    fn mtu(&self) -> u32 {
+        128 << self.port.active_mtu.clamp(1, 5)
+    }
+
+    fn firmware(&self) -> String {
+        let bytes = self.device.fw_ver.map(i8::cast_unsigned);
+        CStr::from_bytes_until_nul(&bytes)
+            .map_or_else(|_| String::new(), |s| s.to_string_lossy().into_owned())
+    }
+
+    fn vendor(&self) -> String {
+        match self.device.vendor_id {
+            VENDOR_RXE => "Linux Soft-RoCE".to_owned(),
+            id => format!("vendor {id:#06x} part {}", self.device.vendor_part_id),
+        }
+    }
+
+    /// The named attributes.
+    fn named(&self, atomics: bool) -> Vec<(String, String)> {
+        let truth = |b: bool| if b { "TRUE" } else { "FALSE" }.to_owned();
+        let state = if self.active() { "ACTIVE" } else { "DOWN" };
+        [
+            // The name of the connection manager protocol: rdma_cm, as DAPL's provider of that name.
+            ("DAT_IB_PROVIDER_NAME", "CMA".to_owned()),
+            ("DAT_IB_DEVICE_NAME", self.place.device.clone()),
+            ("DAT_IB_CONNECTIVITY_MODE", "DIRECT".to_owned()),
+            ("DAT_IB_RDMA_READ", truth(self.device.max_qp_rd_atom > 0)),
+            ("DAT_IB_NODE_GUID", groups(&self.guid.to_be_bytes())),
+            ("DAT_IB_GID", groups(&self.gid.unwrap_or_default())),
+            ("DAT_IB_TRANSPORT_MTU", self.mtu().to_string()),
+            ("DAT_IB_PORT_STATUS", state.to_owned()),
+            ("DAT_IB_PORT_NUMBER", self.place.port.to_string()),
+            ("DAT_EXTENSION_INTERFACE", truth(true)),
+            ("DAT_IB_FETCH_AND_ADD", truth(atomics)),
+            ("DAT_IB_CMP_AND_SWAP", truth(atomics)),
+            ("DAT_IB_IMMED_DATA", truth(true)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    /// All of it.
+    pub(crate) fn attr(&self) -> AdapterAttr {
+        let d = &self.device;
+        let atomics = d.atomic_cap != ibv_atomic_cap::IBV_ATOMIC_NONE;
+        let windows = d.max_mw > 0 && d.device_cap_flags & device_cap::MEM_WINDOW != 0;
+        let reads_in = positive(d.max_qp_rd_atom);
+        let reads_out = positive(d.max_qp_init_rd_atom);
+        let sges = positive(d.max_sge);
+        AdapterAttr {
+            adapter_name: self.place.device.clone(),
+            vendor_name: self.vendor(),
+            hardware_version: (d.hw_ver, 0),
+            firmware_version: version(&self.firmware()),
+            address: self.place.ip,
+            scope_id: self.place.scope,
+            max_eps: positive(d.max_qp),
+            max_dto_per_ep: positive(d.max_qp_wr),
+            max_rdma_read_per_ep_in: reads_in,
+            max_rdma_read_per_ep_out: reads_out,
+            max_rdma_read_in: positive(d.max_res_rd_atom).max(reads_in),
+            max_rdma_read_out: positive(d.max_res_rd_atom).max(reads_out),
+            max_evds: positive(d.max_cq),
+            max_evd_qlen: positive(d.max_cqe),
+            max_iov: sges,
+            max_iov_rdma_read: if d.max_sge_rd > 0 {
+                sges.min(positive(d.max_sge_rd))
+            } else {
+                sges
+            },
+            max_iov_rdma_write: sges,
+            max_lmrs: positive(d.max_mr),
+            max_lmr_block_size: d.max_mr_size,
+            max_lmr_virtual_address: u64::MAX,
+            max_pzs: positive(d.max_pd),
+            max_message_size: self.port.max_msg_sz.into(),
+            max_rdma_size: self.port.max_msg_sz.into(),
+            max_rmrs: if windows { positive(d.max_mw) } else { 0 },
+            max_srqs: positive(d.max_srq),
+            max_ep_per_srq: positive(d.max_qp),
+            max_recv_per_srq: positive(d.max_srq_wr),
+            max_private_data_size: map::REQ_PRIVATE as u32,
+            zero_based: true,
+            named: self.named(atomics),
+            atomics,
+            immediate_data: true,
+            datagrams: false,
+            windows,
+        }
+    }
+}
+
+/// The GID that stands for the IA's address, else the port's first.
+fn gid_of(device: &Device, place: &Place) -> Option<[u8; 16]> {
+    let wanted = match place.ip {
+        std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        std::net::IpAddr::V6(ip) => ip.octets(),
+    };
+    (0..256)
+        .map_while(|index| device.gid(place.port, index))
+        .find(|gid| *gid == wanted)
+        .or_else(|| device.gid(place.port, 0))
+}
+
+/// Bytes as groups of four hexadecimal digits.
+fn groups(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for pair in bytes.chunks(2) {
+        let colon = if text.is_empty() { "" } else { ":" };
+        write!(
+            text,
+            "{colon}{:02x}{:02x}",
+            pair[0],
+            pair.get(1).copied().unwrap_or(0)
+        )
+        .ok();
+    }
+    text
+}
+
+/// The first two numbers of a firmware version.
+fn version(text: &str) -> (u32, u32) {
+    let mut numbers = text
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|s| !s.is_empty())
+        .map(|s| s.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_grouped() {
+        assert_eq!(
+            groups(&[0x50, 0x54, 0, 0xff, 0xfe, 0, 1, 2]),
+            "5054:00ff:fe00:0102"
+        );
+        assert_eq!(groups(&[]), "");
+    }
+
+    #[test]
+    fn versions_have_two_numbers() {
+        assert_eq!(version("16.35.2000"), (16, 35));
+        assert_eq!(version("v2"), (2, 0));
+        assert_eq!(version(""), (0, 0));
+    }
+}

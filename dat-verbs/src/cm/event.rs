@@ -1,0 +1,168 @@
+//! Events of the connection manager, copied out and acknowledged at once: an id that is being destroyed
+//! waits for that, and may be in the hands of a thread that holds a lock we need.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::cm::id::{Channel, CmId};
+use crate::cm::stage::Input;
+use crate::map;
+use crate::sys::{self, rdma_cm_event_type as kind};
+
+/// Private data is at most 255 bytes long.
+type PrivateData = ([u8; 255], usize);
+
+/// An event and whom it concerns.
+pub(crate) struct Event {
+    /// The key of the id, for a request that of the listener.
+    pub(crate) key: u64,
+    pub(crate) what: What,
+    private_data: PrivateData,
+}
+
+pub(crate) enum What {
+    /// For the connection, or a request not yet answered, of that key.
+    Conn(Input),
+    /// A new request: its id (with `new_key`) and what the peer offers, seen from here.
+    Request {
+        id: CmId,
+        new_key: u64,
+        reads_in: u8,
+        reads_out: u8,
+    },
+    /// Nothing that concerns anybody.
+    Nothing,
+}
+
+impl Event {
+    pub(crate) fn private_data(&self) -> &[u8] {
+        &self.private_data.0[..self.private_data.1]
+    }
+
+    /// The next event, if there is one. `new_key` makes the key of a request's id.
+    pub(crate) fn next(channel: &Arc<Channel>, new_key: impl FnOnce() -> u64) -> Option<Self> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the channel is open and non-blocking, `raw` is valid for the write.
+        if unsafe { sys::rdma_get_cm_event(channel.raw(), &raw mut raw) } != 0 {
+            return None;
+        }
+        // SAFETY: the event and its ids are valid until it is acknowledged, below.
+        let event = unsafe {
+            let event = &*raw;
+            Self::read(event, channel, new_key)
+        };
+        // SAFETY: acknowledged once, and nothing of it is used any more.
+        unsafe { sys::rdma_ack_cm_event(raw) };
+        Some(event)
+    }
+
+    /// # Safety
+    /// `event` is not acknowledged yet and belongs to `channel`.
+    unsafe fn read(
+        event: &sys::rdma_cm_event,
+        channel: &Arc<Channel>,
+        new_key: impl FnOnce() -> u64,
+    ) -> Self {
+        let is_request = event.event == kind::RDMA_CM_EVENT_CONNECT_REQUEST;
+        let id = if is_request {
+            event.listen_id
+        } else {
+            event.id
+        };
+        // SAFETY: the caller vouches for the event; every id of this channel has a key as its context, and
+        // all our ids are of the TCP port space, so `param` is the `conn` one.
+        let (key, conn) = unsafe { ((*id).context as usize as u64, event.param.conn) };
+        // SAFETY: private data belongs to the event.
+        let private_data = unsafe { copy(&conn) };
+        let what = match NonNull::new(event.id) {
+            Some(new) if is_request => {
+                let new_key = new_key();
+                What::Request {
+                    // SAFETY: the event is a request of this channel, not acknowledged yet.
+                    id: unsafe { CmId::adopt(new, channel, new_key) },
+                    new_key,
+                    reads_in: conn.responder_resources,
+                    reads_out: conn.initiator_depth,
+                }
+            }
+            _ => input(event.event, event.status, private_data.1 > 0)
+                .map_or(What::Nothing, What::Conn),
+        };
+        Self {
+            key,
+            what,
+            private_data,
+        }
+    }
+}
+
+/// # Safety
+/// `conn` belongs to an event that is not acknowledged yet.
+unsafe fn copy(conn: &sys::rdma_conn_param) -> PrivateData {
+    let mut data = [0; 255];
+    let length = usize::from(conn.private_data_len);
+    if conn.private_data.is_null() || length == 0 {
+        return (data, 0);
+    }
+    // SAFETY: the caller vouches that so many bytes are there; a u8 never exceeds the array.
+    let bytes = unsafe { std::slice::from_raw_parts(conn.private_data.cast::<u8>(), length) };
+    data[..length].copy_from_slice(bytes);
+    (data, length)
+}
+
+/// What an event means to a connection.
+fn input(event: u32, status: i32, has_data: bool) -> Option<Input> {
+    let timed_out = status == -libc::ETIMEDOUT;
+    Some(match event {
+        kind::RDMA_CM_EVENT_ADDR_RESOLVED => Input::AddressResolved,
+        kind::RDMA_CM_EVENT_ADDR_ERROR => Input::AddressFailed { timed_out },
+        kind::RDMA_CM_EVENT_ROUTE_RESOLVED => Input::RouteResolved,
+        kind::RDMA_CM_EVENT_ROUTE_ERROR => Input::RouteFailed { timed_out },
+        kind::RDMA_CM_EVENT_CONNECT_RESPONSE => Input::Response,
+        kind::RDMA_CM_EVENT_ESTABLISHED => Input::Established,
+        kind::RDMA_CM_EVENT_REJECTED => Input::Rejected {
+            by_consumer: status == map::REJ_CONSUMER && has_data,
+        },
+        kind::RDMA_CM_EVENT_UNREACHABLE | kind::RDMA_CM_EVENT_CONNECT_ERROR => Input::Failed,
+        kind::RDMA_CM_EVENT_DISCONNECTED => Input::Disconnected,
+        kind::RDMA_CM_EVENT_DEVICE_REMOVAL => Input::Removed,
+        // ADDR_CHANGE, TIMEWAIT_EXIT, multicast.
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_the_consumers_only_with_its_reason_and_data() {
+        for (status, has_data, by_consumer) in [
+            (28, true, true),
+            (28, false, false),
+            (8, true, false),
+            (35, true, false),
+        ] {
+            assert_eq!(
+                input(kind::RDMA_CM_EVENT_REJECTED, status, has_data),
+                Some(Input::Rejected { by_consumer })
+            );
+        }
+    }
+
+    #[test]
+    fn only_time_outs_are_worth_another_try() {
+        for (status, timed_out) in [(-libc::ETIMEDOUT, true), (-libc::EHOSTUNREACH, false)] {
+            assert_eq!(
+                input(kind::RDMA_CM_EVENT_ADDR_ERROR, status, false),
+                Some(Input::AddressFailed { timed_out })
+            );
+            assert_eq!(
+                input(kind::RDMA_CM_EVENT_ROUTE_ERROR, status, false),
+                Some(Input::RouteFailed { timed_out })
+            );
+        }
+        assert_eq!(input(kind::RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, false), None);
+        assert_eq!(input(99, 0, false), None);
+    }
+}

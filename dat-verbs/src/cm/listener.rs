@@ -1,0 +1,53 @@
+//! A service point that listens.
+
+use std::sync::Arc;
+
+use dat_core::error::{Result, Subtype};
+use dat_core::transport::Token;
+
+use crate::adapter::{Shared, Slot};
+use crate::cm::addr;
+use crate::cm::id::CmId;
+use crate::map;
+
+/// See [`Transport::Listener`](dat_core::transport::Transport::Listener).
+pub struct Listener {
+    shared: Arc<Shared>,
+    key: u64,
+    _id: CmId,
+}
+
+impl Listener {
+    /// Listens on `conn_qual`, or on what the kernel chooses; the qualifier.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        conn_qual: Option<u64>,
+        token: Token,
+    ) -> Result<(Self, u64)> {
+        let key = shared.new_key();
+        let id = CmId::new(&shared.channel, key)
+            .map_err(|e| map::failed("rdma_create_id", e, Subtype::ResourceDevice))?;
+        let port = conn_qual.map_or(0, map::port_of);
+        let at = addr::socket(shared.attr.address, port, shared.attr.scope_id);
+        // Before the kernel knows of the listener, so that the first request finds it.
+        shared.put(key, Slot::Listener(token));
+        if let Err(e) = id.bind(at).and_then(|()| id.listen()) {
+            shared.remove(key);
+            tracing::warn!("cannot listen on {at}: {}", map::text(e));
+            return Err(map::listening(e));
+        }
+        let qual = conn_qual.unwrap_or_else(|| id.source_port().into());
+        let listener = Self {
+            shared: Arc::clone(shared),
+            key,
+            _id: id,
+        };
+        Ok((listener, qual))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.shared.remove(self.key);
+    }
+}

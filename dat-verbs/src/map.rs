@@ -1,0 +1,280 @@
+//! DAT's words for what verbs says, and the other way round. Pure; errors come as errno values, which verbs
+//! *returns* from its data path calls and leaves in `errno` elsewhere: the caller knows which.
+
+use dat_core::error::{Error, Kind, Subtype};
+use dat_core::event::{DtoOp, DtoStatus};
+use dat_core::flags::MemPriv;
+use dat_core::transport::{Completion, Token, WrId};
+
+use crate::sys::{self, Wc, access, ibv_wc_opcode as opcode, ibv_wc_status as status};
+
+/// Bytes of a consumer's private data in a connection request: what the CM's 92 leave after rdma_cm's 36.
+pub(crate) const REQ_PRIVATE: usize = 56;
+/// The same in an acceptance.
+pub(crate) const REP_PRIVATE: usize = 160;
+/// The same in a refusal, behind [`REJ_VERSION`].
+pub(crate) const REJ_PRIVATE: usize = 108;
+/// DAPL puts a version word before the data of a refusal, and takes a refusal without one for the
+/// transport's own: DAT 2.0, provider 2.0.
+pub(crate) const REJ_VERSION: [u8; 4] = [0x02, 0x00, 0x02, 0x00];
+/// Status of a refusal by the peer's consumer (InfiniBand CM reason 28).
+pub(crate) const REJ_CONSUMER: i32 = 28;
+
+/// The rdma_cm port of a connection qualifier; both ends must use the same rule. Qualifiers beyond 16 bits are folded
+/// as DAPL folds them.
+pub(crate) const fn port_of(conn_qual: u64) -> u16 {
+    if conn_qual <= 0xffff {
+        conn_qual as u16
+    } else {
+        (conn_qual % 32001 + 33534) as u16
+    }
+}
+
+/// Verbs access for DAT rights. Verbs always allows local reads, and wants local writes wherever remote ones are
+/// allowed.
+pub(crate) fn region_access(rights: MemPriv, windows: bool) -> u32 {
+    let mut flags = remote_access(rights);
+    if rights.intersects(MemPriv::LOCAL_WRITE | MemPriv::REMOTE_WRITE | MemPriv::REMOTE_ATOMIC) {
+        flags |= access::LOCAL_WRITE;
+    }
+    if windows {
+        // Whether a window will be bound to the region is not known at registration.
+        flags |= access::MW_BIND;
+    }
+    flags
+}
+
+/// The remote part of DAT rights, as windows take it.
+pub(crate) fn remote_access(rights: MemPriv) -> u32 {
+    [
+        (MemPriv::REMOTE_READ, access::REMOTE_READ),
+        (MemPriv::REMOTE_WRITE, access::REMOTE_WRITE),
+        (MemPriv::REMOTE_ATOMIC, access::REMOTE_ATOMIC),
+    ]
+    .iter()
+    .filter(|(right, _)| rights.contains(*right))
+    .fold(0, |flags, (_, flag)| flags | flag)
+}
+
+/// DAT's completion status for a verbs one.
+pub(crate) const fn dto_status(status: u32) -> DtoStatus {
+    match status {
+        status::IBV_WC_SUCCESS => DtoStatus::Success,
+        status::IBV_WC_WR_FLUSH_ERR => DtoStatus::Flushed,
+        status::IBV_WC_LOC_LEN_ERR => DtoStatus::LocalLength,
+        status::IBV_WC_LOC_PROT_ERR | status::IBV_WC_LOC_ACCESS_ERR => DtoStatus::LocalProtection,
+        status::IBV_WC_BAD_RESP_ERR => DtoStatus::BadResponse,
+        status::IBV_WC_REM_ACCESS_ERR => DtoStatus::RemoteAccess,
+        status::IBV_WC_REM_INV_REQ_ERR
+        | status::IBV_WC_REM_OP_ERR
+        | status::IBV_WC_REM_INV_RD_REQ_ERR
+        | status::IBV_WC_REM_ABORT_ERR => DtoStatus::RemoteResponder,
+        status::IBV_WC_RETRY_EXC_ERR | status::IBV_WC_RESP_TIMEOUT_ERR => DtoStatus::Transport,
+        status::IBV_WC_RNR_RETRY_EXC_ERR => DtoStatus::ReceiverNotReady,
+        status::IBV_WC_MW_BIND_ERR => DtoStatus::RmrOperationFailed,
+        // LOC_QP_OP, the EEC and RDD ones, FATAL, GENERAL, and what later versions may add.
+        _ => DtoStatus::LocalEp,
+    }
+}
+
+/// What a receive brought. Requests are named too, for what it is worth: after a failure verbs leaves the opcode
+/// undefined, so core keeps its own record.
+pub(crate) const fn dto_op(wc: &Wc) -> DtoOp {
+    match wc.opcode {
+        opcode::IBV_WC_RECV if wc.wc_flags & sys::wc_flag::WITH_IMM != 0 => {
+            DtoOp::ReceiveMessageImmediate
+        }
+        opcode::IBV_WC_RECV if wc.wc_flags & sys::wc_flag::WITH_INV != 0 => {
+            DtoOp::ReceiveWithInvalidate
+        }
+        opcode::IBV_WC_RECV => DtoOp::Receive,
+        opcode::IBV_WC_RECV_RDMA_WITH_IMM => DtoOp::ReceiveRdmaImmediate,
+        opcode::IBV_WC_RDMA_WRITE => DtoOp::RdmaWrite,
+        opcode::IBV_WC_RDMA_READ => DtoOp::RdmaRead,
+        opcode::IBV_WC_COMP_SWAP => DtoOp::CompareSwap,
+        opcode::IBV_WC_FETCH_ADD => DtoOp::FetchAdd,
+        opcode::IBV_WC_BIND_MW => DtoOp::BindMw,
+        opcode::IBV_WC_LOCAL_INV => DtoOp::LmrInvalidate,
+        _ => DtoOp::Send,
+    }
+}
+
+/// A completion in DAT's words. `ep` is for receives of an SRQ.
+#[inline]
+pub(crate) const fn completion(wc: &Wc, ep: Token) -> Completion {
+    let op = dto_op(wc);
+    let invalidated = matches!(op, DtoOp::ReceiveWithInvalidate);
+    Completion {
+        id: WrId(wc.wr_id),
+        status: dto_status(wc.status),
+        op,
+        length: wc.byte_len,
+        immediate: if invalidated { 0 } else { wc.imm_or_rkey },
+        invalidated: if invalidated { wc.imm_or_rkey } else { 0 },
+        ep,
+    }
+}
+
+/// The return code for an errno of a call that makes something; `what` is what ran short.
+pub(crate) const fn errno(errno: i32, what: Subtype) -> Error {
+    match errno {
+        libc::EINVAL | libc::EFAULT => Error::of(Kind::InvalidParameter),
+        libc::EPERM | libc::EACCES => Error::of(Kind::PrivilegesViolation),
+        libc::ENOSYS | libc::EOPNOTSUPP => Error::of(Kind::NotImplemented),
+        libc::ENODEV | libc::EIO => Error::of(Kind::InternalError),
+        _ => Error::resource(what),
+    }
+}
+
+/// The return code for the errno that a post returned.
+#[cold]
+pub(crate) const fn posted(errno: i32) -> Error {
+    match errno {
+        libc::EINVAL => Error::of(Kind::InvalidParameter),
+        libc::EOPNOTSUPP | libc::ENOSYS => Error::of(Kind::NotImplemented),
+        libc::EIO | libc::ENODEV => Error::of(Kind::InternalError),
+        // ENOMEM and EAGAIN: the queue is full.
+        _ => Error::resource(Subtype::ResourceMemory),
+    }
+}
+
+/// The return code for the errno of a listen.
+pub(crate) const fn listening(errno: i32) -> Error {
+    match errno {
+        libc::EADDRINUSE | libc::EADDRNOTAVAIL | libc::EBUSY => Error::of(Kind::ConnQualInUse),
+        libc::EACCES | libc::EPERM => Error::of(Kind::ConnQualUnavailable),
+        libc::EINVAL => Error::of(Kind::InvalidParameter),
+        _ => Error::resource(Subtype::ResourceDevice),
+    }
+}
+
+/// Logs that `call` failed and gives the return code.
+#[cold]
+pub(crate) fn failed(call: &str, number: i32, what: Subtype) -> Error {
+    tracing::error!("{call}: {}", text(number));
+    errno(number, what)
+}
+
+/// The text of an errno.
+pub(crate) fn text(errno: i32) -> String {
+    std::io::Error::from_raw_os_error(errno).to_string()
+}
+
+/// Why a registration failed and what helps.
+pub(crate) fn registration_text(address: usize, length: usize, errno: i32) -> String {
+    let what = format!(
+        "cannot register {length} bytes at {address:#x}: {}",
+        text(errno)
+    );
+    match errno {
+        libc::ENOMEM | libc::EAGAIN | libc::EPERM => format!(
+            "{what}; registered memory is locked memory: raise the limit (`ulimit -l unlimited`, or a memlock line in \
+             /etc/security/limits.conf, or LimitMEMLOCK=infinity for a service)"
+        ),
+        libc::EFAULT => format!(
+            "{what}; the range is not mapped, or not writable although write rights are asked for"
+        ),
+        libc::EINVAL => {
+            format!("{what}; length 0 and ranges that wrap around cannot be registered")
+        }
+        _ => what,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_follow_dapls_rule() {
+        for (qual, port) in [
+            (0, 0),
+            (45248, 45248),
+            (0xffff, 0xffff),
+            (0x1_0000, 65536 % 32001 + 33534),
+            (0x0AFF_AB1E, 0x0AFF_AB1E % 32001 + 33534),
+            (u64::MAX, u64::MAX % 32001 + 33534),
+        ] {
+            assert_eq!(u64::from(port_of(qual)), port, "{qual:#x}");
+        }
+    }
+
+    #[test]
+    fn remote_writes_bring_local_ones_and_nothing_else_does() {
+        for bits in 0..0x80 {
+            let rights = MemPriv::from_bits_retain(bits);
+            let flags = region_access(rights, false);
+            assert_eq!(flags & access::MW_BIND, 0);
+            assert_eq!(flags & !access::LOCAL_WRITE, remote_access(rights));
+            assert_eq!(
+                flags & access::LOCAL_WRITE != 0,
+                bits & 0x70 != 0,
+                "rights {bits:#x}"
+            );
+            assert_eq!(flags & access::REMOTE_READ != 0, bits & 0x02 != 0);
+            assert_eq!(flags & access::REMOTE_WRITE != 0, bits & 0x20 != 0);
+            assert_eq!(flags & access::REMOTE_ATOMIC != 0, bits & 0x40 != 0);
+            assert_eq!(region_access(rights, true), flags | access::MW_BIND);
+        }
+    }
+
+    #[test]
+    fn every_status_has_a_meaning() {
+        let success: Vec<u32> = (0..64)
+            .filter(|s| dto_status(*s) == DtoStatus::Success)
+            .collect();
+        assert_eq!(success, [status::IBV_WC_SUCCESS]);
+        let flushed: Vec<u32> = (0..64)
+            .filter(|s| dto_status(*s) == DtoStatus::Flushed)
+            .collect();
+        assert_eq!(flushed, [status::IBV_WC_WR_FLUSH_ERR]);
+        assert_eq!(
+            dto_status(status::IBV_WC_REM_ACCESS_ERR),
+            DtoStatus::RemoteAccess
+        );
+        assert_eq!(
+            dto_status(status::IBV_WC_RETRY_EXC_ERR),
+            DtoStatus::Transport
+        );
+        assert_eq!(
+            dto_status(status::IBV_WC_MW_BIND_ERR),
+            DtoStatus::RmrOperationFailed
+        );
+    }
+
+    #[test]
+    fn a_receive_says_what_came() {
+        let mut wc = Wc {
+            wr_id: 7,
+            opcode: opcode::IBV_WC_RECV,
+            byte_len: 5,
+            imm_or_rkey: 0x1234,
+            ..Wc::default()
+        };
+        assert_eq!(completion(&wc, Token(3)).op, DtoOp::Receive);
+        wc.wc_flags = sys::wc_flag::WITH_IMM;
+        let c = completion(&wc, Token(3));
+        assert_eq!(
+            (c.op, c.immediate, c.invalidated),
+            (DtoOp::ReceiveMessageImmediate, 0x1234, 0)
+        );
+        wc.wc_flags = sys::wc_flag::WITH_INV;
+        let c = completion(&wc, Token(3));
+        assert_eq!(
+            (c.op, c.immediate, c.invalidated),
+            (DtoOp::ReceiveWithInvalidate, 0, 0x1234)
+        );
+        assert_eq!((c.id, c.length, c.ep), (WrId(7), 5, Token(3)));
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        assert_eq!(
+            errno(libc::ENOMEM, Subtype::ResourceMemoryRegion),
+            Error::resource(Subtype::ResourceMemoryRegion)
+        );
+        assert_eq!(listening(libc::EADDRINUSE), Error::of(Kind::ConnQualInUse));
+        assert!(registration_text(4096, 1, libc::ENOMEM).contains("ulimit -l"));
+        assert!(registration_text(4096, 0, libc::EINVAL).contains("length 0"));
+    }
+}

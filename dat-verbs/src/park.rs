@@ -1,0 +1,226 @@
+//! Where [`Transport::park`](dat_core::transport::Transport::park) sleeps: an eventfd beside the completion channel.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use dat_core::transport::Parked;
+
+use crate::verbs::cq::{Cq, Notifier};
+
+/// How often to look when no descriptor is left to sleep on.
+const WITHOUT_FD: Duration = Duration::from_millis(5);
+
+/// A non-blocking eventfd.
+#[derive(Debug)]
+pub(crate) struct EventFd(OwnedFd);
+
+impl EventFd {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers are involved.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just made and belongs to nobody else.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Makes it readable.
+    pub(crate) fn signal(&self) {
+        let one = 1_u64;
+        // SAFETY: eight bytes are readable at `one`. Failure means that it is readable already.
+        unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Makes it unreadable.
+    pub(crate) fn clear(&self) {
+        let mut count = 0_u64;
+        // SAFETY: eight bytes are writable at `count`. Failure means that nothing was signalled.
+        unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) };
+    }
+}
+
+/// Makes `fd` non-blocking.
+pub(crate) fn set_nonblocking(fd: RawFd) {
+    // SAFETY: no pointers are involved; a wrong descriptor is an error return.
+    unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
+    }
+}
+
+/// A sleeping place. The descriptor is made at the first sleep: most EVDs are only polled.
+#[derive(Debug, Default)]
+pub struct Parker {
+    permit: AtomicBool,
+    fd: OnceLock<Option<Arc<EventFd>>>,
+}
+
+impl Parker {
+    fn fd(&self) -> Option<&Arc<EventFd>> {
+        let fd = self.fd.get_or_init(|| {
+            EventFd::new()
+                .inspect_err(|e| {
+                    tracing::warn!("eventfd: {e}; waiting by looking every 5 ms (ulimit -n?)");
+                })
+                .ok()
+                .map(Arc::new)
+        });
+        fd.as_ref()
+    }
+
+    /// Ends the present or the next sleep.
+    pub(crate) fn unpark(&self) {
+        self.permit.store(true, Ordering::SeqCst);
+        // Either this sees the descriptor, or the sleeper that makes it sees the permit.
+        fence(Ordering::SeqCst);
+        if let Some(Some(fd)) = self.fd.get() {
+            fd.signal();
+        }
+    }
+
+    fn take_permit(&self) -> bool {
+        self.permit.swap(false, Ordering::SeqCst)
+    }
+
+    /// See [`Transport::park`](dat_core::transport::Transport::park).
+    pub(crate) fn park(
+        &self,
+        cq: Option<&Cq>,
+        timeout: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Parked {
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        let fd = self.fd();
+        fence(Ordering::SeqCst);
+        if self.take_permit() || ready() {
+            return Parked::Woken;
+        }
+        let notifier = cq.map(|cq| &*cq.notifier);
+        if let Some(notifier) = notifier {
+            *notifier.sleeper.lock() = fd.cloned();
+            // Not armed (the device is gone): the timeout and unpark still end the sleep.
+            let armed = notifier.arm();
+            if armed.is_err() || ready() {
+                *notifier.sleeper.lock() = None;
+                return Parked::Woken;
+            }
+        }
+        let parked = self.sleep(notifier, fd, deadline);
+        if let Some(notifier) = notifier {
+            *notifier.sleeper.lock() = None;
+        }
+        parked
+    }
+
+    fn sleep(
+        &self,
+        notifier: Option<&Notifier>,
+        fd: Option<&Arc<EventFd>>,
+        deadline: Option<Instant>,
+    ) -> Parked {
+        let entry = |fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // poll(2) skips negative descriptors.
+        let mut set = [
+            entry(fd.map_or(-1, |fd| fd.fd())),
+            entry(notifier.map_or(-1, Notifier::fd)),
+        ];
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        let left = match (fd, left) {
+            (None, left) => Some(left.unwrap_or(WITHOUT_FD).min(WITHOUT_FD)),
+            (Some(_), left) => left,
+        };
+        match poll(&mut set, left) {
+            Err(libc::EINTR) => return Parked::Interrupted,
+            Ok(0) if self.take_permit() => return Parked::Woken,
+            Ok(0) if deadline.is_some_and(|d| d <= Instant::now()) => return Parked::TimedOut,
+            _ => {}
+        }
+        if set[1].revents != 0
+            && let Some(notifier) = notifier
+        {
+            notifier.drain();
+        }
+        if set[0].revents != 0
+            && let Some(fd) = fd
+        {
+            fd.clear();
+        }
+        // The wake-up is what this permit is for; whoever unparks after this leaves another.
+        self.take_permit();
+        Parked::Woken
+    }
+}
+
+/// `ppoll` without a signal mask; the errno on failure.
+fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> Result<i32, i32> {
+    let spec = timeout.map(|t| libc::timespec {
+        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `set` is valid for its length, `spec` is NULL or lives until the end of the call.
+    let n = unsafe {
+        libc::ppoll(
+            set.as_mut_ptr(),
+            set.len() as libc::nfds_t,
+            spec,
+            std::ptr::null(),
+        )
+    };
+    if n < 0 {
+        Err(crate::sys::errno())
+    } else {
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unpark_leaves_a_permit_for_the_next_sleep_only() {
+        let parker = Parker::default();
+        parker.unpark();
+        assert_eq!(parker.park(None, None, &mut || false), Parked::Woken);
+        let short = Some(Duration::from_millis(1));
+        assert_eq!(parker.park(None, short, &mut || false), Parked::TimedOut);
+        assert_eq!(parker.park(None, short, &mut || true), Parked::Woken);
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_from_another_thread() {
+        let parker = Arc::new(Parker::default());
+        let (parked, waking) = (Arc::clone(&parker), Arc::clone(&parker));
+        let sleeper = std::thread::spawn(move || {
+            let start = Instant::now();
+            let mut rounds = 0;
+            while rounds < 1000 {
+                match parked.park(None, Some(Duration::from_secs(20)), &mut || false) {
+                    Parked::Woken => rounds += 1,
+                    other => panic!("{other:?} after {rounds} rounds"),
+                }
+                if start.elapsed() > Duration::from_secs(20) {
+                    panic!("{rounds} rounds only");
+                }
+            }
+        });
+        while !sleeper.is_finished() {
+            waking.unpark();
+            std::thread::yield_now();
+        }
+        sleeper.join().unwrap();
+    }
+}

@@ -1,0 +1,186 @@
+//! What `ia_params` and DAPL's environment variables set. The `key=value` of the IA wins over the environment.
+
+use dat_core::ia_params::{IaParams, IaParamsError};
+
+/// The settings of a verbs IA, see `docs/ia_params.md`.
+pub const KEYS: &[&str] = &[
+    "inline",
+    "mtu",
+    "retry",
+    "rnr_retry",
+    "rnr_timer",
+    "ack_timer",
+    "tos",
+    "resolve_timeout",
+    "resolve_retry",
+];
+
+/// Their values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Bytes that a send or write carries in the request itself.
+    pub(crate) inline: u32,
+    /// Upper bound of the path MTU, as `ibv_mtu` code (1 is 256 ... 5 is 4096).
+    pub(crate) mtu: Option<u32>,
+    /// Retries without an answer.
+    pub(crate) retry: u8,
+    /// Retries when the peer has no receive posted; 7 is for ever.
+    pub(crate) rnr_retry: u8,
+    /// Code of the pause that a sender makes when no receive is posted here; 12 is 0.64 ms.
+    pub(crate) rnr_timer: u8,
+    /// Code of the time to wait for an answer: 4.096 us * 2^n. `None`: as the connection manager finds.
+    pub(crate) ack_timer: Option<u8>,
+    /// IP type of service of connections.
+    pub(crate) tos: Option<u8>,
+    /// For one try to resolve the address and one for the route, in ms.
+    pub(crate) resolve_timeout: [i32; 2],
+    /// Tries for each after the first.
+    pub(crate) resolve_retry: [u32; 2],
+}
+
+impl Settings {
+    /// From `params`, else from the environment as `env` reads it, else the usual values.
+    pub(crate) fn new(
+        params: &IaParams,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, IaParamsError> {
+        let number = |key: &str, variables: &[&str], most: u64, usual: u64| {
+            Ok(match params.number(key, 0..=most)? {
+                Some(n) => n,
+                None => variables
+                    .iter()
+                    .find_map(|name| from_env(name, most, &env))
+                    .unwrap_or(usual),
+            })
+        };
+        let optional =
+            |key: &str, variable: &str, most: u64| -> Result<Option<u64>, IaParamsError> {
+                Ok(params
+                    .number(key, 0..=most)?
+                    .or_else(|| from_env(variable, most, &env)))
+            };
+        let each = |key: &str,
+                    variables: [&str; 2],
+                    most: u64,
+                    usual: u64|
+         -> Result<[u64; 2], IaParamsError> {
+            Ok([
+                number(key, &variables[..1], most, usual)?,
+                number(key, &variables[1..], most, usual)?,
+            ])
+        };
+        let timeouts = each(
+            "resolve_timeout",
+            ["DAPL_CM_ARP_TIMEOUT_MS", "DAPL_CM_ROUTE_TIMEOUT_MS"],
+            600_000,
+            4000,
+        )?;
+        let retries = each(
+            "resolve_retry",
+            ["DAPL_CM_ARP_RETRY_COUNT", "DAPL_CM_ROUTE_RETRY_COUNT"],
+            1000,
+            15,
+        )?;
+        let mtu = match params.number("mtu", 256..=4096)? {
+            None => from_env("DAPL_IB_MTU", 4096, &env).and_then(mtu_code),
+            Some(bytes) => Some(mtu_code(bytes).ok_or_else(|| IaParamsError::Value {
+                key: "mtu".into(),
+                value: bytes.to_string(),
+                expected: "one of 256, 512, 1024, 2048, 4096".into(),
+            })?),
+        };
+        Ok(Self {
+            inline: number("inline", &["DAPL_MAX_INLINE"], 4096, 64)? as u32,
+            mtu,
+            retry: number("retry", &["DAPL_ACK_RETRY"], 7, 7)? as u8,
+            rnr_retry: number("rnr_retry", &["DAPL_RNR_RETRY"], 7, 7)? as u8,
+            rnr_timer: number("rnr_timer", &["DAPL_RNR_TIMER"], 31, 12)? as u8,
+            ack_timer: optional("ack_timer", "DAPL_ACK_TIMER", 31)?.map(|n| n as u8),
+            tos: optional("tos", "DAPL_CM_TOS", 255)?.map(|n| n as u8),
+            resolve_timeout: timeouts.map(|n| n.max(1) as i32),
+            resolve_retry: retries.map(|n| n as u32),
+        })
+    }
+}
+
+/// A number from the environment, as DAPL reads it (decimal, 0x..., 0...). Nonsense is reported and ignored.
+fn from_env(name: &str, most: u64, env: &impl Fn(&str) -> Option<String>) -> Option<u64> {
+    let text = env(name)?;
+    let trimmed = text.trim();
+    let number = if let Some(hex) = trimmed.strip_prefix("0x") {
+        u64::from_str_radix(hex, 16)
+    } else if trimmed.len() > 1 && trimmed.starts_with('0') {
+        u64::from_str_radix(&trimmed[1..], 8)
+    } else {
+        trimmed.parse()
+    };
+    match number {
+        Ok(n) if n <= most => Some(n),
+        _ => {
+            tracing::warn!("{name}={text} is ignored: expected a number from 0 to {most}");
+            None
+        }
+    }
+}
+
+/// `ibv_mtu` of a number of bytes.
+fn mtu_code(bytes: u64) -> Option<u32> {
+    [256, 512, 1024, 2048, 4096]
+        .iter()
+        .zip(1..)
+        .find_map(|(b, code)| (*b == bytes).then_some(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, env: &[(&str, &str)]) -> Result<Settings, IaParamsError> {
+        let params = IaParams::parse(text).unwrap();
+        params.known(KEYS)?;
+        Settings::new(&params, |name| {
+            env.iter()
+                .find(|(n, _)| *n == name)
+                .map(|(_, v)| (*v).to_owned())
+        })
+    }
+
+    #[test]
+    fn usual_values_are_dapls() {
+        let s = parse("v0 0", &[]).unwrap();
+        assert_eq!(
+            (s.inline, s.retry, s.rnr_retry, s.rnr_timer),
+            (64, 7, 7, 12)
+        );
+        assert_eq!((s.mtu, s.ack_timer, s.tos), (None, None, None));
+        assert_eq!((s.resolve_timeout, s.resolve_retry), ([4000; 2], [15; 2]));
+    }
+
+    #[test]
+    fn the_entry_wins_over_the_environment() {
+        let env = [
+            ("DAPL_MAX_INLINE", "0x80"),
+            ("DAPL_IB_MTU", "2048"),
+            ("DAPL_CM_ROUTE_RETRY_COUNT", "010"),
+            ("DAPL_RNR_TIMER", "many"),
+        ];
+        let s = parse("v0 0", &env).unwrap();
+        assert_eq!((s.inline, s.mtu, s.rnr_timer), (128, Some(4), 12));
+        assert_eq!(s.resolve_retry, [15, 8]);
+        let s = parse("v0 0 inline=0 mtu=4096 resolve_retry=2", &env).unwrap();
+        assert_eq!((s.inline, s.mtu, s.resolve_retry), (0, Some(5), [2, 2]));
+    }
+
+    #[test]
+    fn wrong_values_name_the_right_ones() {
+        for (text, word) in [
+            ("v0 0 mtu=1500", "256, 512"),
+            ("v0 0 mtu=9000", "256 to 4096"),
+            ("v0 0 retry=8", "0 to 7"),
+            ("v0 0 colour=red", "resolve_timeout"),
+        ] {
+            let error = parse(text, &[]).unwrap_err().to_string();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+}

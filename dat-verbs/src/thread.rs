@@ -1,0 +1,209 @@
+//! The one thread of an adapter: waits for connection events, asynchronous events of the device and watched
+//! completion queues, and tells core.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dat_core::transport::Token;
+use dat_core::upcall::{Arrival, Fault};
+
+use crate::adapter::{Shared, Slot};
+use crate::cm::conn::Conn;
+use crate::cm::event::{Event, What};
+use crate::cm::request::{ConnRequest, Offer};
+use crate::cm::stage::Input;
+use crate::sys;
+
+/// What a consumer's call leaves for the event thread, since upcalls come from there only.
+pub(crate) enum Later {
+    /// A call for a connection failed.
+    Conn(Arc<Conn>, Input),
+    /// A queue pair on an SRQ was put into error.
+    LastReceive(Token),
+}
+
+/// Keys below this are not in the adapter's table.
+pub(crate) const FIRST_KEY: u64 = 16;
+const WAKE: u64 = 0;
+const CM: u64 = 1;
+const ASYNC: u64 = 2;
+
+/// An epoll descriptor.
+pub(crate) struct Epoll(OwnedFd);
+
+impl Epoll {
+    pub(crate) fn new() -> Result<Self, i32> {
+        // SAFETY: no pointers are involved.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(sys::errno());
+        }
+        // SAFETY: `fd` was just made and belongs to nobody else.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    fn control(&self, op: i32, fd: RawFd, events: i32, key: u64) -> Result<(), i32> {
+        let mut event = libc::epoll_event {
+            events: events.cast_unsigned(),
+            u64: key,
+        };
+        // SAFETY: `event` is valid for the call.
+        match unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd, &raw mut event) } {
+            0 => Ok(()),
+            _ => Err(sys::errno()),
+        }
+    }
+
+    /// Watches `fd` until [`Epoll::remove`].
+    pub(crate) fn add(&self, fd: RawFd, key: u64) -> Result<(), i32> {
+        self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, key)
+    }
+
+    /// Watches `fd` for one event; `known` if it was watched before.
+    pub(crate) fn once(&self, fd: RawFd, key: u64, known: bool) -> Result<(), i32> {
+        let op = if known {
+            libc::EPOLL_CTL_MOD
+        } else {
+            libc::EPOLL_CTL_ADD
+        };
+        self.control(op, fd, libc::EPOLLIN | libc::EPOLLONESHOT, key)
+    }
+
+    /// Watches `fd` no longer.
+    pub(crate) fn remove(&self, fd: RawFd) {
+        // It fails if it was not watched: that is what was wanted.
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, 0).ok();
+    }
+
+    /// Registers the three descriptors that every adapter has.
+    pub(crate) fn add_fixed(&self, wake: RawFd, cm: RawFd, device: RawFd) -> Result<(), i32> {
+        self.add(wake, WAKE)?;
+        self.add(cm, CM)?;
+        self.add(device, ASYNC)
+    }
+
+    /// Waits for events; their keys.
+    fn wait<'a>(&self, into: &'a mut [libc::epoll_event]) -> &'a [libc::epoll_event] {
+        // SAFETY: `into` is valid for its length.
+        let n = unsafe {
+            libc::epoll_wait(self.0.as_raw_fd(), into.as_mut_ptr(), into.len() as i32, -1)
+        };
+        &into[..usize::try_from(n).unwrap_or(0)]
+    }
+}
+
+/// Runs until [`Shared::stop`].
+pub(crate) fn run(shared: &Arc<Shared>) {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+    while !shared.stopping.load(Ordering::Acquire) {
+        for event in shared.epoll.wait(&mut events) {
+            match event.u64 {
+                WAKE => {
+                    shared.wake.clear();
+                    for later in std::mem::take(&mut *shared.later.lock()) {
+                        handle_later(shared, &later);
+                    }
+                }
+                CM => {
+                    while let Some(event) = Event::next(&shared.channel, || shared.new_key()) {
+                        handle_cm(shared, event);
+                    }
+                }
+                ASYNC => {
+                    while let Some((number, context)) = shared.device.next_event() {
+                        handle_async(shared, number, Token(context));
+                    }
+                }
+                key => handle_cq(shared, key),
+            }
+        }
+    }
+}
+
+fn handle_later(shared: &Shared, later: &Later) {
+    match later {
+        Later::Conn(conn, input) => conn.feed(*input, &[]),
+        Later::LastReceive(token) => shared.upcalls.fault(Fault::LastReceive(*token)),
+    }
+}
+
+fn handle_cm(shared: &Arc<Shared>, event: Event) {
+    tracing::trace!(key = event.key, "connection event");
+    let private_data = event.private_data().to_vec();
+    match event.what {
+        What::Nothing => {}
+        What::Conn(input) => {
+            if let Some(conn) = shared.conn(event.key, input) {
+                conn.feed(input, &private_data);
+            }
+        }
+        What::Request {
+            id,
+            new_key,
+            reads_in,
+            reads_out,
+        } => {
+            let (local, remote) = id.ends();
+            let offer = Offer {
+                reads_in,
+                reads_out,
+            };
+            let request = ConnRequest::new(shared, id, new_key, offer);
+            match (shared.listener(event.key), remote) {
+                (Some(token), Some(remote)) => shared.upcalls.connect_request(
+                    token,
+                    request,
+                    &Arrival {
+                        remote,
+                        local: local.map_or(shared.attr.address, |l| l.ip()),
+                        private_data: &private_data,
+                    },
+                ),
+                // The service point went away while this was on its way.
+                _ => drop(request),
+            }
+        }
+    }
+}
+
+fn handle_async(shared: &Shared, number: i32, token: Token) {
+    use crate::sys::event as e;
+    let fault = match number {
+        e::CQ_ERR => Fault::CqOverflow(token),
+        e::QP_FATAL | e::QP_REQ_ERR | e::QP_ACCESS_ERR => Fault::Ep(token),
+        e::QP_LAST_WQE_REACHED if shared.is_rxe => return,
+        e::QP_LAST_WQE_REACHED => Fault::LastReceive(token),
+        e::SRQ_LIMIT_REACHED => Fault::SrqLow(token),
+        e::DEVICE_FATAL => Fault::Adapter,
+        // Ports that come and go, GIDs and LIDs that change: connections notice by themselves if it hurts.
+        number => {
+            tracing::info!(device = shared.device.name(), number, "asynchronous event");
+            return;
+        }
+    };
+    tracing::warn!(
+        device = shared.device.name(),
+        number,
+        ?fault,
+        "asynchronous error"
+    );
+    shared.upcalls.fault(fault);
+}
+
+fn handle_cq(shared: &Shared, key: u64) {
+    let Some(Slot::Cq(notifier)) = shared.get(key) else {
+        return;
+    };
+    let Some(notifier) = notifier.upgrade() else {
+        return;
+    };
+    if !notifier.drain() {
+        // A waiter was quicker; it looks at the queue itself, but the announcement is owed all the same.
+        tracing::trace!(key, "completion event already taken");
+    }
+    if let Some(sleeper) = &*notifier.sleeper.lock() {
+        sleeper.signal();
+    }
+    shared.upcalls.cq_ready(notifier.token);
+}

@@ -1,0 +1,231 @@
+//! The [`Transport`] of verbs: each operation handed to the object that does it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dat_core::arenas::Arenas;
+use dat_core::attr::{AdapterAttr, SrqAttr};
+use dat_core::error::{Error, Kind, Result};
+use dat_core::flags::{MemPriv, VaType};
+use dat_core::ia_params::IaParams;
+use dat_core::iov::LmrTriplet;
+use dat_core::transport::{
+    Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
+};
+use dat_core::upcall::Upcalls;
+
+use crate::adapter::Adapter;
+use crate::cm::conn::Conn;
+use crate::cm::listener::Listener;
+use crate::cm::request::ConnRequest;
+use crate::map;
+use crate::park::Parker;
+use crate::sys::{Wc, send};
+use crate::verbs::cq::Cq;
+use crate::verbs::mr::{Lmr, Mr};
+use crate::verbs::mw::{Opening, Rmr};
+use crate::verbs::pd::Pd;
+use crate::verbs::qp::Qp;
+use crate::verbs::srq::Srq;
+
+/// Data through libibverbs, connections through librdmacm.
+#[derive(Debug)]
+pub struct Verbs;
+
+static ARENAS: Arenas<Verbs> = Arenas::new();
+
+impl Transport for Verbs {
+    type Adapter = Adapter;
+    type Pz = Pd;
+    type Lmr = Lmr;
+    type Rmr = Rmr;
+    type Srq = Srq;
+    type Cq = Cq;
+    type Qp = Qp;
+    type Listener = Listener;
+    type ConnRequest = ConnRequest;
+    type Parker = Parker;
+    type AddressHandle = ();
+    type RawCompletion = Wc;
+
+    const NAME: &'static str = "CMA";
+
+    #[inline]
+    fn arenas() -> &'static Arenas<Self> {
+        &ARENAS
+    }
+
+    fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Self>) -> Result<Adapter> {
+        Adapter::open(ia_name, params, upcalls)
+    }
+
+    fn attributes(adapter: &Adapter) -> AdapterAttr {
+        adapter.shared.attr.clone()
+    }
+
+    fn create_pz(adapter: &Arc<Adapter>) -> Result<Pd> {
+        Pd::new(adapter)
+    }
+
+    fn register(
+        pz: &Arc<Pd>,
+        address: usize,
+        length: u64,
+        rights: MemPriv,
+        va_type: VaType,
+    ) -> Result<(Lmr, Keys)> {
+        let access = map::region_access(rights, pz.adapter.shared.attr.windows);
+        let mr = Mr::register(pz, address, length, access, va_type == VaType::ZeroBased)?;
+        let keys = Keys {
+            lmr_context: mr.lkey(),
+            rmr_context: if rights.intersects(MemPriv::REMOTE) {
+                mr.rkey()
+            } else {
+                0
+            },
+        };
+        Ok((Lmr::new(mr, pz), keys))
+    }
+
+    fn create_rmr(pz: &Arc<Pd>) -> Result<Rmr> {
+        Rmr::new(pz)
+    }
+
+    fn post_bind(qp: &Qp, bind: &Bind<'_, Self>) -> Result<u32> {
+        if bind.va_type == VaType::ZeroBased && bind.length != 0 {
+            // Windows of type 1 count by virtual address only.
+            return Err(Error::of(Kind::ModelNotSupported));
+        }
+        let mut send_flags = 0;
+        if bind.signaled {
+            send_flags |= send::SIGNALED;
+        }
+        if bind.fence {
+            send_flags |= send::FENCE;
+        }
+        let region = bind.lmr.filter(|_| bind.length != 0);
+        bind.rmr.bind(
+            qp.raw(),
+            &Opening {
+                wr_id: bind.id.0,
+                send_flags,
+                region: region.map(|lmr| (&lmr.mr, bind.address, bind.length)),
+                access: if region.is_some() {
+                    map::remote_access(bind.rights)
+                } else {
+                    0
+                },
+            },
+        )
+    }
+
+    fn create_cq(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Cq> {
+        Cq::new(adapter, depth, token)
+    }
+
+    fn resize_cq(cq: &Cq, depth: u32) -> Result<()> {
+        cq.resize(depth)
+    }
+
+    #[inline]
+    fn poll_cq(cq: &Cq, into: &mut [Wc]) -> usize {
+        cq.poll(into)
+    }
+
+    #[inline]
+    fn decode(cq: &Cq, raw: &Wc) -> Completion {
+        map::completion(raw, cq.ep_of(raw.qp_num))
+    }
+
+    fn watch_cq(cq: &Cq, on: bool) -> Result<()> {
+        if on {
+            cq.notifier.adapter.shared.watch_cq(&cq.notifier)
+        } else {
+            cq.notifier.unwatch();
+            Ok(())
+        }
+    }
+
+    fn park(
+        _adapter: &Adapter,
+        cq: Option<&Cq>,
+        parker: &Parker,
+        timeout: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Parked {
+        parker.park(cq, timeout, ready)
+    }
+
+    fn unpark(parker: &Parker) {
+        parker.unpark();
+    }
+
+    fn create_srq(pz: &Arc<Pd>, attr: &SrqAttr, token: Token) -> Result<Srq> {
+        Srq::new(pz, attr, token)
+    }
+
+    fn resize_srq(srq: &Srq, max_recv: u32) -> Result<()> {
+        srq.resize(max_recv)
+    }
+
+    fn arm_srq_limit(srq: &Srq, low: u32) -> Result<()> {
+        srq.arm_limit(low)
+    }
+
+    #[inline]
+    fn post_srq_recv(srq: &Srq, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
+        srq.post_recv(id.0, iov)
+    }
+
+    fn create_qp(
+        pz: &Arc<Pd>,
+        caps: &QpCaps,
+        recv_cq: &Arc<Cq>,
+        request_cq: &Arc<Cq>,
+        srq: Option<&Arc<Srq>>,
+        token: Token,
+    ) -> Result<Qp> {
+        Qp::new(pz, caps, recv_cq, request_cq, srq, token)
+    }
+
+    fn reset_qp(qp: &Qp) -> Result<()> {
+        qp.reset()
+    }
+
+    #[inline]
+    fn post_send(qp: &Qp, request: &Request<'_, Self>) -> Result<()> {
+        qp.post_send(request)
+    }
+
+    #[inline]
+    fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
+        qp.post_recv(id.0, iov)
+    }
+
+    fn listen(
+        adapter: &Arc<Adapter>,
+        conn_qual: Option<u64>,
+        token: Token,
+    ) -> Result<(Listener, u64)> {
+        Listener::new(&adapter.shared, conn_qual, token)
+    }
+
+    fn connect(_adapter: &Arc<Adapter>, qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
+        Conn::connect(qp, connect)
+    }
+
+    fn accept(request: ConnRequest, qp: &Arc<Qp>, token: Token, private_data: &[u8]) -> Result<()> {
+        Conn::accept(request, qp, token, private_data)
+    }
+
+    fn reject(request: ConnRequest, private_data: &[u8]) -> Result<()> {
+        request.reject(private_data)
+    }
+
+    fn disconnect(qp: &Qp) {
+        let conn = qp.conn.lock().clone();
+        if let Some(conn) = conn {
+            conn.leave(qp);
+        }
+    }
+}

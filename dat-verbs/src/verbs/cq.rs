@@ -1,0 +1,231 @@
+//! Completion queues with the channel that announces completions.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::transport::Token;
+use parking_lot::{Mutex, RwLock};
+
+use crate::adapter::Adapter;
+use crate::map;
+use crate::park::EventFd;
+use crate::sys::{self, Wc};
+
+/// Consumers ask for small queues and attach endpoints that produce more: this many at least.
+const LEAST: u32 = 256;
+
+/// A completion queue; what the event thread needs of it is in [`Notifier`].
+pub struct Cq {
+    cq: NonNull<sys::ibv_cq>,
+    pub(crate) notifier: Arc<Notifier>,
+    /// Which endpoint a queue pair of an SRQ belongs to: its completions do not say.
+    shared: RwLock<HashMap<u32, Token>>,
+    has_shared: AtomicBool,
+}
+
+// SAFETY: providers lock inside a CQ; the pointer is constant.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+/// The CQ itself and its notification; lives until neither the `Cq` nor the event thread uses it.
+pub(crate) struct Notifier {
+    cq: NonNull<sys::ibv_cq>,
+    channel: NonNull<sys::ibv_comp_channel>,
+    pub(crate) token: Token,
+    /// The key in the adapter's table, by which the event thread finds it.
+    pub(crate) key: u64,
+    pub(crate) adapter: Arc<Adapter>,
+    /// An event will come for the next completion.
+    armed: AtomicBool,
+    /// Events read and not yet acknowledged: that takes a lock, so it is done once, at the end.
+    unacked: AtomicU32,
+    /// The event thread listens on the channel; `watching` serialises changes.
+    pub(crate) watching: Mutex<bool>,
+    /// Who sleeps in `park` while the event thread listens too.
+    pub(crate) sleeper: Mutex<Option<Arc<EventFd>>>,
+}
+
+// SAFETY: the pointers are constant and freed once, in drop; libibverbs locks inside.
+unsafe impl Send for Notifier {}
+// SAFETY: as above.
+unsafe impl Sync for Notifier {}
+
+impl Cq {
+    pub(crate) fn new(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Self> {
+        let limit = adapter.shared.attr.max_evd_qlen;
+        if depth > limit {
+            tracing::error!("an event queue of {depth} is longer than the device's {limit}");
+            return Err(Error::resource(Subtype::ResourceTevd));
+        }
+        let context = adapter.shared.device.raw();
+        // SAFETY: the context is open.
+        let channel = unsafe { sys::ibv_create_comp_channel(context) };
+        let channel = NonNull::new(channel).ok_or_else(|| {
+            map::failed(
+                "ibv_create_comp_channel",
+                sys::errno(),
+                Subtype::ResourceTevd,
+            )
+        })?;
+        // SAFETY: the channel is open.
+        crate::park::set_nonblocking(unsafe { channel.as_ref() }.fd);
+        let cqe = depth.max(LEAST).min(limit).cast_signed();
+        let cq_context = std::ptr::without_provenance_mut(token.0 as usize);
+        // SAFETY: context and channel are open; vector 0 always exists.
+        let cq = unsafe { sys::ibv_create_cq(context, cqe, cq_context, channel.as_ptr(), 0) };
+        let Some(cq) = NonNull::new(cq) else {
+            let error = map::failed("ibv_create_cq", sys::errno(), Subtype::ResourceTevd);
+            // SAFETY: made above, nothing uses it.
+            unsafe { sys::ibv_destroy_comp_channel(channel.as_ptr()) };
+            return Err(error);
+        };
+        Ok(Self {
+            cq,
+            notifier: Arc::new(Notifier {
+                cq,
+                channel,
+                token,
+                key: adapter.shared.new_key(),
+                adapter: Arc::clone(adapter),
+                armed: AtomicBool::new(false),
+                unacked: AtomicU32::new(0),
+                watching: Mutex::new(false),
+                sleeper: Mutex::new(None),
+            }),
+            shared: RwLock::new(HashMap::new()),
+            has_shared: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_cq {
+        self.cq.as_ptr()
+    }
+
+    /// Takes completions in order.
+    #[inline]
+    pub(crate) fn poll(&self, into: &mut [Wc]) -> usize {
+        let room = i32::try_from(into.len()).unwrap_or(i32::MAX);
+        // SAFETY: the CQ is alive; `into` has room for `room` entries of ibv_wc's layout.
+        let n = unsafe { sys::ibv_poll_cq(self.cq.as_ptr(), room, into.as_mut_ptr().cast()) };
+        usize::try_from(n).unwrap_or(0)
+    }
+
+    /// The endpoint of `qp_num`, if it is one on an SRQ.
+    #[inline]
+    pub(crate) fn ep_of(&self, qp_num: u32) -> Token {
+        if self.has_shared.load(Ordering::Relaxed) {
+            self.shared.read().get(&qp_num).copied().unwrap_or_default()
+        } else {
+            Token::default()
+        }
+    }
+
+    /// From now on completions of `qp_num` belong to `token`.
+    pub(crate) fn attach(&self, qp_num: u32, token: Token) {
+        self.shared.write().insert(qp_num, token);
+        self.has_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Forgets `qp_num`, unless it has already become another endpoint's.
+    pub(crate) fn detach(&self, qp_num: u32, token: Token) {
+        let mut shared = self.shared.write();
+        if shared.get(&qp_num) == Some(&token) {
+            shared.remove(&qp_num);
+        }
+    }
+
+    pub(crate) fn resize(&self, depth: u32) -> Result<()> {
+        let limit = self.notifier.adapter.shared.attr.max_evd_qlen;
+        if depth > limit {
+            return Err(Error::resource(Subtype::ResourceTevd));
+        }
+        let cqe = depth.max(LEAST).min(limit).cast_signed();
+        // SAFETY: the CQ is alive.
+        match unsafe { sys::ibv_resize_cq(self.raw(), cqe) } {
+            0 => Ok(()),
+            // A device that cannot resize: good enough if there is room already.
+            // SAFETY: the CQ is alive.
+            _ if unsafe { self.cq.as_ref() }.cqe >= depth.cast_signed() => Ok(()),
+            e @ (libc::ENOSYS | libc::EOPNOTSUPP) => {
+                map::failed("ibv_resize_cq", e, Subtype::ResourceTevd);
+                Err(Error::of(Kind::InsufficientResources))
+            }
+            e => Err(map::failed("ibv_resize_cq", e, Subtype::ResourceTevd)),
+        }
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        self.notifier.unwatch();
+    }
+}
+
+impl Notifier {
+    /// The channel's descriptor.
+    pub(crate) fn fd(&self) -> RawFd {
+        // SAFETY: the channel is open until drop.
+        unsafe { self.channel.as_ref() }.fd
+    }
+
+    /// Makes sure that the next completion makes the channel readable.
+    pub(crate) fn arm(&self) -> Result<()> {
+        if self.armed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // SAFETY: the CQ is alive until drop.
+        match unsafe { sys::ibv_req_notify_cq(self.cq.as_ptr(), 0) } {
+            0 => Ok(()),
+            e => {
+                self.armed.store(false, Ordering::Release);
+                Err(map::failed("ibv_req_notify_cq", e, Subtype::ResourceTevd))
+            }
+        }
+    }
+
+    /// Reads what the channel has; whether there was anything.
+    pub(crate) fn drain(&self) -> bool {
+        let mut any = false;
+        loop {
+            let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
+            // SAFETY: the channel is open and non-blocking; both pointers are valid for the write.
+            let result = unsafe {
+                sys::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context)
+            };
+            if result != 0 {
+                return any;
+            }
+            any = true;
+            self.unacked.fetch_add(1, Ordering::Relaxed);
+            self.armed.store(false, Ordering::Release);
+        }
+    }
+
+    /// The event thread no longer listens here.
+    pub(crate) fn unwatch(&self) {
+        let mut watching = self.watching.lock();
+        if std::mem::take(&mut *watching) {
+            self.adapter.shared.forget_cq(self);
+        }
+    }
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        // SAFETY: made by us and destroyed once: every event read is acknowledged first (else destroying
+        // would wait for ever), then the CQ, then its channel.
+        unsafe {
+            sys::ibv_ack_cq_events(self.cq.as_ptr(), *self.unacked.get_mut());
+            let result = sys::ibv_destroy_cq(self.cq.as_ptr());
+            if result != 0 {
+                tracing::warn!("ibv_destroy_cq: {}", map::text(result));
+            }
+            sys::ibv_destroy_comp_channel(self.channel.as_ptr());
+        }
+    }
+}

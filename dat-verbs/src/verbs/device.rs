@@ -1,0 +1,172 @@
+//! Verbs devices: listing them, opening one, asking what it can do.
+
+use std::ffi::CStr;
+use std::ptr::NonNull;
+
+use crate::sys;
+
+/// An open device (`ibv_context`).
+pub(crate) struct Device {
+    context: NonNull<sys::ibv_context>,
+    name: String,
+    guid: u64,
+}
+
+// SAFETY: libibverbs locks inside a context; the struct itself is never changed after opening.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// Runs `f` over the device list, which is freed afterwards.
+fn with_devices<R>(f: impl FnOnce(&[*mut sys::ibv_device]) -> R) -> R {
+    let mut count = 0;
+    // SAFETY: `count` is valid for the write; NULL means no list.
+    let list = unsafe { sys::ibv_get_device_list(&raw mut count) };
+    if list.is_null() {
+        return f(&[]);
+    }
+    // SAFETY: libibverbs returned `count` valid entries.
+    let result =
+        f(unsafe { std::slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0)) });
+    // SAFETY: the list came from ibv_get_device_list and is not used any more.
+    unsafe { sys::ibv_free_device_list(list) };
+    result
+}
+
+fn name_of(device: *mut sys::ibv_device) -> String {
+    // SAFETY: `device` is an entry of a live list (or of an open context); its name is NUL-terminated.
+    unsafe { CStr::from_ptr(sys::ibv_get_device_name(device)) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Names of the verbs devices of this machine.
+pub(crate) fn names() -> Vec<String> {
+    with_devices(|list| list.iter().map(|d| name_of(*d)).collect())
+}
+
+/// Name of the device of a librdmacm id's context.
+pub(crate) fn name_of_context(context: *mut sys::ibv_context) -> String {
+    // SAFETY: a bound id's context is open for as long as librdmacm is loaded.
+    name_of(unsafe { (*context).device })
+}
+
+impl Device {
+    /// Opens the device called `name`; `None` if there is no such device, an errno if it does not open.
+    pub(crate) fn open(name: &str) -> Option<Result<Self, i32>> {
+        with_devices(|list| {
+            let device = *list.iter().find(|d| name_of(**d) == name)?;
+            // SAFETY: `device` is an entry of a live list.
+            let context = unsafe { sys::ibv_open_device(device) };
+            Some(match NonNull::new(context) {
+                None => Err(sys::errno()),
+                Some(context) => Ok(Self {
+                    context,
+                    name: name.to_owned(),
+                    // SAFETY: as above.
+                    guid: u64::from_be(unsafe { sys::ibv_get_device_guid(device) }),
+                }),
+            })
+        })
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_context {
+        self.context.as_ptr()
+    }
+
+    /// The device's name, e.g. `rxe0`.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The node GUID.
+    pub(crate) fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// The descriptor of asynchronous events.
+    pub(crate) fn async_fd(&self) -> i32 {
+        // SAFETY: the context is open.
+        unsafe { self.context.as_ref() }.async_fd
+    }
+
+    /// `ibv_query_device`.
+    pub(crate) fn query(&self) -> Result<sys::ibv_device_attr, i32> {
+        // SAFETY: all-zero is a valid value of this plain C struct.
+        let mut attr: sys::ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open, `attr` is valid for the write.
+        match unsafe { sys::ibv_query_device(self.raw(), &raw mut attr) } {
+            0 => Ok(attr),
+            e => Err(e),
+        }
+    }
+
+    /// `ibv_query_port`.
+    pub(crate) fn query_port(&self, port: u8) -> Result<sys::ibv_port_attr, i32> {
+        // SAFETY: all-zero is a valid value of this plain C struct.
+        let mut attr: sys::ibv_port_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the exported function writes the first part of ibv_port_attr, all of which `attr` has.
+        match unsafe { sys::ibv_query_port(self.raw(), port, (&raw mut attr).cast()) } {
+            0 => Ok(attr),
+            e => Err(e),
+        }
+    }
+
+    /// Entry `index` of the port's GID table; `None` if it is empty.
+    pub(crate) fn gid(&self, port: u8, index: i32) -> Option<[u8; 16]> {
+        let mut gid = sys::ibv_gid { raw: [0; 16] };
+        // SAFETY: the context is open, `gid` is valid for the write.
+        let result = unsafe { sys::ibv_query_gid(self.raw(), port, index, &raw mut gid) };
+        // SAFETY: every bit pattern is a valid byte array.
+        let raw = unsafe { gid.raw };
+        (result == 0 && raw != [0; 16]).then_some(raw)
+    }
+
+    /// Next asynchronous event of this context, if one is there (the descriptor is non-blocking). It is
+    /// acknowledged at once: `context_of` has copied what is needed.
+    pub(crate) fn next_event(&self) -> Option<(i32, u64)> {
+        let mut event = sys::AsyncEvent {
+            element: std::ptr::null_mut(),
+            number: 0,
+        };
+        let raw = (&raw mut event).cast::<sys::ibv_async_event>();
+        // SAFETY: `event` has ibv_async_event's layout and is valid for the write.
+        if unsafe { sys::ibv_get_async_event(self.raw(), raw) } != 0 {
+            return None;
+        }
+        let context = context_of(&event);
+        // SAFETY: `event` is the one just read.
+        unsafe { sys::ibv_ack_async_event(raw) };
+        Some((event.number, context))
+    }
+}
+
+/// The number that the object of `event` was created with (its token), 0 for events without an object.
+fn context_of(event: &sys::AsyncEvent) -> u64 {
+    let context = match event.number {
+        sys::event::CQ_ERR => {
+            // SAFETY: a CQ event's element is a CQ that cannot be destroyed before the event is acknowledged.
+            unsafe { (*event.element.cast::<sys::ibv_cq>()).cq_context }
+        }
+        sys::event::QP_FATAL
+        | sys::event::QP_REQ_ERR
+        | sys::event::QP_ACCESS_ERR
+        | sys::event::QP_LAST_WQE_REACHED => {
+            // SAFETY: likewise for a QP.
+            unsafe { (*event.element.cast::<sys::ibv_qp>()).qp_context }
+        }
+        sys::event::SRQ_ERR | sys::event::SRQ_LIMIT_REACHED => {
+            // SAFETY: likewise for an SRQ.
+            unsafe { (*event.element.cast::<sys::ibv_srq>()).srq_context }
+        }
+        _ => return 0,
+    };
+    context as usize as u64
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: everything made from the context holds the adapter that holds this, so nothing is left.
+        unsafe { sys::ibv_close_device(self.raw()) };
+    }
+}

@@ -1,0 +1,103 @@
+//! Memory regions: a DAT local memory region (LMR).
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use dat_core::error::{Error, Kind, Result, Subtype};
+
+use crate::map;
+use crate::sys;
+use crate::verbs::pd::Pd;
+
+/// `ibv_mr` without an owner of its PD; see [`Lmr`].
+#[derive(Debug)]
+pub(crate) struct Mr(NonNull<sys::ibv_mr>);
+
+// SAFETY: libibverbs locks inside; keys are constant, the pointer is freed once, in drop.
+unsafe impl Send for Mr {}
+// SAFETY: as above.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    /// Registers `[address, address + length)`; `zero_based` counts remote and local addresses from 0.
+    pub(crate) fn register(
+        pd: &Pd,
+        address: usize,
+        length: u64,
+        access: u32,
+        zero_based: bool,
+    ) -> Result<Self> {
+        let length = usize::try_from(length).map_err(|_| Error::of(Kind::InsufficientResources))?;
+        let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(address);
+        let access = access.cast_signed();
+        // SAFETY: the PD is open; the kernel checks the range itself and pins it, nothing is dereferenced here.
+        let mr = unsafe {
+            if zero_based {
+                sys::ibv_reg_mr_iova(pd.raw(), start, length, 0, access)
+            } else {
+                sys::ibv_reg_mr(pd.raw(), start, length, access)
+            }
+        };
+        NonNull::new(mr).map(Self).ok_or_else(|| {
+            let errno = sys::errno();
+            tracing::error!("{}", map::registration_text(address, length, errno));
+            map::errno(errno, Subtype::ResourceMemoryRegion)
+        })
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_mr {
+        self.0.as_ptr()
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        // SAFETY: the region is registered until drop.
+        unsafe { self.0.as_ref() }.lkey
+    }
+
+    pub(crate) fn rkey(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref() }.rkey
+    }
+
+    /// First byte, as an unbind names it.
+    pub(crate) fn address(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref() }.addr.addr() as u64
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: registered by us and dropped once. A window still bound makes this fail: core's ledger
+        // does not free such an LMR, and closing the device frees the rest.
+        let result = unsafe { sys::ibv_dereg_mr(self.raw()) };
+        if result != 0 {
+            tracing::warn!("ibv_dereg_mr: {}", map::text(result));
+        }
+    }
+}
+
+/// A registered region and the PZ it is in.
+#[derive(Debug)]
+pub struct Lmr {
+    pub(crate) mr: Mr,
+    _pd: PdHold,
+}
+
+/// Keeps a PD without showing it.
+pub(crate) struct PdHold(pub(crate) Arc<Pd>);
+
+impl std::fmt::Debug for PdHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:p}", self.0.raw())
+    }
+}
+
+impl Lmr {
+    pub(crate) fn new(mr: Mr, pd: &Arc<Pd>) -> Self {
+        Self {
+            mr,
+            _pd: PdHold(Arc::clone(pd)),
+        }
+    }
+}

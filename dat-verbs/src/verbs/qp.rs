@@ -1,0 +1,352 @@
+//! Queue pairs: the moving part of a DAT endpoint. Made in state INIT, so that receives can be posted
+//! before there is a connection; `cm` moves them on.
+
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::iov::LmrTriplet;
+use dat_core::transport::{Op, QpCaps, Request, Token};
+use parking_lot::Mutex;
+
+use crate::cm::conn::Conn;
+use crate::map;
+use crate::sys::{self, ibv_qp_state as state, ibv_wr_opcode as opcode, qp_mask, send};
+use crate::transport::Verbs;
+use crate::verbs::cq::Cq;
+use crate::verbs::pd::Pd;
+use crate::verbs::srq::Srq;
+
+/// `ibv_qp` of type RC, and its connection or attempt at one.
+pub struct Qp {
+    qp: NonNull<sys::ibv_qp>,
+    max_inline: u64,
+    pub(crate) caps: QpCaps,
+    pub(crate) token: Token,
+    pub(crate) conn: Mutex<Option<Arc<Conn>>>,
+    /// Already told that the last receive of the SRQ is consumed, see [`Qp::fail`].
+    last_receive: AtomicBool,
+    pub(crate) pd: Arc<Pd>,
+    recv_cq: Arc<Cq>,
+    _request_cq: Arc<Cq>,
+    srq: Option<Arc<Srq>>,
+}
+
+// SAFETY: core serialises posts per direction, providers lock inside; state changes go through the kernel.
+unsafe impl Send for Qp {}
+// SAFETY: as above.
+unsafe impl Sync for Qp {}
+
+/// What the connection decides about a queue pair when it starts to receive and send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathLimits {
+    /// RDMA Reads and atomics served at a time.
+    pub(crate) reads_in: u8,
+    /// RDMA Reads and atomics issued at a time.
+    pub(crate) reads_out: u8,
+}
+
+impl Qp {
+    pub(crate) fn new(
+        pd: &Arc<Pd>,
+        caps: &QpCaps,
+        recv_cq: &Arc<Cq>,
+        request_cq: &Arc<Cq>,
+        srq: Option<&Arc<Srq>>,
+        token: Token,
+    ) -> Result<Self> {
+        if caps.datagram {
+            return Err(Error::of(Kind::ModelNotSupported));
+        }
+        let shared = &pd.adapter.shared;
+        // SAFETY: all-zero is a valid value of this plain C struct.
+        let mut init: sys::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        init.qp_context = std::ptr::without_provenance_mut(token.0 as usize);
+        init.send_cq = request_cq.raw();
+        init.recv_cq = recv_cq.raw();
+        init.qp_type = sys::ibv_qp_type::IBV_QPT_RC;
+        init.cap.max_send_wr = caps.max_request.max(1);
+        init.cap.max_send_sge = caps.max_request_iov.max(1);
+        init.cap.max_inline_data = shared.settings.inline;
+        match srq {
+            Some(srq) => init.srq = srq.raw(),
+            None => {
+                init.cap.max_recv_wr = caps.max_recv.max(1);
+                init.cap.max_recv_sge = caps.max_recv_iov.max(1);
+            }
+        }
+        let wanted = init.cap;
+        // SAFETY: PD, queues and SRQ are alive; `init` is valid.
+        let mut qp = unsafe { sys::ibv_create_qp(pd.raw(), &raw mut init) };
+        if qp.is_null() && wanted.max_inline_data != 0 {
+            // Some devices refuse what they cannot inline beside this many segments: inline is a luxury.
+            init.cap = wanted;
+            init.cap.max_inline_data = 0;
+            // SAFETY: as above.
+            qp = unsafe { sys::ibv_create_qp(pd.raw(), &raw mut init) };
+        }
+        let qp = NonNull::new(qp)
+            .ok_or_else(|| map::failed("ibv_create_qp", sys::errno(), Subtype::ResourceTep))?;
+        let qp = Self {
+            qp,
+            max_inline: init.cap.max_inline_data.min(wanted.max_inline_data).into(),
+            caps: *caps,
+            token,
+            conn: Mutex::new(None),
+            last_receive: AtomicBool::new(false),
+            pd: Arc::clone(pd),
+            recv_cq: Arc::clone(recv_cq),
+            _request_cq: Arc::clone(request_cq),
+            srq: srq.map(Arc::clone),
+        };
+        if qp.srq.is_some() {
+            qp.recv_cq.attach(qp.number(), token);
+        }
+        qp.to_init()?;
+        Ok(qp)
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_qp {
+        self.qp.as_ptr()
+    }
+
+    /// The queue pair number.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is alive; its number never changes.
+        unsafe { self.qp.as_ref() }.qp_num
+    }
+
+    /// Whether receives come from a shared queue.
+    pub(crate) fn has_srq(&self) -> bool {
+        self.srq.is_some()
+    }
+
+    fn modify(&self, what: &str, attr: &mut sys::ibv_qp_attr, mask: i32) -> Result<()> {
+        // SAFETY: the queue pair is alive, `attr` is valid.
+        match unsafe { sys::ibv_modify_qp(self.raw(), attr, mask) } {
+            0 => Ok(()),
+            e => Err(map::failed(
+                &format!("ibv_modify_qp to {what}"),
+                e,
+                Subtype::ResourceTep,
+            )),
+        }
+    }
+
+    fn to_init(&self) -> Result<()> {
+        let mut attr = blank(state::IBV_QPS_INIT);
+        attr.port_num = self.pd.adapter.shared.port;
+        attr.qp_access_flags = sys::access::REMOTE_WRITE | sys::access::REMOTE_READ;
+        if self.pd.adapter.shared.attr.atomics {
+            attr.qp_access_flags |= sys::access::REMOTE_ATOMIC;
+        }
+        let mask = qp_mask::STATE | qp_mask::PKEY_INDEX | qp_mask::PORT | qp_mask::ACCESS_FLAGS;
+        self.modify("INIT", &mut attr, mask)
+    }
+
+    /// RTR and RTS with what the connection manager knows of the path. `attr_for` is `rdma_init_qp_attr`.
+    pub(crate) fn to_rts(
+        &self,
+        limits: PathLimits,
+        attr_for: impl Fn(&mut sys::ibv_qp_attr) -> Result<i32>,
+    ) -> Result<()> {
+        let shared = &self.pd.adapter.shared;
+        let settings = &shared.settings;
+        let foreign = if shared.roce { 0 } else { qp_mask::ROCE_ONLY };
+
+        let mut attr = blank(state::IBV_QPS_RTR);
+        let mut mask = attr_for(&mut attr)? & !foreign;
+        if mask & qp_mask::MIN_RNR_TIMER != 0 {
+            // The kernel says 0, which is 655 ms between two tries of a sender that came too early.
+            attr.min_rnr_timer = settings.rnr_timer;
+        }
+        if mask & qp_mask::MAX_DEST_RD_ATOMIC != 0 {
+            attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(limits.reads_in);
+        }
+        if mask & qp_mask::PATH_MTU != 0
+            && let Some(mtu) = settings.mtu
+        {
+            attr.path_mtu = attr.path_mtu.min(mtu);
+        }
+        self.modify("RTR", &mut attr, mask)?;
+
+        attr = blank(state::IBV_QPS_RTS);
+        mask = attr_for(&mut attr)?;
+        if mask & qp_mask::MAX_RD_ATOMIC != 0 {
+            attr.max_rd_atomic = attr.max_rd_atomic.min(limits.reads_out);
+        }
+        if mask & qp_mask::TIMEOUT != 0
+            && let Some(timeout) = settings.ack_timer
+        {
+            attr.timeout = timeout;
+        }
+        if mask & qp_mask::RETRY_CNT != 0 {
+            attr.retry_cnt = settings.retry;
+        }
+        if mask & qp_mask::RNR_RETRY != 0 {
+            attr.rnr_retry = settings.rnr_retry;
+        }
+        self.modify("RTS", &mut attr, mask)
+    }
+
+    /// To ERR: whatever is outstanding completes as flushed. On an SRQ whose device does not say by itself
+    /// when the last receive is consumed (rxe), the event thread says so afterwards, once a connection.
+    pub(crate) fn fail(&self) {
+        let mut attr = blank(state::IBV_QPS_ERR);
+        let failed = self.modify("ERR", &mut attr, qp_mask::STATE).is_ok();
+        let shared = &self.pd.adapter.shared;
+        if failed && self.has_srq() && shared.is_rxe && self.take_last_receive() {
+            shared.later(crate::thread::Later::LastReceive(self.token));
+        }
+    }
+
+    /// Whether the consumption of the last receive has still to be told.
+    pub(crate) fn take_last_receive(&self) -> bool {
+        !self.last_receive.swap(true, Ordering::AcqRel)
+    }
+
+    /// As new, receives and requests forgotten.
+    pub(crate) fn reset(&self) -> Result<()> {
+        drop(self.conn.lock().take());
+        let mut attr = blank(state::IBV_QPS_RESET);
+        self.modify("RESET", &mut attr, qp_mask::STATE)
+            .and_then(|()| self.to_init())
+            .map_err(|_| Error::of(Kind::InternalError))?;
+        self.last_receive.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Posts a request: built on the stack, only the fields that its opcode has.
+    #[inline]
+    pub(crate) fn post_send(&self, request: &Request<'_, Verbs>) -> Result<()> {
+        let mut wr = MaybeUninit::<sys::ibv_send_wr>::uninit();
+        let p = wr.as_mut_ptr();
+        let mut flags = 0;
+        if request.signaled {
+            flags |= send::SIGNALED;
+        }
+        if request.solicited {
+            flags |= send::SOLICITED;
+        }
+        if request.fence {
+            flags |= send::FENCE;
+        }
+        let inline = if request.length <= self.max_inline {
+            send::INLINE
+        } else {
+            0
+        };
+        // SAFETY: `p` is valid for writes of an ibv_send_wr; every field that verbs reads for the opcode is
+        // written before the post. The union writes go through plain field places.
+        unsafe {
+            (&raw mut (*p).wr_id).write(request.id.0);
+            (&raw mut (*p).next).write(std::ptr::null_mut());
+            (&raw mut (*p).sg_list).write(sys::sges(request.iov));
+            (&raw mut (*p).num_sge).write(request.iov.len() as i32);
+            let extra = (&raw mut (*p).imm_data_invalidated_rkey_union).cast::<u32>();
+            extra.write(0);
+            let op = match request.op {
+                Op::Send => {
+                    flags |= inline;
+                    opcode::IBV_WR_SEND
+                }
+                Op::SendWithInvalidate(key) => {
+                    flags |= inline;
+                    extra.write(key);
+                    opcode::IBV_WR_SEND_WITH_INV
+                }
+                Op::SendWithImmediate(data) => {
+                    flags |= inline;
+                    extra.write(data);
+                    opcode::IBV_WR_SEND_WITH_IMM
+                }
+                Op::RdmaWrite(to) => {
+                    flags |= inline;
+                    (&raw mut (*p).wr.rdma.remote_addr).write(to.virtual_address);
+                    (&raw mut (*p).wr.rdma.rkey).write(to.rmr_context);
+                    opcode::IBV_WR_RDMA_WRITE
+                }
+                Op::RdmaWriteWithImmediate(to, data) => {
+                    flags |= inline;
+                    extra.write(data);
+                    (&raw mut (*p).wr.rdma.remote_addr).write(to.virtual_address);
+                    (&raw mut (*p).wr.rdma.rkey).write(to.rmr_context);
+                    opcode::IBV_WR_RDMA_WRITE_WITH_IMM
+                }
+                Op::RdmaRead(from) => {
+                    (&raw mut (*p).wr.rdma.remote_addr).write(from.virtual_address);
+                    (&raw mut (*p).wr.rdma.rkey).write(from.rmr_context);
+                    opcode::IBV_WR_RDMA_READ
+                }
+                Op::CompareSwap {
+                    remote,
+                    compare,
+                    swap,
+                } => {
+                    (&raw mut (*p).wr.atomic.remote_addr).write(remote.virtual_address);
+                    (&raw mut (*p).wr.atomic.rkey).write(remote.rmr_context);
+                    (&raw mut (*p).wr.atomic.compare_add).write(compare);
+                    (&raw mut (*p).wr.atomic.swap).write(swap);
+                    opcode::IBV_WR_ATOMIC_CMP_AND_SWP
+                }
+                Op::FetchAdd { remote, add } => {
+                    (&raw mut (*p).wr.atomic.remote_addr).write(remote.virtual_address);
+                    (&raw mut (*p).wr.atomic.rkey).write(remote.rmr_context);
+                    (&raw mut (*p).wr.atomic.compare_add).write(add);
+                    (&raw mut (*p).wr.atomic.swap).write(0);
+                    opcode::IBV_WR_ATOMIC_FETCH_AND_ADD
+                }
+                Op::SendUd { .. } => return Err(Error::of(Kind::NotImplemented)),
+            };
+            (&raw mut (*p).opcode).write(op);
+            (&raw mut (*p).send_flags).write(flags);
+            let mut bad = std::ptr::null_mut();
+            match sys::ibv_post_send(self.qp.as_ptr(), p, &raw mut bad) {
+                0 => Ok(()),
+                e => Err(map::posted(e)),
+            }
+        }
+    }
+
+    /// Posts a receive.
+    #[inline]
+    pub(crate) fn post_recv(&self, wr_id: u64, iov: &[LmrTriplet]) -> Result<()> {
+        let mut wr = sys::ibv_recv_wr {
+            wr_id,
+            next: std::ptr::null_mut(),
+            sg_list: sys::sges(iov),
+            num_sge: iov.len() as i32,
+        };
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: the queue pair is alive; `wr` and its segments outlive the call.
+        match unsafe { sys::ibv_post_recv(self.qp.as_ptr(), &raw mut wr, &raw mut bad) } {
+            0 => Ok(()),
+            e => Err(map::posted(e)),
+        }
+    }
+}
+
+/// Attributes for a change to `to`, everything else 0.
+fn blank(to: u32) -> sys::ibv_qp_attr {
+    // SAFETY: all-zero is a valid value of this plain C struct.
+    let mut attr: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
+    attr.qp_state = to;
+    attr
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // The connection goes first: its peer is told.
+        drop(self.conn.get_mut().take());
+        if self.srq.is_some() {
+            self.recv_cq.detach(self.number(), self.token);
+        }
+        // SAFETY: made by us and destroyed once.
+        let result = unsafe { sys::ibv_destroy_qp(self.raw()) };
+        if result != 0 {
+            tracing::warn!("ibv_destroy_qp: {}", map::text(result));
+        }
+    }
+}
