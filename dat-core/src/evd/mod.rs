@@ -1,9 +1,12 @@
 //! Event dispatchers (dat_evd_create and the other `dat_evd_*` pages): queues of events, with a completion
 //! queue of the transport below where DTO or RMR bind completions feed them.
 //!
-//! [`state`] says what is allowed, `queue` keeps the events in order, `wait` is the one waiter; here is the
-//! rest: create, query, modify, free, and who is told of an event.
+//! [`state`] says what is allowed, `queue` keeps the events in order, `post` brings them in and decides who is
+//! told, `wait` is the one waiter, `feed` are the streams; here is the object: create, query, modify, dequeue,
+//! free.
 
+mod feed;
+mod post;
 mod queue;
 pub mod state;
 mod wait;
@@ -13,18 +16,21 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
+use self::post::Told;
 use self::queue::Queue;
-use self::state::{Call, Config, Effect, State};
+use self::state::{Call, Effect, State};
 use self::wait::Waiting;
 use crate::cno::Cno;
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
-use crate::event::{AsyncEvent, Dto, Event, RawHandle};
-use crate::flags::{CompletionFlags, EvdFlags};
+use crate::event::{Dto, Event, RawHandle};
+use crate::flags::EvdFlags;
 use crate::head::{ALIVE, Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::ledger::Claim;
-use crate::transport::{Token, Transport};
+use crate::transport::Transport;
 
+pub(crate) use self::feed::Feed;
+pub(crate) use self::post::{cq_overflow, cq_ready};
 pub use self::wait::WaitError;
 
 /// Bits of [`Head::word`] beside [`ALIVE`]. With none of them set there is nothing to dequeue, and no reason
@@ -129,106 +135,6 @@ impl<T: Transport> Default for Evd<T> {
                 cq_depth: 0,
             }),
         }
-    }
-}
-
-/// Who is to be told of an event, once all locks are dropped.
-#[must_use = "somebody waits for it"]
-pub(crate) enum Told<T: Transport> {
-    /// Nobody.
-    Nobody,
-    /// The thread in dat_evd_wait.
-    Waiter(Arc<T::Parker>),
-    /// The CNO, that the EVD of this handle has something.
-    Cno(&'static Cno<T>, RawHandle),
-}
-
-impl<T: Transport> Told<T> {
-    /// Tells them. May run a consumer's agent: the caller holds no lock.
-    pub(crate) fn deliver(self) {
-        match self {
-            Self::Nobody => {}
-            Self::Waiter(parker) => T::unpark(&parker),
-            Self::Cno(cno, evd) => cno.notify(evd),
-        }
-    }
-}
-
-/// An event stream that feeds an EVD. While it exists the EVD is not freed; dropping it ends the stream.
-#[derive(Debug)]
-pub(crate) struct Feed<T: Transport> {
-    evd: &'static Evd<T>,
-    generation: u32,
-    stream: EvdFlags,
-    completion: CompletionFlags,
-    depth: u32,
-    claim: Option<Claim>,
-}
-
-impl<T: Transport> Feed<T> {
-    /// The EVD.
-    pub(crate) fn evd(&self) -> &'static Evd<T> {
-        self.evd
-    }
-
-    /// Whether the EVD is still the one that was claimed: an IA's close frees an asynchronous EVD that
-    /// another IA uses.
-    pub(crate) fn valid(&self) -> bool {
-        self.evd.head.alive() && self.evd.head.generation.load(Ordering::Acquire) == self.generation
-    }
-
-    /// Sees to it that the completion queue has room for `depth` more completions outstanding.
-    ///
-    /// # Errors
-    /// `DAT_INSUFFICIENT_RESOURCES` if the transport has no such queue.
-    pub(crate) fn reserve(&mut self, depth: u32) -> Result<()> {
-        let mut inner = self.evd.inner.lock();
-        let Some(cq) = inner.queue.cq.clone() else {
-            return Ok(());
-        };
-        let expected = inner.expected.saturating_add(depth);
-        if expected > inner.cq_depth {
-            let depth = expected.max(inner.cq_depth.saturating_mul(2));
-            let grown = T::resize_cq(&cq, depth).map(|()| depth);
-            inner.cq_depth = grown.or_else(|_| T::resize_cq(&cq, expected).map(|()| expected))?;
-        }
-        inner.expected = expected;
-        self.depth += depth;
-        Ok(())
-    }
-}
-
-impl<T: Transport> Drop for Feed<T> {
-    fn drop(&mut self) {
-        let mut inner = self.evd.inner.lock();
-        if self.valid() {
-            inner.count(self.stream, self.completion, u32::wrapping_sub);
-            inner.expected -= self.depth;
-        }
-        // Under the lock, so that the counts are right whenever the claims are.
-        self.claim.take();
-    }
-}
-
-impl<T: Transport> Inner<T> {
-    /// Adds a feed to, or takes it from, the counts that make up the configuration.
-    fn count(
-        &mut self,
-        stream: EvdFlags,
-        completion: CompletionFlags,
-        count: impl Fn(u32, u32) -> u32,
-    ) {
-        let quiet = u32::from(completion.contains(CompletionFlags::UNSIGNALLED));
-        let solicited = u32::from(completion.contains(CompletionFlags::SOLICITED_WAIT));
-        let asynchronous = u32::from(stream.contains(EvdFlags::ASYNC));
-        self.quiet_feeds = count(self.quiet_feeds, quiet);
-        self.solicited_feeds = count(self.solicited_feeds, solicited);
-        self.async_feeds = count(self.async_feeds, asynchronous);
-        self.state.config = match (self.solicited_feeds, self.quiet_feeds) {
-            (0, 0) => Config::Threshold,
-            (0, _) => Config::Notify,
-            _ => Config::Solicited,
-        };
     }
 }
 
@@ -484,32 +390,6 @@ impl<T: Transport> Evd<T> {
         Ok(())
     }
 
-    /// dat_evd_post_se: queues the consumer's pointer.
-    ///
-    /// # Errors
-    /// `DAT_INVALID_PARAMETER` (argument 1: the EVD takes no software events); `DAT_QUEUE_FULL`;
-    /// `DAT_INVALID_HANDLE`.
-    pub fn post_se(&'static self, pointer: usize) -> Result<()> {
-        let told = {
-            let mut inner = self.inner.lock();
-            if !self.head.alive() {
-                return Err(dead());
-            }
-            if !inner.flags.contains(EvdFlags::SOFTWARE) {
-                return Err(Error::arg(1));
-            }
-            let notify = inner.queue.drain();
-            if inner.queue.len() >= inner.qlen as usize {
-                let _ = self.settle(&mut inner, notify);
-                return Err(Error::of(ErrorKind::QueueFull));
-            }
-            inner.queue.push(Event::Software(pointer));
-            self.settle(&mut inner, true)
-        };
-        told.deliver();
-        Ok(())
-    }
-
     /// dat_evd_free: its events are lost, a waiter returns `DAT_ABORT`.
     ///
     /// # Errors
@@ -559,173 +439,8 @@ impl<T: Transport> Evd<T> {
         arena.recycle(index);
     }
 
-    /// Lets an event stream feed this EVD. `completion` are the flags of the endpoint for this
-    /// direction (they decide what notifies); empty for streams without completions.
-    ///
-    /// # Errors
-    /// `DAT_INVALID_HANDLE` with `subtype` if the EVD is dead or does not take `stream`.
-    pub(crate) fn feed(
-        &'static self,
-        stream: EvdFlags,
-        completion: CompletionFlags,
-        subtype: Subtype,
-    ) -> Result<Feed<T>> {
-        let mut inner = self.inner.lock();
-        let claim = self.head.claim(subtype)?;
-        if !inner.flags.contains(stream) {
-            return Err(Error::handle(subtype));
-        }
-        inner.count(stream, completion, u32::wrapping_add);
-        Ok(Feed {
-            evd: self,
-            generation: self.head.generation.load(Ordering::Acquire),
-            stream,
-            completion,
-            depth: 0,
-            claim: Some(claim),
-        })
-    }
-
-    /// Queues an event, after the completions that are there already, and tells whoever is to be told.
-    /// No room for an event that is no completion: `DAT_ASYNC_ERROR_EVD_OVERFLOW` instead. The caller
-    /// holds no lock that an agent's calls could need; see [`crate::order`].
-    pub(crate) fn post(&'static self, event: Event) {
-        let told = {
-            let mut inner = self.inner.lock();
-            if !self.head.alive() {
-                return;
-            }
-            let notify = inner.queue.drain();
-            let full = inner.queue.len() >= inner.qlen as usize;
-            if full && !matches!(event, Event::Dto(_)) {
-                let told = self.settle(&mut inner, notify);
-                drop(inner);
-                told.deliver();
-                self.overflow(&event);
-                return;
-            }
-            inner.queue.push(event);
-            self.settle(&mut inner, true)
-        };
-        told.deliver();
-    }
-
-    /// Reports a lost event on the IA's asynchronous EVD.
-    fn overflow(&'static self, lost: &Event) {
-        let ia = Ia::<T>::of(&self.head);
-        if ia.async_evd().is_some_and(|evd| std::ptr::eq(evd, self)) {
-            tracing::error!(
-                ?lost,
-                "the asynchronous EVD is full: an event is lost; resize it or wait on it"
-            );
-        } else {
-            tracing::warn!(?lost, "an EVD is full: an event is lost");
-            ia.post_async(AsyncEvent::EvdOverflow, raw(self), 0);
-        }
-    }
-
-    /// Takes all completions out of the completion queue into the event queue, through
-    /// [`crate::ep::dto::complete`].
-    pub(crate) fn drain(&'static self) {
-        let told = {
-            let mut inner = self.inner.lock();
-            self.take_in(&mut inner)
-        };
-        told.deliver();
-    }
-
     /// The completion queue; `None` for an EVD without DTO and RMR bind streams, or a freed one.
     pub(crate) fn cq(&self) -> Option<Arc<T::Cq>> {
         self.inner.lock().queue.cq.clone()
-    }
-
-    /// Drains the completion queue and decides who hears of it.
-    fn take_in(&'static self, inner: &mut Inner<T>) -> Told<T> {
-        let notify = inner.queue.drain();
-        self.settle(inner, notify)
-    }
-
-    /// After events were queued, with a notification among them or not: who is to be told?
-    fn settle(&'static self, inner: &mut Inner<T>, notify: bool) -> Told<T> {
-        self.left(inner);
-        let queued = inner.queue.len();
-        if let Some(waiting) = &mut inner.waiting {
-            waiting.notified |= notify;
-            if waiting.due(queued) {
-                return inner.parker.clone().map_or(Told::Nobody, Told::Waiter);
-            }
-            return Told::Nobody;
-        }
-        match &inner.cno {
-            Some((cno, _)) if notify && inner.state.tells_cno() => Told::Cno(cno, raw(self)),
-            _ => Told::Nobody,
-        }
-    }
-
-    /// If the CNO listens: asks the transport to announce the next completion, then looks once more, so
-    /// that none is missed that came before.
-    fn listen(&'static self, inner: &mut Inner<T>) -> Told<T> {
-        let listens = match &inner.cno {
-            Some((cno, _)) => inner.state.tells_cno() && cno.listens(),
-            None => false,
-        };
-        let Some(cq) = inner.queue.cq.clone().filter(|_| listens) else {
-            return Told::Nobody;
-        };
-        if !inner.watched {
-            match T::watch_cq(&cq, true) {
-                Ok(()) => inner.watched = true,
-                Err(error) => {
-                    tracing::error!(%error, "a CNO will miss completions: they cannot be announced");
-                }
-            }
-        }
-        self.take_in(inner)
-    }
-
-    /// For dat_cno_wait: whoever waits there wants to hear of this EVD.
-    pub(crate) fn listen_for_cno(&'static self) {
-        let told = {
-            let mut inner = self.inner.lock();
-            self.listen(&mut inner)
-        };
-        told.deliver();
-    }
-
-    fn unwatch(&self, inner: &mut Inner<T>) {
-        if std::mem::take(&mut inner.watched) {
-            if let Some(cq) = &inner.queue.cq {
-                if let Err(error) = T::watch_cq(cq, false) {
-                    tracing::debug!(%error, "a completion queue is still watched");
-                }
-            }
-        }
-    }
-}
-
-/// The EVD that `token` names, if it still is that one.
-fn by_token<T: Transport>(token: Token) -> Option<&'static Evd<T>> {
-    let evd = T::arenas().evd.get(token.index())?;
-    (evd.head.alive() && evd.head.token(token.index()) == token).then_some(evd)
-}
-
-/// For [`crate::upcall::Upcalls::cq_ready`]: completions came to a watched queue.
-pub(crate) fn cq_ready<T: Transport>(evd: Token) {
-    let Some(evd) = by_token::<T>(evd) else {
-        return;
-    };
-    let (told, again) = {
-        let mut inner = evd.inner.lock();
-        inner.watched = false;
-        (evd.take_in(&mut inner), evd.listen(&mut inner))
-    };
-    told.deliver();
-    again.deliver();
-}
-
-/// For [`crate::upcall::Fault::CqOverflow`]: completions of this EVD were lost.
-pub(crate) fn cq_overflow<T: Transport>(evd: Token) {
-    if let Some(evd) = by_token::<T>(evd) {
-        Ia::<T>::of(&evd.head).post_async(AsyncEvent::EvdOverflow, raw(evd), 0);
     }
 }

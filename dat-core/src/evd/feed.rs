@@ -1,0 +1,117 @@
+//! The event streams that feed an EVD, and what they make of it.
+
+use std::sync::atomic::Ordering;
+
+use super::state::Config;
+use super::{Evd, Inner};
+use crate::error::{Error, Result, Subtype};
+use crate::flags::{CompletionFlags, EvdFlags};
+use crate::ledger::Claim;
+use crate::transport::Transport;
+
+/// An event stream that feeds an EVD. While it exists the EVD is not freed; dropping it ends the stream.
+#[derive(Debug)]
+pub(crate) struct Feed<T: Transport> {
+    evd: &'static Evd<T>,
+    generation: u32,
+    stream: EvdFlags,
+    completion: CompletionFlags,
+    depth: u32,
+    claim: Option<Claim>,
+}
+
+impl<T: Transport> Feed<T> {
+    /// The EVD.
+    pub(crate) fn evd(&self) -> &'static Evd<T> {
+        self.evd
+    }
+
+    /// Whether the EVD is still the one that was claimed: an IA's close frees an asynchronous EVD that
+    /// another IA uses.
+    pub(crate) fn valid(&self) -> bool {
+        self.evd.head.alive() && self.evd.head.generation.load(Ordering::Acquire) == self.generation
+    }
+
+    /// Sees to it that the completion queue has room for `depth` more completions outstanding.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES` if the transport has no such queue.
+    pub(crate) fn reserve(&mut self, depth: u32) -> Result<()> {
+        let mut inner = self.evd.inner.lock();
+        let Some(cq) = inner.queue.cq.clone() else {
+            return Ok(());
+        };
+        let expected = inner.expected.saturating_add(depth);
+        if expected > inner.cq_depth {
+            let depth = expected.max(inner.cq_depth.saturating_mul(2));
+            let grown = T::resize_cq(&cq, depth).map(|()| depth);
+            inner.cq_depth = grown.or_else(|_| T::resize_cq(&cq, expected).map(|()| expected))?;
+        }
+        inner.expected = expected;
+        self.depth += depth;
+        Ok(())
+    }
+}
+
+impl<T: Transport> Drop for Feed<T> {
+    fn drop(&mut self) {
+        let mut inner = self.evd.inner.lock();
+        if self.valid() {
+            inner.count(self.stream, self.completion, u32::wrapping_sub);
+            inner.expected -= self.depth;
+        }
+        // Under the lock, so that the counts are right whenever the claims are.
+        self.claim.take();
+    }
+}
+
+impl<T: Transport> Evd<T> {
+    /// Lets an event stream feed this EVD. `completion` are the flags of the endpoint for this
+    /// direction (they decide what notifies); empty for streams without completions.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` with `subtype` if the EVD is dead or does not take `stream`.
+    pub(crate) fn feed(
+        &'static self,
+        stream: EvdFlags,
+        completion: CompletionFlags,
+        subtype: Subtype,
+    ) -> Result<Feed<T>> {
+        let mut inner = self.inner.lock();
+        let claim = self.head.claim(subtype)?;
+        if !inner.flags.contains(stream) {
+            return Err(Error::handle(subtype));
+        }
+        inner.count(stream, completion, u32::wrapping_add);
+        Ok(Feed {
+            evd: self,
+            generation: self.head.generation.load(Ordering::Acquire),
+            stream,
+            completion,
+            depth: 0,
+            claim: Some(claim),
+        })
+    }
+}
+
+impl<T: Transport> Inner<T> {
+    /// Adds a feed to, or takes it from, the counts that make up the configuration.
+    fn count(
+        &mut self,
+        stream: EvdFlags,
+        completion: CompletionFlags,
+        count: impl Fn(u32, u32) -> u32,
+    ) {
+        let quiet = u32::from(completion.contains(CompletionFlags::UNSIGNALLED));
+        let solicited = u32::from(completion.contains(CompletionFlags::SOLICITED_WAIT));
+        let asynchronous = u32::from(stream.contains(EvdFlags::ASYNC));
+        self.quiet_feeds = count(self.quiet_feeds, quiet);
+        self.solicited_feeds = count(self.solicited_feeds, solicited);
+        self.async_feeds = count(self.async_feeds, asynchronous);
+        self.state.config = match (self.solicited_feeds, self.quiet_feeds) {
+            (0, 0) => Config::Threshold,
+            (0, _) => Config::Notify,
+            _ => Config::Solicited,
+        };
+    }
+}
