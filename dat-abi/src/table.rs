@@ -1,0 +1,46 @@
+//! How both versions' function tables are written down.
+
+/// Defines a `struct dat_provider`: `device_name`, `extension`, then the slots in order. A slot of a
+/// classic provider may be NULL, hence `Option`.
+macro_rules! provider_table {
+    ($(#[$doc:meta])* $name:ident, $size:literal { $($slot:ident($($arg:ident: $ty:ty),* $(,)?);)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        #[repr(C)]
+        #[allow(missing_docs, reason = "slot `x` is the specification's `x_func`, see the page dat_x")]
+        pub struct $name {
+            /// A C string.
+            pub device_name: *const std::ffi::c_char,
+            /// The provider's own.
+            pub extension: *mut std::ffi::c_void,
+            $(pub $slot: Option<unsafe extern "C" fn($($arg: $ty),*) -> $crate::ret::DatReturn>,)*
+        }
+
+        const _: () = assert!(size_of::<$name>() == $size);
+
+        // SAFETY: a table is never written to after it was registered, and what `extension` points to is
+        // the provider's business.
+        unsafe impl Sync for $name {}
+        // SAFETY: as above; the pointers in it are valid in every thread.
+        unsafe impl Send for $name {}
+
+        impl $crate::types::CLayout for $name {
+            const SIZE: usize = $size;
+            const FIELDS: &'static [(&'static str, usize)] = &[
+                ("device_name", std::mem::offset_of!($name, device_name)),
+                ("extension", std::mem::offset_of!($name, extension)),
+                $((concat!(stringify!($slot), "_func"), std::mem::offset_of!($name, $slot)),)*
+            ];
+        }
+
+        impl $name {
+            /// A table without a function, to fill.
+            pub const EMPTY: Self = Self {
+                device_name: std::ptr::null(),
+                extension: std::ptr::null_mut(),
+                $($slot: None,)*
+            };
+        }
+    };
+}
+pub(crate) use provider_table;
