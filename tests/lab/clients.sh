@@ -1,0 +1,212 @@
+#!/bin/bash
+# Debian's DAPL clients, unmodified, on every pairing of library and provider, in one guest; prints a table of cases.
+#
+# usage: clients.sh [--cases 'NAME...'] [PAIRING]...      PAIRING: CLIENT or CLIENT>SERVER, of the sides below
+#
+# A case passes when both processes say so in words and the data counters of the case are not zero: the clients' exit status is 0 even when
+# they fail. What fails without one line of ours involved is shown and does not count.
+set -uo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+dist=${DAT_DIST:-$top/target/dist}
+
+# side NAME: where one process runs and on what. Sets $library (LD_LIBRARY_PATH), $entry (dat.conf), $address, $within.
+sides="debian ibverbs softrxe debian+softrxe dat+daplofa user"
+side() {
+    library=$dist/lib address=10.9.0.1 within=
+    local object=libdat-provider-softrxe.so.2 params="v0 0"
+    case $1 in
+        debian) library= object=libdaplofa.so.2 ;;
+        ibverbs) object=libdat-provider-ibverbs.so.2 ;;
+        softrxe) params="v0 0 engine=kernel" ;;
+        debian+softrxe) library= object=$dist/lib/$object params="v0 0 engine=kernel" ;;
+        dat+daplofa) object=libdaplofa.so.2 ;;
+        # UDP port 4791 of the initial namespace belongs to rdma_rxe.
+        user) params="v1 0 engine=user" address=10.9.0.2 within='ip netns exec peer' ;;
+        *) echo "clients: no side '$1'; there are: $sides" >&2; exit 2 ;;
+    esac
+    entry="$1 u2.0 nonthreadsafe default $object dapl.2.0 \"$params\" \"\""
+}
+
+# The cases: NAME KIND ARGUMENTS. `transfer` wants these words of the report above zero.
+cases() {
+    cat <<'END'
+dtest           dtest       -b 16384
+dtest-cno       dtest       -b 16384 -c
+dtest-poll      dtest       -b 16384 -p
+dtest-check     dtest       -b 16384 -D
+dtest-write     dtest       -b 16384 -W -D
+SR-1x1          transfer    Send,Recv       -t 1 -w 1 -i 50 client SR 4096 2 server SR 4096 2
+SR-1x8          transfer    Send,Recv       -t 1 -w 8 -i 10 client SR 1024 4 server SR 4096 2
+SR-4x1          transfer    Send,Recv       -t 4 -w 1 -i 10 client SR 1024 4 server SR 4096 2
+SR-4x8          transfer    Send,Recv       -t 4 -w 8 -i 5 client SR 1024 3 server SR 2048 1
+RW-1x1          transfer    RDMA-Write      -t 1 -w 1 -i 50 client RW 4096 1 server RW 2048 4 client SR server SR
+RW-1x8          transfer    RDMA-Write      -t 1 -w 8 -i 10 client RW 4096 1 server RW 2048 4 client SR server SR
+RW-4x1          transfer    RDMA-Write      -t 4 -w 1 -i 10 client RW 65536 1 server RW 2048 4 client SR server SR
+RW-4x8          transfer    RDMA-Write      -t 4 -w 8 -i 5 client RW 4096 1 server RW 2048 4 client SR server SR
+RR-1x1          transfer    RDMA-Read       -t 1 -w 1 -i 50 client RR 4096 1 server RR 2048 2 client SR server SR
+RR-1x8          transfer    RDMA-Read       -t 1 -w 8 -i 10 client RR 4096 1 server RR 2048 2 client SR server SR
+RR-4x1          transfer    RDMA-Read       -t 4 -w 1 -i 10 client RR 65536 1 server RR 2048 2 client SR server SR
+RR-4x8          transfer    RDMA-Read       -t 4 -w 8 -i 5 client RR 4096 1 server RR 2048 2 client SR server SR
+perf-write      perf        -i 300 RW 4096 2
+perf-read-poll  perf        -m p -i 300 RR 4096 2
+limits          limits      -w 4 -m 30
+END
+}
+
+# ---- outside: one guest for everything ----
+if [ "${1:-}" != --inside ]; then
+    exec "$here/run.sh" --netns --timeout "${DAT_LAB_TIMEOUT:-1800}" -- bash "$0" --inside "$@"
+fi
+shift
+
+only=''
+if [ "${1:-}" = --cases ]; then
+    only=$2
+    shift 2
+fi
+pairings=("$@")
+[ ${#pairings[@]} -gt 0 ] ||
+    pairings=(debian ibverbs softrxe debian+softrxe dat+daplofa user 'user>debian' 'debian>user' 'user>softrxe' 'softrxe>user')
+
+work=$(mktemp -d)
+for name in $sides; do
+    side "$name"
+    echo "$entry"
+done >"$work/dat.conf"
+
+# on SIDE COMMAND...: the command as that side. A subshell that becomes the command: in the background its number is the command's.
+on() (
+    side "$1"
+    shift
+    # stdbuf: a server's "ready" must be seen when it is said, though its stdout is a file. env, so that nothing of ours preloads into ip.
+    exec $within env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$work/dat.conf" stdbuf -oL timeout -k 2 "${limit:-60}" "$@"
+)
+
+# serve WORDS COMMAND...: starts the server and returns when it says the words; it has 20 s.
+serve() {
+    local words=$1 i
+    shift
+    on "$server" "$@" >"$log.server" 2>&1 &
+    server_pid=$!
+    for i in $(seq 200); do
+        grep -q "$words" "$log.server" 2>/dev/null && return
+        kill -0 $server_pid 2>/dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
+
+# Messages of the clients, the library or the provider that a run without fault never prints.
+complaints='fail|error[^s]|ERROR|mismatch|swallow|timed out|[Aa]ssert|panick|Invalid_DAT|symbol lookup'
+no_complaints() { ! grep -qE "$complaints" "$@"; }
+
+case_dtest() {
+    serve 'Server is waiting' dtest -P "$server" -s "$@" || return 1
+    on "$client" dtest -P "$client" -h "$at" "$@" >"$log.client" 2>&1
+    wait $server_pid
+    grep -q 'DAPL Test Complete. PASSED' "$log.server" && grep -q 'DAPL Test Complete. PASSED' "$log.client" || return 1
+    # PASSED alone also follows a run that moved nothing.
+    case " $* " in
+        *' -D '*) grep -q 'DATA CHECK' "$log.client" && grep -q 'RDMA write PingPong' "$log.client" ;;
+        *)
+            grep -q 'CLIENT: RDMA write buffer contains: server RDMA write data' "$log.client" &&
+            # What the peer's buffer holds when it is read depends on how far the peer is: its own text, or what was written to it.
+            grep -qE 'CLIENT: RCV RDMA read buffer contains: (server RDMA read|client RDMA write) data' "$log.client" &&
+            grep -qE 'SERVER: RCV RDMA read buffer contains: (client RDMA read|server RDMA write) data' "$log.server" &&
+            grep -q 'Message PingPong' "$log.client" && grep -q 'RDMA write (bi-direction)' "$log.client" ;;
+    esac && no_complaints "$log.server" "$log.client"
+}
+
+# with_dapltest_server COMMAND...: a server for the time of the command, ended politely by -T Q.
+with_dapltest_server() {
+    local status
+    serve 'Service Point Ready' dapltest -T S -D "$server" || return 1
+    "$@"
+    status=$?
+    limit=20 on "$client" dapltest -T Q -s "$at" -D "$client" >"$log.quit" 2>&1 || kill $server_pid 2>/dev/null
+    wait $server_pid
+    [ $status = 0 ] && grep -q 'End of Work' "$log.client" && grep -q 'Exiting' "$log.server" &&
+        no_complaints "$log.server" "$log.client"
+}
+
+case_transfer() {
+    local counters=$1 counter
+    shift
+    with_dapltest_server on "$client" dapltest -T T -s "$at" -D "$client" -V "$@" >"$log.client" 2>&1 || return
+    for counter in ${counters//,/ }; do
+        awk -v name="Total ${counter//-/ }" 'index($0, name) == 1 { split($0, half, ":"); found = half[2] + 0 > 0 } END { exit !found }' \
+            "$log.client" || return
+    done
+    grep -q 'Transaction Test Finished' "$log.server"
+}
+
+case_perf() {
+    with_dapltest_server on "$client" dapltest -T P -s "$at" -D "$client" "$@" >"$log.client" 2>&1 || return
+    grep -qE 'Total Data Exchanged : [0-9.]*[1-9]' "$log.client" && grep -q 'Finished performance test' "$log.server"
+}
+
+# Needs no server. The RSP test stops when qualifiers collide, on Debian's library too; every other object comes 30 times.
+case_limits() {
+    local what
+    limit=120 on "$client" dapltest -T L -D "$client" "$@" >"$log.client" 2>&1
+    for what in IAs PZs CNOs EVDs EPs PSPs LMRs; do
+        grep -qE "LimitTest: $what +(opened|created): 30" "$log.client" || return
+    done
+    grep -qE 'LimitTest: RSPs created: [0-9]+' "$log.client" && grep -q 'recv buffers posted per EP' "$log.client" &&
+        grep -q 'LMR of 0x40000000 bytes OK' "$log.client"
+}
+
+declare -A result
+failed=0
+for pairing in "${pairings[@]}"; do
+    client=${pairing%%>*} server=${pairing##*>}
+    side "$client"
+    side "$server"
+    at=$address
+    while read -r name kind arguments; do
+        [ -n "$only" ] && [[ " $only " != *" $name "* ]] && continue
+        # No server in it: nothing new beside the client's own column.
+        [ "$kind" = limits ] && [ "$client" != "$server" ] && { result[$pairing,$name]=-; continue; }
+        log=$work/${pairing//[>+]/_}.$name
+        server_pid=''
+        begin=$(date +%s%N)
+        set -f
+        # shellcheck disable=SC2086
+        if "case_$kind" $arguments </dev/null; then
+            verdict=pass
+        else
+            verdict=FAIL
+            [ -n "$server_pid" ] && kill $server_pid 2>/dev/null
+            wait
+            [ "$pairing" = debian ] || failed=$((failed + 1))
+            for part in client server quit; do
+                [ -e "$log.$part" ] || continue
+                echo "---- $pairing $name: $part, last lines"
+                grep -v '^$' "$log.$part" | tail -n "${DAT_CLIENTS_LINES:-8}"
+            done >&2
+        fi
+        set +f
+        result[$pairing,$name]="$verdict $(awk -v ns=$(($(date +%s%N) - begin)) 'BEGIN { printf "%.1fs", ns / 1e9 }')"
+        echo "$pairing $name ${result[$pairing,$name]}" >&2
+    done < <(cases)
+done
+[ -n "${DAT_LAB_OUT:-}" ] && cp "$work"/* "$DAT_LAB_OUT/" 2>/dev/null
+
+{
+    printf 'case'
+    printf '\t%s' "${pairings[@]}"
+    printf '\n'
+    while read -r name kind arguments; do
+        [ -n "$only" ] && [[ " $only " != *" $name "* ]] && continue
+        printf '%s' "$name"
+        for pairing in "${pairings[@]}"; do
+            printf '\t%s' "${result[$pairing,$name]}"
+        done
+        printf '\n'
+    done < <(cases)
+} | column -t -s $'\t'
+passed=$(printf '%s\n' "${result[@]}" | grep -c '^pass')
+echo "clients: $passed passed, $failed of ours failed"
+[ $failed = 0 ]
