@@ -74,6 +74,8 @@ pub struct CnoInfo {
     pub ia: RawHandle,
     /// Its proxy.
     pub proxy: ProxyInfo,
+    /// Threads in dat_cno_wait (not in `DAT_CNO_PARAM`).
+    pub waiters: usize,
 }
 
 /// A consumer notification object. All methods may be called from any thread.
@@ -325,6 +327,7 @@ impl<T: Transport> Cno<T> {
         Ok(CnoInfo {
             ia: raw(Ia::<T>::of(&self.head)),
             proxy,
+            waiters: inner.waiters.len(),
         })
     }
 
@@ -368,10 +371,10 @@ impl<T: Transport> Cno<T> {
             T::unpark(&parker);
         }
         let ia = Ia::<T>::of(&self.head);
-        if let Proxy::Agent(agent) = proxy {
-            if !ia.head.alive() {
-                (agent.call)(0);
-            }
+        if let Proxy::Agent(agent) = proxy
+            && !ia.head.alive()
+        {
+            (agent.call)(0);
         }
         let arena = &T::arenas().cno;
         let index = arena.index_of(self);

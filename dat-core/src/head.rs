@@ -86,11 +86,6 @@ impl Token {
     pub(crate) const fn index(self) -> u32 {
         self.0 as u32
     }
-
-    /// The generation; an object of another one is a stranger.
-    pub(crate) const fn generation(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
 }
 
 /// The C handle of an object: its address.

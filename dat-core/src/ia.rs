@@ -51,6 +51,13 @@ pub enum AsyncEvd<T: Transport> {
     OutOfScope,
 }
 
+impl<T: Transport> Clone for AsyncEvd<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Transport> Copy for AsyncEvd<T> {}
+
 /// An open adapter. All methods may be called from any thread.
 #[repr(C)]
 pub struct Ia<T: Transport> {

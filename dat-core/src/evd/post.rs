@@ -164,12 +164,11 @@ impl<T: Transport> Evd<T> {
     }
 
     pub(super) fn unwatch(&self, inner: &mut Inner<T>) {
-        if std::mem::take(&mut inner.watched) {
-            if let Some(cq) = &inner.queue.cq {
-                if let Err(error) = T::watch_cq(cq, false) {
-                    tracing::debug!(%error, "a completion queue is still watched");
-                }
-            }
+        if std::mem::take(&mut inner.watched)
+            && let Some(cq) = &inner.queue.cq
+            && let Err(error) = T::watch_cq(cq, false)
+        {
+            tracing::debug!(%error, "a completion queue is still watched");
         }
     }
 }
