@@ -1,7 +1,15 @@
 //! C layouts, handles and function tables of uDAPL 1.2 and 2.0.
+//!
+//! A transport becomes a provider by [`export_provider!`]; everything between a C caller and
+//! `dat_core` is here.
 
+pub(crate) mod boundary;
+pub mod export;
+pub(crate) mod handle;
+pub(crate) mod intern;
 pub mod ret;
 mod table;
+pub(crate) mod thunk;
 pub mod types;
 pub mod v2_0;
 

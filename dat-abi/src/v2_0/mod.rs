@@ -1,4 +1,7 @@
 //! uDAPL 2.0: layouts, function table, thunks.
 
+pub(crate) mod convert;
 pub mod table;
+pub mod tables;
+pub(crate) mod thunk;
 pub mod types;

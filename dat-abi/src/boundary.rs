@@ -1,0 +1,175 @@
+//! The edge to C: no panic crosses it, and raw arguments are turned into Rust ones here.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use dat_core::error::{Error, Kind, Result};
+
+use crate::ret::{DAT_SUCCESS, DatReturn, to_v1_2};
+use crate::types::{DAT_TIMEOUT_INFINITE, DatCount, DatTimeout};
+
+/// In which version's numbers an error is told.
+pub(crate) trait Version: 'static {
+    /// `DAT_VERSION_MAJOR`.
+    const MAJOR: u32;
+    /// The return code.
+    fn pack(error: Error) -> DatReturn;
+}
+
+/// uDAPL 1.2.
+pub(crate) struct V1_2;
+
+/// uDAPL 2.0.
+pub(crate) struct V2_0;
+
+impl Version for V1_2 {
+    const MAJOR: u32 = 1;
+    fn pack(error: Error) -> DatReturn {
+        to_v1_2(error.code())
+    }
+}
+
+impl Version for V2_0 {
+    const MAJOR: u32 = 2;
+    #[inline(always)]
+    fn pack(error: Error) -> DatReturn {
+        error.code()
+    }
+}
+
+/// Runs a slot's body; a panic is `DAT_INTERNAL_ERROR`. For everything off the hot path.
+#[inline]
+pub(crate) fn guard<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => DAT_SUCCESS,
+        Ok(Err(error)) => V::pack(error),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            tracing::error!(
+                text,
+                "a DAT call panicked; this is a bug of the provider, please report it"
+            );
+            V::pack(Error::of(Kind::InternalError))
+        }
+    }
+}
+
+/// Writes a result through argument `number`.
+///
+/// # Safety
+/// `to` is NULL or valid for a write of `O`.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` for NULL.
+pub(crate) unsafe fn put<O>(to: *mut O, number: u16, value: O) -> Result<()> {
+    if to.is_null() {
+        return Err(Error::arg(number));
+    }
+    // SAFETY: not NULL, and valid by the caller's promise.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// Refuses a NULL output before anything is done.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` naming argument `number`.
+pub(crate) fn need<O>(pointer: *const O, number: u16) -> Result<()> {
+    if pointer.is_null() {
+        Err(Error::arg(number))
+    } else {
+        Ok(())
+    }
+}
+
+/// An array argument: `count` at argument `count_number`, the pointer behind it.
+///
+/// # Safety
+/// If `count` is positive, `pointer` is NULL or valid for reads of `count` elements while the result lives.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` for a negative count, or NULL with a positive one.
+#[inline(always)]
+pub(crate) unsafe fn array<'a, O>(
+    count: DatCount,
+    pointer: *const O,
+    count_number: u16,
+) -> Result<&'a [O]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    let Ok(length) = usize::try_from(count) else {
+        return Err(Error::arg(count_number));
+    };
+    if pointer.is_null() || !pointer.is_aligned() {
+        return Err(Error::arg(count_number + 1));
+    }
+    // SAFETY: not NULL, aligned, and valid by the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, length) })
+}
+
+/// A structure argument.
+///
+/// # Safety
+/// `pointer` is NULL or valid for reads while the result lives.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` for NULL.
+#[inline(always)]
+pub(crate) unsafe fn structure<'a, O>(pointer: *const O, number: u16) -> Result<&'a O> {
+    if pointer.is_null() || !pointer.is_aligned() {
+        return Err(Error::arg(number));
+    }
+    // SAFETY: not NULL, aligned, and valid by the caller's promise.
+    Ok(unsafe { &*pointer })
+}
+
+/// `DAT_TIMEOUT` in microseconds; `None` is `DAT_TIMEOUT_INFINITE`.
+pub(crate) fn timeout(value: DatTimeout) -> Option<Duration> {
+    (value != DAT_TIMEOUT_INFINITE).then(|| Duration::from_micros(value.into()))
+}
+
+/// A count that must not be negative.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` naming argument `number`.
+pub(crate) fn count(value: DatCount, number: u16) -> Result<u32> {
+    u32::try_from(value).map_err(|_| Error::arg(number))
+}
+
+/// Limits as C has them: what does not fit a `DAT_COUNT` is its largest.
+pub(crate) fn limit(value: u32) -> DatCount {
+    DatCount::try_from(value).unwrap_or(DatCount::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_internal_error() {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let code = guard::<V2_0>(|| panic!("on purpose"));
+        std::panic::set_hook(hook);
+        assert_eq!(code, Error::of(Kind::InternalError).code());
+        assert_eq!(guard::<V1_2>(|| Ok(())), DAT_SUCCESS);
+    }
+
+    #[test]
+    fn arrays_are_checked_before_they_are_slices() {
+        let three = [1u64, 2, 3];
+        // SAFETY: the pointers are NULL, misaligned (refused) or of `three`.
+        unsafe {
+            assert_eq!(array(3, three.as_ptr(), 2), Ok(&three[..]));
+            assert_eq!(array::<u64>(0, std::ptr::null(), 2), Ok(&[][..]));
+            assert_eq!(array(-1, three.as_ptr(), 2), Err(Error::arg(2)));
+            assert_eq!(array::<u64>(1, std::ptr::null(), 2), Err(Error::arg(3)));
+            assert_eq!(array(1, three.as_ptr().byte_add(1), 2), Err(Error::arg(3)));
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! How a transport becomes a provider shared object: [`Provider`] and [`export_provider!`](crate::export_provider).
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::head::raw;
+use dat_core::ia::{AsyncEvd, Ia};
+use dat_core::ia_params::IaParams;
+use dat_core::transport::Transport;
+
+use crate::boundary::{V2_0, Version, count, guard, need, put};
+use crate::handle;
+use crate::ret::{DAT_SUCCESS, DatReturn};
+use crate::types::{DAT_EVD_ASYNC_EXISTS, DAT_HANDLE_NULL, DatCount, DatHandle, DatProviderInfo};
+use crate::v2_0;
+
+/// What a shared object provides. Every [`Transport`] is a provider that opens itself; one with several
+/// transports implements this and chooses at each open with [`OpenRequest::with`].
+pub trait Provider: 'static {
+    /// The transport that answers before an IA is open.
+    type Transport: Transport;
+
+    /// dat_ia_open: chooses and opens.
+    ///
+    /// # Errors
+    /// As [`Transport::open`].
+    fn open(request: &OpenRequest<'_>) -> Result<OpenedIa>;
+}
+
+impl<T: Transport> Provider for T {
+    type Transport = T;
+
+    fn open(request: &OpenRequest<'_>) -> Result<OpenedIa> {
+        request.with::<T>()
+    }
+}
+
+/// One call of dat_ia_open.
+#[derive(Debug)]
+pub struct OpenRequest<'a> {
+    /// The IA's name.
+    pub name: &'a str,
+    /// Its parameters from dat.conf.
+    pub params: &'a IaParams,
+    major: u32,
+    async_qlen: u32,
+    async_evd: DatHandle,
+}
+
+/// An IA that is open.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenedIa {
+    ia: DatHandle,
+    async_evd: Option<DatHandle>,
+}
+
+impl OpenRequest<'_> {
+    /// Opens the IA on transport `T`.
+    ///
+    /// # Errors
+    /// As [`Ia::open`]; `DAT_INVALID_HANDLE` for an asynchronous EVD that is none of `T`'s.
+    pub fn with<T: Transport>(&self) -> Result<OpenedIa> {
+        let async_evd = match self.async_evd {
+            DAT_HANDLE_NULL => AsyncEvd::New,
+            DAT_EVD_ASYNC_EXISTS => AsyncEvd::OutOfScope,
+            other => AsyncEvd::Existing(handle::evd::<T>(other, Subtype::InvalidHandleEvdAsync)?),
+        };
+        let table = table_address::<T>(self.major);
+        let ia = Ia::<T>::open(self.name, self.params, self.async_qlen, async_evd, table)?;
+        Ok(OpenedIa {
+            ia: raw(ia),
+            async_evd: ia.async_evd().map(raw),
+        })
+    }
+}
+
+fn table_address<T: Transport>(_major: u32) -> usize {
+    std::ptr::from_ref(v2_0::tables::table::<T>()) as usize
+}
+
+/// `ia_params` of the IAs that this shared object was initialised for, by name and major version.
+static ENTRIES: LazyLock<Mutex<HashMap<(String, u32), String>>> = LazyLock::new(Mutex::default);
+
+/// Opens `name` as dat_ia_open would.
+///
+/// # Errors
+/// `DAT_PROVIDER_NOT_FOUND` for a name that was never given to `dat_provider_init`; as [`Provider::open`].
+pub(crate) fn open_named<P: Provider>(
+    name: &str,
+    major: u32,
+    async_qlen: u32,
+    async_evd: DatHandle,
+) -> Result<OpenedIa> {
+    let known = ENTRIES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(&(name.to_owned(), major))
+        .cloned();
+    let text = known.ok_or(Error::of(Kind::ProviderNotFound))?;
+    let params = IaParams::parse(&text).map_err(|error| {
+        tracing::error!(ia = name, %error, "the dat.conf entry cannot be used");
+        Error::of(Kind::InvalidParameter)
+    })?;
+    P::open(&OpenRequest {
+        name,
+        params: &params,
+        major,
+        async_qlen,
+        async_evd,
+    })
+}
+
+impl OpenedIa {
+    /// The IA's handle.
+    pub(crate) fn ia(&self) -> DatHandle {
+        self.ia
+    }
+}
+
+/// Slot `ia_open` of provider `P`.
+pub(crate) unsafe extern "C" fn ia_open<P: Provider, V: Version>(
+    name: *const c_char,
+    async_qlen: DatCount,
+    async_evd: *mut DatHandle,
+    ia: *mut DatHandle,
+) -> DatReturn {
+    guard::<V>(|| {
+        need(name, 1)?;
+        let async_qlen = count(async_qlen, 2)?;
+        need(async_evd, 3)?;
+        need(ia, 4)?;
+        // SAFETY: not NULL, so a C string by the slot's contract.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        // SAFETY: not NULL, so valid by the slot's contract.
+        let existing = unsafe { async_evd.read() };
+        let opened = open_named::<P>(&name, V::MAJOR, async_qlen, existing)?;
+        // SAFETY: not NULL, so valid by the slot's contract.
+        unsafe {
+            if let Some(evd) = opened.async_evd {
+                put(async_evd, 3, evd)?;
+            }
+            put(ia, 4, opened.ia)
+        }
+    })
+}
+
+/// `dat_registry_add_provider` and `dat_registry_remove_provider`.
+type RegistryFn =
+    unsafe extern "C" fn(*const v2_0::table::DatProvider, *const DatProviderInfo) -> DatReturn;
+
+/// The registry that loaded this shared object: whoever exports `name` to the whole process. Looked up and not
+/// linked, so that a provider loads (and says what is missing) also where there is none.
+fn registry(name: &CStr) -> Option<RegistryFn> {
+    // SAFETY: dlsym only looks up.
+    let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if at.is_null() {
+        tracing::error!(
+            ?name,
+            "no registry in this process exports it: load providers through libdat2 or libdat"
+        );
+        return None;
+    }
+    // SAFETY: the registry exports that name with this signature (dat_registry.h).
+    Some(unsafe { std::mem::transmute::<*mut libc::c_void, RegistryFn>(at) })
+}
+
+/// Body of `dat_provider_init`.
+///
+/// # Safety
+/// `info` is NULL or valid; `params` is NULL or a C string.
+#[doc(hidden)]
+pub unsafe fn init<P: Provider>(info: *const DatProviderInfo, params: *const c_char) {
+    guard::<V2_0>(|| {
+        // SAFETY: NULL or valid by the caller's promise.
+        let given = unsafe { crate::boundary::structure(info, 1)? };
+        let text = if params.is_null() {
+            String::new()
+        } else {
+            // SAFETY: not NULL, so a C string by the caller's promise.
+            unsafe { CStr::from_ptr(params) }
+                .to_string_lossy()
+                .into_owned()
+        };
+        let key = (given.name(), given.dapl_version_major);
+        let Some(table) = provider_table::<P>(given.dapl_version_major) else {
+            tracing::error!(
+                name = key.0,
+                major = key.1,
+                "this provider speaks uDAPL 1.2 and 2.0 only"
+            );
+            return Ok(());
+        };
+        ENTRIES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, text);
+        if let Some(add) = registry(c"dat_registry_add_provider") {
+            // SAFETY: a table that lives for ever and the info that the registry gave us.
+            let code = unsafe { add(table, info) };
+            if code != DAT_SUCCESS {
+                tracing::error!(
+                    name = given.name(),
+                    code = format_args!("{code:#x}"),
+                    "the registry refused this provider"
+                );
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Body of `dat_provider_fini`.
+///
+/// # Safety
+/// `info` is NULL or valid.
+#[doc(hidden)]
+pub unsafe fn fini<P: Provider>(info: *const DatProviderInfo) {
+    guard::<V2_0>(|| {
+        // SAFETY: NULL or valid by the caller's promise.
+        let given = unsafe { crate::boundary::structure(info, 1)? };
+        let key = (given.name(), given.dapl_version_major);
+        ENTRIES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&key);
+        if let (Some(table), Some(remove)) = (
+            provider_table::<P>(given.dapl_version_major),
+            registry(c"dat_registry_remove_provider"),
+        ) {
+            // SAFETY: the arguments that registered this entry.
+            unsafe { remove(table, info) };
+        }
+        Ok(())
+    });
+}
+
+/// The table to register for a major version; `None` for one that we do not speak.
+fn provider_table<P: Provider>(major: u32) -> Option<*const v2_0::table::DatProvider> {
+    (major == 2).then(|| std::ptr::from_ref(v2_0::tables::provider_table::<P>()))
+}
+
+/// Makes a `cdylib` a DAT provider: exports `dat_provider_init` and `dat_provider_fini` for a
+/// [`Provider`](crate::export::Provider), which every [`Transport`](dat_core::transport::Transport) is.
+#[macro_export]
+macro_rules! export_provider {
+    ($provider:ty) => {
+        /// Called by the registry once for each dat.conf entry that names this library.
+        ///
+        /// # Safety
+        /// `info` is valid; `params` is NULL or a C string.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn dat_provider_init(
+            info: *const $crate::types::DatProviderInfo,
+            params: *const ::std::ffi::c_char,
+        ) {
+            // SAFETY: the registry's promise is the same.
+            unsafe { $crate::export::init::<$provider>(info, params) }
+        }
+
+        /// Called by the registry before it unloads an entry.
+        ///
+        /// # Safety
+        /// `info` is valid.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn dat_provider_fini(info: *const $crate::types::DatProviderInfo) {
+            // SAFETY: the registry's promise is the same.
+            unsafe { $crate::export::fini::<$provider>(info) }
+        }
+    };
+}

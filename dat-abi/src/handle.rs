@@ -1,0 +1,135 @@
+//! From a number that a C program calls a handle to the object, or to `DAT_INVALID_HANDLE`.
+//!
+//! The number may be NULL, freed, of another kind, another provider's, or noise: objects of a kind lie in one
+//! arena, so an exact address in there that is alive is the only thing that passes, and nothing is
+//! dereferenced before.
+
+use std::sync::atomic::AtomicU64;
+
+use dat_core::cno::Cno;
+use dat_core::cr::Cr;
+use dat_core::ep::Ep;
+use dat_core::error::{Error, Result, Subtype};
+use dat_core::evd::Evd;
+use dat_core::ia::Ia;
+use dat_core::lmr::Lmr;
+use dat_core::pz::Pz;
+use dat_core::rmr::Rmr;
+use dat_core::sp::Sp;
+use dat_core::srq::Srq;
+use dat_core::transport::Transport;
+
+use crate::types::{DAT_HANDLE_NULL, DatHandle, handle_type};
+
+macro_rules! finders {
+    ($($(#[$doc:meta])* $name:ident: $object:ident in $arena:ident;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// `DAT_INVALID_HANDLE` with `wrong` for anything else.
+        #[inline(always)]
+        pub(crate) fn $name<T: Transport>(handle: DatHandle, wrong: Subtype) -> Result<&'static $object<T>> {
+            match T::arenas().$arena.from_addr(handle) {
+                Some(object) if object.head.alive() => Ok(object),
+                _ => Err(Error::handle(wrong)),
+            }
+        }
+    )*};
+}
+
+finders! {
+    /// A live IA.
+    ia: Ia in ia;
+    /// A live PZ.
+    pz: Pz in pz;
+    /// A live LMR.
+    lmr: Lmr in lmr;
+    /// A live RMR.
+    rmr: Rmr in rmr;
+    /// A live EVD.
+    evd: Evd in evd;
+    /// A live CNO.
+    cno: Cno in cno;
+    /// A live EP.
+    ep: Ep in ep;
+    /// A live PSP or RSP.
+    sp: Sp in sp;
+    /// A live CR.
+    cr: Cr in cr;
+    /// A live SRQ.
+    srq: Srq in srq;
+}
+
+/// `None` for `DAT_HANDLE_NULL`, else what `find` finds.
+pub(crate) fn optional<O>(
+    handle: DatHandle,
+    find: impl FnOnce(DatHandle) -> Result<O>,
+) -> Result<Option<O>> {
+    if handle == DAT_HANDLE_NULL {
+        Ok(None)
+    } else {
+        find(handle).map(Some)
+    }
+}
+
+/// A live PSP.
+pub(crate) fn psp<T: Transport>(handle: DatHandle) -> Result<&'static Sp<T>> {
+    let wrong = Subtype::InvalidHandlePsp;
+    sp(handle, wrong).and_then(|sp| {
+        if sp.is_public() {
+            Ok(sp)
+        } else {
+            Err(Error::handle(wrong))
+        }
+    })
+}
+
+/// A live RSP.
+pub(crate) fn rsp<T: Transport>(handle: DatHandle) -> Result<&'static Sp<T>> {
+    let wrong = Subtype::InvalidHandleRsp;
+    sp(handle, wrong).and_then(|sp| {
+        if sp.is_public() {
+            Err(Error::handle(wrong))
+        } else {
+            Ok(sp)
+        }
+    })
+}
+
+/// What every kind of handle has: its kind's number and the consumer's context.
+pub(crate) fn any<T: Transport>(handle: DatHandle) -> Result<(u32, &'static AtomicU64)> {
+    let wrong = Subtype::InvalidHandle1;
+    if let Ok(o) = ep::<T>(handle, wrong) {
+        return Ok((handle_type::EP, &o.head.context));
+    }
+    if let Ok(o) = evd::<T>(handle, wrong) {
+        return Ok((handle_type::EVD, &o.head.context));
+    }
+    if let Ok(o) = ia::<T>(handle, wrong) {
+        return Ok((handle_type::IA, &o.head.context));
+    }
+    if let Ok(o) = lmr::<T>(handle, wrong) {
+        return Ok((handle_type::LMR, &o.head.context));
+    }
+    if let Ok(o) = sp::<T>(handle, wrong) {
+        let kind = if o.is_public() {
+            handle_type::PSP
+        } else {
+            handle_type::RSP
+        };
+        return Ok((kind, &o.head.context));
+    }
+    if let Ok(o) = pz::<T>(handle, wrong) {
+        return Ok((handle_type::PZ, &o.head.context));
+    }
+    if let Ok(o) = rmr::<T>(handle, wrong) {
+        return Ok((handle_type::RMR, &o.head.context));
+    }
+    if let Ok(o) = cno::<T>(handle, wrong) {
+        return Ok((handle_type::CNO, &o.head.context));
+    }
+    if let Ok(o) = srq::<T>(handle, wrong) {
+        return Ok((handle_type::SRQ, &o.head.context));
+    }
+    cr::<T>(handle, wrong).map(|o| (handle_type::CR, &o.head.context))
+}

@@ -1,0 +1,125 @@
+//! Things that C holds by pointer for as long as it likes: addresses and named attributes. Each distinct one
+//! is kept for ever; there are as many as there are peers and adapters.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::net::IpAddr;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use crate::types::{DatIaAddressPtr, DatNamedAttr};
+
+/// Room of a `DAT_SOCK_ADDR` of either family, as words so that it is aligned.
+type Room = [u32; 7];
+
+static ADDRESSES: LazyLock<Mutex<HashMap<(Option<IpAddr>, u32), usize>>> =
+    LazyLock::new(Mutex::default);
+static ATTRIBUTES: LazyLock<Mutex<HashMap<Vec<(String, String)>, usize>>> =
+    LazyLock::new(Mutex::default);
+
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+/// A `sockaddr_in` or `sockaddr_in6` with port 0; for `None` one of family 0.
+pub(crate) fn address(ip: Option<IpAddr>, scope: u32) -> DatIaAddressPtr {
+    let mut known = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = *known.entry((ip, scope)).or_insert_with(|| {
+        let room: &'static mut Room = Box::leak(Box::new(fill(ip, scope)));
+        room.as_mut_ptr() as usize
+    });
+    at as *mut c_void
+}
+
+fn fill(ip: Option<IpAddr>, scope: u32) -> Room {
+    let mut bytes = [0u8; 28];
+    match ip {
+        None => {}
+        Some(IpAddr::V4(v4)) => {
+            bytes[..2].copy_from_slice(&AF_INET.to_ne_bytes());
+            bytes[4..8].copy_from_slice(&v4.octets());
+        }
+        Some(IpAddr::V6(v6)) => {
+            bytes[..2].copy_from_slice(&AF_INET6.to_ne_bytes());
+            bytes[8..24].copy_from_slice(&v6.octets());
+            bytes[24..28].copy_from_slice(&scope.to_ne_bytes());
+        }
+    }
+    let mut room = [0; 7];
+    for (word, four) in room.iter_mut().zip(bytes.chunks_exact(4)) {
+        *word = u32::from_ne_bytes([four[0], four[1], four[2], four[3]]);
+    }
+    room
+}
+
+/// The IP address behind a consumer's `DAT_IA_ADDRESS_PTR`. `None`: NULL, or neither IPv4 nor IPv6.
+///
+/// # Safety
+/// `pointer` is NULL or points to a socket address of the size that its family says.
+pub(crate) unsafe fn read_address(pointer: DatIaAddressPtr) -> Option<IpAddr> {
+    if pointer.is_null() {
+        return None;
+    }
+    let at = pointer.cast::<u8>().cast_const();
+    // SAFETY: a socket address begins with two bytes of family and is as long as that says.
+    unsafe {
+        match at.cast::<u16>().read_unaligned() {
+            AF_INET => Some(IpAddr::from(at.add(4).cast::<[u8; 4]>().read())),
+            AF_INET6 => Some(IpAddr::from(at.add(8).cast::<[u8; 16]>().read()).to_canonical()),
+            _ => None,
+        }
+    }
+}
+
+/// The array of named attributes, in order.
+pub(crate) fn named(attributes: &[(String, String)]) -> *mut DatNamedAttr {
+    let mut known = ATTRIBUTES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(at) = known.get(attributes) {
+        return *at as *mut DatNamedAttr;
+    }
+    let text = |s: &str| {
+        CString::new(s.replace('\0', " "))
+            .unwrap_or_default()
+            .into_raw()
+            .cast_const()
+    };
+    let array: Vec<DatNamedAttr> = attributes
+        .iter()
+        .map(|(name, value)| DatNamedAttr {
+            name: text(name),
+            value: text(value),
+        })
+        .collect();
+    let at = Box::leak(array.into_boxed_slice()).as_mut_ptr();
+    known.insert(attributes.to_vec(), at as usize);
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_one_pointer_and_reads_back() {
+        for text in ["10.1.2.3", "fd09::1"] {
+            let ip: IpAddr = text.parse().unwrap();
+            let at = address(Some(ip), 0);
+            assert_eq!(at, address(Some(ip), 0));
+            // SAFETY: just made.
+            assert_eq!(unsafe { read_address(at) }, Some(ip));
+        }
+        // SAFETY: NULL, and an interned address of family 0.
+        unsafe {
+            assert_eq!(read_address(std::ptr::null_mut()), None);
+            assert_eq!(read_address(address(None, 0)), None);
+        }
+    }
+
+    #[test]
+    fn named_attributes_are_c_strings_made_once() {
+        let list = vec![("DAT_A".to_owned(), "TRUE".to_owned())];
+        let at = named(&list);
+        assert_eq!(at, named(&list));
+        // SAFETY: just made, one element.
+        let value = unsafe { std::ffi::CStr::from_ptr((*at).value) };
+        assert_eq!(value.to_str(), Ok("TRUE"));
+    }
+}

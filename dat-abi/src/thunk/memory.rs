@@ -1,0 +1,142 @@
+//! PZ, LMR, RMR and SRQ slots with one layout.
+
+use dat_core::attr::SrqAttr;
+use dat_core::error::{Result, Subtype};
+use dat_core::head::raw;
+use dat_core::pz::Pz;
+use dat_core::rmr::Rmr;
+use dat_core::srq::Srq;
+use dat_core::transport::Transport;
+
+use crate::boundary::{Version, count, guard, limit, need, put, structure};
+use crate::handle;
+use crate::types::{
+    DAT_SRQ_STATE_OPERATIONAL, DatCount, DatHandle, DatPzParam, DatSrqAttr, DatSrqParam,
+};
+
+/// `DAT_SRQ_LW_DEFAULT`: no low watermark.
+const NO_LOW_WATERMARK: DatCount = 0;
+
+pub(crate) unsafe extern "C" fn pz_create<T: Transport, V: Version>(
+    ia: DatHandle,
+    pz: *mut DatHandle,
+) -> u32 {
+    guard::<V>(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        need(pz, 2)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(pz, 2, raw(Pz::create(ia)?)) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn pz_query<T: Transport, V: Version>(
+    pz: DatHandle,
+    _mask: u32,
+    param: *mut DatPzParam,
+) -> u32 {
+    guard::<V>(|| {
+        let pz = handle::pz::<T>(pz, Subtype::InvalidHandlePz)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe {
+            put(
+                param,
+                3,
+                DatPzParam {
+                    ia_handle: raw(pz.ia()),
+                },
+            )
+        }
+    })
+}
+
+pub(crate) unsafe extern "C" fn pz_free<T: Transport, V: Version>(pz: DatHandle) -> u32 {
+    guard::<V>(|| handle::pz::<T>(pz, Subtype::InvalidHandlePz)?.free())
+}
+
+pub(crate) unsafe extern "C" fn lmr_free<T: Transport, V: Version>(lmr: DatHandle) -> u32 {
+    guard::<V>(|| handle::lmr::<T>(lmr, Subtype::InvalidHandleLmr)?.free())
+}
+
+pub(crate) unsafe extern "C" fn rmr_create<T: Transport, V: Version>(
+    pz: DatHandle,
+    rmr: *mut DatHandle,
+) -> u32 {
+    guard::<V>(|| {
+        let pz = handle::pz::<T>(pz, Subtype::InvalidHandlePz)?;
+        need(rmr, 2)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(rmr, 2, raw(Rmr::create(pz)?)) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn rmr_free<T: Transport, V: Version>(rmr: DatHandle) -> u32 {
+    guard::<V>(|| handle::rmr::<T>(rmr, Subtype::InvalidHandleRmr)?.free())
+}
+
+fn srq<T: Transport>(srq: DatHandle) -> Result<&'static Srq<T>> {
+    handle::srq(srq, Subtype::InvalidHandleSrq)
+}
+
+pub(crate) unsafe extern "C" fn srq_create<T: Transport, V: Version>(
+    ia: DatHandle,
+    pz: DatHandle,
+    attr: *mut DatSrqAttr,
+    srq: *mut DatHandle,
+) -> u32 {
+    guard::<V>(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        let pz = handle::pz::<T>(pz, Subtype::InvalidHandlePz)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        let given = unsafe { structure(attr.cast_const(), 3)? };
+        need(srq, 4)?;
+        let attr = SrqAttr {
+            max_recv_dtos: count(given.max_recv_dtos, 3)?,
+            max_recv_iov: count(given.max_recv_iov, 3)?,
+            low_watermark: u32::try_from(given.low_watermark).ok().filter(|n| *n > 0),
+        };
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(srq, 4, raw(Srq::create(ia, pz, &attr)?)) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn srq_free<T: Transport, V: Version>(handle: DatHandle) -> u32 {
+    guard::<V>(|| srq::<T>(handle)?.free())
+}
+
+pub(crate) unsafe extern "C" fn srq_query<T: Transport, V: Version>(
+    handle: DatHandle,
+    _mask: u32,
+    param: *mut DatSrqParam,
+) -> u32 {
+    guard::<V>(|| {
+        let srq = srq::<T>(handle)?;
+        need(param, 3)?;
+        let info = srq.info()?;
+        let value = DatSrqParam {
+            ia_handle: raw(info.ia),
+            srq_state: DAT_SRQ_STATE_OPERATIONAL,
+            pz_handle: raw(info.pz),
+            max_recv_dtos: limit(info.attr.max_recv_dtos),
+            max_recv_iov: limit(info.attr.max_recv_iov),
+            low_watermark: info.attr.low_watermark.map_or(NO_LOW_WATERMARK, limit),
+            available_dto_count: limit(info.available),
+            outstanding_dto_count: limit(info.outstanding),
+        };
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(param, 3, value) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn srq_resize<T: Transport, V: Version>(
+    handle: DatHandle,
+    max_recv_dtos: DatCount,
+) -> u32 {
+    guard::<V>(|| srq::<T>(handle)?.resize(count(max_recv_dtos, 2)?))
+}
+
+pub(crate) unsafe extern "C" fn srq_set_lw<T: Transport, V: Version>(
+    handle: DatHandle,
+    low_watermark: DatCount,
+) -> u32 {
+    guard::<V>(|| srq::<T>(handle)?.set_low_watermark(count(low_watermark, 2)?))
+}

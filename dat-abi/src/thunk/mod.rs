@@ -1,0 +1,117 @@
+//! Slots that are the same in 1.2 and 2.0: handles, counts and flags only, or structures with one layout.
+//!
+//! Every function is `unsafe extern "C"` with the contract of its manual page: pointers are NULL or valid.
+//! Handles may be anything.
+
+mod ep;
+mod evd;
+mod memory;
+mod sp;
+
+pub(crate) use ep::*;
+pub(crate) use evd::*;
+pub(crate) use memory::*;
+pub(crate) use sp::*;
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+use dat_core::error::{Error, Result, Subtype};
+use dat_core::flags::Close;
+use dat_core::transport::Transport;
+
+use crate::boundary::{Version, guard, need, put};
+use crate::handle;
+use crate::types::{DatContext, DatHandle};
+
+/// `DAT_CLOSE_FLAGS` at argument `number`.
+pub(crate) fn close_flags(value: u32, number: u16) -> Result<Close> {
+    match value {
+        0 => Ok(Close::Abrupt),
+        1 => Ok(Close::Graceful),
+        _ => Err(Error::arg(number)),
+    }
+}
+
+pub(crate) unsafe extern "C" fn ia_close<T: Transport, V: Version>(
+    ia: DatHandle,
+    flags: u32,
+) -> u32 {
+    guard::<V>(|| handle::ia::<T>(ia, Subtype::InvalidHandleIa)?.close(close_flags(flags, 2)?))
+}
+
+pub(crate) unsafe extern "C" fn set_consumer_context<T: Transport, V: Version>(
+    any: DatHandle,
+    context: DatContext,
+) -> u32 {
+    guard::<V>(|| {
+        handle::any::<T>(any)?.1.store(context, Ordering::Release);
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn get_consumer_context<T: Transport, V: Version>(
+    any: DatHandle,
+    context: *mut DatContext,
+) -> u32 {
+    guard::<V>(|| {
+        let value = handle::any::<T>(any)?.1.load(Ordering::Acquire);
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(context, 2, value) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn get_handle_type<T: Transport, V: Version>(
+    any: DatHandle,
+    kind: *mut u32,
+) -> u32 {
+    guard::<V>(|| {
+        let value = handle::any::<T>(any)?.0;
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(kind, 2, value) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn cr_accept<T: Transport, V: Version>(
+    cr: DatHandle,
+    ep: DatHandle,
+    size: i32,
+    private_data: *const c_void,
+) -> u32 {
+    guard::<V>(|| {
+        let cr = handle::cr::<T>(cr, Subtype::InvalidHandleCr)?;
+        let ep = handle::optional(ep, |h| handle::ep(h, Subtype::InvalidHandleEp))?;
+        // SAFETY: NULL or valid by the slot's contract.
+        cr.accept(ep, unsafe {
+            crate::boundary::array(size, private_data.cast(), 3)?
+        })
+    })
+}
+
+pub(crate) unsafe extern "C" fn cr_handoff<T: Transport, V: Version>(
+    cr: DatHandle,
+    conn_qual: u64,
+) -> u32 {
+    guard::<V>(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.handoff(conn_qual))
+}
+
+pub(crate) unsafe extern "C" fn cr_query<T: Transport, V: Version>(
+    cr: DatHandle,
+    _mask: u32,
+    param: *mut crate::types::DatCrParam,
+) -> u32 {
+    guard::<V>(|| {
+        let cr = handle::cr::<T>(cr, Subtype::InvalidHandleCr)?;
+        need(param, 3)?;
+        let info = cr.info()?;
+        let value = crate::types::DatCrParam {
+            remote_ia_address_ptr: crate::intern::address(Some(info.remote.ip()), 0),
+            remote_port_qual: info.remote.port().into(),
+            private_data_size: cr.private_data().len() as i32,
+            private_data: cr.private_data().address().cast(),
+            local_ep_handle: info.local_ep.map_or(0, dat_core::head::raw),
+        };
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(param, 3, value) }
+    })
+}

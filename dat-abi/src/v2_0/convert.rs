@@ -1,0 +1,311 @@
+//! Core's types to and from the structures of uDAPL 2.0.
+
+use dat_core::attr::{AdapterAttr, EpAttr};
+use dat_core::ep::Ep;
+use dat_core::error::{Error, Result};
+use dat_core::evd::EventSink;
+use dat_core::event::{Dto, DtoOp, Event, RawHandle};
+use dat_core::flags::CompletionFlags;
+use dat_core::transport::Transport;
+
+use super::types::{
+    DAT_EXTENSION_IB, DAT_IB_DTO_EVENT, DAT_IB_EXTENSION_VERSION, DatCrArrivalEventData,
+    DatDtoCompletionEventData, DatEpAttr, DatEvent, DatEventData, DatIaAttr, DatProviderAttr,
+};
+use crate::boundary::{count, limit};
+use crate::intern;
+use crate::types::{
+    DatAsynchErrorEventData, DatConnectionEventData, DatRmrBindCompletionEventData,
+    DatSoftwareEventData, c_name, event_number,
+};
+
+/// Which streams may share an EVD, in the order SOFTWARE, CR, DTO, CONNECTION, RMR_BIND, ASYNC.
+pub(crate) const MERGING: [[u32; 6]; 6] = {
+    let mut all = [[1; 6]; 6];
+    let mut i = 0;
+    while i < 5 {
+        all[5][i] = 0;
+        all[i][5] = 0;
+        i += 1;
+    }
+    all
+};
+
+/// A length where 2.0 has 32 bits.
+fn length32(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// `DAT_IA_ATTR` of an adapter.
+pub(crate) fn ia_attr(attr: &AdapterAttr) -> DatIaAttr {
+    DatIaAttr {
+        adapter_name: c_name(&attr.adapter_name),
+        vendor_name: c_name(&attr.vendor_name),
+        hardware_version_major: attr.hardware_version.0,
+        hardware_version_minor: attr.hardware_version.1,
+        firmware_version_major: attr.firmware_version.0,
+        firmware_version_minor: attr.firmware_version.1,
+        ia_address_ptr: intern::address(Some(attr.address), attr.scope_id),
+        max_eps: limit(attr.max_eps),
+        max_dto_per_ep: limit(attr.max_dto_per_ep),
+        max_rdma_read_per_ep_in: limit(attr.max_rdma_read_per_ep_in),
+        max_rdma_read_per_ep_out: limit(attr.max_rdma_read_per_ep_out),
+        max_evds: limit(attr.max_evds),
+        max_evd_qlen: limit(attr.max_evd_qlen),
+        max_iov_segments_per_dto: limit(attr.max_iov),
+        max_lmrs: limit(attr.max_lmrs),
+        max_lmr_block_size: length32(attr.max_lmr_block_size),
+        max_lmr_virtual_address: attr.max_lmr_virtual_address,
+        max_pzs: limit(attr.max_pzs),
+        max_message_size: length32(attr.max_message_size),
+        max_rdma_size: length32(attr.max_rdma_size),
+        max_rmrs: limit(attr.max_rmrs),
+        max_rmr_target_address: attr.max_lmr_virtual_address,
+        max_srqs: limit(attr.max_srqs),
+        max_ep_per_srq: limit(attr.max_ep_per_srq),
+        max_recv_per_srq: limit(attr.max_recv_per_srq),
+        max_iov_segments_per_rdma_read: limit(attr.max_iov_rdma_read),
+        max_iov_segments_per_rdma_write: limit(attr.max_iov_rdma_write),
+        max_rdma_read_in: limit(attr.max_rdma_read_in),
+        max_rdma_read_out: limit(attr.max_rdma_read_out),
+        max_rdma_read_per_ep_in_guaranteed: 1,
+        max_rdma_read_per_ep_out_guaranteed: 1,
+        zb_supported: u32::from(attr.zero_based),
+        extension_supported: DAT_EXTENSION_IB,
+        extension_version: DAT_IB_EXTENSION_VERSION,
+        num_transport_attr: 0,
+        transport_attr: std::ptr::null_mut(),
+        num_vendor_attr: 0,
+        vendor_attr: std::ptr::null_mut(),
+    }
+}
+
+/// `DAT_PROVIDER_ATTR` of the IA `name`.
+pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
+    DatProviderAttr {
+        provider_name: c_name(name),
+        provider_version_major: 2,
+        provider_version_minor: 0,
+        dapl_version_major: 2,
+        dapl_version_minor: 0,
+        // DAPL's value, which clients compare: VIRTUAL | LMR | SHARED_VIRTUAL.
+        lmr_mem_types_supported: 3,
+        iov_ownership_on_return: 0,
+        dat_qos_supported: 0,
+        completion_flags_supported: CompletionFlags::all().bits() & 0x1f,
+        is_thread_safe: 1,
+        max_private_data_size: limit(attr.max_private_data_size),
+        supports_multipath: 0,
+        // DAT_PSP_CREATES_EP_IFASKED: with DAT_PSP_PROVIDER_FLAG the provider makes the endpoint.
+        ep_creator: 1,
+        pz_support: 0,
+        optimal_buffer_alignment: 256,
+        evd_stream_merging_supported: MERGING,
+        srq_supported: u32::from(attr.max_srqs > 0),
+        srq_watermarks_supported: i32::from(attr.max_srqs > 0),
+        srq_ep_pz_difference_supported: 0,
+        srq_info_supported: i32::from(attr.max_srqs > 0),
+        ep_recv_info_supported: 1,
+        lmr_sync_req: 0,
+        dto_async_return_guaranteed: 0,
+        rdma_write_for_rdma_read_req: 1,
+        rdma_read_lmr_rmr_context_exposure: 0,
+        rmr_scope_supported: 0,
+        is_signal_safe: 0,
+        ha_supported: 0,
+        ha_loadbalancing: 0,
+        num_provider_specific_attr: attr.named.len() as i32,
+        provider_specific_attr: intern::named(&attr.named),
+    }
+}
+
+/// An endpoint's attributes as the consumer asks for them; `number` is the argument to blame.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` for negative counts and unknown flags.
+pub(crate) fn ep_attr_in(c: &DatEpAttr, number: u16) -> Result<EpAttr> {
+    let flags = |bits| CompletionFlags::from_bits(bits).ok_or(Error::arg(number));
+    Ok(EpAttr {
+        service_type: c.service_type,
+        max_message_size: c.max_message_size.into(),
+        max_rdma_size: c.max_rdma_size.into(),
+        qos: c.qos,
+        recv_completion_flags: flags(c.recv_completion_flags)?,
+        request_completion_flags: flags(c.request_completion_flags)?,
+        max_recv_dtos: count(c.max_recv_dtos, number)?,
+        max_request_dtos: count(c.max_request_dtos, number)?,
+        max_recv_iov: count(c.max_recv_iov, number)?,
+        max_request_iov: count(c.max_request_iov, number)?,
+        max_rdma_read_in: count(c.max_rdma_read_in, number)?,
+        max_rdma_read_out: count(c.max_rdma_read_out, number)?,
+        srq_soft_hw: c.srq_soft_hw,
+        max_rdma_read_iov: count(c.max_rdma_read_iov, number)?,
+        max_rdma_write_iov: count(c.max_rdma_write_iov, number)?,
+    })
+}
+
+/// The same, as dat_ep_query tells them.
+pub(crate) fn ep_attr_out(attr: &EpAttr) -> DatEpAttr {
+    DatEpAttr {
+        service_type: attr.service_type,
+        max_message_size: length32(attr.max_message_size),
+        max_rdma_size: length32(attr.max_rdma_size),
+        qos: attr.qos,
+        recv_completion_flags: attr.recv_completion_flags.bits(),
+        request_completion_flags: attr.request_completion_flags.bits(),
+        max_recv_dtos: limit(attr.max_recv_dtos),
+        max_request_dtos: limit(attr.max_request_dtos),
+        max_recv_iov: limit(attr.max_recv_iov),
+        max_request_iov: limit(attr.max_request_iov),
+        max_rdma_read_in: limit(attr.max_rdma_read_in),
+        max_rdma_read_out: limit(attr.max_rdma_read_out),
+        srq_soft_hw: attr.srq_soft_hw,
+        max_rdma_read_iov: limit(attr.max_rdma_read_iov),
+        max_rdma_write_iov: limit(attr.max_rdma_write_iov),
+        ep_transport_specific_count: 0,
+        ep_transport_specific: std::ptr::null_mut(),
+        ep_provider_specific_count: 0,
+        ep_provider_specific: std::ptr::null_mut(),
+    }
+}
+
+/// Writes an event where the consumer wants it, field by field.
+pub(crate) struct Sink<'a, T: Transport> {
+    event: &'a mut DatEvent,
+    evd: RawHandle,
+    transport: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<'a, T: Transport> Sink<'a, T> {
+    /// Into `event`, as one of `evd`.
+    pub(crate) fn new(event: &'a mut DatEvent, evd: RawHandle) -> Self {
+        Self {
+            event,
+            evd,
+            transport: std::marker::PhantomData,
+        }
+    }
+
+    fn put(&mut self, number: u32, data: DatEventData) {
+        self.event.event_number = number;
+        self.event.evd_handle = self.evd;
+        self.event.event_data = data;
+    }
+}
+
+/// `DAT_IB_EXT_TYPE` of an extended operation; `None` for one of the core API.
+fn extension_type(op: DtoOp) -> Option<u32> {
+    Some(match op {
+        DtoOp::FetchAdd => 0,
+        DtoOp::CompareSwap => 1,
+        DtoOp::RdmaWriteImmediate => 2,
+        DtoOp::ReceiveRdmaImmediate => 3,
+        DtoOp::ReceiveMessageImmediate => 4,
+        DtoOp::SendUd => 8,
+        DtoOp::ReceiveUd => 9,
+        _ => return None,
+    })
+}
+
+impl<T: Transport> EventSink for Sink<'_, T> {
+    #[inline]
+    fn dto(&mut self, dto: &Dto) {
+        if dto.op == DtoOp::BindMw {
+            let rmr_completion_event_data = DatRmrBindCompletionEventData {
+                rmr_handle: dto.rmr,
+                user_cookie: dto.cookie,
+                status: dto.status as u32,
+            };
+            return self.put(
+                event_number::RMR_BIND_COMPLETION,
+                DatEventData {
+                    rmr_completion_event_data,
+                },
+            );
+        }
+        let mut number = event_number::DTO_COMPLETION;
+        if dto.op as u32 >= DtoOp::RdmaWriteImmediate as u32 {
+            if let Some(extension) = extension_type(dto.op) {
+                number = DAT_IB_DTO_EVENT;
+                // type and status, then the immediate data.
+                self.event.event_extension_data = [0; 8];
+                self.event.event_extension_data[0] = u64::from(extension);
+                self.event.event_extension_data[1] = u64::from(dto.immediate);
+            }
+        }
+        let dto_completion_event_data = DatDtoCompletionEventData {
+            ep_handle: dto.ep,
+            user_cookie: dto.cookie,
+            status: dto.status as u32,
+            transfered_length: dto.length as u32,
+            operation: dto.op as u32,
+            rmr_context: dto.rmr_context,
+        };
+        self.put(
+            number,
+            DatEventData {
+                dto_completion_event_data,
+            },
+        );
+    }
+
+    fn event(&mut self, event: &Event) {
+        match *event {
+            Event::Dto(ref dto) => self.dto(dto),
+            Event::ConnectionRequest {
+                sp,
+                local_address,
+                conn_qual,
+                cr,
+            } => {
+                let cr_arrival_event_data = DatCrArrivalEventData {
+                    sp_handle: sp,
+                    local_ia_address_ptr: intern::address(Some(local_address), 0),
+                    conn_qual,
+                    cr_handle: cr,
+                    truncate_flag: 0,
+                };
+                self.put(
+                    event_number::CONNECTION_REQUEST,
+                    DatEventData {
+                        cr_arrival_event_data,
+                    },
+                );
+            }
+            Event::Connection { number, ep } => {
+                let data = T::arenas().ep.from_addr(ep).map(Ep::private_data);
+                let connect_event_data = DatConnectionEventData {
+                    ep_handle: ep,
+                    private_data_size: data.map_or(0, |d| d.len() as i32),
+                    private_data: data.map_or(std::ptr::null_mut(), |d| d.address().cast()),
+                };
+                self.put(number as u32, DatEventData { connect_event_data });
+            }
+            Event::Async {
+                number,
+                handle,
+                reason,
+            } => {
+                let asynch_error_event_data = DatAsynchErrorEventData {
+                    dat_handle: handle,
+                    reason: reason as i32,
+                };
+                self.put(
+                    number as u32,
+                    DatEventData {
+                        asynch_error_event_data,
+                    },
+                );
+            }
+            Event::Software(pointer) => {
+                let software_event_data = DatSoftwareEventData { pointer };
+                self.put(
+                    event_number::SOFTWARE,
+                    DatEventData {
+                        software_event_data,
+                    },
+                );
+            }
+        }
+    }
+}

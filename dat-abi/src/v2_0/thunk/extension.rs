@@ -1,0 +1,197 @@
+//! The IB extensions (dat_extension_op): one slot whose arguments come as a C `va_list`.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::flags::Close;
+use dat_core::transport::Transport;
+
+use super::guard;
+use super::post::flags;
+use crate::boundary::{array, need, put, structure};
+use crate::export::{Provider, open_named};
+use crate::thunk::find;
+use crate::types::{DAT_EVD_ASYNC_EXISTS, DatHandle};
+use crate::v2_0::table::DatProvider;
+use crate::v2_0::types::{DatIaAttr, DatProviderAttr, ib_op};
+
+/// A `va_list` of the System V ABI for x86-64, of which only integers and pointers are read.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct VaList {
+    gp_offset: u32,
+    fp_offset: u32,
+    overflow: *const u64,
+    registers: *const u8,
+}
+
+/// Where the six integer registers end in the register save area.
+const REGISTERS_END: u32 = 48;
+
+impl VaList {
+    /// The next argument as a word; of narrower types only the low part counts.
+    ///
+    /// # Safety
+    /// The list is one that the C caller made, and has another argument of an integer or pointer type.
+    unsafe fn word(&mut self) -> u64 {
+        // SAFETY: offsets and pointers are as the ABI says; the caller promises another argument.
+        unsafe {
+            if self.gp_offset < REGISTERS_END {
+                let at = self.registers.add(self.gp_offset as usize).cast::<u64>();
+                self.gp_offset += 8;
+                at.read()
+            } else {
+                let at = self.overflow;
+                self.overflow = at.add(1);
+                at.read()
+            }
+        }
+    }
+}
+
+/// Slot `handle_extendedop`: `(handle, op, va_list)`.
+pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
+    handle: DatHandle,
+    op: i32,
+    arguments: *mut c_void,
+) -> u32 {
+    guard(|| {
+        if op == ib_op::CLOSE_QUERY {
+            return crate::handle::ia::<T>(handle, Subtype::InvalidHandleIa)?.close(Close::Abrupt);
+        }
+        let ep = find::<T>(handle)?;
+        // SAFETY: the C caller's list, with the arguments that `op` has (dat_ib_extensions.h).
+        let list = unsafe { structure_mut(arguments)? };
+        // SAFETY: as above; pointers are NULL or valid.
+        unsafe {
+            match op {
+                ib_op::FETCH_AND_ADD => {
+                    let add = list.word();
+                    let local = structure(list.word() as *const _, 4)?;
+                    let cookie = list.word();
+                    let remote = structure(list.word() as *const _, 6)?;
+                    ep.fetch_add(add, local, cookie, remote, flags(list.word() as u32, 7)?)
+                }
+                ib_op::CMP_AND_SWAP => {
+                    let (compare, swap) = (list.word(), list.word());
+                    let local = structure(list.word() as *const _, 5)?;
+                    let cookie = list.word();
+                    let remote = structure(list.word() as *const _, 7)?;
+                    ep.compare_swap(
+                        compare,
+                        swap,
+                        local,
+                        cookie,
+                        remote,
+                        flags(list.word() as u32, 8)?,
+                    )
+                }
+                ib_op::RDMA_WRITE_IMMED => {
+                    let segments = list.word() as i32;
+                    let iov = array(segments, list.word() as *const _, 3)?;
+                    let cookie = list.word();
+                    let remote = structure(list.word() as *const _, 6)?;
+                    let immediate = list.word() as u32;
+                    ep.post_rdma_write_immediate(
+                        iov,
+                        cookie,
+                        remote,
+                        immediate,
+                        flags(list.word() as u32, 8)?,
+                    )
+                }
+                _ => Err(Error::of(Kind::NotImplemented)),
+            }
+        }
+    })
+}
+
+/// A C string argument.
+///
+/// # Safety
+/// `text` is NULL or a C string.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` for NULL.
+pub(crate) unsafe fn text(text: *const c_char, number: u16) -> Result<String> {
+    if text.is_null() {
+        return Err(Error::arg(number));
+    }
+    // SAFETY: not NULL, so a C string by the caller's promise.
+    Ok(unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned())
+}
+
+/// Slot `ia_ha_related`: no two of our IAs are related.
+pub(crate) unsafe extern "C" fn ia_ha_related(
+    _ia: DatHandle,
+    _name: *const c_char,
+    relation: *mut u32,
+) -> u32 {
+    guard(|| {
+        // DAT_HA_FALSE
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { crate::boundary::put(relation, 3, 0) }
+    })
+}
+
+/// Slot `handle_extendedop` of a provider's own table: in place of a handle, `OPEN_QUERY` brings the IA's name.
+pub(crate) unsafe extern "C" fn provider_extendedop<P: Provider>(
+    handle: DatHandle,
+    op: i32,
+    arguments: *mut c_void,
+) -> u32 {
+    if op != ib_op::OPEN_QUERY {
+        // SAFETY: the same contract.
+        return unsafe { handle_extendedop::<P::Transport>(handle, op, arguments) };
+    }
+    guard(|| {
+        // SAFETY: the C caller's name and list (dat_ib_extensions.h).
+        let (name, list) =
+            unsafe { (text(handle as *const c_char, 1)?, structure_mut(arguments)?) };
+        // SAFETY: as above; pointers are NULL or valid.
+        unsafe {
+            let out = list.word() as *mut DatHandle;
+            let (ia_mask, ia_attr) = (list.word(), list.word() as *mut DatIaAttr);
+            let (provider_mask, provider_attr) = (
+                list.word() & 0xffff_ffff,
+                list.word() as *mut DatProviderAttr,
+            );
+            need(out, 2)?;
+            let opened = open_named::<P>(&name, 2, 0, DAT_EVD_ASYNC_EXISTS)?;
+            // The IA may be of another engine than P::Transport: ask it through its own table.
+            let table = **(opened.ia() as *const *const DatProvider);
+            let code = table.ia_query.map_or(0, |query| {
+                query(
+                    opened.ia(),
+                    std::ptr::null_mut(),
+                    ia_mask,
+                    ia_attr,
+                    provider_mask,
+                    provider_attr,
+                )
+            });
+            if let (Some(error), Some(close)) = (Error::from_code(code), table.ia_close) {
+                close(opened.ia(), 0);
+                return Err(error);
+            }
+            put(out, 2, opened.ia())
+        }
+    })
+}
+
+/// The `va_list`.
+///
+/// # Safety
+/// NULL or the C caller's list.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` for NULL.
+unsafe fn structure_mut<'a>(arguments: *mut c_void) -> Result<&'a mut VaList> {
+    if arguments.is_null() {
+        return Err(Error::arg(3));
+    }
+    // SAFETY: not NULL, so the caller's list.
+    Ok(unsafe { &mut *arguments.cast::<VaList>() })
+}
