@@ -2,6 +2,8 @@
 //! dat_rsp_create and their queries and frees. A service point turns arriving requests into CRs
 //! ([`crate::cr`]); it has no states of its own beside alive and dead.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::Mutex;
 
 use crate::cr::Cr;
@@ -21,6 +23,8 @@ use crate::upcall::Arrival;
 pub struct Sp<T: Transport> {
     /// Table, liveness, generation, uses.
     pub head: Head,
+    /// Whether it is, or was, an RSP: a dead one still answers with its own subtype.
+    reserved: AtomicBool,
     inner: Mutex<Option<Inner<T>>>,
 }
 
@@ -39,15 +43,11 @@ impl<T: Transport> Default for Sp<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
+            reserved: AtomicBool::new(false),
             inner: Mutex::new(None),
         }
     }
 }
-
-/// Bit of [`Head::word`]: reserved, not public.
-const RESERVED: u64 = 1 << 1;
-
-const DEAD_PSP: Error = Error::handle(Subtype::InvalidHandlePsp);
 
 /// Which kind of service point.
 #[derive(Debug)]
@@ -133,11 +133,9 @@ impl<T: Transport> Sp<T> {
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
         // Requests that come in before this is done wait for the lock.
         let mut inner = sp.inner.lock();
-        let bits = match kind {
-            SpKind::Public { .. } => 0,
-            SpKind::Reserved(_) => RESERVED,
-        };
-        ia.adopt(Kind::Sp, index, &sp.head, bits)
+        let reserved = matches!(kind, SpKind::Reserved(_));
+        sp.reserved.store(reserved, Ordering::Relaxed);
+        ia.adopt(Kind::Sp, index, &sp.head, 0)
             .inspect_err(|_| arena.recycle(index))?;
         let listening = T::listen(&adapter, conn_qual, sp.head.token(index));
         match listening {
@@ -169,7 +167,7 @@ impl<T: Transport> Sp<T> {
     /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
     pub fn info(&'static self) -> Result<SpInfo<T>> {
         let inner = self.inner.lock();
-        let inner = inner.as_ref().ok_or(DEAD_PSP)?;
+        let inner = inner.as_ref().ok_or_else(|| Error::handle(self.dead()))?;
         Ok(SpInfo {
             ia: Ia::of(&self.head),
             conn_qual: inner.conn_qual,
@@ -180,7 +178,7 @@ impl<T: Transport> Sp<T> {
 
     /// Whether this is a PSP (and not an RSP).
     pub fn is_public(&self) -> bool {
-        self.head.word.load(std::sync::atomic::Ordering::Relaxed) & RESERVED == 0
+        !self.reserved.load(Ordering::Relaxed)
     }
 
     /// dat_psp_free, dat_rsp_free: no more requests come in; those announced stay, as do connections. The
@@ -212,12 +210,15 @@ impl<T: Transport> Sp<T> {
 
     fn retire(&self) -> Result<()> {
         // Nothing ever claims a service point.
-        let dead = if self.is_public() {
+        self.head.retire(self.dead(), self.dead())
+    }
+
+    fn dead(&self) -> Subtype {
+        if self.is_public() {
             Subtype::InvalidHandlePsp
         } else {
             Subtype::InvalidHandleRsp
-        };
-        self.head.retire(dead, dead)
+        }
     }
 
     /// A request came in at the service point of `token`. Whoever drops it refuses it.

@@ -1,0 +1,386 @@
+//! dat_ep_connect, dat_ep_dup_connect, service points, connection requests and their ends.
+#![allow(missing_docs, reason = "a test")]
+
+mod pair;
+
+use std::time::Duration;
+
+use dat_core::cr::Cr;
+use dat_core::ep::{Ep, EpState};
+use dat_core::error::{Error, Kind, Subtype};
+use dat_core::event::{ConnectionEvent as E, Event};
+use dat_core::flags::Close;
+use dat_core::sp::{Sp, SpKind};
+use dat_core::transport::Transport;
+use pair::*;
+
+fn state(ep: &'static Ep<Fake>) -> EpState {
+    ep.status().0
+}
+
+const TEN_MS: Option<Duration> = Some(Duration::from_millis(10));
+
+#[test]
+fn private_data_goes_both_ways_and_stays() {
+    let (client, server) = (Side::open(), Side::open());
+    let (from, to) = (client.ep(), server.ep());
+    let psp = Sp::psp_create(server.ia, Some(101), server.cr, false).unwrap();
+    from.connect(PEER, 101, None, b"question", 0, 0).unwrap();
+    assert_eq!(state(from), EpState::ActiveConnectionPending);
+    let event = wait(server.cr);
+    let Event::ConnectionRequest { sp, conn_qual, .. } = event else {
+        panic!("{event:?}");
+    };
+    assert_eq!((sp, conn_qual), (psp.handle(), 101));
+    let cr = request(event);
+    assert_eq!(cr.private_data().to_vec(), b"question");
+    assert!(cr.info().unwrap().local_ep.is_none());
+    assert_eq!(cr.info().unwrap().remote.port(), 4321);
+    cr.accept(Some(to), b"answer").unwrap();
+    assert_eq!(wait(client.conn), connection(E::Established, from));
+    assert_eq!(wait(server.conn), connection(E::Established, to));
+    assert_eq!(from.private_data().to_vec(), b"answer");
+    assert!(to.private_data().is_empty());
+    assert_eq!(
+        (state(from), state(to)),
+        (EpState::Connected, EpState::Connected)
+    );
+    // The answered CR is dead; so is the freed PSP; the connection is not.
+    let dead = Error::handle(Subtype::InvalidHandleCr);
+    assert_eq!(cr.accept(Some(to), b"").unwrap_err(), dead);
+    assert_eq!(cr.reject(b"").unwrap_err(), dead);
+    assert_eq!(cr.info().unwrap_err(), dead);
+    psp.free().unwrap();
+    assert_eq!(psp.free(), Err(Error::handle(Subtype::InvalidHandlePsp)));
+    assert_eq!(state(from), EpState::Connected);
+    from.disconnect(Close::Abrupt).unwrap();
+    assert_eq!(wait(server.conn), connection(E::Disconnected, to));
+    assert_eq!(
+        from.private_data().to_vec(),
+        b"answer",
+        "kept until the next connection"
+    );
+}
+
+#[test]
+fn each_way_not_to_get_connected_has_its_event_and_state() {
+    let (client, server) = (Side::open(), Side::open());
+    let psp = Sp::psp_create(server.ia, Some(102), server.cr, false).unwrap();
+
+    let ep = client.ep();
+    ep.connect(PEER, 102, None, b"", 0, 0).unwrap();
+    request(wait(server.cr)).reject(b"no").unwrap();
+    assert_eq!(wait(client.conn), connection(E::PeerRejected, ep));
+    assert_eq!(ep.private_data().to_vec(), b"no");
+    assert_eq!(state(ep), EpState::Disconnected);
+
+    let ep = client.ep();
+    ep.connect(PEER, 109, None, b"", 0, 0).unwrap();
+    assert_eq!(wait(client.conn), connection(E::NonPeerRejected, ep));
+
+    let ep = client.ep();
+    let posted = ep.post_recv(&[], 77, Default::default());
+    assert_eq!(posted, Ok(()));
+    ep.connect(PEER, BLACK_HOLE, TEN_MS, b"", 0, 0).unwrap();
+    assert_eq!(state(ep), EpState::ActiveConnectionPending);
+    assert_eq!(wait(client.conn), connection(E::TimedOut, ep));
+    assert_eq!(state(ep), EpState::Disconnected);
+    let flushed = dto(next(client.recv).unwrap());
+    assert_eq!(
+        (flushed.cookie, flushed.status as u32),
+        (77, 1),
+        "preposted receives are flushed"
+    );
+
+    let ep = client.ep();
+    let refused = ep.connect(PEER, NO_ROUTE, None, b"", 0, 0);
+    assert_eq!(refused, Err(Error::of(Kind::InvalidAddress)));
+    assert_eq!(state(ep), EpState::Unconnected, "nothing happened");
+    assert_eq!(next(client.conn), None);
+    psp.free().unwrap();
+}
+
+#[test]
+fn a_time_limit_that_was_kept_says_nothing() {
+    let (client, server) = (Side::open(), Side::open());
+    let (from, to) = (client.ep(), server.ep());
+    let psp = Sp::psp_create(server.ia, Some(103), server.cr, false).unwrap();
+    from.connect(PEER, 103, TEN_MS, b"", 0, 0).unwrap();
+    request(wait(server.cr)).accept(Some(to), b"").unwrap();
+    assert_eq!(wait(client.conn), connection(E::Established, from));
+    let mut got = Got::default();
+    let quiet = client
+        .conn
+        .wait(Some(Duration::from_millis(60)), 1, &mut got);
+    assert!(quiet.is_err() && got.0.is_none(), "{:?}", got.0);
+    assert_eq!(state(from), EpState::Connected);
+    psp.free().unwrap();
+}
+
+#[test]
+fn arguments_of_connect_are_refused_one_by_one() {
+    let side = Side::open();
+    let ep = side.ep();
+    let model = Err(Error::of(Kind::ModelNotSupported));
+    assert_eq!(ep.connect(PEER, 1, None, b"", 1, 0), model);
+    assert_eq!(ep.connect(PEER, 1, None, b"", 0, 1), model);
+    assert_eq!(
+        ep.connect(PEER, 1, Some(Duration::ZERO), b"", 0, 0),
+        Err(Error::arg(4))
+    );
+    assert_eq!(
+        ep.connect(PEER, 1, None, &[0; 57], 0, 0),
+        Err(Error::arg(5))
+    );
+    assert_eq!(ep.dup_connect(ep, None, b"", 1), model);
+    let unconnected = Err(Error::state(Subtype::InvalidStateEpUnconnected));
+    assert_eq!(ep.dup_connect(ep, None, b"", 0), unconnected);
+    assert_eq!(state(ep), EpState::Unconnected);
+    ep.connect(PEER, BLACK_HOLE, None, &[0; 56], 0, 0).unwrap();
+    let pending = Error::state(Subtype::InvalidStateEpActconnpending);
+    assert_eq!(ep.connect(PEER, 1, None, b"", 0, 0), Err(pending));
+    assert_eq!(ep.reset(), Err(pending));
+    // Both kinds of disconnect abort the attempt.
+    ep.disconnect(Close::Graceful).unwrap();
+    assert_eq!(wait(side.conn), connection(E::Disconnected, ep));
+    assert_eq!(state(ep), EpState::Disconnected);
+    ep.free().unwrap();
+    assert_eq!(ep.free(), Err(Error::handle(Subtype::InvalidHandleEp)));
+    assert_eq!(
+        ep.connect(PEER, 1, None, b"", 0, 0),
+        Err(Error::handle(Subtype::InvalidHandleEp))
+    );
+}
+
+#[test]
+fn dup_connect_goes_to_the_same_service_point() {
+    let (client, server) = (Side::open(), Side::open());
+    let psp = Sp::psp_create(server.ia, Some(104), server.cr, false).unwrap();
+    let (first, second) = (client.ep(), client.ep());
+    first.connect(PEER, 104, None, b"", 0, 0).unwrap();
+    request(wait(server.cr))
+        .accept(Some(server.ep()), b"")
+        .unwrap();
+    wait(client.conn);
+    second.dup_connect(first, None, b"again", 0).unwrap();
+    let cr = request(wait(server.cr));
+    assert_eq!(cr.private_data().to_vec(), b"again");
+    cr.accept(Some(server.ep()), b"").unwrap();
+    assert_eq!(wait(client.conn), connection(E::Established, second));
+    psp.free().unwrap();
+}
+
+#[test]
+fn reset_lets_the_same_endpoint_connect_again() {
+    let (client, server) = (Side::open(), Side::open());
+    let (from, to) = (client.ep(), server.ep());
+    for round in 0..3 {
+        from.post_recv(&[], round, Default::default()).unwrap();
+        join(&client, from, &server, to, 105);
+        to.post_send(&[], 5, Default::default()).unwrap();
+        assert_eq!(dto(wait(client.recv)).cookie, round);
+        from.disconnect(Close::Abrupt).unwrap();
+        assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+        assert_eq!(wait(server.conn), connection(E::Disconnected, to));
+        assert_eq!(
+            (next(client.conn), next(server.conn)),
+            (None, None),
+            "once each"
+        );
+        from.reset().unwrap();
+        to.reset().unwrap();
+        assert_eq!(state(from), EpState::Unconnected);
+        assert_eq!(from.status(), (EpState::Unconnected, true, true));
+        all(server.request);
+    }
+}
+
+#[test]
+fn a_reset_of_an_unconnected_endpoint_keeps_its_receives() {
+    let side = Side::open();
+    let ep = side.ep();
+    ep.post_recv(&[], 1, Default::default()).unwrap();
+    ep.reset().unwrap();
+    assert_eq!(ep.recv_query(), Ok((1, u32::MAX)));
+    assert_eq!(ep.status(), (EpState::Unconnected, false, true));
+}
+
+#[test]
+fn a_reserved_service_point_reserves_its_endpoint() {
+    let (client, server) = (Side::open(), Side::open());
+    let ep = server.ep();
+    let rsp = Sp::rsp_create(server.ia, 106, ep, server.cr).unwrap();
+    assert_eq!(state(ep), EpState::Reserved);
+    assert!(!rsp.is_public());
+    assert!(matches!(rsp.info().unwrap().kind, SpKind::Reserved(e) if std::ptr::eq(e, ep)));
+    let reserved = Err(Error::state(Subtype::InvalidStateEpReserved));
+    assert_eq!(ep.free(), reserved);
+    assert_eq!(ep.disconnect(Close::Abrupt), reserved);
+    assert_eq!(
+        Sp::rsp_create(server.ia, 107, ep, server.cr).err(),
+        reserved.err()
+    );
+    rsp.free().unwrap();
+    assert_eq!(rsp.free(), Err(Error::handle(Subtype::InvalidHandleRsp)));
+    assert_eq!(state(ep), EpState::Unconnected);
+
+    // A qualifier in use gives the endpoint back.
+    let psp = Sp::psp_create(server.ia, Some(106), server.cr, false).unwrap();
+    let used = Sp::rsp_create(server.ia, 106, ep, server.cr).err();
+    assert_eq!(used, Some(Error::of(Kind::ConnQualInUse)));
+    assert_eq!(state(ep), EpState::Unconnected);
+    psp.free().unwrap();
+
+    let rsp = Sp::rsp_create(server.ia, 106, ep, server.cr).unwrap();
+    let from = client.ep();
+    from.connect(PEER, 106, None, b"", 0, 0).unwrap();
+    let cr = request(wait(server.cr));
+    assert_eq!(state(ep), EpState::PassiveConnectionPending);
+    assert!(
+        cr.info()
+            .unwrap()
+            .local_ep
+            .is_some_and(|e| std::ptr::eq(e, ep))
+    );
+    assert_eq!(
+        ep.free(),
+        Err(Error::state(Subtype::InvalidStateEpPassconnpending))
+    );
+    // It takes one request only.
+    let late = client.ep();
+    late.connect(PEER, 106, None, b"", 0, 0).unwrap();
+    assert_eq!(wait(client.conn), connection(E::NonPeerRejected, late));
+    assert_eq!(
+        cr.accept(Some(server.ep()), b"").unwrap_err(),
+        Error::arg(2)
+    );
+    rsp.free().unwrap();
+    assert_eq!(
+        state(ep),
+        EpState::PassiveConnectionPending,
+        "the request stays"
+    );
+    cr.accept(None, b"").unwrap();
+    assert_eq!(wait(server.conn), connection(E::Established, ep));
+
+    let (ep, from) = (server.ep(), client.ep());
+    let rsp = Sp::rsp_create(server.ia, 106, ep, server.cr).unwrap();
+    from.connect(PEER, 106, None, b"", 0, 0).unwrap();
+    request(wait(server.cr)).reject(b"").unwrap();
+    assert_eq!(
+        state(ep),
+        EpState::Unconnected,
+        "a rejected request gives it back"
+    );
+    rsp.free().unwrap();
+}
+
+#[test]
+fn a_provider_makes_the_endpoint_and_takes_it_back() {
+    let (client, server) = (Side::open(), Side::open());
+    let psp = Sp::psp_create(server.ia, Some(108), server.cr, true).unwrap();
+    let from = client.ep();
+    from.connect(PEER, 108, None, b"", 0, 0).unwrap();
+    let cr = request(wait(server.cr));
+    let ep = cr.info().unwrap().local_ep.unwrap();
+    assert_eq!(state(ep), EpState::TentativeConnectionPending);
+    let tentative = Error::state(Subtype::InvalidStateEpTentconnpending);
+    assert_eq!(ep.free(), Err(tentative));
+    assert_eq!(ep.disconnect(Close::Graceful), Err(tentative));
+    let info = ep.info().unwrap();
+    assert!(info.pz.is_none() && info.recv_evd.is_none() && info.connect_evd.is_none());
+    // Without a protection zone it cannot be connected; the request waits.
+    let bare = cr.accept(None, b"").unwrap_err();
+    assert_eq!(bare, Error::state(Subtype::InvalidStateEpPz));
+    let mut change = dat_core::ep::EpChange::default();
+    change.pz = Some(Some(server.pz));
+    change.recv_evd = Some(Some(server.recv));
+    change.request_evd = Some(Some(server.request));
+    change.connect_evd = Some(Some(server.conn));
+    change.max_recv_dtos = Some(5);
+    ep.modify(&change).unwrap();
+    assert_eq!(ep.info().unwrap().attr.max_recv_dtos, 5);
+    cr.accept(None, b"").unwrap();
+    assert_eq!(wait(server.conn), connection(E::Established, ep));
+    from.disconnect(Close::Abrupt).unwrap();
+    ep.free().unwrap();
+
+    let from = client.ep();
+    from.connect(PEER, 108, None, b"", 0, 0).unwrap();
+    let cr = request(wait(server.cr));
+    let ep = cr.info().unwrap().local_ep.unwrap();
+    cr.reject(b"").unwrap();
+    assert_eq!(
+        ep.free(),
+        Err(Error::handle(Subtype::InvalidHandleEp)),
+        "gone with its request"
+    );
+    psp.free().unwrap();
+}
+
+#[test]
+fn a_wrong_accept_leaves_request_and_endpoint_alone() {
+    let (client, server) = (Side::open(), Side::open());
+    let psp = Sp::psp_create(server.ia, Some(110), server.cr, false).unwrap();
+    let from = client.ep();
+    from.connect(PEER, 110, None, b"", 0, 0).unwrap();
+    let cr: &'static Cr<Fake> = request(wait(server.cr));
+    let no_ep = Error::handle(Subtype::InvalidHandleEp);
+    assert_eq!(cr.accept(None, b"").unwrap_err(), no_ep);
+    assert_eq!(
+        cr.accept(Some(client.ep()), b"").unwrap_err(),
+        no_ep,
+        "of another IA"
+    );
+    let ep = server.ep();
+    assert_eq!(cr.accept(Some(ep), &[0; 57]).unwrap_err(), Error::arg(3));
+    assert_eq!(cr.reject(&[0; 57]).unwrap_err(), Error::arg(2));
+    assert_eq!(
+        cr.handoff(111).unwrap_err(),
+        Error::of(Kind::ModelNotSupported)
+    );
+    assert_eq!(state(ep), EpState::Unconnected);
+    cr.accept(Some(ep), b"").unwrap();
+    assert_eq!(state(ep), EpState::Connected);
+    psp.free().unwrap();
+}
+
+#[test]
+fn requests_outlive_their_service_point_but_not_their_ia() {
+    let (client, server) = (Side::open(), Side::open());
+    let psp = Sp::psp_create(server.ia, None, server.cr, false).unwrap();
+    let qual = psp.info().unwrap().conn_qual;
+    let (one, two) = (client.ep(), client.ep());
+    one.connect(PEER, qual, None, b"", 0, 0).unwrap();
+    two.connect(PEER, qual, None, b"", 0, 0).unwrap();
+    psp.free().unwrap();
+    request(wait(server.cr))
+        .accept(Some(server.ep()), b"")
+        .unwrap();
+    assert_eq!(wait(client.conn), connection(E::Established, one));
+    server.ia.close(Close::Abrupt).unwrap();
+    let events = all(client.conn);
+    assert!(
+        events.contains(&connection(E::Disconnected, one)),
+        "{events:?}"
+    );
+    assert!(
+        events.contains(&connection(E::NonPeerRejected, two)),
+        "{events:?}"
+    );
+    client.ia.close(Close::Abrupt).unwrap();
+    assert!(Fake::arenas().ep.get(0).is_some(), "memory stays");
+}
+
+#[test]
+fn aborted_by_the_peer_an_accept_ends_in_its_error() {
+    let (client, server) = (Side::open(), Side::open());
+    let psp = Sp::psp_create(server.ia, Some(112), server.cr, false).unwrap();
+    let (from, to) = (client.ep(), server.ep());
+    from.connect(PEER, 112, None, b"", 0, 0).unwrap();
+    from.disconnect(Close::Abrupt).unwrap();
+    request(wait(server.cr)).accept(Some(to), b"").unwrap();
+    assert_eq!(wait(server.conn), connection(E::AcceptCompletionError, to));
+    assert_eq!(state(to), EpState::Disconnected);
+    psp.free().unwrap();
+}

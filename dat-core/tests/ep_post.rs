@@ -1,0 +1,609 @@
+//! Posting and completing: dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_read, dat_ep_post_rdma_write,
+//! and dat_ep_disconnect sentence by sentence.
+#![allow(missing_docs, reason = "a test")]
+
+mod pair;
+
+use dat_core::ep::{Ep, EpParts, EpState};
+use dat_core::error::{Error, Kind, Subtype};
+use dat_core::evd::Evd;
+use dat_core::event::{ConnectionEvent as E, DtoOp, DtoStatus, Event};
+use dat_core::flags::{Close, CompletionFlags as F, EvdFlags};
+use dat_core::iov::{LmrTriplet, RmrTriplet};
+use pair::*;
+
+const NONE: F = F::empty();
+
+fn bytes(length: u32) -> LmrTriplet {
+    LmrTriplet {
+        virtual_address: 0x1000,
+        segment_length: length,
+        lmr_context: 7,
+    }
+}
+
+fn remote(length: u32) -> RmrTriplet {
+    RmrTriplet {
+        virtual_address: 0x2000,
+        segment_length: length,
+        rmr_context: 8,
+    }
+}
+
+struct Pair {
+    client: Side,
+    server: Side,
+    from: &'static Ep<Fake>,
+    to: &'static Ep<Fake>,
+}
+
+fn connected(qual: u64) -> Pair {
+    let (client, server) = (Side::open(), Side::open());
+    let (from, to) = (client.ep(), server.ep());
+    join(&client, from, &server, to, qual);
+    Pair {
+        client,
+        server,
+        from,
+        to,
+    }
+}
+
+#[test]
+fn completions_tell_cookie_operation_length_and_endpoint() {
+    let p = connected(201);
+    p.to.post_recv(&[bytes(100)], 11, NONE).unwrap();
+    p.to.post_recv(&[], 12, NONE).unwrap();
+    p.from.post_send(&[bytes(40), bytes(2)], 21, NONE).unwrap();
+    p.from
+        .post_rdma_write(&[bytes(64)], 22, &remote(64), NONE)
+        .unwrap();
+    p.from
+        .post_rdma_read(&[bytes(32)], 23, &remote(64), NONE)
+        .unwrap();
+    p.from.post_send(&[], 24, NONE).unwrap();
+    let done = [
+        (21, DtoOp::Send, 42),
+        (22, DtoOp::RdmaWrite, 64),
+        (23, DtoOp::RdmaRead, 32),
+        (24, DtoOp::Send, 0),
+    ];
+    for (cookie, op, length) in done {
+        let dto = dto(next(p.client.request).unwrap());
+        assert_eq!((dto.cookie, dto.op, dto.length), (cookie, op, length));
+        assert_eq!((dto.status, dto.ep), (DtoStatus::Success, p.from.handle()));
+    }
+    for (cookie, length) in [(11, 42), (12, 0)] {
+        let dto = dto(next(p.server.recv).unwrap());
+        assert_eq!(
+            (dto.cookie, dto.op, dto.length),
+            (cookie, DtoOp::Receive, length)
+        );
+        assert_eq!((dto.status, dto.ep), (DtoStatus::Success, p.to.handle()));
+    }
+    assert_eq!(next(p.client.request), None);
+}
+
+#[test]
+fn immediate_data_and_atomics() {
+    let p = connected(202);
+    p.to.post_recv(&[], 1, NONE).unwrap();
+    p.from
+        .post_rdma_write_immediate(&[bytes(8)], 2, &remote(8), 0x1234_5678, NONE)
+        .unwrap();
+    let got = dto(next(p.server.recv).unwrap());
+    assert_eq!(
+        (got.op, got.immediate, got.length),
+        (DtoOp::ReceiveRdmaImmediate, 0x1234_5678, 8)
+    );
+    p.from
+        .compare_swap(1, 2, &bytes(8), 3, &remote(8), NONE)
+        .unwrap();
+    p.from.fetch_add(1, &bytes(8), 4, &remote(8), NONE).unwrap();
+    let ops: Vec<_> = all(p.client.request)
+        .into_iter()
+        .map(|e| dto(e).op)
+        .collect();
+    assert_eq!(
+        ops,
+        [
+            DtoOp::RdmaWriteImmediate,
+            DtoOp::CompareSwap,
+            DtoOp::FetchAdd
+        ]
+    );
+    let length = Err(Error::of(Kind::LengthError));
+    assert_eq!(p.from.fetch_add(1, &bytes(4), 4, &remote(8), NONE), length);
+    let model = Err(Error::of(Kind::ModelNotSupported));
+    assert_eq!(
+        p.from
+            .post_rdma_read_to_rmr(&remote(8), 0, &remote(8), NONE),
+        model
+    );
+}
+
+#[test]
+fn each_wrong_argument_has_its_code_and_posts_nothing() {
+    let p = connected(203);
+    let five = [bytes(1); 5];
+    let length = Err(Error::of(Kind::LengthError));
+    assert_eq!(p.from.post_send(&five, 0, NONE), Err(Error::arg(2)));
+    assert_eq!(p.from.post_recv(&five, 0, NONE), Err(Error::arg(2)));
+    assert_eq!(
+        p.from.post_rdma_write(&five, 0, &remote(9), NONE),
+        Err(Error::arg(2))
+    );
+    assert_eq!(
+        p.from.post_send(&[bytes(1 << 20), bytes(1)], 0, NONE),
+        length
+    );
+    assert_eq!(
+        p.from.post_send(&[bytes(u32::MAX); 4], 0, NONE),
+        length,
+        "sums do not wrap"
+    );
+    assert_eq!(
+        p.from.post_rdma_write(&[bytes(9)], 0, &remote(8), NONE),
+        length
+    );
+    assert_eq!(
+        p.from.post_rdma_read(&[bytes(9)], 0, &remote(8), NONE),
+        length
+    );
+    // UNSIGNALLED only where the endpoint is made for it; unknown flags never.
+    assert_eq!(p.from.post_send(&[], 0, F::UNSIGNALLED), Err(Error::arg(5)));
+    assert_eq!(p.from.post_recv(&[], 0, F::UNSIGNALLED), Err(Error::arg(5)));
+    assert_eq!(p.from.post_recv(&[], 0, F::SUPPRESS), Err(Error::arg(5)));
+    assert_eq!(
+        p.from.post_rdma_read(&[], 0, &remote(0), F::UNSIGNALLED),
+        Err(Error::arg(6))
+    );
+    assert_eq!(
+        p.from.post_send(&[], 0, F::from_bits_retain(1 << 20)),
+        Err(Error::arg(5))
+    );
+    assert_eq!(p.from.status(), (EpState::Connected, true, true));
+    assert_eq!(next(p.client.request), None);
+}
+
+#[test]
+fn requests_are_refused_in_each_other_state_and_receives_are_not() {
+    let side = Side::open();
+    let ep = side.ep();
+    let unconnected = Err(Error::state(Subtype::InvalidStateEpUnconnected));
+    assert_eq!(ep.post_send(&[], 0, NONE), unconnected);
+    assert_eq!(ep.post_rdma_read(&[], 0, &remote(0), NONE), unconnected);
+    ep.post_recv(&[], 1, NONE).unwrap();
+    ep.connect(PEER, BLACK_HOLE, None, b"", 0, 0).unwrap();
+    let pending = Err(Error::state(Subtype::InvalidStateEpActconnpending));
+    assert_eq!(ep.post_rdma_write(&[], 0, &remote(0), NONE), pending);
+    ep.post_recv(&[], 2, NONE).unwrap();
+    ep.disconnect(Close::Abrupt).unwrap();
+    // Disconnected: what is posted is flushed at once, after what was posted before.
+    ep.post_recv(&[], 3, NONE).unwrap();
+    ep.post_send(&[bytes(5)], 4, F::SUPPRESS).unwrap();
+    let flushed: Vec<_> = all(side.recv).into_iter().map(dto).collect();
+    assert_eq!(
+        flushed.iter().map(|d| d.cookie).collect::<Vec<_>>(),
+        [1, 2, 3]
+    );
+    assert!(
+        flushed
+            .iter()
+            .all(|d| d.status == DtoStatus::Flushed && d.op == DtoOp::Receive)
+    );
+    let sent = dto(next(side.request).unwrap());
+    assert_eq!(
+        (sent.cookie, sent.status, sent.op),
+        (4, DtoStatus::Flushed, DtoOp::Send)
+    );
+    ep.free().unwrap();
+    let dead = Err(Error::handle(Subtype::InvalidHandleEp));
+    assert_eq!(ep.post_send(&[], 0, NONE), dead);
+    assert_eq!(ep.post_recv(&[], 0, NONE), dead);
+}
+
+#[test]
+fn as_many_as_the_attributes_say_are_outstanding_and_slots_come_back() {
+    let p = connected(204);
+    let full = Err(Error::resource(Subtype::ResourceMemory));
+    for round in 0..5 {
+        for n in 0..16 {
+            p.from.post_recv(&[], round * 100 + n, NONE).unwrap();
+        }
+        assert_eq!(p.from.post_recv(&[], 0, NONE), full);
+        p.client.hold(true);
+        for n in 0..16 {
+            p.from
+                .post_rdma_write(&[], round * 100 + n, &remote(0), NONE)
+                .unwrap();
+        }
+        assert_eq!(p.from.post_rdma_write(&[], 0, &remote(0), NONE), full);
+        assert_eq!(p.from.status(), (EpState::Connected, false, false));
+        p.client.hold(false);
+        // Completed, but the consumer has not seen it.
+        assert_eq!(p.from.post_rdma_write(&[], 0, &remote(0), NONE), full);
+        let cookies: Vec<_> = all(p.client.request)
+            .into_iter()
+            .map(|e| dto(e).cookie)
+            .collect();
+        assert_eq!(cookies, (round * 100..round * 100 + 16).collect::<Vec<_>>());
+        for _ in 0..16 {
+            p.to.post_send(&[], 0, NONE).unwrap();
+        }
+        let cookies: Vec<_> = all(p.client.recv)
+            .into_iter()
+            .map(|e| dto(e).cookie)
+            .collect();
+        assert_eq!(cookies, (round * 100..round * 100 + 16).collect::<Vec<_>>());
+        assert_eq!(all(p.server.request).len(), 16);
+        assert_eq!(p.from.status(), (EpState::Connected, true, true));
+    }
+}
+
+#[test]
+fn suppressed_requests_never_fill_the_ring_and_tell_nothing_but_failures() {
+    let p = connected(205);
+    for n in 0..1000 {
+        p.from
+            .post_rdma_write(&[bytes(8)], n, &remote(8), F::SUPPRESS)
+            .unwrap();
+    }
+    assert_eq!(next(p.client.request), None);
+    p.from
+        .post_rdma_write(&[bytes(8)], 1000, &remote(8), NONE)
+        .unwrap();
+    assert_eq!(dto(next(p.client.request).unwrap()).cookie, 1000);
+    let bad = RmrTriplet {
+        virtual_address: BAD_ADDRESS,
+        ..remote(8)
+    };
+    p.from
+        .post_rdma_write(&[bytes(8)], 1001, &bad, F::SUPPRESS)
+        .unwrap();
+    let failed = dto(next(p.client.request).unwrap());
+    assert_eq!(
+        (failed.cookie, failed.status),
+        (1001, DtoStatus::RemoteAccess)
+    );
+    assert_eq!(
+        failed.op,
+        DtoOp::RdmaWrite,
+        "by our record, not by the completion"
+    );
+}
+
+#[test]
+fn a_failed_request_breaks_the_connection_for_both() {
+    let p = connected(206);
+    p.client.hold(true);
+    let bad = RmrTriplet {
+        virtual_address: BAD_ADDRESS,
+        ..remote(8)
+    };
+    p.from
+        .post_rdma_write(&[bytes(8)], 1, &remote(8), NONE)
+        .unwrap();
+    p.from.post_rdma_read(&[bytes(8)], 2, &bad, NONE).unwrap();
+    p.from
+        .post_rdma_write(&[bytes(8)], 3, &remote(8), NONE)
+        .unwrap();
+    p.client.hold(false);
+    let ends: Vec<_> = all(p.client.request)
+        .into_iter()
+        .map(|e| (dto(e).cookie, dto(e).status))
+        .collect();
+    assert_eq!(
+        ends,
+        [
+            (1, DtoStatus::Success),
+            (2, DtoStatus::RemoteAccess),
+            (3, DtoStatus::Flushed)
+        ],
+        "after one fails, all later ones fail"
+    );
+    assert_eq!(wait(p.client.conn), connection(E::Broken, p.from));
+    assert_eq!(wait(p.server.conn), connection(E::Disconnected, p.to));
+    assert_eq!(
+        (next(p.client.conn), next(p.server.conn)),
+        (None, None),
+        "once"
+    );
+}
+
+#[test]
+fn an_abrupt_disconnect_flushes_in_order() {
+    let p = connected(207);
+    p.client.hold(true);
+    for n in 0..4 {
+        p.from.post_send(&[], n, F::SUPPRESS).unwrap();
+        p.from.post_recv(&[], 10 + n, NONE).unwrap();
+    }
+    p.from.disconnect(Close::Abrupt).unwrap();
+    assert_eq!(p.from.status().0, EpState::Disconnected);
+    let flushed = |evd| -> Vec<_> {
+        all(evd)
+            .into_iter()
+            .map(|e| (dto(e).cookie, dto(e).status))
+            .collect()
+    };
+    let as_flushed = |from: u64| {
+        (from..from + 4)
+            .map(|n| (n, DtoStatus::Flushed))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        flushed(p.client.request),
+        as_flushed(0),
+        "suppressed or not"
+    );
+    assert_eq!(flushed(p.client.recv), as_flushed(10));
+    assert_eq!(wait(p.client.conn), connection(E::Disconnected, p.from));
+    // Disconnecting again is a no-op.
+    p.from.disconnect(Close::Abrupt).unwrap();
+    p.from.disconnect(Close::Graceful).unwrap();
+    assert_eq!(next(p.client.conn), None);
+}
+
+#[test]
+fn a_graceful_disconnect_waits_for_requests_and_takes_no_new_ones() {
+    for flags in [NONE, F::SUPPRESS] {
+        let p = connected(208);
+        for _ in 0..3 {
+            p.to.post_recv(&[], 9, NONE).unwrap();
+        }
+        p.client.hold(true);
+        for n in 0..3 {
+            p.from.post_send(&[], n, flags).unwrap();
+        }
+        p.from.disconnect(Close::Graceful).unwrap();
+        assert_eq!(p.from.status().0, EpState::DisconnectPending);
+        let pending = Err(Error::state(Subtype::InvalidStateEpDiscpending));
+        assert_eq!(p.from.post_send(&[], 0, NONE), pending);
+        assert_eq!(p.from.post_rdma_read(&[], 0, &remote(0), NONE), pending);
+        p.from.disconnect(Close::Graceful).unwrap();
+        assert_eq!(p.from.status().0, EpState::DisconnectPending, "no effect");
+        assert_eq!(next(p.client.conn), None);
+        p.client.hold(false);
+        assert_eq!(wait(p.client.conn), connection(E::Disconnected, p.from));
+        let told: Vec<_> = all(p.client.request).into_iter().map(dto).collect();
+        let cookies: Vec<_> = told.iter().map(|d| d.cookie).collect();
+        let expected: &[u64] = if flags == NONE { &[0, 1, 2] } else { &[] };
+        assert_eq!(cookies, expected);
+        assert!(told.iter().all(|d| d.status == DtoStatus::Success));
+        assert_eq!(all(p.server.recv).len(), 3, "the messages arrived");
+        assert_eq!(wait(p.server.conn), connection(E::Disconnected, p.to));
+    }
+}
+
+#[test]
+fn an_abrupt_disconnect_ends_a_graceful_one() {
+    let p = connected(209);
+    p.client.hold(true);
+    p.from.post_send(&[], 5, NONE).unwrap();
+    p.from.disconnect(Close::Graceful).unwrap();
+    p.from.disconnect(Close::Abrupt).unwrap();
+    assert_eq!(p.from.status().0, EpState::Disconnected);
+    assert_eq!(
+        dto(next(p.client.request).unwrap()).status,
+        DtoStatus::Flushed
+    );
+    assert_eq!(wait(p.client.conn), connection(E::Disconnected, p.from));
+    assert_eq!(next(p.client.conn), None);
+}
+
+#[test]
+fn on_a_shared_evd_completions_come_before_the_disconnect() {
+    let (client, server) = (Side::open(), Side::open());
+    let shared = Evd::create(client.ia, 64, None, EvdFlags::DTO | EvdFlags::CONNECTION).unwrap();
+    let parts = EpParts {
+        recv_evd: Some(shared),
+        request_evd: Some(shared),
+        connect_evd: Some(shared),
+        ..client.parts()
+    };
+    let from = Ep::create(client.ia, parts, Some(&attr(4, 4))).unwrap();
+    let shared_side = Side {
+        conn: shared,
+        ..client
+    };
+    join(&shared_side, from, &server, server.ep(), 210);
+    for n in 0..3 {
+        from.post_rdma_write(&[], n, &remote(0), NONE).unwrap();
+    }
+    from.disconnect(Close::Abrupt).unwrap();
+    let events = all(shared);
+    assert_eq!(events.len(), 4);
+    for (n, event) in events[..3].iter().enumerate() {
+        assert_eq!(
+            (dto(*event).cookie, dto(*event).status),
+            (n as u64, DtoStatus::Success)
+        );
+    }
+    assert_eq!(events[3], connection(E::Disconnected, from));
+}
+
+#[test]
+fn completions_of_a_freed_or_reset_endpoint_are_dropped() {
+    let p = connected(211);
+    p.client.hold(true);
+    p.from.post_send(&[], 1, NONE).unwrap();
+    p.from.post_recv(&[], 2, NONE).unwrap();
+    p.from.free().unwrap();
+    assert_eq!((next(p.client.request), next(p.client.recv)), (None, None));
+    assert_eq!(wait(p.server.conn), connection(E::Disconnected, p.to));
+
+    p.to.post_recv(&[], 3, NONE).unwrap();
+    p.to.reset().unwrap();
+    p.to.post_recv(&[], 4, NONE).unwrap();
+    let left: Vec<_> = all(p.server.recv)
+        .into_iter()
+        .map(|e| dto(e).cookie)
+        .collect();
+    assert!(!left.contains(&4), "{left:?}");
+    assert_eq!(p.to.recv_query(), Ok((1, u32::MAX)));
+}
+
+#[test]
+fn without_evds_everything_works_unheard() {
+    let (client, server) = (Side::open(), Side::open());
+    let parts = EpParts {
+        recv_evd: None,
+        request_evd: None,
+        ..client.parts()
+    };
+    let from = Ep::create(client.ia, parts, Some(&attr(4, 4))).unwrap();
+    let to = server.ep();
+    join(&client, from, &server, to, 212);
+    for n in 0..100 {
+        to.post_recv(&[], n, NONE).unwrap();
+        from.post_send(&[bytes(3)], 0, NONE).unwrap();
+        assert_eq!(dto(wait(server.recv)).cookie, n);
+    }
+    from.disconnect(Close::Graceful).unwrap();
+    assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+    from.free().unwrap();
+    for evd in [client.recv, client.request, client.conn, client.cr] {
+        evd.free().unwrap();
+    }
+    client.pz.free().unwrap();
+    // The EVD for unheard completions went with its endpoint.
+    client.ia.close(Close::Graceful).unwrap();
+}
+
+#[test]
+fn parts_in_use_cannot_be_freed() {
+    let side = Side::open();
+    let ep = side.ep();
+    let pz = Err(Error::state(Subtype::InvalidStatePzInUse));
+    let evd = Err(Error::state(Subtype::InvalidStateEvdInUse));
+    assert_eq!(side.pz.free(), pz);
+    for used in [side.recv, side.request, side.conn] {
+        assert_eq!(used.free(), evd);
+    }
+    assert_eq!(
+        side.ia.close(Close::Graceful),
+        Err(Error::state(Subtype::InvalidStateIaInUse))
+    );
+    ep.free().unwrap();
+    for free in [side.recv, side.request, side.conn, side.cr] {
+        free.free().unwrap();
+    }
+    side.pz.free().unwrap();
+    let late = Ep::create(side.ia, side.parts(), None).unwrap_err();
+    assert_eq!(late, Error::handle(Subtype::InvalidHandlePz));
+    side.ia.close(Close::Graceful).unwrap();
+}
+
+#[test]
+fn unsignalled_completions_are_events_but_wake_nobody() {
+    let (client, server) = (Side::open(), Side::open());
+    let mut quiet = attr(4, 4);
+    quiet.request_completion_flags = F::UNSIGNALLED;
+    let from = Ep::create(client.ia, client.parts(), Some(&quiet)).unwrap();
+    join(&client, from, &server, server.ep(), 213);
+    from.post_rdma_write(&[], 1, &remote(0), F::UNSIGNALLED)
+        .unwrap();
+    assert_eq!(dto(next(client.request).unwrap()).cookie, 1);
+}
+
+#[test]
+fn attributes_beyond_the_adapter_are_refused() {
+    let side = Side::open();
+    let refused = |change: fn(&mut dat_core::attr::EpAttr)| {
+        let mut wrong = attr(4, 4);
+        change(&mut wrong);
+        Ep::create(side.ia, side.parts(), Some(&wrong)).unwrap_err()
+    };
+    assert_eq!(refused(|a| a.max_recv_dtos = 1001), Error::arg(6));
+    assert_eq!(refused(|a| a.max_request_dtos = u32::MAX), Error::arg(6));
+    assert_eq!(refused(|a| a.max_request_iov = 9), Error::arg(6));
+    assert_eq!(refused(|a| a.max_message_size = 1 << 21), Error::arg(6));
+    assert_eq!(refused(|a| a.max_rdma_read_out = 17), Error::arg(6));
+    assert_eq!(refused(|a| a.service_type = 2), Error::arg(6));
+    let model = Error::of(Kind::ModelNotSupported);
+    assert_eq!(refused(|a| a.qos = 1), model);
+    assert_eq!(refused(|a| a.service_type = 1), model);
+    let defaults = Ep::create(side.ia, side.parts(), None)
+        .unwrap()
+        .info()
+        .unwrap();
+    assert_eq!(
+        (defaults.attr.max_recv_dtos, defaults.attr.max_recv_iov),
+        (16, 4)
+    );
+    assert_eq!(defaults.state, EpState::Unconnected);
+    assert!(defaults.remote_address.is_none());
+}
+
+#[test]
+fn modify_follows_the_states_and_keeps_what_it_cannot_change() {
+    let p = connected(214);
+    let mut more = dat_core::ep::EpChange::<Fake>::default();
+    more.max_recv_dtos = Some(20);
+    let connected = Err(Error::state(Subtype::InvalidStateEpConnected));
+    assert_eq!(p.from.modify(&more), connected);
+    let ep = p.client.ep();
+    ep.modify(&more).unwrap();
+    for n in 0..20 {
+        ep.post_recv(&[], n, NONE).unwrap();
+    }
+    more.max_recv_dtos = Some(30);
+    let busy = Err(Error::state(Subtype::InvalidStateEpUnconnected));
+    assert_eq!(ep.modify(&more), busy, "receives would be lost");
+    let mut wrong = dat_core::ep::EpChange::<Fake>::default();
+    wrong.max_recv_iov = Some(1000);
+    assert_eq!(p.client.ep().modify(&wrong), Err(Error::arg(3)));
+    let mut srq = dat_core::ep::EpChange::<Fake>::default();
+    srq.srq = Some(None);
+    assert_eq!(ep.modify(&srq), Err(Error::arg(3)));
+    // A part that is gone: everything stays as it was.
+    let gone = Evd::create(p.client.ia, 4, None, EvdFlags::DTO).unwrap();
+    gone.free().unwrap();
+    let other = p.client.ep();
+    let mut to_gone = dat_core::ep::EpChange::<Fake>::default();
+    to_gone.recv_evd = Some(Some(gone));
+    assert_eq!(
+        other.modify(&to_gone),
+        Err(Error::handle(Subtype::InvalidHandleEvdRecv))
+    );
+    let info = other.info().unwrap();
+    assert!(
+        info.recv_evd
+            .is_some_and(|e| std::ptr::eq(e, p.client.recv))
+    );
+    other.post_recv(&[], 1, NONE).unwrap();
+}
+
+#[test]
+fn many_threads_post_and_free_without_harm() {
+    for round in 0..20 {
+        let p = connected(300 + round);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for n in 0..200 {
+                        let _ = p.from.post_rdma_write(&[], n, &remote(0), F::SUPPRESS);
+                        let _ = p.from.post_recv(&[], n, NONE);
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while p.from.status().0 == EpState::Connected {
+                    let _ = next(p.client.request);
+                }
+            });
+            scope.spawn(|| {
+                let _ = p.from.disconnect(Close::Graceful);
+                let _ = p.from.disconnect(Close::Abrupt);
+                let _ = p.from.free();
+            });
+            scope.spawn(|| {
+                let _ = p.from.free();
+            });
+        });
+        assert!(p.from.free().is_err());
+        let told: Vec<Event> = all(p.client.conn);
+        assert!(told.len() <= 1, "{told:?}");
+    }
+}

@@ -1,0 +1,779 @@
+//! A transport for the tests of core: it moves no bytes, only completions and connection events, all in the
+//! caller's thread, and holds requests back or fails them as a test wants.
+
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "each test file uses its part"
+)]
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use dat_core::arenas::Arenas;
+use dat_core::attr::{AdapterAttr, EpAttr, SrqAttr};
+use dat_core::cr::Cr;
+use dat_core::ep::{Ep, EpParts, EpState};
+use dat_core::error::{Error, Kind, Result};
+use dat_core::evd::{Evd, EventSink};
+use dat_core::event::{ConnectionEvent, Dto, DtoOp, DtoStatus, Event};
+use dat_core::flags::{CompletionFlags, EvdFlags, MemPriv, VaType};
+use dat_core::ia::{AsyncEvd, Ia};
+use dat_core::ia_params::IaParams;
+use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::pz::Pz;
+use dat_core::sp::Sp;
+use dat_core::transport::{
+    Completion, Connect, Keys, Op, Parked, QpCaps, Request, Token, Transport, WrId,
+};
+use dat_core::upcall::{Arrival, ConnInput, Fault, Upcalls};
+use parking_lot::{Condvar, Mutex};
+
+/// RDMA to this address fails with a remote access error.
+pub const BAD_ADDRESS: u64 = 0xbad;
+/// Nothing ever comes back from this qualifier.
+pub const BLACK_HOLE: u64 = 66_666;
+/// Connecting here is refused at once.
+pub const NO_ROUTE: u64 = 66_667;
+
+#[derive(Debug)]
+pub struct Fake;
+
+pub struct Adapter {
+    name: String,
+    pub upcalls: Upcalls<Fake>,
+    /// Requests stay where they are until `release`.
+    pub hold: AtomicBool,
+    pub qps: Mutex<Vec<Weak<Qp>>>,
+}
+
+#[derive(Default)]
+pub struct Cq {
+    queue: Mutex<VecDeque<Completion>>,
+}
+
+struct Posted {
+    id: WrId,
+    signaled: bool,
+    length: u32,
+    /// Takes a receive of the peer.
+    message: Option<(DtoOp, u32)>,
+    fails: bool,
+}
+
+#[derive(Default)]
+struct QpState {
+    sends: VecDeque<Posted>,
+    recvs: VecDeque<WrId>,
+    peer: Weak<Qp>,
+    token: Token,
+    connected: bool,
+    error: bool,
+}
+
+pub struct Qp {
+    me: Weak<Self>,
+    adapter: Arc<Adapter>,
+    state: Mutex<QpState>,
+    recv_cq: Arc<Cq>,
+    request_cq: Arc<Cq>,
+    srq: Option<Arc<Srq>>,
+    token: Token,
+    caps: QpCaps,
+}
+
+pub struct Srq {
+    recvs: Mutex<VecDeque<WrId>>,
+    limit: AtomicU32,
+    token: Token,
+    upcalls: Upcalls<Fake>,
+}
+
+pub struct FakePz(Arc<Adapter>);
+
+pub struct ConnRequest {
+    client: Option<Arc<Qp>>,
+    token: Token,
+}
+
+impl Drop for ConnRequest {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            client
+                .adapter
+                .upcalls
+                .connection(self.token, ConnInput::NonPeerRejected);
+        }
+    }
+}
+
+pub struct Listener(u64);
+
+type Listeners = HashMap<u64, (Upcalls<Fake>, Token)>;
+static LISTENERS: Mutex<Option<Listeners>> = Mutex::new(None);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        LISTENERS.lock().get_or_insert_default().remove(&self.0);
+    }
+}
+
+#[derive(Default)]
+pub struct Parker {
+    permit: Mutex<bool>,
+    bell: Condvar,
+}
+
+#[derive(Clone, Copy)]
+pub struct Raw(Completion);
+
+impl Default for Raw {
+    fn default() -> Self {
+        Self(done(WrId(0), DtoStatus::Success, DtoOp::Send, 0))
+    }
+}
+
+fn done(id: WrId, status: DtoStatus, op: DtoOp, length: u32) -> Completion {
+    Completion {
+        id,
+        status,
+        op,
+        length,
+        immediate: 0,
+        invalidated: 0,
+        ep: Token(0),
+    }
+}
+
+impl Qp {
+    fn complete_request(&self, posted: &Posted, status: DtoStatus) {
+        if posted.signaled || status != DtoStatus::Success {
+            // The operation is nonsense on purpose: core knows better.
+            self.request_cq
+                .queue
+                .lock()
+                .push_back(done(posted.id, status, DtoOp::Receive, 0));
+        }
+    }
+
+    /// A message comes in. False: no receive is posted.
+    fn deliver(&self, length: u32, op: DtoOp, immediate: u32) -> bool {
+        let (id, low) = match &self.srq {
+            None => (self.state.lock().recvs.pop_front(), false),
+            Some(srq) => {
+                let mut recvs = srq.recvs.lock();
+                // Out of order, as several queue pairs on one queue have it.
+                let id = recvs.pop_back();
+                let low = (recvs.len() as u32) < srq.limit.load(Ordering::Relaxed);
+                (id, low && srq.limit.swap(0, Ordering::Relaxed) != 0)
+            }
+        };
+        let Some(id) = id else {
+            return false;
+        };
+        let mut completion = done(id, DtoStatus::Success, op, length);
+        completion.immediate = immediate;
+        completion.ep = self.token;
+        self.recv_cq.queue.lock().push_back(completion);
+        if let (true, Some(srq)) = (low, &self.srq) {
+            srq.upcalls.fault(Fault::SrqLow(srq.token));
+        }
+        true
+    }
+
+    /// Carries out up to `count` requests.
+    pub fn run(&self, count: usize) {
+        for _ in 0..count {
+            let (posted, peer) = {
+                let mut state = self.state.lock();
+                if state.error {
+                    return;
+                }
+                let Some(posted) = state.sends.pop_front() else {
+                    return;
+                };
+                (posted, state.peer.upgrade())
+            };
+            let status = match (&peer, posted.message) {
+                _ if posted.fails => DtoStatus::RemoteAccess,
+                (None, _) => DtoStatus::Transport,
+                (Some(peer), Some((op, immediate))) => {
+                    if peer.deliver(posted.length, op, immediate) {
+                        DtoStatus::Success
+                    } else {
+                        DtoStatus::ReceiverNotReady
+                    }
+                }
+                (Some(_), None) => DtoStatus::Success,
+            };
+            self.complete_request(&posted, status);
+            if status != DtoStatus::Success {
+                self.flush();
+            }
+        }
+    }
+
+    fn flush(&self) {
+        let (sends, recvs) = {
+            let mut state = self.state.lock();
+            state.error = true;
+            (
+                std::mem::take(&mut state.sends),
+                std::mem::take(&mut state.recvs),
+            )
+        };
+        for posted in &sends {
+            self.complete_request(posted, DtoStatus::Flushed);
+        }
+        for id in recvs {
+            self.recv_cq
+                .queue
+                .lock()
+                .push_back(done(id, DtoStatus::Flushed, DtoOp::Send, 99));
+        }
+    }
+}
+
+impl Transport for Fake {
+    type Adapter = Adapter;
+    type Pz = FakePz;
+    type Lmr = ();
+    type Rmr = ();
+    type Srq = Srq;
+    type Cq = Cq;
+    type Qp = Arc<Qp>;
+    type Listener = Listener;
+    type ConnRequest = ConnRequest;
+    type Parker = Parker;
+    type AddressHandle = ();
+    type RawCompletion = Raw;
+
+    const NAME: &'static str = "fake";
+
+    fn arenas() -> &'static Arenas<Self> {
+        static ARENAS: Arenas<Fake> = Arenas::new();
+        &ARENAS
+    }
+
+    fn open(ia_name: &str, _params: &IaParams, upcalls: Upcalls<Self>) -> Result<Adapter> {
+        Ok(Adapter {
+            name: ia_name.to_owned(),
+            upcalls,
+            hold: AtomicBool::new(false),
+            qps: Mutex::new(Vec::new()),
+        })
+    }
+
+    fn attributes(_adapter: &Adapter) -> AdapterAttr {
+        AdapterAttr {
+            adapter_name: "fake".into(),
+            vendor_name: String::new(),
+            hardware_version: (0, 0),
+            firmware_version: (0, 0),
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            scope_id: 0,
+            max_eps: 1000,
+            max_dto_per_ep: 1000,
+            max_rdma_read_per_ep_in: 16,
+            max_rdma_read_per_ep_out: 16,
+            max_rdma_read_in: 16,
+            max_rdma_read_out: 16,
+            max_evds: 1000,
+            max_evd_qlen: 1000,
+            max_iov: 8,
+            max_iov_rdma_read: 8,
+            max_iov_rdma_write: 8,
+            max_lmrs: 1000,
+            max_lmr_block_size: 1 << 30,
+            max_lmr_virtual_address: u64::MAX,
+            max_pzs: 1000,
+            max_message_size: 1 << 20,
+            max_rdma_size: 1 << 20,
+            max_rmrs: 1000,
+            max_srqs: 1000,
+            max_ep_per_srq: 1000,
+            max_recv_per_srq: 1000,
+            max_private_data_size: 56,
+            zero_based: false,
+            named: Vec::new(),
+            atomics: true,
+            immediate_data: true,
+            datagrams: false,
+            windows: false,
+        }
+    }
+
+    fn create_pz(adapter: &Arc<Adapter>) -> Result<FakePz> {
+        ADAPTERS.lock().push(adapter.clone());
+        Ok(FakePz(adapter.clone()))
+    }
+
+    fn register(
+        _pz: &Arc<FakePz>,
+        _address: usize,
+        _length: u64,
+        _rights: MemPriv,
+        _va_type: VaType,
+    ) -> Result<((), Keys)> {
+        Err(Error::of(Kind::NotImplemented))
+    }
+
+    fn create_cq(_adapter: &Arc<Adapter>, _depth: u32, _token: Token) -> Result<Cq> {
+        Ok(Cq::default())
+    }
+
+    fn resize_cq(_cq: &Cq, _depth: u32) -> Result<()> {
+        Ok(())
+    }
+
+    fn poll_cq(cq: &Cq, into: &mut [Raw]) -> usize {
+        let mut queue = cq.queue.lock();
+        let count = into.len().min(queue.len());
+        for (to, from) in into.iter_mut().zip(queue.drain(..count)) {
+            *to = Raw(from);
+        }
+        count
+    }
+
+    fn decode(_cq: &Cq, raw: &Raw) -> Completion {
+        raw.0
+    }
+
+    fn watch_cq(_cq: &Cq, _on: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn park(
+        _adapter: &Adapter,
+        _cq: Option<&Cq>,
+        parker: &Parker,
+        timeout: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Parked {
+        let end = timeout.map(|t| Instant::now() + t);
+        loop {
+            if ready() {
+                return Parked::Woken;
+            }
+            let mut permit = parker.permit.lock();
+            if std::mem::take(&mut *permit) {
+                return Parked::Woken;
+            }
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return Parked::TimedOut;
+            }
+            // Completions ring no bell here.
+            parker.bell.wait_for(&mut permit, Duration::from_millis(1));
+        }
+    }
+
+    fn unpark(parker: &Parker) {
+        *parker.permit.lock() = true;
+        parker.bell.notify_all();
+    }
+
+    fn create_srq(pz: &Arc<FakePz>, _attr: &SrqAttr, token: Token) -> Result<Srq> {
+        Ok(Srq {
+            recvs: Mutex::default(),
+            limit: AtomicU32::new(0),
+            token,
+            upcalls: pz.0.upcalls,
+        })
+    }
+
+    fn resize_srq(_srq: &Srq, _max_recv: u32) -> Result<()> {
+        Ok(())
+    }
+
+    fn arm_srq_limit(srq: &Srq, low: u32) -> Result<()> {
+        srq.limit.store(low, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn post_srq_recv(srq: &Srq, id: WrId, _iov: &[LmrTriplet]) -> Result<()> {
+        srq.recvs.lock().push_back(id);
+        Ok(())
+    }
+
+    fn create_qp(
+        pz: &Arc<FakePz>,
+        caps: &QpCaps,
+        recv_cq: &Arc<Cq>,
+        request_cq: &Arc<Cq>,
+        srq: Option<&Arc<Srq>>,
+        token: Token,
+    ) -> Result<Arc<Qp>> {
+        let qp = Arc::new_cyclic(|me| Qp {
+            me: me.clone(),
+            adapter: pz.0.clone(),
+            state: Mutex::default(),
+            recv_cq: recv_cq.clone(),
+            request_cq: request_cq.clone(),
+            srq: srq.cloned(),
+            token,
+            caps: *caps,
+        });
+        pz.0.qps.lock().push(Arc::downgrade(&qp));
+        Ok(qp)
+    }
+
+    fn reset_qp(qp: &Arc<Qp>) -> Result<()> {
+        *qp.state.lock() = QpState::default();
+        Ok(())
+    }
+
+    fn post_send(qp: &Arc<Qp>, request: &Request<'_, Self>) -> Result<()> {
+        assert!(
+            request.length <= 1 << 20,
+            "core checks lengths before it posts"
+        );
+        let length = request.length as u32;
+        let posted = Posted {
+            id: request.id,
+            signaled: request.signaled,
+            length,
+            message: match request.op {
+                Op::Send | Op::SendWithInvalidate(_) => Some((DtoOp::Receive, 0)),
+                Op::SendWithImmediate(i) => Some((DtoOp::ReceiveMessageImmediate, i)),
+                Op::RdmaWriteWithImmediate(_, i) => Some((DtoOp::ReceiveRdmaImmediate, i)),
+                _ => None,
+            },
+            fails: matches!(
+                request.op,
+                Op::RdmaWrite(RmrTriplet {
+                    virtual_address: BAD_ADDRESS,
+                    ..
+                }) | Op::RdmaRead(RmrTriplet {
+                    virtual_address: BAD_ADDRESS,
+                    ..
+                })
+            ),
+        };
+        let full = {
+            let mut state = qp.state.lock();
+            let full = state.sends.len() >= qp.caps.max_request as usize;
+            if !full {
+                state.sends.push_back(posted);
+            }
+            full
+        };
+        if full {
+            return Err(Error::of(Kind::InsufficientResources));
+        }
+        if qp.state.lock().error {
+            qp.flush();
+        } else if !qp.adapter.hold.load(Ordering::Relaxed) {
+            qp.run(1);
+        }
+        Ok(())
+    }
+
+    fn post_recv(qp: &Arc<Qp>, id: WrId, _iov: &[LmrTriplet]) -> Result<()> {
+        let error = {
+            let mut state = qp.state.lock();
+            state.recvs.push_back(id);
+            state.error
+        };
+        if error {
+            qp.flush();
+        }
+        Ok(())
+    }
+
+    fn listen(
+        adapter: &Arc<Adapter>,
+        conn_qual: Option<u64>,
+        token: Token,
+    ) -> Result<(Listener, u64)> {
+        let mut listeners = LISTENERS.lock();
+        let listeners = listeners.get_or_insert_default();
+        let conn_qual = conn_qual.unwrap_or_else(|| {
+            (0xc000..0xffff)
+                .find(|q| !listeners.contains_key(q))
+                .unwrap()
+        });
+        if listeners.contains_key(&conn_qual) {
+            return Err(Error::of(Kind::ConnQualInUse));
+        }
+        listeners.insert(conn_qual, (adapter.upcalls, token));
+        Ok((Listener(conn_qual), conn_qual))
+    }
+
+    fn connect(adapter: &Arc<Adapter>, qp: &Arc<Arc<Qp>>, connect: &Connect<'_>) -> Result<()> {
+        match connect.conn_qual {
+            BLACK_HOLE => return Ok(()),
+            NO_ROUTE => return Err(Error::of(Kind::InvalidAddress)),
+            _ => {}
+        }
+        let listener = LISTENERS
+            .lock()
+            .get_or_insert_default()
+            .get(&connect.conn_qual)
+            .copied();
+        let Some((upcalls, sp)) = listener else {
+            adapter
+                .upcalls
+                .connection(connect.token, ConnInput::NonPeerRejected);
+            return Ok(());
+        };
+        let request = ConnRequest {
+            client: qp.me.upgrade(),
+            token: connect.token,
+        };
+        upcalls.connect_request(
+            sp,
+            request,
+            &Arrival {
+                remote: SocketAddr::new(connect.remote, 4321),
+                local: connect.remote,
+                private_data: connect.private_data,
+            },
+        );
+        Ok(())
+    }
+
+    fn accept(
+        mut request: ConnRequest,
+        qp: &Arc<Arc<Qp>>,
+        token: Token,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let client = request.client.take().unwrap();
+        if client.state.lock().error {
+            qp.adapter.upcalls.connection(token, ConnInput::AcceptError);
+            return Ok(());
+        }
+        for (one, other, token) in [(&client, &***qp, request.token), (qp, &*client, token)] {
+            let mut state = one.state.lock();
+            state.peer = other.me.clone();
+            state.token = token;
+            state.connected = true;
+        }
+        client
+            .adapter
+            .upcalls
+            .connection(request.token, ConnInput::Established { private_data });
+        qp.adapter
+            .upcalls
+            .connection(token, ConnInput::Established { private_data: &[] });
+        Ok(())
+    }
+
+    fn reject(mut request: ConnRequest, private_data: &[u8]) -> Result<()> {
+        let client = request.client.take().unwrap();
+        client
+            .adapter
+            .upcalls
+            .connection(request.token, ConnInput::PeerRejected { private_data });
+        Ok(())
+    }
+
+    fn disconnect(qp: &Arc<Qp>) {
+        let (was, peer, token) = {
+            let mut state = qp.state.lock();
+            (
+                std::mem::take(&mut state.connected),
+                state.peer.upgrade(),
+                state.token,
+            )
+        };
+        qp.flush();
+        if !was {
+            return;
+        }
+        qp.adapter
+            .upcalls
+            .connection(token, ConnInput::Disconnected);
+        if let Some(peer) = peer {
+            let (connected, token) = {
+                let state = peer.state.lock();
+                (state.connected, state.token)
+            };
+            if connected {
+                peer.adapter
+                    .upcalls
+                    .connection(token, ConnInput::Disconnected);
+            }
+        }
+    }
+}
+
+/// Takes whatever comes.
+#[derive(Default)]
+pub struct Got(pub Option<Event>);
+
+impl EventSink for Got {
+    fn dto(&mut self, dto: &Dto) {
+        self.0 = Some(Event::Dto(*dto));
+    }
+    fn event(&mut self, event: &Event) {
+        self.0 = Some(*event);
+    }
+}
+
+/// The next event, or `None` if the EVD is empty.
+pub fn next(evd: &'static Evd<Fake>) -> Option<Event> {
+    let mut got = Got::default();
+    evd.dequeue(&mut got).ok()?;
+    got.0
+}
+
+/// Everything on the EVD.
+pub fn all(evd: &'static Evd<Fake>) -> Vec<Event> {
+    std::iter::from_fn(|| next(evd)).collect()
+}
+
+/// Waits up to ten seconds for an event.
+pub fn wait(evd: &'static Evd<Fake>) -> Event {
+    let mut got = Got::default();
+    evd.wait(Some(Duration::from_secs(10)), 1, &mut got)
+        .expect("an event within 10 s");
+    got.0.unwrap()
+}
+
+pub fn dto(event: Event) -> Dto {
+    match event {
+        Event::Dto(dto) => dto,
+        other => panic!("{other:?} is no DTO"),
+    }
+}
+
+pub fn connection(number: ConnectionEvent, ep: &'static Ep<Fake>) -> Event {
+    Event::Connection {
+        number,
+        ep: ep.handle(),
+    }
+}
+
+static ADAPTERS: Mutex<Vec<Arc<Adapter>>> = Mutex::new(Vec::new());
+
+/// An IA with a PZ and an EVD for each purpose.
+#[derive(Clone, Copy)]
+pub struct Side {
+    pub ia: &'static Ia<Fake>,
+    pub pz: &'static Pz<Fake>,
+    pub recv: &'static Evd<Fake>,
+    pub request: &'static Evd<Fake>,
+    pub conn: &'static Evd<Fake>,
+    pub cr: &'static Evd<Fake>,
+}
+
+pub fn attr(recv: u32, request: u32) -> EpAttr {
+    EpAttr {
+        service_type: 0,
+        max_message_size: 1 << 16,
+        max_rdma_size: 1 << 16,
+        qos: 0,
+        recv_completion_flags: CompletionFlags::empty(),
+        request_completion_flags: CompletionFlags::empty(),
+        max_recv_dtos: recv,
+        max_request_dtos: request,
+        max_recv_iov: 4,
+        max_request_iov: 4,
+        max_rdma_read_in: 4,
+        max_rdma_read_out: 4,
+        srq_soft_hw: -1,
+        max_rdma_read_iov: 4,
+        max_rdma_write_iov: 4,
+    }
+}
+
+impl Side {
+    pub fn open() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("fake{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let ia = Ia::<Fake>::open(&name, &IaParams::default(), 8, AsyncEvd::New, 0x7ab1e).unwrap();
+        let pz = Pz::create(ia).unwrap();
+        let evd = |flags| Evd::create(ia, 64, None, flags).unwrap();
+        Self {
+            ia,
+            pz,
+            recv: evd(EvdFlags::DTO),
+            request: evd(EvdFlags::DTO),
+            conn: evd(EvdFlags::CONNECTION),
+            cr: evd(EvdFlags::CR),
+        }
+    }
+
+    /// The transport below.
+    pub fn adapter(&self) -> Arc<Adapter> {
+        let name = self.ia.name();
+        let adapters = ADAPTERS.lock();
+        adapters.iter().find(|a| a.name == name).unwrap().clone()
+    }
+
+    /// Holds requests back from now on, or lets all go that are held.
+    pub fn hold(&self, on: bool) {
+        let adapter = self.adapter();
+        adapter.hold.store(on, Ordering::Relaxed);
+        let qps: Vec<_> = adapter
+            .qps
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for qp in qps.iter().filter(|_| !on) {
+            qp.run(usize::MAX);
+        }
+    }
+
+    pub fn parts(&self) -> EpParts<Fake> {
+        EpParts {
+            pz: Some(self.pz),
+            recv_evd: Some(self.recv),
+            request_evd: Some(self.request),
+            connect_evd: Some(self.conn),
+            srq: None,
+        }
+    }
+
+    pub fn ep(&self) -> &'static Ep<Fake> {
+        Ep::create(self.ia, self.parts(), Some(&attr(16, 16))).unwrap()
+    }
+}
+
+pub const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Waits until `ep` is in `state`.
+pub fn reach(ep: &'static Ep<Fake>, state: EpState) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while ep.status().0 != state {
+        assert!(Instant::now() < end, "still {}", ep.status().0);
+        std::thread::yield_now();
+    }
+}
+
+/// Connects an endpoint of `client` to one of `server` through a PSP at `qual`, and takes both events.
+pub fn join(
+    client: &Side,
+    from: &'static Ep<Fake>,
+    server: &Side,
+    to: &'static Ep<Fake>,
+    qual: u64,
+) {
+    let psp = Sp::psp_create(server.ia, Some(qual), server.cr, false).unwrap();
+    from.connect(PEER, qual, None, b"hello", 0, 0).unwrap();
+    let cr = request(wait(server.cr));
+    cr.accept(Some(to), b"welcome").unwrap();
+    assert_eq!(
+        wait(client.conn),
+        connection(ConnectionEvent::Established, from)
+    );
+    assert_eq!(
+        wait(server.conn),
+        connection(ConnectionEvent::Established, to)
+    );
+    psp.free().unwrap();
+}
+
+/// The CR of a connection request event.
+pub fn request(event: Event) -> &'static Cr<Fake> {
+    match event {
+        Event::ConnectionRequest { cr, .. } => Fake::arenas().cr.from_addr(cr).unwrap(),
+        other => panic!("{other:?} is no connection request"),
+    }
+}

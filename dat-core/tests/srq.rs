@@ -1,0 +1,232 @@
+//! Shared receive queues: dat_srq_create, dat_srq_post_recv, dat_srq_resize, dat_srq_set_lw, dat_srq_free, and
+//! the asynchronous event after each disconnect.
+#![allow(missing_docs, reason = "a test")]
+
+mod pair;
+
+use std::collections::HashSet;
+
+use dat_core::attr::SrqAttr;
+use dat_core::ep::{Ep, EpParts};
+use dat_core::error::{Error, Subtype};
+use dat_core::event::{AsyncEvent, ConnectionEvent as E, DtoStatus, Event};
+use dat_core::flags::{Close, CompletionFlags};
+use dat_core::srq::Srq;
+use pair::*;
+
+const ATTR: SrqAttr = SrqAttr {
+    max_recv_dtos: 8,
+    max_recv_iov: 2,
+    low_watermark: None,
+};
+const NONE: CompletionFlags = CompletionFlags::empty();
+
+fn srq_ep(side: &Side, srq: &'static Srq<Fake>) -> &'static Ep<Fake> {
+    let parts = EpParts {
+        srq: Some(srq),
+        ..side.parts()
+    };
+    Ep::create(side.ia, parts, Some(&attr(0, 8))).unwrap()
+}
+
+fn asynchronous(side: &Side) -> Option<Event> {
+    next(side.ia.async_evd().unwrap())
+}
+
+#[test]
+fn receives_complete_in_any_order_for_the_endpoint_that_took_them() {
+    let (client, server) = (Side::open(), Side::open());
+    let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
+    let (one, two) = (srq_ep(&server, srq), srq_ep(&server, srq));
+    let (from_one, from_two) = (client.ep(), client.ep());
+    join(&client, from_one, &server, one, 401);
+    join(&client, from_two, &server, two, 401);
+    for round in 0..10 {
+        let posted: HashSet<_> = (round * 8..round * 8 + 8).collect();
+        for cookie in &posted {
+            srq.post_recv(&[], *cookie).unwrap();
+        }
+        let full = Err(Error::resource(Subtype::ResourceMemory));
+        assert_eq!(srq.post_recv(&[], 0), full);
+        assert_eq!(srq.info().unwrap().outstanding, 8);
+        for _ in 0..4 {
+            from_one.post_send(&[], 0, NONE).unwrap();
+            from_two.post_send(&[], 0, NONE).unwrap();
+        }
+        let mut cookies = HashSet::new();
+        let mut counts = [0, 0];
+        for event in all(server.recv) {
+            let dto = dto(event);
+            assert!(cookies.insert(dto.cookie));
+            counts[usize::from(dto.ep == two.handle())] += 1;
+            assert!(dto.ep == one.handle() || dto.ep == two.handle());
+        }
+        assert_eq!((cookies, counts), (posted, [4, 4]));
+        assert_eq!(srq.info().unwrap().outstanding, 0);
+        all(client.request);
+    }
+    assert_eq!(
+        one.post_recv(&[], 0, NONE),
+        Err(Error::arg(1)),
+        "the SRQ's business"
+    );
+}
+
+#[test]
+fn each_disconnect_of_its_endpoints_is_told_once() {
+    let (client, server) = (Side::open(), Side::open());
+    let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
+    let (from, to) = (client.ep(), srq_ep(&server, srq));
+    for by_peer in [true, false] {
+        join(&client, from, &server, to, 402);
+        assert_eq!(asynchronous(&server), None);
+        let who = if by_peer { from } else { to };
+        who.disconnect(Close::Abrupt).unwrap();
+        assert_eq!(wait(server.conn), connection(E::Disconnected, to));
+        let broken = Event::Async {
+            number: AsyncEvent::EpBroken,
+            handle: to.handle(),
+            reason: 0,
+        };
+        assert_eq!(asynchronous(&server), Some(broken));
+        assert_eq!(asynchronous(&server), None);
+        wait(client.conn);
+        from.reset().unwrap();
+        to.reset().unwrap();
+    }
+    assert_eq!(asynchronous(&client), None, "no SRQ, no event");
+}
+
+#[test]
+fn the_low_watermark_is_told_once_an_arming() {
+    let (client, server) = (Side::open(), Side::open());
+    let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
+    let (from, to) = (client.ep(), srq_ep(&server, srq));
+    join(&client, from, &server, to, 403);
+    for n in 0..8 {
+        srq.post_recv(&[], n).unwrap();
+    }
+    assert_eq!(srq.set_low_watermark(9), Err(Error::arg(2)));
+    srq.set_low_watermark(6).unwrap();
+    assert_eq!(srq.info().unwrap().attr.low_watermark, Some(6));
+    let low = Event::Async {
+        number: AsyncEvent::ProviderInternalError,
+        handle: srq.handle(),
+        reason: 2,
+    };
+    for (sends, expected) in [(2, None), (1, Some(low)), (3, None)] {
+        for _ in 0..sends {
+            from.post_send(&[], 0, NONE).unwrap();
+        }
+        assert_eq!(asynchronous(&server), expected);
+    }
+    assert_eq!(srq.info().unwrap().attr.low_watermark, None);
+    all(server.recv);
+    // Below it already.
+    srq.set_low_watermark(4).unwrap();
+    assert_eq!(asynchronous(&server), Some(low));
+    assert_eq!(asynchronous(&server), None);
+}
+
+#[test]
+fn resize_keeps_what_is_outstanding() {
+    let side = Side::open();
+    let srq = Srq::create(side.ia, side.pz, &ATTR).unwrap();
+    for n in 0..5 {
+        srq.post_recv(&[], n).unwrap();
+    }
+    let state = Err(Error::state(Subtype::InvalidStateSrqOperational));
+    assert_eq!(srq.resize(4), state);
+    assert_eq!(srq.resize(0), Err(Error::arg(2)));
+    assert_eq!(srq.resize(1001), Err(Error::arg(2)));
+    srq.resize(5).unwrap();
+    assert!(srq.post_recv(&[], 5).is_err());
+    srq.resize(500).unwrap();
+    for n in 5..500 {
+        srq.post_recv(&[], n).unwrap();
+    }
+    assert!(srq.post_recv(&[], 500).is_err());
+    assert_eq!(srq.info().unwrap().attr.max_recv_dtos, 500);
+    srq.set_low_watermark(100).unwrap();
+    assert_eq!(srq.resize(50), state);
+}
+
+#[test]
+fn it_is_freed_when_no_endpoint_uses_it() {
+    let side = Side::open();
+    let srq = Srq::create(side.ia, side.pz, &ATTR).unwrap();
+    let ep = srq_ep(&side, srq);
+    assert_eq!(srq.free(), Err(Error::state(Subtype::InvalidStateSrqInUse)));
+    assert_eq!(ep.recv_query(), Ok((u32::MAX, u32::MAX)));
+    ep.free().unwrap();
+    assert_eq!(
+        side.pz.free(),
+        Err(Error::state(Subtype::InvalidStatePzInUse))
+    );
+    srq.free().unwrap();
+    let dead = Error::handle(Subtype::InvalidHandleSrq);
+    assert_eq!(srq.free(), Err(dead));
+    assert_eq!(srq.post_recv(&[], 0), Err(dead));
+    assert_eq!(srq.info().unwrap_err(), dead);
+    assert_eq!(srq.resize(3), Err(dead));
+    assert_eq!(srq.set_low_watermark(3), Err(dead));
+    side.pz.free().unwrap();
+}
+
+#[test]
+fn arguments_are_refused() {
+    let (side, other) = (Side::open(), Side::open());
+    let refused = |attr| Srq::create(side.ia, side.pz, &attr).unwrap_err();
+    assert_eq!(
+        refused(SrqAttr {
+            max_recv_dtos: 0,
+            ..ATTR
+        }),
+        Error::arg(3)
+    );
+    assert_eq!(
+        refused(SrqAttr {
+            max_recv_dtos: 1001,
+            ..ATTR
+        }),
+        Error::arg(3)
+    );
+    assert_eq!(
+        refused(SrqAttr {
+            max_recv_iov: 9,
+            ..ATTR
+        }),
+        Error::arg(3)
+    );
+    assert_eq!(
+        refused(SrqAttr {
+            low_watermark: Some(9),
+            ..ATTR
+        }),
+        Error::arg(3)
+    );
+    let foreign = Srq::create(side.ia, other.pz, &ATTR).unwrap_err();
+    assert_eq!(foreign, Error::handle(Subtype::InvalidHandlePz));
+    let srq = Srq::create(side.ia, side.pz, &ATTR).unwrap();
+    assert_eq!(
+        srq.post_recv(&[Default::default(); 3], 0),
+        Err(Error::arg(2))
+    );
+}
+
+#[test]
+fn completions_after_the_endpoint_is_gone_give_the_buffer_back() {
+    let (client, server) = (Side::open(), Side::open());
+    let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
+    let (from, to) = (client.ep(), srq_ep(&server, srq));
+    join(&client, from, &server, to, 404);
+    srq.post_recv(&[], 31).unwrap();
+    from.post_send(&[], 0, NONE).unwrap();
+    to.free().unwrap();
+    let late = dto(next(server.recv).unwrap());
+    assert_eq!(
+        (late.cookie, late.ep, late.status),
+        (31, srq.handle(), DtoStatus::Success)
+    );
+    assert_eq!(srq.info().unwrap().outstanding, 0);
+}
