@@ -301,6 +301,17 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// `DAT_INSUFFICIENT_RESOURCES`.
     fn watch_cq(cq: &Self::Cq, on: bool) -> Result<()>;
 
+    /// From now on (or no longer) only solicited receives, requests and failures need to end a `park` on `cq`
+    /// or be announced: an endpoint on it has `DAT_COMPLETION_SOLICITED_WAIT_FLAG`. A hint: announcing more is
+    /// allowed.
+    fn solicited_only(_cq: &Self::Cq, _on: bool) {}
+
+    /// Whether the sender of this receive asked for a notification; `None` where the transport cannot tell,
+    /// and then everything that it announces counts as solicited.
+    fn solicited(_cq: &Self::Cq, _raw: &Self::RawCompletion) -> Option<bool> {
+        None
+    }
+
     /// Sleeps until a completion may be in `cq`, [`Transport::unpark`] was called on `parker` (also
     /// before: it leaves a permit), or `timeout` is over. May return early. Arms `cq` itself and looks
     /// again after arming: `ready` tells whether a completion is there already (core polls).

@@ -113,5 +113,12 @@ impl<T: Transport> Inner<T> {
             (0, _) => Config::Notify,
             _ => Config::Solicited,
         };
+        let solicited = self.state.config == Config::Solicited;
+        if self.queue.solicited_only != solicited
+            && let Some(cq) = &self.queue.cq
+        {
+            T::solicited_only(cq, solicited);
+            self.queue.solicited_only = solicited;
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::EventSink;
-use crate::ep::dto;
-use crate::event::Event;
+use crate::ep::dto::{self, Completed};
+use crate::event::{DtoStatus, Event};
 use crate::transport::Transport;
 
 /// Completions taken from the transport at a time.
@@ -20,6 +20,8 @@ pub(super) struct Queue<T: Transport> {
     next: usize,
     polled: usize,
     pub(super) cq: Option<Arc<T::Cq>>,
+    /// Receives that the peer did not solicit are no notifications.
+    pub(super) solicited_only: bool,
 }
 
 impl<T: Transport> Default for Queue<T> {
@@ -30,6 +32,7 @@ impl<T: Transport> Default for Queue<T> {
             next: 0,
             polled: 0,
             cq: None,
+            solicited_only: false,
         }
     }
 }
@@ -46,6 +49,7 @@ impl<T: Transport> Queue<T> {
     pub(super) fn stop(&mut self) -> Option<Arc<T::Cq>> {
         self.events = VecDeque::new();
         (self.next, self.polled) = (0, 0);
+        self.solicited_only = false;
         self.cq.take()
     }
 
@@ -109,7 +113,7 @@ impl<T: Transport> Queue<T> {
         loop {
             for raw in &self.batch[self.next..self.polled.min(BATCH)] {
                 if let Some(done) = dto::complete::<T>(&T::decode(cq, raw)) {
-                    notify |= done.notify;
+                    notify |= done.notify && !(self.solicited_only && quiet::<T>(cq, raw, &done));
                     self.events.push_back(Event::Dto(done.dto));
                 }
             }
@@ -128,4 +132,11 @@ impl<T: Transport> Queue<T> {
             self.drain();
         }
     }
+}
+
+/// Whether this is a good receive whose sender did not ask for a notification.
+fn quiet<T: Transport>(cq: &T::Cq, raw: &T::RawCompletion, done: &Completed) -> bool {
+    done.dto.status == DtoStatus::Success
+        && !done.dto.op.is_request()
+        && T::solicited(cq, raw) == Some(false)
 }

@@ -1,16 +1,16 @@
-//! A transport that moves nothing: enough for the objects that need no connection, and quick to sleep and
-//! wake. Its completion queues hold what a test puts there.
+//! A transport that moves nothing: connections come about and posts complete when the test says so.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dat_core::arenas::Arenas;
 use dat_core::attr::AdapterAttr;
+use dat_core::ep::Ep;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::evd::EventSink;
 use dat_core::event::{Dto, DtoOp, DtoStatus, Event};
@@ -19,9 +19,9 @@ use dat_core::ia::{AsyncEvd, Ia};
 use dat_core::ia_params::IaParams;
 use dat_core::iov::LmrTriplet;
 use dat_core::transport::{
-    Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
+    Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
 };
-use dat_core::upcall::Upcalls;
+use dat_core::upcall::{ConnInput, Upcalls};
 use parking_lot::{Condvar, Mutex};
 
 /// See the module.
@@ -39,6 +39,83 @@ pub(crate) fn regions() -> u32 {
 
 pub(crate) struct Adapter {
     pub(crate) upcalls: Upcalls<Null>,
+}
+
+/// A completion queue: what it holds, and whether the next completion is to be announced.
+pub(crate) struct Cq {
+    queue: Mutex<VecDeque<Raw>>,
+    watched: AtomicBool,
+    upcalls: Upcalls<Null>,
+    token: Token,
+    pub(crate) depth: AtomicU32,
+}
+
+/// A completion, and whether the peer solicited it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Raw {
+    id: WrId,
+    status: DtoStatus,
+    op: DtoOp,
+    solicited: bool,
+}
+
+/// A queue pair: what is posted and not completed.
+pub(crate) struct Qp {
+    requests: Mutex<VecDeque<(WrId, bool)>>,
+    receives: Mutex<VecDeque<WrId>>,
+    pub(crate) request_cq: Arc<Cq>,
+    pub(crate) recv_cq: Arc<Cq>,
+    connection: Mutex<Token>,
+}
+
+static QPS: Mutex<Option<HashMap<u32, Arc<Qp>>>> = Mutex::new(None);
+
+/// The queue pair of an endpoint.
+pub(crate) fn qp(ep: &'static Ep<Null>) -> Arc<Qp> {
+    let index = ARENAS.ep.index_of(ep);
+    QPS.lock().as_ref().unwrap()[&index].clone()
+}
+
+impl Cq {
+    fn push(&self, raw: Raw) {
+        self.queue.lock().push_back(raw);
+        if self.watched.swap(false, Ordering::SeqCst) {
+            self.upcalls.cq_ready(self.token);
+        }
+    }
+}
+
+impl Qp {
+    /// The peer accepted.
+    pub(crate) fn establish(&self) {
+        let token = *self.connection.lock();
+        let input = ConnInput::Established { private_data: &[] };
+        self.request_cq.upcalls.connection(token, input);
+    }
+
+    /// The next `count` requests are done, as far as they are signaled.
+    pub(crate) fn finish_requests(&self, count: usize) {
+        for _ in 0..count {
+            let (id, signaled) = self.requests.lock().pop_front().expect("a request");
+            if signaled {
+                self.request_cq.push(Raw {
+                    id,
+                    ..Raw::default()
+                });
+            }
+        }
+    }
+
+    /// A message came in.
+    pub(crate) fn receive(&self, solicited: bool) {
+        let id = self.receives.lock().pop_front().expect("a receive");
+        self.recv_cq.push(Raw {
+            id,
+            op: DtoOp::Receive,
+            solicited,
+            ..Raw::default()
+        });
+    }
 }
 
 #[derive(Debug)]
@@ -62,13 +139,13 @@ impl Transport for Null {
     type Lmr = Region;
     type Rmr = ();
     type Srq = ();
-    type Cq = Mutex<VecDeque<WrId>>;
-    type Qp = ();
+    type Cq = Cq;
+    type Qp = Arc<Qp>;
     type Listener = ();
     type ConnRequest = ();
     type Parker = Parker;
     type AddressHandle = ();
-    type RawCompletion = WrId;
+    type RawCompletion = Raw;
 
     const NAME: &'static str = "null";
 
@@ -148,16 +225,23 @@ impl Transport for Null {
         Ok(())
     }
 
-    fn create_cq(_adapter: &Arc<Adapter>, _depth: u32, _token: Token) -> Result<Self::Cq> {
-        Ok(Mutex::default())
+    fn create_cq(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Self::Cq> {
+        Ok(Cq {
+            queue: Mutex::default(),
+            watched: AtomicBool::new(false),
+            upcalls: adapter.upcalls,
+            token,
+            depth: AtomicU32::new(depth),
+        })
     }
 
-    fn resize_cq(_cq: &Self::Cq, _depth: u32) -> Result<()> {
+    fn resize_cq(cq: &Self::Cq, depth: u32) -> Result<()> {
+        cq.depth.store(depth, Ordering::SeqCst);
         Ok(())
     }
 
-    fn poll_cq(cq: &Self::Cq, into: &mut [WrId]) -> usize {
-        let mut cq = cq.lock();
+    fn poll_cq(cq: &Self::Cq, into: &mut [Raw]) -> usize {
+        let mut cq = cq.queue.lock();
         let n = cq.len().min(into.len());
         for (to, from) in into.iter_mut().zip(cq.drain(..n)) {
             *to = from;
@@ -165,20 +249,25 @@ impl Transport for Null {
         n
     }
 
-    fn decode(_cq: &Self::Cq, raw: &WrId) -> Completion {
+    fn decode(_cq: &Self::Cq, raw: &Raw) -> Completion {
         Completion {
-            id: *raw,
-            status: DtoStatus::Success,
-            op: DtoOp::Send,
-            length: 0,
+            id: raw.id,
+            status: raw.status,
+            op: raw.op,
+            length: 5,
             immediate: 0,
             invalidated: 0,
             ep: Token(0),
         }
     }
 
-    fn watch_cq(_cq: &Self::Cq, _on: bool) -> Result<()> {
+    fn watch_cq(cq: &Self::Cq, on: bool) -> Result<()> {
+        cq.watched.store(on, Ordering::SeqCst);
         Ok(())
+    }
+
+    fn solicited(_cq: &Self::Cq, raw: &Raw) -> Option<bool> {
+        Some(raw.solicited)
     }
 
     fn park(
@@ -188,23 +277,25 @@ impl Transport for Null {
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {
-        if ready() {
-            return Parked::Woken;
-        }
         let deadline = timeout.map(|t| Instant::now() + t);
-        let mut permit = parker.permit.lock();
-        while !*permit {
-            match deadline {
-                None => parker.changed.wait(&mut permit),
-                Some(deadline) => {
-                    if parker.changed.wait_until(&mut permit, deadline).timed_out() {
-                        return Parked::TimedOut;
-                    }
-                }
+        loop {
+            if ready() {
+                return Parked::Woken;
+            }
+            let mut permit = parker.permit.lock();
+            if !*permit {
+                // Completions wake nobody here: looked for every now and then, like in a polling driver.
+                let look = Instant::now() + Duration::from_micros(500);
+                let until = deadline.map_or(look, |d| d.min(look));
+                parker.changed.wait_until(&mut permit, until);
+            }
+            if std::mem::take(&mut *permit) {
+                return Parked::Woken;
+            }
+            if deadline.is_some_and(|d| Instant::now() >= d) {
+                return Parked::TimedOut;
             }
         }
-        *permit = false;
-        Parked::Woken
     }
 
     fn unpark(parker: &Parker) {
@@ -215,23 +306,41 @@ impl Transport for Null {
     fn create_qp(
         _pz: &Arc<()>,
         _caps: &QpCaps,
-        _recv_cq: &Arc<Self::Cq>,
-        _request_cq: &Arc<Self::Cq>,
+        recv_cq: &Arc<Self::Cq>,
+        request_cq: &Arc<Self::Cq>,
         _srq: Option<&Arc<()>>,
-        _token: Token,
-    ) -> Result<()> {
+        token: Token,
+    ) -> Result<Self::Qp> {
+        let qp = Arc::new(Qp {
+            requests: Mutex::default(),
+            receives: Mutex::default(),
+            request_cq: request_cq.clone(),
+            recv_cq: recv_cq.clone(),
+            connection: Mutex::default(),
+        });
+        QPS.lock()
+            .get_or_insert_default()
+            .insert(token.0 as u32, qp.clone());
+        Ok(qp)
+    }
+
+    fn reset_qp(_qp: &Self::Qp) -> Result<()> {
         Ok(())
     }
 
-    fn reset_qp(_qp: &()) -> Result<()> {
+    fn post_send(qp: &Self::Qp, request: &Request<'_, Self>) -> Result<()> {
+        let entry = (request.id, request.signaled);
+        qp.requests.lock().push_back(entry);
         Ok(())
     }
 
-    fn post_send(_qp: &(), _request: &Request<'_, Self>) -> Result<()> {
-        Err(Error::of(Kind::InsufficientResources))
+    fn post_bind(qp: &Self::Qp, bind: &Bind<'_, Self>) -> Result<u32> {
+        qp.requests.lock().push_back((bind.id, bind.signaled));
+        Ok(NEXT_KEY.fetch_add(1, Ordering::SeqCst))
     }
 
-    fn post_recv(_qp: &(), _id: WrId, _iov: &[LmrTriplet]) -> Result<()> {
+    fn post_recv(qp: &Self::Qp, id: WrId, _iov: &[LmrTriplet]) -> Result<()> {
+        qp.receives.lock().push_back(id);
         Ok(())
     }
 
@@ -239,11 +348,17 @@ impl Transport for Null {
         Ok(((), conn_qual.unwrap_or(1)))
     }
 
-    fn connect(_adapter: &Arc<Adapter>, _qp: &Arc<()>, _connect: &Connect<'_>) -> Result<()> {
-        Err(Error::of(Kind::InvalidAddress))
+    fn connect(_adapter: &Arc<Adapter>, qp: &Arc<Self::Qp>, connect: &Connect<'_>) -> Result<()> {
+        *qp.connection.lock() = connect.token;
+        Ok(())
     }
 
-    fn accept(_request: (), _qp: &Arc<()>, _token: Token, _private_data: &[u8]) -> Result<()> {
+    fn accept(
+        _request: (),
+        _qp: &Arc<Self::Qp>,
+        _token: Token,
+        _private_data: &[u8],
+    ) -> Result<()> {
         Err(Error::of(Kind::InternalError))
     }
 
@@ -251,7 +366,7 @@ impl Transport for Null {
         Ok(())
     }
 
-    fn disconnect(_qp: &()) {}
+    fn disconnect(_qp: &Self::Qp) {}
 }
 
 /// An open of the null adapter with an asynchronous EVD of 8.
