@@ -99,7 +99,7 @@ serve() {
 }
 
 # Messages of the clients, the library or the provider that a run without fault never prints.
-complaints='fail|error[^s]|ERROR|mismatch|swallow|timed out|[Aa]ssert|panick|Invalid_DAT|symbol lookup'
+complaints='fail|error[^s]|ERROR|Error|mismatch|swallow|timed out|[Aa]ssert|panick|Invalid_DAT|symbol lookup'
 no_complaints() { ! grep -qE "$complaints" "$@"; }
 
 case_dtest() {
