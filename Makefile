@@ -1,4 +1,4 @@
-# `make help` lists the targets.
+# `make help` lists the targets. The work is done in scripts/ and tests/lab/, which also run by hand.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
@@ -6,10 +6,49 @@ SHELL := /bin/bash
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+.PHONY: demo
+demo: ## install what is missing, build, move data between two processes through an IA chosen by name
+	@scripts/demo.sh
+
+.PHONY: test
+test: ## everything that CI runs
+	@scripts/test.sh
+
+.PHONY: dist
+dist: ## target/dist: libraries, providers, headers, command; works in place
+	@scripts/bootstrap.sh build
+	@scripts/dist.sh
+
 .PHONY: lab
 lab: ## run CMD="..." where RDMA is (docs/lab.md); LAB_OPTS="--two --mtu 4200"
 	@tests/lab/run.sh $(LAB_OPTS) --sh '$(subst ','\'',$(CMD))'
 
 .PHONY: lab-shell
-lab-shell: ## a shell in the lab
+lab-shell: ## a shell there
 	@tests/lab/run.sh $(LAB_OPTS) --shell
+
+.PHONY: lab-test
+lab-test: ## the Rust tests that need RDMA, there
+	@scripts/lab-tests.sh
+
+.PHONY: clients
+clients: dist ## Debian's DAPL clients on every pairing of library and provider, there
+	@tests/lab/clients.sh
+
+.PHONY: fmt
+fmt: ## format the code
+	@cargo fmt --all
+
+.PHONY: lint
+lint: ## clippy, warnings are errors
+	@cargo clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: doc
+doc: ## build the documentation, warnings are errors
+	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+
+.PHONY: deny
+deny: ## licences, duplicates and sources of dependencies; builds cargo-deny once (minutes)
+	@command -v cargo-deny >/dev/null || PATH="$(CURDIR)/.cache/tools/bin:$$PATH" command -v cargo-deny >/dev/null \
+		|| cargo install --locked --root .cache/tools cargo-deny
+	@PATH="$(CURDIR)/.cache/tools/bin:$$PATH" cargo deny check licenses bans sources

@@ -9,7 +9,7 @@ set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
-dist=${DAT_DIST:-$top/target/dist}
+dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/dist}
 
 # side NAME: where one process runs and on what. Sets $library (LD_LIBRARY_PATH), $entry (dat.conf), $address, $within.
 sides="debian ibverbs softrxe debian+softrxe dat+daplofa user"

@@ -1,0 +1,79 @@
+#!/bin/bash
+# Lays out target/dist: what a user of existing DAT programs needs, working in place.
+#
+# usage: dist.sh [--profile PROFILE]      default: release; dev builds sooner
+#
+#   bin/dat                  the command
+#   lib/                     libdat2.so.2, libdat.so.1 under their sonames, providers, pkgconfig/
+#   include/dat2, dat        headers
+#   etc/dat.conf             names our providers by soname: LD_LIBRARY_PATH finds them
+#   share/doc/dat            documents, licences
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+profile=release
+if [ "${1:-}" = --profile ]; then
+    profile=$2
+    shift 2
+fi
+[ $# = 0 ] || { echo "dist: unknown argument '$1'" >&2; exit 2; }
+
+target=${CARGO_TARGET_DIR:-target}
+[ "$profile" = dev ] && built=$target/debug || built=$target/$profile
+dist=$target/dist
+version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+
+cargo build --quiet --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-tools
+
+# A fresh folder swapped in at the end: a program that runs from the old one keeps its files, and no stale file stays.
+new=$target/dist.new
+rm -rf "$new"
+mkdir -p "$new"/{bin,lib/pkgconfig,include,etc,share/doc/dat}
+
+fail() { echo "dist: $*" >&2; exit 1; }
+
+# library CARGO-NAME FILE SONAME [DEVELOPMENT-LINK]
+library() {
+    [ -e "$built/$1" ] || fail "cargo built no $built/$1 (is the crate a cdylib?)"
+    install -m 755 "$built/$1" "$new/lib/$2"
+    [ "$2" = "$3" ] || ln -s "$2" "$new/lib/$3"
+    [ -z "${4:-}" ] || ln -s "$3" "$new/lib/$4"
+}
+# Programs record the soname of what they were linked with, and look for that.
+soname() {
+    readelf -d "$new/lib/$1" | grep -q "SONAME.*\[$2\]" || fail "lib/$1 does not call itself $2"
+}
+library libdat2.so libdat2.so.2.0.0 libdat2.so.2 libdat2.so
+library libdat1.so libdat.so.1.2.0 libdat.so.1 libdat.so
+soname libdat2.so.2.0.0 libdat2.so.2
+soname libdat.so.1.2.0 libdat.so.1
+for provider in ibverbs softrxe; do
+    library "libdat_provider_$provider.so" "libdat-provider-$provider.so.2" "libdat-provider-$provider.so.2"
+    readelf --wide --dyn-syms "$new/lib/libdat-provider-$provider.so.2" | grep -qw dat_provider_init ||
+        fail "lib/libdat-provider-$provider.so.2 exports no dat_provider_init"
+done
+
+install -m 755 "$built/dat" "$new/bin/dat"
+cp -r capi/include/. "$new/include/"
+install -m 644 dat.conf "$new/etc/dat.conf"
+install -m 644 README.md CHANGELOG.md ARCHITECTURE.md LICENSE-MIT LICENSE-APACHE "$new/share/doc/dat/"
+cp -r docs/. "$new/share/doc/dat/"
+
+# package NAME INCLUDE-FOLDER API
+package() {
+    cat >"$new/lib/pkgconfig/$1.pc" <<END
+prefix=\${pcfiledir}/../..
+
+Name: $1
+Description: Direct Access Transport, uDAPL $3
+Version: $version
+Libs: -L\${prefix}/lib -l$1
+Cflags: -I\${prefix}/include/$2
+END
+}
+package dat2 dat2 2.0
+package dat dat 1.2
+
+rm -rf "$dist"
+mv "$new" "$dist"
+echo "dist: $dist ($profile, $(du -sh "$dist" | cut -f1)); LD_LIBRARY_PATH=$dist/lib DAT_OVERRIDE=$dist/etc/dat.conf runs existing programs on it" >&2

@@ -1,0 +1,14 @@
+#!/bin/bash
+# Builds here and runs there: the Rust tests that need RDMA (test binaries named lab_*), in one lab.
+#
+# usage: lab-tests.sh [nextest FILTER]...
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+mkdir -p "$target/lab"
+
+# The lists tell nextest in the guest where the binaries are; cargo itself would take longer there than the tests.
+cargo metadata --format-version 1 --locked >"$target/lab/metadata.json"
+cargo nextest list --locked --workspace --profile lab --list-type binaries-only --message-format json >"$target/lab/binaries.json"
+exec tests/lab/run.sh --netns --timeout "${DAT_LAB_TIMEOUT:-900}" -- cargo-nextest nextest run --profile lab --no-input-handler \
+    --cargo-metadata "$target/lab/metadata.json" --binaries-metadata "$target/lab/binaries.json" "$@"

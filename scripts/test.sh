@@ -1,0 +1,47 @@
+#!/bin/bash
+# Everything that CI runs. Each step's output is shown and kept in target/test-logs; the end lists the steps with their
+# runners' closing lines. Later steps run even when one fails, so one run shows all that is wrong.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+logs=${CARGO_TARGET_DIR:-target}/test-logs
+rm -rf "$logs"
+mkdir -p "$logs"
+export CARGO_TERM_COLOR=never RUSTDOCFLAGS="-D warnings"
+
+names=() verdicts=()
+failed=0
+
+# step NAME COMMAND...
+step() {
+    local name=$1 begin=$SECONDS verdict=ok
+    shift
+    echo "==== $name: $*"
+    "$@" 2>&1 | tee "$logs/$name"
+    if [ "${PIPESTATUS[0]}" != 0 ]; then
+        verdict=FAILED
+        failed=$((failed + 1))
+    fi
+    names+=("$name")
+    verdicts+=("$verdict $((SECONDS - begin))s")
+}
+
+step bootstrap scripts/bootstrap.sh
+step format cargo fmt --all --check
+step lint cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+step document cargo doc --locked --workspace --no-deps --quiet
+step dist scripts/dist.sh
+step unit cargo nextest run --locked --workspace
+step doc-tests cargo test --locked --workspace --doc --quiet
+step lab-selftest tests/lab/selftest.sh
+step lab-tests scripts/lab-tests.sh
+step clients tests/lab/clients.sh
+
+echo
+echo "==== closing lines"
+for i in "${!names[@]}"; do
+    printf '%-13s %-12s\n' "${names[i]}" "${verdicts[i]}"
+    # nextest, libtest and our own runners end with a line of counts.
+    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
+done
+echo "$((${#names[@]} - failed)) of ${#names[@]} steps passed in $((SECONDS / 60)) min $((SECONDS % 60)) s"
+[ $failed = 0 ]

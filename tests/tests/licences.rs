@@ -1,0 +1,128 @@
+//! Every dependency's licence is one that `deny.toml` allows: the cheap half of `make deny`, in every test run.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Whether an SPDX expression can be satisfied with the allowed licences. `A/B` is the old spelling of `A OR B`.
+fn satisfied(expression: &str, allowed: &[String]) -> bool {
+    let expression = expression.trim();
+    // OR first: AND binds more tightly.
+    if let Some(parts) = split(expression, " OR ").or_else(|| split(expression, "/")) {
+        return parts.iter().any(|part| satisfied(part, allowed));
+    }
+    if let Some(parts) = split(expression, " AND ") {
+        return parts.iter().all(|part| satisfied(part, allowed));
+    }
+    match expression
+        .strip_prefix('(')
+        .and_then(|rest| rest.strip_suffix(')'))
+    {
+        Some(inner) => satisfied(inner, allowed),
+        None => allowed.iter().any(|licence| licence == expression),
+    }
+}
+
+/// The operands of `operator` outside parentheses, if there are two or more.
+fn split<'a>(expression: &'a str, operator: &str) -> Option<Vec<&'a str>> {
+    let (mut depth, mut start, mut parts) = (0, 0, Vec::new());
+    for (at, character) in expression.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ if depth == 0 && at >= start && expression[at..].starts_with(operator) => {
+                parts.push(&expression[start..at]);
+                start = at + operator.len();
+            }
+            _ => {}
+        }
+    }
+    parts.push(&expression[start..]);
+    (parts.len() > 1).then_some(parts)
+}
+
+/// The strings of `allow = [...]` in deny.toml's `[licenses]`.
+fn allowed() -> Vec<String> {
+    let text = std::fs::read_to_string(Path::new(TOP).join("deny.toml")).expect("deny.toml");
+    let list = text
+        .split_once("allow = [")
+        .expect("deny.toml allows licences")
+        .1;
+    let list = list.split_once(']').expect("the list ends").0;
+    list.split('"')
+        .skip(1)
+        .step_by(2)
+        .map(String::from)
+        .collect()
+}
+
+#[test]
+fn expressions_are_read_as_spdx_reads_them() {
+    let allowed = ["MIT".to_owned(), "ISC".to_owned()];
+    for yes in [
+        "MIT",
+        "GPL-2.0 OR MIT",
+        "Zlib/MIT",
+        "(MIT OR X) AND ISC",
+        "MIT AND (X OR ISC)",
+        "MIT OR X AND Y",
+    ] {
+        assert!(satisfied(yes, &allowed), "{yes}");
+    }
+    for no in [
+        "GPL-2.0",
+        "MIT AND GPL-2.0",
+        "(X OR MIT) AND Y",
+        "X/Y",
+        "",
+        "MIT WITH exception",
+    ] {
+        assert!(!satisfied(no, &allowed), "{no}");
+    }
+}
+
+#[test]
+fn every_dependency_has_a_licence_that_deny_toml_allows() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .current_dir(TOP)
+        .output()
+        .expect("cargo metadata runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let allowed = allowed();
+    let packages = metadata["packages"].as_array().expect("packages");
+    assert!(packages.len() > 20, "only {} packages", packages.len());
+    let refused: Vec<String> = packages
+        .iter()
+        .filter_map(|package| {
+            let licence = match package["license"].as_str() {
+                Some(expression) => expression.to_owned(),
+                None => licence_of_file(package),
+            };
+            (!satisfied(&licence, &allowed)).then(|| format!("{}: {licence}", package["name"]))
+        })
+        .collect();
+    assert!(
+        refused.is_empty(),
+        "licences outside deny.toml: {refused:#?}"
+    );
+}
+
+/// The first line of the licence file that the manifest names in place of an expression.
+fn licence_of_file(package: &Value) -> String {
+    let manifest = Path::new(package["manifest_path"].as_str().expect("manifest_path"));
+    package["license_file"]
+        .as_str()
+        .and_then(|file| std::fs::read_to_string(manifest.with_file_name(file)).ok())
+        .and_then(|text| text.lines().next().map(|line| line.replace(" License", "")))
+        .unwrap_or_default()
+}
