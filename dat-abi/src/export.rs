@@ -80,8 +80,29 @@ fn table_address<T: Transport>(_major: u32) -> usize {
     std::ptr::from_ref(v2_0::tables::table::<T>()) as usize
 }
 
-/// `ia_params` of the IAs that this shared object was initialised for, by name and major version.
-static ENTRIES: LazyLock<Mutex<HashMap<(String, u32), String>>> = LazyLock::new(Mutex::default);
+/// The IAs that this shared object was initialised for, by name and major version.
+static ENTRIES: LazyLock<Mutex<HashMap<(String, u32), Entry>>> = LazyLock::new(Mutex::default);
+
+/// What the registry gave with a name.
+#[derive(Clone, Debug)]
+struct Entry {
+    params: String,
+    thread_safe: bool,
+}
+
+fn entry(name: &str, major: u32) -> Option<Entry> {
+    ENTRIES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(&(name.to_owned(), major))
+        .cloned()
+}
+
+/// Whether `name` was registered as thread safe. Its attributes must say the same: dat_ia_close of a classic
+/// registry finds the entry by them.
+pub(crate) fn registered_thread_safe(name: &str, major: u32) -> bool {
+    entry(name, major).is_none_or(|e| e.thread_safe)
+}
 
 /// Opens `name` as dat_ia_open would.
 ///
@@ -93,13 +114,8 @@ pub(crate) fn open_named<P: Provider>(
     async_qlen: u32,
     async_evd: DatHandle,
 ) -> Result<OpenedIa> {
-    let known = ENTRIES
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .get(&(name.to_owned(), major))
-        .cloned();
-    let text = known.ok_or(Error::of(Kind::ProviderNotFound))?;
-    let params = IaParams::parse(&text).map_err(|error| {
+    let known = entry(name, major).ok_or(Error::of(Kind::ProviderNotFound))?;
+    let params = IaParams::parse(&known.params).map_err(|error| {
         tracing::error!(ia = name, %error, "the dat.conf entry cannot be used");
         Error::of(Kind::InvalidParameter)
     })?;
@@ -195,7 +211,13 @@ pub unsafe fn init<P: Provider>(info: *const DatProviderInfo, params: *const c_c
         ENTRIES
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, text);
+            .insert(
+                key,
+                Entry {
+                    params: text,
+                    thread_safe: given.is_thread_safe != 0,
+                },
+            );
         if let Some(add) = registry(c"dat_registry_add_provider") {
             // SAFETY: a table that lives for ever and the info that the registry gave us.
             let code = unsafe { add(table, info) };

@@ -13,6 +13,7 @@ use super::types::{
     DatDtoCompletionEventData, DatEpAttr, DatEvent, DatEventData, DatIaAttr, DatProviderAttr,
 };
 use crate::boundary::{count, limit};
+use crate::export::registered_thread_safe;
 use crate::intern;
 use crate::types::{
     DatAsynchErrorEventData, DatConnectionEventData, DatRmrBindCompletionEventData,
@@ -93,7 +94,7 @@ pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
         iov_ownership_on_return: 0,
         dat_qos_supported: 0,
         completion_flags_supported: CompletionFlags::all().bits() & 0x1f,
-        is_thread_safe: 1,
+        is_thread_safe: u32::from(registered_thread_safe(name, 2)),
         max_private_data_size: limit(attr.max_private_data_size),
         supports_multipath: 0,
         // DAT_PSP_CREATES_EP_IFASKED: with DAT_PSP_PROVIDER_FLAG the provider makes the endpoint.
