@@ -97,6 +97,18 @@ case_dtest() {
     check "Debian's dtest passes over Debian's libdaplofa, both sides" test "$(grep -c PASSED "$tmp/stdout")" = 2
 }
 
+# A machine that can make rxe devices itself: the guest is one, once its own network is gone.
+case_native() {
+    lab --sh "rdma link del rxe0 && ip link del v0 && unset DAT_LAB_PLACE DAT_LAB
+        '$here/run.sh' --two --sh 'echo \$DAT_LAB_PLACE; ibv_devices | grep -c rxe; exit 7' ; echo status \$?
+        '$here/run.sh' --timeout 2 -- sleep 100; echo hung \$?
+        ip rule | head -n 1; ip link show v0 || echo nothing left"
+    check "a machine with rdma_rxe runs the command natively" stdout_has native
+    check "its devices and status are there" eval "stdout_has '^2\$' && stdout_has 'status 7'"
+    check "a hung command fails there too" stdout_has "hung 124"
+    check "nothing of the lab stays on the machine" eval "stdout_has '0:.*lookup local' && stdout_has 'nothing left'"
+}
+
 case_hung() {
     lab --timeout 40 --sh 'echo begun; exec -a a-hung-command sleep 1000'
     check "a command that does not end fails" status_is 124
@@ -136,7 +148,8 @@ cases="$*"
 if [ -z "$cases" ]; then
     cases="output rxe two netns dtest broken parallel hung"
     place=$(. "$here/lib/place.sh"; say() { echo "$*" >&2; }; lab_place)
-    [ "$place" = qemu ] && cases="$cases dead" # natively this machine would be the one that dies
+    # Natively this machine would be the one that dies.
+    [ "$place" = qemu ] && cases="$cases native dead"
 fi
 for one in $cases; do
     "case_$one"

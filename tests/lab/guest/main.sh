@@ -31,12 +31,11 @@ ln -sf /proc/self/fd/2 /dev/stderr
 hostname lab
 printf '127.0.0.1 localhost\n::1 localhost\n10.9.0.1 lab\n10.9.0.2 peer\n' >/run/hosts
 touch /etc/hosts && mount --bind /run/hosts /etc/hosts
-printf '#!/bin/sh\nexec /sbin/modprobe -d %q "$@"\n' "$modules" >/run/modprobe
-chmod 755 /run/modprobe
-echo /run/modprobe >/proc/sys/kernel/modprobe
+# The guest's modules, where modprobe and the kernel itself look for them.
+mkdir -p "/lib/modules/$kernel" && mount --bind "$modules/lib/modules/$kernel" "/lib/modules/$kernel"
 
 . "$run/network.sh"
-lab_modules "/run/modprobe" || give_up "the RDMA modules do not load"
+lab_modules || give_up "the RDMA modules do not load"
 lab_network || give_up "the guest's network could not be set up"
 if [ -s "$run/setup" ]; then
     bash -e "$run/setup" || give_up "the --setup commands failed"

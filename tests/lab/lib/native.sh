@@ -16,7 +16,7 @@ native_run() {
         trap native_undo EXIT
         trap 'exit 130' INT
         trap 'exit 143' TERM
-        lab_modules modprobe && lab_network || { say "FAILED: the lab's network could not be set up"; return 125; }
+        lab_modules && lab_network || { say "FAILED: the lab's network could not be set up; DAT_LAB=qemu runs in a guest"; return 125; }
         if [ -n "$setup" ]; then
             bash -e -c "$setup" || { say "FAILED: the --setup commands failed"; return 125; }
         fi
@@ -51,6 +51,7 @@ native_undo() {
 native_undo_rules() {
     local family pref
     for family in -4 -6; do
+        ip $family rule | grep -q '^100:' || continue # lab_cable did not come that far
         ip $family rule add pref 0 lookup local
         for pref in 10 11 20 21 30 31 100; do
             ip $family rule del pref $pref

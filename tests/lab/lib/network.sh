@@ -8,15 +8,15 @@
 # netns=yes v1 sits in the namespace `peer`, where UDP port 4791 is free: rdma_rxe of Linux 6.1 binds it in the initial namespace only
 
 lab_modules() {
-    local modprobe=$1 module
+    local module
     # crc32 first: rdma_rxe asks the kernel for it by name, and gives up when it is not there yet.
     for module in crc32_generic crc32_pclmul; do
-        $modprobe $module 2>/dev/null
+        modprobe $module 2>/dev/null
     done
     for module in ib_uverbs rdma_ucm rdma_rxe veth; do
-        $modprobe $module || return
+        modprobe $module || return
     done
-    $modprobe -a ib_umad dummy sch_netem 2>/dev/null
+    modprobe -a ib_umad dummy sch_netem 2>/dev/null
     return 0
 }
 

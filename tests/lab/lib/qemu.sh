@@ -56,7 +56,7 @@ qemu_describe() {
     # Time for the boot and for a last word; a short limit gets a short last word.
     guest_timeout=$((timeout > 30 ? timeout - 15 : timeout / 2))
     {
-        printf '%s=%q\n' modules "$modules" rxe "$rxe" mtu "$mtu" netns "$netns" directory "$PWD" \
+        printf '%s=%q\n' modules "$modules" kernel "$kernel" rxe "$rxe" mtu "$mtu" netns "$netns" directory "$PWD" \
             interactive "$interactive" guest_timeout "$guest_timeout"
         [ -t 0 ] && printf 'terminal_size=%q\n' "$(stty size | awk '{ print "rows " $1 " cols " $2 }')"
     } >"$run/config"
