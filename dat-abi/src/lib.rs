@@ -8,6 +8,7 @@ pub mod export;
 pub(crate) mod handle;
 pub(crate) mod intern;
 pub mod ret;
+pub mod strerror;
 mod table;
 pub(crate) mod thunk;
 pub mod types;

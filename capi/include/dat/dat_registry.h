@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * uDAPL 1.2: the registry, for providers.
+ */
+#ifndef _DAT_REGISTRY_H_
+#define _DAT_REGISTRY_H_
+
+#include <dat/udat.h>
+#include <dat/udat_redirection.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+DAT_RETURN DAT_API dat_registry_add_provider(DAT_PROVIDER *provider, const DAT_PROVIDER_INFO *info);
+DAT_RETURN DAT_API dat_registry_remove_provider(DAT_PROVIDER *provider, const DAT_PROVIDER_INFO *info);
+
+/* What a provider library exports. Init registers the provider with the info it is given. */
+#define DAT_PROVIDER_INIT_FUNC_NAME dat_provider_init
+#define DAT_PROVIDER_FINI_FUNC_NAME dat_provider_fini
+#define DAT_PROVIDER_INIT_FUNC_STR "dat_provider_init"
+#define DAT_PROVIDER_FINI_FUNC_STR "dat_provider_fini"
+typedef void (DAT_API *DAT_PROVIDER_INIT_FUNC)(const DAT_PROVIDER_INFO *info, const char *ia_params);
+typedef void (DAT_API *DAT_PROVIDER_FINI_FUNC)(const DAT_PROVIDER_INFO *info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* _DAT_REGISTRY_H_ */

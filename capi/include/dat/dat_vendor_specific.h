@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * uDAPL 1.2: names of vendors' attributes. There are none; the file exists because programs include it.
+ */
+#ifndef _DAT_VENDOR_SPECIFIC_H_
+#define _DAT_VENDOR_SPECIFIC_H_
+
+
+
+#endif /* _DAT_VENDOR_SPECIFIC_H_ */

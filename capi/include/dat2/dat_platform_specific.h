@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * uDAPL 2.0: words and addresses of this platform (Linux, 64 bits).
+ */
+#ifndef _DAT_PLATFORM_SPECIFIC_H_
+#define _DAT_PLATFORM_SPECIFIC_H_
+
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+typedef uint32_t DAT_UINT32;
+typedef uint64_t DAT_UINT64;
+typedef unsigned long long DAT_UVERYLONG;
+typedef void *DAT_PVOID;
+typedef int DAT_COUNT;
+typedef DAT_UINT64 DAT_PADDR;
+typedef int DAT_FD;
+
+/* What a common service point listens on: the arguments of socket(). */
+typedef struct dat_comm {
+    int domain;
+    int type;
+    int protocol;
+} DAT_COMM;
+
+typedef struct sockaddr DAT_SOCK_ADDR;
+typedef struct sockaddr_in6 DAT_SOCK_ADDR6;
+#define DAT_AF_INET AF_INET
+#define DAT_AF_INET6 AF_INET6
+
+/* Buffers aligned to this move fastest. */
+#ifndef DAT_OPTIMAL_ALIGNMENT
+#define DAT_OPTIMAL_ALIGNMENT 256
+#endif
+
+#ifndef UINT64_C
+#define UINT64_C(c) c##ULL
+#endif
+
+/* IA handles are small integers in 2.0. */
+#define DAT_IA_HANDLE_TO_UL(a) ((unsigned long)(a))
+#define DAT_UL_TO_IA_HANDLE(a) ((DAT_IA_HANDLE)(a))
+
+#ifndef DAT_API
+#define DAT_API
+#endif
+#define DAT_EXPORT extern
+
+/* Direction of arguments; programs use them in their own prototypes. */
+#ifndef IN
+#define IN
+#endif
+#ifndef OUT
+#define OUT
+#endif
+#ifndef INOUT
+#define INOUT
+#endif
+
+#endif /* _DAT_PLATFORM_SPECIFIC_H_ */

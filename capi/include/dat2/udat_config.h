@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * uDAPL 2.0: what dat_ia_open asks for.
+ */
+#ifndef _UDAT_CONFIG_H_
+#define _UDAT_CONFIG_H_
+
+#define DAT_VERSION_MAJOR 2
+#define DAT_VERSION_MINOR 0
+
+/* The thread safety that the consumer needs of its provider. */
+#ifndef DAT_THREADSAFE
+#define DAT_THREADSAFE DAT_FALSE
+#endif
+
+/* Declares what the extensions need. */
+#ifndef DAT_EXTENSIONS
+#define DAT_EXTENSIONS 1
+#endif
+
+#endif /* _UDAT_CONFIG_H_ */
