@@ -25,7 +25,7 @@ pub struct Completed {
 
 /// What `completion` means. `None`: the consumer hears nothing (suppressed, or of an endpoint that is gone).
 /// Called under the lock of the EVD whose completion queue it came out of; takes no lock itself.
-#[inline]
+#[inline(always)]
 pub fn complete<T: Transport>(completion: &Completion) -> Option<Completed> {
     let id = Id::of(completion.id);
     match id.lane()? {

@@ -104,25 +104,31 @@ impl Note {
     /// The operation posted.
     #[inline(always)]
     pub(crate) const fn op(self) -> DtoOp {
-        match self.0 & 15 {
-            1 => DtoOp::RdmaWrite,
-            2 => DtoOp::RdmaRead,
-            3 => DtoOp::Receive,
-            5 => DtoOp::BindMw,
-            n => Self::rare_op(n),
-        }
-    }
-    const fn rare_op(number: u64) -> DtoOp {
-        match number {
-            x if x == DtoOp::RdmaWriteImmediate as u64 => DtoOp::RdmaWriteImmediate,
-            x if x == DtoOp::CompareSwap as u64 => DtoOp::CompareSwap,
-            x if x == DtoOp::FetchAdd as u64 => DtoOp::FetchAdd,
-            x if x == DtoOp::SendUd as u64 => DtoOp::SendUd,
-            x if x == DtoOp::LmrInvalidate as u64 => DtoOp::LmrInvalidate,
-            _ => DtoOp::Send,
-        }
+        OPS[(self.0 & 15) as usize]
     }
 }
+
+/// Every operation that can be posted, under its number.
+const OPS: [DtoOp; 16] = {
+    let posted = [
+        DtoOp::RdmaWrite,
+        DtoOp::RdmaRead,
+        DtoOp::Receive,
+        DtoOp::BindMw,
+        DtoOp::LmrInvalidate,
+        DtoOp::RdmaWriteImmediate,
+        DtoOp::CompareSwap,
+        DtoOp::FetchAdd,
+        DtoOp::SendUd,
+    ];
+    let mut table = [DtoOp::Send; 16];
+    let mut n = 0;
+    while n < posted.len() {
+        table[posted[n] as usize] = posted[n];
+        n += 1;
+    }
+    table
+};
 
 /// One outstanding work request.
 #[derive(Debug, Default)]

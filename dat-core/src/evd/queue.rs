@@ -85,15 +85,13 @@ impl<T: Transport> Queue<T> {
     }
 
     /// Hands out the first completion, straight from the transport; the queue is empty.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, sink: &mut impl EventSink) -> bool {
-        let Some(cq) = &self.cq else { return false };
         loop {
-            if self.next == self.polled {
-                self.polled = T::poll_cq(cq, &mut self.batch);
-                self.next = 0;
+            if self.next == self.polled && !self.refill() {
+                return false;
             }
-            let Some(raw) = self.batch[..self.polled.min(BATCH)].get(self.next) else {
+            let (Some(cq), Some(raw)) = (&self.cq, self.batch.get(self.next)) else {
                 return false;
             };
             self.next += 1;
@@ -105,21 +103,28 @@ impl<T: Transport> Queue<T> {
         }
     }
 
+    /// Polls for the next batch. Apart, once for many completions.
+    #[inline(never)]
+    fn refill(&mut self) -> bool {
+        let Some(cq) = &self.cq else { return false };
+        self.next = 0;
+        self.polled = T::poll_cq(cq, &mut self.batch).min(BATCH);
+        self.polled != 0
+    }
+
     /// Takes all completions into the queue, behind what is there; they may exceed the queue's length,
     /// none is lost. Returns whether one of them is a notification.
     pub(super) fn drain(&mut self) -> bool {
-        let Some(cq) = &self.cq else { return false };
         let mut notify = false;
         loop {
-            for raw in &self.batch[self.next..self.polled.min(BATCH)] {
+            let Some(cq) = &self.cq else { return false };
+            for raw in &self.batch[self.next..self.polled] {
                 if let Some(done) = dto::complete::<T>(&T::decode(cq, raw)) {
                     notify |= done.notify && !(self.solicited_only && quiet::<T>(cq, raw, &done));
                     self.events.push_back(Event::Dto(done.dto));
                 }
             }
-            self.next = 0;
-            self.polled = T::poll_cq(cq, &mut self.batch);
-            if self.polled == 0 {
+            if !self.refill() {
                 return notify;
             }
         }
