@@ -1,0 +1,94 @@
+//! Words of a dat.conf line.
+
+use super::ConfErrorKind;
+
+/// A field and the column (from 1, in characters) where it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    /// Without quotes, escapes resolved.
+    pub(super) text: String,
+    /// Column of its first character.
+    pub(super) column: usize,
+}
+
+/// Splits a line at blanks. `#` where a word could begin starts a comment. A word in double quotes may hold
+/// blanks and `#`; in it a backslash takes the next character as it is.
+///
+/// # Errors
+/// The column, and what is wrong there: a quote that is not closed, or text right behind a closing quote.
+pub(super) fn words(line: &str) -> Result<Vec<Word>, (usize, ConfErrorKind)> {
+    let mut words = Vec::new();
+    let mut chars = line.chars().enumerate().peekable();
+    while let Some(&(at, c)) = chars.peek() {
+        let column = at + 1;
+        match c {
+            c if c.is_whitespace() => {
+                chars.next();
+            }
+            '#' => break,
+            '"' => {
+                chars.next();
+                words.push(Word {
+                    text: quoted(&mut chars, column)?,
+                    column,
+                });
+                if let Some((next, c)) = chars.peek()
+                    && !c.is_whitespace()
+                {
+                    return Err((next + 1, ConfErrorKind::AfterQuote));
+                }
+            }
+            _ => {
+                let mut text = String::new();
+                while let Some((_, c)) = chars.next_if(|(_, c)| !c.is_whitespace()) {
+                    text.push(c);
+                }
+                words.push(Word { text, column });
+            }
+        }
+    }
+    Ok(words)
+}
+
+fn quoted(
+    chars: &mut impl Iterator<Item = (usize, char)>,
+    opened: usize,
+) -> Result<String, (usize, ConfErrorKind)> {
+    let mut text = String::new();
+    while let Some((_, c)) = chars.next() {
+        match c {
+            '"' => return Ok(text),
+            '\\' => match chars.next() {
+                Some((_, escaped)) => text.push(escaped),
+                None => break,
+            },
+            c => text.push(c),
+        }
+    }
+    Err((opened, ConfErrorKind::OpenQuote))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(line: &str) -> Vec<String> {
+        words(line).unwrap().into_iter().map(|w| w.text).collect()
+    }
+
+    #[test]
+    fn blanks_quotes_escapes_and_comments() {
+        assert_eq!(texts("  a\tb  c "), ["a", "b", "c"]);
+        assert_eq!(texts(r#"a "b c" "" d#e # f"#), ["a", "b c", "", "d#e"]);
+        assert_eq!(texts(r#""say \"hi\" \\ \#" x"#), [r#"say "hi" \ #"#, "x"]);
+        assert_eq!(texts("# only a comment"), [""; 0]);
+        assert_eq!(words("ab \"c\"").unwrap()[1].column, 4);
+    }
+
+    #[test]
+    fn faults_have_columns() {
+        assert_eq!(words("a \"b c"), Err((3, ConfErrorKind::OpenQuote)));
+        assert_eq!(words("\"a\\"), Err((1, ConfErrorKind::OpenQuote)));
+        assert_eq!(words("\"a\"b"), Err((4, ConfErrorKind::AfterQuote)));
+    }
+}

@@ -1,0 +1,148 @@
+//! The same entries in TOML, for files that end in `.toml`.
+//!
+//! ```toml
+//! [[ia]]
+//! name = "softrxe"
+//! api = "u2.0"
+//! library = "libdat-provider-softrxe.so.2"
+//! params = "lo 0 engine=user"
+//! ```
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::entry::Entry;
+use super::parser;
+use super::{ConfError, ConfErrorKind, Origin};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    #[serde(default)]
+    ia: Vec<toml::Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ia {
+    name: String,
+    library: String,
+    #[serde(default = "two")]
+    api: String,
+    #[serde(default)]
+    thread_safe: bool,
+    #[serde(default = "yes")]
+    default: bool,
+    #[serde(default = "version")]
+    provider_version: String,
+    #[serde(default)]
+    params: String,
+    #[serde(default)]
+    platform: String,
+}
+
+fn two() -> String {
+    "u2.0".to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn version() -> String {
+    "dat.1.0".to_owned()
+}
+
+/// Parses the TOML form. A bad table costs that table only; text that is no TOML costs the file.
+#[must_use]
+pub(super) fn parse(text: &str, path: &Path) -> (Vec<Entry>, Vec<ConfError>) {
+    let fault = |line, error: toml::de::Error| ConfError {
+        origin: Origin {
+            path: path.to_owned(),
+            line,
+        },
+        column: error.span().map_or(0, |s| s.start),
+        kind: ConfErrorKind::Toml(error.message().to_owned()),
+    };
+    let manifest: Manifest = match toml::from_str(text) {
+        Ok(manifest) => manifest,
+        Err(error) => return (Vec::new(), vec![fault(0, error)]),
+    };
+    let (mut entries, mut errors) = (Vec::new(), Vec::new());
+    for (number, value) in (1..).zip(manifest.ia) {
+        match value.try_into::<Ia>() {
+            Err(error) => errors.push(fault(number, error)),
+            Ok(ia) => {
+                // One grammar for the fields: write the classic line and let it be checked.
+                let quote =
+                    |s: &str| format!("\"{}\"", s.replace('\\', "\\\\").replace('"', "\\\""));
+                let line = [
+                    quote(&ia.name),
+                    ia.api,
+                    (if ia.thread_safe {
+                        "threadsafe"
+                    } else {
+                        "nonthreadsafe"
+                    })
+                    .to_owned(),
+                    (if ia.default { "default" } else { "nondefault" }).to_owned(),
+                    quote(&ia.library),
+                    quote(&ia.provider_version),
+                    quote(&ia.params),
+                    quote(&ia.platform),
+                ]
+                .join(" ");
+                let (found, faults) = parser::parse(&line, path);
+                let origin = Origin {
+                    path: path.to_owned(),
+                    line: number,
+                };
+                entries.extend(found.into_iter().map(|e| Entry {
+                    origin: origin.clone(),
+                    ..e
+                }));
+                errors.extend(faults.into_iter().map(|e| ConfError {
+                    origin: origin.clone(),
+                    ..e
+                }));
+            }
+        }
+    }
+    (entries, errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_an_entry() {
+        let text = r#"
+            [[ia]]
+            name = "soft \"rxe\""
+            library = "lib.so"
+            params = 'v0 0 engine=user'
+            [[ia]]
+            name = "bad"
+            colour = "red"
+            [[ia]]
+            name = "old"
+            library = "lib.so"
+            api = "1.2"
+        "#;
+        let (entries, errors) = parse(text, Path::new("dat.toml"));
+        assert_eq!(entries.len(), 1);
+        assert_eq!(
+            (entries[0].name.as_str(), entries[0].ia_params.as_str()),
+            ("soft \"rxe\"", "v0 0 engine=user")
+        );
+        assert!(entries[0].default && !entries[0].thread_safe && entries[0].api.major == 2);
+        assert_eq!(
+            errors.iter().map(|e| e.origin.line).collect::<Vec<_>>(),
+            [2, 3]
+        );
+        assert!(errors[0].to_string().contains("colour"), "{}", errors[0]);
+        assert_eq!(parse("[[ia", Path::new("x")).1.len(), 1);
+    }
+}
