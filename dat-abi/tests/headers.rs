@@ -1,0 +1,352 @@
+//! Layouts in Rust, in our C headers, and in Debian's: all three say the same, as a C compiler sees it.
+//!
+//! Needs gcc, g++ and Debian's libdapl-dev (`/usr/include/dat2`).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use dat_abi::types::{self as common, CLayout};
+use dat_abi::v2_0::{table, types as v2};
+
+/// Where headers come from.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Family {
+    Debian,
+    Ours,
+}
+
+fn ours() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/include")
+}
+
+/// Compiles `source` with the headers of `family`; the path of the program, or the compiler's words.
+fn compile(source: &str, language: &str, family: Family, out: &Path) -> Result<(), String> {
+    let file = out.with_extension(language);
+    std::fs::write(&file, source).unwrap();
+    let mut cc = Command::new(if language == "c" { "gcc" } else { "g++" });
+    cc.args(["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]);
+    match family {
+        Family::Ours => cc.arg("-I").arg(ours()),
+        Family::Debian => {
+            assert!(
+                Path::new("/usr/include/dat2/udat.h").exists(),
+                "Debian's headers are missing: apt-get install libdapl-dev"
+            );
+            // They were not written for today's warnings.
+            cc.arg("-w")
+        }
+    };
+    let made = cc
+        .arg("-o")
+        .arg(out)
+        .arg(&file)
+        .output()
+        .expect("a C compiler");
+    if made.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&made.stderr).into_owned())
+    }
+}
+
+/// Compiles and runs; its output.
+fn run(source: &str, language: &str, family: Family) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("probe");
+    if let Err(words) = compile(source, language, family, &program) {
+        panic!("{family:?} {language}: {words}");
+    }
+    let output = Command::new(&program).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+const BEGIN_2_0: &str = "#include <netinet/in.h>\n#include <stdio.h>\n#include <stddef.h>\n#include <dat2/udat.h>\n\
+     #include <dat2/dat_registry.h>\n#include <dat2/dat_ib_extensions.h>\nint main(void) {\n";
+
+macro_rules! layouts {
+    ($($c:literal $rust:ty),* $(,)?) => {
+        vec![$(($c, <$rust as CLayout>::SIZE, <$rust as CLayout>::FIELDS)),*]
+    };
+}
+
+type Layout = (&'static str, usize, &'static [(&'static str, usize)]);
+
+fn layouts_2_0() -> Vec<Layout> {
+    layouts![
+        "DAT_NAMED_ATTR" common::DatNamedAttr,
+        "DAT_OS_WAIT_PROXY_AGENT" common::DatOsWaitProxyAgent,
+        "DAT_EVD_PARAM" common::DatEvdParam,
+        "DAT_SRQ_ATTR" common::DatSrqAttr,
+        "DAT_SRQ_PARAM" common::DatSrqParam,
+        "DAT_PZ_PARAM" common::DatPzParam,
+        "DAT_PSP_PARAM" common::DatPspParam,
+        "DAT_RSP_PARAM" common::DatRspParam,
+        "DAT_CR_PARAM" common::DatCrParam,
+        "DAT_RMR_BIND_COMPLETION_EVENT_DATA" common::DatRmrBindCompletionEventData,
+        "DAT_CONNECTION_EVENT_DATA" common::DatConnectionEventData,
+        "DAT_ASYNCH_ERROR_EVENT_DATA" common::DatAsynchErrorEventData,
+        "DAT_SOFTWARE_EVENT_DATA" common::DatSoftwareEventData,
+        "DAT_PROVIDER_INFO" common::DatProviderInfo,
+        "DAT_LMR_TRIPLET" v2::DatLmrTriplet,
+        "DAT_RMR_TRIPLET" v2::DatRmrTriplet,
+        "DAT_DTO_COMPLETION_EVENT_DATA" v2::DatDtoCompletionEventData,
+        "DAT_CR_ARRIVAL_EVENT_DATA" v2::DatCrArrivalEventData,
+        "DAT_EVENT" v2::DatEvent,
+        "DAT_IA_ATTR" v2::DatIaAttr,
+        "DAT_PROVIDER_ATTR" v2::DatProviderAttr,
+        "DAT_EP_ATTR" v2::DatEpAttr,
+        "DAT_COMM" v2::DatComm,
+        "DAT_EP_PARAM" v2::DatEpParam,
+        "DAT_LMR_PARAM" v2::DatLmrParam,
+        "DAT_RMR_PARAM" v2::DatRmrParam,
+        "DAT_CNO_PARAM" v2::DatCnoParam,
+        "DAT_CSP_PARAM" v2::DatCspParam,
+        "DAT_IB_ADDR_HANDLE" v2::DatIbAddrHandle,
+        "DAT_IB_EXTENSION_EVENT_DATA" v2::DatIbExtensionEventData,
+        "DAT_PROVIDER" table::DatProvider,
+    ]
+}
+
+/// A C program that prints size and offsets as [`in_rust`] does.
+fn print_layouts(begin: &str, layouts: &[Layout]) -> String {
+    let mut c = begin.to_owned();
+    for (name, _, fields) in layouts {
+        writeln!(c, "printf(\"{name} %zu\\n\", sizeof({name}));").unwrap();
+        for (field, _) in *fields {
+            let field = field.trim_start_matches("r#");
+            writeln!(
+                c,
+                "printf(\"{name}.{field} %zu\\n\", offsetof({name}, {field}));"
+            )
+            .unwrap();
+        }
+    }
+    c + "return 0; }\n"
+}
+
+fn in_rust(layouts: &[Layout]) -> String {
+    let mut text = String::new();
+    for (name, size, fields) in layouts {
+        writeln!(text, "{name} {size}").unwrap();
+        for (field, offset) in *fields {
+            writeln!(text, "{name}.{} {offset}", field.trim_start_matches("r#")).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn rust_debian_and_our_headers_have_the_same_layouts() {
+    let layouts = layouts_2_0();
+    let c = print_layouts(BEGIN_2_0, &layouts);
+    let rust = in_rust(&layouts);
+    assert_eq!(run(&c, "c", Family::Debian), rust);
+    assert_eq!(run(&c, "c", Family::Ours), rust);
+}
+
+/// Names of all enum constants, and of all macros that are a number or a string, in a family's headers.
+fn names(header: &str, family: Family) -> BTreeMap<String, bool> {
+    let source = format!(
+        "#include <netinet/in.h>\n#include <{header}>\n#include <dat2/dat_registry.h>\n#include <dat2/dat_ib_extensions.h>\n"
+    );
+    let preprocess = |flag: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("all.c");
+        std::fs::write(&file, &source).unwrap();
+        let mut cc = Command::new("gcc");
+        if family == Family::Ours {
+            cc.arg("-I").arg(ours());
+        }
+        let out = cc.arg("-E").args(flag).arg(&file).output().unwrap();
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let identifier = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    let ours = |name: &str| {
+        (name.starts_with("DAT_") || name.starts_with("DCNT_")) && name.chars().all(identifier)
+    };
+    let mut found = BTreeMap::new();
+    let text = preprocess(&["-P"]);
+    for block in text.split("enum ").skip(1) {
+        let (Some(open), Some(close)) = (block.find('{'), block.find('}')) else {
+            continue;
+        };
+        // An enum's definition, not a use of its tag.
+        if open > close || !block[..open].trim().chars().all(identifier) {
+            continue;
+        }
+        for item in block[open + 1..close].split(',') {
+            let name = item.split('=').next().unwrap_or_default().trim();
+            if ours(name) {
+                found.insert(name.to_owned(), false);
+            }
+        }
+    }
+    for line in preprocess(&["-dM"]).lines() {
+        let mut words = line.splitn(3, ' ').skip(1);
+        let (Some(name), Some(value)) = (words.next(), words.next()) else {
+            continue;
+        };
+        let value = value.trim();
+        let number = value.starts_with(|c: char| c.is_ascii_digit())
+            || value.starts_with("UINT64_C")
+            || value.starts_with("((DAT_COUNT)")
+            || value.starts_with("(((DAT_COUNT)")
+            || value.starts_with("((DAT_TIMEOUT)");
+        if ours(name) && (number || value.starts_with('"')) {
+            found.insert(name.to_owned(), value.starts_with('"'));
+        }
+    }
+    found
+}
+
+/// Aliases whose expansion is another name; worth checking by hand.
+const ALIASES: &[&str] = &[
+    "DAT_CLOSE_DEFAULT",
+    "DAT_CONNECT_MULTIPATH_FLAG",
+    "DAT_CONNECT_MULTIPATH_REQUESTED_FLAG",
+    "DAT_DTO_FAILURE",
+    "DAT_DTO_LENGTH_ERROR",
+    "DAT_EP_STATE_ERROR",
+    "DAT_HA_LB_INTERCOMM",
+    "DAT_HA_LB_INTRACOMM",
+    "DAT_HW_DEFAULT",
+    "DAT_IA_ALL",
+    "DAT_IA_FIELD_IA_MAX_MTU_SIZE",
+    "DAT_IA_FIELD_IA_EXTENSIONS_SUPPORTED",
+    "DAT_MEM_PRIV_READ_FLAG",
+    "DAT_MEM_PRIV_WRITE_FLAG",
+    "DAT_NAME_NOT_FOUND",
+    "DAT_PRINT_COUNTERS_OP",
+    "DAT_QUERY_COUNTERS_OP",
+    "DAT_RMR_BIND_FAILURE",
+    "DAT_RMR_BIND_SUCCESS",
+    "DAT_THREADSAFE",
+    "DAT_AF_INET",
+    "DAT_AF_INET6",
+    "(unsigned long)DAT_EVD_ASYNC_EXISTS",
+    "(unsigned long)DAT_EVD_OUT_OF_SCOPE",
+    "DAT_GET_TYPE(0x8006002f)",
+    "DAT_GET_SUBTYPE(0x8006002f)",
+    "DAT_IS_WARNING(0xffffffff)",
+    "sizeof(DAT_BOOLEAN)",
+    "sizeof(DAT_VLEN)",
+    "sizeof(DAT_SEG_LENGTH)",
+    "sizeof(DAT_TIMEOUT)",
+    "sizeof(DAT_CONTEXT)",
+    "sizeof(DAT_REGION_DESCRIPTION)",
+    "sizeof(DAT_SHARED_MEMORY)",
+    "sizeof(DAT_EVENT_DATA)",
+    "sizeof(DAT_IB_COLLECTIVE_GROUP)",
+    "sizeof(DAT_LMR_COOKIE)",
+    "sizeof(DAT_IB_COLLECTIVE_EVENT_DATA)",
+    "sizeof(DAT_EP_PARAM_MASK)",
+    "sizeof(DAT_IA_ATTR_MASK)",
+    "offsetof(DAT_IA_ATTR, max_rdma_read_per_ep)",
+    "offsetof(DAT_EP_ATTR, max_mtu_size)",
+    "offsetof(DAT_SHARED_MEMORY, shared_memory_id)",
+    "offsetof(DAT_IB_EXTENSION_EVENT_DATA, coll)",
+];
+
+#[test]
+fn every_constant_of_debians_headers_is_in_ours_with_its_value() {
+    let names = names("dat2/udat.h", Family::Debian);
+    assert!(names.len() > 600, "only {} constants found", names.len());
+    let mut c = BEGIN_2_0.to_owned();
+    for (name, text) in &names {
+        if *text {
+            writeln!(c, "printf(\"{name} %s\\n\", {name});").unwrap();
+        } else {
+            writeln!(
+                c,
+                "printf(\"{name} %llx\\n\", (unsigned long long)({name}));"
+            )
+            .unwrap();
+        }
+    }
+    for name in ALIASES {
+        writeln!(
+            c,
+            "printf(\"{name} %llx\\n\", (unsigned long long)({name}));"
+        )
+        .unwrap();
+    }
+    c += "return 0; }\n";
+    assert_eq!(run(&c, "c", Family::Ours), run(&c, "c", Family::Debian));
+}
+
+#[test]
+fn ours_have_no_constant_that_debians_lack() {
+    let debian = names("dat2/udat.h", Family::Debian);
+    let ours = names("dat2/udat.h", Family::Ours);
+    let more: Vec<_> = ours
+        .keys()
+        .filter(|n| !debian.contains_key(*n) && !ALIASES.contains(&n.as_str()))
+        .collect();
+    assert!(more.is_empty(), "{more:?}");
+}
+
+#[test]
+fn every_function_has_debians_type() {
+    // C++ names types exactly; the functions are declared, never called, so nothing is linked.
+    let mut c = BEGIN_2_0
+        .replace("int main", "#include <typeinfo>\nint main")
+        .replace("(void)", "()");
+    for (field, _) in &table::DatProvider::FIELDS[2..] {
+        let slot = field.trim_end_matches("_func");
+        let typedef = format!("DAT_{}_FUNC", slot.to_uppercase());
+        writeln!(c, "printf(\"{slot} %s\\n\", typeid({typedef}).name());").unwrap();
+        if !["ia_open", "ia_ha_related", "handle_extendedop"].contains(&slot) {
+            writeln!(
+                c,
+                "printf(\"dat_{slot} %s\\n\", typeid(dat_{slot}).name());"
+            )
+            .unwrap();
+        }
+    }
+    for name in [
+        "dat_ia_openv",
+        "dat_strerror",
+        "dat_registry_list_providers",
+        "dat_registry_add_provider",
+        "dat_registry_remove_provider",
+        "dat_registry_providers_related",
+        "dat_extension_op",
+    ] {
+        writeln!(c, "printf(\"{name} %s\\n\", typeid({name}).name());").unwrap();
+    }
+    c += "return 0; }\n";
+    assert_eq!(run(&c, "cpp", Family::Ours), run(&c, "cpp", Family::Debian));
+}
+
+#[test]
+fn each_header_stands_alone_in_c_and_cpp() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut headers = 0;
+    for family in ["dat", "dat2"] {
+        for entry in std::fs::read_dir(ours().join(family)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            // Twice, and with the rest of the family behind it.
+            let source = format!(
+                "#include <{family}/{name}>\n#include <{family}/{name}>\n#include <{family}/udat.h>\n\
+                 int main(void) {{ DAT_EVENT event; return sizeof event == 0; }}\n"
+            );
+            for language in ["c", "cpp"] {
+                if let Err(words) =
+                    compile(&source, language, Family::Ours, &dir.path().join("alone"))
+                {
+                    panic!("{family}/{name} as {language}: {words}");
+                }
+            }
+            headers += 1;
+        }
+    }
+    assert_eq!(headers, 21);
+}
