@@ -14,113 +14,162 @@ use crate::srq::Srq;
 use crate::transport::{Completion, Transport};
 
 /// A completion that a consumer hears of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Completed {
-    /// The event.
-    pub dto: Dto,
+struct Completed {
+    dto: Dto,
     /// Whether it is a notification (wakes waiters, counts for CNOs): not for a post with
     /// `DAT_COMPLETION_UNSIGNALLED_FLAG` that succeeded.
-    pub notify: bool,
+    notify: bool,
 }
 
-/// What `completion` means. `None`: the consumer hears nothing (suppressed, or of an endpoint that is gone).
-/// Called under the lock of the EVD whose completion queue it came out of; takes no lock itself.
+/// Tells what `completion` means: the event, and whether it is a notification. Returns whether there was
+/// anything to tell: not for a suppressed one, or of an endpoint that is gone.
+///
+/// Called under the lock of the EVD whose completion queue it came out of; takes no lock itself. The usual
+/// case goes straight into `tell`, so that nothing is copied on the way to the consumer's event.
 #[inline(always)]
-pub fn complete<T: Transport>(completion: &Completion) -> Option<Completed> {
-    let id = Id::of(completion.id);
-    match id.lane()? {
-        Lane::Request => {
-            let ep = T::arenas().ep.get(id.index())?;
-            if !id.is_of(ep.life.load(Ordering::Acquire)) {
-                return None;
-            }
-            let (cookie, note) = ep.request_ring.take(id.number())?;
-            if completion.status == DtoStatus::Success {
-                if note.has(Note::QUIET | Note::MUTE) {
-                    return None;
-                }
-            } else {
-                ep.failed(completion.status);
-                if note.has(Note::MUTE) {
-                    return None;
-                }
-            }
-            let mut dto = Dto {
+pub fn complete<T: Transport>(completion: &Completion, tell: impl FnOnce(&Dto, bool)) -> bool {
+    let rare = 'rare: {
+        let id = Id::of(completion.id);
+        let Some(lane) = id.lane() else {
+            return false;
+        };
+        if lane == Lane::Shared {
+            break 'rare shared::<T>(completion, id);
+        }
+        let Some(ep) = T::arenas().ep.get(id.index()) else {
+            return false;
+        };
+        if !id.is_of(ep.life.load(Ordering::Acquire)) {
+            return false;
+        }
+        let ring = if lane == Lane::Request {
+            &ep.request_ring
+        } else {
+            &ep.recv_ring
+        };
+        let Some((cookie, note)) = ring.take(id.number()) else {
+            return false;
+        };
+        if completion.status != DtoStatus::Success {
+            break 'rare failed(ep, completion, cookie, note);
+        }
+        if note.has(Note::QUIET | Note::MUTE) {
+            return false;
+        }
+        let notify = !note.has(Note::NO_NOTICE);
+        if lane == Lane::Receive {
+            tell(&received(completion, raw(ep), cookie), notify);
+            return true;
+        }
+        let op = note.op();
+        if op == DtoOp::BindMw {
+            break 'rare Some(bound(ep, completion, cookie, note));
+        }
+        tell(
+            &Dto {
                 ep: raw(ep),
                 cookie,
-                status: completion.status,
-                op: note.op(),
+                op,
                 length: note.extra(),
                 ..Dto::default()
-            };
-            if dto.op == DtoOp::BindMw {
-                dto.length = 0;
-                dto.rmr = T::arenas().rmr.get(note.extra() as u32).map_or(0, raw);
-            }
-            Some(notified(dto, note))
-        }
-        Lane::Receive => {
-            let ep = T::arenas().ep.get(id.index())?;
-            if !id.is_of(ep.life.load(Ordering::Acquire)) {
-                return None;
-            }
-            let (cookie, note) = ep.recv_ring.take(id.number())?;
-            if completion.status != DtoStatus::Success {
-                ep.failed(completion.status);
-            }
-            if note.has(Note::MUTE) {
-                return None;
-            }
-            Some(notified(received(completion, raw(ep), cookie), note))
-        }
-        Lane::Shared => {
-            let srq = T::arenas().srq.get(id.index())?;
-            let cookie = Srq::complete(srq, id)?;
-            let ep = T::arenas().ep.get(completion.ep.index())?;
-            if !ep.is_queue_pair(completion.ep) {
-                // The endpoint is gone; its buffer is not: the consumer hears of it by the SRQ's handle.
-                return Some(notified(
-                    received(completion, raw(srq), cookie),
-                    Note::default(),
-                ));
-            }
-            if completion.status != DtoStatus::Success {
-                ep.failed(completion.status);
-            }
-            Some(notified(
-                received(completion, raw(ep), cookie),
-                Note::default(),
-            ))
+            },
+            notify,
+        );
+        return true;
+    };
+    match rare {
+        None => false,
+        Some(Completed { dto, notify }) => {
+            tell(&dto, notify);
+            true
         }
     }
 }
 
-#[inline(always)]
-fn notified(dto: Dto, note: Note) -> Completed {
+/// A request or receive that did not succeed: always told, unless nobody listens at all.
+#[cold]
+#[inline(never)]
+fn failed<T: Transport>(
+    ep: &'static Ep<T>,
+    completion: &Completion,
+    cookie: u64,
+    note: Note,
+) -> Option<Completed> {
+    ep.failed(completion.status);
+    if note.has(Note::MUTE) {
+        return None;
+    }
+    let op = note.op();
+    if op == DtoOp::BindMw {
+        return Some(bound(ep, completion, cookie, note));
+    }
+    Some(Completed {
+        dto: Dto {
+            ep: raw(ep),
+            cookie,
+            status: completion.status,
+            op,
+            length: note.extra(),
+            ..Dto::default()
+        },
+        notify: true,
+    })
+}
+
+/// A bind, done or failed.
+#[cold]
+#[inline(never)]
+fn bound<T: Transport>(
+    ep: &'static Ep<T>,
+    completion: &Completion,
+    cookie: u64,
+    note: Note,
+) -> Completed {
+    let done = completion.status == DtoStatus::Success;
     Completed {
-        notify: !note.has(Note::NO_NOTICE) || dto.status != DtoStatus::Success,
-        dto,
+        dto: Dto {
+            ep: raw(ep),
+            rmr: T::arenas().rmr.get(note.extra() as u32).map_or(0, raw),
+            cookie,
+            status: completion.status,
+            op: DtoOp::BindMw,
+            ..Dto::default()
+        },
+        notify: !(done && note.has(Note::NO_NOTICE)),
     }
 }
 
+/// A receive of an SRQ: belongs to the endpoint that took it.
+#[inline(never)]
+fn shared<T: Transport>(completion: &Completion, id: Id) -> Option<Completed> {
+    let srq = T::arenas().srq.get(id.index())?;
+    let cookie = Srq::complete(srq, id)?;
+    let ep = T::arenas()
+        .ep
+        .get(completion.ep.index())
+        .filter(|ep| ep.is_queue_pair(completion.ep));
+    let done = completion.status == DtoStatus::Success;
+    if let (Some(ep), false) = (ep, done) {
+        ep.failed(completion.status);
+    }
+    // If the endpoint is gone its buffer is not: the consumer hears of it by the SRQ's handle.
+    let mut dto = received(completion, ep.map_or_else(|| raw(srq), raw), cookie);
+    if !done {
+        (dto.status, dto.op, dto.length) = (completion.status, DtoOp::Receive, 0);
+    }
+    Some(Completed { dto, notify: true })
+}
+
+/// A receive that succeeded.
 #[inline(always)]
 fn received(completion: &Completion, ep: usize, cookie: u64) -> Dto {
-    let done = completion.status == DtoStatus::Success;
     Dto {
         ep,
         rmr: 0,
         cookie,
-        status: completion.status,
-        op: if done && !completion.op.is_request() {
-            completion.op
-        } else {
-            DtoOp::Receive
-        },
-        length: if done {
-            u64::from(completion.length)
-        } else {
-            0
-        },
+        status: DtoStatus::Success,
+        op: completion.op,
+        length: u64::from(completion.length),
         rmr_context: completion.invalidated,
         immediate: completion.immediate,
     }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::EventSink;
-use crate::ep::dto::{self, Completed};
-use crate::event::{DtoStatus, Event};
+use crate::ep::dto;
+use crate::event::{Dto, DtoStatus, Event};
 use crate::transport::Transport;
 
 /// Completions taken from the transport at a time.
@@ -96,8 +96,7 @@ impl<T: Transport> Queue<T> {
             };
             self.next += 1;
             // Suppressed completions, and those of endpoints that are gone, are passed over.
-            if let Some(done) = dto::complete::<T>(&T::decode(cq, raw)) {
-                sink.dto(&done.dto);
+            if dto::complete::<T>(&T::decode(cq, raw), |dto, _| sink.dto(dto)) {
                 return true;
             }
         }
@@ -119,10 +118,10 @@ impl<T: Transport> Queue<T> {
         loop {
             let Some(cq) = &self.cq else { return false };
             for raw in &self.batch[self.next..self.polled] {
-                if let Some(done) = dto::complete::<T>(&T::decode(cq, raw)) {
-                    notify |= done.notify && !(self.solicited_only && quiet::<T>(cq, raw, &done));
-                    self.events.push_back(Event::Dto(done.dto));
-                }
+                dto::complete::<T>(&T::decode(cq, raw), |dto, notice| {
+                    notify |= notice && !(self.solicited_only && quiet::<T>(cq, raw, dto));
+                    self.events.push_back(Event::Dto(*dto));
+                });
             }
             if !self.refill() {
                 return notify;
@@ -140,8 +139,6 @@ impl<T: Transport> Queue<T> {
 }
 
 /// Whether this is a good receive whose sender did not ask for a notification.
-fn quiet<T: Transport>(cq: &T::Cq, raw: &T::RawCompletion, done: &Completed) -> bool {
-    done.dto.status == DtoStatus::Success
-        && !done.dto.op.is_request()
-        && T::solicited(cq, raw) == Some(false)
+fn quiet<T: Transport>(cq: &T::Cq, raw: &T::RawCompletion, dto: &Dto) -> bool {
+    dto.status == DtoStatus::Success && !dto.op.is_request() && T::solicited(cq, raw) == Some(false)
 }
