@@ -355,14 +355,15 @@ impl<T: Transport> Ia<T> {
 
     /// Posts an asynchronous error, if anybody listens.
     pub(crate) fn post_async(&self, number: AsyncEvent, handle: RawHandle, reason: u32) {
-        match self.async_evd() {
-            Some(evd) => evd.post(Event::Async {
-                number,
-                handle,
-                reason,
-            }),
-            None => tracing::warn!(?number, handle, reason, "asynchronous error without an EVD"),
-        }
+        let Some(evd) = self.async_evd() else {
+            tracing::warn!(?number, handle, reason, "asynchronous error without an EVD");
+            return;
+        };
+        evd.post(Event::Async {
+            number,
+            handle,
+            reason,
+        });
     }
 }
 

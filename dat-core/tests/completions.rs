@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use common::{Events, Null, Qp, eventually, open, qp};
+use common::{Events, Null, Qp, eventually, open, qp, request};
 use dat_core::attr::EpAttr;
 use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::ep::{Ep, EpParts};
@@ -20,6 +20,7 @@ use dat_core::ia::Ia;
 use dat_core::lmr::{Lmr, Source};
 use dat_core::pz::Pz;
 use dat_core::rmr::{LmrRange, Rmr};
+use dat_core::sp::Sp;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const SOON: Option<Duration> = Some(Duration::from_millis(300));
@@ -332,6 +333,30 @@ fn a_connection_event_without_room_is_an_asynchronous_error() {
         }]
     );
     ia.close(Close::Abrupt).unwrap();
+}
+
+#[test]
+fn a_connection_request_without_room_is_refused() {
+    let ia = open();
+    let evd = Evd::create(ia, 1, None, EvdFlags::CR).unwrap();
+    Sp::psp_create(ia, Some(4711), evd, false).unwrap();
+    let first = request(4711);
+    let second = request(4711);
+    assert_eq!(Arc::strong_count(&first), 2, "waits for its answer");
+    assert_eq!(Arc::strong_count(&second), 1, "is refused");
+    let mut sink = Events::default();
+    evd.dequeue(&mut sink).unwrap();
+    assert!(evd.dequeue(&mut sink).is_err());
+    let asynchronous = ia.async_evd().unwrap();
+    asynchronous.dequeue(&mut sink).unwrap();
+    let overflow = Event::Async {
+        number: AsyncEvent::EvdOverflow,
+        handle: raw(evd),
+        reason: 0,
+    };
+    assert_eq!(sink.0[1], overflow);
+    ia.close(Close::Abrupt).unwrap();
+    assert_eq!(Arc::strong_count(&first), 1, "refused by the close");
 }
 
 #[test]

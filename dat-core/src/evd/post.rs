@@ -63,13 +63,13 @@ impl<T: Transport> Evd<T> {
     }
 
     /// Queues an event, after the completions that are there already, and tells whoever is to be told.
-    /// No room for an event that is no completion: `DAT_ASYNC_ERROR_EVD_OVERFLOW` instead. The caller
-    /// holds no lock that an agent's calls could need; see [`crate::order`].
-    pub(crate) fn post(&'static self, event: Event) {
+    /// No room for an event that is no completion: `DAT_ASYNC_ERROR_EVD_OVERFLOW` instead. False: the
+    /// event is lost. The caller holds no lock that an agent's calls could need; see [`crate::order`].
+    pub(crate) fn post(&'static self, event: Event) -> bool {
         let told = {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
-                return;
+                return false;
             }
             let notify = inner.queue.drain();
             let full = inner.queue.len() >= inner.qlen as usize;
@@ -78,12 +78,13 @@ impl<T: Transport> Evd<T> {
                 drop(inner);
                 told.deliver();
                 self.overflow(&event);
-                return;
+                return false;
             }
             inner.queue.push(event);
             self.settle(&mut inner, true)
         };
         told.deliver();
+        true
     }
 
     /// Reports a lost event on the IA's asynchronous EVD.

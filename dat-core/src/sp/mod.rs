@@ -249,7 +249,10 @@ impl<T: Transport> Sp<T> {
         };
         // The event tells agents: no lock over that.
         drop(slot);
-        evd.post(event);
+        if !evd.post(event) {
+            // Nobody will hear of the request: it is refused.
+            let _ = cr.destroy();
+        }
     }
 
     /// Makes the CR, with an endpoint where one goes with it.

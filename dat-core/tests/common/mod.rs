@@ -21,7 +21,7 @@ use dat_core::iov::LmrTriplet;
 use dat_core::transport::{
     Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
 };
-use dat_core::upcall::{ConnInput, Upcalls};
+use dat_core::upcall::{Arrival, ConnInput, Upcalls};
 use parking_lot::{Condvar, Mutex};
 
 /// See the module.
@@ -74,6 +74,23 @@ static QPS: Mutex<Option<HashMap<u32, Arc<Qp>>>> = Mutex::new(None);
 pub(crate) fn qp(ep: &'static Ep<Null>) -> Arc<Qp> {
     let index = ARENAS.ep.index_of(ep);
     QPS.lock().as_ref().unwrap()[&index].clone()
+}
+
+type Listeners = HashMap<u64, (Upcalls<Null>, Token)>;
+
+static LISTENERS: Mutex<Option<Listeners>> = Mutex::new(None);
+
+/// A connection request at the service point of `conn_qual`; while it is not refused there are two `Arc`s.
+pub(crate) fn request(conn_qual: u64) -> Arc<()> {
+    let (upcalls, sp) = LISTENERS.lock().as_ref().unwrap()[&conn_qual];
+    let request = Arc::new(());
+    let arrival = Arrival {
+        remote: (Ipv4Addr::LOCALHOST, 7).into(),
+        local: Ipv4Addr::LOCALHOST.into(),
+        private_data: &[],
+    };
+    upcalls.connect_request(sp, request.clone(), &arrival);
+    request
 }
 
 impl Cq {
@@ -142,7 +159,7 @@ impl Transport for Null {
     type Cq = Cq;
     type Qp = Arc<Qp>;
     type Listener = ();
-    type ConnRequest = ();
+    type ConnRequest = Arc<()>;
     type Parker = Parker;
     type AddressHandle = ();
     type RawCompletion = Raw;
@@ -344,8 +361,13 @@ impl Transport for Null {
         Ok(())
     }
 
-    fn listen(_adapter: &Arc<Adapter>, conn_qual: Option<u64>, _token: Token) -> Result<((), u64)> {
-        Ok(((), conn_qual.unwrap_or(1)))
+    fn listen(adapter: &Arc<Adapter>, conn_qual: Option<u64>, token: Token) -> Result<((), u64)> {
+        let qual = conn_qual.unwrap_or(1);
+        LISTENERS
+            .lock()
+            .get_or_insert_default()
+            .insert(qual, (adapter.upcalls, token));
+        Ok(((), qual))
     }
 
     fn connect(_adapter: &Arc<Adapter>, qp: &Arc<Self::Qp>, connect: &Connect<'_>) -> Result<()> {
@@ -354,7 +376,7 @@ impl Transport for Null {
     }
 
     fn accept(
-        _request: (),
+        _request: Arc<()>,
         _qp: &Arc<Self::Qp>,
         _token: Token,
         _private_data: &[u8],
@@ -362,7 +384,7 @@ impl Transport for Null {
         Err(Error::of(Kind::InternalError))
     }
 
-    fn reject(_request: (), _private_data: &[u8]) -> Result<()> {
+    fn reject(_request: Arc<()>, _private_data: &[u8]) -> Result<()> {
         Ok(())
     }
 
