@@ -41,8 +41,6 @@ pub(crate) struct Shared {
     pub(crate) port: u8,
     /// The port is no InfiniBand one.
     pub(crate) roce: bool,
-    /// The device is the kernel's Soft-RoCE.
-    pub(crate) is_rxe: bool,
     pub(crate) attr: AdapterAttr,
     pub(crate) settings: Settings,
     pub(crate) upcalls: Upcalls<Verbs>,
@@ -132,7 +130,6 @@ impl Adapter {
             channel,
             port: place.port,
             roce: facts.roce(),
-            is_rxe: facts.is_rxe(),
             attr: facts.attr(),
             device,
             settings,

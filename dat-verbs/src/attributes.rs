@@ -49,11 +49,6 @@ impl<'a> Facts<'a> {
         self.port.link_layer != sys::LINK_LAYER_INFINIBAND
     }
 
-    /// The kernel's Soft-RoCE.
-    pub(crate) fn is_rxe(&self) -> bool {
-        self.device.vendor_id == VENDOR_RXE
-    }
-
     fn mtu(&self) -> u32 {
         128 << self.port.active_mtu.clamp(1, 5)
     }

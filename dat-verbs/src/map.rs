@@ -30,18 +30,19 @@ pub(crate) const fn port_of(conn_qual: u64) -> u16 {
     }
 }
 
-/// Verbs access for DAT rights. Verbs always allows local reads, and wants local writes wherever remote ones are
-/// allowed.
-pub(crate) fn region_access(rights: MemPriv, windows: bool) -> u32 {
+/// Verbs accesses for DAT rights, to be tried in order. Verbs always allows local reads, and wants local writes
+/// wherever remote ones are allowed. Whether a window will be bound to the region is not known at registration, so
+/// all can take one; but the kernel wants such memory to be writable, which memory that is only read need not be.
+pub(crate) fn region_access(rights: MemPriv, windows: bool) -> Vec<u32> {
     let mut flags = remote_access(rights);
     if rights.intersects(MemPriv::LOCAL_WRITE | MemPriv::REMOTE_WRITE | MemPriv::REMOTE_ATOMIC) {
         flags |= access::LOCAL_WRITE;
     }
-    if windows {
-        // Whether a window will be bound to the region is not known at registration.
-        flags |= access::MW_BIND;
+    match (windows, flags & access::LOCAL_WRITE != 0) {
+        (true, true) => vec![flags | access::MW_BIND],
+        (true, false) => vec![flags | access::MW_BIND, flags],
+        (false, _) => vec![flags],
     }
-    flags
 }
 
 /// The remote part of DAT rights, as windows take it.
@@ -203,8 +204,9 @@ mod tests {
     fn remote_writes_bring_local_ones_and_nothing_else_does() {
         for bits in 0..0x80 {
             let rights = MemPriv::from_bits_retain(bits);
-            let flags = region_access(rights, false);
-            assert_eq!(flags & access::MW_BIND, 0);
+            let list = region_access(rights, false);
+            let flags = list[0];
+            assert_eq!((list.len(), flags & access::MW_BIND), (1, 0));
             assert_eq!(flags & !access::LOCAL_WRITE, remote_access(rights));
             assert_eq!(
                 flags & access::LOCAL_WRITE != 0,
@@ -214,7 +216,10 @@ mod tests {
             assert_eq!(flags & access::REMOTE_READ != 0, bits & 0x02 != 0);
             assert_eq!(flags & access::REMOTE_WRITE != 0, bits & 0x20 != 0);
             assert_eq!(flags & access::REMOTE_ATOMIC != 0, bits & 0x40 != 0);
-            assert_eq!(region_access(rights, true), flags | access::MW_BIND);
+            let windows = region_access(rights, true);
+            assert_eq!(windows[0], flags | access::MW_BIND);
+            let read_only = flags & access::LOCAL_WRITE == 0;
+            assert_eq!(windows.get(1), read_only.then_some(&flags));
         }
     }
 

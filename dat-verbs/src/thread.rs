@@ -16,11 +16,11 @@ use crate::cm::stage::Input;
 use crate::sys;
 
 /// What a consumer's call leaves for the event thread, since upcalls come from there only.
-pub(crate) enum Later {
-    /// A call for a connection failed.
-    Conn(Arc<Conn>, Input),
-    /// A queue pair on an SRQ was put into error.
-    LastReceive(Token),
+pub(crate) struct Later {
+    /// Whom it concerns.
+    pub(crate) conn: Arc<Conn>,
+    /// What happened to it.
+    pub(crate) input: Input,
 }
 
 /// Keys below this are not in the adapter's table.
@@ -102,7 +102,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                 WAKE => {
                     shared.wake.clear();
                     for later in std::mem::take(&mut *shared.later.lock()) {
-                        handle_later(shared, &later);
+                        later.conn.feed(later.input, &[]);
                     }
                 }
                 CM => {
@@ -118,13 +118,6 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                 key => handle_cq(shared, key),
             }
         }
-    }
-}
-
-fn handle_later(shared: &Shared, later: &Later) {
-    match later {
-        Later::Conn(conn, input) => conn.feed(*input, &[]),
-        Later::LastReceive(token) => shared.upcalls.fault(Fault::LastReceive(*token)),
     }
 }
 
@@ -172,7 +165,6 @@ fn handle_async(shared: &Shared, number: i32, token: Token) {
     let fault = match number {
         e::CQ_ERR => Fault::CqOverflow(token),
         e::QP_FATAL | e::QP_REQ_ERR | e::QP_ACCESS_ERR => Fault::Ep(token),
-        e::QP_LAST_WQE_REACHED if shared.is_rxe => return,
         e::QP_LAST_WQE_REACHED => Fault::LastReceive(token),
         e::SRQ_LIMIT_REACHED => Fault::SrqLow(token),
         e::DEVICE_FATAL => Fault::Adapter,

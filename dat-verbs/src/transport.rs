@@ -74,8 +74,14 @@ impl Transport for Verbs {
         rights: MemPriv,
         va_type: VaType,
     ) -> Result<(Lmr, Keys)> {
-        let access = map::region_access(rights, pz.adapter.shared.attr.windows);
-        let mr = Mr::register(pz, address, length, access, va_type == VaType::ZeroBased)?;
+        let windows = pz.adapter.shared.attr.windows;
+        let mr = Mr::register(
+            pz,
+            address,
+            length,
+            &map::region_access(rights, windows),
+            va_type == VaType::ZeroBased,
+        )?;
         let keys = Keys {
             lmr_context: mr.lkey(),
             rmr_context: if rights.intersects(MemPriv::REMOTE) {

@@ -106,7 +106,7 @@ impl Conn {
         if let Err(e) = started {
             tracing::debug!(%to, "no way to the peer: {}", map::text(e));
             // The consumer learns it as an event, as of failures a moment later.
-            shared.later(Later::Conn(Arc::clone(&conn), Input::LocalFault));
+            conn.fault_later();
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Conn {
         };
         if accepted.is_err() {
             // The peer has given up meanwhile, or will be told so: the consumer learns it as an event.
-            shared.later(Later::Conn(Arc::clone(&conn), Input::LocalFault));
+            conn.fault_later();
         }
         Ok(())
     }
@@ -269,6 +269,14 @@ impl Conn {
         // Outside the lock: it may wait for the event thread.
         drop(gone);
         report
+    }
+
+    /// A call failed whose caller is to learn it as an event.
+    fn fault_later(self: &Arc<Self>) {
+        self.shared.later(Later {
+            conn: Arc::clone(self),
+            input: Input::LocalFault,
+        });
     }
 
     fn with_id(

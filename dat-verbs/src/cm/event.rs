@@ -85,7 +85,7 @@ impl Event {
                     reads_out: conn.initiator_depth,
                 }
             }
-            _ => input(event.event, event.status, private_data.1 > 0)
+            _ => input(event.event, event.status, private_data.0[..4] != [0; 4])
                 .map_or(What::Nothing, What::Conn),
         };
         Self {
@@ -110,8 +110,9 @@ unsafe fn copy(conn: &sys::rdma_conn_param) -> PrivateData {
     (data, length)
 }
 
-/// What an event means to a connection.
-fn input(event: u32, status: i32, has_data: bool) -> Option<Input> {
+/// What an event means to a connection. A consumer's refusal has a version word before its data; the kernel
+/// refuses on behalf of a process that died with the same reason, but without it.
+fn input(event: u32, status: i32, has_version: bool) -> Option<Input> {
     let timed_out = status == -libc::ETIMEDOUT;
     Some(match event {
         kind::RDMA_CM_EVENT_ADDR_RESOLVED => Input::AddressResolved,
@@ -121,7 +122,7 @@ fn input(event: u32, status: i32, has_data: bool) -> Option<Input> {
         kind::RDMA_CM_EVENT_CONNECT_RESPONSE => Input::Response,
         kind::RDMA_CM_EVENT_ESTABLISHED => Input::Established,
         kind::RDMA_CM_EVENT_REJECTED => Input::Rejected {
-            by_consumer: status == map::REJ_CONSUMER && has_data,
+            by_consumer: status == map::REJ_CONSUMER && has_version,
         },
         kind::RDMA_CM_EVENT_UNREACHABLE | kind::RDMA_CM_EVENT_CONNECT_ERROR => Input::Failed,
         kind::RDMA_CM_EVENT_DISCONNECTED => Input::Disconnected,
@@ -136,15 +137,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_the_consumers_only_with_its_reason_and_data() {
-        for (status, has_data, by_consumer) in [
+    fn a_refusal_is_the_consumers_only_with_its_reason_and_version() {
+        for (status, has_version, by_consumer) in [
             (28, true, true),
             (28, false, false),
             (8, true, false),
             (35, true, false),
         ] {
             assert_eq!(
-                input(kind::RDMA_CM_EVENT_REJECTED, status, has_data),
+                input(kind::RDMA_CM_EVENT_REJECTED, status, has_version),
                 Some(Input::Rejected { by_consumer })
             );
         }

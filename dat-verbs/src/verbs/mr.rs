@@ -19,26 +19,29 @@ unsafe impl Send for Mr {}
 unsafe impl Sync for Mr {}
 
 impl Mr {
-    /// Registers `[address, address + length)`; `zero_based` counts remote and local addresses from 0.
+    /// Registers `[address, address + length)` with the first of `accesses` that works; `zero_based` counts
+    /// remote and local addresses from 0.
     pub(crate) fn register(
         pd: &Pd,
         address: usize,
         length: u64,
-        access: u32,
+        accesses: &[u32],
         zero_based: bool,
     ) -> Result<Self> {
         let length = usize::try_from(length).map_err(|_| Error::of(Kind::InsufficientResources))?;
         let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(address);
-        let access = access.cast_signed();
-        // SAFETY: the PD is open; the kernel checks the range itself and pins it, nothing is dereferenced here.
-        let mr = unsafe {
-            if zero_based {
-                sys::ibv_reg_mr_iova(pd.raw(), start, length, 0, access)
-            } else {
-                sys::ibv_reg_mr(pd.raw(), start, length, access)
-            }
+        let try_with = |access: &u32| {
+            let access = access.cast_signed();
+            // SAFETY: the PD is open; the kernel checks the range itself and pins it, nothing is dereferenced here.
+            NonNull::new(unsafe {
+                if zero_based {
+                    sys::ibv_reg_mr_iova(pd.raw(), start, length, 0, access)
+                } else {
+                    sys::ibv_reg_mr(pd.raw(), start, length, access)
+                }
+            })
         };
-        NonNull::new(mr).map(Self).ok_or_else(|| {
+        accesses.iter().find_map(try_with).map(Self).ok_or_else(|| {
             let errno = sys::errno();
             tracing::error!("{}", map::registration_text(address, length, errno));
             map::errno(errno, Subtype::ResourceMemoryRegion)

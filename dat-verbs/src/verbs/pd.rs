@@ -1,6 +1,7 @@
 //! Protection domains: a DAT protection zone (PZ).
 
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use dat_core::error::{Result, Subtype};
@@ -22,8 +23,8 @@ unsafe impl Send for Pd {}
 // SAFETY: as above.
 unsafe impl Sync for Pd {}
 
-/// What an unbind names as its region, see [`Pd::anchor`].
-static ANCHOR: u64 = 0;
+/// What an unbind names as its region, see [`Pd::anchor`]. Writable, as whatever windows can be bound to.
+static ANCHOR: AtomicU64 = AtomicU64::new(0);
 
 impl Pd {
     pub(crate) fn new(adapter: &Arc<Adapter>) -> Result<Self> {
@@ -48,13 +49,13 @@ impl Pd {
         self.pd.as_ptr()
     }
 
-    /// A region of eight constant bytes. Unbinding a window is a bind of length 0, and librxe follows the
+    /// A region of eight bytes. Unbinding a window is a bind of length 0, and librxe follows the
     /// region's pointer even then, so there has to be one that cannot go away.
     pub(crate) fn anchor(&self) -> Option<&Mr> {
         self.anchor
             .get_or_init(|| {
                 let address = (&raw const ANCHOR).addr();
-                Mr::register(self, address, 8, sys::access::MW_BIND, false).ok()
+                Mr::register(self, address, 8, &[sys::access::MW_BIND], false).ok()
             })
             .as_ref()
     }

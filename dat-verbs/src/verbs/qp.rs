@@ -4,7 +4,6 @@
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::iov::LmrTriplet;
@@ -26,8 +25,6 @@ pub struct Qp {
     pub(crate) caps: QpCaps,
     pub(crate) token: Token,
     pub(crate) conn: Mutex<Option<Arc<Conn>>>,
-    /// Already told that the last receive of the SRQ is consumed, see [`Qp::fail`].
-    last_receive: AtomicBool,
     pub(crate) pd: Arc<Pd>,
     recv_cq: Arc<Cq>,
     _request_cq: Arc<Cq>,
@@ -95,7 +92,6 @@ impl Qp {
             caps: *caps,
             token,
             conn: Mutex::new(None),
-            last_receive: AtomicBool::new(false),
             pd: Arc::clone(pd),
             recv_cq: Arc::clone(recv_cq),
             _request_cq: Arc::clone(request_cq),
@@ -191,20 +187,11 @@ impl Qp {
         self.modify("RTS", &mut attr, mask)
     }
 
-    /// To ERR: whatever is outstanding completes as flushed. On an SRQ whose device does not say by itself
-    /// when the last receive is consumed (rxe), the event thread says so afterwards, once a connection.
+    /// To ERR: whatever is outstanding completes as flushed.
     pub(crate) fn fail(&self) {
         let mut attr = blank(state::IBV_QPS_ERR);
-        let failed = self.modify("ERR", &mut attr, qp_mask::STATE).is_ok();
-        let shared = &self.pd.adapter.shared;
-        if failed && self.has_srq() && shared.is_rxe && self.take_last_receive() {
-            shared.later(crate::thread::Later::LastReceive(self.token));
-        }
-    }
-
-    /// Whether the consumption of the last receive has still to be told.
-    pub(crate) fn take_last_receive(&self) -> bool {
-        !self.last_receive.swap(true, Ordering::AcqRel)
+        // Logged; a device that is gone flushes nothing any more.
+        self.modify("ERR", &mut attr, qp_mask::STATE).ok();
     }
 
     /// As new, receives and requests forgotten.
@@ -213,9 +200,7 @@ impl Qp {
         let mut attr = blank(state::IBV_QPS_RESET);
         self.modify("RESET", &mut attr, qp_mask::STATE)
             .and_then(|()| self.to_init())
-            .map_err(|_| Error::of(Kind::InternalError))?;
-        self.last_receive.store(false, Ordering::Release);
-        Ok(())
+            .map_err(|_| Error::of(Kind::InternalError))
     }
 
     /// Posts a request: built on the stack, only the fields that its opcode has.
