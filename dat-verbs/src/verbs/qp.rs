@@ -194,9 +194,14 @@ impl Qp {
         self.modify("ERR", &mut attr, qp_mask::STATE).ok();
     }
 
-    /// As new, receives and requests forgotten.
+    /// As new, receives and requests forgotten. Not for one that tried to connect: its number would come back
+    /// while the peer's connection manager may still hold the old connection under it, and the new attempt
+    /// would be refused as stale. Core makes a new queue pair then.
     pub(crate) fn reset(&self) -> Result<()> {
-        drop(self.conn.lock().take());
+        let used = self.conn.lock().take().is_some();
+        if used {
+            return Err(Error::of(Kind::InternalError));
+        }
         let mut attr = blank(state::IBV_QPS_RESET);
         self.modify("RESET", &mut attr, qp_mask::STATE)
             .and_then(|()| self.to_init())
