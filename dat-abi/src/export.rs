@@ -57,6 +57,12 @@ pub struct OpenedIa {
 }
 
 impl OpenRequest<'_> {
+    /// The same call with other parameters: a provider that has taken out what was meant for itself.
+    #[must_use]
+    pub fn with_params<'b>(&'b self, params: &'b IaParams) -> OpenRequest<'b> {
+        OpenRequest { params, ..*self }
+    }
+
     /// Opens the IA on transport `T`.
     ///
     /// # Errors

@@ -1,2 +1,12 @@
 //! DAT provider for Soft-RoCE, kernel and user-space.
+//!
+//! `engine=kernel` (the usual one) opens the kernel's rdma_rxe device of a netdev through `dat_verbs`, after
+//! `kernel` has found or made it. See `docs/ia_params.md`.
+
+pub mod kernel;
+mod provider;
 pub mod user;
+
+pub use provider::SoftRxe;
+
+dat_abi::export_provider!(SoftRxe);

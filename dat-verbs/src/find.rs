@@ -167,6 +167,13 @@ pub(crate) fn locals() -> Vec<Local> {
     found
 }
 
+/// The addresses of this machine with their netdevs.
+#[must_use]
+pub fn local_addresses() -> Vec<(String, IpAddr)> {
+    let with_address = |l: Local| l.address.map(|a| (l.netdev, a.ip()));
+    locals().into_iter().filter_map(with_address).collect()
+}
+
 /// IPv4 first, as DAPL takes nothing else; link-local and loopback addresses last.
 fn in_order(mut list: Vec<Local>) -> Vec<Local> {
     list.sort_by_key(|l| match l.address.map(|a| a.ip()) {

@@ -24,6 +24,7 @@ mod thread;
 mod transport;
 mod verbs;
 
+pub use find::local_addresses;
 pub use settings::KEYS;
 pub use transport::Verbs;
 
