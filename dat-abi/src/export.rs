@@ -249,10 +249,15 @@ pub unsafe fn fini<P: Provider>(info: *const DatProviderInfo) {
         // SAFETY: NULL or valid by the caller's promise.
         let given = unsafe { crate::boundary::structure(info, 1)? };
         let key = (given.name(), given.dapl_version_major);
-        ENTRIES
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&key);
+        let last = {
+            let mut entries = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+            entries.remove(&key);
+            entries.is_empty()
+        };
+        if last {
+            // The library may be unmapped next: no thread of core may be in it.
+            dat_core::timer::shut_down();
+        }
         if let (Some(table), Some(remove)) = (
             provider_table::<P>(given.dapl_version_major),
             registry(c"dat_registry_remove_provider"),
