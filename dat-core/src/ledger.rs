@@ -12,7 +12,7 @@
 //! | CNO | EVDs |
 //! | SRQ | EPs |
 //!
-//! An IA keeps the list of its objects itself, see [`crate::ia::Ia::join`].
+//! An IA keeps the list of its objects itself, see [`crate::ia`].
 
 use std::sync::atomic::Ordering;
 

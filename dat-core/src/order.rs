@@ -18,5 +18,5 @@
 //! [`Transport::park`](crate::transport::Transport::park), or while a transport calls up. The transport's `post_*`
 //! run under the queue's lock and `poll_cq` under the EVD's, so none of them may call up.
 //!
-//! Posting an event therefore has two halves: [`Evd::post`](crate::evd::Evd::post) queues it and decides
+//! Posting an event therefore has two halves: `Evd::post` queues it and decides
 //! under the EVD's lock who is to be told, then drops the lock and tells them.

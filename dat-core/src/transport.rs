@@ -3,7 +3,7 @@
 //! A provider is an implementation of [`Transport`] and one `dat_abi::export_provider!`. Core decides
 //! everything a DAT consumer sees (states, handles, event order, suppression, thresholds, CNOs, reference
 //! counts); a transport moves bytes and opens and closes connections. It reports back through
-//! [`Upcalls`](crate::upcall::Upcalls), from its own threads and with none of its locks held.
+//! [`Upcalls`], from its own threads and with none of its locks held.
 //!
 //! **Who serialises what.** Core never calls `post_send` (nor `post_recv`, nor `poll_cq`) of one object
 //! from two threads at a time, but calls of different kinds, or on different objects, run in parallel.

@@ -104,7 +104,7 @@ struct Inner<T: Transport> {
     cno: Option<(&'static Cno<T>, Claim)>,
     /// The transport will announce the next completion ([`Transport::watch_cq`]).
     watched: bool,
-    /// What the endpoints of the streams ask for, to find the [`Config`].
+    /// What the endpoints of the streams ask for, to find the [`state::Config`].
     quiet_feeds: u32,
     solicited_feeds: u32,
     async_feeds: u32,
