@@ -1,0 +1,216 @@
+//! Service points, connection requests, and how connections begin and end.
+
+use std::net::IpAddr;
+
+use dat_core::error::{Error, Kind, Result};
+use dat_core::transport::{Connect, Token};
+use dat_core::upcall::{Fault, Upcalls};
+
+use crate::fabric::{Fabric, Service, fabric};
+use crate::qp::Link;
+use crate::settings::{Fail, Settings};
+use crate::transport::Loopback;
+use crate::worker::{self, Input, Job};
+
+/// Qualifiers that are given out when the consumer names none.
+const DYNAMIC: std::ops::RangeInclusive<u64> = 49_152..=65_535;
+
+/// A service point that listens until it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    at: (IpAddr, u64),
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        fabric().services.remove(&self.at);
+    }
+}
+
+/// A connection request that is not answered yet; dropping it refuses it.
+#[derive(Debug)]
+pub struct ConnRequest {
+    /// The queue pair that asks.
+    from: u32,
+    /// Its attempt.
+    token: Token,
+    upcalls: Upcalls<Loopback>,
+    settings: Settings,
+    answered: bool,
+}
+
+impl Drop for ConnRequest {
+    // Takes no lock: it may be dropped anywhere.
+    fn drop(&mut self) {
+        if !self.answered {
+            self.answer(Input::NonPeerRejected);
+        }
+    }
+}
+
+impl ConnRequest {
+    fn answer(&mut self, input: Input) {
+        self.answered = true;
+        let job = Job::connection(self.upcalls, self.token, input);
+        worker::tell(job.after(self.settings.delay));
+    }
+}
+
+pub(crate) fn listen(
+    settings: Settings,
+    upcalls: Upcalls<Loopback>,
+    conn_qual: Option<u64>,
+    token: Token,
+) -> Result<(Listener, u64)> {
+    let mut fabric = fabric();
+    let taken = |qual: u64| fabric.services.contains_key(&(settings.address, qual));
+    let qual = match conn_qual {
+        Some(qual) if taken(qual) => return Err(Error::of(Kind::ConnQualInUse)),
+        Some(qual) => qual,
+        None => DYNAMIC
+            .clone()
+            .find(|qual| !taken(*qual))
+            .ok_or(Error::of(Kind::ConnQualUnavailable))?,
+    };
+    let at = (settings.address, qual);
+    let service = Service {
+        token,
+        upcalls,
+        settings,
+    };
+    fabric.services.insert(at, service);
+    Ok((Listener { at }, qual))
+}
+
+/// Sends a connection request, or finds out that there is nobody to send it to; either way by an upcall.
+pub(crate) fn connect(number: u32, asked: &Connect<'_>) -> Result<()> {
+    let mut fabric = fabric();
+    let at = (asked.remote, asked.conn_qual);
+    let service = fabric.services.get(&at).copied();
+    let reachable = fabric.adapters.contains_key(&asked.remote);
+    let qp = fabric
+        .queue_pairs
+        .get_mut(&number)
+        .ok_or(Error::of(Kind::InternalError))?;
+    qp.link = Link::Trying(asked.token);
+    let (upcalls, settings) = (qp.upcalls, qp.settings);
+    let tell = |input| {
+        let job = Job::connection(upcalls, asked.token, input);
+        worker::tell(job.after(settings.delay));
+    };
+    match (settings.fail, service) {
+        (Some(Fail::Answer), _) => {}
+        (Some(Fail::Route), _) => tell(Input::Unreachable),
+        (_, None) if !reachable => tell(Input::Unreachable),
+        (_, None) => tell(Input::NonPeerRejected),
+        (_, Some(service)) => {
+            let request = ConnRequest {
+                from: number,
+                token: asked.token,
+                upcalls,
+                settings,
+                answered: false,
+            };
+            // The qualifier of the asking side means nothing here; consumers print it.
+            let from = (settings.address, number as u16);
+            worker::tell(
+                Job::request(
+                    service.upcalls,
+                    service.token,
+                    request,
+                    from,
+                    asked.remote,
+                    asked.private_data,
+                )
+                .after(service.settings.delay),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Connects the asking queue pair with queue pair `number`, if it still asks.
+pub(crate) fn accept(
+    mut request: ConnRequest,
+    number: u32,
+    token: Token,
+    private_data: &[u8],
+) -> Result<()> {
+    let mut fabric = fabric();
+    let asking = fabric
+        .queue_pairs
+        .get(&request.from)
+        .is_some_and(|qp| qp.link == Link::Trying(request.token));
+    let qp = fabric
+        .queue_pairs
+        .get_mut(&number)
+        .ok_or(Error::of(Kind::InternalError))?;
+    let (upcalls, delay) = (qp.upcalls, qp.settings.delay);
+    let tell = |input| worker::tell(Job::connection(upcalls, token, input).after(delay));
+    if !asking || qp.settings.fail == Some(Fail::Accept) {
+        tell(Input::AcceptError);
+        return Ok(());
+    }
+    qp.link = Link::Up {
+        peer: request.from,
+        token,
+    };
+    if let Some(client) = fabric.queue_pairs.get_mut(&request.from) {
+        client.link = Link::Up {
+            peer: number,
+            token: request.token,
+        };
+    }
+    request.answer(Input::Established(private_data.to_vec()));
+    tell(Input::Established(Vec::new()));
+    Ok(())
+}
+
+pub(crate) fn reject(mut request: ConnRequest, private_data: &[u8]) {
+    request.answer(Input::PeerRejected(private_data.to_vec()));
+}
+
+impl Fabric {
+    /// Ends the connection of queue pair `number` in order, or its attempt to make one: both sides are flushed and
+    /// hear of it.
+    pub(crate) fn disconnect(&mut self, number: u32) {
+        self.end(number, || Input::Disconnected);
+    }
+
+    /// Breaks the connection of queue pair `number`, on both sides.
+    pub(crate) fn break_connection(&mut self, number: u32) {
+        self.end(number, || Input::Broken);
+    }
+
+    fn end(&mut self, number: u32, how: fn() -> Input) {
+        let Some(peer) = self.end_one(number, how) else {
+            return;
+        };
+        // Unless it has ended this connection itself already.
+        let still = self.queue_pairs.get(&peer).map(|qp| qp.link);
+        if matches!(still, Some(Link::Up { peer, .. }) if peer == number) {
+            self.end_one(peer, how);
+        }
+    }
+
+    /// One side; returns the other if there was a connection.
+    fn end_one(&mut self, number: u32, how: fn() -> Input) -> Option<u32> {
+        let qp = self.queue_pairs.get_mut(&number)?;
+        let was = qp.link;
+        if was == Link::Idle {
+            return None;
+        }
+        qp.link = Link::Down;
+        qp.flush();
+        let Link::Up { peer, token } = was else {
+            return None;
+        };
+        if qp.srq.is_some() {
+            // It takes no more receives from the shared queue.
+            worker::tell(Job::fault(qp.upcalls, Fault::LastReceive(qp.token)));
+        }
+        let job = Job::connection(qp.upcalls, token, how());
+        worker::tell(job.after(qp.settings.delay));
+        Some(peer)
+    }
+}

@@ -1,0 +1,200 @@
+//! Completion queues, and where [`park`](dat_core::transport::Transport::park) sleeps.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dat_core::event::{DtoOp, DtoStatus};
+use dat_core::transport::{Completion, Parked, Token, WrId};
+use dat_core::upcall::{Fault, Upcalls};
+use parking_lot::{Condvar, Mutex};
+
+use crate::transport::Loopback;
+use crate::worker::{self, Job};
+
+/// A completion as the queue holds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub(crate) completion: Completion,
+    /// Of a receive: whether its sender asked for a notification. `None` for requests.
+    pub(crate) solicited: Option<bool>,
+}
+
+impl Entry {
+    /// A finished request. Only receives say how many bytes and what: core knows it of requests.
+    pub(crate) fn request(id: WrId, status: DtoStatus, length: u32) -> Self {
+        Self {
+            completion: Completion {
+                id,
+                status,
+                op: DtoOp::Send,
+                length,
+                immediate: 0,
+                invalidated: 0,
+                ep: Token(0),
+            },
+            solicited: None,
+        }
+    }
+
+    /// Whether somebody who only waits for solicited completions is to wake up.
+    fn urgent(&self) -> bool {
+        self.completion.status != DtoStatus::Success || self.solicited != Some(false)
+    }
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self::request(WrId(0), DtoStatus::Success, 0)
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    token: Token,
+    upcalls: Upcalls<Loopback>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    entries: VecDeque<Entry>,
+    depth: usize,
+    overrun: bool,
+    watched: bool,
+    solicited_only: bool,
+    /// Who sleeps on this queue.
+    sleepers: Vec<Arc<Bell>>,
+}
+
+impl Cq {
+    pub(crate) fn new(depth: u32, token: Token, upcalls: Upcalls<Loopback>) -> Self {
+        Self {
+            token,
+            upcalls,
+            inner: Mutex::new(Inner {
+                entries: VecDeque::new(),
+                depth: depth.max(1) as usize,
+                overrun: false,
+                watched: false,
+                solicited_only: false,
+                sleepers: Vec::new(),
+            }),
+        }
+    }
+
+    pub(crate) fn resize(&self, depth: u32) {
+        self.inner.lock().depth = depth.max(1) as usize;
+    }
+
+    pub(crate) fn watch(&self, on: bool) {
+        self.inner.lock().watched = on;
+    }
+
+    pub(crate) fn solicited_only(&self, on: bool) {
+        self.inner.lock().solicited_only = on;
+    }
+
+    /// Adds a completion and tells those who wait. One that has no room is lost, and the EVD hears of it once.
+    pub(crate) fn push(&self, entry: Entry) {
+        let mut inner = self.inner.lock();
+        if inner.entries.len() >= inner.depth {
+            if !std::mem::replace(&mut inner.overrun, true) {
+                worker::tell(Job::fault(self.upcalls, Fault::CqOverflow(self.token)));
+            }
+            return;
+        }
+        inner.entries.push_back(entry);
+        if inner.solicited_only && !entry.urgent() {
+            return;
+        }
+        if std::mem::take(&mut inner.watched) {
+            worker::tell(Job::ready(self.upcalls, self.token));
+        }
+        for bell in &inner.sleepers {
+            bell.ring();
+        }
+    }
+
+    pub(crate) fn poll(&self, into: &mut [Entry]) -> usize {
+        let mut inner = self.inner.lock();
+        let count = into.len().min(inner.entries.len());
+        for (to, from) in into.iter_mut().zip(inner.entries.drain(..count)) {
+            *to = from;
+        }
+        if count != 0 {
+            inner.overrun = false;
+        }
+        count
+    }
+}
+
+/// Where one sleeps; a ring leaves a permit.
+#[derive(Debug, Default)]
+struct Bell {
+    permit: Mutex<bool>,
+    rung: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.permit.lock() = true;
+        self.rung.notify_all();
+    }
+}
+
+/// Where an EVD or CNO sleeps.
+#[derive(Debug, Default)]
+pub struct Parker(Arc<Bell>);
+
+impl Parker {
+    pub(crate) fn unpark(&self) {
+        self.0.ring();
+    }
+
+    /// Sleeps until the bell rings, which a completion in `cq` does too. `ready` is asked after the bell is hung
+    /// up at the queue, so no completion falls between.
+    pub(crate) fn park(
+        &self,
+        cq: Option<&Cq>,
+        timeout: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Parked {
+        let end = timeout.and_then(|t| Instant::now().checked_add(t));
+        if let Some(cq) = cq {
+            cq.inner.lock().sleepers.push(Arc::clone(&self.0));
+        }
+        let ended = if ready() {
+            Parked::Woken
+        } else {
+            self.sleep(end)
+        };
+        if let Some(cq) = cq {
+            let mut inner = cq.inner.lock();
+            if let Some(at) = inner.sleepers.iter().position(|b| Arc::ptr_eq(b, &self.0)) {
+                inner.sleepers.swap_remove(at);
+            }
+        }
+        ended
+    }
+
+    fn sleep(&self, end: Option<Instant>) -> Parked {
+        let mut permit = self.0.permit.lock();
+        while !std::mem::take(&mut *permit) {
+            match end {
+                None => self.0.rung.wait(&mut permit),
+                Some(end) => {
+                    if self.0.rung.wait_until(&mut permit, end).timed_out() {
+                        return if std::mem::take(&mut *permit) {
+                            Parked::Woken
+                        } else {
+                            Parked::TimedOut
+                        };
+                    }
+                }
+            }
+        }
+        Parked::Woken
+    }
+}

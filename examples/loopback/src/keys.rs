@@ -1,0 +1,300 @@
+//! Keys: what is registered, and who may touch it. Local and remote keys are different numbers, so that a consumer
+//! that mixes them up hears of it.
+
+use std::collections::HashMap;
+
+use dat_core::error::{Error, Kind, Result};
+use dat_core::event::DtoStatus;
+use dat_core::flags::{MemPriv, VaType};
+use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::transport::Keys as KeyPair;
+
+use crate::memory::Range;
+
+/// Set in the keys of the remote side.
+const REMOTE: u32 = 0x8000_0000;
+
+/// A registered region, under its lmr_context.
+#[derive(Debug)]
+struct Region {
+    pz: u32,
+    address: u64,
+    length: u64,
+    rights: MemPriv,
+}
+
+/// What a peer may touch, under an rmr_context: a region, or the part of one that a bind opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) pz: u32,
+    /// Key of the region below.
+    pub(crate) region: u32,
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+    pub(crate) rights: MemPriv,
+    pub(crate) va_type: VaType,
+    /// Bound, not registered: a peer's Send may invalidate it.
+    pub(crate) bound: bool,
+}
+
+/// All keys of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    next: u32,
+    local: HashMap<u32, Region>,
+    remote: HashMap<u32, Window>,
+}
+
+impl Keys {
+    /// A number that is no key yet, below [`REMOTE`].
+    fn fresh(&mut self) -> Result<u32> {
+        for _ in 0..REMOTE {
+            self.next = (self.next + 1) % REMOTE;
+            let taken = self.local.contains_key(&self.next)
+                || self.remote.contains_key(&(self.next | REMOTE));
+            if self.next != 0 && !taken {
+                return Ok(self.next);
+            }
+        }
+        Err(Error::of(Kind::InsufficientResources))
+    }
+
+    /// dat_lmr_create.
+    pub(crate) fn register(
+        &mut self,
+        pz: u32,
+        address: u64,
+        length: u64,
+        rights: MemPriv,
+        va_type: VaType,
+    ) -> Result<KeyPair> {
+        let key = self.fresh()?;
+        self.local.insert(
+            key,
+            Region {
+                pz,
+                address,
+                length,
+                rights,
+            },
+        );
+        let mut keys = KeyPair {
+            lmr_context: key,
+            rmr_context: 0,
+        };
+        if rights.intersects(MemPriv::REMOTE) {
+            keys.rmr_context = key | REMOTE;
+            let window = Window {
+                pz,
+                region: key,
+                address,
+                length,
+                rights,
+                va_type,
+                bound: false,
+            };
+            self.remote.insert(keys.rmr_context, window);
+        }
+        Ok(keys)
+    }
+
+    /// dat_lmr_free: with the region goes everything that opens a part of it.
+    pub(crate) fn deregister(&mut self, lmr_context: u32) {
+        self.local.remove(&lmr_context);
+        self.remote.retain(|_, window| window.region != lmr_context);
+    }
+
+    /// A key for a bind that is yet to be carried out.
+    pub(crate) fn reserve(&mut self) -> Result<u32> {
+        self.fresh().map(|key| key | REMOTE)
+    }
+
+    /// Opens `window` under `rmr_context`. False if the region is gone or in another PZ.
+    pub(crate) fn open(&mut self, rmr_context: u32, window: Window) -> bool {
+        let fits = self.local.get(&window.region).is_some_and(|region| {
+            region.pz == window.pz
+                && within(window.address, window.length, region.address, region.length)
+        });
+        if fits {
+            self.remote.insert(rmr_context, window);
+        }
+        fits
+    }
+
+    /// Unbinds.
+    pub(crate) fn close(&mut self, rmr_context: u32) {
+        self.remote.remove(&rmr_context);
+    }
+
+    /// A peer's Send with invalidate, which only works on windows of the receiver's PZ.
+    pub(crate) fn invalidate(&mut self, pz: u32, rmr_context: u32) -> Result<(), DtoStatus> {
+        match self.remote.get(&rmr_context) {
+            Some(window) if window.bound && window.pz == pz => {
+                self.close(rmr_context);
+                Ok(())
+            }
+            _ => Err(DtoStatus::RemoteAccess),
+        }
+    }
+
+    /// The memory of local segments for a queue pair of `pz` that needs `right`.
+    pub(crate) fn segments(
+        &self,
+        pz: u32,
+        iov: &[LmrTriplet],
+        right: MemPriv,
+    ) -> Result<Vec<Range>, DtoStatus> {
+        iov.iter()
+            .filter(|segment| segment.segment_length != 0)
+            .map(|segment| {
+                let length = u64::from(segment.segment_length);
+                self.local
+                    .get(&segment.lmr_context)
+                    .filter(|region| {
+                        region.pz == pz
+                            && region.rights.contains(right)
+                            && within(
+                                segment.virtual_address,
+                                length,
+                                region.address,
+                                region.length,
+                            )
+                    })
+                    .map(|_| Range {
+                        address: segment.virtual_address as usize,
+                        length: length as usize,
+                    })
+                    .ok_or(DtoStatus::LocalProtection)
+            })
+            .collect()
+    }
+
+    /// `length` bytes of remote memory for a peer whose queue pair is of `pz` and needs `right`.
+    pub(crate) fn target(
+        &self,
+        pz: u32,
+        at: RmrTriplet,
+        length: u64,
+        right: MemPriv,
+    ) -> Result<Range, DtoStatus> {
+        let window = self
+            .remote
+            .get(&at.rmr_context)
+            .filter(|window| window.pz == pz && window.rights.contains(right))
+            .ok_or(DtoStatus::RemoteAccess)?;
+        let first = match window.va_type {
+            VaType::Va => Some(at.virtual_address),
+            VaType::ZeroBased => window.address.checked_add(at.virtual_address),
+        };
+        first
+            .filter(|first| within(*first, length, window.address, window.length))
+            .map(|first| Range {
+                address: first as usize,
+                length: length as usize,
+            })
+            .ok_or(DtoStatus::RemoteAccess)
+    }
+}
+
+/// Whether `[address, address + length)` is in `[base, base + size)`, without overflow.
+fn within(address: u64, length: u64, base: u64, size: u64) -> bool {
+    address
+        .checked_sub(base)
+        .and_then(|offset| offset.checked_add(length))
+        .is_some_and(|end| end <= size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PZ: u32 = 1;
+
+    fn at(address: u64, key: u32) -> RmrTriplet {
+        RmrTriplet {
+            virtual_address: address,
+            segment_length: 0,
+            rmr_context: key,
+        }
+    }
+
+    #[test]
+    fn zone_right_and_bounds_are_checked() {
+        let mut keys = Keys::default();
+        let rights = MemPriv::REMOTE_READ | MemPriv::LOCAL_READ;
+        let pair = keys.register(PZ, 100, 10, rights, VaType::Va).unwrap();
+        let target = |address, length, pz, right| {
+            keys.target(pz, at(address, pair.rmr_context), length, right)
+                .is_ok()
+        };
+        assert!(target(100, 10, PZ, MemPriv::REMOTE_READ));
+        assert!(!target(100, 10, 2, MemPriv::REMOTE_READ));
+        assert!(!target(100, 10, PZ, MemPriv::REMOTE_WRITE));
+        assert!(!target(101, 10, PZ, MemPriv::REMOTE_READ));
+        assert!(!target(99, 1, PZ, MemPriv::REMOTE_READ));
+        let segment = |key| LmrTriplet {
+            virtual_address: 100,
+            segment_length: 10,
+            lmr_context: key,
+        };
+        let local = |key, right| keys.segments(PZ, &[segment(key)], right).is_ok();
+        assert!(local(pair.lmr_context, MemPriv::LOCAL_READ));
+        assert!(!local(pair.lmr_context, MemPriv::LOCAL_WRITE));
+        assert!(!local(pair.rmr_context, MemPriv::LOCAL_READ));
+    }
+
+    #[test]
+    fn zero_based_addresses_count_from_the_region() {
+        let mut keys = Keys::default();
+        let pair = keys
+            .register(PZ, 4096, 8, MemPriv::REMOTE_READ, VaType::ZeroBased)
+            .unwrap();
+        let range = keys.target(PZ, at(2, pair.rmr_context), 6, MemPriv::REMOTE_READ);
+        assert_eq!(range.unwrap().address, 4098);
+        let beyond = keys.target(PZ, at(2, pair.rmr_context), 7, MemPriv::REMOTE_READ);
+        assert_eq!(beyond, Err(DtoStatus::RemoteAccess));
+    }
+
+    #[test]
+    fn windows_go_by_close_by_invalidate_and_with_their_region() {
+        let mut keys = Keys::default();
+        let pair = keys
+            .register(PZ, 100, 10, MemPriv::ALL, VaType::Va)
+            .unwrap();
+        let window = Window {
+            pz: PZ,
+            region: pair.lmr_context,
+            address: 102,
+            length: 4,
+            rights: MemPriv::REMOTE_READ,
+            va_type: VaType::Va,
+            bound: true,
+        };
+        let mut bind = |window| {
+            let key = keys.reserve().unwrap();
+            (keys.open(key, window), key)
+        };
+        let (opened, first) = bind(window);
+        let (again, second) = bind(window);
+        assert!(opened && again && first != second);
+        assert!(!bind(Window { pz: 2, ..window }).0);
+        assert!(
+            !bind(Window {
+                length: 9,
+                ..window
+            })
+            .0
+        );
+        let read = |keys: &Keys, key| {
+            keys.target(PZ, at(102, key), 4, MemPriv::REMOTE_READ)
+                .is_ok()
+        };
+        assert!(read(&keys, first) && read(&keys, second));
+        assert!(keys.invalidate(2, first).is_err());
+        assert!(keys.invalidate(PZ, pair.rmr_context).is_err());
+        keys.invalidate(PZ, first).unwrap();
+        assert!(!read(&keys, first) && read(&keys, second));
+        keys.deregister(pair.lmr_context);
+        assert!(!read(&keys, second));
+    }
+}

@@ -1,0 +1,212 @@
+//! Queue pairs and shared receive queues: what is posted and not yet done.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dat_core::event::{DtoOp, DtoStatus};
+use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::transport::{Completion, Op, QpCaps, Request, Token, WrId};
+use dat_core::upcall::Upcalls;
+
+use crate::cq::{Cq, Entry};
+use crate::keys::Window;
+use crate::settings::Settings;
+use crate::transport::Loopback;
+
+/// A request that waits for its turn.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) id: WrId,
+    pub(crate) action: Action,
+    pub(crate) iov: Vec<LmrTriplet>,
+    pub(crate) length: u64,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action {
+    Send(Message),
+    Write(RmrTriplet, Option<u32>),
+    Read(RmrTriplet),
+    CompareSwap {
+        remote: RmrTriplet,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        remote: RmrTriplet,
+        add: u64,
+    },
+    /// Binds window `window`: closes `old`, opens `new`.
+    Bind {
+        window: u32,
+        new: Option<(u32, Window)>,
+    },
+}
+
+/// What a Send carries beside its bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Message {
+    pub(crate) immediate: Option<u32>,
+    pub(crate) invalidate: Option<u32>,
+}
+
+impl Work {
+    /// An owned copy; `None` for what a reliable connection does not carry.
+    pub(crate) fn of(request: &Request<'_, Loopback>) -> Option<Self> {
+        let action = match request.op {
+            Op::Send => Action::Send(Message::default()),
+            Op::SendWithInvalidate(key) => Action::Send(Message {
+                invalidate: Some(key),
+                immediate: None,
+            }),
+            Op::SendWithImmediate(data) => Action::Send(Message {
+                immediate: Some(data),
+                invalidate: None,
+            }),
+            Op::RdmaWrite(remote) => Action::Write(remote, None),
+            Op::RdmaWriteWithImmediate(remote, data) => Action::Write(remote, Some(data)),
+            Op::RdmaRead(remote) => Action::Read(remote),
+            Op::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => Action::CompareSwap {
+                remote,
+                compare,
+                swap,
+            },
+            Op::FetchAdd { remote, add } => Action::FetchAdd { remote, add },
+            Op::SendUd { .. } => return None,
+        };
+        Some(Self {
+            id: request.id,
+            action,
+            iov: request.iov.to_vec(),
+            length: request.length,
+            signaled: request.signaled,
+            solicited: request.solicited,
+        })
+    }
+}
+
+/// A posted receive.
+#[derive(Clone, Debug)]
+pub(crate) struct Receive {
+    pub(crate) id: WrId,
+    pub(crate) iov: Vec<LmrTriplet>,
+}
+
+/// Where a queue pair stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Link {
+    /// As new.
+    Idle,
+    /// Its attempt to connect, named by the token, waits for an answer.
+    Trying(Token),
+    /// Connected to queue pair `peer`.
+    Up { peer: u32, token: Token },
+    /// Was connected: whatever is posted is flushed.
+    Down,
+}
+
+/// The state of a queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    pub(crate) upcalls: Upcalls<Loopback>,
+    pub(crate) settings: Settings,
+    /// Names the endpoint in completions of an SRQ.
+    pub(crate) token: Token,
+    pub(crate) pz: u32,
+    pub(crate) caps: QpCaps,
+    pub(crate) recv_cq: Arc<Cq>,
+    pub(crate) request_cq: Arc<Cq>,
+    pub(crate) srq: Option<u32>,
+    pub(crate) link: Link,
+    pub(crate) sends: VecDeque<Work>,
+    pub(crate) receives: VecDeque<Receive>,
+}
+
+impl QueuePair {
+    /// Tells how a request ended; success only if somebody asked.
+    pub(crate) fn complete_request(&self, work: &Work, status: DtoStatus) {
+        if work.signaled || status != DtoStatus::Success {
+            let length = work.length as u32;
+            self.request_cq
+                .push(Entry::request(work.id, status, length));
+        }
+    }
+
+    /// Tells how a receive ended.
+    pub(crate) fn complete_receive(&self, id: WrId, status: DtoStatus, arrived: Arrived) {
+        self.recv_cq.push(Entry {
+            completion: Completion {
+                id,
+                status,
+                op: arrived.op,
+                length: arrived.length,
+                immediate: arrived.immediate,
+                invalidated: arrived.invalidated,
+                ep: self.token,
+            },
+            solicited: Some(arrived.solicited),
+        });
+    }
+
+    /// Everything outstanding completes as flushed, requests and receives each in the order of their posts.
+    pub(crate) fn flush(&mut self) {
+        for work in std::mem::take(&mut self.sends) {
+            self.complete_request(&work, DtoStatus::Flushed);
+        }
+        for receive in std::mem::take(&mut self.receives) {
+            self.complete_receive(receive.id, DtoStatus::Flushed, Arrived::default());
+        }
+    }
+}
+
+/// What a receive brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) op: DtoOp,
+    pub(crate) length: u32,
+    pub(crate) immediate: u32,
+    pub(crate) invalidated: u32,
+    pub(crate) solicited: bool,
+}
+
+impl Default for Arrived {
+    fn default() -> Self {
+        Self {
+            op: DtoOp::Receive,
+            length: 0,
+            immediate: 0,
+            invalidated: 0,
+            solicited: false,
+        }
+    }
+}
+
+/// The state of a shared receive queue.
+#[derive(Debug)]
+pub(crate) struct SharedQueue {
+    pub(crate) upcalls: Upcalls<Loopback>,
+    pub(crate) token: Token,
+    pub(crate) pz: u32,
+    pub(crate) capacity: usize,
+    /// Announce when fewer are left; 0 is disarmed.
+    pub(crate) limit: usize,
+    pub(crate) receives: VecDeque<Receive>,
+}
+
+impl SharedQueue {
+    /// Whether the limit is passed: true once for each time it is set.
+    pub(crate) fn low(&mut self) -> bool {
+        let low = self.receives.len() < self.limit;
+        if low {
+            self.limit = 0;
+        }
+        low
+    }
+}

@@ -1,0 +1,473 @@
+//! [`Loopback`]: the answers to what core asks of a transport. Read `dat_core::transport` beside it.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dat_core::arenas::Arenas;
+use dat_core::attr::{AdapterAttr, SrqAttr};
+use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::flags::{MemPriv, VaType};
+use dat_core::ia_params::IaParams;
+use dat_core::iov::LmrTriplet;
+use dat_core::transport::{
+    Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
+};
+use dat_core::upcall::Upcalls;
+
+use crate::connect::{self, ConnRequest, Listener};
+use crate::cq::{Cq, Entry, Parker};
+use crate::fabric::fabric;
+use crate::keys::Window;
+use crate::qp::{Action, Link, QueuePair, Receive, SharedQueue, Work};
+use crate::settings::{Fail, Settings};
+
+/// The transport between endpoints of one process.
+#[derive(Debug)]
+pub struct Loopback;
+
+/// An open adapter.
+#[derive(Debug)]
+pub struct Adapter {
+    settings: Settings,
+    upcalls: Upcalls<Loopback>,
+}
+
+impl Adapter {
+    /// Fails if the consumer asked for this failure.
+    fn unless(&self, fail: Fail) -> Result<()> {
+        if self.settings.fail == Some(fail) {
+            return Err(Error::resource(Subtype::ResourceDevice));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        let mut fabric = fabric();
+        if let Some(open) = fabric.adapters.get_mut(&self.settings.address) {
+            *open -= 1;
+            if *open == 0 {
+                fabric.adapters.remove(&self.settings.address);
+            }
+        }
+    }
+}
+
+/// A protection zone: a number, and the adapter that it keeps open.
+#[derive(Debug)]
+pub struct Pz {
+    number: u32,
+    adapter: Arc<Adapter>,
+}
+
+/// A registered region.
+#[derive(Debug)]
+pub struct Lmr {
+    lmr_context: u32,
+}
+
+impl Drop for Lmr {
+    fn drop(&mut self) {
+        // Copies run under the same lock: from here on none touches the memory.
+        fabric().keys.deregister(self.lmr_context);
+    }
+}
+
+/// A window.
+#[derive(Debug)]
+pub struct Rmr {
+    number: u32,
+    pz: u32,
+}
+
+impl Drop for Rmr {
+    fn drop(&mut self) {
+        let mut fabric = fabric();
+        if let Some(Some(key)) = fabric.windows.remove(&self.number) {
+            fabric.keys.close(key);
+        }
+    }
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub struct Srq {
+    number: u32,
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        fabric().shared_queues.remove(&self.number);
+    }
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp {
+    number: u32,
+    fail: Option<Fail>,
+    /// Lives as long as its queue pairs.
+    _pz: Arc<Pz>,
+    _srq: Option<Arc<Srq>>,
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        let mut fabric = fabric();
+        fabric.disconnect(self.number);
+        fabric.queue_pairs.remove(&self.number);
+    }
+}
+
+/// Nothing is left of what core thought was there.
+const GONE: Error = Error::of(Kind::InternalError);
+const FULL: Error = Error::of(Kind::InsufficientResources);
+
+impl Transport for Loopback {
+    type Adapter = Adapter;
+    type Pz = Pz;
+    type Lmr = Lmr;
+    type Rmr = Rmr;
+    type Srq = Srq;
+    type Cq = Cq;
+    type Qp = Qp;
+    type Listener = Listener;
+    type ConnRequest = ConnRequest;
+    type Parker = Parker;
+    type AddressHandle = ();
+    type RawCompletion = Entry;
+
+    const NAME: &'static str = "loopback";
+
+    fn arenas() -> &'static Arenas<Self> {
+        static ARENAS: Arenas<Loopback> = Arenas::new();
+        &ARENAS
+    }
+
+    fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Self>) -> Result<Adapter> {
+        let settings = Settings::parse(params).map_err(|error| {
+            tracing::error!(ia = ia_name, %error, "loopback: correct the ia_params of this dat.conf entry");
+            Error::of(Kind::InvalidParameter)
+        })?;
+        if settings.fail == Some(Fail::Open) {
+            tracing::error!(
+                ia = ia_name,
+                "loopback: fails to open, as fail=open asks for"
+            );
+            return Err(Error::resource(Subtype::ResourceDevice));
+        }
+        *fabric().adapters.entry(settings.address).or_default() += 1;
+        Ok(Adapter { settings, upcalls })
+    }
+
+    fn attributes(adapter: &Adapter) -> AdapterAttr {
+        AdapterAttr {
+            adapter_name: "loopback".into(),
+            vendor_name: "dat-loopback".into(),
+            hardware_version: (1, 0),
+            firmware_version: (1, 0),
+            address: adapter.settings.address,
+            scope_id: 0,
+            max_eps: 65_536,
+            max_dto_per_ep: 16_384,
+            max_rdma_read_per_ep_in: 16,
+            max_rdma_read_per_ep_out: 16,
+            max_rdma_read_in: 65_536,
+            max_rdma_read_out: 65_536,
+            max_evds: 65_536,
+            max_evd_qlen: 65_536,
+            max_iov: 16,
+            max_iov_rdma_read: 16,
+            max_iov_rdma_write: 16,
+            max_lmrs: 65_536,
+            max_lmr_block_size: 1 << 40,
+            max_lmr_virtual_address: u64::MAX,
+            max_pzs: 65_536,
+            max_message_size: 1 << 31,
+            max_rdma_size: 1 << 31,
+            max_rmrs: 65_536,
+            max_srqs: 65_536,
+            max_ep_per_srq: 65_536,
+            max_recv_per_srq: 16_384,
+            max_private_data_size: 256,
+            zero_based: true,
+            named: Vec::new(),
+            atomics: true,
+            immediate_data: true,
+            datagrams: false,
+            windows: true,
+        }
+    }
+
+    fn create_pz(adapter: &Arc<Adapter>) -> Result<Pz> {
+        adapter.unless(Fail::Pz)?;
+        Ok(Pz {
+            number: fabric().number(),
+            adapter: Arc::clone(adapter),
+        })
+    }
+
+    fn register(
+        pz: &Arc<Pz>,
+        address: usize,
+        length: u64,
+        rights: MemPriv,
+        va_type: VaType,
+    ) -> Result<(Lmr, Keys)> {
+        pz.adapter.unless(Fail::Register)?;
+        let keys = &mut fabric().keys;
+        let keys = keys.register(pz.number, address as u64, length, rights, va_type)?;
+        let lmr_context = keys.lmr_context;
+        Ok((Lmr { lmr_context }, keys))
+    }
+
+    fn create_rmr(pz: &Arc<Pz>) -> Result<Rmr> {
+        pz.adapter.unless(Fail::Rmr)?;
+        let mut fabric = fabric();
+        let number = fabric.number();
+        fabric.windows.insert(number, None);
+        Ok(Rmr {
+            number,
+            pz: pz.number,
+        })
+    }
+
+    fn post_bind(qp: &Qp, bind: &Bind<'_, Self>) -> Result<u32> {
+        let new = match bind.lmr {
+            None => None,
+            Some(lmr) => {
+                let window = Window {
+                    pz: bind.rmr.pz,
+                    region: lmr.lmr_context,
+                    address: bind.address,
+                    length: bind.length,
+                    rights: bind.rights,
+                    va_type: bind.va_type,
+                    bound: true,
+                };
+                Some((fabric().keys.reserve()?, window))
+            }
+        };
+        let work = Work {
+            id: bind.id,
+            action: Action::Bind {
+                window: bind.rmr.number,
+                new,
+            },
+            iov: Vec::new(),
+            length: 0,
+            signaled: bind.signaled,
+            solicited: false,
+        };
+        post(qp, work)?;
+        Ok(new.map_or(0, |(key, _)| key))
+    }
+
+    fn create_cq(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Cq> {
+        adapter.unless(Fail::Cq)?;
+        Ok(Cq::new(depth, token, adapter.upcalls))
+    }
+
+    fn resize_cq(cq: &Cq, depth: u32) -> Result<()> {
+        cq.resize(depth);
+        Ok(())
+    }
+
+    fn poll_cq(cq: &Cq, into: &mut [Entry]) -> usize {
+        cq.poll(into)
+    }
+
+    fn decode(_cq: &Cq, raw: &Entry) -> Completion {
+        raw.completion
+    }
+
+    fn watch_cq(cq: &Cq, on: bool) -> Result<()> {
+        cq.watch(on);
+        Ok(())
+    }
+
+    fn solicited_only(cq: &Cq, on: bool) {
+        cq.solicited_only(on);
+    }
+
+    fn solicited(_cq: &Cq, raw: &Entry) -> Option<bool> {
+        raw.solicited
+    }
+
+    fn park(
+        _adapter: &Adapter,
+        cq: Option<&Cq>,
+        parker: &Parker,
+        timeout: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Parked {
+        parker.park(cq, timeout, ready)
+    }
+
+    fn unpark(parker: &Parker) {
+        parker.unpark();
+    }
+
+    fn create_srq(pz: &Arc<Pz>, attr: &SrqAttr, token: Token) -> Result<Srq> {
+        pz.adapter.unless(Fail::Srq)?;
+        let mut fabric = fabric();
+        let number = fabric.number();
+        let queue = SharedQueue {
+            upcalls: pz.adapter.upcalls,
+            token,
+            pz: pz.number,
+            capacity: attr.max_recv_dtos as usize,
+            limit: 0,
+            receives: VecDeque::new(),
+        };
+        fabric.shared_queues.insert(number, queue);
+        Ok(Srq { number })
+    }
+
+    fn resize_srq(srq: &Srq, max_recv: u32) -> Result<()> {
+        let mut fabric = fabric();
+        let queue = fabric.shared_queues.get_mut(&srq.number).ok_or(GONE)?;
+        if queue.receives.len() > max_recv as usize {
+            return Err(FULL);
+        }
+        queue.capacity = max_recv as usize;
+        Ok(())
+    }
+
+    fn arm_srq_limit(srq: &Srq, low: u32) -> Result<()> {
+        let mut fabric = fabric();
+        let queue = fabric.shared_queues.get_mut(&srq.number).ok_or(GONE)?;
+        queue.limit = low as usize;
+        Ok(())
+    }
+
+    fn post_srq_recv(srq: &Srq, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
+        let mut fabric = fabric();
+        let queue = fabric.shared_queues.get_mut(&srq.number).ok_or(GONE)?;
+        if queue.receives.len() >= queue.capacity {
+            return Err(FULL);
+        }
+        let iov = iov.to_vec();
+        queue.receives.push_back(Receive { id, iov });
+        fabric.shared_receive_posted(srq.number);
+        Ok(())
+    }
+
+    fn create_qp(
+        pz: &Arc<Pz>,
+        caps: &QpCaps,
+        recv_cq: &Arc<Cq>,
+        request_cq: &Arc<Cq>,
+        srq: Option<&Arc<Srq>>,
+        token: Token,
+    ) -> Result<Qp> {
+        pz.adapter.unless(Fail::Qp)?;
+        if caps.datagram {
+            return Err(Error::of(Kind::ModelNotSupported));
+        }
+        let mut fabric = fabric();
+        let number = fabric.number();
+        let queue_pair = QueuePair {
+            upcalls: pz.adapter.upcalls,
+            settings: pz.adapter.settings,
+            token,
+            pz: pz.number,
+            caps: *caps,
+            recv_cq: Arc::clone(recv_cq),
+            request_cq: Arc::clone(request_cq),
+            srq: srq.map(|srq| srq.number),
+            link: Link::Idle,
+            sends: VecDeque::new(),
+            receives: VecDeque::new(),
+        };
+        fabric.queue_pairs.insert(number, queue_pair);
+        Ok(Qp {
+            number,
+            fail: pz.adapter.settings.fail,
+            _pz: Arc::clone(pz),
+            _srq: srq.cloned(),
+        })
+    }
+
+    fn reset_qp(qp: &Qp) -> Result<()> {
+        let mut fabric = fabric();
+        fabric.disconnect(qp.number);
+        let queue_pair = fabric.queue_pairs.get_mut(&qp.number).ok_or(GONE)?;
+        queue_pair.link = Link::Idle;
+        queue_pair.sends.clear();
+        queue_pair.receives.clear();
+        Ok(())
+    }
+
+    fn post_send(qp: &Qp, request: &Request<'_, Self>) -> Result<()> {
+        if qp.fail == Some(Fail::Post) {
+            return Err(FULL);
+        }
+        let work = Work::of(request).ok_or(Error::of(Kind::NotImplemented))?;
+        post(qp, work)
+    }
+
+    fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
+        let mut fabric = fabric();
+        let queue_pair = fabric.queue_pairs.get_mut(&qp.number).ok_or(GONE)?;
+        if queue_pair.receives.len() >= queue_pair.caps.max_recv as usize {
+            return Err(FULL);
+        }
+        let iov = iov.to_vec();
+        queue_pair.receives.push_back(Receive { id, iov });
+        if queue_pair.link == Link::Down {
+            queue_pair.flush();
+        }
+        fabric.receive_posted(qp.number);
+        Ok(())
+    }
+
+    fn listen(
+        adapter: &Arc<Adapter>,
+        conn_qual: Option<u64>,
+        token: Token,
+    ) -> Result<(Listener, u64)> {
+        adapter.unless(Fail::Listen)?;
+        connect::listen(adapter.settings, adapter.upcalls, conn_qual, token)
+    }
+
+    fn connect(adapter: &Arc<Adapter>, qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
+        adapter.unless(Fail::Connect)?;
+        connect::connect(qp.number, connect)
+    }
+
+    fn accept(request: ConnRequest, qp: &Arc<Qp>, token: Token, private_data: &[u8]) -> Result<()> {
+        connect::accept(request, qp.number, token, private_data)
+    }
+
+    fn reject(request: ConnRequest, private_data: &[u8]) -> Result<()> {
+        connect::reject(request, private_data);
+        Ok(())
+    }
+
+    fn disconnect(qp: &Qp) {
+        fabric().disconnect(qp.number);
+    }
+
+    fn create_address_handle(_pz: &Arc<Pz>, _to: IpAddr) -> Result<()> {
+        Err(Error::of(Kind::NotImplemented))
+    }
+}
+
+/// Queues a request, and carries out what can be.
+fn post(qp: &Qp, work: Work) -> Result<()> {
+    let mut fabric = fabric();
+    let queue_pair = fabric.queue_pairs.get_mut(&qp.number).ok_or(GONE)?;
+    if queue_pair.sends.len() >= queue_pair.caps.max_request as usize {
+        return Err(FULL);
+    }
+    queue_pair.sends.push_back(work);
+    if queue_pair.link == Link::Down {
+        queue_pair.flush();
+    }
+    fabric.advance(qp.number);
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! The thread that makes all upcalls: core must not be called from inside a call of its own, nor with a lock of the
+//! transport held. One queue keeps what concerns one connection in order.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{LazyLock, mpsc};
+use std::time::Duration;
+
+use dat_core::transport::Token;
+use dat_core::upcall::{Arrival, ConnInput, Fault, Upcalls};
+
+use crate::connect::ConnRequest;
+use crate::transport::Loopback;
+
+/// An upcall to be made.
+#[derive(Debug)]
+pub(crate) struct Job {
+    upcalls: Upcalls<Loopback>,
+    /// Slept off first; holds up everything behind it, as a slow link would.
+    delay: Duration,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Request {
+        sp: Token,
+        request: ConnRequest,
+        remote: SocketAddr,
+        local: IpAddr,
+        private_data: Vec<u8>,
+    },
+    Connection(Token, Input),
+    Ready(Token),
+    Fault(Fault),
+}
+
+/// [`ConnInput`] with private data of its own.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Established(Vec<u8>),
+    PeerRejected(Vec<u8>),
+    NonPeerRejected,
+    Unreachable,
+    AcceptError,
+    Disconnected,
+    Broken,
+}
+
+impl Input {
+    fn borrow(&self) -> ConnInput<'_> {
+        match self {
+            Self::Established(private_data) => ConnInput::Established { private_data },
+            Self::PeerRejected(private_data) => ConnInput::PeerRejected { private_data },
+            Self::NonPeerRejected => ConnInput::NonPeerRejected,
+            Self::Unreachable => ConnInput::Unreachable,
+            Self::AcceptError => ConnInput::AcceptError,
+            Self::Disconnected => ConnInput::Disconnected,
+            Self::Broken => ConnInput::Broken,
+        }
+    }
+}
+
+impl Job {
+    pub(crate) fn request(
+        upcalls: Upcalls<Loopback>,
+        sp: Token,
+        request: ConnRequest,
+        from: (IpAddr, u16),
+        local: IpAddr,
+        private_data: &[u8],
+    ) -> Self {
+        Self::new(
+            upcalls,
+            What::Request {
+                sp,
+                request,
+                remote: from.into(),
+                local,
+                private_data: private_data.to_vec(),
+            },
+        )
+    }
+
+    pub(crate) fn connection(upcalls: Upcalls<Loopback>, token: Token, input: Input) -> Self {
+        Self::new(upcalls, What::Connection(token, input))
+    }
+
+    pub(crate) fn ready(upcalls: Upcalls<Loopback>, evd: Token) -> Self {
+        Self::new(upcalls, What::Ready(evd))
+    }
+
+    pub(crate) fn fault(upcalls: Upcalls<Loopback>, fault: Fault) -> Self {
+        Self::new(upcalls, What::Fault(fault))
+    }
+
+    fn new(upcalls: Upcalls<Loopback>, what: What) -> Self {
+        Self {
+            upcalls,
+            delay: Duration::ZERO,
+            what,
+        }
+    }
+
+    pub(crate) fn after(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    fn carry_out(self) {
+        if !self.delay.is_zero() {
+            std::thread::sleep(self.delay);
+        }
+        match self.what {
+            What::Request {
+                sp,
+                request,
+                remote,
+                local,
+                private_data,
+            } => self.upcalls.connect_request(
+                sp,
+                request,
+                &Arrival {
+                    remote,
+                    local,
+                    private_data: &private_data,
+                },
+            ),
+            What::Connection(token, input) => self.upcalls.connection(token, input.borrow()),
+            What::Ready(evd) => self.upcalls.cq_ready(evd),
+            What::Fault(fault) => self.upcalls.fault(fault),
+        }
+    }
+}
+
+/// Has the worker make the upcall; never blocks.
+pub(crate) fn tell(job: Job) {
+    static QUEUE: LazyLock<mpsc::Sender<Job>> = LazyLock::new(|| {
+        let (queue, jobs) = mpsc::channel::<Job>();
+        let spawned = std::thread::Builder::new()
+            .name("dat-loopback".into())
+            .spawn(move || jobs.into_iter().for_each(Job::carry_out));
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread for upcalls: no connection will be announced; raise the limit");
+        }
+        queue
+    });
+    // Fails only when the thread could not be started, which is reported above.
+    let _ = QUEUE.send(job);
+}
