@@ -1,16 +1,17 @@
 //! Connection requests (dat_cr_query, dat_cr_accept, dat_cr_reject, dat_cr_handoff). A CR lives from its event
 //! to its one answer.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use parking_lot::Mutex;
 
 use crate::ep::Ep;
 use crate::ep::state::Input;
-use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
+use crate::error::{Error, Result, Subtype};
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::private_data::{PrivateData, check_length};
+use crate::sp::Sp;
 use crate::transport::Transport;
 use crate::upcall::Arrival;
 
@@ -26,6 +27,7 @@ pub struct Cr<T: Transport> {
 struct Inner<T: Transport> {
     request: T::ConnRequest,
     remote: SocketAddr,
+    local: IpAddr,
     ep: Option<&'static Ep<T>>,
 }
 
@@ -70,6 +72,7 @@ impl<T: Transport> Cr<T> {
         *inner = Some(Inner {
             request,
             remote: arrival.remote,
+            local: arrival.local,
             ep,
         });
         Ok(cr)
@@ -139,13 +142,29 @@ impl<T: Transport> Cr<T> {
         T::reject(inner.request, private_data)
     }
 
-    /// dat_cr_handoff: to another service point's qualifier. No transport can.
+    /// dat_cr_handoff: the request goes to the service point of the same IA that listens on `conn_qual`, as if it
+    /// had come in there. The peer notices nothing.
     ///
     /// # Errors
-    /// `DAT_MODEL_NOT_SUPPORTED`; `DAT_INVALID_HANDLE` if it was answered meanwhile.
-    pub fn handoff(&'static self, _conn_qual: u64) -> Result<()> {
-        self.inner.lock().as_ref().ok_or(DEAD)?;
-        Err(Error::of(ErrorKind::ModelNotSupported))
+    /// `DAT_INVALID_PARAMETER` (argument 2) if no service point of the IA listens there; `DAT_INVALID_HANDLE` if
+    /// the request was answered meanwhile.
+    pub fn handoff(&'static self, conn_qual: u64) -> Result<()> {
+        if self.inner.lock().is_none() {
+            return Err(DEAD);
+        }
+        // Service points are locked before requests.
+        let target = Sp::<T>::listening(self.ia(), conn_qual).ok_or(Error::arg(2))?;
+        let inner = self.inner.lock().take().ok_or(DEAD)?;
+        let private_data = self.private_data.to_vec();
+        self.end();
+        give_back(inner.ep);
+        let arrival = Arrival {
+            remote: inner.remote,
+            local: inner.local,
+            private_data: &private_data,
+        };
+        Sp::<T>::request(target, inner.request, &arrival);
+        Ok(())
     }
 
     /// The abrupt close's free: the peer is refused.

@@ -6,7 +6,7 @@ mod pair;
 use std::time::Duration;
 
 use dat_core::cr::Cr;
-use dat_core::ep::{Ep, EpState};
+use dat_core::ep::{Ep, EpChange, EpState};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::event::{ConnectionEvent as E, Event};
 use dat_core::flags::Close;
@@ -292,12 +292,14 @@ fn a_provider_makes_the_endpoint_and_takes_it_back() {
     // Without a protection zone it cannot be connected; the request waits.
     let bare = cr.accept(None, b"").unwrap_err();
     assert_eq!(bare, Error::state(Subtype::InvalidStateEpPz));
-    let mut change = dat_core::ep::EpChange::default();
-    change.pz = Some(Some(server.pz));
-    change.recv_evd = Some(Some(server.recv));
-    change.request_evd = Some(Some(server.request));
-    change.connect_evd = Some(Some(server.conn));
-    change.max_recv_dtos = Some(5);
+    let change = EpChange::<Fake> {
+        pz: Some(Some(server.pz)),
+        recv_evd: Some(Some(server.recv)),
+        request_evd: Some(Some(server.request)),
+        connect_evd: Some(Some(server.conn)),
+        max_recv_dtos: Some(5),
+        ..Default::default()
+    };
     ep.modify(&change).unwrap();
     assert_eq!(ep.info().unwrap().attr.max_recv_dtos, 5);
     cr.accept(None, b"").unwrap();
@@ -335,10 +337,7 @@ fn a_wrong_accept_leaves_request_and_endpoint_alone() {
     let ep = server.ep();
     assert_eq!(cr.accept(Some(ep), &[0; 57]).unwrap_err(), Error::arg(3));
     assert_eq!(cr.reject(&[0; 57]).unwrap_err(), Error::arg(2));
-    assert_eq!(
-        cr.handoff(111).unwrap_err(),
-        Error::of(Kind::ModelNotSupported)
-    );
+    assert_eq!(cr.handoff(111).unwrap_err(), Error::arg(2));
     assert_eq!(state(ep), EpState::Unconnected);
     cr.accept(Some(ep), b"").unwrap();
     assert_eq!(state(ep), EpState::Connected);
@@ -383,4 +382,30 @@ fn aborted_by_the_peer_an_accept_ends_in_its_error() {
     assert_eq!(wait(server.conn), connection(E::AcceptCompletionError, to));
     assert_eq!(state(to), EpState::Disconnected);
     psp.free().unwrap();
+}
+
+#[test]
+fn a_request_is_handed_to_another_service_point() {
+    let (client, server) = (Side::open(), Side::open());
+    let front = Sp::psp_create(server.ia, Some(113), server.cr, false).unwrap();
+    let ep = server.ep();
+    let back = Sp::rsp_create(server.ia, 114, ep, server.cr).unwrap();
+    let from = client.ep();
+    from.connect(PEER, 113, None, b"please", 0, 0).unwrap();
+    let first = request(wait(server.cr));
+    first.handoff(114).unwrap();
+    let dead = Error::handle(Subtype::InvalidHandleCr);
+    assert_eq!(first.handoff(114).unwrap_err(), dead);
+    let event = wait(server.cr);
+    assert!(
+        matches!(event, Event::ConnectionRequest { sp, conn_qual: 114, .. } if sp == back.handle())
+    );
+    let second = request(event);
+    assert_eq!(second.private_data().to_vec(), b"please");
+    assert_eq!(second.info().unwrap().remote.port(), 4321);
+    second.accept(None, b"").unwrap();
+    assert_eq!(wait(client.conn), connection(E::Established, from));
+    assert_eq!(state(ep), EpState::Connected);
+    front.free().unwrap();
+    back.free().unwrap();
 }

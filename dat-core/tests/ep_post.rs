@@ -4,7 +4,7 @@
 
 mod pair;
 
-use dat_core::ep::{Ep, EpParts, EpState};
+use dat_core::ep::{Ep, EpChange, EpParts, EpState};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::Evd;
 use dat_core::event::{ConnectionEvent as E, DtoOp, DtoStatus, Event};
@@ -539,8 +539,10 @@ fn attributes_beyond_the_adapter_are_refused() {
 #[test]
 fn modify_follows_the_states_and_keeps_what_it_cannot_change() {
     let p = connected(214);
-    let mut more = dat_core::ep::EpChange::<Fake>::default();
-    more.max_recv_dtos = Some(20);
+    let mut more = EpChange::<Fake> {
+        max_recv_dtos: Some(20),
+        ..Default::default()
+    };
     let connected = Err(Error::state(Subtype::InvalidStateEpConnected));
     assert_eq!(p.from.modify(&more), connected);
     let ep = p.client.ep();
@@ -551,18 +553,24 @@ fn modify_follows_the_states_and_keeps_what_it_cannot_change() {
     more.max_recv_dtos = Some(30);
     let busy = Err(Error::state(Subtype::InvalidStateEpUnconnected));
     assert_eq!(ep.modify(&more), busy, "receives would be lost");
-    let mut wrong = dat_core::ep::EpChange::<Fake>::default();
-    wrong.max_recv_iov = Some(1000);
+    let wrong = EpChange::<Fake> {
+        max_recv_iov: Some(1000),
+        ..Default::default()
+    };
     assert_eq!(p.client.ep().modify(&wrong), Err(Error::arg(3)));
-    let mut srq = dat_core::ep::EpChange::<Fake>::default();
-    srq.srq = Some(None);
+    let srq = EpChange::<Fake> {
+        srq: Some(None),
+        ..Default::default()
+    };
     assert_eq!(ep.modify(&srq), Err(Error::arg(3)));
     // A part that is gone: everything stays as it was.
     let gone = Evd::create(p.client.ia, 4, None, EvdFlags::DTO).unwrap();
     gone.free().unwrap();
     let other = p.client.ep();
-    let mut to_gone = dat_core::ep::EpChange::<Fake>::default();
-    to_gone.recv_evd = Some(Some(gone));
+    let to_gone = EpChange::<Fake> {
+        recv_evd: Some(Some(gone)),
+        ..Default::default()
+    };
     assert_eq!(
         other.modify(&to_gone),
         Err(Error::handle(Subtype::InvalidHandleEvdRecv))

@@ -8,6 +8,7 @@ pub mod connect;
 pub mod dto;
 pub mod post;
 pub mod query;
+mod queue;
 mod ring;
 mod setup;
 pub mod state;
@@ -27,7 +28,7 @@ use crate::srq::Srq;
 use crate::transport::{Token, Transport};
 
 use connect::Connection;
-use post::{RecvQueue, SendQueue};
+use queue::{RecvQueue, SendQueue};
 use ring::Ring;
 use state::{Effect, Input};
 

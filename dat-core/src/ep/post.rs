@@ -1,14 +1,13 @@
 //! Posting work (dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_read, dat_ep_post_rdma_write and the
 //! 2.0 and IB additions). The hot path: one lock, no allocation, no division.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use super::ring::{Note, Ring, Slot, id};
+use super::queue::{SendQueue, at};
+use super::ring::{Note, Ring, id};
 use super::{DEAD, Ep, EpState};
-use crate::attr::{AdapterAttr, EpAttr};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::Evd;
 use crate::event::{Dto, DtoOp, DtoStatus, Event};
@@ -16,167 +15,9 @@ use crate::flags::CompletionFlags;
 use crate::iov::{LmrTriplet, RmrTriplet};
 use crate::transport::{Bind, Op, Request, Transport, WrId};
 
-/// At most so many requests in a row go without asking for a completion.
-const LONGEST_SILENCE: u32 = 32;
-
 const FULL: Error = Error::resource(Subtype::ResourceMemory);
 const QUIET: u32 = CompletionFlags::SUPPRESS.bits();
 const NO_NOTICE: u32 = CompletionFlags::UNSIGNALLED.bits();
-
-/// The poster's half of the request ring. Locked during each post.
-pub(super) struct SendQueue<T: Transport> {
-    qp: Option<Arc<T::Qp>>,
-    slots: &'static [Slot],
-    /// Sequence number of the next request.
-    head: u32,
-    /// Requests that may be outstanding.
-    depth: u32,
-    /// Requests since the last that asks for a completion, and when to ask.
-    silence: u32,
-    longest_silence: u32,
-    max_iov: usize,
-    max_message: u64,
-    max_rdma: u64,
-    /// Flags that a post must not have.
-    refused: u32,
-    /// Bits of every [`Note`].
-    mute: u64,
-    id_base: u64,
-    evd: Option<&'static Evd<T>>,
-    /// Where completions come out, heard or not.
-    drain: Option<&'static Evd<T>>,
-}
-
-impl<T: Transport> Default for SendQueue<T> {
-    fn default() -> Self {
-        Self {
-            qp: None,
-            slots: &[],
-            head: 0,
-            depth: 0,
-            silence: 0,
-            longest_silence: 0,
-            max_iov: 0,
-            max_message: 0,
-            max_rdma: 0,
-            refused: 0,
-            mute: 0,
-            id_base: 0,
-            evd: None,
-            drain: None,
-        }
-    }
-}
-
-/// The poster's half of the receive ring.
-pub(super) struct RecvQueue<T: Transport> {
-    qp: Option<Arc<T::Qp>>,
-    slots: &'static [Slot],
-    head: u32,
-    depth: u32,
-    max_iov: usize,
-    refused: u32,
-    mute: u64,
-    id_base: u64,
-    evd: Option<&'static Evd<T>>,
-    drain: Option<&'static Evd<T>>,
-}
-
-impl<T: Transport> Default for RecvQueue<T> {
-    fn default() -> Self {
-        Self {
-            qp: None,
-            slots: &[],
-            head: 0,
-            depth: 0,
-            max_iov: 0,
-            refused: 0,
-            mute: 0,
-            id_base: 0,
-            evd: None,
-            drain: None,
-        }
-    }
-}
-
-impl<T: Transport> SendQueue<T> {
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is one fact of the endpoint"
-    )]
-    pub(super) fn open(
-        &mut self,
-        slots: &'static [Slot],
-        id_base: u64,
-        qp: Arc<T::Qp>,
-        attr: &EpAttr,
-        adapter: &AdapterAttr,
-        evd: Option<&'static Evd<T>>,
-        unheard: Option<&'static Evd<T>>,
-    ) {
-        let allowed = CompletionFlags::SUPPRESS
-            | CompletionFlags::SOLICITED_WAIT
-            | CompletionFlags::BARRIER_FENCE
-            | CompletionFlags::EVD_THRESHOLD
-            | (attr.request_completion_flags & CompletionFlags::UNSIGNALLED);
-        *self = Self {
-            qp: Some(qp),
-            slots,
-            head: 0,
-            depth: attr.max_request_dtos,
-            silence: 0,
-            longest_silence: (attr.max_request_dtos / 2).clamp(1, LONGEST_SILENCE),
-            max_iov: attr.max_request_iov as usize,
-            // The adapter's limits and not the endpoint's: real programs set those to anything (Intel MPI to
-            // 3, dtestsrq to 0) and send more.
-            max_message: adapter.max_message_size,
-            max_rdma: adapter.max_rdma_size,
-            refused: !allowed.bits(),
-            mute: if evd.is_some() { 0 } else { Note::MUTE },
-            id_base,
-            evd,
-            drain: evd.or(unheard),
-        };
-    }
-
-    pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
-        self.evd = None;
-        self.drain = None;
-        self.qp.take()
-    }
-}
-
-impl<T: Transport> RecvQueue<T> {
-    pub(super) fn open(
-        &mut self,
-        slots: &'static [Slot],
-        id_base: u64,
-        qp: Arc<T::Qp>,
-        attr: &EpAttr,
-        evd: Option<&'static Evd<T>>,
-        unheard: Option<&'static Evd<T>>,
-    ) {
-        let allowed = attr.recv_completion_flags & CompletionFlags::UNSIGNALLED;
-        *self = Self {
-            qp: Some(qp),
-            slots,
-            head: 0,
-            depth: attr.max_recv_dtos,
-            max_iov: attr.max_recv_iov as usize,
-            refused: !allowed.bits(),
-            mute: if evd.is_some() { 0 } else { Note::MUTE },
-            id_base,
-            evd,
-            drain: evd.or(unheard),
-        };
-    }
-
-    pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
-        self.evd = None;
-        self.drain = None;
-        self.qp.take()
-    }
-}
 
 /// Which limit holds for the length of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -231,10 +72,7 @@ impl<T: Transport> Ep<T> {
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
-        let Some(slot) = queue
-            .slots
-            .get(queue.head as usize & queue.slots.len().wrapping_sub(1))
-        else {
+        let Some(slot) = queue.slot() else {
             return Err(DEAD);
         };
         slot.fill(
@@ -271,9 +109,7 @@ impl<T: Transport> Ep<T> {
             return Ok(queue);
         }
         let tail = self.request_ring.tail();
-        let oldest = queue
-            .slots
-            .get(tail as usize & queue.slots.len().wrapping_sub(1));
+        let oldest = at(queue.slots, tail);
         if oldest.is_none_or(|slot| !slot.read().1.has(Note::QUIET | Note::MUTE)) {
             return Err(FULL);
         }
@@ -362,12 +198,7 @@ impl<T: Transport> Ep<T> {
         if queue.silence == 0 {
             return;
         }
-        let (Some(qp), Some(slot)) = (
-            &queue.qp,
-            queue
-                .slots
-                .get(queue.head as usize & queue.slots.len().wrapping_sub(1)),
-        ) else {
+        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot()) else {
             return;
         };
         slot.fill(0, Note::new(DtoOp::RdmaWrite, Note::QUIET | Note::MUTE, 0));
@@ -462,10 +293,7 @@ impl<T: Transport> Ep<T> {
         if queue.head.wrapping_sub(self.recv_ring.tail()) >= queue.depth {
             return Err(FULL);
         }
-        let Some(slot) = queue
-            .slots
-            .get(queue.head as usize & queue.slots.len().wrapping_sub(1))
-        else {
+        let Some(slot) = queue.slot() else {
             return Err(DEAD);
         };
         slot.fill(
@@ -693,12 +521,7 @@ impl<T: Transport> Ep<T> {
         if state != EpState::Connected {
             return Err(state.refuse());
         }
-        let (Some(qp), Some(slot)) = (
-            &queue.qp,
-            queue
-                .slots
-                .get(queue.head as usize & queue.slots.len().wrapping_sub(1)),
-        ) else {
+        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot()) else {
             return Err(DEAD);
         };
         slot.fill(

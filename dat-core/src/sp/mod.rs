@@ -221,6 +221,20 @@ impl<T: Transport> Sp<T> {
         }
     }
 
+    /// The service point of `ia` that listens on `conn_qual`.
+    pub(crate) fn listening(ia: &'static Ia<T>, conn_qual: u64) -> Option<Token> {
+        let mut found = None;
+        T::arenas().sp.for_each(|index, sp| {
+            if sp.head.alive()
+                && std::ptr::eq(Ia::of(&sp.head), ia)
+                && sp.info().is_ok_and(|info| info.conn_qual == conn_qual)
+            {
+                found = Some(sp.head.token(index));
+            }
+        });
+        found
+    }
+
     /// A request came in at the service point of `token`. Whoever drops it refuses it.
     pub(crate) fn request(token: Token, request: T::ConnRequest, arrival: &Arrival<'_>) {
         let Some(sp) = T::arenas().sp.get(token.index()) else {
