@@ -403,6 +403,36 @@ fn an_agent_hears_of_a_completion_without_anybody_waiting() {
 }
 
 #[test]
+fn a_waiter_gives_the_notifications_back_to_the_cno() {
+    let side = side(NONE, NONE);
+    let cno = Cno::create(side.ia, CnoProxy::None).unwrap();
+    side.evd.modify_cno(Some(cno)).unwrap();
+    for round in 0..5 {
+        let (tell, told) = std::sync::mpsc::channel();
+        cno.modify_agent(Some(Agent {
+            call: Box::new(move |evd| tell.send(evd).unwrap()),
+            instance_data: 0,
+            function: 0,
+        }))
+        .unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| side.evd.wait(LONG, 1, &mut Events::default()));
+            eventually("the waiter waits", || is_waited(side.evd));
+            side.send(2 * round + 1, NONE);
+            side.qp.finish_requests(1);
+            assert_eq!(waiter.join().unwrap(), Ok(0));
+        });
+        assert!(told.try_recv().is_err(), "the waiter owned the EVD");
+        side.send(2 * round + 2, NONE);
+        side.qp.finish_requests(1);
+        assert_eq!(told.recv_timeout(LONG.unwrap()), Ok(raw(side.evd)));
+        assert_eq!(side.cookies(), [2 * round + 2]);
+        assert_eq!(cno.wait(NOW), Ok(raw(side.evd)));
+    }
+    side.close();
+}
+
+#[test]
 fn a_bound_lmr_is_in_use_until_rebind_unbind_or_free() {
     let side = side(NONE, NONE);
     let rights = MemPriv::ALL;

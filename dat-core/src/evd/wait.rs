@@ -147,7 +147,8 @@ impl<T: Transport> Evd<T> {
                 inner.queue.pop(sink);
             }
             let nmore = self.left(&inner);
-            // The CNO owns the EVD again.
+            // The CNO owns the EVD again; `park` may have taken an announcement that was due to it.
+            inner.watched = false;
             let told = self.listen(&mut inner);
             drop(inner);
             told.deliver();

@@ -45,6 +45,8 @@ pub(crate) struct Adapter {
 pub(crate) struct Cq {
     queue: Mutex<VecDeque<Raw>>,
     watched: AtomicBool,
+    /// Somebody parks on it: like a waiter on a completion channel, it takes the announcement away.
+    parked: AtomicBool,
     upcalls: Upcalls<Null>,
     token: Token,
     pub(crate) depth: AtomicU32,
@@ -96,7 +98,8 @@ pub(crate) fn request(conn_qual: u64) -> Arc<()> {
 impl Cq {
     fn push(&self, raw: Raw) {
         self.queue.lock().push_back(raw);
-        if self.watched.swap(false, Ordering::SeqCst) {
+        let watched = self.watched.swap(false, Ordering::SeqCst);
+        if watched && !self.parked.load(Ordering::SeqCst) {
             self.upcalls.cq_ready(self.token);
         }
     }
@@ -148,6 +151,28 @@ impl Drop for Region {
 pub(crate) struct Parker {
     permit: Mutex<bool>,
     changed: Condvar,
+}
+
+fn sleep(parker: &Parker, timeout: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Parked {
+    let deadline = timeout.map(|t| Instant::now() + t);
+    loop {
+        if ready() {
+            return Parked::Woken;
+        }
+        let mut permit = parker.permit.lock();
+        if !*permit {
+            // Completions wake nobody here: looked for every now and then, like in a polling driver.
+            let look = Instant::now() + Duration::from_micros(500);
+            let until = deadline.map_or(look, |d| d.min(look));
+            parker.changed.wait_until(&mut permit, until);
+        }
+        if std::mem::take(&mut *permit) {
+            return Parked::Woken;
+        }
+        if deadline.is_some_and(|d| Instant::now() >= d) {
+            return Parked::TimedOut;
+        }
+    }
 }
 
 impl Transport for Null {
@@ -246,6 +271,7 @@ impl Transport for Null {
         Ok(Cq {
             queue: Mutex::default(),
             watched: AtomicBool::new(false),
+            parked: AtomicBool::new(false),
             upcalls: adapter.upcalls,
             token,
             depth: AtomicU32::new(depth),
@@ -289,30 +315,20 @@ impl Transport for Null {
 
     fn park(
         _adapter: &Adapter,
-        _cq: Option<&Self::Cq>,
+        cq: Option<&Self::Cq>,
         parker: &Parker,
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {
-        let deadline = timeout.map(|t| Instant::now() + t);
-        loop {
-            if ready() {
-                return Parked::Woken;
+        let parked = |on| {
+            if let Some(cq) = cq {
+                cq.parked.store(on, Ordering::SeqCst);
             }
-            let mut permit = parker.permit.lock();
-            if !*permit {
-                // Completions wake nobody here: looked for every now and then, like in a polling driver.
-                let look = Instant::now() + Duration::from_micros(500);
-                let until = deadline.map_or(look, |d| d.min(look));
-                parker.changed.wait_until(&mut permit, until);
-            }
-            if std::mem::take(&mut *permit) {
-                return Parked::Woken;
-            }
-            if deadline.is_some_and(|d| Instant::now() >= d) {
-                return Parked::TimedOut;
-            }
-        }
+        };
+        parked(true);
+        let outcome = sleep(parker, timeout, ready);
+        parked(false);
+        outcome
     }
 
     fn unpark(parker: &Parker) {
