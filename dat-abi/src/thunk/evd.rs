@@ -119,7 +119,10 @@ pub(crate) unsafe extern "C" fn cno_wait<T: Transport, V: Version>(
     guard::<V>(|| {
         let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
         need(evd, 3)?;
+        let woken = cno.wait(timeout(span));
+        // When the time is over the handle is a null one.
         // SAFETY: NULL or valid by the slot's contract.
-        unsafe { put(evd, 3, cno.wait(timeout(span))?) }
+        unsafe { put(evd, 3, woken.unwrap_or(0))? };
+        woken.map(|_| ())
     })
 }

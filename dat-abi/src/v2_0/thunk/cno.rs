@@ -87,8 +87,11 @@ pub(crate) unsafe extern "C" fn cno_trigger<T: Transport>(
     guard(|| {
         let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
         need(evd, 2)?;
+        let woken = cno.trigger();
+        // When the time is over the handle is a null one.
         // SAFETY: NULL or valid by the slot's contract.
-        unsafe { put(evd, 2, cno.trigger()?) }
+        unsafe { put(evd, 2, woken.unwrap_or(0))? };
+        woken.map(|_| ())
     })
 }
 
