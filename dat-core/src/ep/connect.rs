@@ -28,11 +28,11 @@ const DRAIN_INTERVAL: Duration = Duration::from_micros(500);
 /// `DAT_EP_TRANSFER_TO_ERROR`, the reason of `DAT_ASYNC_ERROR_EP_BROKEN`.
 const EP_TRANSFER_TO_ERROR: u32 = 0;
 
-/// The cold side of an endpoint.
+/// The cold side of an endpoint. Fields are dropped in this order.
 pub(super) struct Connection<T: Transport> {
+    pub(super) qp: Option<Arc<T::Qp>>,
     pub(super) parts: EpParts<T>,
     pub(super) attr: Option<EpAttr>,
-    pub(super) qp: Option<Arc<T::Qp>>,
     pub(super) claims: Vec<Claim>,
     pub(super) recv_feed: Option<Feed<T>>,
     pub(super) request_feed: Option<Feed<T>>,
@@ -76,7 +76,8 @@ impl<T: Transport> Default for Connection<T> {
     }
 }
 
-type Locked<T> = MutexGuard<'static, Connection<T>>;
+/// The locked connection side.
+pub(super) type Locked<T> = MutexGuard<'static, Connection<T>>;
 
 impl<T: Transport> Ep<T> {
     /// dat_ep_connect. `timeout` `None` is `DAT_TIMEOUT_INFINITE`.

@@ -13,7 +13,6 @@ mod ring;
 mod setup;
 pub mod state;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -27,7 +26,7 @@ use crate::pz::Pz;
 use crate::srq::Srq;
 use crate::transport::{Token, Transport};
 
-use connect::Connection;
+use connect::{Connection, Locked};
 use queue::{RecvQueue, SendQueue};
 use ring::Ring;
 use state::{Effect, Input};
@@ -150,13 +149,27 @@ impl<T: Transport> Ep<T> {
     /// # Errors
     /// `DAT_INVALID_STATE` in any other state.
     pub fn reset(&'static self) -> Result<()> {
-        let mut connection = self.lock_alive()?;
-        let step = self.apply(&mut connection, Input::Reset)?;
+        let side = self.lock_alive()?;
+        let step = state::step(self.current_state(), Input::Reset)?;
         if step.effect != Effect::ResetQueuePair {
             return Ok(());
         }
+        // What the transport still says about the old connection is stale from here on.
         self.head.generation.fetch_add(1, Ordering::AcqRel);
-        self.renew(&mut connection)
+        let qp = side.qp.clone();
+        drop(side);
+        // Not under the lock: the transport may wait for an upcall that waits for the lock.
+        let clean = qp.as_ref().map_or(Ok(()), |qp| T::reset_qp(qp));
+        let mut side = self.lock_alive()?;
+        if self.current_state() != EpState::Disconnected {
+            // Another thread reset it too, and was faster.
+            return Ok(());
+        }
+        let old = self.renew(&mut side, clean)?;
+        self.apply(&mut side, Input::Reset)?;
+        drop(side);
+        drop(old);
+        Ok(())
     }
 
     /// dat_ep_free: in any state but Reserved, Passive and Tentative Connection Pending. A connection, or
@@ -165,9 +178,9 @@ impl<T: Transport> Ep<T> {
     /// # Errors
     /// `DAT_INVALID_STATE` with the state's subtype; `DAT_INVALID_HANDLE` if another thread was faster.
     pub fn free(&'static self) -> Result<()> {
-        let mut connection = self.lock_alive()?;
+        let side = self.lock_alive()?;
         let step = state::step(self.current_state(), Input::Free)?;
-        self.take_down(&mut connection, step.effect == Effect::Teardown)
+        self.take_down(side, step.effect == Effect::Teardown)
     }
 
     /// The abrupt close's free: whatever the state.
@@ -175,27 +188,26 @@ impl<T: Transport> Ep<T> {
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
     pub(crate) fn destroy(&'static self) -> Result<()> {
-        let mut connection = self.lock_alive()?;
-        self.take_down(&mut connection, true)
+        let side = self.lock_alive()?;
+        self.take_down(side, true)
     }
 
-    fn take_down(&'static self, connection: &mut Connection<T>, teardown: bool) -> Result<()> {
+    fn take_down(&'static self, mut side: Locked<T>, teardown: bool) -> Result<()> {
         // Nothing ever claims an endpoint.
-        self.head
-            .retire(Subtype::InvalidHandleEp, Subtype::InvalidStateEpNotready)?;
+        let subtype = Subtype::InvalidHandleEp;
+        self.head.retire(subtype, Subtype::InvalidStateEpNotready)?;
         self.head.generation.fetch_add(1, Ordering::AcqRel);
         self.state
             .store(EpState::Unconnected as u32, Ordering::Release);
-        let qp = connection.qp.take();
+        let parts = std::mem::take(&mut *side);
+        // From here on without the lock: the transport may wait for an upcall that waits for the lock.
+        drop(side);
         self.close_queues();
-        if let Some(qp) = qp {
-            if teardown {
-                T::disconnect(&qp);
-            }
-            drop::<Arc<T::Qp>>(qp);
+        if let Some(qp) = parts.qp.as_ref().filter(|_| teardown) {
+            T::disconnect(qp);
         }
-        // Claims and feeds go only after the queue pair, which stands on what they hold.
-        *connection = Connection::default();
+        // The queue pair first, then the claims and feeds that it stands on: the order of the fields.
+        drop(parts);
         let index = self.index();
         self.ia().leave(Kind::Ep, index);
         T::arenas().ep.recycle(index);

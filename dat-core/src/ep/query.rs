@@ -171,25 +171,31 @@ impl<T: Transport> Ep<T> {
             return Err(state.refuse());
         }
         side.attr = Some(attr);
+        let mut replaced = None;
         let changed = self.join(ia, &mut side, parts).and_then(|()| {
             if same_queues {
                 return Ok(());
             }
             self.close_queues();
-            let old = side.qp.take();
+            replaced = side.qp.take();
             self.build(ia, &mut side, self.head.token(self.index()))
-                .inspect_err(|_| side.qp = old)
         });
-        if let Err(error) = changed {
+        let changed = changed.or_else(|error| {
             // Back to what was: its parts are still there, the old queue pair too.
             side.attr = Some(old_attr);
             self.join(ia, &mut side, old_parts)?;
-            if !same_queues && side.qp.is_some() {
-                self.renew(&mut side)?;
+            if let Some(old) = replaced.take() {
+                side.qp = Some(old);
             }
-            return Err(error);
-        }
-        Ok(())
+            if !same_queues {
+                self.renew(&mut side, Ok(()))?;
+            }
+            Err(error)
+        });
+        // The old queue pair goes without the lock: the transport may wait for upcalls.
+        drop(side);
+        drop(replaced);
+        changed
     }
 
     /// dat_ep_get_status: the state, whether all receives, and whether all requests are completed.

@@ -291,25 +291,30 @@ impl<T: Transport> Ep<T> {
         drop(parts);
     }
 
-    /// The endpoint's queue pair as new, and its queues empty.
-    pub(super) fn renew(&'static self, side: &mut Connection<T>) -> Result<()> {
+    /// Opens the queues anew on the queue pair that the transport made as new; if it could not (`clean`), on
+    /// another one. Returns the old one, to be dropped without locks.
+    pub(super) fn renew(
+        &'static self,
+        side: &mut Connection<T>,
+        clean: Result<()>,
+    ) -> Result<Option<Arc<T::Qp>>> {
         let ia = self.ia();
         let Some(qp) = side.qp.clone() else {
-            return Ok(());
+            return Ok(None);
         };
         self.close_queues();
-        match T::reset_qp(&qp) {
+        match clean {
             Ok(()) => {
                 let adapter = ia.attributes()?;
                 let attr = side.attr.clone().ok_or(super::DEAD)?;
                 self.open_queues(side, &adapter, &attr, &qp);
-                Ok(())
+                Ok(None)
             }
             Err(error) => {
                 tracing::debug!(%error, "the queue pair cannot be reset: a new one takes its place");
-                side.qp = None;
-                drop(qp);
-                self.build(ia, side, self.head.token(self.index()))
+                let token = self.head.token(self.index());
+                self.build(ia, side, token)?;
+                Ok(Some(qp))
             }
         }
     }
