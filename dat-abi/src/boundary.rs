@@ -12,6 +12,8 @@ use crate::types::{DAT_TIMEOUT_INFINITE, DatCount, DatTimeout};
 pub(crate) trait Version: 'static {
     /// `DAT_VERSION_MAJOR`.
     const MAJOR: u32;
+    /// `DAT_SRQ_STATE_OPERATIONAL`.
+    const SRQ_OPERATIONAL: u32;
     /// The return code.
     fn pack(error: Error) -> DatReturn;
 }
@@ -24,6 +26,7 @@ pub(crate) struct V2_0;
 
 impl Version for V1_2 {
     const MAJOR: u32 = 1;
+    const SRQ_OPERATIONAL: u32 = 0;
     fn pack(error: Error) -> DatReturn {
         to_v1_2(error.code())
     }
@@ -31,6 +34,7 @@ impl Version for V1_2 {
 
 impl Version for V2_0 {
     const MAJOR: u32 = 2;
+    const SRQ_OPERATIONAL: u32 = 1;
     #[inline(always)]
     fn pack(error: Error) -> DatReturn {
         error.code()

@@ -1,7 +1,7 @@
 //! How a transport becomes a provider shared object: [`Provider`] and [`export_provider!`](crate::export_provider).
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use dat_core::error::{Error, Kind, Result, Subtype};
@@ -10,11 +10,11 @@ use dat_core::ia::{AsyncEvd, Ia};
 use dat_core::ia_params::IaParams;
 use dat_core::transport::Transport;
 
-use crate::boundary::{V2_0, Version, count, guard, need, put};
+use crate::boundary::{V1_2, V2_0, Version, count, guard, need, put};
 use crate::handle;
 use crate::ret::{DAT_SUCCESS, DatReturn};
 use crate::types::{DAT_EVD_ASYNC_EXISTS, DAT_HANDLE_NULL, DatCount, DatHandle, DatProviderInfo};
-use crate::v2_0;
+use crate::{v1_2, v2_0};
 
 /// What a shared object provides. Every [`Transport`] is a provider that opens itself; one with several
 /// transports implements this and chooses at each open with [`OpenRequest::with`].
@@ -82,8 +82,12 @@ impl OpenRequest<'_> {
     }
 }
 
-fn table_address<T: Transport>(_major: u32) -> usize {
-    std::ptr::from_ref(v2_0::tables::table::<T>()) as usize
+/// The table of `T` that a version's IA answers to.
+fn table_address<T: Transport>(major: u32) -> usize {
+    match major {
+        V1_2::MAJOR => std::ptr::from_ref(v1_2::tables::table::<T>()) as usize,
+        _ => std::ptr::from_ref(v2_0::tables::table::<T>()) as usize,
+    }
 }
 
 /// The IAs that this shared object was initialised for, by name and major version.
@@ -168,9 +172,8 @@ pub(crate) unsafe extern "C" fn ia_open<P: Provider, V: Version>(
     })
 }
 
-/// `dat_registry_add_provider` and `dat_registry_remove_provider`.
-type RegistryFn =
-    unsafe extern "C" fn(*const v2_0::table::DatProvider, *const DatProviderInfo) -> DatReturn;
+/// `dat_registry_add_provider` and `dat_registry_remove_provider`, with a table of the version that the info names.
+type RegistryFn = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> DatReturn;
 
 /// The registry that loaded this shared object: whoever exports `name` to the whole process. Looked up and not
 /// linked, so that a provider loads (and says what is missing) also where there is none.
@@ -270,8 +273,12 @@ pub unsafe fn fini<P: Provider>(info: *const DatProviderInfo) {
 }
 
 /// The table to register for a major version; `None` for one that we do not speak.
-fn provider_table<P: Provider>(major: u32) -> Option<*const v2_0::table::DatProvider> {
-    (major == 2).then(|| std::ptr::from_ref(v2_0::tables::provider_table::<P>()))
+fn provider_table<P: Provider>(major: u32) -> Option<*const c_void> {
+    match major {
+        V1_2::MAJOR => Some(std::ptr::from_ref(v1_2::tables::provider_table::<P>()).cast()),
+        V2_0::MAJOR => Some(std::ptr::from_ref(v2_0::tables::provider_table::<P>()).cast()),
+        _ => None,
+    }
 }
 
 /// Makes a `cdylib` a DAT provider: exports `dat_provider_init` and `dat_provider_fini` for a

@@ -11,10 +11,11 @@ use crate::types::{DatIaAddressPtr, DatNamedAttr};
 /// Room of a `DAT_SOCK_ADDR` of either family, as words so that it is aligned.
 type Room = [u32; 7];
 
-static ADDRESSES: LazyLock<Mutex<HashMap<(Option<IpAddr>, u32), usize>>> =
-    LazyLock::new(Mutex::default);
-static ATTRIBUTES: LazyLock<Mutex<HashMap<Vec<(String, String)>, usize>>> =
-    LazyLock::new(Mutex::default);
+/// What is kept of each kind: content to address.
+type Known<Content> = LazyLock<Mutex<HashMap<Content, usize>>>;
+
+static ADDRESSES: Known<(Option<IpAddr>, u32)> = LazyLock::new(Mutex::default);
+static ATTRIBUTES: Known<Vec<(String, String)>> = LazyLock::new(Mutex::default);
 
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;

@@ -12,6 +12,7 @@ pub mod strerror;
 mod table;
 pub(crate) mod thunk;
 pub mod types;
+pub mod v1_2;
 pub mod v2_0;
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -169,9 +169,6 @@ c_struct! {
     }
 }
 
-/// `DAT_SRQ_STATE_OPERATIONAL`.
-pub const DAT_SRQ_STATE_OPERATIONAL: u32 = 1;
-
 /// `DAT_VALUE_UNKNOWN`.
 pub const DAT_VALUE_UNKNOWN: DatCount = -2;
 

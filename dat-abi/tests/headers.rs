@@ -1,4 +1,5 @@
-//! Layouts in Rust, in our C headers, and in Debian's: all three say the same, as a C compiler sees it.
+//! Layouts in Rust, in our C headers, and in Debian's: all three say the same, as a C compiler sees it. Of 1.2
+//! there are no headers to install: sizes and offsets measured once are written down here.
 //!
 //! Needs gcc, g++ and Debian's libdapl-dev (`/usr/include/dat2`).
 
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use dat_abi::types::{self as common, CLayout};
+use dat_abi::v1_2::{table as table_1_2, types as v1};
 use dat_abi::v2_0::{table, types as v2};
 
 /// Where headers come from.
@@ -349,4 +351,122 @@ fn each_header_stands_alone_in_c_and_cpp() {
         }
     }
     assert_eq!(headers, 21);
+}
+
+const BEGIN_1_2: &str = "#include <stdio.h>\n#include <stddef.h>\n#include <dat/udat.h>\n\
+     #include <dat/dat_registry.h>\nint main(void) {\n";
+
+#[test]
+fn layouts_of_1_2_are_those_that_were_measured() {
+    let layouts = layouts![
+        "DAT_NAMED_ATTR" common::DatNamedAttr,
+        "DAT_OS_WAIT_PROXY_AGENT" common::DatOsWaitProxyAgent,
+        "DAT_EVD_PARAM" common::DatEvdParam,
+        "DAT_SRQ_ATTR" common::DatSrqAttr,
+        "DAT_SRQ_PARAM" common::DatSrqParam,
+        "DAT_PZ_PARAM" common::DatPzParam,
+        "DAT_PSP_PARAM" common::DatPspParam,
+        "DAT_RSP_PARAM" common::DatRspParam,
+        "DAT_CR_PARAM" common::DatCrParam,
+        "DAT_RMR_BIND_COMPLETION_EVENT_DATA" common::DatRmrBindCompletionEventData,
+        "DAT_CONNECTION_EVENT_DATA" common::DatConnectionEventData,
+        "DAT_ASYNCH_ERROR_EVENT_DATA" common::DatAsynchErrorEventData,
+        "DAT_SOFTWARE_EVENT_DATA" common::DatSoftwareEventData,
+        "DAT_PROVIDER_INFO" common::DatProviderInfo,
+        "DAT_LMR_TRIPLET" v1::DatLmrTriplet,
+        "DAT_RMR_TRIPLET" v1::DatRmrTriplet,
+        "DAT_DTO_COMPLETION_EVENT_DATA" v1::DatDtoCompletionEventData,
+        "DAT_CR_ARRIVAL_EVENT_DATA" v1::DatCrArrivalEventData,
+        "DAT_EVENT" v1::DatEvent,
+        "DAT_IA_ATTR" v1::DatIaAttr,
+        "DAT_PROVIDER_ATTR" v1::DatProviderAttr,
+        "DAT_EP_ATTR" v1::DatEpAttr,
+        "DAT_EP_PARAM" v1::DatEpParam,
+        "DAT_LMR_PARAM" v1::DatLmrParam,
+        "DAT_RMR_PARAM" v1::DatRmrParam,
+        "DAT_CNO_PARAM" v1::DatCnoParam,
+        "DAT_PROVIDER" table_1_2::DatProvider,
+    ];
+    let rust = in_rust(&layouts);
+    let c = print_layouts(BEGIN_1_2, &layouts);
+    assert_eq!(run(&c, "c", Family::Ours), rust);
+    // Measured by compiling a 1.2 family of headers.
+    for line in [
+        "DAT_IA_ATTR 688",
+        "DAT_IA_ATTR.ia_address_ptr 528",
+        "DAT_IA_ATTR.max_lmr_block_size 568",
+        "DAT_IA_ATTR.max_message_size 592",
+        "DAT_IA_ATTR.max_srqs 624",
+        "DAT_IA_ATTR.num_transport_attr 660",
+        "DAT_PROVIDER_ATTR 504",
+        "DAT_PROVIDER_ATTR.max_private_data_size 292",
+        "DAT_PROVIDER_ATTR.srq_supported 456",
+        "DAT_PROVIDER_ATTR.num_provider_specific_attr 488",
+        "DAT_EP_ATTR 104",
+        "DAT_EP_ATTR.max_message_size 8",
+        "DAT_EP_ATTR.recv_completion_flags 28",
+        "DAT_EP_ATTR.max_recv_dtos 36",
+        "DAT_EP_ATTR.srq_soft_hw 60",
+        "DAT_EP_ATTR.ep_provider_specific 96",
+        "DAT_EP_PARAM 192",
+        "DAT_EVENT 48",
+        "DAT_EVENT.event_data 16",
+        "DAT_DTO_COMPLETION_EVENT_DATA.transfered_length 24",
+        "DAT_LMR_TRIPLET 24",
+        "DAT_LMR_TRIPLET.virtual_address 8",
+        "DAT_RMR_TRIPLET.target_address 8",
+        "DAT_RMR_PARAM 48",
+        "DAT_LMR_PARAM 80",
+        "DAT_CNO_PARAM 24",
+        "DAT_SRQ_PARAM 48",
+        "DAT_PROVIDER_INFO 268",
+        "DAT_PROVIDER 560",
+        "DAT_PROVIDER.srq_set_lw_func 552",
+    ] {
+        assert!(rust.lines().any(|l| l == line), "{line}");
+    }
+}
+
+#[test]
+fn the_slots_of_1_2_are_the_first_of_2_0() {
+    let old = <table_1_2::DatProvider as CLayout>::FIELDS;
+    assert_eq!(old, &<table::DatProvider as CLayout>::FIELDS[..old.len()]);
+    assert_eq!(old.len(), 70);
+}
+
+#[test]
+fn constants_of_1_2_that_2_0_changed() {
+    let mut c = BEGIN_1_2.to_owned();
+    let expected = [
+        ("DAT_NOT_IMPLEMENTED", 0x0fff_0000_u64),
+        ("DAT_INVALID_HANDLE_SRQ", 25),
+        ("DAT_INVALID_HANDLE1", 26),
+        ("DAT_INVALID_ARG1", 36),
+        ("DAT_INVALID_STATE_SRQ_IN_USE", 86),
+        ("DAT_PRIVILEGES_READ", 87),
+        ("DAT_THREAD_SAFETY_NOT_FOUND", 101),
+        ("DAT_SRQ_STATE_OPERATIONAL", 0),
+        ("DAT_LMR_FIELD_ALL", 0x3ff),
+        ("DAT_RMR_FIELD_ALL", 0x1f),
+        ("DAT_IA_FIELD_ALL", 0x7_ffff_ffff),
+        ("DAT_IA_FIELD_IA_NUM_TRANSPORT_ATTR", 0x8000_0000),
+        ("DAT_EP_FIELD_PZ_HANDLE", 0x40),
+        ("DAT_EP_FIELD_EP_ATTR_SERVICE_TYPE", 0x1000),
+        ("DAT_EP_FIELD_ALL", 0x7fff_f7ff),
+        ("DAT_PROVIDER_FIELD_ALL", 0x3ff_ffff),
+        ("DAT_CNO_FIELD_ALL", 0x3),
+        ("DAT_PZ_SHAREABLE", 2),
+        ("DAT_VERSION_MAJOR * 10 + DAT_VERSION_MINOR", 12),
+    ];
+    let mut text = String::new();
+    for (name, value) in expected {
+        writeln!(
+            c,
+            "printf(\"{name} %llx\\n\", (unsigned long long)({name}));"
+        )
+        .unwrap();
+        writeln!(text, "{name} {value:x}").unwrap();
+    }
+    c += "return 0; }\n";
+    assert_eq!(run(&c, "c", Family::Ours), text);
 }

@@ -10,9 +10,7 @@ use dat_core::transport::Transport;
 
 use crate::boundary::{Version, count, guard, limit, need, put, structure};
 use crate::handle;
-use crate::types::{
-    DAT_SRQ_STATE_OPERATIONAL, DatCount, DatHandle, DatPzParam, DatSrqAttr, DatSrqParam,
-};
+use crate::types::{DatCount, DatHandle, DatPzParam, DatSrqAttr, DatSrqParam};
 
 /// `DAT_SRQ_LW_DEFAULT`: no low watermark.
 const NO_LOW_WATERMARK: DatCount = 0;
@@ -114,7 +112,7 @@ pub(crate) unsafe extern "C" fn srq_query<T: Transport, V: Version>(
         let info = srq.info()?;
         let value = DatSrqParam {
             ia_handle: raw(info.ia),
-            srq_state: DAT_SRQ_STATE_OPERATIONAL,
+            srq_state: V::SRQ_OPERATIONAL,
             pz_handle: raw(info.pz),
             max_recv_dtos: limit(info.attr.max_recv_dtos),
             max_recv_iov: limit(info.attr.max_recv_iov),

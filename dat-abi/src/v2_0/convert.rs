@@ -225,14 +225,14 @@ impl<T: Transport> EventSink for Sink<'_, T> {
             );
         }
         let mut number = event_number::DTO_COMPLETION;
-        if dto.op as u32 >= DtoOp::RdmaWriteImmediate as u32 {
-            if let Some(extension) = extension_type(dto.op) {
-                number = DAT_IB_DTO_EVENT;
-                // type and status, then the immediate data.
-                self.event.event_extension_data = [0; 8];
-                self.event.event_extension_data[0] = u64::from(extension);
-                self.event.event_extension_data[1] = u64::from(dto.immediate);
-            }
+        if dto.op as u32 >= DtoOp::RdmaWriteImmediate as u32
+            && let Some(extension) = extension_type(dto.op)
+        {
+            number = DAT_IB_DTO_EVENT;
+            // type and status, then the immediate data.
+            self.event.event_extension_data = [0; 8];
+            self.event.event_extension_data[0] = u64::from(extension);
+            self.event.event_extension_data[1] = u64::from(dto.immediate);
         }
         let dto_completion_event_data = DatDtoCompletionEventData {
             ep_handle: dto.ep,

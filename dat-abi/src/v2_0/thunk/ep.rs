@@ -15,7 +15,11 @@ use crate::types::DatHandle;
 use crate::v2_0::convert::{ep_attr_in, ep_attr_out};
 use crate::v2_0::types::{DatComm, DatEpAttr, DatEpParam};
 
-pub(super) fn parts<T: Transport>(
+/// The objects that dat_ep_create joins.
+///
+/// # Errors
+/// `DAT_INVALID_HANDLE` with the part's subtype.
+pub(crate) fn parts<T: Transport>(
     pz: DatHandle,
     recv: DatHandle,
     request: DatHandle,
@@ -33,30 +37,25 @@ pub(super) fn parts<T: Transport>(
     })
 }
 
-#[allow(
-    clippy::too_many_arguments,
-    reason = "dat_ep_create_with_srq has as many"
-)]
-fn create<T: Transport>(
+/// dat_ep_create with the arguments found: attributes are argument `attr_number`, the output follows.
+///
+/// # Safety
+/// `ep` is NULL or valid for a write.
+///
+/// # Errors
+/// `DAT_INVALID_HANDLE`, `DAT_INVALID_PARAMETER`, and as [`Ep::create`].
+pub(crate) unsafe fn ep_made<T: Transport>(
     ia: DatHandle,
     parts: Result<EpParts<T>>,
-    attr: *const DatEpAttr,
+    attr: Option<&DatEpAttr>,
     attr_number: u16,
     ep: *mut DatHandle,
 ) -> Result<()> {
     let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
     let parts = parts?;
-    let attr = if attr.is_null() {
-        None
-    } else {
-        // SAFETY: NULL or valid by the slot's contract.
-        Some(ep_attr_in(
-            unsafe { structure(attr, attr_number)? },
-            attr_number,
-        )?)
-    };
+    let attr = attr.map(|a| ep_attr_in(a, attr_number)).transpose()?;
     need(ep, attr_number + 1)?;
-    // SAFETY: NULL or valid by the slot's contract.
+    // SAFETY: NULL or valid by the caller's promise.
     unsafe {
         put(
             ep,
@@ -64,6 +63,18 @@ fn create<T: Transport>(
             raw(Ep::create(ia, parts, attr.as_ref())?),
         )
     }
+}
+
+/// The attributes of argument `number`; `None` for NULL.
+///
+/// # Safety
+/// `attr` is NULL or valid while the result lives.
+unsafe fn attributes<'a>(attr: *const DatEpAttr, number: u16) -> Result<Option<&'a DatEpAttr>> {
+    if attr.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not NULL, so valid by the caller's promise.
+    unsafe { structure(attr, number) }.map(Some)
 }
 
 pub(crate) unsafe extern "C" fn ep_create<T: Transport>(
@@ -75,7 +86,11 @@ pub(crate) unsafe extern "C" fn ep_create<T: Transport>(
     attr: *const DatEpAttr,
     ep: *mut DatHandle,
 ) -> u32 {
-    guard(|| create::<T>(ia, parts(pz, recv, request, connect, 0), attr, 6, ep))
+    guard(|| {
+        let parts = parts(pz, recv, request, connect, 0);
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { ep_made::<T>(ia, parts, attributes(attr, 6)?, 6, ep) }
+    })
 }
 
 #[allow(
@@ -95,7 +110,9 @@ pub(crate) unsafe extern "C" fn ep_create_with_srq<T: Transport>(
     guard(|| {
         handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
-        create::<T>(ia, parts(pz, recv, request, connect, srq), attr, 7, ep)
+        let parts = parts(pz, recv, request, connect, srq);
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { ep_made::<T>(ia, parts, attributes(attr, 7)?, 7, ep) }
     })
 }
 
@@ -165,16 +182,21 @@ pub(crate) unsafe extern "C" fn ep_modify<T: Transport>(
 ) -> u32 {
     guard(|| {
         let ep = find::<T>(ep)?;
-        if mask & !field::KNOWN != 0 || mask & field::READ_ONLY != 0 {
-            return Err(Error::arg(2));
-        }
         // SAFETY: NULL or valid by the slot's contract.
         let param = unsafe { structure(param, 3)? };
-        ep.modify(&change(mask, param)?)
+        ep.modify(&ep_change(mask, param)?)
     })
 }
 
-fn change<T: Transport>(mask: u64, param: &DatEpParam) -> Result<EpChange<T>> {
+/// What dat_ep_modify is to change.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` (argument 2) for fields that cannot be changed, (argument 3) for values that
+/// cannot be; `DAT_INVALID_HANDLE`.
+pub(crate) fn ep_change<T: Transport>(mask: u64, param: &DatEpParam) -> Result<EpChange<T>> {
+    if mask & !field::KNOWN != 0 || mask & field::READ_ONLY != 0 {
+        return Err(Error::arg(2));
+    }
     let attr = &param.ep_attr;
     let has = |bit: u64| mask & bit != 0;
     let number = |bit, value| {

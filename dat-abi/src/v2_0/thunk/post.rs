@@ -13,7 +13,7 @@ use crate::types::{DatBoolean, DatContext, DatCount, DatHandle};
 
 /// Completion flags at argument `number`.
 #[inline(always)]
-pub(super) fn flags(bits: u32, number: u16) -> Result<CompletionFlags> {
+pub(crate) fn flags(bits: u32, number: u16) -> Result<CompletionFlags> {
     CompletionFlags::from_bits(bits).ok_or(Error::arg(number))
 }
 

@@ -1,0 +1,417 @@
+//! Core's types to and from the structures of uDAPL 1.2, by way of 2.0's where the difference is only width.
+
+use std::marker::PhantomData;
+
+use dat_core::attr::{AdapterAttr, EpAttr};
+use dat_core::ep::Ep;
+use dat_core::error::{Error, Kind, Result};
+use dat_core::evd::EventSink;
+use dat_core::event::{Dto, DtoOp, Event, RawHandle};
+use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::transport::Transport;
+
+use super::types::{
+    DatCrArrivalEventData, DatDtoCompletionEventData, DatEpAttr, DatEpParam, DatEvent,
+    DatEventData, DatIaAttr, DatLmrTriplet, DatProviderAttr, DatRmrTriplet,
+};
+use crate::export::registered_thread_safe;
+use crate::intern;
+use crate::types::{
+    DatAsynchErrorEventData, DatConnectionEventData, DatRmrBindCompletionEventData,
+    DatSoftwareEventData, event_number,
+};
+use crate::v2_0::convert as newer;
+use crate::v2_0::types as v2;
+
+/// A length where core has 32 bits.
+///
+/// # Errors
+/// `DAT_LENGTH_ERROR` for 4 GiB or more.
+fn length32(length: u64) -> Result<u32> {
+    u32::try_from(length).map_err(|_| Error::of(Kind::LengthError))
+}
+
+/// Segments that fit the stack when they are converted; more need memory.
+const FEW_SEGMENTS: usize = 16;
+
+/// Calls `f` with the segments in core's layout.
+///
+/// # Errors
+/// Those of `f`; `DAT_LENGTH_ERROR` for a segment of 4 GiB or more.
+#[inline]
+pub(crate) fn with_iov<R>(
+    segments: &[DatLmrTriplet],
+    f: impl FnOnce(&[LmrTriplet]) -> Result<R>,
+) -> Result<R> {
+    if segments.len() > FEW_SEGMENTS {
+        let many: Result<Vec<_>> = segments.iter().map(local).collect();
+        return f(&many?);
+    }
+    let mut few = [LmrTriplet::default(); FEW_SEGMENTS];
+    for (to, from) in few.iter_mut().zip(segments) {
+        *to = local(from)?;
+    }
+    f(&few[..segments.len()])
+}
+
+#[inline]
+fn local(c: &DatLmrTriplet) -> Result<LmrTriplet> {
+    Ok(LmrTriplet {
+        virtual_address: c.virtual_address,
+        segment_length: length32(c.segment_length)?,
+        lmr_context: c.lmr_context,
+    })
+}
+
+/// A remote range in core's layout.
+///
+/// # Errors
+/// `DAT_LENGTH_ERROR` for 4 GiB or more.
+#[inline]
+pub(crate) fn remote(c: &DatRmrTriplet) -> Result<RmrTriplet> {
+    Ok(RmrTriplet {
+        virtual_address: c.target_address,
+        segment_length: length32(c.segment_length)?,
+        rmr_context: c.rmr_context,
+    })
+}
+
+/// `DAT_IA_ATTR` of an adapter.
+pub(crate) fn ia_attr(attr: &AdapterAttr) -> DatIaAttr {
+    let n = newer::ia_attr(attr);
+    DatIaAttr {
+        adapter_name: n.adapter_name,
+        vendor_name: n.vendor_name,
+        hardware_version_major: n.hardware_version_major,
+        hardware_version_minor: n.hardware_version_minor,
+        firmware_version_major: n.firmware_version_major,
+        firmware_version_minor: n.firmware_version_minor,
+        ia_address_ptr: n.ia_address_ptr,
+        max_eps: n.max_eps,
+        max_dto_per_ep: n.max_dto_per_ep,
+        max_rdma_read_per_ep_in: n.max_rdma_read_per_ep_in,
+        max_rdma_read_per_ep_out: n.max_rdma_read_per_ep_out,
+        max_evds: n.max_evds,
+        max_evd_qlen: n.max_evd_qlen,
+        max_iov_segments_per_dto: n.max_iov_segments_per_dto,
+        max_lmrs: n.max_lmrs,
+        max_lmr_block_size: attr.max_lmr_block_size,
+        max_lmr_virtual_address: attr.max_lmr_virtual_address,
+        max_pzs: n.max_pzs,
+        max_message_size: attr.max_message_size,
+        max_rdma_size: attr.max_rdma_size,
+        max_rmrs: n.max_rmrs,
+        max_rmr_target_address: n.max_rmr_target_address,
+        max_srqs: n.max_srqs,
+        max_ep_per_srq: n.max_ep_per_srq,
+        max_recv_per_srq: n.max_recv_per_srq,
+        max_iov_segments_per_rdma_read: n.max_iov_segments_per_rdma_read,
+        max_iov_segments_per_rdma_write: n.max_iov_segments_per_rdma_write,
+        max_rdma_read_in: n.max_rdma_read_in,
+        max_rdma_read_out: n.max_rdma_read_out,
+        max_rdma_read_per_ep_in_guaranteed: n.max_rdma_read_per_ep_in_guaranteed,
+        max_rdma_read_per_ep_out_guaranteed: n.max_rdma_read_per_ep_out_guaranteed,
+        num_transport_attr: n.num_transport_attr,
+        transport_attr: n.transport_attr,
+        num_vendor_attr: n.num_vendor_attr,
+        vendor_attr: n.vendor_attr,
+    }
+}
+
+/// `DAT_PROVIDER_ATTR` of the IA `name`.
+pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
+    let n = newer::provider_attr(name, attr);
+    DatProviderAttr {
+        provider_name: n.provider_name,
+        provider_version_major: n.provider_version_major,
+        provider_version_minor: n.provider_version_minor,
+        dapl_version_major: 1,
+        dapl_version_minor: 2,
+        lmr_mem_types_supported: n.lmr_mem_types_supported,
+        iov_ownership_on_return: n.iov_ownership_on_return,
+        dat_qos_supported: n.dat_qos_supported,
+        completion_flags_supported: n.completion_flags_supported,
+        is_thread_safe: u32::from(registered_thread_safe(name, 1)),
+        max_private_data_size: n.max_private_data_size,
+        supports_multipath: n.supports_multipath,
+        ep_creator: n.ep_creator,
+        pz_support: n.pz_support,
+        optimal_buffer_alignment: n.optimal_buffer_alignment,
+        evd_stream_merging_supported: n.evd_stream_merging_supported,
+        srq_supported: n.srq_supported,
+        srq_watermarks_supported: n.srq_watermarks_supported,
+        srq_ep_pz_difference_supported: n.srq_ep_pz_difference_supported,
+        srq_info_supported: n.srq_info_supported,
+        ep_recv_info_supported: n.ep_recv_info_supported,
+        lmr_sync_req: n.lmr_sync_req,
+        dto_async_return_guaranteed: n.dto_async_return_guaranteed,
+        rdma_write_for_rdma_read_req: n.rdma_write_for_rdma_read_req,
+        num_provider_specific_attr: n.num_provider_specific_attr,
+        provider_specific_attr: n.provider_specific_attr,
+    }
+}
+
+/// Attributes from the consumer in 2.0's structure; a size that does not fit there is as good as the largest.
+pub(crate) fn ep_attr_in(c: &DatEpAttr) -> v2::DatEpAttr {
+    let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+    v2::DatEpAttr {
+        service_type: c.service_type,
+        max_message_size: narrow(c.max_message_size),
+        max_rdma_size: narrow(c.max_rdma_size),
+        qos: c.qos,
+        recv_completion_flags: c.recv_completion_flags,
+        request_completion_flags: c.request_completion_flags,
+        max_recv_dtos: c.max_recv_dtos,
+        max_request_dtos: c.max_request_dtos,
+        max_recv_iov: c.max_recv_iov,
+        max_request_iov: c.max_request_iov,
+        max_rdma_read_in: c.max_rdma_read_in,
+        max_rdma_read_out: c.max_rdma_read_out,
+        srq_soft_hw: c.srq_soft_hw,
+        max_rdma_read_iov: c.max_rdma_read_iov,
+        max_rdma_write_iov: c.max_rdma_write_iov,
+        ep_transport_specific_count: c.ep_transport_specific_count,
+        ep_transport_specific: c.ep_transport_specific,
+        ep_provider_specific_count: c.ep_provider_specific_count,
+        ep_provider_specific: c.ep_provider_specific,
+    }
+}
+
+/// The same, as dat_ep_query tells them.
+pub(crate) fn ep_attr_out(attr: &EpAttr) -> DatEpAttr {
+    let n = newer::ep_attr_out(attr);
+    DatEpAttr {
+        service_type: n.service_type,
+        max_message_size: attr.max_message_size,
+        max_rdma_size: attr.max_rdma_size,
+        qos: n.qos,
+        recv_completion_flags: n.recv_completion_flags,
+        request_completion_flags: n.request_completion_flags,
+        max_recv_dtos: n.max_recv_dtos,
+        max_request_dtos: n.max_request_dtos,
+        max_recv_iov: n.max_recv_iov,
+        max_request_iov: n.max_request_iov,
+        max_rdma_read_in: n.max_rdma_read_in,
+        max_rdma_read_out: n.max_rdma_read_out,
+        srq_soft_hw: n.srq_soft_hw,
+        max_rdma_read_iov: n.max_rdma_read_iov,
+        max_rdma_write_iov: n.max_rdma_write_iov,
+        ep_transport_specific_count: 0,
+        ep_transport_specific: std::ptr::null_mut(),
+        ep_provider_specific_count: 0,
+        ep_provider_specific: std::ptr::null_mut(),
+    }
+}
+
+/// The part of an endpoint's parameters that dat_ep_modify may change, in 2.0's structure.
+pub(crate) fn ep_param_in(c: &DatEpParam) -> v2::DatEpParam {
+    v2::DatEpParam {
+        ia_handle: c.ia_handle,
+        ep_state: c.ep_state,
+        comm: v2::DatComm {
+            domain: 0,
+            r#type: 0,
+            protocol: 0,
+        },
+        local_ia_address_ptr: c.local_ia_address_ptr,
+        local_port_qual: c.local_port_qual,
+        remote_ia_address_ptr: c.remote_ia_address_ptr,
+        remote_port_qual: c.remote_port_qual,
+        pz_handle: c.pz_handle,
+        recv_evd_handle: c.recv_evd_handle,
+        request_evd_handle: c.request_evd_handle,
+        connect_evd_handle: c.connect_evd_handle,
+        srq_handle: c.srq_handle,
+        ep_attr: ep_attr_in(&c.ep_attr),
+    }
+}
+
+/// `DAT_EP_PARAM_MASK` in 2.0's bits, which has `COMM` behind the state; the attributes' bits are the same.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` (argument 2) for a bit that is no field.
+pub(crate) fn ep_mask_in(mask: u64) -> Result<u64> {
+    const ALL: u64 = 0x7fff_f7ff;
+    const FIRST: u64 = 0x3;
+    const BEHIND_STATE: u64 = 0x7fc;
+    const ATTR: u64 = 0x7fff_f000;
+    if mask & !ALL != 0 {
+        return Err(Error::arg(2));
+    }
+    Ok(mask & (FIRST | ATTR) | (mask & BEHIND_STATE) << 1)
+}
+
+/// Writes an event where the consumer wants it, field by field.
+pub(crate) struct Sink<'a, T: Transport> {
+    event: &'a mut DatEvent,
+    evd: RawHandle,
+    transport: PhantomData<fn() -> T>,
+}
+
+impl<'a, T: Transport> Sink<'a, T> {
+    /// Into `event`, as one of `evd`.
+    pub(crate) fn new(event: &'a mut DatEvent, evd: RawHandle) -> Self {
+        Self {
+            event,
+            evd,
+            transport: PhantomData,
+        }
+    }
+
+    fn put(&mut self, event_number: u32, event_data: DatEventData) {
+        *self.event = DatEvent {
+            event_number,
+            evd_handle: self.evd,
+            event_data,
+        };
+    }
+}
+
+impl<T: Transport> EventSink for Sink<'_, T> {
+    #[inline]
+    fn dto(&mut self, dto: &Dto) {
+        if dto.op == DtoOp::BindMw {
+            let rmr_completion_event_data = DatRmrBindCompletionEventData {
+                rmr_handle: dto.rmr,
+                user_cookie: dto.cookie,
+                status: dto.status as u32,
+            };
+            return self.put(
+                event_number::RMR_BIND_COMPLETION,
+                DatEventData {
+                    rmr_completion_event_data,
+                },
+            );
+        }
+        // 1.2 has no extensions: their completions are completions.
+        let dto_completion_event_data = DatDtoCompletionEventData {
+            ep_handle: dto.ep,
+            user_cookie: dto.cookie,
+            status: dto.status as u32,
+            transfered_length: dto.length,
+        };
+        self.put(
+            event_number::DTO_COMPLETION,
+            DatEventData {
+                dto_completion_event_data,
+            },
+        );
+    }
+
+    fn event(&mut self, event: &Event) {
+        match *event {
+            Event::Dto(ref dto) => self.dto(dto),
+            Event::ConnectionRequest {
+                sp,
+                local_address,
+                conn_qual,
+                cr,
+            } => {
+                let cr_arrival_event_data = DatCrArrivalEventData {
+                    sp_handle: sp,
+                    local_ia_address_ptr: intern::address(Some(local_address), 0),
+                    conn_qual,
+                    cr_handle: cr,
+                };
+                self.put(
+                    event_number::CONNECTION_REQUEST,
+                    DatEventData {
+                        cr_arrival_event_data,
+                    },
+                );
+            }
+            Event::Connection { number, ep } => {
+                let data = T::arenas().ep.from_addr(ep).map(Ep::private_data);
+                let connect_event_data = DatConnectionEventData {
+                    ep_handle: ep,
+                    private_data_size: data.map_or(0, |d| d.len() as i32),
+                    private_data: data.map_or(std::ptr::null_mut(), |d| d.address().cast()),
+                };
+                self.put(number as u32, DatEventData { connect_event_data });
+            }
+            Event::Async {
+                number,
+                handle,
+                reason,
+            } => {
+                let asynch_error_event_data = DatAsynchErrorEventData {
+                    dat_handle: handle,
+                    reason: reason as i32,
+                };
+                self.put(
+                    number as u32,
+                    DatEventData {
+                        asynch_error_event_data,
+                    },
+                );
+            }
+            Event::Software(pointer) => {
+                let software_event_data = DatSoftwareEventData { pointer };
+                self.put(
+                    event_number::SOFTWARE,
+                    DatEventData {
+                        software_event_data,
+                    },
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segments(count: usize, length: u64) -> Vec<DatLmrTriplet> {
+        (0..count as u64)
+            .map(|i| DatLmrTriplet {
+                lmr_context: 7,
+                pad: !0,
+                virtual_address: 4096 * i,
+                segment_length: length,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn segments_keep_order_and_are_refused_when_they_are_too_long() {
+        for count in [0, 1, FEW_SEGMENTS, FEW_SEGMENTS + 1, 100] {
+            with_iov(&segments(count, 9), |iov| {
+                assert_eq!(iov.len(), count);
+                for (i, t) in iov.iter().enumerate() {
+                    let (at, length, key) = (t.virtual_address, t.segment_length, t.lmr_context);
+                    assert_eq!((at, length, key), (4096 * i as u64, 9, 7));
+                }
+                Ok(())
+            })
+            .unwrap();
+            let long = with_iov(&segments(count, 1 << 32), |_| Ok(()));
+            let expected = if count == 0 {
+                Ok(())
+            } else {
+                Err(Error::of(Kind::LengthError))
+            };
+            assert_eq!(long, expected);
+        }
+    }
+
+    #[test]
+    fn each_mask_bit_finds_its_field() {
+        // PZ, receive, request, connect EVD, SRQ: one bit further in 2.0.
+        for (old, new) in [
+            (0x1, 0x1),
+            (0x2, 0x2),
+            (0x4, 0x8),
+            (0x40, 0x80),
+            (0x400, 0x800),
+            (0x1000, 0x1000),
+            (0x4000_0000, 0x4000_0000),
+            (0x7fff_f7ff, 0x7fff_fffb),
+        ] {
+            assert_eq!(ep_mask_in(old), Ok(new), "{old:#x}");
+        }
+        for unknown in [0x800, 0x8000_0000] {
+            assert_eq!(ep_mask_in(unknown), Err(Error::arg(2)));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! LMRs and RMRs: no VA type, the LMR of a bind is named by its context.
+
+use dat_core::error::Subtype;
+use dat_core::flags::{MemType, VaType};
+use dat_core::head::raw;
+use dat_core::lmr::{Lmr, Source};
+use dat_core::rmr::{LmrRange, Rmr};
+use dat_core::transport::Transport;
+
+use super::guard;
+use crate::boundary::{array, need, put, structure};
+use crate::handle;
+use crate::types::{DatContext, DatHandle, DatRegionDescription};
+use crate::v1_2::convert::with_iov;
+use crate::v1_2::types::{DatLmrParam, DatLmrTriplet, DatRmrParam};
+use crate::v2_0::thunk::{LmrOut, flags, rights, source};
+use dat_core::error::{Error, Result};
+
+#[allow(clippy::too_many_arguments, reason = "dat_lmr_create has as many")]
+pub(crate) unsafe extern "C" fn lmr_create<T: Transport>(
+    ia: DatHandle,
+    mem_type: u32,
+    region: DatRegionDescription,
+    length: u64,
+    pz: DatHandle,
+    privileges: u32,
+    lmr: *mut DatHandle,
+    lmr_context: *mut u32,
+    rmr_context: *mut u32,
+    size: *mut u64,
+    address: *mut u64,
+) -> u32 {
+    guard(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        // SAFETY: the cookie is NULL or valid by the slot's contract.
+        let source = unsafe { source::<T>(mem_type, &region)? };
+        let pz = handle::pz(pz, Subtype::InvalidHandlePz)?;
+        let rights = rights(privileges, 6)?;
+        need(lmr, 7)?;
+        let out = LmrOut {
+            lmr,
+            lmr_context,
+            rmr_context,
+            size,
+            address,
+        };
+        let made = Lmr::create(ia, source, length, pz, rights, VaType::Va)?;
+        // SAFETY: NULL or valid by the slot's contract; `lmr` is not NULL.
+        unsafe { out.write(made) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn lmr_query<T: Transport>(
+    lmr: DatHandle,
+    _mask: u32,
+    param: *mut DatLmrParam,
+) -> u32 {
+    guard(|| {
+        let lmr = handle::lmr::<T>(lmr, Subtype::InvalidHandleLmr)?;
+        need(param, 3)?;
+        let info = lmr.info()?;
+        let (mem_type, address) = match info.source {
+            Source::Virtual(address) => (MemType::Virtual, address),
+            Source::Lmr(below) => (MemType::Lmr, raw(below)),
+            Source::Shared { address, .. } => (MemType::SharedVirtual, address),
+        };
+        let value = DatLmrParam {
+            ia_handle: info.ia,
+            mem_type: mem_type as u32,
+            region_desc: DatRegionDescription {
+                address,
+                shared_memory_id: std::ptr::null(),
+            },
+            length: info.length,
+            pz_handle: info.pz,
+            mem_priv: info.rights.bits(),
+            lmr_context: info.lmr_context,
+            rmr_context: info.rmr_context,
+            registered_size: info.registered_size,
+            registered_address: info.registered_address,
+        };
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(param, 3, value) }
+    })
+}
+
+/// The segments of a sync: argument 2 is the array, 3 the 64-bit count.
+///
+/// # Safety
+/// As [`array`].
+unsafe fn segments<'a>(iov: *const DatLmrTriplet, number: u64) -> Result<&'a [DatLmrTriplet]> {
+    let count = i32::try_from(number).map_err(|_| Error::arg(3))?;
+    // SAFETY: the caller's promise.
+    unsafe { array(count, iov, 1) }
+}
+
+pub(crate) unsafe extern "C" fn lmr_sync_rdma_read<T: Transport>(
+    ia: DatHandle,
+    iov: *const DatLmrTriplet,
+    number: u64,
+) -> u32 {
+    guard(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        with_iov(unsafe { segments(iov, number)? }, |iov| {
+            Lmr::sync_read(ia, iov)
+        })
+    })
+}
+
+pub(crate) unsafe extern "C" fn lmr_sync_rdma_write<T: Transport>(
+    ia: DatHandle,
+    iov: *const DatLmrTriplet,
+    number: u64,
+) -> u32 {
+    guard(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        with_iov(unsafe { segments(iov, number)? }, |iov| {
+            Lmr::sync_write(ia, iov)
+        })
+    })
+}
+
+#[allow(clippy::too_many_arguments, reason = "dat_rmr_bind has as many")]
+pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
+    rmr: DatHandle,
+    triplet: *const DatLmrTriplet,
+    privileges: u32,
+    ep: DatHandle,
+    cookie: DatContext,
+    completion: u32,
+    context: *mut u32,
+) -> u32 {
+    guard(|| {
+        let rmr: &Rmr<T> = handle::rmr(rmr, Subtype::InvalidHandleRmr)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        let triplet = unsafe { structure(triplet, 2)? };
+        let range = LmrRange {
+            lmr_context: triplet.lmr_context,
+            address: triplet.virtual_address,
+            length: triplet.segment_length,
+        };
+        let rights = rights(privileges, 3)?;
+        let ep = handle::ep(ep, Subtype::InvalidHandleEp)?;
+        let flags = flags(completion, 6)?;
+        need(context, 7)?;
+        let made = rmr.bind(None, range, rights, VaType::Va, ep, cookie, flags)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(context, 7, made) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn rmr_query<T: Transport>(
+    rmr: DatHandle,
+    _mask: u32,
+    param: *mut DatRmrParam,
+) -> u32 {
+    guard(|| {
+        let rmr = handle::rmr::<T>(rmr, Subtype::InvalidHandleRmr)?;
+        need(param, 3)?;
+        let info = rmr.info()?;
+        let value = DatRmrParam {
+            ia_handle: info.ia,
+            pz_handle: info.pz,
+            lmr_triplet: DatLmrTriplet {
+                lmr_context: info.range.lmr_context,
+                pad: 0,
+                virtual_address: info.range.address,
+                segment_length: info.range.length,
+            },
+            mem_priv: info.rights.bits(),
+            rmr_context: info.rmr_context,
+        };
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(param, 3, value) }
+    })
+}

@@ -1,0 +1,19 @@
+//! Slots of the 1.2 table whose structures or arguments differ from 2.0's. Contracts as in [`crate::thunk`].
+
+mod memory;
+mod object;
+mod post;
+
+pub(crate) use memory::*;
+pub(crate) use object::*;
+pub(crate) use post::*;
+
+use dat_core::error::Result;
+
+use crate::boundary::V1_2;
+
+/// [`crate::boundary::guard`] with 1.2's numbers.
+#[inline(always)]
+fn guard(body: impl FnOnce() -> Result<()>) -> u32 {
+    crate::boundary::guard::<V1_2>(body)
+}

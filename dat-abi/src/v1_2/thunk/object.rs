@@ -1,0 +1,200 @@
+//! IA, CNO, CR and EP slots: structures of 1.2, and agents as the only proxies.
+
+use dat_core::cno::{Cno, CnoProxy, ProxyInfo};
+use dat_core::error::{Result, Subtype};
+use dat_core::head::raw;
+use dat_core::transport::Transport;
+
+use super::guard;
+use crate::boundary::{need, put, structure};
+use crate::handle;
+use crate::intern;
+use crate::thunk::find;
+use crate::types::{DAT_EVD_OUT_OF_SCOPE, DatHandle, DatOsWaitProxyAgent};
+use crate::v1_2::convert::{
+    ep_attr_in, ep_attr_out, ep_mask_in, ep_param_in, ia_attr, provider_attr,
+};
+use crate::v1_2::types::{DatCnoParam, DatEpAttr, DatEpParam, DatIaAttr, DatProviderAttr};
+use crate::v2_0::thunk::{agent, agent_out, ep_change, ep_made, parts};
+
+pub(crate) unsafe extern "C" fn ia_query<T: Transport>(
+    ia: DatHandle,
+    async_evd: *mut DatHandle,
+    ia_mask: u64,
+    attr: *mut DatIaAttr,
+    provider_mask: u64,
+    provider: *mut DatProviderAttr,
+) -> u32 {
+    guard(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        let attributes = ia.attributes()?;
+        // SAFETY: each is NULL or valid by the slot's contract. A structure is filled whole or not at all.
+        unsafe {
+            if !async_evd.is_null() {
+                let evd = ia.async_evd().map_or(DAT_EVD_OUT_OF_SCOPE, raw);
+                put(async_evd, 2, evd)?;
+            }
+            if ia_mask != 0 {
+                put(attr, 4, ia_attr(&attributes))?;
+            }
+            if provider_mask != 0 {
+                put(provider, 6, provider_attr(&ia.name(), &attributes))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn cr_reject<T: Transport>(cr: DatHandle) -> u32 {
+    guard(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.reject(&[]))
+}
+
+pub(crate) unsafe extern "C" fn cno_create<T: Transport>(
+    ia: DatHandle,
+    given: DatOsWaitProxyAgent,
+    cno: *mut DatHandle,
+) -> u32 {
+    guard(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        need(cno, 3)?;
+        let proxy = agent(given).map_or(CnoProxy::None, CnoProxy::Agent);
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(cno, 3, raw(Cno::create(ia, proxy)?)) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn cno_modify_agent<T: Transport>(
+    cno: DatHandle,
+    given: DatOsWaitProxyAgent,
+) -> u32 {
+    guard(|| handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.modify_agent(agent(given)))
+}
+
+pub(crate) unsafe extern "C" fn cno_query<T: Transport>(
+    cno: DatHandle,
+    _mask: u32,
+    param: *mut DatCnoParam,
+) -> u32 {
+    guard(|| {
+        let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
+        need(param, 3)?;
+        let info = cno.info()?;
+        let agent = match info.proxy {
+            ProxyInfo::Agent {
+                instance_data,
+                function,
+            } => agent_out(instance_data, function),
+            // 1.2 makes no CNO with a descriptor.
+            ProxyInfo::None | ProxyInfo::Fd(_) => DatOsWaitProxyAgent {
+                instance_data: std::ptr::null_mut(),
+                proxy_agent_func: None,
+            },
+        };
+        let value = DatCnoParam {
+            ia_handle: info.ia,
+            agent,
+        };
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(param, 3, value) }
+    })
+}
+
+/// The attributes of argument `number` in 2.0's structure; `None` for NULL.
+///
+/// # Safety
+/// `attr` is NULL or valid.
+unsafe fn attributes(
+    attr: *const DatEpAttr,
+    number: u16,
+) -> Result<Option<crate::v2_0::types::DatEpAttr>> {
+    if attr.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: valid by the caller's promise.
+    Ok(Some(ep_attr_in(unsafe { structure(attr, number)? })))
+}
+
+pub(crate) unsafe extern "C" fn ep_create<T: Transport>(
+    ia: DatHandle,
+    pz: DatHandle,
+    recv: DatHandle,
+    request: DatHandle,
+    connect: DatHandle,
+    attr: *const DatEpAttr,
+    ep: *mut DatHandle,
+) -> u32 {
+    guard(|| {
+        // SAFETY: NULL or valid by the slot's contract.
+        let attr = unsafe { attributes(attr, 6)? };
+        let parts = parts(pz, recv, request, connect, 0);
+        // SAFETY: as above.
+        unsafe { ep_made::<T>(ia, parts, attr.as_ref(), 6, ep) }
+    })
+}
+
+#[allow(
+    clippy::too_many_arguments,
+    reason = "dat_ep_create_with_srq has as many"
+)]
+pub(crate) unsafe extern "C" fn ep_create_with_srq<T: Transport>(
+    ia: DatHandle,
+    pz: DatHandle,
+    recv: DatHandle,
+    request: DatHandle,
+    connect: DatHandle,
+    srq: DatHandle,
+    attr: *const DatEpAttr,
+    ep: *mut DatHandle,
+) -> u32 {
+    guard(|| {
+        handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        let attr = unsafe { attributes(attr, 7)? };
+        let parts = parts(pz, recv, request, connect, srq);
+        // SAFETY: as above.
+        unsafe { ep_made::<T>(ia, parts, attr.as_ref(), 7, ep) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn ep_query<T: Transport>(
+    ep: DatHandle,
+    _mask: u64,
+    param: *mut DatEpParam,
+) -> u32 {
+    guard(|| {
+        let ep = find::<T>(ep)?;
+        need(param, 3)?;
+        let info = ep.info()?;
+        let value = DatEpParam {
+            ia_handle: raw(info.ia),
+            ep_state: info.state as u32,
+            local_ia_address_ptr: intern::address(Some(info.local_address), 0),
+            local_port_qual: info.local_port,
+            remote_ia_address_ptr: intern::address(info.remote_address, 0),
+            remote_port_qual: info.remote_port,
+            pz_handle: info.pz.map_or(0, raw),
+            recv_evd_handle: info.recv_evd.map_or(0, raw),
+            request_evd_handle: info.request_evd.map_or(0, raw),
+            connect_evd_handle: info.connect_evd.map_or(0, raw),
+            srq_handle: info.srq.map_or(0, raw),
+            ep_attr: ep_attr_out(&info.attr),
+        };
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(param, 3, value) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn ep_modify<T: Transport>(
+    ep: DatHandle,
+    mask: u64,
+    param: *const DatEpParam,
+) -> u32 {
+    guard(|| {
+        let ep = find::<T>(ep)?;
+        let mask = ep_mask_in(mask)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        let param = unsafe { structure(param, 3)? };
+        ep.modify(&ep_change(mask, &ep_param_in(param))?)
+    })
+}
