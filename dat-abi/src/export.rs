@@ -12,6 +12,7 @@ use dat_core::transport::Transport;
 
 use crate::boundary::{V1_2, V2_0, Version, count, guard, need, put};
 use crate::handle;
+pub use crate::handle::owns;
 use crate::ret::{DAT_SUCCESS, DatReturn};
 use crate::types::{DAT_EVD_ASYNC_EXISTS, DAT_HANDLE_NULL, DatCount, DatHandle, DatProviderInfo};
 use crate::{v1_2, v2_0};
@@ -27,6 +28,11 @@ pub trait Provider: 'static {
     /// # Errors
     /// As [`Transport::open`].
     fn open(request: &OpenRequest<'_>) -> Result<OpenedIa>;
+
+    /// Whether `handle` is one, alive or dead, of any transport that this provider opens.
+    fn owns(handle: DatHandle) -> bool {
+        handle::owns::<Self::Transport>(handle)
+    }
 }
 
 impl<T: Transport> Provider for T {
@@ -173,7 +179,8 @@ pub(crate) unsafe extern "C" fn ia_open<P: Provider, V: Version>(
 }
 
 /// `dat_registry_add_provider` and `dat_registry_remove_provider`, with a table of the version that the info names.
-type RegistryFn = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> DatReturn;
+#[doc(hidden)]
+pub type RegistryFn = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> DatReturn;
 
 /// The registry that loaded this shared object: whoever exports `name` to the whole process. Looked up and not
 /// linked, so that a provider loads (and says what is missing) also where there is none.
@@ -191,12 +198,16 @@ fn registry(name: &CStr) -> Option<RegistryFn> {
     Some(unsafe { std::mem::transmute::<*mut libc::c_void, RegistryFn>(at) })
 }
 
-/// Body of `dat_provider_init`.
+/// Body of `dat_provider_init` (`add` `None`: the registry is looked for) and of `dat_rs_provider_init`.
 ///
 /// # Safety
-/// `info` is NULL or valid; `params` is NULL or a C string.
+/// `info` is NULL or valid; `params` is NULL or a C string; `add` registers a table.
 #[doc(hidden)]
-pub unsafe fn init<P: Provider>(info: *const DatProviderInfo, params: *const c_char) {
+pub unsafe fn init<P: Provider>(
+    info: *const DatProviderInfo,
+    params: *const c_char,
+    add: Option<RegistryFn>,
+) {
     guard::<V2_0>(|| {
         // SAFETY: NULL or valid by the caller's promise.
         let given = unsafe { crate::boundary::structure(info, 1)? };
@@ -217,17 +228,15 @@ pub unsafe fn init<P: Provider>(info: *const DatProviderInfo, params: *const c_c
             );
             return Ok(());
         };
+        let entry = Entry {
+            params: text,
+            thread_safe: given.is_thread_safe != 0,
+        };
         ENTRIES
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(
-                key,
-                Entry {
-                    params: text,
-                    thread_safe: given.is_thread_safe != 0,
-                },
-            );
-        if let Some(add) = registry(c"dat_registry_add_provider") {
+            .insert(key, entry);
+        if let Some(add) = add.or_else(|| registry(c"dat_registry_add_provider")) {
             // SAFETY: a table that lives for ever and the info that the registry gave us.
             let code = unsafe { add(table, info) };
             if code != DAT_SUCCESS {
@@ -296,7 +305,30 @@ macro_rules! export_provider {
             params: *const ::std::ffi::c_char,
         ) {
             // SAFETY: the registry's promise is the same.
-            unsafe { $crate::export::init::<$provider>(info, params) }
+            unsafe { $crate::export::init::<$provider>(info, params, None) }
+        }
+
+        /// The same for a registry of ours, which brings the function to register with: nothing needs to be
+        /// global in the process then.
+        ///
+        /// # Safety
+        /// `info` is valid; `params` is NULL or a C string; `add` registers a table.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn dat_rs_provider_init(
+            info: *const $crate::types::DatProviderInfo,
+            params: *const ::std::ffi::c_char,
+            add: $crate::export::RegistryFn,
+        ) {
+            // SAFETY: the registry's promise is the same.
+            unsafe {
+                $crate::export::init::<$provider>(info, params, ::std::option::Option::Some(add))
+            }
+        }
+
+        /// Whether a number is a handle of this library, so that a registry of ours may follow it.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn dat_rs_owns(handle: usize) -> bool {
+            <$provider as $crate::export::Provider>::owns(handle)
         }
 
         /// Called by the registry before it unloads an entry.

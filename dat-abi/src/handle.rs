@@ -60,6 +60,22 @@ finders! {
     srq: Srq in srq;
 }
 
+/// Whether `handle` is the address of an object of `T`, alive or dead.
+#[must_use]
+pub fn owns<T: Transport>(handle: DatHandle) -> bool {
+    let all = T::arenas();
+    all.ep.from_addr(handle).is_some()
+        || all.evd.from_addr(handle).is_some()
+        || all.lmr.from_addr(handle).is_some()
+        || all.rmr.from_addr(handle).is_some()
+        || all.sp.from_addr(handle).is_some()
+        || all.cr.from_addr(handle).is_some()
+        || all.srq.from_addr(handle).is_some()
+        || all.cno.from_addr(handle).is_some()
+        || all.pz.from_addr(handle).is_some()
+        || all.ia.from_addr(handle).is_some()
+}
+
 /// `None` for `DAT_HANDLE_NULL`, else what `find` finds.
 pub(crate) fn optional<O>(
     handle: DatHandle,

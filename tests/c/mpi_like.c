@@ -235,7 +235,7 @@ int main(int argc, char **argv) {
                 }
                 for (unsigned i = 0; i + 1 < len; i++)
                     NEED(ring[i] == pattern(round, i, !rank));
-                ring[len - 1] = 0;
+                memset(ring, 0, len); /* where the next flag will be, too */
             }
         }
     }

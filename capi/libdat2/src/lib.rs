@@ -1,1 +1,12 @@
 //! libdat2.so.2: the uDAPL 2.0 C library.
+//!
+//! Names, IA numbers and the registry are here; everything else is a jump through the function table of the
+//! provider that made the handle.
+
+#[macro_use]
+mod export;
+mod extension;
+mod ia;
+mod redirect;
+mod registry;
+mod strerror;

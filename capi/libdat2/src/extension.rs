@@ -1,0 +1,139 @@
+//! dat_extension_op: the one function with variable arguments.
+//!
+//! Stable Rust defines no such function, so a few instructions of assembly gather the arguments into a `va_list` (System V
+//! ABI for x86-64; all arguments of all extensions are integers and pointers) and call [`dat_extension_op_va`].
+
+use std::ffi::{CStr, c_char, c_void};
+
+use dat_abi::ret::unpack_v2_0;
+use dat_abi::types::DatHandle;
+use dat_abi::v2_0::table::DatProvider;
+use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_registry::catalog::Request;
+
+use crate::redirect;
+use crate::registry::{add_ours, guard, registry};
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("dat_extension_op needs its va_list built for this processor, see this file");
+
+const OPEN_QUERY: i32 = 0x1000;
+
+/// The first fields of a System V `va_list`.
+#[repr(C)]
+struct VaList {
+    gp_offset: u32,
+    fp_offset: u32,
+    overflow: *const u64,
+    registers: *const u8,
+}
+
+std::arch::global_asm!(
+    ".globl dat_extension_op",
+    ".type dat_extension_op, @function",
+    "dat_extension_op:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "sub rsp, 80",
+    // The register save area at rsp+32: rdi and rsi are the named arguments.
+    "mov [rsp+48], rdx",
+    "mov [rsp+56], rcx",
+    "mov [rsp+64], r8",
+    "mov [rsp+72], r9",
+    // The va_list at rsp: gp_offset, fp_offset, overflow_arg_area, reg_save_area.
+    "mov dword ptr [rsp], 16",
+    "mov dword ptr [rsp+4], 48",
+    "lea rax, [rbp+16]",
+    "mov [rsp+8], rax",
+    "lea rax, [rsp+32]",
+    "mov [rsp+16], rax",
+    "mov rdx, rsp",
+    "call {body}",
+    "leave",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size dat_extension_op, . - dat_extension_op",
+    ".symver dat_extension_op, dat_extension_op@@DAT_2.0",
+    body = sym dat_extension_op_va,
+);
+
+unsafe extern "C" {
+    fn dat_extension_op();
+}
+
+/// Keeps the assembly's symbol in the export list that rustc writes.
+#[used]
+static KEEP: unsafe extern "C" fn() = dat_extension_op;
+
+/// The function behind dat_extension_op, with its arguments as a `va_list`.
+unsafe extern "C" fn dat_extension_op_va(
+    handle: DatHandle,
+    op: i32,
+    arguments: *mut VaList,
+) -> u32 {
+    guard(|| {
+        if op == OPEN_QUERY {
+            // SAFETY: the C caller's list, whose first argument is the IA's name for this operation.
+            return unsafe { open_query(&mut *arguments) };
+        }
+        let handle = redirect::checked(handle).ok_or(Error::handle(Subtype::InvalidHandle1))?;
+        // SAFETY: a handle; its first word is its table.
+        let slot = unsafe { (**(handle as *const *const DatProvider)).handle_extendedop };
+        let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;
+        // SAFETY: the slot's contract is the function's.
+        unpack_v2_0(unsafe { slot(handle, op, arguments.cast::<c_void>()) })
+    })
+}
+
+/// Loads the provider of an IA that is not open, which answers by itself; it gets the name in place of a handle.
+///
+/// # Safety
+/// `arguments` is a list that begins with a C string.
+unsafe fn open_query(arguments: &mut VaList) -> Result<()> {
+    // SAFETY: the list has this argument in the registers: only two named ones went before.
+    let name = unsafe {
+        let at = arguments
+            .registers
+            .add(arguments.gp_offset as usize)
+            .cast::<*const c_char>();
+        arguments.gp_offset += 8;
+        at.read()
+    };
+    if name.is_null() {
+        return Err(Error::arg(3));
+    }
+    // SAFETY: not NULL, so a C string by the caller's promise.
+    let text = unsafe { CStr::from_ptr(name) }
+        .to_string_lossy()
+        .into_owned();
+    let entry = registry().list(2).into_iter().find(|(n, ..)| *n == text);
+    let (minor, thread_safe) = entry.map_or((0, false), |(_, _, minor, safe)| (minor, safe));
+    let request = Request {
+        name: &text,
+        major: 2,
+        minor,
+        thread_safe,
+    };
+    let table = registry().lookup(&request, add_ours).map_err(|error| {
+        tracing::info!("query of {text:?}: {error}");
+        error.code()
+    })?;
+    // A query is not an open IA: it is not counted.
+    registry().loaded.close(&text, table);
+    // SAFETY: a table that a provider registered as one of 2.0.
+    let slot = unsafe { (*(table.0 as *const DatProvider)).handle_extendedop };
+    let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;
+    // SAFETY: the provider's contract for OPEN_QUERY: the name, then the rest of the list.
+    unpack_v2_0(unsafe {
+        slot(
+            name as usize,
+            OPEN_QUERY,
+            std::ptr::from_mut(arguments).cast(),
+        )
+    })
+}

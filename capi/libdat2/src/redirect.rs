@@ -1,0 +1,284 @@
+//! Functions on handles: a jump through a function table, as few instructions as that can take.
+//!
+//! An exported function jumps through the *current* table. At first that is the checking one, whose functions refuse
+//! what is no handle of a provider of ours, and else jump through the handle's own table. When the first IA is opened and all
+//! providers are ours, the current table becomes that IA's own: its thunks check everything themselves. A second engine
+//! brings the checking table back. A foreign provider brings the classic one: what is not NULL must be a handle, as
+//! with every libdat before us.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use dat_abi::types::{
+    DatBoolean, DatContext, DatCount, DatCrParam, DatEvdParam, DatHandle, DatIaAddressPtr,
+    DatOsWaitProxyAgent, DatPspParam, DatPzParam, DatRspParam, DatSrqParam, DatTimeout,
+};
+use dat_abi::v2_0::table::DatProvider;
+use dat_abi::v2_0::types::{
+    DatCnoParam, DatCspParam, DatEpParam, DatEvent, DatLmrParam, DatLmrTriplet, DatRmrParam,
+    DatRmrTriplet,
+};
+use dat_core::error::{Error, Kind, Subtype};
+
+use crate::registry::registry;
+
+/// The table that exported functions jump through.
+static CURRENT: AtomicPtr<DatProvider> = AtomicPtr::new((&raw const CHECKING).cast_mut());
+/// The one engine of ours that is in use: the address of its table; 0 none yet, 1 several or foreign ones.
+static ONLY: AtomicUsize = AtomicUsize::new(0);
+/// Set for good by the first foreign provider.
+static FOREIGN: AtomicUsize = AtomicUsize::new(0);
+
+/// An IA was opened: `handle` is the provider's.
+pub(crate) fn opened(handle: DatHandle) {
+    if FOREIGN.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    // SAFETY: a live handle; its first word is its table.
+    let table = unsafe { *(handle as *const *const DatProvider) };
+    let next = match ONLY.compare_exchange(0, table as usize, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => table,
+        Err(only) if only == table as usize => return,
+        Err(_) => {
+            ONLY.store(1, Ordering::Release);
+            &raw const CHECKING
+        }
+    };
+    CURRENT.store(next.cast_mut(), Ordering::Release);
+}
+
+/// A provider that is not ours was registered.
+pub(crate) fn foreign() {
+    FOREIGN.store(1, Ordering::Release);
+    CURRENT.store((&raw const CLASSIC).cast_mut(), Ordering::Release);
+}
+
+/// Whether `handle` may be dereferenced by [`CHECKING`].
+fn known(handle: DatHandle) -> bool {
+    registry().owns(handle)
+}
+
+/// Each line makes the exported function, its checking and its classic form, and fills both tables.
+macro_rules! redirects {
+    ($($(#[$meta:meta])* $export:ident = $slot:ident / $wrong:ident ($first:ident $(, $arg:ident: $ty:ty)*);)*) => {
+        export! {$(
+            $(#[$meta])*
+            fn $export($first: DatHandle $(, $arg: $ty)*) -> u32 {
+                // SAFETY: the current table is one of the two below, or a provider's of ours: every slot of it is
+                // filled and takes any handle.
+                unsafe {
+                    let table = &*CURRENT.load(Ordering::Relaxed);
+                    (table.$slot.unwrap_unchecked())($first $(, $arg)*)
+                }
+            }
+        )*}
+
+        mod checking {
+            use super::*;
+            $(pub(super) unsafe extern "C" fn $slot($first: DatHandle $(, $arg: $ty)*) -> u32 {
+                let handle = super::resolve($first);
+                if !known(handle) {
+                    return Error::handle(Subtype::$wrong).code();
+                }
+                // SAFETY: a handle of ours; its own table checks the rest.
+                unsafe { super::classic::$slot(handle $(, $arg)*) }
+            })*
+        }
+
+        mod classic {
+            use super::*;
+            $(pub(super) unsafe extern "C" fn $slot($first: DatHandle $(, $arg: $ty)*) -> u32 {
+                if $first < super::LOWEST {
+                    return Error::handle(Subtype::$wrong).code();
+                }
+                // SAFETY: a handle by the function's contract; its first word is its table.
+                unsafe {
+                    match (**($first as *const *const DatProvider)).$slot {
+                        Some(slot) => slot($first $(, $arg)*),
+                        None => Error::of(Kind::NotImplemented).code(),
+                    }
+                }
+            })*
+        }
+
+        static CHECKING: DatProvider = DatProvider { $($slot: Some(checking::$slot),)* ..DatProvider::EMPTY };
+        static CLASSIC: DatProvider = DatProvider { $($slot: Some(classic::$slot),)* ..DatProvider::EMPTY };
+    };
+}
+
+/// No handle lies in the first page; small numbers are IAs at best.
+const LOWEST: usize = 4096;
+
+/// An IA's number as the provider's handle; everything else as it is.
+fn resolve(handle: DatHandle) -> DatHandle {
+    if handle < LOWEST {
+        registry()
+            .handles
+            .find(handle)
+            .map_or(handle, |ia| ia.provider)
+    } else {
+        handle
+    }
+}
+
+/// What a consumer passes as any kind of handle, as something whose first word may be read; `None` for what is none.
+pub(crate) fn checked(handle: DatHandle) -> Option<DatHandle> {
+    let handle = resolve(handle);
+    let foreign = FOREIGN.load(Ordering::Acquire) != 0;
+    (handle >= LOWEST && (foreign || known(handle))).then_some(handle)
+}
+
+/// Slots that any kind of handle may be passed to: an IA comes as its number.
+macro_rules! any_handle {
+    ($($(#[$meta:meta])* $export:ident = $slot:ident($arg:ident: $ty:ty);)*) => {
+        export! {$(
+            $(#[$meta])*
+            fn $export(handle: DatHandle, $arg: $ty) -> u32 {
+                let Some(handle) = checked(handle) else {
+                    return Error::handle(Subtype::InvalidHandle1).code();
+                };
+                // SAFETY: a handle; its first word is its table.
+                unsafe {
+                    match (**(handle as *const *const DatProvider)).$slot {
+                        Some(slot) => slot(handle, $arg),
+                        None => Error::of(Kind::NotImplemented).code(),
+                    }
+                }
+            }
+        )*}
+    };
+}
+
+any_handle! {
+    /// dat_set_consumer_context.
+    dat_set_consumer_context = set_consumer_context(context: DatContext);
+    /// dat_get_consumer_context.
+    dat_get_consumer_context = get_consumer_context(context: *mut DatContext);
+    /// dat_get_handle_type.
+    dat_get_handle_type = get_handle_type(kind: *mut u32);
+}
+
+redirects! {
+    /// dat_cno_modify_agent.
+    dat_cno_modify_agent = cno_modify_agent / InvalidHandleCno (cno, agent: DatOsWaitProxyAgent);
+    /// dat_cno_query.
+    dat_cno_query = cno_query / InvalidHandleCno (cno, mask: u32, param: *mut DatCnoParam);
+    /// dat_cno_free.
+    dat_cno_free = cno_free / InvalidHandleCno (cno);
+    /// dat_cno_wait.
+    dat_cno_wait = cno_wait / InvalidHandleCno (cno, timeout: DatTimeout, evd: *mut DatHandle);
+    /// dat_cno_trigger.
+    dat_cno_trigger = cno_trigger / InvalidHandleCno (cno, evd: *mut DatHandle);
+
+    /// dat_cr_query.
+    dat_cr_query = cr_query / InvalidHandleCr (cr, mask: u32, param: *mut DatCrParam);
+    /// dat_cr_accept.
+    dat_cr_accept = cr_accept / InvalidHandleCr (cr, ep: DatHandle, size: DatCount, data: *const c_void);
+    /// dat_cr_reject.
+    dat_cr_reject = cr_reject / InvalidHandleCr (cr, size: DatCount, data: *const c_void);
+    /// dat_cr_handoff.
+    dat_cr_handoff = cr_handoff / InvalidHandleCr (cr, qual: u64);
+
+    /// dat_evd_query.
+    dat_evd_query = evd_query / InvalidHandle1 (evd, mask: u32, param: *mut DatEvdParam);
+    /// dat_evd_modify_cno.
+    dat_evd_modify_cno = evd_modify_cno / InvalidHandle1 (evd, cno: DatHandle);
+    /// dat_evd_enable.
+    dat_evd_enable = evd_enable / InvalidHandle1 (evd);
+    /// dat_evd_disable.
+    dat_evd_disable = evd_disable / InvalidHandle1 (evd);
+    /// dat_evd_wait.
+    dat_evd_wait = evd_wait / InvalidHandle1 (evd, timeout: DatTimeout, threshold: DatCount, event: *mut DatEvent, more: *mut DatCount);
+    /// dat_evd_resize.
+    dat_evd_resize = evd_resize / InvalidHandle1 (evd, qlen: DatCount);
+    /// dat_evd_post_se.
+    dat_evd_post_se = evd_post_se / InvalidHandle1 (evd, event: *const DatEvent);
+    /// dat_evd_dequeue.
+    dat_evd_dequeue = evd_dequeue / InvalidHandle1 (evd, event: *mut DatEvent);
+    /// dat_evd_free.
+    dat_evd_free = evd_free / InvalidHandle1 (evd);
+    /// dat_evd_set_unwaitable.
+    dat_evd_set_unwaitable = evd_set_unwaitable / InvalidHandle1 (evd);
+    /// dat_evd_clear_unwaitable.
+    dat_evd_clear_unwaitable = evd_clear_unwaitable / InvalidHandle1 (evd);
+
+    /// dat_ep_query.
+    dat_ep_query = ep_query / InvalidHandleEp (ep, mask: u64, param: *mut DatEpParam);
+    /// dat_ep_modify.
+    dat_ep_modify = ep_modify / InvalidHandleEp (ep, mask: u64, param: *const DatEpParam);
+    /// dat_ep_connect.
+    dat_ep_connect = ep_connect / InvalidHandleEp (ep, address: DatIaAddressPtr, qual: u64, timeout: DatTimeout, size: DatCount, data: *const c_void, qos: u32, flags: u32);
+    /// dat_ep_common_connect.
+    dat_ep_common_connect = ep_common_connect / InvalidHandleEp (ep, address: DatIaAddressPtr, timeout: DatTimeout, size: DatCount, data: *const c_void);
+    /// dat_ep_dup_connect.
+    dat_ep_dup_connect = ep_dup_connect / InvalidHandleEp (ep, model: DatHandle, timeout: DatTimeout, size: DatCount, data: *const c_void, qos: u32);
+    /// dat_ep_disconnect.
+    dat_ep_disconnect = ep_disconnect / InvalidHandleEp (ep, flags: u32);
+    /// dat_ep_post_send.
+    dat_ep_post_send = ep_post_send / InvalidHandleEp (ep, segments: DatCount, iov: *mut DatLmrTriplet, cookie: DatContext, flags: u32);
+    /// dat_ep_post_send_with_invalidate.
+    dat_ep_post_send_with_invalidate = ep_post_send_with_invalidate / InvalidHandleEp (ep, segments: DatCount, iov: *mut DatLmrTriplet, cookie: DatContext, flags: u32, invalidate: DatBoolean, context: u32);
+    /// dat_ep_post_recv.
+    dat_ep_post_recv = ep_post_recv / InvalidHandleEp (ep, segments: DatCount, iov: *mut DatLmrTriplet, cookie: DatContext, flags: u32);
+    /// dat_ep_post_rdma_read.
+    dat_ep_post_rdma_read = ep_post_rdma_read / InvalidHandleEp (ep, segments: DatCount, iov: *mut DatLmrTriplet, cookie: DatContext, remote: *const DatRmrTriplet, flags: u32);
+    /// dat_ep_post_rdma_read_to_rmr.
+    dat_ep_post_rdma_read_to_rmr = ep_post_rdma_read_to_rmr / InvalidHandleEp (ep, local: *const DatRmrTriplet, cookie: DatContext, remote: *const DatRmrTriplet, flags: u32);
+    /// dat_ep_post_rdma_write.
+    dat_ep_post_rdma_write = ep_post_rdma_write / InvalidHandleEp (ep, segments: DatCount, iov: *mut DatLmrTriplet, cookie: DatContext, remote: *const DatRmrTriplet, flags: u32);
+    /// dat_ep_get_status.
+    dat_ep_get_status = ep_get_status / InvalidHandleEp (ep, state: *mut u32, recv_idle: *mut DatBoolean, request_idle: *mut DatBoolean);
+    /// dat_ep_free.
+    dat_ep_free = ep_free / InvalidHandleEp (ep);
+    /// dat_ep_reset.
+    dat_ep_reset = ep_reset / InvalidHandleEp (ep);
+    /// dat_ep_recv_query.
+    dat_ep_recv_query = ep_recv_query / InvalidHandleEp (ep, allocated: *mut DatCount, span: *mut DatCount);
+    /// dat_ep_set_watermark.
+    dat_ep_set_watermark = ep_set_watermark / InvalidHandleEp (ep, soft: DatCount, hard: DatCount);
+
+    /// dat_lmr_query.
+    dat_lmr_query = lmr_query / InvalidHandleLmr (lmr, mask: u32, param: *mut DatLmrParam);
+    /// dat_lmr_free.
+    dat_lmr_free = lmr_free / InvalidHandleLmr (lmr);
+
+    /// dat_rmr_create.
+    dat_rmr_create = rmr_create / InvalidHandlePz (pz, rmr: *mut DatHandle);
+    /// dat_rmr_create_for_ep.
+    dat_rmr_create_for_ep = rmr_create_for_ep / InvalidHandlePz (pz, rmr: *mut DatHandle);
+    /// dat_rmr_query.
+    dat_rmr_query = rmr_query / InvalidHandleRmr (rmr, mask: u32, param: *mut DatRmrParam);
+    /// dat_rmr_bind.
+    dat_rmr_bind = rmr_bind / InvalidHandleRmr (rmr, lmr: DatHandle, triplet: *const DatLmrTriplet, privileges: u32, va_type: u32, ep: DatHandle, cookie: DatContext, flags: u32, context: *mut u32);
+    /// dat_rmr_free.
+    dat_rmr_free = rmr_free / InvalidHandleRmr (rmr);
+
+    /// dat_psp_query.
+    dat_psp_query = psp_query / InvalidHandlePsp (psp, mask: u32, param: *mut DatPspParam);
+    /// dat_psp_free.
+    dat_psp_free = psp_free / InvalidHandlePsp (psp);
+    /// dat_rsp_query.
+    dat_rsp_query = rsp_query / InvalidHandleRsp (rsp, mask: u32, param: *mut DatRspParam);
+    /// dat_rsp_free.
+    dat_rsp_free = rsp_free / InvalidHandleRsp (rsp);
+    /// dat_csp_query.
+    dat_csp_query = csp_query / InvalidHandleCsp (csp, mask: u32, param: *mut DatCspParam);
+    /// dat_csp_free.
+    dat_csp_free = csp_free / InvalidHandleCsp (csp);
+
+    /// dat_pz_query.
+    dat_pz_query = pz_query / InvalidHandlePz (pz, mask: u32, param: *mut DatPzParam);
+    /// dat_pz_free.
+    dat_pz_free = pz_free / InvalidHandlePz (pz);
+
+    /// dat_srq_free.
+    dat_srq_free = srq_free / InvalidHandleSrq (srq);
+    /// dat_srq_post_recv.
+    dat_srq_post_recv = srq_post_recv / InvalidHandleSrq (srq, segments: DatCount, iov: *mut DatLmrTriplet, cookie: DatContext);
+    /// dat_srq_query.
+    dat_srq_query = srq_query / InvalidHandleSrq (srq, mask: u32, param: *mut DatSrqParam);
+    /// dat_srq_resize.
+    dat_srq_resize = srq_resize / InvalidHandleSrq (srq, count: DatCount);
+    /// dat_srq_set_lw.
+    dat_srq_set_lw = srq_set_lw / InvalidHandleSrq (srq, low: DatCount);
+}

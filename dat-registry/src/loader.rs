@@ -1,0 +1,230 @@
+//! Loading provider shared objects: the only dlopen of the project.
+//!
+//! Libraries stay mapped once they are loaded. A consumer may hold a stale handle for as long as it likes, and the
+//! first word of a handle points into the library; unmapping it would turn `DAT_INVALID_HANDLE` into a crash.
+
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::ffi::{CString, c_char, c_void};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+use dat_abi::types::DatProviderInfo;
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
+
+use crate::conf::Entry;
+
+/// Registers a table: what a library of ours calls back instead of looking for a global symbol.
+pub type AddProvider = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32;
+
+type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
+type InitWith = unsafe extern "C" fn(*const DatProviderInfo, *const c_char, AddProvider);
+type Owns = unsafe extern "C" fn(usize) -> bool;
+type Fini = unsafe extern "C" fn(*const DatProviderInfo);
+
+/// Why an entry's library cannot be used. The rule numbers are those of docs/provider-rules.md.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// dlopen failed.
+    #[error("{origin}: cannot load {library:?} (DP-1): {reason}")]
+    Open {
+        /// File and line of the entry.
+        origin: String,
+        /// As the entry names it.
+        library: String,
+        /// The loader's words.
+        reason: String,
+    },
+    /// The library has no `dat_provider_init`.
+    #[error("{origin}: {library:?} exports no dat_provider_init (DP-2): it is no DAT provider")]
+    NoInit {
+        /// File and line of the entry.
+        origin: String,
+        /// As the entry names it.
+        library: String,
+    },
+    /// `dat_provider_init` returned without registering what the entry says.
+    #[error(
+        "{origin}: {library:?} was initialised but registered no {api} provider for {name:?} (DP-3); \
+         its own messages may say why, else check the version and ia_params of the entry"
+    )]
+    NothingRegistered {
+        /// File and line of the entry.
+        origin: String,
+        /// As the entry names it.
+        library: String,
+        /// Version of the entry.
+        api: String,
+        /// IA name of the entry.
+        name: String,
+    },
+    /// The name is opened inside its own `dat_provider_init`.
+    #[error("{origin}: dat_provider_init of {library:?} opens its own IA (DP-4)")]
+    Recursive {
+        /// File and line of the entry.
+        origin: String,
+        /// As the entry names it.
+        library: String,
+    },
+}
+
+/// What is known of an entry's library, by the entry's origin and name.
+#[derive(Debug)]
+enum State {
+    Loading(ThreadId),
+    Ready,
+}
+
+/// Entries whose libraries were initialised. No lock is held while foreign code runs: an entry that is being loaded is
+/// marked, and other threads that want the same one wait for the mark to go.
+#[derive(Debug, Default)]
+pub struct Loader {
+    states: Mutex<HashMap<(String, String), State>>,
+    changed: Condvar,
+    open: Mutex<Vec<Initialised>>,
+    /// How libraries of ours tell whether a number is a handle of theirs.
+    owners: Mutex<Vec<Owns>>,
+}
+
+/// A library and the info it was initialised with, for fini.
+#[derive(Debug)]
+struct Initialised {
+    library: Library,
+    info: DatProviderInfo,
+}
+
+impl Loader {
+    /// Nothing loaded.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn states(&self) -> MutexGuard<'_, HashMap<(String, String), State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads the library of `entry` and runs its init, once; a failure may be tried again.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn load(&self, entry: &Entry, add: AddProvider) -> Result<(), LoadError> {
+        let key = (entry.origin.to_string(), entry.name.clone());
+        let mut states = self.states();
+        loop {
+            match states.get(&key) {
+                None => break,
+                Some(State::Ready) => return Ok(()),
+                Some(State::Loading(by)) if *by == thread::current().id() => {
+                    return Err(LoadError::Recursive {
+                        origin: entry.origin.to_string(),
+                        library: entry.library.clone(),
+                    });
+                }
+                Some(State::Loading(_)) => {
+                    states = self
+                        .changed
+                        .wait(states)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+        states.insert(key.clone(), State::Loading(thread::current().id()));
+        drop(states);
+        let done = self.initialise(entry, add);
+        let mut states = self.states();
+        match done {
+            Ok(()) => states.insert(key, State::Ready),
+            Err(_) => states.remove(&key),
+        };
+        drop(states);
+        self.changed.notify_all();
+        done
+    }
+
+    fn initialise(&self, entry: &Entry, add: AddProvider) -> Result<(), LoadError> {
+        let library = open(entry)?;
+        let info = DatProviderInfo::new(
+            &entry.name,
+            entry.api.major,
+            entry.api.minor,
+            entry.thread_safe,
+        );
+        let params = CString::new(entry.ia_params.replace('\0', " ")).unwrap_or_default();
+        // SAFETY: the symbols have these signatures in every provider (dat_registry.h; dat-abi's export.rs).
+        // `info` and `params` live until init returned; the library stays mapped for ever.
+        unsafe {
+            if let Ok(init) = library.get::<InitWith>(b"dat_rs_provider_init\0") {
+                if let Ok(owns) = library.get::<Owns>(b"dat_rs_owns\0") {
+                    self.owners
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(*owns);
+                }
+                init(&raw const info, params.as_ptr(), add);
+            } else if let Ok(init) = library.get::<Init>(b"dat_provider_init\0") {
+                init(&raw const info, params.as_ptr());
+            } else {
+                return Err(LoadError::NoInit {
+                    origin: entry.origin.to_string(),
+                    library: entry.library.clone(),
+                });
+            }
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.push(Initialised { library, info });
+        Ok(())
+    }
+
+    /// Whether `handle` is one, alive or dead, of a library of ours that was loaded.
+    pub fn owns(&self, handle: usize) -> bool {
+        let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the function only compares numbers, and its library stays mapped.
+        owners.iter().any(|owns| unsafe { owns(handle) })
+    }
+
+    /// Runs `dat_provider_fini` of everything that was initialised, last first. For the end of the process.
+    pub fn finish(&self) {
+        let all = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
+        self.states().clear();
+        for one in all.into_iter().rev() {
+            // SAFETY: the symbol's signature as above; the library is mapped.
+            unsafe {
+                if let Ok(fini) = one.library.get::<Fini>(b"dat_provider_fini\0") {
+                    fini(&raw const one.info);
+                }
+            }
+            // See the module's text: never unmapped.
+            std::mem::forget(one.library);
+        }
+    }
+}
+
+/// Opens the library. One of ours needs nothing of the process and stays local; a classic provider is made global, as it
+/// always was: its parts find each other that way.
+fn open(entry: &Entry) -> Result<Library, LoadError> {
+    let failed = |error: &libloading::Error| LoadError::Open {
+        origin: entry.origin.to_string(),
+        library: entry.library.clone(),
+        // The error itself says only "dlopen failed"; its source has the reason.
+        reason: error
+            .source()
+            .map_or_else(|| error.to_string(), ToString::to_string),
+    };
+    // SAFETY: loading runs the library's constructors. That is what a dat.conf entry asks for; who may write the
+    // file may run code.
+    let library = unsafe { Library::open(Some(&entry.library), RTLD_NOW | RTLD_LOCAL) };
+    match library {
+        Ok(library) => {
+            // SAFETY: only looked up.
+            let ours = unsafe { library.get::<InitWith>(b"dat_rs_provider_init\0").is_ok() };
+            if !ours {
+                // SAFETY: mapped already; this only widens its scope.
+                let global = unsafe { Library::open(Some(&entry.library), RTLD_NOW | RTLD_GLOBAL) };
+                std::mem::forget(global);
+            }
+            Ok(library)
+        }
+        Err(error) => Err(failed(&error)),
+    }
+}

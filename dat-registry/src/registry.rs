@@ -1,0 +1,154 @@
+//! The registry of a process: configuration, registrations, libraries and open IAs together.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use dat_core::error::{Error, Kind};
+
+use crate::catalog::{Catalog, Request};
+use crate::conf::Entry;
+use crate::handles::Handles;
+use crate::loaded::{Loaded, Table};
+use crate::loader::{AddProvider, LoadError, Loader};
+use crate::search::SearchError;
+
+/// Why an IA cannot be opened by name.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// No configuration.
+    #[error(transparent)]
+    Search(#[from] SearchError),
+    /// No entry satisfies the request.
+    #[error("{0}")]
+    NotThere(String),
+    /// The entry's library cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+impl LookupError {
+    /// The code for C: every one of these is `DAT_PROVIDER_NOT_FOUND`.
+    #[must_use]
+    pub fn code(&self) -> Error {
+        Error::of(Kind::ProviderNotFound)
+    }
+}
+
+/// See the module's text. All methods may be called from any thread.
+#[derive(Debug)]
+pub struct Registry {
+    /// The library we are part of, for the search beside it.
+    beside: Mutex<Option<PathBuf>>,
+    catalog: RwLock<Option<Arc<Catalog>>>,
+    /// Registrations.
+    pub loaded: Loaded,
+    /// Open IAs of 2.0.
+    pub handles: Handles,
+    loader: std::sync::LazyLock<Loader>,
+}
+
+impl Registry {
+    /// Empty; the configuration is read at the first need.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            beside: Mutex::new(None),
+            catalog: RwLock::new(None),
+            loaded: Loaded::new(),
+            handles: Handles::new(),
+            loader: std::sync::LazyLock::new(Loader::new),
+        }
+    }
+
+    /// Says which library this registry is part of: `../etc/dat.conf` from there is looked at.
+    pub fn set_beside(&self, library: PathBuf) {
+        *self.beside.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
+    }
+
+    /// The configuration, read once. What cannot be read is tried again at the next call.
+    ///
+    /// # Errors
+    /// As [`Catalog::read`].
+    pub fn catalog(&self) -> Result<Arc<Catalog>, SearchError> {
+        if let Some(catalog) = &*self.catalog.read().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(catalog.clone());
+        }
+        let beside = self
+            .beside
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let read = Arc::new(Catalog::read(beside.as_deref())?);
+        let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(catalog.get_or_insert(read).clone())
+    }
+
+    /// The table behind a name: registered already, or of the library that the configuration names, which is loaded
+    /// and initialised. Counts it as opened; give it back with `loaded.close`.
+    ///
+    /// # Errors
+    /// See [`LookupError`]; the text says what to do.
+    pub fn lookup(&self, request: &Request<'_>, add: AddProvider) -> Result<Table, LookupError> {
+        if let Some(table) = self.loaded.open(request) {
+            return Ok(table);
+        }
+        let catalog = self.catalog()?;
+        let entry = catalog
+            .find(request)
+            .ok_or_else(|| LookupError::NotThere(catalog.why_not(request)))?;
+        self.loader.load(entry, add)?;
+        self.loaded
+            .open(request)
+            .ok_or_else(|| LookupError::Load(nothing_registered(entry)))
+    }
+
+    /// What dat_registry_list_providers lists of version `major`: the `default` entries of the configuration, and
+    /// what programs registered themselves.
+    pub fn list(&self, major: u32) -> Vec<(String, u32, u32, bool)> {
+        let mut list: Vec<(String, u32, u32, bool)> = match self.catalog() {
+            Ok(catalog) => {
+                let ours = |e: &&Entry| e.default && !e.api.kernel && e.api.major == major;
+                let entries = catalog.entries().iter().filter(ours);
+                entries
+                    .map(|e| (e.name.clone(), e.api.major, e.api.minor, e.thread_safe))
+                    .collect()
+            }
+            Err(error) => {
+                tracing::warn!("{error}");
+                Vec::new()
+            }
+        };
+        for r in self.loaded.all() {
+            let one = (r.name, r.major, r.minor, r.thread_safe);
+            if r.major == major && !list.contains(&one) {
+                list.push(one);
+            }
+        }
+        list
+    }
+
+    /// Whether `handle` is one, alive or dead, of a provider of ours.
+    pub fn owns(&self, handle: usize) -> bool {
+        self.loader.owns(handle)
+    }
+
+    /// Runs the fini functions of loaded providers; for the end of the process.
+    pub fn finish(&self) {
+        self.loader.finish();
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn nothing_registered(entry: &Entry) -> LoadError {
+    LoadError::NothingRegistered {
+        origin: entry.origin.to_string(),
+        library: entry.library.clone(),
+        api: entry.api.to_string(),
+        name: entry.name.clone(),
+    }
+}
