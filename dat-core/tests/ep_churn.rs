@@ -1,0 +1,214 @@
+//! Endpoints under way over a transport that calls up from a thread of its own: many connections made, used, ended in
+//! every way and made again on the same endpoints, with each thread against the others.
+#![allow(missing_docs, reason = "a test")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dat_core::ep::{Ep, EpParts, EpState};
+use dat_core::evd::{Evd, EventSink};
+use dat_core::event::{ConnectionEvent as E, Dto, DtoStatus, Event};
+use dat_core::flags::{Close, CompletionFlags as F, EvdFlags, MemPriv, VaType};
+use dat_core::ia::{AsyncEvd, Ia};
+use dat_core::ia_params::IaParams;
+use dat_core::iov::LmrTriplet;
+use dat_core::lmr::{Lmr, Source};
+use dat_core::pz::Pz;
+use dat_core::sp::Sp;
+use dat_core::transport::Transport;
+use dat_loopback::Loopback;
+
+const WAIT: Option<Duration> = Some(Duration::from_secs(20));
+const NONE: F = F::empty();
+
+#[derive(Default)]
+struct Got(Option<Event>);
+
+impl EventSink for Got {
+    fn dto(&mut self, dto: &Dto) {
+        self.0 = Some(Event::Dto(*dto));
+    }
+    fn event(&mut self, event: &Event) {
+        self.0 = Some(*event);
+    }
+}
+
+fn wait(evd: &'static Evd<Loopback>) -> Event {
+    let mut got = Got::default();
+    evd.wait(WAIT, 1, &mut got).expect("an event within 20 s");
+    got.0.unwrap()
+}
+
+fn number(event: Event) -> E {
+    match event {
+        Event::Connection { number, .. } => number,
+        other => panic!("{other:?} is no connection event"),
+    }
+}
+
+/// One endpoint with EVDs of its own, and a buffer.
+struct End {
+    ep: &'static Ep<Loopback>,
+    recv: &'static Evd<Loopback>,
+    request: &'static Evd<Loopback>,
+    conn: &'static Evd<Loopback>,
+    buffer: LmrTriplet,
+}
+
+impl End {
+    fn new(ia: &'static Ia<Loopback>, pz: &'static Pz<Loopback>) -> Self {
+        let evd = |flags| Evd::create(ia, 16, None, flags).unwrap();
+        let bytes = vec![0x5a_u8; 64].leak();
+        let address = bytes.as_ptr() as usize;
+        let lmr = Lmr::create(
+            ia,
+            Source::Virtual(address),
+            64,
+            pz,
+            MemPriv::ALL,
+            VaType::Va,
+        );
+        let (recv, request) = (evd(EvdFlags::DTO), evd(EvdFlags::DTO));
+        let conn = evd(EvdFlags::CONNECTION);
+        let parts = EpParts {
+            pz: Some(pz),
+            recv_evd: Some(recv),
+            request_evd: Some(request),
+            connect_evd: Some(conn),
+            srq: None,
+        };
+        Self {
+            ep: Ep::create(ia, parts, None).unwrap(),
+            recv,
+            request,
+            conn,
+            buffer: LmrTriplet {
+                virtual_address: address as u64,
+                segment_length: 64,
+                lmr_context: lmr.unwrap().info().unwrap().lmr_context,
+            },
+        }
+    }
+
+    /// Takes what is left of the old connection, and starts anew.
+    fn reset(&self) {
+        self.ep.reset().unwrap();
+        assert_eq!(self.ep.status(), (EpState::Unconnected, true, true));
+        let mut got = Got::default();
+        while self.recv.dequeue(&mut got).is_ok() || self.request.dequeue(&mut got).is_ok() {}
+    }
+}
+
+fn open(address: &str) -> (&'static Ia<Loopback>, &'static Pz<Loopback>) {
+    let params = IaParams::parse(address).unwrap();
+    let ia = Ia::open("churn", &params, 8, AsyncEvd::New, 0x7ab1e).unwrap();
+    (ia, Pz::create(ia).unwrap())
+}
+
+#[test]
+fn connections_come_and_go_on_the_same_endpoints() {
+    const ROUNDS: u64 = 60;
+    std::thread::scope(|scope| {
+        for pair in 0..3u64 {
+            scope.spawn(move || {
+                let (ia, pz) = open("127.0.7.1");
+                let (client, server) = (End::new(ia, pz), End::new(ia, pz));
+                let requests = Evd::create(ia, 4, None, EvdFlags::CR).unwrap();
+                let remote = ia.attributes().unwrap().address;
+                for round in 0..ROUNDS {
+                    let psp = Sp::psp_create(ia, Some(700 + pair), requests, false).unwrap();
+                    server.ep.post_recv(&[server.buffer], round, NONE).unwrap();
+                    client
+                        .ep
+                        .connect(remote, 700 + pair, WAIT, b"", 0, 0)
+                        .unwrap();
+                    let Event::ConnectionRequest { cr, .. } = wait(requests) else {
+                        panic!("no request");
+                    };
+                    let cr = Loopback::arenas().cr.from_addr(cr).unwrap();
+                    cr.accept(Some(server.ep), &round.to_be_bytes()).unwrap();
+                    assert_eq!(number(wait(client.conn)), E::Established);
+                    assert_eq!(number(wait(server.conn)), E::Established);
+                    let told = client.ep.private_data().to_vec();
+                    assert_eq!(told[..8], round.to_be_bytes());
+                    psp.free().unwrap();
+                    for _ in 0..5 {
+                        client
+                            .ep
+                            .post_send(&[client.buffer], 1, F::SUPPRESS)
+                            .unwrap();
+                        let Event::Dto(got) = wait(server.recv) else {
+                            panic!("no message");
+                        };
+                        assert_eq!((got.cookie, got.status), (round, DtoStatus::Success));
+                        assert_eq!(got.length, 64);
+                        server.ep.post_recv(&[server.buffer], round, NONE).unwrap();
+                    }
+                    // One side, the other, or both at once; gracefully, too.
+                    let how = [Close::Abrupt, Close::Graceful][(round / 3 % 2) as usize];
+                    if round % 3 != 1 {
+                        client.ep.disconnect(how).unwrap();
+                    }
+                    if round % 3 != 0 {
+                        let _ = server.ep.disconnect(how);
+                    }
+                    assert_eq!(number(wait(client.conn)), E::Disconnected);
+                    assert_eq!(number(wait(server.conn)), E::Disconnected);
+                    client.reset();
+                    server.reset();
+                }
+                ia.close(Close::Abrupt).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn endpoints_are_freed_under_way() {
+    let (ia, pz) = open("127.0.7.2");
+    let requests = Evd::create(ia, 64, None, EvdFlags::CR).unwrap();
+    let psp = Sp::psp_create(ia, Some(710), requests, true).unwrap();
+    let remote = ia.attributes().unwrap().address;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let mut got = Got::default();
+                let span = Some(Duration::from_millis(5));
+                if requests.wait(span, 1, &mut got).is_err() {
+                    continue;
+                }
+                if let Some(Event::ConnectionRequest { cr, .. }) = got.0 {
+                    let cr = Loopback::arenas().cr.from_addr(cr).unwrap();
+                    let _ = cr.reject(b"busy");
+                }
+            }
+        });
+        let workers: Vec<_> = (0..3u32)
+            .map(|n| {
+                scope.spawn(move || {
+                    for round in 0..60 {
+                        let end = End::new(ia, pz);
+                        end.ep.post_recv(&[end.buffer], 1, NONE).unwrap();
+                        let span = Some(Duration::from_micros(u64::from(1 + 50 * (round % 7))));
+                        end.ep.connect(remote, 710, span, b"", 0, 0).unwrap();
+                        if (n + round) % 2 == 0 {
+                            let event = number(wait(end.conn));
+                            assert!(matches!(event, E::PeerRejected | E::TimedOut), "{event:?}");
+                        }
+                        end.ep.free().unwrap();
+                        for evd in [end.recv, end.request, end.conn] {
+                            evd.free().unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    psp.free().unwrap();
+    ia.close(Close::Abrupt).unwrap();
+}
