@@ -256,6 +256,30 @@ fn an_agent_may_call_back() {
 }
 
 #[test]
+fn an_agent_may_free_what_called_it_and_close_the_ia() {
+    for close in [false, true] {
+        let ia = open();
+        let cno = cno(ia);
+        let evd = evd(ia, cno);
+        let agent = Agent {
+            call: Box::new(move |_| {
+                evd.free().unwrap();
+                cno.free().unwrap();
+                if close {
+                    ia.close(Close::Graceful).unwrap();
+                }
+            }),
+            instance_data: 0,
+            function: 0,
+        };
+        cno.modify_agent(Some(agent)).unwrap();
+        evd.post_se(5).unwrap();
+        assert!(!evd.head.alive() && !cno.head.alive());
+        assert_eq!(ia.close(Close::Graceful).is_ok(), !close);
+    }
+}
+
+#[test]
 fn a_descriptor_is_readable_while_an_evd_is_pending() {
     let ia = open();
     let cno = Cno::create(ia, CnoProxy::Fd).unwrap();

@@ -72,10 +72,15 @@ pub(crate) struct Qp {
 
 static QPS: Mutex<Option<HashMap<u32, Arc<Qp>>>> = Mutex::new(None);
 
-/// The queue pair of an endpoint.
+/// The queue pair of an endpoint that has one.
 pub(crate) fn qp(ep: &'static Ep<Null>) -> Arc<Qp> {
+    find_qp(ep).expect("a queue pair")
+}
+
+/// The queue pair that an endpoint has or had last.
+pub(crate) fn find_qp(ep: &'static Ep<Null>) -> Option<Arc<Qp>> {
     let index = ARENAS.ep.index_of(ep);
-    QPS.lock().as_ref().unwrap()[&index].clone()
+    QPS.lock().as_ref()?.get(&index).cloned()
 }
 
 type Listeners = HashMap<u64, (Upcalls<Null>, Token)>;
@@ -123,6 +128,17 @@ impl Qp {
                     ..Raw::default()
                 });
             }
+        }
+    }
+
+    /// The oldest request is done, if there is one.
+    pub(crate) fn finish_some(&self) {
+        let oldest = self.requests.lock().pop_front();
+        if let Some((id, true)) = oldest {
+            self.request_cq.push(Raw {
+                id,
+                ..Raw::default()
+            });
         }
     }
 
