@@ -122,7 +122,9 @@ fn call(w: &World, r: &mut Random) -> Option<Result<(), Error>> {
         15 => {
             let evd = w.evd.any(r)?;
             let agent = Agent {
-                call: Box::new(move |_| drop(evd.dequeue(&mut Events::default()))),
+                call: Box::new(move |_| {
+                    let _ = evd.dequeue(&mut Events::default());
+                }),
                 instance_data: 0,
                 function: 0,
             };
