@@ -12,7 +12,7 @@ top=$(cd "$here/../.." && pwd)
 dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/dist}
 
 # side NAME: where one process runs and on what. Sets $library (LD_LIBRARY_PATH), $entry (dat.conf), $address, $within.
-sides="debian ibverbs softrxe debian+softrxe dat+daplofa user"
+sides="debian ibverbs softrxe debian+ibverbs debian+softrxe dat+daplofa user"
 side() {
     library=$dist/lib address=10.9.0.1 within=
     local object=libdat-provider-softrxe.so.2 params="v0 0"
@@ -20,6 +20,7 @@ side() {
         debian) library= object=libdaplofa.so.2 ;;
         ibverbs) object=libdat-provider-ibverbs.so.2 ;;
         softrxe) params="v0 0 engine=kernel" ;;
+        debian+ibverbs) library= object=$dist/lib/libdat-provider-ibverbs.so.2 ;;
         debian+softrxe) library= object=$dist/lib/$object params="v0 0 engine=kernel" ;;
         dat+daplofa) object=libdaplofa.so.2 ;;
         # UDP port 4791 of the initial namespace belongs to rdma_rxe.
@@ -68,7 +69,7 @@ if [ "${1:-}" = --cases ]; then
 fi
 pairings=("$@")
 [ ${#pairings[@]} -gt 0 ] ||
-    pairings=(debian ibverbs softrxe debian+softrxe dat+daplofa user 'user>debian' 'debian>user' 'user>softrxe' 'softrxe>user')
+    pairings=(debian ibverbs softrxe debian+ibverbs debian+softrxe dat+daplofa user 'user>debian' 'debian>user' 'user>softrxe' 'softrxe>user')
 
 work=$(mktemp -d)
 for name in $sides; do
@@ -76,19 +77,19 @@ for name in $sides; do
     echo "$entry"
 done >"$work/dat.conf"
 
-# on SIDE COMMAND...: the command as that side. A subshell that becomes the command: in the background its number is the command's.
-on() (
+# on SIDE COMMAND...: becomes the command as that side, so call it in a subshell: in the background that one's number is the command's.
+on() {
     side "$1"
     shift
     # stdbuf: a server's "ready" must be seen when it is said, though its stdout is a file. env, so that nothing of ours preloads into ip.
     exec $within env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$work/dat.conf" stdbuf -oL timeout -k 2 "${limit:-60}" "$@"
-)
+}
 
 # serve WORDS COMMAND...: starts the server and returns when it says the words; it has 20 s.
 serve() {
     local words=$1 i
     shift
-    on "$server" "$@" >"$log.server" 2>&1 &
+    (on "$server" "$@") >"$log.server" 2>&1 &
     server_pid=$!
     for i in $(seq 200); do
         grep -q "$words" "$log.server" 2>/dev/null && return
@@ -104,7 +105,7 @@ no_complaints() { ! grep -qE "$complaints" "$@"; }
 
 case_dtest() {
     serve 'Server is waiting' dtest -P "$server" -s "$@" || return 1
-    on "$client" dtest -P "$client" -h "$at" "$@" >"$log.client" 2>&1
+    (on "$client" dtest -P "$client" -h "$at" "$@") >"$log.client" 2>&1
     wait $server_pid
     grep -q 'DAPL Test Complete. PASSED' "$log.server" && grep -q 'DAPL Test Complete. PASSED' "$log.client" || return 1
     # PASSED alone also follows a run that moved nothing.
@@ -119,13 +120,13 @@ case_dtest() {
     esac && no_complaints "$log.server" "$log.client"
 }
 
-# with_dapltest_server COMMAND...: a server for the time of the command, ended politely by -T Q.
+# with_dapltest_server COMMAND...: a server for the time of the client's command, ended politely by -T Q.
 with_dapltest_server() {
     local status
     serve 'Service Point Ready' dapltest -T S -D "$server" || return 1
-    "$@"
+    (on "$client" "$@") >"$log.client" 2>&1
     status=$?
-    limit=20 on "$client" dapltest -T Q -s "$at" -D "$client" >"$log.quit" 2>&1 || kill $server_pid 2>/dev/null
+    (limit=20 on "$client" dapltest -T Q -s "$at" -D "$client") >"$log.quit" 2>&1 || kill $server_pid 2>/dev/null
     wait $server_pid
     [ $status = 0 ] && grep -q 'End of Work' "$log.client" && grep -q 'Exiting' "$log.server" &&
         no_complaints "$log.server" "$log.client"
@@ -134,7 +135,7 @@ with_dapltest_server() {
 case_transfer() {
     local counters=$1 counter
     shift
-    with_dapltest_server on "$client" dapltest -T T -s "$at" -D "$client" -V "$@" >"$log.client" 2>&1 || return
+    with_dapltest_server dapltest -T T -s "$at" -D "$client" -V "$@" || return
     for counter in ${counters//,/ }; do
         awk -v name="Total ${counter//-/ }" 'index($0, name) == 1 { split($0, half, ":"); found = half[2] + 0 > 0 } END { exit !found }' \
             "$log.client" || return
@@ -143,14 +144,14 @@ case_transfer() {
 }
 
 case_perf() {
-    with_dapltest_server on "$client" dapltest -T P -s "$at" -D "$client" "$@" >"$log.client" 2>&1 || return
+    with_dapltest_server dapltest -T P -s "$at" -D "$client" "$@" || return
     grep -qE 'Total Data Exchanged : [0-9.]*[1-9]' "$log.client" && grep -q 'Finished performance test' "$log.server"
 }
 
 # Needs no server. The RSP test stops when qualifiers collide, on Debian's library too; every other object comes 30 times.
 case_limits() {
     local what
-    limit=120 on "$client" dapltest -T L -D "$client" "$@" >"$log.client" 2>&1
+    (limit=120 on "$client" dapltest -T L -D "$client" "$@") >"$log.client" 2>&1
     for what in IAs PZs CNOs EVDs EPs PSPs LMRs; do
         grep -qE "LimitTest: $what +(opened|created): 30" "$log.client" || return
     done
