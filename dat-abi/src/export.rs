@@ -13,6 +13,7 @@ use dat_core::transport::Transport;
 use crate::boundary::{V1_2, V2_0, Version, count, guard, need, put};
 use crate::handle;
 pub use crate::handle::owns;
+use crate::intern;
 use crate::ret::{DAT_SUCCESS, DatReturn};
 use crate::types::{DAT_EVD_ASYNC_EXISTS, DAT_HANDLE_NULL, DatCount, DatHandle, DatProviderInfo};
 use crate::{v1_2, v2_0};
@@ -79,7 +80,7 @@ impl OpenRequest<'_> {
             DAT_EVD_ASYNC_EXISTS => AsyncEvd::OutOfScope,
             other => AsyncEvd::Existing(handle::evd::<T>(other, Subtype::InvalidHandleEvdAsync)?),
         };
-        let table = table_address::<T>(self.major);
+        let table = table_address::<T>(self.name, self.major);
         let ia = Ia::<T>::open(self.name, self.params, self.async_qlen, async_evd, table)?;
         Ok(OpenedIa {
             ia: raw(ia),
@@ -88,11 +89,11 @@ impl OpenRequest<'_> {
     }
 }
 
-/// The table of `T` that a version's IA answers to.
-fn table_address<T: Transport>(major: u32) -> usize {
+/// The table of `T` that a version's IA of this name answers to.
+fn table_address<T: Transport>(name: &str, major: u32) -> usize {
     match major {
-        V1_2::MAJOR => std::ptr::from_ref(v1_2::tables::table::<T>()) as usize,
-        _ => std::ptr::from_ref(v2_0::tables::table::<T>()) as usize,
+        V1_2::MAJOR => intern::table::<T, _>(name, major, v1_2::tables::table::<T>),
+        _ => intern::table::<T, _>(name, major, v2_0::tables::table::<T>),
     }
 }
 

@@ -1,8 +1,9 @@
-//! Things that C holds by pointer for as long as it likes: addresses and named attributes. Each distinct one
-//! is kept for ever; there are as many as there are peers and adapters.
+//! Things that C holds by pointer for as long as it likes: addresses, named attributes and IAs' function tables. Each
+//! distinct one is kept for ever; there are as many as there are peers and adapters.
 
+use std::any::TypeId;
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -17,8 +18,31 @@ type Known<Content> = LazyLock<Mutex<HashMap<Content, usize>>>;
 static ADDRESSES: Known<(Option<IpAddr>, u32)> = LazyLock::new(Mutex::default);
 static ATTRIBUTES: Known<Vec<(String, String)>> = LazyLock::new(Mutex::default);
 
+static TABLES: LazyLock<Mutex<HashMap<TableKey, usize>>> = LazyLock::new(Mutex::default);
+
+/// Name of the IA, major version, transport.
+type TableKey = (String, u32, TypeId);
+
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
+
+/// The address of the function table of the IA `name` on transport `T`, made at its first open. One a name: a classic
+/// registry looks the IA up by its table's `device_name` in dat_ia_close.
+pub(crate) fn table<T: 'static, Table: 'static>(
+    name: &str,
+    major: u32,
+    make: impl FnOnce(*const c_char) -> Table,
+) -> usize {
+    let mut known = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    *known
+        .entry((name.to_owned(), major, TypeId::of::<T>()))
+        .or_insert_with(|| {
+            // An IA's name came as a C string: it holds no NUL.
+            let name = CString::new(name).unwrap_or_default();
+            let table = make(Box::leak(name.into_boxed_c_str()).as_ptr());
+            std::ptr::from_mut(Box::leak(Box::new(table))) as usize
+        })
+}
 
 /// A `sockaddr_in` or `sockaddr_in6` with port 0; for `None` one of family 0.
 pub(crate) fn address(ip: Option<IpAddr>, scope: u32) -> DatIaAddressPtr {

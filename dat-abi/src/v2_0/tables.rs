@@ -1,5 +1,7 @@
 //! The 2.0 tables: one a transport, and one a provider, which differs in how an IA is opened.
 
+use std::ffi::c_char;
+
 use dat_core::error::{Error, Kind};
 use dat_core::transport::Transport;
 
@@ -130,11 +132,13 @@ impl<P: Provider> ProviderTables<P> {
     };
 }
 
-/// The table that the objects of transport `T` carry. Always the same address within one shared object.
-#[inline(never)]
+/// The table that the objects of an IA on transport `T` carry. `device_name` lives for ever.
 #[must_use]
-pub fn table<T: Transport>() -> &'static DatProvider {
-    &Tables::<T>::TABLE
+pub fn table<T: Transport>(device_name: *const c_char) -> DatProvider {
+    DatProvider {
+        device_name,
+        ..Tables::<T>::TABLE
+    }
 }
 
 /// The table that provider `P` registers.
