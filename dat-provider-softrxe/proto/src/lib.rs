@@ -4,8 +4,15 @@
 //! for the transport and `cm` for connections.
 #![forbid(unsafe_code)]
 
+pub mod cm;
+pub use cm::sidr::{SidrReply, SidrRequest};
+pub use cm::{Accept, CmError, Connect};
+
 mod config;
 pub use config::Config;
+
+mod engine;
+pub use engine::{Engine, QpError};
 
 mod event;
 pub use event::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason};
@@ -15,10 +22,16 @@ pub use memory::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Rights, Wind
 
 pub mod opcode;
 
+mod outputs;
+pub use outputs::Counters;
+
 mod psn;
 pub use psn::{Psn, Qpn};
 
 pub mod qp;
+pub use qp::{Path, QpInit, QpKind, QpState};
+
+mod rng;
 
 mod time;
 pub use time::Time;

@@ -1,4 +1,398 @@
-//! Queue pairs.
+//! Queue pairs: reliable connection (RC) and unreliable datagram (UD).
+//!
+//! `requester` decides what to send next, `completer` what an answer means, `responder` what a request does and
+//! which answers it draws, `datagram` does UD. `ring`, `window`, `timer` and `state` are what they are made of.
 
+mod completer;
+mod datagram;
+pub(crate) mod outgoing;
+mod requester;
+mod responder;
+pub(crate) mod ring;
 mod state;
+mod timer;
+mod window;
+
 pub use state::{QpInput, QpState};
+pub use timer::rnr_wait;
+
+use std::net::SocketAddr;
+
+use crate::event::{CmId, Event};
+use crate::memory::{Access, Memory, Pd, Rights};
+use crate::outputs::Context;
+use crate::psn::{Psn, Qpn};
+use crate::time::Time;
+use crate::wire::Packet;
+use crate::work::{CompletedOp, Completion, CqId, PostError, SendRequest, Sge, SrqId, Status};
+use outgoing::Outgoing;
+use requester::Requester;
+use responder::Responder;
+use ring::{Receive, Ring};
+
+/// Kind of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum QpKind {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable datagram; ready at once.
+    Ud,
+}
+
+/// Arguments of `Engine::create_qp`.
+#[derive(Clone, Copy, Debug)]
+pub struct QpInit {
+    /// Kind.
+    pub kind: QpKind,
+    /// Protection domain.
+    pub pd: Pd,
+    /// The driver's name for it; comes back in completions and events.
+    pub token: u64,
+    /// Completions of requests.
+    pub send_cq: CqId,
+    /// Completions of receives.
+    pub recv_cq: CqId,
+    /// Receives come from here instead of the queue pair's own ring.
+    pub srq: Option<SrqId>,
+    /// Requests outstanding at most.
+    pub send_depth: usize,
+    /// Receives outstanding at most.
+    pub recv_depth: usize,
+    /// SGEs a work request at most.
+    pub max_sge: usize,
+    /// Remote rights of the peer (`REMOTE_*`).
+    pub access: Rights,
+    /// Q_Key, for UD.
+    pub qkey: u32,
+}
+
+/// The way to a connected peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// Its address and UDP port.
+    pub remote: SocketAddr,
+    /// Its queue pair.
+    pub qpn: Qpn,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096.
+    pub mtu: u16,
+    /// First PSN that we send.
+    pub send_psn: Psn,
+    /// First PSN that we expect.
+    pub receive_psn: Psn,
+    /// READs and atomics outstanding towards the peer at most.
+    pub initiator_depth: u8,
+    /// READs and atomics of the peer remembered at most.
+    pub responder_resources: u8,
+    /// Timeouts in a row before giving up, 0..=7.
+    pub retry_count: u8,
+    /// RNR NAKs in a row before giving up; 7 is for ever.
+    pub rnr_retry: u8,
+    /// An engine of this crate: its window and ICRC follow our rules.
+    pub own: bool,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub(crate) qpn: Qpn,
+    pub(crate) init: QpInit,
+    pub(crate) path: Option<Path>,
+    pub(crate) cm: Option<CmId>,
+    /// On the engine's ready list.
+    pub(crate) queued: bool,
+    /// Time of the engine's earliest timer entry for this queue pair.
+    pub(crate) armed: Option<Time>,
+    /// The first valid packet tells the connection manager that the peer is ready.
+    awaits_data: bool,
+    state: QpState,
+    receives: Ring<Receive>,
+    requester: Requester,
+    responder: Responder,
+}
+
+impl Qp {
+    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
+        let recv_depth = if init.srq.is_some() {
+            0
+        } else {
+            init.recv_depth
+        };
+        let mut qp = Self {
+            qpn,
+            path: None,
+            cm: None,
+            queued: false,
+            armed: None,
+            awaits_data: false,
+            state: QpState::Init,
+            receives: Ring::new(recv_depth, init.max_sge),
+            requester: Requester::new(init.send_depth, init.max_sge),
+            responder: Responder::new(init.max_sge),
+            init,
+        };
+        if init.kind == QpKind::Ud {
+            qp.step(QpInput::Receive);
+            qp.step(QpInput::Send);
+        }
+        qp
+    }
+
+    pub(crate) const fn state(&self) -> QpState {
+        self.state
+    }
+
+    pub(crate) const fn awaits_data(&self) -> bool {
+        self.awaits_data
+    }
+
+    pub(crate) const fn await_data(&mut self, on: bool) {
+        self.awaits_data = on;
+    }
+
+    fn step(&mut self, input: QpInput) -> bool {
+        let Some(next) = self.state.step(input) else {
+            return false;
+        };
+        tracing::trace!(qpn = ?self.qpn, from = ?self.state, to = ?next, "queue pair");
+        self.state = next;
+        true
+    }
+
+    /// Connects: from Init to ReadyToSend. `false` from any other state.
+    pub(crate) fn connect(&mut self, path: Path, max_window: u32) -> bool {
+        if !self.step(QpInput::Receive) || !self.step(QpInput::Send) {
+            return false;
+        }
+        self.requester.connect(&path, max_window);
+        self.responder.connect(&path);
+        self.path = Some(path);
+        true
+    }
+
+    /// The local side of an access; key and right are filled in where they are known.
+    pub(crate) const fn access(&self) -> Access {
+        Access {
+            key: 0,
+            pd: self.init.pd,
+            qpn: self.qpn,
+            need: Rights::LOCAL_READ,
+        }
+    }
+
+    /// Queues a request; in Error it is flushed at once.
+    pub(crate) fn post_send<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        match self.state {
+            QpState::ReadyToSend | QpState::Error => {}
+            state => return Err(PostError::State(state)),
+        }
+        let mtu = match self.init.kind {
+            QpKind::Ud => Some(cx.config.mtu),
+            QpKind::Rc => None,
+        };
+        self.requester.post(request, mtu)?;
+        if self.state == QpState::Error {
+            self.flush_sends(cx);
+        }
+        Ok(())
+    }
+
+    /// Queues a receive; in Error it is flushed at once.
+    pub(crate) fn post_recv<M>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        wr_id: u64,
+        sges: &[Sge],
+    ) -> Result<(), PostError> {
+        if self.init.srq.is_some() {
+            return Err(PostError::Unsupported("receives of its own beside an SRQ"));
+        }
+        self.receives.post(wr_id, sges)?;
+        if self.state == QpState::Error {
+            self.flush_receives(cx);
+        }
+        Ok(())
+    }
+
+    /// A packet for this queue pair, from its peer, with a right ICRC.
+    pub(crate) fn handle<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Packet<'_>) {
+        if packet.opcode.request().is_some() {
+            self.handle_request(cx, packet);
+        } else if packet.opcode.is_response() {
+            self.handle_response(cx, packet);
+        }
+    }
+
+    /// The next packet to send, if there is one. Idempotent until [`sent`](Self::sent).
+    pub(crate) fn next<M: Memory>(&mut self, cx: &mut Context<'_, M>) -> Option<Outgoing> {
+        if self.init.kind == QpKind::Ud {
+            return self.next_datagram(cx);
+        }
+        let urgent = self.next_answer(cx).or_else(|| self.next_ack(cx, true));
+        urgent
+            .or_else(|| self.next_request(cx))
+            .or_else(|| self.next_ack(cx, false))
+    }
+
+    /// Writes `packet` but for its ICRC to `out`. `false`: its memory is no longer accessible, which was dealt
+    /// with; ask for the next.
+    pub(crate) fn write<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Outgoing,
+        out: &mut [u8],
+    ) -> bool {
+        let sges = match packet.payload {
+            outgoing::Payload::Request { seq, .. } => self.requester.sges(seq),
+            _ => &[],
+        };
+        let Err(error) = packet.write(cx.memory, self.access(), sges, out) else {
+            return true;
+        };
+        tracing::debug!(qpn = ?self.qpn, %error, "payload is not accessible");
+        match packet.payload {
+            outgoing::Payload::Remote { .. } => self.refuse_read(packet.bth.psn),
+            outgoing::Payload::Request { seq, .. } => {
+                self.fail_request(cx, seq, Status::LocalProtection);
+            }
+            outgoing::Payload::Empty => {}
+        }
+        false
+    }
+
+    /// `packet` went out.
+    pub(crate) fn sent<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Outgoing) {
+        if self.init.kind == QpKind::Ud {
+            self.datagram_sent(cx);
+        } else if packet.headers.aeth.is_some()
+            || matches!(packet.payload, outgoing::Payload::Remote { .. })
+        {
+            self.answer_sent(packet);
+        } else {
+            self.request_sent(cx, packet);
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is wanted. An acknowledgement that is due waits for
+    /// [`next`](Self::next), not for a timer.
+    pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
+        let requester = self.requester.deadline();
+        let ack = self.responder.ack_deadline().filter(|due| *due > now);
+        match (requester, ack) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Has a deadline passed?
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        let passed = |deadline: Option<Time>| deadline.is_some_and(|at| at <= now);
+        passed(self.requester.deadline()) || passed(self.responder.ack_deadline())
+    }
+
+    /// The deadline may have passed.
+    pub(crate) fn handle_timeout<M: Memory>(&mut self, cx: &mut Context<'_, M>) {
+        if self.state.sends() {
+            self.requester_timeout(cx);
+        }
+    }
+
+    /// To Error, everything flushed. `raise` tells the driver why.
+    pub(crate) fn fail<M>(&mut self, cx: &mut Context<'_, M>, raise: Option<Status>) {
+        if self.state == QpState::Error {
+            return;
+        }
+        self.step(QpInput::Fail);
+        if let Some(status) = raise {
+            tracing::debug!(qpn = ?self.qpn, ?status, "queue pair failed");
+            cx.out.events.push_back(Event::QpError {
+                qpn: self.qpn,
+                token: self.init.token,
+                status,
+            });
+        }
+        self.requester.stop();
+        self.flush_sends(cx);
+        if let Some(receive) = self.responder.abandon() {
+            self.complete_receive(cx, receive.wr_id, Status::Flushed);
+        }
+        self.flush_receives(cx);
+    }
+
+    /// Back to Init, as new; nothing is completed.
+    pub(crate) fn reset(&mut self) {
+        let Self {
+            qpn,
+            init,
+            queued,
+            armed,
+            ..
+        } = *self;
+        *self = Self::new(qpn, init);
+        self.queued = queued;
+        self.armed = armed;
+    }
+
+    /// Sends nothing more, not even an answer that an error left behind.
+    pub(crate) fn silence(&mut self) {
+        self.responder.silence();
+    }
+
+    fn flush_sends<M>(&mut self, cx: &mut Context<'_, M>) {
+        while let Some((wr_id, op)) = self.requester.pop() {
+            self.complete_send(cx, wr_id, op, Status::Flushed, 0);
+        }
+    }
+
+    fn flush_receives<M>(&mut self, cx: &mut Context<'_, M>) {
+        while let Some(receive) = self.receives.pop() {
+            self.complete_receive(cx, receive.wr_id, Status::Flushed);
+        }
+    }
+
+    /// Takes a receive, its SGEs to the responder.
+    fn take_receive<M>(&mut self, cx: &mut Context<'_, M>) -> Option<Receive> {
+        match self.init.srq {
+            Some(srq) => cx.out.take_from_srq(srq, self.responder.sges_mut()),
+            None => self.receives.take(self.responder.sges_mut()),
+        }
+    }
+
+    fn complete_send<M>(
+        &self,
+        cx: &mut Context<'_, M>,
+        wr_id: u64,
+        op: CompletedOp,
+        status: Status,
+        length: u32,
+    ) {
+        let completion = Completion {
+            status,
+            op,
+            length,
+            ..self.completion(wr_id)
+        };
+        cx.out.complete(self.init.send_cq, completion);
+    }
+
+    fn complete_receive<M>(&self, cx: &mut Context<'_, M>, wr_id: u64, status: Status) {
+        let completion = Completion {
+            status,
+            op: CompletedOp::Receive,
+            ..self.completion(wr_id)
+        };
+        cx.out.complete(self.init.recv_cq, completion);
+    }
+
+    fn completion(&self, wr_id: u64) -> Completion {
+        Completion {
+            wr_id,
+            token: self.init.token,
+            qpn: self.qpn,
+            ..Completion::default()
+        }
+    }
+}

@@ -89,6 +89,19 @@ impl Headers {
         Some(headers)
     }
 
+    /// Bytes that the headers take.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        let part = |there: bool, length: usize| if there { length } else { 0 };
+        part(self.deth.is_some(), Deth::LEN)
+            + part(self.reth.is_some(), Reth::LEN)
+            + part(self.atomic.is_some(), AtomicEth::LEN)
+            + part(self.aeth.is_some(), Aeth::LEN)
+            + part(self.original.is_some(), atomicack::LEN)
+            + part(self.immediate.is_some(), immdt::LEN)
+            + part(self.invalidate.is_some(), ieth::LEN)
+    }
+
     /// Writes the headers that are there, in wire order; returns their length.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let mut at = 0;

@@ -1,6 +1,7 @@
 //! Reads and writes pcap files: just enough for Ethernet frames that hold RoCEv2.
 
 use std::fs;
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -90,4 +91,70 @@ fn datagram(frame: usize, bytes: &[u8]) -> Option<Captured> {
         udp,
         payload: rest[8..length].to_vec(),
     })
+}
+
+/// Writes a capture of Ethernet frames with nanosecond times.
+pub struct Writer(fs::File);
+
+impl Writer {
+    /// `$DAT_TEST_PCAP/<name>.pcap`, if the variable is set.
+    pub fn for_test(name: &str) -> Option<Self> {
+        let folder = std::env::var_os("DAT_TEST_PCAP")?;
+        let mut file = fs::File::create(Path::new(&folder).join(format!("{name}.pcap"))).unwrap();
+        let header: [u32; 6] = [0xa1b2_3c4d, 0x0004_0002, 0, 0, 65_535, 1];
+        file.write_all(&header.map(u32::to_le_bytes).concat())
+            .unwrap();
+        Some(Self(file))
+    }
+
+    /// Appends a datagram as a frame.
+    pub fn write(
+        &mut self,
+        now: softrxe_proto::Time,
+        source: SocketAddr,
+        destination: SocketAddr,
+        ip_id: u16,
+        payload: &[u8],
+    ) {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        let udp_length = 8 + payload.len() as u16;
+        match (source.ip(), destination.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let mut ip = vec![0x45, 0];
+                ip.extend((20 + udp_length).to_be_bytes());
+                ip.extend(ip_id.to_be_bytes());
+                ip.extend([0x40, 0, 64, 17, 0, 0]);
+                ip.extend(from.octets());
+                ip.extend(to.octets());
+                let sum: u32 = ip
+                    .chunks(2)
+                    .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+                    .sum();
+                let folded = (sum & 0xffff) + (sum >> 16);
+                ip[10..12].copy_from_slice(&(!folded as u16).to_be_bytes());
+                frame.extend([0x08, 0x00]);
+                frame.extend(ip);
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+                frame.extend(udp_length.to_be_bytes());
+                frame.extend([17, 64]);
+                frame.extend(from.octets());
+                frame.extend(to.octets());
+            }
+            _ => panic!("mixed families"),
+        }
+        for field in [source.port(), destination.port(), udp_length, 0] {
+            frame.extend(field.to_be_bytes());
+        }
+        frame.extend(payload);
+        let nanos = now.as_nanos();
+        let length = frame.len() as u32;
+        let seconds = (nanos / 1_000_000_000) as u32;
+        let header = [seconds, (nanos % 1_000_000_000) as u32, length, length];
+        self.0
+            .write_all(&header.map(u32::to_le_bytes).concat())
+            .unwrap();
+        self.0.write_all(&frame).unwrap();
+    }
 }

@@ -1,0 +1,282 @@
+//! What a connection knows, and the messages it sends.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::state::State;
+use crate::qp::Path;
+use crate::time::Time;
+use crate::wire::cm::{
+    Answered, CmMessage, CmPath, Drep, Dreq, Mra, Rej, Rep, Req, Rtu, private_data,
+};
+use crate::wire::cma::{CmaHeader, gid};
+use crate::wire::{MadHeader, mad};
+use crate::{Psn, Qpn, RejectReason};
+
+/// A whole management datagram.
+pub(crate) type Mad = [u8; mad::MadHeader::MAD_LEN];
+
+/// First 16 bits of the CA GUID of every engine of this crate.
+const OWN_GUID: u64 = 0x5d52;
+/// Local ACK timeout that we propose for the peer's queue pair: 4.096 us * 2^14 = 67 ms.
+const ACK_TIMEOUT: u8 = 14;
+/// CM response timeout that we announce: 4.096 us * 2^20 = 4.3 s.
+const RESPONSE_TIMEOUT: u8 = 20;
+/// Service timeout of our MRAs: 4.096 us * 2^24 = 69 s.
+const SERVICE_TIMEOUT: u8 = 24;
+
+/// A CA GUID for an engine: recognisable, otherwise random.
+pub(crate) const fn own_guid(random: u64) -> u64 {
+    OWN_GUID << 48 | random >> 16
+}
+
+/// Does an engine of this crate speak?
+pub(crate) const fn is_own(guid: u64) -> bool {
+    guid >> 48 == OWN_GUID
+}
+
+/// What is agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) mtu: u16,
+    pub(crate) initiator_depth: u8,
+    pub(crate) responder_resources: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
+}
+
+/// A connection, from REQ to the end of TimeWait.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) state: State,
+    pub(crate) local_id: u32,
+    pub(crate) remote_id: u32,
+    pub(crate) remote_guid: u64,
+    pub(crate) remote_qpn: Qpn,
+    pub(crate) remote: SocketAddr,
+    pub(crate) transaction: u64,
+    pub(crate) service_id: u64,
+    pub(crate) qpn: Option<Qpn>,
+    pub(crate) terms: Terms,
+    /// First PSN that we expect.
+    pub(crate) receive_psn: Psn,
+    /// First PSN that the peer expects.
+    pub(crate) send_psn: Psn,
+    /// What is repeated.
+    pub(crate) last: Option<Box<Mad>>,
+    /// Repetitions so far, and when the next is due.
+    pub(crate) repeated: u8,
+    pub(crate) due: Option<Time>,
+}
+
+/// Builds a management datagram.
+pub(crate) fn mad(transaction: u64, message: &CmMessage) -> Box<Mad> {
+    let mut out = Box::new([0; MadHeader::MAD_LEN]);
+    MadHeader::cm(transaction, message.attribute_id()).emit(&mut out[..]);
+    out[MadHeader::LEN..].copy_from_slice(&message.emit());
+    out
+}
+
+/// Code of a path MTU (IBTA 9.6.1 table): 256 is 1, 4096 is 5.
+pub(crate) const fn mtu_code(mtu: u16) -> u8 {
+    (mtu.trailing_zeros() as u8).saturating_sub(7)
+}
+
+/// Path MTU of a code.
+pub(crate) const fn mtu_of(code: u8) -> Option<u16> {
+    match code {
+        1..=5 => Some(128 << code),
+        _ => None,
+    }
+}
+
+/// 4.096 us * 2^code.
+pub(crate) fn timeout_of(code: u8) -> Duration {
+    Duration::from_nanos(4096 << code.min(31))
+}
+
+impl Connection {
+    /// The way to the peer, once it is known.
+    pub(crate) const fn path(&self) -> Path {
+        Path {
+            remote: self.remote,
+            qpn: self.remote_qpn,
+            mtu: self.terms.mtu,
+            send_psn: self.send_psn,
+            receive_psn: self.receive_psn,
+            initiator_depth: self.terms.initiator_depth,
+            responder_resources: self.terms.responder_resources,
+            retry_count: self.terms.retry_count,
+            rnr_retry: self.terms.rnr_retry,
+            own: is_own(self.remote_guid),
+        }
+    }
+
+    /// The REQ; `data` is the consumer's part of the private data.
+    pub(crate) fn req(&self, guid: u64, local: SocketAddr, qpn: Qpn, data: &[u8]) -> Box<Mad> {
+        let mut field = [0; Req::PRIVATE_DATA];
+        let (header, rest) = field.split_at_mut(CmaHeader::LEN);
+        CmaHeader {
+            source: local,
+            destination: self.remote.ip(),
+        }
+        .emit(header);
+        rest[..data.len()].copy_from_slice(data);
+        let req = Req {
+            local_id: self.local_id,
+            vendor: 0,
+            service_id: self.service_id,
+            ca_guid: guid,
+            qkey: 0,
+            qpn,
+            responder_resources: self.terms.responder_resources,
+            local_ee_context: 0,
+            initiator_depth: self.terms.initiator_depth,
+            remote_ee_context: 0,
+            remote_response_timeout: RESPONSE_TIMEOUT,
+            transport: 0,
+            flow_control: false,
+            starting_psn: self.receive_psn,
+            local_response_timeout: RESPONSE_TIMEOUT,
+            retry_count: self.terms.retry_count,
+            pkey: 0xffff,
+            mtu: mtu_code(self.terms.mtu),
+            rdc_exists: false,
+            rnr_retry: self.terms.rnr_retry,
+            max_cm_retries: 15,
+            srq: false,
+            extended_transport: 0,
+            primary: path(local.ip(), self.remote.ip()),
+            alternate: CmPath::default(),
+            private_data: field,
+        };
+        mad(self.transaction, &CmMessage::Req(req))
+    }
+
+    pub(crate) fn rep(&self, guid: u64, qpn: Qpn, srq: bool, rnr: u8, data: &[u8]) -> Box<Mad> {
+        let rep = Rep {
+            local_id: self.local_id,
+            remote_id: self.remote_id,
+            qkey: 0,
+            qpn,
+            vendor_high: 0,
+            ee_context: 0,
+            starting_psn: self.receive_psn,
+            responder_resources: self.terms.responder_resources,
+            initiator_depth: self.terms.initiator_depth,
+            target_ack_delay: 15,
+            failover: 0,
+            flow_control: false,
+            rnr_retry: rnr & 7,
+            srq,
+            ca_guid: guid,
+            private_data: private_data(data),
+        };
+        mad(self.transaction, &CmMessage::Rep(rep))
+    }
+
+    pub(crate) fn rtu(&self) -> Box<Mad> {
+        let rtu = Rtu {
+            local_id: self.local_id,
+            remote_id: self.remote_id,
+            private_data: [0; Rtu::PRIVATE_DATA],
+        };
+        mad(self.transaction, &CmMessage::Rtu(rtu))
+    }
+
+    pub(crate) fn mra(&self) -> Box<Mad> {
+        let mra = Mra {
+            local_id: self.local_id,
+            remote_id: self.remote_id,
+            message: Answered::Req,
+            service_timeout: SERVICE_TIMEOUT,
+            private_data: [0; Mra::PRIVATE_DATA],
+        };
+        mad(self.transaction, &CmMessage::Mra(mra))
+    }
+
+    pub(crate) fn rej(&self, guid: u64, reason: RejectReason, data: &[u8]) -> Box<Mad> {
+        let timeout = reason == RejectReason::TIMEOUT;
+        let message = match self.state {
+            State::ReqReceived | State::MraSent => Answered::Req,
+            _ => Answered::Other,
+        };
+        let rej = Rej {
+            local_id: self.local_id,
+            remote_id: self.remote_id,
+            message,
+            info_length: if timeout { 8 } else { 0 },
+            reason,
+            info: private_data(if timeout { guid.to_be_bytes() } else { [0; 8] }.as_slice()),
+            private_data: private_data(data),
+        };
+        mad(self.transaction, &CmMessage::Rej(rej))
+    }
+
+    pub(crate) fn dreq(&self) -> Box<Mad> {
+        let dreq = Dreq {
+            local_id: self.local_id,
+            remote_id: self.remote_id,
+            remote_qpn: self.remote_qpn,
+            private_data: [0; Dreq::PRIVATE_DATA],
+        };
+        mad(self.transaction, &CmMessage::Dreq(dreq))
+    }
+}
+
+/// The answer to a DREQ; also to one for a connection that nobody knows.
+pub(crate) fn drep(transaction: u64, dreq: &Dreq) -> Box<Mad> {
+    let drep = Drep {
+        local_id: dreq.remote_id,
+        remote_id: dreq.local_id,
+        private_data: [0; Drep::PRIVATE_DATA],
+    };
+    mad(transaction, &CmMessage::Drep(drep))
+}
+
+/// Refuses a REQ before there is a connection.
+pub(crate) fn refuse(transaction: u64, req: &Req, reason: RejectReason) -> Box<Mad> {
+    let rej = Rej {
+        local_id: 0,
+        remote_id: req.local_id,
+        message: Answered::Req,
+        info_length: 0,
+        reason,
+        info: [0; 72],
+        private_data: [0; Rej::PRIVATE_DATA],
+    };
+    mad(transaction, &CmMessage::Rej(rej))
+}
+
+fn path(local: IpAddr, remote: IpAddr) -> CmPath {
+    CmPath {
+        local_lid: 0xffff,
+        remote_lid: 0xffff,
+        local_gid: gid(local),
+        remote_gid: gid(remote),
+        packet_rate: 3,
+        hop_limit: 64,
+        ack_timeout: ACK_TIMEOUT,
+        ..CmPath::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtu_codes_are_inverse() {
+        for mtu in [256, 512, 1024, 2048, 4096] {
+            assert_eq!(mtu_of(mtu_code(mtu)), Some(mtu));
+        }
+        assert_eq!(mtu_of(0), None);
+        assert_eq!(mtu_of(6), None);
+    }
+
+    #[test]
+    fn own_guids_are_known_and_others_are_not() {
+        assert!(is_own(own_guid(u64::MAX)));
+        assert!(!is_own(0x0200_00ff_fe00_0001));
+    }
+}

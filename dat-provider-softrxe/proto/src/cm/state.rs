@@ -1,0 +1,287 @@
+//! Connection states (IBTA 12.9) as a pure table.
+//!
+//! States that a connection would leave at once are not there: a REP is answered by an RTU, a DREQ by a DREP, in the
+//! same call. What an [`Action`] sends is kept and repeated until the next state.
+
+/// State of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// Active: REQ sent.
+    ReqSent,
+    /// Active: the peer has the REQ and asked for time.
+    MraReceived,
+    /// Passive: REQ received, the consumer's answer is awaited.
+    ReqReceived,
+    /// Passive: as before, and the peer was asked for time.
+    MraSent,
+    /// Passive: REP sent.
+    RepSent,
+    /// Connected.
+    Established,
+    /// We ended it, the peer has not confirmed.
+    DreqSent,
+    /// Over; repeats its last word to whoever missed it.
+    TimeWait,
+}
+
+/// What happens to a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// A repeated REQ.
+    Req,
+    /// An MRA.
+    Mra,
+    /// A REJ.
+    Rej,
+    /// A REP.
+    Rep,
+    /// An RTU.
+    Rtu,
+    /// A valid packet for the queue pair.
+    Data,
+    /// A DREQ.
+    Dreq,
+    /// A DREP.
+    Drep,
+    /// The consumer accepts.
+    Accept,
+    /// The consumer refuses.
+    Reject,
+    /// The consumer ends it.
+    Disconnect,
+    /// Time to repeat.
+    Timeout,
+    /// Repeated often enough, or long enough in TimeWait.
+    GiveUp,
+}
+
+/// What to do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Action {
+    /// Send the last message again.
+    Repeat,
+    /// Ask for time.
+    SendMra,
+    /// Connect the queue pair.
+    ConnectQp,
+    /// Send the REP.
+    SendRep,
+    /// Send an RTU.
+    SendRtu,
+    /// Refuse, for the reason at hand.
+    SendRej,
+    /// Refuse: no answer in time.
+    SendRejTimeout,
+    /// Send a DREQ.
+    SendDreq,
+    /// Send a DREP.
+    SendDrep,
+    /// Wait as long as the MRA says.
+    Stretch,
+    /// Break the queue pair.
+    FailQp,
+    /// Tell the consumer: connected.
+    Established,
+    /// Tell the consumer: refused.
+    Rejected,
+    /// Tell the consumer: no answer.
+    TimedOut,
+    /// Tell the consumer: over.
+    Disconnected,
+}
+
+/// Result of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// The next state; `None`: the id is forgotten.
+    pub next: Option<State>,
+    /// What to do, in this order.
+    pub actions: &'static [Action],
+}
+
+impl State {
+    /// All states.
+    pub const ALL: [Self; 8] = [
+        Self::ReqSent,
+        Self::MraReceived,
+        Self::ReqReceived,
+        Self::MraSent,
+        Self::RepSent,
+        Self::Established,
+        Self::DreqSent,
+        Self::TimeWait,
+    ];
+
+    /// What `input` does. `None`: nothing; a consumer's input is an error then, a message is dropped.
+    #[must_use]
+    pub const fn step(self, input: Input) -> Option<Step> {
+        use Action as A;
+        use Input as I;
+        let (next, actions): (Option<Self>, &'static [A]) = match (self, input) {
+            (Self::ReqSent | Self::MraReceived, I::Rep) => (
+                Some(Self::Established),
+                &[A::ConnectQp, A::SendRtu, A::Established],
+            ),
+            (Self::ReqSent | Self::MraReceived, I::Mra) => (Some(Self::MraReceived), &[A::Stretch]),
+            (Self::ReqSent | Self::MraReceived, I::Rej) => (None, &[A::Rejected]),
+            // The peer's REP was lost and it ended the connection.
+            (Self::ReqSent | Self::MraReceived, I::Dreq) => {
+                (Some(Self::TimeWait), &[A::SendDrep, A::Rejected])
+            }
+            (Self::ReqSent | Self::MraReceived, I::Timeout) => (Some(Self::ReqSent), &[A::Repeat]),
+            (Self::ReqSent | Self::MraReceived, I::GiveUp) => {
+                (None, &[A::SendRejTimeout, A::TimedOut])
+            }
+            (Self::ReqSent | Self::MraReceived, I::Disconnect) => {
+                (None, &[A::SendRejTimeout, A::Disconnected])
+            }
+
+            (Self::ReqReceived | Self::MraSent, I::Req) => (Some(Self::MraSent), &[A::SendMra]),
+            (Self::ReqReceived | Self::MraSent, I::Rej) => (None, &[A::Rejected]),
+            (Self::ReqReceived | Self::MraSent, I::Accept) => {
+                (Some(Self::RepSent), &[A::ConnectQp, A::SendRep])
+            }
+            (Self::ReqReceived | Self::MraSent, I::Reject | I::Disconnect) => {
+                (Some(Self::TimeWait), &[A::SendRej])
+            }
+
+            (Self::RepSent, I::Req | I::Timeout) => (Some(Self::RepSent), &[A::Repeat]),
+            (Self::RepSent, I::Mra) => (Some(Self::RepSent), &[A::Stretch]),
+            (Self::RepSent, I::Rtu | I::Data) => (Some(Self::Established), &[A::Established]),
+            (Self::RepSent, I::Rej) => (None, &[A::FailQp, A::Rejected]),
+            (Self::RepSent, I::GiveUp) => (None, &[A::SendRejTimeout, A::FailQp, A::TimedOut]),
+            // It was connected at the peer: the RTU was lost.
+            (Self::RepSent, I::Dreq) => (
+                Some(Self::TimeWait),
+                &[A::Established, A::SendDrep, A::FailQp, A::Disconnected],
+            ),
+
+            (Self::Established, I::Rep) => (Some(Self::Established), &[A::SendRtu]),
+            (Self::Established, I::Rej) => (None, &[A::FailQp, A::Disconnected]),
+            (Self::Established, I::Dreq) => (
+                Some(Self::TimeWait),
+                &[A::SendDrep, A::FailQp, A::Disconnected],
+            ),
+            (Self::Established | Self::RepSent, I::Disconnect) => (
+                Some(Self::DreqSent),
+                &[A::FailQp, A::SendDreq, A::Disconnected],
+            ),
+
+            (Self::DreqSent, I::Drep) => (Some(Self::TimeWait), &[]),
+            (Self::DreqSent, I::Dreq) => (Some(Self::TimeWait), &[A::SendDrep]),
+            (Self::DreqSent, I::Timeout) => (Some(Self::DreqSent), &[A::Repeat]),
+            (Self::DreqSent, I::GiveUp | I::Rej) => (None, &[]),
+
+            (Self::TimeWait, I::Req) => (Some(Self::TimeWait), &[A::Repeat]),
+            (Self::TimeWait, I::Dreq) => (Some(Self::TimeWait), &[A::SendDrep]),
+            (Self::TimeWait, I::GiveUp) => (None, &[]),
+            _ => return None,
+        };
+        Some(Step { next, actions })
+    }
+
+    /// Does it repeat its last message until there is an answer?
+    #[must_use]
+    pub const fn repeats(self) -> bool {
+        matches!(
+            self,
+            Self::ReqSent | Self::MraReceived | Self::RepSent | Self::DreqSent
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INPUTS: [Input; 13] = [
+        Input::Req,
+        Input::Mra,
+        Input::Rej,
+        Input::Rep,
+        Input::Rtu,
+        Input::Data,
+        Input::Dreq,
+        Input::Drep,
+        Input::Accept,
+        Input::Reject,
+        Input::Disconnect,
+        Input::Timeout,
+        Input::GiveUp,
+    ];
+
+    /// One line a state, one column an input of `INPUTS`: R ReqSent, M MraReceived, Q ReqReceived, N MraSent, P RepSent, E Established,
+    /// D DreqSent, W TimeWait, x forgotten, - nothing.
+    const TABLE: [(State, &str); 8] = [
+        (State::ReqSent, "-MxE--W---xRx"),
+        (State::MraReceived, "-MxE--W---xRx"),
+        (State::ReqReceived, "N-x-----PWW--"),
+        (State::MraSent, "N-x-----PWW--"),
+        (State::RepSent, "PPx-EEW---DPx"),
+        (State::Established, "--xE--W---D--"),
+        (State::DreqSent, "--x---WW---Dx"),
+        (State::TimeWait, "W-----W-----x"),
+    ];
+
+    fn letter(state: State) -> char {
+        match state {
+            State::ReqSent => 'R',
+            State::MraReceived => 'M',
+            State::ReqReceived => 'Q',
+            State::MraSent => 'N',
+            State::RepSent => 'P',
+            State::Established => 'E',
+            State::DreqSent => 'D',
+            State::TimeWait => 'W',
+        }
+    }
+
+    #[test]
+    fn every_state_and_input() {
+        for (state, row) in TABLE {
+            let got: String = INPUTS
+                .iter()
+                .map(|input| match state.step(*input) {
+                    None => '-',
+                    Some(step) => step.next.map_or('x', letter),
+                })
+                .collect();
+            assert_eq!(got, row, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn the_consumer_hears_of_every_end_exactly_once() {
+        let ends = [Action::Rejected, Action::TimedOut, Action::Disconnected];
+        // States in which the consumer has a live id and has not asked for its end.
+        let open = |state| !matches!(state, State::DreqSent | State::TimeWait);
+        for state in State::ALL {
+            for input in INPUTS {
+                let Some(step) = state.step(input) else {
+                    continue;
+                };
+                let told = step.actions.iter().filter(|a| ends.contains(a)).count();
+                let over = open(state) && !step.next.is_some_and(open);
+                let refused_by_consumer = step.actions.contains(&Action::SendRej);
+                assert_eq!(
+                    told,
+                    usize::from(over && !refused_by_consumer),
+                    "{state:?} x {input:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_connected_queue_pair_is_broken_before_its_connection_is_over() {
+        for state in [State::RepSent, State::Established] {
+            for input in INPUTS {
+                let Some(step) = state.step(input) else {
+                    continue;
+                };
+                let over = !matches!(step.next, Some(State::RepSent | State::Established));
+                assert_eq!(step.actions.contains(&Action::FailQp), over);
+            }
+        }
+    }
+}

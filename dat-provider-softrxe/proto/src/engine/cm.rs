@@ -1,0 +1,513 @@
+//! The connection manager's calls, and what its table's actions do.
+
+use std::net::SocketAddr;
+
+use super::Engine;
+use super::timers::Owner;
+use crate::cm::connection::{Connection, Mad, Terms, timeout_of};
+use crate::cm::sidr::{self, Resolution, SidrReply, SidrRequest};
+use crate::cm::state::{Action, Input, State};
+use crate::cm::{Accept, CmError, Connect};
+use crate::event::{CmEvent, CmEventKind, CmId, Event, RejectReason};
+use crate::memory::Memory;
+use crate::psn::{Psn, Qpn};
+use crate::qp::{QpKind, QpState};
+use crate::time::Time;
+
+/// Longest pause between repetitions.
+const LONGEST_RETRY: std::time::Duration = std::time::Duration::from_secs(4);
+/// How long a finished connection repeats its last word.
+const TIME_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+/// Private data of a REQ and of a SIDR_REQ behind the CMA header, of a REP, a REJ and a SIDR_REP.
+const REQ_DATA: usize = 56;
+const SIDR_REQ_DATA: usize = 180;
+const REP_DATA: usize = 196;
+const REJ_DATA: usize = 148;
+const SIDR_REP_DATA: usize = 136;
+
+/// What a step needs beside its input.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Details<'a> {
+    /// Private data to send, or received.
+    pub(super) data: &'a [u8],
+    /// Reason to send, or received.
+    pub(super) reason: Option<RejectReason>,
+    /// Service timeout of an MRA.
+    pub(super) service_timeout: u8,
+    /// RNR retries announced in a REP.
+    pub(super) rnr_retry: u8,
+    /// DREP to send.
+    pub(super) drep: Option<&'a Mad>,
+}
+
+fn check(data: &[u8], max: usize) -> Result<(), CmError> {
+    let given = data.len();
+    if given > max {
+        return Err(CmError::PrivateData { given, max });
+    }
+    Ok(())
+}
+
+impl<M: Memory> Engine<M> {
+    /// Requests for `service_id` raise events from now on.
+    ///
+    /// # Errors
+    /// `ServiceInUse`.
+    pub fn listen(&mut self, service_id: u64) -> Result<(), CmError> {
+        if self.cm.services.insert(service_id) {
+            Ok(())
+        } else {
+            Err(CmError::ServiceInUse(service_id))
+        }
+    }
+
+    /// Requests for `service_id` are refused from now on; those raised already stay.
+    pub fn unlisten(&mut self, service_id: u64) {
+        self.cm.services.remove(&service_id);
+    }
+
+    /// Starts to connect; ends in `Established`, `Rejected` or `TimedOut`.
+    ///
+    /// # Errors
+    /// `QueuePair`, `PrivateData` or `Family`; there is no event then.
+    pub fn connect(
+        &mut self,
+        now: Time,
+        qpn: Qpn,
+        arguments: &Connect<'_>,
+    ) -> Result<CmId, CmError> {
+        check(arguments.private_data, REQ_DATA)?;
+        self.check_family(arguments.remote)?;
+        self.check_unconnected(qpn)?;
+        let local_id = self.new_id();
+        let connection = Connection {
+            state: State::ReqSent,
+            local_id,
+            remote_id: 0,
+            remote_guid: 0,
+            remote_qpn: Qpn::default(),
+            remote: arguments.remote,
+            transaction: self.rng.next(),
+            service_id: arguments.service_id,
+            qpn: Some(qpn),
+            terms: Terms {
+                mtu: arguments
+                    .mtu
+                    .unwrap_or(self.config.mtu)
+                    .min(self.config.mtu),
+                initiator_depth: arguments.initiator_depth,
+                responder_resources: arguments.responder_resources,
+                retry_count: arguments.retry_count.min(7),
+                rnr_retry: arguments.rnr_retry.min(7),
+            },
+            receive_psn: Psn::new(self.rng.next() as u32),
+            send_psn: Psn::default(),
+            last: None,
+            repeated: 0,
+            due: None,
+        };
+        let local = SocketAddr::new(self.config.local, arguments.source_port);
+        let req = connection.req(self.guid, local, qpn, arguments.private_data);
+        self.cm.insert(connection);
+        self.attach(qpn, Some(CmId(local_id)));
+        self.say(now, local_id, req);
+        Ok(CmId(local_id))
+    }
+
+    /// Accepts a request with a queue pair, which may send at once; ends in `Established`, `Rejected` or `TimedOut`.
+    ///
+    /// # Errors
+    /// `UnknownId`, `State`, `QueuePair` or `PrivateData`; the request stays open.
+    pub fn accept(
+        &mut self,
+        now: Time,
+        id: CmId,
+        qpn: Qpn,
+        arguments: &Accept<'_>,
+    ) -> Result<(), CmError> {
+        check(arguments.private_data, REP_DATA)?;
+        self.check_step(id, Input::Accept)?;
+        self.check_unconnected(qpn)?;
+        let c = self.cm.get_mut(id.0).ok_or(CmError::UnknownId(id))?;
+        // The REQ's names are the peer's: its depth is our resources.
+        c.terms.initiator_depth = c.terms.initiator_depth.min(arguments.initiator_depth);
+        c.terms.responder_resources = c
+            .terms
+            .responder_resources
+            .min(arguments.responder_resources);
+        c.qpn = Some(qpn);
+        self.attach(qpn, Some(id));
+        let details = Details {
+            data: arguments.private_data,
+            rnr_retry: arguments.rnr_retry,
+            ..Details::default()
+        };
+        self.cm_step_with(now, id.0, Input::Accept, &details);
+        Ok(())
+    }
+
+    /// Refuses a request.
+    ///
+    /// # Errors
+    /// `UnknownId`, `State` or `PrivateData`.
+    pub fn reject(
+        &mut self,
+        now: Time,
+        id: CmId,
+        reason: RejectReason,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        check(private_data, REJ_DATA)?;
+        self.check_step(id, Input::Reject)?;
+        let details = Details {
+            data: private_data,
+            reason: Some(reason),
+            ..Details::default()
+        };
+        self.cm_step_with(now, id.0, Input::Reject, &details);
+        Ok(())
+    }
+
+    /// Ends a connection, an attempt or an unanswered request. The queue pair is in Error at once; `Disconnected` is raised at
+    /// once, except for a request that was not accepted.
+    ///
+    /// # Errors
+    /// `UnknownId`, or `State` if it is over already.
+    pub fn disconnect(&mut self, now: Time, id: CmId) -> Result<(), CmError> {
+        self.check_step(id, Input::Disconnect)?;
+        self.cm_step(now, id.0, Input::Disconnect);
+        Ok(())
+    }
+
+    /// Asks for a datagram queue pair; ends in `SidrReply` or `TimedOut`.
+    ///
+    /// # Errors
+    /// `PrivateData` or `Family`.
+    pub fn sidr_request(
+        &mut self,
+        now: Time,
+        arguments: &SidrRequest<'_>,
+    ) -> Result<CmId, CmError> {
+        check(arguments.private_data, SIDR_REQ_DATA)?;
+        self.check_family(arguments.remote)?;
+        let id = self.new_id();
+        let transaction = self.rng.next();
+        let local = SocketAddr::new(self.config.local, arguments.source_port);
+        let last = sidr::request(id, transaction, local, arguments);
+        self.mads.push_back((arguments.remote, last.clone()));
+        let due = now + self.config.cm_retry;
+        self.cm.resolutions.insert(
+            id,
+            Resolution {
+                ours: true,
+                remote: arguments.remote,
+                request_id: id,
+                transaction,
+                service_id: arguments.service_id,
+                last: Some(last),
+                repeated: 0,
+                due: Some(due),
+            },
+        );
+        self.timers.add(due, Owner::Cm(id));
+        Ok(CmId(id))
+    }
+
+    /// Answers a `SidrRequest`; the id is dead then.
+    ///
+    /// # Errors
+    /// `UnknownId` or `PrivateData`.
+    pub fn sidr_reply(
+        &mut self,
+        now: Time,
+        id: CmId,
+        arguments: &SidrReply<'_>,
+    ) -> Result<(), CmError> {
+        check(arguments.private_data, SIDR_REP_DATA)?;
+        let resolution = self.cm.resolutions.get_mut(&id.0);
+        let resolution = resolution.filter(|r| !r.ours && r.last.is_none());
+        let resolution = resolution.ok_or(CmError::UnknownId(id))?;
+        let last = sidr::reply(resolution, arguments);
+        self.mads.push_back((resolution.remote, last.clone()));
+        resolution.last = Some(last);
+        let due = now + TIME_WAIT;
+        resolution.due = Some(due);
+        self.timers.add(due, Owner::Cm(id.0));
+        Ok(())
+    }
+
+    /// An input without details.
+    pub(super) fn cm_step(&mut self, now: Time, id: u32, input: Input) {
+        self.cm_step_with(now, id, input, &Details::default());
+    }
+
+    /// Takes a step and does what it says.
+    pub(super) fn cm_step_with(&mut self, now: Time, id: u32, input: Input, details: &Details<'_>) {
+        let Some(state) = self.cm.get(id).map(|c| c.state) else {
+            return;
+        };
+        let Some(step) = state.step(input) else {
+            return;
+        };
+        tracing::debug!(id, ?state, ?input, next = ?step.next, "connection");
+        for action in step.actions {
+            self.act(now, id, *action, details);
+        }
+        let Some(next) = step.next else {
+            self.forget(id);
+            return;
+        };
+        let Some(c) = self.cm.get_mut(id) else { return };
+        c.state = next;
+        if next == state {
+            return;
+        }
+        match next {
+            State::TimeWait => {
+                c.due = Some(now + TIME_WAIT);
+                let owner = Owner::Cm(id);
+                self.timers.add(now + TIME_WAIT, owner);
+                self.cm.release_qp(id);
+                self.detach(id);
+            }
+            State::DreqSent => {
+                self.cm.release_qp(id);
+                self.detach(id);
+            }
+            next if !next.repeats() => c.due = None,
+            _ => {}
+        }
+        self.await_data(id, next == State::RepSent);
+    }
+
+    fn act(&mut self, now: Time, id: u32, action: Action, details: &Details<'_>) {
+        let guid = self.guid;
+        let Some(c) = self.cm.get(id) else { return };
+        let data = details.data;
+        match action {
+            Action::Repeat => {
+                if let Some(last) = c.last.clone() {
+                    self.mads.push_back((c.remote, last));
+                }
+            }
+            Action::SendMra => {
+                let mra = c.mra();
+                self.mads.push_back((c.remote, mra));
+            }
+            Action::ConnectQp => self.connect_queue_pair(id),
+            Action::SendRep => {
+                let Some(qpn) = c.qpn else { return };
+                let rep = c.rep(guid, qpn, self.has_srq(qpn), details.rnr_retry, data);
+                self.say(now, id, rep);
+            }
+            Action::SendRtu => {
+                let rtu = c.rtu();
+                self.say_once(id, rtu);
+            }
+            Action::SendRej => {
+                let reason = details.reason.unwrap_or(RejectReason::CONSUMER);
+                let rej = c.rej(guid, reason, data);
+                self.say_once(id, rej);
+            }
+            Action::SendRejTimeout => {
+                let rej = c.rej(guid, RejectReason::TIMEOUT, &[]);
+                self.say_once(id, rej);
+            }
+            Action::SendDreq => {
+                let dreq = c.dreq();
+                self.say(now, id, dreq);
+            }
+            Action::SendDrep => {
+                if let Some(drep) = details.drep {
+                    self.say_once(id, Box::new(*drep));
+                }
+            }
+            Action::Stretch => self.stretch(now, id, details.service_timeout),
+            Action::FailQp => {
+                if let Some(qpn) = c.qpn {
+                    self.break_qp(now, qpn);
+                }
+            }
+            Action::Established => self.raise(id, CmEventKind::Established(data.into())),
+            Action::Rejected => {
+                let kind = CmEventKind::Rejected {
+                    reason: details.reason.unwrap_or(RejectReason::CONSUMER),
+                    private_data: data.into(),
+                };
+                self.raise(id, kind);
+            }
+            Action::TimedOut => self.raise(id, CmEventKind::TimedOut),
+            Action::Disconnected => self.raise(id, CmEventKind::Disconnected),
+        }
+    }
+
+    pub(super) fn raise(&mut self, id: u32, kind: CmEventKind) {
+        let qpn = self.cm.get(id).and_then(|c| c.qpn);
+        let id = CmId(id);
+        self.out
+            .events
+            .push_back(Event::Cm(CmEvent { id, qpn, kind }));
+    }
+
+    /// Sends a message and keeps it for repetition, by request only.
+    fn say_once(&mut self, id: u32, message: Box<Mad>) {
+        if let Some(c) = self.cm.get_mut(id) {
+            self.mads.push_back((c.remote, message.clone()));
+            c.last = Some(message);
+            c.due = None;
+        }
+    }
+
+    /// Sends a message that is repeated until there is an answer.
+    fn say(&mut self, now: Time, id: u32, message: Box<Mad>) {
+        self.say_once(id, message);
+        let due = now + self.config.cm_retry;
+        if let Some(c) = self.cm.get_mut(id) {
+            c.repeated = 0;
+            c.due = Some(due);
+            self.timers.add(due, Owner::Cm(id));
+        }
+    }
+
+    /// The peer has our message and asked for time.
+    fn stretch(&mut self, now: Time, id: u32, service_timeout: u8) {
+        let due = now + timeout_of(service_timeout) + LONGEST_RETRY;
+        if let Some(c) = self.cm.get_mut(id) {
+            c.due = Some(due);
+            self.timers.add(due, Owner::Cm(id));
+        }
+    }
+
+    /// A timer entry of a connection or resolution fired.
+    pub(super) fn cm_timeout(&mut self, now: Time, at: Time, id: u32) {
+        let (retry, retries) = (self.config.cm_retry, self.config.cm_retries);
+        let pause = |repeated: u8| (retry * (1 << repeated.min(8))).min(LONGEST_RETRY.max(retry));
+        if let Some(r) = self.cm.resolutions.get_mut(&id) {
+            if r.due != Some(at) {
+                return;
+            }
+            if !r.ours || r.repeated >= retries {
+                if r.ours {
+                    self.raise(id, CmEventKind::TimedOut);
+                }
+                self.cm.resolutions.remove(&id);
+                return;
+            }
+            r.repeated += 1;
+            let due = now + pause(r.repeated);
+            r.due = Some(due);
+            if let Some(last) = r.last.clone() {
+                self.mads.push_back((r.remote, last));
+            }
+            self.timers.add(due, Owner::Cm(id));
+            return;
+        }
+        let Some(c) = self.cm.get_mut(id) else { return };
+        if c.due != Some(at) {
+            return;
+        }
+        if !c.state.repeats() || c.repeated >= retries {
+            self.cm_step(now, id, Input::GiveUp);
+            return;
+        }
+        c.repeated += 1;
+        let due = now + pause(c.repeated);
+        c.due = Some(due);
+        self.timers.add(due, Owner::Cm(id));
+        self.cm_step(now, id, Input::Timeout);
+    }
+
+    /// The queue pair goes away or is broken by its owner: so does its connection.
+    pub(super) fn abandon_connection(&mut self, now: Time, qpn: Qpn) {
+        let slot = self.slot(qpn);
+        let qp = slot.and_then(|slot| self.qps[slot as usize].as_ref());
+        if let Some(id) = qp.and_then(|qp| qp.cm) {
+            self.cm_step(now, id.0, Input::Disconnect);
+        }
+    }
+
+    fn connect_queue_pair(&mut self, id: u32) {
+        let Some(c) = self.cm.get(id) else { return };
+        let (Some(qpn), path) = (c.qpn, c.path()) else {
+            return;
+        };
+        if let Err(error) = self.connect_qp(qpn, &path) {
+            tracing::warn!(id, %error, "queue pair cannot be connected");
+        }
+    }
+
+    fn has_srq(&self, qpn: Qpn) -> bool {
+        let slot = self.slot(qpn);
+        let qp = slot.and_then(|slot| self.qps[slot as usize].as_ref());
+        qp.is_some_and(|qp| qp.init.srq.is_some())
+    }
+
+    /// Names the connection of a queue pair.
+    fn attach(&mut self, qpn: Qpn, id: Option<CmId>) {
+        if let Some(slot) = self.slot(qpn)
+            && let Some(qp) = &mut self.qps[slot as usize]
+        {
+            qp.cm = id;
+        }
+    }
+
+    /// The queue pair has no connection any more.
+    fn detach(&mut self, id: u32) {
+        if let Some(qpn) = self.cm.get(id).and_then(|c| c.qpn) {
+            self.attach(qpn, None);
+        }
+    }
+
+    /// A valid packet is news to the connection, or no longer.
+    fn await_data(&mut self, id: u32, on: bool) {
+        let qpn = self.cm.get(id).and_then(|c| c.qpn);
+        if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn))
+            && let Some(qp) = &mut self.qps[slot as usize]
+        {
+            qp.await_data(on);
+        }
+    }
+
+    fn forget(&mut self, id: u32) {
+        self.detach(id);
+        self.cm.remove(id);
+    }
+
+    pub(super) fn new_id(&mut self) -> u32 {
+        loop {
+            let id = self.rng.next() as u32;
+            if id != 0 && !self.cm.holds(id) {
+                return id;
+            }
+        }
+    }
+
+    fn check_family(&self, remote: SocketAddr) -> Result<(), CmError> {
+        if remote.is_ipv4() == self.config.local.is_ipv4() {
+            Ok(())
+        } else {
+            Err(CmError::Family(remote))
+        }
+    }
+
+    fn check_unconnected(&self, qpn: Qpn) -> Result<(), CmError> {
+        let slot = self.slot(qpn).ok_or(CmError::QueuePair(qpn))?;
+        let qp = self.qps[slot as usize].as_ref();
+        match qp {
+            Some(qp)
+                if qp.init.kind == QpKind::Rc && qp.state() == QpState::Init && qp.cm.is_none() =>
+            {
+                Ok(())
+            }
+            _ => Err(CmError::QueuePair(qpn)),
+        }
+    }
+
+    fn check_step(&self, id: CmId, input: Input) -> Result<(), CmError> {
+        let state = self.cm.get(id.0).ok_or(CmError::UnknownId(id))?.state;
+        match state.step(input) {
+            Some(_) => Ok(()),
+            None => Err(CmError::State { id, state }),
+        }
+    }
+}

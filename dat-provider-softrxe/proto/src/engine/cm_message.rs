@@ -1,0 +1,296 @@
+//! Management datagrams in: which connection they are for, and what they say.
+
+use std::net::SocketAddr;
+
+use super::Engine;
+use super::cm::Details;
+use super::output::GSI_QKEY;
+use crate::Psn;
+use crate::cm::connection::{self, Connection, Terms, mtu_of};
+use crate::cm::sidr::{Resolution, SidrReply};
+use crate::cm::state::{Input, State};
+use crate::event::{CmEventKind, CmId, ConnectRequest, RejectReason};
+use crate::memory::Memory;
+use crate::psn::Qpn;
+use crate::time::Time;
+use crate::wire::cm::{self, CmMessage, Dreq, Rep, Req, SidrRep, SidrReq};
+use crate::wire::cma::{CmaHeader, gid};
+use crate::wire::{MadHeader, Packet};
+
+/// Service ids of rdma_cm carry a CMA header.
+const RDMA_CM_SERVICES: u64 = 0x01;
+
+impl<M: Memory> Engine<M> {
+    pub(super) fn handle_mad(&mut self, now: Time, source: SocketAddr, packet: &Packet<'_>) {
+        let Some((transaction, message)) = parse(packet) else {
+            self.out.counters.malformed += 1;
+            return;
+        };
+        match &message {
+            CmMessage::Req(req) => self.handle_req(now, source, transaction, req),
+            CmMessage::Rep(rep) => self.handle_rep(now, source, transaction, rep),
+            CmMessage::Dreq(dreq) => self.handle_dreq(now, source, transaction, dreq),
+            CmMessage::SidrReq(req) => self.handle_sidr_req(source, transaction, req),
+            CmMessage::SidrRep(rep) => self.handle_sidr_rep(source, rep),
+            CmMessage::Mra(mra) => {
+                let details = Details {
+                    service_timeout: mra.service_timeout,
+                    ..Details::default()
+                };
+                let id = self.find(source, mra.remote_id, mra.local_id);
+                self.step_found(now, id, Input::Mra, &details);
+            }
+            CmMessage::Rej(rej) => {
+                let details = Details {
+                    data: &rej.private_data,
+                    reason: Some(rej.reason),
+                    ..Details::default()
+                };
+                // One that gives up on its own REQ may not know our id.
+                let id = self
+                    .find(source, rej.remote_id, rej.local_id)
+                    .or_else(|| self.find_requester(source, rej.local_id));
+                self.step_found(now, id, Input::Rej, &details);
+            }
+            CmMessage::Rtu(rtu) => {
+                let id = self.find(source, rtu.remote_id, rtu.local_id);
+                self.step_found(now, id, Input::Rtu, &Details::default());
+            }
+            CmMessage::Drep(drep) => {
+                let id = self.find(source, drep.remote_id, drep.local_id);
+                self.step_found(now, id, Input::Drep, &Details::default());
+            }
+        }
+    }
+
+    fn step_found(&mut self, now: Time, id: Option<u32>, input: Input, details: &Details<'_>) {
+        if let Some(id) = id {
+            self.cm_step_with(now, id, input, details);
+        }
+    }
+
+    /// The connection that a message names, if it comes from its peer.
+    fn find(&self, source: SocketAddr, local_id: u32, remote_id: u32) -> Option<u32> {
+        let c = self.cm.get(local_id)?;
+        let known = c.remote_id == 0 || remote_id == 0 || c.remote_id == remote_id;
+        (known && c.remote.ip() == source.ip()).then_some(local_id)
+    }
+
+    /// The unanswered request that a peer knows by its own id only.
+    fn find_requester(&self, source: SocketAddr, remote_id: u32) -> Option<u32> {
+        self.cm.requester(source.ip(), remote_id)
+    }
+
+    fn handle_req(&mut self, now: Time, source: SocketAddr, transaction: u64, req: &Req) {
+        if let Some(id) = self.cm.by_peer(req.ca_guid, req.local_id) {
+            self.cm_step(now, id, Input::Req);
+            return;
+        }
+        if let Some(old) = self.cm.by_qp(req.ca_guid, req.qpn) {
+            // The peer began anew and we did not notice.
+            let stale = RejectReason::STALE_CONNECTION;
+            self.mads
+                .push_back((source, connection::refuse(transaction, req, stale)));
+            self.cm_step(now, old, Input::Disconnect);
+            return;
+        }
+        let (remote, data) = match self.judge(source, req) {
+            Ok(good) => good,
+            Err(reason) => {
+                tracing::debug!(%source, ?reason, service = req.service_id, "request refused");
+                let rej = connection::refuse(transaction, req, reason);
+                self.mads.push_back((source, rej));
+                return;
+            }
+        };
+        let id = self.new_id();
+        let reply_port = if connection::is_own(req.ca_guid) {
+            source.port()
+        } else {
+            crate::ROCE_PORT
+        };
+        self.cm.insert(Connection {
+            state: State::ReqReceived,
+            local_id: id,
+            remote_id: req.local_id,
+            remote_guid: req.ca_guid,
+            remote_qpn: req.qpn,
+            remote: SocketAddr::new(source.ip(), reply_port),
+            transaction,
+            service_id: req.service_id,
+            qpn: None,
+            terms: Terms {
+                mtu: mtu_of(req.mtu).unwrap_or(self.config.mtu),
+                initiator_depth: req.responder_resources,
+                responder_resources: req.initiator_depth,
+                retry_count: req.retry_count,
+                rnr_retry: req.rnr_retry,
+            },
+            receive_psn: Psn::new(self.rng.next() as u32),
+            send_psn: req.starting_psn,
+            last: None,
+            repeated: 0,
+            due: None,
+        });
+        let request = ConnectRequest {
+            service_id: req.service_id,
+            remote,
+            initiator_depth: req.initiator_depth,
+            responder_resources: req.responder_resources,
+            private_data: data.into(),
+        };
+        self.raise(id, CmEventKind::Request(request));
+    }
+
+    /// Can a REQ be raised? Its consumer's address and private data, or why not.
+    fn judge<'r>(
+        &self,
+        source: SocketAddr,
+        req: &'r Req,
+    ) -> Result<(SocketAddr, &'r [u8]), RejectReason> {
+        if !self.cm.services.contains(&req.service_id) {
+            return Err(RejectReason::INVALID_SERVICE_ID);
+        }
+        if req.transport != 0 {
+            return Err(RejectReason::INVALID_TRANSPORT);
+        }
+        if req.primary.remote_gid != gid(self.config.local) {
+            return Err(RejectReason::INVALID_GID);
+        }
+        if mtu_of(req.mtu).is_none_or(|mtu| mtu > self.config.mtu) {
+            return Err(RejectReason::INVALID_MTU);
+        }
+        consumer_part(source, req.service_id, &req.private_data).ok_or(RejectReason::UNSUPPORTED)
+    }
+
+    fn handle_rep(&mut self, now: Time, source: SocketAddr, transaction: u64, rep: &Rep) {
+        let Some(id) = self.find(source, rep.remote_id, rep.local_id) else {
+            return;
+        };
+        let Some(c) = self.cm.get_mut(id) else { return };
+        if matches!(c.state, State::ReqSent | State::MraReceived) {
+            if c.transaction != transaction {
+                return;
+            }
+            c.remote_id = rep.local_id;
+            c.remote_guid = rep.ca_guid;
+            c.remote_qpn = rep.qpn;
+            c.send_psn = rep.starting_psn;
+            if connection::is_own(rep.ca_guid) {
+                c.remote.set_port(source.port());
+            }
+            let terms = &mut c.terms;
+            terms.initiator_depth = terms.initiator_depth.min(rep.responder_resources);
+            terms.responder_resources = terms.responder_resources.min(rep.initiator_depth);
+            terms.rnr_retry = rep.rnr_retry;
+            self.cm.index(id);
+        }
+        let details = Details {
+            data: &rep.private_data,
+            ..Details::default()
+        };
+        self.cm_step_with(now, id, Input::Rep, &details);
+    }
+
+    fn handle_dreq(&mut self, now: Time, source: SocketAddr, transaction: u64, dreq: &Dreq) {
+        let drep = connection::drep(transaction, dreq);
+        let Some(id) = self.find(source, dreq.remote_id, dreq.local_id) else {
+            // Nobody knows it: say so, or it asks for a minute.
+            self.mads.push_back((source, drep));
+            return;
+        };
+        let ours = self.cm.get(id).and_then(|c| c.qpn);
+        if ours.is_some_and(|qpn| qpn != dreq.remote_qpn) {
+            return;
+        }
+        let details = Details {
+            drep: Some(&drep),
+            ..Details::default()
+        };
+        self.cm_step_with(now, id, Input::Dreq, &details);
+    }
+
+    fn handle_sidr_req(&mut self, source: SocketAddr, transaction: u64, req: &SidrReq) {
+        let asked = self.cm.resolutions.iter().find(|(_, r)| {
+            !r.ours && r.remote.ip() == source.ip() && r.request_id == req.request_id
+        });
+        if let Some((_, asked)) = asked {
+            if let Some(last) = asked.last.clone() {
+                self.mads.push_back((asked.remote, last));
+            }
+            return;
+        }
+        let resolution = Resolution {
+            ours: false,
+            remote: source,
+            request_id: req.request_id,
+            transaction,
+            service_id: req.service_id,
+            last: None,
+            repeated: 0,
+            due: None,
+        };
+        let part = consumer_part(source, req.service_id, &req.private_data);
+        let Some((remote, data)) = part.filter(|_| self.cm.services.contains(&req.service_id))
+        else {
+            let nobody = SidrReply {
+                status: 1,
+                qpn: Qpn::default(),
+                qkey: 0,
+                private_data: &[],
+            };
+            self.mads
+                .push_back((source, crate::cm::sidr::reply(&resolution, &nobody)));
+            return;
+        };
+        let id = self.new_id();
+        self.cm.resolutions.insert(id, resolution);
+        let request = ConnectRequest {
+            service_id: req.service_id,
+            remote,
+            initiator_depth: 0,
+            responder_resources: 0,
+            private_data: data.into(),
+        };
+        self.raise(id, CmEventKind::SidrRequest(request));
+    }
+
+    fn handle_sidr_rep(&mut self, source: SocketAddr, rep: &SidrRep) {
+        let asked = self.cm.resolutions.get(&rep.request_id);
+        if !asked.is_some_and(|r| r.ours && r.remote.ip() == source.ip()) {
+            return;
+        }
+        self.cm.resolutions.remove(&rep.request_id);
+        let kind = CmEventKind::SidrReply {
+            status: rep.status,
+            qpn: rep.qpn,
+            qkey: rep.qkey,
+            private_data: rep.private_data.as_slice().into(),
+        };
+        self.raise(CmId(rep.request_id).0, kind);
+    }
+}
+
+/// Transaction id and message of a management datagram of the connection manager.
+fn parse(packet: &Packet<'_>) -> Option<(u64, CmMessage)> {
+    packet.headers.deth.filter(|deth| deth.qkey == GSI_QKEY)?;
+    let header = MadHeader::parse(packet.payload)?;
+    let body: &cm::Body = packet.payload[MadHeader::LEN..].try_into().ok()?;
+    let for_us = header.base_version == 1
+        && header.class == MadHeader::CLASS_CM
+        && header.class_version == 2
+        && header.method == MadHeader::METHOD_SEND;
+    let message = CmMessage::parse(header.attribute_id, body)?;
+    for_us.then_some((header.transaction_id, message))
+}
+
+/// The peer's address and the consumer's part of private data, behind the CMA header if there has to be one.
+fn consumer_part(source: SocketAddr, service: u64, data: &[u8]) -> Option<(SocketAddr, &[u8])> {
+    if service >> 24 != RDMA_CM_SERVICES {
+        return Some((source, data));
+    }
+    let header = CmaHeader::parse(data)?;
+    // The address is the datagram's: the header's is only a claim.
+    let remote = SocketAddr::new(source.ip(), header.source.port());
+    Some((remote, &data[CmaHeader::LEN..]))
+}

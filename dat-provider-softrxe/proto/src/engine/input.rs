@@ -1,0 +1,107 @@
+//! Datagrams in: parse, check, find the queue pair.
+
+use std::net::SocketAddr;
+
+use super::Engine;
+use crate::cm::state::Input;
+use crate::memory::Memory;
+use crate::opcode::Opcode;
+use crate::psn::Qpn;
+use crate::qp::QpKind;
+use crate::time::Time;
+use crate::transmit::Meta;
+use crate::wire::icrc::{self, Flow, Verdict};
+use crate::wire::{Bth, Packet};
+
+/// Highest index of a segment in one sendmsg: an own peer's IPv4 identification.
+const MAX_SEGMENT: u16 = 127;
+
+impl<M: Memory> Engine<M> {
+    /// One datagram, `payload` without UDP header. Answers wait in [`poll_transmit`](Self::poll_transmit).
+    pub fn handle_datagram(&mut self, now: Time, meta: &Meta, payload: &[u8]) {
+        self.out.counters.received += 1;
+        let packet = match Packet::parse(payload) {
+            Ok(packet) => packet,
+            Err(error) => {
+                self.out.counters.malformed += 1;
+                tracing::trace!(source = %meta.source, %error, "datagram dropped");
+                return;
+            }
+        };
+        // Membership is in the top bit; only the partition must agree.
+        if packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff {
+            self.out.counters.foreign += 1;
+            return;
+        }
+        if packet.bth.destination == Qpn::GSI {
+            if self.intact(meta, payload, false) && packet.opcode.has_deth() {
+                self.handle_mad(now, meta.source, &packet);
+            }
+            return;
+        }
+        let Some(slot) = self.slot(packet.bth.destination) else {
+            self.out.counters.unknown_qp += 1;
+            return;
+        };
+        let Some(qp) = &self.qps[slot as usize] else {
+            return;
+        };
+        let kind = qp.init.kind;
+        if (kind == QpKind::Ud) != packet.opcode.has_deth() {
+            if packet.opcode == Opcode::Cnp {
+                self.out.counters.congestion += 1;
+            } else {
+                self.out.counters.malformed += 1;
+            }
+            return;
+        }
+        let own = match (kind, &qp.path) {
+            (QpKind::Rc, None) => {
+                self.out.counters.unknown_qp += 1;
+                return;
+            }
+            (QpKind::Rc, Some(path)) => {
+                if path.remote.ip() != meta.source.ip() {
+                    self.out.counters.foreign += 1;
+                    return;
+                }
+                path.own
+            }
+            (QpKind::Ud, _) => false,
+        };
+        let waiting = qp.cm.filter(|_| qp.awaits_data());
+        if !self.intact(meta, payload, own) {
+            return;
+        }
+        if let Some(id) = waiting {
+            self.cm_step(now, id.0, Input::Data);
+        }
+        let source = meta.source.ip();
+        self.with_qp(now, slot, |qp, cx| match kind {
+            QpKind::Rc => qp.handle(cx, &packet),
+            QpKind::Ud => qp.handle_datagram(cx, source, &packet),
+        });
+        self.enqueue(slot);
+        self.arm(now, slot);
+    }
+
+    /// Is the ICRC right? Own peers send identification 0 or the index of a segment, others any.
+    fn intact(&mut self, meta: &Meta, payload: &[u8], own: bool) -> bool {
+        if !self.config.verify_icrc {
+            return true;
+        }
+        let flow = Flow {
+            source: meta.source,
+            destination: SocketAddr::new(self.config.local, self.config.port),
+        };
+        let right = match icrc::verify(&flow, meta.ip_id, payload) {
+            Verdict::Exact => true,
+            Verdict::Identification(id) => !own || id <= MAX_SEGMENT,
+            Verdict::Wrong => false,
+        };
+        if !right {
+            self.out.counters.bad_icrc += 1;
+        }
+        right
+    }
+}

@@ -1,0 +1,388 @@
+//! The engine: everything that speaks for one local address.
+//!
+//! This file: what it owns and the verbs on it. `input` takes datagrams apart and finds their queue pair, `output` fills
+//! the driver's buffer, `cm` and `cm_message` execute the connection manager, `timers` holds deadlines.
+
+mod cm;
+mod cm_message;
+mod input;
+mod output;
+mod timers;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use crate::cm::connection::{Mad, own_guid};
+use crate::cm::table::Table;
+use crate::config::Config;
+use crate::event::Event;
+use crate::memory::Memory;
+use crate::outputs::{Context, Counters, Outputs};
+use crate::psn::{Psn, Qpn};
+use crate::qp::{Path, Qp, QpInit, QpState};
+use crate::rng::Rng;
+use crate::time::Time;
+use crate::work::{Completion, CqId, PostError, SendRequest, Sge, SrqId};
+use timers::{Owner, Timers};
+
+/// Window towards peers that are not engines of this crate: rxe keeps to it itself.
+const FOREIGN_WINDOW: u32 = 128;
+
+/// Why a queue pair was not created or connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum QpError {
+    /// Every slot is taken.
+    #[error("all {0} queue pairs are in use; raise Config::qp_bits or destroy some")]
+    Exhausted(usize),
+    /// The settings do not make sense.
+    #[error("queue pair settings: {0}")]
+    Invalid(&'static str),
+    /// No such queue pair.
+    #[error("{0:?} does not exist")]
+    Unknown(Qpn),
+    /// The queue pair's state does not allow it.
+    #[error("the queue pair is in state {0:?}; reset it first")]
+    State(QpState),
+}
+
+/// A RoCEv2 engine for one local address; see `docs/design/proto.md`.
+///
+/// Not thread-safe by itself: the driver holds it behind a lock. No call blocks, no call but `create_*`, the connection
+/// manager's and a queue that was made too small allocates.
+#[derive(Debug)]
+pub struct Engine<M> {
+    config: Config,
+    memory: M,
+    out: Outputs,
+    qps: Vec<Option<Box<Qp>>>,
+    free: Vec<u32>,
+    /// Slots of queue pairs that may have something to send.
+    ready: VecDeque<u32>,
+    timers: Timers,
+    rng: Rng,
+    guid: u64,
+    cm: Table,
+    /// Management datagrams to send.
+    mads: VecDeque<(SocketAddr, Box<Mad>)>,
+    mad_psn: Psn,
+}
+
+impl<M: Memory> Engine<M> {
+    /// An engine without queue pairs.
+    #[must_use]
+    pub fn new(config: Config, memory: M) -> Self {
+        let mut rng = Rng::new(config.seed);
+        let guid = own_guid(rng.next());
+        Self {
+            memory,
+            out: Outputs::default(),
+            qps: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            timers: Timers::default(),
+            guid,
+            cm: Table::default(),
+            mads: VecDeque::new(),
+            mad_psn: Psn::new(rng.next() as u32),
+            rng,
+            config,
+        }
+    }
+
+    /// The memory it was made with.
+    pub const fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Its settings.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What happened so far.
+    pub const fn counters(&self) -> Counters {
+        self.out.counters
+    }
+
+    /// Connections and resolutions that are not forgotten yet.
+    pub fn connections(&self) -> usize {
+        self.cm.len()
+    }
+
+    /// A completion queue with room for `depth`; it grows rather than lose one.
+    pub fn create_cq(&mut self, depth: usize) -> CqId {
+        self.out.create_cq(depth)
+    }
+
+    /// Makes room for `depth` completions.
+    pub fn resize_cq(&mut self, cq: CqId, depth: usize) {
+        self.out.reserve_cq(cq, depth);
+    }
+
+    /// Drops a completion queue and what is in it.
+    pub fn destroy_cq(&mut self, cq: CqId) {
+        self.out.destroy_cq(cq);
+    }
+
+    /// The next completion raises [`Event::CqReady`] once. What is queued already raises nothing: poll after arming.
+    pub fn arm_cq(&mut self, cq: CqId) {
+        self.out.arm_cq(cq, true);
+    }
+
+    /// Undoes [`arm_cq`](Self::arm_cq).
+    pub fn disarm_cq(&mut self, cq: CqId) {
+        self.out.arm_cq(cq, false);
+    }
+
+    /// Takes completions in order; returns how many.
+    pub fn poll_cq(&mut self, cq: CqId, into: &mut [Completion]) -> usize {
+        self.out.poll_cq(cq, into)
+    }
+
+    /// A shared receive queue.
+    pub fn create_srq(&mut self, depth: usize, max_sge: usize) -> SrqId {
+        self.out.create_srq(depth, max_sge)
+    }
+
+    /// Drops a shared receive queue; its receives do not complete.
+    pub fn destroy_srq(&mut self, srq: SrqId) {
+        self.out.destroy_srq(srq);
+    }
+
+    /// Raises [`Event::SrqLimit`] once when fewer than `limit` receives are left; 0 disarms.
+    pub fn set_srq_limit(&mut self, srq: SrqId, limit: u32) {
+        self.out.set_srq_limit(srq, limit);
+    }
+
+    /// Posts a receive to a shared queue.
+    ///
+    /// # Errors
+    /// As [`PostError`] says.
+    pub fn post_srq_recv(&mut self, srq: SrqId, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
+        let ring = self.out.srq_ring(srq).ok_or(PostError::UnknownQueue)?;
+        ring.post(wr_id, sges)
+    }
+
+    /// Creates a queue pair: RC unconnected, UD ready.
+    ///
+    /// # Errors
+    /// `Exhausted` or `Invalid`.
+    pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, QpError> {
+        if init.send_depth > 1 << 20 || init.recv_depth > 1 << 20 || init.max_sge > 256 {
+            return Err(QpError::Invalid("depths up to 2^20, SGEs up to 256"));
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            // Slots 0 and 1 stay unused: with salt 0 they would be the reserved QPNs.
+            None if self.qps.len() < 2 => {
+                self.qps.resize_with(2, || None);
+                2
+            }
+            None => self.qps.len() as u32,
+        };
+        let limit = 1usize << self.config.qp_bits;
+        if slot as usize >= limit {
+            return Err(QpError::Exhausted(limit - 2));
+        }
+        if slot as usize == self.qps.len() {
+            self.qps.push(None);
+        }
+        let qpn = self.number(slot);
+        self.qps[slot as usize] = Some(Box::new(Qp::new(qpn, *init)));
+        Ok(qpn)
+    }
+
+    /// QPN of a slot: prefix, salt, slot. The salt keeps a number from being used again soon.
+    fn number(&mut self, slot: u32) -> Qpn {
+        let (slot_bits, prefix_bits) = (
+            u32::from(self.config.qp_bits),
+            u32::from(self.config.qpn_prefix_bits),
+        );
+        let salt_bits = 24u32.saturating_sub(slot_bits + prefix_bits);
+        let prefix = self
+            .config
+            .qpn_prefix
+            .checked_shl(24 - prefix_bits)
+            .unwrap_or(0);
+        let salt = self.rng.next() as u32 & ((1 << salt_bits) - 1);
+        let qpn = prefix | salt << slot_bits | slot;
+        // 0xffffff is the multicast QPN.
+        Qpn::new(if qpn == 0xff_ffff {
+            qpn & !(1 << slot_bits)
+        } else {
+            qpn
+        })
+    }
+
+    /// Destroys a queue pair; what is outstanding does not complete. Its connection ends in the background.
+    pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) {
+        self.abandon_connection(now, qpn);
+        if let Some(slot) = self.slot(qpn) {
+            self.qps[slot as usize] = None;
+            self.free.push(slot);
+        }
+    }
+
+    /// To Error: everything outstanding completes as flushed. Its connection ends.
+    pub fn fail_qp(&mut self, now: Time, qpn: Qpn) {
+        self.abandon_connection(now, qpn);
+        self.break_qp(now, qpn);
+    }
+
+    /// Back to unconnected; what is outstanding does not complete. Its connection ends in the background.
+    pub fn reset_qp(&mut self, now: Time, qpn: Qpn) {
+        self.abandon_connection(now, qpn);
+        if let Some(slot) = self.slot(qpn)
+            && let Some(qp) = &mut self.qps[slot as usize]
+        {
+            qp.reset();
+        }
+    }
+
+    /// State of a queue pair.
+    pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
+        let slot = self.slot(qpn)?;
+        self.qps[slot as usize].as_ref().map(|qp| qp.state())
+    }
+
+    /// Connects a queue pair without the connection manager.
+    ///
+    /// # Errors
+    /// `Unknown`, `State`, or `Invalid` for a path MTU that does not exist.
+    pub fn connect_qp(&mut self, qpn: Qpn, path: &Path) -> Result<(), QpError> {
+        if !path.mtu.is_power_of_two() || !(256..=4096).contains(&path.mtu) {
+            return Err(QpError::Invalid("path MTU 256, 512, 1024, 2048 or 4096"));
+        }
+        let window = self.config.max_window;
+        let max_window = if path.own {
+            window
+        } else {
+            window.min(FOREIGN_WINDOW)
+        };
+        let slot = self.slot(qpn).ok_or(QpError::Unknown(qpn))?;
+        let Some(qp) = &mut self.qps[slot as usize] else {
+            return Err(QpError::Unknown(qpn));
+        };
+        if qp.connect(*path, max_window) {
+            Ok(())
+        } else {
+            Err(QpError::State(qp.state()))
+        }
+    }
+
+    /// Posts a request.
+    ///
+    /// # Errors
+    /// As [`PostError`] says; nothing was posted then.
+    pub fn post_send(
+        &mut self,
+        now: Time,
+        qpn: Qpn,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        let slot = self.slot(qpn).ok_or(PostError::UnknownQueue)?;
+        let result = self.with_qp(now, slot, |qp, cx| qp.post_send(cx, request));
+        self.enqueue(slot);
+        result.unwrap_or(Err(PostError::UnknownQueue))
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// As [`PostError`] says; nothing was posted then.
+    pub fn post_recv(&mut self, qpn: Qpn, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
+        let slot = self.slot(qpn).ok_or(PostError::UnknownQueue)?;
+        self.with_qp(Time::ZERO, slot, |qp, cx| qp.post_recv(cx, wr_id, sges))
+            .unwrap_or(Err(PostError::UnknownQueue))
+    }
+
+    /// What happened since, in order. Call until `None`.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.out.events.pop_front()
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout); may be earlier than needed, never later.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some((at, owner)) = self.timers.expired(now) {
+            match owner {
+                Owner::Cm(id) => self.cm_timeout(now, at, id),
+                Owner::Qp(qpn) => {
+                    let Some(slot) = self.slot(qpn) else { continue };
+                    let Some(qp) = &mut self.qps[slot as usize] else {
+                        continue;
+                    };
+                    if qp.armed != Some(at) {
+                        continue;
+                    }
+                    qp.armed = None;
+                    if qp.is_due(now) {
+                        self.with_qp(now, slot, Qp::handle_timeout);
+                        self.enqueue(slot);
+                    }
+                    self.arm(now, slot);
+                }
+            }
+        }
+    }
+
+    /// Slot of a queue pair that exists.
+    fn slot(&self, qpn: Qpn) -> Option<u32> {
+        let slot = qpn.value() & ((1 << self.config.qp_bits) - 1);
+        let qp = self.qps.get(slot as usize)?.as_ref()?;
+        (qp.qpn == qpn).then_some(slot)
+    }
+
+    fn with_qp<R>(
+        &mut self,
+        now: Time,
+        slot: u32,
+        call: impl FnOnce(&mut Qp, &mut Context<'_, M>) -> R,
+    ) -> Option<R> {
+        let qp = self.qps.get_mut(slot as usize)?.as_mut()?;
+        let mut cx = Context {
+            now,
+            memory: &self.memory,
+            config: &self.config,
+            out: &mut self.out,
+        };
+        Some(call(qp, &mut cx))
+    }
+
+    /// Puts a queue pair on the ready list.
+    fn enqueue(&mut self, slot: u32) {
+        if let Some(Some(qp)) = self.qps.get_mut(slot as usize)
+            && !std::mem::replace(&mut qp.queued, true)
+        {
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// Makes sure that there is a timer entry at or before the queue pair's deadline.
+    fn arm(&mut self, now: Time, slot: u32) {
+        let Some(Some(qp)) = self.qps.get_mut(slot as usize) else {
+            return;
+        };
+        let Some(deadline) = qp.deadline(now) else {
+            return;
+        };
+        if qp.armed.is_none_or(|armed| deadline < armed) {
+            qp.armed = Some(deadline);
+            self.timers.add(deadline, Owner::Qp(qp.qpn));
+        }
+    }
+
+    /// To Error without an event; nothing more is sent.
+    fn break_qp(&mut self, now: Time, qpn: Qpn) {
+        if let Some(slot) = self.slot(qpn) {
+            self.with_qp(now, slot, |qp, cx| {
+                qp.fail(cx, None);
+                qp.silence();
+            });
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Packets out: runs of equal size for one destination, written to the driver's buffer.
+
+use std::net::SocketAddr;
+
+use super::Engine;
+use crate::memory::Memory;
+use crate::opcode::Opcode;
+use crate::psn::Qpn;
+use crate::qp::QpKind;
+use crate::qp::outgoing::Outgoing;
+use crate::time::Time;
+use crate::transmit::Transmit;
+use crate::wire::icrc::{self, Flow};
+use crate::wire::{Bth, Deth, Headers, Packet, packet};
+
+/// Segments of one sendmsg at most (Linux's UDP_MAX_SEGMENTS in older kernels).
+const MAX_SEGMENTS: usize = 64;
+/// Q_Key of the general services queue pair.
+pub(super) const GSI_QKEY: u32 = 0x8001_0000;
+
+/// A run under construction.
+struct Run<'a> {
+    buffer: &'a mut [u8],
+    transmit: Option<Transmit>,
+    packets: usize,
+    closed: bool,
+}
+
+impl Run<'_> {
+    /// Room and company for a packet? Closes the run if not.
+    fn admits(&mut self, destination: SocketAddr, size: usize, may_follow: bool) -> bool {
+        let fits = match &self.transmit {
+            None => size <= self.buffer.len(),
+            Some(run) => {
+                may_follow
+                    && run.destination == destination
+                    && size <= run.segment
+                    && self.packets < MAX_SEGMENTS
+                    && run.length + size <= self.buffer.len()
+            }
+        };
+        self.closed |= !fits;
+        fits
+    }
+
+    fn space(&mut self, size: usize) -> &mut [u8] {
+        let at = self.transmit.map_or(0, |run| run.length);
+        &mut self.buffer[at..at + size]
+    }
+
+    fn push(&mut self, destination: SocketAddr, size: usize) {
+        self.packets += 1;
+        match &mut self.transmit {
+            None => {
+                self.transmit = Some(Transmit {
+                    destination,
+                    length: size,
+                    segment: size,
+                });
+            }
+            Some(run) => {
+                run.length += size;
+                // A shorter packet can only be the last.
+                self.closed |= size < run.segment;
+            }
+        }
+    }
+}
+
+impl<M: Memory> Engine<M> {
+    /// Fills `buffer` with the next run of packets. Call until `None`. `buffer` holds at least 4,200 bytes.
+    pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        if let Some((destination, mad)) = self.mads.pop_front() {
+            return Some(self.write_mad(destination, &mad[..], buffer));
+        }
+        let mut run = Run {
+            buffer,
+            transmit: None,
+            packets: 0,
+            closed: false,
+        };
+        while let Some(slot) = self.ready.pop_front() {
+            self.fill(now, slot, &mut run);
+            if run.closed {
+                // It may have more: behind the others.
+                self.ready.push_back(slot);
+                if run.transmit.is_none() {
+                    tracing::error!("buffer of {} bytes holds no packet", run.buffer.len());
+                }
+                break;
+            }
+            if let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
+                qp.queued = false;
+            }
+        }
+        run.transmit
+    }
+
+    /// Appends a queue pair's packets to the run.
+    fn fill(&mut self, now: Time, slot: u32, run: &mut Run<'_>) {
+        let local = SocketAddr::new(self.config.local, self.config.port);
+        let gso_foreign = self.config.gso_foreign;
+        let sent = self.with_qp(now, slot, |qp, cx| {
+            let follows = qp.init.kind == QpKind::Rc
+                && (gso_foreign
+                    || local.is_ipv6()
+                    || local.ip().is_loopback()
+                    || qp.path.is_some_and(|path| path.own));
+            let mut sent = 0;
+            while !run.closed
+                && let Some(packet) = qp.next(cx)
+            {
+                let size = packet.size();
+                if !run.admits(packet.destination, size, follows) {
+                    break;
+                }
+                let index = run.packets as u16;
+                let out = run.space(size);
+                if !qp.write(cx, &packet, out) {
+                    continue;
+                }
+                seal(&packet, local, index, out);
+                run.push(packet.destination, size);
+                qp.sent(cx, &packet);
+                sent += 1;
+            }
+            sent
+        });
+        self.out.counters.sent += sent.unwrap_or(0);
+        self.arm(now, slot);
+    }
+
+    fn write_mad(&mut self, destination: SocketAddr, mad: &[u8], buffer: &mut [u8]) -> Transmit {
+        let deth = Deth {
+            qkey: GSI_QKEY,
+            source: Qpn::GSI,
+        };
+        let packet = Packet {
+            bth: Bth::new(Opcode::UdSendOnly as u8, Qpn::GSI, self.mad_psn),
+            opcode: Opcode::UdSendOnly,
+            headers: Headers {
+                deth: Some(deth),
+                ..Headers::default()
+            },
+            payload: mad,
+        };
+        self.mad_psn = self.mad_psn.plus(1);
+        self.out.counters.sent += 1;
+        let end = packet.emit(buffer);
+        let flow = Flow {
+            source: SocketAddr::new(self.config.local, self.config.port),
+            destination,
+        };
+        icrc::store(buffer, end, icrc::compute(&flow, 0, &buffer[..end]));
+        Transmit {
+            destination,
+            length: end + icrc::LEN,
+            segment: end + icrc::LEN,
+        }
+    }
+}
+
+/// Writes the ICRC of a packet that is segment `index` of its run.
+fn seal(packet: &Outgoing, source: SocketAddr, index: u16, out: &mut [u8]) {
+    let end = out.len() - icrc::LEN;
+    debug_assert!((Bth::LEN..=packet::MAX_HEADERS + 4096).contains(&end));
+    let flow = Flow {
+        source,
+        destination: packet.destination,
+    };
+    icrc::store(out, end, icrc::compute(&flow, index, &out[..end]));
+}

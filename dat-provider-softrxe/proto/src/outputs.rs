@@ -1,0 +1,178 @@
+//! What the engine hands out: completions, events, counters; and what all its parts share.
+
+use std::collections::VecDeque;
+
+use crate::config::Config;
+use crate::event::Event;
+use crate::qp::ring::{Receive, Ring};
+use crate::time::Time;
+use crate::work::{Completion, CqId, Sge, SrqId};
+
+/// What happened to datagrams; each counts since the engine began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Datagrams handled.
+    pub received: u64,
+    /// Packets sent.
+    pub sent: u64,
+    /// Dropped: no packet, or headers that make no sense.
+    pub malformed: u64,
+    /// Dropped: wrong ICRC.
+    pub bad_icrc: u64,
+    /// Dropped: no such queue pair, or not in a state that receives.
+    pub unknown_qp: u64,
+    /// Dropped: not from the queue pair's peer, or wrong Q_Key or partition.
+    pub foreign: u64,
+    /// Requests that had been handled before.
+    pub duplicates: u64,
+    /// Requests after a gap.
+    pub out_of_sequence: u64,
+    /// NAKs for requests that were invalid or not allowed.
+    pub refused: u64,
+    /// RNR NAKs sent.
+    pub rnr_sent: u64,
+    /// RNR NAKs received.
+    pub rnr_received: u64,
+    /// Returns to an earlier PSN.
+    pub go_backs: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Congestion notification packets, received and ignored.
+    pub congestion: u64,
+    /// Datagrams without a receive posted, dropped.
+    pub ud_dropped: u64,
+}
+
+#[derive(Debug)]
+struct Cq {
+    queue: VecDeque<Completion>,
+    armed: bool,
+}
+
+#[derive(Debug)]
+struct Srq {
+    ring: Ring<Receive>,
+    limit: u32,
+}
+
+/// Queues towards the driver.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    cqs: Vec<Option<Cq>>,
+    srqs: Vec<Option<Srq>>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) counters: Counters,
+}
+
+/// Puts `value` in the first free slot.
+fn insert<T>(slots: &mut Vec<Option<T>>, value: T) -> u32 {
+    let slot = slots.iter().position(Option::is_none);
+    let slot = slot.unwrap_or_else(|| {
+        slots.push(None);
+        slots.len() - 1
+    });
+    slots[slot] = Some(value);
+    slot as u32
+}
+
+impl Outputs {
+    pub(crate) fn create_cq(&mut self, depth: usize) -> CqId {
+        let queue = VecDeque::with_capacity(depth);
+        CqId(insert(
+            &mut self.cqs,
+            Cq {
+                queue,
+                armed: false,
+            },
+        ))
+    }
+
+    pub(crate) fn destroy_cq(&mut self, cq: CqId) {
+        if let Some(slot) = self.cqs.get_mut(cq.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    fn cq(&mut self, cq: CqId) -> Option<&mut Cq> {
+        self.cqs.get_mut(cq.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn reserve_cq(&mut self, cq: CqId, depth: usize) {
+        if let Some(cq) = self.cq(cq) {
+            cq.queue.reserve(depth.saturating_sub(cq.queue.len()));
+        }
+    }
+
+    pub(crate) fn arm_cq(&mut self, cq: CqId, on: bool) {
+        if let Some(cq) = self.cq(cq) {
+            cq.armed = on;
+        }
+    }
+
+    pub(crate) fn poll_cq(&mut self, cq: CqId, into: &mut [Completion]) -> usize {
+        let Some(cq) = self.cq(cq) else { return 0 };
+        let count = cq.queue.len().min(into.len());
+        for (to, completion) in into.iter_mut().zip(cq.queue.drain(..count)) {
+            *to = completion;
+        }
+        count
+    }
+
+    /// Appends a completion. A queue made too small grows: losing one would hang a consumer.
+    pub(crate) fn complete(&mut self, id: CqId, completion: Completion) {
+        let Some(cq) = self.cq(id) else { return };
+        cq.queue.push_back(completion);
+        if std::mem::take(&mut cq.armed) {
+            self.events.push_back(Event::CqReady(id));
+        }
+    }
+
+    pub(crate) fn create_srq(&mut self, depth: usize, max_sge: usize) -> SrqId {
+        let ring = Ring::new(depth, max_sge);
+        SrqId(insert(&mut self.srqs, Srq { ring, limit: 0 }))
+    }
+
+    pub(crate) fn destroy_srq(&mut self, srq: SrqId) {
+        if let Some(slot) = self.srqs.get_mut(srq.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    fn srq(&mut self, srq: SrqId) -> Option<&mut Srq> {
+        self.srqs.get_mut(srq.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn srq_ring(&mut self, srq: SrqId) -> Option<&mut Ring<Receive>> {
+        self.srq(srq).map(|srq| &mut srq.ring)
+    }
+
+    /// Arms the limit; announces it at once if fewer receives are there already.
+    pub(crate) fn set_srq_limit(&mut self, id: SrqId, limit: u32) {
+        if let Some(srq) = self.srq(id) {
+            srq.limit = limit;
+            self.check_srq_limit(id);
+        }
+    }
+
+    fn check_srq_limit(&mut self, id: SrqId) {
+        let Some(srq) = self.srq(id) else { return };
+        if srq.ring.len() < srq.limit {
+            srq.limit = 0;
+            self.events.push_back(Event::SrqLimit(id));
+        }
+    }
+
+    pub(crate) fn take_from_srq(&mut self, id: SrqId, sges: &mut Vec<Sge>) -> Option<Receive> {
+        let receive = self.srq(id)?.ring.take(sges)?;
+        self.check_srq_limit(id);
+        Some(receive)
+    }
+}
+
+/// What a queue pair needs from its engine for the length of a call.
+pub(crate) struct Context<'a, M> {
+    pub(crate) now: Time,
+    pub(crate) memory: &'a M,
+    pub(crate) config: &'a Config,
+    pub(crate) out: &'a mut Outputs,
+}

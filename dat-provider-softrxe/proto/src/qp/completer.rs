@@ -1,0 +1,259 @@
+//! The completer: what an answer means to the requester (IBTA 9.7.5, 9.9.2).
+
+use super::Qp;
+use super::requester::Wqe;
+use super::ring::for_each_part;
+use super::timer::rnr_wait;
+use crate::memory::{Access, AccessError, Memory, Rights};
+use crate::opcode::Opcode;
+use crate::outputs::Context;
+use crate::psn::Psn;
+use crate::wire::{Nak, Packet, Syndrome};
+use crate::work::Status;
+
+impl Qp {
+    pub(super) fn handle_response<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Packet<'_>,
+    ) {
+        if !self.state.sends() {
+            return;
+        }
+        let (psn, r) = (packet.bth.psn, &self.requester);
+        // A NAK for a missing PSN may name the one after the newest.
+        if psn.is_before(r.una) || psn.distance(r.high) > 0 {
+            return;
+        }
+        if packet.opcode != Opcode::Acknowledge {
+            if psn.is_before(r.high) {
+                self.handle_data(cx, packet);
+            }
+            return;
+        }
+        let syndrome = packet.headers.aeth.map(|aeth| aeth.syndrome);
+        match syndrome.and_then(Syndrome::from_wire) {
+            Some(Syndrome::Ack(_)) if psn.is_before(r.high) => {
+                self.acknowledge(cx, psn.plus(1));
+                // The responder answers in order: a READ or atomic that is now oldest lost its response.
+                if !self.requester.una.distance(psn).is_positive() {
+                    self.gap(cx);
+                }
+            }
+            Some(Syndrome::Rnr(code)) if psn.is_before(r.high) => self.not_ready(cx, psn, code),
+            Some(Syndrome::Nak(nak)) => self.refused(cx, psn, nak),
+            _ => cx.out.counters.malformed += 1,
+        }
+    }
+
+    /// A NAK: everything before `psn` is acknowledged.
+    fn refused<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn, nak: Nak) {
+        self.acknowledge(cx, psn);
+        if self.requester.una != psn {
+            self.gap(cx);
+            return;
+        }
+        let status = match nak {
+            Nak::SequenceError => {
+                self.requester.gone_back_at = None;
+                self.gap(cx);
+                return;
+            }
+            Nak::InvalidRequest => Status::RemoteInvalidRequest,
+            Nak::RemoteAccess => Status::RemoteAccess,
+            Nak::RemoteOperation => Status::RemoteOperation,
+        };
+        self.fail_head(cx, status);
+    }
+
+    fn not_ready<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn, code: u8) {
+        cx.out.counters.rnr_received += 1;
+        self.acknowledge(cx, psn);
+        let r = &mut self.requester;
+        if r.una != psn {
+            self.gap(cx);
+            return;
+        }
+        if r.path.rnr_retry != 7 {
+            if r.rnr_retries == 0 {
+                self.fail_head(cx, Status::RnrRetryExceeded);
+                return;
+            }
+            r.rnr_retries -= 1;
+        }
+        r.go_back();
+        r.gone_back_at = None;
+        r.rnr_until = Some(cx.now + rnr_wait(code));
+        r.timer = None;
+    }
+
+    /// A READ response or the result of an atomic.
+    fn handle_data<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Packet<'_>) {
+        let psn = packet.bth.psn;
+        self.acknowledge(cx, psn);
+        let r = &self.requester;
+        if r.una != psn {
+            self.gap(cx);
+            return;
+        }
+        let head = r.ring.head();
+        let Some((wqe, (start, packets))) = r.ring.get(head).and_then(|w| Some((*w, w.span?)))
+        else {
+            return;
+        };
+        let done = if packet.opcode.is_read_response() {
+            self.place_read(cx, head, &wqe, psn.distance(start) as u32, packet)
+        } else {
+            self.place_atomic(cx, head, &wqe, packet.headers.original)
+        };
+        match done {
+            None => cx.out.counters.malformed += 1,
+            Some(Err(error)) => {
+                tracing::debug!(qpn = ?self.qpn, %error, "response cannot be placed");
+                self.fail_head(cx, Status::LocalProtection);
+            }
+            Some(Ok(())) => {
+                self.progress(cx, psn.plus(1));
+                if psn == start.plus(packets - 1) {
+                    self.complete_head(cx);
+                }
+                self.retire(cx);
+            }
+        }
+    }
+
+    /// Places a READ response packet; `None` if it does not belong to the request. The opcode's place in the message is not
+    /// checked: rxe answers the tail of a READ with Middle and Last.
+    fn place_read<M: Memory>(
+        &self,
+        cx: &Context<'_, M>,
+        seq: u32,
+        wqe: &Wqe,
+        index: u32,
+        packet: &Packet<'_>,
+    ) -> Option<Result<(), AccessError>> {
+        let offset = index * self.requester.path.mtu;
+        let want = wqe.length.checked_sub(offset)?.min(self.requester.path.mtu);
+        if !matches!(wqe.op, crate::work::Op::Read(_)) || packet.payload.len() != want as usize {
+            return None;
+        }
+        Some(self.scatter(cx, seq, offset, packet.payload))
+    }
+
+    fn place_atomic<M: Memory>(
+        &self,
+        cx: &Context<'_, M>,
+        seq: u32,
+        wqe: &Wqe,
+        original: Option<u64>,
+    ) -> Option<Result<(), AccessError>> {
+        let atomic = wqe.wants_response() && !matches!(wqe.op, crate::work::Op::Read(_));
+        let original = original.filter(|_| atomic)?;
+        Some(self.scatter(cx, seq, 0, &original.to_ne_bytes()))
+    }
+
+    fn scatter<M: Memory>(
+        &self,
+        cx: &Context<'_, M>,
+        seq: u32,
+        offset: u32,
+        data: &[u8],
+    ) -> Result<(), AccessError> {
+        let sges = self.requester.sges(seq);
+        for_each_part(sges, offset, data.len(), |va, key, range| {
+            let need = Rights::LOCAL_WRITE;
+            let access = Access {
+                key,
+                need,
+                ..self.access()
+            };
+            cx.memory.write(&access, va, &data[range])
+        })
+    }
+
+    /// Everything before `end` was received, as far as that needs no response.
+    fn acknowledge<M>(&mut self, cx: &mut Context<'_, M>, end: Psn) {
+        loop {
+            let r = &self.requester;
+            if !r.una.is_before(end) || r.ring.head() == r.ring.tail() {
+                return;
+            }
+            let Some(wqe) = r.ring.get(r.ring.head()) else {
+                return;
+            };
+            let Some((start, packets)) = wqe.span else {
+                return;
+            };
+            if wqe.wants_response() {
+                return;
+            }
+            let after = start.plus(packets);
+            if end.is_before(after) {
+                self.progress(cx, end);
+                return;
+            }
+            self.progress(cx, after);
+            self.complete_head(cx);
+            self.retire(cx);
+        }
+    }
+
+    /// `una` moves on to `to`: timers and retries begin again.
+    fn progress<M>(&mut self, cx: &Context<'_, M>, to: Psn) {
+        let r = &mut self.requester;
+        let count = to.distance(r.una).max(0) as u32;
+        if count == 0 {
+            return;
+        }
+        r.window.acknowledged(count);
+        r.una = to;
+        if r.next.is_before(to) {
+            r.next = to;
+        }
+        while r.reads.front().is_some_and(|last| last.is_before(to)) {
+            r.reads.pop_front();
+        }
+        r.retries = 0;
+        r.rnr_retries = r.path.rnr_retry;
+        r.gone_back_at = None;
+        r.restart_timer(cx.now, cx.config.ack_timeout);
+    }
+
+    /// The oldest request is done.
+    fn complete_head<M>(&mut self, cx: &mut Context<'_, M>) {
+        let r = &mut self.requester;
+        let passed = r.cursor == r.ring.head();
+        let Some(wqe) = r.ring.pop() else { return };
+        if passed {
+            r.cursor = r.ring.head();
+        }
+        if wqe.signaled {
+            let op = wqe.completed_op();
+            self.complete_send(cx, wqe.wr_id, op, Status::Success, wqe.length);
+        }
+    }
+
+    /// Local requests that were executed complete when they become the oldest.
+    pub(super) fn retire<M>(&mut self, cx: &mut Context<'_, M>) {
+        while self.requester.ring.len() > 0 {
+            let r = &self.requester;
+            let head = r.ring.get(r.ring.head());
+            if !head.is_some_and(|wqe| matches!(wqe.span, Some((_, 0)))) {
+                return;
+            }
+            self.complete_head(cx);
+        }
+    }
+
+    /// An answer shows that `una` was lost, or its response: go back, once a gap.
+    fn gap<M>(&mut self, cx: &mut Context<'_, M>) {
+        let r = &mut self.requester;
+        if r.una == r.high || r.gone_back_at == Some(r.una) {
+            return;
+        }
+        r.gone_back_at = Some(r.una);
+        r.window.lost();
+        r.go_back();
+        cx.out.counters.go_backs += 1;
+    }
+}

@@ -1,0 +1,154 @@
+//! Unreliable datagrams (IBTA 9.8.3).
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::Qp;
+use super::outgoing::{Outgoing, Payload};
+use super::requester::datagram_header;
+use super::ring::for_each_part;
+use crate::memory::{Access, Memory, Rights};
+use crate::opcode::Opcode;
+use crate::outputs::Context;
+use crate::wire::cma::gid;
+use crate::wire::{Deth, Headers, Packet};
+use crate::work::{CompletedOp, Completion, Op, Status};
+
+/// Bytes in front of a received datagram that hold a global route header.
+pub(crate) const GRH_LEN: usize = 40;
+
+impl Qp {
+    pub(super) fn next_datagram<M>(&mut self, _cx: &Context<'_, M>) -> Option<Outgoing> {
+        let r = &self.requester;
+        if !self.state.sends() || r.ring.len() == 0 {
+            return None;
+        }
+        let seq = r.ring.head();
+        let wqe = r.ring.get(seq)?;
+        let Op::Datagram { to, immediate } = wqe.op else {
+            return None;
+        };
+        let opcode = match immediate {
+            Some(_) => Opcode::UdSendOnlyImm,
+            None => Opcode::UdSendOnly,
+        };
+        let packet = Outgoing {
+            destination: SocketAddr::new(to.address, crate::ROCE_PORT),
+            bth: datagram_header(opcode, to.qpn, r.next, wqe.solicited),
+            headers: Headers {
+                deth: Some(Deth {
+                    qkey: to.qkey,
+                    source: self.qpn,
+                }),
+                immediate,
+                ..Headers::default()
+            },
+            payload: Payload::Empty,
+            length: 0,
+        };
+        Some(packet.with_payload(Payload::Request { seq, offset: 0 }, wqe.length as usize))
+    }
+
+    /// A datagram is done when it is sent.
+    pub(super) fn datagram_sent<M>(&mut self, cx: &mut Context<'_, M>) {
+        let r = &mut self.requester;
+        r.next = r.next.plus(1);
+        let Some(wqe) = r.ring.pop() else { return };
+        r.cursor = r.ring.head();
+        if wqe.signaled {
+            let op = wqe.completed_op();
+            self.complete_send(cx, wqe.wr_id, op, Status::Success, wqe.length);
+        }
+    }
+
+    /// A datagram from `source` to this queue pair.
+    pub(crate) fn handle_datagram<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        source: IpAddr,
+        packet: &Packet<'_>,
+    ) {
+        let Some(deth) = packet.headers.deth.filter(|d| d.qkey == self.init.qkey) else {
+            cx.out.counters.foreign += 1;
+            return;
+        };
+        if !self.state.receives() {
+            return;
+        }
+        let Some(receive) = self.take_receive(cx) else {
+            cx.out.counters.ud_dropped += 1;
+            return;
+        };
+        let header = route_header(source, cx.config.local, packet.payload.len());
+        let length = GRH_LEN + packet.payload.len();
+        let status = if length > receive.length as usize {
+            Status::LocalLength
+        } else {
+            match self
+                .place_received(cx, 0, &header)
+                .and_then(|()| self.place_received(cx, GRH_LEN as u32, packet.payload))
+            {
+                Ok(()) => Status::Success,
+                Err(_) => Status::LocalProtection,
+            }
+        };
+        let completion = Completion {
+            status,
+            op: CompletedOp::Receive,
+            length: length as u32,
+            immediate: packet.headers.immediate,
+            solicited: packet.bth.solicited,
+            source: Some((source, deth.source)),
+            ..self.completion(receive.wr_id)
+        };
+        cx.out.complete(self.init.recv_cq, completion);
+    }
+
+    /// Writes `data` at `offset` of the receive that the responder holds.
+    pub(super) fn place_received<M: Memory>(
+        &self,
+        cx: &Context<'_, M>,
+        offset: u32,
+        data: &[u8],
+    ) -> Result<(), crate::AccessError> {
+        for_each_part(
+            self.responder.sges(),
+            offset,
+            data.len(),
+            |va, key, range| {
+                let need = Rights::LOCAL_WRITE;
+                let access = Access {
+                    key,
+                    need,
+                    ..self.access()
+                };
+                cx.memory.write(&access, va, &data[range])
+            },
+        )
+    }
+}
+
+/// The header that stands in front of a received datagram: IPv6 as on the wire, IPv4 in the last 20 bytes (RoCEv2
+/// annex A17.4.5.2), with the fields that a socket does not show at their usual values.
+fn route_header(source: IpAddr, local: IpAddr, payload: usize) -> [u8; GRH_LEN] {
+    let mut header = [0; GRH_LEN];
+    // UDP, BTH, DETH and ICRC stand around the payload.
+    let udp_length = (8 + 12 + 8 + payload + 4) as u16;
+    if let (IpAddr::V4(from), IpAddr::V4(to)) = (source, local) {
+        let ip = &mut header[20..];
+        ip[0] = 0x45;
+        ip[2..4].copy_from_slice(&(20 + udp_length).to_be_bytes());
+        ip[6] = 0x40;
+        ip[8] = 64;
+        ip[9] = 17;
+        ip[12..16].copy_from_slice(&from.octets());
+        ip[16..20].copy_from_slice(&to.octets());
+    } else {
+        header[0] = 0x60;
+        header[4..6].copy_from_slice(&udp_length.to_be_bytes());
+        header[6] = 17;
+        header[7] = 64;
+        header[8..24].copy_from_slice(&gid(source));
+        header[24..40].copy_from_slice(&gid(local));
+    }
+    header
+}

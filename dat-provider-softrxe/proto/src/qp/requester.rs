@@ -1,0 +1,482 @@
+//! The requester: which packet to send next (IBTA 9.7.3 to 9.7.5).
+//!
+//! Three positions in PSN space: `una`, the oldest PSN without an answer; `next`, the PSN to send now; `high`, the PSN after the
+//! newest ever sent. Going back means `next = una`; everything else follows from the PSNs that a request was given when it
+//! was first sent. A READ occupies one PSN a response packet and is asked for in fixed chunks, so that a repeated
+//! request is always a tail of an earlier one: responders look it up by that.
+
+use std::collections::VecDeque;
+
+use super::outgoing::{Outgoing, Payload};
+use super::ring::Ring;
+use super::timer::retransmission;
+use super::window::Window;
+use super::{Path, Qp};
+use crate::memory::Memory;
+use crate::opcode::Opcode;
+use crate::outputs::Context;
+use crate::psn::{Psn, Qpn};
+use crate::time::Time;
+use crate::wire::{AtomicEth, Bth, Headers, Reth};
+use crate::work::{CompletedOp, Op, PostError, SendRequest, Sge, Status};
+
+/// Packets between two that ask for an acknowledgement, inside a long message.
+const ACK_INTERVAL: u32 = 16;
+
+/// A send-queue request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wqe {
+    pub(super) wr_id: u64,
+    pub(super) op: Op,
+    pub(super) signaled: bool,
+    pub(super) solicited: bool,
+    fence: bool,
+    sge_count: usize,
+    pub(super) length: u32,
+    /// First PSN and number of PSNs, once it was reached.
+    pub(super) span: Option<(Psn, u32)>,
+}
+
+impl Wqe {
+    pub(super) const fn completed_op(&self) -> CompletedOp {
+        match self.op {
+            Op::Send | Op::SendImm(_) | Op::SendInvalidate(_) | Op::Datagram { .. } => {
+                CompletedOp::Send
+            }
+            Op::Write(_) | Op::WriteImm(..) => CompletedOp::Write,
+            Op::Read(_) => CompletedOp::Read,
+            Op::CompareSwap { .. } => CompletedOp::CompareSwap,
+            Op::FetchAdd { .. } => CompletedOp::FetchAdd,
+            Op::LocalInvalidate(_) => CompletedOp::LocalInvalidate,
+            Op::Bind(_) => CompletedOp::Bind,
+        }
+    }
+
+    /// Is the answer more than an acknowledgement?
+    pub(super) const fn wants_response(&self) -> bool {
+        matches!(
+            self.op,
+            Op::Read(_) | Op::CompareSwap { .. } | Op::FetchAdd { .. }
+        )
+    }
+
+    const fn is_local(&self) -> bool {
+        matches!(self.op, Op::LocalInvalidate(_) | Op::Bind(_))
+    }
+
+    fn packets(&self, mtu: u32) -> u32 {
+        match self.op {
+            Op::LocalInvalidate(_) | Op::Bind(_) => 0,
+            Op::CompareSwap { .. } | Op::FetchAdd { .. } => 1,
+            _ => self.length.div_ceil(mtu).max(1),
+        }
+    }
+
+    /// Opcode of a packet of a SEND or WRITE.
+    fn opcode(&self, first: bool, last: bool) -> Opcode {
+        use Opcode as O;
+        match (self.op, first, last) {
+            (Op::Write(_) | Op::WriteImm(..), true, false) => O::WriteFirst,
+            (Op::Write(_) | Op::WriteImm(..), false, false) => O::WriteMiddle,
+            (Op::Write(_), false, true) => O::WriteLast,
+            (Op::Write(_), true, true) => O::WriteOnly,
+            (Op::WriteImm(..), false, true) => O::WriteLastImm,
+            (Op::WriteImm(..), true, true) => O::WriteOnlyImm,
+            (_, true, false) => O::SendFirst,
+            (_, false, false) => O::SendMiddle,
+            (Op::SendImm(_), false, true) => O::SendLastImm,
+            (Op::SendImm(_), true, true) => O::SendOnlyImm,
+            (Op::SendInvalidate(_), false, true) => O::SendLastInvalidate,
+            (Op::SendInvalidate(_), true, true) => O::SendOnlyInvalidate,
+            (_, false, true) => O::SendLast,
+            (_, true, true) => O::SendOnly,
+        }
+    }
+}
+
+/// State of the requester.
+#[derive(Debug)]
+pub(super) struct Requester {
+    pub(super) ring: Ring<Wqe>,
+    /// Request that `next` belongs to.
+    pub(super) cursor: u32,
+    pub(super) una: Psn,
+    pub(super) next: Psn,
+    pub(super) high: Psn,
+    pub(super) window: Window,
+    /// Last PSN of each READ chunk and atomic without an answer.
+    pub(super) reads: VecDeque<Psn>,
+    pub(super) path: RequesterPath,
+    pub(super) retries: u32,
+    pub(super) rnr_retries: u8,
+    pub(super) rnr_until: Option<Time>,
+    pub(super) timer: Option<Time>,
+    /// `una` when the last gap made us go back: once a gap.
+    pub(super) gone_back_at: Option<Psn>,
+}
+
+/// What the requester needs of the [`Path`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequesterPath {
+    pub(super) mtu: u32,
+    depth: usize,
+    pub(super) retry_count: u32,
+    pub(super) rnr_retry: u8,
+}
+
+impl Requester {
+    pub(super) fn new(depth: usize, max_sge: usize) -> Self {
+        let zero = Psn::default();
+        Self {
+            ring: Ring::new(depth, max_sge),
+            cursor: 0,
+            una: zero,
+            next: zero,
+            high: zero,
+            window: Window::new(0),
+            reads: VecDeque::new(),
+            path: RequesterPath {
+                mtu: 1024,
+                depth: 0,
+                retry_count: 0,
+                rnr_retry: 0,
+            },
+            retries: 0,
+            rnr_retries: 0,
+            rnr_until: None,
+            timer: None,
+            gone_back_at: None,
+        }
+    }
+
+    pub(super) fn connect(&mut self, path: &Path, max_window: u32) {
+        self.una = path.send_psn;
+        self.next = path.send_psn;
+        self.high = path.send_psn;
+        self.window = Window::new(max_window);
+        self.reads
+            .reserve_exact(usize::from(path.initiator_depth) + 1);
+        self.path = RequesterPath {
+            mtu: u32::from(path.mtu),
+            depth: usize::from(path.initiator_depth),
+            retry_count: u32::from(path.retry_count),
+            rnr_retry: path.rnr_retry,
+        };
+        self.rnr_retries = path.rnr_retry;
+    }
+
+    /// Queues a request; `datagram` holds the longest datagram for a UD queue pair.
+    pub(super) fn post(
+        &mut self,
+        request: &SendRequest<'_>,
+        datagram: Option<u16>,
+    ) -> Result<(), PostError> {
+        let length = self.ring.admit(request.sges)?;
+        let unsupported = Err(PostError::Unsupported("this operation"));
+        match (request.op, datagram) {
+            (Op::Datagram { .. }, None) => return unsupported,
+            (Op::Datagram { .. }, Some(longest)) if length > u32::from(longest) => {
+                return Err(PostError::Length(u64::from(length)));
+            }
+            (Op::Datagram { .. }, Some(_)) | (_, None) => {}
+            (_, Some(_)) => return unsupported,
+        }
+        let atomic = matches!(request.op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
+        if atomic && length != 8 {
+            return Err(PostError::Length(u64::from(length)));
+        }
+        if self.path.depth == 0 && (atomic || matches!(request.op, Op::Read(_))) {
+            return Err(PostError::Unsupported(
+                "READs and atomics: the connection was made with initiator depth 0",
+            ));
+        }
+        let wqe = Wqe {
+            wr_id: request.wr_id,
+            op: request.op,
+            signaled: request.signaled,
+            solicited: request.solicited,
+            fence: request.fence,
+            sge_count: request.sges.len(),
+            length,
+            span: None,
+        };
+        self.ring.push(wqe, request.sges);
+        Ok(())
+    }
+
+    pub(super) fn sges(&self, seq: u32) -> &[Sge] {
+        let count = self.ring.get(seq).map_or(0, |wqe| wqe.sge_count);
+        self.ring.sges(seq, count)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(u64, CompletedOp)> {
+        let wqe = self.ring.pop()?;
+        self.cursor = self.ring.head();
+        Some((wqe.wr_id, wqe.completed_op()))
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.rnr_until.or(self.timer)
+    }
+
+    /// No timers any more.
+    pub(super) const fn stop(&mut self) {
+        self.timer = None;
+        self.rnr_until = None;
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.next.distance(self.una).max(0) as u32
+    }
+
+    /// Back to the oldest PSN without an answer.
+    pub(super) fn go_back(&mut self) {
+        self.next = self.una;
+        self.cursor = self.ring.head();
+        self.reads.clear();
+    }
+
+    pub(super) fn restart_timer(&mut self, now: Time, first: std::time::Duration) {
+        self.timer = (self.una != self.high).then(|| now + retransmission(first, self.retries));
+    }
+}
+
+impl Qp {
+    /// The next request packet that window, depth, fence and RNR wait allow.
+    pub(super) fn next_request<M: Memory>(&mut self, cx: &mut Context<'_, M>) -> Option<Outgoing> {
+        loop {
+            let r = &mut self.requester;
+            if !self.state.sends() || r.rnr_until.is_some() || r.cursor == r.ring.tail() {
+                return None;
+            }
+            let (seq, next, no_reads) = (r.cursor, r.next, r.reads.is_empty());
+            let mtu = r.path.mtu;
+            let wqe = r.ring.get_mut(seq)?;
+            if wqe.fence && wqe.span.is_none() && !no_reads {
+                return None;
+            }
+            if wqe.is_local() {
+                let first = wqe.span.replace((next, 0)).is_none();
+                let wqe = *wqe;
+                r.cursor = seq.wrapping_add(1);
+                if first && !self.execute_local(cx, seq, &wqe) {
+                    return None;
+                }
+                self.retire(cx);
+                continue;
+            }
+            let packets = wqe.packets(mtu);
+            let (start, packets) = *wqe.span.get_or_insert((next, packets));
+            let wqe = *wqe;
+            let index = next.distance(start) as u32;
+            if index >= packets {
+                // Acknowledged past its end, or just sent.
+                r.cursor = seq.wrapping_add(1);
+                continue;
+            }
+            return self.request_packet(cx, seq, &wqe, index, packets);
+        }
+    }
+
+    fn request_packet<M>(
+        &self,
+        cx: &Context<'_, M>,
+        seq: u32,
+        wqe: &Wqe,
+        index: u32,
+        packets: u32,
+    ) -> Option<Outgoing> {
+        let r = &self.requester;
+        let path = self.path.as_ref()?;
+        let (mtu, size, in_flight) = (r.path.mtu, r.window.size(), r.in_flight());
+        let mut headers = Headers::default();
+        let mut payload = (Payload::Empty, 0);
+        let opcode;
+        let mut ack = true;
+        match wqe.op {
+            Op::Read(remote) => {
+                let end = self.chunk_end(cx, index, packets);
+                if in_flight > 0 && in_flight + (end - index) > size
+                    || r.reads.len() >= r.path.depth
+                {
+                    return None;
+                }
+                let offset = index * mtu;
+                headers.reth = Some(Reth {
+                    va: remote.address.wrapping_add(u64::from(offset)),
+                    rkey: remote.key,
+                    length: (wqe.length - offset).min((end - index) * mtu),
+                });
+                opcode = Opcode::ReadRequest;
+            }
+            Op::CompareSwap { .. } | Op::FetchAdd { .. } => {
+                if in_flight >= size || r.reads.len() >= r.path.depth {
+                    return None;
+                }
+                let (header, code) = atomic(wqe.op)?;
+                headers.atomic = Some(header);
+                opcode = code;
+            }
+            _ => {
+                if in_flight >= size {
+                    return None;
+                }
+                let offset = index * mtu;
+                let last = index + 1 == packets;
+                opcode = wqe.opcode(index == 0, last);
+                if let (Op::Write(remote) | Op::WriteImm(remote, _), 0) = (wqe.op, index) {
+                    headers.reth = Some(Reth {
+                        va: remote.address,
+                        rkey: remote.key,
+                        length: wqe.length,
+                    });
+                }
+                match wqe.op {
+                    Op::SendImm(data) | Op::WriteImm(_, data) if last => {
+                        headers.immediate = Some(data);
+                    }
+                    Op::SendInvalidate(key) if last => headers.invalidate = Some(key),
+                    _ => {}
+                }
+                payload = (
+                    Payload::Request { seq, offset },
+                    (wqe.length - offset).min(mtu) as usize,
+                );
+                ack = last || index % ACK_INTERVAL == ACK_INTERVAL - 1 || in_flight + 1 >= size;
+            }
+        }
+        let bth = Bth {
+            ack_request: ack,
+            solicited: wqe.solicited && opcode.position().ends(),
+            ..Bth::new(opcode as u8, path.qpn, r.next)
+        };
+        let packet = Outgoing {
+            destination: path.remote,
+            bth,
+            headers,
+            payload: Payload::Empty,
+            length: 0,
+        };
+        Some(packet.with_payload(payload.0, payload.1))
+    }
+
+    /// Index behind the last packet of the READ chunk that `index` is in.
+    fn chunk_end<M>(&self, cx: &Context<'_, M>, index: u32, packets: u32) -> u32 {
+        let chunk = cx.config.read_chunk.max(1);
+        ((index / chunk + 1) * chunk).min(packets)
+    }
+
+    /// A request packet went out: `next` moves on.
+    pub(super) fn request_sent<M>(&mut self, cx: &Context<'_, M>, packet: &Outgoing) {
+        let mut count = 1;
+        if let Some(reth) = packet
+            .headers
+            .reth
+            .filter(|_| packet.bth.opcode == Opcode::ReadRequest as u8)
+        {
+            count = reth.length.div_ceil(self.requester.path.mtu).max(1);
+        }
+        let r = &mut self.requester;
+        r.next = r.next.plus(count);
+        if packet.headers.atomic.is_some() || packet.bth.opcode == Opcode::ReadRequest as u8 {
+            r.reads.push_back(r.next.minus(1));
+        }
+        if r.high.is_before(r.next) {
+            r.high = r.next;
+        }
+        if r.timer.is_none() {
+            r.restart_timer(cx.now, cx.config.ack_timeout);
+        }
+    }
+
+    /// Binds or invalidates. `false`: it failed and the queue pair with it.
+    fn execute_local<M: Memory>(&mut self, cx: &mut Context<'_, M>, seq: u32, wqe: &Wqe) -> bool {
+        let done = match &wqe.op {
+            Op::LocalInvalidate(key) => cx.memory.invalidate(*key, self.init.pd, self.qpn, false),
+            Op::Bind(bind) => cx.memory.bind(bind, self.init.pd, self.qpn),
+            _ => Ok(()),
+        };
+        let Err(error) = done else { return true };
+        tracing::debug!(qpn = ?self.qpn, %error, "local request failed");
+        self.fail_request(cx, seq, Status::MemoryWindowBind);
+        false
+    }
+
+    /// Request `seq` cannot be sent: those before it are flushed, it completes with `status`.
+    pub(super) fn fail_request<M>(&mut self, cx: &mut Context<'_, M>, seq: u32, status: Status) {
+        while self.requester.ring.head() != seq {
+            let Some((wr_id, op)) = self.requester.pop() else {
+                break;
+            };
+            self.complete_send(cx, wr_id, op, Status::Flushed, 0);
+        }
+        self.fail_head(cx, status);
+    }
+
+    /// The oldest request completes with `status`, the queue pair fails.
+    pub(super) fn fail_head<M>(&mut self, cx: &mut Context<'_, M>, status: Status) {
+        if let Some((wr_id, op)) = self.requester.pop() {
+            self.complete_send(cx, wr_id, op, status, 0);
+        }
+        self.fail(cx, Some(status));
+    }
+
+    pub(super) fn requester_timeout<M: Memory>(&mut self, cx: &mut Context<'_, M>) {
+        let r = &mut self.requester;
+        if r.rnr_until.is_some_and(|until| until <= cx.now) {
+            r.rnr_until = None;
+            r.timer = None;
+            return;
+        }
+        if r.timer.is_none_or(|timer| timer > cx.now) {
+            return;
+        }
+        cx.out.counters.timeouts += 1;
+        if r.retries >= r.path.retry_count {
+            self.fail_head(cx, Status::RetryExceeded);
+            return;
+        }
+        r.retries += 1;
+        r.gone_back_at = None;
+        r.window.lost();
+        r.go_back();
+        r.restart_timer(cx.now, cx.config.ack_timeout);
+        cx.out.counters.go_backs += 1;
+    }
+}
+
+fn atomic(op: Op) -> Option<(AtomicEth, Opcode)> {
+    match op {
+        Op::CompareSwap {
+            remote,
+            compare,
+            swap,
+        } => Some((
+            AtomicEth {
+                va: remote.address,
+                rkey: remote.key,
+                swap_or_add: swap,
+                compare,
+            },
+            Opcode::CompareSwap,
+        )),
+        Op::FetchAdd { remote, add } => Some((
+            AtomicEth {
+                va: remote.address,
+                rkey: remote.key,
+                swap_or_add: add,
+                compare: 0,
+            },
+            Opcode::FetchAdd,
+        )),
+        _ => None,
+    }
+}
+
+/// PSNs of datagrams only run on; nobody checks them.
+pub(super) fn datagram_header(opcode: Opcode, to: Qpn, psn: Psn, solicited: bool) -> Bth {
+    Bth {
+        solicited,
+        ..Bth::new(opcode as u8, to, psn)
+    }
+}

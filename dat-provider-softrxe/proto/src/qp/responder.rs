@@ -1,0 +1,633 @@
+//! The responder: what a request does, and which answers it draws (IBTA 9.7.4, 9.7.5, 9.9.3).
+//!
+//! Answers leave in PSN order: responses of READs and atomics wait in `jobs`, an acknowledgement or NAK goes after
+//! them. Acknowledgements are cumulative: one covers all requests since the last.
+
+use std::collections::VecDeque;
+
+use super::outgoing::{Outgoing, Payload};
+use super::ring::Receive;
+use super::{Path, Qp};
+use crate::memory::{Access, AtomicOp, Memory, Rights};
+use crate::opcode::{Opcode, RequestKind};
+use crate::outputs::Context;
+use crate::psn::Psn;
+use crate::time::Time;
+use crate::wire::{Aeth, AtomicEth, Bth, Headers, Nak, Packet, Reth, Syndrome};
+use crate::work::{CompletedOp, Completion, Sge, Status};
+
+/// The message that is being received.
+#[derive(Clone, Copy, Debug)]
+enum Current {
+    None,
+    /// A SEND; so many bytes are placed.
+    Send(u32),
+    /// A WRITE.
+    Write {
+        reth: Reth,
+        /// Bytes placed.
+        done: u32,
+    },
+}
+
+/// A READ or atomic that was executed, kept for duplicates.
+#[derive(Clone, Copy, Debug)]
+enum Resource {
+    Read {
+        reth: Reth,
+        first: Psn,
+        packets: u32,
+    },
+    Atomic {
+        psn: Psn,
+        original: u64,
+    },
+}
+
+/// Responses to be sent.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    psn: Psn,
+    msn: u32,
+    kind: JobKind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum JobKind {
+    /// What is left of a READ; `begun` once its first packet went out.
+    Read {
+        reth: Reth,
+        begun: bool,
+    },
+    Atomic(u64),
+}
+
+/// State of the responder.
+#[derive(Debug)]
+pub(super) struct Responder {
+    expected: Psn,
+    msn: u32,
+    mtu: u32,
+    depth: usize,
+    current: Current,
+    receive: Option<Receive>,
+    sges: Vec<Sge>,
+    resources: VecDeque<Resource>,
+    jobs: VecDeque<Job>,
+    /// A NAK or RNR NAK to send once, with its PSN.
+    nak: Option<(Psn, Syndrome)>,
+    /// The gap or missing receive at `expected` was reported.
+    reported: bool,
+    /// Packets that want an acknowledgement, and by when.
+    ack: Option<(u32, Time)>,
+}
+
+/// Why a request is refused.
+enum Refusal {
+    NotReady,
+    Nak(Nak, Option<Status>),
+}
+
+impl Refusal {
+    const INVALID: Self = Self::Nak(Nak::InvalidRequest, None);
+    const ACCESS: Self = Self::Nak(Nak::RemoteAccess, None);
+}
+
+impl Responder {
+    pub(super) fn new(max_sge: usize) -> Self {
+        Self {
+            expected: Psn::default(),
+            msn: 0,
+            mtu: 1024,
+            depth: 0,
+            current: Current::None,
+            receive: None,
+            sges: Vec::with_capacity(max_sge),
+            resources: VecDeque::new(),
+            jobs: VecDeque::new(),
+            nak: None,
+            reported: false,
+            ack: None,
+        }
+    }
+
+    pub(super) fn connect(&mut self, path: &Path) {
+        self.expected = path.receive_psn;
+        self.mtu = u32::from(path.mtu);
+        self.depth = usize::from(path.responder_resources);
+        self.resources.reserve_exact(self.depth + 1);
+        self.jobs.reserve_exact(self.job_limit());
+    }
+
+    /// A repetition may ask for everything again while the first answers still wait.
+    const fn job_limit(&self) -> usize {
+        2 * self.depth + 2
+    }
+
+    pub(super) fn sges(&self) -> &[Sge] {
+        &self.sges
+    }
+
+    pub(super) const fn sges_mut(&mut self) -> &mut Vec<Sge> {
+        &mut self.sges
+    }
+
+    /// The receive in use, which will not complete.
+    pub(super) fn abandon(&mut self) -> Option<Receive> {
+        self.current = Current::None;
+        self.receive.take()
+    }
+
+    pub(super) fn silence(&mut self) {
+        self.jobs.clear();
+        self.nak = None;
+        self.ack = None;
+    }
+
+    pub(super) fn ack_deadline(&self) -> Option<Time> {
+        self.ack.map(|(_, due)| due)
+    }
+
+    fn want_ack(&mut self, now: Time, delay: std::time::Duration) {
+        let (count, due) = self.ack.unwrap_or((0, now + delay));
+        self.ack = Some((count + 1, due));
+    }
+
+    fn remember(&mut self, resource: Resource) {
+        if self.resources.len() >= self.depth.max(1) {
+            self.resources.pop_front();
+        }
+        self.resources.push_back(resource);
+    }
+}
+
+impl Qp {
+    pub(super) fn handle_request<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Packet<'_>,
+    ) {
+        if !self.state.receives() {
+            return;
+        }
+        let r = &mut self.responder;
+        let distance = packet.bth.psn.distance(r.expected);
+        if distance > 0 {
+            cx.out.counters.out_of_sequence += 1;
+            if !std::mem::replace(&mut r.reported, true) {
+                r.nak = Some((r.expected, Syndrome::Nak(Nak::SequenceError)));
+            }
+            return;
+        }
+        if distance < 0 {
+            cx.out.counters.duplicates += 1;
+            self.handle_duplicate(cx, packet);
+            return;
+        }
+        r.reported = false;
+        if matches!(r.nak, Some((_, Syndrome::Nak(Nak::SequenceError)))) {
+            r.nak = None;
+        }
+        match self.execute(cx, packet) {
+            Ok(()) => {
+                if packet.bth.ack_request {
+                    self.responder.want_ack(cx.now, cx.config.ack_delay);
+                }
+            }
+            Err(Refusal::NotReady) => {
+                cx.out.counters.rnr_sent += 1;
+                self.responder.nak = Some((packet.bth.psn, Syndrome::Rnr(cx.config.rnr_code)));
+                self.responder.reported = true;
+            }
+            Err(Refusal::Nak(nak, receive)) => {
+                cx.out.counters.refused += 1;
+                self.responder.nak = Some((packet.bth.psn, Syndrome::Nak(nak)));
+                self.responder.ack = None;
+                if let (Some(status), Some(taken)) = (receive, self.responder.abandon()) {
+                    self.complete_receive(cx, taken.wr_id, status);
+                }
+                let status = match nak {
+                    Nak::RemoteAccess => Status::RemoteAccess,
+                    Nak::RemoteOperation => Status::RemoteOperation,
+                    Nak::SequenceError | Nak::InvalidRequest => Status::RemoteInvalidRequest,
+                };
+                self.fail(cx, Some(receive.unwrap_or(status)));
+            }
+        }
+    }
+
+    /// The request with the expected PSN.
+    fn execute<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let position = packet.opcode.position();
+        let kind = packet.opcode.request().ok_or(Refusal::INVALID)?;
+        let in_order = match (self.responder.current, kind) {
+            (Current::None, _) => position.begins(),
+            (Current::Send(_), RequestKind::Send) | (Current::Write { .. }, RequestKind::Write) => {
+                !position.begins()
+            }
+            _ => false,
+        };
+        let mtu = self.responder.mtu as usize;
+        let length = packet.payload.len();
+        let full = match (position.begins(), position.ends()) {
+            (_, false) => length == mtu,
+            (false, true) => (1..=mtu).contains(&length),
+            (true, true) => length <= mtu,
+        };
+        if !in_order || !full {
+            return Err(Refusal::INVALID);
+        }
+        match kind {
+            RequestKind::Send => self.execute_send(cx, packet)?,
+            RequestKind::Write => self.execute_write(cx, packet)?,
+            RequestKind::Read => return self.execute_read(cx, packet),
+            RequestKind::Atomic => return self.execute_atomic(cx, packet),
+        }
+        let r = &mut self.responder;
+        r.expected = r.expected.plus(1);
+        if position.ends() {
+            r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
+            r.current = Current::None;
+        }
+        Ok(())
+    }
+
+    fn execute_send<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        if packet.opcode.position().begins() {
+            let receive = self.take_receive(cx).ok_or(Refusal::NotReady)?;
+            self.responder.receive = Some(receive);
+            self.responder.current = Current::Send(0);
+        }
+        let (Current::Send(done), Some(receive)) = (self.responder.current, self.responder.receive)
+        else {
+            return Err(Refusal::INVALID);
+        };
+        let length = packet.payload.len() as u32;
+        if length > receive.length - done {
+            return Err(Refusal::Nak(Nak::InvalidRequest, Some(Status::LocalLength)));
+        }
+        self.place_received(cx, done, packet.payload)
+            .map_err(|_| Refusal::Nak(Nak::RemoteOperation, Some(Status::LocalProtection)))?;
+        let total = done + length;
+        self.responder.current = Current::Send(total);
+        if !packet.opcode.position().ends() {
+            return Ok(());
+        }
+        if let Some(key) = packet.headers.invalidate {
+            cx.memory
+                .invalidate(key, self.init.pd, self.qpn, true)
+                .map_err(|_| {
+                    Refusal::Nak(Nak::InvalidRequest, Some(Status::RemoteInvalidRequest))
+                })?;
+        }
+        self.complete_message(cx, packet, CompletedOp::Receive, total);
+        Ok(())
+    }
+
+    fn execute_write<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        if !self.init.access.contains(Rights::REMOTE_WRITE) {
+            return Err(Refusal::INVALID);
+        }
+        let (reth, done) = match (packet.headers.reth, self.responder.current) {
+            (Some(reth), _) => {
+                self.check(cx, reth, Rights::REMOTE_WRITE)?;
+                (reth, 0)
+            }
+            (None, Current::Write { reth, done }) => (reth, done),
+            _ => return Err(Refusal::INVALID),
+        };
+        let length = packet.payload.len() as u32;
+        let left = reth.length - done;
+        let ends = packet.opcode.position().ends();
+        if length > left || ends && length != left || !ends && length == left {
+            return Err(Refusal::INVALID);
+        }
+        if packet.headers.immediate.is_some() && self.responder.receive.is_none() {
+            let receive = self.take_receive(cx).ok_or(Refusal::NotReady)?;
+            self.responder.receive = Some(receive);
+        }
+        if length > 0 {
+            let va = reth.va.wrapping_add(u64::from(done));
+            let access = self.remote(reth.rkey, Rights::REMOTE_WRITE);
+            cx.memory
+                .write(&access, va, packet.payload)
+                .map_err(|_| Refusal::ACCESS)?;
+        }
+        self.responder.current = Current::Write {
+            reth,
+            done: done + length,
+        };
+        if packet.headers.immediate.is_some() {
+            self.complete_message(cx, packet, CompletedOp::ReceiveWriteImm, reth.length);
+        }
+        Ok(())
+    }
+
+    fn execute_read<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let reth = packet.headers.reth.ok_or(Refusal::INVALID)?;
+        let allowed = self.init.access.contains(Rights::REMOTE_READ);
+        // A window of PSNs is half of them; longer READs could not be told from duplicates.
+        if !allowed || !packet.payload.is_empty() || reth.length > 1 << 31 {
+            return Err(Refusal::INVALID);
+        }
+        self.check(cx, reth, Rights::REMOTE_READ)?;
+        let r = &mut self.responder;
+        if r.jobs.len() >= r.job_limit() {
+            return Err(Refusal::INVALID);
+        }
+        let (first, packets) = (packet.bth.psn, reth.length.div_ceil(r.mtu).max(1));
+        r.expected = first.plus(packets);
+        r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
+        r.remember(Resource::Read {
+            reth,
+            first,
+            packets,
+        });
+        r.jobs.push_back(Job {
+            psn: first,
+            msn: r.msn,
+            kind: JobKind::Read { reth, begun: false },
+        });
+        r.ack = None;
+        Ok(())
+    }
+
+    fn execute_atomic<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let header = packet.headers.atomic.ok_or(Refusal::INVALID)?;
+        let AtomicEth {
+            va,
+            rkey,
+            swap_or_add,
+            compare,
+        } = header;
+        let allowed = self.init.access.contains(Rights::REMOTE_ATOMIC);
+        let full = self.responder.jobs.len() >= self.responder.job_limit();
+        if !allowed || va % 8 != 0 || full {
+            return Err(Refusal::INVALID);
+        }
+        let op = match packet.opcode {
+            Opcode::CompareSwap => AtomicOp::CompareSwap {
+                compare,
+                swap: swap_or_add,
+            },
+            _ => AtomicOp::FetchAdd(swap_or_add),
+        };
+        let access = self.remote(rkey, Rights::REMOTE_ATOMIC);
+        let original = cx
+            .memory
+            .atomic(&access, va, op)
+            .map_err(|_| Refusal::ACCESS)?;
+        let (r, psn) = (&mut self.responder, packet.bth.psn);
+        r.expected = psn.plus(1);
+        r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
+        r.remember(Resource::Atomic { psn, original });
+        r.jobs.push_back(Job {
+            psn,
+            msn: r.msn,
+            kind: JobKind::Atomic(original),
+        });
+        r.ack = None;
+        Ok(())
+    }
+
+    /// A request that was handled before.
+    fn handle_duplicate<M>(&mut self, cx: &Context<'_, M>, packet: &Packet<'_>) {
+        let (psn, r) = (packet.bth.psn, &mut self.responder);
+        let mtu = r.mtu;
+        let job = match (packet.opcode.request(), packet.headers.reth) {
+            (Some(RequestKind::Read), Some(tail)) => {
+                let fits = |found: &&Resource| tail_of(found, psn, &tail, mtu);
+                r.resources.iter().find(fits).map(|_| JobKind::Read {
+                    reth: tail,
+                    begun: false,
+                })
+            }
+            (Some(RequestKind::Atomic), _) => r.resources.iter().find_map(|found| match found {
+                Resource::Atomic { psn: at, original } if *at == psn => {
+                    Some(JobKind::Atomic(*original))
+                }
+                _ => None,
+            }),
+            _ => {
+                // Data is in place already: say how far we are.
+                r.want_ack(cx.now, std::time::Duration::ZERO);
+                return;
+            }
+        };
+        // An answer that still waits will do.
+        let waiting = r.jobs.iter().any(|waiting| waiting.psn == psn);
+        if let (Some(kind), false) = (job, waiting || r.jobs.len() >= r.job_limit()) {
+            let msn = r.msn;
+            r.jobs.push_back(Job { psn, msn, kind });
+        }
+    }
+
+    /// The message is in place: its receive completes.
+    fn complete_message<M>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Packet<'_>,
+        op: CompletedOp,
+        length: u32,
+    ) {
+        let Some(receive) = self.responder.receive.take() else {
+            return;
+        };
+        let completion = Completion {
+            op,
+            length,
+            immediate: packet.headers.immediate,
+            invalidated: packet.headers.invalidate,
+            solicited: packet.bth.solicited,
+            ..self.completion(receive.wr_id)
+        };
+        cx.out.complete(self.init.recv_cq, completion);
+    }
+
+    const fn remote(&self, key: u32, need: Rights) -> Access {
+        Access {
+            key,
+            need,
+            pd: self.init.pd,
+            qpn: self.qpn,
+        }
+    }
+
+    /// May the peer do this to the whole range? Nothing is asked for no bytes.
+    fn check<M: Memory>(
+        &self,
+        cx: &Context<'_, M>,
+        reth: Reth,
+        need: Rights,
+    ) -> Result<(), Refusal> {
+        if reth.length == 0 {
+            return Ok(());
+        }
+        let access = self.remote(reth.rkey, need);
+        cx.memory
+            .check(&access, reth.va, u64::from(reth.length))
+            .map_err(|error| {
+                tracing::debug!(qpn = ?self.qpn, %error, "remote access refused");
+                Refusal::ACCESS
+            })
+    }
+
+    /// The next READ response, atomic result or NAK.
+    pub(super) fn next_answer<M>(&self, _cx: &Context<'_, M>) -> Option<Outgoing> {
+        let r = &self.responder;
+        let Some(job) = r.jobs.front() else {
+            let (psn, syndrome) = r.nak?;
+            let aeth = self.aeth(syndrome, r.msn);
+            return self.answer(Opcode::Acknowledge, psn, aeth, None);
+        };
+        let aeth = self.aeth(Syndrome::ACK, job.msn);
+        match job.kind {
+            JobKind::Atomic(original) => {
+                self.answer(Opcode::AtomicAcknowledge, job.psn, aeth, Some(original))
+            }
+            JobKind::Read { reth, begun } => {
+                let last = reth.length <= r.mtu;
+                let (opcode, aeth) = match (begun, last) {
+                    (false, true) => (Opcode::ReadResponseOnly, aeth),
+                    (false, false) => (Opcode::ReadResponseFirst, aeth),
+                    (true, true) => (Opcode::ReadResponseLast, aeth),
+                    (true, false) => (Opcode::ReadResponseMiddle, None),
+                };
+                let packet = self.answer(opcode, job.psn, aeth, None)?;
+                let access = self.remote(reth.rkey, Rights::REMOTE_READ);
+                let payload = match reth.length {
+                    0 => Payload::Empty,
+                    _ => Payload::Remote {
+                        access,
+                        va: reth.va,
+                    },
+                };
+                Some(packet.with_payload(payload, reth.length.min(r.mtu) as usize))
+            }
+        }
+    }
+
+    /// The acknowledgement that is due: `urgent` if enough packets wait for it, else by time.
+    pub(super) fn next_ack<M>(&self, cx: &Context<'_, M>, urgent: bool) -> Option<Outgoing> {
+        let (count, due) = self.responder.ack?;
+        if urgent && count < cx.config.ack_every || !urgent && due > cx.now {
+            return None;
+        }
+        let aeth = self.aeth(Syndrome::ACK, self.responder.msn);
+        self.answer(
+            Opcode::Acknowledge,
+            self.responder.expected.minus(1),
+            aeth,
+            None,
+        )
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "an optional header of the packet")]
+    const fn aeth(&self, syndrome: Syndrome, msn: u32) -> Option<Aeth> {
+        let syndrome = syndrome.to_wire();
+        Some(Aeth { syndrome, msn })
+    }
+
+    fn answer(
+        &self,
+        opcode: Opcode,
+        psn: Psn,
+        aeth: Option<Aeth>,
+        original: Option<u64>,
+    ) -> Option<Outgoing> {
+        let path = self.path.as_ref()?;
+        Some(Outgoing {
+            destination: path.remote,
+            bth: Bth::new(opcode as u8, path.qpn, psn),
+            headers: Headers {
+                aeth,
+                original,
+                ..Headers::default()
+            },
+            payload: Payload::Empty,
+            length: 0,
+        })
+    }
+
+    /// An answer went out.
+    pub(super) fn answer_sent(&mut self, packet: &Outgoing) {
+        let r = &mut self.responder;
+        if packet.bth.opcode == Opcode::Acknowledge as u8 {
+            let positive = packet.headers.aeth.is_some_and(|a| a.syndrome < 0x20);
+            if positive {
+                r.ack = None;
+            } else {
+                r.nak = None;
+            }
+            return;
+        }
+        let mtu = r.mtu;
+        let done = match r.jobs.front_mut() {
+            Some(Job {
+                psn,
+                kind: JobKind::Read { reth, begun },
+                ..
+            }) if reth.length > mtu => {
+                *psn = psn.plus(1);
+                *begun = true;
+                reth.va = reth.va.wrapping_add(u64::from(mtu));
+                reth.length -= mtu;
+                false
+            }
+            _ => true,
+        };
+        if done {
+            r.jobs.pop_front();
+        }
+    }
+
+    /// The memory of a READ under way is gone: the rest is refused.
+    pub(super) fn refuse_read(&mut self, psn: Psn) {
+        let r = &mut self.responder;
+        r.jobs.clear();
+        r.ack = None;
+        r.nak = Some((psn, Syndrome::Nak(Nak::RemoteAccess)));
+    }
+}
+
+/// Is a READ request for `tail` at `psn` a part of `found` that reaches to its end or less?
+fn tail_of(found: &Resource, psn: Psn, tail: &Reth, mtu: u32) -> bool {
+    let Resource::Read {
+        reth,
+        first,
+        packets,
+    } = found
+    else {
+        return false;
+    };
+    let Ok(index) = u32::try_from(psn.distance(*first)) else {
+        return false;
+    };
+    if index >= *packets {
+        return false;
+    }
+    let offset = index * mtu;
+    tail.rkey == reth.rkey
+        && tail.va == reth.va.wrapping_add(u64::from(offset))
+        && tail.length <= reth.length.saturating_sub(offset)
+}

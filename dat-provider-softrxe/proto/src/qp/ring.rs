@@ -1,0 +1,212 @@
+//! Work queues: rings of fixed size, with their SGEs in a second ring beside them.
+
+use crate::work::{PostError, Sge};
+
+/// A ring of work requests. Requests are named by a running number (`seq`), which wraps.
+#[derive(Debug)]
+pub(crate) struct Ring<T> {
+    slots: Box<[Option<T>]>,
+    sges: Box<[Sge]>,
+    depth: u32,
+    max_sge: usize,
+    head: u32,
+    tail: u32,
+}
+
+impl<T> Ring<T> {
+    pub(crate) fn new(depth: usize, max_sge: usize) -> Self {
+        // A power of two, so that running numbers stay in step with slots when they wrap.
+        let slots = depth.max(1).next_power_of_two();
+        Self {
+            slots: (0..slots).map(|_| None).collect(),
+            sges: vec![Sge::default(); slots * max_sge].into(),
+            depth: depth as u32,
+            max_sge,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// Oldest request, if `head() != tail()`.
+    pub(crate) const fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Number that the next request gets.
+    pub(crate) const fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    pub(crate) const fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    const fn slot(&self, seq: u32) -> usize {
+        seq as usize & (self.slots.len() - 1)
+    }
+
+    pub(crate) fn get(&self, seq: u32) -> Option<&T> {
+        self.slots[self.slot(seq)].as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, seq: u32) -> Option<&mut T> {
+        let slot = self.slot(seq);
+        self.slots[slot].as_mut()
+    }
+
+    /// The first `count` SGEs of a request.
+    pub(crate) fn sges(&self, seq: u32, count: usize) -> &[Sge] {
+        let at = self.slot(seq) * self.max_sge;
+        &self.sges[at..at + count]
+    }
+
+    /// Room for one more with these SGEs? Returns their total length.
+    pub(crate) fn admit(&self, sges: &[Sge]) -> Result<u32, PostError> {
+        if self.len() >= self.depth {
+            return Err(PostError::Full(self.depth as usize));
+        }
+        if sges.len() > self.max_sge {
+            return Err(PostError::TooManySges {
+                given: sges.len(),
+                max: self.max_sge,
+            });
+        }
+        let total: u64 = sges.iter().map(|s| u64::from(s.length)).sum();
+        match u32::try_from(total) {
+            Ok(length) if length <= 1 << 31 => Ok(length),
+            _ => Err(PostError::Length(total)),
+        }
+    }
+
+    /// Appends an admitted request.
+    pub(crate) fn push(&mut self, request: T, sges: &[Sge]) {
+        let slot = self.slot(self.tail);
+        let at = slot * self.max_sge;
+        self.sges[at..at + sges.len()].copy_from_slice(sges);
+        self.slots[slot] = Some(request);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Removes the oldest request.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        if self.head == self.tail {
+            return None;
+        }
+        let slot = self.slot(self.head);
+        self.head = self.head.wrapping_add(1);
+        self.slots[slot].take()
+    }
+}
+
+/// A posted receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receive {
+    pub(crate) wr_id: u64,
+    pub(crate) sge_count: usize,
+    pub(crate) length: u32,
+}
+
+impl Ring<Receive> {
+    pub(crate) fn post(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
+        let length = self.admit(sges)?;
+        let sge_count = sges.len();
+        self.push(
+            Receive {
+                wr_id,
+                sge_count,
+                length,
+            },
+            sges,
+        );
+        Ok(())
+    }
+
+    /// Takes the oldest receive, its SGEs into `sges`.
+    pub(crate) fn take(&mut self, sges: &mut Vec<Sge>) -> Option<Receive> {
+        let seq = self.head;
+        let receive = self.pop()?;
+        sges.clear();
+        sges.extend_from_slice(self.sges(seq, receive.sge_count));
+        Some(receive)
+    }
+}
+
+/// Calls `each(address, key, range of the message)` for the parts of `sges` that hold
+/// `offset..offset + length` of a message.
+pub(crate) fn for_each_part<E>(
+    sges: &[Sge],
+    offset: u32,
+    length: usize,
+    mut each: impl FnMut(u64, u32, std::ops::Range<usize>) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut skip, mut done) = (offset, 0);
+    for sge in sges {
+        if done == length {
+            break;
+        }
+        if skip >= sge.length {
+            skip -= sge.length;
+            continue;
+        }
+        let part = ((sge.length - skip) as usize).min(length - done);
+        let address = sge.address.wrapping_add(u64::from(skip));
+        each(address, sge.key, done..done + part)?;
+        done += part;
+        skip = 0;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fills_wraps_and_keeps_order() {
+        let mut ring = Ring::<Receive>::new(3, 2);
+        let sge = |length| Sge {
+            address: 16,
+            length,
+            key: 1,
+        };
+        let mut sges = Vec::new();
+        for round in 0..10 {
+            for i in 0..3 {
+                ring.post(round * 3 + i, &[sge(1), sge(i as u32)]).unwrap();
+            }
+            assert_eq!(ring.post(0, &[]), Err(PostError::Full(3)));
+            for i in 0..3 {
+                let taken = ring.take(&mut sges).unwrap();
+                assert_eq!(taken.wr_id, round * 3 + i);
+                assert_eq!(sges[1].length, i as u32);
+            }
+            assert!(ring.take(&mut sges).is_none());
+        }
+        let many = [sge(1); 3];
+        assert_eq!(
+            ring.post(0, &many),
+            Err(PostError::TooManySges { given: 3, max: 2 })
+        );
+    }
+
+    #[test]
+    fn parts_cover_the_range_exactly() {
+        let sges = [(100, 3), (200, 0), (300, 5), (400, 2)].map(|(address, length)| Sge {
+            address,
+            length,
+            key: 0,
+        });
+        for offset in 0..10u32 {
+            for length in 0..=(10 - offset) as usize {
+                let mut got = Vec::new();
+                for_each_part::<()>(&sges, offset, length, |address, _, range| {
+                    got.extend((0..range.len() as u64).map(|i| address + i));
+                    Ok(())
+                })
+                .unwrap();
+                let all = [100, 101, 102, 300, 301, 302, 303, 304, 400, 401];
+                assert_eq!(got, all[offset as usize..offset as usize + length]);
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! How many packets may be in flight.
+//!
+//! Go-back-N over a socket buffer that overflows collapses, so the window starts small, doubles each round trip until the
+//! first loss, is halved at each loss and grows by one packet a round trip after it.
+
+/// Smallest window: two messages of one packet, each with its acknowledgement under way.
+const LEAST: u32 = 4;
+/// Window of a new connection; fits the default socket buffer.
+const START: u32 = 16;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    size: u32,
+    threshold: u32,
+    max: u32,
+    acknowledged: u32,
+}
+
+impl Window {
+    pub(crate) fn new(max: u32) -> Self {
+        let max = max.max(LEAST);
+        Self {
+            size: START.min(max),
+            threshold: max,
+            max,
+            acknowledged: 0,
+        }
+    }
+
+    pub(crate) const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// `packets` more were acknowledged.
+    pub(crate) fn acknowledged(&mut self, packets: u32) {
+        if self.size < self.threshold {
+            self.size = (self.size + packets).min(self.threshold);
+            return;
+        }
+        self.acknowledged += packets;
+        if self.acknowledged >= self.size {
+            self.acknowledged = 0;
+            self.size = (self.size + 1).min(self.max);
+        }
+    }
+
+    /// Something was lost.
+    pub(crate) fn lost(&mut self) {
+        self.size = (self.size / 2).max(LEAST);
+        self.threshold = self.size;
+        self.acknowledged = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_fast_then_slowly_and_halves_on_loss() {
+        let mut window = Window::new(100);
+        window.acknowledged(16);
+        assert_eq!(window.size(), 32);
+        window.acknowledged(1000);
+        assert_eq!(window.size(), 100);
+        window.lost();
+        assert_eq!(window.size(), 50);
+        window.acknowledged(50);
+        assert_eq!(window.size(), 51);
+        for _ in 0..20 {
+            window.lost();
+        }
+        assert_eq!(window.size(), LEAST);
+    }
+}

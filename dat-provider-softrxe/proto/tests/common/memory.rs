@@ -1,0 +1,239 @@
+//! Registered memory for tests: regions and windows in vectors, every access checked.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use softrxe_proto::{
+    Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, Sge, WindowType,
+};
+
+struct Region {
+    pd: Pd,
+    base: u64,
+    bytes: Vec<u8>,
+    rights: Rights,
+}
+
+struct Window {
+    pd: Pd,
+    qpn: Option<Qpn>,
+    region: u32,
+    base: u64,
+    length: u64,
+    rights: Rights,
+}
+
+#[derive(Default)]
+struct Inner {
+    regions: BTreeMap<u32, Region>,
+    windows: BTreeMap<u32, Option<Window>>,
+    next_key: u32,
+    /// Calls of `atomic`.
+    atomics: usize,
+}
+
+/// Memory of one side; clones share it.
+#[derive(Clone, Default)]
+pub struct TestMemory(Rc<RefCell<Inner>>);
+
+impl std::fmt::Debug for TestMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TestMemory")
+    }
+}
+
+pub const PD: Pd = Pd(7);
+pub const ALL: Rights = Rights::all();
+
+impl TestMemory {
+    /// Registers `bytes` at a made-up address; returns its SGE.
+    pub fn register(&self, bytes: Vec<u8>, rights: Rights) -> Sge {
+        let mut inner = self.0.borrow_mut();
+        inner.next_key += 1;
+        let key = inner.next_key << 8 | 0x5a;
+        let base = 0x1_0000_0000 + (u64::from(key) << 32);
+        let length = bytes.len() as u32;
+        inner.regions.insert(
+            key,
+            Region {
+                pd: PD,
+                base,
+                bytes,
+                rights,
+            },
+        );
+        Sge {
+            address: base,
+            length,
+            key,
+        }
+    }
+
+    pub fn deregister(&self, key: u32) {
+        self.0.borrow_mut().regions.remove(&key);
+    }
+
+    /// An unbound window's key.
+    pub fn window(&self) -> u32 {
+        let mut inner = self.0.borrow_mut();
+        inner.next_key += 1;
+        let key = inner.next_key << 8;
+        inner.windows.insert(key, None);
+        key
+    }
+
+    pub fn bytes(&self, sge: &Sge) -> Vec<u8> {
+        self.0.borrow().regions[&sge.key].bytes.clone()
+    }
+
+    pub fn fill(&self, sge: &Sge, bytes: &[u8]) {
+        let mut inner = self.0.borrow_mut();
+        inner.regions.get_mut(&sge.key).unwrap().bytes[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub fn atomics(&self) -> usize {
+        self.0.borrow().atomics
+    }
+
+    /// Everything, to see that nothing changed.
+    pub fn snapshot(&self) -> Vec<Vec<u8>> {
+        let inner = self.0.borrow();
+        inner.regions.values().map(|r| r.bytes.clone()).collect()
+    }
+}
+
+impl Inner {
+    /// Region and range that an access names.
+    fn find(&self, a: &Access, va: u64, length: u64) -> Result<(u32, usize), AccessError> {
+        let bounds = AccessError::Bounds {
+            key: a.key,
+            va,
+            length,
+        };
+        let inside = |base: u64, size: u64| -> Result<u64, AccessError> {
+            let offset = va.checked_sub(base).ok_or(bounds)?;
+            if offset <= size && length <= size - offset {
+                Ok(offset)
+            } else {
+                Err(bounds)
+            }
+        };
+        let right = AccessError::Right {
+            key: a.key,
+            need: a.need,
+        };
+        let (pd, rights, region) = match (self.regions.get(&a.key), self.windows.get(&a.key)) {
+            (Some(r), _) => {
+                inside(r.base, r.bytes.len() as u64)?;
+                (r.pd, r.rights, a.key)
+            }
+            (None, Some(Some(w))) => {
+                inside(w.base, w.length)?;
+                if w.qpn.is_some_and(|qpn| qpn != a.qpn) {
+                    return Err(AccessError::Scope(a.key));
+                }
+                (w.pd, w.rights, w.region)
+            }
+            _ => return Err(AccessError::Key(a.key)),
+        };
+        if pd != a.pd {
+            return Err(AccessError::Scope(a.key));
+        }
+        if !rights.contains(a.need) {
+            return Err(right);
+        }
+        let base = self
+            .regions
+            .get(&region)
+            .ok_or(AccessError::Key(a.key))?
+            .base;
+        Ok((region, (va - base) as usize))
+    }
+}
+
+impl Memory for TestMemory {
+    fn check(&self, access: &Access, va: u64, length: u64) -> Result<(), AccessError> {
+        self.0.borrow().find(access, va, length).map(|_| ())
+    }
+
+    fn read(&self, access: &Access, va: u64, into: &mut [u8]) -> Result<(), AccessError> {
+        let inner = self.0.borrow();
+        let (region, at) = inner.find(access, va, into.len() as u64)?;
+        into.copy_from_slice(&inner.regions[&region].bytes[at..at + into.len()]);
+        Ok(())
+    }
+
+    fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError> {
+        let mut inner = self.0.borrow_mut();
+        let (region, at) = inner.find(access, va, from.len() as u64)?;
+        inner.regions.get_mut(&region).unwrap().bytes[at..at + from.len()].copy_from_slice(from);
+        Ok(())
+    }
+
+    fn atomic(&self, access: &Access, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
+        let mut inner = self.0.borrow_mut();
+        let (region, at) = inner.find(access, va, 8)?;
+        if !va.is_multiple_of(8) {
+            return Err(AccessError::Alignment(va));
+        }
+        inner.atomics += 1;
+        let bytes = &mut inner.regions.get_mut(&region).unwrap().bytes[at..at + 8];
+        let old = u64::from_ne_bytes((&*bytes).try_into().unwrap());
+        let new = match op {
+            AtomicOp::CompareSwap { compare, swap } if old == compare => swap,
+            AtomicOp::CompareSwap { .. } => old,
+            AtomicOp::FetchAdd(add) => old.wrapping_add(add),
+        };
+        bytes.copy_from_slice(&new.to_ne_bytes());
+        Ok(old)
+    }
+
+    fn invalidate(&self, key: u32, pd: Pd, qpn: Qpn, remote: bool) -> Result<(), AccessError> {
+        let mut inner = self.0.borrow_mut();
+        match inner.windows.get_mut(&key) {
+            Some(slot @ Some(_)) => {
+                let window = slot.as_ref().unwrap();
+                if window.pd != pd || window.qpn.is_some_and(|q| q != qpn) {
+                    return Err(AccessError::Scope(key));
+                }
+                if remote && window.qpn.is_none() {
+                    return Err(AccessError::Window(key));
+                }
+                *slot = None;
+                Ok(())
+            }
+            Some(None) => Err(AccessError::Window(key)),
+            None => Err(AccessError::Key(key)),
+        }
+    }
+
+    fn bind(&self, bind: &MwBind, pd: Pd, qpn: Qpn) -> Result<(), AccessError> {
+        let mut inner = self.0.borrow_mut();
+        if !inner.windows.contains_key(&bind.old_key) {
+            return Err(AccessError::Window(bind.old_key));
+        }
+        let window = if bind.length == 0 {
+            None
+        } else {
+            let access = Access {
+                key: bind.lkey,
+                pd,
+                qpn,
+                need: Rights::WINDOW_BIND,
+            };
+            let (region, _) = inner.find(&access, bind.address, bind.length)?;
+            Some(Window {
+                pd,
+                qpn: (bind.kind == WindowType::Type2).then_some(qpn),
+                region,
+                base: bind.address,
+                length: bind.length,
+                rights: bind.rights,
+            })
+        };
+        inner.windows.remove(&bind.old_key);
+        inner.windows.insert(bind.new_key, window);
+        Ok(())
+    }
+}

@@ -1,0 +1,355 @@
+//! Two engines, a network between them that misbehaves on purpose, and virtual time.
+//!
+//! With `DAT_TEST_PCAP=DIR` in the environment, each pair writes what it sends to `DIR/<name>.pcap`.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use softrxe_proto::{
+    CmEvent, CmEventKind, CmId, Completion, Config, CqId, Engine, Event, Meta, Path, Psn, QpInit,
+    QpKind, Qpn, ROCE_PORT, Rights, SendRequest, Sge, Time,
+};
+
+use super::Rng;
+use super::memory::{PD, TestMemory};
+use super::pcap;
+
+/// What the network does, in thousandths of the packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub loss: u64,
+    pub duplicate: u64,
+    pub reorder: u64,
+    pub corrupt: u64,
+}
+
+/// A packet under way.
+#[derive(Clone)]
+pub struct Packet {
+    pub to: usize,
+    pub ip_id: u16,
+    pub source: SocketAddr,
+    pub bytes: Vec<u8>,
+}
+
+/// One side.
+pub struct Side {
+    pub engine: Engine<TestMemory>,
+    pub memory: TestMemory,
+    pub address: SocketAddr,
+    pub cq: CqId,
+    pub completions: Vec<Completion>,
+    pub events: Vec<Event>,
+}
+
+impl Side {
+    pub fn qp(&mut self) -> Qpn {
+        let init = self.init();
+        self.engine.create_qp(&init).unwrap()
+    }
+
+    pub fn init(&self) -> QpInit {
+        QpInit {
+            kind: QpKind::Rc,
+            pd: PD,
+            token: 99,
+            send_cq: self.cq,
+            recv_cq: self.cq,
+            srq: None,
+            send_depth: 64,
+            recv_depth: 64,
+            max_sge: 4,
+            access: Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC,
+            qkey: 0,
+        }
+    }
+
+    /// Connection events so far, and forgets them.
+    pub fn cm_events(&mut self) -> Vec<CmEvent> {
+        let events = std::mem::take(&mut self.events);
+        let cm = events.into_iter().filter_map(|event| match event {
+            Event::Cm(event) => Some(event),
+            _ => None,
+        });
+        cm.collect()
+    }
+
+    /// The only new connection event.
+    #[track_caller]
+    pub fn cm_event(&mut self) -> CmEvent {
+        let mut events = self.cm_events();
+        assert_eq!(events.len(), 1, "{events:?}");
+        events.remove(0)
+    }
+}
+
+pub struct Pair {
+    pub now: Time,
+    pub sides: [Side; 2],
+    pub faults: Faults,
+    pub rng: Rng,
+    /// Packets sent, before faults.
+    pub sent: u64,
+    /// Returns false for packets to drop; sees all that are sent.
+    pub filter: Box<dyn FnMut(&Packet) -> bool>,
+    wire: BTreeMap<(Time, u64), Packet>,
+    count: u64,
+    capture: Option<pcap::Writer>,
+}
+
+pub const LATENCY: Duration = Duration::from_micros(10);
+
+impl Pair {
+    pub fn new(name: &str) -> Self {
+        Self::with(name, 1, |_| {})
+    }
+
+    /// Two engines after `adjust` of their settings.
+    pub fn with(name: &str, seed: u64, adjust: impl Fn(&mut Config)) -> Self {
+        Self::between(
+            name,
+            seed,
+            ["10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap()],
+            adjust,
+        )
+    }
+
+    pub fn between(
+        name: &str,
+        seed: u64,
+        addresses: [IpAddr; 2],
+        adjust: impl Fn(&mut Config),
+    ) -> Self {
+        let mut rng = Rng::new(seed);
+        let sides = addresses.map(|address| {
+            let memory = TestMemory::default();
+            let mut config = Config::new(address, rng.next());
+            config.mtu = 1024;
+            adjust(&mut config);
+            let mut engine = Engine::new(config, memory.clone());
+            let cq = engine.create_cq(256);
+            Side {
+                engine,
+                memory,
+                address: SocketAddr::new(address, ROCE_PORT),
+                cq,
+                completions: Vec::new(),
+                events: Vec::new(),
+            }
+        });
+        Self {
+            now: Time::from_nanos(1_000_000),
+            sides,
+            faults: Faults::default(),
+            rng,
+            sent: 0,
+            filter: Box::new(|_| true),
+            wire: BTreeMap::new(),
+            count: 0,
+            capture: pcap::Writer::for_test(name),
+        }
+    }
+
+    /// Two connected queue pairs, without the connection manager.
+    pub fn connected(&mut self) -> [Qpn; 2] {
+        self.connected_at([Psn::new(100), Psn::new(5000)])
+    }
+
+    /// The same with these first PSNs.
+    pub fn connected_at(&mut self, psns: [Psn; 2]) -> [Qpn; 2] {
+        let qpns = [self.sides[0].qp(), self.sides[1].qp()];
+        self.join(qpns, psns);
+        qpns
+    }
+
+    pub fn join(&mut self, qpns: [Qpn; 2], psns: [Psn; 2]) {
+        for i in 0..2 {
+            let path = self.path(1 - i, qpns[1 - i], [psns[i], psns[1 - i]]);
+            self.sides[i].engine.connect_qp(qpns[i], &path).unwrap();
+        }
+    }
+
+    /// Path to `side`'s queue pair; PSNs sent first, expected first.
+    pub fn path(&self, side: usize, qpn: Qpn, psns: [Psn; 2]) -> Path {
+        Path {
+            remote: self.sides[side].address,
+            qpn,
+            mtu: self.sides[side].engine.config().mtu,
+            send_psn: psns[0],
+            receive_psn: psns[1],
+            initiator_depth: 4,
+            responder_resources: 4,
+            retry_count: 7,
+            rnr_retry: 7,
+            own: true,
+        }
+    }
+
+    #[track_caller]
+    pub fn post(&mut self, side: usize, qpn: Qpn, request: &SendRequest<'_>) {
+        let now = self.now;
+        let engine = &mut self.sides[side].engine;
+        engine.post_send(now, qpn, request).unwrap();
+    }
+
+    #[track_caller]
+    pub fn receive(&mut self, side: usize, qpn: Qpn, wr_id: u64, sges: &[Sge]) {
+        self.sides[side].engine.post_recv(qpn, wr_id, sges).unwrap();
+    }
+
+    /// Takes what the engines want sent.
+    pub fn transmit(&mut self) {
+        for from in 0..2 {
+            let mut buffer = vec![0; 65_000];
+            while let Some(run) = self.sides[from].engine.poll_transmit(self.now, &mut buffer) {
+                assert!(run.packets() <= 64);
+                for (index, bytes) in buffer[..run.length].chunks(run.segment).enumerate() {
+                    let to = usize::from(self.sides[1].address.ip() == run.destination.ip());
+                    let packet = Packet {
+                        to,
+                        ip_id: index as u16,
+                        source: self.sides[from].address,
+                        bytes: bytes.to_vec(),
+                    };
+                    if let Some(capture) = &mut self.capture {
+                        let to = run.destination;
+                        capture.write(self.now, packet.source, to, packet.ip_id, bytes);
+                    }
+                    self.put(packet);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, mut packet: Packet) {
+        self.sent += 1;
+        let faults = self.faults;
+        if !(self.filter)(&packet) || self.rng.chance(faults.loss) {
+            return;
+        }
+        if self.rng.chance(faults.corrupt) {
+            // One bit: the likeliest error, and the hardest to find.
+            let bit = self.rng.below(packet.bytes.len() as u64 * 8) as usize;
+            packet.bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let copies = if self.rng.chance(faults.duplicate) {
+            2
+        } else {
+            1
+        };
+        for _ in 0..copies {
+            let mut at = self.now + LATENCY;
+            if self.rng.chance(faults.reorder) {
+                at += Duration::from_nanos(self.rng.below(300_000));
+            }
+            self.count += 1;
+            self.wire.insert((at, self.count), packet.clone());
+        }
+    }
+
+    /// Hands a packet to its side.
+    pub fn deliver(&mut self, packet: &Packet) {
+        let meta = Meta {
+            source: packet.source,
+            ip_id: packet.ip_id,
+        };
+        let engine = &mut self.sides[packet.to].engine;
+        engine.handle_datagram(self.now, &meta, &packet.bytes);
+    }
+
+    fn collect(&mut self) {
+        for side in &mut self.sides {
+            let mut some = [Completion::default(); 16];
+            loop {
+                let count = side.engine.poll_cq(side.cq, &mut some);
+                side.completions.extend_from_slice(&some[..count]);
+                if count < some.len() {
+                    break;
+                }
+            }
+            while let Some(event) = side.engine.poll_event() {
+                side.events.push(event);
+            }
+        }
+    }
+
+    /// One step of time: what is due now, or next. False: nothing is left to happen.
+    pub fn step(&mut self) -> bool {
+        self.transmit();
+        let packet = self.wire.first_key_value().map(|((at, _), _)| *at);
+        let timers = self.sides.iter().filter_map(|s| s.engine.poll_timeout());
+        let Some(at) = packet.into_iter().chain(timers).min() else {
+            self.collect();
+            return false;
+        };
+        self.now = self.now.max(at);
+        while let Some(entry) = self.wire.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            let packet = entry.remove();
+            self.deliver(&packet);
+        }
+        for side in &mut self.sides {
+            side.engine.handle_timeout(self.now);
+        }
+        self.transmit();
+        self.collect();
+        true
+    }
+
+    /// Until nothing is left to happen.
+    #[track_caller]
+    pub fn run(&mut self) {
+        let mut steps = 0;
+        while self.step() {
+            steps += 1;
+            assert!(steps < 2_000_000, "does not come to rest");
+        }
+    }
+
+    /// Until `done`, or nothing is left to happen, or `limit` is over.
+    pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.now + limit;
+        loop {
+            if done(self) {
+                return true;
+            }
+            if self.now > end || !self.step() {
+                return done(self);
+            }
+        }
+    }
+
+    /// Connects by the connection manager; returns queue pairs and ids.
+    #[track_caller]
+    pub fn connect_by_cm(&mut self, service: u64) -> ([Qpn; 2], [CmId; 2]) {
+        let qpns = [self.sides[0].qp(), self.sides[1].qp()];
+        let now = self.now;
+        let _ = self.sides[1].engine.listen(service);
+        let remote = self.sides[1].address;
+        let connect = softrxe_proto::Connect::new(remote, service, b"from the client");
+        let client = self.sides[0]
+            .engine
+            .connect(now, qpns[0], &connect)
+            .unwrap();
+        let limit = Duration::from_secs(100);
+        assert!(self.run_until(limit, |p| !p.sides[1].events.is_empty()));
+        let request = self.sides[1].cm_event();
+        assert!(matches!(request.kind, CmEventKind::Request(_)));
+        let accept = softrxe_proto::Accept::new(b"from the server");
+        let now = self.now;
+        self.sides[1]
+            .engine
+            .accept(now, request.id, qpns[1], &accept)
+            .unwrap();
+        let up = |side: &Side| {
+            side.events.iter().any(|event| {
+                matches!(event, Event::Cm(e) if matches!(e.kind, CmEventKind::Established(_)))
+            })
+        };
+        assert!(self.run_until(limit, |p| p.sides.iter().all(up)));
+        (qpns, [client, request.id])
+    }
+}

@@ -1,0 +1,278 @@
+//! The reliable connection between two engines: every operation, every byte checked.
+
+mod common;
+
+use common::Rng;
+use common::memory::ALL;
+use common::pair::Pair;
+use softrxe_proto::{
+    CompletedOp, Completion, Op, Psn, QpState, Remote, Rights, SendRequest, Sge, Status,
+};
+
+fn remote(sge: &Sge) -> Remote {
+    Remote {
+        address: sge.address,
+        key: sge.key,
+    }
+}
+
+#[track_caller]
+fn only(completions: &mut Vec<Completion>) -> Completion {
+    assert_eq!(completions.len(), 1, "{completions:?}");
+    completions.remove(0)
+}
+
+/// Lengths around the borders of packets.
+const LENGTHS: [usize; 12] = [0, 1, 2, 3, 7, 8, 1023, 1024, 1025, 2048, 5000, 100_000];
+
+#[test]
+fn sends_of_every_length_arrive_whole_and_in_order() {
+    let mut pair = Pair::new("sends");
+    let [a, b] = pair.connected();
+    let mut rng = Rng::new(5);
+    for (i, length) in LENGTHS.into_iter().enumerate() {
+        let data = rng.bytes(length);
+        let from = pair.sides[0]
+            .memory
+            .register(data.clone(), Rights::LOCAL_READ);
+        let to = pair.sides[1].memory.register(vec![0; length + 3], ALL);
+        pair.receive(1, b, 100 + i as u64, &[to]);
+        pair.post(0, a, &SendRequest::new(i as u64, Op::Send, &[from]));
+        pair.run();
+        let sent = only(&mut pair.sides[0].completions);
+        assert_eq!((sent.wr_id, sent.status), (i as u64, Status::Success));
+        let got = only(&mut pair.sides[1].completions);
+        assert_eq!(
+            (got.wr_id, got.status, got.op, got.length, got.token),
+            (
+                100 + i as u64,
+                Status::Success,
+                CompletedOp::Receive,
+                length as u32,
+                99
+            )
+        );
+        let bytes = pair.sides[1].memory.bytes(&to);
+        assert_eq!(bytes[..length], data);
+        assert_eq!(bytes[length..], [0; 3]);
+    }
+}
+
+#[test]
+fn writes_and_reads_of_every_length() {
+    for mtu in [256, 512, 1024, 2048, 4096] {
+        let mut pair = Pair::with("write_read", 3, |c| c.mtu = mtu);
+        let [a, _] = pair.connected();
+        let mut rng = Rng::new(6);
+        for length in LENGTHS {
+            let data = rng.bytes(length);
+            let from = pair.sides[0]
+                .memory
+                .register(data.clone(), Rights::LOCAL_READ);
+            let back = pair.sides[0].memory.register(vec![0; length], ALL);
+            let there = pair.sides[1].memory.register(vec![0xee; length + 8], ALL);
+            let write = Op::Write(remote(&there));
+            let read = Op::Read(remote(&there));
+            pair.post(0, a, &SendRequest::new(1, write, &[from]));
+            pair.post(0, a, &SendRequest::new(2, read, &[back]));
+            pair.run();
+            let done: Vec<_> = pair.sides[0].completions.drain(..).collect();
+            assert_eq!(
+                done.iter()
+                    .map(|c| (c.wr_id, c.status, c.op, c.length))
+                    .collect::<Vec<_>>(),
+                [
+                    (1, Status::Success, CompletedOp::Write, length as u32),
+                    (2, Status::Success, CompletedOp::Read, length as u32)
+                ],
+                "mtu {mtu} length {length}"
+            );
+            let bytes = pair.sides[1].memory.bytes(&there);
+            assert_eq!(bytes[..length], data);
+            assert_eq!(bytes[length..], [0xee; 8]);
+            assert_eq!(pair.sides[0].memory.bytes(&back), data);
+        }
+    }
+}
+
+#[test]
+fn psns_wrap_in_the_middle_of_messages() {
+    for start in 0xff_fff0..=0xff_ffff {
+        let mut pair = Pair::with("wrap", 9, |c| c.mtu = 256);
+        let [a, b] = pair.connected_at([Psn::new(start), Psn::new(start + 3)]);
+        let data = Rng::new(7).bytes(6000);
+        let from = pair.sides[0].memory.register(data.clone(), ALL);
+        let back = pair.sides[0].memory.register(vec![0; 6000], ALL);
+        let there = pair.sides[1].memory.register(vec![0; 6000], ALL);
+        let inbox = pair.sides[1].memory.register(vec![0; 6000], ALL);
+        pair.receive(1, b, 9, &[inbox]);
+        pair.post(
+            0,
+            a,
+            &SendRequest::new(1, Op::Write(remote(&there)), &[from]),
+        );
+        pair.post(
+            0,
+            a,
+            &SendRequest::new(2, Op::Read(remote(&there)), &[back]),
+        );
+        pair.post(0, a, &SendRequest::new(3, Op::Send, &[from]));
+        pair.run();
+        assert_eq!(pair.sides[0].completions.len(), 3);
+        assert_eq!(pair.sides[0].memory.bytes(&back), data);
+        assert_eq!(pair.sides[1].memory.bytes(&inbox), data);
+    }
+}
+
+#[test]
+fn immediate_data_and_solicited_events_arrive_with_their_message() {
+    let mut pair = Pair::new("immediate");
+    let [a, b] = pair.connected();
+    let from = pair.sides[0].memory.register(vec![5; 3000], ALL);
+    let there = pair.sides[1].memory.register(vec![0; 3000], ALL);
+    let inbox = pair.sides[1].memory.register(vec![0; 3000], ALL);
+    pair.receive(1, b, 1, &[inbox]);
+    pair.receive(1, b, 2, &[inbox]);
+    let write = Op::WriteImm(remote(&there), *b"wimm");
+    pair.post(0, a, &SendRequest::new(1, write, &[from]));
+    let mut send = SendRequest::new(2, Op::SendImm(*b"simm"), &[]);
+    send.solicited = true;
+    pair.post(0, a, &send);
+    pair.run();
+    let got = &pair.sides[1].completions;
+    assert_eq!(
+        (got[0].op, got[0].length, got[0].immediate),
+        (CompletedOp::ReceiveWriteImm, 3000, Some(*b"wimm"))
+    );
+    assert_eq!(
+        (got[1].op, got[1].length, got[1].immediate, got[1].solicited),
+        (CompletedOp::Receive, 0, Some(*b"simm"), true)
+    );
+    assert_eq!(pair.sides[1].memory.bytes(&there), vec![5; 3000]);
+}
+
+#[test]
+fn atomics_return_the_value_before() {
+    let mut pair = Pair::new("atomics");
+    let [a, _] = pair.connected();
+    let old = pair.sides[0].memory.register(vec![0; 32], ALL);
+    let there = pair.sides[1]
+        .memory
+        .register(40u64.to_ne_bytes().to_vec(), ALL);
+    let target = remote(&there);
+    let slot = |i: u64| Sge {
+        address: old.address + 8 * i,
+        length: 8,
+        key: old.key,
+    };
+    let add = Op::FetchAdd {
+        remote: target,
+        add: 2,
+    };
+    let miss = Op::CompareSwap {
+        remote: target,
+        compare: 0,
+        swap: 1,
+    };
+    let hit = Op::CompareSwap {
+        remote: target,
+        compare: 42,
+        swap: u64::MAX,
+    };
+    for (i, op) in [add, miss, hit, add].into_iter().enumerate() {
+        pair.post(0, a, &SendRequest::new(i as u64, op, &[slot(i as u64)]));
+    }
+    pair.run();
+    let values: Vec<u64> = pair.sides[0]
+        .memory
+        .bytes(&old)
+        .chunks(8)
+        .map(|b| u64::from_ne_bytes(b.try_into().unwrap()))
+        .collect();
+    assert_eq!(values, [40, 42, 42, u64::MAX]);
+    assert_eq!(pair.sides[1].memory.bytes(&there), 1u64.to_ne_bytes());
+}
+
+#[test]
+fn a_run_is_of_equal_packets_and_small_messages_share_one() {
+    let mut pair = Pair::new("runs");
+    let [a, _] = pair.connected();
+    let from = pair.sides[0].memory.register(vec![1; 64], ALL);
+    let there = pair.sides[1].memory.register(vec![0; 64], ALL);
+    for i in 0..16 {
+        pair.post(
+            0,
+            a,
+            &SendRequest::new(i, Op::Write(remote(&there)), &[from]),
+        );
+    }
+    let mut buffer = vec![0; 65_000];
+    let now = pair.now;
+    let run = pair.sides[0]
+        .engine
+        .poll_transmit(now, &mut buffer)
+        .unwrap();
+    assert_eq!((run.packets(), run.segment), (16, 12 + 16 + 64 + 4));
+    assert!(
+        pair.sides[0]
+            .engine
+            .poll_transmit(now, &mut buffer)
+            .is_none()
+    );
+}
+
+#[test]
+fn one_acknowledgement_answers_a_batch() {
+    let mut pair = Pair::new("batch");
+    let [a, _] = pair.connected();
+    let from = pair.sides[0].memory.register(vec![1; 64], ALL);
+    let there = pair.sides[1].memory.register(vec![0; 64], ALL);
+    for i in 0..10 {
+        pair.post(
+            0,
+            a,
+            &SendRequest::new(i, Op::Write(remote(&there)), &[from]),
+        );
+    }
+    pair.run();
+    assert_eq!(pair.sides[0].completions.len(), 10);
+    assert_eq!(pair.sides[1].engine.counters().sent, 1);
+}
+
+#[test]
+fn an_error_flushes_what_is_outstanding_in_order() {
+    let mut pair = Pair::new("flush");
+    let [a, b] = pair.connected();
+    let inbox = pair.sides[1].memory.register(vec![0; 64], ALL);
+    pair.receive(1, b, 7, &[inbox]);
+    pair.receive(1, b, 8, &[inbox]);
+    let now = pair.now;
+    pair.sides[1].engine.fail_qp(now, b);
+    assert_eq!(pair.sides[1].engine.qp_state(b), Some(QpState::Error));
+    pair.receive(1, b, 9, &[inbox]);
+    pair.run();
+    let flushed: Vec<_> = pair.sides[1].completions.drain(..).collect();
+    assert_eq!(
+        flushed
+            .iter()
+            .map(|c| (c.wr_id, c.status))
+            .collect::<Vec<_>>(),
+        [
+            (7, Status::Flushed),
+            (8, Status::Flushed),
+            (9, Status::Flushed)
+        ]
+    );
+    // The peer finds nobody: after all retries its request fails, those behind it are flushed.
+    let from = pair.sides[0].memory.register(vec![1; 64], ALL);
+    for i in 0..3 {
+        pair.post(0, a, &SendRequest::new(i, Op::Send, &[from]));
+    }
+    pair.run();
+    let ended: Vec<_> = pair.sides[0].completions.iter().map(|c| c.status).collect();
+    assert_eq!(
+        ended,
+        [Status::RetryExceeded, Status::Flushed, Status::Flushed]
+    );
+    assert_eq!(pair.sides[0].engine.counters().timeouts, 8);
+}
