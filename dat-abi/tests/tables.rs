@@ -23,15 +23,19 @@ const INVALID_STATE: u32 = 0x0007_0000;
 const PRIV_ALL: u32 = 0x33;
 const FIVE_SECONDS: u32 = 5_000_000;
 
-/// As a registry would: names an entry for each version. There is no registry in this process, so that the
-/// registration itself is refused, with a message.
+/// What a registry does with the table: nothing, here.
+unsafe extern "C" fn add(table: *const c_void, info: *const DatProviderInfo) -> u32 {
+    u32::from(table.is_null() || info.is_null())
+}
+
+/// As a registry would: names an entry for each version.
 fn initialise() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for major in [1, 2] {
             let info = DatProviderInfo::new("loop", major, 0, false);
-            // SAFETY: a valid info and a C string.
-            unsafe { dat_abi::export::init::<Loopback>(&info, c"127.0.0.1 0".as_ptr()) };
+            // SAFETY: a valid info, a C string, and a function of that type.
+            unsafe { dat_abi::export::init::<Loopback>(&info, c"127.0.0.1 0".as_ptr(), Some(add)) };
         }
     });
 }
