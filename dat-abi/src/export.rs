@@ -209,6 +209,7 @@ pub unsafe fn init<P: Provider>(
     params: *const c_char,
     add: Option<RegistryFn>,
 ) {
+    crate::log::install();
     guard::<V2_0>(|| {
         // SAFETY: NULL or valid by the caller's promise.
         let given = unsafe { crate::boundary::structure(info, 1)? };

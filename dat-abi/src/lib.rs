@@ -7,6 +7,7 @@ pub(crate) mod boundary;
 pub mod export;
 pub(crate) mod handle;
 pub(crate) mod intern;
+pub mod log;
 pub mod ret;
 pub mod strerror;
 mod table;

@@ -1,0 +1,132 @@
+//! Messages on standard error, when they are asked for. A shared object has a `tracing` of its own that nobody in the
+//! program knows of, so without this no message of a provider would ever be seen. Programs walk through dat.conf
+//! and expect what does not open to be quiet: nothing is written unless the environment says so.
+//!
+//! `DAT_LOG` is `error`, `warn`, `info`, `debug` or `trace`. Where only DAPL's `DAPL_DBG_TYPE` or `DAT_DBG_TYPE` is set (to
+//! anything but 0), warnings and errors are written.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+use std::sync::Once;
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// Writes events of a level and above, one line each.
+struct Stderr(LevelFilter);
+
+/// Collects an event's fields: the message first, the rest as `name=value`.
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
+
+impl Subscriber for Stderr {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.0
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.0)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let metadata = event.metadata();
+        // One write, so that lines of several processes do not mix. Nowhere to complain to if it fails.
+        let text = format!(
+            "{}[{}] {}: {}{}\n",
+            metadata.target().split("::").next().unwrap_or_default(),
+            std::process::id(),
+            metadata.level().as_str().to_ascii_lowercase(),
+            line.message,
+            line.fields
+        );
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// The level that the environment, as `variable` reads it, asks for.
+fn level(variable: impl Fn(&str) -> Option<String>) -> LevelFilter {
+    if let Some(word) = variable("DAT_LOG") {
+        return word.trim().parse().unwrap_or(LevelFilter::WARN);
+    }
+    let asked = |name| variable(name).is_some_and(|v| !matches!(v.trim(), "" | "0" | "0x0"));
+    if asked("DAPL_DBG_TYPE") || asked("DAT_DBG_TYPE") {
+        LevelFilter::WARN
+    } else {
+        LevelFilter::OFF
+    }
+}
+
+/// From now on messages of this shared object are written, if the environment asks for any. A program that has
+/// its own subscriber (a Rust one, with this crate linked in) keeps it.
+pub fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let level = level(|name| std::env::var(name).ok());
+        if level != LevelFilter::OFF {
+            tracing::subscriber::set_global_default(Stderr(level)).ok();
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&str, &str)]) -> LevelFilter {
+        level(|name| {
+            pairs
+                .iter()
+                .find(|(n, _)| *n == name)
+                .map(|(_, v)| (*v).to_owned())
+        })
+    }
+
+    #[test]
+    fn silence_unless_asked() {
+        assert_eq!(of(&[]), LevelFilter::OFF);
+        assert_eq!(of(&[("DAPL_DBG_TYPE", "0")]), LevelFilter::OFF);
+        assert_eq!(of(&[("DAPL_DBG_TYPE", "0xffff")]), LevelFilter::WARN);
+        assert_eq!(of(&[("DAT_DBG_TYPE", "1")]), LevelFilter::WARN);
+        assert_eq!(of(&[("DAT_LOG", "debug")]), LevelFilter::DEBUG);
+        assert_eq!(
+            of(&[("DAT_LOG", "off"), ("DAPL_DBG_TYPE", "1")]),
+            LevelFilter::OFF
+        );
+        assert_eq!(of(&[("DAT_LOG", "loud")]), LevelFilter::WARN);
+    }
+
+    #[test]
+    fn higher_levels_are_not_even_built() {
+        let subscriber = Stderr(LevelFilter::WARN);
+        assert_eq!(subscriber.max_level_hint(), Some(LevelFilter::WARN));
+        tracing::subscriber::with_default(subscriber, || {
+            assert!(tracing::enabled!(tracing::Level::ERROR));
+            assert!(!tracing::enabled!(tracing::Level::INFO));
+        });
+    }
+}
