@@ -336,6 +336,53 @@ fn a_connection_event_without_room_is_an_asynchronous_error() {
 }
 
 #[test]
+fn connection_events_may_go_to_another_open_of_the_adapter() {
+    let (ia, other) = (open(), open());
+    let evd = Evd::create(other, 4, None, EvdFlags::CONNECTION).unwrap();
+    let requests = Evd::create(ia, 4, None, EvdFlags::DTO).unwrap();
+    let parts = EpParts {
+        pz: Some(Pz::create(ia).unwrap()),
+        recv_evd: Some(requests),
+        request_evd: Some(requests),
+        connect_evd: Some(evd),
+        srq: None,
+    };
+    let connected = || {
+        let ep = Ep::create(ia, parts, None).unwrap();
+        let to = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        ep.connect(to, 1, None, &[], 0, 0).unwrap();
+        ep
+    };
+    let (first, second) = (connected(), connected());
+    qp(first).establish();
+    let mut sink = Events::default();
+    evd.dequeue(&mut sink).unwrap();
+    assert_eq!(evd.free(), Err(Error::state(Subtype::InvalidStateEvdInUse)));
+    // Its owner may close all the same, and soon; the endpoints then have nobody to tell.
+    let begun = std::time::Instant::now();
+    other.close(Close::Abrupt).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    qp(second).establish();
+    assert!(!evd.head.alive());
+    first.free().unwrap();
+    second.free().unwrap();
+    // Completions cannot go elsewhere.
+    let third = open();
+    let foreign = Evd::create(third, 4, None, EvdFlags::DTO).unwrap();
+    let wrong = EpParts {
+        recv_evd: Some(foreign),
+        connect_evd: None,
+        ..parts
+    };
+    assert_eq!(
+        Ep::create(ia, wrong, None).map(|_| ()),
+        Err(Error::handle(Subtype::InvalidHandleEvdRecv))
+    );
+    third.close(Close::Abrupt).unwrap();
+    ia.close(Close::Abrupt).unwrap();
+}
+
+#[test]
 fn a_connection_request_without_room_is_refused() {
     let ia = open();
     let evd = Evd::create(ia, 1, None, EvdFlags::CR).unwrap();

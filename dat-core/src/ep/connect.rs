@@ -393,7 +393,8 @@ impl<T: Transport> Ep<T> {
         }
         side.posting = true;
         while let Some(number) = side.pending.pop_front() {
-            let evd = side.parts.connect_evd;
+            let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
+            let evd = feed.map(Feed::evd);
             drop(side);
             if let Some(evd) = evd {
                 evd.post(Event::Connection {

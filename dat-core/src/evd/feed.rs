@@ -26,8 +26,8 @@ impl<T: Transport> Feed<T> {
         self.evd
     }
 
-    /// Whether the EVD is still the one that was claimed: an IA's close frees an asynchronous EVD that
-    /// another IA uses.
+    /// Whether the EVD is still the one that was claimed: an IA's close frees its EVDs even if another IA
+    /// feeds them with asynchronous errors or connection events.
     pub(crate) fn valid(&self) -> bool {
         self.evd.head.alive() && self.evd.head.generation.load(Ordering::Acquire) == self.generation
     }
@@ -104,10 +104,10 @@ impl<T: Transport> Inner<T> {
     ) {
         let quiet = u32::from(completion.contains(CompletionFlags::UNSIGNALLED));
         let solicited = u32::from(completion.contains(CompletionFlags::SOLICITED_WAIT));
-        let asynchronous = u32::from(stream.contains(EvdFlags::ASYNC));
+        let loose = u32::from(!stream.intersects(EvdFlags::QUEUED));
         self.quiet_feeds = count(self.quiet_feeds, quiet);
         self.solicited_feeds = count(self.solicited_feeds, solicited);
-        self.async_feeds = count(self.async_feeds, asynchronous);
+        self.loose_feeds = count(self.loose_feeds, loose);
         self.state.config = match (self.solicited_feeds, self.quiet_feeds) {
             (0, 0) => Config::Threshold,
             (0, _) => Config::Notify,

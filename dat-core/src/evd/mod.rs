@@ -107,7 +107,8 @@ struct Inner<T: Transport> {
     /// What the endpoints of the streams ask for, to find the [`state::Config`].
     quiet_feeds: u32,
     solicited_feeds: u32,
-    async_feeds: u32,
+    /// Feeds that need no completion queue; they may come from other IAs.
+    loose_feeds: u32,
     /// Completions that the endpoints can have outstanding, and room in the completion queue.
     expected: u32,
     cq_depth: u32,
@@ -130,7 +131,7 @@ impl<T: Transport> Default for Evd<T> {
                 watched: false,
                 quiet_feeds: 0,
                 solicited_feeds: 0,
-                async_feeds: 0,
+                loose_feeds: 0,
                 expected: 0,
                 cq_depth: 0,
             }),
@@ -197,7 +198,7 @@ impl<T: Transport> Evd<T> {
             inner.watched = false;
             inner.expected = 0;
             inner.cq_depth = depth;
-            (inner.quiet_feeds, inner.solicited_feeds, inner.async_feeds) = (0, 0, 0);
+            (inner.quiet_feeds, inner.solicited_feeds, inner.loose_feeds) = (0, 0, 0);
         }
         ia.adopt(Kind::Evd, index, &evd.head, bits)
             .inspect_err(|_| {
@@ -404,12 +405,12 @@ impl<T: Transport> Evd<T> {
         Ok(())
     }
 
-    /// The abrupt close's free: an asynchronous EVD goes even if another IA uses it.
+    /// The abrupt close's free: the IA's own streams are gone, those of other IAs find a dead EVD.
     pub(crate) fn destroy(&'static self) -> Result<()> {
         {
             let inner = self.inner.lock();
             self.head.retire_claimed(
-                inner.async_feeds,
+                inner.loose_feeds,
                 Subtype::NoSubtype,
                 Subtype::InvalidStateEvdInUse,
             )?;
