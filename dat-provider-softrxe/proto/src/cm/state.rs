@@ -149,7 +149,10 @@ impl State {
             (Self::RepSent, I::Mra) => (Some(Self::RepSent), &[A::Stretch]),
             (Self::RepSent, I::Rtu | I::Data) => (Some(Self::Established), &[A::Established]),
             (Self::RepSent, I::Rej) => (None, &[A::FailQp, A::Rejected]),
-            (Self::RepSent, I::GiveUp) => (None, &[A::SendRejTimeout, A::FailQp, A::TimedOut]),
+            // The peer may be connected since the REP: only a DREQ is repeated until it has heard.
+            (Self::RepSent, I::GiveUp) => {
+                (Some(Self::DreqSent), &[A::FailQp, A::SendDreq, A::TimedOut])
+            }
             // It was connected at the peer: the RTU was lost.
             (Self::RepSent, I::Dreq) => (
                 Some(Self::TimeWait),
@@ -217,7 +220,7 @@ mod tests {
         (State::MraReceived, "-MxE--W---xRx"),
         (State::ReqReceived, "N-x-----PWW--"),
         (State::MraSent, "N-x-----PWW--"),
-        (State::RepSent, "PPx-EEW---DPx"),
+        (State::RepSent, "PPx-EEW---DPD"),
         (State::Established, "--xE--W---D--"),
         (State::DreqSent, "--x---WW---Dx"),
         (State::TimeWait, "W-----W-----x"),

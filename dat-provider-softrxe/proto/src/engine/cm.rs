@@ -354,7 +354,6 @@ impl<M: Memory> Engine<M> {
         if let Some(c) = self.cm.get_mut(id) {
             self.mads.push_back((c.remote, message.clone()));
             c.last = Some(message);
-            c.due = None;
         }
     }
 

@@ -190,7 +190,12 @@ impl Qp {
         }
         match self.execute(cx, packet) {
             Ok(()) => {
-                if packet.bth.ack_request {
+                // The response of a READ or atomic is its acknowledgement.
+                let answered = matches!(
+                    packet.opcode.request(),
+                    Some(RequestKind::Read | RequestKind::Atomic)
+                );
+                if packet.bth.ack_request && !answered {
                     self.responder.want_ack(cx.now, cx.config.ack_delay);
                 }
             }

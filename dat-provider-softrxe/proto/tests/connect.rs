@@ -1,0 +1,427 @@
+//! The connection manager between two engines.
+
+mod common;
+
+use std::time::Duration;
+
+use common::pair::{Faults, Pair};
+use softrxe_proto::{
+    Accept, CmError, CmEventKind, Connect, Event, Op, QpKind, QpState, RejectReason, SendRequest,
+    SidrReply, SidrRequest, Status, service_id,
+};
+
+const LONG: Duration = Duration::from_secs(200);
+
+#[test]
+fn a_connection_carries_private_data_both_ways_and_then_messages() {
+    let mut pair = Pair::new("connect");
+    let service = service_id::tcp(7001);
+    let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
+    pair.sides[1].engine.listen(service).unwrap();
+    assert_eq!(
+        pair.sides[1].engine.listen(service),
+        Err(CmError::ServiceInUse(service))
+    );
+    let mut connect = Connect::new(pair.sides[1].address, service, b"hello");
+    connect.source_port = 4242;
+    connect.initiator_depth = 3;
+    let now = pair.now;
+    let id = pair.sides[0]
+        .engine
+        .connect(now, qpns[0], &connect)
+        .unwrap();
+    assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
+    let event = pair.sides[1].cm_event();
+    let CmEventKind::Request(request) = event.kind else {
+        panic!("{event:?}");
+    };
+    assert_eq!(request.service_id, service);
+    assert_eq!(request.remote, "10.9.0.1:4242".parse().unwrap());
+    assert_eq!(
+        (request.initiator_depth, request.responder_resources),
+        (3, 16)
+    );
+    assert_eq!(request.private_data.len(), 56);
+    assert_eq!(request.private_data[..6], *b"hello\0");
+    let now = pair.now;
+    pair.sides[1]
+        .engine
+        .accept(now, event.id, qpns[1], &Accept::new(b"welcome"))
+        .unwrap();
+    pair.run();
+    let up = pair.sides[0].cm_event();
+    assert_eq!((up.id, up.qpn), (id, Some(qpns[0])));
+    let CmEventKind::Established(data) = up.kind else {
+        panic!("not established");
+    };
+    assert_eq!((data.len(), &data[..8]), (196, b"welcome\0".as_slice()));
+    assert!(matches!(
+        pair.sides[1].cm_event().kind,
+        CmEventKind::Established(_)
+    ));
+
+    let from = pair.sides[0]
+        .memory
+        .register(b"data".to_vec(), common::memory::ALL);
+    let to = pair.sides[1]
+        .memory
+        .register(vec![0; 4], common::memory::ALL);
+    pair.receive(1, qpns[1], 1, &[to]);
+    pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[from]));
+    pair.run();
+    assert_eq!(pair.sides[1].memory.bytes(&to), b"data");
+}
+
+#[test]
+fn a_disconnect_ends_both_sides_and_forgets_the_ids() {
+    for who in 0..2 {
+        let mut pair = Pair::new("disconnect");
+        let (qpns, ids) = pair.connect_by_cm(service_id::tcp(1));
+        for side in &mut pair.sides {
+            side.events.clear();
+        }
+        let other = 1 - who;
+        let inbox = pair.sides[other]
+            .memory
+            .register(vec![0; 4], common::memory::ALL);
+        pair.receive(other, qpns[other], 5, &[inbox]);
+        let now = pair.now;
+        pair.sides[who].engine.disconnect(now, ids[who]).unwrap();
+        pair.run();
+        for (side, id) in pair.sides.iter_mut().zip(ids) {
+            let event = side.cm_event();
+            assert_eq!((event.id, event.kind), (id, CmEventKind::Disconnected));
+            assert_eq!(side.engine.connections(), 0);
+        }
+        for (side, qpn) in pair.sides.iter().zip(qpns) {
+            assert_eq!(side.engine.qp_state(qpn), Some(QpState::Error));
+        }
+        assert_eq!(pair.sides[other].completions[0].status, Status::Flushed);
+        let now = pair.now;
+        assert_eq!(
+            pair.sides[who].engine.disconnect(now, ids[who]),
+            Err(CmError::UnknownId(ids[who]))
+        );
+    }
+}
+
+#[test]
+fn nobody_listens_somebody_refuses_nobody_is_there() {
+    let mut pair = Pair::new("refused");
+    let service = service_id::tcp(7);
+    let start = |pair: &mut Pair| {
+        let qpn = pair.sides[0].qp();
+        let connect = Connect::new(pair.sides[1].address, service, &[]);
+        let now = pair.now;
+        pair.sides[0].engine.connect(now, qpn, &connect).unwrap();
+    };
+    start(&mut pair);
+    pair.run();
+    let CmEventKind::Rejected { reason, .. } = pair.sides[0].cm_event().kind else {
+        panic!("not rejected");
+    };
+    assert_eq!(reason, RejectReason::INVALID_SERVICE_ID);
+
+    pair.sides[1].engine.listen(service).unwrap();
+    start(&mut pair);
+    assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
+    let request = pair.sides[1].cm_event();
+    let now = pair.now;
+    pair.sides[1]
+        .engine
+        .reject(now, request.id, RejectReason::CONSUMER, b"go away")
+        .unwrap();
+    pair.run();
+    let CmEventKind::Rejected {
+        reason,
+        private_data,
+    } = pair.sides[0].cm_event().kind
+    else {
+        panic!("not rejected");
+    };
+    assert_eq!(reason, RejectReason::CONSUMER);
+    assert_eq!(
+        (private_data.len(), &private_data[..8]),
+        (148, b"go away\0".as_slice())
+    );
+
+    pair.faults.loss = 1000;
+    start(&mut pair);
+    pair.run();
+    assert_eq!(pair.sides[0].cm_event().kind, CmEventKind::TimedOut);
+    for side in &pair.sides {
+        assert_eq!(side.engine.connections(), 0);
+    }
+}
+
+#[test]
+fn a_slow_consumer_is_waited_for() {
+    let mut pair = Pair::new("slow");
+    let service = service_id::tcp(8);
+    let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
+    pair.sides[1].engine.listen(service).unwrap();
+    let connect = Connect::new(pair.sides[1].address, service, &[]);
+    let now = pair.now;
+    pair.sides[0]
+        .engine
+        .connect(now, qpns[0], &connect)
+        .unwrap();
+    let begin = pair.now;
+    pair.run_until(LONG, |p| p.now - begin > Duration::from_secs(60));
+    assert!(pair.sides[0].events.is_empty());
+    // REQ, its repetition, MRA; then silence for the 69 s that the MRA asks for, and the REQ again.
+    assert_eq!(pair.sent, 4);
+    assert!(pair.now - begin > Duration::from_secs(69));
+    let request = pair.sides[1].cm_event();
+    let now = pair.now;
+    pair.sides[1]
+        .engine
+        .accept(now, request.id, qpns[1], &Accept::new(&[]))
+        .unwrap();
+    pair.run_until(Duration::from_secs(1), |_| false);
+    assert!(matches!(
+        pair.sides[0].cm_event().kind,
+        CmEventKind::Established(_)
+    ));
+}
+
+#[test]
+fn data_stands_for_an_rtu_that_was_lost() {
+    let mut pair = Pair::new("implied_rtu");
+    pair.filter = Box::new(|packet| packet.bytes.len() != 280 || packet.bytes[20 + 17] != 0x14);
+    let (_, ids) = {
+        let service = service_id::tcp(9);
+        let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
+        pair.sides[1].engine.listen(service).unwrap();
+        let connect = Connect::new(pair.sides[1].address, service, &[]);
+        let now = pair.now;
+        let id = pair.sides[0]
+            .engine
+            .connect(now, qpns[0], &connect)
+            .unwrap();
+        assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
+        let request = pair.sides[1].cm_event();
+        let now = pair.now;
+        pair.sides[1]
+            .engine
+            .accept(now, request.id, qpns[1], &Accept::new(&[]))
+            .unwrap();
+        assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
+        assert!(pair.sides[1].events.is_empty());
+        pair.receive(1, qpns[1], 1, &[]);
+        pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[]));
+        pair.run_until(Duration::from_millis(1), |p| !p.sides[1].events.is_empty());
+        (qpns, [id, request.id])
+    };
+    let event = pair.sides[1].cm_event();
+    assert_eq!(event.id, ids[1]);
+    assert!(matches!(event.kind, CmEventKind::Established(_)));
+}
+
+#[test]
+fn a_peer_that_began_anew_is_told_that_its_old_connection_was_held() {
+    let mut pair = Pair::new("stale");
+    let service = service_id::tcp(10);
+    let (qpns, _) = pair.connect_by_cm(service);
+    for side in &mut pair.sides {
+        side.events.clear();
+    }
+    // The client's engine is replaced by one with the same GUID and QPN: same seed, same calls.
+    let config = pair.sides[0].engine.config().clone();
+    let memory = pair.sides[0].memory.clone();
+    pair.sides[0].engine = softrxe_proto::Engine::new(config, memory);
+    pair.sides[0].cq = pair.sides[0].engine.create_cq(16);
+    assert_eq!(pair.sides[0].qp(), qpns[0]);
+    // It has other communication ids only if it made more of them.
+    let connect = Connect::new(pair.sides[1].address, service, &[]);
+    let now = pair.now;
+    let spare = softrxe_proto::SidrRequest {
+        remote: pair.sides[1].address,
+        service_id: 1,
+        source_port: 0,
+        private_data: &[],
+    };
+    pair.sides[0].engine.sidr_request(now, &spare).unwrap();
+    pair.sides[0]
+        .engine
+        .connect(now, qpns[0], &connect)
+        .unwrap();
+    pair.run();
+    assert_eq!(
+        pair.sides[1].cm_event().kind,
+        CmEventKind::Disconnected,
+        "the old connection"
+    );
+    let refused = pair.sides[0].cm_events();
+    assert!(refused.iter().any(|event| matches!(
+        event.kind,
+        CmEventKind::Rejected {
+            reason: RejectReason::STALE_CONNECTION,
+            ..
+        }
+    )));
+}
+
+/// Both sides established, or neither; every id forgotten after the end, whatever the network does.
+#[test]
+fn connections_agree_under_loss_duplication_and_reordering() {
+    let mut established = 0;
+    for seed in 0..150 {
+        let mut pair = Pair::with("cm_faults", seed, |_| {});
+        pair.faults = Faults {
+            loss: [0, 100, 300, 600][seed as usize % 4],
+            duplicate: 200,
+            reorder: 300,
+            corrupt: 20,
+        };
+        let service = service_id::tcp(11);
+        let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
+        pair.sides[1].engine.listen(service).unwrap();
+        let connect = Connect::new(pair.sides[1].address, service, b"x");
+        let now = pair.now;
+        pair.sides[0]
+            .engine
+            .connect(now, qpns[0], &connect)
+            .unwrap();
+        let (mut up, mut down) = ([0, 0], [0, 0]);
+        let mut accepted = false;
+        let end = pair.now + LONG;
+        while pair.now < end && pair.step() {
+            for i in 0..2 {
+                for event in std::mem::take(&mut pair.sides[i].events) {
+                    let Event::Cm(event) = event else { continue };
+                    match event.kind {
+                        CmEventKind::Request(_) => {
+                            let now = pair.now;
+                            assert!(!std::mem::replace(&mut accepted, true), "seed {seed}");
+                            let accept = Accept::new(b"y");
+                            let engine = &mut pair.sides[1].engine;
+                            engine.accept(now, event.id, qpns[1], &accept).unwrap();
+                        }
+                        CmEventKind::Established(_) => up[i] += 1,
+                        _ => down[i] += 1,
+                    }
+                }
+            }
+        }
+        let live = |i: usize| up[i] == 1 && down[i] == 0;
+        assert!(up[0] <= 1 && up[1] <= 1, "seed {seed}: {up:?}");
+        assert_eq!(live(0), live(1), "seed {seed}: up {up:?} down {down:?}");
+        if live(0) {
+            established += 1;
+            let (now, id) = (pair.now, 0);
+            pair.sides[id].engine.destroy_qp(now, qpns[id]);
+            pair.run();
+        }
+        pair.sides[0].engine.destroy_qp(pair.now, qpns[0]);
+        pair.sides[1].engine.destroy_qp(pair.now, qpns[1]);
+        pair.run();
+        for side in &pair.sides {
+            assert_eq!(side.engine.connections(), 0, "seed {seed}");
+        }
+    }
+    assert!(established > 100, "{established}");
+}
+
+#[test]
+fn destroying_the_queue_pair_ends_its_connection() {
+    let mut pair = Pair::new("destroy");
+    let (qpns, _) = pair.connect_by_cm(service_id::tcp(12));
+    for side in &mut pair.sides {
+        side.events.clear();
+    }
+    let now = pair.now;
+    pair.sides[0].engine.destroy_qp(now, qpns[0]);
+    assert_eq!(pair.sides[0].engine.qp_state(qpns[0]), None);
+    pair.run();
+    assert_eq!(pair.sides[1].cm_event().kind, CmEventKind::Disconnected);
+    assert_ne!(pair.sides[0].qp(), qpns[0], "the number is not used again");
+    for side in &pair.sides {
+        assert_eq!(side.engine.connections(), 0);
+    }
+}
+
+#[test]
+fn a_datagram_service_is_resolved_and_reached() {
+    let mut pair = Pair::new("sidr");
+    let service = service_id::udp(13);
+    pair.sides[1].engine.listen(service).unwrap();
+    let qpns = [0, 1].map(|i| {
+        let mut init = pair.sides[i].init();
+        init.kind = QpKind::Ud;
+        init.qkey = 0x0123_4567;
+        pair.sides[i].engine.create_qp(&init).unwrap()
+    });
+    let now = pair.now;
+    let ask = SidrRequest {
+        remote: pair.sides[1].address,
+        service_id: service,
+        source_port: 99,
+        private_data: b"who",
+    };
+    pair.sides[0].engine.sidr_request(now, &ask).unwrap();
+    pair.run_until(LONG, |p| !p.sides[1].events.is_empty());
+    let request = pair.sides[1].cm_event();
+    assert!(
+        matches!(request.kind, CmEventKind::SidrRequest(ref r) if r.private_data[..3] == *b"who")
+    );
+    let answer = SidrReply {
+        status: 0,
+        qpn: qpns[1],
+        qkey: 0x0123_4567,
+        private_data: b"me",
+    };
+    let now = pair.now;
+    pair.sides[1]
+        .engine
+        .sidr_reply(now, request.id, &answer)
+        .unwrap();
+    pair.run();
+    let CmEventKind::SidrReply {
+        status, qpn, qkey, ..
+    } = pair.sides[0].cm_event().kind
+    else {
+        panic!("no reply");
+    };
+    assert_eq!((status, qpn, qkey), (0, qpns[1], 0x0123_4567));
+    for side in &pair.sides {
+        assert_eq!(side.engine.connections(), 0);
+    }
+
+    let from = pair.sides[0]
+        .memory
+        .register(vec![9; 100], common::memory::ALL);
+    let to = pair.sides[1]
+        .memory
+        .register(vec![0; 140], common::memory::ALL);
+    pair.receive(1, qpns[1], 3, &[to]);
+    let to_peer = softrxe_proto::DatagramPeer {
+        address: pair.sides[1].address.ip(),
+        qpn,
+        qkey,
+    };
+    let datagram = Op::Datagram {
+        to: to_peer,
+        immediate: Some(*b"imm!"),
+    };
+    pair.post(0, qpns[0], &SendRequest::new(4, datagram, &[from]));
+    let wrong = softrxe_proto::DatagramPeer { qkey: 1, ..to_peer };
+    let misled = Op::Datagram {
+        to: wrong,
+        immediate: None,
+    };
+    pair.post(0, qpns[0], &SendRequest::new(5, misled, &[from]));
+    pair.run();
+    assert_eq!(pair.sides[0].completions.len(), 2);
+    assert_eq!(pair.sides[1].completions.len(), 1);
+    let got = pair.sides[1].completions[0];
+    assert_eq!(
+        (got.status, got.length, got.immediate),
+        (Status::Success, 140, Some(*b"imm!"))
+    );
+    assert_eq!(got.source, Some((pair.sides[0].address.ip(), qpns[0])));
+    let bytes = pair.sides[1].memory.bytes(&to);
+    assert_eq!(bytes[40..], [9; 100]);
+    assert_eq!(bytes[32..40], [10, 9, 0, 1, 10, 9, 0, 2]);
+    assert_eq!(pair.sides[1].engine.counters().foreign, 1);
+}
