@@ -66,7 +66,8 @@ fn ranges_that_are_none_are_refused() {
     let pz = Pz::create(ia).unwrap();
     let code = |address, length| lmr(ia, pz, Source::Virtual(address), length).map(|_| ());
     assert_eq!(code(0, 8), Err(Error::arg(3)));
-    assert_eq!(code(AT, 0), Err(Error::arg(4)));
+    assert_eq!(code(AT, 0), Err(Error::of(Kind::LengthError)));
+    assert_eq!(code(0, 0), Err(Error::of(Kind::LengthError)));
     assert_eq!(code(AT, u64::MAX), Err(Error::arg(4)));
     assert_eq!(code(usize::MAX, 2), Err(Error::arg(4)));
     assert_eq!(
