@@ -89,8 +89,11 @@ impl<O: Default + Sync + 'static> Arena<O> {
             return None;
         }
         let at = self.base.load(Ordering::Relaxed) + ((index as usize) << Self::SHIFT);
-        // SAFETY: indices below `built` hold an `O` that is never dropped, moved or unmapped.
-        Some(unsafe { &*(at as *const O) })
+        // SAFETY: indices below `built` hold an `O` that is never dropped, moved or unmapped, and none is at 0.
+        unsafe {
+            std::hint::assert_unchecked(at != 0);
+            Some(&*(at as *const O))
+        }
     }
 
     /// The object whose address is exactly `addr`, dead or alive; `None` for any other number.
@@ -102,8 +105,12 @@ impl<O: Default + Sync + 'static> Arena<O> {
         if offset.rotate_right(Self::SHIFT) >= self.built.load(Ordering::Acquire) as usize {
             return None;
         }
-        // SAFETY: `addr` is `base + index * STRIDE` with `index < built`, see `get`.
-        Some(unsafe { &*(addr as *const O) })
+        // SAFETY: `addr` is `base + index * STRIDE` with `index < built`, see `get`; so it is not 0, which
+        // saves the compiler a test.
+        unsafe {
+            std::hint::assert_unchecked(addr != 0);
+            Some(&*(addr as *const O))
+        }
     }
 
     /// Index of an object of this arena.

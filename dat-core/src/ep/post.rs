@@ -30,7 +30,11 @@ enum Limit {
 
 #[inline(always)]
 fn length_of(iov: &[LmrTriplet]) -> u64 {
-    iov.iter().map(|s| u64::from(s.segment_length)).sum()
+    match iov {
+        // By far the most frequent, and a loop is long.
+        [one] => u64::from(one.segment_length),
+        _ => iov.iter().map(|s| u64::from(s.segment_length)).sum(),
+    }
 }
 
 impl<T: Transport> Ep<T> {
@@ -47,8 +51,27 @@ impl<T: Transport> Ep<T> {
         kind: DtoOp,
         op: Op<'_, T>,
     ) -> Result<()> {
+        // The same twice, for the compiler to make a shorter one of the first.
+        if flags.is_empty() {
+            self.post_flagged(iov, cookie, 0, argument, limit, kind, op)
+        } else {
+            self.post_flagged(iov, cookie, flags.bits(), argument, limit, kind, op)
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "inlined into each kind of post")]
+    #[inline(always)]
+    fn post_flagged(
+        &'static self,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: u32,
+        argument: u16,
+        limit: Limit,
+        kind: DtoOp,
+        op: Op<'_, T>,
+    ) -> Result<()> {
         let mut queue = self.send.lock();
-        let flags = flags.bits();
         if queue.head.wrapping_sub(self.request_ring.tail()) >= queue.depth {
             queue = self.make_room(queue)?;
         }
@@ -72,7 +95,8 @@ impl<T: Transport> Ep<T> {
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
-        let Some(slot) = queue.slot() else {
+        let number = queue.head;
+        let Some(slot) = at(queue.slots, number) else {
             return Err(DEAD);
         };
         slot.fill(
@@ -84,7 +108,7 @@ impl<T: Transport> Ep<T> {
         T::post_send(
             qp,
             &Request {
-                id: id(queue.id_base, queue.head),
+                id: id(queue.id_base, number),
                 op,
                 iov,
                 length,
@@ -93,7 +117,7 @@ impl<T: Transport> Ep<T> {
                 fence: flags & CompletionFlags::BARRIER_FENCE.bits() != 0,
             },
         )?;
-        queue.head = queue.head.wrapping_add(1);
+        queue.head = number.wrapping_add(1);
         queue.silence = if signaled { 0 } else { silence };
         Ok(())
     }
@@ -158,6 +182,8 @@ impl<T: Transport> Ep<T> {
     }
 
     /// The completion of a post that never reaches the transport; after those that the transport flushes.
+    #[cold]
+    #[inline(never)]
     fn flush_at_once(
         &'static self,
         evd: Option<&'static Evd<T>>,
@@ -198,7 +224,7 @@ impl<T: Transport> Ep<T> {
         if queue.silence == 0 {
             return;
         }
-        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot()) else {
+        let (Some(qp), Some(slot)) = (&queue.qp, at(queue.slots, queue.head)) else {
             return;
         };
         slot.fill(0, Note::new(DtoOp::RdmaWrite, Note::QUIET | Note::MUTE, 0));
@@ -293,15 +319,16 @@ impl<T: Transport> Ep<T> {
         if queue.head.wrapping_sub(self.recv_ring.tail()) >= queue.depth {
             return Err(FULL);
         }
-        let Some(slot) = queue.slot() else {
+        let number = queue.head;
+        let Some(slot) = at(queue.slots, number) else {
             return Err(DEAD);
         };
         slot.fill(
             cookie,
             Note::new(DtoOp::Receive, note_bits(flags) | queue.mute, 0),
         );
-        T::post_recv(qp, id(queue.id_base, queue.head), iov)?;
-        queue.head = queue.head.wrapping_add(1);
+        T::post_recv(qp, id(queue.id_base, number), iov)?;
+        queue.head = number.wrapping_add(1);
         Ok(())
     }
 
@@ -521,7 +548,7 @@ impl<T: Transport> Ep<T> {
         if state != EpState::Connected {
             return Err(state.refuse());
         }
-        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot()) else {
+        let (Some(qp), Some(slot)) = (&queue.qp, at(queue.slots, queue.head)) else {
             return Err(DEAD);
         };
         slot.fill(

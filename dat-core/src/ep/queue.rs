@@ -166,22 +166,6 @@ impl<T: Transport> RecvQueue<T> {
     }
 }
 
-impl<T: Transport> SendQueue<T> {
-    /// The slot of the next request. `None` if there are no slots: the endpoint has no queue pair.
-    #[inline(always)]
-    pub(super) fn slot(&self) -> Option<&'static Slot> {
-        at(self.slots, self.head)
-    }
-}
-
-impl<T: Transport> RecvQueue<T> {
-    /// The slot of the next receive.
-    #[inline(always)]
-    pub(super) fn slot(&self) -> Option<&'static Slot> {
-        at(self.slots, self.head)
-    }
-}
-
 /// The slot of work request `number`; `slots` are a power of two, or none.
 #[inline(always)]
 pub(super) fn at(slots: &'static [Slot], number: u32) -> Option<&'static Slot> {
