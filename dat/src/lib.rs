@@ -1,1 +1,45 @@
-//! A safe Rust API for DAT: open an interface adapter by name.
+//! A safe Rust API for DAT: open an interface adapter by name, then move data without copies.
+//!
+//! ```no_run
+//! use dat::{Access, Ia, Streams};
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), dat::Error> {
+//! let ia = Ia::open("softrxe")?; // a name from dat.conf
+//! let pz = ia.create_pz()?;
+//! let region = pz.allocate(4096, Access::all())?;
+//! let events = ia.create_evd(64, Streams::DTO | Streams::CONNECTION)?;
+//! let ep = ia.endpoint(&pz).recv_evd(&events).request_evd(&events).connect_evd(&events).create()?;
+//! ep.connect("10.9.0.1".parse().unwrap(), 4000).private_data(b"hello").start()?;
+//! let event = events.wait(Duration::from_secs(5))?;
+//! region.write(0, b"some bytes");
+//! ep.post_send(&[region.slice(0..10)], 1)?;
+//! # Ok(()) }
+//! ```
+//!
+//! **Lifetimes.** Every object keeps what it stands on: dropping an endpoint frees it, then its event dispatchers, then the
+//! adapter, in whatever order the program lets go. **Memory.** A [`Region`] owns its bytes, because a peer may write
+//! them at any time: a program reads and writes them by copying, never through a reference. **Threads.** Everything is
+//! `Send` and `Sync`; only providers that dat.conf calls `threadsafe` are opened. **Errors** name the call and the DAT
+//! return code. The functions are those of the uDAPL manual pages of the same names (dat_ep_post_send(3DAT) ...).
+
+mod ep;
+mod error;
+mod evd;
+mod ia;
+mod listener;
+mod pz;
+mod region;
+mod rmr;
+mod sys;
+
+pub use dat_core::event::{AsyncEvent, DtoOp, DtoStatus};
+pub use dat_core::flags::{Close, CompletionFlags, EvdFlags as Streams, MemPriv as Access};
+pub use ep::{Connect, Ep, EpBuilder, EpState};
+pub use error::{Error, Result};
+pub use evd::{Completion, Evd, Event};
+pub use ia::{Attributes, Ia, configured};
+pub use listener::{ConnRequest, Listener};
+pub use pz::Pz;
+pub use region::{Region, Remote, Slice};
+pub use rmr::Rmr;

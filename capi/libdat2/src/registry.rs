@@ -19,6 +19,7 @@ static STARTED: Once = Once::new();
 /// The registry of this process, which on first use learns where this library lies.
 pub(crate) fn registry() -> &'static Registry {
     STARTED.call_once(|| {
+        dat_abi::log::install();
         if let Some(path) = own_path() {
             REGISTRY.set_beside(path);
         }

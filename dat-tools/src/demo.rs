@@ -1,0 +1,311 @@
+//! `dat demo`: two processes, one IA name, every way of moving data, every byte verified.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dat::{
+    Access, Close, Completion, CompletionFlags, Ep, Evd, Event, Ia, Listener, Region, Remote,
+    Streams,
+};
+
+use crate::Outcome;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of the memory that each side opens to the other.
+const WINDOW: usize = 1 << 20;
+/// Bytes of a message.
+const MESSAGE: usize = 64;
+/// Ping-pong rounds, RDMA writes, RDMA reads.
+const ROUNDS: usize = 200;
+const TRANSFERS: usize = 32;
+/// Where messages lie: receive, then send.
+const RECV: usize = 0;
+const SEND: usize = MESSAGE;
+
+/// One side of the connection, with everything it needs.
+struct Side {
+    ep: Ep,
+    done: Evd,
+    connections: Evd,
+    messages: Region,
+    window: Region,
+    ia: Ia,
+}
+
+impl Side {
+    fn new(name: &str) -> Result<Self, dat::Error> {
+        let ia = Ia::open(name)?;
+        let pz = ia.create_pz()?;
+        let done = ia.create_evd(256, Streams::DTO)?;
+        let connections = ia.create_evd(16, Streams::CR | Streams::CONNECTION)?;
+        let builder = ia
+            .endpoint(&pz)
+            .recv_evd(&done)
+            .request_evd(&done)
+            .connect_evd(&connections);
+        let ep = builder.max_recv(32).max_requests(64).create()?;
+        let messages = pz.allocate(2 * MESSAGE, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+        let window = pz.allocate(WINDOW, Access::ALL)?;
+        Ok(Self {
+            ep,
+            done,
+            connections,
+            messages,
+            window,
+            ia,
+        })
+    }
+
+    /// A receive is always posted before the peer can send.
+    fn expect(&self) -> Result<(), dat::Error> {
+        self.ep
+            .post_recv(&[self.messages.slice(RECV..RECV + MESSAGE)], 1)
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<(), dat::Error> {
+        let mut message = [0; MESSAGE];
+        message[..bytes.len()].copy_from_slice(bytes);
+        self.messages.write(SEND, &message);
+        self.ep
+            .post_send(&[self.messages.slice(SEND..SEND + MESSAGE)], 2)
+    }
+
+    /// Waits for `sends` completions of requests and one message; posts the next receive.
+    fn exchange(&self, sends: usize) -> Result<[u8; MESSAGE], dat::Error> {
+        let (mut left, mut message) = (sends, None);
+        while left > 0 || message.is_none() {
+            match self.done.wait_completion(PATIENCE)? {
+                Completion { cookie: 1, .. } => {
+                    let mut bytes = [0; MESSAGE];
+                    self.messages.read(RECV, &mut bytes);
+                    message = Some(bytes);
+                    self.expect()?;
+                }
+                _ => left -= 1,
+            }
+        }
+        Ok(message.unwrap_or([0; MESSAGE]))
+    }
+
+    /// Tells the peer where our memory is, and hears where its is.
+    fn introduce(&self) -> Result<Remote, dat::Error> {
+        self.send(&self.window.remote(0..WINDOW).to_bytes())?;
+        let message = self.exchange(1)?;
+        let mut bytes = [0; Remote::SIZE];
+        bytes.copy_from_slice(&message[..Remote::SIZE]);
+        Ok(Remote::from_bytes(bytes))
+    }
+}
+
+/// Bytes that are nowhere by accident.
+fn pattern(seed: u8) -> Vec<u8> {
+    (0..WINDOW)
+        .map(|i| {
+            (i as u8)
+                .wrapping_mul(31)
+                .wrapping_add((i >> 8) as u8)
+                .wrapping_add(seed)
+        })
+        .collect()
+}
+
+fn wrong(what: &str) -> Box<dyn Error> {
+    format!("{what} differs from what was sent").into()
+}
+
+/// The passive process: listens, tells its address on stdout, and answers.
+pub(crate) fn peer(name: &str) -> Outcome {
+    let side = Side::new(name)?;
+    let listener = side.ia.listen(None, &side.connections)?;
+    println!("{} {}", side.ia.attributes()?.address, listener.conn_qual());
+    side.expect()?;
+    accept(&side, &listener)?;
+    side.introduce()?;
+    let mut message = side.exchange(0)?;
+    for _ in 0..ROUNDS {
+        side.send(&message)?;
+        // Our own completion and the next message come in either order. The last one says with what our window was written.
+        message = side.exchange(1)?;
+    }
+    let seed = message[0];
+    if side.window.to_vec(0..WINDOW) != pattern(seed) {
+        return Err(wrong("RDMA written memory"));
+    }
+    // Now the peer reads it.
+    side.window.write(0, &pattern(seed ^ 0xff));
+    side.send(b"verified")?;
+    side.exchange(1)?;
+    match side.connections.wait(PATIENCE)? {
+        Event::Ended { .. } => Ok(()),
+        other => Err(format!("waited for the disconnect, got {other:?}").into()),
+    }
+}
+
+fn accept(side: &Side, _listening: &Listener) -> Outcome {
+    let Event::Request(request) = side.connections.wait(PATIENCE)? else {
+        return Err("the first event is no connection request".into());
+    };
+    if !request.private_data().starts_with(b"dat demo") {
+        return Err(wrong("private data of the request"));
+    }
+    request.accept(&side.ep, b"welcome")?;
+    match side.connections.wait(PATIENCE)? {
+        Event::Established { .. } => Ok(()),
+        other => Err(format!("waited for the connection, got {other:?}").into()),
+    }
+}
+
+/// Ends the other process however we leave.
+struct Peer(Child);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs both processes and prints what happened.
+pub(crate) fn run(name: Option<&str>) -> Outcome {
+    let name = match name {
+        Some(name) => name.to_owned(),
+        None => {
+            dat::configured()?
+                .into_iter()
+                .next()
+                .ok_or("dat.conf has no IA for this program")?
+                .0
+        }
+    };
+    let exe = std::env::current_exe()?;
+    let mut peer = Peer(
+        Command::new(exe)
+            .args(["demo-peer", &name])
+            .stdout(Stdio::piped())
+            .spawn()?,
+    );
+    let stdout = peer.0.stdout.take().ok_or("no pipe to the other process")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    let (address, qual) = line
+        .trim()
+        .split_once(' ')
+        .ok_or("the other process did not start; its message is above")?;
+
+    let side = Side::new(&name)?;
+    let attributes = side.ia.attributes()?;
+    println!(
+        "IA {name}: {} ({}) at {}",
+        attributes.adapter, attributes.vendor, attributes.address
+    );
+    println!(
+        "two processes, {} and {}; every byte below was compared\n",
+        std::process::id(),
+        peer.0.id()
+    );
+    println!(
+        "{:<30} {:>9} {:>7} {:>12} {:>12}  verified",
+        "operation", "bytes", "count", "time each", "rate"
+    );
+
+    side.expect()?;
+    let start = Instant::now();
+    side.ep
+        .connect(address.parse()?, qual.parse()?)
+        .private_data(b"dat demo")
+        .timeout(PATIENCE)
+        .start()?;
+    let Event::Established { private_data, .. } = side.connections.wait(PATIENCE)? else {
+        return Err("the connection was not established".into());
+    };
+    if !private_data.starts_with(b"welcome") {
+        return Err(wrong("private data of the answer"));
+    }
+    row("connect", 0, 1, start.elapsed());
+    let remote = side.introduce()?;
+
+    let start = Instant::now();
+    for round in 0..ROUNDS {
+        let message = [round as u8; MESSAGE];
+        side.send(&message)?;
+        if side.exchange(1)? != message {
+            return Err(wrong("an answer"));
+        }
+    }
+    row(
+        "send/receive, there and back",
+        MESSAGE,
+        ROUNDS,
+        start.elapsed(),
+    );
+
+    side.window.write(0, &pattern(7));
+    let start = Instant::now();
+    transfers(&side, |cookie| {
+        let all = [side.window.slice(0..WINDOW)];
+        side.ep
+            .post_rdma_write(&all, remote, cookie, CompletionFlags::empty())
+    })?;
+    let spent = start.elapsed();
+    side.send(&[7])?;
+    if !side.exchange(1)?.starts_with(b"verified") {
+        return Err(wrong("RDMA written memory"));
+    }
+    row("RDMA write", WINDOW, TRANSFERS, spent);
+
+    let start = Instant::now();
+    transfers(&side, |cookie| {
+        let all = [side.window.slice(0..WINDOW)];
+        side.ep
+            .post_rdma_read(&all, remote, cookie, CompletionFlags::empty())
+    })?;
+    let spent = start.elapsed();
+    if side.window.to_vec(0..WINDOW) != pattern(7 ^ 0xff) {
+        return Err(wrong("RDMA read memory"));
+    }
+    row("RDMA read", WINDOW, TRANSFERS, spent);
+
+    side.send(b"bye")?;
+    side.done.wait_completion(PATIENCE)?;
+    let start = Instant::now();
+    side.ep.disconnect(Close::Graceful)?;
+    match side.connections.wait(PATIENCE)? {
+        Event::Ended { .. } => row("disconnect", 0, 1, start.elapsed()),
+        other => return Err(format!("waited for the disconnect, got {other:?}").into()),
+    }
+    let status = peer.0.wait()?;
+    if !status.success() {
+        return Err(format!("the other process ended with {status}").into());
+    }
+    println!("\ndemo: PASS");
+    Ok(())
+}
+
+/// Keeps four transfers outstanding until all are done.
+fn transfers(side: &Side, post: impl Fn(u64) -> Result<(), dat::Error>) -> Outcome {
+    let mut posted = 0;
+    for done in 0..TRANSFERS {
+        while posted < TRANSFERS && posted < done + 4 {
+            post(100 + posted as u64)?;
+            posted += 1;
+        }
+        let completion = side.done.wait_completion(PATIENCE)?;
+        if completion.cookie != 100 + done as u64 {
+            return Err(format!("completion {} came out of order", completion.cookie).into());
+        }
+    }
+    Ok(())
+}
+
+fn row(what: &str, bytes: usize, count: usize, spent: Duration) {
+    let each = spent.as_secs_f64() / count as f64;
+    let rate = match bytes {
+        0 => String::new(),
+        n if n < 4096 => format!("{:.0} /s", 1.0 / each),
+        n => format!("{:.1} MB/s", n as f64 / each / 1e6),
+    };
+    let each = format!("{:.1} us", each * 1e6);
+    println!("{what:<30} {bytes:>9} {count:>7} {each:>12} {rate:>12}  yes");
+}

@@ -1,0 +1,286 @@
+//! Interface adapters.
+
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dat_abi::ret::DAT_SUCCESS;
+use dat_abi::types::{DAT_HANDLE_NULL, DatProviderInfo};
+use dat_abi::v2_0::table::DatProvider;
+use dat_abi::v2_0::types::{DatIaAttr, DatProviderAttr};
+use dat_core::error::{Error as Code, Kind};
+use dat_registry::catalog::Request;
+use dat_registry::loaded::{RegisterError, Registered, Table};
+use dat_registry::registry::Registry;
+
+use crate::ep::EpBuilder;
+use crate::error::Result;
+use crate::evd::Evd;
+use crate::pz::Pz;
+use crate::sys::{Handle, absent, call, done, free};
+use crate::{Error, Listener, Streams};
+
+static REGISTRY: Registry = Registry::new();
+
+/// Called back by providers at their init.
+unsafe extern "C" fn add_provider(
+    table: *const std::ffi::c_void,
+    info: *const DatProviderInfo,
+) -> u32 {
+    if table.is_null() || info.is_null() {
+        return Code::of(Kind::InvalidParameter).code();
+    }
+    // SAFETY: not NULL, and the provider passes on what the registry gave it.
+    let info = unsafe { &*info };
+    let new = Registered {
+        name: info.name(),
+        major: info.dapl_version_major,
+        minor: info.dapl_version_minor,
+        thread_safe: info.is_thread_safe != 0,
+        table: Table(table as usize),
+        open: 0,
+    };
+    match REGISTRY.loaded.add(new) {
+        Ok(()) => DAT_SUCCESS,
+        Err(RegisterError::Already) => Code::of(Kind::ProviderAlreadyRegistered).code(),
+        Err(_) => Code::of(Kind::InternalError).code(),
+    }
+}
+
+/// Names and libraries of the IAs in dat.conf that this API can open, in file order.
+///
+/// # Errors
+/// [`Error::Lookup`]: there is no configuration.
+pub fn configured() -> Result<Vec<(String, String)>> {
+    let catalog = REGISTRY
+        .catalog()
+        .map_err(dat_registry::registry::LookupError::Search)?;
+    let ours = catalog
+        .entries()
+        .iter()
+        .filter(|e| !e.api.kernel && e.api.major == 2 && e.thread_safe);
+    Ok(ours
+        .map(|e| {
+            (
+                e.name.clone(),
+                format!("{} {:?} ({})", e.library, e.ia_params, e.origin),
+            )
+        })
+        .collect())
+}
+
+/// An open interface adapter. Cloning gives another name for the same one; it closes when the last name and the last
+/// object on it are gone.
+#[derive(Clone, Debug)]
+pub struct Ia {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    handle: Handle,
+    name: String,
+    table: Table,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        free!(self.handle, ia_close(0));
+        REGISTRY.loaded.close(&self.name, self.table);
+    }
+}
+
+/// What an adapter can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Device name.
+    pub adapter: String,
+    /// Maker.
+    pub vendor: String,
+    /// Address that peers connect to.
+    pub address: IpAddr,
+    /// Endpoints at a time.
+    pub max_eps: u32,
+    /// Bytes of a message.
+    pub max_message_size: u64,
+    /// Bytes of an RDMA operation.
+    pub max_rdma_size: u64,
+    /// Bytes of private data in a connection request.
+    pub max_private_data: u32,
+    /// The provider's named attributes, e.g. `DAT_IB_TRANSPORT_MTU`.
+    pub named: Vec<(String, String)>,
+}
+
+impl Ia {
+    /// Opens the adapter that dat.conf names so (dat_ia_open).
+    ///
+    /// # Errors
+    /// [`Error::Lookup`] if the name or its provider is not there; [`Error::Call`] with what the provider says, whose
+    /// messages go to `tracing`.
+    pub fn open(name: &str) -> Result<Self> {
+        let request = Request {
+            name,
+            major: 2,
+            minor: 0,
+            thread_safe: true,
+        };
+        let table = REGISTRY.lookup(&request, add_provider)?;
+        let opened = open_with(table, name);
+        match opened {
+            Ok(handle) => Ok(Self {
+                inner: Arc::new(Inner {
+                    handle,
+                    name: name.to_owned(),
+                    table,
+                }),
+            }),
+            Err(error) => {
+                REGISTRY.loaded.close(name, table);
+                Err(error)
+            }
+        }
+    }
+
+    /// The name it was opened by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.inner.handle
+    }
+
+    /// What the adapter can do (dat_ia_query).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn attributes(&self) -> Result<Attributes> {
+        let mut ia = MaybeUninit::<DatIaAttr>::zeroed();
+        let mut provider = MaybeUninit::<DatProviderAttr>::zeroed();
+        let all = u64::MAX;
+        call!(
+            self.handle(),
+            ia_query(
+                std::ptr::null_mut(),
+                all,
+                ia.as_mut_ptr(),
+                all,
+                provider.as_mut_ptr()
+            )
+        )?;
+        // SAFETY: zeroed, then filled by the provider; both types are plain data for which all-zero is valid.
+        let (ia, provider) = unsafe { (ia.assume_init(), provider.assume_init()) };
+        let number = |n: i32| u32::try_from(n).unwrap_or(0);
+        let count = number(provider.num_provider_specific_attr) as usize;
+        let mut named = Vec::new();
+        if !provider.provider_specific_attr.is_null() {
+            for at in 0..count {
+                // SAFETY: the provider says that its array has `count` entries of C strings, which stay.
+                named.push(unsafe {
+                    let attr = *provider.provider_specific_attr.add(at);
+                    (text(attr.name), text(attr.value))
+                });
+            }
+        }
+        Ok(Attributes {
+            adapter: text_of(&ia.adapter_name),
+            vendor: text_of(&ia.vendor_name),
+            address: address(ia.ia_address_ptr.cast()),
+            max_eps: number(ia.max_eps),
+            max_message_size: ia.max_message_size.into(),
+            max_rdma_size: ia.max_rdma_size.into(),
+            max_private_data: number(provider.max_private_data_size),
+            named,
+        })
+    }
+
+    /// A protection zone (dat_pz_create).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn create_pz(&self) -> Result<Pz> {
+        Pz::create(self)
+    }
+
+    /// An event dispatcher for at least `qlen` events of `streams` (dat_evd_create).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn create_evd(&self, qlen: u32, streams: Streams) -> Result<Evd> {
+        Evd::create(self, qlen, streams)
+    }
+
+    /// Begins to describe an endpoint.
+    pub fn endpoint<'a>(&'a self, pz: &'a Pz) -> EpBuilder<'a> {
+        EpBuilder::new(self, pz)
+    }
+
+    /// Listens on `conn_qual`, or on a free one (dat_psp_create, dat_psp_create_any). Requests come as
+    /// [`Event::Request`](crate::Event::Request) to `evd`, which must take `Streams::CR`.
+    ///
+    /// # Errors
+    /// [`Error::Call`], e.g. `DAT_CONN_QUAL_IN_USE`.
+    pub fn listen(&self, conn_qual: Option<u64>, evd: &Evd) -> Result<Listener> {
+        Listener::create(self, conn_qual, evd)
+    }
+}
+
+fn open_with(table: Table, name: &str) -> Result<Handle> {
+    // SAFETY: a table that a provider registered as one of 2.0; it stays.
+    let provider = unsafe { &*(table.0 as *const DatProvider) };
+    let text = CString::new(name.replace('\0', " ")).unwrap_or_default();
+    let mut async_evd = DAT_HANDLE_NULL;
+    let mut handle = DAT_HANDLE_NULL;
+    let slot = provider.ia_open.ok_or_else(|| absent("dat_ia_open"))?;
+    // SAFETY: the name is a C string, the outputs are live.
+    done("dat_ia_open", unsafe {
+        slot(text.as_ptr(), 16, &raw mut async_evd, &raw mut handle)
+    })?;
+    Ok(Handle(handle))
+}
+
+/// # Safety
+/// NULL or a C string.
+unsafe fn text(c: *const std::ffi::c_char) -> String {
+    if c.is_null() {
+        return String::new();
+    }
+    // SAFETY: not NULL, so a C string by the caller's promise.
+    unsafe { CStr::from_ptr(c) }.to_string_lossy().into_owned()
+}
+
+fn text_of(name: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> = name
+        .iter()
+        .map(|c| *c as u8)
+        .take_while(|b| *b != 0)
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The IP address in a provider's socket address; unspecified if there is none.
+pub(crate) fn address(at: *const u8) -> IpAddr {
+    let none = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+    if at.is_null() {
+        return none;
+    }
+    // SAFETY: a provider's DAT_IA_ADDRESS_PTR is a socket address of the size that its family says.
+    unsafe {
+        match i32::from(at.cast::<u16>().read_unaligned()) {
+            libc::AF_INET => IpAddr::from(at.add(4).cast::<[u8; 4]>().read()),
+            libc::AF_INET6 => IpAddr::from(at.add(8).cast::<[u8; 16]>().read()),
+            _ => none,
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn unexpected(wanted: &'static str, got: &crate::Event) -> Self {
+        Self::Unexpected {
+            wanted,
+            got: format!("{got:?}"),
+        }
+    }
+}

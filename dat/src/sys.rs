@@ -1,0 +1,60 @@
+//! Calls through a provider's function table: the crate's edge.
+
+use dat_abi::types::DatHandle;
+use dat_abi::v2_0::table::DatProvider;
+use dat_core::error::{Error as Code, Kind};
+
+use crate::error::{Error, Result};
+
+/// A handle that a provider made for this process. Valid until it is freed by its owner, which is always one value of
+/// this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Handle(pub(crate) DatHandle);
+
+impl Handle {
+    /// The function table behind the handle.
+    pub(crate) fn table(self) -> &'static DatProvider {
+        // SAFETY: the first word of a handle that a provider made points to its table; libraries are never unmapped.
+        unsafe { &**(self.0 as *const *const DatProvider) }
+    }
+}
+
+/// The code of a call as a result.
+pub(crate) fn done(call: &'static str, code: u32) -> Result<()> {
+    match Code::from_code(code) {
+        None => Ok(()),
+        Some(code) => Err(Error::Call { call, code }),
+    }
+}
+
+/// For a slot that a provider left empty.
+pub(crate) fn absent(call: &'static str) -> Error {
+    Error::Call {
+        call,
+        code: Code::of(Kind::NotImplemented),
+    }
+}
+
+/// `call!(handle, slot(arguments...))`: calls the slot of the handle's table with the handle first.
+macro_rules! call {
+    ($handle:expr, $slot:ident($($arg:expr),* $(,)?)) => {{
+        let handle: $crate::sys::Handle = $handle;
+        match handle.table().$slot {
+            None => Err($crate::sys::absent(concat!("dat_", stringify!($slot)))),
+            // SAFETY: the slot's contract is its manual page's: the handle is a provider's, pointers are to live
+            // values of this crate or NULL where the page allows it.
+            Some(slot) => $crate::sys::done(concat!("dat_", stringify!($slot)), unsafe { slot(handle.0 $(, $arg)*) }),
+        }
+    }};
+}
+pub(crate) use call;
+
+/// Frees an object when its owner is dropped; a failure is a bug of the provider or of this crate and is logged.
+macro_rules! free {
+    ($handle:expr, $slot:ident($($arg:expr),*)) => {
+        if let Err(error) = $crate::sys::call!($handle, $slot($($arg),*)) {
+            tracing::warn!(%error, "an object could not be freed");
+        }
+    };
+}
+pub(crate) use free;
