@@ -1,4 +1,4 @@
-//! A whole packet: BTH, extended headers, payload, padding. The ICRC is [`icrc`](super::icrc)'s.
+//! A whole packet: BTH, extended headers, payload, padding. The ICRC is [`icrc`]'s.
 
 use super::{Aeth, AtomicEth, Bth, Deth, Reth, atomicack, icrc, ieth, immdt};
 use crate::opcode::Opcode;

@@ -1,6 +1,6 @@
 //! Messages of the connection manager (IBTA 12.6), one file a message.
 //!
-//! Each is the 232 bytes behind the [`MadHeader`](super::MadHeader). Private data has the field's full
+//! Each is the 232 bytes behind the [`MadHeader`]. Private data has the field's full
 //! length; how much of it means something is not on the wire.
 
 mod drep;
