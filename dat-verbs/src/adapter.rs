@@ -97,6 +97,7 @@ impl Adapter {
     ) -> std::result::Result<Self, OpenError> {
         params.known(KEYS)?;
         let settings = Settings::new(params, |name| std::env::var(name).ok())?;
+        find::any_device()?;
         protect_from_fork();
         let channel = Arc::new(Channel::open().map_err(OpenError::no_cm)?);
         let place = find::find(&channel, &params.device, params.port)?;

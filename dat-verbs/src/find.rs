@@ -1,6 +1,7 @@
 //! Which device and port an IA means: by verbs device and port, netdev, IP address or host name. librdmacm
 //! knows which device an address belongs to (RoCE, IPoIB and iWARP alike), so every way leads over addresses.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub(crate) enum OpenError {
     Params(#[from] IaParamsError),
     #[error("no RDMA connection manager: {reason}")]
     NoCm { reason: String, permission: bool },
-    #[error("ia_params name no device and this machine has none that is usable; {found}")]
+    #[error("this machine has no verbs device that is usable; {found}")]
     NoDevice { found: String },
     #[error("{wanted:?} is no verbs device, netdev, address or host name of this machine; {found}")]
     NoSuch { wanted: String, found: String },
@@ -186,25 +187,34 @@ fn in_order(mut list: Vec<Local>) -> Vec<Local> {
     list
 }
 
+/// Whether there is any verbs device: without one librdmacm's own error is less helpful.
+pub(crate) fn any_device() -> Result<(), OpenError> {
+    if device::names().is_empty() {
+        return Err(OpenError::NoDevice {
+            found: inventory(&in_order(locals())),
+        });
+    }
+    Ok(())
+}
+
 /// What there is, for an error message.
 fn inventory(locals: &[Local]) -> String {
-    let list = |mut names: Vec<String>| {
-        names.sort();
-        names.dedup();
-        if names.is_empty() {
-            "none".to_owned()
-        } else {
-            names.join(", ")
-        }
+    let list = |names: Vec<String>| match names.as_slice() {
+        [] => "none".to_owned(),
+        some => some.join(", "),
     };
+    let mut netdevs: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for local in locals.iter().filter(|l| !l.loopback) {
+        let addresses = netdevs.entry(&local.netdev).or_default();
+        addresses.extend(local.address.map(|a| a.ip().to_string()));
+    }
+    let netdevs = netdevs
+        .iter()
+        .map(|(name, addresses)| match addresses.as_slice() {
+            [] => format!("{name} (no address)"),
+            some => format!("{name} ({})", some.join(" ")),
+        });
     let mut text = format!("verbs devices: {}", list(device::names()));
-    let netdevs = locals.iter().filter(|l| !l.loopback);
-    let netdevs = netdevs.map(|l| match l.address {
-        Some(a) if !matches!(a.ip(), IpAddr::V6(v6) if v6.is_unicast_link_local()) => {
-            format!("{} ({})", l.netdev, a.ip())
-        }
-        _ => l.netdev.clone(),
-    });
     write!(text, "; netdevs: {}", list(netdevs.collect())).ok();
     if device::names().is_empty() {
         text.push_str("; to have one in software: `modprobe rdma_rxe; rdma link add rxe0 type rxe netdev NETDEV`");
@@ -259,7 +269,7 @@ pub(crate) fn find(channel: &Arc<Channel>, wanted: &str, port: u32) -> Result<Pl
     }
 
     let candidates = candidates(wanted, &locals);
-    if candidates.is_empty() {
+    if candidates.iter().all(|c| c.netdev.is_empty()) {
         return Err(OpenError::NoSuch {
             wanted: wanted.to_owned(),
             found: inventory(&locals),
@@ -329,7 +339,6 @@ fn why_not(candidates: &[Local], errno: i32) -> String {
             "netdev {0} has no IP address (`ip addr add ADDRESS/PREFIX dev {0}`)",
             l.netdev
         ),
-        None if errno == libc::EADDRNOTAVAIL => "it is no address of this machine".to_owned(),
         _ => map::text(errno),
     }
 }
@@ -384,8 +393,6 @@ mod tests {
         assert!(why_not(&down, libc::ENODEV).contains("ip link set v0 up"));
         let bare = [local("v0", "", true)];
         assert!(why_not(&bare, libc::ENODEV).contains("ip addr add"));
-        let foreign = [local("", "10.9.0.7", true)];
-        assert!(why_not(&foreign, libc::EADDRNOTAVAIL).contains("no address of this machine"));
         assert!(
             OpenError::no_cm(libc::ENODEV)
                 .to_string()
@@ -396,6 +403,19 @@ mod tests {
                 .to_string()
                 .contains("/dev/infiniband/rdma_cm")
         );
+    }
+
+    #[test]
+    fn the_inventory_names_each_netdev_once() {
+        let locals = [
+            local("v0", "10.9.0.1", true),
+            local("v0", "fd09::1", true),
+            local("v1", "", true),
+            local("lo", "127.0.0.1", true),
+        ];
+        let text = inventory(&locals);
+        let netdevs = "netdevs: v0 (10.9.0.1 fd09::1), v1 (no address)";
+        assert!(text.contains(netdevs), "{text}");
     }
 
     #[test]
