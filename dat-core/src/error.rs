@@ -1,6 +1,7 @@
 //! DAT return codes as types: class, type and subtype (2.0 `dat_error.h`; 1.2 `dat_error.h` has the same numbers).
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 /// Result of a DAT operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -11,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// EVD that has a completion queue answers `DAT_QUEUE_EMPTY` without the bit. Such a value is built with
 /// [`Error::without_class`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Error(u32);
+pub struct Error(NonZeroU32);
 
 const CLASS_ERROR: u32 = 0x8000_0000;
 
@@ -205,10 +206,18 @@ subtypes! {
 }
 
 impl Error {
+    /// No error is 0, which is `DAT_SUCCESS`; so a [`Result`] of nothing is as small as a `DAT_RETURN`.
+    const fn nonzero(code: u32) -> Self {
+        match NonZeroU32::new(code) {
+            Some(code) => Self(code),
+            None => panic!("an error has a type"),
+        }
+    }
+
     /// A code with the error class bit.
     #[must_use]
     pub const fn new(kind: Kind, subtype: Subtype) -> Self {
-        Self(CLASS_ERROR | kind as u32 | subtype as u32)
+        Self::nonzero(CLASS_ERROR | kind as u32 | subtype as u32)
     }
 
     /// A code of `kind` without a subtype.
@@ -220,7 +229,7 @@ impl Error {
     /// The same type and subtype without the error class bit, for the codes that C programs compare so.
     #[must_use]
     pub const fn without_class(self) -> Self {
-        Self(self.0 & !CLASS_ERROR)
+        Self::nonzero(self.0.get() & !CLASS_ERROR)
     }
 
     /// `DAT_INVALID_HANDLE` with the subtype that names the kind of handle.
@@ -232,7 +241,7 @@ impl Error {
     /// `DAT_INVALID_PARAMETER` for argument `number`, counted from 1 as in the C prototype.
     #[must_use]
     pub const fn arg(number: u16) -> Self {
-        Self(
+        Self::nonzero(
             CLASS_ERROR
                 | Kind::InvalidParameter as u32
                 | (Subtype::InvalidArg1 as u32 + number as u32 - 1),
@@ -255,13 +264,16 @@ impl Error {
     #[inline]
     #[must_use]
     pub const fn code(self) -> u32 {
-        self.0
+        self.0.get()
     }
 
     /// From a `DAT_RETURN` that is not success, e.g. a foreign provider's.
     #[must_use]
     pub const fn from_code(code: u32) -> Option<Self> {
-        if code == 0 { None } else { Some(Self(code)) }
+        match NonZeroU32::new(code) {
+            None => None,
+            Some(code) => Some(Self(code)),
+        }
     }
 
     /// The type, if it is one of the specification's.
@@ -270,19 +282,19 @@ impl Error {
         Kind::ALL
             .iter()
             .copied()
-            .find(|k| *k as u32 == self.0 & 0x3fff_0000)
+            .find(|k| *k as u32 == self.0.get() & 0x3fff_0000)
     }
 
     /// The subtype, if it is one of the specification's.
     #[must_use]
     pub fn subtype(self) -> Option<Subtype> {
-        Subtype::ALL.get((self.0 & 0xffff) as usize).copied()
+        Subtype::ALL.get((self.0.get() & 0xffff) as usize).copied()
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self} ({:#010x})", self.0)
+        write!(f, "{self} ({:#010x})", self.0.get())
     }
 }
 
@@ -290,7 +302,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind() {
             Some(kind) => f.write_str(kind.name())?,
-            None => write!(f, "DAT return {:#010x}", self.0)?,
+            None => write!(f, "DAT return {:#010x}", self.0.get())?,
         }
         match self.subtype() {
             None | Some(Subtype::NoSubtype) => Ok(()),

@@ -359,7 +359,15 @@ impl<T: Transport> Ep<T> {
     }
 
     fn commit(&self, step: Step) {
-        self.state.store(step.next as u32, Ordering::Release);
+        let was = self.state.swap(step.next as u32, Ordering::AcqRel);
+        if was != step.next as u32 {
+            // The next post looks at the state; one that is under way is over when the locks are free.
+            let mut send = self.send.lock();
+            send.limit = send.head;
+            drop(send);
+            let mut recv = self.recv.lock();
+            recv.limit = recv.head;
+        }
     }
 
     /// Tears down and tells, as `step` wants it.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use super::queue::{SendQueue, at};
+use super::queue::{RecvQueue, SendQueue, at};
 use super::ring::{Note, Ring, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Kind, Result, Subtype};
@@ -72,11 +72,12 @@ impl<T: Transport> Ep<T> {
         op: Op<'_, T>,
     ) -> Result<()> {
         let mut queue = self.send.lock();
-        if queue.head.wrapping_sub(self.request_ring.tail()) >= queue.depth {
-            queue = self.make_room(queue)?;
-        }
-        if self.state.load(Ordering::Relaxed) != EpState::Connected as u32 {
-            return self.post_unconnected(queue, iov, cookie, flags, argument, kind);
+        if queue.head == queue.limit {
+            queue = match self.refill(queue) {
+                Ok(queue) => queue,
+                Err(Some(full)) => return Err(full),
+                Err(None) => return self.post_unconnected(iov, cookie, flags, argument, kind),
+            };
         }
         if flags & queue.refused != 0 {
             return Err(Error::arg(argument));
@@ -122,18 +123,32 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
-    /// The ring is full. If its oldest request is one that no consumer will ever ask for, its completion may
-    /// lie in the completion queue for ever: fetch it. States where nothing is posted are the caller's business.
+    /// At the limit: moves it on if there is room in the ring. `None`: the state forbids posts.
     #[cold]
+    #[inline(never)]
+    fn refill(
+        &'static self,
+        queue: MutexGuard<'static, SendQueue<T>>,
+    ) -> std::result::Result<MutexGuard<'static, SendQueue<T>>, Option<Error>> {
+        if self.state.load(Ordering::Acquire) != EpState::Connected as u32 {
+            return Err(None);
+        }
+        let mut queue = if outstanding(queue.head, &self.request_ring) < queue.depth {
+            queue
+        } else {
+            self.make_room(queue).map_err(Some)?
+        };
+        queue.limit = self.request_ring.tail().wrapping_add(queue.depth);
+        Ok(queue)
+    }
+
+    /// The ring is full. If its oldest request is one that no consumer will ever ask for, its completion may
+    /// lie in the completion queue for ever: fetch it.
     fn make_room(
         &'static self,
         queue: MutexGuard<'static, SendQueue<T>>,
     ) -> Result<MutexGuard<'static, SendQueue<T>>> {
-        if self.current_state() != EpState::Connected {
-            return Ok(queue);
-        }
-        let tail = self.request_ring.tail();
-        let oldest = at(queue.slots, tail);
+        let oldest = at(queue.slots, self.request_ring.tail());
         if oldest.is_none_or(|slot| !slot.read().1.has(Note::QUIET | Note::MUTE)) {
             return Err(FULL);
         }
@@ -144,7 +159,9 @@ impl<T: Transport> Ep<T> {
             evd.drain();
         }
         let queue = self.send.lock();
-        if queue.head.wrapping_sub(self.request_ring.tail()) < queue.depth {
+        if outstanding(queue.head, &self.request_ring) < queue.depth
+            && self.state.load(Ordering::Acquire) == EpState::Connected as u32
+        {
             Ok(queue)
         } else {
             Err(FULL)
@@ -153,15 +170,16 @@ impl<T: Transport> Ep<T> {
 
     /// A request in another state than Connected: flushed if Disconnected, else refused.
     #[cold]
+    #[inline(never)]
     fn post_unconnected(
         &'static self,
-        queue: MutexGuard<'_, SendQueue<T>>,
         iov: &[LmrTriplet],
         cookie: u64,
         flags: u32,
         argument: u16,
         kind: DtoOp,
     ) -> Result<()> {
+        let queue = self.send.lock();
         if !self.head.alive() {
             return Err(DEAD);
         }
@@ -240,6 +258,7 @@ impl<T: Transport> Ep<T> {
         match T::post_send(qp, &mark) {
             Ok(()) => {
                 queue.head = queue.head.wrapping_add(1);
+                queue.limit = queue.head;
                 queue.silence = 0;
             }
             Err(error) => {
@@ -299,26 +318,32 @@ impl<T: Transport> Ep<T> {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
+        // The same twice, as in `post_request`.
+        if flags.is_empty() {
+            self.post_receive(iov, cookie, 0)
+        } else {
+            self.post_receive(iov, cookie, flags.bits())
+        }
+    }
+
+    #[inline(always)]
+    fn post_receive(&'static self, iov: &[LmrTriplet], cookie: u64, flags: u32) -> Result<()> {
         let mut queue = self.recv.lock();
-        let flags = flags.bits();
         if flags & queue.refused != 0 {
             return Err(Error::arg(5));
         }
         if iov.len() > queue.max_iov {
-            return Err(Error::arg(2));
+            return Err(self.too_many_segments(&queue));
+        }
+        if queue.head == queue.limit {
+            queue = match self.refill_receives(queue, cookie)? {
+                Some(queue) => queue,
+                None => return Ok(()),
+            };
         }
         let Some(qp) = &queue.qp else {
-            return Err(self.no_receives());
+            return Err(DEAD);
         };
-        if self.state.load(Ordering::Relaxed) == EpState::Disconnected as u32 {
-            let (evd, drain) = (queue.evd, queue.drain);
-            drop(queue);
-            self.flush_at_once(evd, drain, cookie, DtoOp::Receive, 0);
-            return Ok(());
-        }
-        if queue.head.wrapping_sub(self.recv_ring.tail()) >= queue.depth {
-            return Err(FULL);
-        }
         let number = queue.head;
         let Some(slot) = at(queue.slots, number) else {
             return Err(DEAD);
@@ -330,6 +355,39 @@ impl<T: Transport> Ep<T> {
         T::post_recv(qp, id(queue.id_base, number), iov)?;
         queue.head = number.wrapping_add(1);
         Ok(())
+    }
+
+    /// At the limit: moves it on if there is room. `None`: Disconnected, and the receive of `cookie` is flushed.
+    #[cold]
+    #[inline(never)]
+    fn refill_receives(
+        &'static self,
+        mut queue: MutexGuard<'static, RecvQueue<T>>,
+        cookie: u64,
+    ) -> Result<Option<MutexGuard<'static, RecvQueue<T>>>> {
+        if queue.qp.is_none() {
+            return Err(self.no_receives());
+        }
+        if self.state.load(Ordering::Acquire) == EpState::Disconnected as u32 {
+            let (evd, drain) = (queue.evd, queue.drain);
+            drop(queue);
+            self.flush_at_once(evd, drain, cookie, DtoOp::Receive, 0);
+            return Ok(None);
+        }
+        if outstanding(queue.head, &self.recv_ring) >= queue.depth {
+            return Err(FULL);
+        }
+        queue.limit = self.recv_ring.tail().wrapping_add(queue.depth);
+        Ok(Some(queue))
+    }
+
+    #[cold]
+    fn too_many_segments(&'static self, queue: &RecvQueue<T>) -> Error {
+        if queue.qp.is_none() {
+            self.no_receives()
+        } else {
+            Error::arg(2)
+        }
     }
 
     /// Why there is no receive queue.
@@ -529,24 +587,21 @@ impl<T: Transport> Ep<T> {
     ) -> Result<u32> {
         let mut queue = self.send.lock();
         let flags = flags.bits();
-        if !self.head.alive() {
-            return Err(DEAD);
-        }
-        if queue.head.wrapping_sub(self.request_ring.tail()) >= queue.depth {
-            queue = self.make_room(queue)?;
-        }
-        let state = self.current_state();
         if flags & queue.refused != 0 {
             return Err(Error::arg(7));
         }
-        if state == EpState::Disconnected {
+        if queue.head == queue.limit {
             let (evd, drain) = (queue.evd, queue.drain);
-            drop(queue);
-            self.flush_bind(evd, drain, cookie, rmr_index);
-            return Ok(0);
-        }
-        if state != EpState::Connected {
-            return Err(state.refuse());
+            queue = match self.refill(queue) {
+                Ok(queue) => queue,
+                Err(Some(full)) => return Err(full),
+                Err(None) if !self.head.alive() => return Err(DEAD),
+                Err(None) if self.current_state() == EpState::Disconnected => {
+                    self.flush_bind(evd, drain, cookie, rmr_index);
+                    return Ok(0);
+                }
+                Err(None) => return Err(self.current_state().refuse()),
+            };
         }
         let (Some(qp), Some(slot)) = (&queue.qp, at(queue.slots, queue.head)) else {
             return Err(DEAD);

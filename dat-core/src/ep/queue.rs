@@ -17,6 +17,9 @@ pub(super) struct SendQueue<T: Transport> {
     pub(super) slots: &'static [Slot],
     /// Sequence number of the next request.
     pub(super) head: u32,
+    /// Up to here requests surely may be posted. Where the head is there already, look closer: the ring may have
+    /// room again, or the state may forbid.
+    pub(super) limit: u32,
     /// Requests that may be outstanding.
     pub(super) depth: u32,
     /// Requests since the last that asks for a completion, and when to ask.
@@ -41,6 +44,7 @@ impl<T: Transport> Default for SendQueue<T> {
             qp: None,
             slots: &[],
             head: 0,
+            limit: 0,
             depth: 0,
             silence: 0,
             longest_silence: 0,
@@ -61,6 +65,7 @@ pub(super) struct RecvQueue<T: Transport> {
     pub(super) qp: Option<Arc<T::Qp>>,
     pub(super) slots: &'static [Slot],
     pub(super) head: u32,
+    pub(super) limit: u32,
     pub(super) depth: u32,
     pub(super) max_iov: usize,
     pub(super) refused: u32,
@@ -76,6 +81,7 @@ impl<T: Transport> Default for RecvQueue<T> {
             qp: None,
             slots: &[],
             head: 0,
+            limit: 0,
             depth: 0,
             max_iov: 0,
             refused: 0,
@@ -111,6 +117,7 @@ impl<T: Transport> SendQueue<T> {
             qp: Some(qp),
             slots,
             head: 0,
+            limit: 0,
             depth: attr.max_request_dtos,
             silence: 0,
             longest_silence: (attr.max_request_dtos / 2).clamp(1, LONGEST_SILENCE),
@@ -128,6 +135,7 @@ impl<T: Transport> SendQueue<T> {
     }
 
     pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
+        self.limit = self.head;
         self.evd = None;
         self.drain = None;
         self.qp.take()
@@ -149,6 +157,7 @@ impl<T: Transport> RecvQueue<T> {
             qp: Some(qp),
             slots,
             head: 0,
+            limit: 0,
             depth: attr.max_recv_dtos,
             max_iov: attr.max_recv_iov as usize,
             refused: !allowed.bits(),
@@ -160,6 +169,7 @@ impl<T: Transport> RecvQueue<T> {
     }
 
     pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
+        self.limit = self.head;
         self.evd = None;
         self.drain = None;
         self.qp.take()
