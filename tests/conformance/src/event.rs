@@ -1,0 +1,114 @@
+//! Events as a C consumer gets them, made comparable.
+
+use dat_abi::types::event_number;
+use dat_abi::v2_0::types::DatEvent;
+use dat_core::event::DtoStatus;
+
+/// An event that came out of an EVD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// `DAT_DTO_COMPLETION_EVENT`.
+    Dto {
+        /// The endpoint.
+        ep: usize,
+        /// As posted.
+        cookie: u64,
+        /// `DAT_DTO_COMPLETION_STATUS`.
+        status: u32,
+        /// Bytes.
+        length: u32,
+    },
+    /// `DAT_RMR_BIND_COMPLETION_EVENT`.
+    Bind {
+        /// The window.
+        rmr: usize,
+        /// As posted.
+        cookie: u64,
+        /// `DAT_RMR_BIND_COMPLETION_STATUS`.
+        status: u32,
+    },
+    /// `DAT_CONNECTION_REQUEST_EVENT`.
+    Request {
+        /// The service point.
+        sp: usize,
+        /// The request.
+        cr: usize,
+        /// Where it came in.
+        conn_qual: u64,
+    },
+    /// `DAT_CONNECTION_EVENT_*`.
+    Connection {
+        /// Which.
+        number: u32,
+        /// The endpoint.
+        ep: usize,
+    },
+    /// `DAT_SOFTWARE_EVENT`.
+    Software(usize),
+    /// Anything else.
+    Other(u32),
+}
+
+impl Seen {
+    pub(crate) fn of(event: &DatEvent) -> Self {
+        let data = event.event_data;
+        match event.event_number {
+            event_number::DTO_COMPLETION => {
+                // SAFETY: the number says which field is set; all are plain words.
+                let d = unsafe { data.dto_completion_event_data };
+                Self::Dto {
+                    ep: d.ep_handle,
+                    cookie: d.user_cookie,
+                    status: d.status,
+                    length: d.transfered_length,
+                }
+            }
+            event_number::RMR_BIND_COMPLETION => {
+                // SAFETY: as above.
+                let d = unsafe { data.rmr_completion_event_data };
+                Self::Bind {
+                    rmr: d.rmr_handle,
+                    cookie: d.user_cookie,
+                    status: d.status,
+                }
+            }
+            event_number::CONNECTION_REQUEST => {
+                // SAFETY: as above.
+                let d = unsafe { data.cr_arrival_event_data };
+                Self::Request {
+                    sp: d.sp_handle,
+                    cr: d.cr_handle,
+                    conn_qual: d.conn_qual,
+                }
+            }
+            number @ 0x4001..=0x4fff => {
+                // SAFETY: as above.
+                let d = unsafe { data.connect_event_data };
+                Self::Connection {
+                    number,
+                    ep: d.ep_handle,
+                }
+            }
+            event_number::SOFTWARE => {
+                // SAFETY: as above.
+                Self::Software(unsafe { data.software_event_data.pointer })
+            }
+            number => Self::Other(number),
+        }
+    }
+
+    /// Cookie and status of a completion.
+    pub(crate) fn completion(self) -> Option<(u64, u32)> {
+        match self {
+            Self::Dto { cookie, status, .. } | Self::Bind { cookie, status, .. } => {
+                Some((cookie, status))
+            }
+            _ => None,
+        }
+    }
+}
+
+pub(crate) const SUCCESS: u32 = DtoStatus::Success as u32;
+pub(crate) const FLUSHED: u32 = DtoStatus::Flushed as u32;
+pub(crate) const REMOTE_ACCESS: u32 = DtoStatus::RemoteAccess as u32;
+pub(crate) const LOCAL_PROTECTION: u32 = DtoStatus::LocalProtection as u32;

@@ -1,0 +1,240 @@
+//! An open IA with one of everything, and two of them connected.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use dat_abi::v2_0::types::{DatIaAttr, DatLmrTriplet, DatRmrTriplet};
+use dat_core::ep::EpState;
+use dat_core::event::ConnectionEvent;
+use dat_core::flags::EvdFlags;
+
+use crate::dat::{Dat, Post, Region};
+use crate::event::Seen;
+use crate::verdict::{Check, broken, ok, same};
+
+/// How long an event may take.
+pub(crate) const PATIENCE: u32 = 10_000_000;
+/// A moment in which nothing should happen.
+pub(crate) const MOMENT: u32 = 20_000;
+pub(crate) const FOREVER: u32 = u32::MAX;
+pub(crate) const ABRUPT: u32 = 0;
+pub(crate) const GRACEFUL: u32 = 1;
+/// `DAT_PSP_CONSUMER_FLAG`.
+pub(crate) const CONSUMER: u32 = 0;
+
+/// A created object, or the code as a failed check.
+pub(crate) fn made<T>(result: Result<T, u32>, call: &str) -> Check<T> {
+    match result {
+        Ok(value) => Ok(value),
+        Err(code) => Err(ok(code, call).expect_err("an error code is no success")),
+    }
+}
+
+/// An open IA; closed abruptly at the end, with all that is left.
+pub(crate) struct Side<'a> {
+    pub(crate) dat: &'a Dat,
+    pub(crate) ia: usize,
+    pub(crate) async_evd: usize,
+    pub(crate) attr: DatIaAttr,
+    pub(crate) pz: usize,
+    pub(crate) recv: usize,
+    pub(crate) request: usize,
+    pub(crate) conn: usize,
+    pub(crate) cr: usize,
+}
+
+impl Drop for Side<'_> {
+    fn drop(&mut self) {
+        // Statements about closing have done it themselves.
+        let _ = self.dat.ia_close(self.ia, ABRUPT);
+    }
+}
+
+impl<'a> Side<'a> {
+    pub(crate) fn open(dat: &'a Dat) -> Check<Self> {
+        let (ia, async_evd) = made(dat.ia_open(), "dat_ia_open")?;
+        let (attr, _) = made(dat.ia_query(ia), "dat_ia_query")?;
+        let mut side = Self {
+            dat,
+            ia,
+            async_evd,
+            attr,
+            pz: 0,
+            recv: 0,
+            request: 0,
+            conn: 0,
+            cr: 0,
+        };
+        side.pz = made(dat.pz_create(ia), "dat_pz_create")?;
+        side.recv = side.evd(EvdFlags::DTO)?;
+        side.request = side.evd(EvdFlags::DTO | EvdFlags::RMR_BIND)?;
+        side.conn = side.evd(EvdFlags::CONNECTION)?;
+        side.cr = side.evd(EvdFlags::CR)?;
+        Ok(side)
+    }
+
+    pub(crate) fn evd(&self, flags: EvdFlags) -> Check<usize> {
+        let evd = self.dat.evd_create(self.ia, 64, 0, flags.bits());
+        made(evd, "dat_evd_create")
+    }
+
+    pub(crate) fn ep(&self) -> Check<usize> {
+        let evds = [self.recv, self.request, self.conn];
+        made(self.dat.ep_create(self.ia, self.pz, evds), "dat_ep_create")
+    }
+
+    pub(crate) fn memory(&self, length: usize, privileges: u32) -> Check<Memory> {
+        // For ever: a peer may still write when the statement is through.
+        let bytes: &'static [AtomicU8] = (0..length)
+            .map(|_| AtomicU8::new(0))
+            .collect::<Vec<_>>()
+            .leak();
+        let region = self.dat.lmr_create(self.ia, bytes, self.pz, privileges);
+        let region = made(region, "dat_lmr_create")?;
+        Ok(Memory { bytes, region })
+    }
+
+    /// The next event of `evd`.
+    pub(crate) fn wait(&self, evd: usize) -> Check<Seen> {
+        made(self.dat.evd_wait(evd, PATIENCE, 1), "dat_evd_wait (10 s)").map(|(seen, _)| seen)
+    }
+
+    /// The next event of `evd` must be a completion with this cookie and status.
+    pub(crate) fn completes(&self, evd: usize, cookie: u64, status: u32) -> Check {
+        match self.wait(evd)?.completion() {
+            Some(seen) => same(&seen, &(cookie, status), "completion (cookie, status)"),
+            None => broken("no completion"),
+        }
+    }
+
+    /// The next event of the connect EVD must be this one.
+    pub(crate) fn connection(&self, ep: usize, number: ConnectionEvent) -> Check {
+        let expected = Seen::Connection {
+            number: number as u32,
+            ep,
+        };
+        same(&self.wait(self.conn)?, &expected, "connection event")
+    }
+
+    pub(crate) fn quiet(&self, evd: usize) -> Check {
+        match self.dat.evd_wait(evd, MOMENT, 1) {
+            Ok((seen, _)) => broken(format!("an event nobody should see: {seen:?}")),
+            Err(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn state(&self, ep: usize, expected: EpState) -> Check {
+        let (state, ..) = made(self.dat.ep_get_status(ep), "dat_ep_get_status")?;
+        same(
+            &EpState::from_number(state),
+            &Some(expected),
+            "endpoint state",
+        )
+    }
+
+    /// The next request at a service point of this side.
+    pub(crate) fn request(&self) -> Check<usize> {
+        match self.wait(self.cr)? {
+            Seen::Request { cr, .. } => Ok(cr),
+            other => broken(format!("{other:?} is no connection request")),
+        }
+    }
+
+    pub(crate) fn listen(&self) -> Check<(usize, u64)> {
+        let psp = self.dat.psp_create_any(self.ia, self.cr, CONSUMER);
+        made(psp, "dat_psp_create_any")
+    }
+
+    pub(crate) fn post(&self, ep: usize, what: Post, iov: &[DatLmrTriplet], cookie: u64) -> Check {
+        let code = self.dat.post(ep, what, iov, cookie, 0);
+        ok(code, "dat_ep_post")
+    }
+}
+
+/// Registered memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    bytes: &'static [AtomicU8],
+    pub(crate) region: Region,
+}
+
+impl Memory {
+    fn address(&self) -> u64 {
+        self.bytes.as_ptr() as u64
+    }
+
+    /// All of it.
+    pub(crate) fn local(&self) -> DatLmrTriplet {
+        DatLmrTriplet {
+            virtual_address: self.address(),
+            segment_length: self.bytes.len() as u32,
+            lmr_context: self.region.lmr_context,
+        }
+    }
+
+    /// All of it, under a remote key.
+    pub(crate) fn under(&self, rmr_context: u32) -> DatRmrTriplet {
+        DatRmrTriplet {
+            virtual_address: self.address(),
+            segment_length: self.bytes.len() as u32,
+            rmr_context,
+        }
+    }
+
+    pub(crate) fn remote(&self) -> DatRmrTriplet {
+        self.under(self.region.rmr_context)
+    }
+
+    pub(crate) fn fill(&self, byte: u8) {
+        for b in self.bytes {
+            b.store(byte, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_all(&self, byte: u8) -> bool {
+        self.bytes.iter().all(|b| b.load(Ordering::Relaxed) == byte)
+    }
+}
+
+/// Two sides with an endpoint each, connected.
+pub(crate) struct Pair<'a> {
+    pub(crate) a: Side<'a>,
+    pub(crate) b: Side<'a>,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+}
+
+impl<'a> Pair<'a> {
+    pub(crate) fn connected(dat: &'a Dat) -> Check<Self> {
+        let pair = Self::apart(dat)?;
+        pair.join(pair.from, pair.to)?;
+        Ok(pair)
+    }
+
+    /// Not yet connected.
+    pub(crate) fn apart(dat: &'a Dat) -> Check<Self> {
+        let (a, b) = (Side::open(dat)?, Side::open(dat)?);
+        let (from, to) = (a.ep()?, b.ep()?);
+        Ok(Self { a, b, from, to })
+    }
+
+    /// Connects endpoint `from` of `a` to `to` of `b`, and takes the events.
+    pub(crate) fn join(&self, from: usize, to: usize) -> Check {
+        let cr = self.asked(from, FOREVER)?;
+        ok(self.b.dat.cr_accept(cr, to, b""), "dat_cr_accept")?;
+        self.a.connection(from, ConnectionEvent::Established)?;
+        self.b.connection(to, ConnectionEvent::Established)
+    }
+
+    /// A request of endpoint `from` at side `b`.
+    pub(crate) fn asked(&self, from: usize, microseconds: u32) -> Check<usize> {
+        let (psp, qual) = self.b.listen()?;
+        let code = self
+            .a
+            .dat
+            .ep_connect(from, &self.b.attr, qual, microseconds, b"hello");
+        ok(code, "dat_ep_connect")?;
+        let cr = self.b.request()?;
+        ok(self.b.dat.psp_free(psp), "dat_psp_free")?;
+        Ok(cr)
+    }
+}

@@ -1,0 +1,68 @@
+//! Puts a provider's shared object to the statements:
+//! `dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--page PAGE]`.
+
+mod host;
+
+use std::process::ExitCode;
+
+use dat_conformance::{Dat, STATEMENTS, Verdict, judge};
+
+const USAGE: &str = "usage: dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--page PAGE]";
+
+fn main() -> ExitCode {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let page = words.iter().position(|w| w == "--page").map(|at| {
+        let mut taken = words.drain(at..(at + 2).min(words.len()));
+        taken.nth(1).unwrap_or_default()
+    });
+    let Some(library) = words.first() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let name = words.get(1).map_or("conformance0", String::as_str);
+    let params = words.get(2).map_or("", String::as_str);
+    let table = match host::load(library, name, params) {
+        Ok(table) => table,
+        Err(error) => {
+            eprintln!("{library}: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let dat = Dat::new(table, name);
+    let (mut held, mut lacks, mut broken) = (0, 0, 0);
+    let chosen = STATEMENTS
+        .iter()
+        .copied()
+        .flatten()
+        .filter(|s| page.as_deref().is_none_or(|page| page == s.page));
+    for statement in chosen {
+        let (word, why) = match judge(statement, &dat) {
+            Ok(()) => {
+                held += 1;
+                ("holds ", String::new())
+            }
+            Err(Verdict::Lacks(why)) => {
+                lacks += 1;
+                ("lacks ", why)
+            }
+            Err(Verdict::Broken(why)) => {
+                broken += 1;
+                ("BROKEN", why)
+            }
+        };
+        println!("{word} {}: {}", statement.page, statement.says);
+        if !why.is_empty() {
+            println!("       {why}");
+        }
+    }
+    println!("{held} hold, {lacks} the provider lacks, {broken} broken");
+    if held + lacks + broken == 0 {
+        eprintln!("no statement of that page; {USAGE}");
+        return ExitCode::from(2);
+    }
+    if broken == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,186 @@
+//! dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_*, dat_srq_*.
+
+use dat_core::ep::EpState;
+use dat_core::error::Kind;
+use dat_core::event::{ConnectionEvent, DtoStatus};
+use dat_core::flags::{CompletionFlags, MemPriv};
+
+use super::statements;
+use crate::dat::{Dat, Post};
+use crate::event::{FLUSHED, SUCCESS, Seen};
+use crate::fixture::{ABRUPT, Pair, Side, made};
+use crate::verdict::{Check, holds, ok, refused, same};
+
+statements! {
+    "dat_ep_post_send": "The bytes are in the peer's receive, whose completion tells how many." => arrives;
+    "dat_ep_post_send": "Completions come in the order of the posts, with their cookies." => in_order;
+    "dat_ep_post_send": "DAT_COMPLETION_SUPPRESS_FLAG: no event on success." => suppressed;
+    "dat_ep_post_send": "An endpoint that is Disconnected flushes the post." => flushed_after;
+    "dat_ep_post_send": "A message longer than its receive ends in DAT_DTO_ERR_LOCAL_LENGTH there, and the connection breaks." => too_long;
+    "dat_ep_post_recv": "Receives may be posted before the connection, and are used in order." => before_connection;
+    "dat_ep_post_recv": "A negative number of segments is DAT_INVALID_PARAMETER." => too_many_segments;
+    "dat_ep_post_rdma_write": "The bytes are in the peer's memory, and the peer hears nothing." => writes;
+    "dat_ep_post_rdma_write": "More bytes than the remote segment has is DAT_LENGTH_ERROR." => write_length;
+    "dat_ep_post_rdma_read": "The bytes of the peer's memory are in ours." => reads;
+    "dat_srq_create": "Endpoints on one SRQ take their receives from it." => shared;
+    "dat_srq_free": "An SRQ in use by an endpoint cannot be destroyed: DAT_INVALID_STATE." => srq_in_use;
+}
+
+const ALL: u32 = MemPriv::ALL.bits();
+
+fn arrives(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (source, into) = (pair.a.memory(32, ALL)?, pair.b.memory(64, ALL)?);
+    source.fill(6);
+    let mut half = into.local();
+    half.segment_length = 32;
+    pair.b.post(pair.to, Post::Recv, &[half], 1)?;
+    pair.a.post(pair.from, Post::Send, &[source.local()], 2)?;
+    let expected = Seen::Dto {
+        ep: pair.to,
+        cookie: 1,
+        status: SUCCESS,
+        length: 32,
+    };
+    same(&pair.b.wait(pair.b.recv)?, &expected, "completion")?;
+    let mut back = source.local();
+    back.segment_length = 32;
+    pair.a.post(pair.from, Post::Recv, &[back], 3)?;
+    pair.b.post(pair.to, Post::Send, &[half], 4)?;
+    pair.a.completes(pair.a.recv, 3, SUCCESS)?;
+    holds(source.is_all(6), "the bytes did not come back as they were")
+}
+
+fn in_order(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    for cookie in 1..=8 {
+        pair.b.post(pair.to, Post::Recv, &[], 100 + cookie)?;
+    }
+    for cookie in 1..=8 {
+        pair.a.post(pair.from, Post::Send, &[], cookie)?;
+    }
+    for cookie in 1..=8 {
+        pair.a.completes(pair.a.request, cookie, SUCCESS)?;
+        pair.b.completes(pair.b.recv, 100 + cookie, SUCCESS)?;
+    }
+    Ok(())
+}
+
+fn suppressed(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    for cookie in 1..=2 {
+        pair.b.post(pair.to, Post::Recv, &[], cookie)?;
+    }
+    let suppress = CompletionFlags::SUPPRESS.bits();
+    let code = dat.post(pair.from, Post::Send, &[], 11, suppress);
+    ok(code, "dat_ep_post_send, suppressed")?;
+    pair.a.post(pair.from, Post::Send, &[], 12)?;
+    pair.a.completes(pair.a.request, 12, SUCCESS)?;
+    pair.a.quiet(pair.a.request)
+}
+
+fn flushed_after(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    ok(dat.ep_disconnect(pair.from, ABRUPT), "dat_ep_disconnect")?;
+    pair.a.state(pair.from, EpState::Disconnected)?;
+    pair.a.post(pair.from, Post::Send, &[], 1)?;
+    pair.a.completes(pair.a.request, 1, FLUSHED)?;
+    pair.a.post(pair.from, Post::Recv, &[], 2)?;
+    pair.a.completes(pair.a.recv, 2, FLUSHED)
+}
+
+fn too_long(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (source, into) = (pair.a.memory(32, ALL)?, pair.b.memory(31, ALL)?);
+    pair.b.post(pair.to, Post::Recv, &[into.local()], 1)?;
+    pair.a.post(pair.from, Post::Send, &[source.local()], 2)?;
+    pair.b
+        .completes(pair.b.recv, 1, DtoStatus::LocalLength as u32)?;
+    pair.a.connection(pair.from, ConnectionEvent::Broken)
+}
+
+fn before_connection(dat: &Dat) -> Check {
+    let pair = Pair::apart(dat)?;
+    for cookie in 1..=3 {
+        pair.b.post(pair.to, Post::Recv, &[], cookie)?;
+    }
+    pair.join(pair.from, pair.to)?;
+    for cookie in 1..=3 {
+        pair.a.post(pair.from, Post::Send, &[], 10 + cookie)?;
+        pair.b.completes(pair.b.recv, cookie, SUCCESS)?;
+    }
+    Ok(())
+}
+
+fn too_many_segments(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    let code = dat.post_recv_count(ep, -1);
+    refused(
+        code,
+        Kind::InvalidParameter,
+        "dat_ep_post_recv of -1 segments",
+    )
+}
+
+fn writes(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, far) = (pair.a.memory(4096, ALL)?, pair.b.memory(4096, ALL)?);
+    own.fill(8);
+    let write = Post::Write(far.remote());
+    pair.a.post(pair.from, write, &[own.local()], 1)?;
+    pair.a.completes(pair.a.request, 1, SUCCESS)?;
+    holds(far.is_all(8), "the bytes are not there")?;
+    pair.b.quiet(pair.b.recv)
+}
+
+fn write_length(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, far) = (pair.a.memory(32, ALL)?, pair.b.memory(31, ALL)?);
+    let write = Post::Write(far.remote());
+    let code = dat.post(pair.from, write, &[own.local()], 1, 0);
+    refused(code, Kind::LengthError, "dat_ep_post_rdma_write")
+}
+
+fn reads(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, far) = (pair.a.memory(4096, ALL)?, pair.b.memory(4096, ALL)?);
+    far.fill(4);
+    let read = Post::Read(far.remote());
+    pair.a.post(pair.from, read, &[own.local()], 1)?;
+    pair.a.completes(pair.a.request, 1, SUCCESS)?;
+    holds(own.is_all(4), "the bytes are not there")
+}
+
+fn shared(dat: &Dat) -> Check {
+    let pair = Pair::apart(dat)?;
+    let b = &pair.b;
+    let srq = made(dat.srq_create(b.ia, b.pz, 8), "dat_srq_create")?;
+    for cookie in 1..=2 {
+        ok(dat.srq_post_recv(srq, &[], cookie), "dat_srq_post_recv")?;
+    }
+    let evds = [b.recv, b.request, b.conn];
+    let mut seen = Vec::new();
+    for cookie in 11..=12 {
+        let to = dat.ep_create_with_srq(b.ia, b.pz, evds, srq);
+        let (from, to) = (pair.a.ep()?, made(to, "dat_ep_create_with_srq")?);
+        pair.join(from, to)?;
+        pair.a.post(from, Post::Send, &[], cookie)?;
+        match b.wait(b.recv)? {
+            Seen::Dto { ep, cookie, .. } if ep == to => seen.push(cookie),
+            other => return same(&format!("{other:?}"), &"a receive".into(), "event"),
+        }
+    }
+    same(&seen, &vec![1, 2], "cookies of the receives")
+}
+
+fn srq_in_use(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let srq = made(dat.srq_create(side.ia, side.pz, 8), "dat_srq_create")?;
+    let evds = [side.recv, side.request, side.conn];
+    let ep = dat.ep_create_with_srq(side.ia, side.pz, evds, srq);
+    let ep = made(ep, "dat_ep_create_with_srq")?;
+    refused(dat.srq_free(srq), Kind::InvalidState, "dat_srq_free")?;
+    ok(dat.ep_free(ep), "dat_ep_free")?;
+    ok(dat.srq_free(srq), "dat_srq_free")
+}

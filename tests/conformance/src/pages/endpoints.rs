@@ -1,0 +1,162 @@
+//! dat_ep_create, dat_ep_free, dat_ep_reset, dat_ep_get_status.
+
+use dat_core::ep::EpState;
+use dat_core::error::Kind;
+use dat_core::event::ConnectionEvent;
+
+use super::statements;
+use crate::dat::{Dat, Post};
+use crate::event::{FLUSHED, SUCCESS};
+use crate::fixture::{ABRUPT, FOREVER, Pair, Side, made};
+use crate::verdict::{Check, holds, ok, refused, same};
+
+statements! {
+    "dat_ep_create": "An endpoint is created Unconnected." => created_unconnected;
+    "dat_ep_create": "Receives may be posted to an Unconnected endpoint, requests may not." => posts_before;
+    "dat_ep_create": "An EVD that does not take the stream is DAT_INVALID_HANDLE." => wrong_stream;
+    "dat_ep_query": "The query answers the handles that it was created with." => query;
+    "dat_ep_free": "An endpoint can be destroyed Unconnected, Connected, and Disconnected." => any_state;
+    "dat_ep_free": "Destroying a connected endpoint ends its connection for the peer." => peer_hears;
+    "dat_ep_free": "Destroying it during connection setup aborts that." => aborts;
+    "dat_ep_free": "A Reserved endpoint cannot be destroyed before its RSP." => reserved;
+    "dat_ep_free": "It lets go of its EVDs and its PZ." => lets_go;
+    "dat_ep_free": "The handle of a destroyed endpoint fails in any later operation." => handle_fails;
+    "dat_ep_reset": "A Disconnected endpoint becomes Unconnected, and can connect again." => reset_and_again;
+    "dat_ep_reset": "A Connected endpoint cannot be reset: DAT_INVALID_STATE." => reset_connected;
+    "dat_ep_get_status": "Receives and requests are idle unless some are outstanding." => idle;
+}
+
+fn created_unconnected(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    side.state(side.ep()?, EpState::Unconnected)
+}
+
+fn posts_before(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    side.post(ep, Post::Recv, &[], 1)?;
+    let code = dat.post(ep, Post::Send, &[], 2, 0);
+    refused(code, Kind::InvalidState, "dat_ep_post_send, Unconnected")
+}
+
+fn wrong_stream(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let evds = [side.recv, side.request, side.recv];
+    let code = dat.ep_create(side.ia, side.pz, evds).err().unwrap_or(0);
+    refused(code, Kind::InvalidHandle, "dat_ep_create")
+}
+
+fn query(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let param = made(dat.ep_query(side.ep()?), "dat_ep_query")?;
+    let seen = [param.ia_handle, param.pz_handle, param.recv_evd_handle];
+    same(&seen, &[side.ia, side.pz, side.recv], "IA, PZ, receive EVD")?;
+    let seen = [param.request_evd_handle, param.connect_evd_handle];
+    same(&seen, &[side.request, side.conn], "request and connect EVD")
+}
+
+fn any_state(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    ok(dat.ep_free(pair.a.ep()?), "dat_ep_free, Unconnected")?;
+    ok(dat.ep_free(pair.from), "dat_ep_free, Connected")?;
+    pair.b.connection(pair.to, ConnectionEvent::Disconnected)?;
+    ok(dat.ep_free(pair.to), "dat_ep_free, Disconnected")
+}
+
+fn peer_hears(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    pair.b.post(pair.to, Post::Recv, &[], 1)?;
+    ok(dat.ep_free(pair.from), "dat_ep_free")?;
+    pair.b.connection(pair.to, ConnectionEvent::Disconnected)?;
+    pair.b.completes(pair.b.recv, 1, FLUSHED)
+}
+
+fn aborts(dat: &Dat) -> Check {
+    let pair = Pair::apart(dat)?;
+    let cr = pair.asked(pair.from, FOREVER)?;
+    ok(
+        dat.ep_free(pair.from),
+        "dat_ep_free, Active Connection Pending",
+    )?;
+    // The request may still be answered; nothing comes of it.
+    let _ = dat.cr_reject(cr, b"");
+    pair.a.quiet(pair.a.conn)
+}
+
+fn reserved(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    let (psp, qual) = side.listen()?;
+    ok(dat.psp_free(psp), "dat_psp_free")?;
+    let rsp = made(dat.rsp_create(side.ia, qual, ep, side.cr), "dat_rsp_create")?;
+    refused(dat.ep_free(ep), Kind::InvalidState, "dat_ep_free, Reserved")?;
+    ok(dat.rsp_free(rsp), "dat_rsp_free")?;
+    side.state(ep, EpState::Unconnected)?;
+    ok(dat.ep_free(ep), "dat_ep_free")
+}
+
+fn lets_go(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    for evd in [side.recv, side.request, side.conn] {
+        refused(dat.evd_free(evd), Kind::InvalidState, "dat_evd_free")?;
+    }
+    ok(dat.ep_free(ep), "dat_ep_free")?;
+    for evd in [side.recv, side.request, side.conn] {
+        ok(dat.evd_free(evd), "dat_evd_free")?;
+    }
+    ok(dat.pz_free(side.pz), "dat_pz_free")
+}
+
+fn handle_fails(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    ok(dat.ep_free(ep), "dat_ep_free")?;
+    let codes = [
+        dat.ep_free(ep),
+        dat.ep_reset(ep),
+        dat.ep_disconnect(ep, ABRUPT),
+        dat.post(ep, Post::Recv, &[], 1, 0),
+        dat.post(ep, Post::Send, &[], 1, 0),
+        dat.ep_query(ep).err().unwrap_or(0),
+        dat.ep_get_status(ep).err().unwrap_or(0),
+    ];
+    for code in codes {
+        refused(code, Kind::InvalidHandle, "a call with a freed endpoint")?;
+    }
+    Ok(())
+}
+
+fn reset_and_again(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    ok(dat.ep_disconnect(pair.from, ABRUPT), "dat_ep_disconnect")?;
+    pair.a
+        .connection(pair.from, ConnectionEvent::Disconnected)?;
+    pair.b.connection(pair.to, ConnectionEvent::Disconnected)?;
+    for ep in [pair.from, pair.to] {
+        ok(dat.ep_reset(ep), "dat_ep_reset")?;
+    }
+    pair.a.state(pair.from, EpState::Unconnected)?;
+    pair.join(pair.from, pair.to)?;
+    pair.b.post(pair.to, Post::Recv, &[], 1)?;
+    pair.a.post(pair.from, Post::Send, &[], 2)?;
+    pair.b.completes(pair.b.recv, 1, SUCCESS)
+}
+
+fn reset_connected(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    refused(dat.ep_reset(pair.from), Kind::InvalidState, "dat_ep_reset")?;
+    pair.a.state(pair.from, EpState::Connected)
+}
+
+fn idle(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let status = || made(dat.ep_get_status(pair.from), "dat_ep_get_status");
+    let (_, recv, request) = status()?;
+    holds(recv && request, "a new connection is not idle")?;
+    pair.a.post(pair.from, Post::Recv, &[], 1)?;
+    holds(!status()?.1, "receives are idle with one outstanding")?;
+    pair.b.post(pair.to, Post::Send, &[], 2)?;
+    pair.a.completes(pair.a.recv, 1, SUCCESS)?;
+    holds(status()?.1, "receives are not idle after the last")
+}

@@ -1,0 +1,195 @@
+//! dat_lmr_free, dat_lmr_create, dat_pz_free.
+
+use dat_core::ep::EpState;
+use dat_core::error::Kind;
+use dat_core::event::ConnectionEvent;
+use dat_core::flags::MemPriv;
+
+use super::statements;
+use crate::dat::{Dat, Post};
+use crate::event::{LOCAL_PROTECTION, REMOTE_ACCESS, SUCCESS};
+use crate::fixture::{Memory, Pair, Side, made};
+use crate::verdict::{Check, holds, ok, refused, same};
+
+statements! {
+    "dat_lmr_free": "An instance of an LMR is destroyed." => destroys;
+    "dat_lmr_free": "An LMR that an RMR uses cannot be destroyed: DAT_INVALID_STATE." => in_use;
+    "dat_lmr_free": "The memory itself is left alone." => memory_stays;
+    "dat_lmr_free": "The handle of a destroyed LMR fails in any later operation." => handle_fails;
+    "dat_lmr_free": "A DTO that uses a destroyed LMR fails with a protection violation." => local_use_fails;
+    "dat_lmr_free": "A peer that uses the rmr_context of a destroyed LMR gets an error, and the connection breaks." => remote_use_breaks;
+    "dat_lmr_free": "An RDMA operation that was complete before the call stays complete." => earlier_use_succeeds;
+    "dat_lmr_free": "An invalid handle is DAT_INVALID_HANDLE." => invalid_handle;
+    "dat_lmr_create": "Nothing is remote unless the privileges say so." => no_remote_right;
+    "dat_lmr_create": "Remote reading does not imply remote writing." => read_is_not_write;
+    "dat_lmr_create": "A local write needs the local write privilege." => local_write_right;
+    "dat_lmr_create": "A length of 0 is refused: DAT_INVALID_PARAMETER, or DAT_LENGTH_ERROR as DAPL has it." => no_length;
+    "dat_lmr_query": "The query answers what the LMR was created with." => query;
+    "dat_pz_free": "A PZ in use by an endpoint or an LMR cannot be destroyed: DAT_INVALID_STATE." => zone_in_use;
+    "dat_pz_free": "A destroyed PZ fails in any later operation." => zone_handle_fails;
+}
+
+const ALL: u32 = MemPriv::ALL.bits();
+
+/// A write by `a` into memory of `b`.
+fn write(pair: &Pair<'_>, own: &Memory, far: &Memory, cookie: u64, status: u32) -> Check {
+    let what = Post::Write(far.remote());
+    pair.a.post(pair.from, what, &[own.local()], cookie)?;
+    pair.a.completes(pair.a.request, cookie, status)
+}
+
+fn broken_on_both_sides(pair: &Pair<'_>) -> Check {
+    pair.a.connection(pair.from, ConnectionEvent::Broken)?;
+    pair.b.connection(pair.to, ConnectionEvent::Broken)?;
+    pair.a.state(pair.from, EpState::Disconnected)
+}
+
+fn destroys(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let memory = side.memory(64, ALL)?;
+    ok(dat.lmr_free(memory.region.lmr), "dat_lmr_free")
+}
+
+fn in_use(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let memory = pair.a.memory(64, ALL)?;
+    let lmr = memory.region.lmr;
+    let rmr = made(dat.rmr_create(pair.a.pz), "dat_rmr_create")?;
+    let rights = MemPriv::REMOTE_READ.bits();
+    let bound = dat.rmr_bind(rmr, lmr, &memory.local(), rights, pair.from, 1);
+    made(bound, "dat_rmr_bind")?;
+    pair.a.completes(pair.a.request, 1, SUCCESS)?;
+    refused(dat.lmr_free(lmr), Kind::InvalidState, "dat_lmr_free")?;
+    ok(dat.rmr_free(rmr), "dat_rmr_free")?;
+    ok(dat.lmr_free(lmr), "dat_lmr_free after dat_rmr_free")
+}
+
+fn memory_stays(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let memory = side.memory(64, ALL)?;
+    memory.fill(7);
+    ok(dat.lmr_free(memory.region.lmr), "dat_lmr_free")?;
+    holds(memory.is_all(7), "the memory has changed")
+}
+
+fn handle_fails(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let lmr = side.memory(64, ALL)?.region.lmr;
+    ok(dat.lmr_free(lmr), "dat_lmr_free")?;
+    refused(dat.lmr_free(lmr), Kind::InvalidHandle, "dat_lmr_free")?;
+    let queried = dat.lmr_query(lmr).err().unwrap_or(0);
+    refused(queried, Kind::InvalidHandle, "dat_lmr_query")
+}
+
+fn local_use_fails(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let own = pair.a.memory(64, ALL)?;
+    pair.b.post(pair.to, Post::Recv, &[], 2)?;
+    ok(dat.lmr_free(own.region.lmr), "dat_lmr_free")?;
+    let code = dat.post(pair.from, Post::Send, &[own.local()], 1, 0);
+    if code != 0 {
+        return refused(code, Kind::ProtectionViolation, "dat_ep_post_send");
+    }
+    pair.a.completes(pair.a.request, 1, LOCAL_PROTECTION)
+}
+
+fn remote_use_breaks(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
+    own.fill(9);
+    ok(dat.lmr_free(far.region.lmr), "dat_lmr_free")?;
+    write(&pair, &own, &far, 1, REMOTE_ACCESS)?;
+    holds(far.is_all(0), "bytes arrived after dat_lmr_free")?;
+    broken_on_both_sides(&pair)
+}
+
+fn earlier_use_succeeds(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
+    own.fill(9);
+    write(&pair, &own, &far, 1, SUCCESS)?;
+    ok(dat.lmr_free(far.region.lmr), "dat_lmr_free")?;
+    holds(far.is_all(9), "the bytes are not there")?;
+    pair.a.state(pair.from, EpState::Connected)
+}
+
+fn invalid_handle(dat: &Dat) -> Check {
+    refused(dat.lmr_free(0), Kind::InvalidHandle, "dat_lmr_free(NULL)")
+}
+
+fn no_remote_right(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let own = pair.a.memory(64, ALL)?;
+    let local = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
+    let far = pair.b.memory(64, local.bits())?;
+    own.fill(9);
+    write(&pair, &own, &far, 1, REMOTE_ACCESS)?;
+    holds(far.is_all(0), "bytes arrived without a right")?;
+    broken_on_both_sides(&pair)
+}
+
+fn read_is_not_write(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let own = pair.a.memory(64, ALL)?;
+    let readable = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE | MemPriv::REMOTE_READ;
+    let far = pair.b.memory(64, readable.bits())?;
+    far.fill(3);
+    let read = Post::Read(far.remote());
+    pair.a.post(pair.from, read, &[own.local()], 1)?;
+    pair.a.completes(pair.a.request, 1, SUCCESS)?;
+    holds(own.is_all(3), "the bytes read are not there")?;
+    write(&pair, &own, &far, 2, REMOTE_ACCESS)
+}
+
+fn local_write_right(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let own = pair.a.memory(64, MemPriv::LOCAL_READ.bits())?;
+    let far = pair.b.memory(64, ALL)?;
+    far.fill(3);
+    let read = Post::Read(far.remote());
+    let code = dat.post(pair.from, read, &[own.local()], 1, 0);
+    if code != 0 {
+        return refused(code, Kind::PrivilegesViolation, "dat_ep_post_rdma_read");
+    }
+    pair.a.completes(pair.a.request, 1, LOCAL_PROTECTION)?;
+    holds(own.is_all(0), "bytes arrived without a right")
+}
+
+fn no_length(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let code = dat.lmr_create(side.ia, &[], side.pz, ALL).err();
+    let (code, call) = (code.unwrap_or(0), "dat_lmr_create of 0 bytes");
+    refused(code, Kind::LengthError, call).or_else(|_| refused(code, Kind::InvalidParameter, call))
+}
+
+fn query(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let memory = side.memory(64, ALL)?;
+    let param = made(dat.lmr_query(memory.region.lmr), "dat_lmr_query")?;
+    same(&param.ia_handle, &side.ia, "ia_handle")?;
+    same(&param.pz_handle, &side.pz, "pz_handle")?;
+    same(&(param.mem_priv & ALL), &ALL, "mem_priv")?;
+    same(&param.length, &64, "length")?;
+    let keys = (param.lmr_context, param.rmr_context);
+    let region = memory.region;
+    same(&keys, &(region.lmr_context, region.rmr_context), "contexts")
+}
+
+fn zone_in_use(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    refused(dat.pz_free(side.pz), Kind::InvalidState, "dat_pz_free, EP")?;
+    ok(dat.ep_free(ep), "dat_ep_free")?;
+    let memory = side.memory(8, ALL)?;
+    refused(dat.pz_free(side.pz), Kind::InvalidState, "dat_pz_free, LMR")?;
+    ok(dat.lmr_free(memory.region.lmr), "dat_lmr_free")?;
+    ok(dat.pz_free(side.pz), "dat_pz_free")
+}
+
+fn zone_handle_fails(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    ok(dat.pz_free(side.pz), "dat_pz_free")?;
+    refused(dat.pz_free(side.pz), Kind::InvalidHandle, "dat_pz_free")?;
+    let queried = dat.pz_query(side.pz).err().unwrap_or(0);
+    refused(queried, Kind::InvalidHandle, "dat_pz_query")
+}

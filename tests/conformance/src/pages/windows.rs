@@ -1,0 +1,215 @@
+//! dat_rmr_free, dat_rmr_bind.
+
+use dat_core::ep::EpState;
+use dat_core::error::Kind;
+use dat_core::event::ConnectionEvent;
+use dat_core::flags::MemPriv;
+
+use super::statements;
+use crate::dat::{Dat, Post};
+use crate::event::{REMOTE_ACCESS, SUCCESS, Seen};
+use crate::fixture::{Memory, Pair, Side, made};
+use crate::verdict::{Check, holds, ok, refused, same};
+
+statements! {
+    "dat_rmr_free": "An instance of an RMR is destroyed, unbound as it is." => destroys_unbound;
+    "dat_rmr_free": "The handle of a destroyed RMR fails in any later operation." => handle_fails;
+    "dat_rmr_free": "A peer that uses the rmr_context of a destroyed RMR gets an error, and the connection breaks." => use_after_free_breaks;
+    "dat_rmr_free": "A bound RMR is unbound and freed: its LMR is free again." => frees_bound;
+    "dat_rmr_free": "An RDMA operation that was complete before the call stays complete." => earlier_use_succeeds;
+    "dat_rmr_free": "An invalid handle is DAT_INVALID_HANDLE." => invalid_handle;
+    "dat_rmr_bind": "The completion names the RMR and the cookie." => completion;
+    "dat_rmr_bind": "A peer may do what the bind allows, and no more." => rights;
+    "dat_rmr_bind": "A new bind ends the former one: its rmr_context fails." => rebind;
+    "dat_rmr_bind": "A bind of length 0 unbinds." => unbind;
+    "dat_rmr_bind": "A range beyond the LMR is DAT_INVALID_PARAMETER." => beyond;
+    "dat_rmr_bind": "A remote write window needs the LMR's local write privilege: DAT_PRIVILEGES_VIOLATION." => privileges;
+    "dat_rmr_bind": "On an endpoint that is not connected it is DAT_INVALID_STATE." => unconnected;
+}
+
+const WRITE: u32 = MemPriv::REMOTE_WRITE.bits();
+
+/// A connected pair, memory of either side, and a window of `b` on its memory, bound for writing.
+struct Bound<'a> {
+    pair: Pair<'a>,
+    own: Memory,
+    far: Memory,
+    rmr: usize,
+    key: u32,
+}
+
+impl<'a> Bound<'a> {
+    fn new(dat: &'a Dat) -> Check<Self> {
+        let pair = Pair::connected(dat)?;
+        let own = pair.a.memory(64, MemPriv::ALL.bits())?;
+        let local = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
+        let far = pair.b.memory(64, local.bits())?;
+        own.fill(5);
+        let rmr = made(dat.rmr_create(pair.b.pz), "dat_rmr_create")?;
+        let mut bound = Self {
+            pair,
+            own,
+            far,
+            rmr,
+            key: 0,
+        };
+        bound.key = bound.bind(100)?;
+        Ok(bound)
+    }
+
+    fn bind(&self, cookie: u64) -> Check<u32> {
+        let (b, far) = (&self.pair.b, &self.far);
+        let lmr = far.region.lmr;
+        let bound = b
+            .dat
+            .rmr_bind(self.rmr, lmr, &far.local(), WRITE, self.pair.to, cookie);
+        let key = made(bound, "dat_rmr_bind")?;
+        b.completes(b.request, cookie, SUCCESS)?;
+        Ok(key)
+    }
+
+    fn write(&self, key: u32, status: u32) -> Check {
+        let a = &self.pair.a;
+        let what = Post::Write(self.far.under(key));
+        a.post(self.pair.from, what, &[self.own.local()], 1)?;
+        a.completes(a.request, 1, status)
+    }
+
+    /// Writing under `key` fails, changes nothing, and breaks the connection on both sides.
+    fn is_closed(&self, key: u32) -> Check {
+        self.far.fill(0);
+        self.write(key, REMOTE_ACCESS)?;
+        holds(self.far.is_all(0), "bytes arrived through a closed window")?;
+        self.pair
+            .a
+            .connection(self.pair.from, ConnectionEvent::Broken)?;
+        self.pair
+            .b
+            .connection(self.pair.to, ConnectionEvent::Broken)
+    }
+}
+
+fn destroys_unbound(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let rmr = made(dat.rmr_create(side.pz), "dat_rmr_create")?;
+    ok(dat.rmr_free(rmr), "dat_rmr_free")
+}
+
+fn handle_fails(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let rmr = made(dat.rmr_create(side.pz), "dat_rmr_create")?;
+    ok(dat.rmr_free(rmr), "dat_rmr_free")?;
+    refused(dat.rmr_free(rmr), Kind::InvalidHandle, "dat_rmr_free")?;
+    let queried = dat.rmr_query(rmr).err().unwrap_or(0);
+    refused(queried, Kind::InvalidHandle, "dat_rmr_query")
+}
+
+fn use_after_free_breaks(dat: &Dat) -> Check {
+    let bound = Bound::new(dat)?;
+    ok(dat.rmr_free(bound.rmr), "dat_rmr_free")?;
+    bound.is_closed(bound.key)
+}
+
+fn frees_bound(dat: &Dat) -> Check {
+    let bound = Bound::new(dat)?;
+    let lmr = bound.far.region.lmr;
+    refused(dat.lmr_free(lmr), Kind::InvalidState, "dat_lmr_free")?;
+    ok(dat.rmr_free(bound.rmr), "dat_rmr_free of a bound RMR")?;
+    ok(dat.lmr_free(lmr), "dat_lmr_free")
+}
+
+fn earlier_use_succeeds(dat: &Dat) -> Check {
+    let bound = Bound::new(dat)?;
+    bound.write(bound.key, SUCCESS)?;
+    ok(dat.rmr_free(bound.rmr), "dat_rmr_free")?;
+    holds(bound.far.is_all(5), "the bytes are not there")?;
+    bound.pair.a.state(bound.pair.from, EpState::Connected)
+}
+
+fn invalid_handle(dat: &Dat) -> Check {
+    refused(dat.rmr_free(0), Kind::InvalidHandle, "dat_rmr_free(NULL)")
+}
+
+fn completion(dat: &Dat) -> Check {
+    let bound = Bound::new(dat)?;
+    let (b, far) = (&bound.pair.b, &bound.far);
+    let again = dat.rmr_bind(
+        bound.rmr,
+        far.region.lmr,
+        &far.local(),
+        WRITE,
+        bound.pair.to,
+        77,
+    );
+    made(again, "dat_rmr_bind")?;
+    let expected = Seen::Bind {
+        rmr: bound.rmr,
+        cookie: 77,
+        status: SUCCESS,
+    };
+    same(&b.wait(b.request)?, &expected, "completion of the bind")
+}
+
+fn rights(dat: &Dat) -> Check {
+    let bound = Bound::new(dat)?;
+    bound.write(bound.key, SUCCESS)?;
+    holds(bound.far.is_all(5), "the bytes written are not there")?;
+    let a = &bound.pair.a;
+    let read = Post::Read(bound.far.under(bound.key));
+    a.post(bound.pair.from, read, &[bound.own.local()], 2)?;
+    a.completes(a.request, 2, REMOTE_ACCESS)
+}
+
+fn rebind(dat: &Dat) -> Check {
+    let bound = Bound::new(dat)?;
+    let new = bound.bind(101)?;
+    holds(new != bound.key, "the rmr_context did not change")?;
+    bound.write(new, SUCCESS)?;
+    bound.is_closed(bound.key)
+}
+
+fn unbind(dat: &Dat) -> Check {
+    let bound = Bound::new(dat)?;
+    let mut nothing = bound.far.local();
+    nothing.segment_length = 0;
+    let b = &bound.pair.b;
+    let lmr = bound.far.region.lmr;
+    let unbound = dat.rmr_bind(bound.rmr, lmr, &nothing, 0, bound.pair.to, 102);
+    made(unbound, "dat_rmr_bind of length 0")?;
+    b.completes(b.request, 102, SUCCESS)?;
+    bound.is_closed(bound.key)?;
+    ok(dat.lmr_free(lmr), "dat_lmr_free")
+}
+
+fn beyond(dat: &Dat) -> Check {
+    let bound = Bound::new(dat)?;
+    let mut piece = bound.far.local();
+    piece.segment_length += 1;
+    let lmr = bound.far.region.lmr;
+    let code = dat
+        .rmr_bind(bound.rmr, lmr, &piece, WRITE, bound.pair.to, 1)
+        .err();
+    refused(code.unwrap_or(0), Kind::InvalidParameter, "dat_rmr_bind")
+}
+
+fn privileges(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let memory = pair.a.memory(64, MemPriv::LOCAL_READ.bits())?;
+    let rmr = made(dat.rmr_create(pair.a.pz), "dat_rmr_create")?;
+    let lmr = memory.region.lmr;
+    let code = dat
+        .rmr_bind(rmr, lmr, &memory.local(), WRITE, pair.from, 1)
+        .err();
+    refused(code.unwrap_or(0), Kind::PrivilegesViolation, "dat_rmr_bind")
+}
+
+fn unconnected(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let memory = side.memory(64, MemPriv::ALL.bits())?;
+    let rmr = made(dat.rmr_create(side.pz), "dat_rmr_create")?;
+    let lmr = memory.region.lmr;
+    let code = dat
+        .rmr_bind(rmr, lmr, &memory.local(), WRITE, side.ep()?, 1)
+        .err();
+    refused(code.unwrap_or(0), Kind::InvalidState, "dat_rmr_bind")
+}

@@ -1,0 +1,96 @@
+//! The statements, put to the loopback; and the storm and the fuzzer.
+
+use std::ffi::{CString, c_void};
+
+use dat_abi::types::DatProviderInfo;
+use dat_conformance::{Dat, STATEMENTS, Statement, Verdict, fuzz, judge, storm};
+use dat_loopback::Loopback;
+
+/// A registry that takes every provider; the table is known here.
+unsafe extern "C" fn registered(_table: *const c_void, _info: *const DatProviderInfo) -> u32 {
+    0
+}
+
+/// An adapter of its own for each test: service points of different tests do not meet.
+fn loopback(name: &str, params: &str) -> Dat {
+    let info = DatProviderInfo::new(name, 2, 0, true);
+    let params = CString::new(params).unwrap();
+    // SAFETY: a valid entry, a C string, and a function that registers.
+    unsafe {
+        dat_abi::export::init::<Loopback>(&raw const info, params.as_ptr(), Some(registered));
+    };
+    Dat::new(dat_abi::v2_0::tables::provider_table::<Loopback>(), name)
+}
+
+/// The loopback lacks nothing: every statement must hold.
+fn all_hold(group: &[Statement], name: &str, params: &str) {
+    let dat = loopback(name, params);
+    let broken: Vec<_> = group
+        .iter()
+        .filter_map(|s| Some((s.page, s.says, judge(s, &dat).err()?)))
+        .collect();
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+macro_rules! groups {
+    ($($name:ident = $index:literal;)*) => {
+        $(#[test]
+        fn $name() {
+            all_hold(STATEMENTS[$index], stringify!($name), concat!("127.0.4.", $index));
+        })*
+
+        #[test]
+        fn every_group_has_a_test() {
+            assert_eq!(STATEMENTS.len(), [$($index),*].len());
+        }
+    };
+}
+
+groups! {
+    regions = 0;
+    windows = 1;
+    disconnect = 2;
+    endpoints = 3;
+    connections = 4;
+    completions = 5;
+    events = 6;
+    adapters = 7;
+    handles = 8;
+}
+
+#[test]
+fn handles_are_freed_and_reused_by_several_threads() {
+    storm(&loopback("storm", "127.0.4.20"), 4, 300).unwrap();
+}
+
+#[test]
+fn random_calls_do_no_harm() {
+    let dat = loopback("fuzz", "127.0.4.21");
+    for seed in 0..4 {
+        fuzz(&dat, seed, 5000).unwrap();
+    }
+}
+
+#[test]
+fn random_calls_in_parallel_do_no_harm() {
+    let dat = loopback("fuzz-parallel", "127.0.4.22");
+    std::thread::scope(|scope| {
+        for seed in 100..103 {
+            let dat = &dat;
+            scope.spawn(move || fuzz(dat, seed, 3000).unwrap());
+        }
+    });
+}
+
+#[test]
+fn a_provider_that_fails_is_found_out() {
+    let lazy = loopback("fail-wire", "127.0.4.23 0 fail=wire");
+    let broken = STATEMENTS
+        .iter()
+        .copied()
+        .flatten()
+        .filter(|s| s.page == "dat_ep_post_send" || s.page == "dat_ep_post_rdma_write")
+        .filter(|s| matches!(judge(s, &lazy), Err(Verdict::Broken(_))))
+        .count();
+    assert!(broken >= 4, "only {broken} statements noticed");
+}
