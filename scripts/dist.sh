@@ -44,9 +44,13 @@ soname() {
     readelf -d "$new/lib/$1" | grep -q "SONAME.*\[$2\]" || fail "lib/$1 does not call itself $2"
 }
 library libdat2.so libdat2.so.2.0.0 libdat2.so.2 libdat2.so
-library libdat1.so libdat.so.1.2.0 libdat.so.1 libdat.so
 soname libdat2.so.2.0.0 libdat2.so.2
-soname libdat.so.1.2.0 libdat.so.1
+if [ -e "$built/libdat1.so" ]; then
+    library libdat1.so libdat.so.1.2.0 libdat.so.1 libdat.so
+    soname libdat.so.1.2.0 libdat.so.1
+else
+    echo "dist: without libdat.so.1, capi/libdat builds no shared object" >&2
+fi
 for provider in ibverbs softrxe; do
     library "libdat_provider_$provider.so" "libdat-provider-$provider.so.2" "libdat-provider-$provider.so.2"
     readelf --wide --dyn-syms "$new/lib/libdat-provider-$provider.so.2" | grep -qw dat_provider_init ||
@@ -56,7 +60,7 @@ done
 install -m 755 "$built/dat" "$new/bin/dat"
 cp -r capi/include/. "$new/include/"
 install -m 644 dat.conf "$new/etc/dat.conf"
-install -m 644 README.md CHANGELOG.md ARCHITECTURE.md LICENSE-MIT LICENSE-APACHE "$new/share/doc/dat/"
+install -m 644 ./*.md LICENSE-MIT LICENSE-APACHE "$new/share/doc/dat/"
 cp -r docs/. "$new/share/doc/dat/"
 
 # package NAME INCLUDE-FOLDER API
@@ -72,7 +76,7 @@ Cflags: -I\${prefix}/include/$2
 END
 }
 package dat2 dat2 2.0
-package dat dat 1.2
+[ -e "$new/lib/libdat.so.1" ] && package dat dat 1.2
 
 rm -rf "$dist"
 mv "$new" "$dist"

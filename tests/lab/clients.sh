@@ -69,7 +69,7 @@ if [ "${1:-}" = --cases ]; then
 fi
 pairings=("$@")
 [ ${#pairings[@]} -gt 0 ] ||
-    pairings=(debian ibverbs softrxe debian+ibverbs debian+softrxe dat+daplofa user 'user>debian' 'debian>user' 'user>softrxe' 'softrxe>user')
+    pairings=(debian ibverbs softrxe debian+ibverbs debian+softrxe dat+daplofa 'softrxe>debian' 'debian>softrxe')
 
 work=$(mktemp -d)
 for name in $sides; do

@@ -6,7 +6,7 @@ set -uo pipefail
 usage() {
     cat >&2 <<'END'
 usage: run.sh [options] [--] COMMAND [ARG]...     run a program with its arguments
-       run.sh [options] --sh 'SHELL COMMANDS'     run a line of bash
+       run.sh [options] --sh "SHELL COMMANDS" [ARG0 ARG]...     run a line of bash
        run.sh [options] --shell                   an interactive shell in the guest
 
   --no-rxe          load rdma_rxe but create no rxe device
@@ -62,7 +62,7 @@ for number in "$timeout" "$mem" "$mtu"; do
     [[ $number =~ ^[0-9]+$ ]] || { say "'$number' is not a number"; usage; }
 done
 [ "$rxe" = two ] && [ "$netns" = yes ] && { say "--two needs both ends in one namespace, --netns takes one away"; usage; }
-[ -n "$line" ] && set -- bash -c "$line"
+[ -n "$line" ] && set -- bash -c "$line" "$@"
 [ "$interactive" = yes ] || [ $# -gt 0 ] || usage
 
 . "$here/lib/place.sh"
