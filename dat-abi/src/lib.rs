@@ -5,7 +5,6 @@
 
 pub(crate) mod boundary;
 pub mod export;
-pub mod foreign;
 pub(crate) mod handle;
 pub(crate) mod intern;
 pub mod log;

@@ -1,0 +1,33 @@
+//! How a function is exported, and what a return code is in 1.2.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use dat_abi::ret::{DAT_SUCCESS, to_v1_2};
+use dat_core::error::{Error, Kind, Result};
+
+/// Defines exported functions.
+macro_rules! export {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> u32 $body:block)*) => {$(
+        $(#[$meta])*
+        ///
+        /// # Safety
+        /// As the manual page says: pointers are NULL or valid. Handles may be anything.
+        #[unsafe(no_mangle)]
+        #[allow(unreachable_pub, reason = "exported by the linker, not by a path")]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> u32 $body
+    )*};
+}
+
+/// The 1.2 number of an error.
+pub(crate) fn code(error: Error) -> u32 {
+    to_v1_2(error.code())
+}
+
+/// Runs a cold function's body; a panic is `DAT_INTERNAL_ERROR`.
+pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> u32 {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => DAT_SUCCESS,
+        Ok(Err(error)) => code(error),
+        Err(_) => code(Error::of(Kind::InternalError)),
+    }
+}
