@@ -342,6 +342,90 @@ fn destroying_the_queue_pair_ends_its_connection() {
 }
 
 #[test]
+fn the_last_acknowledgement_goes_before_the_disconnect() {
+    let mut pair = Pair::new("last_ack");
+    let (qpns, ids) = pair.connect_by_cm(service_id::tcp(14));
+    pair.receive(1, qpns[1], 1, &[]);
+    pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[]));
+    let now = pair.now;
+    let mut buffer = vec![0; 65_000];
+    let run = pair.sides[0]
+        .engine
+        .poll_transmit(now, &mut buffer)
+        .unwrap();
+    let meta = softrxe_proto::Meta {
+        source: pair.sides[0].address,
+        ip_id: 0,
+    };
+    let server = &mut pair.sides[1].engine;
+    server.handle_datagram(now, &meta, &buffer[..run.length]);
+    server.disconnect(now, ids[1]).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[0].completions[0].status, Status::Success);
+}
+
+#[test]
+fn a_refusal_goes_before_the_disconnect_that_it_causes() {
+    let mut pair = Pair::new("last_nak");
+    let (qpns, ids) = pair.connect_by_cm(service_id::tcp(15));
+    let from = pair.sides[0]
+        .memory
+        .register(vec![9; 100], common::memory::ALL);
+    let nowhere = softrxe_proto::Remote { address: 0, key: 1 };
+    pair.post(
+        0,
+        qpns[0],
+        &SendRequest::new(1, Op::Write(nowhere), &[from]),
+    );
+    let now = pair.now;
+    let mut buffer = vec![0; 65_000];
+    let run = pair.sides[0]
+        .engine
+        .poll_transmit(now, &mut buffer)
+        .unwrap();
+    let meta = softrxe_proto::Meta {
+        source: pair.sides[0].address,
+        ip_id: 0,
+    };
+    let server = &mut pair.sides[1].engine;
+    server.handle_datagram(now, &meta, &buffer[..run.length]);
+    server.disconnect(now, ids[1]).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[0].completions[0].status, Status::RemoteAccess);
+}
+
+#[test]
+fn an_engine_connects_to_itself() {
+    let mut pair = Pair::new("itself");
+    let service = service_id::tcp(16);
+    let [a, b] = [pair.sides[0].qp(), pair.sides[0].qp()];
+    let address = pair.sides[0].address;
+    let now = pair.now;
+    let engine = &mut pair.sides[0].engine;
+    engine.listen(service).unwrap();
+    engine
+        .connect(now, a, &Connect::new(address, service, &[]))
+        .unwrap();
+    assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
+    let request = pair.sides[0].cm_event();
+    let now = pair.now;
+    let engine = &mut pair.sides[0].engine;
+    engine
+        .accept(now, request.id, b, &Accept::new(&[]))
+        .unwrap();
+    pair.run();
+    assert_eq!(pair.sides[0].cm_events().len(), 2);
+    pair.receive(0, b, 1, &[]);
+    pair.post(0, a, &SendRequest::new(2, Op::Send, &[]));
+    pair.run();
+    assert_eq!(pair.sides[0].completions.len(), 2);
+    let now = pair.now;
+    pair.sides[0].engine.destroy_qp(now, a);
+    pair.run();
+    assert_eq!(pair.sides[0].engine.connections(), 0);
+}
+
+#[test]
 fn a_datagram_service_is_resolved_and_reached() {
     let mut pair = Pair::new("sidr");
     let service = service_id::udp(13);

@@ -94,6 +94,11 @@ impl<M: Memory> Engine<M> {
             self.cm_step(now, old, Input::Disconnect);
             return;
         }
+        if self.cm.len() >= 2 << self.config.qp_bits {
+            // Unanswered requests pile up: the peer asks again.
+            tracing::warn!(%source, "too many connections, request ignored");
+            return;
+        }
         let (remote, data) = match self.judge(source, req) {
             Ok(good) => good,
             Err(reason) => {
@@ -230,6 +235,9 @@ impl<M: Memory> Engine<M> {
             repeated: 0,
             due: None,
         };
+        if self.cm.len() >= 2 << self.config.qp_bits {
+            return;
+        }
         let part = consumer_part(source, req.service_id, &req.private_data);
         let Some((remote, data)) = part.filter(|_| self.cm.services.contains(&req.service_id))
         else {

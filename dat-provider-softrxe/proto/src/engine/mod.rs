@@ -65,6 +65,8 @@ pub struct Engine<M> {
     /// Management datagrams to send.
     mads: VecDeque<(SocketAddr, Box<Mad>)>,
     mad_psn: Psn,
+    /// Runs of queue pairs that went before the waiting management datagrams.
+    overtaken: u32,
 }
 
 impl<M: Memory> Engine<M> {
@@ -84,6 +86,7 @@ impl<M: Memory> Engine<M> {
             cm: Table::default(),
             mads: VecDeque::new(),
             mad_psn: Psn::new(rng.next() as u32),
+            overtaken: 0,
             rng,
             config,
         }
@@ -215,6 +218,8 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Destroys a queue pair; what is outstanding does not complete. Its connection ends in the background.
+    ///
+    /// Poll transmits first: acknowledgements that it still owes are lost with it.
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
         if let Some(slot) = self.slot(qpn) {
@@ -376,13 +381,11 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// To Error without an event; nothing more is sent.
+    /// To Error without an event. Answers that are owed still go out, or the peer would take what it did for lost.
     fn break_qp(&mut self, now: Time, qpn: Qpn) {
         if let Some(slot) = self.slot(qpn) {
-            self.with_qp(now, slot, |qp, cx| {
-                qp.fail(cx, None);
-                qp.silence();
-            });
+            self.with_qp(now, slot, |qp, cx| qp.fail(cx, None));
+            self.enqueue(slot);
         }
     }
 }

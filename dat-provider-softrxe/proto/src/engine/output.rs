@@ -15,6 +15,8 @@ use crate::wire::{Bth, Deth, Headers, Packet, packet};
 
 /// Segments of one sendmsg at most (Linux's UDP_MAX_SEGMENTS in older kernels).
 const MAX_SEGMENTS: usize = 64;
+/// Runs of queue pairs that may go before a waiting management datagram.
+const MAX_OVERTAKEN: u32 = 8;
 /// Q_Key of the general services queue pair.
 pub(super) const GSI_QKEY: u32 = 0x8001_0000;
 
@@ -70,8 +72,10 @@ impl Run<'_> {
 impl<M: Memory> Engine<M> {
     /// Fills `buffer` with the next run of packets. Call until `None`. `buffer` holds at least 4,200 bytes.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        if let Some((destination, mad)) = self.mads.pop_front() {
-            return Some(self.write_mad(destination, &mad[..], buffer));
+        // A DREQ must not overtake the last answers of its queue pair, nor wait for ever.
+        let turn = self.ready.is_empty() || self.overtaken >= MAX_OVERTAKEN;
+        if turn && let Some(transmit) = self.next_mad(buffer) {
+            return Some(transmit);
         }
         let mut run = Run {
             buffer,
@@ -93,7 +97,19 @@ impl<M: Memory> Engine<M> {
                 qp.queued = false;
             }
         }
-        run.transmit
+        self.overtaken += u32::from(!self.mads.is_empty());
+        match run.transmit {
+            Some(transmit) => Some(transmit),
+            None => self.next_mad(run.buffer),
+        }
+    }
+
+    fn next_mad(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let (destination, mad) = self.mads.pop_front()?;
+        if self.mads.is_empty() {
+            self.overtaken = 0;
+        }
+        Some(self.write_mad(destination, &mad[..], buffer))
     }
 
     /// Appends a queue pair's packets to the run.

@@ -336,11 +336,6 @@ impl Qp {
         self.armed = armed;
     }
 
-    /// Sends nothing more, not even an answer that an error left behind.
-    pub(crate) fn silence(&mut self) {
-        self.responder.silence();
-    }
-
     fn flush_sends<M>(&mut self, cx: &mut Context<'_, M>) {
         while let Some((wr_id, op)) = self.requester.pop() {
             self.complete_send(cx, wr_id, op, Status::Flushed, 0);

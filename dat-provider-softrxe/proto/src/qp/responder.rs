@@ -138,12 +138,6 @@ impl Responder {
         self.receive.take()
     }
 
-    pub(super) fn silence(&mut self) {
-        self.jobs.clear();
-        self.nak = None;
-        self.ack = None;
-    }
-
     pub(super) fn ack_deadline(&self) -> Option<Time> {
         self.ack.map(|(_, due)| due)
     }

@@ -1,0 +1,88 @@
+//! Posting, sending, receiving and completing allocate nothing once a connection is warm.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use common::memory::ALL;
+use common::pair::Pair;
+use softrxe_proto::{Completion, Meta, Op, Remote, SendRequest, Status};
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: both calls go to the system allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn the_hot_path_allocates_nothing() {
+    let mut pair = Pair::new("allocation");
+    let [a, b] = pair.connected();
+    let local = pair.sides[0].memory.register(vec![1; 9000], ALL);
+    let there = pair.sides[1].memory.register(vec![0; 9000], ALL);
+    let remote = Remote {
+        address: there.address,
+        key: there.key,
+    };
+    let mut counter = local;
+    counter.length = 8;
+    let mut buffer = vec![0; 65_000];
+    let mut done = [Completion::default(); 16];
+    let mut counts = Vec::new();
+    for _ in 0..50 {
+        let before = COUNT.get();
+        pair.receive(1, b, 1, &[there]);
+        let add = Op::FetchAdd { remote, add: 1 };
+        for (id, op, sge) in [
+            (1, Op::Write(remote), local),
+            (2, Op::Send, local),
+            (3, Op::Read(remote), local),
+            (4, add, counter),
+        ] {
+            pair.post(0, a, &SendRequest::new(id, op, &[sge]));
+        }
+        let mut completed = 0;
+        let now = pair.now;
+        for _ in 0..10 {
+            for from in 0..2 {
+                while let Some(run) = pair.sides[from].engine.poll_transmit(now, &mut buffer) {
+                    let packets = buffer[..run.length].chunks(run.segment);
+                    for (index, packet) in packets.enumerate() {
+                        let meta = Meta {
+                            source: pair.sides[from].address,
+                            ip_id: index as u16,
+                        };
+                        let to = &mut pair.sides[1 - from].engine;
+                        to.handle_datagram(now, &meta, packet);
+                    }
+                }
+            }
+            for side in &mut pair.sides {
+                let count = side.engine.poll_cq(side.cq, &mut done);
+                completed += count;
+                assert!(done[..count].iter().all(|c| c.status == Status::Success));
+            }
+        }
+        assert_eq!(completed, 5);
+        counts.push(COUNT.get() - before);
+    }
+    assert_eq!(counts[1..], [0; 49]);
+}
