@@ -167,17 +167,22 @@ impl Drop for Peer {
     }
 }
 
+/// The first IA of dat.conf that this machine can open; says why others cannot.
+fn first_that_opens() -> Result<String, Box<dyn Error>> {
+    for (name, _) in dat::configured()? {
+        match Ia::open(&name) {
+            Ok(_) => return Ok(name),
+            Err(error) => println!("IA {name} does not open here: {error}"),
+        }
+    }
+    Err("no IA of dat.conf opens on this machine; the messages above say why".into())
+}
+
 /// Runs both processes and prints what happened.
 pub(crate) fn run(name: Option<&str>) -> Outcome {
     let name = match name {
         Some(name) => name.to_owned(),
-        None => {
-            dat::configured()?
-                .into_iter()
-                .next()
-                .ok_or("dat.conf has no IA for this program")?
-                .0
-        }
+        None => first_that_opens()?,
     };
     let exe = std::env::current_exe()?;
     let mut peer = Peer(
