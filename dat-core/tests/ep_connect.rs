@@ -20,6 +20,8 @@ fn state(ep: &'static Ep<Fake>) -> EpState {
 
 const TEN_MS: Option<Duration> = Some(Duration::from_millis(10));
 
+/// dat_ep_connect, dat_cr_query, dat_cr_accept: private data reaches the peer; an accepted CR is dead.
+/// dat_psp_free: established connections stay.
 #[test]
 fn private_data_goes_both_ways_and_stays() {
     let (client, server) = (Side::open(), Side::open());
@@ -62,6 +64,8 @@ fn private_data_goes_both_ways_and_stays() {
     );
 }
 
+/// dat_ep_connect: PEER_REJECTED, NON_PEER_REJECTED, TIMED_OUT, each into Disconnected; what is known at once
+/// fails the call.
 #[test]
 fn each_way_not_to_get_connected_has_its_event_and_state() {
     let (client, server) = (Side::open(), Side::open());
@@ -117,6 +121,8 @@ fn a_time_limit_that_was_kept_says_nothing() {
     psp.free().unwrap();
 }
 
+/// dat_ep_connect: timeouts are positive, private data has a limit, INVALID_STATE unless Unconnected.
+/// dat_ep_disconnect: both kinds abort an attempt. dat_ep_free: a second free is INVALID_HANDLE.
 #[test]
 fn arguments_of_connect_are_refused_one_by_one() {
     let side = Side::open();
@@ -152,6 +158,7 @@ fn arguments_of_connect_are_refused_one_by_one() {
     );
 }
 
+/// dat_ep_dup_connect: the remote end is that of the given endpoint.
 #[test]
 fn dup_connect_goes_to_the_same_service_point() {
     let (client, server) = (Side::open(), Side::open());
@@ -170,6 +177,7 @@ fn dup_connect_goes_to_the_same_service_point() {
     psp.free().unwrap();
 }
 
+/// dat_ep_reset: from Disconnected to Unconnected.
 #[test]
 fn reset_lets_the_same_endpoint_connect_again() {
     let (client, server) = (Side::open(), Side::open());
@@ -195,6 +203,7 @@ fn reset_lets_the_same_endpoint_connect_again() {
     }
 }
 
+/// dat_ep_reset: a no-op in Unconnected; preposted receives stay.
 #[test]
 fn a_reset_of_an_unconnected_endpoint_keeps_its_receives() {
     let side = Side::open();
@@ -205,6 +214,8 @@ fn a_reset_of_an_unconnected_endpoint_keeps_its_receives() {
     assert_eq!(ep.status(), (EpState::Unconnected, false, true));
 }
 
+/// dat_rsp_create: one request at most, its endpoint Reserved, then Passive Connection Pending. dat_rsp_free,
+/// dat_cr_reject: the endpoint goes back to Unconnected.
 #[test]
 fn a_reserved_service_point_reserves_its_endpoint() {
     let (client, server) = (Side::open(), Side::open());
@@ -275,6 +286,8 @@ fn a_reserved_service_point_reserves_its_endpoint() {
     rsp.free().unwrap();
 }
 
+/// dat_psp_create: DAT_PSP_PROVIDER gives an endpoint without PZ and EVDs in Tentative Connection Pending;
+/// dat_cr_reject takes it back; dat_ep_modify may complete it.
 #[test]
 fn a_provider_makes_the_endpoint_and_takes_it_back() {
     let (client, server) = (Side::open(), Side::open());
@@ -320,6 +333,7 @@ fn a_provider_makes_the_endpoint_and_takes_it_back() {
     psp.free().unwrap();
 }
 
+/// dat_cr_accept: a failed call has no effect on request and endpoint.
 #[test]
 fn a_wrong_accept_leaves_request_and_endpoint_alone() {
     let (client, server) = (Side::open(), Side::open());
@@ -344,6 +358,7 @@ fn a_wrong_accept_leaves_request_and_endpoint_alone() {
     psp.free().unwrap();
 }
 
+/// dat_psp_free: no effect on requests that were announced. dat_ia_close, abrupt: they are refused.
 #[test]
 fn requests_outlive_their_service_point_but_not_their_ia() {
     let (client, server) = (Side::open(), Side::open());
@@ -371,6 +386,7 @@ fn requests_outlive_their_service_point_but_not_their_ia() {
     assert!(Fake::arenas().ep.get(0).is_some(), "memory stays");
 }
 
+/// dat_cr_accept: what cannot be completed is ACCEPT_COMPLETION_ERROR, and Disconnected.
 #[test]
 fn aborted_by_the_peer_an_accept_ends_in_its_error() {
     let (client, server) = (Side::open(), Side::open());
@@ -384,6 +400,7 @@ fn aborted_by_the_peer_an_accept_ends_in_its_error() {
     psp.free().unwrap();
 }
 
+/// dat_cr_handoff: to another qualifier of the same IA; the handle is dead afterwards.
 #[test]
 fn a_request_is_handed_to_another_service_point() {
     let (client, server) = (Side::open(), Side::open());

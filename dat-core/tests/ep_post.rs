@@ -49,6 +49,8 @@ fn connected(qual: u64) -> Pair {
     }
 }
 
+/// dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_read, dat_ep_post_rdma_write: the cookie comes back
+/// in the completion event; no segments is a message of no bytes.
 #[test]
 fn completions_tell_cookie_operation_length_and_endpoint() {
     let p = connected(201);
@@ -122,6 +124,8 @@ fn immediate_data_and_atomics() {
     );
 }
 
+/// dat_ep_post_send: UNSIGNALLED is INVALID_PARAMETER unless the endpoint was made for it.
+/// dat_ep_post_rdma_write: a remote buffer that is too small is LENGTH_ERROR.
 #[test]
 fn each_wrong_argument_has_its_code_and_posts_nothing() {
     let p = connected(203);
@@ -166,6 +170,8 @@ fn each_wrong_argument_has_its_code_and_posts_nothing() {
     assert_eq!(next(p.client.request), None);
 }
 
+/// dat_ep_post_send: INVALID_STATE unless Connected or Disconnected; flushed at once when Disconnected.
+/// dat_ep_post_recv: valid in all states.
 #[test]
 fn requests_are_refused_in_each_other_state_and_receives_are_not() {
     let side = Side::open();
@@ -203,6 +209,7 @@ fn requests_are_refused_in_each_other_state_and_receives_are_not() {
     assert_eq!(ep.post_recv(&[], 0, NONE), dead);
 }
 
+/// dat_ep_post_send, dat_ep_post_recv: INSUFFICIENT_RESOURCES beyond the DTOs that the endpoint was made for.
 #[test]
 fn as_many_as_the_attributes_say_are_outstanding_and_slots_come_back() {
     let p = connected(204);
@@ -241,6 +248,7 @@ fn as_many_as_the_attributes_say_are_outstanding_and_slots_come_back() {
     }
 }
 
+/// dat_ep_post_send: SUPPRESS keeps successful completions from the consumer, and only those.
 #[test]
 fn suppressed_requests_never_fill_the_ring_and_tell_nothing_but_failures() {
     let p = connected(205);
@@ -273,6 +281,8 @@ fn suppressed_requests_never_fill_the_ring_and_tell_nothing_but_failures() {
     );
 }
 
+/// dat_ep_disconnect: if an in-progress DTO fails, all that follow in its direction fail; dat_rmr_free:
+/// DAT_DTO_ERR_REMOTE_ACCESS, and the connection is broken.
 #[test]
 fn a_failed_request_breaks_the_connection_for_both() {
     let p = connected(206);
@@ -311,6 +321,8 @@ fn a_failed_request_breaks_the_connection_for_both() {
     );
 }
 
+/// dat_ep_disconnect: abrupt completes all outstanding DTOs, in order; disconnecting a Disconnected endpoint
+/// is a no-op.
 #[test]
 fn an_abrupt_disconnect_flushes_in_order() {
     let p = connected(207);
@@ -345,6 +357,8 @@ fn an_abrupt_disconnect_flushes_in_order() {
     assert_eq!(next(p.client.conn), None);
 }
 
+/// dat_ep_disconnect: graceful lets requests complete successfully first, in Disconnect Pending, where no new
+/// ones are taken and graceful again has no effect.
 #[test]
 fn a_graceful_disconnect_waits_for_requests_and_takes_no_new_ones() {
     for flags in [NONE, F::SUPPRESS] {
@@ -376,6 +390,7 @@ fn a_graceful_disconnect_waits_for_requests_and_takes_no_new_ones() {
     }
 }
 
+/// dat_ep_disconnect: abrupt in Disconnect Pending goes to Disconnected without waiting.
 #[test]
 fn an_abrupt_disconnect_ends_a_graceful_one() {
     let p = connected(209);
@@ -392,6 +407,7 @@ fn an_abrupt_disconnect_ends_a_graceful_one() {
     assert_eq!(next(p.client.conn), None);
 }
 
+/// dat_ep_disconnect: on a shared EVD all successful completions precede the disconnect event.
 #[test]
 fn on_a_shared_evd_completions_come_before_the_disconnect() {
     let (client, server) = (Side::open(), Side::open());
@@ -423,6 +439,7 @@ fn on_a_shared_evd_completions_come_before_the_disconnect() {
     assert_eq!(events[3], connection(E::Disconnected, from));
 }
 
+/// dat_ep_free, dat_ep_reset: completions not dequeued may be lost; they are never another's.
 #[test]
 fn completions_of_a_freed_or_reset_endpoint_are_dropped() {
     let p = connected(211);
@@ -444,6 +461,7 @@ fn completions_of_a_freed_or_reset_endpoint_are_dropped() {
     assert_eq!(p.to.recv_query(), Ok((1, u32::MAX)));
 }
 
+/// dat_ep_create: DAT_HANDLE_NULL for an EVD says that the consumer is not interested in its events.
 #[test]
 fn without_evds_everything_works_unheard() {
     let (client, server) = (Side::open(), Side::open());
@@ -471,6 +489,7 @@ fn without_evds_everything_works_unheard() {
     client.ia.close(Close::Graceful).unwrap();
 }
 
+/// dat_pz_free, dat_evd_free, dat_ia_close: INVALID_STATE while an endpoint stands on them.
 #[test]
 fn parts_in_use_cannot_be_freed() {
     let side = Side::open();
@@ -507,6 +526,8 @@ fn unsignalled_completions_are_events_but_wake_nobody() {
     assert_eq!(dto(next(client.request).unwrap()).cookie, 1);
 }
 
+/// dat_ep_create: INVALID_PARAMETER for attributes that are not possible, MODEL_NOT_SUPPORTED for a quality
+/// of service; the provider fills in its defaults.
 #[test]
 fn attributes_beyond_the_adapter_are_refused() {
     let side = Side::open();
@@ -536,6 +557,8 @@ fn attributes_beyond_the_adapter_are_refused() {
     assert!(defaults.remote_address.is_none());
 }
 
+/// dat_ep_modify: INVALID_STATE where the state does not allow the change, INVALID_PARAMETER for values that
+/// are not possible.
 #[test]
 fn modify_follows_the_states_and_keeps_what_it_cannot_change() {
     let p = connected(214);

@@ -33,6 +33,8 @@ fn asynchronous(side: &Side) -> Option<Event> {
     next(side.ia.async_evd().unwrap())
 }
 
+/// dat_srq_create: completion order of receives is not that of posting. dat_ep_create_with_srq: no receives
+/// can be posted to the endpoint.
 #[test]
 fn receives_complete_in_any_order_for_the_endpoint_that_took_them() {
     let (client, server) = (Side::open(), Side::open());
@@ -97,6 +99,7 @@ fn each_disconnect_of_its_endpoints_is_told_once() {
     assert_eq!(asynchronous(&client), None, "no SRQ, no event");
 }
 
+/// dat_srq_set_lw: one asynchronous event a setting, at once if the queue is below it already.
 #[test]
 fn the_low_watermark_is_told_once_an_arming() {
     let (client, server) = (Side::open(), Side::open());
@@ -128,6 +131,7 @@ fn the_low_watermark_is_told_once_an_arming() {
     assert_eq!(asynchronous(&server), None);
 }
 
+/// dat_srq_resize: INVALID_STATE below what is outstanding or the low watermark.
 #[test]
 fn resize_keeps_what_is_outstanding() {
     let side = Side::open();
@@ -151,6 +155,7 @@ fn resize_keeps_what_is_outstanding() {
     assert_eq!(srq.resize(50), state);
 }
 
+/// dat_srq_free: refused while an endpoint uses it.
 #[test]
 fn it_is_freed_when_no_endpoint_uses_it() {
     let side = Side::open();
