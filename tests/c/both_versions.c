@@ -1,0 +1,66 @@
+/* libdat.so.1 and libdat2.so.2 in one process, both loaded by dlopen with RTLD_LOCAL: the same IA open in both, each
+ * answering with its own version.
+ *
+ * usage: both_versions IA-NAME
+ */
+#include <dat2/udat.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef DAT_RETURN open_func(const DAT_NAME_PTR, DAT_COUNT, DAT_EVD_HANDLE *, DAT_IA_HANDLE *, DAT_UINT32, DAT_UINT32,
+                             DAT_BOOLEAN);
+typedef DAT_RETURN query_func(DAT_IA_HANDLE, DAT_EVD_HANDLE *, DAT_IA_ATTR_MASK, void *, DAT_PROVIDER_ATTR_MASK, void *);
+typedef DAT_RETURN close_func(DAT_IA_HANDLE, DAT_CLOSE_FLAGS);
+
+static void *find(void *library, const char *name)
+{
+    void *at = dlsym(library, name);
+    if (!at) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    return at;
+}
+
+#define NEED(condition)                                                       \
+    do {                                                                      \
+        if (!(condition)) {                                                   \
+            fprintf(stderr, "line %d: not true: %s\n", __LINE__, #condition); \
+            exit(1);                                                          \
+        }                                                                     \
+    } while (0)
+
+int main(int argc, char **argv)
+{
+    const char *names[2] = {"libdat.so.1", "libdat2.so.2"};
+    DAT_IA_HANDLE ia[2];
+    void *library[2];
+    int i, round;
+    NEED(argc == 2);
+    for (round = 0; round < 2; round++) {
+        for (i = 0; i < 2; i++) {
+            DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
+            /* name, versions: the same offsets in both. */
+            DAT_PROVIDER_ATTR attr;
+            library[i] = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+            if (!library[i])
+                fprintf(stderr, "%s\n", dlerror());
+            NEED(library[i]);
+            NEED(((open_func *)find(library[i], "dat_ia_openv"))(argv[1], 8, &async_evd, &ia[i], i + 1, i ? 0 : 2,
+                                                                 DAT_FALSE) == DAT_SUCCESS);
+            memset(&attr, 0, sizeof attr);
+            NEED(((query_func *)find(library[i], "dat_ia_query"))(ia[i], NULL, 0, NULL, 1, &attr) == DAT_SUCCESS);
+            NEED(attr.dapl_version_major == (DAT_UINT32)i + 1);
+            NEED(!strcmp(attr.provider_name, argv[1]));
+        }
+        for (i = 0; i < 2; i++) {
+            /* Neither closes the other's. */
+            close_func *other = (close_func *)find(library[1 - i], "dat_ia_close");
+            NEED(DAT_GET_TYPE(other(ia[i], DAT_CLOSE_ABRUPT_FLAG)) == DAT_INVALID_HANDLE);
+            NEED(((close_func *)find(library[i], "dat_ia_close"))(ia[i], DAT_CLOSE_GRACEFUL_FLAG) == DAT_SUCCESS);
+        }
+    }
+    printf("both_versions: PASS\n");
+    return 0;
+}

@@ -1,0 +1,206 @@
+//! libdat.so.1 and libdat2.so.2 as C programs see them: names, versions, and data through the loopback provider.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+/// A prefix like an installed one, made once: the libraries under their sonames, the provider, a dat.conf.
+struct Prefix {
+    dir: tempfile::TempDir,
+}
+
+static PREFIX: LazyLock<Prefix> = LazyLock::new(Prefix::new);
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+impl Prefix {
+    fn new() -> Self {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--offline", "--message-format=short"])
+            .args(["-p", "dat1", "-p", "dat2", "-p", "dat-loopback-provider"])
+            .current_dir(top())
+            .output()
+            .expect("cargo runs");
+        let words = String::from_utf8_lossy(&built.stderr).into_owned();
+        assert!(built.status.success(), "{words}");
+        // Where cargo put this test, less `deps/NAME`.
+        let here = std::env::current_exe().unwrap();
+        let debug = here.ancestors().nth(2).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        for (file, names) in [
+            ("libdat1.so", &["libdat.so.1", "libdat.so"][..]),
+            ("libdat2.so", &["libdat2.so.2", "libdat2.so"]),
+            ("libdat_loopback_provider.so", &["loopback.so"]),
+        ] {
+            for name in names {
+                symlink(debug.join(file), dir.path().join(name)).unwrap();
+            }
+        }
+        let provider = dir.path().join("loopback.so");
+        let entry = |api| {
+            format!(
+                "loop {api} nonthreadsafe default {} test.1.0 \"127.0.0.1 0\" \"\"\n",
+                provider.display()
+            )
+        };
+        std::fs::write(dir.path().join("dat.conf"), entry("u1.2") + &entry("u2.0")).unwrap();
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Compiles a C source of `tests/c` against our headers and a library.
+    fn compile(&self, compiler: &str, source: &str, arguments: &[&str], name: &str) -> PathBuf {
+        let program = self.path(name);
+        let made = Command::new(compiler)
+            .args(["-Wall", "-Wextra", "-Werror", "-g", "-o"])
+            .arg(&program)
+            .arg("-I")
+            .arg(top().join("capi/include"))
+            .args(["-x", if compiler == "gcc" { "c" } else { "c++" }])
+            .arg(top().join("tests/c").join(source))
+            .args(["-x", "none", "-L"])
+            .arg(self.dir.path())
+            .args(arguments)
+            .output()
+            .expect("a C compiler");
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        program
+    }
+
+    fn run(&self, program: &Path, arguments: &[&str]) -> Output {
+        Command::new(program)
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", self.dir.path())
+            .env("DAT_OVERRIDE", self.path("dat.conf"))
+            .output()
+            .unwrap()
+    }
+}
+
+fn readelf(arguments: &[&str], file: &Path) -> String {
+    let out = Command::new("readelf")
+        .arg("--wide")
+        .args(arguments)
+        .arg(file)
+        .output()
+        .unwrap();
+    assert!(out.status.success());
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// Exported symbols as `name` or `name@@VERSION`.
+fn exports(file: &Path) -> BTreeSet<String> {
+    let out = Command::new("nm")
+        .args(["-D", "--defined-only", "--with-symbol-versions"])
+        .arg(file)
+        .output()
+        .unwrap();
+    assert!(out.status.success());
+    String::from_utf8(out.stdout)
+        .unwrap()
+        .lines()
+        .filter(|line| !line.contains(" A "))
+        .filter_map(|line| line.split_whitespace().last().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn libdat2_has_the_soname_and_the_versioned_exports_of_debians() {
+    let ours = PREFIX.path("libdat2.so.2");
+    assert!(readelf(&["-d"], &ours).contains("[libdat2.so.2]"));
+    let debian = Path::new("/usr/lib/x86_64-linux-gnu/libdat2.so.2");
+    assert!(debian.exists(), "apt-get install libdapl-dev");
+    let (ours, debian) = (exports(&ours), exports(debian));
+    assert!(debian.len() > 70);
+    assert!(
+        ours.iter().all(|name| name.ends_with("@@DAT_2.0")),
+        "{ours:?}"
+    );
+    let missing: Vec<_> = debian.difference(&ours).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let more: BTreeSet<&str> = ours
+        .difference(&debian)
+        .filter_map(|name| name.strip_suffix("@@DAT_2.0"))
+        .collect();
+    assert_eq!(more, BTreeSet::from(FORGOTTEN));
+}
+
+/// Functions of 2.0 that Debian's headers declare and its library lacks; ours has them.
+const FORGOTTEN: [&str; 10] = [
+    "dat_cno_fd_create",
+    "dat_cno_trigger",
+    "dat_csp_create",
+    "dat_csp_free",
+    "dat_csp_query",
+    "dat_ep_common_connect",
+    "dat_ep_post_rdma_read_to_rmr",
+    "dat_ep_post_send_with_invalidate",
+    "dat_ia_ha_related",
+    "dat_rmr_create_for_ep",
+];
+
+#[test]
+fn libdat_has_the_soname_and_one_function_a_page() {
+    let ours = PREFIX.path("libdat.so.1");
+    assert!(readelf(&["-d"], &ours).contains("[libdat.so.1]"));
+    let exports = exports(&ours);
+    assert!(
+        exports.iter().all(|name| name.starts_with("dat_")),
+        "{exports:?}"
+    );
+    // 66 slots besides open and close, those two, three of the registry, dat_strerror.
+    assert_eq!(exports.len(), 72);
+    for name in [
+        "dat_ia_openv",
+        "dat_lmr_sync_rdma_read",
+        "dat_srq_set_lw",
+        "dat_psp_create_any",
+    ] {
+        assert!(exports.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn data_moves_through_both_libraries_from_c_and_cpp() {
+    for (compiler, arguments, version) in [
+        ("gcc", &["-ldat2"][..], "2.0"),
+        ("g++", &["-ldat2"], "2.0"),
+        ("gcc", &["-DUDAPL_1_2", "-ldat"], "1.2"),
+        ("g++", &["-DUDAPL_1_2", "-ldat"], "1.2"),
+    ] {
+        let name = format!("two-{compiler}-{version}");
+        let program = PREFIX.compile(compiler, "two_endpoints.c", arguments, &name);
+        let out = PREFIX.run(&program, &["loop"]);
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let words = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{name}: {text}{words}");
+        assert_eq!(
+            text,
+            format!("two_endpoints: PASS uDAPL {version}\n"),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn one_process_may_use_both() {
+    let program = PREFIX.compile("gcc", "both_versions.c", &["-ldl"], "both");
+    let out = PREFIX.run(&program, &["loop"]);
+    let words = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{words}");
+    assert_eq!(
+        String::from_utf8_lossy(&out.stdout),
+        "both_versions: PASS\n"
+    );
+}
