@@ -274,7 +274,7 @@ impl<T: Transport> Srq<T> {
         }
     }
 
-    /// Once per arming.
+    /// Once per arming. `dat.h` has the reason but no event number of its own for it: handle and reason tell.
     fn announce_low(&'static self) {
         let armed = self.inner.lock().low_watermark.take().is_some();
         if armed {
