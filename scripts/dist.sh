@@ -72,7 +72,7 @@ Name: $1
 Description: Direct Access Transport, uDAPL $3
 Version: $version
 Libs: -L\${prefix}/lib -l$1
-Cflags: -I\${prefix}/include/$2
+Cflags: -I\${prefix}/include
 END
 }
 package dat2 dat2 2.0

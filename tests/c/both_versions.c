@@ -1,7 +1,8 @@
 /* libdat.so.1 and libdat2.so.2 in one process, both loaded by dlopen with RTLD_LOCAL: the same IA open in both, each
- * answering with its own version.
+ * answering with its own version. Which is in the global scope first, the order says: a classic provider of the other
+ * version registers with the wrong library then, which must pass it on.
  *
- * usage: both_versions IA-NAME
+ * usage: both_versions IA-NAME 12|21
  */
 #include <dat2/udat.h>
 #include <dlfcn.h>
@@ -36,17 +37,23 @@ int main(int argc, char **argv)
     const char *names[2] = {"libdat.so.1", "libdat2.so.2"};
     DAT_IA_HANDLE ia[2];
     void *library[2];
-    int i, round;
-    NEED(argc == 2);
+    int i, k, round;
+    NEED(argc == 3);
     for (round = 0; round < 2; round++) {
-        for (i = 0; i < 2; i++) {
-            DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
-            /* name, versions: the same offsets in both. */
-            DAT_PROVIDER_ATTR attr;
+        for (k = 0; k < 2; k++) {
+            i = argv[2][k] - '1';
             library[i] = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
             if (!library[i])
                 fprintf(stderr, "%s\n", dlerror());
             NEED(library[i]);
+            /* Makes itself global at its first call. */
+            NEED(((open_func *)find(library[i], "dat_ia_openv"))((char *)"no such name", 8, &ia[i], &ia[i], i + 1, 0,
+                                                                 DAT_FALSE) != DAT_SUCCESS);
+        }
+        for (i = 0; i < 2; i++) {
+            DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
+            /* name, versions: the same offsets in both. */
+            DAT_PROVIDER_ATTR attr;
             NEED(((open_func *)find(library[i], "dat_ia_openv"))(argv[1], 8, &async_evd, &ia[i], i + 1, i ? 0 : 2,
                                                                  DAT_FALSE) == DAT_SUCCESS);
             memset(&attr, 0, sizeof attr);

@@ -40,14 +40,20 @@ impl Prefix {
                 symlink(debug.join(file), dir.path().join(name)).unwrap();
             }
         }
-        let provider = dir.path().join("loopback.so");
-        let entry = |api| {
-            format!(
-                "loop {api} nonthreadsafe default {} test.1.0 \"127.0.0.1 0\" \"\"\n",
-                provider.display()
-            )
-        };
-        std::fs::write(dir.path().join("dat.conf"), entry("u1.2") + &entry("u2.0")).unwrap();
+        let mut entries = String::new();
+        for (name, api, library) in [
+            ("loop", "u1.2", "loopback.so"),
+            ("loop", "u2.0", "loopback.so"),
+            ("classic", "u1.2", "classic-1.2.so"),
+            ("classic", "u2.0", "classic-2.0.so"),
+        ] {
+            let library = dir.path().join(library);
+            let library = library.display();
+            entries += &format!(
+                "{name} {api} nonthreadsafe default {library} test.1.0 \"127.0.0.1 0\" \"\"\n"
+            );
+        }
+        std::fs::write(dir.path().join("dat.conf"), entries).unwrap();
         Self { dir }
     }
 
@@ -194,13 +200,23 @@ fn data_moves_through_both_libraries_from_c_and_cpp() {
 }
 
 #[test]
-fn one_process_may_use_both() {
+fn one_process_may_use_both_with_providers_of_ours_and_classic_ones() {
+    for (arguments, name) in [
+        (&["-DUDAPL_1_2", "-shared", "-fPIC"][..], "classic-1.2.so"),
+        (&["-shared", "-fPIC"], "classic-2.0.so"),
+    ] {
+        PREFIX.compile("gcc", "classic_provider.c", arguments, name);
+    }
     let program = PREFIX.compile("gcc", "both_versions.c", &["-ldl"], "both");
-    let out = PREFIX.run(&program, &["loop"]);
-    let words = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success(), "{words}");
-    assert_eq!(
-        String::from_utf8_lossy(&out.stdout),
-        "both_versions: PASS\n"
-    );
+    for ia in ["loop", "classic"] {
+        for order in ["12", "21"] {
+            let out = PREFIX.run(&program, &[ia, order]);
+            let words = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.success(), "{ia} {order}: {words}");
+            assert_eq!(
+                String::from_utf8_lossy(&out.stdout),
+                "both_versions: PASS\n"
+            );
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Once;
 
-use dat_abi::ret::DAT_SUCCESS;
+use dat_abi::ret::{DAT_SUCCESS, from_v1_2, unpack_v2_0};
 use dat_abi::types::{DatCount, DatProviderInfo};
 use dat_core::error::{Error, Kind, Result};
 use dat_registry::loaded::{RegisterError, Registered, Table};
@@ -70,6 +70,31 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> u32 {
     }
 }
 
+/// A function of the registry: table and info to a code.
+type RegistryFn = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32;
+
+/// The function `name` of the 1.2 library of this process, if `info` is of that version and the library loaded. With
+/// both libraries in the global scope a 1.2 provider's call may arrive here.
+///
+/// # Safety
+/// `info` is NULL or valid.
+unsafe fn of_libdat1(name: &CStr, info: *const DatProviderInfo) -> Option<RegistryFn> {
+    // SAFETY: NULL or valid by the caller's promise.
+    if unsafe { info.as_ref() }?.dapl_version_major != 1 {
+        return None;
+    }
+    // SAFETY: RTLD_NOLOAD only looks for what is mapped already; dlsym only looks up.
+    let at = unsafe {
+        let library = libc::dlopen(c"libdat.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+        if library.is_null() {
+            return None;
+        }
+        libc::dlsym(library, name.as_ptr())
+    };
+    // SAFETY: every libdat exports that name with this signature (dat_registry.h).
+    (!at.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, RegistryFn>(at) })
+}
+
 /// The registration that a C caller describes.
 ///
 /// # Safety
@@ -118,6 +143,11 @@ export! {
     fn dat_registry_add_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
         guard(|| {
             // SAFETY: the contract of the function.
+            if let Some(theirs) = unsafe { of_libdat1(c"dat_registry_add_provider", info) } {
+                // SAFETY: as above.
+                return unpack_v2_0(from_v1_2(unsafe { theirs(table, info) }));
+            }
+            // SAFETY: the contract of the function.
             let new = unsafe { registered(table, info)? };
             registry().loaded.add(new).map_err(refused)?;
             redirect::foreign();
@@ -128,6 +158,11 @@ export! {
     /// Takes a registration back (dat_registry_remove_provider).
     fn dat_registry_remove_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
         guard(|| {
+            // SAFETY: the contract of the function.
+            if let Some(theirs) = unsafe { of_libdat1(c"dat_registry_remove_provider", info) } {
+                // SAFETY: as above.
+                return unpack_v2_0(from_v1_2(unsafe { theirs(table, info) }));
+            }
             // SAFETY: the contract of the function.
             let old = unsafe { registered(table, info)? };
             registry().loaded.remove(&old).map_err(refused)
