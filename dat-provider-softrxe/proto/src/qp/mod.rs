@@ -1,8 +1,9 @@
 //! Queue pairs: reliable connection (RC) and unreliable datagram (UD).
 //!
-//! `requester` decides what to send next, `completer` what an answer means, `responder` what a request does and
-//! which answers it draws, `datagram` does UD. `ring`, `window`, `timer` and `state` are what they are made of.
+//! `requester` decides what to send next, `completer` what an answer means, `responder` what a request does,
+//! `answers` what it draws, `datagram` does UD. `ring`, `window`, `timer` and `state` are what they are made of.
 
+mod answers;
 mod completer;
 mod datagram;
 pub(crate) mod outgoing;

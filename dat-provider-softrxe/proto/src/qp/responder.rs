@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 
-use super::outgoing::{Outgoing, Payload};
 use super::ring::Receive;
 use super::{Path, Qp};
 use crate::memory::{Access, AtomicOp, Memory, Rights};
@@ -13,7 +12,7 @@ use crate::opcode::{Opcode, RequestKind};
 use crate::outputs::Context;
 use crate::psn::Psn;
 use crate::time::Time;
-use crate::wire::{Aeth, AtomicEth, Bth, Headers, Nak, Packet, Reth, Syndrome};
+use crate::wire::{AtomicEth, Nak, Packet, Reth, Syndrome};
 use crate::work::{CompletedOp, Completion, Sge, Status};
 
 /// The message that is being received.
@@ -46,14 +45,14 @@ enum Resource {
 
 /// Responses to be sent.
 #[derive(Clone, Copy, Debug)]
-struct Job {
-    psn: Psn,
-    msn: u32,
-    kind: JobKind,
+pub(super) struct Job {
+    pub(super) psn: Psn,
+    pub(super) msn: u32,
+    pub(super) kind: JobKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum JobKind {
+pub(super) enum JobKind {
     /// What is left of a READ; `begun` once its first packet went out.
     Read {
         reth: Reth,
@@ -65,21 +64,21 @@ enum JobKind {
 /// State of the responder.
 #[derive(Debug)]
 pub(super) struct Responder {
-    expected: Psn,
-    msn: u32,
-    mtu: u32,
+    pub(super) expected: Psn,
+    pub(super) msn: u32,
+    pub(super) mtu: u32,
     depth: usize,
     current: Current,
     receive: Option<Receive>,
     sges: Vec<Sge>,
     resources: VecDeque<Resource>,
-    jobs: VecDeque<Job>,
+    pub(super) jobs: VecDeque<Job>,
     /// A NAK or RNR NAK to send once, with its PSN.
-    nak: Option<(Psn, Syndrome)>,
+    pub(super) nak: Option<(Psn, Syndrome)>,
     /// The gap or missing receive at `expected` was reported.
     reported: bool,
     /// Packets that want an acknowledgement, and by when.
-    ack: Option<(u32, Time)>,
+    pub(super) ack: Option<(u32, Time)>,
 }
 
 /// Why a request is refused.
@@ -463,7 +462,7 @@ impl Qp {
         cx.out.complete(self.init.recv_cq, completion);
     }
 
-    const fn remote(&self, key: u32, need: Rights) -> Access {
+    pub(super) const fn remote(&self, key: u32, need: Rights) -> Access {
         Access {
             key,
             need,
@@ -489,123 +488,6 @@ impl Qp {
                 tracing::debug!(qpn = ?self.qpn, %error, "remote access refused");
                 Refusal::ACCESS
             })
-    }
-
-    /// The next READ response, atomic result or NAK.
-    pub(super) fn next_answer<M>(&self, _cx: &Context<'_, M>) -> Option<Outgoing> {
-        let r = &self.responder;
-        let Some(job) = r.jobs.front() else {
-            let (psn, syndrome) = r.nak?;
-            let aeth = self.aeth(syndrome, r.msn);
-            return self.answer(Opcode::Acknowledge, psn, aeth, None);
-        };
-        let aeth = self.aeth(Syndrome::ACK, job.msn);
-        match job.kind {
-            JobKind::Atomic(original) => {
-                self.answer(Opcode::AtomicAcknowledge, job.psn, aeth, Some(original))
-            }
-            JobKind::Read { reth, begun } => {
-                let last = reth.length <= r.mtu;
-                let (opcode, aeth) = match (begun, last) {
-                    (false, true) => (Opcode::ReadResponseOnly, aeth),
-                    (false, false) => (Opcode::ReadResponseFirst, aeth),
-                    (true, true) => (Opcode::ReadResponseLast, aeth),
-                    (true, false) => (Opcode::ReadResponseMiddle, None),
-                };
-                let packet = self.answer(opcode, job.psn, aeth, None)?;
-                let access = self.remote(reth.rkey, Rights::REMOTE_READ);
-                let payload = match reth.length {
-                    0 => Payload::Empty,
-                    _ => Payload::Remote {
-                        access,
-                        va: reth.va,
-                    },
-                };
-                Some(packet.with_payload(payload, reth.length.min(r.mtu) as usize))
-            }
-        }
-    }
-
-    /// The acknowledgement that is due: `urgent` if enough packets wait for it, else by time.
-    pub(super) fn next_ack<M>(&self, cx: &Context<'_, M>, urgent: bool) -> Option<Outgoing> {
-        let (count, due) = self.responder.ack?;
-        if urgent && count < cx.config.ack_every || !urgent && due > cx.now {
-            return None;
-        }
-        let aeth = self.aeth(Syndrome::ACK, self.responder.msn);
-        self.answer(
-            Opcode::Acknowledge,
-            self.responder.expected.minus(1),
-            aeth,
-            None,
-        )
-    }
-
-    #[allow(clippy::unnecessary_wraps, reason = "an optional header of the packet")]
-    const fn aeth(&self, syndrome: Syndrome, msn: u32) -> Option<Aeth> {
-        let syndrome = syndrome.to_wire();
-        Some(Aeth { syndrome, msn })
-    }
-
-    fn answer(
-        &self,
-        opcode: Opcode,
-        psn: Psn,
-        aeth: Option<Aeth>,
-        original: Option<u64>,
-    ) -> Option<Outgoing> {
-        let path = self.path.as_ref()?;
-        Some(Outgoing {
-            destination: path.remote,
-            bth: Bth::new(opcode as u8, path.qpn, psn),
-            headers: Headers {
-                aeth,
-                original,
-                ..Headers::default()
-            },
-            payload: Payload::Empty,
-            length: 0,
-        })
-    }
-
-    /// An answer went out.
-    pub(super) fn answer_sent(&mut self, packet: &Outgoing) {
-        let r = &mut self.responder;
-        if packet.bth.opcode == Opcode::Acknowledge as u8 {
-            let positive = packet.headers.aeth.is_some_and(|a| a.syndrome < 0x20);
-            if positive {
-                r.ack = None;
-            } else {
-                r.nak = None;
-            }
-            return;
-        }
-        let mtu = r.mtu;
-        let done = match r.jobs.front_mut() {
-            Some(Job {
-                psn,
-                kind: JobKind::Read { reth, begun },
-                ..
-            }) if reth.length > mtu => {
-                *psn = psn.plus(1);
-                *begun = true;
-                reth.va = reth.va.wrapping_add(u64::from(mtu));
-                reth.length -= mtu;
-                false
-            }
-            _ => true,
-        };
-        if done {
-            r.jobs.pop_front();
-        }
-    }
-
-    /// The memory of a READ under way is gone: the rest is refused.
-    pub(super) fn refuse_read(&mut self, psn: Psn) {
-        let r = &mut self.responder;
-        r.jobs.clear();
-        r.ack = None;
-        r.nak = Some((psn, Syndrome::Nak(Nak::RemoteAccess)));
     }
 }
 

@@ -1,0 +1,129 @@
+//! The responder's answers in PSN order: READ responses and results of atomics, then NAKs and acknowledgements.
+
+use super::Qp;
+use super::outgoing::{Outgoing, Payload};
+use super::responder::{Job, JobKind};
+use crate::memory::Rights;
+use crate::opcode::Opcode;
+use crate::outputs::Context;
+use crate::psn::Psn;
+use crate::wire::{Aeth, Bth, Headers, Nak, Syndrome};
+
+impl Qp {
+    /// The next READ response, atomic result or NAK.
+    pub(super) fn next_answer<M>(&self, _cx: &Context<'_, M>) -> Option<Outgoing> {
+        let r = &self.responder;
+        let Some(job) = r.jobs.front() else {
+            let (psn, syndrome) = r.nak?;
+            let aeth = self.aeth(syndrome, r.msn);
+            return self.answer(Opcode::Acknowledge, psn, aeth, None);
+        };
+        let aeth = self.aeth(Syndrome::ACK, job.msn);
+        match job.kind {
+            JobKind::Atomic(original) => {
+                self.answer(Opcode::AtomicAcknowledge, job.psn, aeth, Some(original))
+            }
+            JobKind::Read { reth, begun } => {
+                let last = reth.length <= r.mtu;
+                let (opcode, aeth) = match (begun, last) {
+                    (false, true) => (Opcode::ReadResponseOnly, aeth),
+                    (false, false) => (Opcode::ReadResponseFirst, aeth),
+                    (true, true) => (Opcode::ReadResponseLast, aeth),
+                    (true, false) => (Opcode::ReadResponseMiddle, None),
+                };
+                let packet = self.answer(opcode, job.psn, aeth, None)?;
+                let access = self.remote(reth.rkey, Rights::REMOTE_READ);
+                let payload = match reth.length {
+                    0 => Payload::Empty,
+                    _ => Payload::Remote {
+                        access,
+                        va: reth.va,
+                    },
+                };
+                Some(packet.with_payload(payload, reth.length.min(r.mtu) as usize))
+            }
+        }
+    }
+
+    /// The acknowledgement that is due: `urgent` if enough packets wait for it, else by time.
+    pub(super) fn next_ack<M>(&self, cx: &Context<'_, M>, urgent: bool) -> Option<Outgoing> {
+        let (count, due) = self.responder.ack?;
+        if urgent && count < cx.config.ack_every || !urgent && due > cx.now {
+            return None;
+        }
+        let aeth = self.aeth(Syndrome::ACK, self.responder.msn);
+        self.answer(
+            Opcode::Acknowledge,
+            self.responder.expected.minus(1),
+            aeth,
+            None,
+        )
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "an optional header of the packet")]
+    const fn aeth(&self, syndrome: Syndrome, msn: u32) -> Option<Aeth> {
+        let syndrome = syndrome.to_wire();
+        Some(Aeth { syndrome, msn })
+    }
+
+    fn answer(
+        &self,
+        opcode: Opcode,
+        psn: Psn,
+        aeth: Option<Aeth>,
+        original: Option<u64>,
+    ) -> Option<Outgoing> {
+        let path = self.path.as_ref()?;
+        Some(Outgoing {
+            destination: path.remote,
+            bth: Bth::new(opcode as u8, path.qpn, psn),
+            headers: Headers {
+                aeth,
+                original,
+                ..Headers::default()
+            },
+            payload: Payload::Empty,
+            length: 0,
+        })
+    }
+
+    /// An answer went out.
+    pub(super) fn answer_sent(&mut self, packet: &Outgoing) {
+        let r = &mut self.responder;
+        if packet.bth.opcode == Opcode::Acknowledge as u8 {
+            let positive = packet.headers.aeth.is_some_and(|a| a.syndrome < 0x20);
+            if positive {
+                r.ack = None;
+            } else {
+                r.nak = None;
+            }
+            return;
+        }
+        let mtu = r.mtu;
+        let done = match r.jobs.front_mut() {
+            Some(Job {
+                psn,
+                kind: JobKind::Read { reth, begun },
+                ..
+            }) if reth.length > mtu => {
+                *psn = psn.plus(1);
+                *begun = true;
+                reth.va = reth.va.wrapping_add(u64::from(mtu));
+                reth.length -= mtu;
+                false
+            }
+            _ => true,
+        };
+        if done {
+            r.jobs.pop_front();
+        }
+    }
+
+    /// The memory of a READ under way is gone: the rest is refused.
+    pub(super) fn refuse_read(&mut self, psn: Psn) {
+        let r = &mut self.responder;
+        r.jobs.clear();
+        r.ack = None;
+        r.nak = Some((psn, Syndrome::Nak(Nak::RemoteAccess)));
+    }
+}
