@@ -1,4 +1,5 @@
-//! DAT return codes as types: class, type and subtype (2.0 `dat_error.h`; 1.2 `dat_error.h` has the same numbers).
+//! DAT return codes as types: class, type and subtype (numbered as in 2.0's `dat_error.h`; `dat-abi`
+//! renumbers for 1.2).
 
 use std::fmt;
 use std::num::NonZeroU32;

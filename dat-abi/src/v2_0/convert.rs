@@ -4,13 +4,14 @@ use dat_core::attr::{AdapterAttr, EpAttr};
 use dat_core::ep::Ep;
 use dat_core::error::{Error, Result};
 use dat_core::evd::EventSink;
-use dat_core::event::{Dto, DtoOp, Event, RawHandle};
+use dat_core::event::{Dto, DtoOp, DtoStatus, Event, RawHandle};
 use dat_core::flags::CompletionFlags;
 use dat_core::transport::Transport;
 
 use super::types::{
     DAT_EXTENSION_IB, DAT_IB_DTO_EVENT, DAT_IB_EXTENSION_VERSION, DatCrArrivalEventData,
     DatDtoCompletionEventData, DatEpAttr, DatEvent, DatEventData, DatIaAttr, DatProviderAttr,
+    ib_ext_type,
 };
 use crate::boundary::{count, limit};
 use crate::export::registered_thread_safe;
@@ -197,13 +198,13 @@ impl<'a, T: Transport> Sink<'a, T> {
 /// `DAT_IB_EXT_TYPE` of an extended operation; `None` for one of the core API.
 fn extension_type(op: DtoOp) -> Option<u32> {
     Some(match op {
-        DtoOp::FetchAdd => 0,
-        DtoOp::CompareSwap => 1,
-        DtoOp::RdmaWriteImmediate => 2,
-        DtoOp::ReceiveRdmaImmediate => 3,
-        DtoOp::ReceiveMessageImmediate => 4,
-        DtoOp::SendUd => 8,
-        DtoOp::ReceiveUd => 9,
+        DtoOp::FetchAdd => ib_ext_type::FETCH_AND_ADD,
+        DtoOp::CompareSwap => ib_ext_type::CMP_AND_SWAP,
+        DtoOp::RdmaWriteImmediate => ib_ext_type::RDMA_WRITE_IMMED,
+        DtoOp::ReceiveRdmaImmediate => ib_ext_type::RDMA_WRITE_IMMED_DATA,
+        DtoOp::ReceiveMessageImmediate => ib_ext_type::RECV_IMMED_DATA,
+        DtoOp::SendUd => ib_ext_type::UD_SEND,
+        DtoOp::ReceiveUd => ib_ext_type::UD_RECV,
         _ => return None,
     })
 }
@@ -231,7 +232,9 @@ impl<T: Transport> EventSink for Sink<'_, T> {
             number = DAT_IB_DTO_EVENT;
             // type and status, then the immediate data.
             self.event.event_extension_data = [0; 8];
-            self.event.event_extension_data[0] = u64::from(extension);
+            // DAT_OP_SUCCESS or DAT_IB_OP_ERR.
+            let failed = u64::from(dto.status != DtoStatus::Success);
+            self.event.event_extension_data[0] = u64::from(extension) | failed << 32;
             self.event.event_extension_data[1] = u64::from(dto.immediate);
         }
         let dto_completion_event_data = DatDtoCompletionEventData {

@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn lmr_query<T: Transport>(
 /// The segments of a sync: argument 2 is the array, 3 the 64-bit count.
 ///
 /// # Safety
-/// As [`array`].
+/// As [`array()`].
 unsafe fn segments<'a>(iov: *const DatLmrTriplet, number: u64) -> Result<&'a [DatLmrTriplet]> {
     let count = i32::try_from(number).map_err(|_| Error::arg(3))?;
     // SAFETY: the caller's promise.

@@ -17,7 +17,7 @@ use crate::v2_0::thunk::flags;
 /// The segments at argument `number`, converted.
 ///
 /// # Safety
-/// As [`array`].
+/// As [`array()`].
 #[inline(always)]
 unsafe fn converted<R>(
     segments: DatCount,
