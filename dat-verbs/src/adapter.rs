@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) epoll: Epoll,
     pub(crate) wake: EventFd,
     pub(crate) stopping: AtomicBool,
+    /// The device is gone, and core knows.
+    pub(crate) removed: AtomicBool,
     pub(crate) later: Mutex<Vec<Later>>,
     table: Mutex<HashMap<u64, Slot>>,
     last_key: AtomicU64,
@@ -138,6 +140,7 @@ impl Adapter {
             epoll,
             wake,
             stopping: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
             later: Mutex::new(Vec::new()),
             table: Mutex::new(HashMap::new()),
             last_key: AtomicU64::new(FIRST_KEY),

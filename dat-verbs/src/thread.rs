@@ -130,6 +130,11 @@ fn handle_cm(shared: &Arc<Shared>, event: Event) {
             if let Some(conn) = shared.conn(event.key, input) {
                 conn.feed(input, &private_data);
             }
+            // Every id is told, listeners too; the adapter goes once.
+            if input == Input::Removed && !shared.removed.swap(true, Ordering::AcqRel) {
+                tracing::error!("device {} is being removed", shared.device.name());
+                shared.upcalls.fault(Fault::Adapter);
+            }
         }
         What::Request {
             id,

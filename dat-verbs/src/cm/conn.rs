@@ -17,7 +17,7 @@ use crate::map;
 use crate::thread::Later;
 use crate::verbs::qp::{PathLimits, Qp};
 
-/// The first port that connecting ids share, see [`bind_source`].
+/// The first port that connecting ids share, see [`Conn::begin`].
 const SOURCE_PORTS: u16 = 61000;
 
 /// A connection of a queue pair. The queue pair holds it; the event thread finds it by its key.
@@ -43,17 +43,6 @@ fn reads(of_endpoint: u32, of_device: u32) -> u8 {
     u8::try_from(of_endpoint.min(of_device)).unwrap_or(u8::MAX)
 }
 
-/// Binds an active side's id. All of an IA's use one port, above those that the kernel gives out, as long as
-/// nobody else has it: a port each, as DAPL does it, collides with listeners now and then.
-fn bind_source(shared: &Shared, id: &CmId) -> std::result::Result<(), i32> {
-    let at = |port| addr::socket(shared.attr.address, port, shared.attr.scope_id);
-    let port = SOURCE_PORTS + (std::process::id() % 4000) as u16;
-    if id.share_port().is_ok() && id.bind(at(port)).is_ok() {
-        return Ok(());
-    }
-    id.bind(at(0))
-}
-
 impl Conn {
     /// Starts an attempt. What fails from here on ends in an upcall.
     pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
@@ -75,7 +64,6 @@ impl Conn {
             map::port_of(connect.conn_qual),
             shared.attr.scope_id,
         );
-        let bound = bind_source(shared, &id);
         if let Some(tos) = shared.settings.tos
             && let Err(e) = id.set_tos(tos)
         {
@@ -99,10 +87,7 @@ impl Conn {
         });
         shared.put(key, Slot::Conn(Arc::downgrade(&conn)));
         *qp.conn.lock() = Some(Arc::clone(&conn));
-        let started = bound.and_then(|()| {
-            let state = conn.state.lock();
-            conn.resolve_address(&state)
-        });
+        let started = conn.begin(&conn.state.lock());
         if let Err(e) = started {
             tracing::debug!(%to, "no way to the peer: {}", map::text(e));
             // The consumer learns it as an event, as of failures a moment later.
@@ -184,9 +169,26 @@ impl Conn {
         .map_err(|_| libc::EIO)
     }
 
-    fn resolve_address(&self, state: &State) -> std::result::Result<(), i32> {
+    /// The first try. It binds the id as well: all connecting ids of a process share one port, above those that
+    /// the kernel gives out, unless somebody else has it. A port each, as DAPL does it, collides with listeners
+    /// now and then.
+    fn begin(&self, state: &State) -> std::result::Result<(), i32> {
+        let at = |port| addr::socket(self.shared.attr.address, port, self.shared.attr.scope_id);
+        let shared_port = SOURCE_PORTS + (std::process::id() % 4000) as u16;
+        self.with_id(state, CmId::share_port)
+            .and_then(|()| self.resolve_address(state, Some(at(shared_port))))
+            .or_else(|_| self.resolve_address(state, Some(at(0))))
+    }
+
+    fn resolve_address(
+        &self,
+        state: &State,
+        from: Option<SocketAddr>,
+    ) -> std::result::Result<(), i32> {
         match (&state.id, self.to) {
-            (Some(id), Some(to)) => id.resolve_addr(to, self.shared.settings.resolve_timeout[0]),
+            (Some(id), Some(to)) => {
+                id.resolve_addr(from, to, self.shared.settings.resolve_timeout[0])
+            }
             _ => Err(libc::EINVAL),
         }
     }
@@ -222,7 +224,7 @@ impl Conn {
             let done = match act {
                 Act::Nothing => break (None, None),
                 Act::Ready => break (Some(Report::Established), None),
-                Act::ResolveAddress => self.resolve_address(&state).map(|()| None),
+                Act::ResolveAddress => self.resolve_address(&state, None).map(|()| None),
                 Act::ResolveRoute => {
                     if input == Input::AddressResolved {
                         state.stage = Stage::Route(self.shared.settings.resolve_retry[1]);

@@ -202,17 +202,20 @@ impl CmId {
         check(unsafe { sys::rdma_listen(self.raw(), 0) })
     }
 
-    pub(crate) fn resolve_addr(&self, to: SocketAddr, timeout_ms: i32) -> Result<(), i32> {
+    /// Resolves `to`, and binds to `from` first if the id is not bound yet.
+    pub(crate) fn resolve_addr(
+        &self,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+        timeout_ms: i32,
+    ) -> Result<(), i32> {
+        let mut from = from.map(CAddr::new);
+        let from = from
+            .as_mut()
+            .map_or(std::ptr::null_mut(), CAddr::as_mut_ptr);
         let mut to = CAddr::new(to);
-        // SAFETY: the id is alive, the address outlives the call; NULL: bound already.
-        check(unsafe {
-            sys::rdma_resolve_addr(
-                self.raw(),
-                std::ptr::null_mut(),
-                to.as_mut_ptr(),
-                timeout_ms,
-            )
-        })
+        // SAFETY: the id is alive, the addresses outlive the call; NULL: bound already.
+        check(unsafe { sys::rdma_resolve_addr(self.raw(), from, to.as_mut_ptr(), timeout_ms) })
     }
 
     pub(crate) fn resolve_route(&self, timeout_ms: i32) -> Result<(), i32> {
