@@ -139,6 +139,16 @@ impl<T: Transport> Default for Evd<T> {
     }
 }
 
+/// Claims a CNO for an EVD of `ia`: one of another IA would keep that from closing.
+fn claim_cno<T: Transport>(ia: &'static Ia<T>, cno: &'static Cno<T>) -> Result<Claim> {
+    let claim = cno.head.claim(Subtype::InvalidHandleCno)?;
+    if std::ptr::eq(Ia::<T>::of(&cno.head), ia) {
+        Ok(claim)
+    } else {
+        Err(Error::handle(Subtype::InvalidHandleCno))
+    }
+}
+
 /// The size of a queue that a consumer asks for, as argument 2.
 fn check_qlen<T: Transport>(ia: &'static Ia<T>, qlen: u32) -> Result<()> {
     if qlen == 0 || qlen > i32::MAX as u32 {
@@ -167,7 +177,7 @@ impl<T: Transport> Evd<T> {
             return Err(Error::arg(4));
         }
         let claim = match cno {
-            Some(cno) => Some((cno, cno.head.claim(Subtype::InvalidHandleCno)?)),
+            Some(cno) => Some((cno, claim_cno(ia, cno)?)),
             None => None,
         };
         let adapter = ia.adapter()?;
@@ -242,7 +252,7 @@ impl<T: Transport> Evd<T> {
     /// `DAT_INVALID_HANDLE` (`CNO` if that is freed).
     pub fn modify_cno(&'static self, cno: Option<&'static Cno<T>>) -> Result<()> {
         let new = match cno {
-            Some(cno) => Some((cno, cno.head.claim(Subtype::InvalidHandleCno)?)),
+            Some(cno) => Some((cno, claim_cno(Ia::of(&self.head), cno)?)),
             None => None,
         };
         let (old, told) = {

@@ -32,6 +32,7 @@ pub fn storm(dat: &Dat, threads: usize, rounds: usize) -> Check {
                         let kind = random.usize(..KINDS);
                         let handle = present[kind].load(Ordering::Acquire);
                         if handle == 0 {
+                            std::thread::yield_now();
                             continue;
                         }
                         if random.bool() {

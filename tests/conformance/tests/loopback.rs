@@ -60,14 +60,15 @@ groups! {
 
 #[test]
 fn handles_are_freed_and_reused_by_several_threads() {
-    storm(&loopback("storm", "127.0.4.20"), 4, 300).unwrap();
+    storm(&loopback("storm", "127.0.4.20"), 3, 60).unwrap();
 }
 
 #[test]
 fn random_calls_do_no_harm() {
     let dat = loopback("fuzz", "127.0.4.21");
     for seed in 0..4 {
-        fuzz(&dat, seed, 5000).unwrap();
+        let succeeded = fuzz(&dat, seed, 10_000).unwrap();
+        assert!(succeeded > 1000, "only {succeeded} calls did something");
     }
 }
 
@@ -77,7 +78,7 @@ fn random_calls_in_parallel_do_no_harm() {
     std::thread::scope(|scope| {
         for seed in 100..103 {
             let dat = &dat;
-            scope.spawn(move || fuzz(dat, seed, 3000).unwrap());
+            scope.spawn(move || fuzz(dat, seed, 10_000).unwrap());
         }
     });
 }

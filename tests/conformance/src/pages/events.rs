@@ -29,6 +29,7 @@ statements! {
     "dat_ia_close": "An abrupt close ends a wait on an EVD of the IA." => close_wakes;
     "dat_cno_wait": "It returns the EVD that has an event." => cno_tells;
     "dat_cno_wait": "Without one it returns DAT_QUEUE_EMPTY when the time is over." => cno_time_over;
+    "dat_cno_wait": "The EVDs of a CNO are all of its IA: another's is DAT_INVALID_HANDLE." => cno_of_other_ia;
     "dat_cno_free": "A CNO with EVDs cannot be destroyed: DAT_INVALID_STATE." => cno_in_use;
     "dat_evd_disable": "A disabled EVD tells its CNO nothing; enabled it does." => disabled;
 }
@@ -280,6 +281,16 @@ fn cno_time_over(dat: &Dat) -> Check {
     let (_side, _, cno) = software(dat, true)?;
     let waited = code(dat.cno_wait(cno, MOMENT));
     refused(waited, Kind::QueueEmpty, "dat_cno_wait")
+}
+
+fn cno_of_other_ia(dat: &Dat) -> Check {
+    let (other, _, cno) = software(dat, true)?;
+    let (side, evd, _) = software(dat, false)?;
+    let changed = dat.evd_modify_cno(evd, cno);
+    refused(changed, Kind::InvalidHandle, "dat_evd_modify_cno")?;
+    let created = code(dat.evd_create(side.ia, 8, cno, EvdFlags::SOFTWARE.bits()));
+    refused(created, Kind::InvalidHandle, "dat_evd_create")?;
+    ok(dat.ia_close(other.ia, ABRUPT), "dat_ia_close")
 }
 
 fn cno_in_use(dat: &Dat) -> Check {
