@@ -32,7 +32,7 @@ fn main() -> ExitCode {
             eprintln!("dat: {error}");
         }
     }
-    dat_abi::log::install();
+    dat::log::install();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words[..] {

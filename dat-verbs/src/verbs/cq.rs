@@ -18,7 +18,7 @@ use crate::sys::{self, Wc};
 /// Consumers ask for small queues and attach endpoints that produce more: this many at least.
 const LEAST: u32 = 256;
 
-/// A completion queue; what the event thread needs of it is in [`Notifier`].
+/// A completion queue; what the event thread needs of it is in `Notifier`.
 pub struct Cq {
     cq: NonNull<sys::ibv_cq>,
     pub(crate) notifier: Arc<Notifier>,
