@@ -1,0 +1,282 @@
+//! Entries of a dat.conf to registered providers: libraries with every fault, compiled here, each costing its own entry only.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use dat_abi::types::DatProviderInfo;
+use dat_registry::catalog::Request;
+use dat_registry::loaded::{Registered, Table};
+use dat_registry::registry::Registry;
+
+thread_local! {
+    /// The registry whose lookup runs on this thread: what a library registers with.
+    static REGISTRY: Cell<Option<&'static Registry>> = const { Cell::new(None) };
+}
+
+unsafe extern "C" fn add(table: *const c_void, info: *const DatProviderInfo) -> u32 {
+    let Some(registry) = REGISTRY.get() else {
+        return 1;
+    };
+    // SAFETY: the fixture passes on what the loader gave it.
+    let info = unsafe { &*info };
+    let new = Registered {
+        name: info.name(),
+        major: info.dapl_version_major,
+        minor: info.dapl_version_minor,
+        thread_safe: info.is_thread_safe != 0,
+        table: Table(table as usize),
+        open: 0,
+    };
+    u32::from(registry.loaded.add(new).is_err())
+}
+
+/// A prefix with `etc/dat.conf`, and libraries made of a few lines of C.
+struct Prefix {
+    dir: tempfile::TempDir,
+    conf: String,
+}
+
+const PRELUDE: &str = "
+struct info { char name[256]; unsigned major, minor, safe; };
+typedef unsigned (*add_fn)(const void *, const struct info *);
+static int table = 7;
+";
+
+impl Prefix {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        fs::create_dir(dir.path().join("etc")).expect("a folder");
+        fs::create_dir(dir.path().join("lib")).expect("a folder");
+        Self {
+            dir,
+            conf: String::new(),
+        }
+    }
+
+    fn library(&self, name: &str, code: &str) -> PathBuf {
+        let source = self.dir.path().join(format!("{name}.c"));
+        let library = self.dir.path().join("lib").join(format!("{name}.so"));
+        fs::write(&source, format!("{PRELUDE}{code}")).expect("written");
+        let done = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(&source)
+            .status();
+        assert!(done.expect("cc runs").success(), "{name} compiles");
+        library
+    }
+
+    /// An entry named `name` for a library of `code`.
+    fn provider(&mut self, name: &str, code: &str) {
+        let library = self.library(name, code);
+        self.entry(name, &library);
+    }
+
+    fn entry(&mut self, name: &str, library: &Path) {
+        self.conf += &format!(
+            "{name} u2.0 threadsafe default {} t.1.0 \"dev 0\" \"\"\n",
+            library.display()
+        );
+    }
+
+    fn registry(&self) -> &'static Registry {
+        fs::write(self.dir.path().join("etc/dat.conf"), &self.conf).expect("written");
+        let registry: &'static Registry = Box::leak(Box::new(Registry::new()));
+        registry.set_beside(self.dir.path().join("lib/libdat2.so.2"));
+        registry
+    }
+}
+
+fn lookup(registry: &'static Registry, name: &str) -> Result<Table, String> {
+    REGISTRY.set(Some(registry));
+    let request = Request {
+        name,
+        major: 2,
+        minor: 0,
+        thread_safe: false,
+    };
+    registry
+        .lookup(&request, add)
+        .map_err(|error| error.to_string())
+}
+
+const GOOD: &str = "void dat_rs_provider_init(const struct info *i, const char *p, add_fn add) { add(&table, i); }";
+
+#[test]
+fn each_fault_costs_its_entry_and_says_what_it_is() {
+    let mut prefix = Prefix::new();
+    prefix.provider("good", GOOD);
+    prefix.provider("no_init", "int something_else;");
+    prefix.provider(
+        "nothing",
+        "void dat_provider_init(const struct info *i, const char *p) {}",
+    );
+    prefix.provider(
+        "other_version",
+        "void dat_rs_provider_init(const struct info *i, const char *p, add_fn add) {
+             struct info mine = *i; mine.major = 3; add(&table, &mine); }",
+    );
+    prefix.provider(
+        "unresolved",
+        "unsigned no_such_function_anywhere(void);
+         void dat_provider_init(const struct info *i, const char *p) { no_such_function_anywhere(); }",
+    );
+    prefix.entry("missing", Path::new("/nowhere/libmissing.so"));
+    let text = prefix.dir.path().join("lib/text.so");
+    fs::write(&text, "this is no shared object").expect("written");
+    prefix.entry("text", &text);
+    prefix.conf += "nonsense\n";
+    let registry = prefix.registry();
+
+    for (name, wants) in [
+        (
+            "no_init",
+            &["DP-2", "dat_provider_init", "no_init.so", ":2"][..],
+        ),
+        ("nothing", &["DP-3", "nothing.so", "u2.0"]),
+        ("other_version", &["DP-3", "other_version"]),
+        ("unresolved", &["DP-1", "no_such_function_anywhere"]),
+        (
+            "missing",
+            &["DP-1", "/nowhere/libmissing.so", "No such file", ":6"],
+        ),
+        ("text", &["DP-1", "text.so", ":7"]),
+        ("absent", &["has no IA \"absent\"", "good, no_init"]),
+    ] {
+        let error = lookup(registry, name).expect_err(name);
+        for want in wants {
+            assert!(error.contains(want), "{name}: {error:?} lacks {want:?}");
+        }
+    }
+    assert!(
+        lookup(registry, "good").is_ok(),
+        "the other entries do not hurt"
+    );
+    let names: Vec<String> = registry
+        .list(2)
+        .into_iter()
+        .map(|(name, ..)| name)
+        .collect();
+    assert_eq!(names[0], "good");
+    assert!(!names.contains(&"nonsense".to_owned()));
+}
+
+#[test]
+fn init_gets_name_version_and_parameters_and_runs_once() {
+    let mut prefix = Prefix::new();
+    prefix.provider(
+        "seen",
+        "static int runs;
+         void dat_rs_provider_init(const struct info *i, const char *p, add_fn add) {
+             if (++runs == 1 && !__builtin_strcmp(i->name, \"seen\") && i->major == 2 && i->minor == 0 && i->safe == 1
+                 && !__builtin_strcmp(p, \"dev 0\")) add(&table, i); }",
+    );
+    let registry = prefix.registry();
+    let first = lookup(registry, "seen");
+    assert!(first.is_ok(), "{first:?}");
+    assert_eq!(
+        lookup(registry, "seen"),
+        first,
+        "the second open finds the registration"
+    );
+    assert_eq!(registry.loaded.all()[0].open, 2);
+    registry.loaded.close("seen", first.unwrap_or(Table(0)));
+    assert_eq!(registry.loaded.all()[0].open, 1);
+}
+
+#[test]
+fn threads_that_open_one_name_at_a_time_load_it_once() {
+    let mut prefix = Prefix::new();
+    prefix.provider(
+        "slow",
+        "#include <unistd.h>
+         static int runs;
+         void dat_rs_provider_init(const struct info *i, const char *p, add_fn add) {
+             usleep(50000); if (++runs == 1) add(&table, i); else __builtin_trap(); }",
+    );
+    let registry = prefix.registry();
+    let opened = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                opened.fetch_add(
+                    usize::from(lookup(registry, "slow").is_ok()),
+                    Ordering::Relaxed,
+                )
+            });
+        }
+    });
+    assert_eq!(opened.into_inner(), 8);
+    assert_eq!(registry.loaded.all()[0].open, 8);
+}
+
+#[test]
+fn no_lock_is_held_over_init() {
+    // The library's init calls back into the registry: it lists, and it looks up another name.
+    unsafe extern "C" fn nested(table: *const c_void, info: *const DatProviderInfo) -> u32 {
+        let registry = REGISTRY.get().expect("set by lookup");
+        assert_eq!(registry.list(2).len(), 2);
+        let request = Request {
+            name: "inner",
+            major: 2,
+            minor: 0,
+            thread_safe: false,
+        };
+        registry
+            .lookup(&request, add)
+            .expect("a lookup within an init");
+        let own = Request {
+            name: "outer",
+            ..request
+        };
+        let error = registry
+            .lookup(&own, add)
+            .expect_err("its own name")
+            .to_string();
+        assert!(error.contains("DP-4"), "{error}");
+        // SAFETY: passed on as it came.
+        unsafe { add(table, info) }
+    }
+    let mut prefix = Prefix::new();
+    prefix.provider("outer", GOOD);
+    prefix.provider("inner", GOOD);
+    let registry = prefix.registry();
+    REGISTRY.set(Some(registry));
+    let request = Request {
+        name: "outer",
+        major: 2,
+        minor: 0,
+        thread_safe: false,
+    };
+    registry.lookup(&request, nested).expect("outer opens");
+    assert_eq!(registry.loaded.all().len(), 2);
+}
+
+#[test]
+fn finish_runs_fini_last_first_and_keeps_libraries_mapped() {
+    let mut prefix = Prefix::new();
+    let mark = prefix.dir.path().join("mark");
+    let fini = |letter: char| {
+        format!(
+            "#include <stdio.h>
+             {GOOD}
+             void dat_provider_fini(const struct info *i) {{
+                 FILE *f = fopen(\"{}\", \"a\"); fputc('{letter}', f); fclose(f); }}",
+            mark.display()
+        )
+    };
+    prefix.provider("a", &fini('a'));
+    prefix.provider("b", &fini('b'));
+    let registry = prefix.registry();
+    let table = lookup(registry, "a").expect("a opens");
+    lookup(registry, "b").expect("b opens");
+    registry.finish();
+    assert_eq!(fs::read_to_string(&mark).expect("fini wrote"), "ba");
+    // SAFETY: the fixture's table is an int that must still be there.
+    assert_eq!(unsafe { *(table.0 as *const i32) }, 7);
+}
