@@ -1,4 +1,5 @@
 /* Two endpoints of one IA: connect with private data, send, RDMA write, RDMA read, disconnect, close gracefully.
+ * In 2.0 also the IB extension: immediate data, atomics, a query without an open.
  * One source for both versions of the API: -DUDAPL_1_2 takes the 1.2 headers. Compiles as C and as C++.
  *
  * usage: two_endpoints IA-NAME      prints "two_endpoints: PASS" when every byte is right
@@ -10,9 +11,11 @@
 #define REMOTE_ADDRESS target_address
 #else
 #include <dat2/udat.h>
+#include <dat2/dat_ib_extensions.h>
 #define LMR_CREATE(ia, region, length, pz, lmr, lkey, rkey, size, at) \
-    dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, length, pz, DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, lmr, lkey, \
-                   rkey, size, at)
+    dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, length, pz,                       \
+                   (DAT_MEM_PRIV_FLAGS)((int)DAT_MEM_PRIV_ALL_FLAG | (int)DAT_IB_MEM_PRIV_REMOTE_ATOMIC), \
+                   DAT_VA_TYPE_VA, lmr, lkey, rkey, size, at)
 #define REMOTE_ADDRESS virtual_address
 #endif
 #include <stdint.h>
@@ -114,6 +117,60 @@ static DAT_RMR_TRIPLET remote(struct side *s, unsigned offset, unsigned length)
     return t;
 }
 
+#ifndef UDAPL_1_2
+static void extended(struct side *s, DAT_UINT64 cookie, DAT_IB_EXT_TYPE type, DAT_UINT32 immediate)
+{
+    DAT_EVENT event = next(s->dto, (DAT_EVENT_NUMBER)DAT_IB_DTO_EVENT);
+    DAT_DTO_COMPLETION_EVENT_DATA *d = &event.event_data.dto_completion_event_data;
+    DAT_IB_EXTENSION_EVENT_DATA *x = (DAT_IB_EXTENSION_EVENT_DATA *)event.event_extension_data;
+    NEED(d->ep_handle == s->ep && d->user_cookie.as_64 == cookie);
+    NEED(d->status == DAT_DTO_SUCCESS);
+    NEED(x->type == type && x->status == DAT_OP_SUCCESS);
+    if (type == DAT_IB_RDMA_WRITE_IMMED_DATA)
+        NEED(x->val.immed.data == immediate && d->transfered_length == 8);
+}
+
+/* Over a connection of a to b: the extension's operations, which come to dat_extension_op as variable arguments. */
+static void extensions(char *name, struct side *a, struct side *b)
+{
+    DAT_DTO_COOKIE cookie;
+    DAT_LMR_TRIPLET local = piece(b, 3000, 8);
+    DAT_RMR_TRIPLET there = remote(b, 512, 8);
+    DAT_UINT64 word = 0x1122334455667788, old;
+    DAT_IA_HANDLE query = NULL;
+    DAT_IA_ATTR attr;
+    DAT_PROVIDER_ATTR provider;
+
+    cookie.as_64 = 10;
+    CHECK(dat_ep_post_recv(b->ep, 1, &local, cookie, DAT_COMPLETION_DEFAULT_FLAG));
+    memcpy(a->memory + 64, &word, 8);
+    cookie.as_64 = 11;
+    local = piece(a, 64, 8);
+    CHECK(dat_ib_post_rdma_write_immed(a->ep, 1, &local, cookie, &there, 0xcafe, DAT_COMPLETION_DEFAULT_FLAG));
+    extended(a, 11, DAT_IB_RDMA_WRITE_IMMED, 0);
+    extended(b, 10, DAT_IB_RDMA_WRITE_IMMED_DATA, 0xcafe);
+    NEED(!memcmp(b->memory + 512, &word, 8));
+
+    cookie.as_64 = 12;
+    CHECK(dat_ib_post_fetch_and_add(a->ep, 3, &local, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
+    extended(a, 12, DAT_IB_FETCH_AND_ADD, 0);
+    memcpy(&old, a->memory + 64, 8);
+    NEED(old == word);
+    cookie.as_64 = 13;
+    CHECK(dat_ib_post_cmp_and_swap(a->ep, word + 3, 42, &local, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
+    extended(a, 13, DAT_IB_CMP_AND_SWAP, 0);
+    memcpy(&old, a->memory + 64, 8);
+    NEED(old == word + 3);
+    memcpy(&old, b->memory + 512, 8);
+    NEED(old == 42);
+
+    NEED(DAT_GET_TYPE(dat_extension_op(a->ep, 0x7777)) == DAT_NOT_IMPLEMENTED);
+    CHECK(dat_ib_open_query(name, &query, DAT_IA_FIELD_ALL, &attr, DAT_PROVIDER_FIELD_ALL, &provider));
+    NEED(query != NULL && attr.extension_supported == DAT_EXTENSION_IB && !strcmp(provider.provider_name, name));
+    CHECK(dat_ib_close_query(query));
+}
+#endif
+
 int main(int argc, char **argv)
 {
     DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
@@ -178,6 +235,10 @@ int main(int argc, char **argv)
     CHECK(dat_ep_post_rdma_read(a.ep, 1, &local, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
     done(&a, 4, 10);
     NEED(a.memory[49] == 3 && a.memory[50] == 1 && a.memory[59] == 1 && a.memory[60] == 3);
+
+#ifndef UDAPL_1_2
+    extensions(argv[1], &a, &b);
+#endif
 
     /* No handles, and a handle after its time. */
     NEED(DAT_GET_TYPE(dat_ep_free(NULL)) == DAT_INVALID_HANDLE);
