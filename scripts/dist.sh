@@ -45,12 +45,8 @@ soname() {
 }
 library libdat2.so libdat2.so.2.0.0 libdat2.so.2 libdat2.so
 soname libdat2.so.2.0.0 libdat2.so.2
-if [ -e "$built/libdat1.so" ]; then
-    library libdat1.so libdat.so.1.2.0 libdat.so.1 libdat.so
-    soname libdat.so.1.2.0 libdat.so.1
-else
-    echo "dist: without libdat.so.1, capi/libdat builds no shared object" >&2
-fi
+library libdat1.so libdat.so.1.2.0 libdat.so.1 libdat.so
+soname libdat.so.1.2.0 libdat.so.1
 for provider in ibverbs softrxe; do
     library "libdat_provider_$provider.so" "libdat-provider-$provider.so.2" "libdat-provider-$provider.so.2"
     readelf --wide --dyn-syms "$new/lib/libdat-provider-$provider.so.2" | grep -qw dat_provider_init ||
@@ -76,7 +72,7 @@ Cflags: -I\${prefix}/include
 END
 }
 package dat2 dat2 2.0
-[ -e "$new/lib/libdat.so.1" ] && package dat dat 1.2
+package dat dat 1.2
 
 rm -rf "$dist"
 mv "$new" "$dist"
