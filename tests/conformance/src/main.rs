@@ -5,6 +5,8 @@ mod host;
 
 use std::process::ExitCode;
 
+use dat_core::error::Error;
+
 use dat_conformance::{Dat, STATEMENTS, Verdict, judge};
 
 const USAGE: &str = "usage: dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--page PAGE]";
@@ -29,6 +31,16 @@ fn main() -> ExitCode {
         }
     };
     let dat = Dat::new(table, name);
+    match dat.ia_open() {
+        Ok((ia, _)) => {
+            dat.ia_close(ia, 0);
+        }
+        Err(code) => {
+            let why = Error::from_code(code).map_or_else(String::new, |e| e.to_string());
+            eprintln!("dat_ia_open of {name:?} returned {why}; DAT_LOG=error tells more");
+            return ExitCode::from(2);
+        }
+    }
     let (mut held, mut lacks, mut broken) = (0, 0, 0);
     let chosen = STATEMENTS
         .iter()
