@@ -93,7 +93,7 @@ impl Epoll {
     }
 }
 
-/// Runs until [`Shared::stop`].
+/// Runs until `stopping` is set and `wake` signalled.
 pub(crate) fn run(shared: &Arc<Shared>) {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
     while !shared.stopping.load(Ordering::Acquire) {
