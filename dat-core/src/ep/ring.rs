@@ -86,10 +86,18 @@ impl Note {
     /// The consumer hears nothing at all.
     pub(crate) const MUTE: u64 = 1 << 6;
 
+    /// It is a bind, which is told otherwise.
+    pub(crate) const BIND: u64 = 1 << 7;
+
     /// `extra` is the length in bytes, or for a bind the arena index of the RMR.
     #[inline(always)]
     pub(crate) const fn new(op: DtoOp, bits: u64, extra: u64) -> Self {
-        Self(op as u64 | bits | extra << 8)
+        let bind = if matches!(op, DtoOp::BindMw) {
+            Self::BIND
+        } else {
+            0
+        };
+        Self(op as u64 | bits | bind | extra << 8)
     }
     /// Length or RMR index.
     #[inline(always)]
@@ -204,10 +212,10 @@ impl Ring {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Takes the work request `number` out, and with it all older ones: those were posted without asking for
-    /// a completion, and are done. `None` if it is none of those outstanding.
+    /// Finds the work request `number`: what it will be [`Ring::done`] with, cookie and note. `None` if it is
+    /// none of those outstanding.
     #[inline(always)]
-    pub(crate) fn take(&self, number: u32) -> Option<(u64, Note)> {
+    pub(crate) fn find(&self, number: u32) -> Option<(u32, u64, Note)> {
         let slots = self
             .sizes
             .get(self.class.load(Ordering::Relaxed) as usize)?
@@ -218,11 +226,23 @@ impl Ring {
         if ahead as usize > mask {
             return None;
         }
-        let slot = slots.get(number as usize & mask)?;
-        let found = slot.read();
-        self.tail
-            .store(tail.wrapping_add(ahead + 1), Ordering::Release);
-        Some(found)
+        let (cookie, note) = slots.get(number as usize & mask)?.read();
+        Some((tail.wrapping_add(ahead + 1), cookie, note))
+    }
+
+    /// The work request that was found is done, and with it all older ones: those were posted without asking
+    /// for a completion.
+    #[inline(always)]
+    pub(crate) fn done(&self, found: u32) {
+        self.tail.store(found, Ordering::Release);
+    }
+
+    /// Takes the work request `number` out. `None` if it is none of those outstanding.
+    #[inline(always)]
+    pub(crate) fn take(&self, number: u32) -> Option<(u64, Note)> {
+        let (found, cookie, note) = self.find(number)?;
+        self.done(found);
+        Some((cookie, note))
     }
 }
 

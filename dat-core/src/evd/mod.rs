@@ -344,24 +344,40 @@ impl<T: Transport> Evd<T> {
         self.dequeue_any(sink)
     }
 
-    /// Apart, so that the empty case saves and restores nothing.
+    /// Apart, so that the empty case above saves and restores nothing; and what hands out an event is apart
+    /// from the empty case of a completion queue, for the same reason.
     #[inline(never)]
     fn dequeue_any(&'static self, sink: &mut impl EventSink) -> Result<()> {
         let mut inner = self.inner.lock();
         let word = self.head.word.load(Ordering::Relaxed);
         if word != ALIVE | HAS_CQ {
-            if word & ALIVE == 0 {
-                return Err(dead());
-            }
-            if word & WAITED != 0 {
-                inner.state.step(Call::Dequeue)?;
-            }
-            if inner.queue.pop(sink) {
-                self.left(&inner);
-                return Ok(());
-            }
+            return self.dequeue_other(&mut inner, word, sink);
         }
-        if inner.queue.take(sink) {
+        if inner.queue.has_batch() && inner.queue.take(sink) {
+            return Ok(());
+        }
+        Err(EMPTY_CQ)
+    }
+
+    /// Events are queued, a thread waits, or the EVD is dead.
+    #[inline(never)]
+    fn dequeue_other(
+        &'static self,
+        inner: &mut Inner<T>,
+        word: u64,
+        sink: &mut impl EventSink,
+    ) -> Result<()> {
+        if word & ALIVE == 0 {
+            return Err(dead());
+        }
+        if word & WAITED != 0 {
+            inner.state.step(Call::Dequeue)?;
+        }
+        if inner.queue.pop(sink) {
+            self.left(inner);
+            return Ok(());
+        }
+        if inner.queue.has_batch() && inner.queue.take(sink) {
             return Ok(());
         }
         Err(if word & HAS_CQ == 0 { EMPTY } else { EMPTY_CQ })

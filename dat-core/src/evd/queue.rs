@@ -84,13 +84,29 @@ impl<T: Transport> Queue<T> {
         }
     }
 
-    /// Hands out the first completion, straight from the transport; the queue is empty.
+    /// Whether there are completions to look at; polls if there are none yet.
+    #[inline(always)]
+    pub(super) fn has_batch(&mut self) -> bool {
+        self.next != self.polled || self.refill()
+    }
+
+    /// Hands out the first completion, straight from the transport; the queue is empty, and there
+    /// [is a batch](Queue::has_batch).
     #[inline(always)]
     pub(super) fn take(&mut self, sink: &mut impl EventSink) -> bool {
-        loop {
-            if self.next == self.polled && !self.refill() {
-                return false;
-            }
+        if let (Some(cq), Some(raw)) = (&self.cq, self.batch.get(self.next))
+            && dto::complete_usual::<T>(&T::decode(cq, raw), |dto| sink.dto(dto))
+        {
+            self.next += 1;
+            return true;
+        }
+        self.take_any(sink)
+    }
+
+    /// [`Queue::take`] when the first completion is none to hand out, or a rare one.
+    #[inline(never)]
+    fn take_any(&mut self, sink: &mut impl EventSink) -> bool {
+        while self.has_batch() {
             let (Some(cq), Some(raw)) = (&self.cq, self.batch.get(self.next)) else {
                 return false;
             };
@@ -100,10 +116,11 @@ impl<T: Transport> Queue<T> {
                 return true;
             }
         }
+        false
     }
 
-    /// Polls for the next batch. Apart, once for many completions.
-    #[inline(never)]
+    /// Polls for the next batch.
+    #[inline(always)]
     fn refill(&mut self) -> bool {
         let Some(cq) = &self.cq else { return false };
         self.next = 0;

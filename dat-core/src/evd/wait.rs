@@ -70,7 +70,7 @@ impl<T: Transport> Evd<T> {
             return Err(Error::arg(3).into());
         }
         if inner.queue.len() == 0 && !many {
-            if inner.queue.take(sink) {
+            if inner.queue.has_batch() && inner.queue.take(sink) {
                 inner.queue.drain_rest();
                 return Ok(self.left(&inner));
             }
