@@ -220,3 +220,32 @@ fn one_process_may_use_both_with_providers_of_ours_and_classic_ones() {
         }
     }
 }
+
+#[test]
+fn valgrind_finds_no_wrong_access_and_no_leak() {
+    for (arguments, version) in [(&["-ldat2"][..], "2.0"), (&["-DUDAPL_1_2", "-ldat"], "1.2")] {
+        let program = PREFIX.compile(
+            "gcc",
+            "two_endpoints.c",
+            arguments,
+            &format!("memcheck-{version}"),
+        );
+        let program = program.to_str().unwrap();
+        let out = PREFIX.run(
+            Path::new("valgrind"),
+            &[
+                "-q",
+                "--error-exitcode=9",
+                "--leak-check=full",
+                "--show-leak-kinds=definite",
+                "--errors-for-leak-kinds=definite",
+                program,
+                "loop",
+            ],
+        );
+        let words = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{version}: {words}");
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(text.starts_with("two_endpoints: PASS"), "{version}: {text}");
+    }
+}
