@@ -115,6 +115,21 @@ impl<'a> Side<'a> {
         same(&self.wait(self.conn)?, &expected, "connection event")
     }
 
+    /// The connection of `ep` ends by a fault. Which side hears of it as broken, and which of its peer's disconnect,
+    /// is a race that both may win.
+    pub(crate) fn ends(&self, ep: usize) -> Check {
+        match self.wait(self.conn)? {
+            Seen::Connection { number, ep: seen }
+                if seen == ep
+                    && (number == ConnectionEvent::Broken as u32
+                        || number == ConnectionEvent::Disconnected as u32) =>
+            {
+                self.state(ep, EpState::Disconnected)
+            }
+            other => broken(format!("the connection did not end: {other:?}")),
+        }
+    }
+
     pub(crate) fn quiet(&self, evd: usize) -> Check {
         match self.dat.evd_wait(evd, MOMENT, 1) {
             Ok((seen, _)) => broken(format!("an event nobody should see: {seen:?}")),

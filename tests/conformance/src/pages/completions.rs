@@ -2,7 +2,7 @@
 
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
-use dat_core::event::{ConnectionEvent, DtoStatus};
+use dat_core::event::DtoStatus;
 use dat_core::flags::{CompletionFlags, MemPriv};
 
 use super::statements;
@@ -96,7 +96,7 @@ fn too_long(dat: &Dat) -> Check {
     pair.a.post(pair.from, Post::Send, &[source.local()], 2)?;
     pair.b
         .completes(pair.b.recv, 1, DtoStatus::LocalLength as u32)?;
-    pair.a.connection(pair.from, ConnectionEvent::Broken)
+    pair.a.ends(pair.from)
 }
 
 fn before_connection(dat: &Dat) -> Check {

@@ -2,7 +2,6 @@
 
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
-use dat_core::event::ConnectionEvent;
 use dat_core::flags::MemPriv;
 
 use super::statements;
@@ -39,9 +38,8 @@ fn write(pair: &Pair<'_>, own: &Memory, far: &Memory, cookie: u64, status: u32) 
 }
 
 fn broken_on_both_sides(pair: &Pair<'_>) -> Check {
-    pair.a.connection(pair.from, ConnectionEvent::Broken)?;
-    pair.b.connection(pair.to, ConnectionEvent::Broken)?;
-    pair.a.state(pair.from, EpState::Disconnected)
+    pair.a.ends(pair.from)?;
+    pair.b.ends(pair.to)
 }
 
 fn destroys(dat: &Dat) -> Check {

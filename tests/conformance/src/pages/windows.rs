@@ -2,7 +2,6 @@
 
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
-use dat_core::event::ConnectionEvent;
 use dat_core::flags::MemPriv;
 
 use super::statements;
@@ -80,12 +79,8 @@ impl<'a> Bound<'a> {
         self.far.fill(0);
         self.write(key, REMOTE_ACCESS)?;
         holds(self.far.is_all(0), "bytes arrived through a closed window")?;
-        self.pair
-            .a
-            .connection(self.pair.from, ConnectionEvent::Broken)?;
-        self.pair
-            .b
-            .connection(self.pair.to, ConnectionEvent::Broken)
+        self.pair.a.ends(self.pair.from)?;
+        self.pair.b.ends(self.pair.to)
     }
 }
 
