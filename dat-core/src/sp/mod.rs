@@ -1,10 +1,14 @@
 //! The DAT object: service points, public (PSP) and reserved (RSP): dat_psp_create, dat_psp_create_any,
 //! dat_rsp_create and their queries and frees. A service point turns arriving requests into CRs
-//! ([`crate::cr`]); it has no states of its own beside alive and dead.
+//! ([`crate::cr`]); what it does with one, [`state`] says.
+
+pub mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+
+use state::{SpEffect, SpInput, SpState, step};
 
 use crate::cr::Cr;
 use crate::ep::state::Input;
@@ -33,8 +37,7 @@ struct Inner<T: Transport> {
     conn_qual: u64,
     feed: Feed<T>,
     kind: SpKind<T>,
-    /// An RSP that had its request takes no other.
-    spent: bool,
+    state: SpState,
 }
 
 debug_by_head!(Sp);
@@ -67,6 +70,16 @@ impl<T: Transport> Clone for SpKind<T> {
     }
 }
 impl<T: Transport> Copy for SpKind<T> {}
+
+impl<T: Transport> SpKind<T> {
+    fn state(&self) -> SpState {
+        match self {
+            Self::Public { provider_ep: false } => SpState::ConsumerEp,
+            Self::Public { provider_ep: true } => SpState::ProviderEp,
+            Self::Reserved(_) => SpState::Reserved,
+        }
+    }
+}
 
 /// What dat_psp_query and dat_rsp_query report.
 #[derive(Clone, Debug)]
@@ -145,7 +158,7 @@ impl<T: Transport> Sp<T> {
                     conn_qual,
                     feed,
                     kind,
-                    spent: false,
+                    state: kind.state(),
                 });
                 Ok(sp)
             }
@@ -195,9 +208,8 @@ impl<T: Transport> Sp<T> {
         if let Some(mut inner) = inner {
             // Stop listening first, out of the lock: the transport may wait for an upcall to end.
             drop(inner.listener.take());
-            if let SpKind::Reserved(ep) = inner.kind
-                && !inner.spent
-            {
+            let (_, effect) = step(inner.state, SpInput::Free);
+            if let (SpEffect::Unreserve, SpKind::Reserved(ep)) = (effect, inner.kind) {
                 // Fails only if the endpoint went in an abrupt close.
                 let _ = ep.service(Input::Unreserve);
             }
@@ -277,19 +289,20 @@ impl<T: Transport> Sp<T> {
         arrival: &Arrival<'_>,
     ) -> Result<&'static Cr<T>> {
         let ia = Ia::of(&self.head);
-        let ep = match inner.kind {
-            SpKind::Public { provider_ep: false } => None,
-            SpKind::Public { provider_ep: true } => Some(Ep::offer(ia)?),
-            SpKind::Reserved(ep) => {
-                if inner.spent
-                    || ep.service(Input::RequestArrived)? != EpState::PassiveConnectionPending
-                {
-                    return Err(Error::state(Subtype::InvalidStateEpPassconnpending));
+        let (next, effect) = step(inner.state, SpInput::Request);
+        let refused = Error::state(Subtype::InvalidStateEpPassconnpending);
+        let ep = match (effect, inner.kind) {
+            (SpEffect::Announce, _) => None,
+            (SpEffect::Offer, _) => Some(Ep::offer(ia)?),
+            (SpEffect::Hand, SpKind::Reserved(ep)) => {
+                if ep.service(Input::RequestArrived)? != EpState::PassiveConnectionPending {
+                    return Err(refused);
                 }
-                inner.spent = true;
                 Some(ep)
             }
+            _ => return Err(refused),
         };
+        inner.state = next;
         Cr::create(ia, request, arrival, ep)
     }
 
