@@ -27,7 +27,8 @@ side() {
         user) params="v1 0 engine=user" address=10.9.0.2 within='ip netns exec peer' ;;
         *) echo "clients: no side '$1'; there are: $sides" >&2; exit 2 ;;
     esac
-    entry="$1 u2.0 nonthreadsafe default $object dapl.2.0 \"$params\" \"\""
+    # One name on all sides: dtest's client opens the name that its server tells it.
+    entry="adapter u2.0 nonthreadsafe default $object dapl.2.0 \"$params\" \"\""
 }
 
 # The cases: NAME KIND ARGUMENTS. `transfer` wants these words of the report above zero.
@@ -74,15 +75,16 @@ pairings=("$@")
 work=$(mktemp -d)
 for name in $sides; do
     side "$name"
-    echo "$entry"
-done >"$work/dat.conf"
+    echo "$entry" >"$work/dat.conf.$name"
+done
 
 # on SIDE COMMAND...: becomes the command as that side, so call it in a subshell: in the background that one's number is the command's.
 on() {
+    local conf=$work/dat.conf.$1
     side "$1"
     shift
     # stdbuf: a server's "ready" must be seen when it is said, though its stdout is a file. env, so that nothing of ours preloads into ip.
-    exec $within env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$work/dat.conf" stdbuf -oL timeout -k 2 "${limit:-60}" "$@"
+    exec $within env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$conf" stdbuf -oL timeout -k 2 "${limit:-60}" "$@"
 }
 
 # serve WORDS COMMAND...: starts the server and returns when it says the words; it has 20 s.
@@ -104,8 +106,8 @@ complaints='fail|error[^s]|ERROR|Error|mismatch|swallow|timed out|[Aa]ssert|pani
 no_complaints() { ! grep -qE "$complaints" "$@"; }
 
 case_dtest() {
-    serve 'Server is waiting' dtest -P "$server" -s "$@" || return 1
-    (on "$client" dtest -P "$client" -h "$at" "$@") >"$log.client" 2>&1
+    serve 'Server is waiting' dtest -P adapter -s "$@" || return 1
+    (on "$client" dtest -P adapter -h "$at" "$@") >"$log.client" 2>&1
     wait $server_pid
     grep -q 'DAPL Test Complete. PASSED' "$log.server" && grep -q 'DAPL Test Complete. PASSED' "$log.client" || return 1
     # PASSED alone also follows a run that moved nothing.
@@ -123,10 +125,10 @@ case_dtest() {
 # with_dapltest_server COMMAND...: a server for the time of the client's command, ended politely by -T Q.
 with_dapltest_server() {
     local status
-    serve 'Service Point Ready' dapltest -T S -D "$server" || return 1
+    serve 'Service Point Ready' dapltest -T S -D adapter || return 1
     (on "$client" "$@") >"$log.client" 2>&1
     status=$?
-    (limit=20 on "$client" dapltest -T Q -s "$at" -D "$client") >"$log.quit" 2>&1 || kill $server_pid 2>/dev/null
+    (limit=20 on "$client" dapltest -T Q -s "$at" -D adapter) >"$log.quit" 2>&1 || kill $server_pid 2>/dev/null
     wait $server_pid
     [ $status = 0 ] && grep -q 'End of Work' "$log.client" && grep -q 'Exiting' "$log.server" &&
         no_complaints "$log.server" "$log.client"
@@ -135,7 +137,7 @@ with_dapltest_server() {
 case_transfer() {
     local counters=$1 counter
     shift
-    with_dapltest_server dapltest -T T -s "$at" -D "$client" -V "$@" || return
+    with_dapltest_server dapltest -T T -s "$at" -D adapter -V "$@" || return
     for counter in ${counters//,/ }; do
         awk -v name="Total ${counter//-/ }" 'index($0, name) == 1 { split($0, half, ":"); found = half[2] + 0 > 0 } END { exit !found }' \
             "$log.client" || return
@@ -144,14 +146,14 @@ case_transfer() {
 }
 
 case_perf() {
-    with_dapltest_server dapltest -T P -s "$at" -D "$client" "$@" || return
+    with_dapltest_server dapltest -T P -s "$at" -D adapter "$@" || return
     grep -qE 'Total Data Exchanged : [0-9.]*[1-9]' "$log.client" && grep -q 'Finished performance test' "$log.server"
 }
 
 # Needs no server. The RSP test stops when qualifiers collide, on Debian's library too; every other object comes 30 times.
 case_limits() {
     local what
-    (limit=120 on "$client" dapltest -T L -D "$client" "$@") >"$log.client" 2>&1
+    (limit=120 on "$client" dapltest -T L -D adapter "$@") >"$log.client" 2>&1
     for what in IAs PZs CNOs EVDs EPs PSPs LMRs; do
         grep -qE "LimitTest: $what +(opened|created): 30" "$log.client" || return
     done
