@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 use std::error::Error as _;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CString, OsStr, c_char, c_void};
+use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -104,11 +105,17 @@ impl Loader {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the library of `entry` and runs its init, once; a failure may be tried again.
+    /// Loads the library of `entry` and runs its init, once; a failure may be tried again. A library without a slash that
+    /// the system does not find is looked for in `<prefix>/lib` too.
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub fn load(&self, entry: &Entry, add: AddProvider) -> Result<(), LoadError> {
+    pub fn load(
+        &self,
+        entry: &Entry,
+        add: AddProvider,
+        prefix: Option<&Path>,
+    ) -> Result<(), LoadError> {
         let key = (entry.origin.to_string(), entry.name.clone());
         let mut states = self.states();
         loop {
@@ -131,7 +138,7 @@ impl Loader {
         }
         states.insert(key.clone(), State::Loading(thread::current().id()));
         drop(states);
-        let done = self.initialise(entry, add);
+        let done = self.initialise(entry, add, prefix);
         let mut states = self.states();
         match done {
             Ok(()) => states.insert(key, State::Ready),
@@ -142,8 +149,13 @@ impl Loader {
         done
     }
 
-    fn initialise(&self, entry: &Entry, add: AddProvider) -> Result<(), LoadError> {
-        let library = open(entry)?;
+    fn initialise(
+        &self,
+        entry: &Entry,
+        add: AddProvider,
+        prefix: Option<&Path>,
+    ) -> Result<(), LoadError> {
+        let library = open(entry, prefix)?;
         let info = DatProviderInfo::new(
             &entry.name,
             entry.api.major,
@@ -200,31 +212,44 @@ impl Loader {
     }
 }
 
-/// Opens the library. One of ours needs nothing of the process and stays local; a classic provider is made global, as it
-/// always was: its parts find each other that way.
-fn open(entry: &Entry) -> Result<Library, LoadError> {
-    let failed = |error: &libloading::Error| LoadError::Open {
+/// Opens the library, as the system finds it or else in the prefix.
+fn open(entry: &Entry, prefix: Option<&Path>) -> Result<Library, LoadError> {
+    let beside = prefix
+        .filter(|_| !entry.library.contains('/'))
+        .map(|p| p.join("lib").join(&entry.library));
+    let first = match open_at(OsStr::new(&entry.library)) {
+        Ok(library) => return Ok(library),
+        Err(error) => error,
+    };
+    if let Some(path) = beside.filter(|path| path.exists()) {
+        return open_at(path.as_os_str()).map_err(|error| failed(entry, &error));
+    }
+    Err(failed(entry, &first))
+}
+
+fn failed(entry: &Entry, error: &libloading::Error) -> LoadError {
+    LoadError::Open {
         origin: entry.origin.to_string(),
         library: entry.library.clone(),
         // The error itself says only "dlopen failed"; its source has the reason.
         reason: error
             .source()
             .map_or_else(|| error.to_string(), ToString::to_string),
-    };
+    }
+}
+
+/// One of ours needs nothing of the process and stays local; a classic provider is made global, as it always was: its parts
+/// find each other that way.
+fn open_at(path: &OsStr) -> Result<Library, libloading::Error> {
     // SAFETY: loading runs the library's constructors. That is what a dat.conf entry asks for; who may write the
     // file may run code.
-    let library = unsafe { Library::open(Some(&entry.library), RTLD_NOW | RTLD_LOCAL) };
-    match library {
-        Ok(library) => {
-            // SAFETY: only looked up.
-            let ours = unsafe { library.get::<InitWith>(b"dat_rs_provider_init\0").is_ok() };
-            if !ours {
-                // SAFETY: mapped already; this only widens its scope.
-                let global = unsafe { Library::open(Some(&entry.library), RTLD_NOW | RTLD_GLOBAL) };
-                std::mem::forget(global);
-            }
-            Ok(library)
-        }
-        Err(error) => Err(failed(&error)),
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }?;
+    // SAFETY: only looked up.
+    let ours = unsafe { library.get::<InitWith>(b"dat_rs_provider_init\0").is_ok() };
+    if !ours {
+        // SAFETY: mapped already; this only widens its scope.
+        let global = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
+        std::mem::forget(global);
     }
+    Ok(library)
 }

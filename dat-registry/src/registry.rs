@@ -1,6 +1,6 @@
 //! The registry of a process: configuration, registrations, libraries and open IAs together.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dat_core::error::{Error, Kind};
@@ -60,9 +60,17 @@ impl Registry {
         }
     }
 
-    /// Says which library this registry is part of: `../etc/dat.conf` from there is looked at.
+    /// Says which library or program this registry is part of: `../etc/dat.conf` from there is looked at, and `../lib` for
+    /// libraries.
     pub fn set_beside(&self, library: PathBuf) {
         *self.beside.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
+    }
+
+    fn beside(&self) -> Option<PathBuf> {
+        self.beside
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The configuration, read once. What cannot be read is tried again at the next call.
@@ -73,11 +81,7 @@ impl Registry {
         if let Some(catalog) = &*self.catalog.read().unwrap_or_else(PoisonError::into_inner) {
             return Ok(catalog.clone());
         }
-        let beside = self
-            .beside
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let beside = self.beside();
         let read = Arc::new(Catalog::read(beside.as_deref())?);
         let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
         Ok(catalog.get_or_insert(read).clone())
@@ -96,7 +100,12 @@ impl Registry {
         let entry = catalog
             .find(request)
             .ok_or_else(|| LookupError::NotThere(catalog.why_not(request)))?;
-        self.loader.load(entry, add)?;
+        let beside = self.beside();
+        let prefix = beside
+            .as_deref()
+            .and_then(Path::parent)
+            .and_then(Path::parent);
+        self.loader.load(entry, add, prefix)?;
         self.loaded
             .open(request)
             .ok_or_else(|| LookupError::Load(nothing_registered(entry)))

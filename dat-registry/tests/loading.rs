@@ -190,6 +190,14 @@ fn init_gets_name_version_and_parameters_and_runs_once() {
 }
 
 #[test]
+fn a_library_without_a_slash_is_found_in_the_prefix() {
+    let mut prefix = Prefix::new();
+    prefix.library("libin_the_prefix", GOOD);
+    prefix.entry("in_place", Path::new("libin_the_prefix.so"));
+    assert!(lookup(prefix.registry(), "in_place").is_ok());
+}
+
+#[test]
 fn threads_that_open_one_name_at_a_time_load_it_once() {
     let mut prefix = Prefix::new();
     prefix.provider(

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use dat_abi::ret::DAT_SUCCESS;
 use dat_abi::types::{DAT_HANDLE_NULL, DatProviderInfo};
@@ -23,6 +23,17 @@ use crate::{Error, Listener, Streams};
 
 static REGISTRY: Registry = Registry::new();
 
+/// The registry, which on first use learns where the program lies: a prefix works in place.
+fn registry() -> &'static Registry {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        if let Ok(program) = std::env::current_exe() {
+            REGISTRY.set_beside(program);
+        }
+    });
+    &REGISTRY
+}
+
 /// Called back by providers at their init.
 unsafe extern "C" fn add_provider(
     table: *const std::ffi::c_void,
@@ -41,7 +52,7 @@ unsafe extern "C" fn add_provider(
         table: Table(table as usize),
         open: 0,
     };
-    match REGISTRY.loaded.add(new) {
+    match registry().loaded.add(new) {
         Ok(()) => DAT_SUCCESS,
         Err(RegisterError::Already) => Code::of(Kind::ProviderAlreadyRegistered).code(),
         Err(_) => Code::of(Kind::InternalError).code(),
@@ -53,7 +64,7 @@ unsafe extern "C" fn add_provider(
 /// # Errors
 /// [`Error::Lookup`]: there is no configuration.
 pub fn configured() -> Result<Vec<(String, String)>> {
-    let catalog = REGISTRY
+    let catalog = registry()
         .catalog()
         .map_err(dat_registry::registry::LookupError::Search)?;
     let ours = catalog
@@ -87,7 +98,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         free!(self.handle, ia_close(0));
-        REGISTRY.loaded.close(&self.name, self.table);
+        registry().loaded.close(&self.name, self.table);
     }
 }
 
@@ -125,7 +136,7 @@ impl Ia {
             minor: 0,
             thread_safe: true,
         };
-        let table = REGISTRY.lookup(&request, add_provider)?;
+        let table = registry().lookup(&request, add_provider)?;
         let opened = open_with(table, name);
         match opened {
             Ok(handle) => Ok(Self {
@@ -136,7 +147,7 @@ impl Ia {
                 }),
             }),
             Err(error) => {
-                REGISTRY.loaded.close(name, table);
+                registry().loaded.close(name, table);
                 Err(error)
             }
         }
