@@ -1,0 +1,210 @@
+//! The built prefix (target/dist) on real rdma_rxe: the command, the Rust API, a C program, and what goes wrong.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// `target/dist`, from where cargo put this test: `target/debug/deps/NAME`.
+fn dist() -> PathBuf {
+    let here = std::env::current_exe().expect("this test has a path");
+    let dist = here.ancestors().nth(3).expect("target").join("dist");
+    assert!(
+        dist.join("bin/dat").exists(),
+        "run make dist first: nothing in {}",
+        dist.display()
+    );
+    dist
+}
+
+/// A dat.conf with one IA called `ia`.
+fn conf(dir: &Path, library: &str, params: &str) -> PathBuf {
+    let path = dir.join("dat.conf");
+    let line = format!("ia u2.0 threadsafe default {library} dat.2.0 \"{params}\" \"\"\n");
+    std::fs::write(&path, line).expect("written");
+    path
+}
+
+fn dat(arguments: &[&str], conf: &Path) -> Output {
+    Command::new(dist().join("bin/dat"))
+        .args(arguments)
+        .env("DAT_OVERRIDE", conf)
+        .output()
+        .expect("dat runs")
+}
+
+fn shell(line: &str) {
+    let done = Command::new("sh")
+        .args(["-ec", line])
+        .status()
+        .expect("sh runs");
+    assert!(done.success(), "{line}");
+}
+
+const SOFTRXE: &str = "libdat-provider-softrxe.so.2";
+const IBVERBS: &str = "libdat-provider-ibverbs.so.2";
+
+#[test]
+fn data_moves_between_two_processes_on_each_way_to_name_the_device() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (library, params) in [
+        (SOFTRXE, "v0 0 engine=kernel"),
+        (SOFTRXE, "10.9.0.1 0 mtu=512"),
+        (IBVERBS, "rxe0 1"),
+        (IBVERBS, "v0 0"),
+        (IBVERBS, "fd09::1 0"),
+    ] {
+        let done = dat(&["demo", "--ia", "ia"], &conf(dir.path(), library, params));
+        let (out, err) = (
+            String::from_utf8_lossy(&done.stdout),
+            String::from_utf8_lossy(&done.stderr),
+        );
+        assert!(
+            done.status.success() && out.contains("demo: PASS"),
+            "{library} {params}: {out}{err}"
+        );
+        for line in ["send/receive", "RDMA write", "RDMA read"] {
+            assert!(
+                out.lines()
+                    .any(|l| l.starts_with(line) && l.ends_with("yes")),
+                "{out}"
+            );
+        }
+    }
+}
+
+#[test]
+fn softrxe_makes_the_rxe_device_of_a_netdev_that_has_none() {
+    shell(
+        "ip link add w0 type veth peer name w1; ip addr add 10.8.0.1/24 dev w0
+         ip link set w0 up; ip link set w1 up",
+    );
+    let dir = tempfile::tempdir().expect("a folder");
+    let devices = || {
+        std::fs::read_dir("/sys/class/infiniband")
+            .expect("sysfs")
+            .count()
+    };
+    let before = devices();
+    let done = dat(
+        &["info", "ia"],
+        &conf(dir.path(), SOFTRXE, "w0 0 engine=kernel"),
+    );
+    let out = String::from_utf8_lossy(&done.stdout);
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    assert!(out.contains("10.8.0.1"), "{out}");
+    assert_eq!(devices(), before + 1);
+    shell("ip link delete w0");
+}
+
+#[test]
+fn a_program_that_uses_the_table_as_an_mpi_does() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let program = dir.path().join("mpi_like");
+    let made = Command::new("gcc")
+        .args(["-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&program)
+        .arg(format!("-I{}", top.join("capi/include").display()))
+        .arg(top.join("tests/c/mpi_like.c"))
+        .arg(format!("-L{}", dist().join("lib").display()))
+        .arg("-ldat2")
+        .output()
+        .expect("gcc runs");
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    for (library, params) in [(SOFTRXE, "v0 0 engine=kernel"), (IBVERBS, "rxe0 1")] {
+        let done = Command::new(&program)
+            .arg("ia")
+            .env("DAT_OVERRIDE", conf(dir.path(), library, params))
+            .env("LD_LIBRARY_PATH", dist().join("lib"))
+            .output()
+            .expect("it runs");
+        let out = String::from_utf8_lossy(&done.stdout);
+        assert!(
+            out.contains("mpi_like: PASS"),
+            "{library}: {out}{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_with_what_to_do() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (library, params, wants) in [
+        (SOFTRXE, "nosuch0 0", &["nosuch0", "v0"][..]),
+        (SOFTRXE, "v0 0 colour=red", &["colour", "engine", "mtu"]),
+        (SOFTRXE, "v0 0 mtu=9000", &["mtu", "9000", "4096"]),
+        (SOFTRXE, "v0 0 engine=fast", &["engine", "kernel"]),
+        (SOFTRXE, "v0 one", &["\"one\""]),
+        (SOFTRXE, "v0 7", &["7"]),
+        (IBVERBS, "mlx5_9 1", &["mlx5_9", "rxe0"]),
+        (IBVERBS, "192.0.2.1 0", &["192.0.2.1"]),
+        (
+            "libnothere.so.2",
+            "",
+            &["libnothere.so.2", "DP-1", "dat.conf:1"],
+        ),
+        ("libc.so.6", "", &["libc.so.6", "DP-2"]),
+    ] {
+        let done = dat(&["info", "ia"], &conf(dir.path(), library, params));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(!done.status.success(), "{library} {params} opens");
+        for want in wants {
+            assert!(
+                said.contains(want),
+                "{library} {params}: {said:?} lacks {want:?}"
+            );
+        }
+    }
+    let good = conf(dir.path(), SOFTRXE, "v0 0");
+    let done = dat(&["info", "other"], &good);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("has no IA \"other\"; it has: ia"), "{said}");
+    let done = dat(&["info", "ia"], &dir.path().join("absent.conf"));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        said.contains("absent.conf") && said.contains("DAT_OVERRIDE"),
+        "{said}"
+    );
+}
+
+#[test]
+fn who_may_not_make_a_device_is_told_the_command() {
+    shell(
+        "ip link add u0 type veth peer name u1; ip addr add 10.7.0.1/24 dev u0; ip link set u0 up; ip link set u1 up",
+    );
+    let dir = tempfile::tempdir().expect("a folder");
+    let conf = conf(dir.path(), SOFTRXE, "u0 0 engine=kernel");
+    shell(&format!(
+        "chmod 755 {0}; chmod 644 {1}",
+        dir.path().display(),
+        conf.display()
+    ));
+    let done = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+        ])
+        .arg(dist().join("bin/dat"))
+        .args(["info", "ia"])
+        .env("DAT_OVERRIDE", &conf)
+        .output()
+        .expect("setpriv runs");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success());
+    assert!(
+        said.contains("rdma link add") && said.contains("netdev u0"),
+        "{said}"
+    );
+    shell("ip link delete u0");
+}

@@ -1,0 +1,291 @@
+//! The Rust API over the loopback provider, found through a dat.conf.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use dat::{Access, Close, CompletionFlags, DtoStatus, Ep, Evd, Event, Ia, Pz, Remote, Streams};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const CONF: &str = "DAT_OVERRIDE";
+
+/// dat.conf is named in the environment, which must be set before the process starts: the test runs itself once more.
+fn with_loopback(name: &str, body: impl FnOnce()) {
+    if std::env::var_os("DAT_TEST_INNER").is_some() {
+        return body();
+    }
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let built = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--quiet",
+            "--offline",
+            "-p",
+            "dat-loopback-provider",
+        ])
+        .current_dir(top)
+        .output()
+        .expect("cargo runs");
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    let exe = std::env::current_exe().expect("this test has a path");
+    let library = exe
+        .ancestors()
+        .nth(2)
+        .expect("target/debug")
+        .join("libdat_loopback_provider.so");
+    let dir = tempfile::tempdir().expect("a folder");
+    let conf = dir.path().join("dat.conf");
+    let line = |ia: &str, library: &str| {
+        format!("{ia} u2.0 threadsafe default {library} t.1.0 \"127.0.0.1 0\" \"\"\n")
+    };
+    let text = line("loop", &library.display().to_string()) + &line("gone", "/nowhere/lib.so");
+    std::fs::write(&conf, text).expect("written");
+    let inner = Command::new(exe)
+        .args(["--exact", name, "--nocapture"])
+        .env(CONF, &conf)
+        .env("DAT_TEST_INNER", "1")
+        .status()
+        .expect("the test runs");
+    assert!(inner.success());
+}
+
+struct Side {
+    ep: Ep,
+    done: Evd,
+    connections: Evd,
+    pz: Pz,
+    ia: Ia,
+}
+
+fn side() -> Side {
+    let ia = Ia::open("loop").expect("the IA opens");
+    let pz = ia.create_pz().expect("a PZ");
+    let done = ia
+        .create_evd(64, Streams::DTO | Streams::RMR_BIND)
+        .expect("an EVD");
+    let connections = ia
+        .create_evd(16, Streams::CR | Streams::CONNECTION)
+        .expect("an EVD");
+    let builder = ia
+        .endpoint(&pz)
+        .recv_evd(&done)
+        .request_evd(&done)
+        .connect_evd(&connections);
+    let ep = builder
+        .max_recv(8)
+        .max_requests(8)
+        .max_segments(2)
+        .create()
+        .expect("an EP");
+    Side {
+        ep,
+        done,
+        connections,
+        pz,
+        ia,
+    }
+}
+
+/// Two connected sides; the active one first.
+fn pair() -> (Side, Side) {
+    let (active, passive) = (side(), side());
+    let listener = passive
+        .ia
+        .listen(None, &passive.connections)
+        .expect("listens");
+    let address = passive.ia.attributes().expect("attributes").address;
+    active
+        .ep
+        .connect(address, listener.conn_qual())
+        .private_data(b"hello")
+        .timeout(PATIENCE)
+        .start()
+        .expect("starts");
+    let Ok(Event::Request(request)) = passive.connections.wait(PATIENCE) else {
+        panic!("no request")
+    };
+    assert!(request.private_data().starts_with(b"hello"));
+    request.accept(&passive.ep, b"welcome").expect("accepts");
+    for (side, words) in [(&active, &b"welcome"[..]), (&passive, b"")] {
+        match side.connections.wait(PATIENCE) {
+            Ok(Event::Established { ep, private_data }) => {
+                assert_eq!(ep, side.ep.id());
+                assert!(private_data.starts_with(words));
+            }
+            other => panic!("not established: {other:?}"),
+        }
+    }
+    (active, passive)
+}
+
+#[test]
+fn every_way_of_moving_data() {
+    with_loopback("every_way_of_moving_data", || {
+        let (a, b) = pair();
+        let ours = a.pz.allocate(4096, Access::ALL).expect("memory");
+        let theirs = b.pz.allocate(4096, Access::ALL).expect("memory");
+        b.ep.post_recv(&[theirs.slice(0..100)], 7).expect("posts");
+        ours.write(0, b"a message in two pieces");
+        a.ep.post_send(&[ours.slice(0..9), ours.slice(9..23)], 8)
+            .expect("posts");
+        let sent = a.done.wait_completion(PATIENCE).expect("sent");
+        assert_eq!((sent.cookie, sent.length, sent.ep), (8, 23, a.ep.id()));
+        let received = b.done.wait_completion(PATIENCE).expect("received");
+        assert_eq!((received.cookie, received.length), (7, 23));
+        assert_eq!(theirs.to_vec(0..23), b"a message in two pieces");
+
+        let remote = theirs.remote(1000..1100);
+        ours.write(0, &[5; 100]);
+        a.ep.post_rdma_write(&[ours.slice(0..100)], remote, 9, CompletionFlags::empty())
+            .expect("posts");
+        a.done.wait_completion(PATIENCE).expect("written");
+        assert_eq!(
+            (
+                theirs.load(999),
+                theirs.load(1000),
+                theirs.load(1099),
+                theirs.load(1100)
+            ),
+            (0, 5, 5, 0)
+        );
+        theirs.write(1000, &[6; 100]);
+        a.ep.post_rdma_read(
+            &[ours.slice(200..300)],
+            remote,
+            10,
+            CompletionFlags::empty(),
+        )
+        .expect("posts");
+        a.done.wait_completion(PATIENCE).expect("read");
+        assert_eq!(ours.to_vec(200..300), [6; 100]);
+
+        let mut window = b.pz.create_rmr().expect("a window");
+        let part = window
+            .bind(&theirs, 2000..2010, Access::REMOTE_WRITE, &b.ep, 11)
+            .expect("binds");
+        assert_eq!(b.done.wait_completion(PATIENCE).expect("bound").cookie, 11);
+        a.ep.post_rdma_write(&[ours.slice(0..10)], part, 12, CompletionFlags::empty())
+            .expect("posts");
+        a.done
+            .wait_completion(PATIENCE)
+            .expect("written through the window");
+        let beyond = Remote { length: 11, ..part };
+        a.ep.post_rdma_write(&[ours.slice(0..11)], beyond, 13, CompletionFlags::empty())
+            .expect("posts");
+        match a.done.wait(PATIENCE) {
+            Ok(Event::Completion(done)) => assert_eq!(done.status, DtoStatus::RemoteAccess),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(
+            theirs.to_vec(2000..2012),
+            [5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 0, 0]
+        );
+    });
+}
+
+#[test]
+fn rejects_disconnects_and_lets_go_in_any_order() {
+    with_loopback("rejects_disconnects_and_lets_go_in_any_order", || {
+        let (active, passive) = (side(), side());
+        let listener = passive
+            .ia
+            .listen(None, &passive.connections)
+            .expect("listens");
+        let address = passive.ia.attributes().expect("attributes").address;
+        active
+            .ep
+            .connect(address, listener.conn_qual())
+            .start()
+            .expect("starts");
+        let Ok(Event::Request(request)) = passive.connections.wait(PATIENCE) else {
+            panic!("no request")
+        };
+        request.reject(b"no").expect("rejects");
+        match active.connections.wait(PATIENCE) {
+            Ok(Event::PeerRejected { private_data, .. }) => {
+                assert!(private_data.starts_with(b"no"));
+            }
+            other => panic!("{other:?}"),
+        }
+        // A request that is dropped is refused too.
+        active.ep.reset().expect("resets");
+        active
+            .ep
+            .connect(address, listener.conn_qual())
+            .start()
+            .expect("starts");
+        drop(passive.connections.wait(PATIENCE).expect("a request"));
+        assert!(matches!(
+            active.connections.wait(PATIENCE),
+            Ok(Event::PeerRejected { .. } | Event::Ended { .. })
+        ));
+
+        let (a, b) = pair();
+        let region = a.pz.allocate(64, Access::ALL).expect("memory");
+        a.ep.post_recv(&[region.slice(0..64)], 1).expect("posts");
+        b.ep.disconnect(Close::Graceful).expect("disconnects");
+        assert!(matches!(
+            a.connections.wait(PATIENCE),
+            Ok(Event::Ended { .. })
+        ));
+        match a.done.wait(PATIENCE) {
+            Ok(Event::Completion(done)) => {
+                assert_eq!((done.cookie, done.status), (1, DtoStatus::Flushed));
+            }
+            other => panic!("{other:?}"),
+        }
+        // The adapter first, the region last: each keeps what it stands on.
+        let Side {
+            ep,
+            done,
+            connections,
+            pz,
+            ia,
+        } = a;
+        drop(ia);
+        drop(pz);
+        drop(done);
+        drop(connections);
+        drop(ep);
+        region.write(0, b"still ours");
+        assert_eq!(region.to_vec(0..5), b"still");
+    });
+}
+
+#[test]
+fn errors_name_the_call_and_nothing_there_is_none() {
+    with_loopback("errors_name_the_call_and_nothing_there_is_none", || {
+        let error = Ia::open("nobody").expect_err("there is none").to_string();
+        assert!(
+            error.contains("\"nobody\"") && error.contains("loop, gone"),
+            "{error}"
+        );
+        let error = Ia::open("gone").expect_err("no library").to_string();
+        assert!(error.contains("/nowhere/lib.so"), "{error}");
+        let side = side();
+        assert!(side.done.poll().expect("polls").is_none());
+        assert!(
+            side.done
+                .wait(Duration::from_millis(1))
+                .expect_err("nothing comes")
+                .is_empty()
+        );
+        let region = side.pz.allocate(8, Access::ALL).expect("memory");
+        let error = side
+            .ep
+            .post_send(&[region.slice(0..8)], 1)
+            .expect_err("not connected")
+            .to_string();
+        assert!(
+            error.contains("dat_ep_post_send") && error.contains("DAT_INVALID_STATE"),
+            "{error}"
+        );
+        let events = side.ia.create_evd(4, Streams::SOFTWARE).expect("an EVD");
+        events.post(77).expect("posts");
+        assert!(matches!(events.wait(PATIENCE), Ok(Event::Software(77))));
+    });
+}
