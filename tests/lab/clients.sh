@@ -176,20 +176,28 @@ for pairing in "${pairings[@]}"; do
         server_pid=''
         begin=$(date +%s%N)
         set -f
-        # shellcheck disable=SC2086
-        if "case_$kind" $arguments </dev/null; then
-            verdict=pass
-        else
-            verdict=FAIL
+        # DAPL's own provider loses a server's last send now and then ("Server_Info_Send-reaping DTO problem") and aborts at times: a
+        # pairing that it is part of has three tries, and the table says which one passed. Ours alone have one.
+        tries=1
+        case ">$pairing>" in *'>debian>'* | *daplofa*) tries=3 ;; esac
+        verdict=FAIL
+        for try in $(seq $tries); do
+            # shellcheck disable=SC2086
+            if "case_$kind" $arguments </dev/null; then
+                verdict=pass
+                [ "$try" = 1 ] || verdict="pass(try $try)"
+                break
+            fi
             [ -n "$server_pid" ] && kill $server_pid 2>/dev/null
             wait
-            [ "$pairing" = debian ] || failed=$((failed + 1))
             for part in client server quit; do
                 [ -e "$log.$part" ] || continue
-                echo "---- $pairing $name: $part, last lines"
+                echo "---- $pairing $name, try $try: $part, last lines"
                 grep -v '^$' "$log.$part" | tail -n "${DAT_CLIENTS_LINES:-8}"
+                rm -f "$log.$part"
             done >&2
-        fi
+        done
+        [ "$verdict" != FAIL ] || [ "$pairing" = debian ] || failed=$((failed + 1))
         set +f
         result[$pairing,$name]="$verdict $(awk -v ns=$(($(date +%s%N) - begin)) 'BEGIN { printf "%.1fs", ns / 1e9 }')"
         echo "$pairing $name ${result[$pairing,$name]}" >&2
