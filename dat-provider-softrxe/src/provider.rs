@@ -1,11 +1,13 @@
 //! Chooses the engine at each open.
 
 use dat_abi::export::{OpenRequest, OpenedIa, Provider};
+use dat_abi::types::DatHandle;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::ia_params::{IaParams, IaParamsError};
 use dat_verbs::Verbs;
 
 use crate::kernel;
+use crate::user::UserEngine;
 
 /// The provider.
 #[derive(Debug)]
@@ -45,6 +47,10 @@ fn engine(params: &IaParams) -> Result<(Engine, IaParams), IaParamsError> {
 impl Provider for SoftRxe {
     type Transport = Verbs;
 
+    fn owns(handle: DatHandle) -> bool {
+        dat_abi::export::owns::<Verbs>(handle) || dat_abi::export::owns::<UserEngine>(handle)
+    }
+
     fn open(request: &OpenRequest<'_>) -> Result<OpenedIa> {
         let name = request.name;
         let (engine, params) = engine(request.params).map_err(|error| {
@@ -59,10 +65,7 @@ impl Provider for SoftRxe {
                 })?;
                 request.with_params(&params).with::<Verbs>()
             }
-            Engine::User => {
-                tracing::error!("{name}: engine=user is not in this build; write engine=kernel");
-                Err(Error::of(Kind::NotImplemented))
-            }
+            Engine::User => request.with_params(&params).with::<UserEngine>(),
         }
     }
 }

@@ -1,0 +1,124 @@
+//! What the engine's events mean to core.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dat_core::transport::Token;
+use dat_core::upcall::{Arrival, ConnInput, Fault, Upcalls};
+use softrxe_proto::{CmEvent, CmEventKind, ConnectRequest, Event, RejectReason, Time};
+
+use super::UserEngine;
+use super::hub::{Hub, State};
+use super::objects::ConnRequest;
+
+/// DAPL puts a version word before the data of a refusal: DAT 2.0, provider 2.0.
+pub(crate) const REJ_VERSION: [u8; 4] = [0x02, 0x00, 0x02, 0x00];
+
+/// The owned form of [`ConnInput`].
+pub(crate) enum Input {
+    Established(Box<[u8]>),
+    PeerRejected(Box<[u8]>),
+    NonPeerRejected,
+    Unreachable,
+    AcceptError,
+    Disconnected,
+    Broken,
+}
+
+/// An upcall to be made without the lock.
+pub(crate) enum Job {
+    Request(Token, ConnRequest, ConnectRequest, IpAddr),
+    Connection(Token, Input),
+    CqReady(Token),
+    SrqLow(Token),
+}
+
+impl Job {
+    pub(crate) fn run(self, upcalls: Upcalls<UserEngine>) {
+        match self {
+            Self::Request(sp, request, asked, local) => {
+                let arrival = Arrival {
+                    remote: asked.remote,
+                    local,
+                    private_data: &asked.private_data,
+                };
+                upcalls.connect_request(sp, request, &arrival);
+            }
+            Self::Connection(token, input) => {
+                let input = match &input {
+                    Input::Established(data) => ConnInput::Established { private_data: data },
+                    Input::PeerRejected(data) => ConnInput::PeerRejected { private_data: data },
+                    Input::NonPeerRejected => ConnInput::NonPeerRejected,
+                    Input::Unreachable => ConnInput::Unreachable,
+                    Input::AcceptError => ConnInput::AcceptError,
+                    Input::Disconnected => ConnInput::Disconnected,
+                    Input::Broken => ConnInput::Broken,
+                };
+                upcalls.connection(token, input);
+            }
+            Self::CqReady(token) => upcalls.cq_ready(token),
+            Self::SrqLow(token) => upcalls.fault(Fault::SrqLow(token)),
+        }
+    }
+}
+
+/// The upcall that `event` calls for, if any.
+pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) -> Option<Job> {
+    match event {
+        Event::Cm(event) => connection(hub, state, event),
+        Event::CqReady(cq) => {
+            let notice = state.cqs.get_mut(&cq)?;
+            // One call of `watch_cq`, one announcement.
+            std::mem::take(&mut notice.watched).then_some(Job::CqReady(notice.token))
+        }
+        Event::QpError { qpn, .. } => {
+            let id = state.by_qpn.remove(&qpn)?;
+            let connection = state.connections.remove(&id)?;
+            // It may have ended meanwhile.
+            let _ = state.engine.disconnect(now, id);
+            Some(Job::Connection(connection.token, Input::Broken))
+        }
+        Event::SrqLimit(srq) => state.srqs.get(&srq).copied().map(Job::SrqLow),
+    }
+}
+
+fn connection(hub: &Arc<Hub>, state: &mut State, event: CmEvent) -> Option<Job> {
+    let CmEvent { id, kind, .. } = event;
+    if let CmEventKind::Request(asked) = kind {
+        let request = ConnRequest::new(hub, id);
+        let Some((token, _)) = state.services.get(&asked.service_id) else {
+            // The job refuses it without the lock.
+            return Some(Job::Request(
+                Token::default(),
+                request,
+                asked,
+                hub.settings.address,
+            ));
+        };
+        return Some(Job::Request(*token, request, asked, hub.settings.address));
+    }
+    let known = state.connections.get_mut(&id)?;
+    let token = known.token;
+    let input = match kind {
+        CmEventKind::Established(data) => {
+            known.established = true;
+            let data = if known.passive { Box::default() } else { data };
+            return Some(Job::Connection(token, Input::Established(data)));
+        }
+        CmEventKind::Rejected { .. } | CmEventKind::TimedOut if known.passive => Input::AcceptError,
+        CmEventKind::Rejected {
+            reason,
+            private_data,
+        } => match private_data.strip_prefix(&REJ_VERSION) {
+            Some(data) if reason == RejectReason::CONSUMER => Input::PeerRejected(data.into()),
+            _ => Input::NonPeerRejected,
+        },
+        CmEventKind::TimedOut => Input::Unreachable,
+        CmEventKind::Disconnected if known.passive && !known.established => Input::AcceptError,
+        CmEventKind::Disconnected => Input::Disconnected,
+        _ => return None,
+    };
+    state.connections.remove(&id);
+    state.by_qpn.retain(|_, of| *of != id);
+    Some(Job::Connection(token, input))
+}

@@ -1,0 +1,281 @@
+//! One adapter: the protocol engine, its socket and the mailboxes behind one lock, and the helper thread.
+//!
+//! Whoever posts or polls drives the engine; the helper thread does so when nobody does, and it alone
+//! makes upcalls, with the lock released.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use dat_core::transport::Token;
+use dat_core::upcall::Upcalls;
+use parking_lot::Mutex;
+use softrxe_proto::{CmId, Config, CqId, Engine, Event, Meta, Qpn, ROCE_PORT, SrqId, Time};
+
+use super::UserEngine;
+use super::events::{self, Job};
+use super::memory::regions::Regions;
+use super::net::door::{Addressee, Mailbox, Porter, SLOT_BITS};
+use super::net::route::addressee;
+use super::net::socket::{Received, Socket};
+use super::net::wake::{Bundle, Wake, sleep};
+use super::park::Bell;
+use super::settings::Settings;
+
+/// Socket reads at a time before what they caused goes out.
+const READS: usize = 32;
+/// Bytes asked for each way.
+const SOCKET_BUFFER: usize = 4 << 20;
+
+/// A connection as core knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connection {
+    pub(crate) token: Token,
+    pub(crate) passive: bool,
+    pub(crate) established: bool,
+}
+
+/// What core waits for on a completion queue.
+#[derive(Debug, Default)]
+pub(crate) struct CqNotice {
+    pub(crate) token: Token,
+    pub(crate) watched: bool,
+    pub(crate) sleepers: Vec<Arc<Bell>>,
+}
+
+/// Everything under the lock.
+pub(crate) struct State {
+    pub(crate) engine: Engine<Regions>,
+    slot: u16,
+    out: Box<[u8]>,
+    letter: Box<[u8]>,
+    received: Received,
+    porter: Option<Porter>,
+    own_box: Mailbox,
+    pub(crate) services: HashMap<u64, (Token, Mailbox)>,
+    pub(crate) connections: HashMap<CmId, Connection>,
+    pub(crate) by_qpn: HashMap<Qpn, CmId>,
+    pub(crate) cqs: HashMap<CqId, CqNotice>,
+    pub(crate) srqs: HashMap<SrqId, Token>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) jobs: VecDeque<Job>,
+    /// When the helper thread wakes by itself.
+    helper_wakes: Option<Time>,
+    pub(crate) next: u32,
+}
+
+/// See the module's text.
+pub(crate) struct Hub {
+    pub(crate) settings: Settings,
+    pub(crate) upcalls: Upcalls<UserEngine>,
+    pub(crate) state: Mutex<State>,
+    bundle: Bundle,
+    socket: Socket,
+    clock: Instant,
+    wake: Wake,
+    stop: AtomicBool,
+}
+
+impl Hub {
+    /// Takes the address: port 4791 if it is free, else a port of its own and what the owner of 4791 passes on.
+    pub(crate) fn open(settings: Settings, upcalls: Upcalls<UserEngine>) -> io::Result<Arc<Self>> {
+        let ip = settings.address;
+        let (socket, porter) = match Socket::bind(ip, ROCE_PORT, SOCKET_BUFFER) {
+            Ok(socket) => (socket, Some(Porter::new(ip)?)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                (Socket::bind(ip, 0, SOCKET_BUFFER)?, None)
+            }
+            Err(error) => return Err(error),
+        };
+        let seed = fastrand::u64(..);
+        let (slot, own_box) = Mailbox::slot(ip, fastrand::u16(..))?;
+        let bundle = Bundle::new()?;
+        bundle.add(socket.as_raw_fd())?;
+        bundle.add(own_box.as_fd().as_raw_fd())?;
+        let mut config = Config::new(ip, seed);
+        config.port = socket.local().port();
+        config.qpn_prefix = slot.into();
+        config.qpn_prefix_bits = SLOT_BITS as u8;
+        config.mtu = settings.mtu;
+        let state = State {
+            engine: Engine::new(config, Regions::new(fastrand::u64(..))),
+            slot,
+            out: vec![0; 65_000].into(),
+            letter: vec![0; 1 << 16].into(),
+            received: Received::new(),
+            porter,
+            own_box,
+            services: HashMap::new(),
+            connections: HashMap::new(),
+            by_qpn: HashMap::new(),
+            cqs: HashMap::new(),
+            srqs: HashMap::new(),
+            events: VecDeque::new(),
+            jobs: VecDeque::new(),
+            helper_wakes: None,
+            next: 0,
+        };
+        Ok(Arc::new(Self {
+            settings,
+            upcalls,
+            state: Mutex::new(state),
+            bundle,
+            socket,
+            clock: Instant::now(),
+            wake: Wake::new()?,
+            stop: AtomicBool::new(false),
+        }))
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time::from_nanos(u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Does something with the engine, then sends what it has to send.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, Time) -> R) -> R {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let result = act(&mut state, now);
+        self.flush(&mut state, now);
+        result
+    }
+
+    /// Takes in what has arrived and what is due, and sends what follows from it.
+    pub(crate) fn progress(&self, state: &mut State) {
+        let now = self.now();
+        state.receive(&self.socket, now);
+        if state.engine.poll_timeout().is_some_and(|at| at <= now) {
+            state.engine.handle_timeout(now);
+        }
+        self.flush(state, now);
+    }
+
+    fn flush(&self, state: &mut State, now: Time) {
+        while let Some(run) = state.engine.poll_transmit(now, &mut state.out) {
+            let piece = libc::iovec {
+                iov_base: state.out.as_mut_ptr().cast(),
+                iov_len: run.length,
+            };
+            let segment = (run.length > run.segment).then_some(run.segment as u16);
+            // SAFETY: the piece lies in `out`, which nobody else touches under the lock.
+            let sent = unsafe { self.socket.send(&run.destination, &[piece], segment) };
+            if let Err(error) = sent {
+                // As lost on the wire: the protocol repeats it.
+                tracing::debug!(%error, to = %run.destination, "datagrams not sent");
+            }
+        }
+        while let Some(event) = state.engine.poll_event() {
+            if let Event::CqReady(cq) = &event
+                && let Some(notice) = state.cqs.get_mut(cq)
+            {
+                for bell in notice.sleepers.drain(..) {
+                    bell.ring();
+                }
+                if !notice.watched {
+                    continue;
+                }
+            }
+            state.events.push_back(event);
+        }
+        let earlier = match (state.engine.poll_timeout(), state.helper_wakes) {
+            (Some(due), Some(planned)) => due < planned,
+            (due, None) => due.is_some(),
+            _ => false,
+        };
+        if earlier {
+            state.helper_wakes = state.engine.poll_timeout();
+        }
+        if earlier || !state.events.is_empty() || !state.jobs.is_empty() {
+            self.wake.ring();
+        }
+    }
+
+    /// The helper thread's life.
+    pub(crate) fn run(self: &Arc<Self>) {
+        while !self.stop.load(Ordering::Acquire) {
+            self.wake.clear();
+            let (jobs, timeout) = {
+                let mut state = self.state.lock();
+                self.progress(&mut state);
+                let mut jobs = std::mem::take(&mut state.jobs);
+                while let Some(event) = state.events.pop_front() {
+                    let now = self.now();
+                    jobs.extend(events::job(self, &mut state, now, event));
+                }
+                let due = state.engine.poll_timeout();
+                state.helper_wakes = due;
+                (jobs, due.map(|at| at.since(self.now())))
+            };
+            if jobs.is_empty() {
+                // Never a busy loop on a deadline that is just being reached.
+                let timeout = timeout.map(|t| t.max(Duration::from_micros(50)));
+                let _ = sleep([self.bundle.as_raw_fd(), self.wake.as_raw_fd()], timeout);
+            }
+            for job in jobs {
+                job.run(self.upcalls);
+            }
+        }
+    }
+
+    /// Has the helper thread look after a service's mailbox; dropping the mailbox takes it out.
+    pub(crate) fn watch(&self, mailbox: &Mailbox) -> io::Result<()> {
+        self.bundle.add(mailbox.as_fd().as_raw_fd())
+    }
+
+    /// Ends the helper thread.
+    pub(crate) fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake.ring();
+    }
+}
+
+impl State {
+    fn receive(&mut self, socket: &Socket, now: Time) {
+        for _ in 0..READS {
+            match socket.receive(&mut self.received) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read the RoCE socket");
+                    break;
+                }
+            }
+            let source = self.received.from;
+            for (ip_id, datagram) in self.received.datagrams() {
+                if let Some(porter) = &mut self.porter {
+                    let to = addressee(datagram);
+                    let passed = match to {
+                        Some(Addressee::Slot(slot)) if slot == self.slot => false,
+                        Some(Addressee::Service(id)) if self.services.contains_key(&id) => false,
+                        Some(to) => porter.deliver(to, source, 0, datagram).unwrap_or(false),
+                        None => false,
+                    };
+                    if passed {
+                        continue;
+                    }
+                }
+                self.engine
+                    .handle_datagram(now, &Meta { source, ip_id }, datagram);
+            }
+        }
+        let boxes = std::iter::once(&self.own_box).chain(self.services.values().map(|(_, b)| b));
+        for mailbox in boxes {
+            for _ in 0..READS {
+                let Ok(Some((source, _, datagram))) = mailbox.receive(&mut self.letter) else {
+                    break;
+                };
+                let meta = Meta { source, ip_id: 0 };
+                self.engine.handle_datagram(now, &meta, datagram);
+            }
+        }
+    }
+}
+
+/// Where the connection manager of `ip` is reached.
+pub(crate) const fn manager(ip: std::net::IpAddr) -> SocketAddr {
+    SocketAddr::new(ip, ROCE_PORT)
+}

@@ -1,0 +1,142 @@
+//! What core holds of an adapter; dropping an object destroys it.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use softrxe_proto::{CmId, CqId, Pd, Qpn, RejectReason, SrqId};
+
+use super::hub::Hub;
+
+/// An open adapter and its helper thread.
+pub struct Adapter {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        self.hub.end();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the helper thread of a user-space adapter panicked");
+        }
+    }
+}
+
+/// A protection zone.
+pub struct Pz {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) pd: Pd,
+}
+
+/// A registered region.
+pub struct Lmr {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) key: u32,
+}
+
+impl std::fmt::Debug for Lmr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lmr")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Lmr {
+    fn drop(&mut self) {
+        // Copies run under the same lock: from here on none touches the memory.
+        self.hub.state.lock().engine.memory().deregister(self.key);
+    }
+}
+
+/// A completion queue.
+pub struct Cq {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) id: CqId,
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        let mut state = self.hub.state.lock();
+        state.cqs.remove(&self.id);
+        state.engine.destroy_cq(self.id);
+    }
+}
+
+/// A shared receive queue.
+pub struct Srq {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) id: SrqId,
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        let mut state = self.hub.state.lock();
+        state.srqs.remove(&self.id);
+        state.engine.destroy_srq(self.id);
+    }
+}
+
+/// A queue pair.
+pub struct Qp {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) qpn: Qpn,
+    pub(crate) reads_in: u8,
+    pub(crate) reads_out: u8,
+    /// Lives as long as its queue pairs.
+    pub(crate) _uses: (Arc<Pz>, Arc<Cq>, Arc<Cq>, Option<Arc<Srq>>),
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        self.hub.with(|state, now| {
+            if let Some(id) = state.by_qpn.remove(&self.qpn) {
+                state.connections.remove(&id);
+            }
+            state.engine.destroy_qp(now, self.qpn);
+        });
+    }
+}
+
+/// A service point.
+pub struct Listener {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) service_id: u64,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut state = self.hub.state.lock();
+        state.engine.unlisten(self.service_id);
+        state.services.remove(&self.service_id);
+    }
+}
+
+/// A connection request that is not answered yet; dropping it refuses it.
+pub struct ConnRequest {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) id: Option<CmId>,
+}
+
+impl ConnRequest {
+    pub(crate) fn new(hub: &Arc<Hub>, id: CmId) -> Self {
+        Self {
+            hub: Arc::clone(hub),
+            id: Some(id),
+        }
+    }
+}
+
+impl Drop for ConnRequest {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            // The peer may have given up: then it does not need to be told.
+            let _ = self
+                .hub
+                .with(|state, now| state.engine.reject(now, id, RejectReason::CONSUMER, &[]));
+        }
+    }
+}

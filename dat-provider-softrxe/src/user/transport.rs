@@ -1,0 +1,614 @@
+//! [`UserEngine`]: the answers to what core asks of a transport.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dat_core::arenas::Arenas;
+use dat_core::attr::{AdapterAttr, SrqAttr};
+use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::event::{DtoOp, DtoStatus};
+use dat_core::flags::{MemPriv, VaType};
+use dat_core::ia_params::IaParams;
+use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::transport::{
+    Completion, Connect, Keys, Op, Parked, QpCaps, Request, Token, Transport, WrId,
+};
+use dat_core::upcall::Upcalls;
+use softrxe_proto as proto;
+use softrxe_proto::{
+    CmError, CompletedOp, PostError, RejectReason, Remote, Rights, Sge, Status, service_id,
+};
+
+use super::events::{Input, Job, REJ_VERSION};
+use super::hub::{Connection, CqNotice, Hub, manager};
+use super::memory::foreign::Range;
+use super::net::door::Mailbox;
+use super::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Srq};
+use super::park::Parker;
+use super::settings::Settings;
+
+/// Segments of a request or receive.
+const MAX_IOV: usize = 16;
+/// RDMA Reads and atomics of a connection, each way.
+const MAX_READS: u32 = 16;
+/// Bytes of private data in a request, an acceptance, a refusal.
+const REQ_PRIVATE: usize = 56;
+const REJ_PRIVATE: usize = 108;
+/// Ports that are given out when the consumer names none.
+const DYNAMIC: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+const FULL: Error = Error::of(Kind::InsufficientResources);
+const GONE: Error = Error::of(Kind::InternalError);
+
+/// RoCEv2 in this process.
+#[derive(Debug)]
+pub struct UserEngine;
+
+/// The port of a connection qualifier; qualifiers beyond 16 bits are folded as DAPL folds them.
+const fn port_of(conn_qual: u64) -> u16 {
+    if conn_qual <= 0xffff {
+        conn_qual as u16
+    } else {
+        (conn_qual % 32001 + 33534) as u16
+    }
+}
+
+fn rights(of: MemPriv) -> Rights {
+    let mut rights = Rights::LOCAL_READ;
+    for (from, to) in [
+        (MemPriv::LOCAL_WRITE, Rights::LOCAL_WRITE),
+        (MemPriv::REMOTE_READ, Rights::REMOTE_READ),
+        (MemPriv::REMOTE_WRITE, Rights::REMOTE_WRITE),
+        (MemPriv::REMOTE_ATOMIC, Rights::REMOTE_ATOMIC),
+    ] {
+        if of.contains(from) {
+            rights |= to;
+        }
+    }
+    rights
+}
+
+fn sges<'a>(iov: &[LmrTriplet], into: &'a mut [Sge; MAX_IOV]) -> Result<&'a [Sge]> {
+    let used = into.get_mut(..iov.len()).ok_or(FULL)?;
+    for (sge, segment) in used.iter_mut().zip(iov) {
+        *sge = Sge {
+            address: segment.virtual_address,
+            length: segment.segment_length,
+            key: segment.lmr_context,
+        };
+    }
+    Ok(used)
+}
+
+const fn remote(at: RmrTriplet) -> Remote {
+    Remote {
+        address: at.virtual_address,
+        key: at.rmr_context,
+    }
+}
+
+fn posted(error: PostError) -> Error {
+    tracing::debug!(%error, "not posted");
+    match error {
+        PostError::Full(_) | PostError::TooManySges { .. } => FULL,
+        PostError::State(_) => Error::of(Kind::InvalidState),
+        PostError::Unsupported(_) => Error::of(Kind::NotImplemented),
+        _ => Error::of(Kind::InvalidParameter),
+    }
+}
+
+fn managed(error: CmError) -> Error {
+    tracing::warn!(%error, "connection manager");
+    match error {
+        CmError::PrivateData { .. } => Error::of(Kind::InvalidParameter),
+        CmError::ServiceInUse(_) => Error::of(Kind::ConnQualInUse),
+        CmError::Family(_) => Error::of(Kind::InvalidAddress),
+        _ => GONE,
+    }
+}
+
+const fn status(of: Status) -> DtoStatus {
+    match of {
+        Status::Success => DtoStatus::Success,
+        Status::LocalLength => DtoStatus::LocalLength,
+        Status::LocalProtection => DtoStatus::LocalProtection,
+        Status::LocalOperation => DtoStatus::LocalEp,
+        Status::Flushed => DtoStatus::Flushed,
+        Status::MemoryWindowBind => DtoStatus::RmrOperationFailed,
+        Status::RemoteAccess => DtoStatus::RemoteAccess,
+        Status::RemoteInvalidRequest | Status::RemoteOperation => DtoStatus::RemoteResponder,
+        Status::RetryExceeded => DtoStatus::Transport,
+        Status::RnrRetryExceeded => DtoStatus::ReceiverNotReady,
+    }
+}
+
+impl Transport for UserEngine {
+    type Adapter = Adapter;
+    type Pz = Pz;
+    type Lmr = Lmr;
+    type Rmr = ();
+    type Srq = Srq;
+    type Cq = Cq;
+    type Qp = Qp;
+    type Listener = Listener;
+    type ConnRequest = ConnRequest;
+    type Parker = Parker;
+    type AddressHandle = ();
+    type RawCompletion = proto::Completion;
+
+    const NAME: &'static str = "softrxe-user";
+
+    fn arenas() -> &'static Arenas<Self> {
+        static ARENAS: Arenas<UserEngine> = Arenas::new();
+        &ARENAS
+    }
+
+    fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Self>) -> Result<Adapter> {
+        let settings = Settings::parse(params).map_err(|error| {
+            tracing::error!(ia = ia_name, %error, "correct the ia_params of this dat.conf entry");
+            Error::of(Kind::InvalidParameter)
+        })?;
+        let failed = |error: std::io::Error| {
+            let address = settings.address;
+            tracing::error!(ia = ia_name, %address, %error, "cannot open a RoCE socket; name an address of this host");
+            Error::resource(Subtype::ResourceDevice)
+        };
+        let hub = Hub::open(settings, upcalls).map_err(failed)?;
+        let helper = Arc::clone(&hub);
+        let thread = std::thread::Builder::new()
+            .name("dat-softrxe".into())
+            .spawn(move || helper.run())
+            .map_err(failed)?;
+        Ok(Adapter {
+            hub,
+            thread: Some(thread),
+        })
+    }
+
+    fn attributes(adapter: &Adapter) -> AdapterAttr {
+        let settings = adapter.hub.settings;
+        let named = [
+            ("DAT_IB_PROVIDER_NAME", "CMA".to_owned()),
+            ("DAT_IB_DEVICE_NAME", "user-lo".to_owned()),
+            ("DAT_IB_CONNECTIVITY_MODE", "DIRECT".to_owned()),
+            ("DAT_IB_RDMA_READ", "TRUE".to_owned()),
+            ("DAT_IB_TRANSPORT_MTU", settings.mtu.to_string()),
+            ("DAT_IB_PORT_STATUS", "ACTIVE".to_owned()),
+            ("DAT_IB_PORT_NUMBER", "1".to_owned()),
+            ("DAT_EXTENSION_INTERFACE", "TRUE".to_owned()),
+            ("DAT_IB_FETCH_AND_ADD", "TRUE".to_owned()),
+            ("DAT_IB_CMP_AND_SWAP", "TRUE".to_owned()),
+            ("DAT_IB_IMMED_DATA", "TRUE".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value));
+        AdapterAttr {
+            adapter_name: "user-lo".into(),
+            vendor_name: "softrxe in user space".into(),
+            hardware_version: (1, 0),
+            firmware_version: (1, 0),
+            address: settings.address,
+            scope_id: 0,
+            max_eps: 16_000,
+            max_dto_per_ep: 16_384,
+            max_rdma_read_per_ep_in: MAX_READS,
+            max_rdma_read_per_ep_out: MAX_READS,
+            max_rdma_read_in: 16_000 * MAX_READS,
+            max_rdma_read_out: 16_000 * MAX_READS,
+            max_evds: 65_536,
+            max_evd_qlen: 1 << 20,
+            max_iov: MAX_IOV as u32,
+            max_iov_rdma_read: MAX_IOV as u32,
+            max_iov_rdma_write: MAX_IOV as u32,
+            max_lmrs: 1 << 23,
+            max_lmr_block_size: 1 << 40,
+            max_lmr_virtual_address: u64::MAX,
+            max_pzs: 65_536,
+            max_message_size: 1 << 31,
+            max_rdma_size: 1 << 31,
+            max_rmrs: 0,
+            max_srqs: 65_536,
+            max_ep_per_srq: 16_000,
+            max_recv_per_srq: 16_384,
+            max_private_data_size: REQ_PRIVATE as u32,
+            zero_based: true,
+            named: named.into(),
+            atomics: true,
+            immediate_data: true,
+            datagrams: false,
+            windows: false,
+        }
+    }
+
+    fn create_pz(adapter: &Arc<Adapter>) -> Result<Pz> {
+        let mut state = adapter.hub.state.lock();
+        state.next += 1;
+        Ok(Pz {
+            hub: Arc::clone(&adapter.hub),
+            pd: proto::Pd(state.next),
+        })
+    }
+
+    fn register(
+        pz: &Arc<Pz>,
+        address: usize,
+        length: u64,
+        privileges: MemPriv,
+        va_type: VaType,
+    ) -> Result<(Lmr, Keys)> {
+        let writable = privileges
+            .intersects(MemPriv::LOCAL_WRITE | MemPriv::REMOTE_WRITE | MemPriv::REMOTE_ATOMIC);
+        let range = Range::probe(address, length, writable).map_err(|error| {
+            tracing::error!(%error, "dat_lmr_create");
+            Error::of(Kind::PrivilegesViolation)
+        })?;
+        let start = match va_type {
+            VaType::Va => address as u64,
+            VaType::ZeroBased => 0,
+        };
+        let state = pz.hub.state.lock();
+        let key = state
+            .engine
+            .memory()
+            .register(range, start, rights(privileges), pz.pd)
+            .ok_or(FULL)?;
+        let is_remote = privileges.intersects(MemPriv::REMOTE);
+        let lmr = Lmr {
+            hub: Arc::clone(&pz.hub),
+            key,
+        };
+        let keys = Keys {
+            lmr_context: key,
+            rmr_context: if is_remote { key } else { 0 },
+        };
+        Ok((lmr, keys))
+    }
+
+    fn create_cq(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Cq> {
+        let mut state = adapter.hub.state.lock();
+        let id = state.engine.create_cq(depth as usize);
+        let notice = CqNotice {
+            token,
+            ..CqNotice::default()
+        };
+        state.cqs.insert(id, notice);
+        Ok(Cq {
+            hub: Arc::clone(&adapter.hub),
+            id,
+        })
+    }
+
+    fn resize_cq(cq: &Cq, depth: u32) -> Result<()> {
+        cq.hub.state.lock().engine.resize_cq(cq.id, depth as usize);
+        Ok(())
+    }
+
+    fn poll_cq(cq: &Cq, into: &mut [proto::Completion]) -> usize {
+        let mut state = cq.hub.state.lock();
+        match state.engine.poll_cq(cq.id, into) {
+            0 => {
+                cq.hub.progress(&mut state);
+                state.engine.poll_cq(cq.id, into)
+            }
+            some => some,
+        }
+    }
+
+    fn decode(_cq: &Cq, raw: &proto::Completion) -> Completion {
+        let op = match (raw.op, raw.immediate, raw.invalidated) {
+            (CompletedOp::Receive, Some(_), _) => DtoOp::ReceiveMessageImmediate,
+            (CompletedOp::Receive, _, Some(_)) => DtoOp::ReceiveWithInvalidate,
+            (CompletedOp::Receive, ..) => DtoOp::Receive,
+            (CompletedOp::ReceiveWriteImm, ..) => DtoOp::ReceiveRdmaImmediate,
+            (CompletedOp::Send, ..) => DtoOp::Send,
+            (CompletedOp::Write, ..) => DtoOp::RdmaWrite,
+            (CompletedOp::Read, ..) => DtoOp::RdmaRead,
+            (CompletedOp::CompareSwap, ..) => DtoOp::CompareSwap,
+            (CompletedOp::FetchAdd, ..) => DtoOp::FetchAdd,
+            (CompletedOp::LocalInvalidate, ..) => DtoOp::LmrInvalidate,
+            (CompletedOp::Bind, ..) => DtoOp::BindMw,
+        };
+        Completion {
+            id: WrId(raw.wr_id),
+            status: status(raw.status),
+            op,
+            length: raw.length,
+            immediate: raw.immediate.map_or(0, u32::from_ne_bytes),
+            invalidated: raw.invalidated.unwrap_or(0),
+            ep: Token(raw.token),
+        }
+    }
+
+    fn watch_cq(cq: &Cq, on: bool) -> Result<()> {
+        cq.hub.with(|state, _| {
+            if let Some(notice) = state.cqs.get_mut(&cq.id) {
+                notice.watched = on;
+            }
+            if on {
+                state.engine.arm_cq(cq.id);
+            }
+        });
+        Ok(())
+    }
+
+    fn solicited(_cq: &Cq, raw: &proto::Completion) -> Option<bool> {
+        Some(raw.solicited)
+    }
+
+    fn park(
+        _adapter: &Adapter,
+        cq: Option<&Cq>,
+        parker: &Parker,
+        timeout: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Parked {
+        if let Some(cq) = cq {
+            cq.hub.with(|state, _| {
+                if let Some(notice) = state.cqs.get_mut(&cq.id) {
+                    notice.sleepers.push(Arc::clone(&parker.0));
+                }
+                state.engine.arm_cq(cq.id);
+            });
+        }
+        let ended = if ready() {
+            Parked::Woken
+        } else {
+            parker.0.sleep(timeout)
+        };
+        if let Some(cq) = cq
+            && let Some(notice) = cq.hub.state.lock().cqs.get_mut(&cq.id)
+        {
+            notice.sleepers.retain(|bell| !Arc::ptr_eq(bell, &parker.0));
+        }
+        ended
+    }
+
+    fn unpark(parker: &Parker) {
+        parker.0.ring();
+    }
+
+    fn create_srq(pz: &Arc<Pz>, attr: &SrqAttr, token: Token) -> Result<Srq> {
+        let mut state = pz.hub.state.lock();
+        let id = state
+            .engine
+            .create_srq(attr.max_recv_dtos as usize, attr.max_recv_iov as usize);
+        state.srqs.insert(id, token);
+        Ok(Srq {
+            hub: Arc::clone(&pz.hub),
+            id,
+        })
+    }
+
+    fn arm_srq_limit(srq: &Srq, low: u32) -> Result<()> {
+        srq.hub
+            .with(|state, _| state.engine.set_srq_limit(srq.id, low));
+        Ok(())
+    }
+
+    fn post_srq_recv(srq: &Srq, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
+        let mut room = [Sge::default(); MAX_IOV];
+        let sges = sges(iov, &mut room)?;
+        let mut state = srq.hub.state.lock();
+        state
+            .engine
+            .post_srq_recv(srq.id, id.0, sges)
+            .map_err(posted)
+    }
+
+    fn create_qp(
+        pz: &Arc<Pz>,
+        caps: &QpCaps,
+        recv_cq: &Arc<Cq>,
+        request_cq: &Arc<Cq>,
+        srq: Option<&Arc<Srq>>,
+        token: Token,
+    ) -> Result<Qp> {
+        if caps.datagram {
+            return Err(Error::of(Kind::ModelNotSupported));
+        }
+        let init = proto::QpInit {
+            kind: proto::QpKind::Rc,
+            pd: pz.pd,
+            token: token.0,
+            send_cq: request_cq.id,
+            recv_cq: recv_cq.id,
+            srq: srq.map(|srq| srq.id),
+            send_depth: caps.max_request.max(1) as usize,
+            recv_depth: caps.max_recv as usize,
+            max_sge: caps.max_request_iov.max(caps.max_recv_iov).max(1) as usize,
+            access: Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC,
+            qkey: 0,
+        };
+        let qpn = pz
+            .hub
+            .state
+            .lock()
+            .engine
+            .create_qp(&init)
+            .map_err(|error| {
+                tracing::warn!(%error, "queue pair");
+                FULL
+            })?;
+        Ok(Qp {
+            hub: Arc::clone(&pz.hub),
+            qpn,
+            reads_in: caps.rdma_read_in.min(MAX_READS) as u8,
+            reads_out: caps.rdma_read_out.min(MAX_READS) as u8,
+            _uses: (
+                Arc::clone(pz),
+                Arc::clone(recv_cq),
+                Arc::clone(request_cq),
+                srq.cloned(),
+            ),
+        })
+    }
+
+    fn reset_qp(qp: &Qp) -> Result<()> {
+        qp.hub.with(|state, now| {
+            if let Some(id) = state.by_qpn.remove(&qp.qpn) {
+                state.connections.remove(&id);
+            }
+            state.engine.reset_qp(now, qp.qpn);
+        });
+        Ok(())
+    }
+
+    fn post_send(qp: &Qp, request: &Request<'_, Self>) -> Result<()> {
+        let op = match request.op {
+            Op::Send => proto::Op::Send,
+            Op::SendWithInvalidate(key) => proto::Op::SendInvalidate(key),
+            Op::SendWithImmediate(data) => proto::Op::SendImm(data.to_ne_bytes()),
+            Op::RdmaWrite(at) => proto::Op::Write(remote(at)),
+            Op::RdmaWriteWithImmediate(at, data) => {
+                proto::Op::WriteImm(remote(at), data.to_ne_bytes())
+            }
+            Op::RdmaRead(at) => proto::Op::Read(remote(at)),
+            Op::CompareSwap {
+                remote: at,
+                compare,
+                swap,
+            } => proto::Op::CompareSwap {
+                remote: remote(at),
+                compare,
+                swap,
+            },
+            Op::FetchAdd { remote: at, add } => proto::Op::FetchAdd {
+                remote: remote(at),
+                add,
+            },
+            Op::SendUd { .. } => return Err(Error::of(Kind::NotImplemented)),
+        };
+        let mut room = [Sge::default(); MAX_IOV];
+        let request = proto::SendRequest {
+            wr_id: request.id.0,
+            op,
+            sges: sges(request.iov, &mut room)?,
+            signaled: request.signaled,
+            solicited: request.solicited,
+            fence: request.fence,
+        };
+        qp.hub
+            .with(|state, now| state.engine.post_send(now, qp.qpn, &request))
+            .map_err(posted)
+    }
+
+    fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
+        let mut room = [Sge::default(); MAX_IOV];
+        let sges = sges(iov, &mut room)?;
+        qp.hub
+            .with(|state, _| state.engine.post_recv(qp.qpn, id.0, sges))
+            .map_err(posted)
+    }
+
+    fn listen(
+        adapter: &Arc<Adapter>,
+        conn_qual: Option<u64>,
+        token: Token,
+    ) -> Result<(Listener, u64)> {
+        let hub = &adapter.hub;
+        let ip = hub.settings.address;
+        let claim = |qual: u64| Mailbox::service(ip, service_id::tcp(port_of(qual)));
+        let (qual, mailbox) = match conn_qual {
+            Some(qual) => (
+                qual,
+                claim(qual).map_err(|_| Error::of(Kind::ConnQualInUse))?,
+            ),
+            None => DYNAMIC
+                .map(u64::from)
+                .find_map(|qual| claim(qual).ok().map(|mailbox| (qual, mailbox)))
+                .ok_or(Error::of(Kind::ConnQualUnavailable))?,
+        };
+        let service_id = service_id::tcp(port_of(qual));
+        hub.watch(&mailbox).map_err(|_| FULL)?;
+        let mut state = hub.state.lock();
+        state.engine.listen(service_id).map_err(managed)?;
+        state.services.insert(service_id, (token, mailbox));
+        let listener = Listener {
+            hub: Arc::clone(hub),
+            service_id,
+        };
+        Ok((listener, qual))
+    }
+
+    fn connect(_adapter: &Arc<Adapter>, qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
+        let service = service_id::tcp(port_of(connect.conn_qual));
+        let mut asked = proto::Connect::new(manager(connect.remote), service, connect.private_data);
+        asked.source_port = fastrand::u16(DYNAMIC);
+        asked.initiator_depth = qp.reads_out;
+        asked.responder_resources = qp.reads_in;
+        qp.hub.with(|state, now| {
+            let id = state.engine.connect(now, qp.qpn, &asked).map_err(managed)?;
+            let connection = Connection {
+                token: connect.token,
+                passive: false,
+                established: false,
+            };
+            state.connections.insert(id, connection);
+            state.by_qpn.insert(qp.qpn, id);
+            Ok(())
+        })
+    }
+
+    fn accept(
+        mut request: ConnRequest,
+        qp: &Arc<Qp>,
+        token: Token,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let Some(id) = request.id else {
+            return Err(GONE);
+        };
+        let mut answer = proto::Accept::new(private_data);
+        answer.initiator_depth = qp.reads_out;
+        answer.responder_resources = qp.reads_in;
+        let accepted = qp.hub.with(|state, now| {
+            match state.engine.accept(now, id, qp.qpn, &answer) {
+                Ok(()) => {
+                    let connection = Connection {
+                        token,
+                        passive: true,
+                        established: false,
+                    };
+                    state.connections.insert(id, connection);
+                    state.by_qpn.insert(qp.qpn, id);
+                    Ok(())
+                }
+                // The peer gave up before it was answered.
+                Err(CmError::UnknownId(_)) => {
+                    state
+                        .jobs
+                        .push_back(Job::Connection(token, Input::AcceptError));
+                    Ok(())
+                }
+                Err(error) => Err(managed(error)),
+            }
+        });
+        if accepted.is_ok() {
+            request.id = None;
+        }
+        accepted
+    }
+
+    fn reject(mut request: ConnRequest, private_data: &[u8]) -> Result<()> {
+        if private_data.len() > REJ_PRIVATE {
+            return Err(Error::of(Kind::InvalidParameter));
+        }
+        let mut data = REJ_VERSION.to_vec();
+        data.extend_from_slice(private_data);
+        if let Some(id) = request.id.take() {
+            // The peer may have given up: then it does not need to be told.
+            let _ = request
+                .hub
+                .with(|state, now| state.engine.reject(now, id, RejectReason::CONSUMER, &data));
+        }
+        Ok(())
+    }
+
+    fn disconnect(qp: &Qp) {
+        qp.hub.with(|state, now| {
+            if let Some(id) = state.by_qpn.get(&qp.qpn).copied() {
+                // It may have ended meanwhile.
+                let _ = state.engine.disconnect(now, id);
+            }
+        });
+    }
+}
