@@ -44,6 +44,8 @@ pub enum RegisterError {
 #[derive(Debug, Default)]
 pub struct Loaded {
     list: Mutex<Vec<Registered>>,
+    /// Tables whose libraries are being unloaded: not opened any more.
+    retiring: Mutex<Vec<Table>>,
 }
 
 impl Loaded {
@@ -52,6 +54,7 @@ impl Loaded {
     pub const fn new() -> Self {
         Self {
             list: Mutex::new(Vec::new()),
+            retiring: Mutex::new(Vec::new()),
         }
     }
 
@@ -93,8 +96,10 @@ impl Loaded {
     #[must_use]
     pub fn open(&self, request: &Request<'_>) -> Option<Table> {
         let mut list = self.list();
+        let retiring = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |r: &Registered| {
-            r.name == request.name
+            !retiring.contains(&r.table)
+                && r.name == request.name
                 && r.major == request.major
                 && r.minor >= request.minor
                 && (r.thread_safe || !request.thread_safe)
@@ -107,15 +112,40 @@ impl Loaded {
         Some(list[at].table)
     }
 
-    /// One IA less is open through `table` under `name`.
-    pub fn close(&self, name: &str, table: Table) {
-        if let Some(r) = self
-            .list()
+    /// One IA less is open through `table` under `name`; returns whether it was the last one.
+    pub fn close(&self, name: &str, table: Table) -> bool {
+        let mut list = self.list();
+        let found = list
             .iter_mut()
-            .find(|r| r.table == table && r.name == name && r.open > 0)
-        {
+            .find(|r| r.table == table && r.name == name && r.open > 0);
+        found.is_some_and(|r| {
             r.open -= 1;
+            r.open == 0
+        })
+    }
+
+    /// If nothing is open through `table` under `name`: from now on nothing can be, until [`Loaded::retired`].
+    pub(crate) fn retire(&self, name: &str, table: Table) -> bool {
+        let list = self.list();
+        let idle = list
+            .iter()
+            .any(|r| r.table == table && r.name == name && r.open == 0);
+        if idle {
+            self.retiring
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(table);
         }
+        idle
+    }
+
+    /// The library of `table` is gone, and so is its registration.
+    pub(crate) fn retired(&self, name: &str, table: Table) {
+        self.list().retain(|r| r.table != table || r.name != name);
+        self.retiring
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|t| *t != table);
     }
 
     /// A copy of the list.

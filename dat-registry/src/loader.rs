@@ -1,7 +1,8 @@
 //! Loading provider shared objects: the only dlopen of the project.
 //!
-//! Libraries stay mapped once they are loaded. A consumer may hold a stale handle for as long as it likes, and the
-//! first word of a handle points into the library; unmapping it would turn `DAT_INVALID_HANDLE` into a crash.
+//! A classic provider is unloaded when its last IA is closed, as it always was. Libraries of ours stay mapped and
+//! initialised: a consumer may hold a stale handle for as long as it likes, and the first word of a handle points into the
+//! library; unmapping it would turn `DAT_INVALID_HANDLE` into a crash.
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -90,8 +91,17 @@ pub struct Loader {
 /// A library and the info it was initialised with, for fini.
 #[derive(Debug)]
 struct Initialised {
-    library: Library,
+    key: (String, String),
+    library: Loaded,
     info: DatProviderInfo,
+}
+
+/// An open library.
+#[derive(Debug)]
+struct Loaded {
+    library: Library,
+    /// The second handle of a classic provider, which made it global. `None` for one of ours.
+    global: Option<Library>,
 }
 
 impl Loader {
@@ -166,15 +176,16 @@ impl Loader {
         // SAFETY: the symbols have these signatures in every provider (dat_registry.h; dat-abi's export.rs).
         // `info` and `params` live until init returned; the library stays mapped for ever.
         unsafe {
-            if let Ok(init) = library.get::<InitWith>(b"dat_rs_provider_init\0") {
-                if let Ok(owns) = library.get::<Owns>(b"dat_rs_owns\0") {
+            let symbols = &library.library;
+            if let Ok(init) = symbols.get::<InitWith>(b"dat_rs_provider_init\0") {
+                if let Ok(owns) = symbols.get::<Owns>(b"dat_rs_owns\0") {
                     self.owners
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
                         .push(*owns);
                 }
                 init(&raw const info, params.as_ptr(), add);
-            } else if let Ok(init) = library.get::<Init>(b"dat_provider_init\0") {
+            } else if let Ok(init) = symbols.get::<Init>(b"dat_provider_init\0") {
                 init(&raw const info, params.as_ptr());
             } else {
                 return Err(LoadError::NoInit {
@@ -184,7 +195,8 @@ impl Loader {
             }
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.push(Initialised { library, info });
+        let key = (entry.origin.to_string(), entry.name.clone());
+        open.push(Initialised { key, library, info });
         Ok(())
     }
 
@@ -195,25 +207,60 @@ impl Loader {
         owners.iter().any(|owns| unsafe { owns(handle) })
     }
 
-    /// Runs `dat_provider_fini` of everything that was initialised, last first. For the end of the process.
-    pub fn finish(&self) {
-        let all = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
-        self.states().clear();
-        for one in all.into_iter().rev() {
-            // SAFETY: the symbol's signature as above; the library is mapped.
-            unsafe {
-                if let Ok(fini) = one.library.get::<Fini>(b"dat_provider_fini\0") {
-                    fini(&raw const one.info);
-                }
+    /// Unloads the classic provider that was initialised for `name` and `major`, if `retire` finds that nothing of it is
+    /// open; `retired` follows. Openers of the name wait meanwhile.
+    pub(crate) fn unload(
+        &self,
+        name: &str,
+        major: u32,
+        retire: impl FnOnce() -> bool,
+        retired: impl FnOnce(),
+    ) {
+        let matches = |one: &Initialised| {
+            one.library.global.is_some()
+                && one.info.dapl_version_major == major
+                && one.info.name() == name
+        };
+        let initialised = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(key) = initialised()
+            .iter()
+            .find(|one| matches(one))
+            .map(|one| one.key.clone())
+        else {
+            return;
+        };
+        match self.states().get_mut(&key) {
+            Some(state @ State::Ready) => *state = State::Loading(thread::current().id()),
+            _ => return,
+        }
+        if retire() {
+            let mut open = initialised();
+            let one = open.iter().position(&matches).map(|at| open.remove(at));
+            drop(open);
+            if let Some(one) = one {
+                finish(&one);
             }
-            // See the module's text: never unmapped.
-            std::mem::forget(one.library);
+            retired();
+            self.states().remove(&key);
+        } else {
+            self.states().insert(key, State::Ready);
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// Runs `dat_provider_fini`.
+fn finish(one: &Initialised) {
+    // SAFETY: the symbol's signature is this in every provider (dat_registry.h); the library is mapped.
+    unsafe {
+        if let Ok(fini) = one.library.library.get::<Fini>(b"dat_provider_fini\0") {
+            fini(&raw const one.info);
         }
     }
 }
 
 /// Opens the library, as the system finds it or else in the prefix.
-fn open(entry: &Entry, prefix: Option<&Path>) -> Result<Library, LoadError> {
+fn open(entry: &Entry, prefix: Option<&Path>) -> Result<Loaded, LoadError> {
     let beside = prefix
         .filter(|_| !entry.library.contains('/'))
         .map(|p| p.join("lib").join(&entry.library));
@@ -240,16 +287,25 @@ fn failed(entry: &Entry, error: &libloading::Error) -> LoadError {
 
 /// One of ours needs nothing of the process and stays local; a classic provider is made global, as it always was: its parts
 /// find each other that way.
-fn open_at(path: &OsStr) -> Result<Library, libloading::Error> {
+fn open_at(path: &OsStr) -> Result<Loaded, libloading::Error> {
     // SAFETY: loading runs the library's constructors. That is what a dat.conf entry asks for; who may write the
     // file may run code.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }?;
     // SAFETY: only looked up.
     let ours = unsafe { library.get::<InitWith>(b"dat_rs_provider_init\0").is_ok() };
-    if !ours {
-        // SAFETY: mapped already; this only widens its scope.
-        let global = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
-        std::mem::forget(global);
+    if ours {
+        // SAFETY: mapped already; this only keeps it so (see the module's text).
+        let kept = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+        std::mem::forget(kept);
+        return Ok(Loaded {
+            library,
+            global: None,
+        });
     }
-    Ok(library)
+    // SAFETY: mapped already; this only widens its scope.
+    let global = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }?;
+    Ok(Loaded {
+        library,
+        global: Some(global),
+    })
 }

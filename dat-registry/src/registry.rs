@@ -88,7 +88,7 @@ impl Registry {
     }
 
     /// The table behind a name: registered already, or of the library that the configuration names, which is loaded
-    /// and initialised. Counts it as opened; give it back with `loaded.close`.
+    /// and initialised. Counts it as opened; give it back with [`Registry::close`].
     ///
     /// # Errors
     /// See [`LookupError`]; the text says what to do.
@@ -141,9 +141,13 @@ impl Registry {
         self.loader.owns(handle)
     }
 
-    /// Runs the fini functions of loaded providers; for the end of the process.
-    pub fn finish(&self) {
-        self.loader.finish();
+    /// One IA less is open through `table` under `name`. A classic provider is unloaded with its last one.
+    pub fn close(&self, name: &str, major: u32, table: Table) {
+        if self.loaded.close(name, table) {
+            let retire = || self.loaded.retire(name, table);
+            self.loader
+                .unload(name, major, retire, || self.loaded.retired(name, table));
+        }
     }
 }
 

@@ -185,7 +185,7 @@ fn init_gets_name_version_and_parameters_and_runs_once() {
         "the second open finds the registration"
     );
     assert_eq!(registry.loaded.all()[0].open, 2);
-    registry.loaded.close("seen", first.unwrap_or(Table(0)));
+    registry.close("seen", 2, first.unwrap_or(Table(0)));
     assert_eq!(registry.loaded.all()[0].open, 1);
 }
 
@@ -263,28 +263,4 @@ fn no_lock_is_held_over_init() {
     };
     registry.lookup(&request, nested).expect("outer opens");
     assert_eq!(registry.loaded.all().len(), 2);
-}
-
-#[test]
-fn finish_runs_fini_last_first_and_keeps_libraries_mapped() {
-    let mut prefix = Prefix::new();
-    let mark = prefix.dir.path().join("mark");
-    let fini = |letter: char| {
-        format!(
-            "#include <stdio.h>
-             {GOOD}
-             void dat_provider_fini(const struct info *i) {{
-                 FILE *f = fopen(\"{}\", \"a\"); fputc('{letter}', f); fclose(f); }}",
-            mark.display()
-        )
-    };
-    prefix.provider("a", &fini('a'));
-    prefix.provider("b", &fini('b'));
-    let registry = prefix.registry();
-    let table = lookup(registry, "a").expect("a opens");
-    lookup(registry, "b").expect("b opens");
-    registry.finish();
-    assert_eq!(fs::read_to_string(&mark).expect("fini wrote"), "ba");
-    // SAFETY: the fixture's table is an int that must still be there.
-    assert_eq!(unsafe { *(table.0 as *const i32) }, 7);
 }

@@ -98,7 +98,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         free!(self.handle, ia_close(0));
-        registry().loaded.close(&self.name, self.table);
+        registry().close(&self.name, 2, self.table);
     }
 }
 
@@ -147,7 +147,7 @@ impl Ia {
                 }),
             }),
             Err(error) => {
-                registry().loaded.close(name, table);
+                registry().close(name, 2, table);
                 Err(error)
             }
         }

@@ -99,16 +99,15 @@ fn softrxe_makes_the_rxe_device_of_a_netdev_that_has_none() {
     shell("ip link delete w0");
 }
 
-#[test]
-fn a_program_that_uses_the_table_as_an_mpi_does() {
-    let dir = tempfile::tempdir().expect("a folder");
+/// Compiles a program of `tests/c` against our headers and libdat2.
+fn compile(source: &str, dir: &Path) -> PathBuf {
+    let program = dir.join(source);
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let program = dir.path().join("mpi_like");
     let made = Command::new("gcc")
         .args(["-Wall", "-Wextra", "-Werror", "-o"])
         .arg(&program)
         .arg(format!("-I{}", top.join("capi/include").display()))
-        .arg(top.join("tests/c/mpi_like.c"))
+        .arg(top.join(format!("tests/c/{source}.c")))
         .arg(format!("-L{}", dist().join("lib").display()))
         .arg("-ldat2")
         .output()
@@ -118,20 +117,44 @@ fn a_program_that_uses_the_table_as_an_mpi_does() {
         "{}",
         String::from_utf8_lossy(&made.stderr)
     );
+    program
+}
+
+/// What the program prints, over an IA called `ia`.
+fn run(program: &Path, arguments: &[&str], conf: &Path) -> String {
+    let done = Command::new(program)
+        .args(arguments)
+        .env("DAT_OVERRIDE", conf)
+        .env("LD_LIBRARY_PATH", dist().join("lib"))
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{}: {said}", program.display());
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+#[test]
+fn a_program_that_uses_the_table_as_an_mpi_does() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let program = compile("mpi_like", dir.path());
     for (library, params) in [(SOFTRXE, "v0 0 engine=kernel"), (IBVERBS, "rxe0 1")] {
-        let done = Command::new(&program)
-            .arg("ia")
-            .env("DAT_OVERRIDE", conf(dir.path(), library, params))
-            .env("LD_LIBRARY_PATH", dist().join("lib"))
-            .output()
-            .expect("it runs");
-        let out = String::from_utf8_lossy(&done.stdout);
-        assert!(
-            out.contains("mpi_like: PASS"),
-            "{library}: {out}{}",
-            String::from_utf8_lossy(&done.stderr)
-        );
+        let out = run(&program, &["ia"], &conf(dir.path(), library, params));
+        assert!(out.contains("mpi_like: PASS"), "{library}: {out}");
     }
+}
+
+#[test]
+fn a_classic_provider_goes_with_its_last_ia_and_comes_back_ours_stays() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let program = compile("reopen", dir.path());
+    let path = dir.path().join("dat.conf");
+    let line = "ia u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"v0 0\" \"\"\n";
+    std::fs::write(&path, line).expect("written");
+    let out = run(&program, &["ia", "libdaplofa"], &path);
+    assert_eq!(out, "open 1 closed 1 closed 0\n".repeat(3));
+    let conf = conf(dir.path(), SOFTRXE, "v0 0 engine=kernel");
+    let out = run(&program, &["ia", "libdat-provider-softrxe"], &conf);
+    assert_eq!(out, "open 1 closed 1 closed 1\n".repeat(3));
 }
 
 #[test]

@@ -64,7 +64,7 @@ unsafe fn open(
             unpack_v2_0(from_v1_2(code))
         });
     if let Err(error) = opened {
-        registry().loaded.close(&text, found);
+        registry().close(&text, 1, found);
         return Err(error);
     }
     // The number is nobody's business in 1.2: the consumer has the provider's handle.
@@ -99,7 +99,7 @@ fn close(ia: DatHandle, flags: u32) -> Result<()> {
             unpack_v2_0(from_v1_2(unsafe { slot(ia, flags) }))
         });
     match closed {
-        Ok(()) => registry().loaded.close(&open.name, open.table),
+        Ok(()) => registry().close(&open.name, 1, open.table),
         Err(_) => drop(handles.insert(open)),
     }
     closed

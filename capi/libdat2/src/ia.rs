@@ -96,7 +96,7 @@ unsafe fn open(
         .ok_or(Error::of(Kind::NotImplemented))
         .and_then(|slot| unpack_v2_0(unsafe { slot(name, qlen, async_evd, &raw mut handle) }));
     if let Err(error) = opened {
-        registry().loaded.close(&text, found);
+        registry().close(&text, 2, found);
         return Err(error);
     }
     redirect::opened(handle);
@@ -155,7 +155,7 @@ export! {
             // SAFETY: the slot's contract is that of dat_ia_close.
             match unpack_v2_0(unsafe { slot(open.provider, flags) }) {
                 Ok(()) => {
-                    registry().loaded.close(&open.name, open.table);
+                    registry().close(&open.name, 2, open.table);
                     Ok(())
                 }
                 Err(error) => {
