@@ -1,6 +1,7 @@
 //! What core holds of an adapter; dropping an object destroys it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use softrxe_proto::{CmId, CqId, Pd, Qpn, RejectReason, SrqId};
@@ -49,6 +50,28 @@ impl Drop for Lmr {
     fn drop(&mut self) {
         // Copies run under the same lock: from here on none touches the memory.
         self.hub.state.lock().engine.memory().deregister(self.key);
+    }
+}
+
+/// A memory window.
+pub struct Rmr {
+    pub(crate) hub: Arc<Hub>,
+    /// Its key after everything that was posted.
+    pub(crate) key: AtomicU32,
+}
+
+impl std::fmt::Debug for Rmr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rmr")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Rmr {
+    fn drop(&mut self) {
+        let key = self.key.load(Ordering::Acquire);
+        self.hub.state.lock().engine.memory().destroy_window(key);
     }
 }
 

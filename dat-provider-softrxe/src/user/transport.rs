@@ -1,6 +1,7 @@
 //! [`UserEngine`]: the answers to what core asks of a transport.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dat_core::arenas::Arenas;
@@ -11,19 +12,21 @@ use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::{
-    Completion, Connect, Keys, Op, Parked, QpCaps, Request, Token, Transport, WrId,
+    Bind, Completion, Connect, Keys, Op, Parked, QpCaps, Request, Token, Transport, WrId,
 };
 use dat_core::upcall::Upcalls;
 use softrxe_proto as proto;
 use softrxe_proto::{
-    CmError, CompletedOp, PostError, RejectReason, Remote, Rights, Sge, Status, service_id,
+    CmError, CompletedOp, MwBind, PostError, RejectReason, Remote, Rights, Sge, Status, WindowType,
+    service_id,
 };
 
 use super::events::{Input, Job, REJ_VERSION};
 use super::hub::{Connection, CqNotice, Hub, manager};
 use super::memory::foreign::Range;
+use super::memory::regions::Regions;
 use super::net::door::Mailbox;
-use super::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Srq};
+use super::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
 use super::park::Parker;
 use super::settings::Settings;
 
@@ -126,7 +129,7 @@ impl Transport for UserEngine {
     type Adapter = Adapter;
     type Pz = Pz;
     type Lmr = Lmr;
-    type Rmr = ();
+    type Rmr = Rmr;
     type Srq = Srq;
     type Cq = Cq;
     type Qp = Qp;
@@ -205,7 +208,7 @@ impl Transport for UserEngine {
             max_pzs: 65_536,
             max_message_size: 1 << 31,
             max_rdma_size: 1 << 31,
-            max_rmrs: 0,
+            max_rmrs: 1 << 23,
             max_srqs: 65_536,
             max_ep_per_srq: 16_000,
             max_recv_per_srq: 16_384,
@@ -215,7 +218,7 @@ impl Transport for UserEngine {
             atomics: true,
             immediate_data: true,
             datagrams: false,
-            windows: false,
+            windows: true,
         }
     }
 
@@ -249,7 +252,12 @@ impl Transport for UserEngine {
         let key = state
             .engine
             .memory()
-            .register(range, start, rights(privileges), pz.pd)
+            .register(
+                range,
+                start,
+                rights(privileges) | Rights::WINDOW_BIND,
+                pz.pd,
+            )
             .ok_or(FULL)?;
         let is_remote = privileges.intersects(MemPriv::REMOTE);
         let lmr = Lmr {
@@ -261,6 +269,44 @@ impl Transport for UserEngine {
             rmr_context: if is_remote { key } else { 0 },
         };
         Ok((lmr, keys))
+    }
+
+    fn create_rmr(pz: &Arc<Pz>) -> Result<Rmr> {
+        let state = pz.hub.state.lock();
+        let made = state
+            .engine
+            .memory()
+            .create_window(WindowType::Type1, pz.pd);
+        Ok(Rmr {
+            hub: Arc::clone(&pz.hub),
+            key: AtomicU32::new(made.ok_or(FULL)?),
+        })
+    }
+
+    fn post_bind(qp: &Qp, bind: &Bind<'_, Self>) -> Result<u32> {
+        if bind.va_type == VaType::ZeroBased {
+            return Err(Error::of(Kind::ModelNotSupported));
+        }
+        // Binds of one window are serialised by core; what is posted becomes the key in the order of posting.
+        let old_key = bind.rmr.key.load(Ordering::Acquire);
+        let new_key = Regions::next_key(old_key);
+        let window = MwBind {
+            old_key,
+            new_key,
+            lkey: bind.lmr.map_or(0, |lmr| lmr.key),
+            address: bind.address,
+            length: if bind.lmr.is_some() { bind.length } else { 0 },
+            rights: rights(bind.rights),
+            kind: WindowType::Type1,
+        };
+        let mut request = proto::SendRequest::new(bind.id.0, proto::Op::Bind(window), &[]);
+        request.signaled = bind.signaled;
+        request.fence = bind.fence;
+        qp.hub
+            .with(|state, now| state.engine.post_send(now, qp.qpn, &request))
+            .map_err(posted)?;
+        bind.rmr.key.store(new_key, Ordering::Release);
+        Ok(new_key)
     }
 
     fn create_cq(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Cq> {
@@ -606,8 +652,9 @@ impl Transport for UserEngine {
     fn disconnect(qp: &Qp) {
         qp.hub.with(|state, now| {
             if let Some(id) = state.by_qpn.get(&qp.qpn).copied() {
-                // It may have ended meanwhile.
+                // It may have ended meanwhile, or never got to a connection: what is posted flushes all the same.
                 let _ = state.engine.disconnect(now, id);
+                state.engine.fail_qp(now, qp.qpn);
             }
         });
     }

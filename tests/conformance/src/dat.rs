@@ -21,6 +21,9 @@ use crate::event::Seen;
 /// A provider under test: its 2.0 table and the name of an IA.
 #[derive(Clone, Debug)]
 pub struct Dat {
+    /// What the provider registered: opens.
+    opener: &'static DatProvider,
+    /// What its handles begin with: everything else. A provider with several engines has one each.
     table: &'static DatProvider,
     name: CString,
 }
@@ -111,10 +114,17 @@ impl Dat {
     /// # Panics
     /// If the name has a 0 in it.
     pub fn new(table: &'static DatProvider, name: &str) -> Self {
-        Self {
+        let mut dat = Self {
+            opener: table,
             table,
             name: CString::new(name).expect("a name without 0"),
+        };
+        if let Ok((ia, _)) = dat.ia_open() {
+            // SAFETY: the first word of a handle is its table, which lives as long as the provider is loaded.
+            dat.table = unsafe { &**(ia as *const *const DatProvider) };
+            dat.ia_close(ia, 0);
         }
+        dat
     }
 
     /// dat_ia_open with an asynchronous EVD of its own: IA and EVD.
@@ -133,7 +143,11 @@ impl Dat {
         let name = CString::new(name).unwrap_or_default();
         let name: *const c_char = name.as_ptr();
         let (mut ia, mut evd) = (0, 0);
-        let code = call!(self.ia_open(name, 8, &mut evd, &mut ia));
+        let Some(slot) = self.opener.ia_open else {
+            return Err(Error::of(Kind::NotImplemented).code());
+        };
+        // SAFETY: pointers are to locals.
+        let code = unsafe { slot(name, 8, &mut evd, &mut ia) };
         value(code, (ia, evd))
     }
 
