@@ -1,0 +1,120 @@
+#!/bin/bash
+# Counts the user-space instructions of the hot calls, through Debian's libdat2 + libdaplofa and through ours, on the same rxe device,
+# and prints a Markdown table; exits with 1 when ours misses a goal or is the larger in any row. See docs/performance.md.
+#
+# usage: bench-instructions.sh [--keep DIR]      --keep: callgrind's dumps go there, for callgrind_annotate
+#
+# Instructions, not times: they repeat to the digit under emulation and on busy machines. A call's own instructions are those in the
+# provider and in what it calls in libc (mutexes, copies); rxe's verbs provider below it is paid by both, and libdat2 has its own row.
+set -euo pipefail
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
+dist=${DAT_DIST:-$target/dist}
+bench=$target/bench
+calls=512
+
+# The goals (own instructions for each call), in the order of the table.
+goals() {
+    cat <<'GOALS'
+evd_dequeue, empty connection EVD;10
+evd_dequeue, empty DTO EVD;40
+evd_dequeue, request completion;80
+evd_dequeue, receive completion;80
+evd_wait, event ready;120
+ep_post_send, 64 B;70
+ep_post_rdma_write, 64 B;70
+ep_post_rdma_write, 2048 B;70
+ep_post_recv, 64 B;60
+GOALS
+}
+
+# ---- outside: build, run in one guest, print ----
+if [ "${1:-}" != --inside ]; then
+    keep=()
+    if [ "${1:-}" = --keep ]; then
+        mkdir -p "$2"
+        keep=(--out "$2")
+        shift 2
+    fi
+    [ $# = 0 ] || { echo "bench-instructions: unknown argument '$1'" >&2; exit 2; }
+    [ -e "$dist/lib/libdat2.so.2" ] || { echo "bench-instructions: no $dist; run 'make dist' first" >&2; exit 1; }
+    mkdir -p "$bench"
+    # Debian's headers and link, for both: our library is a drop-in.
+    cc -O2 -Wall -Werror -o "$bench/hotpath" "$top/tests/bench/hotpath.c" -ldat2
+    "$top/tests/lab/run.sh" --timeout 600 "${keep[@]}" -- bash "$0" --inside >"$bench/counts"
+    goals | awk -F ';' -v counts="$bench/counts" '
+        BEGIN {
+            while ((getline line < counts) > 0) {
+                split(line, f, ";")
+                own[f[1], f[2]] = f[3]; redirect[f[1], f[2]] = f[4]; below[f[1], f[2]] = f[5]
+            }
+            print "| call | DAPL | ours | ratio | goal | below, DAPL | below, ours |"
+            print "|---|---:|---:|---:|---:|---:|---:|"
+        }
+        function row(name, theirs, mine, goal, under_theirs, under_mine) {
+            verdict = ""
+            if (mine == "" || theirs == "") { verdict = " not counted"; bad = 1 }
+            else if (mine > goal) { verdict = " missed"; bad = 1 }
+            else if (mine > theirs) { verdict = " more than DAPL"; bad = 1 }
+            printf "| %s | %.1f | %.1f | %.2f | %d%s | %s | %s |\n", name, theirs, mine, (theirs ? mine / theirs : 0), goal, verdict, under_theirs, under_mine
+        }
+        {
+            row($1, own["dapl", $1], own["ours", $1], $2, sprintf("%.0f", below["dapl", $1]), sprintf("%.0f", below["ours", $1]))
+            if (redirect["dapl", $1] > theirs) theirs = redirect["dapl", $1]
+            if (redirect["ours", $1] > mine) mine = redirect["ours", $1]
+        }
+        END {
+            row("libdat2 redirect (most of any call)", theirs, mine, 4, "", "")
+            exit bad
+        }'
+    exit
+fi
+
+# ---- inside the guest ----
+out=$DAT_LAB_OUT
+
+# Self cost by object, and libc by the object that calls it: prints SIDE;CASE;OWN;REDIRECT;BELOW for each call.
+summarise() {
+    awk -v side="$1" -v calls=$calls '
+        function kind(object) {
+            if (object ~ /libdat2\.so/) return "redirect"
+            if (object ~ /libdaplofa|libdat-provider/) return "own"
+            if (object ~ /librxe/) return "below"
+            return object ~ /libc\.so|libc-/ ? "libc" : "other"
+        }
+        /^desc: Trigger: Client Request: / { name = substr($0, 32) }
+        /^ob=/ { object = kind(substr($0, 4)); callee = object; next }
+        /^fn=/ { callee = object; next }
+        /^cob=/ { callee = kind(substr($0, 5)); next }
+        /^calls=/ { into = callee; callee = object; call = 1; next }
+        /^[0-9+*-]/ {
+            if (call) {
+                call = 0
+                # Within libc every call is counted where libc was entered.
+                if (into == "libc" && object != "libc") sum[object] += $NF
+                next
+            }
+            if (object != "libc") sum[object] += $NF
+        }
+        END {
+            printf "%s;%s;%.2f;%.2f;%.2f\n", side, name, sum["own"] / calls, sum["redirect"] / calls, sum["below"] / calls
+        }' "$2"
+}
+
+# count SIDE LIBRARY-PATH PROVIDER PARAMETERS
+count() {
+    local dump said
+    mkdir -p "$out/$1"
+    echo "adapter u2.0 nonthreadsafe default $3 dapl.2.0 \"$4\" \"\"" >"$out/$1/dat.conf"
+    # LD_BIND_NOW: no symbol is looked up inside a loop.
+    said=$(LD_LIBRARY_PATH=$2 LD_BIND_NOW=1 DAT_OVERRIDE=$out/$1/dat.conf valgrind --tool=callgrind --quiet --collect-atstart=no \
+        --compress-strings=no --compress-pos=no --callgrind-out-file="$out/$1/dump" "$bench/hotpath" adapter)
+    [ "$said" = "hotpath: PASS" ] || { echo "bench-instructions: $1 said '$said'" >&2; return 1; }
+    for dump in "$out/$1"/dump.*; do
+        if grep -q '^desc: Trigger: Client Request: ' "$dump"; then summarise "$1" "$dump"; fi
+    done
+}
+
+count dapl "" libdaplofa.so.2 "v0 0"
+count ours "$dist/lib" libdat-provider-softrxe.so.2 "v0 0 engine=kernel"

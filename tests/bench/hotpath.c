@@ -1,0 +1,196 @@
+/* The hot calls, each in a loop of CALLS that callgrind counts by itself: the caller's script starts valgrind with
+ * --collect-atstart=no, and each loop leaves one dump named after its case. Without valgrind it only runs the calls.
+ * Two connected endpoints of one IA in one process; every call must succeed (or find nothing, where nothing is).
+ *
+ * usage: hotpath IA-NAME      prints "hotpath: PASS" when all was as expected
+ */
+#include <dat2/udat.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <valgrind/callgrind.h>
+
+#define CALLS 512
+#define SIZE 4096
+/* More than is ever outstanding: a full queue is not the case that is measured. */
+#define DEPTH (CALLS + 64)
+
+#define NEED(condition)                                                       \
+    do {                                                                      \
+        if (!(condition)) {                                                   \
+            fprintf(stderr, "line %d: not true: %s\n", __LINE__, #condition); \
+            exit(1);                                                          \
+        }                                                                     \
+    } while (0)
+#define CHECK(call)                                                           \
+    do {                                                                      \
+        DAT_RETURN code_ = (call);                                            \
+        if (code_ != DAT_SUCCESS) {                                           \
+            const char *major_ = "?", *minor_ = "?";                          \
+            dat_strerror(code_, &major_, &minor_);                            \
+            fprintf(stderr, "line %d: %s: %#x %s %s\n", __LINE__, #call,      \
+                    (unsigned)code_, major_, minor_);                         \
+            exit(1);                                                          \
+        }                                                                     \
+    } while (0)
+
+/* CALLS times `call`, counted as `name`; returns how many of them answered DAT_SUCCESS. The answers are looked at after
+ * the loop: the loop is to cost nothing. */
+#define COUNTED(name, call)                                                   \
+    do {                                                                      \
+        int i_;                                                               \
+        good = 0;                                                             \
+        CALLGRIND_TOGGLE_COLLECT;                                             \
+        for (i_ = 0; i_ < CALLS; i_++)                                        \
+            good += (call) == DAT_SUCCESS;                                    \
+        CALLGRIND_TOGGLE_COLLECT;                                             \
+        CALLGRIND_DUMP_STATS_AT(name);                                        \
+    } while (0)
+
+struct side {
+    DAT_EP_HANDLE ep;
+    DAT_EVD_HANDLE dto, conn;
+    DAT_LMR_HANDLE lmr;
+    DAT_LMR_CONTEXT key;
+    DAT_RMR_CONTEXT remote_key;
+    unsigned char *memory;
+};
+
+static int good;
+
+static void make(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, struct side *s)
+{
+    DAT_REGION_DESCRIPTION region;
+    DAT_EP_ATTR attr;
+    DAT_VLEN size;
+    DAT_VADDR at;
+
+    NEED(s->memory = calloc(1, SIZE));
+    memset(&region, 0, sizeof region);
+    region.for_va = s->memory;
+    CHECK(dat_evd_create(ia, 2 * DEPTH, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &s->dto));
+    CHECK(dat_evd_create(ia, 20, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG | DAT_EVD_CONNECTION_FLAG, &s->conn));
+    memset(&attr, 0, sizeof attr);
+    attr.service_type = DAT_SERVICE_TYPE_RC;
+    attr.max_mtu_size = SIZE;
+    attr.max_rdma_size = SIZE;
+    attr.qos = DAT_QOS_BEST_EFFORT;
+    attr.max_recv_dtos = attr.max_request_dtos = DEPTH;
+    attr.max_recv_iov = attr.max_request_iov = 4;
+    attr.max_rdma_read_in = attr.max_rdma_read_out = 4;
+    attr.max_rdma_read_iov = attr.max_rdma_write_iov = 4;
+    CHECK(dat_ep_create(ia, pz, s->dto, s->dto, s->conn, &attr, &s->ep));
+    CHECK(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, SIZE, pz, DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, &s->lmr,
+                         &s->key, &s->remote_key, &size, &at));
+}
+
+static DAT_EVENT next(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
+{
+    DAT_EVENT event;
+    DAT_COUNT more;
+    CHECK(dat_evd_wait(evd, 30000000, 1, &event, &more));
+    NEED(event.event_number == number);
+    return event;
+}
+
+static DAT_LMR_TRIPLET piece(struct side *s, unsigned length)
+{
+    DAT_LMR_TRIPLET t;
+    memset(&t, 0, sizeof t);
+    t.virtual_address = (DAT_VADDR)(uintptr_t)s->memory;
+    t.segment_length = length;
+    t.lmr_context = s->key;
+    return t;
+}
+
+static void connect_to(DAT_IA_HANDLE ia, struct side *a, struct side *b)
+{
+    DAT_CONN_QUAL qual = 0;
+    DAT_PSP_HANDLE psp;
+    DAT_IA_ATTR attr;
+    DAT_EVENT event;
+
+    CHECK(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &attr, 0, NULL));
+    CHECK(dat_psp_create_any(ia, &qual, b->conn, DAT_PSP_CONSUMER_FLAG, &psp));
+    CHECK(dat_ep_connect(a->ep, attr.ia_address_ptr, qual, 30000000, 0, NULL, DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+    event = next(b->conn, DAT_CONNECTION_REQUEST_EVENT);
+    CHECK(dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle, b->ep, 0, NULL));
+    next(a->conn, DAT_CONNECTION_EVENT_ESTABLISHED);
+    next(b->conn, DAT_CONNECTION_EVENT_ESTABLISHED);
+    CHECK(dat_psp_free(psp));
+}
+
+/* The posts of one loop are on the wire: time for the last of them to be done without asking the EVD, which would take
+ * the events away. Too short a time fails the run, as a dequeue then finds nothing. */
+static void settle(void) { usleep(1000000); }
+
+static void drain(DAT_EVD_HANDLE evd)
+{
+    int i;
+    for (i = 0; i < CALLS; i++)
+        NEED(next(evd, DAT_DTO_COMPLETION_EVENT).event_data.dto_completion_event_data.status == DAT_DTO_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+    DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
+    DAT_IA_HANDLE ia;
+    DAT_PZ_HANDLE pz;
+    DAT_DTO_COOKIE cookie;
+    DAT_LMR_TRIPLET local, small;
+    DAT_RMR_TRIPLET there;
+    DAT_EVENT event;
+    DAT_COUNT more;
+    struct side a, b;
+
+    NEED(argc == 2);
+    alarm(120);
+    CHECK(dat_ia_open(argv[1], 8, &async_evd, &ia));
+    CHECK(dat_pz_create(ia, &pz));
+    make(ia, pz, &a);
+    make(ia, pz, &b);
+    connect_to(ia, &a, &b);
+    cookie.as_64 = 7;
+    small = piece(&a, 64);
+    memset(&there, 0, sizeof there);
+    there.virtual_address = (DAT_VADDR)(uintptr_t)b.memory;
+    there.rmr_context = b.remote_key;
+
+    COUNTED("evd_dequeue, empty connection EVD", dat_evd_dequeue(a.conn, &event));
+    NEED(good == 0);
+    COUNTED("evd_dequeue, empty DTO EVD", dat_evd_dequeue(a.dto, &event));
+    NEED(good == 0);
+
+    local = piece(&b, 64);
+    COUNTED("ep_post_recv, 64 B", dat_ep_post_recv(b.ep, 1, &local, cookie, DAT_COMPLETION_DEFAULT_FLAG));
+    NEED(good == CALLS);
+    COUNTED("ep_post_send, 64 B", dat_ep_post_send(a.ep, 1, &small, cookie, DAT_COMPLETION_DEFAULT_FLAG));
+    NEED(good == CALLS);
+    settle();
+    COUNTED("evd_dequeue, request completion", dat_evd_dequeue(a.dto, &event));
+    NEED(good == CALLS && event.event_data.dto_completion_event_data.user_cookie.as_64 == 7);
+    COUNTED("evd_dequeue, receive completion", dat_evd_dequeue(b.dto, &event));
+    NEED(good == CALLS && event.event_data.dto_completion_event_data.transfered_length == 64);
+
+    there.segment_length = 64;
+    COUNTED("ep_post_rdma_write, 64 B", dat_ep_post_rdma_write(a.ep, 1, &small, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
+    NEED(good == CALLS);
+    settle();
+    COUNTED("evd_wait, event ready", dat_evd_wait(a.dto, DAT_TIMEOUT_INFINITE, 1, &event, &more));
+    NEED(good == CALLS && event.event_data.dto_completion_event_data.status == DAT_DTO_SUCCESS);
+
+    local = piece(&a, 2048);
+    there.segment_length = 2048;
+    COUNTED("ep_post_rdma_write, 2048 B", dat_ep_post_rdma_write(a.ep, 1, &local, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
+    NEED(good == CALLS);
+    drain(a.dto);
+
+    CHECK(dat_ep_disconnect(a.ep, DAT_CLOSE_ABRUPT_FLAG));
+    next(a.conn, DAT_CONNECTION_EVENT_DISCONNECTED);
+    next(b.conn, DAT_CONNECTION_EVENT_DISCONNECTED);
+    CHECK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+    printf("hotpath: PASS\n");
+    return 0;
+}
