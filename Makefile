@@ -4,7 +4,7 @@ SHELL := /bin/bash
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## install what is missing, build, move data between two processes through an IA chosen by name
@@ -34,6 +34,10 @@ lab-test: ## the Rust tests that need RDMA, there
 .PHONY: clients
 clients: dist ## Debian's DAPL clients on every pairing of library and provider, there
 	@tests/lab/clients.sh
+
+.PHONY: bench-instructions
+bench-instructions: dist ## instructions of the hot calls, DAPL's and ours (docs/performance.md)
+	@scripts/bench-instructions.sh
 
 .PHONY: fmt
 fmt: ## format the code

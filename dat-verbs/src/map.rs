@@ -58,6 +58,7 @@ pub(crate) fn remote_access(rights: MemPriv) -> u32 {
 }
 
 /// DAT's completion status for a verbs one.
+#[inline(always)]
 pub(crate) const fn dto_status(status: u32) -> DtoStatus {
     match status {
         status::IBV_WC_SUCCESS => DtoStatus::Success,
@@ -80,6 +81,7 @@ pub(crate) const fn dto_status(status: u32) -> DtoStatus {
 
 /// What a receive brought. Requests are named too, for what it is worth: after a failure verbs leaves the opcode
 /// undefined, so core keeps its own record.
+#[inline(always)]
 pub(crate) const fn dto_op(wc: &Wc) -> DtoOp {
     match wc.opcode {
         opcode::IBV_WC_RECV if wc.wc_flags & sys::wc_flag::WITH_IMM != 0 => {
@@ -101,7 +103,7 @@ pub(crate) const fn dto_op(wc: &Wc) -> DtoOp {
 }
 
 /// A completion in DAT's words. `ep` is for receives of an SRQ.
-#[inline]
+#[inline(always)]
 pub(crate) const fn completion(wc: &Wc, ep: Token) -> Completion {
     let op = dto_op(wc);
     let invalidated = matches!(op, DtoOp::ReceiveWithInvalidate);

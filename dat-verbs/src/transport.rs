@@ -50,7 +50,7 @@ impl Transport for Verbs {
 
     const NAME: &'static str = "CMA";
 
-    #[inline]
+    #[inline(always)]
     fn arenas() -> &'static Arenas<Self> {
         &ARENAS
     }
@@ -133,12 +133,12 @@ impl Transport for Verbs {
         cq.resize(depth)
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll_cq(cq: &Cq, into: &mut [Wc]) -> usize {
         cq.poll(into)
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(cq: &Cq, raw: &Wc) -> Completion {
         map::completion(raw, cq.ep_of(raw.qp_num))
     }
@@ -198,12 +198,12 @@ impl Transport for Verbs {
         qp.reset()
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_send(qp: &Qp, request: &Request<'_, Self>) -> Result<()> {
         qp.post_send(request)
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
         qp.post_recv(id.0, iov)
     }

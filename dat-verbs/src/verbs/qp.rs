@@ -209,7 +209,7 @@ impl Qp {
     }
 
     /// Posts a request: built on the stack, only the fields that its opcode has.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post_send(&self, request: &Request<'_, Verbs>) -> Result<()> {
         let mut wr = MaybeUninit::<sys::ibv_send_wr>::uninit();
         let p = wr.as_mut_ptr();
@@ -301,7 +301,7 @@ impl Qp {
     }
 
     /// Posts a receive.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post_recv(&self, wr_id: u64, iov: &[LmrTriplet]) -> Result<()> {
         let mut wr = sys::ibv_recv_wr {
             wr_id,
