@@ -431,6 +431,12 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// (core does not wait for it). No effect if there is none.
     fn disconnect(qp: &Self::Qp);
 
+    /// The port that the connection of `qp` has on this side (dat_ep_query's `local_port_qual`); 0 where there is
+    /// no connection, or the transport has no ports.
+    fn local_port(_qp: &Self::Qp) -> u16 {
+        0
+    }
+
     /// IB extension: an address handle for datagrams.
     ///
     /// # Errors

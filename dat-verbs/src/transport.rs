@@ -234,4 +234,9 @@ impl Transport for Verbs {
             conn.leave(qp);
         }
     }
+
+    fn local_port(qp: &Qp) -> u16 {
+        let conn = qp.conn.lock().clone();
+        conn.map_or(0, |conn| conn.local_port())
+    }
 }

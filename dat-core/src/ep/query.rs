@@ -111,12 +111,15 @@ impl<T: Transport> Ep<T> {
     pub fn info(&'static self) -> Result<EpInfo<T>> {
         let ia = self.ia();
         let adapter = ia.attributes()?;
+        let qp = self.lock_alive()?.qp.clone();
+        // Not under the lock: the transport has its own.
+        let local_port = qp.map_or(0, |qp| T::local_port(&qp));
         let side = self.lock_alive()?;
         Ok(EpInfo {
             ia,
             state: self.current_state(),
             local_address: adapter.address,
-            local_port: 0,
+            local_port: local_port.into(),
             remote_address: side.remote.map(|(address, _)| address),
             remote_port: side.remote.map_or(0, |(_, port)| port),
             pz: side.parts.pz,

@@ -85,7 +85,7 @@ pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) ->
 fn connection(hub: &Arc<Hub>, state: &mut State, event: CmEvent) -> Option<Job> {
     let CmEvent { id, kind, .. } = event;
     if let CmEventKind::Request(asked) = kind {
-        let request = ConnRequest::new(hub, id);
+        let request = ConnRequest::new(hub, id, asked.service_id);
         let Some((token, _)) = state.services.get(&asked.service_id) else {
             // The job refuses it without the lock.
             return Some(Job::Request(

@@ -35,6 +35,8 @@ const SOCKET_BUFFER: usize = 4 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connection {
     pub(crate) token: Token,
+    /// Of our end.
+    pub(crate) port: u16,
     pub(crate) passive: bool,
     pub(crate) established: bool,
 }

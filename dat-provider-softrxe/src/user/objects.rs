@@ -142,13 +142,17 @@ impl Drop for Listener {
 pub struct ConnRequest {
     pub(crate) hub: Arc<Hub>,
     pub(crate) id: Option<CmId>,
+    /// That it came in at.
+    pub(crate) port: u16,
 }
 
 impl ConnRequest {
-    pub(crate) fn new(hub: &Arc<Hub>, id: CmId) -> Self {
+    pub(crate) fn new(hub: &Arc<Hub>, id: CmId, service_id: u64) -> Self {
         Self {
             hub: Arc::clone(hub),
             id: Some(id),
+            // rdma_cm's service ids end with it.
+            port: service_id as u16,
         }
     }
 }

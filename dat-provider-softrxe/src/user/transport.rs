@@ -585,6 +585,7 @@ impl Transport for UserEngine {
             let id = state.engine.connect(now, qp.qpn, &asked).map_err(managed)?;
             let connection = Connection {
                 token: connect.token,
+                port: asked.source_port,
                 passive: false,
                 established: false,
             };
@@ -611,6 +612,7 @@ impl Transport for UserEngine {
                 Ok(()) => {
                     let connection = Connection {
                         token,
+                        port: request.port,
                         passive: true,
                         established: false,
                     };
@@ -647,6 +649,13 @@ impl Transport for UserEngine {
                 .with(|state, now| state.engine.reject(now, id, RejectReason::CONSUMER, &data));
         }
         Ok(())
+    }
+
+    fn local_port(qp: &Qp) -> u16 {
+        let state = qp.hub.state.lock();
+        let id = state.by_qpn.get(&qp.qpn);
+        id.and_then(|id| state.connections.get(id))
+            .map_or(0, |connection| connection.port)
     }
 
     fn disconnect(qp: &Qp) {

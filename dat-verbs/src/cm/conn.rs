@@ -296,6 +296,12 @@ impl Conn {
         state.id.take()
     }
 
+    /// The port of our end, 0 once the connection is over.
+    pub(crate) fn local_port(&self) -> u16 {
+        let state = self.state.lock();
+        state.id.as_ref().map_or(0, CmId::source_port)
+    }
+
     /// The consumer wants the end.
     pub(crate) fn leave(&self, qp: &Qp) {
         let report = self.advance(qp, Input::Leave);

@@ -34,6 +34,8 @@ pub struct ConnRequest {
     from: u32,
     /// Its attempt.
     token: Token,
+    /// The qualifier that it asks for.
+    port: u16,
     upcalls: Upcalls<Loopback>,
     settings: Settings,
     answered: bool,
@@ -93,6 +95,8 @@ pub(crate) fn connect(number: u32, asked: &Connect<'_>) -> Result<()> {
         .get_mut(&number)
         .ok_or(Error::of(Kind::InternalError))?;
     qp.link = Link::Trying(asked.token);
+    // The qualifier of the asking side means nothing here; consumers print it.
+    qp.port = number as u16;
     let (upcalls, settings) = (qp.upcalls, qp.settings);
     let tell = |input| {
         let job = Job::connection(upcalls, asked.token, input);
@@ -107,11 +111,11 @@ pub(crate) fn connect(number: u32, asked: &Connect<'_>) -> Result<()> {
             let request = ConnRequest {
                 from: number,
                 token: asked.token,
+                port: asked.conn_qual as u16,
                 upcalls,
                 settings,
                 answered: false,
             };
-            // The qualifier of the asking side means nothing here; consumers print it.
             let from = (settings.address, number as u16);
             worker::tell(
                 Job::request(
@@ -155,6 +159,7 @@ pub(crate) fn accept(
         peer: request.from,
         token,
     };
+    qp.port = request.port;
     if let Some(client) = fabric.queue_pairs.get_mut(&request.from) {
         client.link = Link::Up {
             peer: number,

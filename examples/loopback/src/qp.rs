@@ -125,6 +125,8 @@ pub(crate) struct QueuePair {
     pub(crate) request_cq: Arc<Cq>,
     pub(crate) srq: Option<u32>,
     pub(crate) link: Link,
+    /// The qualifier of this end of the connection, cut to a port.
+    pub(crate) port: u16,
     pub(crate) sends: VecDeque<Work>,
     pub(crate) receives: VecDeque<Receive>,
 }

@@ -380,6 +380,7 @@ impl Transport for Loopback {
             request_cq: Arc::clone(request_cq),
             srq: srq.map(|srq| srq.number),
             link: Link::Idle,
+            port: 0,
             sends: VecDeque::new(),
             receives: VecDeque::new(),
         };
@@ -397,6 +398,7 @@ impl Transport for Loopback {
         fabric.disconnect(qp.number);
         let queue_pair = fabric.queue_pairs.get_mut(&qp.number).ok_or(GONE)?;
         queue_pair.link = Link::Idle;
+        queue_pair.port = 0;
         queue_pair.sends.clear();
         queue_pair.receives.clear();
         Ok(())
@@ -450,6 +452,10 @@ impl Transport for Loopback {
 
     fn disconnect(qp: &Qp) {
         fabric().disconnect(qp.number);
+    }
+
+    fn local_port(qp: &Qp) -> u16 {
+        fabric().queue_pairs.get(&qp.number).map_or(0, |qp| qp.port)
     }
 
     fn create_address_handle(_pz: &Arc<Pz>, _to: IpAddr) -> Result<()> {

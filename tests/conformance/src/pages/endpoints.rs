@@ -15,6 +15,7 @@ statements! {
     "dat_ep_create": "Receives may be posted to an Unconnected endpoint, requests may not." => posts_before;
     "dat_ep_create": "An EVD that does not take the stream is DAT_INVALID_HANDLE." => wrong_stream;
     "dat_ep_query": "The query answers the handles that it was created with." => query;
+    "dat_ep_query": "Each side's local qualifier is what the other side sees as the remote one." => ports;
     "dat_ep_free": "An endpoint can be destroyed Unconnected, Connected, and Disconnected." => any_state;
     "dat_ep_free": "Destroying a connected endpoint ends its connection for the peer." => peer_hears;
     "dat_ep_free": "Destroying it during connection setup aborts that." => aborts;
@@ -53,6 +54,19 @@ fn query(dat: &Dat) -> Check {
     same(&seen, &[side.ia, side.pz, side.recv], "IA, PZ, receive EVD")?;
     let seen = [param.request_evd_handle, param.connect_evd_handle];
     same(&seen, &[side.request, side.conn], "request and connect EVD")
+}
+
+fn ports(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (from, to) = (dat.ep_query(pair.from), dat.ep_query(pair.to));
+    let (from, to) = (made(from, "dat_ep_query")?, made(to, "dat_ep_query")?);
+    let seen = [from.local_port_qual, from.remote_port_qual];
+    let expected = [to.remote_port_qual, to.local_port_qual];
+    same(&seen, &expected, "local and remote qualifier")?;
+    holds(
+        seen[0] != 0 && seen[1] != 0,
+        "a connected side has no qualifier",
+    )
 }
 
 fn any_state(dat: &Dat) -> Check {
