@@ -1,7 +1,9 @@
 #!/bin/bash
-# Debian's DAPL clients, unmodified, on every pairing of library and provider, in one guest; prints a table of cases.
+# Debian's DAPL clients, unmodified, on every pairing of library and provider; prints a table of cases.
 #
-# usage: clients.sh [--cases 'NAME...'] [PAIRING]...      PAIRING: CLIENT or CLIENT>SERVER, of the sides below
+# usage: clients.sh [--host] [--cases 'NAME...'] [PAIRING]...      PAIRING: CLIENT or CLIENT>SERVER, of the sides below
+#
+# All in one guest with real rdma_rxe; with --host on this machine as it is, over the user-space engine.
 #
 # A case passes when both processes say so in words and the data counters of the case are not zero: the clients' exit status is 0 even when
 # they fail. What fails without one line of ours involved is shown and does not count.
@@ -12,7 +14,7 @@ top=$(cd "$here/../.." && pwd)
 dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/dist}
 
 # side NAME: where one process runs and on what. Sets $library (LD_LIBRARY_PATH), $entry (dat.conf), $address, $within.
-sides="debian ibverbs softrxe debian+ibverbs debian+softrxe dat+daplofa user"
+sides="debian ibverbs softrxe debian+ibverbs debian+softrxe dat+daplofa user debian+user"
 side() {
     library=$dist/lib address=10.9.0.1 within=
     local object=libdat-provider-softrxe.so.2 params="v0 0"
@@ -23,8 +25,14 @@ side() {
         debian+ibverbs) library= object=$dist/lib/libdat-provider-ibverbs.so.2 ;;
         debian+softrxe) library= object=$dist/lib/$object params="v0 0 engine=kernel" ;;
         dat+daplofa) object=libdaplofa.so.2 ;;
-        # UDP port 4791 of the initial namespace belongs to rdma_rxe.
-        user) params="v1 0 engine=user" address=10.9.0.2 within='ip netns exec peer' ;;
+        user | debian+user)
+            [ "$1" = user ] || library= object=$dist/lib/$object
+            if [ "$where" = host ]; then
+                params="lo 0 engine=user" address=127.0.0.1
+            else
+                # UDP port 4791 of the initial namespace belongs to rdma_rxe.
+                params="10.9.0.2 0 engine=user" address=10.9.0.2 within='ip netns exec peer'
+            fi ;;
         *) echo "clients: no side '$1'; there are: $sides" >&2; exit 2 ;;
     esac
     # One name on all sides: dtest's client opens the name that its server tells it.
@@ -39,6 +47,11 @@ dtest-cno       dtest       -b 16384 -c
 dtest-poll      dtest       -b 16384 -p
 dtest-check     dtest       -b 16384 -D
 dtest-write     dtest       -b 16384 -W -D
+dtestcm         dtestcm     -c 100
+dtestcm-wait    dtestcm     -c 100 -w
+dtestx          dtestx
+dtestsrq        dtestsrq    -c 4 -B 8 -t 4
+dtestsrq-plain  dtestsrq    -c 4 -B 8 -t 4 -S 0
 SR-1x1          transfer    Send,Recv       -t 1 -w 1 -i 50 client SR 4096 2 server SR 4096 2
 SR-1x8          transfer    Send,Recv       -t 1 -w 8 -i 10 client SR 1024 4 server SR 4096 2
 SR-4x1          transfer    Send,Recv       -t 4 -w 1 -i 10 client SR 1024 4 server SR 4096 2
@@ -57,11 +70,13 @@ limits          limits      -w 4 -m 30
 END
 }
 
-# ---- outside: one guest for everything ----
-if [ "${1:-}" != --inside ]; then
-    exec "$here/run.sh" --netns --timeout "${DAT_LAB_TIMEOUT:-1800}" -- bash "$0" --inside "$@"
-fi
-shift
+where=host
+case ${1:-} in
+    --host) shift ;;
+    --inside) where=guest && shift ;;
+    # One guest for everything.
+    *) exec "$here/run.sh" --netns --timeout "${DAT_LAB_TIMEOUT:-1800}" -- bash "$0" --inside "$@" ;;
+esac
 
 only=''
 if [ "${1:-}" = --cases ]; then
@@ -69,8 +84,11 @@ if [ "${1:-}" = --cases ]; then
     shift 2
 fi
 pairings=("$@")
-[ ${#pairings[@]} -gt 0 ] ||
+if [ ${#pairings[@]} = 0 ] && [ $where = host ]; then
+    pairings=(user debian+user)
+elif [ ${#pairings[@]} = 0 ]; then
     pairings=(debian ibverbs softrxe debian+ibverbs debian+softrxe dat+daplofa 'softrxe>debian' 'debian>softrxe')
+fi
 
 work=$(mktemp -d)
 for name in $sides; do
@@ -84,7 +102,7 @@ on() {
     side "$1"
     shift
     # stdbuf: a server's "ready" must be seen when it is said, though its stdout is a file. env, so that nothing of ours preloads into ip.
-    exec $within env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$conf" stdbuf -oL timeout -k 2 "${limit:-60}" "$@"
+    exec $within env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$conf" DAT_LOG=warn stdbuf -oL timeout -k 2 "${limit:-60}" "$@"
 }
 
 # serve WORDS COMMAND...: starts the server and returns when it says the words; it has 20 s.
@@ -120,6 +138,29 @@ case_dtest() {
             grep -qE 'SERVER: RCV RDMA read buffer contains: (client RDMA read|server RDMA write) data' "$log.server" &&
             grep -q 'Message PingPong' "$log.client" && grep -q 'RDMA write (bi-direction)' "$log.client" ;;
     esac && no_complaints "$log.server" "$log.client"
+}
+
+# simple COMMAND READY DONE: a client and a server that both say DONE.
+simple() {
+    local command=$1 ready=$2 words=$3 limit=30
+    shift 3
+    serve "$ready" "$command" -P adapter -s "$@" || return 1
+    (on "$client" "$command" -P adapter -h "$at" "$@") >"$log.client" 2>&1
+    wait $server_pid
+    grep -q "$words" "$log.server" && grep -q "$words" "$log.client" && no_complaints "$log.server" "$log.client"
+}
+
+case_dtestcm() { simple dtestcm 'server waiting for client' 'DAPL Connection Test Complete' "$@" && grep -q 'ALL 100 CONNECTED on Client' "$log.client"; }
+
+case_dtestsrq() { simple dtestsrq 'ready on port' 'Test Complete' "$@" && grep -q 'ALL 4 CONNECTED on client' "$log.client"; }
+
+# Write with immediate, compare and swap, fetch and add; each ends in a line of its own.
+case_dtestx() {
+    simple dtestx 'waiting to snd addr' 'immed/atomic test PASSED' "$@" || return
+    local operation
+    for operation in RDMA_WRITE_WITH_IMMEDIATE_DATA CMP_SWAP FETCH_ADD; do
+        grep -q "$operation test - PASSED" "$log.client" && grep -q "$operation test - PASSED" "$log.server" || return
+    done
 }
 
 # with_dapltest_server COMMAND...: a server for the time of the client's command, ended politely by -T Q.
@@ -219,5 +260,9 @@ done
     done < <(cases)
 } | column -t -s $'\t'
 passed=$(printf '%s\n' "${result[@]}" | grep -c '^pass')
+for key in "${!result[@]}"; do
+    # The step's closing lines have to tell which.
+    [[ ${result[$key]} == pass* || ${result[$key]} == - ]] || echo "clients: not passed: ${key/,/ }"
+done
 echo "clients: $passed passed, $failed of ours failed"
 [ $failed = 0 ]

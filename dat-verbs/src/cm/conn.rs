@@ -17,8 +17,9 @@ use crate::map;
 use crate::thread::Later;
 use crate::verbs::qp::{PathLimits, Qp};
 
-/// The first port that connecting ids share, see [`Conn::begin`].
-const SOURCE_PORTS: u16 = 61000;
+/// Ports that connecting ids share, one a process, see [`Conn::begin`]: above what the kernel gives out, and above where
+/// programs listen (dapltest counts up from 62000).
+const SOURCE_PORTS: std::ops::Range<u16> = 65_000..65_500;
 
 /// A connection of a queue pair. The queue pair holds it; the event thread finds it by its key.
 pub(crate) struct Conn {
@@ -174,7 +175,8 @@ impl Conn {
     /// now and then.
     fn begin(&self, state: &State) -> std::result::Result<(), i32> {
         let at = |port| addr::socket(self.shared.attr.address, port, self.shared.attr.scope_id);
-        let shared_port = SOURCE_PORTS + (std::process::id() % 4000) as u16;
+        let spread = std::process::id() % SOURCE_PORTS.len() as u32;
+        let shared_port = SOURCE_PORTS.start + spread as u16;
         self.with_id(state, CmId::share_port)
             .and_then(|()| self.resolve_address(state, Some(at(shared_port))))
             .or_else(|_| self.resolve_address(state, Some(at(0))))
