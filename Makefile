@@ -35,6 +35,10 @@ lab-test: ## the Rust tests that need RDMA, there
 clients: dist ## Debian's DAPL clients on every pairing of library and provider, there
 	@tests/lab/clients.sh
 
+.PHONY: bench
+bench: ## the user engine beside raw UDP, UCX, libfabric and iperf3: one run, one table (docs/performance.md)
+	@scripts/bench.sh
+
 .PHONY: bench-instructions
 bench-instructions: dist ## instructions of the hot calls, DAPL's and ours (docs/performance.md)
 	@scripts/bench-instructions.sh

@@ -37,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat1", &["dat-core", "dat-abi", "dat-registry"]),
     ("dat-tools", &["dat", "dat-core", "dat-registry"]),
     ("dat-conformance", &["dat-core", "dat-abi", "dat-registry"]),
+    ("dat-bench", &["dat"]),
     ("dat-tests", &[]),
 ];
 

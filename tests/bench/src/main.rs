@@ -1,0 +1,180 @@
+//! `make bench`: the user engine beside raw UDP with the same datagrams, UCX, libfabric and iperf3, one run, one table.
+//!
+//! Each figure is taken between two processes, one on each of two processors. Contestants take turns within a round; the
+//! best of all rounds counts, because other work on the machine only ever makes a figure worse.
+//!
+//! `ours` measures through an IA of dat.conf, `raw` exchanges what the engine would by bare sockets: the limit. `others` runs
+//! the tools that are installed. `pair` starts processes, `table` holds figures and goals.
+
+mod others;
+mod ours;
+mod pair;
+mod raw;
+mod table;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use table::{Figure, Table, Who};
+
+/// Why a measurement gave no figure; the text is for the user.
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// A way to take one figure, in the figure's unit.
+type Take = Box<dyn Fn() -> Result<f64>>;
+
+const USAGE: &str = "\
+usage: dat-bench [--rounds N] [WORD]    measure, print the table; only figures whose name contains WORD
+DAT_OVERRIDE names a dat.conf with the IAs bench-client and bench-server (scripts/bench.sh writes one).";
+
+fn plan() -> Vec<(Figure, Who, Take)> {
+    fn take(of: impl Fn() -> Result<f64> + 'static) -> Take {
+        Box::new(of)
+    }
+    use Figure as F;
+    use Who as W;
+    let mut plan = vec![
+        (F::SendPolled, W::Engine, take(|| ours::send(true))),
+        (
+            F::SendPolled,
+            W::Raw,
+            take(|| raw::echo(raw::Wait::Spin, true)),
+        ),
+        (
+            F::SendPolled,
+            W::Ucx,
+            take(|| others::ucx("tag_lat", 64, 20_000, others::LATENCY)),
+        ),
+        (
+            F::SendPolled,
+            W::FabricTcp,
+            take(|| others::fabric("tcp", "msg", 64, 10_000, others::LATENCY)),
+        ),
+        (
+            F::SendPolled,
+            W::FabricUdp,
+            take(|| others::fabric("udp", "dgram", 64, 10_000, others::LATENCY)),
+        ),
+        (
+            F::DataOnly,
+            W::Raw,
+            take(|| raw::echo(raw::Wait::Spin, false)),
+        ),
+        (F::SendBlocking, W::Engine, take(|| ours::send(false))),
+        (
+            F::SendBlocking,
+            W::Raw,
+            take(|| raw::echo(raw::Wait::Block, true)),
+        ),
+        (F::WritePolled, W::Engine, take(ours::write_latency)),
+        (
+            F::WritePolled,
+            W::Ucx,
+            take(|| others::ucx("ucp_put_lat", 64, 20_000, others::LATENCY)),
+        ),
+        (F::Messages, W::Engine, take(ours::messages)),
+        (
+            F::Messages,
+            W::Raw,
+            take(|| Ok(raw::stream(raw::ONLY, 64, 128)? / 1e6)),
+        ),
+        (
+            F::Messages,
+            W::Ucx,
+            take(|| others::ucx("ucp_put_bw", 64, 500_000, others::RATE)),
+        ),
+        (F::Connections, W::Engine, take(ours::connections)),
+    ];
+    for (at, size) in table::SIZES.into_iter().enumerate() {
+        let deep = table::OUTSTANDING[at];
+        plan.push((
+            F::Write(at),
+            W::Engine,
+            take(move || ours::bandwidth(false, size, deep)),
+        ));
+        plan.push((
+            F::Write(at),
+            W::Raw,
+            take(move || Ok(raw::stream(raw::MIDDLE, 4096, deep * size / 4096)? * 4096.0 / 1e9)),
+        ));
+        plan.push((
+            F::Write(at),
+            W::Ucx,
+            take(move || others::ucx("ucp_put_bw", size, 400_000_000 / size, others::BANDWIDTH)),
+        ));
+        plan.push((
+            F::Write(at),
+            W::FabricTcp,
+            take(move || others::fabric("tcp", "msg", size, 100_000_000 / size, others::BANDWIDTH)),
+        ));
+        plan.push((
+            F::Read(at),
+            W::Engine,
+            take(move || ours::bandwidth(true, size, deep)),
+        ));
+        let count = if size > 100_000 { 400 } else { 4_000 };
+        plan.push((
+            F::Read(at),
+            W::Ucx,
+            take(move || others::ucx("ucp_get", size, count, others::BANDWIDTH)),
+        ));
+    }
+    plan.push((F::Write(2), W::Iperf, take(others::iperf)));
+    for (at, count) in table::ENDPOINTS.into_iter().enumerate() {
+        plan.push((F::Memory(at), W::Engine, take(move || ours::memory(count))));
+    }
+    plan
+}
+
+fn measure(rounds: usize, word: &str) -> ExitCode {
+    let begin = Instant::now();
+    let mut table = Table::default();
+    for round in 1..=rounds {
+        for (figure, who, take) in plan() {
+            // What does not vary is measured once; so is what is not installed.
+            let again = round == 1 || figure.varies() && !table.absent(figure, who);
+            if !again || !figure.name().contains(word) {
+                continue;
+            }
+            if std::io::stderr().is_terminal() {
+                let name = figure.name();
+                eprint!("\r\x1b[Kround {round} of {rounds}: {name}, {}", who.name());
+            }
+            table.note(figure, who, take());
+        }
+    }
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K");
+    }
+    table.print();
+    println!("best of {rounds} rounds, {} s", begin.elapsed().as_secs());
+    ExitCode::SUCCESS
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words[..] {
+        [] => return measure(3, ""),
+        ["--rounds", rounds] => return measure(rounds.parse().unwrap_or(3), ""),
+        ["--rounds", rounds, word] => return measure(rounds.parse().unwrap_or(3), word),
+        ["--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        // The other process of a measurement.
+        ["serve-ours", mode] => ours::serve(mode),
+        ["serve-raw", mode] => raw::serve(mode),
+        ["memory", count] => ours::print_memory(count),
+        [word] => return measure(3, word),
+        _ => Err(USAGE.into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dat-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! UCX, libfabric and iperf3, by their own benchmark programs.
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::pair::Peer;
+
+/// How long a tool may take.
+const PATIENCE: &str = "20";
+
+/// What to read from a tool's line of numbers.
+#[derive(Clone, Copy)]
+pub(crate) struct Column {
+    ucx: usize,
+    fabric: usize,
+    /// To the table's unit.
+    scale: f64,
+}
+
+/// Microseconds: the median of UCX, the mean of libfabric, which has no other.
+pub(crate) const LATENCY: Column = Column {
+    ucx: 1,
+    fabric: 6,
+    scale: 1.0,
+};
+/// GB/s, from UCX's MiB/s; libfabric says MB/s.
+pub(crate) const BANDWIDTH: Column = Column {
+    ucx: 5,
+    fabric: 5,
+    scale: 1e-3,
+};
+/// Million messages a second.
+pub(crate) const RATE: Column = Column {
+    ucx: 7,
+    fabric: 7,
+    scale: 1e-6,
+};
+
+/// A TCP port that nobody has now.
+fn free_port() -> Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port()
+        .to_string())
+}
+
+/// `program` on a processor, ended if it takes too long.
+fn on(processor: &str, program: &str) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", processor, "timeout", PATIENCE, program]);
+    command
+}
+
+fn installed(program: &str) -> Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|dir| dir.join(program).exists()) {
+        Ok(())
+    } else {
+        Err(format!("{program} is not installed (scripts/bootstrap.sh bench)").into())
+    }
+}
+
+/// Runs a client against a server that is just starting: again until it is there.
+fn client(mut make: impl FnMut() -> Command, line: impl Fn(&str) -> Option<f64>) -> Result<f64> {
+    let begin = Instant::now();
+    loop {
+        let output = make().output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if let Some(value) = text.lines().rev().find_map(&line) {
+            return Ok(value);
+        }
+        if begin.elapsed() > Duration::from_secs(5) {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(
+                format!("no figure in what it said: {}{}", text.trim(), said.trim()).into(),
+            );
+        }
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// `ucx_perftest` over TCP on the loopback.
+pub(crate) fn ucx(test: &'static str, size: usize, count: usize, column: Column) -> Result<f64> {
+    installed("ucx_perftest")?;
+    let port = free_port()?;
+    let base = |processor| {
+        let mut command = on(processor, "ucx_perftest");
+        command.args(["-p", &port]);
+        command
+            .env("UCX_TLS", "tcp")
+            .env("UCX_NET_DEVICES", "lo")
+            .env("UCX_WARN_UNUSED_ENV_VARS", "n");
+        command
+    };
+    let _server = Peer::tool(&mut base("1"))?;
+    sleep(Duration::from_millis(200));
+    let (size, count) = (size.to_string(), count.max(200).to_string());
+    // MiB/s, as it prints, to MB/s.
+    let mebi = if column.ucx == BANDWIDTH.ucx {
+        1.048_576
+    } else {
+        1.0
+    };
+    client(
+        || {
+            let mut command = base("0");
+            command.args([
+                "-t",
+                test,
+                "-s",
+                &size,
+                "-n",
+                &count,
+                "-w",
+                "500",
+                "-f",
+                "127.0.0.1",
+            ]);
+            command
+        },
+        |line| {
+            // Figures only: iterations, median, average, overall, bandwidth twice, rate twice.
+            let numbers: Vec<f64> = line
+                .split_whitespace()
+                .map(str::parse)
+                .collect::<std::result::Result<_, _>>()
+                .ok()?;
+            (numbers.len() == 8).then(|| numbers[column.ucx] * column.scale * mebi)
+        },
+    )
+}
+
+/// `fi_pingpong`: each side sends in turn, so a bandwidth is that of one message at a time.
+pub(crate) fn fabric(
+    provider: &'static str,
+    endpoint: &'static str,
+    size: usize,
+    count: usize,
+    column: Column,
+) -> Result<f64> {
+    installed("fi_pingpong")?;
+    let port = free_port()?;
+    let (size, count) = (size.to_string(), count.max(100).to_string());
+    let base = |processor| {
+        let mut command = on(processor, "fi_pingpong");
+        command.args(["-p", provider, "-e", endpoint, "-I", &count, "-S", &size]);
+        command
+    };
+    let _server = Peer::tool(base("1").args(["-B", &port]))?;
+    sleep(Duration::from_millis(200));
+    client(
+        || {
+            let mut command = base("0");
+            command.args(["-P", &port, "127.0.0.1"]);
+            command
+        },
+        |line| {
+            // Bytes, sent, acknowledged, total, time, MB/s, us each, million/s.
+            let words: Vec<&str> = line.split_whitespace().collect();
+            (words.len() == 8).then_some(())?;
+            Some(words[column.fabric].parse::<f64>().ok()? * column.scale)
+        },
+    )
+}
+
+/// `iperf3` over one TCP connection, GB/s.
+pub(crate) fn iperf() -> Result<f64> {
+    installed("iperf3")?;
+    let port = free_port()?;
+    let _server = Peer::tool(on("1", "iperf3").args(["-s", "-1", "-p", &port]))?;
+    sleep(Duration::from_millis(300));
+    client(
+        || {
+            let mut command = on("0", "iperf3");
+            command.args(["-c", "127.0.0.1", "-p", &port, "-t", "1", "-f", "m"]);
+            command
+        },
+        |line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let at = words.iter().position(|word| *word == "Mbits/sec")?;
+            let megabits: f64 = words[at.checked_sub(1)?].parse().ok()?;
+            line.contains("receiver").then_some(megabits / 8e3)
+        },
+    )
+}

@@ -1,0 +1,413 @@
+//! The user engine, through an IA of dat.conf and the C function table, as a consumer meets it.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use dat::{
+    Access, Close, Completion, CompletionFlags, Ep, Evd, Event, Ia, Pz, Region, Remote, Streams,
+};
+
+use crate::Result;
+use crate::pair::{Peer, pin};
+use crate::raw::half_of_median;
+
+const CLIENT: &str = "bench-client";
+const SERVER: &str = "bench-server";
+const PATIENCE: Duration = Duration::from_secs(10);
+const MESSAGE: usize = 64;
+/// Bytes that each side opens to the other.
+const WINDOW: usize = 1 << 20;
+/// Receives posted ahead, requests outstanding at most.
+const RECEIVES: u32 = 16;
+const REQUESTS: u32 = 160;
+/// Cookie of receives; requests have others.
+const RECEIVE: u64 = 1;
+/// How long a rate is measured, after as long a warm-up.
+const SPELL: Duration = Duration::from_millis(300);
+/// Requests of 64 bytes outstanding, and those of them between two that complete.
+const DEEP: u64 = 128;
+const SILENT: u64 = 32;
+
+/// One end.
+struct Side {
+    ia: Ia,
+    pz: Pz,
+    done: Evd,
+    connections: Evd,
+    ep: Ep,
+    /// Incoming message, outgoing message.
+    messages: Region,
+    window: Region,
+    polled: bool,
+}
+
+impl Side {
+    fn new(name: &str, polled: bool) -> Result<Self> {
+        let ia = Ia::open(name)?;
+        let pz = ia.create_pz()?;
+        let done = ia.create_evd(512, Streams::DTO)?;
+        let connections = ia.create_evd(64, Streams::CR | Streams::CONNECTION)?;
+        let ep = endpoint(&ia, &pz, &done, &connections)?;
+        let messages = pz.allocate(2 * MESSAGE, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+        let window = pz.allocate(WINDOW, Access::ALL)?;
+        let side = Self {
+            ia,
+            pz,
+            done,
+            connections,
+            ep,
+            messages,
+            window,
+            polled,
+        };
+        for _ in 0..RECEIVES {
+            side.expect()?;
+        }
+        Ok(side)
+    }
+
+    fn expect(&self) -> Result<()> {
+        Ok(self
+            .ep
+            .post_recv(&[self.messages.slice(0..MESSAGE)], RECEIVE)?)
+    }
+
+    fn send(&self) -> Result<()> {
+        Ok(self
+            .ep
+            .post_send(&[self.messages.slice(MESSAGE..2 * MESSAGE)], 2)?)
+    }
+
+    /// The next completion, which is a success.
+    fn completion(&self) -> Result<Completion> {
+        if !self.polled {
+            return Ok(self.done.wait_completion(PATIENCE)?);
+        }
+        loop {
+            if let Some(done) = self.glance()? {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// A completion, if there is one.
+    fn glance(&self) -> Result<Option<Completion>> {
+        match self.done.poll()? {
+            None => Ok(None),
+            Some(Event::Completion(done)) if done.status == dat::DtoStatus::Success => {
+                Ok(Some(done))
+            }
+            Some(other) => Err(format!("not a success: {other:?}").into()),
+        }
+    }
+
+    /// Waits for a message of the peer's; the completions of our own requests pass by.
+    fn message(&self) -> Result<()> {
+        while self.completion()?.cookie != RECEIVE {}
+        Ok(())
+    }
+
+    /// Tells the peer where our memory is, and hears where its is.
+    fn introduce(&self) -> Result<Remote> {
+        self.messages
+            .write(MESSAGE, &self.window.remote(0..WINDOW).to_bytes());
+        self.send()?;
+        self.message()?;
+        let mut bytes = [0; Remote::SIZE];
+        self.messages.read(0, &mut bytes);
+        self.expect()?;
+        Ok(Remote::from_bytes(bytes))
+    }
+
+    /// Writes our 64 bytes, the last one `flag`, to the peer.
+    fn raise(&self, to: Remote, flag: u8, round: u64) -> Result<()> {
+        self.messages.write(2 * MESSAGE - 1, &[flag]);
+        let flags = silent(round);
+        let bytes = [self.messages.slice(MESSAGE..2 * MESSAGE)];
+        Ok(self
+            .ep
+            .post_rdma_write(&bytes, Remote { length: 64, ..to }, 3, flags)?)
+    }
+
+    /// Waits until the peer's write is here; whether the connection still stands.
+    fn raised(&self, flag: u8) -> Result<bool> {
+        for turn in 0u32.. {
+            if self.window.load(MESSAGE - 1) == flag {
+                break;
+            }
+            self.glance()?;
+            if turn % 4096 == 4095 && self.connections.poll()?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn endpoint(ia: &Ia, pz: &Pz, done: &Evd, connections: &Evd) -> Result<Ep> {
+    let builder = ia
+        .endpoint(pz)
+        .recv_evd(done)
+        .request_evd(done)
+        .connect_evd(connections);
+    Ok(builder
+        .max_recv(RECEIVES)
+        .max_requests(REQUESTS)
+        .max_reads(8)
+        .create()?)
+}
+
+/// Every so many requests one completes.
+fn silent(round: u64) -> CompletionFlags {
+    if round % SILENT == SILENT - 1 {
+        CompletionFlags::empty()
+    } else {
+        CompletionFlags::SUPPRESS
+    }
+}
+
+/// Connects to a new process that serves `mode`; also says where the peer's memory is.
+fn connected(mode: &str, polled: bool) -> Result<(Peer, Side, Remote)> {
+    let (peer, line) = Peer::ourselves(&["serve-ours", mode])?;
+    pin(0);
+    let (address, qual) = line
+        .split_once(' ')
+        .ok_or("the peer did not say where it listens")?;
+    let side = Side::new(CLIENT, polled)?;
+    side.ep
+        .connect(address.parse()?, qual.parse()?)
+        .timeout(PATIENCE)
+        .start()?;
+    match side.connections.wait(PATIENCE)? {
+        Event::Established { .. } => {}
+        other => return Err(format!("not connected: {other:?}").into()),
+    }
+    let remote = side.introduce()?;
+    Ok((peer, side, remote))
+}
+
+/// Half round trip of 64-byte messages in microseconds.
+pub(crate) fn send(polled: bool) -> Result<f64> {
+    let (_peer, side, _) = connected(if polled { "echo" } else { "echo-wait" }, polled)?;
+    let once = || -> Result<()> {
+        side.send()?;
+        side.message()?;
+        side.expect()
+    };
+    for _ in 0..500 {
+        once()?;
+    }
+    let rounds = 10_000;
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let begin = Instant::now();
+        once()?;
+        times.push(begin.elapsed());
+    }
+    Ok(half_of_median(&mut times))
+}
+
+/// Half round trip of 64-byte RDMA writes in microseconds: each side polls the last byte.
+pub(crate) fn write_latency() -> Result<f64> {
+    let (_peer, side, remote) = connected("flag", true)?;
+    let rounds = 10_500;
+    let mut times = Vec::with_capacity(rounds);
+    for round in 0..rounds {
+        let flag = (round % 2) as u8 + 1;
+        let begin = Instant::now();
+        side.raise(remote, flag, round as u64)?;
+        side.raised(flag)?;
+        if round >= 500 {
+            times.push(begin.elapsed());
+        }
+    }
+    Ok(half_of_median(&mut times))
+}
+
+/// Rate of `post`, called with a running number, while at most `deep` are outstanding; one in `SILENT` completes if `deep` is
+/// larger than that, else each.
+fn rate(side: &Side, deep: u64, post: impl Fn(u64, CompletionFlags) -> Result<()>) -> Result<f64> {
+    let step = if deep > SILENT { SILENT } else { 1 };
+    let (mut posted, mut done) = (0, 0);
+    let (mut begin, mut base, mut warm) = (Instant::now(), 0, false);
+    loop {
+        while posted - done < deep {
+            let flags = if step == 1 {
+                CompletionFlags::empty()
+            } else {
+                silent(posted)
+            };
+            post(posted, flags)?;
+            posted += 1;
+        }
+        side.completion()?;
+        done += step;
+        while side.glance()?.is_some() {
+            done += step;
+        }
+        if begin.elapsed() >= SPELL {
+            if warm {
+                return Ok((done - base) as f64 / begin.elapsed().as_secs_f64());
+            }
+            (warm, begin, base) = (true, Instant::now(), done);
+        }
+    }
+}
+
+/// Million 64-byte RDMA writes a second.
+pub(crate) fn messages() -> Result<f64> {
+    let (_peer, side, remote) = connected("target", true)?;
+    let to = Remote {
+        length: 64,
+        ..remote
+    };
+    let bytes = [side.messages.slice(MESSAGE..2 * MESSAGE)];
+    let per_second = rate(&side, DEEP, |_, flags| {
+        Ok(side.ep.post_rdma_write(&bytes, to, 3, flags)?)
+    })?;
+    Ok(per_second / 1e6)
+}
+
+/// GB/s of RDMA reads or writes of `size` bytes, `deep` outstanding.
+pub(crate) fn bandwidth(read: bool, size: usize, deep: usize) -> Result<f64> {
+    let (_peer, side, remote) = connected("target", true)?;
+    let at = Remote {
+        length: size as u32,
+        ..remote
+    };
+    let bytes = [side.window.slice(0..size)];
+    let per_second = rate(&side, deep as u64, |_, flags| {
+        if read {
+            side.ep.post_rdma_read(&bytes, at, 3, flags)?;
+        } else {
+            side.ep.post_rdma_write(&bytes, at, 3, flags)?;
+        }
+        Ok(())
+    })?;
+    Ok(per_second * size as f64 / 1e9)
+}
+
+/// Connections made and ended a second, one after the other, with a new endpoint each.
+pub(crate) fn connections() -> Result<f64> {
+    let (_peer, line) = Peer::ourselves(&["serve-ours", "accept"])?;
+    pin(0);
+    let (address, qual) = line
+        .split_once(' ')
+        .ok_or("the peer did not say where it listens")?;
+    let (address, qual) = (address.parse()?, qual.parse()?);
+    let side = Side::new(CLIENT, false)?;
+    let rounds = 200;
+    let begin = Instant::now();
+    for _ in 0..rounds {
+        let ep = endpoint(&side.ia, &side.pz, &side.done, &side.connections)?;
+        ep.connect(address, qual).timeout(PATIENCE).start()?;
+        match side.connections.wait(PATIENCE)? {
+            Event::Established { .. } => {}
+            other => return Err(format!("not connected: {other:?}").into()),
+        }
+        ep.disconnect(Close::Abrupt)?;
+        side.connections.wait(PATIENCE)?;
+    }
+    Ok(f64::from(rounds) / begin.elapsed().as_secs_f64())
+}
+
+/// KiB of resident memory that an endpoint adds when there are `count`, measured in a process of its own.
+pub(crate) fn memory(count: usize) -> Result<f64> {
+    let (_peer, line) = Peer::ourselves(&["memory", &count.to_string()])?;
+    Ok(line.parse()?)
+}
+
+/// Resident bytes of this process.
+fn resident() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: f64 = status
+        .split_whitespace()
+        .nth(1)
+        .ok_or("no resident size in /proc/self/statm")?
+        .parse()?;
+    Ok(pages * 4096.0)
+}
+
+/// The process of [`memory`].
+pub(crate) fn print_memory(count: &str) -> Result<()> {
+    let count: usize = count.parse()?;
+    let ia = Ia::open(CLIENT)?;
+    let pz = ia.create_pz()?;
+    let done = ia.create_evd(512, Streams::DTO)?;
+    let connections = ia.create_evd(64, Streams::CR | Streams::CONNECTION)?;
+    let before = resident()?;
+    let mut endpoints = Vec::with_capacity(count);
+    for _ in 0..count {
+        let builder = ia
+            .endpoint(&pz)
+            .recv_evd(&done)
+            .request_evd(&done)
+            .connect_evd(&connections);
+        endpoints.push(builder.create()?);
+    }
+    println!("{}", (resident()? - before) / count as f64 / 1024.0);
+    Ok(())
+}
+
+/// The other process.
+pub(crate) fn serve(mode: &str) -> Result<()> {
+    pin(1);
+    let polled = mode != "echo-wait";
+    let side = Side::new(SERVER, polled)?;
+    let listener = side.ia.listen(None, &side.connections)?;
+    println!("{} {}", side.ia.attributes()?.address, listener.conn_qual());
+    std::io::stdout().flush()?;
+    if mode == "accept" {
+        return accept_all(&side);
+    }
+    let Event::Request(request) = side.connections.wait(PATIENCE)? else {
+        return Err("the first event is no connection request".into());
+    };
+    request.accept(&side.ep, b"")?;
+    side.connections.wait(PATIENCE)?;
+    let remote = side.introduce()?;
+    // When the other process is done it leaves, and what is posted here flushes: the end. Had it failed, it would say so.
+    if side.connections.poll()?.is_none() {
+        let _ = answer(&side, mode, remote);
+    }
+    Ok(())
+}
+
+/// Does the server's half of a measurement until the connection ends.
+fn answer(side: &Side, mode: &str, remote: Remote) -> Result<()> {
+    match mode {
+        "echo" | "echo-wait" => loop {
+            side.message()?;
+            side.send()?;
+            side.expect()?;
+        },
+        "flag" => {
+            for round in 0u64.. {
+                let flag = (round % 2) as u8 + 1;
+                if !side.raised(flag)? {
+                    break;
+                }
+                side.raise(remote, flag, round)?;
+            }
+            Ok(())
+        }
+        _ => loop {
+            side.glance()?;
+        },
+    }
+}
+
+fn accept_all(side: &Side) -> Result<()> {
+    let mut endpoints = std::collections::HashMap::new();
+    loop {
+        match side.connections.wait(PATIENCE)? {
+            Event::Request(request) => {
+                let ep = endpoint(&side.ia, &side.pz, &side.done, &side.connections)?;
+                request.accept(&ep, b"")?;
+                endpoints.insert(ep.id(), ep);
+            }
+            Event::Ended { ep, .. } => drop(endpoints.remove(&ep)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The limit: bare sockets that exchange the datagrams the engine would, with their checksums and one copy.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::pair::{Peer, pin};
+
+// The engine's own socket, without the engine.
+#[allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "made for the engine, which uses all of it"
+)]
+#[path = "../../../dat-provider-softrxe/src/user/net"]
+mod net {
+    pub(crate) mod address;
+    pub(crate) mod socket;
+}
+use net::socket::{Received, Socket};
+
+/// A message of 64 bytes on the wire: transport header, data, checksum. And an acknowledgement.
+const MESSAGE: usize = 80;
+const ACK: usize = 20;
+const CHECK: usize = 4;
+/// Transport header of a packet in the middle of a message, and of an RDMA write of one packet.
+pub(crate) const MIDDLE: usize = 12;
+pub(crate) const ONLY: usize = 28;
+/// Most bytes and datagrams of one run.
+const RUN: usize = 61_680;
+const SEGMENTS: usize = 60;
+
+/// How the next datagram is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Spin,
+    Block,
+}
+
+fn socket(ip: &str) -> Result<Socket> {
+    Ok(Socket::bind(ip.parse::<IpAddr>()?, 0, 4 << 20)?)
+}
+
+fn vector(bytes: &[u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    }
+}
+
+/// Sends `pieces`, cut into `segment` bytes each.
+fn send(socket: &Socket, to: &SocketAddr, pieces: &[libc::iovec], segment: usize) -> Result<()> {
+    let total: usize = pieces.iter().map(|p| p.iov_len).sum();
+    // SAFETY: every caller's pieces are slices that live until the call returns.
+    unsafe { socket.send(to, pieces, (total > segment).then_some(segment as u16))? };
+    Ok(())
+}
+
+fn receive(socket: &Socket, into: &mut Received, wait: Wait) -> Result<()> {
+    while !socket.receive(into)? {
+        if wait == Wait::Block {
+            let mut poll = libc::pollfd {
+                fd: socket.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one pollfd.
+            unsafe { libc::poll(&raw mut poll, 1, 1000) };
+        }
+    }
+    Ok(())
+}
+
+fn seal(datagram: &mut [u8]) {
+    let end = datagram.len() - CHECK;
+    let crc = crc32fast::hash(&datagram[..end]);
+    datagram[end..].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn intact(datagram: &[u8]) -> bool {
+    let (body, crc) = datagram.split_at(datagram.len().saturating_sub(CHECK));
+    crc32fast::hash(body).to_le_bytes() == crc
+}
+
+/// A message, and behind it the acknowledgement of the peer's last one if there are such.
+fn message(acknowledged: bool) -> Vec<u8> {
+    let mut bytes = vec![7; MESSAGE];
+    seal(&mut bytes);
+    if acknowledged {
+        let mut ack = vec![1; ACK];
+        seal(&mut ack);
+        bytes.extend(ack);
+    }
+    bytes
+}
+
+/// Waits for the peer's message.
+fn await_message(socket: &Socket, received: &mut Received, wait: Wait) -> Result<()> {
+    loop {
+        receive(socket, received, wait)?;
+        let mut found = false;
+        for (_, datagram) in received.datagrams() {
+            if !intact(datagram) {
+                return Err("a datagram came damaged".into());
+            }
+            found |= datagram.len() == MESSAGE;
+        }
+        if found {
+            return Ok(());
+        }
+    }
+}
+
+/// Half round trip of a 64-byte message in microseconds; `acknowledged`: each is, by a datagram behind the answer.
+pub(crate) fn echo(wait: Wait, acknowledged: bool) -> Result<f64> {
+    let mode = match (wait, acknowledged) {
+        (Wait::Spin, true) => "spin",
+        (Wait::Spin, false) => "spin-bare",
+        (Wait::Block, _) => "block",
+    };
+    let (_peer, line) = Peer::ourselves(&["serve-raw", mode])?;
+    let to: SocketAddr = line.parse()?;
+    pin(0);
+    let socket = socket("127.0.0.1")?;
+    let mut received = Received::new();
+    let bytes = message(acknowledged);
+    let mut once = || -> Result<()> {
+        send(&socket, &to, &[vector(&bytes)], MESSAGE)?;
+        await_message(&socket, &mut received, wait)
+    };
+    let rounds = if wait == Wait::Spin { 20_000 } else { 4_000 };
+    for _ in 0..500 {
+        once()?;
+    }
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let begin = Instant::now();
+        once()?;
+        times.push(begin.elapsed());
+    }
+    Ok(half_of_median(&mut times))
+}
+
+/// Half the median, in microseconds.
+pub(crate) fn half_of_median(times: &mut [Duration]) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2].as_secs_f64() * 1e6 / 2.0
+}
+
+/// Datagrams of `data` bytes behind a `header` a second, to a peer that checks each, copies it into place and
+/// acknowledges each batch; at most `window` of them in flight.
+pub(crate) fn stream(header: usize, data: usize, window: usize) -> Result<f64> {
+    let mode = if header == ONLY { "sink-only" } else { "sink" };
+    let (_peer, line) = Peer::ourselves(&["serve-raw", mode])?;
+    let to: SocketAddr = line.parse()?;
+    pin(0);
+    let socket = socket("127.0.0.1")?;
+    let mut received = Received::new();
+    let size = header + data + CHECK;
+    let payload = vec![5u8; data];
+    let in_run = (RUN / size).min(SEGMENTS).min(window);
+    let header = vec![9u8; header];
+    let mut sent = 0u64;
+    let mut done = 0u64;
+    let spell = Duration::from_millis(300);
+    let (mut begin, mut base) = (Instant::now(), 0);
+    let mut warm = false;
+    loop {
+        while sent - done + in_run as u64 <= window as u64 {
+            // One checksum a datagram, over its own header and data.
+            let mut checks = [[0u8; CHECK]; SEGMENTS];
+            let mut pieces = Vec::with_capacity(3 * SEGMENTS);
+            for check in &mut checks[..in_run] {
+                let mut hasher = crc32fast::Hasher::new();
+                hasher.update(&header);
+                hasher.update(&payload);
+                *check = hasher.finalize().to_le_bytes();
+            }
+            for check in &checks[..in_run] {
+                pieces.extend([vector(&header), vector(&payload), vector(check)]);
+            }
+            send(&socket, &to, &pieces, size)?;
+            sent += in_run as u64;
+        }
+        receive(&socket, &mut received, Wait::Spin)?;
+        for (_, ack) in received.datagrams() {
+            let count: [u8; 8] = ack[..8].try_into()?;
+            done = done.max(u64::from_le_bytes(count));
+        }
+        if begin.elapsed() >= spell {
+            if warm {
+                return Ok((done - base) as f64 / begin.elapsed().as_secs_f64());
+            }
+            // The first spell was to get going.
+            (warm, begin, base) = (true, Instant::now(), done);
+        }
+    }
+}
+
+/// The other process.
+pub(crate) fn serve(mode: &str) -> Result<()> {
+    pin(1);
+    let socket = socket("127.0.0.1")?;
+    println!("{}", socket.local());
+    std::io::stdout().flush()?;
+    let mut received = Received::new();
+    match mode {
+        "sink" => return sink(&socket, &mut received, MIDDLE),
+        "sink-only" => return sink(&socket, &mut received, ONLY),
+        _ => {}
+    }
+    let wait = if mode == "block" {
+        Wait::Block
+    } else {
+        Wait::Spin
+    };
+    let bytes = message(mode != "spin-bare");
+    loop {
+        await_message(&socket, &mut received, wait)?;
+        let to = received.from;
+        send(&socket, &to, &[vector(&bytes)], MESSAGE)?;
+    }
+}
+
+fn sink(socket: &Socket, received: &mut Received, header: usize) -> Result<()> {
+    let mut place = vec![0u8; 1 << 20];
+    let (mut count, mut at) = (0u64, 0);
+    loop {
+        receive(socket, received, Wait::Spin)?;
+        for (_, datagram) in received.datagrams() {
+            if !intact(datagram) {
+                return Err("a datagram came damaged".into());
+            }
+            let data = &datagram[header..datagram.len() - CHECK];
+            if at + data.len() > place.len() {
+                at = 0;
+            }
+            place[at..at + data.len()].copy_from_slice(data);
+            at += data.len();
+            count += 1;
+        }
+        let mut ack = [0u8; ACK];
+        ack[..8].copy_from_slice(&count.to_le_bytes());
+        seal(&mut ack);
+        let to = received.from;
+        send(socket, &to, &[vector(&ack)], ACK)?;
+    }
+}

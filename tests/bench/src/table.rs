@@ -1,0 +1,241 @@
+//! Figures, goals, and the table that shows both.
+
+use std::collections::BTreeMap;
+
+use crate::Result;
+
+/// Bytes of the bandwidth figures.
+pub(crate) const SIZES: [usize; 3] = [4096, 65_536, 1 << 20];
+/// Requests outstanding in them.
+pub(crate) const OUTSTANDING: [usize; 3] = [64, 8, 2];
+/// Endpoints of the memory figures.
+pub(crate) const ENDPOINTS: [usize; 3] = [1, 1000, 10_000];
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Figure {
+    SendPolled,
+    DataOnly,
+    SendBlocking,
+    WritePolled,
+    Messages,
+    Write(usize),
+    Read(usize),
+    Connections,
+    Memory(usize),
+}
+
+impl Figure {
+    pub(crate) fn name(self) -> String {
+        let size = |at: usize| match SIZES[at] {
+            n if n >= 1 << 20 => format!("{} MiB", n >> 20),
+            n => format!("{} KiB", n >> 10),
+        };
+        match self {
+            Self::SendPolled => "send 64 B, polled, half round trip, us".into(),
+            Self::DataOnly => "the same without acknowledgements, us".into(),
+            Self::SendBlocking => "send 64 B, blocking, half round trip, us".into(),
+            Self::WritePolled => "RDMA write 64 B, polled, half round trip, us".into(),
+            Self::Messages => "RDMA writes of 64 B, million/s".into(),
+            Self::Write(at) => format!("RDMA write {}, GB/s", size(at)),
+            Self::Read(at) => format!("RDMA read {}, GB/s", size(at)),
+            Self::Connections => "connections/s, one after the other".into(),
+            Self::Memory(at) => format!("memory of an endpoint, {} of them, KiB", ENDPOINTS[at]),
+        }
+    }
+
+    const fn less_is_better(self) -> bool {
+        matches!(
+            self,
+            Self::SendPolled
+                | Self::DataOnly
+                | Self::SendBlocking
+                | Self::WritePolled
+                | Self::Memory(_)
+        )
+    }
+
+    /// Is another round of any use?
+    pub(crate) const fn varies(self) -> bool {
+        !matches!(self, Self::Memory(_))
+    }
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Who {
+    Engine,
+    Raw,
+    Ucx,
+    FabricTcp,
+    FabricUdp,
+    Iperf,
+}
+
+const ALL: [Who; 6] = [
+    Who::Engine,
+    Who::Raw,
+    Who::Ucx,
+    Who::FabricTcp,
+    Who::FabricUdp,
+    Who::Iperf,
+];
+
+impl Who {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Engine => "user engine",
+            Self::Raw => "raw UDP",
+            Self::Ucx => "UCX tcp",
+            Self::FabricTcp => "libfabric tcp",
+            Self::FabricUdp => "libfabric udp",
+            Self::Iperf => "iperf3 TCP",
+        }
+    }
+}
+
+/// What a goal compares with.
+#[derive(Clone, Copy)]
+enum Against {
+    /// The same figure of another.
+    Other(Who),
+    /// Another figure of the engine.
+    Own(Figure),
+    /// A number.
+    Fixed,
+}
+
+/// The goals of the user engine: its figure is at most (less is better) or at least `factor` times the other one.
+const GOALS: [(Figure, Against, f64); 13] = [
+    (Figure::SendPolled, Against::Other(Who::Raw), 1.25),
+    (Figure::SendPolled, Against::Other(Who::Ucx), 0.85),
+    (Figure::SendPolled, Against::Other(Who::FabricTcp), 0.75),
+    (Figure::SendBlocking, Against::Own(Figure::SendPolled), 1.5),
+    (Figure::Messages, Against::Fixed, 3.0),
+    (Figure::Messages, Against::Other(Who::Ucx), 5.0),
+    (Figure::Write(1), Against::Other(Who::Ucx), 2.0),
+    (Figure::Write(1), Against::Other(Who::Raw), 0.8),
+    (Figure::Write(2), Against::Other(Who::Ucx), 2.0),
+    (Figure::Write(2), Against::Other(Who::Raw), 0.8),
+    (Figure::Read(0), Against::Other(Who::Ucx), 1.0),
+    (Figure::Read(1), Against::Other(Who::Ucx), 1.0),
+    (Figure::Read(2), Against::Other(Who::Ucx), 1.0),
+];
+
+/// All that was measured.
+#[derive(Default)]
+pub(crate) struct Table {
+    figures: BTreeMap<(Figure, Who), std::result::Result<f64, String>>,
+}
+
+impl Table {
+    /// Notes a figure, if it is the best so far.
+    pub(crate) fn note(&mut self, figure: Figure, who: Who, value: Result<f64>) {
+        let value = value.map_err(|error| error.to_string());
+        let slot = self.figures.entry((figure, who));
+        let old = slot.or_insert_with(|| value.clone());
+        match (&value, &*old) {
+            (Ok(new), Ok(best)) if (new < best) == figure.less_is_better() => *old = value,
+            (Ok(_), Err(_)) => *old = value,
+            _ => {}
+        }
+    }
+
+    /// Is it known that there is no such figure?
+    pub(crate) fn absent(&self, figure: Figure, who: Who) -> bool {
+        matches!(self.figures.get(&(figure, who)), Some(Err(error)) if error.contains("not installed"))
+    }
+
+    fn get(&self, figure: Figure, who: Who) -> Option<f64> {
+        self.figures.get(&(figure, who))?.as_ref().ok().copied()
+    }
+
+    /// The table in Markdown, then the goals, then what could not be measured.
+    pub(crate) fn print(&self) {
+        let rows: std::collections::BTreeSet<Figure> = self.figures.keys().map(|k| k.0).collect();
+        let columns: Vec<Who> = ALL
+            .into_iter()
+            .filter(|who| self.figures.keys().any(|(_, w)| w == who))
+            .collect();
+        println!(
+            "| |{}",
+            columns
+                .iter()
+                .map(|w| format!(" {} |", w.name()))
+                .collect::<String>()
+        );
+        println!("|---|{}", "---:|".repeat(columns.len()));
+        for row in &rows {
+            print!("| {} |", row.name());
+            for who in &columns {
+                match self.figures.get(&(*row, *who)) {
+                    Some(Ok(value)) => print!(" {} |", digits(*value)),
+                    Some(Err(_)) => print!(" none |"),
+                    None => print!(" |"),
+                }
+            }
+            println!();
+        }
+        println!("\n| goal of the user engine | ratio | goal | |\n|---|---:|---:|---|");
+        for (figure, against, goal) in GOALS {
+            let other = match against {
+                Against::Other(who) => self.get(figure, who),
+                Against::Own(other) => self.get(other, Who::Engine),
+                Against::Fixed => Some(1.0),
+            };
+            let (Some(ours), Some(other)) = (self.get(figure, Who::Engine), other) else {
+                continue;
+            };
+            let ratio = ours / other;
+            let (sense, met) = if figure.less_is_better() {
+                ("at most", ratio <= goal)
+            } else {
+                ("at least", ratio >= goal)
+            };
+            let than = match against {
+                Against::Other(who) => format!(" / {}", who.name()),
+                Against::Own(_) => " / polled".into(),
+                Against::Fixed => String::new(),
+            };
+            let verdict = if met { "met" } else { "**missed**" };
+            println!(
+                "| {}{than} | {ratio:.2} | {sense} {goal} | {verdict} |",
+                figure.name()
+            );
+        }
+        println!();
+        for ((figure, who), value) in &self.figures {
+            if let Err(error) = value {
+                println!("{}, {}: {error}", figure.name(), who.name());
+            }
+        }
+    }
+}
+
+/// Three digits that count.
+fn digits(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_figure_stays_and_an_error_gives_way() {
+        let mut table = Table::default();
+        let (latency, rate) = (Figure::SendPolled, Figure::Messages);
+        table.note(latency, Who::Raw, Err("broken".into()));
+        for value in [3.0, 2.0, 4.0] {
+            table.note(latency, Who::Raw, Ok(value));
+            table.note(rate, Who::Raw, Ok(value));
+        }
+        table.note(rate, Who::Raw, Err("broken".into()));
+        assert_eq!(table.get(latency, Who::Raw), Some(2.0));
+        assert_eq!(table.get(rate, Who::Raw), Some(4.0));
+    }
+}
