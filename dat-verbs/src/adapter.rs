@@ -14,13 +14,14 @@ use dat_core::upcall::Upcalls;
 use parking_lot::Mutex;
 
 use crate::attributes;
-use crate::cm::conn::Conn;
-use crate::cm::id::Channel;
-use crate::cm::stage::Input;
+use crate::cm;
+use crate::cm::rdma::conn::Conn;
+use crate::cm::rdma::id::Channel;
+use crate::cm::rdma::stage::Input;
 use crate::find::{self, OpenError};
 use crate::map;
 use crate::park::EventFd;
-use crate::settings::{KEYS, Settings};
+use crate::settings::{KEYS, Manager, Settings};
 use crate::sys;
 use crate::thread::{self, Epoll, FIRST_KEY, Later};
 use crate::transport::Verbs;
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) roce: bool,
     pub(crate) attr: AdapterAttr,
     pub(crate) settings: Settings,
+    /// With `cm=socket`.
+    pub(crate) socket: Option<cm::socket::Manager>,
     pub(crate) upcalls: Upcalls<Verbs>,
     pub(crate) epoll: Epoll,
     pub(crate) wake: EventFd,
@@ -63,6 +66,8 @@ pub(crate) enum Slot {
     Pending { withdrawn: bool },
     /// A connection.
     Conn(Weak<Conn>),
+    /// A socket of the other connection manager.
+    Socket(cm::socket::Watched),
     /// A watched completion queue.
     Cq(Weak<Notifier>),
 }
@@ -129,13 +134,22 @@ impl Adapter {
         epoll
             .add_fixed(wake.fd(), channel.fd(), device.async_fd())
             .map_err(resources)?;
+        let socket = match settings.cm {
+            Manager::Rdmacm => None,
+            Manager::Socket => {
+                let manager = facts.socket_manager(&device, &settings)?;
+                epoll.add_timer(manager.timers.fd()).map_err(resources)?;
+                Some(manager)
+            }
+        };
         let shared = Arc::new(Shared {
             channel,
             port: place.port,
             roce: facts.roce(),
-            attr: facts.attr(),
+            attr: facts.attr(settings.cm),
             device,
             settings,
+            socket,
             upcalls,
             epoll,
             wake,
@@ -211,6 +225,13 @@ impl Shared {
         matches!(old, Some(Slot::Pending { withdrawn: true }))
     }
 
+    /// The peer of a request not yet answered has closed.
+    pub(crate) fn withdraw(&self, key: u64) {
+        if let Some(Slot::Pending { withdrawn }) = self.table.lock().get_mut(&key) {
+            *withdrawn = true;
+        }
+    }
+
     /// The connection that `input` is for. For a request not yet answered it can only be the peer's withdrawal.
     pub(crate) fn conn(&self, key: u64, input: Input) -> Option<Arc<Conn>> {
         match self.table.lock().get_mut(&key)? {
@@ -220,7 +241,7 @@ impl Shared {
                 *withdrawn = true;
                 None
             }
-            Slot::Listener(_) | Slot::Cq(_) => None,
+            Slot::Listener(_) | Slot::Cq(_) | Slot::Socket(_) => None,
         }
     }
 

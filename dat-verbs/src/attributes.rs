@@ -6,8 +6,10 @@ use std::fmt::Write as _;
 
 use dat_core::attr::AdapterAttr;
 
-use crate::find::Place;
+use crate::cm::socket::{self, gid::Gids, timers::Timers};
+use crate::find::{OpenError, Place};
 use crate::map;
+use crate::settings::{Manager, Settings};
 use crate::sys::{self, device_cap, ibv_atomic_cap, ibv_port_state};
 use crate::verbs::device::Device;
 
@@ -67,12 +69,12 @@ impl<'a> Facts<'a> {
     }
 
     /// The named attributes.
-    fn named(&self, atomics: bool) -> Vec<(String, String)> {
+    fn named(&self, atomics: bool, protocol: &str) -> Vec<(String, String)> {
         let truth = |b: bool| if b { "TRUE" } else { "FALSE" }.to_owned();
         let state = if self.active() { "ACTIVE" } else { "DOWN" };
         [
-            // The name of the connection manager protocol: rdma_cm, as DAPL's provider of that name.
-            ("DAT_IB_PROVIDER_NAME", "CMA".to_owned()),
+            // The name of the connection manager protocol, as DAPL's provider for it is called.
+            ("DAT_IB_PROVIDER_NAME", protocol.to_owned()),
             ("DAT_IB_DEVICE_NAME", self.place.device.clone()),
             ("DAT_IB_CONNECTIVITY_MODE", "DIRECT".to_owned()),
             ("DAT_IB_RDMA_READ", truth(self.device.max_qp_rd_atom > 0)),
@@ -90,8 +92,39 @@ impl<'a> Facts<'a> {
         .into()
     }
 
+    /// What connections over sockets need of the port.
+    pub(crate) fn socket_manager(
+        &self,
+        device: &Device,
+        settings: &Settings,
+    ) -> Result<socket::Manager, OpenError> {
+        let (port, wanted) = (self.place.port, settings.gid_index);
+        let gids = Gids::read(device, port, self.place.ip, self.roce(), wanted).ok_or_else(|| {
+            let index = wanted.unwrap_or(0);
+            OpenError::Device {
+                device: self.place.device.clone(),
+                reason: format!(
+                    "port {port} has no entry {index} in its GID table; see /sys/class/infiniband/{}/ports/{port}/gids",
+                    self.place.device
+                ),
+            }
+        })?;
+        let active = self.port.active_mtu.clamp(1, 5);
+        Ok(socket::Manager {
+            timers: Timers::new().map_err(|e| OpenError::Resources(e.to_string()))?,
+            gids,
+            lid: self.port.lid,
+            mtu: settings.mtu.map_or(active, |mtu| mtu.min(active)) as u8,
+            mtu_is_set: settings.mtu.is_some(),
+        })
+    }
+
     /// All of it.
-    pub(crate) fn attr(&self) -> AdapterAttr {
+    pub(crate) fn attr(&self, cm: Manager) -> AdapterAttr {
+        let (protocol, private_data) = match cm {
+            Manager::Rdmacm => ("CMA", map::REQ_PRIVATE),
+            Manager::Socket => ("SCM", socket::wire::MAX_PRIVATE),
+        };
         let d = &self.device;
         let atomics = d.atomic_cap != ibv_atomic_cap::IBV_ATOMIC_NONE;
         let windows = d.max_mw > 0 && d.device_cap_flags & device_cap::MEM_WINDOW != 0;
@@ -130,9 +163,9 @@ impl<'a> Facts<'a> {
             max_srqs: positive(d.max_srq),
             max_ep_per_srq: positive(d.max_qp),
             max_recv_per_srq: positive(d.max_srq_wr),
-            max_private_data_size: map::REQ_PRIVATE as u32,
+            max_private_data_size: private_data as u32,
             zero_based: true,
-            named: self.named(atomics),
+            named: self.named(atomics, protocol),
             atomics,
             immediate_data: true,
             datagrams: false,

@@ -10,7 +10,7 @@ use dat_core::error::{Error, Kind, Subtype};
 use dat_core::ia_params::IaParamsError;
 
 use crate::cm::addr;
-use crate::cm::id::{Channel, CmId};
+use crate::cm::rdma::id::{Channel, CmId};
 use crate::map;
 use crate::verbs::device;
 

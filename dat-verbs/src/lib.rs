@@ -31,8 +31,7 @@ pub use transport::Verbs;
 /// The types that [`Verbs`] gives core, opaque.
 pub mod objects {
     pub use crate::adapter::Adapter;
-    pub use crate::cm::listener::Listener;
-    pub use crate::cm::request::ConnRequest;
+    pub use crate::cm::{ConnRequest, Listener};
     pub use crate::park::Parker;
     pub use crate::sys::Wc;
     pub use crate::verbs::cq::Cq;

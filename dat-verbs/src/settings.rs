@@ -1,9 +1,13 @@
 //! What `ia_params` and DAPL's environment variables set. The `key=value` of the IA wins over the environment.
 
+use std::time::Duration;
+
 use dat_core::ia_params::{IaParams, IaParamsError};
 
 /// The settings of a verbs IA, see `docs/ia_params.md`.
 pub const KEYS: &[&str] = &[
+    "cm",
+    "gid_index",
     "inline",
     "mtu",
     "retry",
@@ -15,9 +19,21 @@ pub const KEYS: &[&str] = &[
     "resolve_retry",
 ];
 
+/// Who makes connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manager {
+    /// librdmacm, as DAPL's cma provider.
+    Rdmacm,
+    /// Queue pair data over TCP, as DAPL's scm provider.
+    Socket,
+}
+
 /// Their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
+    pub(crate) cm: Manager,
+    /// With [`Manager::Socket`]: the entry of the port's GID table to send from.
+    pub(crate) gid_index: Option<u8>,
     /// Bytes that a send or write carries in the request itself.
     pub(crate) inline: u32,
     /// Upper bound of the path MTU, as `ibv_mtu` code (1 is 256 ... 5 is 4096).
@@ -89,7 +105,21 @@ impl Settings {
                 expected: "one of 256, 512, 1024, 2048, 4096".into(),
             })?),
         };
+        let cm = match params.word("cm", &["rdmacm", "socket"])? {
+            Some("socket") => Manager::Socket,
+            _ => Manager::Rdmacm,
+        };
+        let gid_index = params.number("gid_index", 0..=255)?.map(|n| n as u8);
+        if let (Some(index), Manager::Rdmacm) = (gid_index, cm) {
+            return Err(IaParamsError::Value {
+                key: "gid_index".into(),
+                value: index.to_string(),
+                expected: "with cm=socket only; rdma_cm chooses by the address".into(),
+            });
+        }
         Ok(Self {
+            cm,
+            gid_index,
             inline: number("inline", &["DAPL_MAX_INLINE"], 4096, 64)? as u32,
             mtu,
             retry: number("retry", &["DAPL_ACK_RETRY"], 7, 7)? as u8,
@@ -100,6 +130,12 @@ impl Settings {
             resolve_timeout: timeouts.map(|n| n.max(1) as i32),
             resolve_retry: retries.map(|n| n as u32),
         })
+    }
+
+    /// How long one step of a connection over sockets may take that depends on nobody but the peer's provider.
+    pub(crate) fn handshake_time(&self) -> Duration {
+        let time = Duration::from_millis(self.resolve_timeout[0].max(1) as u64);
+        time.saturating_mul(self.resolve_retry[0].saturating_add(1))
     }
 }
 
@@ -154,6 +190,20 @@ mod tests {
         );
         assert_eq!((s.mtu, s.ack_timer, s.tos), (None, None, None));
         assert_eq!((s.resolve_timeout, s.resolve_retry), ([4000; 2], [15; 2]));
+        assert_eq!((s.cm, s.gid_index), (Manager::Rdmacm, None));
+        assert_eq!(s.handshake_time(), Duration::from_secs(64));
+    }
+
+    #[test]
+    fn the_connection_manager_is_chosen_by_name() {
+        let s = parse(
+            "v0 0 cm=socket gid_index=3 resolve_timeout=100 resolve_retry=0",
+            &[],
+        );
+        let s = s.unwrap();
+        assert_eq!((s.cm, s.gid_index), (Manager::Socket, Some(3)));
+        assert_eq!(s.handshake_time(), Duration::from_millis(100));
+        assert_eq!(parse("v0 0 cm=rdmacm", &[]).unwrap().cm, Manager::Rdmacm);
     }
 
     #[test]
@@ -178,6 +228,8 @@ mod tests {
             ("v0 0 mtu=9000", "256 to 4096"),
             ("v0 0 retry=8", "0 to 7"),
             ("v0 0 colour=red", "resolve_timeout"),
+            ("v0 0 cm=tcp", "rdmacm, socket"),
+            ("v0 0 gid_index=1", "cm=socket only"),
         ] {
             let error = parse(text, &[]).unwrap_err().to_string();
             assert!(error.contains(word), "{text}: {error}");

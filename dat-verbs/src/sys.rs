@@ -52,13 +52,17 @@ pub(crate) mod qp_mask {
     pub(crate) const ACCESS_FLAGS: i32 = 1 << 3;
     pub(crate) const PKEY_INDEX: i32 = 1 << 4;
     pub(crate) const PORT: i32 = 1 << 5;
+    pub(crate) const AV: i32 = 1 << 7;
     pub(crate) const PATH_MTU: i32 = 1 << 8;
     pub(crate) const TIMEOUT: i32 = 1 << 9;
     pub(crate) const RETRY_CNT: i32 = 1 << 10;
     pub(crate) const RNR_RETRY: i32 = 1 << 11;
+    pub(crate) const RQ_PSN: i32 = 1 << 12;
     pub(crate) const MAX_RD_ATOMIC: i32 = 1 << 13;
     pub(crate) const MIN_RNR_TIMER: i32 = 1 << 15;
+    pub(crate) const SQ_PSN: i32 = 1 << 16;
     pub(crate) const MAX_DEST_RD_ATOMIC: i32 = 1 << 17;
+    pub(crate) const DEST_QPN: i32 = 1 << 20;
     /// SMAC, VLAN and alternates, which kernels set for RoCE only (librdmacm masks them off elsewhere).
     pub(crate) const ROCE_ONLY: i32 = 0x00e0_0000;
 }

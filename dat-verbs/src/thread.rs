@@ -2,25 +2,28 @@
 //! completion queues, and tells core.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use dat_core::transport::Token;
 use dat_core::upcall::{Arrival, Fault};
 
 use crate::adapter::{Shared, Slot};
-use crate::cm::conn::Conn;
-use crate::cm::event::{Event, What};
-use crate::cm::request::{ConnRequest, Offer};
-use crate::cm::stage::Input;
+use crate::cm;
+use crate::cm::rdma::conn::Conn;
+use crate::cm::rdma::event::{Event, What};
+use crate::cm::rdma::request::{ConnRequest, Offer};
+use crate::cm::rdma::stage::Input;
+use crate::cm::report::Report;
 use crate::sys;
+use crate::verbs::cq::Notifier;
 
 /// What a consumer's call leaves for the event thread, since upcalls come from there only.
-pub(crate) struct Later {
-    /// Whom it concerns.
-    pub(crate) conn: Arc<Conn>,
-    /// What happened to it.
-    pub(crate) input: Input,
+pub(crate) enum Later {
+    /// An input of a connection.
+    Rdma { conn: Arc<Conn>, input: Input },
+    /// What core is to be told.
+    Report { token: Token, report: Report },
 }
 
 /// Keys below this are not in the adapter's table.
@@ -28,6 +31,7 @@ pub(crate) const FIRST_KEY: u64 = 16;
 const WAKE: u64 = 0;
 const CM: u64 = 1;
 const ASYNC: u64 = 2;
+const TIMER: u64 = 3;
 
 /// An epoll descriptor.
 pub(crate) struct Epoll(OwnedFd);
@@ -58,6 +62,17 @@ impl Epoll {
     /// Watches `fd` until [`Epoll::remove`].
     pub(crate) fn add(&self, fd: RawFd, key: u64) -> Result<(), i32> {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, key)
+    }
+
+    /// Announces each change of `fd` once, until it is closed.
+    pub(crate) fn add_edge(&self, fd: RawFd, key: u64) -> Result<(), i32> {
+        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        self.control(libc::EPOLL_CTL_ADD, fd, events, key)
+    }
+
+    /// Registers the adapter's timer.
+    pub(crate) fn add_timer(&self, fd: RawFd) -> Result<(), i32> {
+        self.add(fd, TIMER)
     }
 
     /// Watches `fd` for one event; `known` if it was watched before.
@@ -102,7 +117,12 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                 WAKE => {
                     shared.wake.clear();
                     for later in std::mem::take(&mut *shared.later.lock()) {
-                        later.conn.feed(later.input, &[]);
+                        match later {
+                            Later::Rdma { conn, input } => conn.feed(input, &[]),
+                            Later::Report { token, report } => {
+                                shared.upcalls.connection(token, report.with(&[]));
+                            }
+                        }
                     }
                 }
                 CM => {
@@ -115,7 +135,8 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                         handle_async(shared, number, Token(context));
                     }
                 }
-                key => handle_cq(shared, key),
+                TIMER => handle_timer(shared),
+                key => handle(shared, key, event.events.cast_signed()),
             }
         }
     }
@@ -151,7 +172,7 @@ fn handle_cm(shared: &Arc<Shared>, event: Event) {
             match (shared.listener(event.key), remote) {
                 (Some(token), Some(remote)) => shared.upcalls.connect_request(
                     token,
-                    request,
+                    cm::ConnRequest::of_rdma(request),
                     &Arrival {
                         remote,
                         local: local.map_or(shared.attr.address, |l| l.ip()),
@@ -188,10 +209,30 @@ fn handle_async(shared: &Shared, number: i32, token: Token) {
     shared.upcalls.fault(fault);
 }
 
-fn handle_cq(shared: &Shared, key: u64) {
-    let Some(Slot::Cq(notifier)) = shared.get(key) else {
-        return;
-    };
+/// What is in the table.
+fn handle(shared: &Arc<Shared>, key: u64, events: i32) {
+    match shared.get(key) {
+        Some(Slot::Cq(notifier)) => handle_cq(shared, key, &notifier),
+        Some(Slot::Socket(socket)) => socket.ready(shared, key),
+        Some(Slot::Pending { .. })
+            if events & (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0 =>
+        {
+            shared.withdraw(key);
+        }
+        _ => {}
+    }
+}
+
+fn handle_timer(shared: &Arc<Shared>) {
+    let due = shared.socket.as_ref().map(|manager| manager.timers.due());
+    for key in due.unwrap_or_default() {
+        if let Some(Slot::Socket(socket)) = shared.get(key) {
+            socket.expired(shared, key);
+        }
+    }
+}
+
+fn handle_cq(shared: &Shared, key: u64, notifier: &Weak<Notifier>) {
     let Some(notifier) = notifier.upgrade() else {
         return;
     };

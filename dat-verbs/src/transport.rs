@@ -15,9 +15,7 @@ use dat_core::transport::{
 use dat_core::upcall::Upcalls;
 
 use crate::adapter::Adapter;
-use crate::cm::conn::Conn;
-use crate::cm::listener::Listener;
-use crate::cm::request::ConnRequest;
+use crate::cm::{Conn, ConnRequest, Listener};
 use crate::map;
 use crate::park::Parker;
 use crate::sys::{Wc, send};

@@ -1,14 +1,119 @@
-//! Connections through librdmacm. The ids carry no queue pair: the queue pair is made by the endpoint long
-//! before it connects, and this module moves it on with what the connection manager knows of the path.
+//! Connections. Which manager makes them is the IA's `cm` setting; peers must use the same.
 //!
-//! `id` and `event` wrap librdmacm, `stage` decides (pure), `conn` does what was decided, `listener` and
-//! `request` are the passive side's service point and its unanswered requests. What goes over the wire is what
-//! DAPL's cma provider sends, so either may be at the other end.
+//! * `rdma`: librdmacm, as DAPL's cma provider;
+//! * `socket`: queue pair data exchanged over TCP, as DAPL's scm provider.
 
 pub(crate) mod addr;
-pub(crate) mod conn;
-pub(crate) mod event;
-pub(crate) mod id;
-pub(crate) mod listener;
-pub(crate) mod request;
-pub(crate) mod stage;
+pub(crate) mod rdma;
+pub(crate) mod report;
+pub(crate) mod socket;
+
+use std::sync::Arc;
+
+use dat_core::error::Result;
+use dat_core::transport::{Connect, Token};
+
+use crate::adapter::Shared;
+use crate::settings::Manager;
+use crate::verbs::qp::Qp;
+
+/// The connection of a queue pair.
+#[derive(Clone)]
+pub(crate) enum Conn {
+    Rdma(Arc<rdma::conn::Conn>),
+    Socket(Arc<socket::conn::Conn>),
+}
+
+impl Conn {
+    /// Starts an attempt; it ends in an upcall.
+    pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
+        match qp.pd.adapter.shared.settings.cm {
+            Manager::Rdmacm => rdma::conn::Conn::connect(qp, connect),
+            Manager::Socket => socket::conn::Conn::connect(qp, connect),
+        }
+    }
+
+    /// Accepts `request`; it ends in an upcall.
+    pub(crate) fn accept(
+        request: ConnRequest,
+        qp: &Arc<Qp>,
+        token: Token,
+        private_data: &[u8],
+    ) -> Result<()> {
+        match request.0 {
+            Request::Rdma(request) => rdma::conn::Conn::accept(request, qp, token, private_data),
+            Request::Socket(request) => {
+                socket::conn::Conn::accept(request, qp, token, private_data)
+            }
+        }
+    }
+
+    /// The consumer wants the end.
+    pub(crate) fn leave(&self, qp: &Qp) {
+        match self {
+            Self::Rdma(conn) => conn.leave(qp),
+            Self::Socket(conn) => conn.leave(qp),
+        }
+    }
+}
+
+enum Request {
+    Rdma(rdma::request::ConnRequest),
+    Socket(socket::request::Incoming),
+}
+
+/// See [`Transport::ConnRequest`](dat_core::transport::Transport::ConnRequest); dropping it refuses it.
+pub struct ConnRequest(Request);
+
+impl ConnRequest {
+    pub(crate) fn of_rdma(request: rdma::request::ConnRequest) -> Self {
+        Self(Request::Rdma(request))
+    }
+
+    pub(crate) fn of_socket(request: socket::request::Incoming) -> Self {
+        Self(Request::Socket(request))
+    }
+
+    /// Refuses with the consumer's data.
+    pub(crate) fn reject(self, private_data: &[u8]) -> Result<()> {
+        match self.0 {
+            Request::Rdma(request) => request.reject(private_data),
+            Request::Socket(request) => request.reject(private_data),
+        }
+    }
+}
+
+enum Place {
+    Rdma {
+        _listener: rdma::listener::Listener,
+    },
+    Socket {
+        _listener: socket::listener::Listening,
+    },
+}
+
+/// See [`Transport::Listener`](dat_core::transport::Transport::Listener).
+pub struct Listener {
+    _place: Place,
+}
+
+impl Listener {
+    /// Listens on `conn_qual`, or on what the kernel chooses; the qualifier.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        conn_qual: Option<u64>,
+        token: Token,
+    ) -> Result<(Self, u64)> {
+        let (place, qual) = match shared.settings.cm {
+            Manager::Rdmacm => {
+                let (_listener, qual) = rdma::listener::Listener::new(shared, conn_qual, token)?;
+                (Place::Rdma { _listener }, qual)
+            }
+            Manager::Socket => {
+                let (_listener, qual) = socket::listener::Listening::new(shared, conn_qual, token)?;
+                (Place::Socket { _listener }, qual)
+            }
+        };
+        Ok((Self { _place: place }, qual))
+    }
+}

@@ -10,7 +10,7 @@ use dat_core::iov::LmrTriplet;
 use dat_core::transport::{Op, QpCaps, Request, Token};
 use parking_lot::Mutex;
 
-use crate::cm::conn::Conn;
+use crate::cm::Conn;
 use crate::map;
 use crate::sys::{self, ibv_qp_state as state, ibv_wr_opcode as opcode, qp_mask, send};
 use crate::transport::Verbs;
@@ -24,7 +24,7 @@ pub struct Qp {
     max_inline: u64,
     pub(crate) caps: QpCaps,
     pub(crate) token: Token,
-    pub(crate) conn: Mutex<Option<Arc<Conn>>>,
+    pub(crate) conn: Mutex<Option<Conn>>,
     pub(crate) pd: Arc<Pd>,
     recv_cq: Arc<Cq>,
     _request_cq: Arc<Cq>,
@@ -43,6 +43,28 @@ pub(crate) struct PathLimits {
     pub(crate) reads_in: u8,
     /// RDMA Reads and atomics issued at a time.
     pub(crate) reads_out: u8,
+}
+
+/// A path that both ends told each other, without the connection manager of the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    /// `ibv_mtu` code.
+    pub(crate) mtu: u8,
+    pub(crate) dest_qpn: u32,
+    pub(crate) dest_lid: u16,
+    /// Entry of our GID table.
+    pub(crate) sgid_index: u8,
+    /// The peer's GID.
+    pub(crate) dgid: [u8; 16],
+}
+
+impl Path {
+    /// Both directions' first packet number.
+    const PSN: u32 = 1;
+    /// Routers on the way, at most.
+    const HOP_LIMIT: u8 = 255;
+    /// Time to wait for an answer: 4.096 us * 2^n, about a second.
+    const ACK_TIMER: u8 = 18;
 }
 
 impl Qp {
@@ -184,6 +206,49 @@ impl Qp {
         if mask & qp_mask::RNR_RETRY != 0 {
             attr.rnr_retry = settings.rnr_retry;
         }
+        self.modify("RTS", &mut attr, mask)
+    }
+
+    /// RTR and RTS along `path`.
+    pub(crate) fn to_rts_along(&self, limits: PathLimits, path: &Path) -> Result<()> {
+        let shared = &self.pd.adapter.shared;
+        let settings = &shared.settings;
+        let mut attr = blank(state::IBV_QPS_RTR);
+        attr.path_mtu = path.mtu.into();
+        attr.dest_qp_num = path.dest_qpn;
+        attr.rq_psn = Path::PSN;
+        attr.max_dest_rd_atomic = limits.reads_in;
+        attr.min_rnr_timer = settings.rnr_timer;
+        attr.ah_attr.dlid = path.dest_lid;
+        attr.ah_attr.port_num = shared.port;
+        if shared.roce {
+            attr.ah_attr.is_global = 1;
+            attr.ah_attr.grh.dgid = sys::ibv_gid { raw: path.dgid };
+            attr.ah_attr.grh.sgid_index = path.sgid_index;
+            attr.ah_attr.grh.hop_limit = Path::HOP_LIMIT;
+            attr.ah_attr.grh.traffic_class = settings.tos.unwrap_or(0);
+        }
+        let mask = qp_mask::STATE
+            | qp_mask::AV
+            | qp_mask::PATH_MTU
+            | qp_mask::DEST_QPN
+            | qp_mask::RQ_PSN
+            | qp_mask::MAX_DEST_RD_ATOMIC
+            | qp_mask::MIN_RNR_TIMER;
+        self.modify("RTR", &mut attr, mask)?;
+
+        attr = blank(state::IBV_QPS_RTS);
+        attr.sq_psn = Path::PSN;
+        attr.max_rd_atomic = limits.reads_out;
+        attr.timeout = settings.ack_timer.unwrap_or(Path::ACK_TIMER);
+        attr.retry_cnt = settings.retry;
+        attr.rnr_retry = settings.rnr_retry;
+        let mask = qp_mask::STATE
+            | qp_mask::SQ_PSN
+            | qp_mask::MAX_RD_ATOMIC
+            | qp_mask::TIMEOUT
+            | qp_mask::RETRY_CNT
+            | qp_mask::RNR_RETRY;
         self.modify("RTS", &mut attr, mask)
     }
 

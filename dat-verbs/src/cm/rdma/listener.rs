@@ -7,11 +7,11 @@ use dat_core::transport::Token;
 
 use crate::adapter::{Shared, Slot};
 use crate::cm::addr;
-use crate::cm::id::CmId;
+use crate::cm::rdma::id::CmId;
 use crate::map;
 
 /// See [`Transport::Listener`](dat_core::transport::Transport::Listener).
-pub struct Listener {
+pub(crate) struct Listener {
     shared: Arc<Shared>,
     key: u64,
     _id: CmId,

@@ -1,5 +1,7 @@
 //! How far a connection is, as a pure function: (stage, input) -> (stage, what to do).
 
+use crate::cm::report::Report;
+
 /// How far a connection, or the attempt to make one, is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
@@ -48,18 +50,6 @@ pub(crate) enum Input {
     LocalFault,
     /// The consumer wants the end.
     Leave,
-}
-
-/// What core is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Report {
-    Established,
-    PeerRejected,
-    NonPeerRejected,
-    Unreachable,
-    AcceptError,
-    Disconnected,
-    Broken,
 }
 
 /// What has to be done.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dat_core::error::{Error, Kind, Result};
 
 use crate::adapter::{Shared, Slot};
-use crate::cm::id::CmId;
+use crate::cm::rdma::id::CmId;
 use crate::map;
 
 /// RDMA Reads that the peer offers, seen from here.
@@ -16,7 +16,7 @@ pub(crate) struct Offer {
 }
 
 /// See [`Transport::ConnRequest`](dat_core::transport::Transport::ConnRequest); dropping it refuses it.
-pub struct ConnRequest {
+pub(crate) struct ConnRequest {
     shared: Arc<Shared>,
     id: Option<CmId>,
     key: u64,

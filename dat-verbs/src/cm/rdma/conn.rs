@@ -5,14 +5,14 @@ use std::sync::{Arc, Weak};
 
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::{Connect, Token};
-use dat_core::upcall::ConnInput;
 use parking_lot::Mutex;
 
 use crate::adapter::{Shared, Slot};
 use crate::cm::addr;
-use crate::cm::id::{CmId, Params};
-use crate::cm::request::ConnRequest;
-use crate::cm::stage::{Act, Input, Report, Stage, step};
+use crate::cm::rdma::id::{CmId, Params};
+use crate::cm::rdma::request::ConnRequest;
+use crate::cm::rdma::stage::{Act, Input, Stage, step};
+use crate::cm::report::Report;
 use crate::map;
 use crate::thread::Later;
 use crate::verbs::qp::{PathLimits, Qp};
@@ -87,7 +87,7 @@ impl Conn {
             }),
         });
         shared.put(key, Slot::Conn(Arc::downgrade(&conn)));
-        *qp.conn.lock() = Some(Arc::clone(&conn));
+        *qp.conn.lock() = Some(crate::cm::Conn::Rdma(Arc::clone(&conn)));
         let started = conn.begin(&conn.state.lock());
         if let Err(e) = started {
             tracing::debug!(%to, "no way to the peer: {}", map::text(e));
@@ -130,7 +130,7 @@ impl Conn {
                 id: Some(id),
             }),
         });
-        *qp.conn.lock() = Some(Arc::clone(&conn));
+        *qp.conn.lock() = Some(crate::cm::Conn::Rdma(Arc::clone(&conn)));
         let accepted = {
             // Held, so that an answer that is quicker than we are waits.
             let state = conn.state.lock();
@@ -211,7 +211,7 @@ impl Conn {
             };
             self.shared
                 .upcalls
-                .connection(self.token, conn_input(report, data));
+                .connection(self.token, report.with(data));
         }
     }
 
@@ -277,7 +277,7 @@ impl Conn {
 
     /// A call failed whose caller is to learn it as an event.
     fn fault_later(self: &Arc<Self>) {
-        self.shared.later(Later {
+        self.shared.later(Later::Rdma {
             conn: Arc::clone(self),
             input: Input::LocalFault,
         });
@@ -315,18 +315,5 @@ impl Drop for Conn {
     fn drop(&mut self) {
         // First the key, so that the event thread no longer looks; then the id.
         self.shared.remove(self.key);
-    }
-}
-
-/// `report` with what came with it.
-fn conn_input(report: Report, private_data: &[u8]) -> ConnInput<'_> {
-    match report {
-        Report::Established => ConnInput::Established { private_data },
-        Report::PeerRejected => ConnInput::PeerRejected { private_data },
-        Report::NonPeerRejected => ConnInput::NonPeerRejected,
-        Report::Unreachable => ConnInput::Unreachable,
-        Report::AcceptError => ConnInput::AcceptError,
-        Report::Disconnected => ConnInput::Disconnected,
-        Report::Broken => ConnInput::Broken,
     }
 }

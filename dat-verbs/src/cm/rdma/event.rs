@@ -4,8 +4,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::cm::id::{Channel, CmId};
-use crate::cm::stage::Input;
+use crate::cm::rdma::id::{Channel, CmId};
+use crate::cm::rdma::stage::Input;
 use crate::map;
 use crate::sys::{self, rdma_cm_event_type as kind};
 

@@ -1,0 +1,503 @@
+//! One connection, or attempt at one: does what [`stage`](super::stage) decides.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use dat_core::error::{Error, Kind, Result};
+use dat_core::transport::{Connect, Token};
+use parking_lot::Mutex;
+
+use crate::adapter::{Shared, Slot};
+use crate::cm::report::Report;
+use crate::cm::socket::gid::Choice;
+use crate::cm::socket::request::Incoming;
+use crate::cm::socket::stage::{Act, Input, Stage, TRIES, step};
+use crate::cm::socket::stream::{Stream, Taken};
+use crate::cm::socket::wire::{
+    FAREWELL, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, RTU, Reader, VERSION,
+};
+use crate::cm::socket::{Manager, Watched, service};
+use crate::thread::Later;
+use crate::verbs::qp::{Path, PathLimits, Qp};
+
+/// A connection of a queue pair. The queue pair holds it; the event thread finds it by its key.
+pub(crate) struct Conn {
+    shared: Arc<Shared>,
+    qp: Weak<Qp>,
+    token: Token,
+    key: u64,
+    /// Active side: the peer.
+    to: Option<SocketAddr>,
+    private_data: Vec<u8>,
+    limits: PathLimits,
+    state: Mutex<State>,
+}
+
+struct State {
+    stage: Stage,
+    stream: Option<Stream>,
+    /// The answer as far as it came.
+    reader: Reader,
+    /// RTU as far as it came.
+    word: Vec<u8>,
+    /// The peer's REQ, REP or REJ.
+    peer: Option<Message>,
+    deadline: Option<Instant>,
+}
+
+impl State {
+    fn new(stage: Stage, stream: Option<Stream>, peer: Option<Message>) -> Mutex<Self> {
+        Mutex::new(Self {
+            stage,
+            stream,
+            reader: Reader::default(),
+            word: Vec::with_capacity(RTU.len()),
+            peer,
+            deadline: None,
+        })
+    }
+
+    /// What the socket says now; `None` if nothing new.
+    fn look(&mut self) -> Option<Input> {
+        let stream = self.stream.as_ref()?;
+        match self.stage {
+            Stage::Dialing { .. } => stream.dialed().map(|done| match done {
+                Ok(()) => Input::Dialed,
+                Err(e) => failed_dial(&e),
+            }),
+            Stage::Requested { .. } => loop {
+                match self.reader.wanted() {
+                    Ok(0) => match self.reader.message() {
+                        Ok(message) => {
+                            let message = message?;
+                            let operation = message.operation;
+                            self.peer = Some(message);
+                            return Some(match operation {
+                                Operation::Request => Input::Nonsense,
+                                Operation::Reply => Input::Reply,
+                                Operation::RejectedByConsumer => {
+                                    Input::Rejected { by_consumer: true }
+                                }
+                                Operation::RejectedByProvider => {
+                                    Input::Rejected { by_consumer: false }
+                                }
+                            });
+                        }
+                        Err(e) => return nonsense(&e.to_string()),
+                    },
+                    Ok(wanted) => {
+                        let mut bytes = [0; 256];
+                        let wanted = wanted.min(bytes.len());
+                        match stream.take(&mut bytes[..wanted]) {
+                            Taken::Some(n) => self.reader.push(&bytes[..n]),
+                            Taken::None => return None,
+                            Taken::End { .. } if !self.reader.is_empty() => {
+                                return nonsense("half an answer, then the end");
+                            }
+                            Taken::End { reset } => return Some(Input::Closed { reset }),
+                        }
+                    }
+                    Err(e) => return nonsense(&e.to_string()),
+                }
+            },
+            Stage::Accepted => loop {
+                let mut bytes = [0; RTU.len()];
+                let wanted = RTU.len() - self.word.len();
+                match stream.take(&mut bytes[..wanted]) {
+                    Taken::Some(n) => self.word.extend_from_slice(&bytes[..n]),
+                    Taken::None => return None,
+                    Taken::End { reset } => return Some(Input::Closed { reset }),
+                }
+                if self.word.len() == RTU.len() {
+                    // Any version's.
+                    let confirmed = self.word[2..] == RTU[2..];
+                    let nonsense = || nonsense("no RTU after our REP");
+                    return if confirmed {
+                        Some(Input::Confirmed)
+                    } else {
+                        nonsense()
+                    };
+                }
+            },
+            Stage::Up => match stream.take(&mut [0; 64]) {
+                Taken::None => None,
+                Taken::Some(_) => Some(Input::Farewell),
+                Taken::End { reset } => Some(Input::Closed { reset }),
+            },
+            Stage::Down => None,
+        }
+    }
+}
+
+fn nonsense(what: &str) -> Option<Input> {
+    tracing::warn!("socket connection manager: {what}");
+    Some(Input::Nonsense)
+}
+
+fn failed_dial(error: &io::Error) -> Input {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED | libc::ECONNRESET) => Input::Refused,
+        _ => {
+            tracing::warn!("connect: {error}");
+            Input::NoWay
+        }
+    }
+}
+
+/// RDMA Reads that both the endpoint and the device can do; the message has a byte for them.
+fn reads(of_endpoint: u32, of_device: u32) -> u8 {
+    u8::try_from(of_endpoint.min(of_device)).unwrap_or(u8::MAX)
+}
+
+fn limits(qp: &Qp) -> PathLimits {
+    let attr = &qp.pd.adapter.shared.attr;
+    PathLimits {
+        reads_in: reads(qp.caps.rdma_read_in, attr.max_rdma_read_per_ep_in),
+        reads_out: reads(qp.caps.rdma_read_out, attr.max_rdma_read_per_ep_out),
+    }
+}
+
+impl Conn {
+    /// Starts an attempt. What fails from here on ends in an upcall.
+    pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
+        let shared = &qp.pd.adapter.shared;
+        if connect.private_data.len() > MAX_PRIVATE {
+            return Err(Error::of(Kind::InvalidParameter));
+        }
+        let to = service(connect.remote, connect.conn_qual, shared.attr.scope_id)?;
+        let key = shared.new_key();
+        let conn = Arc::new(Self {
+            shared: Arc::clone(shared),
+            qp: Arc::downgrade(qp),
+            token: connect.token,
+            key,
+            to: Some(to),
+            private_data: connect.private_data.to_vec(),
+            limits: limits(qp),
+            state: State::new(
+                Stage::Dialing {
+                    tries: TRIES,
+                    old: false,
+                },
+                None,
+                None,
+            ),
+        });
+        shared.put(key, Slot::Socket(Watched::Conn(Arc::downgrade(&conn))));
+        *qp.conn.lock() = Some(crate::cm::Conn::Socket(Arc::clone(&conn)));
+        let mut state = conn.state.lock();
+        if let Some(input) = conn.dial(&mut state) {
+            // The consumer learns of failures as an event, as of those a moment later.
+            conn.advance(qp, &mut state, input)
+                .into_iter()
+                .for_each(|report| conn.tell_later(report));
+        }
+        Ok(())
+    }
+
+    /// Accepts `request`.
+    pub(crate) fn accept(
+        request: Incoming,
+        qp: &Arc<Qp>,
+        token: Token,
+        private_data: &[u8],
+    ) -> Result<()> {
+        if private_data.len() > MAX_PRIVATE {
+            return Err(Error::of(Kind::InvalidParameter));
+        }
+        let (stream, key, message) = request
+            .take()
+            .ok_or_else(|| Error::of(Kind::InternalError))?;
+        let shared = &qp.pd.adapter.shared;
+        let conn = Arc::new(Self {
+            shared: Arc::clone(shared),
+            qp: Arc::downgrade(qp),
+            token,
+            key,
+            to: None,
+            private_data: private_data.to_vec(),
+            limits: limits(qp),
+            state: State::new(Stage::Accepted, Some(stream), Some(message)),
+        });
+        *qp.conn.lock() = Some(crate::cm::Conn::Socket(Arc::clone(&conn)));
+        // Held, so that an answer that is quicker than we are waits.
+        let mut state = conn.state.lock();
+        let slot = Slot::Socket(Watched::Conn(Arc::downgrade(&conn)));
+        let withdrawn = shared.replace_pending(key, slot);
+        if withdrawn || conn.reply(qp, &mut state).is_none() {
+            // The peer has given up meanwhile, or will see that we close: the consumer learns it as an event.
+            conn.advance(qp, &mut state, Input::LocalFault)
+                .into_iter()
+                .for_each(|report| conn.tell_later(report));
+        }
+        Ok(())
+    }
+
+    fn manager(&self) -> Option<&Manager> {
+        self.shared.socket.as_ref()
+    }
+
+    /// Connects TCP; the input that this is if it is known at once.
+    fn dial(&self, state: &mut State) -> Option<Input> {
+        let attr = &self.shared.attr;
+        let to = self.to?;
+        state.reader = Reader::default();
+        state.stream = None;
+        let (stream, connected) = match Stream::dial(attr.address, attr.scope_id, to) {
+            Ok(dialed) => dialed,
+            Err(e) => return Some(failed_dial(&e)),
+        };
+        let watched = self.shared.epoll.add_edge(stream.fd(), self.key);
+        state.stream = Some(stream);
+        if watched.is_err() {
+            return Some(Input::LocalFault);
+        }
+        if connected {
+            return Some(Input::Dialed);
+        }
+        self.set_deadline(state);
+        None
+    }
+
+    fn set_deadline(&self, state: &mut State) {
+        let Some(manager) = self.manager() else {
+            return;
+        };
+        self.clear_deadline(state);
+        let time = self.shared.settings.handshake_time();
+        state.deadline = Some(manager.timers.set(time, self.key));
+    }
+
+    fn clear_deadline(&self, state: &mut State) {
+        if let (Some(at), Some(manager)) = (state.deadline.take(), self.manager()) {
+            manager.timers.unset(at, self.key);
+        }
+    }
+
+    /// REQ or REP. The second GID is what may be chosen, or was.
+    fn message(
+        &self,
+        operation: Operation,
+        mtu: u8,
+        (gid, second_gid): ([u8; 16], Option<[u8; 16]>),
+        qp: &Qp,
+        stream: &Stream,
+    ) -> Message {
+        Message {
+            version: VERSION,
+            operation,
+            reads_in: Some(self.limits.reads_in),
+            mtu: Some(mtu),
+            qp: QpAddress {
+                lid: self.manager().map_or(0, |m| m.lid),
+                qpn: qp.number(),
+                gid,
+                kind: RELIABLE,
+            },
+            socket: stream.local(),
+            second_gid,
+            private_data: self.private_data.clone(),
+        }
+    }
+
+    /// Sends REQ.
+    fn request(&self, qp: &Qp, state: &State, old: bool) -> Option<()> {
+        let manager = self.manager()?;
+        let stream = state.stream.as_ref()?;
+        let gids = (
+            manager.gids.first.raw,
+            manager.gids.second.map(|gid| gid.raw),
+        );
+        let request = self.message(Operation::Request, manager.mtu, gids, qp, stream);
+        sent(stream.send(&request.encode(old)))
+    }
+
+    /// Queue pair to RTS, REP.
+    fn reply(&self, qp: &Qp, state: &mut State) -> Option<()> {
+        let manager = self.manager()?;
+        let peer = state.peer.as_ref()?;
+        let choice = manager.gids.answer(peer);
+        self.to_rts(qp, manager, peer, choice)?;
+        let stream = state.stream.as_ref()?;
+        let gids = (choice.mine.raw, choice.second.then_some(choice.mine.raw));
+        let mtu = manager.mtu_with(peer);
+        let reply = self.message(Operation::Reply, mtu, gids, qp, stream);
+        sent(stream.send(&reply.encode(peer.wants_old_tail())))?;
+        self.set_deadline(state);
+        Some(())
+    }
+
+    /// Queue pair to RTS, RTU.
+    fn finish(&self, qp: &Qp, state: &State) -> Option<()> {
+        let manager = self.manager()?;
+        let peer = state.peer.as_ref()?;
+        self.to_rts(qp, manager, peer, manager.gids.chosen(peer))?;
+        sent(state.stream.as_ref()?.send(&RTU))
+    }
+
+    fn to_rts(&self, qp: &Qp, manager: &Manager, peer: &Message, choice: Choice) -> Option<()> {
+        let limits = PathLimits {
+            reads_in: self.limits.reads_in,
+            reads_out: peer
+                .reads_in
+                .map_or(self.limits.reads_out, |n| n.min(self.limits.reads_out)),
+        };
+        let path = Path {
+            mtu: manager.mtu_with(peer),
+            dest_qpn: peer.qp.qpn,
+            dest_lid: peer.qp.lid,
+            sgid_index: choice.mine.index,
+            dgid: choice.theirs,
+        };
+        tracing::debug!(?path, ?limits, "path");
+        qp.to_rts_along(limits, &path).ok()
+    }
+
+    /// The socket has something. Called by the event thread, with none of its locks held.
+    pub(crate) fn ready(&self) {
+        // A queue pair that is gone takes its connection along: nobody is left to tell.
+        let Some(qp) = self.qp.upgrade() else { return };
+        loop {
+            let mut state = self.state.lock();
+            let Some(input) = state.look() else { return };
+            let report = self.advance(&qp, &mut state, input);
+            let down = state.stage == Stage::Down;
+            let data = match (report, &mut state.peer) {
+                // On the passive side nothing comes with the last word.
+                (Some(Report::Established), Some(peer)) if self.to.is_some() => {
+                    std::mem::take(&mut peer.private_data)
+                }
+                (Some(Report::PeerRejected), Some(peer)) => std::mem::take(&mut peer.private_data),
+                _ => Vec::new(),
+            };
+            drop(state);
+            if let Some(report) = report {
+                self.tell(report, &data);
+            }
+            if down {
+                return;
+            }
+        }
+    }
+
+    /// The deadline has passed.
+    pub(crate) fn expired(&self) {
+        let Some(qp) = self.qp.upgrade() else { return };
+        let mut state = self.state.lock();
+        // One that was set anew since has its own.
+        if state.deadline.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        state.deadline = None;
+        let report = self.advance(&qp, &mut state, Input::Expired);
+        drop(state);
+        if let Some(report) = report {
+            tracing::warn!(to = ?self.to, "no answer in time: {report:?}");
+            self.tell(report, &[]);
+        }
+    }
+
+    fn tell(&self, report: Report, private_data: &[u8]) {
+        self.shared
+            .upcalls
+            .connection(self.token, report.with(private_data));
+    }
+
+    /// Tells from the event thread: upcalls come from there only.
+    fn tell_later(&self, report: Report) {
+        self.shared.later(Later::Report {
+            token: self.token,
+            report,
+        });
+    }
+
+    /// Steps until nothing is left to do; what core has to be told.
+    fn advance(&self, qp: &Qp, state: &mut State, input: Input) -> Option<Report> {
+        let mut input = input;
+        loop {
+            let (stage, act) = step(state.stage, input);
+            tracing::trace!(key = self.key, from = ?state.stage, ?input, to = ?stage, ?act);
+            if stage != state.stage {
+                self.clear_deadline(state);
+                state.stage = stage;
+            }
+            let done = match act {
+                Act::Nothing => return None,
+                Act::Ready => return Some(Report::Established),
+                Act::Dial => {
+                    input = self.dial(state)?;
+                    continue;
+                }
+                Act::Request => {
+                    let old = matches!(stage, Stage::Requested { old: true, .. });
+                    if self.request(qp, state, old).is_some() {
+                        return None;
+                    }
+                    input = Input::Closed { reset: true };
+                    continue;
+                }
+                Act::Finish => self.finish(qp, state),
+                Act::HangUp(report) => {
+                    if let Some(stream) = &state.stream {
+                        // The close that follows says the same.
+                        stream.send(&FAREWELL).ok();
+                    }
+                    self.end(qp, state);
+                    return Some(report);
+                }
+                Act::Abandon => {
+                    self.end(qp, state);
+                    return None;
+                }
+                Act::Fail(report) => {
+                    self.end(qp, state);
+                    return Some(report);
+                }
+            };
+            if done.is_some() {
+                return Some(Report::Established);
+            }
+            input = Input::LocalFault;
+        }
+    }
+
+    /// Nothing more will happen: outstanding work is flushed, the socket closed.
+    fn end(&self, qp: &Qp, state: &mut State) {
+        qp.fail();
+        self.shared.remove(self.key);
+        if let Some(stream) = state.stream.take() {
+            self.shared.epoll.remove(stream.fd());
+        }
+    }
+
+    /// The consumer wants the end.
+    pub(crate) fn leave(&self, qp: &Qp) {
+        let report = self.advance(qp, &mut self.state.lock(), Input::Leave);
+        if let Some(report) = report {
+            self.tell_later(report);
+        }
+    }
+}
+
+/// `None` with a word about why.
+fn sent(result: io::Result<()>) -> Option<()> {
+    result
+        .inspect_err(|e| tracing::debug!("the peer does not take our message: {e}"))
+        .ok()
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        // First the key, so that the event thread no longer looks; then the socket.
+        self.shared.remove(self.key);
+        let state = self.state.get_mut();
+        if let (Some(at), Some(manager)) = (state.deadline.take(), self.shared.socket.as_ref()) {
+            manager.timers.unset(at, self.key);
+        }
+        if let Some(stream) = state.stream.take() {
+            self.shared.epoll.remove(stream.fd());
+        }
+    }
+}

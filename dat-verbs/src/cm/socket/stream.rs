@@ -1,0 +1,151 @@
+//! TCP connections that never block.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::cm::addr::CAddr;
+
+/// Seconds of silence before a peer is asked whether it lives, seconds between questions, and how many of them:
+/// a host that went away without a word ends its connections after 40 s.
+const KEEPALIVE: [(i32, i32); 3] = [
+    (libc::TCP_KEEPIDLE, 20),
+    (libc::TCP_KEEPINTVL, 5),
+    (libc::TCP_KEEPCNT, 4),
+];
+
+/// A connection, or one in the making. Dropping it shuts it down, also where a forked child still has it.
+#[derive(Debug)]
+pub(crate) struct Stream(TcpStream);
+
+/// What a read brought.
+pub(crate) enum Taken {
+    /// So many bytes.
+    Some(usize),
+    /// Nothing yet.
+    None,
+    /// The end; whether it was a reset or another error.
+    End { reset: bool },
+}
+
+impl Stream {
+    /// Starts to connect from `from` to `to`; whether it is connected already.
+    pub(crate) fn dial(from: IpAddr, scope: u32, to: SocketAddr) -> io::Result<(Self, bool)> {
+        let family = if to.is_ipv4() {
+            libc::AF_INET
+        } else {
+            libc::AF_INET6
+        };
+        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: no pointers are involved.
+        let fd = unsafe { libc::socket(family, kind, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just made and belongs to nobody else.
+        let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
+        // The port is chosen when it connects, so that connections to different peers can share one.
+        stream.option(libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+        stream.prepare();
+        let length = |a: &SocketAddr| match a {
+            SocketAddr::V4(_) => size_of::<libc::sockaddr_in>() as libc::socklen_t,
+            SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>() as libc::socklen_t,
+        };
+        let from = crate::cm::addr::socket(from, 0, scope);
+        let mut own = CAddr::new(from);
+        // SAFETY: `own` is an address of that length.
+        if unsafe { libc::bind(fd, own.as_mut_ptr(), length(&from)) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut peer = CAddr::new(to);
+        // SAFETY: `peer` is an address of that length.
+        if unsafe { libc::connect(fd, peer.as_mut_ptr(), length(&to)) } == 0 {
+            return Ok((stream, true));
+        }
+        match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::EINPROGRESS) => Ok((stream, false)),
+            e => Err(e),
+        }
+    }
+
+    /// One that a listener accepted.
+    pub(crate) fn accepted(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let stream = Self(stream);
+        stream.prepare();
+        Ok(stream)
+    }
+
+    fn prepare(&self) {
+        self.option(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+        self.option(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
+        for (name, value) in KEEPALIVE {
+            self.option(libc::IPPROTO_TCP, name, value);
+        }
+    }
+
+    fn option(&self, level: i32, name: i32, value: i32) {
+        // SAFETY: `value` is an int of that size. Without the option the connection works too.
+        unsafe {
+            libc::setsockopt(
+                self.fd(),
+                level,
+                name,
+                (&raw const value).cast(),
+                size_of::<i32>() as libc::socklen_t,
+            );
+        }
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Our end.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        self.0.local_addr().ok()
+    }
+
+    /// Whether what [`Stream::dial`] began is done, and how it ended.
+    pub(crate) fn dialed(&self) -> Option<io::Result<()>> {
+        match self.0.take_error() {
+            Ok(Some(e)) | Err(e) => Some(Err(e)),
+            Ok(None) => self.0.peer_addr().is_ok().then_some(Ok(())),
+        }
+    }
+
+    /// Reads what is there.
+    pub(crate) fn take(&self, into: &mut [u8]) -> Taken {
+        loop {
+            return match (&self.0).read(into) {
+                Ok(0) => Taken::End { reset: false },
+                Ok(n) => Taken::Some(n),
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => Taken::None,
+                Err(e) => {
+                    tracing::debug!("read: {e}");
+                    Taken::End { reset: true }
+                }
+            };
+        }
+    }
+
+    /// Sends all of it: messages are far smaller than any send buffer.
+    pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        loop {
+            match (&self.0).write(bytes) {
+                Ok(n) if n == bytes.len() => return Ok(()),
+                Ok(_) => return Err(ErrorKind::WriteZero.into()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // It fails when there is no connection any more.
+        self.0.shutdown(Shutdown::Both).ok();
+    }
+}
