@@ -2,7 +2,7 @@
 //!
 //! [`Verbs`] implements [`dat_core::transport::Transport`] for any verbs device: InfiniBand and RoCE adapters and
 //! the kernel's Soft-RoCE (`rdma_rxe`). Connections are plain `rdma_cm` ones with the parameters of DAPL's cma
-//! provider, so an endpoint of either may be at the other end.
+//! provider, or with `cm=socket` those of its scm provider, so an endpoint of either may be at the other end.
 //!
 //! * `sys` is the only user of `rdma-sys`, `verbs` holds the libibverbs objects, `cm` the connections;
 //! * `map` translates between DAT and verbs, `settings` reads `ia_params`, `find` finds the device;

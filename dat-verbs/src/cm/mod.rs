@@ -48,6 +48,14 @@ impl Conn {
         }
     }
 
+    /// The port of our end, 0 once the connection is over.
+    pub(crate) fn local_port(&self) -> u16 {
+        match self {
+            Self::Rdma(conn) => conn.local_port(),
+            Self::Socket(conn) => conn.local_port(),
+        }
+    }
+
     /// The consumer wants the end.
     pub(crate) fn leave(&self, qp: &Qp) {
         match self {

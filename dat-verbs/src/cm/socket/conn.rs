@@ -472,6 +472,13 @@ impl Conn {
         }
     }
 
+    /// The TCP port of our end, 0 once the connection is over.
+    pub(crate) fn local_port(&self) -> u16 {
+        let state = self.state.lock();
+        let local = state.stream.as_ref().and_then(Stream::local);
+        local.map_or(0, |address| address.port())
+    }
+
     /// The consumer wants the end.
     pub(crate) fn leave(&self, qp: &Qp) {
         let report = self.advance(qp, &mut self.state.lock(), Input::Leave);
