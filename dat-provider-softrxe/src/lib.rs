@@ -1,7 +1,8 @@
 //! DAT provider for Soft-RoCE, kernel and user-space.
 //!
-//! `engine=kernel` (the usual one) opens the kernel's rdma_rxe device of a netdev through `dat_verbs`, after
-//! `kernel` has found or made it. See `docs/ia_params.md`.
+//! `engine=kernel` opens the kernel's rdma_rxe device of a netdev through `dat_verbs`, after `kernel` has found or
+//! made it; `engine=user` is RoCEv2 in this process. Without the setting it is the kernel's where that is possible.
+//! See `docs/ia_params.md`.
 
 pub mod kernel;
 mod provider;

@@ -7,7 +7,7 @@ use dat_core::ia_params::{IaParams, IaParamsError};
 use dat_verbs::Verbs;
 
 use crate::kernel;
-use crate::user::UserEngine;
+use crate::user::{self, UserEngine};
 
 /// The provider.
 #[derive(Debug)]
@@ -27,21 +27,50 @@ enum Engine {
     User,
 }
 
-/// The engine that `params` ask for, and the settings that are left for it.
-fn engine(params: &IaParams) -> Result<(Engine, IaParams), IaParamsError> {
-    let engine = match params.word(ENGINE, ENGINES)? {
-        Some("user") => Engine::User,
-        _ => Engine::Kernel,
-    };
-    let mut rest = params.clone();
-    rest.settings.remove(ENGINE);
-    if engine == Engine::Kernel {
-        let known: Vec<&str> = std::iter::once(ENGINE)
-            .chain(dat_verbs::KEYS.iter().copied())
-            .collect();
-        rest.known(&known)?;
+impl Engine {
+    /// The settings it knows.
+    const fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Kernel => dat_verbs::KEYS,
+            Self::User => user::KEYS,
+        }
     }
-    Ok((engine, rest))
+
+    /// `params` for this engine. With `engine=auto` what only the other one knows is left out.
+    fn settings(self, params: &IaParams) -> IaParams {
+        let mut params = params.clone();
+        let keys = self.keys();
+        params
+            .settings
+            .retain(|key, _| keys.contains(&key.as_str()));
+        params
+    }
+}
+
+/// The engine that `params` ask for, `None` for `auto`, after a check that it knows its settings.
+fn asked(params: &IaParams) -> Result<Option<Engine>, IaParamsError> {
+    let engine = match params.word(ENGINE, ENGINES)? {
+        Some("kernel") => Some(Engine::Kernel),
+        Some("user") => Some(Engine::User),
+        _ => None,
+    };
+    let mut known = vec![ENGINE];
+    for one in [Engine::Kernel, Engine::User] {
+        if engine.is_none_or(|asked| asked == one) {
+            let more = one.keys().iter().filter(|key| !known.contains(key));
+            known.extend(more.collect::<Vec<_>>());
+        }
+    }
+    params.known(&known)?;
+    Ok(engine)
+}
+
+/// The device field for the kernel. Nothing means the netdev of the default route.
+fn device(params: &IaParams) -> String {
+    match user::default_address() {
+        Some(address) if params.device.is_empty() => address.to_string(),
+        _ => params.device.clone(),
+    }
 }
 
 impl Provider for SoftRxe {
@@ -53,20 +82,27 @@ impl Provider for SoftRxe {
 
     fn open(request: &OpenRequest<'_>) -> Result<OpenedIa> {
         let name = request.name;
-        let (engine, params) = engine(request.params).map_err(|error| {
+        let asked = asked(request.params).map_err(|error| {
             tracing::error!("{name}: {error}");
             Error::of(Kind::InvalidParameter)
         })?;
-        match engine {
-            Engine::Kernel => {
-                kernel::prepare(&params.device).map_err(|error| {
+        let mut params = request.params.clone();
+        if asked != Some(Engine::User) {
+            params.device = device(&params);
+            match kernel::prepare(&params.device) {
+                Ok(()) => {
+                    let params = Engine::Kernel.settings(&params);
+                    return request.with_params(&params).with::<Verbs>();
+                }
+                Err(error) if asked.is_some() => {
                     tracing::error!("{name}: {error}");
-                    error.code()
-                })?;
-                request.with_params(&params).with::<Verbs>()
+                    return Err(error.code());
+                }
+                Err(error) => tracing::info!("{name}: the engine in user space, because {error}"),
             }
-            Engine::User => request.with_params(&params).with::<UserEngine>(),
         }
+        let params = Engine::User.settings(&params);
+        request.with_params(&params).with::<UserEngine>()
     }
 }
 
@@ -74,32 +110,47 @@ impl Provider for SoftRxe {
 mod tests {
     use super::*;
 
-    fn choose(text: &str) -> Result<(Engine, IaParams), String> {
-        engine(&IaParams::parse(text).unwrap()).map_err(|e| e.to_string())
+    fn choose(text: &str) -> Result<Option<Engine>, String> {
+        asked(&IaParams::parse(text).unwrap()).map_err(|e| e.to_string())
     }
 
     #[test]
-    fn the_kernel_is_the_usual_engine_and_does_not_see_the_setting() {
+    fn the_engine_is_asked_for_or_found_out() {
         for text in [
-            "v0 0 mtu=1024",
-            "v0 0 engine=auto mtu=1024",
-            "v0 0 engine=kernel mtu=1024",
+            "v0 0 inline=0 pcap=/tmp/x mtu=1024",
+            "v0 0 engine=auto tos=1",
         ] {
-            let (engine, rest) = choose(text).unwrap();
-            assert_eq!(engine, Engine::Kernel, "{text}");
-            assert_eq!(rest, IaParams::parse("v0 0 mtu=1024").unwrap());
+            assert_eq!(choose(text), Ok(None), "{text}");
         }
-        assert_eq!(choose("v0 0 engine=user").unwrap().0, Engine::User);
+        assert_eq!(choose("v0 0 engine=kernel tos=1"), Ok(Some(Engine::Kernel)));
+        assert_eq!(choose("lo 0 engine=user pcap=x"), Ok(Some(Engine::User)));
+    }
+
+    #[test]
+    fn an_engine_sees_its_own_settings() {
+        let params = IaParams::parse("v0 1 engine=auto mtu=1024 inline=0 pcap=x").unwrap();
+        let kernel = IaParams::parse("v0 1 mtu=1024 inline=0").unwrap();
+        assert_eq!(Engine::Kernel.settings(&params), kernel);
+        let user = IaParams::parse("v0 1 mtu=1024 pcap=x").unwrap();
+        assert_eq!(Engine::User.settings(&params), user);
     }
 
     #[test]
     fn unknown_words_are_refused_with_the_known_ones() {
-        assert!(
-            choose("v0 0 engine=steam")
-                .unwrap_err()
-                .contains("kernel, user, auto")
-        );
-        let text = choose("v0 0 colour=red").unwrap_err();
-        assert!(text.contains("engine, inline, mtu"), "{text}");
+        for (text, said) in [
+            ("v0 0 engine=steam", "kernel, user, auto"),
+            (
+                "v0 0 engine=kernel pcap=x",
+                "\"pcap\"; known ones: engine, inline, mtu",
+            ),
+            (
+                "v0 0 engine=user tos=1",
+                "\"tos\"; known ones: engine, mtu, retry",
+            ),
+            ("v0 0 colour=red", "resolve_retry, pcap"),
+        ] {
+            let error = choose(text).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
     }
 }

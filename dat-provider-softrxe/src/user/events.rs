@@ -92,10 +92,10 @@ fn connection(hub: &Arc<Hub>, state: &mut State, event: CmEvent) -> Option<Job> 
                 Token::default(),
                 request,
                 asked,
-                hub.settings.address,
+                hub.place.address,
             ));
         };
-        return Some(Job::Request(*token, request, asked, hub.settings.address));
+        return Some(Job::Request(*token, request, asked, hub.place.address));
     }
     let known = state.connections.get_mut(&id)?;
     let token = known.token;

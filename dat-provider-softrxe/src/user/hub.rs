@@ -19,11 +19,13 @@ use softrxe_proto::{CmId, Config, CqId, Engine, Event, Meta, Qpn, ROCE_PORT, Srq
 use super::UserEngine;
 use super::events::{self, Job};
 use super::memory::regions::Regions;
-use super::net::door::{Addressee, Mailbox, Porter, SLOT_BITS};
+use super::net::door::{Addressee, Mailbox, SLOT_BITS};
 use super::net::route::addressee;
+use super::net::share::Share;
 use super::net::socket::{Received, Socket};
 use super::net::wake::{Bundle, Wake, sleep};
 use super::park::Bell;
+use super::place::Place;
 use super::settings::Settings;
 
 /// Socket reads at a time before what they caused goes out.
@@ -56,7 +58,7 @@ pub(crate) struct State {
     out: Box<[u8]>,
     letter: Box<[u8]>,
     received: Received,
-    porter: Option<Porter>,
+    share: Share,
     own_box: Mailbox,
     pub(crate) services: HashMap<u64, (Token, Mailbox)>,
     pub(crate) connections: HashMap<CmId, Connection>,
@@ -73,10 +75,12 @@ pub(crate) struct State {
 /// See the module's text.
 pub(crate) struct Hub {
     pub(crate) settings: Settings,
+    pub(crate) place: Place,
     pub(crate) upcalls: Upcalls<UserEngine>,
     pub(crate) state: Mutex<State>,
     bundle: Bundle,
-    socket: Socket,
+    /// What we send from, and peers that are engines of ours send to: port 4791 or one of our own.
+    socket: Arc<Socket>,
     clock: Instant,
     wake: Wake,
     stop: AtomicBool,
@@ -84,32 +88,41 @@ pub(crate) struct Hub {
 
 impl Hub {
     /// Takes the address: port 4791 if it is free, else a port of its own and what the owner of 4791 passes on.
-    pub(crate) fn open(settings: Settings, upcalls: Upcalls<UserEngine>) -> io::Result<Arc<Self>> {
-        let ip = settings.address;
-        let (socket, porter) = match Socket::bind(ip, ROCE_PORT, SOCKET_BUFFER) {
-            Ok(socket) => (socket, Some(Porter::new(ip)?)),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                (Socket::bind(ip, 0, SOCKET_BUFFER)?, None)
-            }
-            Err(error) => return Err(error),
+    pub(crate) fn open(
+        settings: Settings,
+        place: Place,
+        upcalls: Upcalls<UserEngine>,
+    ) -> io::Result<Arc<Self>> {
+        let ip = place.address;
+        let share = Share::take(ip, ROCE_PORT, SOCKET_BUFFER)?;
+        let socket = match &share {
+            Share::Porter(socket, _) => Arc::clone(socket),
+            Share::Guest(_) => Arc::new(Socket::bind(ip, 0, SOCKET_BUFFER)?),
         };
         let seed = fastrand::u64(..);
         let (slot, own_box) = Mailbox::slot(ip, fastrand::u16(..))?;
         let bundle = Bundle::new()?;
         bundle.add(socket.as_raw_fd())?;
+        if share.as_raw_fd() != socket.as_raw_fd() {
+            bundle.add(share.as_raw_fd())?;
+        }
         bundle.add(own_box.as_fd().as_raw_fd())?;
         let mut config = Config::new(ip, seed);
         config.port = socket.local().port();
         config.qpn_prefix = slot.into();
         config.qpn_prefix_bits = SLOT_BITS as u8;
-        config.mtu = settings.mtu;
+        config.mtu = settings.mtu.min(place.mtu);
+        config.rnr_code = settings.rnr_timer;
+        if let Some(timeout) = settings.ack_timeout {
+            config.ack_timeout = timeout;
+        }
         let state = State {
             engine: Engine::new(config, Regions::new(fastrand::u64(..))),
             slot,
             out: vec![0; 65_000].into(),
             letter: vec![0; 1 << 16].into(),
             received: Received::new(),
-            porter,
+            share,
             own_box,
             services: HashMap::new(),
             connections: HashMap::new(),
@@ -123,6 +136,7 @@ impl Hub {
         };
         Ok(Arc::new(Self {
             settings,
+            place,
             upcalls,
             state: Mutex::new(state),
             bundle,
@@ -200,6 +214,7 @@ impl Hub {
     pub(crate) fn run(self: &Arc<Self>) {
         while !self.stop.load(Ordering::Acquire) {
             self.wake.clear();
+            self.inherit();
             let (jobs, timeout) = {
                 let mut state = self.state.lock();
                 self.progress(&mut state);
@@ -223,6 +238,26 @@ impl Hub {
         }
     }
 
+    /// When the holder of port 4791 is gone: takes it over, or finds the one who did.
+    fn inherit(&self) {
+        if !self.state.lock().share.is_over() {
+            return;
+        }
+        let ip = self.place.address;
+        // It may take a moment, so without the lock. Only this thread changes the share.
+        let taken = Share::take(ip, ROCE_PORT, SOCKET_BUFFER)
+            .and_then(|share| self.bundle.add(share.as_raw_fd()).map(|()| share));
+        match taken {
+            Ok(share) => {
+                tracing::info!(%ip, ?share, "the process that had UDP port 4791 is gone");
+                // Dropping the old share takes it out of the bundle.
+                self.state.lock().share = share;
+            }
+            // Tried again at once: the old share stays readable.
+            Err(error) => tracing::error!(%ip, %error, "cannot take UDP port 4791 over"),
+        }
+    }
+
     /// Has the helper thread look after a service's mailbox; dropping the mailbox takes it out.
     pub(crate) fn watch(&self, mailbox: &Mailbox) -> io::Result<()> {
         self.bundle.add(mailbox.as_fd().as_raw_fd())
@@ -237,6 +272,32 @@ impl Hub {
 
 impl State {
     fn receive(&mut self, socket: &Socket, now: Time) {
+        match &self.share {
+            Share::Guest(_) => self.read(socket, now, false),
+            Share::Porter(shared, _) if shared.as_raw_fd() == socket.as_raw_fd() => {
+                self.read(socket, now, true);
+            }
+            // Taken over: the peers that know our own port go on using it.
+            Share::Porter(shared, _) => {
+                let shared = Arc::clone(shared);
+                self.read(socket, now, false);
+                self.read(&shared, now, true);
+            }
+        }
+        let boxes = std::iter::once(&self.own_box).chain(self.services.values().map(|(_, b)| b));
+        for mailbox in boxes {
+            for _ in 0..READS {
+                let Ok(Some((source, _, datagram))) = mailbox.receive(&mut self.letter) else {
+                    break;
+                };
+                let meta = Meta { source, ip_id: 0 };
+                self.engine.handle_datagram(now, &meta, datagram);
+            }
+        }
+    }
+
+    /// Reads one socket; `shared`: port 4791, where datagrams for others arrive as well.
+    fn read(&mut self, socket: &Socket, now: Time, shared: bool) {
         for _ in 0..READS {
             match socket.receive(&mut self.received) {
                 Ok(true) => {}
@@ -248,7 +309,7 @@ impl State {
             }
             let source = self.received.from;
             for (ip_id, datagram) in self.received.datagrams() {
-                if let Some(porter) = &mut self.porter {
+                if shared && let Share::Porter(_, porter) = &mut self.share {
                     let to = addressee(datagram);
                     let passed = match to {
                         Some(Addressee::Slot(slot)) if slot == self.slot => false,
@@ -262,16 +323,6 @@ impl State {
                 }
                 self.engine
                     .handle_datagram(now, &Meta { source, ip_id }, datagram);
-            }
-        }
-        let boxes = std::iter::once(&self.own_box).chain(self.services.values().map(|(_, b)| b));
-        for mailbox in boxes {
-            for _ in 0..READS {
-                let Ok(Some((source, _, datagram))) = mailbox.receive(&mut self.letter) else {
-                    break;
-                };
-                let meta = Meta { source, ip_id: 0 };
-                self.engine.handle_datagram(now, &meta, datagram);
             }
         }
     }

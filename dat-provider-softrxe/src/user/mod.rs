@@ -5,8 +5,12 @@ mod hub;
 pub mod memory;
 pub mod net;
 mod objects;
+mod open;
 mod park;
+mod place;
 mod settings;
 mod transport;
 
+pub(crate) use net::interface::default_address;
+pub(crate) use settings::KEYS;
 pub use transport::UserEngine;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dat_core::arenas::Arenas;
 use dat_core::attr::{AdapterAttr, SrqAttr};
-use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::error::{Error, Kind, Result};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;
@@ -22,13 +22,12 @@ use softrxe_proto::{
 };
 
 use super::events::{Input, Job, REJ_VERSION};
-use super::hub::{Connection, CqNotice, Hub, manager};
+use super::hub::{Connection, CqNotice, manager};
 use super::memory::foreign::Range;
 use super::memory::regions::Regions;
 use super::net::door::Mailbox;
 use super::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
 use super::park::Parker;
-use super::settings::Settings;
 
 /// Segments of a request or receive.
 const MAX_IOV: usize = 16;
@@ -147,35 +146,19 @@ impl Transport for UserEngine {
     }
 
     fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Self>) -> Result<Adapter> {
-        let settings = Settings::parse(params).map_err(|error| {
-            tracing::error!(ia = ia_name, %error, "correct the ia_params of this dat.conf entry");
-            Error::of(Kind::InvalidParameter)
-        })?;
-        let failed = |error: std::io::Error| {
-            let address = settings.address;
-            tracing::error!(ia = ia_name, %address, %error, "cannot open a RoCE socket; name an address of this host");
-            Error::resource(Subtype::ResourceDevice)
-        };
-        let hub = Hub::open(settings, upcalls).map_err(failed)?;
-        let helper = Arc::clone(&hub);
-        let thread = std::thread::Builder::new()
-            .name("dat-softrxe".into())
-            .spawn(move || helper.run())
-            .map_err(failed)?;
-        Ok(Adapter {
-            hub,
-            thread: Some(thread),
-        })
+        super::open::open(ia_name, params, upcalls)
     }
 
     fn attributes(adapter: &Adapter) -> AdapterAttr {
-        let settings = adapter.hub.settings;
+        let place = &adapter.hub.place;
+        let mtu = place.mtu.min(adapter.hub.settings.mtu);
+        let device = format!("user-{}", place.netdev);
         let named = [
             ("DAT_IB_PROVIDER_NAME", "CMA".to_owned()),
-            ("DAT_IB_DEVICE_NAME", "user-lo".to_owned()),
+            ("DAT_IB_DEVICE_NAME", device.clone()),
             ("DAT_IB_CONNECTIVITY_MODE", "DIRECT".to_owned()),
             ("DAT_IB_RDMA_READ", "TRUE".to_owned()),
-            ("DAT_IB_TRANSPORT_MTU", settings.mtu.to_string()),
+            ("DAT_IB_TRANSPORT_MTU", mtu.to_string()),
             ("DAT_IB_PORT_STATUS", "ACTIVE".to_owned()),
             ("DAT_IB_PORT_NUMBER", "1".to_owned()),
             ("DAT_EXTENSION_INTERFACE", "TRUE".to_owned()),
@@ -185,11 +168,11 @@ impl Transport for UserEngine {
         ]
         .map(|(name, value)| (name.to_owned(), value));
         AdapterAttr {
-            adapter_name: "user-lo".into(),
+            adapter_name: device,
             vendor_name: "softrxe in user space".into(),
             hardware_version: (1, 0),
             firmware_version: (1, 0),
-            address: settings.address,
+            address: place.address,
             scope_id: 0,
             max_eps: 16_000,
             max_dto_per_ep: 16_384,
@@ -551,7 +534,7 @@ impl Transport for UserEngine {
         token: Token,
     ) -> Result<(Listener, u64)> {
         let hub = &adapter.hub;
-        let ip = hub.settings.address;
+        let ip = hub.place.address;
         let claim = |qual: u64| Mailbox::service(ip, service_id::tcp(port_of(qual)));
         let (qual, mailbox) = match conn_qual {
             Some(qual) => (
@@ -581,6 +564,8 @@ impl Transport for UserEngine {
         asked.source_port = fastrand::u16(DYNAMIC);
         asked.initiator_depth = qp.reads_out;
         asked.responder_resources = qp.reads_in;
+        asked.retry_count = qp.hub.settings.retry;
+        asked.rnr_retry = qp.hub.settings.rnr_retry;
         qp.hub.with(|state, now| {
             let id = state.engine.connect(now, qp.qpn, &asked).map_err(managed)?;
             let connection = Connection {
@@ -607,6 +592,7 @@ impl Transport for UserEngine {
         let mut answer = proto::Accept::new(private_data);
         answer.initiator_depth = qp.reads_out;
         answer.responder_resources = qp.reads_in;
+        answer.rnr_retry = qp.hub.settings.rnr_retry;
         let accepted = qp.hub.with(|state, now| {
             match state.engine.accept(now, id, qp.qpn, &answer) {
                 Ok(()) => {

@@ -2,6 +2,8 @@
 
 pub(crate) mod address;
 pub mod door;
+pub mod interface;
 pub mod route;
+pub mod share;
 pub mod socket;
 pub mod wake;

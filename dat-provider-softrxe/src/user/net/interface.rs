@@ -1,0 +1,140 @@
+//! The netdevs of this host's network namespace, as `getifaddrs` and `SIOCGIFMTU` show them.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::zeroed;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use super::address::from_storage;
+
+/// A netdev and what of it concerns RoCE.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its addresses as the kernel lists them.
+    pub addresses: Vec<IpAddr>,
+    /// Largest IP packet.
+    pub mtu: u32,
+    /// Administratively up.
+    pub up: bool,
+    /// A loopback netdev: all of 127/8 is on it.
+    pub loopback: bool,
+}
+
+/// All netdevs.
+///
+/// # Errors
+/// As `getifaddrs` and `socket`.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let probe = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let mut list = std::ptr::null_mut();
+    // SAFETY: `list` is valid for the write.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found: Vec<Interface> = Vec::new();
+    let mut next = list.cast_const();
+    // SAFETY: getifaddrs returned a NULL-terminated list, valid until it is freed below.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        // SAFETY: names are NUL-terminated.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy();
+        let flag = |f: i32| entry.ifa_flags & f.cast_unsigned() != 0;
+        let at = found
+            .iter()
+            .position(|i| i.name == name)
+            .unwrap_or_else(|| {
+                found.push(Interface {
+                    name: name.to_string(),
+                    addresses: Vec::new(),
+                    mtu: mtu(&probe, &name),
+                    up: flag(libc::IFF_UP),
+                    loopback: flag(libc::IFF_LOOPBACK),
+                });
+                found.len() - 1
+            });
+        // SAFETY: null, or an address as large as its family says.
+        if let Some(address) = unsafe { read(entry.ifa_addr) } {
+            found[at].addresses.push(address);
+        }
+    }
+    // SAFETY: from getifaddrs, not used any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// The address of this host that packets to far away leave from: that of the default route. Nothing is sent.
+#[must_use]
+pub fn default_address() -> Option<IpAddr> {
+    // Addresses for documentation (RFC 5737, RFC 3849): routed as any other far one, and nobody's.
+    let ways = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    ways.into_iter().find_map(|(from, to)| {
+        let socket = UdpSocket::bind(from).ok()?;
+        socket.connect(to).ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
+    })
+}
+
+/// # Safety
+/// `address` is null or points to an address as large as its family says.
+unsafe fn read(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: all-zero is a valid sockaddr_storage.
+    let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
+    // SAFETY: the family is readable by the caller's promise.
+    let length = match i32::from(unsafe { (*address).sa_family }) {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ => return None,
+    };
+    // SAFETY: `length` bytes are readable by the caller's promise, and a sockaddr_storage has room for them.
+    unsafe {
+        let to: *mut u8 = (&raw mut storage).cast();
+        address.cast::<u8>().copy_to_nonoverlapping(to, length);
+    }
+    from_storage(&storage).map(|address: SocketAddr| address.ip())
+}
+
+/// 0 if the kernel does not say.
+fn mtu(probe: &UdpSocket, name: &str) -> u32 {
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: SIOCGIFMTU reads the name and writes the integer of an ifreq.
+    let done = unsafe { libc::ioctl(probe.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
+    if done != 0 {
+        return 0;
+    }
+    // SAFETY: the kernel has written that member.
+    u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_listed_with_its_address_and_mtu() {
+        let list = interfaces().unwrap();
+        let lo = list.iter().find(|i| i.loopback).expect("a loopback netdev");
+        assert!(lo.up, "{lo:?}");
+        assert!(
+            lo.addresses.contains(&"127.0.0.1".parse().unwrap()),
+            "{lo:?}"
+        );
+        assert!(lo.mtu >= 1280, "{lo:?}");
+        if let Some(ip) = default_address() {
+            assert!(
+                list.iter().any(|i| i.addresses.contains(&ip)),
+                "{ip} of {list:?}"
+            );
+        }
+    }
+}

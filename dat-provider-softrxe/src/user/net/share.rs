@@ -1,0 +1,114 @@
+//! A process's share in UDP port 4791 of an address: it holds the port and passes on what is for others, or
+//! it waits for the end of the one who does, and then tries to take the port over.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::door::{Porter, watch_porter};
+use super::socket::Socket;
+
+/// How long the port may be taken while nobody says that he holds it: the moment of a change.
+const CHANGE: Duration = Duration::from_secs(1);
+
+/// See the module's text.
+#[derive(Debug)]
+pub enum Share {
+    /// This process holds the port.
+    Porter(Arc<Socket>, Porter),
+    /// Another one does.
+    Guest(UnixStream),
+}
+
+impl Share {
+    /// Takes the port of `ip` if it is free, else finds who holds it.
+    ///
+    /// # Errors
+    /// `AddrInUse` when the port is taken and its holder is no engine of ours; else as `bind`.
+    pub fn take(ip: IpAddr, port: u16, buffer: usize) -> io::Result<Self> {
+        let begin = Instant::now();
+        loop {
+            match Socket::bind(ip, port, buffer) {
+                // Whoever had the port before may still be on its way out with the name.
+                Ok(socket) => match Porter::new(ip) {
+                    Ok(porter) => return Ok(Self::Porter(Arc::new(socket), porter)),
+                    Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                    Err(error) => return Err(error),
+                },
+                Err(error) if error.kind() == ErrorKind::AddrInUse => match watch_porter(ip) {
+                    Ok(watch) => return Ok(Self::Guest(watch)),
+                    Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+                    Err(error) => return Err(error),
+                },
+                Err(error) => return Err(error),
+            }
+            if begin.elapsed() > CHANGE {
+                return Err(ErrorKind::AddrInUse.into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether the port's holder is gone. Its own holder says no.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        match self {
+            Self::Porter(..) => false,
+            Self::Guest(watch) => {
+                !matches!((&*watch).read(&mut [0]), Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted))
+            }
+        }
+    }
+}
+
+impl AsRawFd for Share {
+    /// Readable when there is something to do: datagrams, or the holder's end.
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Self::Porter(socket, _) => socket.as_raw_fd(),
+            Self::Guest(watch) => watch.as_raw_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wake::{Slept, sleep};
+    use super::*;
+
+    const PORT: u16 = 47_911;
+
+    #[test]
+    fn the_port_changes_hands_when_its_holder_ends() {
+        let ip: IpAddr = "127.77.1.1".parse().unwrap();
+        let first = Share::take(ip, PORT, 1 << 16).unwrap();
+        assert!(matches!(first, Share::Porter(..)) && !first.is_over());
+        let guests = [(); 2].map(|()| Share::take(ip, PORT, 1 << 16).unwrap());
+        for guest in &guests {
+            assert!(matches!(guest, Share::Guest(_)) && !guest.is_over());
+        }
+        drop(first);
+        let mut porters = 0;
+        let mut heirs = Vec::new();
+        for guest in guests {
+            let ended = sleep([guest.as_raw_fd()], Some(Duration::from_secs(5)));
+            assert_eq!(ended, Slept::Ready);
+            assert!(guest.is_over());
+            let heir = Share::take(ip, PORT, 1 << 16).unwrap();
+            porters += u32::from(matches!(heir, Share::Porter(..)));
+            heirs.push(heir);
+        }
+        assert_eq!(porters, 1);
+    }
+
+    #[test]
+    fn a_stranger_on_the_port_is_an_error() {
+        let ip: IpAddr = "127.77.1.2".parse().unwrap();
+        let _stranger = Socket::bind(ip, PORT, 1 << 16).unwrap();
+        let error = Share::take(ip, PORT, 1 << 16).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    }
+}

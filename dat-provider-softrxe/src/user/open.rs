@@ -1,0 +1,93 @@
+//! Opening an adapter: settings, place, socket, helper thread. What fails is said in the log with what helps.
+
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::ia_params::{IaParams, IaParamsError};
+use dat_core::upcall::Upcalls;
+
+use super::UserEngine;
+use super::hub::Hub;
+use super::net::interface::{default_address, interfaces};
+use super::objects::Adapter;
+use super::place::{self, Place, PlaceError};
+use super::settings::Settings;
+
+/// Why an adapter does not open.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error(transparent)]
+    Params(#[from] IaParamsError),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error("cannot list the netdevs of this host: {0}")]
+    Netdevs(#[source] io::Error),
+    #[error(
+        "UDP port 4791 of {address} belongs to a program that is no engine of ours, so peers cannot reach us. \
+         If it is the kernel (`lsmod | grep rdma_rxe`), use engine=kernel"
+    )]
+    Port { address: IpAddr },
+    #[error("cannot open a RoCE socket on {address}: {error}")]
+    Socket { address: IpAddr, error: io::Error },
+    #[error("cannot start the helper thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+impl OpenError {
+    fn code(&self) -> Error {
+        match self {
+            Self::Params(_) => Error::of(Kind::InvalidParameter),
+            Self::Place(PlaceError::NoSuch { .. }) => {
+                Error::new(Kind::InvalidAddress, Subtype::InvalidAddressMalformed)
+            }
+            Self::Place(_) => Error::new(Kind::InvalidAddress, Subtype::InvalidAddressUnreachable),
+            Self::Netdevs(_) | Self::Port { .. } | Self::Socket { .. } => {
+                Error::resource(Subtype::ResourceDevice)
+            }
+            Self::Thread(_) => Error::resource(Subtype::ResourceMemory),
+        }
+    }
+}
+
+/// Opens the adapter that `params` describe.
+pub(super) fn open(
+    ia_name: &str,
+    params: &IaParams,
+    upcalls: Upcalls<UserEngine>,
+) -> Result<Adapter> {
+    attempt(params, upcalls).map_err(|error| {
+        tracing::error!(ia = ia_name, "{error}");
+        error.code()
+    })
+}
+
+fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, OpenError> {
+    let settings = Settings::parse(params)?;
+    let place = locate(&params.device, params.port)?;
+    let address = place.address;
+    let hub = Hub::open(settings, place, upcalls).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => OpenError::Port { address },
+        _ => OpenError::Socket { address, error },
+    })?;
+    let helper = Arc::clone(&hub);
+    let thread = std::thread::Builder::new()
+        .name("dat-softrxe".into())
+        .spawn(move || helper.run())
+        .map_err(OpenError::Thread)?;
+    Ok(Adapter {
+        hub,
+        thread: Some(thread),
+    })
+}
+
+fn locate(device: &str, port: u32) -> Result<Place, OpenError> {
+    let interfaces = interfaces().map_err(OpenError::Netdevs)?;
+    let resolve = |name: &str| {
+        let found = (name, 0).to_socket_addrs();
+        found.map_or_else(|_| Vec::new(), |list| list.map(|a| a.ip()).collect())
+    };
+    let place = place::find(device, port, &interfaces, default_address, resolve)?;
+    Ok(place)
+}

@@ -1,0 +1,192 @@
+//! Where an adapter is: the device field of `ia_params` against the netdevs of this host. Pure.
+
+use std::net::IpAddr;
+
+use super::net::interface::Interface;
+
+/// What a RoCEv2 packet needs beside its payload, as the kernel's RoCE counts it.
+const OVERHEAD: u32 = 96;
+
+/// A local address to be an adapter on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// The address that peers connect to.
+    pub(crate) address: IpAddr,
+    /// The netdev that has it.
+    pub(crate) netdev: String,
+    /// Largest path MTU that its packets have room for.
+    pub(crate) mtu: u16,
+}
+
+/// Why an adapter has no place.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum PlaceError {
+    /// The device field names nothing of this host.
+    #[error("{wanted:?} is no netdev, address or host name of this host; there are: {found}")]
+    NoSuch { wanted: String, found: String },
+    /// It names a netdev that cannot be used as it is.
+    #[error("netdev {netdev} is down; `ip link set {netdev} up`")]
+    Down { netdev: String },
+    /// It names a netdev without an address.
+    #[error(
+        "netdev {netdev} has no address to connect to (link-local ones do not count); \
+         `ip addr add ADDRESS/PREFIX dev {netdev}`"
+    )]
+    NoAddress { netdev: String },
+    /// The port field names a port that no netdev has.
+    #[error("{wanted:?} has port 1 only, not {port}; write 1, or 0 for whichever it is")]
+    Port { wanted: String, port: u32 },
+}
+
+/// Finds what `device` means: a netdev, an address, a host name (by `resolve`), or, empty, the netdev of the
+/// address that `default` gives, and loopback without one.
+pub(crate) fn find(
+    device: &str,
+    port: u32,
+    interfaces: &[Interface],
+    default: impl FnOnce() -> Option<IpAddr>,
+    resolve: impl FnOnce(&str) -> Vec<IpAddr>,
+) -> Result<Place, PlaceError> {
+    if port > 1 {
+        let wanted = device.to_owned();
+        return Err(PlaceError::Port { wanted, port });
+    }
+    if device.is_empty() {
+        let place = default().and_then(|ip| at(ip, interfaces));
+        let loopback = || interfaces.iter().find(|i| i.loopback).and_then(of);
+        return place
+            .or_else(loopback)
+            .ok_or_else(|| none(device, interfaces));
+    }
+    if let Some(interface) = interfaces.iter().find(|i| i.name == device) {
+        let netdev = interface.name.clone();
+        if !interface.up {
+            return Err(PlaceError::Down { netdev });
+        }
+        return of(interface).ok_or(PlaceError::NoAddress { netdev });
+    }
+    let addresses = match device.parse() {
+        Ok(ip) => vec![ip],
+        Err(_) => resolve(device),
+    };
+    let mut places = addresses.into_iter().filter_map(|ip| at(ip, interfaces));
+    places.next().ok_or_else(|| none(device, interfaces))
+}
+
+/// On `interface`, by its best address: IPv4 first, as DAPL's clients know nothing else.
+fn of(interface: &Interface) -> Option<Place> {
+    let ipv4 = interface.addresses.iter().find(|ip| ip.is_ipv4());
+    let ipv6 = || interface.addresses.iter().find(|ip| usable(**ip));
+    ipv4.or_else(ipv6).map(|ip| on(interface, *ip))
+}
+
+/// A peer's link-local address would need a netdev with it, which `dat_ep_connect` does not give.
+fn usable(ip: IpAddr) -> bool {
+    !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()) && !ip.is_unspecified()
+}
+
+/// At `ip`, if it is this host's.
+fn at(ip: IpAddr, interfaces: &[Interface]) -> Option<Place> {
+    let has = |i: &&Interface| {
+        i.addresses.contains(&ip) || (i.loopback && ip.is_ipv4() && ip.is_loopback())
+    };
+    let interface = interfaces.iter().filter(|_| usable(ip)).find(has)?;
+    Some(on(interface, ip))
+}
+
+fn on(interface: &Interface, address: IpAddr) -> Place {
+    let room = interface.mtu.saturating_sub(OVERHEAD);
+    let mtu = [4096, 2048, 1024, 512]
+        .into_iter()
+        .find(|mtu| u32::from(*mtu) <= room);
+    Place {
+        address,
+        netdev: interface.name.clone(),
+        mtu: mtu.unwrap_or(256),
+    }
+}
+
+fn none(wanted: &str, interfaces: &[Interface]) -> PlaceError {
+    let one = |i: &Interface| {
+        let addresses: Vec<String> = i.addresses.iter().map(IpAddr::to_string).collect();
+        format!("{} ({})", i.name, addresses.join(" "))
+    };
+    PlaceError::NoSuch {
+        wanted: wanted.to_owned(),
+        found: interfaces.iter().map(one).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> Vec<Interface> {
+        let make = |name: &str, mtu, up, addresses: &[&str]| Interface {
+            name: name.into(),
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            mtu,
+            up,
+            loopback: name == "lo",
+        };
+        vec![
+            make("lo", 65_536, true, &["127.0.0.1", "::1"]),
+            make("eth0", 1500, true, &["fe80::1", "fd09::1", "10.9.0.1"]),
+            make("eth1", 4200, true, &["fe80::2", "fd09::2"]),
+            make("eth2", 9000, true, &["fe80::3"]),
+            make("eth3", 1280, false, &["10.9.3.1"]),
+        ]
+    }
+
+    fn place(device: &str) -> Result<(String, String, u16), PlaceError> {
+        let default = || Some("10.9.0.1".parse().unwrap());
+        let resolve = |name: &str| match name {
+            "lab" => vec!["192.0.2.9".parse().unwrap(), "fd09::2".parse().unwrap()],
+            _ => Vec::new(),
+        };
+        let place = find(device, 0, &host(), default, resolve)?;
+        Ok((place.address.to_string(), place.netdev, place.mtu))
+    }
+
+    #[test]
+    fn netdevs_addresses_and_names_lead_to_an_address() {
+        for (device, address, netdev, mtu) in [
+            ("lo", "127.0.0.1", "lo", 4096),
+            ("127.3.2.1", "127.3.2.1", "lo", 4096),
+            ("::1", "::1", "lo", 4096),
+            ("eth0", "10.9.0.1", "eth0", 1024),
+            ("fd09::1", "fd09::1", "eth0", 1024),
+            ("eth1", "fd09::2", "eth1", 4096),
+            ("lab", "fd09::2", "eth1", 4096),
+            ("", "10.9.0.1", "eth0", 1024),
+        ] {
+            let expected = (address.to_owned(), netdev.to_owned(), mtu);
+            assert_eq!(place(device), Ok(expected), "{device:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_default_route_nothing_named_is_loopback() {
+        let place = find("", 1, &host(), || None, |_| Vec::new()).unwrap();
+        assert_eq!(place.address.to_string(), "127.0.0.1");
+        let error = find("", 0, &host()[4..], || None, |_| Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("eth3 (10.9.3.1)"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_usable_is_said() {
+        for (device, said) in [
+            ("eth9", "\"eth9\" is no netdev, address or host name"),
+            ("192.0.2.7", "lo (127.0.0.1 ::1), eth0 (fe80::1"),
+            ("fe80::1", "is no netdev, address or host name"),
+            ("0.0.0.0", "is no netdev, address or host name"),
+            ("eth2", "netdev eth2 has no address"),
+            ("eth3", "`ip link set eth3 up`"),
+        ] {
+            let text = place(device).unwrap_err().to_string();
+            assert!(text.contains(said), "{device}: {text}");
+        }
+        let error = find("lo", 2, &host(), || None, |_| Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("port 1 only, not 2"), "{error}");
+    }
+}
