@@ -14,7 +14,7 @@ pub struct Config {
     pub seed: u64,
     /// Queue pairs at most, as a power of two; at most 16.
     pub qp_bits: u8,
-    /// Top bits of every QPN, `qpn_prefix_bits` of them: lets several engines share an address.
+    /// Top bits of every QPN and communication id, `qpn_prefix_bits` of them: lets several engines share an address.
     pub qpn_prefix: u32,
     /// Number of prefix bits; at most 24 - `qp_bits`.
     pub qpn_prefix_bits: u8,

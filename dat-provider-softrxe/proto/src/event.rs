@@ -9,6 +9,14 @@ use crate::work::{CqId, SrqId, Status};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct CmId(pub(crate) u32);
 
+impl CmId {
+    /// The communication id that stands in our messages.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// From `Engine::poll_event`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {

@@ -73,6 +73,20 @@ fn a_connection_carries_private_data_both_ways_and_then_messages() {
 }
 
 #[test]
+fn communication_ids_lie_below_their_engines_prefix() {
+    for seed in 0..20 {
+        let mut pair = Pair::with("prefix", seed, |config| {
+            let first = config.local == std::net::Ipv4Addr::new(10, 9, 0, 1);
+            config.qp_bits = 10;
+            config.qpn_prefix = if first { 5 } else { 1000 };
+            config.qpn_prefix_bits = 10;
+        });
+        let (_, [client, server]) = pair.connect_by_cm(service_id::tcp(7001));
+        assert_eq!((client.number() >> 22, server.number() >> 22), (5, 1000));
+    }
+}
+
+#[test]
 fn a_disconnect_ends_both_sides_and_forgets_the_ids() {
     for who in 0..2 {
         let mut pair = Pair::new("disconnect");

@@ -472,9 +472,13 @@ impl<M: Memory> Engine<M> {
         self.cm.remove(id);
     }
 
+    /// An id that nobody guesses, below this engine's prefix: answers find the engine by it.
     pub(super) fn new_id(&mut self) -> u32 {
+        let bits = u32::from(self.config.qpn_prefix_bits);
+        let below = u32::MAX >> bits;
+        let prefix = self.config.qpn_prefix.checked_shl(32 - bits).unwrap_or(0);
         loop {
-            let id = self.rng.next() as u32;
+            let id = prefix | (self.rng.next() as u32 & below);
             if id != 0 && !self.cm.holds(id) {
                 return id;
             }
