@@ -7,7 +7,7 @@ use dat_core::ep::EpState;
 use dat_core::event::ConnectionEvent;
 use dat_core::flags::EvdFlags;
 
-use crate::dat::{Dat, Post, Region};
+use crate::dat::{Dat, Post, Region, Source};
 use crate::event::Seen;
 use crate::verdict::{Check, broken, ok, same};
 
@@ -88,7 +88,9 @@ impl<'a> Side<'a> {
             .map(|_| AtomicU8::new(0))
             .collect::<Vec<_>>()
             .leak();
-        let region = self.dat.lmr_create(self.ia, bytes, self.pz, privileges);
+        let region = self
+            .dat
+            .lmr_create(self.ia, Source::Virtual(bytes), self.pz, privileges);
         let region = made(region, "dat_lmr_create")?;
         Ok(Memory { bytes, region })
     }

@@ -1,60 +1,87 @@
 //! The smallest registry that a provider can register with.
 
-use std::ffi::{CString, c_char};
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_void};
+use std::path::Path;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use dat_abi::types::DatProviderInfo;
-use dat_abi::v2_0::table::DatProvider;
+use dat_abi::{v1_2, v2_0};
 
-static REGISTERED: OnceLock<&'static DatProvider> = OnceLock::new();
+use crate::api::{Api, Table};
 
-/// Called by the provider from its init.
+/// What was registered, by IA name and major version.
+static REGISTERED: LazyLock<Mutex<HashMap<(String, u32), Table>>> = LazyLock::new(Mutex::default);
+
+/// The function that a provider registers with. A program that loads classic providers exports it as
+/// `dat_registry_add_provider`; ours are given it.
 ///
 /// # Safety
-/// `table` is NULL or lives as long as the provider is loaded.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dat_registry_add_provider(
-    table: *const DatProvider,
-    _info: *const DatProviderInfo,
-) -> u32 {
+/// `info` is NULL or valid; `table` is NULL or one of the version that `info` says, and lives as long as the provider is
+/// loaded.
+pub unsafe extern "C" fn add_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
+    // SAFETY: the caller's promise.
+    let Some(info) = (unsafe { info.as_ref() }) else {
+        return 0;
+    };
     // SAFETY: the caller's promise; we never unload a provider.
-    if let Some(table) = unsafe { table.as_ref() } {
-        let _ = REGISTERED.set(table);
+    let table = unsafe {
+        match info.dapl_version_major {
+            1 => table
+                .cast::<v1_2::table::DatProvider>()
+                .as_ref()
+                .map(Table::V1_2),
+            2 => table
+                .cast::<v2_0::table::DatProvider>()
+                .as_ref()
+                .map(Table::V2_0),
+            _ => None,
+        }
+    };
+    if let Some(table) = table {
+        let key = (info.name(), info.dapl_version_major);
+        let mut all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(key, table);
     }
     0
 }
 
-/// Called by the provider from its fini.
-#[unsafe(no_mangle)]
-extern "C" fn dat_registry_remove_provider(
-    _table: *const DatProvider,
-    _info: *const DatProviderInfo,
-) -> u32 {
-    0
-}
-
 type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
+type InitWith = unsafe extern "C" fn(
+    *const DatProviderInfo,
+    *const c_char,
+    unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32,
+);
 
-/// Loads a provider for ever, and has it register `name`.
-pub(crate) fn load(path: &str, name: &str, params: &str) -> Result<&'static DatProvider, String> {
+/// Loads a provider for ever, and has it register `name` for a version.
+///
+/// # Errors
+/// Why not, in words: the loader's, or that nothing was registered.
+pub fn load(path: &Path, name: &str, params: &str, api: Api) -> Result<Table, String> {
     let why = |error: libloading::Error| {
         let source = std::error::Error::source(&error).map(ToString::to_string);
         source.unwrap_or_else(|| error.to_string())
     };
     let params = CString::new(params).map_err(|e| e.to_string())?;
-    let info = DatProviderInfo::new(name, 2, 0, true);
+    let (major, minor) = api.version();
+    let info = DatProviderInfo::new(name, major, minor, true);
     // SAFETY: whoever names a library trusts its constructors.
     let library = unsafe { libloading::Library::new(path) }.map_err(why)?;
-    {
-        // SAFETY: the name has this type in every provider (dat_registry.h).
-        let init = unsafe { library.get::<Init>(b"dat_provider_init") }.map_err(why)?;
-        // SAFETY: a valid entry and C string, as the function wants them.
-        unsafe { init(&raw const info, params.as_ptr()) };
+    // SAFETY: the names have these types in every provider (dat_registry.h, docs/provider-rules.md); a valid entry
+    // and C string, as the functions want them.
+    unsafe {
+        if let Ok(init) = library.get::<InitWith>(b"dat_rs_provider_init") {
+            init(&raw const info, params.as_ptr(), add_provider);
+        } else {
+            let init = library.get::<Init>(b"dat_provider_init").map_err(why)?;
+            init(&raw const info, params.as_ptr());
+        }
     }
     // Its code must stay: it has threads and a table that we keep.
     std::mem::forget(library);
-    REGISTERED
-        .get()
+    let all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (name.to_owned(), major);
+    all.get(&key)
         .copied()
         .ok_or_else(|| "dat_provider_init registered nothing; see its log".into())
 }

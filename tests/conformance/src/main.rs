@@ -1,29 +1,65 @@
 //! Puts a provider's shared object to the statements:
-//! `dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--page PAGE]`.
+//! `dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--api 1.2|2.0] [--page PAGE]`.
 
-mod host;
-
+use std::ffi::c_void;
+use std::path::Path;
 use std::process::ExitCode;
 
+use dat_abi::types::DatProviderInfo;
 use dat_core::error::Error;
 
-use dat_conformance::{Dat, STATEMENTS, Verdict, judge};
+use dat_conformance::{Api, Dat, STATEMENTS, Verdict, host, judge};
 
-const USAGE: &str = "usage: dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--page PAGE]";
+const USAGE: &str =
+    "usage: dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--api 1.2|2.0] [--page PAGE]";
+
+/// Called by a classic provider from its init.
+///
+/// # Safety
+/// As [`host::add_provider`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dat_registry_add_provider(
+    table: *const c_void,
+    info: *const DatProviderInfo,
+) -> u32 {
+    // SAFETY: the contract is the same.
+    unsafe { host::add_provider(table, info) }
+}
+
+/// Called by the provider from its fini.
+#[unsafe(no_mangle)]
+extern "C" fn dat_registry_remove_provider(
+    _table: *const c_void,
+    _info: *const DatProviderInfo,
+) -> u32 {
+    0
+}
+
+/// Takes `option` and its value out of the command line.
+fn option(words: &mut Vec<String>, option: &str) -> Option<String> {
+    let at = words.iter().position(|w| w == option)?;
+    let mut taken = words.drain(at..(at + 2).min(words.len()));
+    Some(taken.nth(1).unwrap_or_default())
+}
 
 fn main() -> ExitCode {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
-    let page = words.iter().position(|w| w == "--page").map(|at| {
-        let mut taken = words.drain(at..(at + 2).min(words.len()));
-        taken.nth(1).unwrap_or_default()
-    });
+    let page = option(&mut words, "--page");
+    let api = option(&mut words, "--api").map_or(Ok(Api::V2_0), |word| word.parse());
+    let api = match api {
+        Ok(api) => api,
+        Err(why) => {
+            eprintln!("{why}; {USAGE}");
+            return ExitCode::from(2);
+        }
+    };
     let Some(library) = words.first() else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
     let name = words.get(1).map_or("conformance0", String::as_str);
     let params = words.get(2).map_or("", String::as_str);
-    let table = match host::load(library, name, params) {
+    let table = match host::load(Path::new(library), name, params, api) {
         Ok(table) => table,
         Err(error) => {
             eprintln!("{library}: {error}");
@@ -67,7 +103,7 @@ fn main() -> ExitCode {
             println!("       {why}");
         }
     }
-    println!("{held} hold, {lacks} the provider lacks, {broken} broken");
+    println!("uDAPL {api}: {held} hold, {lacks} the provider lacks, {broken} broken");
     if held + lacks + broken == 0 {
         eprintln!("no statement of that page; {USAGE}");
         return ExitCode::from(2);

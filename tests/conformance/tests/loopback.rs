@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_void};
 
 use dat_abi::types::DatProviderInfo;
-use dat_conformance::{Dat, STATEMENTS, Statement, Verdict, fuzz, judge, storm};
+use dat_conformance::{Api, Dat, STATEMENTS, Statement, Table, Verdict, fuzz, judge, storm};
 use dat_loopback::Loopback;
 
 /// A registry that takes every provider; the table is known here.
@@ -12,24 +12,31 @@ unsafe extern "C" fn registered(_table: *const c_void, _info: *const DatProvider
 }
 
 /// An adapter of its own for each test: service points of different tests do not meet.
-fn loopback(name: &str, params: &str) -> Dat {
-    let info = DatProviderInfo::new(name, 2, 0, true);
+fn loopback(name: &str, params: &str, api: Api) -> Dat {
+    let (major, minor) = api.version();
+    let info = DatProviderInfo::new(name, major, minor, true);
     let params = CString::new(params).unwrap();
     // SAFETY: a valid entry, a C string, and a function that registers.
     unsafe {
         dat_abi::export::init::<Loopback>(&raw const info, params.as_ptr(), Some(registered));
     };
-    Dat::new(dat_abi::v2_0::tables::provider_table::<Loopback>(), name)
+    let table = match api {
+        Api::V1_2 => Table::from(dat_abi::v1_2::tables::provider_table::<Loopback>()),
+        Api::V2_0 => Table::from(dat_abi::v2_0::tables::provider_table::<Loopback>()),
+    };
+    Dat::new(table, name)
 }
 
 /// The loopback lacks nothing: every statement must hold.
 fn all_hold(group: &[Statement], name: &str, params: &str) {
-    let dat = loopback(name, params);
-    let broken: Vec<_> = group
-        .iter()
-        .filter_map(|s| Some((s.page, s.says, judge(s, &dat).err()?)))
-        .collect();
-    assert!(broken.is_empty(), "{broken:#?}");
+    for api in Api::ALL {
+        let dat = loopback(name, params, api);
+        let broken: Vec<_> = group
+            .iter()
+            .filter_map(|s| Some((s.page, s.says, judge(s, &dat).err()?)))
+            .collect();
+        assert!(broken.is_empty(), "uDAPL {api}: {broken:#?}");
+    }
 }
 
 macro_rules! groups {
@@ -60,21 +67,25 @@ groups! {
 
 #[test]
 fn handles_are_freed_and_reused_by_several_threads() {
-    storm(&loopback("storm", "127.0.4.20"), 3, 60).unwrap();
+    for api in Api::ALL {
+        storm(&loopback("storm", "127.0.4.20", api), 3, 60).unwrap();
+    }
 }
 
 #[test]
 fn random_calls_do_no_harm() {
-    let dat = loopback("fuzz", "127.0.4.21");
-    for seed in 0..4 {
-        let succeeded = fuzz(&dat, seed, 10_000).unwrap();
-        assert!(succeeded > 1000, "only {succeeded} calls did something");
+    for api in Api::ALL {
+        let dat = loopback("fuzz", "127.0.4.21", api);
+        for seed in 0..4 {
+            let succeeded = fuzz(&dat, seed, 10_000).unwrap();
+            assert!(succeeded > 1000, "only {succeeded} calls did something");
+        }
     }
 }
 
 #[test]
 fn random_calls_in_parallel_do_no_harm() {
-    let dat = loopback("fuzz-parallel", "127.0.4.22");
+    let dat = loopback("fuzz-parallel", "127.0.4.22", Api::V2_0);
     std::thread::scope(|scope| {
         for seed in 100..103 {
             let dat = &dat;
@@ -85,7 +96,7 @@ fn random_calls_in_parallel_do_no_harm() {
 
 #[test]
 fn a_provider_that_fails_is_found_out() {
-    let lazy = loopback("fail-wire", "127.0.4.23 0 fail=wire");
+    let lazy = loopback("fail-wire", "127.0.4.23 0 fail=wire", Api::V2_0);
     let broken = STATEMENTS
         .iter()
         .copied()

@@ -50,7 +50,8 @@ fn query(dat: &Dat) -> Check {
         attr.max_pzs,
     ];
     holds(limits.iter().all(|n| *n > 0), "a limit of 0")?;
-    same(&provider.dapl_version_major, &2, "DAPL version")
+    let version = (provider.dapl_version_major, provider.dapl_version_minor);
+    same(&version, &dat.api().version(), "DAPL version")
 }
 
 fn graceful(dat: &Dat) -> Check {

@@ -5,7 +5,7 @@ use dat_core::error::Kind;
 use dat_core::flags::MemPriv;
 
 use super::statements;
-use crate::dat::{Dat, Post};
+use crate::dat::{Dat, Post, Source};
 use crate::event::{LOCAL_PROTECTION, REMOTE_ACCESS, SUCCESS};
 use crate::fixture::{Memory, Pair, Side, made};
 use crate::verdict::{Check, holds, ok, refused, same};
@@ -155,7 +155,9 @@ fn local_write_right(dat: &Dat) -> Check {
 
 fn no_length(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let code = dat.lmr_create(side.ia, &[], side.pz, ALL).err();
+    let code = dat
+        .lmr_create(side.ia, Source::Virtual(&[]), side.pz, ALL)
+        .err();
     let (code, call) = (code.unwrap_or(0), "dat_lmr_create of 0 bytes");
     refused(code, Kind::LengthError, call).or_else(|_| refused(code, Kind::InvalidParameter, call))
 }

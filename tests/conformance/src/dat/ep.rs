@@ -1,0 +1,220 @@
+//! Endpoints, connections, posts.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use dat_abi::types::DatSrqAttr;
+use dat_abi::v2_0::types::{DatEpParam, DatIaAttr, DatLmrTriplet, DatRmrTriplet};
+
+use super::{Dat, Table, narrow, value};
+
+/// Which request dat_ep_post_* is to post.
+#[derive(Clone, Copy, Debug)]
+pub enum Post {
+    /// dat_ep_post_send.
+    Send,
+    /// dat_ep_post_recv.
+    Recv,
+    /// dat_ep_post_rdma_read.
+    Read(DatRmrTriplet),
+    /// dat_ep_post_rdma_write.
+    Write(DatRmrTriplet),
+}
+
+impl Dat {
+    /// dat_cr_accept.
+    pub fn cr_accept(&self, cr: usize, ep: usize, data: &[u8]) -> u32 {
+        call!(self.cr_accept(cr, ep, data.len() as i32, data.as_ptr().cast::<c_void>()))
+    }
+
+    /// dat_cr_reject; 1.2 has no room for `data`.
+    pub fn cr_reject(&self, cr: usize, data: &[u8]) -> u32 {
+        let bytes = data.as_ptr().cast::<c_void>();
+        each!(self.cr_reject { V1_2(cr), V2_0(cr, data.len() as i32, bytes) })
+    }
+
+    /// The first `length` bytes of private data that dat_cr_query points to, if there are as many.
+    pub fn cr_private_data(&self, cr: usize, length: usize) -> Option<Vec<u8>> {
+        let param = self.cr_query(cr).ok()?;
+        let enough = usize::try_from(param.private_data_size).is_ok_and(|size| size >= length);
+        if !enough || param.private_data.is_null() {
+            return None;
+        }
+        let at = param.private_data.cast::<u8>();
+        // SAFETY: the provider says that so many bytes are there as long as the CR is.
+        Some(unsafe { std::slice::from_raw_parts(at, length) }.to_vec())
+    }
+
+    /// dat_ep_create with default attributes; `evds` are for receives, requests and connections.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn ep_create(&self, ia: usize, pz: usize, evds: [usize; 3]) -> Result<usize, u32> {
+        let mut ep = 0;
+        let [recv, request, connect] = evds;
+        let code = each!(self.ep_create {
+            V1_2(ia, pz, recv, request, connect, ptr::null(), &mut ep),
+            V2_0(ia, pz, recv, request, connect, ptr::null(), &mut ep)
+        });
+        value(code, ep)
+    }
+
+    /// dat_ep_connect to where IA `to` is.
+    pub fn ep_connect(
+        &self,
+        ep: usize,
+        to: &DatIaAttr,
+        conn_qual: u64,
+        microseconds: u32,
+        data: &[u8],
+    ) -> u32 {
+        let at = to.ia_address_ptr;
+        let size = data.len() as i32;
+        let bytes = data.as_ptr().cast::<c_void>();
+        call!(self.ep_connect(ep, at, conn_qual, microseconds, size, bytes, 0, 0))
+    }
+
+    /// dat_ep_post_*.
+    pub fn post(
+        &self,
+        ep: usize,
+        what: Post,
+        iov: &[DatLmrTriplet],
+        cookie: u64,
+        flags: u32,
+    ) -> u32 {
+        let (mut old, mut iov) = (narrow::local(iov), iov.to_vec());
+        let (count, old, new) = (iov.len() as i32, old.as_mut_ptr(), iov.as_mut_ptr());
+        match what {
+            Post::Send => each!(self.ep_post_send {
+                V1_2(ep, count, old, cookie, flags),
+                V2_0(ep, count, new, cookie, flags)
+            }),
+            Post::Recv => each!(self.ep_post_recv {
+                V1_2(ep, count, old, cookie, flags),
+                V2_0(ep, count, new, cookie, flags)
+            }),
+            Post::Read(from) => each!(self.ep_post_rdma_read {
+                V1_2(ep, count, old, cookie, &narrow::remote(&from), flags),
+                V2_0(ep, count, new, cookie, &from, flags)
+            }),
+            Post::Write(to) => each!(self.ep_post_rdma_write {
+                V1_2(ep, count, old, cookie, &narrow::remote(&to), flags),
+                V2_0(ep, count, new, cookie, &to, flags)
+            }),
+        }
+    }
+
+    /// dat_ep_post_recv of `count` segments of which there are none: for counts that are refused.
+    pub fn post_recv_count(&self, ep: usize, count: i32) -> u32 {
+        let mut none = DatLmrTriplet::default();
+        let mut old = narrow::local(&[none]);
+        let count = count.min(0);
+        each!(self.ep_post_recv {
+            V1_2(ep, count, old.as_mut_ptr(), 0, 0),
+            V2_0(ep, count, &mut none, 0, 0)
+        })
+    }
+
+    /// dat_ep_get_status: the state, and whether receives and requests are idle.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn ep_get_status(&self, ep: usize) -> Result<(u32, bool, bool), u32> {
+        let (mut state, mut recv, mut request) = (0, 0, 0);
+        let code = call!(self.ep_get_status(ep, &mut state, &mut recv, &mut request));
+        value(code, (state, recv != 0, request != 0))
+    }
+
+    /// dat_psp_create_any: PSP and qualifier.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn psp_create_any(&self, ia: usize, evd: usize, flags: u32) -> Result<(usize, u64), u32> {
+        let (mut psp, mut qual) = (0, 0);
+        let code = call!(self.psp_create_any(ia, &mut qual, evd, flags, &mut psp));
+        value(code, (psp, qual))
+    }
+
+    /// dat_srq_create for receives of one segment.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn srq_create(&self, ia: usize, pz: usize, max_recv_dtos: i32) -> Result<usize, u32> {
+        let mut attr = DatSrqAttr {
+            max_recv_dtos,
+            max_recv_iov: 1,
+            low_watermark: 0,
+        };
+        let mut srq = 0;
+        value(call!(self.srq_create(ia, pz, &mut attr, &mut srq)), srq)
+    }
+
+    /// dat_ep_create_with_srq, otherwise like [`Dat::ep_create`].
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn ep_create_with_srq(
+        &self,
+        ia: usize,
+        pz: usize,
+        evds: [usize; 3],
+        srq: usize,
+    ) -> Result<usize, u32> {
+        let mut ep = 0;
+        let [recv, request, connect] = evds;
+        let code = each!(self.ep_create_with_srq {
+            V1_2(ia, pz, recv, request, connect, srq, ptr::null(), &mut ep),
+            V2_0(ia, pz, recv, request, connect, srq, ptr::null(), &mut ep)
+        });
+        value(code, ep)
+    }
+
+    /// dat_srq_post_recv.
+    pub fn srq_post_recv(&self, srq: usize, iov: &[DatLmrTriplet], cookie: u64) -> u32 {
+        let (mut old, mut iov) = (narrow::local(iov), iov.to_vec());
+        let count = iov.len() as i32;
+        each!(self.srq_post_recv {
+            V1_2(srq, count, old.as_mut_ptr(), cookie),
+            V2_0(srq, count, iov.as_mut_ptr(), cookie)
+        })
+    }
+
+    /// dat_ep_modify of the fields that 2.0's `mask` names.
+    pub fn ep_modify(&self, ep: usize, mask: u64, param: &DatEpParam) -> u32 {
+        let old = narrow::ep_param_in(param);
+        each!(self.ep_modify {
+            V1_2(ep, narrow::ep_mask(mask), &old),
+            V2_0(ep, mask, param)
+        })
+    }
+
+    /// dat_ep_dup_connect to where `model` is connected.
+    pub fn ep_dup_connect(&self, ep: usize, model: usize, microseconds: u32, data: &[u8]) -> u32 {
+        let bytes = data.as_ptr().cast::<c_void>();
+        call!(self.ep_dup_connect(ep, model, microseconds, data.len() as i32, bytes, 0))
+    }
+
+    /// dat_ep_recv_query: buffers allocated and spanned.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn ep_recv_query(&self, ep: usize) -> Result<(i32, i32), u32> {
+        let (mut allocated, mut spanned) = (0, 0);
+        let code = call!(self.ep_recv_query(ep, &mut allocated, &mut spanned));
+        value(code, (allocated, spanned))
+    }
+
+    /// dat_ep_connect with a quality of service or multipathing.
+    pub fn ep_connect_with(&self, ep: usize, to: &DatIaAttr, qos: u32, flags: u32) -> u32 {
+        let at = to.ia_address_ptr;
+        let code = call!(self.ep_connect(ep, at, 1, u32::MAX, 0, ptr::null(), qos, flags));
+        if qos != 0 {
+            self.coverage.note("a quality of service", code);
+        }
+        if flags != 0 {
+            self.coverage.note("multipathing", code);
+        }
+        code
+    }
+}

@@ -1,0 +1,126 @@
+//! EVDs and CNOs.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dat_abi::types::{DatOsWaitProxyAgent, event_number};
+use dat_abi::v1_2;
+use dat_abi::v2_0::types::DatEvent;
+
+use super::{Api, Dat, Table, narrow, value};
+use crate::event::Seen;
+
+/// A consumer's agent: what it was told.
+#[derive(Debug, Default)]
+pub struct Agent {
+    /// How often it was called.
+    pub calls: AtomicUsize,
+    /// The last EVD.
+    pub evd: AtomicUsize,
+}
+
+impl Agent {
+    /// One that lives for ever, as a provider may call it late.
+    #[must_use]
+    pub fn new() -> &'static Self {
+        Box::leak(Box::default())
+    }
+
+    /// `DAT_OS_WAIT_PROXY_AGENT`.
+    fn given(agent: Option<&'static Self>) -> DatOsWaitProxyAgent {
+        DatOsWaitProxyAgent {
+            instance_data: agent.map_or(ptr::null_mut(), |a| ptr::from_ref(a).cast_mut().cast()),
+            proxy_agent_func: agent.map(|_| called as _),
+        }
+    }
+}
+
+/// The function of an [`Agent`].
+unsafe extern "C" fn called(instance_data: *mut c_void, evd: usize) {
+    // SAFETY: `Agent::given` passed an agent that lives for ever.
+    let agent = unsafe { &*instance_data.cast::<Agent>() };
+    agent.evd.store(evd, Ordering::Release);
+    agent.calls.fetch_add(1, Ordering::AcqRel);
+}
+
+impl Dat {
+    /// dat_cno_create without an agent.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn cno_create(&self, ia: usize) -> Result<usize, u32> {
+        self.cno_create_with(ia, None)
+    }
+
+    /// dat_cno_create with an agent that counts its calls.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn cno_create_with(&self, ia: usize, agent: Option<&'static Agent>) -> Result<usize, u32> {
+        let mut cno = 0;
+        value(
+            call!(self.cno_create(ia, Agent::given(agent), &mut cno)),
+            cno,
+        )
+    }
+
+    /// dat_cno_modify_agent.
+    pub fn cno_modify_agent(&self, cno: usize, agent: Option<&'static Agent>) -> u32 {
+        call!(self.cno_modify_agent(cno, Agent::given(agent)))
+    }
+
+    /// dat_cno_wait: the EVD.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn cno_wait(&self, cno: usize, microseconds: u32) -> Result<usize, u32> {
+        let mut evd = 0;
+        value(call!(self.cno_wait(cno, microseconds, &mut evd)), evd)
+    }
+
+    /// dat_evd_wait: the event, and how many more there are.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn evd_wait(
+        &self,
+        evd: usize,
+        microseconds: u32,
+        threshold: i32,
+    ) -> Result<(Seen, i32), u32> {
+        let (mut old, mut event, mut more) = (narrow::event(), DatEvent::default(), 0);
+        let code = each!(self.evd_wait {
+            V1_2(evd, microseconds, threshold, &mut old, &mut more),
+            V2_0(evd, microseconds, threshold, &mut event, &mut more)
+        });
+        value(code, (self.seen(&old, event), more))
+    }
+
+    /// dat_evd_dequeue.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn evd_dequeue(&self, evd: usize) -> Result<Seen, u32> {
+        let (mut old, mut event) = (narrow::event(), DatEvent::default());
+        let code = each!(self.evd_dequeue { V1_2(evd, &mut old), V2_0(evd, &mut event) });
+        value(code, self.seen(&old, event))
+    }
+
+    fn seen(&self, old: &v1_2::types::DatEvent, new: DatEvent) -> Seen {
+        Seen::of(&match self.api() {
+            Api::V1_2 => narrow::event_out(old),
+            Api::V2_0 => new,
+        })
+    }
+
+    /// dat_evd_post_se.
+    pub fn evd_post_se(&self, evd: usize, pointer: usize) -> u32 {
+        let data = dat_abi::types::DatSoftwareEventData { pointer };
+        let (mut old, mut new) = (narrow::event(), DatEvent::default());
+        (old.event_number, new.event_number) = (event_number::SOFTWARE, event_number::SOFTWARE);
+        old.event_data.software_event_data = data;
+        new.event_data.software_event_data = data;
+        each!(self.evd_post_se { V1_2(evd, &old), V2_0(evd, &new) })
+    }
+}

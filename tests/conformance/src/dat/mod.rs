@@ -1,0 +1,362 @@
+//! The C function table as methods: all `unsafe` calls of the suite. Handles are plain words here: that a provider
+//! refuses those that are wrong is what is tested.
+//!
+//! Structures and return codes are those of 2.0 whichever version the table has: 1.2's are turned into them, so that
+//! one statement serves both.
+
+use std::ffi::{CString, c_char};
+use std::mem::MaybeUninit;
+
+use dat_abi::types::{
+    DAT_NAME_MAX_LENGTH, DatCrParam, DatEvdParam, DatPspParam, DatPzParam, DatRspParam, DatSrqParam,
+};
+use dat_abi::v1_2;
+use dat_abi::v2_0::types::{
+    DatCnoParam, DatEpParam, DatIaAttr, DatLmrParam, DatProviderAttr, DatRmrParam,
+};
+use dat_core::error::{Error, Kind};
+
+use crate::api::{Api, Table};
+use crate::coverage::Coverage;
+
+/// A provider under test: its table, of either version, and the name of an IA.
+#[derive(Clone, Debug)]
+pub struct Dat {
+    /// What the provider registered: opens.
+    opener: Table,
+    /// What its handles begin with: everything else. A provider with several engines has one each.
+    table: Table,
+    name: CString,
+    coverage: Coverage,
+}
+
+const NOT_IMPLEMENTED: u32 = Error::of(Kind::NotImplemented).code();
+
+/// Calls a slot with each version's arguments; a missing one answers `DAT_NOT_IMPLEMENTED`. The code is in 2.0's
+/// numbers.
+macro_rules! each {
+    ($self:ident.$slot:ident { V1_2($($old:expr),* $(,)?), V2_0($($new:expr),* $(,)?) }) => {{
+        // SAFETY: pointers are to locals or leaked memory of the types that the slot names; handles may be
+        // anything, which is what a provider is tested for.
+        let code = unsafe {
+            match $self.table {
+                Table::V1_2(table) => table.$slot.map(|slot| slot($($old),*)),
+                Table::V2_0(table) => table.$slot.map(|slot| slot($($new),*)),
+            }
+        };
+        $self.noted(stringify!($slot), code)
+    }};
+}
+
+/// Calls a slot that has the same arguments in both versions.
+macro_rules! call {
+    ($self:ident.$slot:ident($($arg:expr),* $(,)?)) => {
+        each!($self.$slot { V1_2($($arg),*), V2_0($($arg),*) })
+    };
+}
+
+/// Calls a slot that 1.2 has not.
+macro_rules! newer {
+    ($self:ident.$slot:ident($($arg:expr),* $(,)?)) => {{
+        let code = match $self.table {
+            Table::V1_2(_) => None,
+            // SAFETY: as in `each`.
+            Table::V2_0(table) => table.$slot.map(|slot| unsafe { slot($($arg),*) }),
+        };
+        $self.noted(stringify!($slot), code)
+    }};
+}
+
+/// Methods that pass a few words and return the code.
+macro_rules! plain {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+        $(#[$doc])*
+        pub fn $name(&self, $($arg: $ty),*) -> u32 {
+            call!(self.$name($($arg),*))
+        }
+    )*};
+}
+
+/// Methods that pass a few words and get a handle.
+macro_rules! makes {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// The code of the call.
+        pub fn $name(&self, $($arg: $ty),*) -> Result<usize, u32> {
+            let mut handle = 0;
+            value(call!(self.$name($($arg,)* &mut handle)), handle)
+        }
+    )*};
+}
+
+/// Methods that fill a parameter structure that both versions have.
+macro_rules! queries {
+    ($($(#[$doc:meta])* $name:ident -> $param:ty = $mask:literal;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// The code of the call.
+        pub fn $name(&self, handle: usize) -> Result<$param, u32> {
+            let mut param = MaybeUninit::<$param>::zeroed();
+            let code = call!(self.$name(handle, $mask, param.as_mut_ptr()));
+            // SAFETY: all zero is a value of these structures: words, NULL pointers, no function.
+            value(code, unsafe { param.assume_init() })
+        }
+    )*};
+}
+
+/// Methods that fill a parameter structure that differs: mask, type and conversion of 1.2, mask and type of 2.0.
+macro_rules! queries_of_each {
+    ($($(#[$doc:meta])* $name:ident -> $old:ty = $old_mask:literal / $widen:path, $new:ty = $mask:literal;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// The code of the call.
+        pub fn $name(&self, handle: usize) -> Result<$new, u32> {
+            let (mut old, mut new) = (MaybeUninit::<$old>::zeroed(), MaybeUninit::<$new>::zeroed());
+            let code = each!(self.$name {
+                V1_2(handle, $old_mask, old.as_mut_ptr()),
+                V2_0(handle, $mask, new.as_mut_ptr())
+            });
+            // SAFETY: all zero is a value of these structures: words, NULL pointers, no function.
+            let (old, new) = unsafe { (old.assume_init(), new.assume_init()) };
+            value(code, if self.api() == Api::V1_2 { $widen(&old) } else { new })
+        }
+    )*};
+}
+
+mod ep;
+mod evd;
+mod memory;
+mod narrow;
+mod newer;
+
+pub use ep::Post;
+pub use evd::Agent;
+pub use memory::{Region, Source};
+pub use newer::Extension;
+
+fn value<T>(code: u32, value: T) -> Result<T, u32> {
+    if code == 0 { Ok(value) } else { Err(code) }
+}
+
+impl Dat {
+    /// The provider of `table`, which knows an IA of that name.
+    ///
+    /// # Panics
+    /// If the name has a 0 in it.
+    pub fn new(table: impl Into<Table>, name: &str) -> Self {
+        let table = table.into();
+        let mut dat = Self {
+            opener: table,
+            table,
+            name: CString::new(name).expect("a name without 0"),
+            coverage: Coverage::default(),
+        };
+        if let Ok((ia, _)) = dat.ia_open() {
+            // SAFETY: the provider has just made that handle.
+            dat.table = unsafe { table.of_handle(ia) };
+            dat.ia_close(ia, 0);
+        }
+        dat
+    }
+
+    /// In which version the provider is asked.
+    #[must_use]
+    pub fn api(&self) -> Api {
+        self.table.api()
+    }
+
+    /// Which functions were called so far.
+    #[must_use]
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    /// Notes a call; `None` for a slot that is missing. The code in 2.0's numbers.
+    fn noted(&self, slot: &'static str, raw: Option<u32>) -> u32 {
+        let code = raw.map_or(NOT_IMPLEMENTED, |raw| self.table.code(raw));
+        self.coverage.note(slot, code);
+        code
+    }
+
+    /// dat_ia_open with an asynchronous EVD of its own: IA and EVD.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn ia_open(&self) -> Result<(usize, usize), u32> {
+        self.ia_open_as(&self.name.to_string_lossy())
+    }
+
+    /// The same by another name.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn ia_open_as(&self, name: &str) -> Result<(usize, usize), u32> {
+        let name = CString::new(name).unwrap_or_default();
+        let name: *const c_char = name.as_ptr();
+        let (mut ia, mut evd) = (0, 0);
+        let slot = match self.opener {
+            Table::V1_2(table) => table.ia_open,
+            Table::V2_0(table) => table.ia_open,
+        };
+        // SAFETY: pointers are to locals.
+        let code = slot.map(|slot| unsafe { slot(name, 8, &mut evd, &mut ia) });
+        value(self.noted("ia_open", code), (ia, evd))
+    }
+
+    /// dat_ia_query: attributes of adapter and provider.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn ia_query(&self, ia: usize) -> Result<(DatIaAttr, DatProviderAttr), u32> {
+        let mut evd = 0;
+        let mut new = (
+            MaybeUninit::<DatIaAttr>::zeroed(),
+            MaybeUninit::<DatProviderAttr>::zeroed(),
+        );
+        let mut old = (
+            MaybeUninit::<v1_2::types::DatIaAttr>::zeroed(),
+            MaybeUninit::<v1_2::types::DatProviderAttr>::zeroed(),
+        );
+        let all = u64::MAX >> 1;
+        let code = each!(self.ia_query {
+            V1_2(ia, &mut evd, all, old.0.as_mut_ptr(), all, old.1.as_mut_ptr()),
+            V2_0(ia, &mut evd, all, new.0.as_mut_ptr(), all, new.1.as_mut_ptr())
+        });
+        // SAFETY: all zero is a value of each: words and NULL pointers.
+        let (old, new) = unsafe {
+            (
+                (old.0.assume_init(), old.1.assume_init()),
+                (new.0.assume_init(), new.1.assume_init()),
+            )
+        };
+        let widened = (narrow::ia_attr(&old.0), narrow::provider_attr(&old.1));
+        value(
+            code,
+            if self.api() == Api::V1_2 {
+                widened
+            } else {
+                new
+            },
+        )
+    }
+
+    plain! {
+        /// dat_ia_close.
+        ia_close(ia: usize, flags: u32);
+        /// dat_set_consumer_context.
+        set_consumer_context(any: usize, context: u64);
+        /// dat_cno_free.
+        cno_free(cno: usize);
+        /// dat_cr_handoff.
+        cr_handoff(cr: usize, conn_qual: u64);
+        /// dat_evd_modify_cno.
+        evd_modify_cno(evd: usize, cno: usize);
+        /// dat_evd_enable.
+        evd_enable(evd: usize);
+        /// dat_evd_disable.
+        evd_disable(evd: usize);
+        /// dat_evd_resize.
+        evd_resize(evd: usize, qlen: i32);
+        /// dat_evd_free.
+        evd_free(evd: usize);
+        /// dat_evd_set_unwaitable.
+        evd_set_unwaitable(evd: usize);
+        /// dat_evd_clear_unwaitable.
+        evd_clear_unwaitable(evd: usize);
+        /// dat_ep_disconnect.
+        ep_disconnect(ep: usize, flags: u32);
+        /// dat_ep_free.
+        ep_free(ep: usize);
+        /// dat_ep_reset.
+        ep_reset(ep: usize);
+        /// dat_ep_set_watermark.
+        ep_set_watermark(ep: usize, soft: i32, hard: i32);
+        /// dat_lmr_free.
+        lmr_free(lmr: usize);
+        /// dat_rmr_free.
+        rmr_free(rmr: usize);
+        /// dat_psp_free.
+        psp_free(psp: usize);
+        /// dat_rsp_free.
+        rsp_free(rsp: usize);
+        /// dat_pz_free.
+        pz_free(pz: usize);
+        /// dat_srq_free.
+        srq_free(srq: usize);
+        /// dat_srq_resize.
+        srq_resize(srq: usize, dtos: i32);
+        /// dat_srq_set_lw.
+        srq_set_lw(srq: usize, low: i32);
+    }
+
+    makes! {
+        /// dat_evd_create.
+        evd_create(ia: usize, qlen: i32, cno: usize, flags: u32);
+        /// dat_pz_create.
+        pz_create(ia: usize);
+        /// dat_rmr_create.
+        rmr_create(pz: usize);
+        /// dat_psp_create.
+        psp_create(ia: usize, conn_qual: u64, evd: usize, flags: u32);
+        /// dat_rsp_create.
+        rsp_create(ia: usize, conn_qual: u64, ep: usize, evd: usize);
+    }
+
+    queries! {
+        /// dat_cr_query.
+        cr_query -> DatCrParam = 0x1f;
+        /// dat_evd_query.
+        evd_query -> DatEvdParam = 0x1f;
+        /// dat_psp_query.
+        psp_query -> DatPspParam = 0xf;
+        /// dat_rsp_query.
+        rsp_query -> DatRspParam = 0xf;
+        /// dat_pz_query.
+        pz_query -> DatPzParam = 0x1;
+        /// dat_srq_query.
+        srq_query -> DatSrqParam = 0xff;
+    }
+
+    queries_of_each! {
+        /// dat_cno_query.
+        cno_query -> v1_2::types::DatCnoParam = 0x3 / narrow::cno_param, DatCnoParam = 0x3;
+        /// dat_ep_query.
+        ep_query -> v1_2::types::DatEpParam = 0x1fff_ffff / narrow::ep_param, DatEpParam = 0x3fff_ffff;
+        /// dat_lmr_query.
+        lmr_query -> v1_2::types::DatLmrParam = 0x3ff / narrow::lmr_param, DatLmrParam = 0x7ff;
+        /// dat_rmr_query.
+        rmr_query -> v1_2::types::DatRmrParam = 0x1f / narrow::rmr_param, DatRmrParam = 0xff;
+    }
+
+    /// dat_get_consumer_context.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn get_consumer_context(&self, any: usize) -> Result<u64, u32> {
+        let mut context = 0;
+        value(call!(self.get_consumer_context(any, &mut context)), context)
+    }
+
+    /// dat_get_handle_type.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn get_handle_type(&self, any: usize) -> Result<u32, u32> {
+        let mut kind = u32::MAX;
+        value(call!(self.get_handle_type(any, &mut kind)), kind)
+    }
+}
+
+/// Text of a name in the specification's fixed room.
+pub(crate) fn text(name: &[c_char; DAT_NAME_MAX_LENGTH]) -> String {
+    let bytes: Vec<u8> = name
+        .iter()
+        .map(|c| *c as u8)
+        .take_while(|b| *b != 0)
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

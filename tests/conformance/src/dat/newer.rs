@@ -1,0 +1,216 @@
+//! What 2.0 has more: functions, and the IB extension's operations. Asked in 1.2 they are `DAT_NOT_IMPLEMENTED`.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use dat_abi::v2_0::types::{DatComm, DatCspParam, DatIaAttr, DatLmrTriplet, DatRmrTriplet, ib_op};
+
+use super::{Dat, Table, value};
+
+/// A `va_list` of the System V ABI whose register area is used up, so that all arguments are in memory.
+#[repr(C)]
+struct VaList {
+    gp_offset: u32,
+    fp_offset: u32,
+    overflow: *const u64,
+    registers: *const u8,
+}
+
+/// An operation of the IB extension: how a program calls it, and its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extension {
+    /// The macro of `dat_ib_extensions.h`.
+    pub name: &'static str,
+    op: i32,
+}
+
+macro_rules! extensions {
+    ($($(#[$doc:meta])* $name:ident = $call:literal / $op:expr;)*) => {
+        impl Extension {
+            $($(#[$doc])* pub const $name: Self = Self { name: $call, op: $op };)*
+
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+extensions! {
+    /// Atomic add.
+    FETCH_AND_ADD = "dat_ib_post_fetch_and_add" / ib_op::FETCH_AND_ADD;
+    /// Atomic compare and swap.
+    CMP_AND_SWAP = "dat_ib_post_cmp_and_swap" / ib_op::CMP_AND_SWAP;
+    /// RDMA Write that completes a receive.
+    WRITE_IMMED = "dat_ib_post_rdma_write_immed" / ib_op::RDMA_WRITE_IMMED;
+    /// Datagram.
+    SEND_UD = "dat_ib_post_send_ud" / ib_op::UD_SEND;
+    /// Counters.
+    QUERY_COUNTERS = "dat_ib_query_counters" / 4;
+    /// Counters, to standard output.
+    PRINT_COUNTERS = "dat_ib_print_counters" / 5;
+    /// Counters on.
+    START_COUNTER = "dat_ib_start_counter" / 0x1a;
+    /// Counters off.
+    STOP_COUNTER = "dat_ib_stop_counter" / 0x1b;
+    /// Datagrams: a connection's resources.
+    UD_CM_FREE = "dat_ib_ud_cm_free" / ib_op::UD_CM_FREE;
+    /// Datagrams: an address handle.
+    UD_AH_FREE = "dat_ib_ud_ah_free" / ib_op::UD_AH_FREE;
+    /// Attributes of an IA that is not open.
+    OPEN_QUERY = "dat_ib_open_query" / ib_op::OPEN_QUERY;
+    /// Its end.
+    CLOSE_QUERY = "dat_ib_close_query" / ib_op::CLOSE_QUERY;
+    /// Collectives; the other nineteen are like it.
+    COLLECTIVES = "dat_ib_collective_*" / 6;
+}
+
+impl Dat {
+    /// An operation of the IB extension, with its arguments after handle and number.
+    pub fn extension(&self, handle: usize, extension: Extension, arguments: &[u64]) -> u32 {
+        let mut words = arguments.to_vec();
+        // Nobody reads beyond, whatever a provider takes the operation for.
+        words.resize(16, 0);
+        let mut list = VaList {
+            gp_offset: 48,
+            fp_offset: 304,
+            overflow: words.as_ptr(),
+            registers: ptr::null(),
+        };
+        let list = (&raw mut list).cast::<c_void>();
+        // Opening goes through the provider's own table, as there is no handle yet.
+        let table = if extension == Extension::OPEN_QUERY {
+            self.opener
+        } else {
+            self.table
+        };
+        let code = match table {
+            Table::V1_2(_) => None,
+            // SAFETY: a list with as many words as any operation takes, each an integer or a pointer to a local.
+            Table::V2_0(table) => table
+                .handle_extendedop
+                .map(|slot| unsafe { slot(handle, extension.op, list) }),
+        };
+        let code = self.noted("handle_extendedop", code);
+        self.coverage.note(extension.name, code);
+        code
+    }
+
+    /// dat_ib_open_query: a handle for dat_ib_close_query, and the attributes.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn open_query(&self) -> Result<(usize, DatIaAttr), u32> {
+        let mut ia = 0_usize;
+        let mut attr = std::mem::MaybeUninit::<DatIaAttr>::zeroed();
+        let arguments = [
+            &raw mut ia as u64,
+            u64::MAX >> 1,
+            attr.as_mut_ptr() as u64,
+            0,
+            0,
+        ];
+        let name = self.name.as_ptr() as usize;
+        let code = self.extension(name, Extension::OPEN_QUERY, &arguments);
+        // SAFETY: all zero is a value: words and NULL pointers.
+        value(code, (ia, unsafe { attr.assume_init() }))
+    }
+
+    /// dat_cno_fd_create: descriptor and CNO.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn cno_fd_create(&self, ia: usize) -> Result<(i32, usize), u32> {
+        let (mut fd, mut cno) = (-1, 0);
+        let code = newer!(self.cno_fd_create(ia, &mut fd, &mut cno));
+        value(code, (fd, cno))
+    }
+
+    /// dat_cno_trigger: the EVD.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn cno_trigger(&self, cno: usize) -> Result<usize, u32> {
+        let mut evd = 0;
+        value(newer!(self.cno_trigger(cno, &mut evd)), evd)
+    }
+
+    /// dat_ia_ha_related.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn ia_ha_related(&self, ia: usize) -> Result<bool, u32> {
+        let mut answer = u32::MAX;
+        let code = newer!(self.ia_ha_related(ia, self.name.as_ptr(), &mut answer));
+        value(code, answer != 0)
+    }
+
+    /// dat_rmr_create_for_ep.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn rmr_create_for_ep(&self, pz: usize) -> Result<usize, u32> {
+        let mut rmr = 0;
+        value(newer!(self.rmr_create_for_ep(pz, &mut rmr)), rmr)
+    }
+
+    /// dat_ep_post_send_with_invalidate of the peer's `rmr_context`.
+    pub fn post_send_with_invalidate(
+        &self,
+        ep: usize,
+        iov: &[DatLmrTriplet],
+        cookie: u64,
+        rmr_context: u32,
+    ) -> u32 {
+        let (mut iov, count) = (iov.to_vec(), iov.len() as i32);
+        let at = iov.as_mut_ptr();
+        newer!(self.ep_post_send_with_invalidate(ep, count, at, cookie, 0, 1, rmr_context))
+    }
+
+    /// dat_ep_post_rdma_read_to_rmr.
+    pub fn post_rdma_read_to_rmr(
+        &self,
+        ep: usize,
+        local: &DatRmrTriplet,
+        remote: &DatRmrTriplet,
+        cookie: u64,
+    ) -> u32 {
+        newer!(self.ep_post_rdma_read_to_rmr(ep, local, cookie, remote, 0))
+    }
+
+    /// dat_csp_create at the address of `at`.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn csp_create(&self, ia: usize, at: &DatIaAttr, evd: usize) -> Result<usize, u32> {
+        let mut comm = DatComm {
+            domain: 2,
+            r#type: 1,
+            protocol: 0,
+        };
+        let mut csp = 0;
+        let code = newer!(self.csp_create(ia, &mut comm, at.ia_address_ptr, evd, &mut csp));
+        value(code, csp)
+    }
+
+    /// dat_csp_query: the EVD.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn csp_query(&self, csp: usize) -> Result<usize, u32> {
+        let mut param = std::mem::MaybeUninit::<DatCspParam>::zeroed();
+        let code = newer!(self.csp_query(csp, 0xf, param.as_mut_ptr()));
+        // SAFETY: all zero is a value: words and NULL pointers.
+        value(code, unsafe { param.assume_init() }.evd_handle)
+    }
+
+    /// dat_csp_free.
+    pub fn csp_free(&self, csp: usize) -> u32 {
+        newer!(self.csp_free(csp))
+    }
+
+    /// dat_ep_common_connect.
+    pub fn ep_common_connect(&self, ep: usize, to: &DatIaAttr, microseconds: u32) -> u32 {
+        let at = to.ia_address_ptr;
+        newer!(self.ep_common_connect(ep, at, microseconds, 0, ptr::null()))
+    }
+}
