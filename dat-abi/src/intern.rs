@@ -54,7 +54,8 @@ pub(crate) fn address(ip: Option<IpAddr>, scope: u32) -> DatIaAddressPtr {
     at as *mut c_void
 }
 
-fn fill(ip: Option<IpAddr>, scope: u32) -> Room {
+/// The bytes of a `sockaddr_in` or `sockaddr_in6` with port 0; for `None` those of family 0.
+pub(crate) fn socket_bytes(ip: Option<IpAddr>, scope: u32) -> [u8; 28] {
     let mut bytes = [0u8; 28];
     match ip {
         None => {}
@@ -68,6 +69,11 @@ fn fill(ip: Option<IpAddr>, scope: u32) -> Room {
             bytes[24..28].copy_from_slice(&scope.to_ne_bytes());
         }
     }
+    bytes
+}
+
+fn fill(ip: Option<IpAddr>, scope: u32) -> Room {
+    let bytes = socket_bytes(ip, scope);
     let mut room = [0; 7];
     for (word, four) in room.iter_mut().zip(bytes.chunks_exact(4)) {
         *word = u32::from_ne_bytes([four[0], four[1], four[2], four[3]]);

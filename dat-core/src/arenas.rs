@@ -2,6 +2,7 @@
 
 use dat_arena::Arena;
 
+use crate::ah::Ah;
 use crate::cno::Cno;
 use crate::cr::Cr;
 use crate::ep::Ep;
@@ -36,6 +37,8 @@ pub struct Arenas<T: Transport> {
     pub cr: Arena<Cr<T>>,
     /// Shared receive queues.
     pub srq: Arena<Srq<T>>,
+    /// Address handles (IB extension).
+    pub ah: Arena<Ah<T>>,
 }
 
 impl<T: Transport> Arenas<T> {
@@ -57,6 +60,7 @@ impl<T: Transport> Arenas<T> {
             sp: Arena::new(1 << 16),
             cr: Arena::new(1 << 18),
             srq: Arena::new(1 << 16),
+            ah: Arena::new(1 << 20),
         }
     }
 }

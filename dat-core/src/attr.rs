@@ -71,8 +71,8 @@ pub struct AdapterAttr {
     pub atomics: bool,
     /// Immediate data.
     pub immediate_data: bool,
-    /// Unreliable datagrams.
-    pub datagrams: bool,
+    /// Bytes of an unreliable datagram (IB extension); 0 where there are none.
+    pub max_datagram: u32,
     /// RMRs (memory windows).
     pub windows: bool,
 }

@@ -28,6 +28,8 @@ struct Inner<T: Transport> {
     request: T::ConnRequest,
     remote: SocketAddr,
     local: IpAddr,
+    /// Of a datagram endpoint.
+    datagram: bool,
     ep: Option<&'static Ep<T>>,
 }
 
@@ -73,6 +75,7 @@ impl<T: Transport> Cr<T> {
             request,
             remote: arrival.remote,
             local: arrival.local,
+            datagram: arrival.datagram,
             ep,
         });
         Ok(cr)
@@ -100,8 +103,8 @@ impl<T: Transport> Cr<T> {
     /// request and the endpoint as they were.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` without an endpoint, `DAT_INVALID_PARAMETER` with one too many (argument 2) or private
-    /// data too long (argument 3), `DAT_INVALID_STATE` of the endpoint, and what the transport finds at once; then
+    /// `DAT_INVALID_HANDLE` without an endpoint, `DAT_INVALID_PARAMETER` with one too many or of another service type
+    /// than the peer's (argument 2) or private data too long (argument 3), `DAT_INVALID_STATE` of the endpoint, and what the transport finds at once; then
     /// the request is refused.
     pub fn accept(&'static self, ep: Option<&'static Ep<T>>, private_data: &[u8]) -> Result<()> {
         let ia = self.ia();
@@ -115,6 +118,17 @@ impl<T: Transport> Cr<T> {
             (None, Some(given)) if std::ptr::eq(given.ia(), ia) => given,
             (None, _) => return Err(crate::ep::DEAD),
         };
+        if inner.datagram != ep.is_datagram() {
+            return Err(Error::arg(2));
+        }
+        if inner.datagram {
+            let (qp, token) = ep.begin_datagram_accept()?;
+            let inner = slot.take().ok_or(DEAD)?;
+            drop(slot);
+            self.end();
+            return T::accept(inner.request, &qp, token, private_data)
+                .inspect_err(|_| ep.drop_peer(token));
+        }
         let remote = inner.remote;
         let (qp, token) = ep.begin_accept(Some((remote.ip(), u64::from(remote.port()))))?;
         let inner = slot.take().ok_or(DEAD)?;
@@ -162,6 +176,7 @@ impl<T: Transport> Cr<T> {
             remote: inner.remote,
             local: inner.local,
             private_data: &private_data,
+            datagram: inner.datagram,
         };
         Sp::<T>::request(target, inner.request, &arrival);
         Ok(())

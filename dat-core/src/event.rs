@@ -127,6 +127,18 @@ pub enum ConnectionEvent {
     Unreachable = 0x4008,
 }
 
+/// Numbers of the IB extension's connection events of datagram endpoints (`DAT_IB_EVENT_NUMBER`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
+pub enum DatagramEvent {
+    /// The peer is found: datagrams may go there.
+    Established = 0x4_0002,
+    /// The peer called dat_cr_reject.
+    Rejected = 0x4_0003,
+    /// Nobody there, or no answer.
+    Failed = 0x4_0004,
+}
+
 /// Numbers of the asynchronous errors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
@@ -158,6 +170,8 @@ pub enum Event {
         conn_qual: u64,
         /// The CR.
         cr: RawHandle,
+        /// `DAT_IB_UD_CONNECTION_REQUEST_EVENT`: the peer is a datagram endpoint (IB extension).
+        datagram: bool,
     },
     /// `DAT_CONNECTION_EVENT_*`. Private data stays in the endpoint until its next connection.
     Connection {
@@ -165,6 +179,15 @@ pub enum Event {
         number: ConnectionEvent,
         /// The endpoint.
         ep: RawHandle,
+    },
+    /// `DAT_IB_UD_CONNECTION_*` (IB extension). What it tells, the address handle knows.
+    Datagram {
+        /// Which.
+        number: DatagramEvent,
+        /// The endpoint.
+        ep: RawHandle,
+        /// The address handle, also where there was none to be had.
+        ah: RawHandle,
     },
     /// `DAT_ASYNC_ERROR_*`.
     Async {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::ah::Ah;
 use crate::attr::AdapterAttr;
 use crate::cno::Cno;
 use crate::cr::Cr;
@@ -31,6 +32,7 @@ pub(crate) enum Kind {
     /// PSP, RSP.
     Sp,
     Cr,
+    Ah,
     Ep,
     Srq,
     Rmr,
@@ -241,6 +243,7 @@ impl<T: Transport> Ia<T> {
         let tried = match kind {
             Kind::Sp => arenas.sp.get(index).map(Sp::free),
             Kind::Cr => arenas.cr.get(index).map(Cr::destroy),
+            Kind::Ah => arenas.ah.get(index).map(Ah::destroy),
             Kind::Ep => arenas.ep.get(index).map(Ep::destroy),
             Kind::Srq => arenas.srq.get(index).map(Srq::free),
             Kind::Rmr => arenas.rmr.get(index).map(Rmr::free),

@@ -7,6 +7,7 @@
 //! it is the endpoint that the caller means, its [`head`] tells.
 #![forbid(unsafe_code)]
 
+pub mod ah;
 pub mod arenas;
 pub mod attr;
 pub mod cno;

@@ -49,7 +49,8 @@ pub struct QpCaps {
     pub rdma_read_in: u32,
     /// RDMA Reads and atomics this side issues at a time.
     pub rdma_read_out: u32,
-    /// Unreliable datagrams instead of a reliable connection (IB extension).
+    /// Unreliable datagrams instead of a reliable connection (IB extension): sends and receives from the start, each
+    /// receive with 40 bytes for the global route header in front.
     pub datagram: bool,
 }
 
@@ -399,7 +400,8 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         token: Token,
     ) -> Result<(Self::Listener, u64)>;
 
-    /// Starts to connect; ends in an upcall with `connect.token`.
+    /// Starts to connect; ends in an upcall with `connect.token`. On a datagram queue pair it starts to look for a
+    /// peer, any number of them at a time, and ends in [`Upcalls::datagram`](crate::upcall::Upcalls::datagram).
     ///
     /// # Errors
     /// Only what is known at once; then there is no upcall.
@@ -409,7 +411,8 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         connect: &Connect<'_>,
     ) -> Result<()>;
 
-    /// Accepts a request on `qp`; ends in an upcall with `token`.
+    /// Accepts a request on `qp`; ends in an upcall with `token`. A datagram request on a datagram queue pair: the
+    /// peer learns the queue pair, and we the peer, again by [`Upcalls::datagram`](crate::upcall::Upcalls::datagram).
     ///
     /// # Errors
     /// Only what is known at once; the request is refused then.
@@ -428,20 +431,12 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
 
     /// Ends the connection of `qp` or the attempt to make one: outstanding work completes as flushed, the
     /// peer is told. Returns at once; ends in an upcall `Disconnected` if a connection was established
-    /// (core does not wait for it). No effect if there is none.
+    /// (core does not wait for it). No effect if there is none. A datagram queue pair is flushed in any case.
     fn disconnect(qp: &Self::Qp);
 
     /// The port that the connection of `qp` has on this side (dat_ep_query's `local_port_qual`); 0 where there is
     /// no connection, or the transport has no ports.
     fn local_port(_qp: &Self::Qp) -> u16 {
         0
-    }
-
-    /// IB extension: an address handle for datagrams.
-    ///
-    /// # Errors
-    /// `DAT_NOT_IMPLEMENTED`.
-    fn create_address_handle(_pz: &Arc<Self::Pz>, _to: IpAddr) -> Result<Self::AddressHandle> {
-        Err(Error::of(Kind::NotImplemented))
     }
 }

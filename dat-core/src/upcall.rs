@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::ah::Ah;
 use crate::ep::Ep;
 use crate::evd;
 use crate::event::AsyncEvent;
@@ -61,6 +62,31 @@ pub struct Arrival<'a> {
     pub local: IpAddr,
     /// The peer's private data as it arrived (padding included where the wire has it).
     pub private_data: &'a [u8],
+    /// From a datagram queue pair (IB extension).
+    pub datagram: bool,
+}
+
+/// What became of looking for the peer of a datagram queue pair (IB extension).
+#[derive(Debug)]
+pub enum DatagramInput<'a, T: Transport> {
+    /// Datagrams reach it from now on.
+    Resolved {
+        /// Where it is.
+        address: T::AddressHandle,
+        /// Its queue pair.
+        qpn: u32,
+        /// Its IA address and port.
+        remote: SocketAddr,
+        /// From dat_cr_accept; empty on the passive side.
+        private_data: &'a [u8],
+    },
+    /// The peer's consumer refused.
+    PeerRejected {
+        /// From dat_cr_reject.
+        private_data: &'a [u8],
+    },
+    /// Nobody there, or no answer.
+    Failed,
 }
 
 /// Adapter-wide or object-wide faults.
@@ -99,6 +125,12 @@ impl<T: Transport> Upcalls<T> {
     pub fn connection(&self, ep: Token, input: ConnInput<'_>) {
         tracing::debug!(?ep, ?input, "connection");
         Ep::<T>::transport_input(ep, input);
+    }
+
+    /// The peer of `ah` (the token given to `connect` or `accept` of a datagram queue pair) is found, or not.
+    pub fn datagram(&self, ah: Token, input: DatagramInput<'_, T>) {
+        tracing::debug!(?ah, ?input, "datagram peer");
+        Ah::<T>::input(ah, input);
     }
 
     /// A watched completion queue has something (the token given to `create_cq`).

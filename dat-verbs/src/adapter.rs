@@ -17,6 +17,7 @@ use crate::attributes;
 use crate::cm;
 use crate::cm::rdma::conn::Conn;
 use crate::cm::rdma::id::Channel;
+use crate::cm::rdma::resolution::Resolution;
 use crate::cm::rdma::stage::Input;
 use crate::find::{self, OpenError};
 use crate::map;
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) port: u8,
     /// The port is no InfiniBand one.
     pub(crate) roce: bool,
+    /// Of the port; 0 on RoCE.
+    pub(crate) lid: u16,
     pub(crate) attr: AdapterAttr,
     pub(crate) settings: Settings,
     /// With `cm=socket`.
@@ -68,6 +71,8 @@ pub(crate) enum Slot {
     Conn(Weak<Conn>),
     /// A socket of the other connection manager.
     Socket(cm::socket::Watched),
+    /// A datagram queue pair's question.
+    Resolution(Weak<Resolution>),
     /// A watched completion queue.
     Cq(Weak<Notifier>),
 }
@@ -146,6 +151,7 @@ impl Adapter {
             channel,
             port: place.port,
             roce: facts.roce(),
+            lid: facts.lid(),
             attr: facts.attr(settings.cm),
             device,
             settings,
@@ -241,7 +247,15 @@ impl Shared {
                 *withdrawn = true;
                 None
             }
-            Slot::Listener(_) | Slot::Cq(_) | Slot::Socket(_) => None,
+            Slot::Listener(_) | Slot::Cq(_) | Slot::Socket(_) | Slot::Resolution(_) => None,
+        }
+    }
+
+    /// The resolution of `key`.
+    pub(crate) fn resolution(&self, key: u64) -> Option<Arc<Resolution>> {
+        match self.get(key) {
+            Some(Slot::Resolution(resolution)) => resolution.upgrade(),
+            _ => None,
         }
     }
 

@@ -11,6 +11,7 @@ use crate::find::{OpenError, Place};
 use crate::map;
 use crate::settings::{Manager, Settings};
 use crate::sys::{self, device_cap, ibv_atomic_cap, ibv_port_state};
+use crate::verbs::ah::gid;
 use crate::verbs::device::Device;
 
 /// The vendor number of Linux' Soft-RoCE.
@@ -51,6 +52,11 @@ impl<'a> Facts<'a> {
         self.port.link_layer != sys::LINK_LAYER_INFINIBAND
     }
 
+    /// The port's LID; RoCE has none.
+    pub(crate) fn lid(&self) -> u16 {
+        self.port.lid
+    }
+
     fn mtu(&self) -> u32 {
         128 << self.port.active_mtu.clamp(1, 5)
     }
@@ -69,7 +75,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The named attributes.
-    fn named(&self, atomics: bool, protocol: &str) -> Vec<(String, String)> {
+    fn named(&self, atomics: bool, datagrams: bool, protocol: &str) -> Vec<(String, String)> {
         let truth = |b: bool| if b { "TRUE" } else { "FALSE" }.to_owned();
         let state = if self.active() { "ACTIVE" } else { "DOWN" };
         [
@@ -87,6 +93,7 @@ impl<'a> Facts<'a> {
             ("DAT_IB_FETCH_AND_ADD", truth(atomics)),
             ("DAT_IB_CMP_AND_SWAP", truth(atomics)),
             ("DAT_IB_IMMED_DATA", truth(true)),
+            ("DAT_IB_UD", truth(datagrams)),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
@@ -131,6 +138,8 @@ impl<'a> Facts<'a> {
         let reads_in = positive(d.max_qp_rd_atom);
         let reads_out = positive(d.max_qp_init_rd_atom);
         let sges = positive(d.max_sge);
+        // DAPL's scm protocol has datagrams too, but nobody could ever use them on RoCE.
+        let datagrams = cm == Manager::Rdmacm;
         AdapterAttr {
             adapter_name: self.place.device.clone(),
             vendor_name: self.vendor(),
@@ -165,10 +174,10 @@ impl<'a> Facts<'a> {
             max_recv_per_srq: positive(d.max_srq_wr),
             max_private_data_size: private_data as u32,
             zero_based: true,
-            named: self.named(atomics, protocol),
+            named: self.named(atomics, datagrams, protocol),
             atomics,
             immediate_data: true,
-            datagrams: false,
+            max_datagram: if datagrams { self.mtu() } else { 0 },
             windows,
         }
     }
@@ -176,10 +185,7 @@ impl<'a> Facts<'a> {
 
 /// The GID that stands for the IA's address, else the port's first.
 fn gid_of(device: &Device, place: &Place) -> Option<[u8; 16]> {
-    let wanted = match place.ip {
-        std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        std::net::IpAddr::V6(ip) => ip.octets(),
-    };
+    let wanted = gid(place.ip);
     (0..256)
         .map_while(|index| device.gid(place.port, index))
         .find(|gid| *gid == wanted)

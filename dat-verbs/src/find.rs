@@ -10,7 +10,7 @@ use dat_core::error::{Error, Kind, Subtype};
 use dat_core::ia_params::IaParamsError;
 
 use crate::cm::addr;
-use crate::cm::rdma::id::{Channel, CmId};
+use crate::cm::rdma::id::{Channel, CmId, PortSpace};
 use crate::map;
 use crate::verbs::device;
 
@@ -229,7 +229,7 @@ fn probe(channel: &Arc<Channel>, local: &Local) -> Result<Place, i32> {
         SocketAddr::V4(_) => 0,
         SocketAddr::V6(a) => a.scope_id(),
     };
-    let id = CmId::new(channel, 0)?;
+    let id = CmId::new(channel, 0, PortSpace::Connection)?;
     id.bind(addr::socket(address.ip(), 0, scope))?;
     let (device, port) = id.device().ok_or(libc::ENODEV)?;
     Ok(Place {

@@ -9,19 +9,19 @@
 use dat_core::iov::LmrTriplet;
 
 pub(crate) use rdma_sys::{
-    ibv_ack_async_event, ibv_ack_cq_events, ibv_alloc_mw, ibv_alloc_pd, ibv_async_event,
-    ibv_atomic_cap, ibv_bind_mw, ibv_close_device, ibv_comp_channel, ibv_context, ibv_cq,
-    ibv_create_comp_channel, ibv_create_cq, ibv_create_qp, ibv_create_srq, ibv_dealloc_mw,
-    ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_qp,
-    ibv_destroy_srq, ibv_device, ibv_device_attr, ibv_fork_init, ibv_free_device_list,
-    ibv_get_async_event, ibv_get_cq_event, ibv_get_device_guid, ibv_get_device_list,
-    ibv_get_device_name, ibv_gid, ibv_modify_qp, ibv_modify_srq, ibv_mr, ibv_mw, ibv_mw_bind,
-    ibv_mw_bind_info, ibv_mw_type, ibv_open_device, ibv_pd, ibv_poll_cq, ibv_port_attr,
-    ibv_port_state, ibv_post_recv, ibv_post_send, ibv_post_srq_recv, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_query_device, ibv_query_gid, ibv_query_port,
-    ibv_recv_wr, ibv_reg_mr, ibv_reg_mr_iova, ibv_req_notify_cq, ibv_resize_cq, ibv_send_wr,
-    ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc, ibv_wc_opcode, ibv_wc_status,
-    ibv_wr_opcode, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event,
+    ibv_ack_async_event, ibv_ack_cq_events, ibv_ah, ibv_ah_attr, ibv_alloc_mw, ibv_alloc_pd,
+    ibv_async_event, ibv_atomic_cap, ibv_bind_mw, ibv_close_device, ibv_comp_channel, ibv_context,
+    ibv_cq, ibv_create_ah, ibv_create_comp_channel, ibv_create_cq, ibv_create_qp, ibv_create_srq,
+    ibv_dealloc_mw, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_destroy_comp_channel,
+    ibv_destroy_cq, ibv_destroy_qp, ibv_destroy_srq, ibv_device, ibv_device_attr, ibv_fork_init,
+    ibv_free_device_list, ibv_get_async_event, ibv_get_cq_event, ibv_get_device_guid,
+    ibv_get_device_list, ibv_get_device_name, ibv_gid, ibv_modify_qp, ibv_modify_srq, ibv_mr,
+    ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_open_device, ibv_pd, ibv_poll_cq,
+    ibv_port_attr, ibv_port_state, ibv_post_recv, ibv_post_send, ibv_post_srq_recv, ibv_qp,
+    ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_query_device, ibv_query_gid,
+    ibv_query_port, ibv_recv_wr, ibv_reg_mr, ibv_reg_mr_iova, ibv_req_notify_cq, ibv_resize_cq,
+    ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc, ibv_wc_opcode,
+    ibv_wc_status, ibv_wr_opcode, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event,
     rdma_cm_event_type, rdma_cm_id, rdma_conn_param, rdma_connect, rdma_create_event_channel,
     rdma_create_id, rdma_destroy_event_channel, rdma_destroy_id, rdma_disconnect, rdma_establish,
     rdma_event_channel, rdma_get_cm_event, rdma_get_local_addr, rdma_get_peer_addr,
@@ -52,6 +52,7 @@ pub(crate) mod qp_mask {
     pub(crate) const ACCESS_FLAGS: i32 = 1 << 3;
     pub(crate) const PKEY_INDEX: i32 = 1 << 4;
     pub(crate) const PORT: i32 = 1 << 5;
+    pub(crate) const QKEY: i32 = 1 << 6;
     pub(crate) const AV: i32 = 1 << 7;
     pub(crate) const PATH_MTU: i32 = 1 << 8;
     pub(crate) const TIMEOUT: i32 = 1 << 9;
@@ -102,6 +103,9 @@ pub(crate) mod option {
     pub(crate) const ID_TOS: i32 = 0;
     pub(crate) const ID_REUSEADDR: i32 = 1;
 }
+
+/// The Q_Key of all datagram queue pairs that rdma_cm introduces (`RDMA_UDP_QKEY`).
+pub(crate) const DATAGRAM_QKEY: u32 = 0x0123_4567;
 
 /// `IBV_LINK_LAYER_INFINIBAND`.
 pub(crate) const LINK_LAYER_INFINIBAND: u8 = 1;

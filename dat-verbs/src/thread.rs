@@ -10,9 +10,11 @@ use dat_core::upcall::{Arrival, Fault};
 
 use crate::adapter::{Shared, Slot};
 use crate::cm;
+use crate::cm::rdma::caller::Caller;
 use crate::cm::rdma::conn::Conn;
 use crate::cm::rdma::event::{Event, What};
 use crate::cm::rdma::request::{ConnRequest, Offer};
+use crate::cm::rdma::resolution::{Answer, Resolution};
 use crate::cm::rdma::stage::Input;
 use crate::cm::report::Report;
 use crate::sys;
@@ -24,6 +26,10 @@ pub(crate) enum Later {
     Rdma { conn: Arc<Conn>, input: Input },
     /// What core is to be told.
     Report { token: Token, report: Report },
+    /// An input of a resolution.
+    Resolution(Arc<Resolution>, Input),
+    /// The peer of a datagram queue pair.
+    Answer(Token, Answer),
 }
 
 /// Keys below this are not in the adapter's table.
@@ -122,6 +128,10 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                             Later::Report { token, report } => {
                                 shared.upcalls.connection(token, report.with(&[]));
                             }
+                            Later::Resolution(resolution, input) => {
+                                resolution.feed(input, None, &[]);
+                            }
+                            Later::Answer(token, answer) => answer.tell(shared, token),
                         }
                     }
                 }
@@ -157,18 +167,36 @@ fn handle_cm(shared: &Arc<Shared>, event: Event) {
                 shared.upcalls.fault(Fault::Adapter);
             }
         }
+        What::Resolution(input, found) => {
+            if let Some(resolution) = shared.resolution(event.key) {
+                resolution.feed(input, found.as_ref(), &private_data);
+            }
+        }
         What::Request {
             id,
             new_key,
             reads_in,
             reads_out,
+            datagram,
         } => {
             let (local, remote) = id.ends();
             let offer = Offer {
                 reads_in,
                 reads_out,
             };
-            let request = ConnRequest::new(shared, id, new_key, offer);
+            let (caller, private_data) = match (datagram, Caller::read(&private_data)) {
+                (false, _) => (None, &private_data[..]),
+                (true, Some((caller, data))) => (Some(caller), data),
+                (true, None) => {
+                    tracing::debug!(
+                        ?remote,
+                        "refused: a datagram peer that does not say who it is"
+                    );
+                    id.refuse();
+                    return;
+                }
+            };
+            let request = ConnRequest::new(shared, id, new_key, offer, caller);
             match (shared.listener(event.key), remote) {
                 (Some(token), Some(remote)) => shared.upcalls.connect_request(
                     token,
@@ -176,7 +204,8 @@ fn handle_cm(shared: &Arc<Shared>, event: Event) {
                     &Arrival {
                         remote,
                         local: local.map_or(shared.attr.address, |l| l.ip()),
-                        private_data: &private_data,
+                        private_data,
+                        datagram,
                     },
                 ),
                 // The service point went away while this was on its way.

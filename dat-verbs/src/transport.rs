@@ -19,6 +19,7 @@ use crate::cm::{Conn, ConnRequest, Listener};
 use crate::map;
 use crate::park::Parker;
 use crate::sys::{Wc, send};
+use crate::verbs::ah::AddressHandle;
 use crate::verbs::cq::Cq;
 use crate::verbs::mr::{Lmr, Mr};
 use crate::verbs::mw::{Opening, Rmr};
@@ -43,7 +44,7 @@ impl Transport for Verbs {
     type Listener = Listener;
     type ConnRequest = ConnRequest;
     type Parker = Parker;
-    type AddressHandle = ();
+    type AddressHandle = AddressHandle;
     type RawCompletion = Wc;
 
     const NAME: &'static str = "CMA";
@@ -227,6 +228,13 @@ impl Transport for Verbs {
     }
 
     fn disconnect(qp: &Qp) {
+        if qp.caps.datagram {
+            // Nobody needs to be told; questions on their way come to nothing.
+            let resolutions = std::mem::take(&mut *qp.resolutions.lock());
+            drop(resolutions);
+            qp.fail();
+            return;
+        }
         let conn = qp.conn.lock().clone();
         if let Some(conn) = conn {
             conn.leave(qp);

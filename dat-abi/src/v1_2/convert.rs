@@ -155,7 +155,8 @@ pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
 pub(crate) fn ep_attr_in(c: &DatEpAttr) -> v2::DatEpAttr {
     let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
     v2::DatEpAttr {
-        service_type: c.service_type,
+        // 1.2 has no datagrams: what is no reliable connection is nothing at all.
+        service_type: if c.service_type == 0 { 0 } else { u32::MAX },
         max_message_size: narrow(c.max_message_size),
         max_rdma_size: narrow(c.max_rdma_size),
         qos: c.qos,
@@ -306,6 +307,7 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                 local_address,
                 conn_qual,
                 cr,
+                ..
             } => {
                 let cr_arrival_event_data = DatCrArrivalEventData {
                     sp_handle: sp,
@@ -326,6 +328,15 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                     ep_handle: ep,
                     private_data_size: data.map_or(0, |d| d.len() as i32),
                     private_data: data.map_or(std::ptr::null_mut(), |d| d.address().cast()),
+                };
+                self.put(number as u32, DatEventData { connect_event_data });
+            }
+            // 1.2 makes no datagram endpoints, so this never happens; a number without data is harmless.
+            Event::Datagram { number, ep, .. } => {
+                let connect_event_data = DatConnectionEventData {
+                    ep_handle: ep,
+                    private_data_size: 0,
+                    private_data: std::ptr::null_mut(),
                 };
                 self.put(number as u32, DatEventData { connect_event_data });
             }

@@ -4,14 +4,15 @@ use dat_core::attr::{AdapterAttr, EpAttr};
 use dat_core::ep::Ep;
 use dat_core::error::{Error, Result};
 use dat_core::evd::EventSink;
-use dat_core::event::{Dto, DtoOp, DtoStatus, Event, RawHandle};
+use dat_core::event::{Dto, DtoOp, Event, RawHandle};
 use dat_core::flags::CompletionFlags;
 use dat_core::transport::Transport;
 
+use super::extension_event;
 use super::types::{
-    DAT_EXTENSION_IB, DAT_IB_DTO_EVENT, DAT_IB_EXTENSION_VERSION, DatCrArrivalEventData,
-    DatDtoCompletionEventData, DatEpAttr, DatEvent, DatEventData, DatIaAttr, DatProviderAttr,
-    ib_ext_type,
+    DAT_EXTENSION_IB, DAT_IB_DTO_EVENT, DAT_IB_EXTENSION_VERSION,
+    DAT_IB_UD_CONNECTION_REQUEST_EVENT, DatCrArrivalEventData, DatDtoCompletionEventData,
+    DatEpAttr, DatEvent, DatEventData, DatIaAttr, DatProviderAttr,
 };
 use crate::boundary::{count, limit};
 use crate::export::registered_thread_safe;
@@ -195,20 +196,6 @@ impl<'a, T: Transport> Sink<'a, T> {
     }
 }
 
-/// `DAT_IB_EXT_TYPE` of an extended operation; `None` for one of the core API.
-fn extension_type(op: DtoOp) -> Option<u32> {
-    Some(match op {
-        DtoOp::FetchAdd => ib_ext_type::FETCH_AND_ADD,
-        DtoOp::CompareSwap => ib_ext_type::CMP_AND_SWAP,
-        DtoOp::RdmaWriteImmediate => ib_ext_type::RDMA_WRITE_IMMED,
-        DtoOp::ReceiveRdmaImmediate => ib_ext_type::RDMA_WRITE_IMMED_DATA,
-        DtoOp::ReceiveMessageImmediate => ib_ext_type::RECV_IMMED_DATA,
-        DtoOp::SendUd => ib_ext_type::UD_SEND,
-        DtoOp::ReceiveUd => ib_ext_type::UD_RECV,
-        _ => return None,
-    })
-}
-
 impl<T: Transport> EventSink for Sink<'_, T> {
     #[inline]
     fn dto(&mut self, dto: &Dto) {
@@ -227,15 +214,10 @@ impl<T: Transport> EventSink for Sink<'_, T> {
         }
         let mut number = event_number::DTO_COMPLETION;
         if dto.op as u32 >= DtoOp::RdmaWriteImmediate as u32
-            && let Some(extension) = extension_type(dto.op)
+            && let Some(extension) = extension_event::type_of(dto.op)
         {
             number = DAT_IB_DTO_EVENT;
-            // type and status, then the immediate data.
-            self.event.event_extension_data = [0; 8];
-            // DAT_OP_SUCCESS or DAT_IB_OP_ERR.
-            let failed = u64::from(dto.status != DtoStatus::Success);
-            self.event.event_extension_data[0] = u64::from(extension) | failed << 32;
-            self.event.event_extension_data[1] = u64::from(dto.immediate);
+            extension_event::completion(self.event, extension, dto);
         }
         let dto_completion_event_data = DatDtoCompletionEventData {
             ep_handle: dto.ep,
@@ -261,6 +243,7 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                 local_address,
                 conn_qual,
                 cr,
+                datagram,
             } => {
                 let cr_arrival_event_data = DatCrArrivalEventData {
                     sp_handle: sp,
@@ -269,8 +252,14 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                     cr_handle: cr,
                     truncate_flag: 0,
                 };
+                let number = if datagram {
+                    extension_event::request(self.event);
+                    DAT_IB_UD_CONNECTION_REQUEST_EVENT
+                } else {
+                    event_number::CONNECTION_REQUEST
+                };
                 self.put(
-                    event_number::CONNECTION_REQUEST,
+                    number,
                     DatEventData {
                         cr_arrival_event_data,
                     },
@@ -284,6 +273,10 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                     private_data: data.map_or(std::ptr::null_mut(), |d| d.address().cast()),
                 };
                 self.put(number as u32, DatEventData { connect_event_data });
+            }
+            Event::Datagram { number, ep, ah } => {
+                let data = extension_event::datagram::<T>(self.event, number, ep, ah);
+                self.put(number as u32, data);
             }
             Event::Async {
                 number,

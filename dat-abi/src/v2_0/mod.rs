@@ -1,6 +1,7 @@
 //! uDAPL 2.0: layouts, function table, thunks.
 
 pub(crate) mod convert;
+pub(crate) mod extension_event;
 pub mod table;
 pub mod tables;
 pub(crate) mod thunk;

@@ -379,11 +379,24 @@ pub mod ib_ext_type {
     pub const RDMA_WRITE_IMMED_DATA: u32 = 3;
     /// `DAT_IB_RECV_IMMED_DATA`.
     pub const RECV_IMMED_DATA: u32 = 4;
+    /// `DAT_IB_UD_CONNECT_REQUEST`.
+    pub const UD_CONNECT_REQUEST: u32 = 5;
+    /// `DAT_IB_UD_REMOTE_AH`: the answer to a connect.
+    pub const UD_REMOTE_AH: u32 = 6;
+    /// `DAT_IB_UD_PASSIVE_REMOTE_AH`: the peer whose request was accepted.
+    pub const UD_PASSIVE_REMOTE_AH: u32 = 7;
     /// `DAT_IB_UD_SEND`.
     pub const UD_SEND: u32 = 8;
     /// `DAT_IB_UD_RECV`.
     pub const UD_RECV: u32 = 9;
+    /// `DAT_IB_UD_CONNECT_REJECT`.
+    pub const UD_CONNECT_REJECT: u32 = 10;
+    /// `DAT_IB_UD_CONNECT_ERROR`.
+    pub const UD_CONNECT_ERROR: u32 = 11;
 }
 
 /// `DAT_IB_DTO_EVENT`: completion of an extension's operation.
 pub const DAT_IB_DTO_EVENT: u32 = 0x4_0000;
+
+/// `DAT_IB_UD_CONNECTION_REQUEST_EVENT`: a connection request of a datagram endpoint.
+pub const DAT_IB_UD_CONNECTION_REQUEST_EVENT: u32 = 0x4_0001;

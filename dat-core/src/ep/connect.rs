@@ -41,6 +41,8 @@ pub(super) struct Connection<T: Transport> {
     pub(super) unheard: Unheard<T>,
     /// The peer: address and qualifier (active) or port (passive).
     pub(super) remote: Option<(IpAddr, u64)>,
+    /// Of a datagram endpoint: its [`Ah`](crate::ah::Ah)s.
+    pub(super) peers: Vec<Token>,
     /// Events on their way to the connect EVD, in order; one thread at a time takes them there.
     pending: VecDeque<ConnectionEvent>,
     posting: bool,
@@ -70,6 +72,7 @@ impl<T: Transport> Default for Connection<T> {
             connect_feed: None,
             unheard: Unheard(None),
             remote: None,
+            peers: Vec::new(),
             pending: VecDeque::new(),
             posting: false,
         }
@@ -145,6 +148,9 @@ impl<T: Transport> Ep<T> {
             ia.attributes()?.max_private_data_size,
             arguments[1],
         )?;
+        if self.is_datagram() {
+            return self.find_peer(remote, conn_qual, timeout, private_data);
+        }
         let adapter = ia.adapter()?;
         let (qp, token) = {
             let mut side = self.lock_alive()?;
@@ -358,7 +364,7 @@ impl<T: Transport> Ep<T> {
         Ok(step)
     }
 
-    fn commit(&self, step: Step) {
+    pub(super) fn commit(&self, step: Step) {
         let was = self.state.swap(step.next as u32, Ordering::AcqRel);
         if was != step.next as u32 {
             // The next post looks at the state; one that is under way is over when the locks are free.

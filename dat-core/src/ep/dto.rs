@@ -48,7 +48,7 @@ pub fn complete_usual<T: Transport>(completion: &Completion, tell: impl FnOnce(&
     let Some((found, cookie, note)) = ring.find(id.number()) else {
         return false;
     };
-    if note.has(Note::QUIET | Note::MUTE | Note::BIND) {
+    if note.has(Note::QUIET | Note::MUTE | Note::SPECIAL) {
         return false;
     }
     ring.done(found);
@@ -103,6 +103,12 @@ pub fn complete<T: Transport>(completion: &Completion, tell: impl FnOnce(&Dto, b
         }
         let notify = !note.has(Note::NO_NOTICE);
         if lane == Lane::Receive {
+            if note.has(Note::SPECIAL) {
+                break 'rare Some(Completed {
+                    dto: datagram(received(completion, raw(ep), cookie)),
+                    notify,
+                });
+            }
             tell(&received(completion, raw(ep), cookie), notify);
             return true;
         }
@@ -144,9 +150,12 @@ fn failed<T: Transport>(
     if note.has(Note::MUTE) {
         return None;
     }
-    let op = note.op();
+    let mut op = note.op();
     if op == DtoOp::BindMw {
         return Some(bound(ep, completion, cookie, note));
+    }
+    if note.has(Note::SPECIAL) {
+        op = DtoOp::ReceiveUd;
     }
     Some(Completed {
         dto: Dto {
@@ -202,7 +211,19 @@ fn shared<T: Transport>(completion: &Completion, id: Id) -> Option<Completed> {
     if !done {
         (dto.status, dto.op, dto.length) = (completion.status, DtoOp::Receive, 0);
     }
+    if ep.is_some_and(Ep::is_datagram) {
+        dto = datagram(dto);
+    }
     Some(Completed { dto, notify: true })
+}
+
+/// A receive of a datagram endpoint: transports tell it like any other.
+#[cold]
+fn datagram(received: Dto) -> Dto {
+    Dto {
+        op: DtoOp::ReceiveUd,
+        ..received
+    }
 }
 
 /// A receive that succeeded.

@@ -5,6 +5,7 @@
 //! ([`dto`]) take none of them.
 
 pub mod connect;
+mod datagram;
 pub mod dto;
 pub mod post;
 pub mod query;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::ah::Ah;
 use crate::error::{Error, Result, Subtype};
 use crate::evd::Evd;
 use crate::head::{Head, debug_by_head, raw};
@@ -53,6 +55,8 @@ pub struct Ep<T: Transport> {
     qp_token: AtomicU64,
     /// Whether `DAT_ASYNC_ERROR_EP_BROKEN` was posted for the present connection on an SRQ.
     drained_srq: AtomicBool,
+    /// Of the service type UD.
+    datagram: AtomicBool,
     connection: Mutex<Connection<T>>,
     private_data: PrivateData,
 }
@@ -71,6 +75,7 @@ impl<T: Transport> Default for Ep<T> {
             recv_ring: Ring::default(),
             qp_token: AtomicU64::new(0),
             drained_srq: AtomicBool::new(false),
+            datagram: AtomicBool::new(false),
             connection: Mutex::default(),
             private_data: PrivateData::default(),
         }
@@ -205,6 +210,12 @@ impl<T: Transport> Ep<T> {
         self.close_queues();
         if let Some(qp) = parts.qp.as_ref().filter(|_| teardown) {
             T::disconnect(qp);
+        }
+        for peer in &parts.peers {
+            if let Some(ah) = Ah::<T>::by_token(*peer) {
+                // Fails only if an abrupt close was faster.
+                let _ = ah.destroy();
+            }
         }
         // The queue pair first, then the claims and feeds that it stands on: the order of the fields.
         drop(parts);

@@ -137,6 +137,10 @@ impl<T: Transport> Ep<T> {
         &'static self,
         queue: MutexGuard<'static, SendQueue<T>>,
     ) -> std::result::Result<MutexGuard<'static, SendQueue<T>>, Option<Error>> {
+        if self.is_datagram() {
+            // Its limit never leaves the head: only datagrams are for it, see `post_send_ud`.
+            return Err(Some(Error::of(Kind::ModelNotSupported)));
+        }
         if self.state.load(Ordering::Acquire) != EpState::Connected as u32 {
             return Err(None);
         }
@@ -167,11 +171,23 @@ impl<T: Transport> Ep<T> {
         }
         let queue = self.send.lock();
         if outstanding(queue.head, &self.request_ring) < queue.depth
-            && self.state.load(Ordering::Acquire) == EpState::Connected as u32
+            && (self.current_state() == EpState::Connected || self.is_datagram())
         {
             Ok(queue)
         } else {
             Err(FULL)
+        }
+    }
+
+    /// Room for one more datagram.
+    pub(super) fn datagram_room(
+        &'static self,
+        queue: MutexGuard<'static, SendQueue<T>>,
+    ) -> Result<MutexGuard<'static, SendQueue<T>>> {
+        if outstanding(queue.head, &self.request_ring) < queue.depth {
+            Ok(queue)
+        } else {
+            self.make_room(queue)
         }
     }
 
@@ -378,7 +394,12 @@ impl<T: Transport> Ep<T> {
         if self.state.load(Ordering::Acquire) == EpState::Disconnected as u32 {
             let (evd, drain) = (queue.evd, queue.drain);
             drop(queue);
-            self.flush_at_once(evd, drain, cookie, DtoOp::Receive, 0);
+            let op = if self.is_datagram() {
+                DtoOp::ReceiveUd
+            } else {
+                DtoOp::Receive
+            };
+            self.flush_at_once(evd, drain, cookie, op, 0);
             return Ok(None);
         }
         if outstanding(queue.head, &self.recv_ring) >= queue.depth {
@@ -555,29 +576,6 @@ impl<T: Transport> Ep<T> {
         }
         let iov = std::slice::from_ref(local);
         self.post_request(iov, cookie, flags, argument, Limit::Rdma(0), kind, op)
-    }
-
-    /// IB extension: an unreliable datagram to queue pair `qpn` behind the address handle `to`.
-    ///
-    /// # Errors
-    /// As [`Ep::post_send`], but in every state; `DAT_INVALID_PARAMETER` for an endpoint of another service type.
-    pub fn post_send_ud(
-        &'static self,
-        iov: &[LmrTriplet],
-        cookie: u64,
-        to: &T::AddressHandle,
-        qpn: u32,
-        flags: CompletionFlags,
-    ) -> Result<()> {
-        self.post_request(
-            iov,
-            cookie,
-            flags,
-            6,
-            Limit::Message,
-            DtoOp::SendUd,
-            Op::SendUd { to, qpn },
-        )
     }
 
     /// For `Rmr::bind`: takes a request slot for the RMR at `rmr_index` of its arena, and lets `make` build the bind for

@@ -124,7 +124,11 @@ impl<T: Transport> SendQueue<T> {
             max_iov: attr.max_request_iov as usize,
             // The adapter's limits and not the endpoint's: real programs set those to anything (Intel MPI to
             // 3, dtestsrq to 0) and send more.
-            max_message: adapter.max_message_size,
+            max_message: if attr.service_type == 0 {
+                adapter.max_message_size
+            } else {
+                adapter.max_datagram.into()
+            },
             max_rdma: adapter.max_rdma_size,
             refused: !allowed.bits(),
             mute: if evd.is_some() { 0 } else { Note::MUTE },
@@ -161,7 +165,15 @@ impl<T: Transport> RecvQueue<T> {
             depth: attr.max_recv_dtos,
             max_iov: attr.max_recv_iov as usize,
             refused: !allowed.bits(),
-            mute: if evd.is_some() { 0 } else { Note::MUTE },
+            mute: {
+                let mute = if evd.is_some() { 0 } else { Note::MUTE };
+                let datagram = if attr.service_type == 0 {
+                    0
+                } else {
+                    Note::SPECIAL
+                };
+                mute | datagram
+            },
             id_base,
             evd,
             drain: evd.or(unheard),

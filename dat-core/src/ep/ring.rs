@@ -86,14 +86,14 @@ impl Note {
     /// The consumer hears nothing at all.
     pub(crate) const MUTE: u64 = 1 << 6;
 
-    /// It is a bind, which is told otherwise.
-    pub(crate) const BIND: u64 = 1 << 7;
+    /// It is told otherwise than the usual: a bind, or a receive of a datagram.
+    pub(crate) const SPECIAL: u64 = 1 << 7;
 
     /// `extra` is the length in bytes, or for a bind the arena index of the RMR.
     #[inline(always)]
     pub(crate) const fn new(op: DtoOp, bits: u64, extra: u64) -> Self {
         let bind = if matches!(op, DtoOp::BindMw) {
-            Self::BIND
+            Self::SPECIAL
         } else {
             0
         };

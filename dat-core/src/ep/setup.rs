@@ -18,6 +18,9 @@ use crate::transport::{QpCaps, Token, Transport};
 /// `DAT_EP_ATTR` is the seventh argument of dat_ep_create, the eighth of dat_ep_create_with_srq.
 const ATTR: [u16; 2] = [6, 7];
 
+/// `DAT_IB_SERVICE_TYPE_UD`.
+const UD: u32 = 1;
+
 /// The attributes that dat_ep_create gives to an endpoint that asks for none.
 fn default_attr(adapter: &AdapterAttr) -> EpAttr {
     EpAttr {
@@ -42,13 +45,13 @@ fn default_attr(adapter: &AdapterAttr) -> EpAttr {
 /// Whether the adapter can do what `attr` asks for.
 pub(super) fn check_attr(attr: &EpAttr, adapter: &AdapterAttr, on_srq: bool) -> Result<()> {
     let argument = ATTR[usize::from(on_srq)];
-    if attr.qos != 0 || (attr.service_type == 1 && !adapter.datagrams) {
+    if attr.qos != 0 || (attr.service_type == UD && adapter.max_datagram == 0) {
         return Err(Error::of(ErrorKind::ModelNotSupported));
     }
     let recv_flags = CompletionFlags::UNSIGNALLED
         | CompletionFlags::SOLICITED_WAIT
         | CompletionFlags::EVD_THRESHOLD;
-    let possible = attr.service_type <= 1
+    let possible = attr.service_type <= UD
         && attr.max_message_size <= adapter.max_message_size
         && attr.max_rdma_size <= adapter.max_rdma_size
         && attr.max_request_dtos <= adapter.max_dto_per_ep.min(Ring::MAX)
@@ -102,9 +105,13 @@ impl<T: Transport> Ep<T> {
     }
 
     /// For a public service point whose provider makes the endpoints: no parts, and waiting for the answer to
-    /// a request.
-    pub(crate) fn offer(ia: &'static Ia<T>) -> Result<&'static Self> {
-        let ep = Self::create(ia, EpParts::default(), None)?;
+    /// a request, of a `datagram` endpoint or of one that wants a connection.
+    pub(crate) fn offer(ia: &'static Ia<T>, datagram: bool) -> Result<&'static Self> {
+        let mut attr = default_attr(&*ia.attributes()?);
+        if datagram {
+            attr.service_type = UD;
+        }
+        let ep = Self::create(ia, EpParts::default(), Some(&attr))?;
         ep.service(Input::Offer)?;
         Ok(ep)
     }
@@ -188,6 +195,8 @@ impl<T: Transport> Ep<T> {
             let depth = attr.max_recv_dtos.saturating_add(attr.max_request_dtos);
             side.unheard = Unheard(Some(Evd::create(ia, depth.max(1), None, EvdFlags::DTO)?));
         }
+        self.datagram
+            .store(attr.service_type == UD, Ordering::Release);
         side.claims = claims;
         side.parts = parts;
         Ok(())
@@ -228,7 +237,7 @@ impl<T: Transport> Ep<T> {
             max_recv_iov: if srq.is_some() { 0 } else { attr.max_recv_iov },
             rdma_read_in: attr.max_rdma_read_in,
             rdma_read_out: attr.max_rdma_read_out,
-            datagram: attr.service_type == 1,
+            datagram: attr.service_type == UD,
         };
         // EVDs are often shorter than what their endpoints can have outstanding; completion queues must not.
         if let Some(feed) = &mut side.request_feed {

@@ -154,11 +154,17 @@ pub enum Input {
     PeerDisconnected,
     /// Transport: the connection broke.
     Broken,
+    /// dat_ep_connect of a datagram endpoint, which may look for several peers at a time.
+    Resolve,
+    /// dat_cr_accept of a datagram request.
+    AcceptDatagram,
+    /// Transport: a peer of a datagram endpoint is found.
+    Resolved,
 }
 
 impl Input {
     /// Every input.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::Connect,
         Self::Reserve,
         Self::Unreserve,
@@ -180,6 +186,9 @@ impl Input {
         Self::AcceptError,
         Self::PeerDisconnected,
         Self::Broken,
+        Self::Resolve,
+        Self::AcceptDatagram,
+        Self::Resolved,
     ];
 }
 
@@ -238,6 +247,10 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
         (Input::Accept, Unconnected | PassiveConnectionPending | TentativeConnectionPending) => {
             to(CompletionPending)
         }
+        (Input::Resolve | Input::AcceptDatagram, Unconnected | Connected) => to(state),
+        (Input::AcceptDatagram, PassiveConnectionPending | TentativeConnectionPending) => {
+            to(Unconnected)
+        }
         (Input::DisconnectAbrupt, Connected | DisconnectPending)
         | (
             Input::DisconnectAbrupt | Input::DisconnectGraceful,
@@ -273,7 +286,9 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
             | Input::DisconnectAbrupt
             | Input::DisconnectGraceful
             | Input::Reset
-            | Input::Free,
+            | Input::Free
+            | Input::Resolve
+            | Input::AcceptDatagram,
             _,
         ) => return Err(state.refuse()),
 
@@ -288,6 +303,7 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
             event: Some(E::Established),
             effect: Effect::None,
         },
+        (Input::Resolved, Unconnected) => to(Connected),
         (Input::PeerRejected, ActiveConnectionPending) => end(E::PeerRejected),
         (Input::Unreachable, ActiveConnectionPending) => end(E::Unreachable),
         (Input::TimedOut, ActiveConnectionPending) => end(E::TimedOut),
@@ -325,7 +341,8 @@ mod tests {
             "UNCONNECTED",
             Subtype::InvalidStateEpUnconnected,
             "Connect>ActiveConnectionPending Reserve>Reserved Offer>TentativeConnectionPending \
-             Accept>CompletionPending Reset>Unconnected Free>Unconnected",
+             Accept>CompletionPending Reset>Unconnected Free>Unconnected \
+             Resolve>Unconnected AcceptDatagram>Unconnected Resolved>Connected",
         ),
         (
             "RESERVED",
@@ -335,7 +352,7 @@ mod tests {
         (
             "PASSIVE_CONNECTION_PENDING",
             Subtype::InvalidStateEpPassconnpending,
-            "Accept>CompletionPending Reject>Unconnected",
+            "Accept>CompletionPending Reject>Unconnected AcceptDatagram>Unconnected",
         ),
         (
             "ACTIVE_CONNECTION_PENDING",
@@ -352,14 +369,15 @@ mod tests {
         (
             "TENTATIVE_CONNECTION_PENDING",
             Subtype::InvalidStateEpTentconnpending,
-            "Accept>CompletionPending Reject>Unconnected",
+            "Accept>CompletionPending Reject>Unconnected AcceptDatagram>Unconnected",
         ),
         (
             "CONNECTED",
             Subtype::InvalidStateEpConnected,
             "DisconnectAbrupt>Disconnected!Disconnected+Teardown \
              DisconnectGraceful>DisconnectPending+AwaitDrain Free>Unconnected+Teardown \
-             PeerDisconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown",
+             PeerDisconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown \
+             Resolve>Connected AcceptDatagram>Connected",
         ),
         (
             "DISCONNECT_PENDING",
@@ -391,8 +409,8 @@ mod tests {
     ];
 
     /// Inputs that come from a consumer's call and so can be refused.
-    const CALLS: &str =
-        " Connect Reserve Offer Accept DisconnectAbrupt DisconnectGraceful Reset Free ";
+    const CALLS: &str = " Connect Reserve Offer Accept DisconnectAbrupt DisconnectGraceful Reset Free Resolve \
+         AcceptDatagram ";
 
     fn cell(step: &Step) -> String {
         let event = step.event.map_or_else(String::new, |e| format!("!{e:?}"));

@@ -272,6 +272,7 @@ impl<T: Transport> Sp<T> {
             local_address: arrival.local,
             conn_qual: inner.conn_qual,
             cr: cr.handle(),
+            datagram: arrival.datagram,
         };
         // The event tells agents: no lock over that.
         drop(slot);
@@ -293,8 +294,11 @@ impl<T: Transport> Sp<T> {
         let refused = Error::state(Subtype::InvalidStateEpPassconnpending);
         let ep = match (effect, inner.kind) {
             (SpEffect::Announce, _) => None,
-            (SpEffect::Offer, _) => Some(Ep::offer(ia)?),
+            (SpEffect::Offer, _) => Some(Ep::offer(ia, arrival.datagram)?),
             (SpEffect::Hand, SpKind::Reserved(ep)) => {
+                if ep.is_datagram() != arrival.datagram {
+                    return Err(refused);
+                }
                 if ep.service(Input::RequestArrived)? != EpState::PassiveConnectionPending {
                     return Err(refused);
                 }

@@ -95,6 +95,7 @@ pub(crate) fn request(conn_qual: u64) -> Arc<()> {
         remote: (Ipv4Addr::LOCALHOST, 7).into(),
         local: Ipv4Addr::LOCALHOST.into(),
         private_data: &[],
+        datagram: false,
     };
     upcalls.connect_request(sp, request.clone(), &arrival);
     request
@@ -252,7 +253,7 @@ impl Transport for Null {
             named: Vec::new(),
             atomics: false,
             immediate_data: false,
-            datagrams: false,
+            max_datagram: 0,
             windows: true,
         }
     }

@@ -302,7 +302,7 @@ impl Transport for Fake {
             named: Vec::new(),
             atomics: true,
             immediate_data: true,
-            datagrams: false,
+            max_datagram: 0,
             windows: false,
         }
     }
@@ -531,6 +531,7 @@ impl Transport for Fake {
                 remote: SocketAddr::new(connect.remote, 4321),
                 local: connect.remote,
                 private_data: connect.private_data,
+                datagram: false,
             },
         );
         Ok(())

@@ -41,6 +41,7 @@ impl Job {
                     remote: asked.remote,
                     local,
                     private_data: &asked.private_data,
+                    datagram: false,
                 };
                 upcalls.connect_request(sp, request, &arrival);
             }

@@ -200,7 +200,7 @@ impl Transport for UserEngine {
             named: named.into(),
             atomics: true,
             immediate_data: true,
-            datagrams: false,
+            max_datagram: 0,
             windows: true,
         }
     }

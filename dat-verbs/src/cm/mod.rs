@@ -28,6 +28,7 @@ impl Conn {
     /// Starts an attempt; it ends in an upcall.
     pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         match qp.pd.adapter.shared.settings.cm {
+            Manager::Rdmacm if qp.caps.datagram => rdma::resolution::Resolution::start(qp, connect),
             Manager::Rdmacm => rdma::conn::Conn::connect(qp, connect),
             Manager::Socket => socket::conn::Conn::connect(qp, connect),
         }
@@ -41,6 +42,9 @@ impl Conn {
         private_data: &[u8],
     ) -> Result<()> {
         match request.0 {
+            Request::Rdma(request) if qp.caps.datagram => {
+                rdma::resolution::Resolution::accept(request, qp, token, private_data)
+            }
             Request::Rdma(request) => rdma::conn::Conn::accept(request, qp, token, private_data),
             Request::Socket(request) => {
                 socket::conn::Conn::accept(request, qp, token, private_data)

@@ -122,6 +122,13 @@ impl Device {
         (result == 0 && raw != [0; 16]).then_some(raw)
     }
 
+    /// Whether entry `index` of the port's GID table is one of RoCE v2.
+    pub(crate) fn is_roce_v2(&self, port: u8, index: i32) -> bool {
+        let name = &self.name;
+        let kind = format!("/sys/class/infiniband/{name}/ports/{port}/gid_attrs/types/{index}");
+        std::fs::read_to_string(kind).is_ok_and(|kind| kind.trim() == "RoCE v2")
+    }
+
     /// Next asynchronous event of this context, if one is there (the descriptor is non-blocking). It is
     /// acknowledged at once: `context_of` has copied what is needed.
     pub(crate) fn next_event(&self) -> Option<(i32, u64)> {

@@ -11,6 +11,7 @@ use dat_core::transport::{Op, QpCaps, Request, Token};
 use parking_lot::Mutex;
 
 use crate::cm::Conn;
+use crate::cm::rdma::resolution::Resolution;
 use crate::map;
 use crate::sys::{self, ibv_qp_state as state, ibv_wr_opcode as opcode, qp_mask, send};
 use crate::transport::Verbs;
@@ -18,13 +19,14 @@ use crate::verbs::cq::Cq;
 use crate::verbs::pd::Pd;
 use crate::verbs::srq::Srq;
 
-/// `ibv_qp` of type RC, and its connection or attempt at one.
+/// `ibv_qp` of type RC, and its connection or attempt at one; or of type UD, and its questions for peers.
 pub struct Qp {
     qp: NonNull<sys::ibv_qp>,
     max_inline: u64,
     pub(crate) caps: QpCaps,
     pub(crate) token: Token,
     pub(crate) conn: Mutex<Option<Conn>>,
+    pub(crate) resolutions: Mutex<Vec<Arc<Resolution>>>,
     pub(crate) pd: Arc<Pd>,
     recv_cq: Arc<Cq>,
     _request_cq: Arc<Cq>,
@@ -76,16 +78,17 @@ impl Qp {
         srq: Option<&Arc<Srq>>,
         token: Token,
     ) -> Result<Self> {
-        if caps.datagram {
-            return Err(Error::of(Kind::ModelNotSupported));
-        }
         let shared = &pd.adapter.shared;
         // SAFETY: all-zero is a valid value of this plain C struct.
         let mut init: sys::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         init.qp_context = std::ptr::without_provenance_mut(token.0 as usize);
         init.send_cq = request_cq.raw();
         init.recv_cq = recv_cq.raw();
-        init.qp_type = sys::ibv_qp_type::IBV_QPT_RC;
+        init.qp_type = if caps.datagram {
+            sys::ibv_qp_type::IBV_QPT_UD
+        } else {
+            sys::ibv_qp_type::IBV_QPT_RC
+        };
         init.cap.max_send_wr = caps.max_request.max(1);
         init.cap.max_send_sge = caps.max_request_iov.max(1);
         init.cap.max_inline_data = shared.settings.inline;
@@ -114,6 +117,7 @@ impl Qp {
             caps: *caps,
             token,
             conn: Mutex::new(None),
+            resolutions: Mutex::default(),
             pd: Arc::clone(pd),
             recv_cq: Arc::clone(recv_cq),
             _request_cq: Arc::clone(request_cq),
@@ -122,7 +126,7 @@ impl Qp {
         if qp.srq.is_some() {
             qp.recv_cq.attach(qp.number(), token);
         }
-        qp.to_init()?;
+        qp.begin()?;
         Ok(qp)
     }
 
@@ -151,6 +155,26 @@ impl Qp {
                 Subtype::ResourceTep,
             )),
         }
+    }
+
+    /// From RESET to where receives can be posted, and for datagrams to where everything can.
+    fn begin(&self) -> Result<()> {
+        if self.caps.datagram {
+            self.to_rts_datagram()
+        } else {
+            self.to_init()
+        }
+    }
+
+    fn to_rts_datagram(&self) -> Result<()> {
+        let mut attr = blank(state::IBV_QPS_INIT);
+        attr.port_num = self.pd.adapter.shared.port;
+        attr.qkey = sys::DATAGRAM_QKEY;
+        let mask = qp_mask::STATE | qp_mask::PKEY_INDEX | qp_mask::PORT | qp_mask::QKEY;
+        self.modify("INIT", &mut attr, mask)?;
+        self.modify("RTR", &mut blank(state::IBV_QPS_RTR), qp_mask::STATE)?;
+        let mask = qp_mask::STATE | qp_mask::SQ_PSN;
+        self.modify("RTS", &mut blank(state::IBV_QPS_RTS), mask)
     }
 
     fn to_init(&self) -> Result<()> {
@@ -269,7 +293,7 @@ impl Qp {
         }
         let mut attr = blank(state::IBV_QPS_RESET);
         self.modify("RESET", &mut attr, qp_mask::STATE)
-            .and_then(|()| self.to_init())
+            .and_then(|()| self.begin())
             .map_err(|_| Error::of(Kind::InternalError))
     }
 
@@ -353,7 +377,13 @@ impl Qp {
                     (&raw mut (*p).wr.atomic.swap).write(0);
                     opcode::IBV_WR_ATOMIC_FETCH_AND_ADD
                 }
-                Op::SendUd { .. } => return Err(Error::of(Kind::NotImplemented)),
+                Op::SendUd { to, qpn } => {
+                    flags |= inline;
+                    (&raw mut (*p).wr.ud.ah).write(to.raw());
+                    (&raw mut (*p).wr.ud.remote_qpn).write(qpn);
+                    (&raw mut (*p).wr.ud.remote_qkey).write(to.qkey);
+                    opcode::IBV_WR_SEND
+                }
             };
             (&raw mut (*p).opcode).write(op);
             (&raw mut (*p).send_flags).write(flags);

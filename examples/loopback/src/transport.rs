@@ -1,7 +1,6 @@
 //! [`Loopback`]: the answers to what core asks of a transport. Read `dat_core::transport` beside it.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -197,7 +196,7 @@ impl Transport for Loopback {
             named: Vec::new(),
             atomics: true,
             immediate_data: true,
-            datagrams: false,
+            max_datagram: 0,
             windows: true,
         }
     }
@@ -456,10 +455,6 @@ impl Transport for Loopback {
 
     fn local_port(qp: &Qp) -> u16 {
         fabric().queue_pairs.get(&qp.number).map_or(0, |qp| qp.port)
-    }
-
-    fn create_address_handle(_pz: &Arc<Pz>, _to: IpAddr) -> Result<()> {
-        Err(Error::of(Kind::NotImplemented))
     }
 }
 

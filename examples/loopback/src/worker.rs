@@ -123,6 +123,7 @@ impl Job {
                     remote,
                     local,
                     private_data: &private_data,
+                    datagram: false,
                 },
             ),
             What::Connection(token, input) => self.upcalls.connection(token, input.borrow()),

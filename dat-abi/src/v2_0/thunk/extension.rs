@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use dat_core::ah::{Ah, Half};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::flags::Close;
 use dat_core::transport::Transport;
@@ -13,7 +14,7 @@ use crate::export::{Provider, open_named};
 use crate::thunk::find;
 use crate::types::{DAT_EVD_ASYNC_EXISTS, DatHandle};
 use crate::v2_0::table::DatProvider;
-use crate::v2_0::types::{DatIaAttr, DatProviderAttr, ib_op};
+use crate::v2_0::types::{DatIaAttr, DatIbAddrHandle, DatProviderAttr, ib_op};
 
 /// A `va_list` of the System V ABI for x86-64, of which only integers and pointers are read.
 #[repr(C)]
@@ -100,10 +101,39 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
                         flags(list.word() as u32, 8)?,
                     )
                 }
+                ib_op::UD_SEND => {
+                    let segments = list.word() as i32;
+                    let iov = array(segments, list.word() as *const _, 3)?;
+                    let to: &DatIbAddrHandle = structure(list.word() as *const _, 5)?;
+                    let cookie = list.word();
+                    let flags = flags(list.word() as u32, 7)?;
+                    ep.post_send_ud(
+                        iov,
+                        address_handle::<T>(to.ah as usize)?,
+                        to.qpn,
+                        cookie,
+                        flags,
+                    )
+                }
+                ib_op::UD_AH_FREE => {
+                    let of: &DatIbAddrHandle = structure(list.word() as *const _, 3)?;
+                    address_handle::<T>(of.ah as usize)?.give_back(ep, Half::Handle)
+                }
+                ib_op::UD_CM_FREE => {
+                    address_handle::<T>(list.word() as usize)?.give_back(ep, Half::Context)
+                }
                 _ => Err(Error::of(Kind::NotImplemented)),
             }
         }
     })
+}
+
+/// The `ah` of a `DAT_IB_ADDR_HANDLE`, or the context of the event that brought it.
+fn address_handle<T: Transport>(number: usize) -> Result<&'static Ah<T>> {
+    match T::arenas().ah.from_addr(number) {
+        Some(ah) if ah.head.alive() => Ok(ah),
+        _ => Err(Error::of(Kind::InvalidHandle)),
+    }
 }
 
 /// A C string argument.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::adapter::{Shared, Slot};
 use crate::cm::addr;
-use crate::cm::rdma::id::{CmId, Params};
+use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;
 use crate::cm::rdma::stage::{Act, Input, Stage, step};
 use crate::cm::report::Report;
@@ -58,7 +58,7 @@ impl Conn {
             ));
         }
         let key = shared.new_key();
-        let id = CmId::new(&shared.channel, key)
+        let id = CmId::new(&shared.channel, key, PortSpace::Connection)
             .map_err(|e| map::failed("rdma_create_id", e, Subtype::ResourceDevice))?;
         let to = addr::socket(
             connect.remote,

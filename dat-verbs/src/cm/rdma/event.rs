@@ -23,15 +23,26 @@ pub(crate) struct Event {
 pub(crate) enum What {
     /// For the connection, or a request not yet answered, of that key.
     Conn(Input),
+    /// For the resolution of that key; with an answer comes whom it found.
+    Resolution(Input, Option<Found>),
     /// A new request: its id (with `new_key`) and what the peer offers, seen from here.
     Request {
         id: CmId,
         new_key: u64,
         reads_in: u8,
         reads_out: u8,
+        datagram: bool,
     },
     /// Nothing that concerns anybody.
     Nothing,
+}
+
+/// The datagram queue pair behind a service id.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) ah_attr: sys::ibv_ah_attr,
+    pub(crate) qpn: u32,
+    pub(crate) qkey: u32,
 }
 
 impl Event {
@@ -69,11 +80,27 @@ impl Event {
         } else {
             event.id
         };
-        // SAFETY: the caller vouches for the event; every id of this channel has a key as its context, and
-        // all our ids are of the TCP port space, so `param` is the `conn` one.
-        let (key, conn) = unsafe { ((*id).context as usize as u64, event.param.conn) };
-        // SAFETY: private data belongs to the event.
-        let private_data = unsafe { copy(&conn) };
+        // SAFETY: the caller vouches for the event; every id of this channel has a key as its context.
+        let (key, space) = unsafe { ((*id).context as usize as u64, (*id).ps) };
+        let datagram = space == sys::rdma_port_space::RDMA_PS_UDP;
+        let (mut reads_in, mut reads_out, mut found) = (0, 0, None);
+        // SAFETY: `param` is the `ud` one for ids of the UDP port space, and the `conn` one for the others; private
+        // data belongs to the event.
+        let private_data = unsafe {
+            if datagram {
+                let ud = &event.param.ud;
+                found = Some(Found {
+                    ah_attr: ud.ah_attr,
+                    qpn: ud.qp_num,
+                    qkey: ud.qkey,
+                });
+                copy(ud.private_data, ud.private_data_len)
+            } else {
+                let conn = &event.param.conn;
+                (reads_in, reads_out) = (conn.responder_resources, conn.initiator_depth);
+                copy(conn.private_data, conn.private_data_len)
+            }
+        };
         let what = match NonNull::new(event.id) {
             Some(new) if is_request => {
                 let new_key = new_key();
@@ -81,10 +108,13 @@ impl Event {
                     // SAFETY: the event is a request of this channel, not acknowledged yet.
                     id: unsafe { CmId::adopt(new, channel, new_key) },
                     new_key,
-                    reads_in: conn.responder_resources,
-                    reads_out: conn.initiator_depth,
+                    reads_in,
+                    reads_out,
+                    datagram,
                 }
             }
+            _ if datagram => answer(event.event, event.status, private_data.0[..4] != [0; 4])
+                .map_or(What::Nothing, |input| What::Resolution(input, found)),
             _ => input(event.event, event.status, private_data.0[..4] != [0; 4])
                 .map_or(What::Nothing, What::Conn),
         };
@@ -97,15 +127,15 @@ impl Event {
 }
 
 /// # Safety
-/// `conn` belongs to an event that is not acknowledged yet.
-unsafe fn copy(conn: &sys::rdma_conn_param) -> PrivateData {
+/// `from` is NULL or belongs to an event that is not acknowledged yet.
+unsafe fn copy(from: *const libc::c_void, length: u8) -> PrivateData {
     let mut data = [0; 255];
-    let length = usize::from(conn.private_data_len);
-    if conn.private_data.is_null() || length == 0 {
+    let length = usize::from(length);
+    if from.is_null() || length == 0 {
         return (data, 0);
     }
     // SAFETY: the caller vouches that so many bytes are there; a u8 never exceeds the array.
-    let bytes = unsafe { std::slice::from_raw_parts(conn.private_data.cast::<u8>(), length) };
+    let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
     data[..length].copy_from_slice(bytes);
     (data, length)
 }
@@ -132,9 +162,35 @@ fn input(event: u32, status: i32, has_version: bool) -> Option<Input> {
     })
 }
 
+/// What an event means to a resolution. A refusal arrives as "unreachable", with the answer's status.
+fn answer(event: u32, status: i32, has_version: bool) -> Option<Input> {
+    if event == kind::RDMA_CM_EVENT_UNREACHABLE && status == map::SIDR_REJECT {
+        return Some(Input::Rejected {
+            by_consumer: has_version,
+        });
+    }
+    input(event, status, has_version)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_resolution_is_refused_by_the_answers_status() {
+        let unreachable = kind::RDMA_CM_EVENT_UNREACHABLE;
+        for (status, has_version, expected) in [
+            (2, true, Input::Rejected { by_consumer: true }),
+            (2, false, Input::Rejected { by_consumer: false }),
+            // No such service, and no answer.
+            (1, false, Input::Failed),
+            (-libc::ETIMEDOUT, false, Input::Failed),
+        ] {
+            assert_eq!(answer(unreachable, status, has_version), Some(expected));
+        }
+        let established = kind::RDMA_CM_EVENT_ESTABLISHED;
+        assert_eq!(answer(established, 0, false), Some(Input::Established));
+    }
 
     #[test]
     fn a_refusal_is_the_consumers_only_with_its_reason_and_version() {

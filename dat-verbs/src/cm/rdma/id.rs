@@ -45,7 +45,16 @@ impl Drop for Channel {
     }
 }
 
-/// `rdma_cm_id` of the TCP port space. Its context is a key of the adapter's table, 0 for a probe.
+/// `rdma_port_space`: what an id introduces to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PortSpace {
+    /// `RDMA_PS_TCP`: reliable connections.
+    Connection,
+    /// `RDMA_PS_UDP`: datagram queue pairs.
+    Datagram,
+}
+
+/// `rdma_cm_id`. Its context is a key of the adapter's table, 0 for a probe.
 ///
 /// Dropping it ends the connection or the attempt, and waits until the event thread has acknowledged the
 /// id's events: that thread acknowledges before it takes any lock.
@@ -99,18 +108,15 @@ fn check(result: i32) -> Result<(), i32> {
 }
 
 impl CmId {
-    pub(crate) fn new(channel: &Arc<Channel>, key: u64) -> Result<Self, i32> {
+    pub(crate) fn new(channel: &Arc<Channel>, key: u64, space: PortSpace) -> Result<Self, i32> {
+        let space = match space {
+            PortSpace::Connection => rdma_port_space::RDMA_PS_TCP,
+            PortSpace::Datagram => rdma_port_space::RDMA_PS_UDP,
+        };
         let mut id = std::ptr::null_mut();
         let context = std::ptr::without_provenance_mut(key as usize);
         // SAFETY: the channel is open, `id` is valid for the write.
-        check(unsafe {
-            sys::rdma_create_id(
-                channel.raw(),
-                &raw mut id,
-                context,
-                rdma_port_space::RDMA_PS_TCP,
-            )
-        })?;
+        check(unsafe { sys::rdma_create_id(channel.raw(), &raw mut id, context, space) })?;
         let id = NonNull::new(id).ok_or(libc::ENOMEM)?;
         Ok(Self {
             id,

@@ -7,14 +7,15 @@ use dat_core::transport::Token;
 
 use crate::adapter::{Shared, Slot};
 use crate::cm::addr;
-use crate::cm::rdma::id::CmId;
+use crate::cm::rdma::id::{CmId, PortSpace};
 use crate::map;
 
 /// See [`Transport::Listener`](dat_core::transport::Transport::Listener).
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     key: u64,
-    _id: CmId,
+    _connections: CmId,
+    _datagrams: Option<CmId>,
 }
 
 impl Listener {
@@ -25,8 +26,11 @@ impl Listener {
         token: Token,
     ) -> Result<(Self, u64)> {
         let key = shared.new_key();
-        let id = CmId::new(&shared.channel, key)
-            .map_err(|e| map::failed("rdma_create_id", e, Subtype::ResourceDevice))?;
+        let make = |space| {
+            CmId::new(&shared.channel, key, space)
+                .map_err(|e| map::failed("rdma_create_id", e, Subtype::ResourceDevice))
+        };
+        let id = make(PortSpace::Connection)?;
         let port = conn_qual.map_or(0, map::port_of);
         let at = addr::socket(shared.attr.address, port, shared.attr.scope_id);
         // Before the kernel knows of the listener, so that the first request finds it.
@@ -37,10 +41,21 @@ impl Listener {
             return Err(map::listening(e));
         }
         let qual = conn_qual.unwrap_or_else(|| id.source_port().into());
+        // The same port for datagram queue pairs. The two port spaces have nothing to do with each other, so
+        // somebody else may have it; then only connections come in here.
+        let at = addr::socket(shared.attr.address, id.source_port(), shared.attr.scope_id);
+        let datagrams = make(PortSpace::Datagram).ok().filter(|id| {
+            let listening = id.bind(at).and_then(|()| id.listen());
+            if let Err(e) = listening {
+                tracing::warn!("no datagram peers at {at}: {}", map::text(e));
+            }
+            listening.is_ok()
+        });
         let listener = Self {
             shared: Arc::clone(shared),
             key,
-            _id: id,
+            _connections: id,
+            _datagrams: datagrams,
         };
         Ok((listener, qual))
     }

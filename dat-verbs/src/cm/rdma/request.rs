@@ -1,10 +1,12 @@
 //! A connection request that the consumer has not answered yet.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dat_core::error::{Error, Kind, Result};
 
 use crate::adapter::{Shared, Slot};
+use crate::cm::rdma::caller::Caller;
 use crate::cm::rdma::id::CmId;
 use crate::map;
 
@@ -21,18 +23,32 @@ pub(crate) struct ConnRequest {
     id: Option<CmId>,
     key: u64,
     offer: Offer,
+    /// Of a datagram queue pair.
+    pub(crate) caller: Option<Caller>,
 }
 
 impl ConnRequest {
     /// For the id of a request, whose context is `key`.
-    pub(crate) fn new(shared: &Arc<Shared>, id: CmId, key: u64, offer: Offer) -> Self {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        id: CmId,
+        key: u64,
+        offer: Offer,
+        caller: Option<Caller>,
+    ) -> Self {
         shared.put(key, Slot::Pending { withdrawn: false });
         Self {
             shared: Arc::clone(shared),
             id: Some(id),
             key,
             offer,
+            caller,
         }
+    }
+
+    /// Who asks.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        self.id.as_ref()?.ends().1
     }
 
     /// The id for a connection that takes over its key. There always is one: whatever takes it out consumes

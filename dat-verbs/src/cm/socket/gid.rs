@@ -62,14 +62,7 @@ impl Gids {
             });
         }
         let second = roce.then(|| {
-            let is_v2 = |gid: &Gid| {
-                let kind = format!(
-                    "/sys/class/infiniband/{}/ports/{port}/gid_attrs/types/{}",
-                    device.name(),
-                    gid.index
-                );
-                std::fs::read_to_string(kind).is_ok_and(|kind| kind.trim() == "RoCE v2")
-            };
+            let is_v2 = |gid: &Gid| device.is_roce_v2(port, gid.index.into());
             of_address((0..=u8::MAX).map_while(entry), ip, is_v2)
         });
         entry(0).map(|first| Self {

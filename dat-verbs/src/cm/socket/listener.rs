@@ -167,6 +167,7 @@ impl Arriving {
                 remote,
                 local,
                 private_data: &private_data,
+                datagram: false,
             },
         );
     }

@@ -1,0 +1,155 @@
+//! What the IB extension adds to an event (`DAT_IB_EXTENSION_EVENT_DATA`).
+
+use std::net::SocketAddr;
+
+use dat_core::ah::Ah;
+use dat_core::event::{DatagramEvent, Dto, DtoOp, DtoStatus, RawHandle};
+use dat_core::transport::Transport;
+
+use super::types::{DatEvent, DatEventData, DatIbAddrHandle, DatIbExtensionEventData, ib_ext_type};
+use crate::intern;
+use crate::types::DatConnectionEventData;
+
+/// `DAT_IB_OP_ERR`.
+const OP_ERR: u32 = 1;
+
+/// `DAT_IB_EXT_TYPE` of an extended operation; `None` for one of the core API.
+pub(crate) fn type_of(op: DtoOp) -> Option<u32> {
+    Some(match op {
+        DtoOp::FetchAdd => ib_ext_type::FETCH_AND_ADD,
+        DtoOp::CompareSwap => ib_ext_type::CMP_AND_SWAP,
+        DtoOp::RdmaWriteImmediate => ib_ext_type::RDMA_WRITE_IMMED,
+        DtoOp::ReceiveRdmaImmediate => ib_ext_type::RDMA_WRITE_IMMED_DATA,
+        DtoOp::ReceiveMessageImmediate => ib_ext_type::RECV_IMMED_DATA,
+        DtoOp::SendUd => ib_ext_type::UD_SEND,
+        DtoOp::ReceiveUd => ib_ext_type::UD_RECV,
+        _ => return None,
+    })
+}
+
+const NONE: DatIbExtensionEventData = DatIbExtensionEventData {
+    r#type: 0,
+    status: 0,
+    val: 0,
+    remote_ah: DatIbAddrHandle {
+        ah: std::ptr::null_mut(),
+        qpn: 0,
+        ia_addr: [0; 28],
+    },
+    context: 0,
+};
+
+/// Writes `data` into the event, padding as zeros.
+fn put(event: &mut DatEvent, data: &DatIbExtensionEventData) {
+    let words = &mut event.event_extension_data;
+    *words = [0; 8];
+    words[0] = u64::from(data.r#type) | u64::from(data.status) << 32;
+    words[1] = u64::from(data.val);
+    words[2] = data.remote_ah.ah as u64;
+    // The queue pair number, then 28 bytes of address.
+    let mut bytes = [0; 32];
+    bytes[..4].copy_from_slice(&data.remote_ah.qpn.to_ne_bytes());
+    bytes[4..].copy_from_slice(&data.remote_ah.ia_addr);
+    for (word, eight) in words[3..7].iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_ne_bytes(eight.try_into().unwrap_or_default());
+    }
+    words[7] = data.context;
+}
+
+/// For a completion of the extended kind `extension`.
+pub(crate) fn completion(event: &mut DatEvent, extension: u32, dto: &Dto) {
+    let data = DatIbExtensionEventData {
+        r#type: extension,
+        status: u32::from(dto.status != DtoStatus::Success) * OP_ERR,
+        val: dto.immediate,
+        ..NONE
+    };
+    put(event, &data);
+}
+
+/// For a connection request of a datagram endpoint.
+pub(crate) fn request(event: &mut DatEvent) {
+    let data = DatIbExtensionEventData {
+        r#type: ib_ext_type::UD_CONNECT_REQUEST,
+        ..NONE
+    };
+    put(event, &data);
+}
+
+/// `remote_ah.ia_addr`: the socket address of the peer.
+fn ia_addr(remote: SocketAddr) -> [u8; 28] {
+    let mut bytes = intern::socket_bytes(Some(remote.ip()), 0);
+    bytes[2..4].copy_from_slice(&remote.port().to_be_bytes());
+    bytes
+}
+
+/// For a datagram endpoint's answer; returns what belongs into the event itself.
+pub(crate) fn datagram<T: Transport>(
+    event: &mut DatEvent,
+    number: DatagramEvent,
+    ep: RawHandle,
+    ah: RawHandle,
+) -> DatEventData {
+    let object = T::arenas().ah.from_addr(ah);
+    let info = object.and_then(Ah::info);
+    let mut data = DatIbExtensionEventData {
+        r#type: match number {
+            DatagramEvent::Established if info.is_some_and(|info| info.passive) => {
+                ib_ext_type::UD_PASSIVE_REMOTE_AH
+            }
+            DatagramEvent::Established => ib_ext_type::UD_REMOTE_AH,
+            DatagramEvent::Rejected => ib_ext_type::UD_CONNECT_REJECT,
+            DatagramEvent::Failed => ib_ext_type::UD_CONNECT_ERROR,
+        },
+        status: u32::from(number != DatagramEvent::Established) * OP_ERR,
+        context: ah as u64,
+        ..NONE
+    };
+    if let Some((qpn, remote)) = info.and_then(|info| info.peer) {
+        data.remote_ah = DatIbAddrHandle {
+            ah: ah as *mut _,
+            qpn,
+            ia_addr: ia_addr(remote),
+        };
+    }
+    put(event, &data);
+    let private_data = object.map(Ah::private_data);
+    let connect_event_data = DatConnectionEventData {
+        ep_handle: ep,
+        private_data_size: private_data.map_or(0, |d| d.len() as i32),
+        private_data: private_data.map_or(std::ptr::null_mut(), |d| d.address().cast()),
+    };
+    DatEventData { connect_event_data }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_c_structure() {
+        let mut event = DatEvent::default();
+        let data = DatIbExtensionEventData {
+            r#type: 6,
+            status: 1,
+            val: 0x1122_3344,
+            remote_ah: DatIbAddrHandle {
+                ah: 0x5566 as *mut _,
+                qpn: 0x77,
+                ia_addr: ia_addr("10.9.0.1:513".parse().unwrap()),
+            },
+            context: 0x99,
+        };
+        put(&mut event, &data);
+        let words = event.event_extension_data;
+        // SAFETY: 64 aligned bytes, any of which make the structure.
+        let seen = unsafe { &*words.as_ptr().cast::<DatIbExtensionEventData>() };
+        assert_eq!((seen.r#type, seen.status, seen.val), (6, 1, 0x1122_3344));
+        assert_eq!(
+            (seen.remote_ah.ah as usize, seen.remote_ah.qpn),
+            (0x5566, 0x77)
+        );
+        assert_eq!(seen.remote_ah.ia_addr[..8], [2, 0, 2, 1, 10, 9, 0, 1]);
+        assert_eq!(seen.context, 0x99);
+    }
+}

@@ -1,0 +1,184 @@
+//! Endpoints of the IB extension's service type UD: finding peers (dat_ep_connect, dat_cr_accept) and sending
+//! datagrams to them (dat_ib_post_send_ud).
+//!
+//! Such an endpoint has no connection: it may look for many peers at a time, each [`Ah`] is one. It counts as
+//! Connected from the first peer found until dat_ep_disconnect. Its queue pair sends and receives from the start, so
+//! datagrams may be posted Unconnected too.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::queue::at;
+use super::ring::{Note, id};
+use super::state::{self, Input};
+use super::{DEAD, Ep, EpState};
+use crate::ah::Ah;
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::evd::Feed;
+use crate::event::{DatagramEvent, DtoOp, Event};
+use crate::flags::CompletionFlags;
+use crate::iov::LmrTriplet;
+use crate::timer;
+use crate::transport::{Connect, Op, Request, Token, Transport};
+use crate::upcall::DatagramInput;
+
+impl<T: Transport> Ep<T> {
+    /// Whether it is of the service type UD.
+    pub fn is_datagram(&self) -> bool {
+        self.datagram.load(Ordering::Acquire)
+    }
+
+    /// dat_ep_connect of a datagram endpoint: asks who is behind `conn_qual`. The arguments are checked.
+    pub(super) fn find_peer(
+        &'static self,
+        remote: IpAddr,
+        conn_qual: u64,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let adapter = self.ia().adapter()?;
+        let (qp, token) = self.begin_peer(Input::Resolve, false)?;
+        let connect = Connect {
+            token,
+            remote,
+            conn_qual,
+            private_data,
+            timeout,
+        };
+        T::connect(&adapter, &qp, &connect).inspect_err(|_| self.drop_peer(token))?;
+        if let Some(timeout) = timeout {
+            timer::after(timeout, move || {
+                Ah::<T>::input(token, DatagramInput::Failed);
+            });
+        }
+        Ok(())
+    }
+
+    /// For dat_cr_accept of a datagram request: the queue pair to answer with and the token of the peer to be.
+    pub(crate) fn begin_datagram_accept(&'static self) -> Result<(Arc<T::Qp>, Token)> {
+        self.begin_peer(Input::AcceptDatagram, true)
+    }
+
+    fn begin_peer(&'static self, input: Input, passive: bool) -> Result<(Arc<T::Qp>, Token)> {
+        let mut side = self.lock_alive()?;
+        let next = state::step(self.current_state(), input)?;
+        let qp = side
+            .qp
+            .clone()
+            .ok_or(Error::state(Subtype::InvalidStateEpPz))?;
+        let ah = Ah::create(self, passive)?;
+        side.peers.push(ah.token());
+        self.commit(next);
+        Ok((qp, ah.token()))
+    }
+
+    /// The transport refused at once what [`Ep::begin_datagram_accept`] or a connect began.
+    pub(crate) fn drop_peer(&'static self, token: Token) {
+        self.forget(token);
+        if let Some(ah) = Ah::<T>::by_token(token) {
+            // Fails only if an abrupt close was faster.
+            let _ = ah.destroy();
+        }
+    }
+
+    /// The peer of `token` is no longer ours.
+    pub(crate) fn forget(&'static self, token: Token) {
+        self.connection.lock().peers.retain(|peer| *peer != token);
+    }
+
+    /// The transport has answered for `ah`: tells the consumer, unless the endpoint was disconnected meanwhile.
+    pub(crate) fn resolved(&'static self, ah: &'static Ah<T>, number: DatagramEvent) {
+        let evd = {
+            let Ok(mut side) = self.lock_alive() else {
+                return;
+            };
+            if !side.peers.contains(&ah.token()) {
+                return;
+            }
+            if number == DatagramEvent::Established {
+                let _ = self.apply(&mut side, Input::Resolved);
+            }
+            if self.current_state() == EpState::Disconnected {
+                return;
+            }
+            let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
+            feed.map(Feed::evd)
+        };
+        if let Some(evd) = evd {
+            evd.post(Event::Datagram {
+                number,
+                ep: self.handle(),
+                ah: ah.handle(),
+            });
+        }
+    }
+
+    /// dat_ib_post_send_ud: a datagram to queue pair `qpn` behind `to`, which this endpoint found.
+    ///
+    /// # Errors
+    /// `DAT_MODEL_NOT_SUPPORTED` unless the endpoint is of the service type UD; `DAT_INVALID_HANDLE` for an
+    /// address handle of another endpoint, or one given back; `DAT_INVALID_STATE` unless Connected or Unconnected;
+    /// `DAT_INVALID_PARAMETER` for too many segments (argument 3) or flags that the endpoint cannot have (7);
+    /// `DAT_LENGTH_ERROR` beyond the adapter's datagram size; `DAT_INSUFFICIENT_RESOURCES` when the endpoint's
+    /// request DTOs are all outstanding.
+    pub fn post_send_ud(
+        &'static self,
+        iov: &[LmrTriplet],
+        to: &'static Ah<T>,
+        qpn: u32,
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        if !self.is_datagram() {
+            return Err(Error::of(Kind::ModelNotSupported));
+        }
+        let address = to.address(self)?;
+        let mut queue = self.send.lock();
+        let state = self.current_state();
+        if !self.head.alive() {
+            return Err(DEAD);
+        }
+        if !matches!(state, EpState::Connected | EpState::Unconnected) {
+            return Err(state.refuse());
+        }
+        if flags.bits() & queue.refused != 0 {
+            return Err(Error::arg(7));
+        }
+        if iov.len() > queue.max_iov {
+            return Err(Error::arg(3));
+        }
+        let length = iov.iter().map(|s| u64::from(s.segment_length)).sum();
+        if length > queue.max_message {
+            return Err(Error::of(Kind::LengthError));
+        }
+        queue = self.datagram_room(queue)?;
+        let (Some(qp), Some(slot)) = (&queue.qp, at(queue.slots, queue.head)) else {
+            return Err(DEAD);
+        };
+        let quiet = if flags.contains(CompletionFlags::SUPPRESS) {
+            Note::QUIET
+        } else {
+            0
+        };
+        slot.fill(cookie, Note::new(DtoOp::SendUd, quiet | queue.mute, length));
+        T::post_send(
+            qp,
+            &Request {
+                id: id(queue.id_base, queue.head),
+                op: Op::SendUd { to: &address, qpn },
+                iov,
+                length,
+                // Always: nothing else tells of the end of the last one.
+                signaled: true,
+                solicited: flags.contains(CompletionFlags::SOLICITED_WAIT),
+                fence: false,
+            },
+        )?;
+        queue.head = queue.head.wrapping_add(1);
+        // The limit stays at the head: every other kind of request comes to look, and is refused.
+        queue.limit = queue.head;
+        Ok(())
+    }
+}
