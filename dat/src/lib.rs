@@ -35,7 +35,7 @@ mod sys;
 
 // `log::install` shows messages on standard error as far as `DAT_LOG` asks for them.
 pub use dat_abi::log;
-pub use dat_core::event::{AsyncEvent, DtoOp, DtoStatus};
+pub use dat_core::event::{AsyncEvent, ConnectionEvent, DtoOp, DtoStatus};
 pub use dat_core::flags::{Close, CompletionFlags, EvdFlags as Streams, MemPriv as Access};
 pub use ep::{Connect, Ep, EpBuilder, EpState};
 pub use error::{Error, Result};
