@@ -7,8 +7,12 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## install what is missing, build, move data between two processes through an IA chosen by name
-	@scripts/demo.sh
+demo: ## install what is missing, build, move data between two processes through an IA chosen by name (IA=softrxe-lo)
+	@scripts/demo.sh $(IA)
+
+.PHONY: demo-lab
+demo-lab: ## the same over the kernel's rdma_rxe, in the lab
+	@scripts/demo.sh --lab
 
 .PHONY: test
 test: ## everything that CI runs
