@@ -34,16 +34,22 @@ fn length32(length: u64) -> Result<u32> {
 /// Segments that fit the stack when they are converted; more need memory.
 const FEW_SEGMENTS: usize = 16;
 
-/// Calls `f` with the segments in core's layout.
+/// Calls `f` with the segments in core's layout. Of more than a few, those beyond `most` are not even read: whoever
+/// counts wrong has no memory there.
 ///
 /// # Errors
-/// Those of `f`; `DAT_LENGTH_ERROR` for a segment of 4 GiB or more.
+/// Those of `f` and of `most`; `DAT_LENGTH_ERROR` for a segment of 4 GiB or more; `DAT_INVALID_PARAMETER` (argument 2)
+/// for more than `most`.
 #[inline]
 pub(crate) fn with_iov<R>(
     segments: &[DatLmrTriplet],
+    most: impl FnOnce() -> Result<u32>,
     f: impl FnOnce(&[LmrTriplet]) -> Result<R>,
 ) -> Result<R> {
     if segments.len() > FEW_SEGMENTS {
+        if segments.len() > most()? as usize {
+            return Err(Error::arg(2));
+        }
         let many: Result<Vec<_>> = segments.iter().map(local).collect();
         return f(&many?);
     }
@@ -387,16 +393,21 @@ mod tests {
     #[test]
     fn segments_keep_order_and_are_refused_when_they_are_too_long() {
         for count in [0, 1, FEW_SEGMENTS, FEW_SEGMENTS + 1, 100] {
-            with_iov(&segments(count, 9), |iov| {
-                assert_eq!(iov.len(), count);
-                for (i, t) in iov.iter().enumerate() {
-                    let (at, length, key) = (t.virtual_address, t.segment_length, t.lmr_context);
-                    assert_eq!((at, length, key), (4096 * i as u64, 9, 7));
-                }
-                Ok(())
-            })
+            with_iov(
+                &segments(count, 9),
+                || Ok(100),
+                |iov| {
+                    assert_eq!(iov.len(), count);
+                    for (i, t) in iov.iter().enumerate() {
+                        let (at, length, key) =
+                            (t.virtual_address, t.segment_length, t.lmr_context);
+                        assert_eq!((at, length, key), (4096 * i as u64, 9, 7));
+                    }
+                    Ok(())
+                },
+            )
             .unwrap();
-            let long = with_iov(&segments(count, 1 << 32), |_| Ok(()));
+            let long = with_iov(&segments(count, 1 << 32), || Ok(100), |_| Ok(()));
             let expected = if count == 0 {
                 Ok(())
             } else {

@@ -117,7 +117,7 @@ impl<T: Transport> Tables<T> {
         ep_post_rdma_read_to_rmr: Some(own::ep_post_rdma_read_to_rmr::<T>),
         cno_fd_create: Some(own::cno_fd_create::<T>),
         cno_trigger: Some(own::cno_trigger::<T>),
-        ia_ha_related: Some(own::ia_ha_related),
+        ia_ha_related: Some(own::ia_ha_related::<T>),
         handle_extendedop: Some(own::handle_extendedop::<T>),
     };
 }

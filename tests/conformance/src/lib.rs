@@ -14,6 +14,7 @@ mod fixture;
 mod fuzz;
 pub mod host;
 pub mod pages;
+pub mod raw;
 mod storm;
 mod verdict;
 

@@ -1,5 +1,10 @@
 //! Puts a provider's shared object to the statements:
 //! `dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--api 1.2|2.0] [--page PAGE]`.
+//!
+//! With `--random SECONDS` it calls functions at random instead, and looks what is left over of descriptors and
+//! threads when all IAs are closed.
+
+mod left;
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -10,8 +15,7 @@ use dat_core::error::Error;
 
 use dat_conformance::{Api, Dat, STATEMENTS, Verdict, host, judge};
 
-const USAGE: &str =
-    "usage: dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--api 1.2|2.0] [--page PAGE]";
+const USAGE: &str = "usage: dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--api 1.2|2.0] [--page PAGE | --random SECONDS]";
 
 /// Called by a classic provider from its init.
 ///
@@ -45,6 +49,7 @@ fn option(words: &mut Vec<String>, option: &str) -> Option<String> {
 fn main() -> ExitCode {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let page = option(&mut words, "--page");
+    let random = option(&mut words, "--random");
     let api = option(&mut words, "--api").map_or(Ok(Api::V2_0), |word| word.parse());
     let api = match api {
         Ok(api) => api,
@@ -66,6 +71,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(seconds) = random {
+        return left::over(table, name, seconds.parse().unwrap_or(1));
+    }
     let dat = Dat::new(table, name);
     match dat.ia_open() {
         Ok((ia, _)) => {

@@ -1,5 +1,6 @@
 //! Posting, and taking events: triplets are converted on the stack, events written in 1.2's layout.
 
+use dat_core::ep::Ep;
 use dat_core::error::{Error, Result, Subtype};
 use dat_core::iov::LmrTriplet;
 use dat_core::transport::Transport;
@@ -22,10 +23,16 @@ use crate::v2_0::thunk::flags;
 unsafe fn converted<R>(
     segments: DatCount,
     iov: *mut DatLmrTriplet,
+    most: impl FnOnce() -> Result<u32>,
     f: impl FnOnce(&[LmrTriplet]) -> Result<R>,
 ) -> Result<R> {
     // SAFETY: the caller's promise.
-    with_iov(unsafe { array(segments, iov.cast_const(), 2)? }, f)
+    with_iov(unsafe { array(segments, iov.cast_const(), 2)? }, most, f)
+}
+
+/// Segments that a request of the endpoint may have.
+fn most_requested<T: Transport>(ep: &'static Ep<T>) -> Result<u32> {
+    ep.info().map(|info| info.attr.max_request_iov)
 }
 
 pub(crate) unsafe extern "C" fn ep_post_send<T: Transport>(
@@ -38,7 +45,14 @@ pub(crate) unsafe extern "C" fn ep_post_send<T: Transport>(
     guard(|| {
         let (ep, flags) = (find::<T>(ep)?, flags(completion, 5)?);
         // SAFETY: NULL or valid by the slot's contract.
-        unsafe { converted(segments, iov, |iov| ep.post_send(iov, cookie, flags)) }
+        unsafe {
+            converted(
+                segments,
+                iov,
+                || most_requested(ep),
+                |iov| ep.post_send(iov, cookie, flags),
+            )
+        }
     })
 }
 
@@ -52,7 +66,14 @@ pub(crate) unsafe extern "C" fn ep_post_recv<T: Transport>(
     guard(|| {
         let (ep, flags) = (find::<T>(ep)?, flags(completion, 5)?);
         // SAFETY: NULL or valid by the slot's contract.
-        unsafe { converted(segments, iov, |iov| ep.post_recv(iov, cookie, flags)) }
+        unsafe {
+            converted(
+                segments,
+                iov,
+                || ep.info().map(|info| info.attr.max_recv_iov),
+                |iov| ep.post_recv(iov, cookie, flags),
+            )
+        }
     })
 }
 
@@ -69,9 +90,12 @@ pub(crate) unsafe extern "C" fn ep_post_rdma_read<T: Transport>(
         // SAFETY: NULL or valid by the slot's contract.
         unsafe {
             let from = remote(structure(from, 5)?)?;
-            converted(segments, iov, |iov| {
-                ep.post_rdma_read(iov, cookie, &from, flags)
-            })
+            converted(
+                segments,
+                iov,
+                || most_requested(ep),
+                |iov| ep.post_rdma_read(iov, cookie, &from, flags),
+            )
         }
     })
 }
@@ -89,9 +113,12 @@ pub(crate) unsafe extern "C" fn ep_post_rdma_write<T: Transport>(
         // SAFETY: NULL or valid by the slot's contract.
         unsafe {
             let to = remote(structure(to, 5)?)?;
-            converted(segments, iov, |iov| {
-                ep.post_rdma_write(iov, cookie, &to, flags)
-            })
+            converted(
+                segments,
+                iov,
+                || most_requested(ep),
+                |iov| ep.post_rdma_write(iov, cookie, &to, flags),
+            )
         }
     })
 }
@@ -105,7 +132,14 @@ pub(crate) unsafe extern "C" fn srq_post_recv<T: Transport>(
     guard(|| {
         let srq = handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
         // SAFETY: NULL or valid by the slot's contract.
-        unsafe { converted(segments, iov, |iov| srq.post_recv(iov, cookie)) }
+        unsafe {
+            converted(
+                segments,
+                iov,
+                || srq.info().map(|info| info.attr.max_recv_iov),
+                |iov| srq.post_recv(iov, cookie),
+            )
+        }
     })
 }
 

@@ -154,12 +154,14 @@ pub(crate) unsafe fn text(text: *const c_char, number: u16) -> Result<String> {
 }
 
 /// Slot `ia_ha_related`: no two of our IAs are related.
-pub(crate) unsafe extern "C" fn ia_ha_related(
-    _ia: DatHandle,
-    _name: *const c_char,
+pub(crate) unsafe extern "C" fn ia_ha_related<T: Transport>(
+    ia: DatHandle,
+    name: *const c_char,
     relation: *mut u32,
 ) -> u32 {
     guard(|| {
+        crate::handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        need(name, 2)?;
         // DAT_HA_FALSE
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { crate::boundary::put(relation, 3, 0) }

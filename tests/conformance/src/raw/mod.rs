@@ -1,0 +1,71 @@
+//! The function tables of 1.2 and 2.0 as C sees them: words in, a code out. What a buggy program passes has no Rust
+//! type, so functions are data here (`functions`), arguments are made up (`world`) and put through the
+//! table one wrong one at a time ([`wrong_arguments`]) or at random ([`fuzz`]).
+
+mod ask;
+mod functions;
+mod fuzz;
+mod memory;
+mod world;
+mod wrong;
+
+pub use functions::{Arg, FUNCTIONS, Function, Thing};
+pub use fuzz::{Plan, Tally, fuzz};
+pub use world::{Target, World};
+pub use wrong::wrong_arguments;
+
+use dat_abi::types::CLayout;
+use dat_abi::{v1_2, v2_0};
+
+use crate::api::Table;
+
+/// The most words that a call takes: dat_lmr_create of 2.0, whose region is two.
+pub const WORDS: usize = 13;
+
+type Slot = unsafe extern "C" fn(
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+) -> u32;
+
+impl Table {
+    /// Calls the slot of `name` with words as arguments; the code in 2.0's numbers, and `None` if the version has no such slot.
+    ///
+    /// # Safety
+    /// Pointers among the words are NULL, or good for what the slot does with them; handles may be anything.
+    pub(crate) unsafe fn call(self, name: &str, words: &[usize]) -> Option<u32> {
+        let (fields, at) = match self {
+            Self::V1_2(table) => (
+                v1_2::table::DatProvider::FIELDS,
+                std::ptr::from_ref(table) as usize,
+            ),
+            Self::V2_0(table) => (
+                v2_0::table::DatProvider::FIELDS,
+                std::ptr::from_ref(table) as usize,
+            ),
+        };
+        let slot = |field: &str| field.strip_suffix("_func") == Some(name);
+        let (_, offset) = fields.iter().find(|(field, _)| slot(field))?;
+        let mut all = [0; WORDS];
+        all[..words.len()].copy_from_slice(words);
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m] = all;
+        // SAFETY: the table has a function there. Every argument of every slot is of the class INTEGER of the System V ABI
+        // (structures by value are pairs of such words), of which a function takes those that it knows; the rest is
+        // the caller's promise.
+        let code = unsafe {
+            let slot = *((at + offset) as *const Option<Slot>);
+            slot?(a, b, c, d, e, f, g, h, i, j, k, l, m)
+        };
+        Some(self.code(code))
+    }
+}

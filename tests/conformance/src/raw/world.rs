@@ -1,0 +1,360 @@
+//! One of everything, made through the table under test.
+
+use std::ffi::CString;
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
+
+use dat_abi::types::event_number;
+use dat_abi::{v1_2, v2_0};
+use dat_core::error::{Error, Subtype};
+
+use super::functions::Thing;
+use super::memory::arena;
+use crate::api::{Api, Table};
+use crate::verdict::{Check, broken};
+
+/// A provider's table, and the IA that it opens.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// What the provider registered.
+    pub opener: Table,
+    /// An IA of it.
+    pub name: CString,
+}
+
+/// Bytes of memory that a world registers.
+pub(crate) const MEMORY: usize = 4096;
+
+/// An open IA with one live object of each kind and a connection; closed abruptly when dropped.
+#[derive(Debug)]
+pub struct World {
+    /// The table of the IA's handles.
+    pub(crate) table: Table,
+    pub(crate) ia: usize,
+    async_evd: usize,
+    /// `DAT_IA_ADDRESS_PTR`.
+    pub(crate) address: usize,
+    pub(crate) pz: usize,
+    recv: usize,
+    request: usize,
+    pub(crate) conn: usize,
+    pub(crate) cr_evd: usize,
+    soft: usize,
+    cno: usize,
+    /// Unconnected.
+    pub(crate) ep: usize,
+    /// Connected to each other.
+    pub(crate) joined: [usize; 2],
+    pub(crate) lmr: usize,
+    pub(crate) lmr_context: u32,
+    pub(crate) rmr_context: u32,
+    pub(crate) memory: &'static [AtomicU64],
+    rmr: usize,
+    psp: usize,
+    pub(crate) qual: u64,
+    rsp: usize,
+    cr: usize,
+    srq: usize,
+    /// A handle of each kind that was freed.
+    dead: Vec<(Thing, usize)>,
+}
+
+/// How long an event may take, in microseconds.
+const PATIENCE: usize = 10_000_000;
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // A test may have closed it.
+        // SAFETY: no pointers.
+        let _ = unsafe { self.table.call("ia_close", &[self.ia, 0]) };
+    }
+}
+
+/// A call that must succeed.
+///
+/// # Safety
+/// As [`Table::call`].
+unsafe fn must(table: Table, name: &str, words: &[usize]) -> Check {
+    // SAFETY: the caller's promise.
+    match unsafe { table.call(name, words) } {
+        Some(0) => Ok(()),
+        Some(code) => {
+            let why = Error::from_code(code).map_or_else(String::new, |e| e.to_string());
+            broken(format!(
+                "dat_{name} of good arguments returned {why} ({code:#x})"
+            ))
+        }
+        None => broken(format!("the table has no {name}")),
+    }
+}
+
+fn at<T>(place: &mut T) -> usize {
+    std::ptr::from_mut(place) as usize
+}
+
+impl World {
+    /// Opens the IA and makes the rest.
+    pub fn open(target: &Target) -> Check<Self> {
+        let (mut ia, mut async_evd) = (0_usize, 0_usize);
+        let name = target.name.as_ptr() as usize;
+        // SAFETY: a C string, and places for handles.
+        unsafe {
+            must(
+                target.opener,
+                "ia_open",
+                &[name, 8, at(&mut async_evd), at(&mut ia)],
+            )?;
+        }
+        // SAFETY: a live handle.
+        let table = unsafe { target.opener.of_handle(ia) };
+        let mut world = Self {
+            table,
+            ia,
+            async_evd,
+            address: 0,
+            pz: 0,
+            recv: 0,
+            request: 0,
+            conn: 0,
+            cr_evd: 0,
+            soft: 0,
+            cno: 0,
+            ep: 0,
+            joined: [0; 2],
+            lmr: 0,
+            lmr_context: 0,
+            rmr_context: 0,
+            memory: arena(MEMORY),
+            rmr: 0,
+            psp: 0,
+            qual: 0,
+            rsp: 0,
+            cr: 0,
+            srq: 0,
+            dead: Vec::new(),
+        };
+        world.address = world.ask_address()?;
+        world.pz = world.make("pz_create", &[ia])?;
+        world.recv = world.evd(0x20)?;
+        world.request = world.evd(0xa0)?;
+        world.conn = world.evd(0x40)?;
+        world.cr_evd = world.evd(0x10)?;
+        world.soft = world.evd(0x01)?;
+        world.cno = world.make("cno_create", &[ia, 0, 0])?;
+        world.ep = world.endpoint()?;
+        world.register()?;
+        world.rmr = world.make("rmr_create", &[world.pz])?;
+        let mut srq_attr = [4_u32, 1, 0];
+        world.srq = world.make("srq_create", &[ia, world.pz, at(&mut srq_attr)])?;
+        world.listen()?;
+        world.joined = [world.endpoint()?, world.endpoint()?];
+        world.connect(world.joined[0])?;
+        world.cr = world.request()?;
+        world.call("cr_accept", &[world.cr, world.joined[1], 0, 0])?;
+        world.event(world.conn)?;
+        world.event(world.conn)?;
+        let asking = world.endpoint()?;
+        world.connect(asking)?;
+        world.cr = world.request()?;
+        let reserved = world.endpoint()?;
+        let qual = world.qual as usize;
+        world.rsp = world.free_qual(qual, reserved)?;
+        world.bury()?;
+        Ok(world)
+    }
+
+    /// Calls with arguments that are good: numbers, handles, and addresses of what the function needs.
+    fn call(&self, name: &str, words: &[usize]) -> Check {
+        // SAFETY: the pointers that the callers in this file pass are to locals of the types that the slot wants.
+        unsafe { must(self.table, name, words) }
+    }
+
+    /// Makes an object: the place for its handle comes last.
+    fn make(&self, name: &str, words: &[usize]) -> Check<usize> {
+        let mut made = 0_usize;
+        let mut all = words.to_vec();
+        all.push(at(&mut made));
+        self.call(name, &all)?;
+        Ok(made)
+    }
+
+    fn evd(&self, flags: usize) -> Check<usize> {
+        self.make("evd_create", &[self.ia, 64, 0, flags])
+    }
+
+    fn endpoint(&self) -> Check<usize> {
+        let parts = [
+            self.ia,
+            self.pz,
+            self.recv,
+            self.request,
+            self.conn,
+            0, // the usual attributes
+        ];
+        self.make("ep_create", &parts)
+    }
+
+    fn ask_address(&self) -> Check<usize> {
+        let mut attr = [0_u64; 128];
+        let words = [self.ia, 0, usize::MAX, at(&mut attr), 0, 0];
+        self.call("ia_query", &words)?;
+        let offset = match self.table.api() {
+            Api::V1_2 => offset_of!(v1_2::types::DatIaAttr, ia_address_ptr),
+            Api::V2_0 => offset_of!(v2_0::types::DatIaAttr, ia_address_ptr),
+        };
+        Ok(attr[offset / 8] as usize)
+    }
+
+    fn register(&mut self) -> Check {
+        let (mut lmr, mut own, mut remote) = (0_usize, 0_u32, 0_u32);
+        let memory = self.memory.as_ptr() as usize;
+        let mut words = vec![self.ia, 0, memory, 0, MEMORY, self.pz, 0x33];
+        if self.table.api() == Api::V2_0 {
+            words.push(0);
+        }
+        words.extend([at(&mut lmr), at(&mut own), at(&mut remote), 0, 0]);
+        self.call("lmr_create", &words)?;
+        (self.lmr, self.lmr_context, self.rmr_context) = (lmr, own, remote);
+        Ok(())
+    }
+
+    fn listen(&mut self) -> Check {
+        let (mut psp, mut qual) = (0_usize, 0_u64);
+        let words = [self.ia, at(&mut qual), self.cr_evd, 0, at(&mut psp)];
+        self.call("psp_create_any", &words)?;
+        (self.psp, self.qual) = (psp, qual);
+        Ok(())
+    }
+
+    /// A reserved service point at the first free qualifier behind `qual`.
+    fn free_qual(&self, qual: usize, ep: usize) -> Check<usize> {
+        let mut last = broken("no qualifier");
+        for more in 1..50 {
+            last = self.make("rsp_create", &[self.ia, qual + more, ep, self.cr_evd]);
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
+    }
+
+    fn connect(&self, ep: usize) -> Check {
+        let qual = self.qual as usize;
+        self.call(
+            "ep_connect",
+            &[ep, self.address, qual, PATIENCE, 0, 0, 0, 0],
+        )
+    }
+
+    /// The next event: its number, and the word behind the first three of its data.
+    fn event(&self, evd: usize) -> Check<(u32, usize)> {
+        let (mut event, mut more) = ([0_u64; 16], 0_i32);
+        self.call(
+            "evd_wait",
+            &[evd, PATIENCE, 1, at(&mut event), at(&mut more)],
+        )?;
+        Ok((event[0] as u32, event[CR_WORD] as usize))
+    }
+
+    fn request(&self) -> Check<usize> {
+        match self.event(self.cr_evd)? {
+            (event_number::CONNECTION_REQUEST, cr) => Ok(cr),
+            (number, _) => broken(format!("event {number:#x} is no connection request")),
+        }
+    }
+
+    /// Makes and frees one of each kind that can be freed.
+    fn bury(&mut self) -> Check {
+        let pz = self.make("pz_create", &[self.ia])?;
+        let evd = self.evd(0x01)?;
+        let cno = self.make("cno_create", &[self.ia, 0, 0])?;
+        let ep = self.endpoint()?;
+        let rmr = self.make("rmr_create", &[self.pz])?;
+        let mut srq_attr = [4_u32, 1, 0];
+        let srq = self.make("srq_create", &[self.ia, self.pz, at(&mut srq_attr)])?;
+        let (lmr, keys) = (self.lmr, (self.lmr_context, self.rmr_context));
+        self.register()?;
+        let gone = std::mem::replace(&mut self.lmr, lmr);
+        (self.lmr_context, self.rmr_context) = keys;
+        for (thing, handle, free) in [
+            (Thing::Pz, pz, "pz_free"),
+            (Thing::Evd, evd, "evd_free"),
+            (Thing::Cno, cno, "cno_free"),
+            (Thing::Ep, ep, "ep_free"),
+            (Thing::Rmr, rmr, "rmr_free"),
+            (Thing::Srq, srq, "srq_free"),
+            (Thing::Lmr, gone, "lmr_free"),
+        ] {
+            self.call(free, &[handle])?;
+            self.dead.push((thing, handle));
+        }
+        Ok(())
+    }
+
+    /// The live object of a kind; which EVD, the subtype says.
+    pub(crate) fn one(&self, thing: Thing, wanted: Subtype) -> usize {
+        match (thing, wanted) {
+            (Thing::Ia, _) => self.ia,
+            (Thing::Pz, _) => self.pz,
+            (Thing::Evd, Subtype::InvalidHandleEvdCr) => self.cr_evd,
+            (Thing::Evd, Subtype::InvalidHandleEvdRecv) => self.recv,
+            (Thing::Evd, Subtype::InvalidHandleEvdRequest) => self.request,
+            (Thing::Evd, Subtype::InvalidHandleEvdConn) => self.conn,
+            (Thing::Evd, _) => self.soft,
+            (Thing::Cno, _) => self.cno,
+            (Thing::Ep, _) => self.ep,
+            (Thing::Lmr, _) => self.lmr,
+            (Thing::Rmr, _) => self.rmr,
+            (Thing::Psp, _) => self.psp,
+            (Thing::Rsp, _) => self.rsp,
+            (Thing::Cr, _) => self.cr,
+            (Thing::Srq, _) => self.srq,
+        }
+    }
+
+    /// All live handles.
+    pub(crate) fn all(&self) -> Vec<(Thing, usize)> {
+        let mut all: Vec<_> = [
+            Thing::Ia,
+            Thing::Pz,
+            Thing::Evd,
+            Thing::Cno,
+            Thing::Ep,
+            Thing::Lmr,
+            Thing::Rmr,
+            Thing::Psp,
+            Thing::Rsp,
+            Thing::Cr,
+            Thing::Srq,
+        ]
+        .into_iter()
+        .map(|thing| (thing, self.one(thing, Subtype::NoSubtype)))
+        .collect();
+        all.extend(
+            [
+                self.recv,
+                self.request,
+                self.conn,
+                self.cr_evd,
+                self.async_evd,
+            ]
+            .map(|evd| (Thing::Evd, evd)),
+        );
+        all.extend(self.joined.map(|ep| (Thing::Ep, ep)));
+        all
+    }
+
+    /// All live handles, to be strangers to another provider.
+    #[must_use]
+    pub fn handles(&self) -> Vec<usize> {
+        self.all().into_iter().map(|(_, handle)| handle).collect()
+    }
+
+    /// Handles that were freed.
+    pub(crate) fn freed(&self) -> &[(Thing, usize)] {
+        &self.dead
+    }
+}
+
+/// Where the CR is in a `DAT_EVENT` with a connection request, in both versions.
+pub(crate) const CR_WORD: usize = offset_of!(v2_0::types::DatEvent, event_data) / 8 + 3;

@@ -1,0 +1,125 @@
+//! What no program should pass: each argument wrong at a time, and words at random; to the loopback and to
+//! softrxe's user engine, through both tables.
+
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::LazyLock;
+
+use dat_abi::types::DatProviderInfo;
+use dat_conformance::raw::{self, Plan, Target, World};
+use dat_conformance::{Api, Table, Verdict, host};
+use dat_loopback::Loopback;
+
+/// An adapter of the loopback, one for each test.
+fn loopback(name: &str, params: &str, api: Api) -> Target {
+    let (major, minor) = api.version();
+    let info = DatProviderInfo::new(name, major, minor, true);
+    let params = CString::new(params).expect("no 0");
+    // SAFETY: a valid entry, a C string, and a function that registers.
+    unsafe {
+        let add = Some(host::add_provider as dat_abi::export::RegistryFn);
+        dat_abi::export::init::<Loopback>(&raw const info, params.as_ptr(), add);
+    };
+    let opener = match api {
+        Api::V1_2 => Table::from(dat_abi::v1_2::tables::provider_table::<Loopback>()),
+        Api::V2_0 => Table::from(dat_abi::v2_0::tables::provider_table::<Loopback>()),
+    };
+    let name = CString::new(name).expect("no 0");
+    Target { opener, name }
+}
+
+/// Softrxe from where cargo puts it.
+fn library() -> PathBuf {
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--offline"])
+            .args(["-p", "dat-provider-softrxe"])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+            .output()
+            .expect("cargo runs");
+        let words = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "{words}");
+        let here = std::env::current_exe().expect("this test has a path");
+        let folder = here.ancestors().nth(2).expect("target/debug");
+        folder.join("libdat_provider_softrxe.so")
+    });
+    BUILT.clone()
+}
+
+fn user_engine(address: &str, api: Api) -> Target {
+    let params = format!("{address} 0 engine=user");
+    let opener = host::load(&library(), address, &params, api).expect("the provider loads");
+    let name = CString::new(address).expect("no 0");
+    Target { opener, name }
+}
+
+fn each_wrong_argument(target: &Target) {
+    let api = target.opener.api();
+    match raw::wrong_arguments(target) {
+        Ok(calls) => assert!(calls > 1800, "only {calls} calls"),
+        Err(Verdict::Broken(why) | Verdict::Lacks(why)) => panic!("uDAPL {api}: {why}"),
+    }
+}
+
+#[test]
+fn each_wrong_argument_gets_its_code_from_the_loopback() {
+    for api in Api::ALL {
+        each_wrong_argument(&loopback("wrong", "127.0.4.24", api));
+    }
+}
+
+#[test]
+fn each_wrong_argument_gets_its_code_from_the_user_engine() {
+    for api in Api::ALL {
+        each_wrong_argument(&user_engine("127.0.4.30", api));
+    }
+}
+
+fn random_words(target: &Target, strangers: &[usize]) {
+    for threads in [1, 3] {
+        let plan = Plan::of_environment(threads);
+        println!("uDAPL {}: {plan:?}", target.opener.api());
+        let tally = raw::fuzz(target, strangers, plan).unwrap();
+        println!("{tally:?}");
+        assert!(tally.functions > 30, "{tally:?}");
+    }
+}
+
+#[test]
+fn random_words_do_the_loopback_no_harm() {
+    for api in Api::ALL {
+        random_words(&loopback("words", "127.0.4.25", api), &[]);
+    }
+}
+
+/// Handles of the loopback are strangers there.
+#[test]
+fn random_words_do_the_user_engine_no_harm() {
+    let stranger = World::open(&loopback("stranger", "127.0.4.33", Api::V2_0));
+    let strangers = stranger.as_ref().expect("the loopback opens").handles();
+    for api in Api::ALL {
+        random_words(&user_engine("127.0.4.31", api), &strangers);
+    }
+}
+
+/// In a process of its own, which may count what it has.
+#[test]
+fn random_words_leave_no_descriptor_and_no_thread() {
+    for api in Api::ALL {
+        let said = Command::new(env!("CARGO_BIN_EXE_dat-conformance"))
+            .arg(library())
+            .args(["left", "127.0.4.32 0 engine=user"])
+            .args(["--api", &api.to_string(), "--random", "1"])
+            .output()
+            .expect("dat-conformance runs");
+        let (out, err) = (
+            String::from_utf8_lossy(&said.stdout),
+            String::from_utf8_lossy(&said.stderr),
+        );
+        assert!(
+            said.status.success() && out.contains("nothing is left over"),
+            "uDAPL {api}: {out}{err}"
+        );
+    }
+}
