@@ -32,6 +32,7 @@ step document cargo doc --locked --workspace --no-deps --quiet
 step dist scripts/dist.sh
 step unit cargo nextest run --locked --workspace
 step doc-tests cargo test --locked --workspace --doc --quiet
+step clients-host tests/lab/clients.sh --host
 step lab-selftest tests/lab/selftest.sh
 step lab-tests scripts/lab-tests.sh
 step clients tests/lab/clients.sh

@@ -74,8 +74,18 @@ limits          limits      -w 4 -m 30
 END
 }
 
-# over_sockets PAIRING NAME: whether a pairing over sockets has the case without being asked. The manager makes the connection; what runs
-# over it is the same as elsewhere, so a few of each are enough.
+# belongs PAIRING NAME: whether a pairing has the case without being asked.
+belongs() {
+    case $2 in
+        # No server in it: nothing new beside the client's own column.
+        limits) [[ $1 != *'>'* ]] || return ;;
+        # DAPL's side waits for ever for an event that rdma_rxe does not raise; once, alone, is enough to show it.
+        dtestsrq) case ">$1>" in '>debian>') ;; *'>debian>'* | *'>debian-'* | *daplo*) return 1 ;; esac ;;
+    esac
+    [[ $1 != *scm* ]] || over_sockets "$1" "$2"
+}
+
+# The connection manager over sockets makes the connection; what runs over it is the same as elsewhere, so a few of each are enough.
 over_sockets() {
     local some
     case $1 in
@@ -142,6 +152,8 @@ complaints='fail|error[^s]|ERROR|Error|mismatch|swallow|timed out|[Aa]ssert|pani
 no_complaints() { ! grep -qE "$complaints" "$@"; }
 
 case_dtest() {
+    # -W polls memory without a call into the library: two busy threads beside those that work, on two cores.
+    local limit=120
     serve 'Server is waiting' dtest -P adapter -s "$@" || return 1
     (on "$client" dtest -P adapter -h "$at" "$@") >"$log.client" 2>&1
     wait $server_pid
@@ -160,7 +172,7 @@ case_dtest() {
 
 # simple COMMAND READY DONE: a client and a server that both say DONE.
 simple() {
-    local command=$1 ready=$2 words=$3 limit=30
+    local command=$1 ready=$2 words=$3 limit=20
     shift 3
     serve "$ready" "$command" -P adapter -s "$@" || return 1
     (on "$client" "$command" -P adapter -h "$at" "$@") >"$log.client" 2>&1
@@ -229,9 +241,7 @@ for pairing in "${pairings[@]}"; do
     at=$address
     while read -r name kind arguments; do
         [ -n "$only" ] && [[ " $only " != *" $name "* ]] && continue
-        # No server in it: nothing new beside the client's own column.
-        [ "$kind" = limits ] && [ "$client" != "$server" ] && { result[$pairing,$name]=-; continue; }
-        [ -z "$only" ] && [[ $pairing == *scm* ]] && ! over_sockets "$pairing" "$name" && { result[$pairing,$name]=-; continue; }
+        [ -n "$only" ] || belongs "$pairing" "$name" || { result[$pairing,$name]=-; continue; }
         log=$work/${pairing//[>+]/_}.$name
         server_pid=''
         begin=$(date +%s%N)
@@ -240,6 +250,9 @@ for pairing in "${pairings[@]}"; do
         # pairing that it is part of has three tries, and the table says which one passed. Ours alone have one.
         tries=1
         case ">$pairing>" in *'>debian>'* | *'>debian-'* | *daplo*) tries=3 ;; esac
+        # dtest's client does not wait until its server listens: over the user engine, which connects in 0.1 ms, it may be the first.
+        [[ $kind-$pairing != dtest-*user* ]] || tries=2
+        [ "$name-$pairing" != dtestsrq-debian ] || tries=1
         verdict=FAIL
         for try in $(seq $tries); do
             # shellcheck disable=SC2086
