@@ -103,6 +103,29 @@ fn random_words_do_the_user_engine_no_harm() {
     }
 }
 
+fn races(target: &Target) {
+    let api = target.opener.api();
+    let ended = raw::two_ends(target, 15).and_then(|()| raw::close_under_way(target, 12));
+    match ended {
+        Ok(called) => assert!(called > 0, "uDAPL {api}: no agent was called"),
+        Err(why) => panic!("uDAPL {api}: {why:?}"),
+    }
+}
+
+#[test]
+fn two_ends_at_once_and_closing_under_way_on_the_loopback() {
+    for api in Api::ALL {
+        races(&loopback("races", "127.0.4.26", api));
+    }
+}
+
+#[test]
+fn two_ends_at_once_and_closing_under_way_on_the_user_engine() {
+    for api in Api::ALL {
+        races(&user_engine("127.0.4.34", api));
+    }
+}
+
 /// In a process of its own, which may count what it has.
 #[test]
 fn random_words_leave_no_descriptor_and_no_thread() {

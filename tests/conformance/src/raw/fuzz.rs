@@ -199,6 +199,9 @@ impl<'a> Caller<'a> {
             if self.worlds.is_empty() || self.random.u32(..400) == 0 {
                 self.open()?;
             }
+            if self.worlds.is_empty() {
+                continue;
+            }
             let function = functions[self.random.usize(..functions.len())];
             self.step(function)?;
         }
@@ -428,7 +431,7 @@ impl<'a> Caller<'a> {
         let wraps = words[2].wrapping_neg();
         words[4] = match self.random.u32(..8) {
             0 => 0,
-            1 if words[2] != 0 => self.pick(&[wraps + 1, wraps + 4096, !0]),
+            1 if words[2] != 0 => self.pick(&[wraps.wrapping_add(1), wraps.wrapping_add(4096), !0]),
             _ => self.pick(&[1, 64, MEMORY / 2, MEMORY]),
         };
     }

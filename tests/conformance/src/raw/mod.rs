@@ -6,11 +6,13 @@ mod ask;
 mod functions;
 mod fuzz;
 mod memory;
+mod races;
 mod world;
 mod wrong;
 
 pub use functions::{Arg, FUNCTIONS, Function, Thing};
 pub use fuzz::{Plan, Tally, fuzz};
+pub use races::{close_under_way, two_ends};
 pub use world::{Target, World};
 pub use wrong::wrong_arguments;
 
@@ -39,11 +41,8 @@ type Slot = unsafe extern "C" fn(
 ) -> u32;
 
 impl Table {
-    /// Calls the slot of `name` with words as arguments; the code in 2.0's numbers, and `None` if the version has no such slot.
-    ///
-    /// # Safety
-    /// Pointers among the words are NULL, or good for what the slot does with them; handles may be anything.
-    pub(crate) unsafe fn call(self, name: &str, words: &[usize]) -> Option<u32> {
+    /// The function in the slot of `name`, as a number; `None` if the version has no such slot.
+    pub(crate) fn slot(self, name: &str) -> Option<usize> {
         let (fields, at) = match self {
             Self::V1_2(table) => (
                 v1_2::table::DatProvider::FIELDS,
@@ -56,15 +55,26 @@ impl Table {
         };
         let slot = |field: &str| field.strip_suffix("_func") == Some(name);
         let (_, offset) = fields.iter().find(|(field, _)| slot(field))?;
+        // SAFETY: the table has a pointer to a function there, or NULL.
+        let function = unsafe { *((at + offset) as *const usize) };
+        (function != 0).then_some(function)
+    }
+
+    /// Calls the slot of `name` with words as arguments; the code in 2.0's numbers, and `None` if the version has no such slot.
+    ///
+    /// # Safety
+    /// Pointers among the words are NULL, or good for what the slot does with them; handles may be anything.
+    pub(crate) unsafe fn call(self, name: &str, words: &[usize]) -> Option<u32> {
+        let function = self.slot(name)?;
         let mut all = [0; WORDS];
         all[..words.len()].copy_from_slice(words);
         let [a, b, c, d, e, f, g, h, i, j, k, l, m] = all;
-        // SAFETY: the table has a function there. Every argument of every slot is of the class INTEGER of the System V ABI
+        // SAFETY: that is a function. Every argument of every slot is of the class INTEGER of the System V ABI
         // (structures by value are pairs of such words), of which a function takes those that it knows; the rest is
         // the caller's promise.
         let code = unsafe {
-            let slot = *((at + offset) as *const Option<Slot>);
-            slot?(a, b, c, d, e, f, g, h, i, j, k, l, m)
+            let slot = std::mem::transmute::<usize, Slot>(function);
+            slot(a, b, c, d, e, f, g, h, i, j, k, l, m)
         };
         Some(self.code(code))
     }

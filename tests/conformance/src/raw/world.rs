@@ -64,7 +64,10 @@ const PATIENCE: usize = 10_000_000;
 
 impl Drop for World {
     fn drop(&mut self) {
-        // A test may have closed it.
+        // A test may have closed it; the handle of another may be the same by then, if it knows.
+        if self.ia == 0 {
+            return;
+        }
         // SAFETY: no pointers.
         let _ = unsafe { self.table.call("ia_close", &[self.ia, 0]) };
     }
@@ -170,7 +173,7 @@ impl World {
     }
 
     /// Makes an object: the place for its handle comes last.
-    fn make(&self, name: &str, words: &[usize]) -> Check<usize> {
+    pub(crate) fn make(&self, name: &str, words: &[usize]) -> Check<usize> {
         let mut made = 0_usize;
         let mut all = words.to_vec();
         all.push(at(&mut made));
@@ -310,6 +313,11 @@ impl World {
             (Thing::Cr, _) => self.cr,
             (Thing::Srq, _) => self.srq,
         }
+    }
+
+    /// All EVDs but the asynchronous one.
+    pub(crate) fn evds(&self) -> [usize; 5] {
+        [self.recv, self.request, self.conn, self.cr_evd, self.soft]
     }
 
     /// All live handles.
