@@ -80,16 +80,16 @@ pub enum Half {
 }
 
 impl<T: Transport> Ah<T> {
-    /// For an attempt of `ep`; `passive`: it answers a request.
-    pub(crate) fn create(ep: &'static Ep<T>, passive: bool) -> Result<&'static Self> {
+    /// For an attempt of `ep`; `request`: it answers a request, which had this private data.
+    pub(crate) fn create(ep: &'static Ep<T>, request: Option<&[u8]>) -> Result<&'static Self> {
         let arena = &T::arenas().ah;
         let (index, ah) = arena
             .alloc()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
-        ah.private_data.set(&[]);
+        ah.private_data.set(request.unwrap_or_default());
         *ah.inner.lock() = Some(Inner {
             ep,
-            passive,
+            passive: request.is_some(),
             answered: false,
             peer: None,
             handle_freed: false,
@@ -138,7 +138,9 @@ impl<T: Transport> Ah<T> {
                         qpn,
                         remote,
                     });
-                    ah.private_data.set(private_data);
+                    if !inner.passive {
+                        ah.private_data.set(private_data);
+                    }
                     DatagramEvent::Established
                 }
                 DatagramInput::PeerRejected { private_data } => {
@@ -161,16 +163,18 @@ impl<T: Transport> Ah<T> {
         })
     }
 
-    /// Private data of the peer's answer; readable long after the object is gone.
+    /// The peer's private data: of its answer, or of the request that we accepted (dtestsrq tells its peers apart by
+    /// it). Readable long after the object is gone.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
 
-    /// The transport's address handle, for a post of `ep`.
+    /// The transport's address handle, for a post of `ep`: any endpoint of the IA (dtestsrq answers on all of its
+    /// endpoints through the first one's).
     pub(crate) fn address(&self, ep: &'static Ep<T>) -> Result<Arc<T::AddressHandle>> {
         let slot = self.inner.lock();
         slot.as_ref()
-            .filter(|inner| std::ptr::eq(inner.ep, ep) && !inner.handle_freed)
+            .filter(|inner| std::ptr::eq(inner.ep.ia(), ep.ia()) && !inner.handle_freed)
             .and_then(|inner| inner.peer.as_ref())
             .map(|peer| Arc::clone(&peer.address))
             .ok_or(DEAD)
@@ -179,13 +183,14 @@ impl<T: Transport> Ah<T> {
     /// The consumer gives a half back (dat_ib_ud_ah_free, dat_ib_ud_cm_free); with the second the object goes.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` if it is of another endpoint, or was given back before.
+    /// `DAT_INVALID_HANDLE` if it is of another IA, or was given back before.
     pub fn give_back(&'static self, ep: &'static Ep<T>, half: Half) -> Result<()> {
         let mut slot = self.inner.lock();
         let inner = slot
             .as_mut()
-            .filter(|inner| std::ptr::eq(inner.ep, ep))
+            .filter(|inner| std::ptr::eq(inner.ep.ia(), ep.ia()))
             .ok_or(DEAD)?;
+        let owner = inner.ep;
         let freed = match half {
             Half::Handle => &mut inner.handle_freed,
             Half::Context => &mut inner.context_freed,
@@ -204,7 +209,7 @@ impl<T: Transport> Ah<T> {
         drop(slot);
         drop(peer);
         if last {
-            ep.forget(self.token());
+            owner.forget(self.token());
             self.destroy()?;
         }
         Ok(())

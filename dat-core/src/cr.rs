@@ -122,7 +122,7 @@ impl<T: Transport> Cr<T> {
             return Err(Error::arg(2));
         }
         if inner.datagram {
-            let (qp, token) = ep.begin_datagram_accept()?;
+            let (qp, token) = ep.begin_datagram_accept(&self.private_data.to_vec())?;
             let inner = slot.take().ok_or(DEAD)?;
             drop(slot);
             self.end();

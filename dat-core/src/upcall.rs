@@ -77,7 +77,7 @@ pub enum DatagramInput<'a, T: Transport> {
         qpn: u32,
         /// Its IA address and port.
         remote: SocketAddr,
-        /// From dat_cr_accept; empty on the passive side.
+        /// From dat_cr_accept; on the passive side core knows it already.
         private_data: &'a [u8],
     },
     /// The peer's consumer refused.

@@ -39,7 +39,7 @@ impl<T: Transport> Ep<T> {
         private_data: &[u8],
     ) -> Result<()> {
         let adapter = self.ia().adapter()?;
-        let (qp, token) = self.begin_peer(Input::Resolve, false)?;
+        let (qp, token) = self.begin_peer(Input::Resolve, None)?;
         let connect = Connect {
             token,
             remote,
@@ -56,19 +56,27 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
-    /// For dat_cr_accept of a datagram request: the queue pair to answer with and the token of the peer to be.
-    pub(crate) fn begin_datagram_accept(&'static self) -> Result<(Arc<T::Qp>, Token)> {
-        self.begin_peer(Input::AcceptDatagram, true)
+    /// For dat_cr_accept of a datagram request with this private data: the queue pair to answer with and the token
+    /// of the peer to be.
+    pub(crate) fn begin_datagram_accept(
+        &'static self,
+        private_data: &[u8],
+    ) -> Result<(Arc<T::Qp>, Token)> {
+        self.begin_peer(Input::AcceptDatagram, Some(private_data))
     }
 
-    fn begin_peer(&'static self, input: Input, passive: bool) -> Result<(Arc<T::Qp>, Token)> {
+    fn begin_peer(
+        &'static self,
+        input: Input,
+        request: Option<&[u8]>,
+    ) -> Result<(Arc<T::Qp>, Token)> {
         let mut side = self.lock_alive()?;
         let next = state::step(self.current_state(), input)?;
         let qp = side
             .qp
             .clone()
             .ok_or(Error::state(Subtype::InvalidStateEpPz))?;
-        let ah = Ah::create(self, passive)?;
+        let ah = Ah::create(self, request)?;
         side.peers.push(ah.token());
         self.commit(next);
         Ok((qp, ah.token()))
@@ -115,11 +123,11 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// dat_ib_post_send_ud: a datagram to queue pair `qpn` behind `to`, which this endpoint found.
+    /// dat_ib_post_send_ud: a datagram to queue pair `qpn` behind `to`, which an endpoint of the IA found.
     ///
     /// # Errors
     /// `DAT_MODEL_NOT_SUPPORTED` unless the endpoint is of the service type UD; `DAT_INVALID_HANDLE` for an
-    /// address handle of another endpoint, or one given back; `DAT_INVALID_STATE` unless Connected or Unconnected;
+    /// address handle of another IA, or one given back; `DAT_INVALID_STATE` unless Connected or Unconnected;
     /// `DAT_INVALID_PARAMETER` for too many segments (argument 3) or flags that the endpoint cannot have (7);
     /// `DAT_LENGTH_ERROR` beyond the adapter's datagram size; `DAT_INSUFFICIENT_RESOURCES` when the endpoint's
     /// request DTOs are all outstanding.
