@@ -12,6 +12,9 @@ use crate::qp::{Action, Arrived, Link, Message, Receive, Work};
 use crate::settings::Fail;
 use crate::worker::{self, Job};
 
+/// Bytes in front of a received datagram, where InfiniBand has the global route header.
+const ROUTE_HEADER: usize = 40;
+
 /// Why a request is not done.
 enum Stop {
     /// The peer has no receive posted: later.
@@ -30,8 +33,11 @@ impl Fabric {
     /// Carries out what queue pair `number` has to send, until it is done, has to wait, or fails.
     pub(crate) fn advance(&mut self, number: u32) {
         while let Some(qp) = self.queue_pairs.get_mut(&number) {
-            let Link::Up { peer, .. } = qp.link else {
-                return;
+            let peer = match qp.link {
+                Link::Up { peer, .. } => peer,
+                // Datagrams need no connection, and name their receivers.
+                Link::Idle if qp.caps.datagram => number,
+                _ => return,
             };
             let Some(work) = qp.sends.front().cloned() else {
                 return;
@@ -122,6 +128,11 @@ impl Fabric {
                 self.atomic(own, theirs, remote, work, |old| old.wrapping_add(add))
             }
             Action::Bind { window, new } => self.bind(own, window, new),
+            Action::Datagram { to } => {
+                let data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
+                self.deliver_datagram(to, &data, work);
+                Ok(())
+            }
         }
     }
 
@@ -220,6 +231,36 @@ impl Fabric {
         }
         self.received(to, &receive, here, arrived);
         there
+    }
+
+    /// A datagram into the next receive of queue pair `to`, behind the room for the header. It is lost where there is
+    /// no such queue pair, or no receive; the sender never hears of that.
+    fn deliver_datagram(&mut self, to: u32, data: &[Range], work: &Work) {
+        let receiver = self.queue_pairs.get(&to);
+        if !receiver.is_some_and(|qp| qp.caps.datagram && qp.link == Link::Idle) {
+            return;
+        }
+        let Ok(receive) = self.take_receive(to) else {
+            return;
+        };
+        let header = [0_u8; ROUTE_HEADER];
+        let mut parts = vec![Range {
+            address: header.as_ptr() as usize,
+            length: header.len(),
+        }];
+        parts.extend_from_slice(data);
+        let whole = Work {
+            length: work.length + ROUTE_HEADER as u64,
+            ..work.clone()
+        };
+        let placed = self.place(to, &parts, &whole, Message::default(), &receive);
+        let status = placed.err().unwrap_or_default();
+        let arrived = Arrived {
+            length: whole.length as u32,
+            solicited: work.solicited,
+            ..Arrived::default()
+        };
+        self.received(to, &receive, status, arrived);
     }
 
     fn place(

@@ -38,6 +38,8 @@ pub struct ConnRequest {
     port: u16,
     upcalls: Upcalls<Loopback>,
     settings: Settings,
+    /// The asking queue pair is one for datagrams.
+    datagram: bool,
     answered: bool,
 }
 
@@ -53,7 +55,11 @@ impl Drop for ConnRequest {
 impl ConnRequest {
     fn answer(&mut self, input: Input) {
         self.answered = true;
-        let job = Job::connection(self.upcalls, self.token, input);
+        let job = if self.datagram {
+            Job::datagram(self.upcalls, self.token, input)
+        } else {
+            Job::connection(self.upcalls, self.token, input)
+        };
         worker::tell(job.after(self.settings.delay));
     }
 }
@@ -94,12 +100,19 @@ pub(crate) fn connect(number: u32, asked: &Connect<'_>) -> Result<()> {
         .queue_pairs
         .get_mut(&number)
         .ok_or(Error::of(Kind::InternalError))?;
-    qp.link = Link::Trying(asked.token);
+    let datagram = qp.caps.datagram;
+    if !datagram {
+        qp.link = Link::Trying(asked.token);
+    }
     // The qualifier of the asking side means nothing here; consumers print it.
     qp.port = number as u16;
     let (upcalls, settings) = (qp.upcalls, qp.settings);
     let tell = |input| {
-        let job = Job::connection(upcalls, asked.token, input);
+        let job = if datagram {
+            Job::datagram(upcalls, asked.token, input)
+        } else {
+            Job::connection(upcalls, asked.token, input)
+        };
         worker::tell(job.after(settings.delay));
     };
     match (settings.fail, service) {
@@ -114,6 +127,7 @@ pub(crate) fn connect(number: u32, asked: &Connect<'_>) -> Result<()> {
                 port: asked.conn_qual as u16,
                 upcalls,
                 settings,
+                datagram,
                 answered: false,
             };
             let from = (settings.address, number as u16);
@@ -125,11 +139,43 @@ pub(crate) fn connect(number: u32, asked: &Connect<'_>) -> Result<()> {
                     from,
                     asked.remote,
                     asked.private_data,
+                    datagram,
                 )
                 .after(service.settings.delay),
             );
         }
     }
+    Ok(())
+}
+
+/// Tells both sides of a datagram request of each other.
+fn introduce(
+    mut request: ConnRequest,
+    number: u32,
+    token: Token,
+    private_data: &[u8],
+) -> Result<()> {
+    let fabric = fabric();
+    let answering = fabric.queue_pairs.get(&number);
+    let answering = answering.ok_or(Error::of(Kind::InternalError))?;
+    let asking = fabric.queue_pairs.get(&request.from);
+    let theirs = match asking {
+        Some(asking) if answering.settings.fail != Some(Fail::Accept) => Input::Peer {
+            number: request.from,
+            remote: (asking.settings.address, asking.port).into(),
+            private_data: Vec::new(),
+        },
+        _ => Input::AcceptError,
+    };
+    let job = Job::datagram(answering.upcalls, token, theirs);
+    worker::tell(job.after(answering.settings.delay));
+    let ours = Input::Peer {
+        number,
+        remote: (answering.settings.address, request.port).into(),
+        private_data: private_data.to_vec(),
+    };
+    drop(fabric);
+    request.answer(ours);
     Ok(())
 }
 
@@ -140,6 +186,9 @@ pub(crate) fn accept(
     token: Token,
     private_data: &[u8],
 ) -> Result<()> {
+    if request.datagram {
+        return introduce(request, number, token, private_data);
+    }
     let mut fabric = fabric();
     let asking = fabric
         .queue_pairs
@@ -202,7 +251,7 @@ impl Fabric {
     fn end_one(&mut self, number: u32, how: fn() -> Input) -> Option<u32> {
         let qp = self.queue_pairs.get_mut(&number)?;
         let was = qp.link;
-        if was == Link::Idle {
+        if was == Link::Idle && !qp.caps.datagram {
             return None;
         }
         qp.link = Link::Down;

@@ -39,6 +39,10 @@ pub(crate) enum Action {
         remote: RmrTriplet,
         add: u64,
     },
+    /// A datagram to queue pair `to`.
+    Datagram {
+        to: u32,
+    },
     /// Binds window `window`: closes `old`, opens `new`.
     Bind {
         window: u32,
@@ -54,8 +58,8 @@ pub(crate) struct Message {
 }
 
 impl Work {
-    /// An owned copy; `None` for what a reliable connection does not carry.
-    pub(crate) fn of(request: &Request<'_, Loopback>) -> Option<Self> {
+    /// An owned copy.
+    pub(crate) fn of(request: &Request<'_, Loopback>) -> Self {
         let action = match request.op {
             Op::Send => Action::Send(Message::default()),
             Op::SendWithInvalidate(key) => Action::Send(Message {
@@ -79,16 +83,16 @@ impl Work {
                 swap,
             },
             Op::FetchAdd { remote, add } => Action::FetchAdd { remote, add },
-            Op::SendUd { .. } => return None,
+            Op::SendUd { qpn, .. } => Action::Datagram { to: qpn },
         };
-        Some(Self {
+        Self {
             id: request.id,
             action,
             iov: request.iov.to_vec(),
             length: request.length,
             signaled: request.signaled,
             solicited: request.solicited,
-        })
+        }
     }
 }
 

@@ -22,6 +22,13 @@ use crate::keys::Window;
 use crate::qp::{Action, Link, QueuePair, Receive, SharedQueue, Work};
 use crate::settings::{Fail, Settings};
 
+/// Bytes of a datagram.
+const MAX_DATAGRAM: u32 = 4096;
+
+/// Where a datagram goes: all queue pairs of the process are in one place.
+#[derive(Clone, Copy, Debug)]
+pub struct Place;
+
 /// The transport between endpoints of one process.
 #[derive(Debug)]
 pub struct Loopback;
@@ -136,7 +143,7 @@ impl Transport for Loopback {
     type Listener = Listener;
     type ConnRequest = ConnRequest;
     type Parker = Parker;
-    type AddressHandle = ();
+    type AddressHandle = Place;
     type RawCompletion = Entry;
 
     const NAME: &'static str = "loopback";
@@ -193,10 +200,10 @@ impl Transport for Loopback {
             max_recv_per_srq: 16_384,
             max_private_data_size: 256,
             zero_based: true,
-            named: Vec::new(),
+            named: vec![("DAT_IB_UD".into(), "TRUE".into())],
             atomics: true,
             immediate_data: true,
-            max_datagram: 0,
+            max_datagram: MAX_DATAGRAM,
             windows: true,
         }
     }
@@ -364,9 +371,6 @@ impl Transport for Loopback {
         token: Token,
     ) -> Result<Qp> {
         pz.adapter.unless(Fail::Qp)?;
-        if caps.datagram {
-            return Err(Error::of(Kind::ModelNotSupported));
-        }
         let mut fabric = fabric();
         let number = fabric.number();
         let queue_pair = QueuePair {
@@ -407,8 +411,7 @@ impl Transport for Loopback {
         if qp.fail == Some(Fail::Post) {
             return Err(FULL);
         }
-        let work = Work::of(request).ok_or(Error::of(Kind::NotImplemented))?;
-        post(qp, work)
+        post(qp, Work::of(request))
     }
 
     fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {

@@ -6,10 +6,10 @@ use std::sync::{LazyLock, mpsc};
 use std::time::Duration;
 
 use dat_core::transport::Token;
-use dat_core::upcall::{Arrival, ConnInput, Fault, Upcalls};
+use dat_core::upcall::{Arrival, ConnInput, DatagramInput, Fault, Upcalls};
 
 use crate::connect::ConnRequest;
-use crate::transport::Loopback;
+use crate::transport::{Loopback, Place};
 
 /// An upcall to be made.
 #[derive(Debug)]
@@ -28,8 +28,10 @@ enum What {
         remote: SocketAddr,
         local: IpAddr,
         private_data: Vec<u8>,
+        datagram: bool,
     },
     Connection(Token, Input),
+    Datagram(Token, Input),
     Ready(Token),
     Fault(Fault),
 }
@@ -38,6 +40,12 @@ enum What {
 #[derive(Debug)]
 pub(crate) enum Input {
     Established(Vec<u8>),
+    /// For a datagram queue pair: the other one.
+    Peer {
+        number: u32,
+        remote: SocketAddr,
+        private_data: Vec<u8>,
+    },
     PeerRejected(Vec<u8>),
     NonPeerRejected,
     Unreachable,
@@ -49,13 +57,32 @@ pub(crate) enum Input {
 impl Input {
     fn borrow(&self) -> ConnInput<'_> {
         match self {
-            Self::Established(private_data) => ConnInput::Established { private_data },
+            Self::Established(private_data) | Self::Peer { private_data, .. } => {
+                ConnInput::Established { private_data }
+            }
             Self::PeerRejected(private_data) => ConnInput::PeerRejected { private_data },
             Self::NonPeerRejected => ConnInput::NonPeerRejected,
             Self::Unreachable => ConnInput::Unreachable,
             Self::AcceptError => ConnInput::AcceptError,
             Self::Disconnected => ConnInput::Disconnected,
             Self::Broken => ConnInput::Broken,
+        }
+    }
+
+    fn datagram(&self) -> DatagramInput<'_, Loopback> {
+        match self {
+            Self::Peer {
+                number,
+                remote,
+                private_data,
+            } => DatagramInput::Resolved {
+                address: Place,
+                qpn: *number,
+                remote: *remote,
+                private_data,
+            },
+            Self::PeerRejected(private_data) => DatagramInput::PeerRejected { private_data },
+            _ => DatagramInput::Failed,
         }
     }
 }
@@ -68,6 +95,7 @@ impl Job {
         from: (IpAddr, u16),
         local: IpAddr,
         private_data: &[u8],
+        datagram: bool,
     ) -> Self {
         Self::new(
             upcalls,
@@ -77,8 +105,13 @@ impl Job {
                 remote: from.into(),
                 local,
                 private_data: private_data.to_vec(),
+                datagram,
             },
         )
+    }
+
+    pub(crate) fn datagram(upcalls: Upcalls<Loopback>, token: Token, input: Input) -> Self {
+        Self::new(upcalls, What::Datagram(token, input))
     }
 
     pub(crate) fn connection(upcalls: Upcalls<Loopback>, token: Token, input: Input) -> Self {
@@ -116,6 +149,7 @@ impl Job {
                 remote,
                 local,
                 private_data,
+                datagram,
             } => self.upcalls.connect_request(
                 sp,
                 request,
@@ -123,10 +157,11 @@ impl Job {
                     remote,
                     local,
                     private_data: &private_data,
-                    datagram: false,
+                    datagram,
                 },
             ),
             What::Connection(token, input) => self.upcalls.connection(token, input.borrow()),
+            What::Datagram(token, input) => self.upcalls.datagram(token, input.datagram()),
             What::Ready(evd) => self.upcalls.cq_ready(evd),
             What::Fault(fault) => self.upcalls.fault(fault),
         }
