@@ -12,6 +12,7 @@ pub mod arenas;
 pub mod attr;
 pub mod cno;
 pub mod cr;
+pub mod environment;
 pub mod ep;
 pub mod error;
 pub mod evd;

@@ -22,7 +22,7 @@ use crate::cm::rdma::stage::Input;
 use crate::find::{self, OpenError};
 use crate::map;
 use crate::park::EventFd;
-use crate::settings::{KEYS, Manager, Settings};
+use crate::settings::{HONOURED, KEYS, Manager, Settings};
 use crate::sys;
 use crate::thread::{self, Epoll, FIRST_KEY, Later};
 use crate::transport::Verbs;
@@ -108,7 +108,9 @@ impl Adapter {
         upcalls: Upcalls<Verbs>,
     ) -> std::result::Result<Self, OpenError> {
         params.known(KEYS)?;
-        let settings = Settings::new(params, |name| std::env::var(name).ok())?;
+        let environment = |name: &str| std::env::var(name).ok();
+        let settings = Settings::new(params, environment)?;
+        dat_core::environment::report(HONOURED, environment);
         find::any_device()?;
         protect_from_fork();
         let channel = Arc::new(Channel::open().map_err(OpenError::no_cm)?);
@@ -152,7 +154,7 @@ impl Adapter {
             port: place.port,
             roce: facts.roce(),
             lid: facts.lid(),
-            attr: facts.attr(settings.cm),
+            attr: facts.attr(settings.cm, settings.wr_max),
             device,
             settings,
             socket,

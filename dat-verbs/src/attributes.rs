@@ -126,8 +126,8 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// All of it.
-    pub(crate) fn attr(&self, cm: Manager) -> AdapterAttr {
+    /// All of it, with at most `wr_max` requests or receives an endpoint.
+    pub(crate) fn attr(&self, cm: Manager, wr_max: Option<u32>) -> AdapterAttr {
         let (protocol, private_data) = match cm {
             Manager::Rdmacm => ("CMA", map::REQ_PRIVATE),
             Manager::Socket => ("SCM", socket::wire::MAX_PRIVATE),
@@ -148,7 +148,7 @@ impl<'a> Facts<'a> {
             address: self.place.ip,
             scope_id: self.place.scope,
             max_eps: positive(d.max_qp),
-            max_dto_per_ep: positive(d.max_qp_wr),
+            max_dto_per_ep: positive(d.max_qp_wr).min(wr_max.unwrap_or(u32::MAX)),
             max_rdma_read_per_ep_in: reads_in,
             max_rdma_read_per_ep_out: reads_out,
             max_rdma_read_in: positive(d.max_res_rd_atom).max(reads_in),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dat_core::environment::number as number_of;
 use dat_core::ia_params::{IaParams, IaParamsError};
 
 /// The settings of a verbs IA, see `docs/ia_params.md`.
@@ -17,7 +18,27 @@ pub const KEYS: &[&str] = &[
     "tos",
     "resolve_timeout",
     "resolve_retry",
+    "wr_max",
 ];
+
+/// DAPL's environment variables that set the same.
+pub(crate) const HONOURED: &[&str] = &[
+    "DAPL_MAX_INLINE",
+    "DAPL_IB_MTU",
+    "DAPL_ACK_RETRY",
+    "DAPL_RNR_RETRY",
+    "DAPL_RNR_TIMER",
+    "DAPL_ACK_TIMER",
+    "DAPL_CM_TOS",
+    "DAPL_CM_ARP_TIMEOUT_MS",
+    "DAPL_CM_ROUTE_TIMEOUT_MS",
+    "DAPL_CM_ARP_RETRY_COUNT",
+    "DAPL_CM_ROUTE_RETRY_COUNT",
+    "DAPL_WR_MAX",
+];
+
+/// The most that `wr_max` can be.
+const WR_MAX: u64 = 1 << 20;
 
 /// Who makes connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) resolve_timeout: [i32; 2],
     /// Tries for each after the first.
     pub(crate) resolve_retry: [u32; 2],
+    /// Upper bound of the requests, and of the receives, of an endpoint.
+    pub(crate) wr_max: Option<u32>,
 }
 
 impl Settings {
@@ -65,7 +88,7 @@ impl Settings {
                 Some(n) => n,
                 None => variables
                     .iter()
-                    .find_map(|name| from_env(name, most, &env))
+                    .find_map(|name| number_of(name, most, &env))
                     .unwrap_or(usual),
             })
         };
@@ -73,7 +96,7 @@ impl Settings {
             |key: &str, variable: &str, most: u64| -> Result<Option<u64>, IaParamsError> {
                 Ok(params
                     .number(key, 0..=most)?
-                    .or_else(|| from_env(variable, most, &env)))
+                    .or_else(|| number_of(variable, most, &env)))
             };
         let each = |key: &str,
                     variables: [&str; 2],
@@ -98,7 +121,7 @@ impl Settings {
             15,
         )?;
         let mtu = match params.number("mtu", 256..=4096)? {
-            None => from_env("DAPL_IB_MTU", 4096, &env).and_then(mtu_code),
+            None => number_of("DAPL_IB_MTU", 4096, &env).and_then(mtu_code),
             Some(bytes) => Some(mtu_code(bytes).ok_or_else(|| IaParamsError::Value {
                 key: "mtu".into(),
                 value: bytes.to_string(),
@@ -129,6 +152,7 @@ impl Settings {
             tos: optional("tos", "DAPL_CM_TOS", 255)?.map(|n| n as u8),
             resolve_timeout: timeouts.map(|n| n.max(1) as i32),
             resolve_retry: retries.map(|n| n as u32),
+            wr_max: optional("wr_max", "DAPL_WR_MAX", WR_MAX)?.map(|n| n.max(1) as u32),
         })
     }
 
@@ -136,26 +160,6 @@ impl Settings {
     pub(crate) fn handshake_time(&self) -> Duration {
         let time = Duration::from_millis(self.resolve_timeout[0].max(1) as u64);
         time.saturating_mul(self.resolve_retry[0].saturating_add(1))
-    }
-}
-
-/// A number from the environment, as DAPL reads it (decimal, 0x..., 0...). Nonsense is reported and ignored.
-fn from_env(name: &str, most: u64, env: &impl Fn(&str) -> Option<String>) -> Option<u64> {
-    let text = env(name)?;
-    let trimmed = text.trim();
-    let number = if let Some(hex) = trimmed.strip_prefix("0x") {
-        u64::from_str_radix(hex, 16)
-    } else if trimmed.len() > 1 && trimmed.starts_with('0') {
-        u64::from_str_radix(&trimmed[1..], 8)
-    } else {
-        trimmed.parse()
-    };
-    match number {
-        Ok(n) if n <= most => Some(n),
-        _ => {
-            tracing::warn!("{name}={text} is ignored: expected a number from 0 to {most}");
-            None
-        }
     }
 }
 
@@ -213,12 +217,33 @@ mod tests {
             ("DAPL_IB_MTU", "2048"),
             ("DAPL_CM_ROUTE_RETRY_COUNT", "010"),
             ("DAPL_RNR_TIMER", "many"),
+            ("DAPL_WR_MAX", "500"),
         ];
         let s = parse("v0 0", &env).unwrap();
         assert_eq!((s.inline, s.mtu, s.rnr_timer), (128, Some(4), 12));
-        assert_eq!(s.resolve_retry, [15, 8]);
+        assert_eq!((s.resolve_retry, s.wr_max), ([15, 8], Some(500)));
         let s = parse("v0 0 inline=0 mtu=4096 resolve_retry=2", &env).unwrap();
         assert_eq!((s.inline, s.mtu, s.resolve_retry), (0, Some(5), [2, 2]));
+    }
+
+    #[test]
+    fn what_is_honoured_is_read() {
+        use dat_core::environment::{VARIABLES, ignored};
+        use std::cell::RefCell;
+        let read = RefCell::new(Vec::new());
+        Settings::new(&IaParams::default(), |name| {
+            read.borrow_mut().push(name.to_owned());
+            None
+        })
+        .unwrap();
+        let mut read = read.into_inner();
+        read.sort_unstable();
+        let mut honoured = HONOURED.to_vec();
+        honoured.sort_unstable();
+        assert_eq!(read, honoured);
+        // All of them are DAPL's.
+        let others = ignored(HONOURED, |_| Some("1".into()));
+        assert_eq!(others.len() + HONOURED.len() + 1, VARIABLES.len());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+use dat_core::environment;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::ia_params::{IaParams, IaParamsError};
 use dat_core::upcall::Upcalls;
@@ -13,7 +14,7 @@ use super::hub::Hub;
 use super::net::interface::{default_address, interfaces};
 use super::objects::Adapter;
 use super::place::{self, Place, PlaceError};
-use super::settings::Settings;
+use super::settings::{HONOURED, Settings};
 
 /// Why an adapter does not open.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +65,9 @@ pub(super) fn open(
 }
 
 fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, OpenError> {
-    let settings = Settings::parse(params)?;
+    let env = |name: &str| std::env::var(name).ok();
+    let settings = Settings::parse(params, env)?;
+    environment::report(HONOURED, env);
     let place = locate(&params.device, params.port)?;
     let address = place.address;
     let hub = Hub::open(settings, place, upcalls).map_err(|error| match error.kind() {

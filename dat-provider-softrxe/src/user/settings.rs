@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dat_core::environment;
 use dat_core::ia_params::{IaParams, IaParamsError};
 
 /// The settings that this engine knows.
@@ -12,8 +13,25 @@ pub(crate) const KEYS: &[&str] = &[
     "rnr_retry",
     "rnr_timer",
     "ack_timer",
+    "wr_max",
     "pcap",
 ];
+
+/// DAPL's environment variables that set the same.
+pub(crate) const HONOURED: &[&str] = &[
+    "DAPL_IB_MTU",
+    "DAPL_ACK_RETRY",
+    "DAPL_RNR_RETRY",
+    "DAPL_RNR_TIMER",
+    "DAPL_ACK_TIMER",
+    "DAPL_WR_MAX",
+];
+
+/// The most requests, and receives, of an endpoint.
+pub(crate) const WR_MAX: u32 = 16_384;
+
+/// Path MTUs of RoCE.
+const MTUS: [u16; 5] = [256, 512, 1024, 2048, 4096];
 
 /// How an adapter is set up.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,18 +46,35 @@ pub(crate) struct Settings {
     pub(crate) rnr_timer: u8,
     /// First wait for an acknowledgement.
     pub(crate) ack_timeout: Option<Duration>,
+    /// Upper bound of the requests, and of the receives, of an endpoint.
+    pub(crate) wr_max: u32,
     /// File to write every datagram to.
     pub(crate) pcap: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Reads `ia_params`; an unknown word is an error that lists the known ones.
-    pub(crate) fn parse(params: &IaParams) -> Result<Self, IaParamsError> {
+    /// Reads `ia_params`, and what they leave out from the environment as `env` reads it; an unknown word is an error that
+    /// lists the known ones.
+    pub(crate) fn parse(
+        params: &IaParams,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, IaParamsError> {
         params.known(KEYS)?;
-        let number = |key, most| -> Result<Option<u8>, IaParamsError> {
-            Ok(params.number(key, 0..=most)?.map(|n| n as u8))
+        let number = |key, variable, most: u64| -> Result<Option<u64>, IaParamsError> {
+            let given = params.number(key, 0..=most)?;
+            Ok(given.or_else(|| environment::number(variable, most, &env)))
         };
-        let mtu = params.word("mtu", &["256", "512", "1024", "2048", "4096"])?;
+        let small = |key, variable, most| -> Result<Option<u8>, IaParamsError> {
+            Ok(number(key, variable, most)?.map(|n| n as u8))
+        };
+        let words = MTUS.map(|mtu| mtu.to_string());
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mtu = match params.word("mtu", &words)? {
+            Some(word) => word.parse().ok(),
+            None => environment::number("DAPL_IB_MTU", 4096, &env)
+                .and_then(|n| MTUS.into_iter().find(|mtu| u64::from(*mtu) == n)),
+        };
+        let wr_max = number("wr_max", "DAPL_WR_MAX", WR_MAX.into())?;
         let pcap = params.settings.get("pcap");
         if pcap.is_some_and(String::is_empty) {
             return Err(IaParamsError::Value {
@@ -49,11 +84,13 @@ impl Settings {
             });
         }
         Ok(Self {
-            mtu: mtu.and_then(|word| word.parse().ok()).unwrap_or(4096),
-            retry: number("retry", 7)?.unwrap_or(7),
-            rnr_retry: number("rnr_retry", 7)?.unwrap_or(7),
-            rnr_timer: number("rnr_timer", 31)?.unwrap_or(12),
-            ack_timeout: number("ack_timer", 31)?.map(|n| Duration::from_nanos(4096 << n)),
+            mtu: mtu.unwrap_or(4096),
+            retry: small("retry", "DAPL_ACK_RETRY", 7)?.unwrap_or(7),
+            rnr_retry: small("rnr_retry", "DAPL_RNR_RETRY", 7)?.unwrap_or(7),
+            rnr_timer: small("rnr_timer", "DAPL_RNR_TIMER", 31)?.unwrap_or(12),
+            ack_timeout: small("ack_timer", "DAPL_ACK_TIMER", 31)?
+                .map(|n| Duration::from_nanos(4096 << n)),
+            wr_max: wr_max.map_or(WR_MAX, |n| n.max(1) as u32),
             pcap: pcap.map(PathBuf::from),
         })
     }
@@ -64,7 +101,15 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Settings, String> {
-        Settings::parse(&IaParams::parse(text).unwrap()).map_err(|e| e.to_string())
+        with(text, &[])
+    }
+
+    fn with(text: &str, env: &[(&str, &str)]) -> Result<Settings, String> {
+        let read = |name: &str| {
+            let found = env.iter().find(|(n, _)| *n == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        Settings::parse(&IaParams::parse(text).unwrap(), read).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -75,19 +120,44 @@ mod tests {
             rnr_retry: 7,
             rnr_timer: 12,
             ack_timeout: None,
+            wr_max: 16_384,
             pcap: None,
         };
         assert_eq!(parse("lo"), Ok(usual));
-        let given = parse("v0 0 mtu=1024 retry=3 rnr_retry=2 rnr_timer=1 ack_timer=14 pcap=/tmp/x");
+        let given = parse(
+            "v0 0 mtu=1024 retry=3 rnr_retry=2 rnr_timer=1 ack_timer=14 wr_max=100 pcap=/tmp/x",
+        );
         let expected = Settings {
             mtu: 1024,
             retry: 3,
             rnr_retry: 2,
             rnr_timer: 1,
             ack_timeout: Some(Duration::from_nanos(67_108_864)),
+            wr_max: 100,
             pcap: Some("/tmp/x".into()),
         };
         assert_eq!(given, Ok(expected));
+    }
+
+    #[test]
+    fn the_entry_wins_over_the_environment() {
+        let env = [
+            ("DAPL_IB_MTU", "2048"),
+            ("DAPL_ACK_RETRY", "3"),
+            ("DAPL_RNR_RETRY", "0x2"),
+            ("DAPL_RNR_TIMER", "99"),
+            ("DAPL_ACK_TIMER", "14"),
+            ("DAPL_WR_MAX", "64"),
+        ];
+        let set = with("lo", &env).unwrap();
+        assert_eq!((set.mtu, set.retry, set.rnr_retry), (2048, 3, 2));
+        assert_eq!((set.rnr_timer, set.wr_max), (12, 64));
+        assert_eq!(set.ack_timeout, Some(Duration::from_nanos(4096 << 14)));
+        let given = with("lo 0 mtu=512 retry=1 wr_max=9", &env).unwrap();
+        assert_eq!((given.mtu, given.retry, given.wr_max), (512, 1, 9));
+        assert_eq!(with("lo", &[("DAPL_IB_MTU", "1500")]).unwrap().mtu, 4096);
+        assert!(env.iter().all(|(name, _)| HONOURED.contains(name)));
+        assert_eq!(env.len(), HONOURED.len());
     }
 
     #[test]

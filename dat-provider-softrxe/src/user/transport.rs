@@ -175,7 +175,7 @@ impl Transport for UserEngine {
             address: place.address,
             scope_id: 0,
             max_eps: 16_000,
-            max_dto_per_ep: 16_384,
+            max_dto_per_ep: adapter.hub.settings.wr_max,
             max_rdma_read_per_ep_in: MAX_READS,
             max_rdma_read_per_ep_out: MAX_READS,
             max_rdma_read_in: 16_000 * MAX_READS,
