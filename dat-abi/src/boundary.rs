@@ -1,5 +1,6 @@
 //! The edge to C: no panic crosses it, and raw arguments are turned into Rust ones here.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -41,25 +42,34 @@ impl Version for V2_0 {
     }
 }
 
-/// Runs a slot's body; a panic is `DAT_INTERNAL_ERROR`. For everything off the hot path.
+/// Runs a slot's body; a panic is `DAT_INTERNAL_ERROR`.
 #[inline]
 pub(crate) fn guard<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => DAT_SUCCESS,
         Ok(Err(error)) => V::pack(error),
-        Err(panic) => {
-            let text = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("no message");
-            tracing::error!(
-                text,
-                "a DAT call panicked; this is a bug of the provider, please report it"
-            );
-            V::pack(Error::of(Kind::InternalError))
-        }
+        Err(panic) => V::pack(panicked(panic)),
     }
+}
+
+/// Reports a panic. Apart, so that no call of the hot path saves registers for it.
+#[cold]
+#[inline(never)]
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "dropped here, not in the hot path"
+)]
+pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Error {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    tracing::error!(
+        text,
+        "a DAT call panicked; this is a bug of the provider, please report it"
+    );
+    Error::of(Kind::InternalError)
 }
 
 /// Writes a result through argument `number`.

@@ -29,10 +29,15 @@ macro_rules! finders {
         /// `DAT_INVALID_HANDLE` with `wrong` for anything else.
         #[inline(always)]
         pub(crate) fn $name<T: Transport>(handle: DatHandle, wrong: Subtype) -> Result<&'static $object<T>> {
-            match T::arenas().$arena.from_addr(handle) {
-                Some(object) if object.head.alive() => Ok(object),
-                _ => Err(Error::handle(wrong)),
+            let arena = &T::arenas().$arena;
+            if arena.holds(handle) {
+                // SAFETY: the arena holds it.
+                let object = unsafe { arena.at(handle) };
+                if object.head.alive() {
+                    return Ok(object);
+                }
             }
+            Err(Error::handle(wrong))
         }
     )*};
 }

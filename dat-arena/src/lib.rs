@@ -9,12 +9,16 @@
 //!
 //! Every method may be called from any thread.
 
+mod lock;
+
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+
+pub use lock::{BriefGuard, BriefMutex, RawBrief};
 
 /// A freed slot is not reused while fewer than this many are free and new ones can still be made.
 const RECYCLE_AFTER: usize = 256;
@@ -96,21 +100,30 @@ impl<O: Default + Sync + 'static> Arena<O> {
         }
     }
 
-    /// The object whose address is exactly `addr`, dead or alive; `None` for any other number.
+    /// Whether an object, dead or alive, is at exactly `addr`.
     #[inline(always)]
-    pub fn from_addr(&self, addr: usize) -> Option<&'static O> {
+    pub fn holds(&self, addr: usize) -> bool {
         let offset = addr.wrapping_sub(self.base.load(Ordering::Relaxed));
         // The rotation moves the low bits of a misaligned address to the top: one comparison checks
         // range and alignment.
-        if offset.rotate_right(Self::SHIFT) >= self.built.load(Ordering::Acquire) as usize {
-            return None;
-        }
-        // SAFETY: `addr` is `base + index * STRIDE` with `index < built`, see `get`; so it is not 0, which
-        // saves the compiler a test.
-        unsafe {
-            std::hint::assert_unchecked(addr != 0);
-            Some(&*(addr as *const O))
-        }
+        offset.rotate_right(Self::SHIFT) < self.built.load(Ordering::Acquire) as usize
+    }
+
+    /// The object at `addr`.
+    ///
+    /// # Safety
+    /// The arena [holds](Arena::holds) it.
+    #[inline(always)]
+    pub unsafe fn at(&self, addr: usize) -> &'static O {
+        // SAFETY: `addr` is `base + index * STRIDE` with `index < built`, see `get`.
+        unsafe { &*(addr as *const O) }
+    }
+
+    /// The object whose address is exactly `addr`, dead or alive; `None` for any other number.
+    #[inline(always)]
+    pub fn from_addr(&self, addr: usize) -> Option<&'static O> {
+        // SAFETY: it holds it.
+        self.holds(addr).then(|| unsafe { self.at(addr) })
     }
 
     /// Index of an object of this arena.

@@ -16,14 +16,14 @@ pub(crate) use rdma_sys::{
     ibv_destroy_cq, ibv_destroy_qp, ibv_destroy_srq, ibv_device, ibv_device_attr, ibv_fork_init,
     ibv_free_device_list, ibv_get_async_event, ibv_get_cq_event, ibv_get_device_guid,
     ibv_get_device_list, ibv_get_device_name, ibv_gid, ibv_modify_qp, ibv_modify_srq, ibv_mr,
-    ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_open_device, ibv_pd, ibv_poll_cq,
-    ibv_port_attr, ibv_port_state, ibv_post_recv, ibv_post_send, ibv_post_srq_recv, ibv_qp,
-    ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_query_device, ibv_query_gid,
-    ibv_query_port, ibv_recv_wr, ibv_reg_mr, ibv_reg_mr_iova, ibv_req_notify_cq, ibv_resize_cq,
-    ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc, ibv_wc_opcode,
-    ibv_wc_status, ibv_wr_opcode, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event,
-    rdma_cm_event_type, rdma_cm_id, rdma_conn_param, rdma_connect, rdma_create_event_channel,
-    rdma_create_id, rdma_destroy_event_channel, rdma_destroy_id, rdma_disconnect, rdma_establish,
+    ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_open_device, ibv_pd, ibv_port_attr,
+    ibv_port_state, ibv_post_srq_recv, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state,
+    ibv_qp_type, ibv_query_device, ibv_query_gid, ibv_query_port, ibv_recv_wr, ibv_reg_mr,
+    ibv_reg_mr_iova, ibv_req_notify_cq, ibv_resize_cq, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_attr,
+    ibv_srq_init_attr, ibv_wc, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode, rdma_accept,
+    rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id,
+    rdma_conn_param, rdma_connect, rdma_create_event_channel, rdma_create_id,
+    rdma_destroy_event_channel, rdma_destroy_id, rdma_disconnect, rdma_establish,
     rdma_event_channel, rdma_get_cm_event, rdma_get_local_addr, rdma_get_peer_addr,
     rdma_get_src_port, rdma_init_qp_attr, rdma_listen, rdma_port_space, rdma_reject,
     rdma_reject_ece, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
@@ -167,4 +167,26 @@ pub(crate) fn sges(iov: &[LmrTriplet]) -> *mut ibv_sge {
 /// The present `errno`, for the calls that report through it.
 pub(crate) fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// The device's functions of the hot path. libibverbs' inline `ibv_post_send` and so on look them up, and whether they
+/// are there, in each call; a device sets them when it is opened.
+#[derive(Clone, Copy)]
+pub(crate) struct Calls {
+    pub(crate) post_send:
+        unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32,
+    pub(crate) post_recv:
+        unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
+    pub(crate) poll_cq: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
+}
+
+impl Calls {
+    /// Those of an open device; `None` if it lacks one.
+    pub(crate) fn of(context: &ibv_context) -> Option<Self> {
+        Some(Self {
+            post_send: context.ops.post_send?,
+            post_recv: context.ops.post_recv?,
+            poll_cq: context.ops.poll_cq?,
+        })
+    }
 }

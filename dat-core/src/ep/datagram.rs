@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::queue::at;
 use super::ring::{Note, id};
 use super::state::{self, Input};
 use super::{DEAD, Ep, EpState};
@@ -162,7 +161,7 @@ impl<T: Transport> Ep<T> {
             return Err(Error::of(Kind::LengthError));
         }
         queue = self.datagram_room(queue)?;
-        let (Some(qp), Some(slot)) = (&queue.qp, at(queue.slots, queue.head)) else {
+        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
             return Err(DEAD);
         };
         let quiet = if flags.contains(CompletionFlags::SUPPRESS) {

@@ -4,8 +4,6 @@
 //! failed one undefined); completions of endpoints that are gone, or were reset, are recognised by the life
 //! in their id and dropped.
 
-use std::sync::atomic::Ordering;
-
 use super::ring::{Id, Lane, Note};
 use super::{Ep, EpState};
 use crate::event::{Dto, DtoOp, DtoStatus};
@@ -37,21 +35,21 @@ pub fn complete_usual<T: Transport>(completion: &Completion, tell: impl FnOnce(&
     let Some(ep) = T::arenas().ep.get(id.index()) else {
         return false;
     };
-    if !id.is_of(ep.life.load(Ordering::Acquire)) {
-        return false;
-    }
     let ring = if receive {
         &ep.recv_ring
     } else {
         &ep.request_ring
     };
-    let Some((found, cookie, note)) = ring.find(id.number()) else {
+    if !id.is_of(ring.life()) {
+        return false;
+    }
+    let Some((cookie, note)) = ring.find(ring.slots(), id.number()) else {
         return false;
     };
     if note.has(Note::QUIET | Note::MUTE | Note::SPECIAL) {
         return false;
     }
-    ring.done(found);
+    ring.done(id.number());
     if receive {
         tell(&received(completion, raw(ep), cookie));
     } else {
@@ -84,14 +82,14 @@ pub fn complete<T: Transport>(completion: &Completion, tell: impl FnOnce(&Dto, b
         let Some(ep) = T::arenas().ep.get(id.index()) else {
             return false;
         };
-        if !id.is_of(ep.life.load(Ordering::Acquire)) {
-            return false;
-        }
         let ring = if lane == Lane::Request {
             &ep.request_ring
         } else {
             &ep.recv_ring
         };
+        if !id.is_of(ring.life()) {
+            return false;
+        }
         let Some((cookie, note)) = ring.take(id.number()) else {
             return false;
         };

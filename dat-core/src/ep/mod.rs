@@ -7,6 +7,7 @@
 pub mod connect;
 mod datagram;
 pub mod dto;
+pub mod frequent;
 pub mod post;
 pub mod query;
 mod queue;
@@ -16,6 +17,7 @@ pub mod state;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use dat_arena::BriefMutex;
 use parking_lot::Mutex;
 
 use crate::ah::Ah;
@@ -45,10 +47,8 @@ pub struct Ep<T: Transport> {
     pub head: Head,
     /// [`EpState`] as a number; written by [`Ep::apply`] only.
     state: AtomicU32,
-    /// Names this life, or what came after the last reset, in work request ids.
-    life: AtomicU32,
-    send: Mutex<SendQueue<T>>,
-    recv: Mutex<RecvQueue<T>>,
+    send: BriefMutex<SendQueue<T>>,
+    recv: BriefMutex<RecvQueue<T>>,
     request_ring: Ring,
     recv_ring: Ring,
     /// The token that the queue pair was made with.
@@ -68,9 +68,8 @@ impl<T: Transport> Default for Ep<T> {
         Self {
             head: Head::default(),
             state: AtomicU32::new(EpState::Unconnected as u32),
-            life: AtomicU32::new(0),
-            send: Mutex::default(),
-            recv: Mutex::default(),
+            send: BriefMutex::default(),
+            recv: BriefMutex::default(),
             request_ring: Ring::default(),
             recv_ring: Ring::default(),
             qp_token: AtomicU64::new(0),

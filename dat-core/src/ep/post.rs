@@ -3,9 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
-use parking_lot::MutexGuard;
+use dat_arena::BriefGuard;
 
-use super::queue::{RecvQueue, SendQueue, at};
+use super::frequent::{Frequent, RdmaRead, RdmaWrite, Send};
+use super::queue::{RecvQueue, SendQueue};
 use super::ring::{Note, Ring, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Kind, Result, Subtype};
@@ -28,105 +29,171 @@ enum Limit {
     Rdma(u32),
 }
 
-#[inline(always)]
-fn length_of(iov: &[LmrTriplet]) -> u64 {
-    match iov {
-        [] => 0,
-        // By far the most frequent.
-        [one] => u64::from(one.segment_length),
-        many => sum_of(many),
-    }
+/// A request on the long way.
+struct Post<'a, T: Transport> {
+    iov: &'a [LmrTriplet],
+    cookie: u64,
+    flags: u32,
+    /// The number of the flags in the C prototype.
+    argument: u16,
+    limit: Limit,
+    kind: DtoOp,
+    op: Op<'a, T>,
 }
 
-/// Apart: an unrolled loop would be longer than the rest of a post.
-#[inline(never)]
-fn sum_of(iov: &[LmrTriplet]) -> u64 {
+fn length_of(iov: &[LmrTriplet]) -> u64 {
     iov.iter().map(|s| u64::from(s.segment_length)).sum()
 }
 
-impl<T: Transport> Ep<T> {
-    /// The way of every request. `argument` is the number of the flags in the C prototype.
-    #[allow(clippy::too_many_arguments, reason = "inlined into each kind of post")]
+impl Limit {
+    /// Whether `queue` takes a request of `length` bytes.
+    fn allows<T: Transport>(self, queue: &SendQueue<T>, length: u64) -> bool {
+        match self {
+            Self::Message => length <= queue.max_message,
+            Self::Rdma(remote) => {
+                length <= queue.max_rdma && (remote == 0 || length <= u64::from(remote))
+            }
+        }
+    }
+
+    /// The same for a request of one segment, on the short way: the odd remote length goes the long one.
     #[inline(always)]
-    fn post_request(
+    fn allows_one<T: Transport>(self, queue: &SendQueue<T>, length: u32) -> bool {
+        match self {
+            Self::Message => i64::from(length) <= queue.max_message_of_one,
+            Self::Rdma(remote) => i64::from(length) <= queue.max_rdma_of_one && length <= remote,
+        }
+    }
+}
+
+/// The limit for a request with this remote buffer.
+#[inline(always)]
+fn limit(remote: Option<&RmrTriplet>) -> Limit {
+    remote.map_or(Limit::Message, |there| Limit::Rdma(there.segment_length))
+}
+
+impl<T: Transport> Ep<T> {
+    /// The short way, of one segment without flags. It leads past every other call than the transport's own: what is
+    /// unusual, errors too, leaves it by a call at its end. So the compiler keeps everything in registers that need not
+    /// be saved, which is half of what a post costs.
+    ///
+    /// # Errors
+    /// As the function of its kind, e.g. [`Ep::post_send`].
+    #[inline(always)]
+    pub fn post_one<K: Frequent>(
+        &'static self,
+        segment: &LmrTriplet,
+        cookie: u64,
+        what: K,
+    ) -> Result<()> {
+        let iov = std::slice::from_ref(segment);
+        let Some(mut queue) = self.send.try_lock() else {
+            return self.post_again(segment, cookie, what);
+        };
+        let length = segment.segment_length;
+        if queue.head != queue.limit
+            && limit(what.remote()).allows_one(&queue, length)
+            && let Some(qp) = &queue.qp
+            && let Some(slot) = queue.slot(queue.head)
+        {
+            slot.fill(cookie, Note::new(K::KIND, queue.mute, length.into()));
+            let posted = T::post_send(
+                qp,
+                &Request {
+                    id: id(queue.id_base, queue.head),
+                    op: what.op(),
+                    iov,
+                    length: length.into(),
+                    signaled: true,
+                    solicited: false,
+                    fence: false,
+                },
+            );
+            if posted.is_ok() {
+                queue.head = queue.head.wrapping_add(1);
+            }
+            return posted;
+        }
+        drop(queue);
+        self.post_again(segment, cookie, what)
+    }
+
+    /// What did not go the short way.
+    #[cold]
+    #[inline(never)]
+    fn post_again<K: Frequent>(
+        &'static self,
+        segment: &LmrTriplet,
+        cookie: u64,
+        what: K,
+    ) -> Result<()> {
+        let iov = std::slice::from_ref(segment);
+        self.post_long(iov, cookie, CompletionFlags::empty(), what)
+    }
+
+    /// The long way of a frequent request: any number of segments, any flags.
+    ///
+    /// # Errors
+    /// As the function of its kind, e.g. [`Ep::post_send`].
+    #[inline(never)]
+    pub fn post_long<K: Frequent>(
         &'static self,
         iov: &[LmrTriplet],
         cookie: u64,
         flags: CompletionFlags,
-        argument: u16,
-        limit: Limit,
-        kind: DtoOp,
-        op: Op<'_, T>,
+        what: K,
     ) -> Result<()> {
-        // The same twice, for the compiler to make a shorter one of the first.
-        if flags.is_empty() {
-            self.post_flagged(iov, cookie, 0, argument, limit, kind, op)
-        } else {
-            self.post_flagged(iov, cookie, flags.bits(), argument, limit, kind, op)
-        }
+        self.post_any(&Post {
+            iov,
+            cookie,
+            flags: flags.bits(),
+            argument: K::FLAGS,
+            limit: limit(what.remote()),
+            kind: K::KIND,
+            op: what.op(),
+        })
     }
 
-    #[allow(clippy::too_many_arguments, reason = "inlined into each kind of post")]
-    #[inline(always)]
-    fn post_flagged(
-        &'static self,
-        iov: &[LmrTriplet],
-        cookie: u64,
-        flags: u32,
-        argument: u16,
-        limit: Limit,
-        kind: DtoOp,
-        op: Op<'_, T>,
-    ) -> Result<()> {
+    /// The long way: any number of segments, any flags, and all that may be wrong.
+    #[inline(never)]
+    fn post_any(&'static self, post: &Post<'_, T>) -> Result<()> {
         let mut queue = self.send.lock();
         if queue.head == queue.limit {
             queue = match self.refill(queue) {
                 Ok(queue) => queue,
                 Err(Some(full)) => return Err(full),
-                Err(None) => return self.post_unconnected(iov, cookie, flags, argument, kind),
+                Err(None) => return self.post_unconnected(post),
             };
         }
-        if flags & queue.refused != 0 {
-            return Err(Error::arg(argument));
+        if post.flags & queue.refused != 0 {
+            return Err(Error::arg(post.argument));
         }
-        if iov.len() > queue.max_iov {
+        if post.iov.len() > queue.max_iov {
             return Err(Error::arg(2));
         }
-        let length = length_of(iov);
-        let (most, remote) = match limit {
-            Limit::Message => (queue.max_message, 0),
-            Limit::Rdma(remote) => (queue.max_rdma, remote),
-        };
-        if length > most || (remote != 0 && length > u64::from(remote)) {
+        let length = length_of(post.iov);
+        if !post.limit.allows(&queue, length) {
             return Err(Error::of(Kind::LengthError));
         }
-        let Some(qp) = &queue.qp else {
+        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
             return Err(DEAD);
         };
         let number = queue.head;
-        let Some(slot) = at(queue.slots, number) else {
-            return Err(DEAD);
-        };
-        slot.fill(
-            cookie,
-            Note::new(kind, note_bits(flags) | queue.mute, length),
-        );
-        let silence = queue.silence + 1;
-        let signaled = flags & QUIET == 0 || silence >= queue.longest_silence;
+        let note = note_bits(post.flags) | queue.mute;
+        slot.fill(post.cookie, Note::new(post.kind, note, length));
         T::post_send(
             qp,
             &Request {
                 id: id(queue.id_base, number),
-                op,
-                iov,
+                op: post.op,
+                iov: post.iov,
                 length,
-                signaled,
-                solicited: flags & CompletionFlags::SOLICITED_WAIT.bits() != 0,
-                fence: flags & CompletionFlags::BARRIER_FENCE.bits() != 0,
+                signaled: queue.asks(number, post.flags & QUIET == 0),
+                solicited: post.flags & CompletionFlags::SOLICITED_WAIT.bits() != 0,
+                fence: post.flags & CompletionFlags::BARRIER_FENCE.bits() != 0,
             },
         )?;
         queue.head = number.wrapping_add(1);
-        queue.silence = if signaled { 0 } else { silence };
         Ok(())
     }
 
@@ -135,8 +202,8 @@ impl<T: Transport> Ep<T> {
     #[inline(never)]
     fn refill(
         &'static self,
-        queue: MutexGuard<'static, SendQueue<T>>,
-    ) -> std::result::Result<MutexGuard<'static, SendQueue<T>>, Option<Error>> {
+        queue: BriefGuard<'static, SendQueue<T>>,
+    ) -> std::result::Result<BriefGuard<'static, SendQueue<T>>, Option<Error>> {
         if self.is_datagram() {
             // Its limit never leaves the head: only datagrams are for it, see `post_send_ud`.
             return Err(Some(Error::of(Kind::ModelNotSupported)));
@@ -157,9 +224,9 @@ impl<T: Transport> Ep<T> {
     /// lie in the completion queue for ever: fetch it.
     fn make_room(
         &'static self,
-        queue: MutexGuard<'static, SendQueue<T>>,
-    ) -> Result<MutexGuard<'static, SendQueue<T>>> {
-        let oldest = at(queue.slots, self.request_ring.tail());
+        queue: BriefGuard<'static, SendQueue<T>>,
+    ) -> Result<BriefGuard<'static, SendQueue<T>>> {
+        let oldest = queue.slot(self.request_ring.tail());
         if oldest.is_none_or(|slot| !slot.read().1.has(Note::QUIET | Note::MUTE)) {
             return Err(FULL);
         }
@@ -182,8 +249,8 @@ impl<T: Transport> Ep<T> {
     /// Room for one more datagram.
     pub(super) fn datagram_room(
         &'static self,
-        queue: MutexGuard<'static, SendQueue<T>>,
-    ) -> Result<MutexGuard<'static, SendQueue<T>>> {
+        queue: BriefGuard<'static, SendQueue<T>>,
+    ) -> Result<BriefGuard<'static, SendQueue<T>>> {
         if outstanding(queue.head, &self.request_ring) < queue.depth {
             Ok(queue)
         } else {
@@ -194,14 +261,7 @@ impl<T: Transport> Ep<T> {
     /// A request in another state than Connected: flushed if Disconnected, else refused.
     #[cold]
     #[inline(never)]
-    fn post_unconnected(
-        &'static self,
-        iov: &[LmrTriplet],
-        cookie: u64,
-        flags: u32,
-        argument: u16,
-        kind: DtoOp,
-    ) -> Result<()> {
+    fn post_unconnected(&'static self, post: &Post<'_, T>) -> Result<()> {
         let queue = self.send.lock();
         if !self.head.alive() {
             return Err(DEAD);
@@ -210,15 +270,15 @@ impl<T: Transport> Ep<T> {
         if state != EpState::Disconnected {
             return Err(state.refuse());
         }
-        if flags & queue.refused != 0 {
-            return Err(Error::arg(argument));
+        if post.flags & queue.refused != 0 {
+            return Err(Error::arg(post.argument));
         }
-        if iov.len() > queue.max_iov {
+        if post.iov.len() > queue.max_iov {
             return Err(Error::arg(2));
         }
         let (evd, drain) = (queue.evd, queue.drain);
         drop(queue);
-        self.flush_at_once(evd, drain, cookie, kind, length_of(iov));
+        self.flush_at_once(evd, drain, post.cookie, post.kind, length_of(post.iov));
         Ok(())
     }
 
@@ -262,10 +322,17 @@ impl<T: Transport> Ep<T> {
     /// an empty RDMA Write that does. No new requests come: the state is Disconnect Pending.
     pub(super) fn mark_end_of_requests(&'static self) {
         let mut queue = self.send.lock();
-        if queue.silence == 0 {
+        if outstanding(queue.head, &self.request_ring) == 0 {
             return;
         }
-        let (Some(qp), Some(slot)) = (&queue.qp, at(queue.slots, queue.head)) else {
+        let last = queue.head.wrapping_sub(1);
+        let wanted = queue
+            .slot(last)
+            .is_none_or(|slot| !slot.read().1.has(Note::QUIET));
+        if queue.asks(last, wanted) {
+            return;
+        }
+        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
             return;
         };
         slot.fill(0, Note::new(DtoOp::RdmaWrite, Note::QUIET | Note::MUTE, 0));
@@ -282,7 +349,6 @@ impl<T: Transport> Ep<T> {
             Ok(()) => {
                 queue.head = queue.head.wrapping_add(1);
                 queue.limit = queue.head;
-                queue.silence = 0;
             }
             Err(error) => {
                 tracing::debug!(%error, "no mark: the disconnect waits for no more than is known");
@@ -306,7 +372,7 @@ impl<T: Transport> Ep<T> {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_request(iov, cookie, flags, 5, Limit::Message, DtoOp::Send, Op::Send)
+        self.post_long(iov, cookie, flags, Send)
     }
 
     /// 2.0 dat_ep_post_send_with_invalidate: the same, and the peer's `rmr_context` is invalidated if `invalidate`.
@@ -326,7 +392,15 @@ impl<T: Transport> Ep<T> {
         } else {
             Op::Send
         };
-        self.post_request(iov, cookie, flags, 5, Limit::Message, DtoOp::Send, op)
+        self.post_any(&Post {
+            iov,
+            cookie,
+            flags: flags.bits(),
+            argument: 5,
+            limit: Limit::Message,
+            kind: DtoOp::Send,
+            op,
+        })
     }
 
     /// dat_ep_post_recv, in any state; in Disconnected it is flushed.
@@ -341,16 +415,40 @@ impl<T: Transport> Ep<T> {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        // The same twice, as in `post_request`.
-        if flags.is_empty() {
-            self.post_receive(iov, cookie, 0)
-        } else {
-            self.post_receive(iov, cookie, flags.bits())
-        }
+        self.post_any_recv(iov, cookie, flags.bits())
     }
 
+    /// The short way of a receive, of one segment without flags; see [`Ep::post_one`].
+    ///
+    /// # Errors
+    /// As [`Ep::post_recv`].
     #[inline(always)]
-    fn post_receive(&'static self, iov: &[LmrTriplet], cookie: u64, flags: u32) -> Result<()> {
+    pub fn post_one_recv(&'static self, segment: &LmrTriplet, cookie: u64) -> Result<()> {
+        let iov = std::slice::from_ref(segment);
+        let Some(mut queue) = self.recv.try_lock() else {
+            return self.post_any_recv(iov, cookie, 0);
+        };
+        if queue.head != queue.limit
+            && queue.max_iov != 0
+            && let Some(qp) = &queue.qp
+            && let Some(slot) = queue.slot(queue.head)
+        {
+            slot.fill(cookie, Note::new(DtoOp::Receive, queue.mute, 0));
+            let posted = T::post_recv(qp, id(queue.id_base, queue.head), iov);
+            if posted.is_ok() {
+                queue.head = queue.head.wrapping_add(1);
+            }
+            return posted;
+        }
+        drop(queue);
+        self.post_any_recv(iov, cookie, 0)
+    }
+
+    #[inline(never)]
+    fn post_any_recv(&'static self, iov: &[LmrTriplet], cookie: u64, flags: u32) -> Result<()> {
+        if !self.head.alive() {
+            return Err(DEAD);
+        }
         let mut queue = self.recv.lock();
         if flags & queue.refused != 0 {
             return Err(Error::arg(5));
@@ -364,13 +462,10 @@ impl<T: Transport> Ep<T> {
                 None => return Ok(()),
             };
         }
-        let Some(qp) = &queue.qp else {
+        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
             return Err(DEAD);
         };
         let number = queue.head;
-        let Some(slot) = at(queue.slots, number) else {
-            return Err(DEAD);
-        };
         slot.fill(
             cookie,
             Note::new(DtoOp::Receive, note_bits(flags) | queue.mute, 0),
@@ -385,9 +480,9 @@ impl<T: Transport> Ep<T> {
     #[inline(never)]
     fn refill_receives(
         &'static self,
-        mut queue: MutexGuard<'static, RecvQueue<T>>,
+        mut queue: BriefGuard<'static, RecvQueue<T>>,
         cookie: u64,
-    ) -> Result<Option<MutexGuard<'static, RecvQueue<T>>>> {
+    ) -> Result<Option<BriefGuard<'static, RecvQueue<T>>>> {
         if queue.qp.is_none() {
             return Err(self.no_receives());
         }
@@ -449,16 +544,7 @@ impl<T: Transport> Ep<T> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        let limit = Limit::Rdma(remote.segment_length);
-        self.post_request(
-            iov,
-            cookie,
-            flags,
-            6,
-            limit,
-            DtoOp::RdmaRead,
-            Op::RdmaRead(*remote),
-        )
+        self.post_long(iov, cookie, flags, RdmaRead(remote))
     }
 
     /// 2.0 dat_ep_post_rdma_read_to_rmr: no verbs transport can.
@@ -487,16 +573,7 @@ impl<T: Transport> Ep<T> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        let limit = Limit::Rdma(remote.segment_length);
-        self.post_request(
-            iov,
-            cookie,
-            flags,
-            6,
-            limit,
-            DtoOp::RdmaWrite,
-            Op::RdmaWrite(*remote),
-        )
+        self.post_long(iov, cookie, flags, RdmaWrite(remote))
     }
 
     /// IB extension: RDMA Write with immediate data.
@@ -511,15 +588,15 @@ impl<T: Transport> Ep<T> {
         immediate: u32,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_request(
+        self.post_any(&Post {
             iov,
             cookie,
-            flags,
-            7,
-            Limit::Rdma(remote.segment_length),
-            DtoOp::RdmaWriteImmediate,
-            Op::RdmaWriteWithImmediate(*remote, immediate),
-        )
+            flags: flags.bits(),
+            argument: 7,
+            limit: Limit::Rdma(remote.segment_length),
+            kind: DtoOp::RdmaWriteImmediate,
+            op: Op::RdmaWriteWithImmediate(*remote, immediate),
+        })
     }
 
     /// IB extension: compare and swap 8 bytes; the old value goes to `local`.
@@ -575,7 +652,15 @@ impl<T: Transport> Ep<T> {
             return Err(Error::of(Kind::LengthError));
         }
         let iov = std::slice::from_ref(local);
-        self.post_request(iov, cookie, flags, argument, Limit::Rdma(0), kind, op)
+        self.post_any(&Post {
+            iov,
+            cookie,
+            flags: flags.bits(),
+            argument,
+            limit: Limit::Rdma(0),
+            kind,
+            op,
+        })
     }
 
     /// For `Rmr::bind`: takes a request slot for the RMR at `rmr_index` of its arena, and lets `make` build the bind for
@@ -608,7 +693,7 @@ impl<T: Transport> Ep<T> {
                 Err(None) => return Err(self.current_state().refuse()),
             };
         }
-        let (Some(qp), Some(slot)) = (&queue.qp, at(queue.slots, queue.head)) else {
+        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
             return Err(DEAD);
         };
         slot.fill(
@@ -619,13 +704,11 @@ impl<T: Transport> Ep<T> {
                 u64::from(rmr_index),
             ),
         );
-        let silence = queue.silence + 1;
-        let signaled = flags & QUIET == 0 || silence >= queue.longest_silence;
+        let signaled = queue.asks(queue.head, flags & QUIET == 0);
         let fence = flags & CompletionFlags::BARRIER_FENCE.bits() != 0;
         let bind = make(id(queue.id_base, queue.head), signaled, fence);
         let context = T::post_bind(qp, &bind)?;
         queue.head = queue.head.wrapping_add(1);
-        queue.silence = if signaled { 0 } else { silence };
         Ok(context)
     }
 

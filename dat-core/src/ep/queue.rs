@@ -8,13 +8,21 @@ use crate::evd::Evd;
 use crate::flags::CompletionFlags;
 use crate::transport::Transport;
 
-/// At most so many requests in a row go without asking for a completion.
+/// Of at most so many requests in a row one asks for a completion. A power of two.
 const LONGEST_SILENCE: u32 = 32;
+
+/// [`SendQueue::silent`]: a power of two, at most half of the ring, less one.
+fn silent(depth: u32) -> u32 {
+    let half = (depth / 2).clamp(1, LONGEST_SILENCE);
+    (1 << half.ilog2()) - 1
+}
 
 /// The poster's half of the request ring. Locked during each post.
 pub(super) struct SendQueue<T: Transport> {
     pub(super) qp: Option<Arc<T::Qp>>,
     pub(super) slots: &'static [Slot],
+    /// The number of slots, a power of two, less one.
+    pub(super) mask: usize,
     /// Sequence number of the next request.
     pub(super) head: u32,
     /// Up to here requests surely may be posted. Where the head is there already, look closer: the ring may have
@@ -22,12 +30,14 @@ pub(super) struct SendQueue<T: Transport> {
     pub(super) limit: u32,
     /// Requests that may be outstanding.
     pub(super) depth: u32,
-    /// Requests since the last that asks for a completion, and when to ask.
-    pub(super) silence: u32,
-    pub(super) longest_silence: u32,
+    /// A request that nobody wants to hear of asks for a completion all the same if its number has none of these bits.
+    pub(super) silent: u32,
     pub(super) max_iov: usize,
     pub(super) max_message: u64,
     pub(super) max_rdma: u64,
+    /// The same for requests of one segment; -1 if there must be none.
+    pub(super) max_message_of_one: i64,
+    pub(super) max_rdma_of_one: i64,
     /// Flags that a post must not have.
     pub(super) refused: u32,
     /// Bits of every [`Note`].
@@ -43,14 +53,16 @@ impl<T: Transport> Default for SendQueue<T> {
         Self {
             qp: None,
             slots: &[],
+            mask: 0,
             head: 0,
             limit: 0,
             depth: 0,
-            silence: 0,
-            longest_silence: 0,
+            silent: 0,
             max_iov: 0,
             max_message: 0,
             max_rdma: 0,
+            max_message_of_one: -1,
+            max_rdma_of_one: -1,
             refused: 0,
             mute: 0,
             id_base: 0,
@@ -60,10 +72,25 @@ impl<T: Transport> Default for SendQueue<T> {
     }
 }
 
+impl<T: Transport> SendQueue<T> {
+    /// The slot of request `number`.
+    #[inline(always)]
+    pub(super) fn slot(&self, number: u32) -> Option<&'static Slot> {
+        self.slots.get(number as usize & self.mask)
+    }
+
+    /// Whether request `number` asks for a completion, if a consumer wants to hear of it or not.
+    #[inline(always)]
+    pub(super) fn asks(&self, number: u32, wanted: bool) -> bool {
+        wanted || number & self.silent == 0
+    }
+}
+
 /// The poster's half of the receive ring.
 pub(super) struct RecvQueue<T: Transport> {
     pub(super) qp: Option<Arc<T::Qp>>,
     pub(super) slots: &'static [Slot],
+    pub(super) mask: usize,
     pub(super) head: u32,
     pub(super) limit: u32,
     pub(super) depth: u32,
@@ -80,6 +107,7 @@ impl<T: Transport> Default for RecvQueue<T> {
         Self {
             qp: None,
             slots: &[],
+            mask: 0,
             head: 0,
             limit: 0,
             depth: 0,
@@ -113,14 +141,18 @@ impl<T: Transport> SendQueue<T> {
             | CompletionFlags::BARRIER_FENCE
             | CompletionFlags::EVD_THRESHOLD
             | (attr.request_completion_flags & CompletionFlags::UNSIGNALLED);
+        let of_one = |most: u64| match attr.max_request_iov {
+            0 => -1,
+            _ => i64::try_from(most).unwrap_or(i64::MAX),
+        };
         *self = Self {
             qp: Some(qp),
             slots,
+            mask: slots.len() - 1,
             head: 0,
             limit: 0,
             depth: attr.max_request_dtos,
-            silence: 0,
-            longest_silence: (attr.max_request_dtos / 2).clamp(1, LONGEST_SILENCE),
+            silent: silent(attr.max_request_dtos),
             max_iov: attr.max_request_iov as usize,
             // The adapter's limits and not the endpoint's: real programs set those to anything (Intel MPI to
             // 3, dtestsrq to 0) and send more.
@@ -130,6 +162,8 @@ impl<T: Transport> SendQueue<T> {
                 adapter.max_datagram.into()
             },
             max_rdma: adapter.max_rdma_size,
+            max_message_of_one: of_one(adapter.max_message_size),
+            max_rdma_of_one: of_one(adapter.max_rdma_size),
             refused: !allowed.bits(),
             mute: if evd.is_some() { 0 } else { Note::MUTE },
             id_base,
@@ -147,6 +181,12 @@ impl<T: Transport> SendQueue<T> {
 }
 
 impl<T: Transport> RecvQueue<T> {
+    /// The slot of receive `number`.
+    #[inline(always)]
+    pub(super) fn slot(&self, number: u32) -> Option<&'static Slot> {
+        self.slots.get(number as usize & self.mask)
+    }
+
     pub(super) fn open(
         &mut self,
         slots: &'static [Slot],
@@ -160,6 +200,7 @@ impl<T: Transport> RecvQueue<T> {
         *self = Self {
             qp: Some(qp),
             slots,
+            mask: slots.len() - 1,
             head: 0,
             limit: 0,
             depth: attr.max_recv_dtos,
@@ -188,8 +229,24 @@ impl<T: Transport> RecvQueue<T> {
     }
 }
 
-/// The slot of work request `number`; `slots` are a power of two, or none.
-#[inline(always)]
-pub(super) fn at(slots: &'static [Slot], number: u32) -> Option<&'static Slot> {
-    slots.get(number as usize & slots.len().wrapping_sub(1))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_every_half_ring_one_request_asks() {
+        for (depth, every) in [
+            (0, 1),
+            (1, 1),
+            (2, 1),
+            (5, 2),
+            (63, 16),
+            (64, 32),
+            (9999, 32),
+        ] {
+            let mask = silent(depth);
+            let asking = (0..64).filter(|number| number & mask == 0).count();
+            assert_eq!(asking, 64 / every, "depth {depth}");
+        }
+    }
 }

@@ -23,19 +23,15 @@ pub(crate) enum Lane {
     Shared = 2,
 }
 
-/// Bits of the number in a work request id: the low bits of a sequence number, or an SRQ's slot.
-const NUMBER_BITS: u32 = 30;
-const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
-
-/// A work request id: object index (24 bits), life of the object (8), lane (2), number (30).
+/// The part of a work request id above its number: object index (22 bits), life of the object (8), lane (2).
 pub(crate) const fn id_base(index: u32, life: u32, lane: Lane) -> u64 {
-    (index as u64) << 40 | ((life & 0xff) as u64) << 32 | (lane as u64) << NUMBER_BITS
+    (index as u64) << 42 | ((life & 0xff) as u64) << 34 | (lane as u64) << 32
 }
 
-/// The id of `number` under an [`id_base`].
+/// The id of `number` (a sequence number, or an SRQ's slot) under an [`id_base`].
 #[inline(always)]
 pub(crate) const fn id(base: u64, number: u32) -> WrId {
-    WrId(base | (number & NUMBER_MASK) as u64)
+    WrId(base | number as u64)
 }
 
 /// The parts of a work request id.
@@ -50,17 +46,17 @@ impl Id {
     /// Arena index of the endpoint or SRQ.
     #[inline(always)]
     pub(crate) const fn index(self) -> u32 {
-        (self.0 >> 40) as u32
+        (self.0 >> 42) as u32
     }
     /// Whether it was posted in that life of the object.
     #[inline(always)]
     pub(crate) const fn is_of(self, life: u32) -> bool {
-        (self.0 >> 32) as u32 & 0xff == life & 0xff
+        (self.0 >> 34) as u32 & 0xff == life & 0xff
     }
     /// What it belongs to; `None` for a number that core never gave out.
     #[inline(always)]
     pub(crate) const fn lane(self) -> Option<Lane> {
-        match (self.0 >> NUMBER_BITS) & 3 {
+        match (self.0 >> 32) & 3 {
             0 => Some(Lane::Request),
             1 => Some(Lane::Receive),
             2 => Some(Lane::Shared),
@@ -70,7 +66,7 @@ impl Id {
     /// The number.
     #[inline(always)]
     pub(crate) const fn number(self) -> u32 {
-        self.0 as u32 & NUMBER_MASK
+        self.0 as u32
     }
 }
 
@@ -176,6 +172,8 @@ pub(crate) struct Ring {
     sizes: [OnceLock<Box<[Slot]>>; CLASSES],
     class: AtomicU32,
     tail: AtomicU32,
+    /// Names the life of the endpoint (or what came after its last reset) in work request ids.
+    life: AtomicU32,
 }
 
 impl Default for Ring {
@@ -184,6 +182,7 @@ impl Default for Ring {
             sizes: [const { OnceLock::new() }; CLASSES],
             class: AtomicU32::new(0),
             tail: AtomicU32::new(0),
+            life: AtomicU32::new(0),
         }
     }
 }
@@ -206,43 +205,55 @@ impl Ring {
         slots
     }
 
+    /// From now on completions are of `life`; those of another are strangers.
+    pub(crate) fn begin(&self, life: u32) {
+        self.life.store(life, Ordering::Release);
+    }
+
+    /// The life that completions must be of.
+    #[inline(always)]
+    pub(crate) fn life(&self) -> u32 {
+        self.life.load(Ordering::Acquire)
+    }
+
+    /// The slots in use; none before the first life.
+    pub(crate) fn slots(&self) -> &[Slot] {
+        self.sizes
+            .get(self.class.load(Ordering::Relaxed) as usize)
+            .and_then(OnceLock::get)
+            .map_or(&[], |slots| slots)
+    }
+
     /// Sequence number of the oldest outstanding work request.
     #[inline(always)]
     pub(crate) fn tail(&self) -> u32 {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Finds the work request `number`: what it will be [`Ring::done`] with, cookie and note. `None` if it is
-    /// none of those outstanding.
+    /// Finds the work request `number` in `slots`, which are [this ring's](Ring::slots): cookie and note. `None` if it
+    /// is none of those outstanding.
     #[inline(always)]
-    pub(crate) fn find(&self, number: u32) -> Option<(u32, u64, Note)> {
-        let slots = self
-            .sizes
-            .get(self.class.load(Ordering::Relaxed) as usize)?
-            .get()?;
-        let tail = self.tail.load(Ordering::Relaxed);
-        let ahead = number.wrapping_sub(tail) & NUMBER_MASK;
-        let mask = slots.len() - 1;
-        if ahead as usize > mask {
+    pub(crate) fn find(&self, slots: &[Slot], number: u32) -> Option<(u64, Note)> {
+        let ahead = number.wrapping_sub(self.tail.load(Ordering::Relaxed));
+        if ahead as usize >= slots.len() {
             return None;
         }
-        let (cookie, note) = slots.get(number as usize & mask)?.read();
-        Some((tail.wrapping_add(ahead + 1), cookie, note))
+        let slot = slots.get(number as usize & (slots.len() - 1))?;
+        Some(slot.read())
     }
 
-    /// The work request that was found is done, and with it all older ones: those were posted without asking
-    /// for a completion.
+    /// The work request `number`, which was found, is done, and with it all older ones: those were posted without
+    /// asking for a completion.
     #[inline(always)]
-    pub(crate) fn done(&self, found: u32) {
-        self.tail.store(found, Ordering::Release);
+    pub(crate) fn done(&self, number: u32) {
+        self.tail.store(number.wrapping_add(1), Ordering::Release);
     }
 
     /// Takes the work request `number` out. `None` if it is none of those outstanding.
-    #[inline(always)]
     pub(crate) fn take(&self, number: u32) -> Option<(u64, Note)> {
-        let (found, cookie, note) = self.find(number)?;
-        self.done(found);
-        Some((cookie, note))
+        let found = self.find(self.slots(), number)?;
+        self.done(number);
+        Some(found)
     }
 }
 
@@ -254,7 +265,7 @@ mod tests {
     fn id_holds_all_its_parts() {
         for (index, life, lane, number) in [
             (0, 0, Lane::Request, 0),
-            ((1 << 24) - 1, 255, Lane::Shared, NUMBER_MASK),
+            ((1 << 22) - 1, 255, Lane::Shared, u32::MAX),
             (4711, 300, Lane::Receive, 77),
         ] {
             let id = Id::of(id(id_base(index, life, lane), number));
@@ -295,14 +306,14 @@ mod tests {
         let ring = ring();
         let slots = ring.open(10);
         assert_eq!(slots.len(), 16);
-        // As if 2^30 - 40 requests had been done, so that the number in the id wraps too.
-        let start = NUMBER_MASK - 40;
+        // As if 2^32 - 40 requests had been done.
+        let start = u32::MAX - 40;
         ring.tail.store(start, Ordering::Relaxed);
-        for n in start..start + 100 {
+        for n in (0..100).map(|i| start.wrapping_add(i)) {
             slots[n as usize & 15].fill(u64::from(n) * 3, Note::new(DtoOp::Send, 0, 8));
-            let (cookie, note) = ring.take(n & NUMBER_MASK).unwrap();
+            let (cookie, note) = ring.take(n).unwrap();
             assert_eq!((cookie, note.extra()), (u64::from(n) * 3, 8));
-            assert_eq!(ring.tail(), n + 1);
+            assert_eq!(ring.tail(), n.wrapping_add(1));
         }
     }
 
@@ -326,11 +337,7 @@ mod tests {
         for count in [0, 1, 16, 17, 64, 65, 5000, 1 << 20] {
             let slots = ring.open(count);
             assert!(slots.len().is_power_of_two() && slots.len() >= count as usize);
-            assert_eq!(
-                ring.take(NUMBER_MASK),
-                None,
-                "nothing outstanding at the end"
-            );
+            assert_eq!(ring.take(u32::MAX), None, "nothing outstanding at the end");
         }
         assert_eq!(class_of(Ring::MAX), CLASSES - 1);
     }

@@ -271,7 +271,7 @@ impl<T: Transport> Ep<T> {
         let index = self.index();
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
-        let life = self.life.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let life = self.next_life();
         send.open(
             self.request_ring.open(attr.max_request_dtos + 1),
             id_base(index, life, Lane::Request),
@@ -293,11 +293,19 @@ impl<T: Transport> Ep<T> {
         }
     }
 
+    /// Work requests of the old life are forgotten. Called under the locks of both queues.
+    fn next_life(&self) -> u32 {
+        let life = self.request_ring.life().wrapping_add(1);
+        self.request_ring.begin(life);
+        self.recv_ring.begin(life);
+        life
+    }
+
     /// No more posts, and completions on their way are strangers from now on.
     pub(super) fn close_queues(&'static self) {
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
-        self.life.fetch_add(1, Ordering::AcqRel);
+        self.next_life();
         let parts = (send.close(), recv.close());
         drop(recv);
         drop(send);

@@ -14,7 +14,7 @@ mod wait;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
+use dat_arena::BriefMutex;
 
 use self::post::Told;
 use self::queue::Queue;
@@ -90,7 +90,7 @@ pub struct EvdInfo {
 pub struct Evd<T: Transport> {
     /// Table, liveness and whether there can be anything to dequeue, generation, ledger.
     pub head: Head,
-    inner: Mutex<Inner<T>>,
+    inner: BriefMutex<Inner<T>>,
 }
 
 struct Inner<T: Transport> {
@@ -120,7 +120,7 @@ impl<T: Transport> Default for Evd<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            inner: Mutex::new(Inner {
+            inner: BriefMutex::new(Inner {
                 state: State::default(),
                 qlen: 0,
                 flags: EvdFlags::empty(),

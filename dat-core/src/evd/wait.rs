@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use parking_lot::MutexGuard;
+use dat_arena::BriefGuard;
 
 use super::state::Call;
 use super::{Evd, EventSink, Inner, QUEUED, WAITED, dead};
@@ -93,7 +93,7 @@ impl<T: Transport> Evd<T> {
     #[cold]
     fn block(
         &'static self,
-        mut inner: MutexGuard<'static, Inner<T>>,
+        mut inner: BriefGuard<'static, Inner<T>>,
         timeout: Option<Duration>,
         threshold: usize,
         sink: &mut impl EventSink,

@@ -21,6 +21,7 @@ const LEAST: u32 = 256;
 /// A completion queue; what the event thread needs of it is in `Notifier`.
 pub struct Cq {
     cq: NonNull<sys::ibv_cq>,
+    calls: sys::Calls,
     pub(crate) notifier: Arc<Notifier>,
     /// Which endpoint a queue pair of an SRQ belongs to: its completions do not say.
     shared: RwLock<HashMap<u32, Token>>,
@@ -63,6 +64,11 @@ impl Cq {
             return Err(Error::resource(Subtype::ResourceTevd));
         }
         let context = adapter.shared.device.raw();
+        let calls = adapter
+            .shared
+            .device
+            .calls()
+            .ok_or(Error::of(Kind::NotImplemented))?;
         // SAFETY: the context is open.
         let channel = unsafe { sys::ibv_create_comp_channel(context) };
         let channel = NonNull::new(channel).ok_or_else(|| {
@@ -86,6 +92,7 @@ impl Cq {
         };
         Ok(Self {
             cq,
+            calls,
             notifier: Arc::new(Notifier {
                 cq,
                 channel,
@@ -107,22 +114,27 @@ impl Cq {
     }
 
     /// Takes completions in order.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&self, into: &mut [Wc]) -> usize {
         let room = i32::try_from(into.len()).unwrap_or(i32::MAX);
         // SAFETY: the CQ is alive; `into` has room for `room` entries of ibv_wc's layout.
-        let n = unsafe { sys::ibv_poll_cq(self.cq.as_ptr(), room, into.as_mut_ptr().cast()) };
+        let n = unsafe { (self.calls.poll_cq)(self.cq.as_ptr(), room, into.as_mut_ptr().cast()) };
         usize::try_from(n).unwrap_or(0)
     }
 
     /// The endpoint of `qp_num`, if it is one on an SRQ.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ep_of(&self, qp_num: u32) -> Token {
         if self.has_shared.load(Ordering::Relaxed) {
-            self.shared.read().get(&qp_num).copied().unwrap_or_default()
+            self.look_up(qp_num)
         } else {
             Token::default()
         }
+    }
+
+    #[inline(never)]
+    fn look_up(&self, qp_num: u32) -> Token {
+        self.shared.read().get(&qp_num).copied().unwrap_or_default()
     }
 
     /// From now on completions of `qp_num` belong to `token`.

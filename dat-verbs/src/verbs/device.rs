@@ -70,6 +70,12 @@ impl Device {
         })
     }
 
+    /// The functions of the hot path.
+    pub(crate) fn calls(&self) -> Option<sys::Calls> {
+        // SAFETY: the context is open.
+        sys::Calls::of(unsafe { self.context.as_ref() })
+    }
+
     pub(crate) fn raw(&self) -> *mut sys::ibv_context {
         self.context.as_ptr()
     }

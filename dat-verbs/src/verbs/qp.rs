@@ -22,6 +22,7 @@ use crate::verbs::srq::Srq;
 /// `ibv_qp` of type RC, and its connection or attempt at one; or of type UD, and its questions for peers.
 pub struct Qp {
     qp: NonNull<sys::ibv_qp>,
+    calls: sys::Calls,
     max_inline: u64,
     pub(crate) caps: QpCaps,
     pub(crate) token: Token,
@@ -79,6 +80,10 @@ impl Qp {
         token: Token,
     ) -> Result<Self> {
         let shared = &pd.adapter.shared;
+        let calls = shared
+            .device
+            .calls()
+            .ok_or(Error::of(Kind::NotImplemented))?;
         // SAFETY: all-zero is a valid value of this plain C struct.
         let mut init: sys::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         init.qp_context = std::ptr::without_provenance_mut(token.0 as usize);
@@ -113,6 +118,7 @@ impl Qp {
             .ok_or_else(|| map::failed("ibv_create_qp", sys::errno(), Subtype::ResourceTep))?;
         let qp = Self {
             qp,
+            calls,
             max_inline: init.cap.max_inline_data.min(wanted.max_inline_data).into(),
             caps: *caps,
             token,
@@ -325,7 +331,6 @@ impl Qp {
             (&raw mut (*p).sg_list).write(sys::sges(request.iov));
             (&raw mut (*p).num_sge).write(request.iov.len() as i32);
             let extra = (&raw mut (*p).imm_data_invalidated_rkey_union).cast::<u32>();
-            extra.write(0);
             let op = match request.op {
                 Op::Send => {
                     flags |= inline;
@@ -387,8 +392,8 @@ impl Qp {
             };
             (&raw mut (*p).opcode).write(op);
             (&raw mut (*p).send_flags).write(flags);
-            let mut bad = std::ptr::null_mut();
-            match sys::ibv_post_send(self.qp.as_ptr(), p, &raw mut bad) {
+            let mut bad = MaybeUninit::uninit();
+            match (self.calls.post_send)(self.qp.as_ptr(), p, bad.as_mut_ptr()) {
                 0 => Ok(()),
                 e => Err(map::posted(e)),
             }
@@ -404,9 +409,9 @@ impl Qp {
             sg_list: sys::sges(iov),
             num_sge: iov.len() as i32,
         };
-        let mut bad = std::ptr::null_mut();
+        let mut bad = MaybeUninit::uninit();
         // SAFETY: the queue pair is alive; `wr` and its segments outlive the call.
-        match unsafe { sys::ibv_post_recv(self.qp.as_ptr(), &raw mut wr, &raw mut bad) } {
+        match unsafe { (self.calls.post_recv)(self.qp.as_ptr(), &raw mut wr, bad.as_mut_ptr()) } {
             0 => Ok(()),
             e => Err(map::posted(e)),
         }

@@ -1,5 +1,6 @@
 //! Posting. 2.0's triplets are core's, so a post is a handle check and a call.
 
+use dat_core::ep::frequent::{Frequent, RdmaRead, RdmaWrite, Send};
 use dat_core::error::{Error, Result, Subtype};
 use dat_core::flags::CompletionFlags;
 use dat_core::iov::{LmrTriplet, RmrTriplet};
@@ -23,6 +24,80 @@ fn hot_flags(bits: u32) -> CompletionFlags {
     CompletionFlags::from_bits_retain(bits)
 }
 
+/// Whether this is the usual post: to an endpoint, dead or alive, of one segment, without flags; `iov` and `beside` are
+/// then not NULL, and aligned.
+#[inline(always)]
+fn is_usual<T: Transport, O>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *const LmrTriplet,
+    beside: *const O,
+    completion: u32,
+) -> bool {
+    const { assert!(align_of::<LmrTriplet>() <= 8 && align_of::<O>() <= 8) };
+    // One test for all. NULL less 8 has the highest bit, a misaligned address one of the lowest three: the rotation
+    // brings these four together. (No program has an address with the highest bit.)
+    let pointers = iov.addr().wrapping_sub(8) | beside.addr().wrapping_sub(8);
+    let wrong = pointers.rotate_left(1) as u32 & 0xf;
+    segments.wrapping_sub(1).cast_unsigned() | completion | wrong == 0 && T::arenas().ep.holds(ep)
+}
+
+/// Any other post, good or bad. A dead endpoint has no room for requests: that is how core knows it on the short way.
+///
+/// # Safety
+/// If there are segments, `iov` is NULL or valid for reads.
+#[inline(never)]
+unsafe fn unusual<T: Transport>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *const LmrTriplet,
+    cookie: DatContext,
+    completion: u32,
+) -> Result<()> {
+    let ep = find::<T>(ep)?;
+    // SAFETY: by the caller's promise.
+    let iov = unsafe { array(segments, iov, 2)? };
+    ep.post_send(iov, cookie, hot_flags(completion))
+}
+
+/// The same for receives.
+///
+/// # Safety
+/// Likewise.
+#[inline(never)]
+unsafe fn unusual_recv<T: Transport>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *const LmrTriplet,
+    cookie: DatContext,
+    completion: u32,
+) -> Result<()> {
+    let ep = find::<T>(ep)?;
+    // SAFETY: by the caller's promise.
+    let iov = unsafe { array(segments, iov, 2)? };
+    ep.post_recv(iov, cookie, hot_flags(completion))
+}
+
+/// The same for RDMA.
+///
+/// # Safety
+/// Likewise; `remote` is NULL or valid for reads.
+#[inline(never)]
+unsafe fn unusual_rdma<'a, T: Transport, K: Frequent>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *const LmrTriplet,
+    cookie: DatContext,
+    remote: *const RmrTriplet,
+    completion: u32,
+    what: impl FnOnce(&'a RmrTriplet) -> K,
+) -> Result<()> {
+    let ep = find::<T>(ep)?;
+    // SAFETY: by the caller's promise.
+    let (iov, remote) = unsafe { (array(segments, iov, 2)?, structure(remote, 5)?) };
+    ep.post_long(iov, cookie, hot_flags(completion), what(remote))
+}
+
 pub(crate) unsafe extern "C" fn ep_post_send<T: Transport>(
     ep: DatHandle,
     segments: DatCount,
@@ -31,13 +106,13 @@ pub(crate) unsafe extern "C" fn ep_post_send<T: Transport>(
     completion: u32,
 ) -> u32 {
     guard(|| {
-        let ep = find::<T>(ep)?;
+        if is_usual::<T, _>(ep, segments, iov, iov, completion) {
+            // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
+            let (ep, one) = unsafe { (T::arenas().ep.at(ep), &*iov) };
+            return ep.post_one(one, cookie, Send);
+        }
         // SAFETY: NULL or valid by the slot's contract.
-        ep.post_send(
-            unsafe { array(segments, iov.cast_const(), 2)? },
-            cookie,
-            hot_flags(completion),
-        )
+        unsafe { unusual::<T>(ep, segments, iov, cookie, completion) }
     })
 }
 
@@ -72,13 +147,13 @@ pub(crate) unsafe extern "C" fn ep_post_recv<T: Transport>(
     completion: u32,
 ) -> u32 {
     guard(|| {
-        let ep = find::<T>(ep)?;
+        if is_usual::<T, _>(ep, segments, iov, iov, completion) {
+            // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
+            let (ep, one) = unsafe { (T::arenas().ep.at(ep), &*iov) };
+            return ep.post_one_recv(one, cookie);
+        }
         // SAFETY: NULL or valid by the slot's contract.
-        ep.post_recv(
-            unsafe { array(segments, iov.cast_const(), 2)? },
-            cookie,
-            hot_flags(completion),
-        )
+        unsafe { unusual_recv::<T>(ep, segments, iov, cookie, completion) }
     })
 }
 
@@ -91,11 +166,13 @@ pub(crate) unsafe extern "C" fn ep_post_rdma_read<T: Transport>(
     completion: u32,
 ) -> u32 {
     guard(|| {
-        let ep = find::<T>(ep)?;
+        if is_usual::<T, _>(ep, segments, iov, remote, completion) {
+            // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
+            let (ep, one, remote) = unsafe { (T::arenas().ep.at(ep), &*iov, &*remote) };
+            return ep.post_one(one, cookie, RdmaRead(remote));
+        }
         // SAFETY: NULL or valid by the slot's contract.
-        let (iov, remote) =
-            unsafe { (array(segments, iov.cast_const(), 2)?, structure(remote, 5)?) };
-        ep.post_rdma_read(iov, cookie, remote, hot_flags(completion))
+        unsafe { unusual_rdma::<T, _>(ep, segments, iov, cookie, remote, completion, RdmaRead) }
     })
 }
 
@@ -123,11 +200,13 @@ pub(crate) unsafe extern "C" fn ep_post_rdma_write<T: Transport>(
     completion: u32,
 ) -> u32 {
     guard(|| {
-        let ep = find::<T>(ep)?;
+        if is_usual::<T, _>(ep, segments, iov, remote, completion) {
+            // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
+            let (ep, one, remote) = unsafe { (T::arenas().ep.at(ep), &*iov, &*remote) };
+            return ep.post_one(one, cookie, RdmaWrite(remote));
+        }
         // SAFETY: NULL or valid by the slot's contract.
-        let (iov, remote) =
-            unsafe { (array(segments, iov.cast_const(), 2)?, structure(remote, 5)?) };
-        ep.post_rdma_write(iov, cookie, remote, hot_flags(completion))
+        unsafe { unusual_rdma::<T, _>(ep, segments, iov, cookie, remote, completion, RdmaWrite) }
     })
 }
 

@@ -1,0 +1,117 @@
+//! The lock of the hot paths: one compare-and-swap to take, one store to give back.
+//!
+//! A mutex whose holder never has to wake anybody: whoever finds it taken spins, then yields, then sleeps for ever
+//! longer moments. That suits locks which are nearly always free and held for microseconds (a post, a poll): there it
+//! takes half the instructions of a mutex with a queue, and one locked instruction instead of two.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::lock_api;
+
+/// A mutex to be held for moments only.
+pub type BriefMutex<T> = lock_api::Mutex<RawBrief, T>;
+/// What a locked [`BriefMutex`] gives.
+pub type BriefGuard<'a, T> = lock_api::MutexGuard<'a, RawBrief, T>;
+
+/// The lock itself; see [`BriefMutex`].
+#[derive(Debug)]
+pub struct RawBrief {
+    taken: AtomicBool,
+}
+
+// SAFETY: `taken` goes from false to true in one compare-and-swap, so one thread at a time holds the lock; acquire and
+// release order what it does before and after.
+unsafe impl lock_api::RawMutex for RawBrief {
+    #[allow(
+        clippy::declare_interior_mutable_const,
+        reason = "the trait wants it: each use is a lock of its own"
+    )]
+    const INIT: Self = Self {
+        taken: AtomicBool::new(false),
+    };
+
+    type GuardMarker = lock_api::GuardSend;
+
+    #[inline]
+    fn lock(&self) {
+        if !self.try_lock() {
+            self.wait();
+        }
+    }
+
+    #[inline(always)]
+    fn try_lock(&self) -> bool {
+        self.taken
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&self) {
+        self.taken.store(false, Ordering::Release);
+    }
+}
+
+/// Up to which turn to spin, and then to yield, before sleeping.
+const SPINS: u32 = 100;
+const YIELDS: u32 = 200;
+/// The first sleep and the longest: a holder that was put off its processor needs as long to come back.
+const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+
+impl RawBrief {
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) {
+        let mut sleep = SLEEPS.0;
+        for turn in 0_u32.. {
+            // Looking does not take the cache line away from the holder, trying does.
+            if !self.taken.load(Ordering::Relaxed) && lock_api::RawMutex::try_lock(self) {
+                return;
+            }
+            match turn {
+                0..SPINS => std::hint::spin_loop(),
+                SPINS..YIELDS => std::thread::yield_now(),
+                _ => {
+                    std::thread::sleep(sleep);
+                    sleep = (sleep * 2).min(SLEEPS.1);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        let counter = BriefMutex::new(0_u32);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for turn in 0..2000 {
+                        let mut held = counter.lock();
+                        let seen = *held;
+                        if turn % 500 == 0 {
+                            // Long enough for the others to give up spinning.
+                            std::thread::sleep(Duration::from_micros(300));
+                        }
+                        *held = seen + 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*counter.lock(), 8000);
+    }
+
+    #[test]
+    fn a_taken_one_is_not_taken_again() {
+        let lock = BriefMutex::new(());
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        assert!(lock.try_lock().is_some());
+    }
+}
