@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::event::Event;
 use crate::qp::ring::{Receive, Ring};
 use crate::time::Time;
+use crate::wire::seal::Sealer;
 use crate::work::{Completion, CqId, Sge, SrqId};
 
 /// What happened to datagrams; each counts since the engine began.
@@ -175,4 +176,5 @@ pub(crate) struct Context<'a, M> {
     pub(crate) memory: &'a M,
     pub(crate) config: &'a Config,
     pub(crate) out: &'a mut Outputs,
+    pub(crate) sealer: &'a mut Sealer,
 }

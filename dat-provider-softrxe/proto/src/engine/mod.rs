@@ -22,6 +22,7 @@ use crate::psn::{Psn, Qpn};
 use crate::qp::{Path, Qp, QpInit, QpState};
 use crate::rng::Rng;
 use crate::time::Time;
+use crate::wire::seal::Sealer;
 use crate::work::{Completion, CqId, PostError, SendRequest, Sge, SrqId};
 use timers::{Owner, Timers};
 
@@ -58,6 +59,8 @@ pub struct Engine<M> {
     free: Vec<u32>,
     /// Slots of queue pairs that may have something to send.
     ready: VecDeque<u32>,
+    /// Slots of those that only have an acknowledgement to send, which was held back.
+    held: Vec<u32>,
     timers: Timers,
     rng: Rng,
     guid: u64,
@@ -65,6 +68,7 @@ pub struct Engine<M> {
     /// Management datagrams to send.
     mads: VecDeque<(SocketAddr, Box<Mad>)>,
     mad_psn: Psn,
+    sealer: Sealer,
     /// Runs of queue pairs that went before the waiting management datagrams.
     overtaken: u32,
 }
@@ -81,11 +85,13 @@ impl<M: Memory> Engine<M> {
             qps: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
+            held: Vec::new(),
             timers: Timers::default(),
             guid,
             cm: Table::default(),
             mads: VecDeque::new(),
             mad_psn: Psn::new(rng.next() as u32),
+            sealer: Sealer::new(SocketAddr::new(config.local, config.port)),
             overtaken: 0,
             rng,
             config,
@@ -301,6 +307,14 @@ impl<M: Memory> Engine<M> {
             .unwrap_or(Err(PostError::UnknownQueue))
     }
 
+    /// Has this queue pair sent requests that are not answered yet?
+    pub fn in_flight(&self, qpn: Qpn) -> bool {
+        let qp = self
+            .slot(qpn)
+            .and_then(|slot| self.qps[slot as usize].as_ref());
+        qp.is_some_and(|qp| qp.in_flight())
+    }
+
     /// What happened since, in order. Call until `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.out.events.pop_front()
@@ -354,6 +368,7 @@ impl<M: Memory> Engine<M> {
             memory: &self.memory,
             config: &self.config,
             out: &mut self.out,
+            sealer: &mut self.sealer,
         };
         Some(call(qp, &mut cx))
     }

@@ -7,11 +7,11 @@ use crate::memory::Memory;
 use crate::opcode::Opcode;
 use crate::psn::Qpn;
 use crate::qp::QpKind;
-use crate::qp::outgoing::Outgoing;
 use crate::time::Time;
 use crate::transmit::Transmit;
 use crate::wire::icrc::{self, Flow};
-use crate::wire::{Bth, Deth, Headers, Packet, packet};
+use crate::wire::seal::Way;
+use crate::wire::{Bth, Deth, Headers, Packet};
 
 /// Segments of one sendmsg at most (Linux's UDP_MAX_SEGMENTS in older kernels).
 const MAX_SEGMENTS: usize = 64;
@@ -72,6 +72,17 @@ impl Run<'_> {
 impl<M: Memory> Engine<M> {
     /// Fills `buffer` with the next run of packets. Call until `None`. `buffer` holds at least 4,200 bytes.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        self.transmit(now, buffer, false)
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), but acknowledgements that are not urgent are held back for its next call,
+    /// where they can share a run with data: for a driver that knows that its consumer is about to answer.
+    pub fn poll_transmit_data(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        self.transmit(now, buffer, true)
+    }
+
+    fn transmit(&mut self, now: Time, buffer: &mut [u8], hold: bool) -> Option<Transmit> {
+        self.ready.extend(self.held.drain(..));
         // A DREQ must not overtake the last answers of its queue pair, nor wait for ever.
         let turn = self.ready.is_empty() || self.overtaken >= MAX_OVERTAKEN;
         if turn && let Some(transmit) = self.next_mad(buffer) {
@@ -84,7 +95,7 @@ impl<M: Memory> Engine<M> {
             closed: false,
         };
         while let Some(slot) = self.ready.pop_front() {
-            self.fill(now, slot, &mut run);
+            self.fill(now, slot, &mut run, hold);
             if run.closed {
                 // It may have more: behind the others.
                 self.ready.push_back(slot);
@@ -94,7 +105,12 @@ impl<M: Memory> Engine<M> {
                 break;
             }
             if let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
-                qp.queued = false;
+                if hold && qp.owes_ack() {
+                    // Still counts as queued.
+                    self.held.push(slot);
+                } else {
+                    qp.queued = false;
+                }
             }
         }
         self.overtaken += u32::from(!self.mads.is_empty());
@@ -113,7 +129,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Appends a queue pair's packets to the run.
-    fn fill(&mut self, now: Time, slot: u32, run: &mut Run<'_>) {
+    fn fill(&mut self, now: Time, slot: u32, run: &mut Run<'_>, hold: bool) {
         let local = SocketAddr::new(self.config.local, self.config.port);
         let gso_foreign = self.config.gso_foreign;
         let sent = self.with_qp(now, slot, |qp, cx| {
@@ -124,7 +140,7 @@ impl<M: Memory> Engine<M> {
                     || qp.path.is_some_and(|path| path.own));
             let mut sent = 0;
             while !run.closed
-                && let Some(packet) = qp.next(cx)
+                && let Some(packet) = qp.next(cx, hold)
             {
                 let size = packet.size();
                 if !run.admits(packet.destination, size, follows) {
@@ -135,7 +151,11 @@ impl<M: Memory> Engine<M> {
                 if !qp.write(cx, &packet, out) {
                     continue;
                 }
-                seal(&packet, local, index, out);
+                let end = size - icrc::LEN;
+                let crc = cx
+                    .sealer
+                    .compute(Way::Out, packet.destination, index, &out[..end]);
+                icrc::store(out, end, crc);
                 run.push(packet.destination, size);
                 qp.sent(cx, &packet);
                 sent += 1;
@@ -174,15 +194,4 @@ impl<M: Memory> Engine<M> {
             segment: end + icrc::LEN,
         }
     }
-}
-
-/// Writes the ICRC of a packet that is segment `index` of its run.
-fn seal(packet: &Outgoing, source: SocketAddr, index: u16, out: &mut [u8]) {
-    let end = out.len() - icrc::LEN;
-    debug_assert!((Bth::LEN..=packet::MAX_HEADERS + 4096).contains(&end));
-    let flow = Flow {
-        source,
-        destination: packet.destination,
-    };
-    icrc::store(out, end, icrc::compute(&flow, index, &out[..end]));
 }

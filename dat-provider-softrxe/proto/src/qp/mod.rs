@@ -227,15 +227,32 @@ impl Qp {
         }
     }
 
-    /// The next packet to send, if there is one. Idempotent until [`sent`](Self::sent).
-    pub(crate) fn next<M: Memory>(&mut self, cx: &mut Context<'_, M>) -> Option<Outgoing> {
+    /// The next packet to send, if there is one; `hold`: not an acknowledgement that can wait. Idempotent until
+    /// [`sent`](Self::sent).
+    pub(crate) fn next<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        hold: bool,
+    ) -> Option<Outgoing> {
         if self.init.kind == QpKind::Ud {
             return self.next_datagram(cx);
         }
         let urgent = self.next_answer(cx).or_else(|| self.next_ack(cx, true));
-        urgent
-            .or_else(|| self.next_request(cx))
-            .or_else(|| self.next_ack(cx, false))
+        let packet = urgent.or_else(|| self.next_request(cx));
+        if hold {
+            return packet;
+        }
+        packet.or_else(|| self.next_ack(cx, false))
+    }
+
+    /// Is an acknowledgement owed?
+    pub(crate) const fn owes_ack(&self) -> bool {
+        self.responder.ack.is_some()
+    }
+
+    /// Are requests on their way?
+    pub(crate) fn in_flight(&self) -> bool {
+        self.requester.una != self.requester.high
     }
 
     /// Writes `packet` but for its ICRC to `out`. `false`: its memory is no longer accessible, which was dealt

@@ -16,6 +16,7 @@ pub mod immdt;
 pub mod mad;
 pub mod packet;
 pub mod reth;
+pub(crate) mod seal;
 
 pub use aeth::{Aeth, Nak, Syndrome};
 pub use atomiceth::AtomicEth;
