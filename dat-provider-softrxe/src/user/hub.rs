@@ -1,7 +1,4 @@
-//! One adapter: the protocol engine, its socket and the mailboxes behind one lock, and the helper thread.
-//!
-//! Whoever posts or polls drives the engine; the helper thread does so when nobody does, and it alone
-//! makes upcalls, with the lock released.
+//! One adapter: the protocol engine, its socket and the mailboxes behind one lock. Who drives it is `progress`'s business.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -17,19 +14,23 @@ use parking_lot::Mutex;
 use softrxe_proto::{CmId, Config, CqId, Engine, Event, Meta, Qpn, ROCE_PORT, SrqId, Time};
 
 use super::UserEngine;
-use super::events::{self, Job};
+use super::events::Job;
+use super::habits::{Answers, Batch, Spin};
 use super::memory::regions::Regions;
 use super::net::door::{Addressee, Mailbox, SLOT_BITS};
 use super::net::route::addressee;
 use super::net::share::Share;
 use super::net::socket::{Received, Socket};
-use super::net::wake::{Bundle, Wake, sleep};
+use super::net::wake::{Bundle, Wake};
 use super::park::Bell;
 use super::place::Place;
+use super::progress::Roles;
 use super::settings::Settings;
 
-/// Socket reads at a time before what they caused goes out.
-const READS: usize = 32;
+/// Socket reads at a time before what they caused goes out; each is up to 64 KiB, and the sender waits for its acknowledgement.
+const READS: usize = 4;
+/// How long a waiter spins at most.
+const SPIN: Duration = Duration::from_micros(50);
 /// Bytes asked for each way.
 const SOCKET_BUFFER: usize = 4 << 20;
 
@@ -58,7 +59,7 @@ pub(crate) struct State {
     out: Box<[u8]>,
     letter: Box<[u8]>,
     received: Received,
-    share: Share,
+    pub(crate) share: Share,
     own_box: Mailbox,
     pub(crate) services: HashMap<u64, (Token, Mailbox)>,
     pub(crate) connections: HashMap<CmId, Connection>,
@@ -67,8 +68,10 @@ pub(crate) struct State {
     pub(crate) srqs: HashMap<SrqId, Token>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) jobs: VecDeque<Job>,
-    /// When the helper thread wakes by itself.
-    helper_wakes: Option<Time>,
+    pub(crate) roles: Roles,
+    pub(crate) spin: Spin,
+    pub(crate) answers: Answers,
+    pub(crate) batch: Batch,
     pub(crate) next: u32,
 }
 
@@ -78,12 +81,15 @@ pub(crate) struct Hub {
     pub(crate) place: Place,
     pub(crate) upcalls: Upcalls<UserEngine>,
     pub(crate) state: Mutex<State>,
-    bundle: Bundle,
+    pub(crate) bundle: Bundle,
     /// What we send from, and peers that are engines of ours send to: port 4791 or one of our own.
     socket: Arc<Socket>,
     clock: Instant,
-    wake: Wake,
-    stop: AtomicBool,
+    /// Calls the helper thread.
+    pub(crate) wake: Wake,
+    /// Wakes the consumer that sleeps on the descriptors.
+    pub(crate) leader_wake: Arc<Wake>,
+    pub(crate) stop: AtomicBool,
 }
 
 impl Hub {
@@ -131,7 +137,10 @@ impl Hub {
             srqs: HashMap::new(),
             events: VecDeque::new(),
             jobs: VecDeque::new(),
-            helper_wakes: None,
+            roles: Roles::default(),
+            spin: Spin::new(SPIN),
+            answers: Answers::default(),
+            batch: Batch::default(),
             next: 0,
         };
         Ok(Arc::new(Self {
@@ -143,6 +152,7 @@ impl Hub {
             socket,
             clock: Instant::now(),
             wake: Wake::new()?,
+            leader_wake: Arc::new(Wake::new()?),
             stop: AtomicBool::new(false),
         }))
     }
@@ -156,22 +166,30 @@ impl Hub {
         let mut state = self.state.lock();
         let now = self.now();
         let result = act(&mut state, now);
-        self.flush(&mut state, now);
+        self.flush(&mut state, now, false);
+        self.call(&mut state);
         result
     }
 
-    /// Takes in what has arrived and what is due, and sends what follows from it.
-    pub(crate) fn progress(&self, state: &mut State) {
-        let now = self.now();
-        state.receive(&self.socket, now);
+    /// Takes in what has arrived, in the mailboxes too if `all`, and what is due. Whether anything had arrived.
+    pub(crate) fn take_in(&self, state: &mut State, now: Time, all: bool) -> bool {
+        let before = state.engine.counters().received;
+        state.receive(&self.socket, now, all);
         if state.engine.poll_timeout().is_some_and(|at| at <= now) {
             state.engine.handle_timeout(now);
         }
-        self.flush(state, now);
+        state.engine.counters().received != before
     }
 
-    fn flush(&self, state: &mut State, now: Time) {
-        while let Some(run) = state.engine.poll_transmit(now, &mut state.out) {
+    /// Sends what is to be sent, but for acknowledgements that can wait if `hold`, and collects events.
+    pub(crate) fn flush(&self, state: &mut State, now: Time, hold: bool) {
+        loop {
+            let run = if hold {
+                state.engine.poll_transmit_data(now, &mut state.out)
+            } else {
+                state.engine.poll_transmit(now, &mut state.out)
+            };
+            let Some(run) = run else { break };
             let piece = libc::iovec {
                 iov_base: state.out.as_mut_ptr().cast(),
                 iov_len: run.length,
@@ -184,6 +202,12 @@ impl Hub {
                 tracing::debug!(%error, to = %run.destination, "datagrams not sent");
             }
         }
+        state.batch.sent();
+        self.collect(state);
+    }
+
+    /// Wakes sleepers whose completions came, and keeps the events that call up.
+    pub(crate) fn collect(&self, state: &mut State) {
         while let Some(event) = state.engine.poll_event() {
             if let Event::CqReady(cq) = &event
                 && let Some(notice) = state.cqs.get_mut(cq)
@@ -197,49 +221,10 @@ impl Hub {
             }
             state.events.push_back(event);
         }
-        let earlier = match (state.engine.poll_timeout(), state.helper_wakes) {
-            (Some(due), Some(planned)) => due < planned,
-            (due, None) => due.is_some(),
-            _ => false,
-        };
-        if earlier {
-            state.helper_wakes = state.engine.poll_timeout();
-        }
-        if earlier || !state.events.is_empty() || !state.jobs.is_empty() {
-            self.wake.ring();
-        }
-    }
-
-    /// The helper thread's life.
-    pub(crate) fn run(self: &Arc<Self>) {
-        while !self.stop.load(Ordering::Acquire) {
-            self.wake.clear();
-            self.inherit();
-            let (jobs, timeout) = {
-                let mut state = self.state.lock();
-                self.progress(&mut state);
-                let mut jobs = std::mem::take(&mut state.jobs);
-                while let Some(event) = state.events.pop_front() {
-                    let now = self.now();
-                    jobs.extend(events::job(self, &mut state, now, event));
-                }
-                let due = state.engine.poll_timeout();
-                state.helper_wakes = due;
-                (jobs, due.map(|at| at.since(self.now())))
-            };
-            if jobs.is_empty() {
-                // Never a busy loop on a deadline that is just being reached.
-                let timeout = timeout.map(|t| t.max(Duration::from_micros(50)));
-                let _ = sleep([self.bundle.as_raw_fd(), self.wake.as_raw_fd()], timeout);
-            }
-            for job in jobs {
-                job.run(self.upcalls);
-            }
-        }
     }
 
     /// When the holder of port 4791 is gone: takes it over, or finds the one who did.
-    fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         if !self.state.lock().share.is_over() {
             return;
         }
@@ -271,7 +256,7 @@ impl Hub {
 }
 
 impl State {
-    fn receive(&mut self, socket: &Socket, now: Time) {
+    fn receive(&mut self, socket: &Socket, now: Time, all: bool) {
         match &self.share {
             Share::Guest(_) => self.read(socket, now, false),
             Share::Porter(shared, _) if shared.as_raw_fd() == socket.as_raw_fd() => {
@@ -283,6 +268,9 @@ impl State {
                 self.read(socket, now, false);
                 self.read(&shared, now, true);
             }
+        }
+        if !all {
+            return;
         }
         let boxes = std::iter::once(&self.own_box).chain(self.services.values().map(|(_, b)| b));
         for mailbox in boxes {

@@ -1,6 +1,7 @@
 //! The user-space engine: RoCEv2 in this process, over UDP, without privileges or kernel modules.
 
 mod events;
+mod habits;
 mod hub;
 pub mod memory;
 pub mod net;
@@ -8,6 +9,7 @@ mod objects;
 mod open;
 mod park;
 mod place;
+mod progress;
 mod settings;
 mod transport;
 

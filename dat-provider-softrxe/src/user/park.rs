@@ -6,35 +6,67 @@ use std::time::{Duration, Instant};
 use dat_core::transport::Parked;
 use parking_lot::{Condvar, Mutex};
 
-/// A permit that is waited for.
+use super::net::wake::Wake;
+
+/// A permit that is waited for: on a condition, or by one who sleeps on descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    permit: Mutex<bool>,
+    permit: Mutex<Permit>,
     rung: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Permit {
+    given: bool,
+    /// Wakes the one who sleeps on descriptors.
+    wake: Option<Arc<Wake>>,
 }
 
 impl Bell {
     /// Ends the present or the next sleep.
     pub(crate) fn ring(&self) {
-        *self.permit.lock() = true;
-        self.rung.notify_all();
+        let mut permit = self.permit.lock();
+        permit.given = true;
+        match &permit.wake {
+            Some(wake) => wake.ring(),
+            None => drop(self.rung.notify_all()),
+        }
+    }
+
+    /// Takes the permit if it is there.
+    pub(crate) fn take(&self) -> bool {
+        std::mem::take(&mut self.permit.lock().given)
+    }
+
+    /// From now on `wake` is rung. `false`: the permit is there already.
+    pub(crate) fn listen(&self, wake: &Arc<Wake>) -> bool {
+        let mut permit = self.permit.lock();
+        if !permit.given {
+            permit.wake = Some(Arc::clone(wake));
+        }
+        !permit.given
+    }
+
+    /// Undoes [`listen`](Self::listen).
+    pub(crate) fn unlisten(&self) {
+        self.permit.lock().wake = None;
     }
 
     /// Sleeps until the permit is there, and takes it.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) -> Parked {
         let end = timeout.and_then(|t| Instant::now().checked_add(t));
         let mut permit = self.permit.lock();
-        while !*permit {
+        while !permit.given {
             match end {
                 None => self.rung.wait(&mut permit),
                 Some(end) => {
-                    if self.rung.wait_until(&mut permit, end).timed_out() && !*permit {
+                    if self.rung.wait_until(&mut permit, end).timed_out() && !permit.given {
                         return Parked::TimedOut;
                     }
                 }
             }
         }
-        *permit = false;
+        permit.given = false;
         Parked::Woken
     }
 }
@@ -45,6 +77,9 @@ pub struct Parker(pub(crate) Arc<Bell>);
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::super::net::wake::{Slept, sleep};
     use super::*;
 
     #[test]
@@ -53,5 +88,20 @@ mod tests {
         bell.ring();
         assert_eq!(bell.sleep(None), Parked::Woken);
         assert_eq!(bell.sleep(Some(Duration::from_millis(1))), Parked::TimedOut);
+    }
+
+    #[test]
+    fn one_who_sleeps_on_descriptors_hears_it_there() {
+        let (bell, wake) = (Bell::default(), Arc::new(Wake::new().unwrap()));
+        assert!(bell.listen(&wake));
+        std::thread::scope(|scope| {
+            scope.spawn(|| bell.ring());
+            assert_eq!(sleep([wake.as_raw_fd()], None), Slept::Ready);
+        });
+        bell.unlisten();
+        assert!(bell.take());
+        assert!(!bell.take());
+        bell.ring();
+        assert!(!bell.listen(&wake), "the permit is there already");
     }
 }

@@ -312,14 +312,7 @@ impl Transport for UserEngine {
     }
 
     fn poll_cq(cq: &Cq, into: &mut [proto::Completion]) -> usize {
-        let mut state = cq.hub.state.lock();
-        match state.engine.poll_cq(cq.id, into) {
-            0 => {
-                cq.hub.progress(&mut state);
-                state.engine.poll_cq(cq.id, into)
-            }
-            some => some,
-        }
+        cq.hub.poll(cq.id, into)
     }
 
     fn decode(_cq: &Cq, raw: &proto::Completion) -> Completion {
@@ -370,25 +363,12 @@ impl Transport for UserEngine {
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {
-        if let Some(cq) = cq {
-            cq.hub.with(|state, _| {
-                if let Some(notice) = state.cqs.get_mut(&cq.id) {
-                    notice.sleepers.push(Arc::clone(&parker.0));
-                }
-                state.engine.arm_cq(cq.id);
-            });
+        match cq {
+            Some(cq) => cq.hub.wait(cq.id, &parker.0, timeout, ready),
+            // What it waits for comes by an upcall.
+            None if ready() => Parked::Woken,
+            None => parker.0.sleep(timeout),
         }
-        let ended = if ready() {
-            Parked::Woken
-        } else {
-            parker.0.sleep(timeout)
-        };
-        if let Some(cq) = cq
-            && let Some(notice) = cq.hub.state.lock().cqs.get_mut(&cq.id)
-        {
-            notice.sleepers.retain(|bell| !Arc::ptr_eq(bell, &parker.0));
-        }
-        ended
     }
 
     fn unpark(parker: &Parker) {
@@ -515,17 +495,18 @@ impl Transport for UserEngine {
             solicited: request.solicited,
             fence: request.fence,
         };
-        qp.hub
-            .with(|state, now| state.engine.post_send(now, qp.qpn, &request))
-            .map_err(posted)
+        qp.hub.post(qp.qpn, &request).map_err(posted)
     }
 
     fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
         let mut room = [Sge::default(); MAX_IOV];
         let sges = sges(iov, &mut room)?;
-        qp.hub
-            .with(|state, _| state.engine.post_recv(qp.qpn, id.0, sges))
-            .map_err(posted)
+        let mut state = qp.hub.state.lock();
+        state.engine.post_recv(qp.qpn, id.0, sges).map_err(posted)?;
+        // A queue pair in Error flushes it at once.
+        qp.hub.collect(&mut state);
+        qp.hub.call(&mut state);
+        Ok(())
     }
 
     fn listen(

@@ -1,0 +1,350 @@
+//! Who drives the engine.
+//!
+//! * A consumer that polls reads the socket itself, and so does one that waits: first it spins, then it sleeps on the descriptors as
+//!   the *leader*. No other thread stands between a datagram and the consumer.
+//! * The *helper* thread drives when no consumer does: for peers that read and write our memory while the program computes, for
+//!   connections, for timers. While consumers poll it naps, because a thread that sleeps on the socket would be woken by each datagram.
+//!   While a leader sleeps on the descriptors it rests.
+//! * Upcalls are made by the helper alone, with the lock released.
+//!
+//! What a consumer leaves undone (acknowledgements held back for its answer, posts that wait for company) goes out with its next
+//! call, at the latest when the helper looks after its nap.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dat_core::transport::Parked;
+use softrxe_proto::{CompletedOp, Completion, CqId, PostError, Qpn, SendRequest, Time};
+
+use super::events;
+use super::habits::Spin;
+use super::hub::{Hub, State};
+use super::net::wake::{Slept, sleep};
+use super::park::Bell;
+
+/// How long the helper naps while consumers poll.
+const NAP: Duration = Duration::from_millis(1);
+/// Polls between two that look at the mailboxes and not only at the socket.
+const MAILBOXES: u32 = 64;
+/// How long the helper spins at most after something arrived.
+const LINGER: Duration = Duration::from_micros(30);
+/// A spinning waiter lets others run after this time.
+const ALONE: Duration = Duration::from_micros(5);
+
+/// Who sleeps on the descriptors, and so notices what arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Watch {
+    /// Nobody: consumers poll, the helper naps.
+    #[default]
+    Nobody,
+    /// The helper.
+    Helper,
+    /// A consumer, the leader.
+    Leader,
+}
+
+/// Roles, under the hub's lock.
+#[derive(Debug, Default)]
+pub(crate) struct Roles {
+    pub(crate) watch: Watch,
+    /// When the watch wakes by itself.
+    pub(crate) until: Option<Time>,
+    /// The helper sleeps until it is called.
+    resting: bool,
+    /// The helper was called and has not come yet.
+    called: bool,
+    /// Grows with each look of a consumer.
+    polls: u32,
+    /// Waiters that sleep because another one leads.
+    followers: Vec<Arc<Bell>>,
+}
+
+/// How the helper spends its time.
+enum Plan {
+    Nap,
+    Rest,
+    Watch(Option<Time>),
+}
+
+impl Hub {
+    /// Takes completions; without any looks what has arrived.
+    pub(crate) fn poll(&self, cq: CqId, into: &mut [Completion]) -> usize {
+        let mut state = self.state.lock();
+        let mut count = state.engine.poll_cq(cq, into);
+        let now = self.now();
+        if count == 0 && state.answers.just_handed(now) {
+            return 0;
+        }
+        if count == 0 {
+            state.answers.passed();
+            state.roles.polls = state.roles.polls.wrapping_add(1);
+            let all = state.roles.polls.is_multiple_of(MAILBOXES);
+            self.take_in(&mut state, now, all);
+            count = state.engine.poll_cq(cq, into);
+            let hold = count > 0 && state.answers.expected();
+            self.flush(&mut state, now, hold);
+            self.call(&mut state);
+        }
+        let message = |done: &Completion| {
+            matches!(done.op, CompletedOp::Receive | CompletedOp::ReceiveWriteImm)
+        };
+        if into[..count].iter().any(message) {
+            state.answers.handed(now);
+        }
+        count
+    }
+
+    /// Posts a request and sends it, or leaves it for the next call if more are likely to follow.
+    pub(crate) fn post(&self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let busy = state.engine.in_flight(qpn);
+        state.engine.post_send(now, qpn, request)?;
+        state.answers.posted(now);
+        let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        if state.batch.posted(now, bytes, busy) {
+            self.flush(&mut state, now, false);
+            let now = self.now();
+            state.batch.returned(now);
+        } else {
+            self.collect(&mut state);
+        }
+        self.call(&mut state);
+        Ok(())
+    }
+
+    /// Waits for a completion of `cq` or a ring of `bell`, driving the engine meanwhile.
+    pub(crate) fn wait(
+        &self,
+        cq: CqId,
+        bell: &Arc<Bell>,
+        timeout: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Parked {
+        let begin = Instant::now();
+        let left = || timeout.map(|t| t.saturating_sub(begin.elapsed()));
+        let budget = self.state.lock().spin.budget();
+        let budget = timeout.map_or(budget, |t| t.min(budget));
+        loop {
+            if ready() {
+                if begin.elapsed() < budget {
+                    self.state.lock().spin.hit();
+                }
+                return Parked::Woken;
+            }
+            let spent = begin.elapsed();
+            if spent >= budget {
+                break;
+            }
+            if spent > ALONE {
+                std::thread::yield_now();
+            }
+        }
+        let spun = begin.elapsed();
+        let leads = {
+            let mut state = self.state.lock();
+            if let Some(notice) = state.cqs.get_mut(&cq) {
+                notice.sleepers.push(Arc::clone(bell));
+            }
+            state.engine.arm_cq(cq);
+            let leads = state.roles.watch != Watch::Leader;
+            if leads {
+                state.roles.watch = Watch::Leader;
+                state.roles.until = None;
+            } else {
+                state.roles.followers.push(Arc::clone(bell));
+            }
+            leads
+        };
+        let ended = match (ready(), leads) {
+            (true, _) => Parked::Woken,
+            (false, true) => self.lead(bell, left),
+            (false, false) => bell.sleep(left()),
+        };
+        let mut state = self.state.lock();
+        state.spin.missed(spun, begin.elapsed());
+        if let Some(notice) = state.cqs.get_mut(&cq) {
+            notice.sleepers.retain(|other| !Arc::ptr_eq(other, bell));
+        }
+        if leads {
+            state.roles.watch = Watch::Nobody;
+            state.roles.polls = state.roles.polls.wrapping_add(1);
+            // Somebody has to watch: the next waiter, or the helper if that one does not wait again.
+            if let Some(next) = state.roles.followers.pop() {
+                next.ring();
+            }
+            if state.roles.resting {
+                self.summon(&mut state);
+            }
+        } else {
+            let followers = &mut state.roles.followers;
+            followers.retain(|other| !Arc::ptr_eq(other, bell));
+        }
+        ended
+    }
+
+    /// Sleeps on the descriptors and drives the engine, until `bell` rings or the time is over.
+    fn lead(&self, bell: &Bell, left: impl Fn() -> Option<Duration>) -> Parked {
+        loop {
+            let due = {
+                let mut state = self.state.lock();
+                let now = self.now();
+                self.take_in(&mut state, now, true);
+                let hold = state.answers.expected();
+                self.flush(&mut state, now, hold);
+                if bell.take() {
+                    self.call(&mut state);
+                    return Parked::Woken;
+                }
+                // Not about to answer after all.
+                self.flush(&mut state, now, false);
+                if state.share.is_over() {
+                    self.summon(&mut state);
+                }
+                self.call(&mut state);
+                state.roles.until = state.engine.poll_timeout();
+                state.roles.until.map(|at| at.since(now).max(LATE))
+            };
+            let left = left();
+            if left == Some(Duration::ZERO) {
+                return Parked::TimedOut;
+            }
+            let limit = match (due, left) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            if bell.listen(&self.leader_wake) {
+                let slept = sleep(
+                    [self.bundle.as_raw_fd(), self.leader_wake.as_raw_fd()],
+                    limit,
+                );
+                bell.unlisten();
+                self.leader_wake.clear();
+                if slept == Slept::Interrupted {
+                    return Parked::Interrupted;
+                }
+            }
+        }
+    }
+
+    /// Has the helper come if there is something for it, or the watch if it would wake too late.
+    pub(crate) fn call(&self, state: &mut State) {
+        if !state.events.is_empty() || !state.jobs.is_empty() {
+            self.summon(state);
+            return;
+        }
+        let due = state.engine.poll_timeout();
+        let late = match (due, state.roles.until) {
+            (Some(due), Some(until)) => due < until,
+            (due, None) => due.is_some(),
+            _ => false,
+        };
+        if late {
+            state.roles.until = due;
+            match state.roles.watch {
+                Watch::Helper => self.summon(state),
+                Watch::Leader => self.leader_wake.ring(),
+                Watch::Nobody => {}
+            }
+        }
+    }
+
+    fn summon(&self, state: &mut State) {
+        if !std::mem::replace(&mut state.roles.called, true) {
+            self.wake.ring();
+        }
+    }
+
+    /// The helper thread's life.
+    pub(crate) fn run(self: &Arc<Self>) {
+        let mut polls = 0;
+        let mut spin = Spin::new(LINGER);
+        let mut slept: Option<(Duration, Instant)> = None;
+        while !self.stop.load(Ordering::Acquire) {
+            self.wake.clear();
+            self.inherit();
+            let (jobs, plan, busy) = {
+                let mut state = self.state.lock();
+                let now = self.now();
+                state.roles.called = false;
+                state.roles.resting = false;
+                let driven = state.roles.polls != polls || state.roles.watch == Watch::Leader;
+                polls = state.roles.polls;
+                let mut busy = false;
+                if !driven {
+                    busy = self.take_in(&mut state, now, true);
+                    if let (true, Some((spun, since))) = (busy, slept.take()) {
+                        spin.missed(spun, since.elapsed());
+                    }
+                    self.flush(&mut state, now, false);
+                }
+                let mut jobs = std::mem::take(&mut state.jobs);
+                while let Some(event) = state.events.pop_front() {
+                    jobs.extend(events::job(self, &mut state, now, event));
+                }
+                (jobs, self.plan(&mut state, driven), busy)
+            };
+            let idle = jobs.is_empty();
+            for job in jobs {
+                job.run(self.upcalls);
+            }
+            if !idle {
+                continue;
+            }
+            match plan {
+                Plan::Nap => drop(sleep([self.wake.as_raw_fd()], Some(NAP))),
+                Plan::Rest => drop(sleep([self.wake.as_raw_fd()], None)),
+                Plan::Watch(due) => {
+                    if busy {
+                        let (begin, spun) = (Instant::now(), spin.budget());
+                        if self.linger(spun) {
+                            spin.hit();
+                            continue;
+                        }
+                        slept = Some((spun, begin));
+                    }
+                    let limit = due.map(|at| at.since(self.now()).max(LATE));
+                    let _ = sleep([self.bundle.as_raw_fd(), self.wake.as_raw_fd()], limit);
+                }
+            }
+        }
+    }
+
+    /// What the helper does next; takes the watch if nobody else drives.
+    fn plan(&self, state: &mut State, driven: bool) -> Plan {
+        if state.roles.watch == Watch::Leader {
+            state.roles.resting = true;
+            return Plan::Rest;
+        }
+        if driven {
+            state.roles.watch = Watch::Nobody;
+            return Plan::Nap;
+        }
+        state.roles.watch = Watch::Helper;
+        state.roles.until = state.engine.poll_timeout();
+        Plan::Watch(state.roles.until)
+    }
+
+    /// After something arrived, looks for this long whether more does. `true`: look again.
+    fn linger(&self, budget: Duration) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < budget {
+            std::thread::yield_now();
+            let mut state = self.state.lock();
+            if state.roles.watch != Watch::Helper || state.roles.called {
+                return true;
+            }
+            let now = self.now();
+            if self.take_in(&mut state, now, false) {
+                self.flush(&mut state, now, false);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Never a busy loop on a deadline that is just being reached.
+const LATE: Duration = Duration::from_micros(50);
