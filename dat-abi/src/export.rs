@@ -11,6 +11,7 @@ use dat_core::ia_params::IaParams;
 use dat_core::transport::Transport;
 
 use crate::boundary::{V1_2, V2_0, Version, count, guard, need, put};
+use crate::fork;
 use crate::handle;
 pub use crate::handle::owns;
 use crate::intern;
@@ -80,6 +81,7 @@ impl OpenRequest<'_> {
             DAT_EVD_ASYNC_EXISTS => AsyncEvd::OutOfScope,
             other => AsyncEvd::Existing(handle::evd::<T>(other, Subtype::InvalidHandleEvdAsync)?),
         };
+        fork::watch::<T>();
         let table = table_address::<T>(self.name, self.major);
         let ia = Ia::<T>::open(self.name, self.params, self.async_qlen, async_evd, table)?;
         Ok(OpenedIa {

@@ -5,6 +5,7 @@
 
 pub(crate) mod boundary;
 pub mod export;
+mod fork;
 pub(crate) mod handle;
 pub(crate) mod intern;
 pub mod log;

@@ -63,4 +63,16 @@ impl<T: Transport> Arenas<T> {
             ah: Arena::new(1 << 20),
         }
     }
+
+    /// Makes every object dead without taking it apart: in a forked child, where all of them are the parent's, so that
+    /// no handle reaches the connections and memory which the parent goes on using. Takes no locks: those that other
+    /// threads of the parent held are never given back here.
+    pub fn disown(&self) {
+        macro_rules! disown {
+            ($($arena:ident)*) => {
+                $(self.$arena.for_each(|_, object| object.head.disown());)*
+            };
+        }
+        disown!(ia pz lmr rmr evd cno ep sp cr srq ah);
+    }
 }

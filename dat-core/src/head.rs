@@ -63,6 +63,15 @@ impl Head {
         self.word.store(ALIVE | bits, Ordering::Release);
     }
 
+    /// Kills the object where it stands: nobody frees it any more, and its slot is not used again.
+    pub(crate) fn disown(&self) {
+        // What is dead already is not written to: a forked child shares the page with its parent.
+        if self.word.load(Ordering::Relaxed) != 0 || self.uses.load(Ordering::Relaxed) != 0 {
+            self.word.store(0, Ordering::Release);
+            self.uses.store(0, Ordering::Release);
+        }
+    }
+
     /// The object's token in its present generation; `index` is its arena index.
     pub(crate) fn token(&self, index: u32) -> Token {
         Token::new(index, self.generation.load(Ordering::Acquire))

@@ -3,7 +3,6 @@
 //! there are none, so a program that needs none of this has no such thread.
 
 use std::collections::BinaryHeap;
-use std::sync::OnceLock;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -50,9 +49,19 @@ struct Timer {
     changed: Condvar,
 }
 
+/// The timer of this process: a forked child inherits the parent's jobs, which are none of its, but not the thread.
 fn timer() -> &'static Timer {
-    static TIMER: OnceLock<Timer> = OnceLock::new();
-    TIMER.get_or_init(Timer::default)
+    static TIMER: Mutex<Option<(u32, &'static Timer)>> = Mutex::new(None);
+    let process = std::process::id();
+    let mut current = TIMER.lock();
+    match *current {
+        Some((owner, timer)) if owner == process => timer,
+        _ => {
+            let timer: &Timer = Box::leak(Box::default());
+            *current = Some((process, timer));
+            timer
+        }
+    }
 }
 
 /// Runs `job` after `delay`, with no locks held. Jobs are short, and check themselves whether they are still

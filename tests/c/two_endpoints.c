@@ -166,6 +166,7 @@ static void extensions(char *name, struct side *a, struct side *b)
 
     NEED(DAT_GET_TYPE(dat_extension_op(a->ep, 0x7777)) == DAT_NOT_IMPLEMENTED);
     CHECK(dat_ib_open_query(name, &query, DAT_IA_FIELD_ALL, &attr, DAT_PROVIDER_FIELD_ALL, &provider));
+    NEED(((struct sockaddr *)attr.ia_address_ptr)->sa_family == AF_INET);
     NEED(query != NULL && attr.extension_supported == DAT_EXTENSION_IB && !strcmp(provider.provider_name, name));
     CHECK(dat_ib_close_query(query));
 }

@@ -22,6 +22,7 @@ impl Prefix {
         let built = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--offline", "--message-format=short"])
             .args(["-p", "dat1", "-p", "dat2", "-p", "dat-loopback-provider"])
+            .args(["-p", "dat-provider-softrxe"])
             .current_dir(top())
             .output()
             .expect("cargo runs");
@@ -35,22 +36,26 @@ impl Prefix {
             ("libdat1.so", &["libdat.so.1", "libdat.so"][..]),
             ("libdat2.so", &["libdat2.so.2", "libdat2.so"]),
             ("libdat_loopback_provider.so", &["loopback.so"]),
+            ("libdat_provider_softrxe.so", &["softrxe.so"]),
         ] {
             for name in names {
                 symlink(debug.join(file), dir.path().join(name)).unwrap();
             }
         }
         let mut entries = String::new();
-        for (name, api, library) in [
-            ("loop", "u1.2", "loopback.so"),
-            ("loop", "u2.0", "loopback.so"),
-            ("classic", "u1.2", "classic-1.2.so"),
-            ("classic", "u2.0", "classic-2.0.so"),
+        for (name, api, library, params) in [
+            ("loop", "u1.2", "loopback.so", "127.0.0.1 0"),
+            ("loop", "u2.0", "loopback.so", "127.0.0.1 0"),
+            ("classic", "u1.2", "classic-1.2.so", ""),
+            ("classic", "u2.0", "classic-2.0.so", ""),
+            ("user", "u1.2", "softrxe.so", "127.0.6.4 0 engine=user"),
+            ("user", "u2.0", "softrxe.so", "127.0.6.4 0 engine=user"),
+            ("forking", "u2.0", "softrxe.so", "127.0.6.5 0 engine=user"),
         ] {
             let library = dir.path().join(library);
             let library = library.display();
             entries += &format!(
-                "{name} {api} nonthreadsafe default {library} test.1.0 \"127.0.0.1 0\" \"\"\n"
+                "{name} {api} nonthreadsafe default {library} test.1.0 \"{params}\" \"\"\n"
             );
         }
         std::fs::write(dir.path().join("dat.conf"), entries).unwrap();
@@ -219,6 +224,34 @@ fn one_process_may_use_both_with_providers_of_ours_and_classic_ones() {
             );
         }
     }
+}
+
+#[test]
+fn both_come_and_go_by_dlopen_from_several_threads_with_a_fork_between() {
+    let libraries = &["-ldl", "-lpthread"];
+    let program = PREFIX.compile("gcc", "dlopen_threads.c", libraries, "dlopen-threads");
+    for ia in ["loop", "user"] {
+        let out = PREFIX.run(&program, &[ia]);
+        let words = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{ia}: {words}");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert_eq!(said, "dlopen_threads: PASS\n", "{ia}: {words}");
+    }
+}
+
+#[test]
+fn a_forked_child_disturbs_nobody_and_may_open_an_ia_of_its_own() {
+    let program = PREFIX.compile("gcc", "fork.c", &["-ldat2", "-lpthread"], "fork");
+    let out = PREFIX.run(&program, &["forking"]);
+    let words = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{words}");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    // The child's own line, and the parent's.
+    assert!(
+        said.contains("two_endpoints: PASS uDAPL 2.0"),
+        "{said}{words}"
+    );
+    assert!(said.ends_with("fork: PASS\n"), "{said}{words}");
 }
 
 #[test]
