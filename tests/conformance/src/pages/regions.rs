@@ -18,6 +18,7 @@ statements! {
     "dat_lmr_free": "A DTO that uses a destroyed LMR fails with a protection violation." => local_use_fails;
     "dat_lmr_free": "A peer that uses the rmr_context of a destroyed LMR gets an error, and the connection breaks." => remote_use_breaks;
     "dat_lmr_free": "An RDMA operation that was complete before the call stays complete." => earlier_use_succeeds;
+    "dat_lmr_free": "Once it has returned, writes of a peer that are under way no longer touch the memory." => no_late_write;
     "dat_lmr_free": "An invalid handle is DAT_INVALID_HANDLE." => invalid_handle;
     "dat_lmr_create": "Nothing is remote unless the privileges say so." => no_remote_right;
     "dat_lmr_create": "Remote reading does not imply remote writing." => read_is_not_write;
@@ -109,6 +110,28 @@ fn earlier_use_succeeds(dat: &Dat) -> Check {
     ok(dat.lmr_free(far.region.lmr), "dat_lmr_free")?;
     holds(far.is_all(9), "the bytes are not there")?;
     pair.a.state(pair.from, EpState::Connected)
+}
+
+fn no_late_write(dat: &Dat) -> Check {
+    const WRITES: u64 = 4;
+    const BYTES: usize = 1 << 16;
+    for _ in 0..8 {
+        let pair = Pair::connected(dat)?;
+        let (own, far) = (pair.a.memory(BYTES, ALL)?, pair.b.memory(BYTES, ALL)?);
+        own.fill(9);
+        for cookie in 0..WRITES {
+            let what = Post::Write(far.remote());
+            pair.a.post(pair.from, what, &[own.local()], cookie)?;
+        }
+        ok(dat.lmr_free(far.region.lmr), "dat_lmr_free")?;
+        far.fill(5);
+        // However they end: none was still to be placed.
+        for _ in 0..WRITES {
+            pair.a.wait(pair.a.request)?;
+        }
+        holds(far.is_all(5), "bytes arrived after dat_lmr_free")?;
+    }
+    Ok(())
 }
 
 fn invalid_handle(dat: &Dat) -> Check {
