@@ -190,6 +190,20 @@ pub(crate) fn registration_text(address: usize, length: usize, errno: i32) -> St
 mod tests {
     use super::*;
 
+    /// Whatever number a provider's verb returns, and errno says.
+    #[test]
+    fn a_post_that_failed_is_never_a_success() {
+        for number in -200..200 {
+            let code = posted(number).code();
+            assert_ne!(code & 0x8000_0000, 0, "{number}: {code:#x}");
+            assert!(posted(number).kind().is_some(), "{number}: {code:#x}");
+        }
+        assert_eq!(
+            posted(libc::ENOMEM),
+            Error::resource(Subtype::ResourceMemory)
+        );
+    }
+
     #[test]
     fn ports_follow_dapls_rule() {
         for (qual, port) in [

@@ -215,19 +215,24 @@ fn handle_cm(shared: &Arc<Shared>, event: Event) {
     }
 }
 
-fn handle_async(shared: &Shared, number: i32, token: Token) {
+/// What an asynchronous event of the device means. `None`: nothing that anybody has to hear of; ports that come and
+/// go, GIDs and LIDs that change, connections notice by themselves if it hurts.
+fn fault(number: i32, token: Token) -> Option<Fault> {
     use crate::sys::event as e;
-    let fault = match number {
-        e::CQ_ERR => Fault::CqOverflow(token),
-        e::QP_FATAL | e::QP_REQ_ERR | e::QP_ACCESS_ERR => Fault::Ep(token),
-        e::QP_LAST_WQE_REACHED => Fault::LastReceive(token),
-        e::SRQ_LIMIT_REACHED => Fault::SrqLow(token),
-        e::DEVICE_FATAL => Fault::Adapter,
-        // Ports that come and go, GIDs and LIDs that change: connections notice by themselves if it hurts.
-        number => {
-            tracing::info!(device = shared.device.name(), number, "asynchronous event");
-            return;
-        }
+    match number {
+        e::CQ_ERR => Some(Fault::CqOverflow(token)),
+        e::QP_FATAL | e::QP_REQ_ERR | e::QP_ACCESS_ERR => Some(Fault::Ep(token)),
+        e::QP_LAST_WQE_REACHED => Some(Fault::LastReceive(token)),
+        e::SRQ_LIMIT_REACHED => Some(Fault::SrqLow(token)),
+        e::DEVICE_FATAL => Some(Fault::Adapter),
+        _ => None,
+    }
+}
+
+fn handle_async(shared: &Shared, number: i32, token: Token) {
+    let Some(fault) = fault(number, token) else {
+        tracing::info!(device = shared.device.name(), number, "asynchronous event");
+        return;
     };
     tracing::warn!(
         device = shared.device.name(),
@@ -273,4 +278,32 @@ fn handle_cq(shared: &Shared, key: u64, notifier: &Weak<Notifier>) {
         sleeper.signal();
     }
     shared.upcalls.cq_ready(notifier.token);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `enum ibv_event_type`, in its order.
+    #[test]
+    fn each_event_of_a_device_means_what_it_says() {
+        let token = Token::default();
+        let told = |number| fault(number, token).map(|fault| format!("{fault:?}"));
+        let starts = |number, word: &str| {
+            let told = told(number).unwrap_or_default();
+            assert!(told.starts_with(word), "event {number}: {told}");
+        };
+        starts(0, "CqOverflow");
+        for broken in 1..=3 {
+            starts(broken, "Ep");
+        }
+        starts(8, "Adapter");
+        starts(15, "SrqLow");
+        starts(16, "LastReceive");
+        // COMM_EST, SQ_DRAINED, PATH_MIG, PATH_MIG_ERR, PORT_ACTIVE, PORT_ERR, LID_CHANGE, PKEY_CHANGE, SM_CHANGE,
+        // CLIENT_REREGISTER, GID_CHANGE, and what is yet to come.
+        for harmless in [4, 5, 6, 7, 9, 10, 11, 12, 13, 17, 18, 99] {
+            assert_eq!(told(harmless), None, "event {harmless}");
+        }
+    }
 }

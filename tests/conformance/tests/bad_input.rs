@@ -126,6 +126,32 @@ fn two_ends_at_once_and_closing_under_way_on_the_user_engine() {
     }
 }
 
+/// What DAPL gets wrong without any bad input, see docs/faults.md.
+fn faults(target: &Target) {
+    let api = target.opener.api();
+    raw::every_field_is_filled(target).unwrap_or_else(|why| panic!("uDAPL {api}: {why:?}"));
+    raw::connection_storm(target, 64).unwrap_or_else(|why| panic!("uDAPL {api}: {why:?}"));
+    let shortest = raw::shortest_disconnect(target, 10).expect("it disconnects");
+    assert!(
+        shortest < 5_000,
+        "dat_ep_disconnect took {shortest} us at least"
+    );
+}
+
+#[test]
+fn structures_are_filled_connections_storm_and_disconnects_are_short_on_the_loopback() {
+    for api in Api::ALL {
+        faults(&loopback("faults", "127.0.4.27", api));
+    }
+}
+
+#[test]
+fn structures_are_filled_connections_storm_and_disconnects_are_short_on_the_user_engine() {
+    for api in Api::ALL {
+        faults(&user_engine("127.0.4.35", api));
+    }
+}
+
 /// In a process of its own, which may count what it has.
 #[test]
 fn random_words_leave_no_descriptor_and_no_thread() {

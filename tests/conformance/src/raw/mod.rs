@@ -3,6 +3,7 @@
 //! table one wrong one at a time ([`wrong_arguments`]) or at random ([`fuzz`]).
 
 mod ask;
+mod fields;
 mod functions;
 mod fuzz;
 mod memory;
@@ -10,6 +11,7 @@ mod races;
 mod world;
 mod wrong;
 
+pub use fields::{connection_storm, every_field_is_filled, shortest_disconnect};
 pub use functions::{Arg, FUNCTIONS, Function, Thing};
 pub use fuzz::{Plan, Tally, fuzz};
 pub use races::{close_under_way, two_ends};

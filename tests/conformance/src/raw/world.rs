@@ -167,7 +167,7 @@ impl World {
     }
 
     /// Calls with arguments that are good: numbers, handles, and addresses of what the function needs.
-    fn call(&self, name: &str, words: &[usize]) -> Check {
+    pub(crate) fn call(&self, name: &str, words: &[usize]) -> Check {
         // SAFETY: the pointers that the callers in this file pass are to locals of the types that the slot wants.
         unsafe { must(self.table, name, words) }
     }
@@ -250,7 +250,7 @@ impl World {
     }
 
     /// The next event: its number, and the word behind the first three of its data.
-    fn event(&self, evd: usize) -> Check<(u32, usize)> {
+    pub(crate) fn event(&self, evd: usize) -> Check<(u32, usize)> {
         let (mut event, mut more) = ([0_u64; 16], 0_i32);
         self.call(
             "evd_wait",
