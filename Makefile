@@ -47,6 +47,10 @@ bench: ## the user engine beside raw UDP, UCX, libfabric and iperf3: one run, on
 bench-instructions: dist ## instructions of the hot calls, DAPL's and ours (docs/performance.md)
 	@scripts/bench-instructions.sh
 
+.PHONY: matrix
+matrix: ## write MATRIX.md, what works where
+	@cargo run --quiet -p dat-conformance -- --matrix >MATRIX.md.new && mv MATRIX.md.new MATRIX.md
+
 .PHONY: fmt
 fmt: ## format the code
 	@cargo fmt --all

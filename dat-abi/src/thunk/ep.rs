@@ -10,7 +10,9 @@ use super::close_flags;
 use crate::boundary::{Version, array, guard, limit, put, timeout};
 use crate::handle;
 use crate::intern::read_address;
-use crate::types::{DatBoolean, DatCount, DatHandle, DatIaAddressPtr, DatTimeout};
+use crate::types::{
+    DAT_VALUE_UNKNOWN, DatBoolean, DatCount, DatHandle, DatIaAddressPtr, DatTimeout,
+};
 
 /// The EP argument.
 #[inline(always)]
@@ -104,13 +106,17 @@ pub(crate) unsafe extern "C" fn ep_recv_query<T: Transport, V: Version>(
 ) -> u32 {
     guard::<V>(|| {
         let (posted, spanned) = find::<T>(ep)?.recv_query()?;
+        let known = |buffers: u32| match buffers {
+            u32::MAX => DAT_VALUE_UNKNOWN,
+            n => limit(n),
+        };
         // SAFETY: each is NULL (not wanted) or valid by the slot's contract.
         unsafe {
             if !allocated.is_null() {
-                put(allocated, 2, limit(posted))?;
+                put(allocated, 2, known(posted))?;
             }
             if !span.is_null() {
-                put(span, 3, limit(spanned))?;
+                put(span, 3, known(spanned))?;
             }
         }
         Ok(())

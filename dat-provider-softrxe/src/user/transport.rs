@@ -628,10 +628,11 @@ impl Transport for UserEngine {
     fn disconnect(qp: &Qp) {
         qp.hub.with(|state, now| {
             if let Some(id) = state.by_qpn.get(&qp.qpn).copied() {
-                // It may have ended meanwhile, or never got to a connection: what is posted flushes all the same.
+                // It may have ended meanwhile.
                 let _ = state.engine.disconnect(now, id);
-                state.engine.fail_qp(now, qp.qpn);
             }
+            // Also where it never got to a connection, or the peer refused: what is posted flushes all the same.
+            state.engine.fail_qp(now, qp.qpn);
         });
     }
 }

@@ -20,6 +20,8 @@ pub(crate) const ABRUPT: u32 = 0;
 pub(crate) const GRACEFUL: u32 = 1;
 /// `DAT_PSP_CONSUMER_FLAG`.
 pub(crate) const CONSUMER: u32 = 0;
+/// `DAT_PSP_PROVIDER_FLAG`.
+pub(crate) const PROVIDER: u32 = 1;
 
 /// A created object, or the code as a failed check.
 pub(crate) fn made<T>(result: Result<T, u32>, call: &str) -> Check<T> {
@@ -161,6 +163,27 @@ impl<'a> Side<'a> {
         made(psp, "dat_psp_create_any")
     }
 
+    /// A qualifier where nobody listens, found by taking one and giving it back.
+    pub(crate) fn unused(&self) -> Check<u64> {
+        let (psp, qual) = self.listen()?;
+        ok(self.dat.psp_free(psp), "dat_psp_free")?;
+        Ok(qual)
+    }
+
+    /// One byte of private data more than the provider takes.
+    pub(crate) fn too_much_data(&self) -> Check<Vec<u8>> {
+        let (_, provider) = made(self.dat.ia_query(self.ia), "dat_ia_query")?;
+        match usize::try_from(provider.max_private_data_size) {
+            Ok(size) if size > 0 => Ok(vec![1; size + 1]),
+            _ => broken("the provider says that it takes no private data"),
+        }
+    }
+
+    /// The next connection event of `evd`, with its private data.
+    pub(crate) fn wait_with_data(&self, evd: usize) -> Check<(Seen, Vec<u8>)> {
+        made(self.dat.evd_wait_data(evd, PATIENCE), "dat_evd_wait (10 s)")
+    }
+
     pub(crate) fn post(&self, ep: usize, what: Post, iov: &[DatLmrTriplet], cookie: u64) -> Check {
         let code = self.dat.post(ep, what, iov, cookie, 0);
         ok(code, "dat_ep_post")
@@ -175,6 +198,22 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    pub(crate) fn bytes(&self) -> &'static [AtomicU8] {
+        self.bytes
+    }
+
+    /// The first eight bytes.
+    pub(crate) fn word(&self) -> u64 {
+        let byte = |at: usize| self.bytes[at].load(Ordering::Relaxed);
+        u64::from_ne_bytes(std::array::from_fn(byte))
+    }
+
+    pub(crate) fn set_word(&self, word: u64) {
+        for (to, byte) in self.bytes.iter().zip(word.to_ne_bytes()) {
+            to.store(byte, Ordering::Relaxed);
+        }
+    }
+
     fn address(&self) -> u64 {
         self.bytes.as_ptr() as u64
     }
@@ -208,7 +247,13 @@ impl Memory {
     }
 
     pub(crate) fn is_all(&self, byte: u8) -> bool {
-        self.bytes.iter().all(|b| b.load(Ordering::Relaxed) == byte)
+        self.is_all_from(0, byte)
+    }
+
+    pub(crate) fn is_all_from(&self, at: usize, byte: u8) -> bool {
+        self.bytes[at..]
+            .iter()
+            .all(|b| b.load(Ordering::Relaxed) == byte)
     }
 }
 

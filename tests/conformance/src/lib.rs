@@ -13,6 +13,7 @@ mod event;
 mod fixture;
 mod fuzz;
 pub mod host;
+pub mod matrix;
 pub mod pages;
 pub mod raw;
 mod storm;
@@ -23,7 +24,7 @@ pub use coverage::{Calls, Coverage};
 pub use dat::Dat;
 pub use event::Seen;
 pub use fuzz::fuzz;
-pub use pages::{STATEMENTS, Statement};
+pub use pages::{STATEMENTS, Statement, of_version};
 pub use storm::storm;
 pub use verdict::{Check, Verdict};
 

@@ -1,6 +1,8 @@
 //! Puts a provider's shared object to the statements:
 //! `dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--api 1.2|2.0] [--page PAGE]`.
 //!
+//! `dat-conformance --matrix` prints MATRIX.md.
+//!
 //! With `--random SECONDS` it calls functions at random instead, and looks what is left over of descriptors and
 //! threads when all IAs are closed.
 
@@ -13,9 +15,9 @@ use std::process::ExitCode;
 use dat_abi::types::DatProviderInfo;
 use dat_core::error::Error;
 
-use dat_conformance::{Api, Dat, STATEMENTS, Verdict, host, judge};
+use dat_conformance::{Api, Dat, STATEMENTS, Verdict, host, judge, matrix, of_version};
 
-const USAGE: &str = "usage: dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--api 1.2|2.0] [--page PAGE | --random SECONDS]";
+const USAGE: &str = "usage: dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--api 1.2|2.0] [--page PAGE | --random SECONDS]\n       dat-conformance --matrix";
 
 /// Called by a classic provider from its init.
 ///
@@ -48,6 +50,10 @@ fn option(words: &mut Vec<String>, option: &str) -> Option<String> {
 
 fn main() -> ExitCode {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if words == ["--matrix"] {
+        print!("{}", matrix::markdown());
+        return ExitCode::SUCCESS;
+    }
     let page = option(&mut words, "--page");
     let random = option(&mut words, "--random");
     let api = option(&mut words, "--api").map_or(Ok(Api::V2_0), |word| word.parse());
@@ -88,8 +94,7 @@ fn main() -> ExitCode {
     let (mut held, mut lacks, mut broken) = (0, 0, 0);
     let chosen = STATEMENTS
         .iter()
-        .copied()
-        .flatten()
+        .flat_map(|group| of_version(group, api))
         .filter(|s| page.as_deref().is_none_or(|page| page == s.page));
     for statement in chosen {
         let (word, why) = match judge(statement, &dat) {

@@ -3,7 +3,8 @@
 use std::ffi::{CString, c_void};
 
 use dat_abi::types::DatProviderInfo;
-use dat_conformance::{Api, Dat, STATEMENTS, Statement, Table, Verdict, fuzz, judge, storm};
+use dat_conformance::matrix::{self, Provider};
+use dat_conformance::{Api, Dat, STATEMENTS, Table, Verdict, fuzz, judge, storm};
 use dat_loopback::Loopback;
 
 /// A registry that takes every provider; the table is known here.
@@ -27,42 +28,20 @@ fn loopback(name: &str, params: &str, api: Api) -> Dat {
     Dat::new(table, name)
 }
 
-/// The loopback lacks nothing: every statement must hold.
-fn all_hold(group: &[Statement], name: &str, params: &str) {
-    for api in Api::ALL {
-        let dat = loopback(name, params, api);
-        let broken: Vec<_> = group
-            .iter()
-            .filter_map(|s| Some((s.page, s.says, judge(s, &dat).err()?)))
-            .collect();
-        assert!(broken.is_empty(), "uDAPL {api}: {broken:#?}");
-    }
+fn is_as_declared(api: Api, params: &str) {
+    let dat = loopback("declared", params, api);
+    let wrong = matrix::put(&dat, Provider::Loopback);
+    assert!(wrong.is_empty(), "uDAPL {api}:\n{}", wrong.join("\n"));
 }
 
-macro_rules! groups {
-    ($($name:ident = $index:literal;)*) => {
-        $(#[test]
-        fn $name() {
-            all_hold(STATEMENTS[$index], stringify!($name), concat!("127.0.4.", $index));
-        })*
-
-        #[test]
-        fn every_group_has_a_test() {
-            assert_eq!(STATEMENTS.len(), [$($index),*].len());
-        }
-    };
+#[test]
+fn in_1_2_it_does_what_the_matrix_says() {
+    is_as_declared(Api::V1_2, "127.0.4.1");
 }
 
-groups! {
-    regions = 0;
-    windows = 1;
-    disconnect = 2;
-    endpoints = 3;
-    connections = 4;
-    completions = 5;
-    events = 6;
-    adapters = 7;
-    handles = 8;
+#[test]
+fn in_2_0_it_does_what_the_matrix_says() {
+    is_as_declared(Api::V2_0, "127.0.4.2");
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! The statements, put to softrxe's user engine: RoCEv2 over UDP between two IAs of this process, each group at an
-//! address of its own.
+//! The statements, put to softrxe's user engine: RoCEv2 over UDP between two IAs of this process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dat_conformance::{Api, Dat, STATEMENTS, Statement, host, judge};
+use dat_conformance::matrix::{self, Provider};
+use dat_conformance::{Api, Dat, host};
 
 /// The provider's shared object, which tests reach as programs do: as a file.
-fn provider() -> std::path::PathBuf {
+fn provider() -> PathBuf {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let built = Command::new(env!("CARGO"))
         .args([
@@ -33,42 +33,19 @@ fn provider() -> std::path::PathBuf {
         .join("libdat_provider_softrxe.so")
 }
 
-fn all_hold(group: &[Statement], name: &str, address: &str) {
-    let library = provider();
-    for api in Api::ALL {
-        let params = format!("{address} 0 engine=user");
-        let table = host::load(&library, name, &params, api).expect("the provider registers");
-        let dat = Dat::new(table, name);
-        let broken: Vec<_> = group
-            .iter()
-            .filter_map(|s| Some((s.page, s.says, judge(s, &dat).err()?)))
-            .collect();
-        assert!(broken.is_empty(), "uDAPL {api}: {broken:#?}");
-    }
+fn is_as_declared(api: Api, address: &str) {
+    let params = format!("{address} 0 engine=user");
+    let table = host::load(&provider(), "user", &params, api).expect("the provider registers");
+    let wrong = matrix::put(&Dat::new(table, "user"), Provider::User);
+    assert!(wrong.is_empty(), "uDAPL {api}:\n{}", wrong.join("\n"));
 }
 
-macro_rules! groups {
-    ($($name:ident = $index:literal;)*) => {
-        $(#[test]
-        fn $name() {
-            all_hold(STATEMENTS[$index], stringify!($name), concat!("127.0.5.", $index));
-        })*
-
-        #[test]
-        fn every_group_has_a_test() {
-            assert_eq!(STATEMENTS.len(), [$($index),*].len());
-        }
-    };
+#[test]
+fn in_1_2_it_does_what_the_matrix_says() {
+    is_as_declared(Api::V1_2, "127.0.5.1");
 }
 
-groups! {
-    regions = 0;
-    windows = 1;
-    disconnect = 2;
-    endpoints = 3;
-    connections = 4;
-    completions = 5;
-    events = 6;
-    adapters = 7;
-    handles = 8;
+#[test]
+fn in_2_0_it_does_what_the_matrix_says() {
+    is_as_declared(Api::V2_0, "127.0.5.2");
 }

@@ -50,6 +50,16 @@ impl VaList {
     }
 }
 
+/// The operations that we have, all of an endpoint.
+const OF_ENDPOINTS: [i32; 6] = [
+    ib_op::FETCH_AND_ADD,
+    ib_op::CMP_AND_SWAP,
+    ib_op::RDMA_WRITE_IMMED,
+    ib_op::UD_SEND,
+    ib_op::UD_AH_FREE,
+    ib_op::UD_CM_FREE,
+];
+
 /// Slot `handle_extendedop`: `(handle, op, va_list)`.
 pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
     handle: DatHandle,
@@ -59,6 +69,10 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
     guard(|| {
         if op == ib_op::CLOSE_QUERY {
             return crate::handle::ia::<T>(handle, Subtype::InvalidHandleIa)?.close(Close::Abrupt);
+        }
+        // Said first: some of what we do not have is asked of other handles.
+        if !OF_ENDPOINTS.contains(&op) {
+            return Err(Error::of(Kind::NotImplemented));
         }
         let ep = find::<T>(handle)?;
         // SAFETY: the C caller's list, with the arguments that `op` has (dat_ib_extensions.h).

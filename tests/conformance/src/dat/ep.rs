@@ -21,6 +21,24 @@ pub enum Post {
     Write(DatRmrTriplet),
 }
 
+/// Bits of 2.0's `DAT_EP_PARAM_MASK`.
+pub mod field {
+    /// The state, which nobody can set.
+    pub const EP_STATE: u64 = 0x2;
+    /// The protection zone.
+    pub const PZ: u64 = 0x80;
+    /// The EVD for receives.
+    pub const RECV_EVD: u64 = 0x100;
+    /// The EVD for requests.
+    pub const REQUEST_EVD: u64 = 0x200;
+    /// The EVD for connections.
+    pub const CONNECT_EVD: u64 = 0x400;
+    /// Receives that can be outstanding.
+    pub const MAX_RECV_DTOS: u64 = 0x4_0000;
+    /// Requests that can be outstanding.
+    pub const MAX_REQUEST_DTOS: u64 = 0x8_0000;
+}
+
 impl Dat {
     /// dat_cr_accept.
     pub fn cr_accept(&self, cr: usize, ep: usize, data: &[u8]) -> u32 {
@@ -193,6 +211,15 @@ impl Dat {
     pub fn ep_dup_connect(&self, ep: usize, model: usize, microseconds: u32, data: &[u8]) -> u32 {
         let bytes = data.as_ptr().cast::<c_void>();
         call!(self.ep_dup_connect(ep, model, microseconds, data.len() as i32, bytes, 0))
+    }
+
+    /// dat_ep_set_watermark.
+    pub fn ep_set_watermark(&self, ep: usize, soft: i32, hard: i32) -> u32 {
+        let code = call!(self.ep_set_watermark(ep, soft, hard));
+        if soft >= 0 || hard >= 0 {
+            self.coverage.note("a watermark", code);
+        }
+        code
     }
 
     /// dat_ep_recv_query: buffers allocated and spanned.

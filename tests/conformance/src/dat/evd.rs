@@ -89,12 +89,46 @@ impl Dat {
         microseconds: u32,
         threshold: i32,
     ) -> Result<(Seen, i32), u32> {
+        let (event, more) = self.wait(evd, microseconds, threshold)?;
+        Ok((Seen::of(&event), more))
+    }
+
+    /// The same for a connection event, with the private data that came with it.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn evd_wait_data(&self, evd: usize, microseconds: u32) -> Result<(Seen, Vec<u8>), u32> {
+        let (event, _) = self.wait(evd, microseconds, 1)?;
+        let seen = Seen::of(&event);
+        if !matches!(seen, Seen::Connection { .. }) {
+            return Ok((seen, Vec::new()));
+        }
+        // SAFETY: the number says that this field is set; the provider, that so many bytes are there until the
+        // endpoint connects again.
+        let data = unsafe {
+            let d = event.event_data.connect_event_data;
+            match usize::try_from(d.private_data_size) {
+                Ok(size) if size > 0 && !d.private_data.is_null() => {
+                    std::slice::from_raw_parts(d.private_data.cast::<u8>(), size).to_vec()
+                }
+                _ => Vec::new(),
+            }
+        };
+        Ok((seen, data))
+    }
+
+    pub(super) fn wait(
+        &self,
+        evd: usize,
+        microseconds: u32,
+        threshold: i32,
+    ) -> Result<(DatEvent, i32), u32> {
         let (mut old, mut event, mut more) = (narrow::event(), DatEvent::default(), 0);
         let code = each!(self.evd_wait {
             V1_2(evd, microseconds, threshold, &mut old, &mut more),
             V2_0(evd, microseconds, threshold, &mut event, &mut more)
         });
-        value(code, (self.seen(&old, event), more))
+        value(code, (self.event(&old, event), more))
     }
 
     /// dat_evd_dequeue.
@@ -104,14 +138,14 @@ impl Dat {
     pub fn evd_dequeue(&self, evd: usize) -> Result<Seen, u32> {
         let (mut old, mut event) = (narrow::event(), DatEvent::default());
         let code = each!(self.evd_dequeue { V1_2(evd, &mut old), V2_0(evd, &mut event) });
-        value(code, self.seen(&old, event))
+        value(code, Seen::of(&self.event(&old, event)))
     }
 
-    fn seen(&self, old: &v1_2::types::DatEvent, new: DatEvent) -> Seen {
-        Seen::of(&match self.api() {
+    fn event(&self, old: &v1_2::types::DatEvent, new: DatEvent) -> DatEvent {
+        match self.api() {
             Api::V1_2 => narrow::event_out(old),
             Api::V2_0 => new,
-        })
+        }
     }
 
     /// dat_evd_post_se.

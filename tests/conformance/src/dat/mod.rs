@@ -133,10 +133,10 @@ mod memory;
 mod narrow;
 mod newer;
 
-pub use ep::Post;
+pub use ep::{Post, field};
 pub use evd::Agent;
 pub use memory::{Region, Source};
-pub use newer::Extension;
+pub use newer::{DatagramPeer, Extension, readable};
 
 fn value<T>(code: u32, value: T) -> Result<T, u32> {
     if code == 0 { Ok(value) } else { Err(code) }
@@ -273,8 +273,6 @@ impl Dat {
         ep_free(ep: usize);
         /// dat_ep_reset.
         ep_reset(ep: usize);
-        /// dat_ep_set_watermark.
-        ep_set_watermark(ep: usize, soft: i32, hard: i32);
         /// dat_lmr_free.
         lmr_free(lmr: usize);
         /// dat_rmr_free.

@@ -3,7 +3,9 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use dat_abi::v2_0::types::{DatComm, DatCspParam, DatIaAttr, DatLmrTriplet, DatRmrTriplet, ib_op};
+use dat_abi::v2_0::types::{
+    DatComm, DatCspParam, DatEpAttr, DatIaAttr, DatLmrTriplet, DatRmrTriplet, ib_op,
+};
 
 use super::{Dat, Table, value};
 
@@ -62,6 +64,31 @@ extensions! {
     CLOSE_QUERY = "dat_ib_close_query" / ib_op::CLOSE_QUERY;
     /// Collectives; the other nineteen are like it.
     COLLECTIVES = "dat_ib_collective_*" / 6;
+}
+
+/// What DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED tells.
+#[derive(Clone, Copy, Debug)]
+pub struct DatagramPeer {
+    /// A `DAT_IB_ADDR_HANDLE`.
+    pub address: [u64; 5],
+    /// For dat_ib_ud_cm_free.
+    pub context: u64,
+}
+
+const UD_CONNECTION_REQUEST: u32 = 0x4_0001;
+const UD_ESTABLISHED: u32 = 0x4_0002;
+
+/// Whether poll would return for the descriptor at once.
+#[must_use]
+pub fn readable(fd: i32) -> bool {
+    let mut asked = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry, which lives.
+    let ready = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    ready == 1 && asked.revents & libc::POLLIN != 0
 }
 
 impl Dat {
@@ -212,5 +239,56 @@ impl Dat {
     pub fn ep_common_connect(&self, ep: usize, to: &DatIaAttr, microseconds: u32) -> u32 {
         let at = to.ia_address_ptr;
         newer!(self.ep_common_connect(ep, at, microseconds, 0, ptr::null()))
+    }
+
+    /// dat_ep_create of an endpoint of the service type UD.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn ep_create_datagram(&self, ia: usize, pz: usize, evds: [usize; 3]) -> Result<usize, u32> {
+        let [recv, request, connect] = evds;
+        // SAFETY: all zero is a value: words and NULL pointers.
+        let mut attr: DatEpAttr = unsafe { std::mem::zeroed() };
+        attr.service_type = 1;
+        (attr.max_recv_dtos, attr.max_request_dtos) = (8, 8);
+        (attr.max_recv_iov, attr.max_request_iov) = (1, 1);
+        let mut ep = 0;
+        let code = newer!(self.ep_create(ia, pz, recv, request, connect, &attr, &mut ep));
+        self.coverage.note("an endpoint for datagrams", code);
+        value(code, ep)
+    }
+
+    /// The request that the next event of an EVD brings; `None` for another event.
+    ///
+    /// # Errors
+    /// The code of dat_evd_wait.
+    pub fn evd_wait_datagram_request(
+        &self,
+        evd: usize,
+        microseconds: u32,
+    ) -> Result<Option<usize>, u32> {
+        let (event, _) = self.wait(evd, microseconds, 1)?;
+        // SAFETY: the number says that this field is set; all are plain words.
+        Ok((event.event_number == UD_CONNECTION_REQUEST)
+            .then_some(unsafe { event.event_data.cr_arrival_event_data.cr_handle }))
+    }
+
+    /// The peer that the next event of an EVD tells; `None` for another event.
+    ///
+    /// # Errors
+    /// The code of dat_evd_wait.
+    pub fn evd_wait_datagram_peer(
+        &self,
+        evd: usize,
+        microseconds: u32,
+    ) -> Result<Option<DatagramPeer>, u32> {
+        let (event, _) = self.wait(evd, microseconds, 1)?;
+        let words = event.event_extension_data;
+        Ok(
+            (event.event_number == UD_ESTABLISHED).then(|| DatagramPeer {
+                address: [words[2], words[3], words[4], words[5], words[6]],
+                context: words[7],
+            }),
+        )
     }
 }

@@ -16,6 +16,7 @@ statements! {
     "dat_ia_close": "A closed IA fails in any later operation." => closed;
     "dat_ia_close": "Invalid flags are DAT_INVALID_PARAMETER." => flags;
     "dat_set_consumer_context": "Each object keeps a context." => context;
+    "dat_get_consumer_context": "It is 0 until one was set." => no_context;
 }
 
 fn twice(dat: &Dat) -> Check {
@@ -111,6 +112,14 @@ fn context(dat: &Dat) -> Check {
     for (object, context) in objects.iter().zip(0xfeed..) {
         let seen = dat.get_consumer_context(*object);
         same(&seen, &Ok(context), "context")?;
+    }
+    Ok(())
+}
+
+fn no_context(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    for object in [side.ia, side.pz, side.recv, side.ep()?] {
+        same(&dat.get_consumer_context(object), &Ok(0), "context")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_*, dat_srq_*.
+//! dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_*.
 
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
@@ -8,7 +8,7 @@ use dat_core::flags::{CompletionFlags, MemPriv};
 use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::{FLUSHED, SUCCESS, Seen};
-use crate::fixture::{ABRUPT, Pair, Side, made};
+use crate::fixture::{ABRUPT, Pair, Side};
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
@@ -22,8 +22,6 @@ statements! {
     "dat_ep_post_rdma_write": "The bytes are in the peer's memory, and the peer hears nothing." => writes;
     "dat_ep_post_rdma_write": "More bytes than the remote segment has is DAT_LENGTH_ERROR." => write_length;
     "dat_ep_post_rdma_read": "The bytes of the peer's memory are in ours." => reads;
-    "dat_srq_create": "Endpoints on one SRQ take their receives from it." => shared;
-    "dat_srq_free": "An SRQ in use by an endpoint cannot be destroyed: DAT_INVALID_STATE." => srq_in_use;
 }
 
 const ALL: u32 = MemPriv::ALL.bits();
@@ -150,37 +148,4 @@ fn reads(dat: &Dat) -> Check {
     pair.a.post(pair.from, read, &[own.local()], 1)?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
     holds(own.is_all(4), "the bytes are not there")
-}
-
-fn shared(dat: &Dat) -> Check {
-    let pair = Pair::apart(dat)?;
-    let b = &pair.b;
-    let srq = made(dat.srq_create(b.ia, b.pz, 8), "dat_srq_create")?;
-    for cookie in 1..=2 {
-        ok(dat.srq_post_recv(srq, &[], cookie), "dat_srq_post_recv")?;
-    }
-    let evds = [b.recv, b.request, b.conn];
-    let mut seen = Vec::new();
-    for cookie in 11..=12 {
-        let to = dat.ep_create_with_srq(b.ia, b.pz, evds, srq);
-        let (from, to) = (pair.a.ep()?, made(to, "dat_ep_create_with_srq")?);
-        pair.join(from, to)?;
-        pair.a.post(from, Post::Send, &[], cookie)?;
-        match b.wait(b.recv)? {
-            Seen::Dto { ep, cookie, .. } if ep == to => seen.push(cookie),
-            other => return same(&format!("{other:?}"), &"a receive".into(), "event"),
-        }
-    }
-    same(&seen, &vec![1, 2], "cookies of the receives")
-}
-
-fn srq_in_use(dat: &Dat) -> Check {
-    let side = Side::open(dat)?;
-    let srq = made(dat.srq_create(side.ia, side.pz, 8), "dat_srq_create")?;
-    let evds = [side.recv, side.request, side.conn];
-    let ep = dat.ep_create_with_srq(side.ia, side.pz, evds, srq);
-    let ep = made(ep, "dat_ep_create_with_srq")?;
-    refused(dat.srq_free(srq), Kind::InvalidState, "dat_srq_free")?;
-    ok(dat.ep_free(ep), "dat_ep_free")?;
-    ok(dat.srq_free(srq), "dat_srq_free")
 }

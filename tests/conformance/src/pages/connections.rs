@@ -42,16 +42,9 @@ fn connect_twice(dat: &Dat) -> Check {
     refused(code, Kind::InvalidState, "dat_ep_connect, Connected")
 }
 
-/// A qualifier where nobody listens.
-fn unused(side: &Side<'_>) -> Check<u64> {
-    let (psp, qual) = side.listen()?;
-    ok(side.dat.psp_free(psp), "dat_psp_free")?;
-    Ok(qual)
-}
-
 fn nobody_listens(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
-    let qual = unused(&pair.b)?;
+    let qual = pair.b.unused()?;
     let code = dat.ep_connect(pair.from, &pair.b.attr, qual, PATIENCE, b"");
     ok(code, "dat_ep_connect")?;
     pair.a
@@ -186,7 +179,7 @@ fn psp_free_keeps(dat: &Dat) -> Check {
 
 fn rsp_states(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
-    let qual = unused(&pair.b)?;
+    let qual = pair.b.unused()?;
     let rsp = dat.rsp_create(pair.b.ia, qual, pair.to, pair.b.cr);
     made(rsp, "dat_rsp_create")?;
     pair.b.state(pair.to, EpState::Reserved)?;
@@ -204,7 +197,7 @@ fn rsp_states(dat: &Dat) -> Check {
 
 fn rsp_takes_one(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
-    let qual = unused(&pair.b)?;
+    let qual = pair.b.unused()?;
     let rsp = dat.rsp_create(pair.b.ia, qual, pair.to, pair.b.cr);
     made(rsp, "dat_rsp_create")?;
     let code = dat.ep_connect(pair.from, &pair.b.attr, qual, FOREVER, b"");

@@ -3,7 +3,7 @@
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
 use dat_core::event::ConnectionEvent;
-use dat_core::flags::EvdFlags;
+use dat_core::flags::{EvdFlags, MemPriv};
 
 use super::statements;
 use crate::dat::{Dat, Post};
@@ -17,6 +17,7 @@ statements! {
     "dat_ep_disconnect": "Upon abrupt disconnect all outstanding DTOs complete, unsuccessfully and in order." => abrupt_flushes;
     "dat_ep_disconnect": "Upon graceful disconnect outstanding requests complete first." => graceful_drains;
     "dat_ep_disconnect": "Meanwhile the state is Disconnect Pending, and no new request can be posted." => pending_refuses;
+    "dat_ep_disconnect": "Nor an RDMA Read, an RDMA Write or a bind." => pending_refuses_rdma;
     "dat_ep_disconnect": "An abrupt call in Disconnect Pending ends it without waiting." => abrupt_in_pending;
     "dat_ep_disconnect": "A graceful call in Disconnect Pending has no effect." => graceful_in_pending;
     "dat_ep_disconnect": "On one EVD successful completions precede the disconnect event." => order_on_one_evd;
@@ -29,6 +30,8 @@ statements! {
     "dat_ep_disconnect": "Invalid flags are DAT_INVALID_PARAMETER." => flags;
     "dat_ep_disconnect": "An invalid handle is DAT_INVALID_HANDLE." => invalid_handle;
 }
+
+const ALL: u32 = MemPriv::ALL.bits();
 
 fn disconnect(dat: &Dat, ep: usize, flags: u32) -> Check {
     ok(dat.ep_disconnect(ep, flags), "dat_ep_disconnect")
@@ -107,6 +110,24 @@ fn pending_refuses(dat: &Dat) -> Check {
     refused(code, Kind::InvalidState, "dat_ep_post_send")
 }
 
+fn pending_refuses_rdma(dat: &Dat) -> Check {
+    let pair = held(dat)?;
+    let (own, far) = (pair.a.memory(8, ALL)?, pair.b.memory(8, ALL)?);
+    for what in [Post::Write(far.remote()), Post::Read(far.remote())] {
+        let code = dat.post(pair.from, what, &[own.local()], 3, 0);
+        refused(code, Kind::InvalidState, "dat_ep_post_rdma")?;
+    }
+    if let Ok(rmr) = dat.rmr_create(pair.a.pz) {
+        let rights = MemPriv::REMOTE_READ.bits();
+        let lmr = own.region.lmr;
+        let code = dat
+            .rmr_bind(rmr, lmr, &own.local(), rights, pair.from, 4)
+            .err();
+        refused(code.unwrap_or(0), Kind::InvalidState, "dat_rmr_bind")?;
+    }
+    Ok(())
+}
+
 fn abrupt_in_pending(dat: &Dat) -> Check {
     let pair = held(dat)?;
     disconnect(dat, pair.from, ABRUPT)?;
@@ -175,16 +196,9 @@ fn unconnected(dat: &Dat) -> Check {
     is_disallowed(dat, side.ep()?)
 }
 
-/// A free qualifier, found by taking one and giving it back.
-fn qualifier(side: &Side<'_>) -> Check<u64> {
-    let (psp, qual) = side.listen()?;
-    ok(side.dat.psp_free(psp), "dat_psp_free")?;
-    Ok(qual)
-}
-
 fn reserved(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let (ep, qual) = (side.ep()?, qualifier(&side)?);
+    let (ep, qual) = (side.ep()?, side.unused()?);
     made(dat.rsp_create(side.ia, qual, ep, side.cr), "dat_rsp_create")?;
     side.state(ep, EpState::Reserved)?;
     is_disallowed(dat, ep)
@@ -192,7 +206,7 @@ fn reserved(dat: &Dat) -> Check {
 
 fn passive_pending(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
-    let qual = qualifier(&pair.b)?;
+    let qual = pair.b.unused()?;
     let rsp = dat.rsp_create(pair.b.ia, qual, pair.to, pair.b.cr);
     made(rsp, "dat_rsp_create")?;
     let code = dat.ep_connect(pair.from, &pair.b.attr, qual, FOREVER, b"");

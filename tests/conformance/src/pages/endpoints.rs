@@ -3,9 +3,10 @@
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
 use dat_core::event::ConnectionEvent;
+use dat_core::flags::EvdFlags;
 
 use super::statements;
-use crate::dat::{Dat, Post};
+use crate::dat::{Dat, Post, field};
 use crate::event::{FLUSHED, SUCCESS};
 use crate::fixture::{ABRUPT, FOREVER, Pair, Side, made};
 use crate::verdict::{Check, holds, ok, refused, same};
@@ -14,6 +15,10 @@ statements! {
     "dat_ep_create": "An endpoint is created Unconnected." => created_unconnected;
     "dat_ep_create": "Receives may be posted to an Unconnected endpoint, requests may not." => posts_before;
     "dat_ep_create": "An EVD that does not take the stream is DAT_INVALID_HANDLE." => wrong_stream;
+    "dat_ep_modify": "Parts and attributes can be changed while Unconnected; the query tells them." => modify;
+    "dat_ep_modify": "A Connected endpoint cannot be changed: DAT_INVALID_STATE." => modify_connected;
+    "dat_ep_modify": "What nobody can set is DAT_INVALID_PARAMETER." => modify_state;
+    "dat_ep_modify": "An EVD that does not take the stream is DAT_INVALID_HANDLE, and nothing has changed." => modify_wrong;
     "dat_ep_query": "The query answers the handles that it was created with." => query;
     "dat_ep_query": "Each side's local qualifier is what the other side sees as the remote one." => ports;
     "dat_ep_free": "An endpoint can be destroyed Unconnected, Connected, and Disconnected." => any_state;
@@ -24,6 +29,7 @@ statements! {
     "dat_ep_free": "The handle of a destroyed endpoint fails in any later operation." => handle_fails;
     "dat_ep_reset": "A Disconnected endpoint becomes Unconnected, and can connect again." => reset_and_again;
     "dat_ep_reset": "A Connected endpoint cannot be reset: DAT_INVALID_STATE." => reset_connected;
+    "dat_ep_reset": "Resetting an Unconnected endpoint has no effect." => reset_unconnected;
     "dat_ep_get_status": "Receives and requests are idle unless some are outstanding." => idle;
 }
 
@@ -173,4 +179,61 @@ fn idle(dat: &Dat) -> Check {
     pair.b.post(pair.to, Post::Send, &[], 2)?;
     pair.a.completes(pair.a.recv, 1, SUCCESS)?;
     holds(status()?.1, "receives are not idle after the last")
+}
+
+fn modify(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    let mut param = made(dat.ep_query(ep), "dat_ep_query")?;
+    let other = side.evd(EvdFlags::CONNECTION)?;
+    param.connect_evd_handle = other;
+    param.ep_attr.max_recv_dtos = 3;
+    param.ep_attr.max_request_dtos = 5;
+    let mask = field::CONNECT_EVD | field::MAX_RECV_DTOS | field::MAX_REQUEST_DTOS;
+    ok(dat.ep_modify(ep, mask, &param), "dat_ep_modify")?;
+    let seen = made(dat.ep_query(ep), "dat_ep_query")?;
+    same(&seen.connect_evd_handle, &other, "connect EVD")?;
+    holds(
+        seen.ep_attr.max_recv_dtos >= 3 && seen.ep_attr.max_request_dtos >= 5,
+        "less room than was asked for",
+    )?;
+    ok(
+        dat.evd_free(side.conn),
+        "dat_evd_free of the former connect EVD",
+    )
+}
+
+fn modify_connected(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let mut param = made(dat.ep_query(pair.from), "dat_ep_query")?;
+    param.ep_attr.max_recv_dtos += 1;
+    let code = dat.ep_modify(pair.from, field::MAX_RECV_DTOS, &param);
+    refused(code, Kind::InvalidState, "dat_ep_modify, Connected")?;
+    pair.a.state(pair.from, EpState::Connected)
+}
+
+fn modify_state(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    let param = made(dat.ep_query(ep), "dat_ep_query")?;
+    let code = dat.ep_modify(ep, field::EP_STATE, &param);
+    refused(code, Kind::InvalidParameter, "dat_ep_modify of the state")
+}
+
+fn modify_wrong(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    let mut param = made(dat.ep_query(ep), "dat_ep_query")?;
+    param.recv_evd_handle = side.conn;
+    let code = dat.ep_modify(ep, field::RECV_EVD, &param);
+    refused(code, Kind::InvalidHandle, "dat_ep_modify")?;
+    let seen = made(dat.ep_query(ep), "dat_ep_query")?;
+    same(&seen.recv_evd_handle, &side.recv, "receive EVD")
+}
+
+fn reset_unconnected(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    ok(dat.ep_reset(ep), "dat_ep_reset")?;
+    side.state(ep, EpState::Unconnected)
 }

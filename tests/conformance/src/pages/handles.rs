@@ -1,7 +1,7 @@
 //! What every page says of handles: one that is NULL, freed, of another kind or no handle at all is DAT_INVALID_HANDLE.
 
 use dat_abi::types::handle_type;
-use dat_core::error::Kind;
+use dat_core::error::{Error, Kind, Subtype};
 use dat_core::flags::MemPriv;
 
 use super::statements;
@@ -11,6 +11,7 @@ use crate::verdict::{Check, ok, refused, same};
 
 statements! {
     "dat_get_handle_type": "It tells the kind of each handle." => kinds;
+    "every page": "Return codes are the version's own numbers: type, and the subtype that tells which argument or state." => numbers;
     "every page": "NULL is DAT_INVALID_HANDLE." => null;
     "every page": "A handle of another kind is DAT_INVALID_HANDLE, and stays as it was." => other_kind;
     "every page": "A number that is no handle is DAT_INVALID_HANDLE." => garbage;
@@ -123,6 +124,30 @@ fn kinds(dat: &Dat) -> Check {
         &Ok(handle_type::CR),
         "handle type",
     )
+}
+
+fn numbers(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    let wait = dat.evd_wait(side.conn, MOMENT, 0).err().unwrap_or(0);
+    // Codes reach us in 2.0's numbers: of a 1.2 table that returned those itself they would be others.
+    let codes = [
+        ("dat_evd_wait", wait, Error::arg(3)),
+        (
+            "dat_ep_disconnect",
+            dat.ep_disconnect(ep, 0),
+            Error::state(Subtype::InvalidStateEpUnconnected),
+        ),
+        (
+            "dat_ep_free",
+            dat.ep_free(0),
+            Error::handle(Subtype::InvalidHandleEp),
+        ),
+    ];
+    for (call, code, expected) in codes {
+        same(&Error::from_code(code), &Some(expected), call)?;
+    }
+    Ok(())
 }
 
 fn null(dat: &Dat) -> Check {

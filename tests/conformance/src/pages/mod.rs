@@ -4,13 +4,19 @@
 mod adapters;
 mod completions;
 mod connections;
+mod datagrams;
 mod disconnect;
 mod endpoints;
 mod events;
 mod handles;
+mod newer;
+mod notification;
 mod regions;
+mod service_points;
+mod shared_receive;
 mod windows;
 
+use crate::api::Api;
 use crate::dat::Dat;
 use crate::verdict::Check;
 
@@ -21,6 +27,8 @@ pub struct Statement {
     pub page: &'static str,
     /// What it promises, in our words.
     pub says: &'static str,
+    /// The first version that has it.
+    pub since: Api,
     /// Puts it to the test.
     pub test: fn(&Dat) -> Check,
 }
@@ -36,14 +44,32 @@ pub const STATEMENTS: &[&[Statement]] = &[
     events::STATEMENTS,
     adapters::STATEMENTS,
     handles::STATEMENTS,
+    service_points::STATEMENTS,
+    shared_receive::STATEMENTS,
+    notification::STATEMENTS,
+    newer::STATEMENTS,
+    datagrams::STATEMENTS,
 ];
+
+/// The statements of `group` that a version knows.
+pub fn of_version(group: &[Statement], api: Api) -> impl Iterator<Item = &Statement> {
+    group.iter().filter(move |s| s.since <= api)
+}
 
 /// Writes the list of a group.
 macro_rules! statements {
-    ($($page:literal: $says:literal => $test:ident;)*) => {
+    (since $since:ident; $($page:literal: $says:literal => $test:ident;)*) => {
         pub(super) const STATEMENTS: &[$crate::pages::Statement] = &[$(
-            $crate::pages::Statement { page: $page, says: $says, test: $test },
+            $crate::pages::Statement {
+                page: $page,
+                says: $says,
+                since: $crate::api::Api::$since,
+                test: $test,
+            },
         )*];
+    };
+    ($($page:literal: $says:literal => $test:ident;)*) => {
+        statements! { since V1_2; $($page: $says => $test;)* }
     };
 }
 use statements;

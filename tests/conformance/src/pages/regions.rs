@@ -5,7 +5,7 @@ use dat_core::error::Kind;
 use dat_core::flags::MemPriv;
 
 use super::statements;
-use crate::dat::{Dat, Post, Source};
+use crate::dat::{Dat, Post, Region, Source};
 use crate::event::{LOCAL_PROTECTION, REMOTE_ACCESS, SUCCESS};
 use crate::fixture::{Memory, Pair, Side, made};
 use crate::verdict::{Check, holds, ok, refused, same};
@@ -24,6 +24,16 @@ statements! {
     "dat_lmr_create": "Remote reading does not imply remote writing." => read_is_not_write;
     "dat_lmr_create": "A local write needs the local write privilege." => local_write_right;
     "dat_lmr_create": "A length of 0 is refused: DAT_INVALID_PARAMETER, or DAT_LENGTH_ERROR as DAPL has it." => no_length;
+    "dat_lmr_create": "An LMR of type DAT_MEM_TYPE_LMR shows its base's memory, which cannot be freed meanwhile." => on_lmr;
+    "dat_lmr_create": "Shared memory has a name of 40 bytes, compared whole: one name, one length." => shared_name;
+    "dat_lmr_create": "Without a remote privilege there is no rmr_context." => no_remote_key;
+    "dat_lmr_create": "Privileges that there are not are DAT_INVALID_PARAMETER." => unknown_privileges;
+    "dat_lmr_create": "A PZ of another IA is DAT_INVALID_HANDLE." => zone_of_other_ia;
+    "dat_lmr_sync_rdma_read": "Pieces of LMRs are made visible to the peer's reads." => sync_read;
+    "dat_lmr_sync_rdma_write": "Pieces of LMRs show what the peer wrote." => sync_write;
+    "dat_lmr_sync_rdma_write": "A piece beyond its LMR is DAT_INVALID_PARAMETER." => sync_beyond;
+    "dat_pz_create": "It belongs to the IA, and is of use." => zone;
+    "dat_pz_query": "The query answers the IA." => zone_query;
     "dat_lmr_query": "The query answers what the LMR was created with." => query;
     "dat_pz_free": "A PZ in use by an endpoint or an LMR cannot be destroyed: DAT_INVALID_STATE." => zone_in_use;
     "dat_pz_free": "A destroyed PZ fails in any later operation." => zone_handle_fails;
@@ -215,4 +225,135 @@ fn zone_handle_fails(dat: &Dat) -> Check {
     refused(dat.pz_free(side.pz), Kind::InvalidHandle, "dat_pz_free")?;
     let queried = dat.pz_query(side.pz).err().unwrap_or(0);
     refused(queried, Kind::InvalidHandle, "dat_pz_query")
+}
+
+fn create(side: &Side<'_>, source: Source, privileges: u32) -> Result<Region, u32> {
+    side.dat.lmr_create(side.ia, source, side.pz, privileges)
+}
+
+fn on_lmr(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, base) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
+    own.fill(6);
+    let upper = create(&pair.b, Source::Lmr(base.region.lmr), ALL);
+    let upper = made(upper, "dat_lmr_create, DAT_MEM_TYPE_LMR")?;
+    let code = dat.lmr_free(base.region.lmr);
+    refused(code, Kind::InvalidState, "dat_lmr_free of the base")?;
+    let there = Post::Write(base.under(upper.rmr_context));
+    pair.a.post(pair.from, there, &[own.local()], 1)?;
+    pair.a.completes(pair.a.request, 1, SUCCESS)?;
+    holds(base.is_all(6), "the bytes are not there")?;
+    ok(dat.lmr_free(upper.lmr), "dat_lmr_free")?;
+    ok(dat.lmr_free(base.region.lmr), "dat_lmr_free of the base")
+}
+
+fn shared_name(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let memory = side.memory(64, ALL)?.bytes();
+    // Nobody else has this name: the address is this process's, and no other statement leaks this memory.
+    let mut name = [7; 40];
+    name[..8].copy_from_slice(&(memory.as_ptr() as u64).to_ne_bytes());
+    let region = create(&side, Source::Shared(memory, name), ALL);
+    let region = made(region, "dat_lmr_create, DAT_MEM_TYPE_SHARED_VIRTUAL")?;
+    let again = create(&side, Source::Shared(memory, name), ALL);
+    made(again, "dat_lmr_create of the same memory")?;
+    let half = create(&side, Source::Shared(&memory[..32], name), ALL).err();
+    refused(
+        half.unwrap_or(0),
+        Kind::InvalidParameter,
+        "dat_lmr_create of another length by the same name",
+    )?;
+    name[39] = 8;
+    let other = create(&side, Source::Shared(&memory[..32], name), ALL);
+    made(
+        other,
+        "dat_lmr_create by a name that differs in its last byte",
+    )?;
+    same(
+        &made(dat.lmr_query(region.lmr), "dat_lmr_query")?.mem_type,
+        &2,
+        "mem_type",
+    )
+}
+
+fn no_remote_key(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let local = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
+    let memory = side.memory(64, local.bits())?;
+    let queried = made(dat.lmr_query(memory.region.lmr), "dat_lmr_query")?;
+    same(
+        &(memory.region.rmr_context, queried.rmr_context),
+        &(0, 0),
+        "rmr_context",
+    )
+}
+
+fn unknown_privileges(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let memory = side.memory(64, ALL)?.bytes();
+    let code = create(&side, Source::Virtual(memory), 0x8000_0000).err();
+    refused(
+        code.unwrap_or(0),
+        Kind::InvalidParameter,
+        "dat_lmr_create with privileges 0x80000000",
+    )
+}
+
+fn zone_of_other_ia(dat: &Dat) -> Check {
+    let (side, other) = (Side::open(dat)?, Side::open(dat)?);
+    let memory = side.memory(64, ALL)?.bytes();
+    let code = dat
+        .lmr_create(side.ia, Source::Virtual(memory), other.pz, ALL)
+        .err();
+    refused(code.unwrap_or(0), Kind::InvalidHandle, "dat_lmr_create")
+}
+
+fn sync_read(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
+    far.fill(2);
+    let code = dat.lmr_sync(pair.b.ia, &[far.local()], false);
+    ok(code, "dat_lmr_sync_rdma_read")?;
+    let read = Post::Read(far.remote());
+    pair.a.post(pair.from, read, &[own.local()], 1)?;
+    pair.a.completes(pair.a.request, 1, SUCCESS)?;
+    holds(own.is_all(2), "the bytes are not there")
+}
+
+fn sync_write(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
+    own.fill(2);
+    write(&pair, &own, &far, 1, SUCCESS)?;
+    let code = dat.lmr_sync(pair.b.ia, &[far.local()], true);
+    ok(code, "dat_lmr_sync_rdma_write")?;
+    holds(far.is_all(2), "the bytes are not there")
+}
+
+fn sync_beyond(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let mut piece = side.memory(64, ALL)?.local();
+    piece.segment_length += 1;
+    for write in [false, true] {
+        let code = dat.lmr_sync(side.ia, &[piece], write);
+        refused(code, Kind::InvalidParameter, "dat_lmr_sync_rdma")?;
+    }
+    Ok(())
+}
+
+fn zone(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let zone = made(dat.pz_create(side.ia), "dat_pz_create")?;
+    holds(zone != side.pz, "two PZs have one handle")?;
+    let memory = side.memory(64, ALL)?.bytes();
+    let region = dat.lmr_create(side.ia, Source::Virtual(memory), zone, ALL);
+    let region = made(region, "dat_lmr_create in the new PZ")?;
+    ok(dat.lmr_free(region.lmr), "dat_lmr_free")?;
+    ok(dat.pz_free(zone), "dat_pz_free")
+}
+
+fn zone_query(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let seen = made(dat.pz_query(side.pz), "dat_pz_query")?;
+    same(&seen.ia_handle, &side.ia, "IA")
 }

@@ -11,6 +11,8 @@ use crate::fixture::{Memory, Pair, Side, made};
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
+    "dat_rmr_create": "It is unbound, and belongs to the PZ and its IA." => unbound;
+    "dat_rmr_query": "The query answers what the RMR is bound to." => bound_query;
     "dat_rmr_free": "An instance of an RMR is destroyed, unbound as it is." => destroys_unbound;
     "dat_rmr_free": "The handle of a destroyed RMR fails in any later operation." => handle_fails;
     "dat_rmr_free": "A peer that uses the rmr_context of a destroyed RMR gets an error, and the connection breaks." => use_after_free_breaks;
@@ -207,4 +209,28 @@ fn unconnected(dat: &Dat) -> Check {
         .rmr_bind(rmr, lmr, &memory.local(), WRITE, side.ep()?, 1)
         .err();
     refused(code.unwrap_or(0), Kind::InvalidState, "dat_rmr_bind")
+}
+
+fn unbound(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let rmr = made(dat.rmr_create(side.pz), "dat_rmr_create")?;
+    let seen = made(dat.rmr_query(rmr), "dat_rmr_query")?;
+    same(
+        &(seen.ia_handle, seen.pz_handle, seen.rmr_context),
+        &(side.ia, side.pz, 0),
+        "IA, PZ and rmr_context",
+    )
+}
+
+fn bound_query(dat: &Dat) -> Check {
+    let bound = Bound::new(dat)?;
+    let seen = made(dat.rmr_query(bound.rmr), "dat_rmr_query")?;
+    let piece = bound.far.local();
+    let at = seen.lmr_triplet;
+    same(
+        &(at.virtual_address, at.segment_length, seen.rmr_context),
+        &(piece.virtual_address, piece.segment_length, bound.key),
+        "range and rmr_context",
+    )?;
+    same(&(seen.mem_priv & WRITE), &WRITE, "mem_priv")
 }

@@ -1,0 +1,134 @@
+//! What our providers refuse, and where they do otherwise than a page says. Each line is proved by [`super::put`].
+
+use dat_core::error::Kind;
+
+use super::Provider;
+use super::Provider::{Ibverbs, Kernel, Loopback, User};
+
+/// Functions, or ways to call them, that providers refuse.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal {
+    /// Names as in [`super::rows`].
+    pub functions: &'static [&'static str],
+    /// Who refuses.
+    pub providers: &'static [Provider],
+    /// `DAT_NOT_IMPLEMENTED` or `DAT_MODEL_NOT_SUPPORTED`.
+    pub kind: Kind,
+    /// What is refused in their place: they need it, so that it never comes to a call.
+    pub by: Option<&'static str>,
+    /// Why.
+    pub why: &'static str,
+}
+
+/// A statement that does not hold on a provider.
+#[derive(Clone, Copy, Debug)]
+pub struct Exception {
+    /// The statement's page.
+    pub page: &'static str,
+    /// What it says.
+    pub says: &'static str,
+    /// Where it does not hold.
+    pub providers: &'static [Provider],
+    /// What is so instead, and why.
+    pub why: &'static str,
+}
+
+const EVERY: &[Provider] = &[Ibverbs, Kernel, User, Loopback];
+
+/// All of them.
+pub static REFUSALS: &[Refusal] = &[
+    Refusal {
+        functions: &["csp_create", "csp_query", "csp_free", "ep_common_connect"],
+        providers: EVERY,
+        kind: Kind::NotImplemented,
+        by: None,
+        why: "a common service point is a socket below DAT; RDMA's connection managers have service identifiers, which are PSPs",
+    },
+    Refusal {
+        functions: &["ep_post_rdma_read_to_rmr"],
+        providers: EVERY,
+        kind: Kind::ModelNotSupported,
+        by: None,
+        why: "an RDMA Read of InfiniBand and RoCE lands in a local segment, named by its lmr_context; windows are iWARP's",
+    },
+    Refusal {
+        functions: &["a quality of service", "multipathing"],
+        providers: EVERY,
+        kind: Kind::ModelNotSupported,
+        by: None,
+        why: "the provider's attributes offer best effort and one path only",
+    },
+    Refusal {
+        functions: &["a watermark"],
+        providers: EVERY,
+        kind: Kind::ModelNotSupported,
+        by: None,
+        why: "no transport tells how many receives an endpoint has taken from its SRQ; DAT_WATERMARK_INFINITE is taken",
+    },
+    Refusal {
+        functions: &["srq_resize"],
+        providers: &[User],
+        kind: Kind::NotImplemented,
+        by: None,
+        why: "the engine's queues have the size that they were made with",
+    },
+    Refusal {
+        functions: &["an endpoint for datagrams"],
+        providers: &[User],
+        kind: Kind::ModelNotSupported,
+        by: None,
+        why: "connections only; the attribute DAT_IB_UD says so",
+    },
+    Refusal {
+        functions: &[
+            "dat_ib_post_send_ud",
+            "dat_ib_ud_cm_free",
+            "dat_ib_ud_ah_free",
+        ],
+        providers: &[User],
+        kind: Kind::ModelNotSupported,
+        by: Some("an endpoint for datagrams"),
+        why: "needs an endpoint for datagrams, which is refused",
+    },
+    Refusal {
+        functions: &[
+            "dat_ib_query_counters",
+            "dat_ib_print_counters",
+            "dat_ib_start_counter",
+            "dat_ib_stop_counter",
+        ],
+        providers: EVERY,
+        kind: Kind::NotImplemented,
+        by: None,
+        why: "Debian's DAPL is built without counters too; the attribute DAT_COUNTERS is absent",
+    },
+    Refusal {
+        functions: &["dat_ib_collective_*"],
+        providers: EVERY,
+        kind: Kind::NotImplemented,
+        by: None,
+        why: "collectives need hardware of Mellanox's FCA; the attributes DAT_COLL_* are absent",
+    },
+];
+
+/// All of them.
+pub static EXCEPTIONS: &[Exception] = &[
+    Exception {
+        page: "dat_ep_post_send_with_invalidate",
+        says: "The peer's window is closed when the message has arrived.",
+        providers: &[Ibverbs, Kernel, User],
+        why: "windows are of type 1, which a peer cannot invalidate (IBTA 10.6.7.2): the peer refuses, and the connection breaks",
+    },
+    Exception {
+        page: "dat_lmr_free",
+        says: "A DTO that uses a destroyed LMR fails with a protection violation.",
+        providers: &[Ibverbs, Kernel],
+        why: "rdma_rxe of Linux 6.1 completes the work request with IBV_WC_REM_OP_ERR: it fails as DAT_DTO_ERR_REMOTE_RESPONDER",
+    },
+    Exception {
+        page: "dat_ep_post_send",
+        says: "A message longer than its receive ends in DAT_DTO_ERR_LOCAL_LENGTH there, and the connection breaks.",
+        providers: &[Ibverbs, Kernel],
+        why: "rdma_rxe of Linux 6.1 completes the receive with IBV_WC_LOC_QP_OP_ERR: it fails as DAT_DTO_ERR_LOCAL_EP",
+    },
+];

@@ -1,0 +1,53 @@
+//! Functions that are in the C libraries and in no provider.
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub struct LibraryFunction {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether libdat.so.1 has it.
+    pub libdat: bool,
+    /// Whether libdat2.so.2 has it.
+    pub libdat2: bool,
+    /// The test of `tests/tests`, or the statement's page.
+    pub tested_by: &'static str,
+}
+
+const fn both(name: &'static str, tested_by: &'static str) -> LibraryFunction {
+    LibraryFunction {
+        name,
+        libdat: true,
+        libdat2: true,
+        tested_by,
+    }
+}
+
+const fn newer(name: &'static str, tested_by: &'static str) -> LibraryFunction {
+    LibraryFunction {
+        libdat: false,
+        ..both(name, tested_by)
+    }
+}
+
+/// All of them: what a library exports is a slot of the table or one of these (a test compares).
+pub static LIBRARY: &[LibraryFunction] = &[
+    both(
+        "dat_ia_openv",
+        "c_libraries::data_moves_through_both_libraries_from_c_and_cpp",
+    ),
+    both(
+        "dat_registry_add_provider",
+        "c_libraries::one_process_may_use_both_with_providers_of_ours_and_classic_ones",
+    ),
+    both(
+        "dat_registry_remove_provider",
+        "c_libraries::one_process_may_use_both_with_providers_of_ours_and_classic_ones",
+    ),
+    both("dat_registry_list_providers", "tests/c/mpi_like.c"),
+    both("dat_strerror", "dat-abi: strerror::every_code_has_its_name"),
+    newer("dat_extension_op", "dat_ib_*"),
+    newer(
+        "dats_get_ia_handle",
+        "c_libraries::data_moves_through_both_libraries_from_c_and_cpp",
+    ),
+];

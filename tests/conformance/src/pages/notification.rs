@@ -1,0 +1,313 @@
+//! EVDs in full: their queries, limits and states; and CNOs with agents.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dat_core::error::Kind;
+use dat_core::flags::EvdFlags;
+
+use super::statements;
+use crate::dat::{Agent, Dat};
+use crate::event::Seen;
+use crate::fixture::{MOMENT, PATIENCE, Side, made};
+use crate::verdict::{Check, broken, holds, ok, refused, same};
+
+statements! {
+    "dat_evd_create": "It is enabled, waitable and empty, and holds at least what was asked for." => created;
+    "dat_evd_create": "No stream, unknown ones, or no length is DAT_INVALID_PARAMETER." => nothing_to_take;
+    "dat_evd_query": "The query answers queue length, CNO and streams." => query;
+    "dat_evd_modify_cno": "Events tell the new CNO; without one nobody." => modify;
+    "dat_evd_enable": "Enabling and disabling twice has no further effect." => enable_twice;
+    "dat_evd_clear_unwaitable": "A waitable EVD stays waitable." => clear_twice;
+    "dat_evd_wait": "A threshold of n waits for n events." => threshold;
+    "dat_evd_wait": "It is refused to poll an EVD on which a thread waits: DAT_INVALID_STATE." => dequeue_while_waiting;
+    "dat_evd_post_se": "A full queue is DAT_QUEUE_FULL." => full;
+    "dat_evd_resize": "A queue shorter than its events is DAT_INVALID_STATE, and they stay." => shrink;
+    "dat_evd_resize": "A queue of no length is DAT_INVALID_PARAMETER." => resize_to_nothing;
+    "dat_ep_create": "Streams share an EVD where the provider's attributes say so." => merged;
+    "dat_cno_create": "The agent is called with the EVD that has an event." => agent;
+    "dat_cno_modify_agent": "The new agent is called, the former is not." => other_agent;
+    "dat_cno_query": "The query answers the IA." => cno_query;
+    "dat_cno_wait": "An event wakes one of the threads that wait." => one_wakes;
+    "dat_cno_free": "The handle of a destroyed CNO fails in any later operation." => cno_freed;
+}
+
+/// An EVD for software events.
+fn software(side: &Side<'_>, qlen: i32, cno: usize) -> Check<usize> {
+    let evd = side
+        .dat
+        .evd_create(side.ia, qlen, cno, EvdFlags::SOFTWARE.bits());
+    made(evd, "dat_evd_create")
+}
+
+fn post(dat: &Dat, evd: usize, pointers: std::ops::Range<usize>) -> Check {
+    for pointer in pointers {
+        ok(dat.evd_post_se(evd, pointer), "dat_evd_post_se")?;
+    }
+    Ok(())
+}
+
+/// `DAT_EVD_STATE`: enabled, and waitable.
+const ENABLED: u32 = 0x1;
+const WAITABLE: u32 = 0x4;
+
+fn created(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let evd = software(&side, 5, 0)?;
+    let seen = made(dat.evd_query(evd), "dat_evd_query")?;
+    holds(seen.evd_qlen >= 5, "shorter than was asked for")?;
+    same(
+        &(seen.evd_state & (ENABLED | WAITABLE)),
+        &(ENABLED | WAITABLE),
+        "state",
+    )?;
+    let empty = dat.evd_dequeue(evd).err().unwrap_or(0);
+    refused(empty, Kind::QueueEmpty, "dat_evd_dequeue")
+}
+
+fn nothing_to_take(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    for (qlen, flags) in [(8, 0), (8, 1 << 20), (0, 1), (-1, 1)] {
+        let code = dat.evd_create(side.ia, qlen, 0, flags).err();
+        refused(
+            code.unwrap_or(0),
+            Kind::InvalidParameter,
+            &format!("dat_evd_create({qlen}, {flags:#x})"),
+        )?;
+    }
+    Ok(())
+}
+
+fn query(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let cno = made(dat.cno_create(side.ia), "dat_cno_create")?;
+    let evd = software(&side, 8, cno)?;
+    let seen = made(dat.evd_query(evd), "dat_evd_query")?;
+    same(
+        &(seen.ia_handle, seen.cno_handle, seen.evd_flags),
+        &(side.ia, cno, EvdFlags::SOFTWARE.bits()),
+        "IA, CNO and streams",
+    )
+}
+
+fn modify(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let one = made(dat.cno_create(side.ia), "dat_cno_create")?;
+    let other = made(dat.cno_create(side.ia), "dat_cno_create")?;
+    let evd = software(&side, 8, one)?;
+    ok(dat.evd_modify_cno(evd, other), "dat_evd_modify_cno")?;
+    post(dat, evd, 1..2)?;
+    same(&dat.cno_wait(other, PATIENCE), &Ok(evd), "EVD")?;
+    let former = dat.cno_wait(one, MOMENT).err().unwrap_or(0);
+    refused(former, Kind::QueueEmpty, "dat_cno_wait on the former CNO")?;
+    ok(dat.evd_modify_cno(evd, 0), "dat_evd_modify_cno(NULL)")?;
+    post(dat, evd, 2..3)?;
+    let left = dat.cno_wait(other, MOMENT).err().unwrap_or(0);
+    refused(left, Kind::QueueEmpty, "dat_cno_wait of a CNO without EVDs")?;
+    ok(dat.cno_free(other), "dat_cno_free")
+}
+
+fn enable_twice(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let cno = made(dat.cno_create(side.ia), "dat_cno_create")?;
+    let evd = software(&side, 8, cno)?;
+    for _ in 0..2 {
+        ok(dat.evd_disable(evd), "dat_evd_disable")?;
+    }
+    let state = made(dat.evd_query(evd), "dat_evd_query")?.evd_state;
+    same(&(state & ENABLED), &0, "state, disabled")?;
+    for _ in 0..2 {
+        ok(dat.evd_enable(evd), "dat_evd_enable")?;
+    }
+    post(dat, evd, 1..2)?;
+    same(&dat.cno_wait(cno, PATIENCE), &Ok(evd), "EVD")
+}
+
+fn clear_twice(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let evd = software(&side, 8, 0)?;
+    ok(dat.evd_clear_unwaitable(evd), "dat_evd_clear_unwaitable")?;
+    post(dat, evd, 1..2)?;
+    let waited = dat.evd_wait(evd, PATIENCE, 1);
+    same(&waited, &Ok((Seen::Software(1), 0)), "event and nmore")
+}
+
+fn threshold(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let evd = software(&side, 8, 0)?;
+    post(dat, evd, 1..3)?;
+    let early = dat.evd_wait(evd, MOMENT, 3).err().unwrap_or(0);
+    refused(early, Kind::TimeoutExpired, "dat_evd_wait for three of two")?;
+    post(dat, evd, 3..4)?;
+    let waited = dat.evd_wait(evd, PATIENCE, 3);
+    same(&waited, &Ok((Seen::Software(1), 2)), "event and nmore")
+}
+
+fn dequeue_while_waiting(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let evd = software(&side, 8, 0)?;
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| dat.evd_wait(evd, PATIENCE, 1));
+        let begun = Instant::now();
+        let refusal = loop {
+            let code = dat.evd_dequeue(evd).err().unwrap_or(0);
+            if refused(code, Kind::QueueEmpty, "").is_err() {
+                break refused(code, Kind::InvalidState, "dat_evd_dequeue");
+            }
+            if begun.elapsed() > Duration::from_secs(5) {
+                break broken("dat_evd_dequeue was never refused");
+            }
+            std::thread::yield_now();
+        };
+        post(dat, evd, 1..2)?;
+        let waited = waiter.join().or_else(|_| broken("the waiter panicked"))?;
+        same(&waited, &Ok((Seen::Software(1), 0)), "event and nmore")?;
+        refusal
+    })
+}
+
+fn full(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let evd = software(&side, 4, 0)?;
+    let room = made(dat.evd_query(evd), "dat_evd_query")?.evd_qlen;
+    post(dat, evd, 0..room as usize)?;
+    // An implementation may hold more than it says, not without end.
+    let code = (0..1 << 16).find_map(|n| Some(dat.evd_post_se(evd, n)).filter(|code| *code != 0));
+    refused(code.unwrap_or(0), Kind::QueueFull, "dat_evd_post_se")?;
+    same(&dat.evd_dequeue(evd), &Ok(Seen::Software(0)), "first event")
+}
+
+fn shrink(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let evd = software(&side, 16, 0)?;
+    post(dat, evd, 0..12)?;
+    refused(dat.evd_resize(evd, 4), Kind::InvalidState, "dat_evd_resize")?;
+    for n in 0..12 {
+        same(&dat.evd_dequeue(evd), &Ok(Seen::Software(n)), "event")?;
+    }
+    Ok(())
+}
+
+fn resize_to_nothing(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let evd = software(&side, 8, 0)?;
+    for qlen in [0, -1] {
+        let code = dat.evd_resize(evd, qlen);
+        refused(code, Kind::InvalidParameter, "dat_evd_resize")?;
+    }
+    Ok(())
+}
+
+fn merged(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let (_, provider) = made(dat.ia_query(side.ia), "dat_ia_query")?;
+    let may = provider.evd_stream_merging_supported;
+    let streams = [
+        EvdFlags::SOFTWARE,
+        EvdFlags::CR,
+        EvdFlags::DTO,
+        EvdFlags::CONNECTION,
+        EvdFlags::RMR_BIND,
+        EvdFlags::ASYNC,
+    ];
+    for (row, one) in streams.into_iter().enumerate() {
+        for (column, other) in streams.into_iter().enumerate() {
+            same(
+                &may[row][column],
+                &may[column][row],
+                "the matrix is not symmetric",
+            )?;
+            if may[row][column] != 0 {
+                side.evd(one | other)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the agent was called `times` times.
+fn called(agent: &Agent, times: usize) -> Check {
+    let begun = Instant::now();
+    while agent.calls.load(Ordering::Acquire) < times {
+        if begun.elapsed() > Duration::from_micros(PATIENCE.into()) {
+            return broken("the agent was not called");
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+fn agent(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let agent = Agent::new();
+    let cno = dat.cno_create_with(side.ia, Some(agent));
+    let evd = software(&side, 8, made(cno, "dat_cno_create with an agent")?)?;
+    post(dat, evd, 1..2)?;
+    called(agent, 1)?;
+    same(&agent.evd.load(Ordering::Acquire), &evd, "EVD")?;
+    same(&dat.evd_dequeue(evd), &Ok(Seen::Software(1)), "event")
+}
+
+fn other_agent(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let (former, new) = (Agent::new(), Agent::new());
+    let cno = dat.cno_create_with(side.ia, Some(former));
+    let cno = made(cno, "dat_cno_create with an agent")?;
+    let evd = software(&side, 8, cno)?;
+    ok(dat.cno_modify_agent(cno, Some(new)), "dat_cno_modify_agent")?;
+    post(dat, evd, 1..2)?;
+    called(new, 1)?;
+    same(
+        &former.calls.load(Ordering::Acquire),
+        &0,
+        "calls of the former",
+    )?;
+    ok(
+        dat.cno_modify_agent(cno, None),
+        "dat_cno_modify_agent(NULL)",
+    )
+}
+
+fn cno_query(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let cno = made(dat.cno_create(side.ia), "dat_cno_create")?;
+    let seen = made(dat.cno_query(cno), "dat_cno_query")?;
+    same(&seen.ia_handle, &side.ia, "IA")
+}
+
+fn one_wakes(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let cno = made(dat.cno_create(side.ia), "dat_cno_create")?;
+    let evd = software(&side, 8, cno)?;
+    let woken = std::thread::scope(|scope| {
+        let waiters: Vec<_> = (0..3)
+            .map(|_| scope.spawn(|| dat.cno_wait(cno, 300_000)))
+            .collect();
+        let posted = post(dat, evd, 1..2);
+        let woken: Vec<_> = waiters
+            .into_iter()
+            .map(std::thread::ScopedJoinHandle::join)
+            .collect();
+        posted.map(|()| woken)
+    })?;
+    let with_evd = woken
+        .iter()
+        .filter(|w| matches!(w, Ok(Ok(seen)) if *seen == evd));
+    same(&with_evd.count(), &1, "threads that got the EVD")
+}
+
+fn cno_freed(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let cno = made(dat.cno_create(side.ia), "dat_cno_create")?;
+    ok(dat.cno_free(cno), "dat_cno_free")?;
+    for code in [
+        dat.cno_free(cno),
+        dat.cno_modify_agent(cno, None),
+        dat.cno_query(cno).err().unwrap_or(0),
+        dat.cno_wait(cno, MOMENT).err().unwrap_or(0),
+        dat.evd_modify_cno(side.recv, cno),
+    ] {
+        refused(code, Kind::InvalidHandle, "a call with a freed CNO")?;
+    }
+    Ok(())
+}
