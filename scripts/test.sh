@@ -42,7 +42,7 @@ echo "==== closing lines"
 for i in "${!names[@]}"; do
     printf '%-13s %-12s\n' "${names[i]}" "${verdicts[i]}"
     # nextest, libtest and our own runners end with a line of counts.
-    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
+    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9])' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
 done
 echo "$((${#names[@]} - failed)) of ${#names[@]} steps passed in $((SECONDS / 60)) min $((SECONDS % 60)) s"
 [ $failed = 0 ]

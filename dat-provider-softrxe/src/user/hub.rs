@@ -17,6 +17,7 @@ use super::UserEngine;
 use super::events::Job;
 use super::habits::{Answers, Batch, Spin};
 use super::memory::regions::Regions;
+use super::net::capture::Capture;
 use super::net::door::{Addressee, Mailbox, SLOT_BITS};
 use super::net::route::addressee;
 use super::net::share::Share;
@@ -60,6 +61,7 @@ pub(crate) struct State {
     letter: Box<[u8]>,
     received: Received,
     pub(crate) share: Share,
+    capture: Option<Capture>,
     own_box: Mailbox,
     pub(crate) services: HashMap<u64, (Token, Mailbox)>,
     pub(crate) connections: HashMap<CmId, Connection>,
@@ -97,6 +99,7 @@ impl Hub {
     pub(crate) fn open(
         settings: Settings,
         place: Place,
+        capture: Option<Capture>,
         upcalls: Upcalls<UserEngine>,
     ) -> io::Result<Arc<Self>> {
         let ip = place.address;
@@ -129,6 +132,7 @@ impl Hub {
             letter: vec![0; 1 << 16].into(),
             received: Received::new(),
             share,
+            capture,
             own_box,
             services: HashMap::new(),
             connections: HashMap::new(),
@@ -190,6 +194,10 @@ impl Hub {
                 state.engine.poll_transmit(now, &mut state.out)
             };
             let Some(run) = run else { break };
+            if let Some(capture) = &mut state.capture {
+                let bytes = &state.out[..run.length];
+                capture.sent(self.socket.local(), run.destination, run.segment, bytes);
+            }
             let piece = libc::iovec {
                 iov_base: state.out.as_mut_ptr().cast(),
                 iov_len: run.length,
@@ -203,6 +211,7 @@ impl Hub {
             }
         }
         state.batch.sent();
+        state.save_capture();
         self.collect(state);
     }
 
@@ -279,6 +288,10 @@ impl State {
                     break;
                 };
                 let meta = Meta { source, ip_id: 0 };
+                if let Some(capture) = &mut self.capture {
+                    let shared = manager(self.engine.config().local);
+                    capture.received(source, shared, 0, datagram);
+                }
                 self.engine.handle_datagram(now, &meta, datagram);
             }
         }
@@ -309,9 +322,20 @@ impl State {
                         continue;
                     }
                 }
+                if let Some(capture) = &mut self.capture {
+                    capture.received(source, socket.local(), ip_id, datagram);
+                }
                 self.engine
                     .handle_datagram(now, &Meta { source, ip_id }, datagram);
             }
+        }
+    }
+
+    /// What is captured stands in the file when the process is killed the next moment.
+    fn save_capture(&mut self) {
+        if let Some(Err(error)) = self.capture.as_mut().map(Capture::flush) {
+            tracing::error!(%error, "the capture ends here");
+            self.capture = None;
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dat_core::environment;
@@ -11,6 +12,7 @@ use dat_core::upcall::Upcalls;
 
 use super::UserEngine;
 use super::hub::Hub;
+use super::net::capture::Capture;
 use super::net::interface::{default_address, interfaces};
 use super::objects::Adapter;
 use super::place::{self, Place, PlaceError};
@@ -32,6 +34,10 @@ enum OpenError {
     Port { address: IpAddr },
     #[error("cannot open a RoCE socket on {address}: {error}")]
     Socket { address: IpAddr, error: io::Error },
+    #[error(
+        "pcap={}: {error}; each adapter writes a file of its own, %p in the name stands for the process", path.display()
+    )]
+    Pcap { path: PathBuf, error: io::Error },
     #[error("cannot start the helper thread: {0}")]
     Thread(#[source] io::Error),
 }
@@ -39,7 +45,7 @@ enum OpenError {
 impl OpenError {
     fn code(&self) -> Error {
         match self {
-            Self::Params(_) => Error::of(Kind::InvalidParameter),
+            Self::Params(_) | Self::Pcap { .. } => Error::of(Kind::InvalidParameter),
             Self::Place(PlaceError::NoSuch { .. }) => {
                 Error::new(Kind::InvalidAddress, Subtype::InvalidAddressMalformed)
             }
@@ -70,7 +76,8 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     environment::report(HONOURED, env);
     let place = locate(&params.device, params.port)?;
     let address = place.address;
-    let hub = Hub::open(settings, place, upcalls).map_err(|error| match error.kind() {
+    let capture = settings.pcap.as_deref().map(capture).transpose()?;
+    let hub = Hub::open(settings, place, capture, upcalls).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => OpenError::Port { address },
         _ => OpenError::Socket { address, error },
     })?;
@@ -82,6 +89,13 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     Ok(Adapter {
         hub,
         thread: Some(thread),
+    })
+}
+
+fn capture(path: &Path) -> Result<Capture, OpenError> {
+    Capture::create(path).map_err(|error| OpenError::Pcap {
+        path: path.to_owned(),
+        error,
     })
 }
 

@@ -1,10 +1,10 @@
 //! The connection manager's calls, and what its table's actions do.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::Engine;
 use super::timers::Owner;
-use crate::cm::connection::{Connection, Mad, Terms, timeout_of};
+use crate::cm::connection::{Connection, Mad, Terms, is_own, timeout_of};
 use crate::cm::sidr::{self, Resolution, SidrReply, SidrRequest};
 use crate::cm::state::{Action, Input, State};
 use crate::cm::{Accept, CmError, Connect};
@@ -177,6 +177,12 @@ impl<M: Memory> Engine<M> {
         self.check_step(id, Input::Disconnect)?;
         self.cm_step(now, id.0, Input::Disconnect);
         Ok(())
+    }
+
+    /// Address and queue pair of a connection's peer, once they are known, and whether it is an engine of this crate.
+    pub fn peer(&self, id: CmId) -> Option<(IpAddr, Qpn, bool)> {
+        let c = self.cm.get(id.0).filter(|c| c.remote_guid != 0)?;
+        Some((c.remote.ip(), c.remote_qpn, is_own(c.remote_guid)))
     }
 
     /// Asks for a datagram queue pair; ends in `SidrReply` or `TimedOut`.

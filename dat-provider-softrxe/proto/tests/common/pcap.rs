@@ -46,6 +46,9 @@ impl Captured {
     }
 }
 
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
+
 /// The folder of the captures.
 pub fn vectors() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors")
@@ -53,14 +56,22 @@ pub fn vectors() -> PathBuf {
 
 /// All RoCEv2 datagrams of `name`.pcap in tests/vectors.
 pub fn read(name: &str) -> Vec<Captured> {
-    let path = vectors().join(format!("{name}.pcap"));
-    let data = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    read_file(&vectors().join(format!("{name}.pcap")))
+}
+
+/// All RoCEv2 datagrams of a capture of Ethernet frames or of bare IP packets.
+pub fn read_file(path: &Path) -> Vec<Captured> {
+    let data = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let le32 = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().unwrap()) as usize;
     assert!(
         [0xa1b2_c3d4, 0xa1b2_3c4d].contains(&le32(0)),
         "little endian"
     );
-    assert_eq!(le32(20), 1, "{name}: Ethernet");
+    let link = match le32(20) {
+        1 => ETHERNET,
+        101 => 0,
+        other => panic!("{}: link type {other}", path.display()),
+    };
     let mut out = Vec::new();
     let (mut at, mut frame) = (24, 0);
     while at + 16 <= data.len() {
@@ -68,21 +79,28 @@ pub fn read(name: &str) -> Vec<Captured> {
         let bytes = &data[at + 16..at + 16 + length];
         at += 16 + length;
         frame += 1;
-        out.extend(datagram(frame, bytes));
+        out.extend(datagram(frame, link, bytes));
     }
     out
 }
 
-fn datagram(frame: usize, bytes: &[u8]) -> Option<Captured> {
-    let (ip_length, protocol) = match (bytes[12], bytes[13]) {
-        (0x08, 0x00) => (usize::from(bytes[14] & 15) * 4, bytes[14 + 9]),
-        (0x86, 0xdd) => (40, bytes[14 + 6]),
+fn datagram(frame: usize, link: usize, bytes: &[u8]) -> Option<Captured> {
+    let (link, packet) = bytes.split_at(link);
+    if link
+        .get(12..)
+        .is_some_and(|kind| kind != [0x08, 0x00] && kind != [0x86, 0xdd])
+    {
+        return None;
+    }
+    let (ip_length, protocol) = match packet[0] >> 4 {
+        4 => (usize::from(packet[0] & 15) * 4, packet[9]),
+        6 => (40, packet[6]),
         _ => return None,
     };
     if protocol != 17 {
         return None;
     }
-    let (ip, rest) = bytes[14..].split_at(ip_length);
+    let (ip, rest) = packet.split_at(ip_length);
     let udp: [u8; 8] = rest[..8].try_into().unwrap();
     let length = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
     (udp[2..4] == 4791u16.to_be_bytes()).then(|| Captured {

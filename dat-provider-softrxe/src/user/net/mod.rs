@@ -1,6 +1,7 @@
 //! UDP for RoCEv2: sockets, and the sharing of port 4791 between processes.
 
 pub(crate) mod address;
+pub mod capture;
 pub mod door;
 pub mod interface;
 pub mod route;

@@ -1,0 +1,70 @@
+//! DAT at one end, librdmacm at the other: speaks what `rping` and the perftest programs (`ib_write_bw -R` ...) say over
+//! their connections, as client and as server. tests/lab/interop.sh runs it against the kernel's rdma_rxe.
+//!
+//! ```text
+//! interop IA rping server                                 then, elsewhere: rping -c -a ADDRESS -C COUNT -S SIZE
+//! interop IA rping client ADDRESS COUNT SIZE              rping -s there
+//! interop IA perftest server                              ib_{write,read,send}_bw -R or ib_read_lat -R ADDRESS there
+//! interop IA perftest client ADDRESS write|read|send COUNT SIZE
+//! ```
+
+mod link;
+mod perftest;
+mod rping;
+
+use std::error::Error;
+use std::net::IpAddr;
+
+use dat::{Ia, Streams};
+use link::Local;
+
+const USAGE: &str = "usage: interop IA rping server | rping client ADDRESS COUNT SIZE | perftest server | \
+                     perftest client ADDRESS write|read|send COUNT SIZE";
+
+fn run(arguments: &[&str]) -> Result<String, Box<dyn Error>> {
+    let [name, rest @ ..] = arguments else {
+        return Err(USAGE.into());
+    };
+    let local = || -> Result<Local, dat::Error> {
+        let ia = Ia::open(name)?;
+        let pz = ia.create_pz()?;
+        let connections = ia.create_evd(64, Streams::CR | Streams::CONNECTION)?;
+        Ok(Local {
+            ia,
+            pz,
+            connections,
+        })
+    };
+    match rest {
+        ["rping", "server"] => rping::serve(&local()?),
+        ["rping", "client", address, count, size] => {
+            let address: IpAddr = address.parse()?;
+            rping::ping(&local()?, address, count.parse()?, size.parse()?)
+        }
+        ["perftest", "server"] => perftest::serve(&local()?),
+        ["perftest", "client", address, test, count, size] => {
+            let address: IpAddr = address.parse()?;
+            perftest::run(
+                &local()?,
+                address,
+                test.parse()?,
+                count.parse()?,
+                size.parse()?,
+            )
+        }
+        _ => Err(USAGE.into()),
+    }
+}
+
+fn main() {
+    dat::log::install();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(done) => println!("interop: {done}"),
+        Err(error) => {
+            eprintln!("interop: {error}");
+            std::process::exit(1);
+        }
+    }
+}
