@@ -291,6 +291,13 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// transport without a thread of its own makes progress here.
     fn poll_cq(cq: &Self::Cq, into: &mut [Self::RawCompletion]) -> usize;
 
+    /// The id of a completion, and whether it succeeded: all that is asked of most.
+    #[inline(always)]
+    fn outcome(cq: &Self::Cq, raw: &Self::RawCompletion) -> (WrId, bool) {
+        let completion = Self::decode(cq, raw);
+        (completion.id, completion.status == DtoStatus::Success)
+    }
+
     /// Meaning of a completion of `cq`.
     fn decode(cq: &Self::Cq, raw: &Self::RawCompletion) -> Completion;
 

@@ -218,9 +218,10 @@ fn free_aborts_the_waiter_and_the_handle_is_dead() {
         assert_eq!(code(waiter.join().unwrap()), Error::of(Kind::Abort).code());
     });
     let dead = Error::of(Kind::InvalidHandle);
+    let dead_argument = Error::handle(Subtype::InvalidHandle1);
     let mut sink = Events::default();
     assert_eq!(evd.free(), Err(dead));
-    assert_eq!(evd.dequeue(&mut sink), Err(dead));
+    assert_eq!(evd.dequeue(&mut sink), Err(dead_argument));
     assert_eq!(code(evd.wait(LONG, 1, &mut sink)), dead.code());
     assert_eq!(evd.post_se(1), Err(dead));
     assert_eq!(evd.resize(2), Err(dead));

@@ -129,6 +129,14 @@ pub struct Wc {
     pub(crate) dlid_path_bits: u8,
 }
 
+impl Wc {
+    /// Whether the work request succeeded.
+    #[inline(always)]
+    pub(crate) fn succeeded(&self) -> bool {
+        self.status == ibv_wc_status::IBV_WC_SUCCESS
+    }
+}
+
 /// `ibv_async_event` with the event number as it came.
 #[derive(Clone, Copy)]
 #[repr(C)]

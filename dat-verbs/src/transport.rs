@@ -138,6 +138,11 @@ impl Transport for Verbs {
     }
 
     #[inline(always)]
+    fn outcome(_cq: &Cq, raw: &Wc) -> (WrId, bool) {
+        (WrId(raw.wr_id), raw.succeeded())
+    }
+
+    #[inline(always)]
     fn decode(cq: &Cq, raw: &Wc) -> Completion {
         map::completion(raw, cq.ep_of(raw.qp_num))
     }

@@ -189,6 +189,7 @@ impl<'a, T: Transport> Sink<'a, T> {
         }
     }
 
+    #[inline(always)]
     fn put(&mut self, number: u32, data: DatEventData) {
         self.event.event_number = number;
         self.event.evd_handle = self.evd;
@@ -197,7 +198,7 @@ impl<'a, T: Transport> Sink<'a, T> {
 }
 
 impl<T: Transport> EventSink for Sink<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn dto(&mut self, dto: &Dto) {
         if dto.op == DtoOp::BindMw {
             let rmr_completion_event_data = DatRmrBindCompletionEventData {

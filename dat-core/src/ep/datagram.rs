@@ -165,6 +165,7 @@ impl<T: Transport> Ep<T> {
             return Err(DEAD);
         };
         let quiet = if flags.contains(CompletionFlags::SUPPRESS) {
+            queue.hush();
             Note::QUIET
         } else {
             0

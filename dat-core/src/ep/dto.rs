@@ -4,12 +4,13 @@
 //! failed one undefined); completions of endpoints that are gone, or were reset, are recognised by the life
 //! in their id and dropped.
 
-use super::ring::{Id, Lane, Note};
+use super::ring::{Id, Lane, Note, Ring, Slot};
 use super::{Ep, EpState};
-use crate::event::{Dto, DtoOp, DtoStatus};
+use crate::evd::EventSink;
+use crate::event::{Dto, DtoOp, DtoStatus, RawHandle};
 use crate::head::raw;
 use crate::srq::Srq;
-use crate::transport::{Completion, Transport};
+use crate::transport::{Completion, Transport, WrId};
 
 /// A completion that a consumer hears of.
 struct Completed {
@@ -19,49 +20,121 @@ struct Completed {
     notify: bool,
 }
 
-/// The usual case of [`complete`]: a success that is told, of an endpoint's own request or receive. False: it
-/// is not that, and nothing was done. Small, so that whoever dequeues saves few registers.
+/// Where a completion came from. Most come from the same lane of the same endpoint as the one before: then nothing has
+/// to be looked up for it.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// [`Id::origin`] of its completions.
+    key: u32,
+    life: u32,
+    ep: RawHandle,
+    ring: &'static Ring,
+    slots: &'static [Slot],
+}
+
+impl Origin {
+    /// No completion comes from here.
+    pub(crate) const fn nowhere() -> Self {
+        static NOWHERE: Ring = Ring::new();
+        Self {
+            // Lane 3, which does not exist.
+            key: u32::MAX,
+            life: 0,
+            ep: 0,
+            ring: &NOWHERE,
+            slots: &[],
+        }
+    }
+}
+
+/// Where the last request and the last receive came from.
+#[derive(Debug)]
+pub(crate) struct Origins {
+    request: Origin,
+    receive: Origin,
+}
+
+impl Origins {
+    pub(crate) const fn nowhere() -> Self {
+        Self {
+            request: Origin::nowhere(),
+            receive: Origin::nowhere(),
+        }
+    }
+}
+
+impl Origin {
+    /// Takes the work request `id` out of its ring: cookie and note. `None` if it came from elsewhere, or is rare.
+    #[inline(always)]
+    fn take_usual(&self, id: Id) -> Option<(u64, Note)> {
+        if id.origin() != self.key || self.ring.life() != self.life {
+            return None;
+        }
+        let (cookie, note) = self.ring.find(self.slots, id.number())?;
+        if note.has(Note::RARE) {
+            return None;
+        }
+        self.ring.done(id.number());
+        Some((cookie, note))
+    }
+}
+
+/// The usual case of [`complete`]: a success that is told, from where the one before came. False: it is not that, and
+/// nothing was done. It calls nothing, for the sake of registers.
 #[inline(always)]
-pub fn complete_usual<T: Transport>(completion: &Completion, tell: impl FnOnce(&Dto)) -> bool {
-    let id = Id::of(completion.id);
-    if completion.status != DtoStatus::Success {
+pub(crate) fn complete_usual<T: Transport>(
+    origins: &Origins,
+    cq: &T::Cq,
+    raw: &T::RawCompletion,
+    sink: &mut impl EventSink,
+) -> bool {
+    let (id, succeeded) = T::outcome(cq, raw);
+    let id = Id::of(id);
+    if !succeeded {
         return false;
     }
-    let receive = match id.lane() {
-        Some(Lane::Request) => false,
-        Some(Lane::Receive) => true,
-        _ => return false,
-    };
-    let Some(ep) = T::arenas().ep.get(id.index()) else {
-        return false;
-    };
-    let ring = if receive {
-        &ep.recv_ring
+    if id.is_receive() {
+        let Some((cookie, _)) = origins.receive.take_usual(id) else {
+            return false;
+        };
+        sink.dto(&received(&T::decode(cq, raw), origins.receive.ep, cookie));
     } else {
-        &ep.request_ring
-    };
-    if !id.is_of(ring.life()) {
-        return false;
-    }
-    let Some((cookie, note)) = ring.find(ring.slots(), id.number()) else {
-        return false;
-    };
-    if note.has(Note::QUIET | Note::MUTE | Note::SPECIAL) {
-        return false;
-    }
-    ring.done(id.number());
-    if receive {
-        tell(&received(completion, raw(ep), cookie));
-    } else {
-        tell(&Dto {
-            ep: raw(ep),
+        let Some((cookie, note)) = origins.request.take_usual(id) else {
+            return false;
+        };
+        sink.dto(&Dto {
+            ep: origins.request.ep,
             cookie,
-            op: note.op(),
+            op: note.usual_op(),
             length: note.extra(),
             ..Dto::default()
         });
     }
     true
+}
+
+/// Keeps in mind where a completion came from, for [`complete_usual`] of the next.
+#[inline(never)]
+pub(crate) fn remember<T: Transport>(origins: &mut Origins, id: WrId) {
+    let id = Id::of(id);
+    let Some(ep) = T::arenas().ep.get(id.index()) else {
+        return;
+    };
+    let (origin, ring) = match id.lane() {
+        Some(Lane::Request) => (&mut origins.request, &ep.request_ring),
+        Some(Lane::Receive) => (&mut origins.receive, &ep.recv_ring),
+        _ => return,
+    };
+    let life = ring.life();
+    if id.is_of(life) {
+        *origin = Origin {
+            key: id.origin(),
+            life,
+            ep: raw(ep),
+            ring,
+            slots: ring.slots(),
+        };
+    }
 }
 
 /// Tells what `completion` means: the event, and whether it is a notification. Returns whether there was

@@ -178,6 +178,9 @@ impl<T: Transport> Ep<T> {
         let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
             return Err(DEAD);
         };
+        if post.flags & QUIET != 0 {
+            queue.hush();
+        }
         let number = queue.head;
         let note = note_bits(post.flags) | queue.mute;
         slot.fill(post.cookie, Note::new(post.kind, note, length));
@@ -335,6 +338,7 @@ impl<T: Transport> Ep<T> {
         let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
             return;
         };
+        queue.hush();
         slot.fill(0, Note::new(DtoOp::RdmaWrite, Note::QUIET | Note::MUTE, 0));
         let mark = Request {
             id: id(queue.id_base, queue.head),
@@ -704,6 +708,9 @@ impl<T: Transport> Ep<T> {
                 u64::from(rmr_index),
             ),
         );
+        if flags & QUIET != 0 {
+            queue.hush();
+        }
         let signaled = queue.asks(queue.head, flags & QUIET == 0);
         let fence = flags & CompletionFlags::BARRIER_FENCE.bits() != 0;
         let bind = make(id(queue.id_base, queue.head), signaled, fence);

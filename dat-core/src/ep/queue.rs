@@ -79,6 +79,14 @@ impl<T: Transport> SendQueue<T> {
         self.slots.get(number as usize & self.mask)
     }
 
+    /// To be called before a request is posted of whose success nobody hears.
+    #[cold]
+    pub(super) fn hush(&self) {
+        if let Some(evd) = self.drain {
+            evd.expect_unheard();
+        }
+    }
+
     /// Whether request `number` asks for a completion, if a consumer wants to hear of it or not.
     #[inline(always)]
     pub(super) fn asks(&self, number: u32, wanted: bool) -> bool {
@@ -141,6 +149,9 @@ impl<T: Transport> SendQueue<T> {
             | CompletionFlags::BARRIER_FENCE
             | CompletionFlags::EVD_THRESHOLD
             | (attr.request_completion_flags & CompletionFlags::UNSIGNALLED);
+        if let (None, Some(unheard)) = (evd, unheard) {
+            unheard.expect_unheard();
+        }
         let of_one = |most: u64| match attr.max_request_iov {
             0 => -1,
             _ => i64::try_from(most).unwrap_or(i64::MAX),
@@ -173,6 +184,10 @@ impl<T: Transport> SendQueue<T> {
     }
 
     pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
+        // Completions on their way are nobody's.
+        if let Some(evd) = self.drain {
+            evd.expect_unheard();
+        }
         self.limit = self.head;
         self.evd = None;
         self.drain = None;
@@ -197,6 +212,9 @@ impl<T: Transport> RecvQueue<T> {
         unheard: Option<&'static Evd<T>>,
     ) {
         let allowed = attr.recv_completion_flags & CompletionFlags::UNSIGNALLED;
+        if let (None, Some(unheard)) = (evd, unheard) {
+            unheard.expect_unheard();
+        }
         *self = Self {
             qp: Some(qp),
             slots,
@@ -222,6 +240,10 @@ impl<T: Transport> RecvQueue<T> {
     }
 
     pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
+        // Completions on their way are nobody's.
+        if let Some(evd) = self.drain {
+            evd.expect_unheard();
+        }
         self.limit = self.head;
         self.evd = None;
         self.drain = None;

@@ -63,6 +63,16 @@ impl Id {
             _ => None,
         }
     }
+    /// All but the number: what was posted to the same lane of the same endpoint, in the same life, has it in common.
+    #[inline(always)]
+    pub(crate) const fn origin(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+    /// Whether it is a receive of an endpoint, if it is of [`Lane::Request`] or [`Lane::Receive`] at all.
+    #[inline(always)]
+    pub(crate) const fn is_receive(self) -> bool {
+        self.0 & 1 << 32 != 0
+    }
     /// The number.
     #[inline(always)]
     pub(crate) const fn number(self) -> u32 {
@@ -85,6 +95,9 @@ impl Note {
     /// It is told otherwise than the usual: a bind, or a receive of a datagram.
     pub(crate) const SPECIAL: u64 = 1 << 7;
 
+    /// Set for everything but a message, an RDMA and a receive of which the consumer hears.
+    pub(crate) const RARE: u64 = Self::QUIET | Self::MUTE | Self::SPECIAL | 0b1100;
+
     /// `extra` is the length in bytes, or for a bind the arena index of the RMR.
     #[inline(always)]
     pub(crate) const fn new(op: DtoOp, bits: u64, extra: u64) -> Self {
@@ -104,6 +117,16 @@ impl Note {
     #[inline(always)]
     pub(crate) const fn has(self, bits: u64) -> bool {
         self.0 & bits != 0
+    }
+    /// The operation posted, of one that is not [`Note::RARE`].
+    #[inline(always)]
+    pub(crate) const fn usual_op(self) -> DtoOp {
+        match self.0 & 3 {
+            0 => DtoOp::Send,
+            1 => DtoOp::RdmaWrite,
+            2 => DtoOp::RdmaRead,
+            _ => DtoOp::Receive,
+        }
     }
     /// The operation posted.
     #[inline(always)]
@@ -176,14 +199,21 @@ pub(crate) struct Ring {
     life: AtomicU32,
 }
 
-impl Default for Ring {
-    fn default() -> Self {
+impl Ring {
+    /// Without slots.
+    pub(crate) const fn new() -> Self {
         Self {
             sizes: [const { OnceLock::new() }; CLASSES],
             class: AtomicU32::new(0),
             tail: AtomicU32::new(0),
             life: AtomicU32::new(0),
         }
+    }
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -294,6 +324,8 @@ mod tests {
             let note = Note::new(op, Note::QUIET | Note::MUTE, 1 << 40);
             assert_eq!((note.op(), note.extra()), (op, 1 << 40));
             assert!(note.has(Note::QUIET) && note.has(Note::MUTE) && !note.has(Note::NO_NOTICE));
+            let heard = Note::new(op, 0, 8);
+            assert!(heard.has(Note::RARE) || heard.usual_op() == op, "{op:?}");
         }
     }
 

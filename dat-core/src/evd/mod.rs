@@ -12,9 +12,9 @@ pub mod state;
 mod wait;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use dat_arena::BriefMutex;
+use dat_arena::{BriefGuard, BriefMutex};
 
 use self::post::Told;
 use self::queue::Queue;
@@ -70,6 +70,17 @@ pub trait EventSink {
     fn event(&mut self, event: &Event);
 }
 
+impl<S: EventSink> EventSink for &mut S {
+    #[inline(always)]
+    fn dto(&mut self, dto: &Dto) {
+        (**self).dto(dto);
+    }
+    #[inline]
+    fn event(&mut self, event: &Event) {
+        (**self).event(event);
+    }
+}
+
 /// What dat_evd_query tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EvdInfo {
@@ -90,6 +101,8 @@ pub struct EvdInfo {
 pub struct Evd<T: Transport> {
     /// Table, liveness and whether there can be anything to dequeue, generation, ledger.
     pub head: Head,
+    /// The completion queue may hold completions of which nobody hears, so they cannot be counted without a look at each.
+    unheard: AtomicBool,
     inner: BriefMutex<Inner<T>>,
 }
 
@@ -120,6 +133,7 @@ impl<T: Transport> Default for Evd<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
+            unheard: AtomicBool::new(false),
             inner: BriefMutex::new(Inner {
                 state: State::default(),
                 qlen: 0,
@@ -206,6 +220,7 @@ impl<T: Transport> Evd<T> {
             inner.flags = flags;
             inner.queue.start(qlen, cq);
             inner.watched = false;
+            evd.unheard.store(false, Ordering::Relaxed);
             inner.expected = 0;
             inner.cq_depth = depth;
             (inner.quiet_feeds, inner.solicited_feeds, inner.loose_feeds) = (0, 0, 0);
@@ -330,54 +345,73 @@ impl<T: Transport> Evd<T> {
         Ok(())
     }
 
-    /// dat_evd_dequeue. The empty case of an EVD without a completion queue is one load and one
-    /// comparison.
+    /// Whether there is nothing to dequeue, nor a reason to look any further: an EVD without a completion queue, in
+    /// one load and one comparison.
+    #[inline(always)]
+    pub fn is_idle(&self) -> bool {
+        self.head.word.load(Ordering::Acquire) == ALIVE
+    }
+
+    /// dat_evd_dequeue.
     ///
     /// # Errors
     /// `DAT_QUEUE_EMPTY` (without the class bit if the EVD has a completion queue); `DAT_INVALID_STATE`
     /// (`EVD_WAITER`) while a thread waits; `DAT_INVALID_HANDLE`.
-    #[inline(always)]
-    pub fn dequeue(&'static self, sink: &mut impl EventSink) -> Result<()> {
-        if self.head.word.load(Ordering::Acquire) == ALIVE {
+    #[inline]
+    pub fn dequeue(&'static self, sink: impl EventSink) -> Result<()> {
+        if self.is_idle() {
             return Err(EMPTY);
         }
-        self.dequeue_any(sink)
+        self.dequeue_busy(sink)
     }
 
-    /// Apart, so that the empty case above saves and restores nothing; and what hands out an event is apart
-    /// from the empty case of a completion queue, for the same reason.
-    #[inline(never)]
-    fn dequeue_any(&'static self, sink: &mut impl EventSink) -> Result<()> {
-        let mut inner = self.inner.lock();
-        let word = self.head.word.load(Ordering::Relaxed);
-        if word != ALIVE | HAS_CQ {
-            return self.dequeue_other(&mut inner, word, sink);
+    /// The same for one that is not [idle](Evd::is_idle). A completion of the usual kind goes the short way, straight
+    /// from the transport to `sink`, past every call but the transport's; all else leaves it by a call at its end.
+    ///
+    /// # Errors
+    /// As [`Evd::dequeue`].
+    #[inline(always)]
+    pub fn dequeue_busy(&'static self, mut sink: impl EventSink) -> Result<()> {
+        let Some(mut inner) = self.inner.try_lock() else {
+            return self.dequeue_again(sink);
+        };
+        if self.head.word.load(Ordering::Relaxed) == ALIVE | HAS_CQ {
+            if !inner.queue.has_batch() {
+                return Err(EMPTY_CQ);
+            }
+            if inner.queue.take_usual(&mut sink) {
+                return Ok(());
+            }
         }
-        if inner.queue.has_batch() && inner.queue.take(sink) {
-            return Ok(());
-        }
-        Err(EMPTY_CQ)
+        self.dequeue_any(inner, sink)
     }
 
-    /// Events are queued, a thread waits, or the EVD is dead.
+    #[cold]
     #[inline(never)]
-    fn dequeue_other(
+    fn dequeue_again(&'static self, sink: impl EventSink) -> Result<()> {
+        self.dequeue_any(self.inner.lock(), sink)
+    }
+
+    /// The long way.
+    #[inline(never)]
+    fn dequeue_any(
         &'static self,
-        inner: &mut Inner<T>,
-        word: u64,
-        sink: &mut impl EventSink,
+        mut inner: BriefGuard<'static, Inner<T>>,
+        mut sink: impl EventSink,
     ) -> Result<()> {
+        let word = self.head.word.load(Ordering::Relaxed);
         if word & ALIVE == 0 {
-            return Err(dead());
+            // The caller has looked at the address only.
+            return Err(Error::handle(Subtype::InvalidHandle1));
         }
         if word & WAITED != 0 {
             inner.state.step(Call::Dequeue)?;
         }
-        if inner.queue.pop(sink) {
-            self.left(inner);
+        if inner.queue.pop(&mut sink) {
+            self.left(&inner);
             return Ok(());
         }
-        if inner.queue.has_batch() && inner.queue.take(sink) {
+        if inner.queue.take_any(&mut sink) {
             return Ok(());
         }
         Err(if word & HAS_CQ == 0 { EMPTY } else { EMPTY_CQ })
@@ -467,6 +501,13 @@ impl<T: Transport> Evd<T> {
         let index = arena.index_of(self);
         Ia::<T>::of(&self.head).leave(Kind::Evd, index);
         arena.recycle(index);
+    }
+
+    /// From now on completions may come of which nobody hears: suppressed ones, or of endpoints that are gone.
+    pub(crate) fn expect_unheard(&self) {
+        if !self.unheard.load(Ordering::Relaxed) {
+            self.unheard.store(true, Ordering::Release);
+        }
     }
 
     /// The completion queue; `None` for an EVD without DTO and RMR bind streams, or a freed one.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::EventSink;
-use crate::ep::dto;
+use crate::ep::dto::{self, Origins};
 use crate::event::{Dto, DtoStatus, Event};
 use crate::transport::Transport;
 
@@ -19,6 +19,8 @@ pub(super) struct Queue<T: Transport> {
     /// `batch[next..polled]` are to be decoded.
     next: usize,
     polled: usize,
+    /// Where completions come from.
+    origins: Origins,
     pub(super) cq: Option<Arc<T::Cq>>,
     /// Receives that the peer did not solicit are no notifications.
     pub(super) solicited_only: bool,
@@ -31,6 +33,7 @@ impl<T: Transport> Default for Queue<T> {
             batch: [T::RawCompletion::default(); BATCH],
             next: 0,
             polled: 0,
+            origins: Origins::nowhere(),
             cq: None,
             solicited_only: false,
         }
@@ -91,21 +94,20 @@ impl<T: Transport> Queue<T> {
     }
 
     /// Hands out the first completion, straight from the transport; the queue is empty, and there
-    /// [is a batch](Queue::has_batch).
+    /// [is a batch](Queue::has_batch). False: it is none to hand out, or a rare one.
     #[inline(always)]
-    pub(super) fn take(&mut self, sink: &mut impl EventSink) -> bool {
-        if let (Some(cq), Some(raw)) = (&self.cq, self.batch.get(self.next))
-            && dto::complete_usual::<T>(&T::decode(cq, raw), |dto| sink.dto(dto))
-        {
-            self.next += 1;
-            return true;
+    pub(super) fn take_usual(&mut self, sink: &mut impl EventSink) -> bool {
+        let Some(cq) = &self.cq else { return false };
+        let raw = &self.batch[self.next % BATCH];
+        if !dto::complete_usual::<T>(&self.origins, cq, raw, sink) {
+            return false;
         }
-        self.take_any(sink)
+        self.next += 1;
+        true
     }
 
-    /// [`Queue::take`] when the first completion is none to hand out, or a rare one.
-    #[inline(never)]
-    fn take_any(&mut self, sink: &mut impl EventSink) -> bool {
+    /// Hands out the first completion of which anybody hears. False: there is none.
+    pub(super) fn take_any(&mut self, sink: &mut impl EventSink) -> bool {
         while self.has_batch() {
             let (Some(cq), Some(raw)) = (&self.cq, self.batch.get(self.next)) else {
                 return false;
@@ -113,19 +115,48 @@ impl<T: Transport> Queue<T> {
             self.next += 1;
             // Suppressed completions, and those of endpoints that are gone, are passed over.
             if dto::complete::<T>(&T::decode(cq, raw), |dto, _| sink.dto(dto)) {
+                dto::remember::<T>(&mut self.origins, T::outcome(cq, raw).0);
                 return true;
             }
         }
         false
     }
 
+    /// Completions that were taken from the transport and not handed out.
+    #[inline(always)]
+    pub(super) fn at_hand(&self) -> usize {
+        self.polled - self.next
+    }
+
+    /// The same, after [`Queue::take_usual`], and not 0 if the transport has more.
+    #[inline(always)]
+    pub(super) fn at_hand_or_behind(&mut self) -> usize {
+        if self.next == BATCH {
+            self.look_behind()
+        } else {
+            self.at_hand()
+        }
+    }
+
+    /// The last batch was full, and is used up.
+    #[inline(never)]
+    fn look_behind(&mut self) -> usize {
+        self.refill();
+        self.at_hand()
+    }
+
     /// Polls for the next batch.
     #[inline(always)]
     fn refill(&mut self) -> bool {
         let Some(cq) = &self.cq else { return false };
+        let polled = T::poll_cq(cq, &mut self.batch);
+        if polled == 0 {
+            (self.next, self.polled) = (0, 0);
+            return false;
+        }
         self.next = 0;
-        self.polled = T::poll_cq(cq, &mut self.batch).min(BATCH);
-        self.polled != 0
+        self.polled = polled.min(BATCH);
+        true
     }
 
     /// Takes all completions into the queue, behind what is there; they may exceed the queue's length,
@@ -143,14 +174,6 @@ impl<T: Transport> Queue<T> {
             if !self.refill() {
                 return notify;
             }
-        }
-    }
-
-    /// As [`Queue::drain`], after [`Queue::take`]: polls again only if the last poll came back full.
-    #[inline]
-    pub(super) fn drain_rest(&mut self) {
-        if self.next != self.polled || self.polled == BATCH {
-            self.drain();
         }
     }
 }

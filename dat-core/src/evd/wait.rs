@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use dat_arena::BriefGuard;
 
 use super::state::Call;
-use super::{Evd, EventSink, Inner, QUEUED, WAITED, dead};
+use super::{Evd, EventSink, HAS_CQ, Inner, QUEUED, WAITED, dead};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
+use crate::head::ALIVE;
 use crate::ia::Ia;
 use crate::transport::{Parked, Transport};
 
@@ -46,6 +47,22 @@ impl Waiting {
 }
 
 impl<T: Transport> Evd<T> {
+    /// The short way of dat_evd_wait, for a threshold of 1: hands out a completion that is there, and returns how many
+    /// more are at hand (at least one, if the transport has more). `None`: go the long way, nothing was done.
+    #[inline(always)]
+    pub fn wait_usual(&'static self, sink: &mut impl EventSink) -> Option<u32> {
+        let mut inner = self.inner.try_lock()?;
+        if self.head.word.load(Ordering::Relaxed) == ALIVE | HAS_CQ
+            && !self.unheard.load(Ordering::Acquire)
+            && inner.state.step(Call::Wait { many: false }).is_ok()
+            && inner.queue.has_batch()
+            && inner.queue.take_usual(sink)
+        {
+            return Some(inner.queue.at_hand_or_behind() as u32);
+        }
+        None
+    }
+
     /// dat_evd_wait: hands out the first event when `threshold` of them are queued; returns how many are
     /// left. `timeout` `None` is `DAT_TIMEOUT_INFINITE`, zero returns at once.
     ///
@@ -69,17 +86,10 @@ impl<T: Transport> Evd<T> {
         if threshold == 0 || threshold > inner.qlen {
             return Err(Error::arg(3).into());
         }
-        if inner.queue.len() == 0 && !many {
-            if inner.queue.has_batch() && inner.queue.take(sink) {
-                inner.queue.drain_rest();
-                return Ok(self.left(&inner));
-            }
-        } else {
-            inner.queue.drain();
-            if inner.queue.len() >= threshold as usize {
-                inner.queue.pop(sink);
-                return Ok(self.left(&inner));
-            }
+        inner.queue.drain();
+        if inner.queue.len() >= threshold as usize {
+            inner.queue.pop(sink);
+            return Ok(self.left(&inner));
         }
         if timeout == Some(Duration::ZERO) {
             let nmore = self.left(&inner);
