@@ -6,8 +6,9 @@
 //! context of the event, and gives each back on its own (dat_ib_ud_ah_free, dat_ib_ud_cm_free). What is left goes
 //! with the endpoint.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -17,7 +18,8 @@ use crate::event::{DatagramEvent, RawHandle};
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::private_data::PrivateData;
-use crate::transport::{Token, Transport};
+use crate::timer;
+use crate::transport::{Connect, Token, Transport};
 use crate::upcall::DatagramInput;
 
 /// A peer of a datagram endpoint, or the attempt to find one. All methods may be called from any thread.
@@ -32,6 +34,7 @@ pub struct Ah<T: Transport> {
 struct Inner<T: Transport> {
     ep: &'static Ep<T>,
     passive: bool,
+    question: Option<Question>,
     /// Set once, when the transport has answered.
     answered: bool,
     peer: Option<Peer<T>>,
@@ -39,6 +42,18 @@ struct Inner<T: Transport> {
     handle_freed: bool,
     context_freed: bool,
 }
+
+/// What an active side asks, for another try.
+struct Question {
+    remote: IpAddr,
+    conn_qual: u64,
+    private_data: Vec<u8>,
+    tries: u32,
+}
+
+/// How often a question is repeated when nobody listens, and how long it waits before.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Whom datagrams reach.
 struct Peer<T: Transport> {
@@ -80,16 +95,41 @@ pub enum Half {
 }
 
 impl<T: Transport> Ah<T> {
-    /// For an attempt of `ep`; `request`: it answers a request, which had this private data.
-    pub(crate) fn create(ep: &'static Ep<T>, request: Option<&[u8]>) -> Result<&'static Self> {
+    /// For an attempt of `ep` to find somebody.
+    pub(crate) fn asking(
+        ep: &'static Ep<T>,
+        remote: IpAddr,
+        conn_qual: u64,
+        private_data: &[u8],
+    ) -> Result<&'static Self> {
+        let question = Question {
+            remote,
+            conn_qual,
+            private_data: private_data.to_vec(),
+            tries: TRIES,
+        };
+        Self::create(ep, Some(question), &[])
+    }
+
+    /// For the answer of `ep` to a request, which had this private data.
+    pub(crate) fn answering(ep: &'static Ep<T>, private_data: &[u8]) -> Result<&'static Self> {
+        Self::create(ep, None, private_data)
+    }
+
+    fn create(
+        ep: &'static Ep<T>,
+        question: Option<Question>,
+        private_data: &[u8],
+    ) -> Result<&'static Self> {
         let arena = &T::arenas().ah;
         let (index, ah) = arena
             .alloc()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
-        ah.private_data.set(request.unwrap_or_default());
+        ah.private_data.set(private_data);
         *ah.inner.lock() = Some(Inner {
             ep,
-            passive: request.is_some(),
+            passive: question.is_none(),
+            question,
             answered: false,
             peer: None,
             handle_freed: false,
@@ -125,6 +165,13 @@ impl<T: Transport> Ah<T> {
             let Some(inner) = slot.as_mut().filter(|inner| !inner.answered) else {
                 return;
             };
+            if let (DatagramInput::NobodyListens, Some(question)) = (&input, &mut inner.question)
+                && question.tries > 0
+            {
+                question.tries -= 1;
+                timer::after(PAUSE, move || Self::ask_again(token));
+                return;
+            }
             inner.answered = true;
             let event = match input {
                 DatagramInput::Resolved {
@@ -147,11 +194,35 @@ impl<T: Transport> Ah<T> {
                     ah.private_data.set(private_data);
                     DatagramEvent::Rejected
                 }
-                DatagramInput::Failed => DatagramEvent::Failed,
+                DatagramInput::NobodyListens | DatagramInput::Failed => DatagramEvent::Failed,
             };
             (inner.ep, event)
         };
         ep.resolved(ah, event);
+    }
+
+    fn ask_again(token: Token) {
+        let Some(ah) = Self::by_token(token) else {
+            return;
+        };
+        let (ep, remote, conn_qual, private_data) = {
+            let slot = ah.inner.lock();
+            let inner = slot.as_ref().filter(|inner| !inner.answered);
+            match inner.and_then(|inner| Some((inner.ep, inner.question.as_ref()?))) {
+                Some((ep, q)) => (ep, q.remote, q.conn_qual, q.private_data.clone()),
+                None => return,
+            }
+        };
+        let connect = Connect {
+            token,
+            remote,
+            conn_qual,
+            private_data: &private_data,
+            timeout: None,
+        };
+        if ep.ask(&connect).is_err() {
+            Self::input(token, DatagramInput::Failed);
+        }
     }
 
     /// What an event tells.

@@ -85,7 +85,10 @@ pub enum DatagramInput<'a, T: Transport> {
         /// From dat_cr_reject.
         private_data: &'a [u8],
     },
-    /// Nobody there, or no answer.
+    /// Nobody listens there. Core asks again a few times: real programs begin to listen and to ask at the same time
+    /// (dtestx), and DAPL's scm provider had patience too.
+    NobodyListens,
+    /// No way, no answer, or a refusal that is not the consumer's.
     Failed,
 }
 

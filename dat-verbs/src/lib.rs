@@ -24,6 +24,7 @@ mod thread;
 mod transport;
 mod verbs;
 
+pub use cm::rdma::caller::Caller;
 pub use find::local_addresses;
 pub use settings::KEYS;
 pub use transport::Verbs;
@@ -34,6 +35,7 @@ pub mod objects {
     pub use crate::cm::{ConnRequest, Listener};
     pub use crate::park::Parker;
     pub use crate::sys::Wc;
+    pub use crate::verbs::ah::AddressHandle;
     pub use crate::verbs::cq::Cq;
     pub use crate::verbs::mr::Lmr;
     pub use crate::verbs::mw::Rmr;

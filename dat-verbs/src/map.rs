@@ -14,6 +14,8 @@ pub(crate) const REQ_PRIVATE: usize = 56;
 pub(crate) const REP_PRIVATE: usize = 160;
 /// The same in a refusal, behind [`REJ_VERSION`].
 pub(crate) const REJ_PRIVATE: usize = 108;
+/// Status of a service id resolution where nobody listens (`IB_SIDR_UNSUPPORTED`).
+pub(crate) const SIDR_NO_SERVICE: i32 = 1;
 /// Status of a service id resolution that was refused (`IB_SIDR_REJECT`).
 pub(crate) const SIDR_REJECT: i32 = 2;
 /// DAPL puts a version word before the data of a refusal, and takes a refusal without one for the

@@ -102,7 +102,13 @@ over_sockets() {
 
 # without_datagrams PAIRING NAME: a case of datagrams, and a side that cannot. DAPL's own provider alone is shown all the same.
 without_datagrams() {
-    [[ $2 == *-ud* ]] && [[ $1 == *'>'* || $1 == dat+daplo* || $1 == *user* || $1 == *scm* ]]
+    [[ $2 == *-ud* ]] || return
+    case $1 in
+        *debian\>* | *\>debian | dat+daplo* | *scm*) return 0 ;;
+        # 32 datagrams in one burst are more than the kernel queues between two processes of one address, and nobody repeats them.
+        *user*) [ "$2" = dtestsrq-ud ] ;;
+        *) return 1 ;;
+    esac
 }
 
 where=host

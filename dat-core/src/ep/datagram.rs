@@ -37,8 +37,8 @@ impl<T: Transport> Ep<T> {
         timeout: Option<Duration>,
         private_data: &[u8],
     ) -> Result<()> {
-        let adapter = self.ia().adapter()?;
-        let (qp, token) = self.begin_peer(Input::Resolve, None)?;
+        let make = || Ah::asking(self, remote, conn_qual, private_data);
+        let (_, token) = self.begin_peer(Input::Resolve, make)?;
         let connect = Connect {
             token,
             remote,
@@ -46,7 +46,7 @@ impl<T: Transport> Ep<T> {
             private_data,
             timeout,
         };
-        T::connect(&adapter, &qp, &connect).inspect_err(|_| self.drop_peer(token))?;
+        self.ask(&connect).inspect_err(|_| self.drop_peer(token))?;
         if let Some(timeout) = timeout {
             timer::after(timeout, move || {
                 Ah::<T>::input(token, DatagramInput::Failed);
@@ -55,19 +55,33 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
+    /// Has the transport look for the peer of `connect`.
+    pub(crate) fn ask(&'static self, connect: &Connect<'_>) -> Result<()> {
+        let adapter = self.ia().adapter()?;
+        let qp = {
+            let side = self.lock_alive()?;
+            let state = self.current_state();
+            if state == EpState::Disconnected {
+                return Err(state.refuse());
+            }
+            side.qp.clone().ok_or(DEAD)?
+        };
+        T::connect(&adapter, &qp, connect)
+    }
+
     /// For dat_cr_accept of a datagram request with this private data: the queue pair to answer with and the token
     /// of the peer to be.
     pub(crate) fn begin_datagram_accept(
         &'static self,
         private_data: &[u8],
     ) -> Result<(Arc<T::Qp>, Token)> {
-        self.begin_peer(Input::AcceptDatagram, Some(private_data))
+        self.begin_peer(Input::AcceptDatagram, || Ah::answering(self, private_data))
     }
 
     fn begin_peer(
         &'static self,
         input: Input,
-        request: Option<&[u8]>,
+        make: impl FnOnce() -> Result<&'static Ah<T>>,
     ) -> Result<(Arc<T::Qp>, Token)> {
         let mut side = self.lock_alive()?;
         let next = state::step(self.current_state(), input)?;
@@ -75,7 +89,7 @@ impl<T: Transport> Ep<T> {
             .qp
             .clone()
             .ok_or(Error::state(Subtype::InvalidStateEpPz))?;
-        let ah = Ah::create(self, request)?;
+        let ah = make()?;
         side.peers.push(ah.token());
         self.commit(next);
         Ok((qp, ah.token()))

@@ -439,6 +439,40 @@ fn an_engine_connects_to_itself() {
     assert_eq!(pair.sides[0].engine.connections(), 0);
 }
 
+/// rdma_rxe asks from a port where it does not listen.
+#[test]
+fn a_resolution_is_answered_at_the_roce_port() {
+    let mut pair = Pair::with("sidr-port", 1, |config| config.port = 50_000);
+    for side in &mut pair.sides {
+        side.address.set_port(50_000);
+    }
+    let service = service_id::udp(13);
+    pair.sides[1].engine.listen(service).unwrap();
+    let now = pair.now;
+    let ask = SidrRequest {
+        remote: pair.sides[1].address,
+        service_id: service,
+        source_port: 99,
+        private_data: b"",
+    };
+    pair.sides[0].engine.sidr_request(now, &ask).unwrap();
+    pair.run_until(LONG, |p| !p.sides[1].events.is_empty());
+    let now = pair.now;
+    let asked = &mut pair.sides[1];
+    let id = asked.cm_event().id;
+    let answer = SidrReply {
+        status: 0,
+        qpn: softrxe_proto::Qpn::new(7),
+        qkey: 1,
+        private_data: b"",
+    };
+    asked.engine.sidr_reply(now, id, &answer).unwrap();
+    let mut buffer = vec![0; 65_000];
+    let answer = asked.engine.poll_transmit(now, &mut buffer).unwrap();
+    let expected = (pair.sides[0].address.ip(), 4791).into();
+    assert_eq!(answer.destination, expected);
+}
+
 #[test]
 fn a_datagram_service_is_resolved_and_reached() {
     let mut pair = Pair::new("sidr");

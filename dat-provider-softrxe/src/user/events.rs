@@ -8,6 +8,7 @@ use dat_core::upcall::{Arrival, ConnInput, Fault, Upcalls};
 use softrxe_proto::{CmEvent, CmEventKind, ConnectRequest, Event, RejectReason, Time};
 
 use super::UserEngine;
+use super::datagram::{self, Answer};
 use super::hub::{Hub, State};
 use super::objects::ConnRequest;
 
@@ -29,6 +30,7 @@ pub(crate) enum Input {
 pub(crate) enum Job {
     Request(Token, ConnRequest, ConnectRequest, IpAddr),
     Connection(Token, Input),
+    Datagram(Token, Answer),
     CqReady(Token),
     SrqLow(Token),
 }
@@ -37,11 +39,12 @@ impl Job {
     pub(crate) fn run(self, upcalls: Upcalls<UserEngine>) {
         match self {
             Self::Request(sp, request, asked, local) => {
+                let datagram = request.caller.is_some();
                 let arrival = Arrival {
                     remote: asked.remote,
                     local,
                     private_data: &asked.private_data,
-                    datagram: false,
+                    datagram,
                 };
                 upcalls.connect_request(sp, request, &arrival);
             }
@@ -57,6 +60,7 @@ impl Job {
                 };
                 upcalls.connection(token, input);
             }
+            Self::Datagram(ah, answer) => answer.tell(upcalls, ah),
             Self::CqReady(token) => upcalls.cq_ready(token),
             Self::SrqLow(token) => upcalls.fault(Fault::SrqLow(token)),
         }
@@ -66,7 +70,13 @@ impl Job {
 /// The upcall that `event` calls for, if any.
 pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) -> Option<Job> {
     match event {
-        Event::Cm(event) => connection(hub, state, event),
+        Event::Cm(CmEvent {
+            id,
+            kind: CmEventKind::SidrRequest(asked),
+            ..
+        }) => datagram::asked(hub, state, now, id, &asked),
+        Event::Cm(event) => datagram::answered(state, event.id, &event.kind)
+            .or_else(|| connection(hub, state, event)),
         Event::CqReady(cq) => {
             let notice = state.cqs.get_mut(&cq)?;
             // One call of `watch_cq`, one announcement.
@@ -86,7 +96,7 @@ pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) ->
 fn connection(hub: &Arc<Hub>, state: &mut State, event: CmEvent) -> Option<Job> {
     let CmEvent { id, kind, .. } = event;
     if let CmEventKind::Request(asked) = kind {
-        let request = ConnRequest::new(hub, id, asked.service_id);
+        let request = ConnRequest::new(hub, id, &asked);
         let Some((token, _)) = state.services.get(&asked.service_id) else {
             // The job refuses it without the lock.
             return Some(Job::Request(

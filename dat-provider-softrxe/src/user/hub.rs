@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use softrxe_proto::{CmId, Config, CqId, Engine, Event, Meta, Qpn, ROCE_PORT, SrqId, Time};
 
 use super::UserEngine;
+use super::datagram::Question;
 use super::events::Job;
 use super::habits::{Answers, Batch, Spin};
 use super::memory::regions::Regions;
@@ -65,6 +66,7 @@ pub(crate) struct State {
     own_box: Mailbox,
     pub(crate) services: HashMap<u64, (Token, Mailbox)>,
     pub(crate) connections: HashMap<CmId, Connection>,
+    pub(crate) questions: HashMap<CmId, Question>,
     pub(crate) by_qpn: HashMap<Qpn, CmId>,
     pub(crate) cqs: HashMap<CqId, CqNotice>,
     pub(crate) srqs: HashMap<SrqId, Token>,
@@ -136,6 +138,7 @@ impl Hub {
             own_box,
             services: HashMap::new(),
             connections: HashMap::new(),
+            questions: HashMap::new(),
             by_qpn: HashMap::new(),
             cqs: HashMap::new(),
             srqs: HashMap::new(),

@@ -1,11 +1,14 @@
 //! What core holds of an adapter; dropping an object destroys it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use softrxe_proto::{CmId, CqId, Pd, Qpn, RejectReason, SrqId};
+use dat_verbs::Caller;
+use softrxe_proto::{CmId, ConnectRequest, CqId, Pd, Qpn, RejectReason, SrqId};
 
+use super::datagram;
 use super::hub::Hub;
 
 /// An open adapter and its helper thread.
@@ -109,6 +112,8 @@ pub struct Qp {
     pub(crate) qpn: Qpn,
     pub(crate) reads_in: u8,
     pub(crate) reads_out: u8,
+    /// For datagrams instead of a connection.
+    pub(crate) datagram: bool,
     /// Lives as long as its queue pairs.
     pub(crate) _uses: (Arc<Pz>, Arc<Cq>, Arc<Cq>, Option<Arc<Srq>>),
 }
@@ -119,6 +124,7 @@ impl Drop for Qp {
             if let Some(id) = state.by_qpn.remove(&self.qpn) {
                 state.connections.remove(&id);
             }
+            datagram::forget(state, self.qpn);
             state.engine.destroy_qp(now, self.qpn);
         });
     }
@@ -127,14 +133,17 @@ impl Drop for Qp {
 /// A service point.
 pub struct Listener {
     pub(crate) hub: Arc<Hub>,
-    pub(crate) service_id: u64,
+    /// For connections, and for datagrams if nobody else has that one.
+    pub(crate) service_ids: Vec<u64>,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut state = self.hub.state.lock();
-        state.engine.unlisten(self.service_id);
-        state.services.remove(&self.service_id);
+        for service_id in &self.service_ids {
+            state.engine.unlisten(*service_id);
+            state.services.remove(service_id);
+        }
     }
 }
 
@@ -144,22 +153,30 @@ pub struct ConnRequest {
     pub(crate) id: Option<CmId>,
     /// That it came in at.
     pub(crate) port: u16,
+    pub(crate) remote: SocketAddr,
+    /// Of a datagram queue pair.
+    pub(crate) caller: Option<Caller>,
 }
 
 impl ConnRequest {
-    pub(crate) fn new(hub: &Arc<Hub>, id: CmId, service_id: u64) -> Self {
+    pub(crate) fn new(hub: &Arc<Hub>, id: CmId, asked: &ConnectRequest) -> Self {
         Self {
             hub: Arc::clone(hub),
             id: Some(id),
             // rdma_cm's service ids end with it.
-            port: service_id as u16,
+            port: asked.service_id as u16,
+            remote: asked.remote,
+            caller: None,
         }
     }
 }
 
 impl Drop for ConnRequest {
     fn drop(&mut self) {
-        if let Some(id) = self.id.take() {
+        if let (Some(id), Some(_)) = (self.id, self.caller) {
+            self.hub
+                .with(|state, now| datagram::refuse(state, now, id, &[]));
+        } else if let Some(id) = self.id.take() {
             // The peer may have given up: then it does not need to be told.
             let _ = self
                 .hub

@@ -17,10 +17,11 @@ use dat_core::transport::{
 use dat_core::upcall::Upcalls;
 use softrxe_proto as proto;
 use softrxe_proto::{
-    CmError, CompletedOp, MwBind, PostError, RejectReason, Remote, Rights, Sge, Status, WindowType,
-    service_id,
+    CmError, CompletedOp, DatagramPeer, MwBind, PostError, Qpn, RejectReason, Remote, Rights, Sge,
+    Status, WindowType, service_id,
 };
 
+use super::datagram::{self, AddressHandle};
 use super::events::{Input, Job, REJ_VERSION};
 use super::hub::{Connection, CqNotice, manager};
 use super::memory::foreign::Range;
@@ -135,7 +136,7 @@ impl Transport for UserEngine {
     type Listener = Listener;
     type ConnRequest = ConnRequest;
     type Parker = Parker;
-    type AddressHandle = ();
+    type AddressHandle = AddressHandle;
     type RawCompletion = proto::Completion;
 
     const NAME: &'static str = "softrxe-user";
@@ -165,6 +166,7 @@ impl Transport for UserEngine {
             ("DAT_IB_FETCH_AND_ADD", "TRUE".to_owned()),
             ("DAT_IB_CMP_AND_SWAP", "TRUE".to_owned()),
             ("DAT_IB_IMMED_DATA", "TRUE".to_owned()),
+            ("DAT_IB_UD", "TRUE".to_owned()),
         ]
         .map(|(name, value)| (name.to_owned(), value));
         AdapterAttr {
@@ -200,7 +202,7 @@ impl Transport for UserEngine {
             named: named.into(),
             atomics: true,
             immediate_data: true,
-            max_datagram: 0,
+            max_datagram: mtu.into(),
             windows: true,
         }
     }
@@ -411,11 +413,12 @@ impl Transport for UserEngine {
         srq: Option<&Arc<Srq>>,
         token: Token,
     ) -> Result<Qp> {
-        if caps.datagram {
-            return Err(Error::of(Kind::ModelNotSupported));
-        }
         let init = proto::QpInit {
-            kind: proto::QpKind::Rc,
+            kind: if caps.datagram {
+                proto::QpKind::Ud
+            } else {
+                proto::QpKind::Rc
+            },
             pd: pz.pd,
             token: token.0,
             send_cq: request_cq.id,
@@ -425,7 +428,7 @@ impl Transport for UserEngine {
             recv_depth: caps.max_recv as usize,
             max_sge: caps.max_request_iov.max(caps.max_recv_iov).max(1) as usize,
             access: Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC,
-            qkey: 0,
+            qkey: datagram::QKEY,
         };
         let qpn = pz
             .hub
@@ -442,6 +445,7 @@ impl Transport for UserEngine {
             qpn,
             reads_in: caps.rdma_read_in.min(MAX_READS) as u8,
             reads_out: caps.rdma_read_out.min(MAX_READS) as u8,
+            datagram: caps.datagram,
             _uses: (
                 Arc::clone(pz),
                 Arc::clone(recv_cq),
@@ -484,7 +488,14 @@ impl Transport for UserEngine {
                 remote: remote(at),
                 add,
             },
-            Op::SendUd { .. } => return Err(Error::of(Kind::NotImplemented)),
+            Op::SendUd { to, qpn } => proto::Op::Datagram {
+                to: DatagramPeer {
+                    address: to.address,
+                    qpn: Qpn::new(qpn),
+                    qkey: to.qkey,
+                },
+                immediate: None,
+            },
         };
         let mut room = [Sge::default(); MAX_IOV];
         let request = proto::SendRequest {
@@ -532,15 +543,32 @@ impl Transport for UserEngine {
         let mut state = hub.state.lock();
         state.engine.listen(service_id).map_err(managed)?;
         state.services.insert(service_id, (token, mailbox));
+        let mut service_ids = vec![service_id];
+        // Datagram queue pairs ask for another one. Somebody else may have it; then only connections come in here.
+        let datagrams = service_id::udp(port_of(qual));
+        match Mailbox::service(ip, datagrams) {
+            Ok(mailbox)
+                if hub.watch(&mailbox).is_ok() && state.engine.listen(datagrams).is_ok() =>
+            {
+                state.services.insert(datagrams, (token, mailbox));
+                service_ids.push(datagrams);
+            }
+            _ => tracing::warn!(qual, "no datagram peers at this qualifier: it is in use"),
+        }
         let listener = Listener {
             hub: Arc::clone(hub),
-            service_id,
+            service_ids,
         };
         Ok((listener, qual))
     }
 
     fn connect(_adapter: &Arc<Adapter>, qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
-        let service = service_id::tcp(port_of(connect.conn_qual));
+        let port = port_of(connect.conn_qual);
+        if qp.datagram {
+            let source_port = fastrand::u16(DYNAMIC);
+            return datagram::ask(qp, connect, port, source_port).map_err(managed);
+        }
+        let service = service_id::tcp(port);
         let mut asked = proto::Connect::new(manager(connect.remote), service, connect.private_data);
         asked.source_port = fastrand::u16(DYNAMIC);
         asked.initiator_depth = qp.reads_out;
@@ -567,6 +595,10 @@ impl Transport for UserEngine {
         token: Token,
         private_data: &[u8],
     ) -> Result<()> {
+        if let Some(caller) = request.caller {
+            let answered = datagram::answer(&mut request, caller, qp, token, private_data);
+            return answered.map_err(managed);
+        }
         let Some(id) = request.id else {
             return Err(GONE);
         };
@@ -609,7 +641,12 @@ impl Transport for UserEngine {
         }
         let mut data = REJ_VERSION.to_vec();
         data.extend_from_slice(private_data);
-        if let Some(id) = request.id.take() {
+        if let (Some(id), Some(_)) = (request.id, request.caller) {
+            request.id = None;
+            request
+                .hub
+                .with(|state, now| datagram::refuse(state, now, id, &data));
+        } else if let Some(id) = request.id.take() {
             // The peer may have given up: then it does not need to be told.
             let _ = request
                 .hub
@@ -627,6 +664,7 @@ impl Transport for UserEngine {
 
     fn disconnect(qp: &Qp) {
         qp.hub.with(|state, now| {
+            datagram::forget(state, qp.qpn);
             if let Some(id) = state.by_qpn.get(&qp.qpn).copied() {
                 // It may have ended meanwhile.
                 let _ = state.engine.disconnect(now, id);

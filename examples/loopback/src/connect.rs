@@ -47,7 +47,11 @@ impl Drop for ConnRequest {
     // Takes no lock: it may be dropped anywhere.
     fn drop(&mut self) {
         if !self.answered {
-            self.answer(Input::NonPeerRejected);
+            self.answer(if self.datagram {
+                Input::AcceptError
+            } else {
+                Input::NonPeerRejected
+            });
         }
     }
 }

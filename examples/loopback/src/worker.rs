@@ -82,6 +82,7 @@ impl Input {
                 private_data,
             },
             Self::PeerRejected(private_data) => DatagramInput::PeerRejected { private_data },
+            Self::NonPeerRejected => DatagramInput::NobodyListens,
             _ => DatagramInput::Failed,
         }
     }

@@ -197,6 +197,20 @@ fn nobody_there_no_way_and_no_answer_are_failures() {
 }
 
 #[test]
+fn a_listener_that_comes_late_is_found() {
+    let (a, b) = (side(1, 32), side(2, 32));
+    let (from, to) = (ep(&a), ep(&b));
+    from.connect(b.address, 77, None, b"patience", 0, 0)
+        .unwrap();
+    let psp = Sp::psp_create(b.ia, Some(77), b.cr, false).unwrap();
+    let cr = request(b.cr);
+    assert_eq!(cr.private_data().to_vec(), b"patience");
+    cr.accept(Some(to), b"").unwrap();
+    assert_eq!(answer(&a, from).0, DatagramEvent::Established);
+    psp.free().unwrap();
+}
+
+#[test]
 fn connections_and_datagrams_do_not_mix() {
     let (a, b) = (side(1, 25), side(2, 25));
     let (from, reliable) = (ep(&a), b.ep());

@@ -225,9 +225,11 @@ impl<M: Memory> Engine<M> {
             }
             return;
         }
+        // rdma_rxe sends from any port and listens on one.
+        let reply_to = SocketAddr::new(source.ip(), crate::ROCE_PORT);
         let resolution = Resolution {
             ours: false,
-            remote: source,
+            remote: reply_to,
             request_id: req.request_id,
             transaction,
             service_id: req.service_id,
@@ -248,7 +250,7 @@ impl<M: Memory> Engine<M> {
                 private_data: &[],
             };
             self.mads
-                .push_back((source, crate::cm::sidr::reply(&resolution, &nobody)));
+                .push_back((reply_to, crate::cm::sidr::reply(&resolution, &nobody)));
             return;
         };
         let id = self.new_id();

@@ -17,17 +17,22 @@ const LENGTH: usize = 16;
 const MAGIC: [u8; 4] = *b"DATu";
 const VERSION: u8 = 1;
 
-/// Who asks.
+/// Who asks: what a datagram queue pair says of itself in a service id resolution. Every engine that talks to this
+/// one writes and reads it so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Caller {
-    pub(crate) lid: u16,
-    pub(crate) qpn: u32,
-    pub(crate) qkey: u32,
+pub struct Caller {
+    /// LID of its port, 0 on RoCE.
+    pub lid: u16,
+    /// Its number.
+    pub qpn: u32,
+    /// The Q_Key that datagrams to it must have.
+    pub qkey: u32,
 }
 
 impl Caller {
     /// The header and the consumer's `private_data`, at most 255 bytes.
-    pub(crate) fn write(self, private_data: &[u8]) -> Vec<u8> {
+    #[must_use]
+    pub fn write(self, private_data: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(LENGTH + private_data.len());
         out.extend_from_slice(&MAGIC);
         out.push(VERSION);
@@ -40,7 +45,8 @@ impl Caller {
     }
 
     /// Who asks, and the consumer's private data. `None`: not one of ours, or cut off.
-    pub(crate) fn read(data: &[u8]) -> Option<(Self, &[u8])> {
+    #[must_use]
+    pub fn read(data: &[u8]) -> Option<(Self, &[u8])> {
         let (header, rest) = data.split_at_checked(LENGTH)?;
         if header[..4] != MAGIC || header[4] != VERSION {
             return None;

@@ -164,12 +164,15 @@ fn input(event: u32, status: i32, has_version: bool) -> Option<Input> {
 
 /// What an event means to a resolution. A refusal arrives as "unreachable", with the answer's status.
 fn answer(event: u32, status: i32, has_version: bool) -> Option<Input> {
-    if event == kind::RDMA_CM_EVENT_UNREACHABLE && status == map::SIDR_REJECT {
-        return Some(Input::Rejected {
-            by_consumer: has_version,
-        });
+    match (event, status) {
+        (kind::RDMA_CM_EVENT_UNREACHABLE, map::SIDR_NO_SERVICE) => {
+            Some(Input::Rejected { by_consumer: false })
+        }
+        (kind::RDMA_CM_EVENT_UNREACHABLE, map::SIDR_REJECT) if has_version => {
+            Some(Input::Rejected { by_consumer: true })
+        }
+        _ => input(event, status, has_version),
     }
-    input(event, status, has_version)
 }
 
 #[cfg(test)]
@@ -181,9 +184,9 @@ mod tests {
         let unreachable = kind::RDMA_CM_EVENT_UNREACHABLE;
         for (status, has_version, expected) in [
             (2, true, Input::Rejected { by_consumer: true }),
-            (2, false, Input::Rejected { by_consumer: false }),
-            // No such service, and no answer.
-            (1, false, Input::Failed),
+            // By a provider, by nobody at all, and no answer.
+            (2, false, Input::Failed),
+            (1, false, Input::Rejected { by_consumer: false }),
             (-libc::ETIMEDOUT, false, Input::Failed),
         ] {
             assert_eq!(answer(unreachable, status, has_version), Some(expected));

@@ -49,7 +49,8 @@ pub(crate) enum Answer {
     },
     /// The peer's consumer refused.
     Rejected(Vec<u8>),
-    /// Nobody there, no answer, or no way back.
+    NobodyListens,
+    /// No answer, or no way back.
     Failed,
 }
 
@@ -78,6 +79,7 @@ impl Answer {
                     private_data: &data,
                 }
             }
+            Self::NobodyListens => DatagramInput::NobodyListens,
             Self::Failed => DatagramInput::Failed,
         };
         shared.upcalls.datagram(token, input);
@@ -204,6 +206,7 @@ impl Resolution {
                 let data = private_data.get(map::REJ_VERSION.len()..);
                 Answer::Rejected(data.unwrap_or_default().to_vec())
             }
+            (Report::NonPeerRejected, _) => Answer::NobodyListens,
             _ => Answer::Failed,
         };
         answer.tell(&self.shared, self.token);
