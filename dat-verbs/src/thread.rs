@@ -70,9 +70,12 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, key)
     }
 
-    /// Announces each change of `fd` once, until it is closed.
-    pub(crate) fn add_edge(&self, fd: RawFd, key: u64) -> Result<(), i32> {
-        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+    /// Announces each change of `fd` once, until it is closed: that something can be read, or also written.
+    pub(crate) fn add_edge(&self, fd: RawFd, key: u64, write: bool) -> Result<(), i32> {
+        let mut events = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET;
+        if write {
+            events |= libc::EPOLLOUT;
+        }
         self.control(libc::EPOLL_CTL_ADD, fd, events, key)
     }
 

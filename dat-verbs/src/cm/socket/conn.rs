@@ -68,37 +68,25 @@ impl State {
                 Err(e) => failed_dial(&e),
             }),
             Stage::Requested { .. } => loop {
-                match self.reader.wanted() {
-                    Ok(0) => match self.reader.message() {
-                        Ok(message) => {
-                            let message = message?;
-                            let operation = message.operation;
-                            self.peer = Some(message);
-                            return Some(match operation {
-                                Operation::Request => Input::Nonsense,
-                                Operation::Reply => Input::Reply,
-                                Operation::RejectedByConsumer => {
-                                    Input::Rejected { by_consumer: true }
-                                }
-                                Operation::RejectedByProvider => {
-                                    Input::Rejected { by_consumer: false }
-                                }
-                            });
-                        }
-                        Err(e) => return nonsense(&e.to_string()),
-                    },
-                    Ok(wanted) => {
-                        let mut bytes = [0; 256];
-                        let wanted = wanted.min(bytes.len());
-                        match stream.take(&mut bytes[..wanted]) {
-                            Taken::Some(n) => self.reader.push(&bytes[..n]),
-                            Taken::None => return None,
-                            Taken::End { .. } if !self.reader.is_empty() => {
-                                return nonsense("half an answer, then the end");
-                            }
-                            Taken::End { reset } => return Some(Input::Closed { reset }),
-                        }
+                match self.reader.message() {
+                    Ok(Some(message)) => {
+                        let operation = message.operation;
+                        self.peer = Some(message);
+                        return Some(match operation {
+                            Operation::Request => Input::Nonsense,
+                            Operation::Reply => Input::Reply,
+                            Operation::RejectedByConsumer => Input::Rejected { by_consumer: true },
+                            Operation::RejectedByProvider => Input::Rejected { by_consumer: false },
+                        });
                     }
+                    Ok(None) => match stream.take(self.reader.room()) {
+                        Taken::Some(n) => self.reader.filled(n),
+                        Taken::None => return None,
+                        Taken::End { .. } if !self.reader.is_empty() => {
+                            return nonsense("half an answer, then the end");
+                        }
+                        Taken::End { reset } => return Some(Input::Closed { reset }),
+                    },
                     Err(e) => return nonsense(&e.to_string()),
                 }
             },
@@ -249,7 +237,10 @@ impl Conn {
             Ok(dialed) => dialed,
             Err(e) => return Some(failed_dial(&e)),
         };
-        let watched = self.shared.epoll.add_edge(stream.fd(), self.key);
+        let watched = self
+            .shared
+            .epoll
+            .add_edge(stream.fd(), self.key, !connected);
         state.stream = Some(stream);
         if watched.is_err() {
             return Some(Input::LocalFault);
@@ -467,9 +458,7 @@ impl Conn {
     fn end(&self, qp: &Qp, state: &mut State) {
         qp.fail();
         self.shared.remove(self.key);
-        if let Some(stream) = state.stream.take() {
-            self.shared.epoll.remove(stream.fd());
-        }
+        state.stream = None;
     }
 
     /// The TCP port of our end, 0 once the connection is over.
@@ -503,8 +492,6 @@ impl Drop for Conn {
         if let (Some(at), Some(manager)) = (state.deadline.take(), self.shared.socket.as_ref()) {
             manager.timers.unset(at, self.key);
         }
-        if let Some(stream) = state.stream.take() {
-            self.shared.epoll.remove(stream.fd());
-        }
+        state.stream = None;
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::adapter::{Shared, Slot};
 use crate::cm::addr;
 use crate::cm::socket::request::{Incoming, refuse};
-use crate::cm::socket::stream::{Stream, Taken};
+use crate::cm::socket::stream::{Stream, Taken, prepare};
 use crate::cm::socket::wire::{Message, Operation, RELIABLE, Reader};
 use crate::cm::socket::{PORT_OFFSET, Watched, service};
 use crate::map;
@@ -62,6 +62,7 @@ impl Listening {
         };
         let listener = TcpListener::bind(at).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
+        prepare(listener.as_raw_fd());
         let port = listener.local_addr().map_err(failed)?.port();
         let key = shared.new_key();
         let door = Arc::new(Door {
@@ -76,7 +77,7 @@ impl Listening {
         };
         shared
             .epoll
-            .add_edge(listening.door.listener.as_raw_fd(), key)
+            .add_edge(listening.door.listener.as_raw_fd(), key, false)
             .map_err(|e| map::failed("epoll_ctl", e, Subtype::ResourceDevice))?;
         let usual = || u64::from(port).wrapping_sub(PORT_OFFSET);
         Ok((listening, conn_qual.unwrap_or_else(usual)))
@@ -97,26 +98,26 @@ impl Door {
             return;
         };
         loop {
-            match self.listener.accept() {
+            match Stream::accept(&self.listener) {
                 Ok((stream, remote)) => {
-                    let Ok(stream) = Stream::accepted(stream) else {
-                        continue;
-                    };
                     let key = shared.new_key();
                     let fd = stream.fd();
-                    let arriving = Arriving {
+                    let arriving = Arc::new(Arriving {
                         stream: Mutex::new(Some(stream)),
                         reader: Mutex::new(Reader::default()),
                         remote,
                         token: self.token,
                         deadline: manager.timers.set(shared.settings.handshake_time(), key),
-                    };
-                    let arriving = Arc::new(arriving);
-                    shared.put(key, Slot::Socket(Watched::Arriving(arriving)));
-                    if let Err(e) = shared.epoll.add_edge(fd, key) {
+                    });
+                    let slot = Slot::Socket(Watched::Arriving(Arc::clone(&arriving)));
+                    shared.put(key, slot);
+                    if let Err(e) = shared.epoll.add_edge(fd, key, false) {
                         tracing::warn!("{remote} is turned away: {}", map::text(e));
                         shared.remove(key);
+                        continue;
                     }
+                    // It comes with the connection as a rule.
+                    arriving.ready(shared, key);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) => match e.raw_os_error() {
@@ -157,7 +158,8 @@ impl Arriving {
             refuse(&stream, &message, false, &[]);
             return;
         }
-        let local = stream.local().map_or(shared.attr.address, |a| a.ip());
+        // The door is at the IA's address.
+        let local = shared.attr.address;
         let private_data = message.private_data.clone();
         let request = Incoming::new(shared, stream, key, message);
         shared.upcalls.connect_request(
@@ -178,21 +180,17 @@ impl Arriving {
         let stream = stream.as_ref()?;
         let mut reader = self.reader.lock();
         loop {
-            match reader.wanted() {
+            match reader.message() {
                 Err(e) => return Some(Err(e.to_string())),
-                Ok(0) => return reader.message().map_err(|e| e.to_string()).transpose(),
-                Ok(wanted) => {
-                    let mut bytes = [0; 256];
-                    let wanted = wanted.min(bytes.len());
-                    match stream.take(&mut bytes[..wanted]) {
-                        Taken::Some(n) => reader.push(&bytes[..n]),
-                        Taken::None => return None,
-                        Taken::End { .. } if reader.is_empty() => {
-                            return Some(Err("closed without a word".into()));
-                        }
-                        Taken::End { .. } => return Some(Err("half a REQ, then the end".into())),
+                Ok(Some(message)) => return Some(Ok(message)),
+                Ok(None) => match stream.take(reader.room()) {
+                    Taken::Some(n) => reader.filled(n),
+                    Taken::None => return None,
+                    Taken::End { .. } if reader.is_empty() => {
+                        return Some(Err("closed without a word".into()));
                     }
-                }
+                    Taken::End { .. } => return Some(Err("half a REQ, then the end".into())),
+                },
             }
         }
     }

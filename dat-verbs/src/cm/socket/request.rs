@@ -49,7 +49,6 @@ impl Incoming {
             return;
         };
         self.shared.remove(self.key);
-        self.shared.epoll.remove(stream.fd());
         refuse(&stream, &self.message, by_consumer, private_data);
     }
 }

@@ -1,17 +1,18 @@
 //! TCP connections that never block.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::cm::addr::CAddr;
 
-/// Seconds of silence before a peer is asked whether it lives, seconds between questions, and how many of them:
-/// a host that went away without a word ends its connections after 40 s.
-const KEEPALIVE: [(i32, i32); 3] = [
-    (libc::TCP_KEEPIDLE, 20),
-    (libc::TCP_KEEPINTVL, 5),
-    (libc::TCP_KEEPCNT, 4),
+/// No delay for small messages; seconds of silence before a peer is asked whether it lives, and between questions, of which
+/// there are nine: a host that went away without a word ends its connections after 47 s.
+const OPTIONS: [(i32, i32, i32); 4] = [
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 20),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 3),
 ];
 
 /// A connection, or one in the making. Dropping it shuts it down, also where a forked child still has it.
@@ -45,8 +46,8 @@ impl Stream {
         // SAFETY: `fd` was just made and belongs to nobody else.
         let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
         // The port is chosen when it connects, so that connections to different peers can share one.
-        stream.option(libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
-        stream.prepare();
+        set(fd, (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1));
+        prepare(fd);
         let length = |a: &SocketAddr| match a {
             SocketAddr::V4(_) => size_of::<libc::sockaddr_in>() as libc::socklen_t,
             SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>() as libc::socklen_t,
@@ -68,33 +69,28 @@ impl Stream {
         }
     }
 
-    /// One that a listener accepted.
-    pub(crate) fn accepted(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        let stream = Self(stream);
-        stream.prepare();
-        Ok(stream)
-    }
-
-    fn prepare(&self) {
-        self.option(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
-        self.option(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
-        for (name, value) in KEEPALIVE {
-            self.option(libc::IPPROTO_TCP, name, value);
+    /// The next one that waits at `listener`, which was [prepared](prepare): its options are inherited.
+    pub(crate) fn accept(listener: &TcpListener) -> io::Result<(Self, SocketAddr)> {
+        let mut peer = CAddr::new(SocketAddr::from(([0; 16], 0)));
+        let mut length = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: `peer` has room for `length` bytes, which every address of these families fits into.
+        let fd = unsafe {
+            libc::accept4(
+                listener.as_raw_fd(),
+                peer.as_mut_ptr(),
+                &raw mut length,
+                flags,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
         }
-    }
-
-    fn option(&self, level: i32, name: i32, value: i32) {
-        // SAFETY: `value` is an int of that size. Without the option the connection works too.
-        unsafe {
-            libc::setsockopt(
-                self.fd(),
-                level,
-                name,
-                (&raw const value).cast(),
-                size_of::<i32>() as libc::socklen_t,
-            );
-        }
+        // SAFETY: `fd` was just made and belongs to nobody else.
+        let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
+        // SAFETY: the kernel wrote a whole address.
+        let peer = unsafe { crate::cm::addr::from_c(peer.as_mut_ptr()) };
+        Ok((stream, peer.ok_or(ErrorKind::InvalidData)?))
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -140,6 +136,24 @@ impl Stream {
                 Err(e) => return Err(e),
             }
         }
+    }
+}
+
+/// Sets the options of a socket that connects or listens.
+pub(crate) fn prepare(fd: RawFd) {
+    OPTIONS.into_iter().for_each(|option| set(fd, option));
+}
+
+fn set(fd: RawFd, (level, name, value): (i32, i32, i32)) {
+    // SAFETY: `value` is an int of that size. Without the option the connection works too.
+    unsafe {
+        libc::setsockopt(
+            fd,
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        );
     }
 }
 

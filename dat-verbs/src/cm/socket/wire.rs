@@ -115,6 +115,8 @@ pub(crate) enum WireError {
     PrivateData(u16),
     #[error("MTU code {0}, not one of 1 to 5")]
     Mtu(u8),
+    #[error("{0} bytes behind the message, where the peer has to wait")]
+    Surplus(usize),
 }
 
 fn be16(bytes: &[u8], at: usize) -> u16 {
@@ -241,16 +243,43 @@ fn socket(bytes: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, be16(bytes, 2)))
 }
 
-/// Collects a message from pieces of any size, and never asks for a byte behind it.
-#[derive(Debug, Default)]
+/// Collects a message from pieces of any size.
+#[derive(Debug)]
 pub(crate) struct Reader {
-    bytes: Vec<u8>,
+    bytes: [u8; Self::ROOM],
+    length: usize,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self {
+            bytes: [0; Self::ROOM],
+            length: 0,
+        }
+    }
 }
 
 impl Reader {
-    /// How many bytes to read next; 0 when the message is whole. Nonsense is found as soon as it shows.
-    pub(crate) fn wanted(&self) -> Result<usize, WireError> {
-        let bytes = &self.bytes;
+    /// One byte more than the longest message, to see that there is none.
+    const ROOM: usize = FIXED + OLD_TAIL + MAX_PRIVATE + 1;
+
+    /// Where the next bytes go. Nothing may follow a message until it is answered, so one read can take all.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.length..]
+    }
+
+    /// So many were put into [`Reader::room`].
+    pub(crate) fn filled(&mut self, count: usize) {
+        self.length = (self.length + count).min(Self::ROOM);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// How many bytes are missing; 0 when the message is whole. Nonsense is found as soon as it shows.
+    fn missing(&self) -> Result<usize, WireError> {
+        let bytes = self.bytes();
         if bytes.len() >= 2 && be16(bytes, 0) < OLDEST {
             return Err(WireError::Version(be16(bytes, 0)));
         }
@@ -264,31 +293,31 @@ impl Reader {
         if usize::from(length) > MAX_PRIVATE {
             return Err(WireError::PrivateData(length));
         }
-        Ok(self.fixed() + usize::from(length) - bytes.len())
-    }
-
-    /// Takes bytes, at most as many as are wanted.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+        let whole = self.fixed() + usize::from(length);
+        match bytes.len().checked_sub(whole) {
+            None => Ok(whole - bytes.len()),
+            Some(0) => Ok(0),
+            Some(surplus) => Err(WireError::Surplus(surplus)),
+        }
     }
 
     /// Whether anything came.
     pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.length == 0
     }
 
-    /// The message when it is whole.
+    /// The message when it is whole, the error as soon as there is one.
     pub(crate) fn message(&self) -> Result<Option<Message>, WireError> {
-        if self.wanted()? > 0 {
+        if self.missing()? > 0 {
             return Ok(None);
         }
-        let (fixed, private_data) = self.bytes.split_at(self.fixed());
+        let (fixed, private_data) = self.bytes().split_at(self.fixed());
         Message::decode(fixed, private_data).map(Some)
     }
 
     /// Bytes before the private data.
     fn fixed(&self) -> usize {
-        if be16(&self.bytes, 0) < FIRST_SHORT {
+        if be16(&self.bytes[..], 0) < FIRST_SHORT {
             FIXED + OLD_TAIL
         } else {
             FIXED
@@ -320,24 +349,25 @@ mod tests {
             .collect()
     }
 
-    /// Reads `bytes` in pieces of `piece`; what is left over.
-    fn read(bytes: &[u8], piece: usize) -> Result<(Option<Message>, usize), WireError> {
+    /// Reads `bytes` in pieces of `piece` until there is a message or an error.
+    fn read(bytes: &[u8], piece: usize) -> Result<Option<Message>, WireError> {
         let mut reader = Reader::default();
         let mut rest = bytes;
         loop {
-            let wanted = reader.wanted()?.min(piece).min(rest.len());
-            if wanted == 0 {
-                return Ok((reader.message()?, rest.len()));
+            let message = reader.message()?;
+            let room = reader.room();
+            let taken = piece.min(room.len()).min(rest.len());
+            if taken == 0 || message.is_some() {
+                return Ok(message);
             }
-            reader.push(&rest[..wanted]);
-            rest = &rest[wanted..];
+            room[..taken].copy_from_slice(&rest[..taken]);
+            reader.filled(taken);
+            rest = &rest[taken..];
         }
     }
 
     fn whole(bytes: &[u8]) -> Message {
-        let (message, left) = read(bytes, 4096).unwrap();
-        assert_eq!(left, 0);
-        message.unwrap()
+        read(bytes, 4096).unwrap().unwrap()
     }
 
     #[test]
@@ -372,16 +402,19 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_any_size_make_the_same_message_and_nothing_behind_it_is_taken() {
+    fn pieces_of_any_size_make_the_same_message_and_nothing_may_follow() {
         let mut bytes = bytes(RECORDED[0]);
         let message = whole(&bytes);
-        bytes.extend_from_slice(&FAREWELL);
         for piece in 1..=bytes.len() {
-            assert_eq!(read(&bytes, piece), Ok((Some(message.clone()), 4)));
+            assert_eq!(read(&bytes, piece), Ok(Some(message.clone())));
         }
-        for cut in 0..bytes.len() - 4 {
-            assert_eq!(read(&bytes[..cut], 4096), Ok((None, 0)), "{cut} bytes");
+        for cut in 0..bytes.len() {
+            assert_eq!(read(&bytes[..cut], 4096), Ok(None), "{cut} bytes");
         }
+        bytes.extend_from_slice(&FAREWELL);
+        assert_eq!(read(&bytes, 4096), Err(WireError::Surplus(4)));
+        bytes.resize(1000, 0);
+        assert_eq!(read(&bytes, 4096), Err(WireError::Surplus(23)));
     }
 
     #[test]
@@ -480,11 +513,11 @@ mod tests {
                 }
             }
             match read(&bytes, 1 + random() as usize % 64) {
-                Ok((Some(message), _)) => {
+                Ok(Some(message)) => {
                     assert!(message.private_data.len() <= MAX_PRIVATE);
                     seen[0] += 1;
                 }
-                Ok((None, _)) => seen[1] += 1,
+                Ok(None) => seen[1] += 1,
                 Err(_) => seen[2] += 1,
             }
         }
