@@ -73,24 +73,6 @@ pub static REFUSALS: &[Refusal] = &[
         why: "the engine's queues have the size that they were made with",
     },
     Refusal {
-        functions: &["an endpoint for datagrams"],
-        providers: &[User],
-        kind: Kind::ModelNotSupported,
-        by: None,
-        why: "connections only; the attribute DAT_IB_UD says so",
-    },
-    Refusal {
-        functions: &[
-            "dat_ib_post_send_ud",
-            "dat_ib_ud_cm_free",
-            "dat_ib_ud_ah_free",
-        ],
-        providers: &[User],
-        kind: Kind::ModelNotSupported,
-        by: Some("an endpoint for datagrams"),
-        why: "needs an endpoint for datagrams, which is refused",
-    },
-    Refusal {
         functions: &[
             "dat_ib_query_counters",
             "dat_ib_print_counters",
