@@ -73,6 +73,7 @@ impl<T: Transport> Arenas<T> {
                 $(self.$arena.for_each(|_, object| object.head.disown());)*
             };
         }
-        disown!(ia pz lmr rmr evd cno ep sp cr srq ah);
+        self.ep.for_each(|_, ep| ep.disown());
+        disown!(ia pz lmr rmr evd cno sp cr srq ah);
     }
 }

@@ -69,8 +69,16 @@ static void foreign(DAT_IA_HANDLE ia, struct side *a)
     DAT_EVENT event;
     DAT_PZ_HANDLE pz;
     DAT_DTO_COOKIE cookie;
+    DAT_LMR_TRIPLET local;
+    DAT_RMR_TRIPLET there;
     cookie.as_64 = 1;
     NEED(DAT_GET_TYPE(dat_ep_post_send(a->ep, 0, NULL, cookie, DAT_COMPLETION_DEFAULT_FLAG)) == DAT_INVALID_HANDLE);
+    local = piece(a, 0, 100);
+    there = remote(a, 200, 100);
+    NEED(DAT_GET_TYPE(dat_ep_post_send(a->ep, 1, &local, cookie, DAT_COMPLETION_DEFAULT_FLAG)) == DAT_INVALID_HANDLE);
+    NEED(DAT_GET_TYPE(dat_ep_post_recv(a->ep, 1, &local, cookie, DAT_COMPLETION_DEFAULT_FLAG)) == DAT_INVALID_HANDLE);
+    NEED(DAT_GET_TYPE(dat_ep_post_rdma_write(a->ep, 1, &local, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG)) ==
+         DAT_INVALID_HANDLE);
     NEED(DAT_GET_TYPE(dat_evd_dequeue(a->dto, &event)) == DAT_INVALID_HANDLE);
     NEED(DAT_GET_TYPE(dat_ep_disconnect(a->ep, DAT_CLOSE_ABRUPT_FLAG)) == DAT_INVALID_HANDLE);
     NEED(DAT_GET_TYPE(dat_ep_free(a->ep)) == DAT_INVALID_HANDLE);

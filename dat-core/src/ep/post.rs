@@ -118,6 +118,18 @@ impl<T: Transport> Ep<T> {
         self.post_again(segment, cookie, what)
     }
 
+    /// In a forked child: dead, and without room for posts on the short way, which looks for nothing else. A queue that
+    /// another thread of the parent held stays locked for ever, which bars that way too.
+    pub(crate) fn disown(&self) {
+        self.head.disown();
+        if let Some(mut queue) = self.send.try_lock() {
+            queue.limit = queue.head;
+        }
+        if let Some(mut queue) = self.recv.try_lock() {
+            queue.limit = queue.head;
+        }
+    }
+
     /// What did not go the short way.
     #[cold]
     #[inline(never)]
@@ -127,6 +139,9 @@ impl<T: Transport> Ep<T> {
         cookie: u64,
         what: K,
     ) -> Result<()> {
+        if !self.head.alive() {
+            return Err(DEAD);
+        }
         let iov = std::slice::from_ref(segment);
         self.post_long(iov, cookie, CompletionFlags::empty(), what)
     }
