@@ -276,3 +276,60 @@ fn an_error_flushes_what_is_outstanding_in_order() {
     );
     assert_eq!(pair.sides[0].engine.counters().timeouts, 8);
 }
+
+#[test]
+fn an_acknowledgement_that_is_held_back_goes_with_the_answer_or_with_the_next_poll() {
+    let mut pair = Pair::new("held");
+    let [a, b] = pair.connected();
+    let from = pair.sides[0].memory.register(vec![1; 64], ALL);
+    let to = pair.sides[1].memory.register(vec![0; 64], ALL);
+    let back = pair.sides[0].memory.register(vec![0; 64], ALL);
+    let mut buffer = vec![0; 65_000];
+    for answers in [true, false] {
+        let now = pair.now;
+        pair.receive(0, a, 9, &[back]);
+        pair.receive(1, b, 1, &[to]);
+        pair.post(0, a, &SendRequest::new(2, Op::Send, &[from]));
+        let run = pair.sides[0]
+            .engine
+            .poll_transmit(now, &mut buffer)
+            .unwrap();
+        let meta = softrxe_proto::Meta {
+            source: pair.sides[0].address,
+            ip_id: 0,
+        };
+        let peer = &mut pair.sides[1].engine;
+        peer.handle_datagram(now, &meta, &buffer[..run.length]);
+        for _ in 0..2 {
+            assert_eq!(peer.poll_transmit_data(now, &mut buffer), None);
+        }
+        let mut done = [Completion::default(); 4];
+        assert_eq!(peer.poll_cq(pair.sides[1].cq, &mut done), 1);
+        if answers {
+            pair.post(1, b, &SendRequest::new(3, Op::Send, &[to]));
+        }
+        // Answer and acknowledgement, each with its ICRC, in one run; or the acknowledgement alone.
+        let run = pair.sides[1]
+            .engine
+            .poll_transmit(now, &mut buffer)
+            .unwrap();
+        let packets: Vec<usize> = buffer[..run.length]
+            .chunks(run.segment)
+            .map(<[u8]>::len)
+            .collect();
+        assert_eq!(packets, if answers { vec![80, 20] } else { vec![20] });
+        for (index, packet) in buffer[..run.length].chunks(run.segment).enumerate() {
+            let meta = softrxe_proto::Meta {
+                source: pair.sides[1].address,
+                ip_id: index as u16,
+            };
+            pair.sides[0].engine.handle_datagram(now, &meta, packet);
+        }
+        pair.run();
+        let expected = if answers { 2 } else { 1 };
+        assert_eq!(pair.sides[0].completions.len(), expected);
+        pair.sides[0].completions.clear();
+        pair.sides[1].completions.clear();
+        assert!(!pair.sides[0].engine.in_flight(a) && !pair.sides[1].engine.in_flight(b));
+    }
+}

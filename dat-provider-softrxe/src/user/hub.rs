@@ -31,6 +31,9 @@ use super::settings::Settings;
 
 /// Socket reads at a time before what they caused goes out; each is up to 64 KiB, and the sender waits for its acknowledgement.
 const READS: usize = 4;
+/// What a datagram of 4 KiB takes of a receive buffer, generously, and how many may be in flight in any case, at most.
+const DATAGRAM_ROOM: usize = 8192;
+const WINDOW: std::ops::RangeInclusive<usize> = 16..=512;
 /// How long a waiter spins at most.
 const SPIN: Duration = Duration::from_micros(50);
 /// Bytes asked for each way.
@@ -120,6 +123,9 @@ impl Hub {
         bundle.add(own_box.as_fd().as_raw_fd())?;
         let mut config = Config::new(ip, seed);
         config.port = socket.local().port();
+        // The peer's buffer is what counts. It is as large as ours, if it is like us; if not, the window shrinks by what gets lost.
+        let room = socket.receive_buffer()? / DATAGRAM_ROOM;
+        config.max_window = room.clamp(*WINDOW.start(), *WINDOW.end()) as u32;
         config.qpn_prefix = slot.into();
         config.qpn_prefix_bits = SLOT_BITS as u8;
         config.mtu = settings.mtu.min(place.mtu);

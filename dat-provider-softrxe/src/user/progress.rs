@@ -8,7 +8,7 @@
 //! * Upcalls are made by the helper alone, with the lock released.
 //!
 //! What a consumer leaves undone (acknowledgements held back for its answer, posts that wait for company) goes out with its next
-//! call, at the latest when the helper looks after its nap.
+//! call, at the latest when the helper looks after its nap, or when a datagram wakes the watch.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ const NAP: Duration = Duration::from_millis(1);
 const MAILBOXES: u32 = 64;
 /// How long the helper spins at most after something arrived.
 const LINGER: Duration = Duration::from_micros(30);
+/// Empty polls that make a loop: the helper is sent to nap then.
+const LOOP: u32 = 8;
 /// A spinning waiter lets others run after this time.
 const ALONE: Duration = Duration::from_micros(5);
 
@@ -57,6 +59,8 @@ pub(crate) struct Roles {
     called: bool,
     /// Grows with each look of a consumer.
     polls: u32,
+    /// Its value when the helper last took the watch.
+    watched_since: u32,
     /// Waiters that sleep because another one leads.
     followers: Vec<Arc<Bell>>,
 }
@@ -83,7 +87,9 @@ impl Hub {
             let all = state.roles.polls.is_multiple_of(MAILBOXES);
             self.take_in(&mut state, now, all);
             count = state.engine.poll_cq(cq, into);
-            let hold = count > 0 && state.answers.expected();
+            self.relieve(&mut state);
+            // Held back only where somebody looks after it, whatever the consumer does next.
+            let hold = count > 0 && state.roles.watch == Watch::Nobody && state.answers.expected();
             self.flush(&mut state, now, hold);
             self.call(&mut state);
         }
@@ -151,6 +157,9 @@ impl Hub {
             state.engine.arm_cq(cq);
             let leads = state.roles.watch != Watch::Leader;
             if leads {
+                if state.roles.watch == Watch::Helper {
+                    self.summon(&mut state);
+                }
                 state.roles.watch = Watch::Leader;
                 state.roles.until = None;
             } else {
@@ -251,6 +260,17 @@ impl Hub {
         }
     }
 
+    /// Sends the helper from the socket to its nap once a consumer polls in a loop. It would sleep on there: what wakes it is
+    /// gone when it looks, and each wake-up costs the sender.
+    fn relieve(&self, state: &mut State) {
+        let roles = &mut state.roles;
+        let looks = roles.polls.wrapping_sub(roles.watched_since);
+        if roles.watch == Watch::Helper && looks >= LOOP {
+            roles.watch = Watch::Nobody;
+            self.summon(state);
+        }
+    }
+
     fn summon(&self, state: &mut State) {
         if !std::mem::replace(&mut state.roles.called, true) {
             self.wake.ring();
@@ -323,6 +343,7 @@ impl Hub {
             return Plan::Nap;
         }
         state.roles.watch = Watch::Helper;
+        state.roles.watched_since = state.roles.polls;
         state.roles.until = state.engine.poll_timeout();
         Plan::Watch(state.roles.until)
     }
