@@ -15,6 +15,8 @@ pub(crate) struct Spin {
 
 /// A wake-up that took less came from the same processor: spinning would have kept the peer from running.
 const WAKE: Duration = Duration::from_micros(12);
+/// Waits up to so many budgets may have been long only because both ends slept.
+const SLEEPERS: u32 = 3;
 /// First budget after none.
 const LEAST: Duration = Duration::from_micros(2);
 
@@ -37,8 +39,8 @@ impl Spin {
 
     /// It did not; it came `waited` after the wait began, of which `spun` was spun.
     pub(crate) fn missed(&mut self, spun: Duration, waited: Duration) {
-        if waited <= self.most + WAKE && waited.saturating_sub(spun) > WAKE {
-            // A longer spin would have caught it.
+        if waited <= self.most * SLEEPERS && waited.saturating_sub(spun) > WAKE {
+            // A longer spin would have caught it, or would if the peer spun as well: two that sleep wake each other late.
             self.grow();
         } else {
             self.budget /= 2;
@@ -165,9 +167,11 @@ mod tests {
         // Woken on this very processor: the peer had been waiting for us to stop.
         spin.missed(us(0), us(4));
         assert_eq!(spin.budget(), us(0));
-        // Woken from afar: it was there soon.
+        // Woken from afar: it was there soon, or as soon as a peer that sleeps as well can be.
         spin.missed(us(0), us(35));
         assert_eq!(spin.budget(), us(2));
+        spin.missed(us(2), us(100));
+        assert_eq!(spin.budget(), us(4));
         for _ in 0..10 {
             spin.hit();
         }
