@@ -164,15 +164,16 @@ fn handle_cm(shared: &Arc<Shared>, event: Event) {
             if let Some(conn) = shared.conn(event.key, input) {
                 conn.feed(input, &private_data);
             }
-            // Every id is told, listeners too; the adapter goes once.
-            if input == Input::Removed && !shared.removed.swap(true, Ordering::AcqRel) {
-                tracing::error!("device {} is being removed", shared.device.name());
-                shared.upcalls.fault(Fault::Adapter);
+            if input == Input::Removed {
+                handle_removal(shared);
             }
         }
         What::Resolution(input, found) => {
             if let Some(resolution) = shared.resolution(event.key) {
                 resolution.feed(input, found.as_ref(), &private_data);
+            }
+            if input == Input::Removed {
+                handle_removal(shared);
             }
         }
         What::Request {
@@ -229,6 +230,14 @@ fn fault(number: i32, token: Token) -> Option<Fault> {
         e::SRQ_LIMIT_REACHED => Some(Fault::SrqLow(token)),
         e::DEVICE_FATAL => Some(Fault::Adapter),
         _ => None,
+    }
+}
+
+/// Every id is told, listeners too; the adapter goes once.
+fn handle_removal(shared: &Shared) {
+    if !shared.removed.swap(true, Ordering::AcqRel) {
+        tracing::error!("device {} is being removed", shared.device.name());
+        shared.upcalls.fault(Fault::Adapter);
     }
 }
 

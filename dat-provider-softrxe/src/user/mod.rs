@@ -5,6 +5,7 @@ mod events;
 mod habits;
 mod hub;
 pub mod memory;
+mod named;
 pub mod net;
 mod objects;
 mod open;

@@ -26,6 +26,7 @@ use super::events::{Input, Job, REJ_VERSION};
 use super::hub::{Connection, CqNotice, manager};
 use super::memory::foreign::Range;
 use super::memory::regions::Regions;
+use super::named;
 use super::net::door::Mailbox;
 use super::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
 use super::park::Parker;
@@ -154,21 +155,8 @@ impl Transport for UserEngine {
         let place = &adapter.hub.place;
         let mtu = place.mtu.min(adapter.hub.settings.mtu);
         let device = format!("user-{}", place.netdev);
-        let named = [
-            ("DAT_IB_PROVIDER_NAME", "CMA".to_owned()),
-            ("DAT_IB_DEVICE_NAME", device.clone()),
-            ("DAT_IB_CONNECTIVITY_MODE", "DIRECT".to_owned()),
-            ("DAT_IB_RDMA_READ", "TRUE".to_owned()),
-            ("DAT_IB_TRANSPORT_MTU", mtu.to_string()),
-            ("DAT_IB_PORT_STATUS", "ACTIVE".to_owned()),
-            ("DAT_IB_PORT_NUMBER", "1".to_owned()),
-            ("DAT_EXTENSION_INTERFACE", "TRUE".to_owned()),
-            ("DAT_IB_FETCH_AND_ADD", "TRUE".to_owned()),
-            ("DAT_IB_CMP_AND_SWAP", "TRUE".to_owned()),
-            ("DAT_IB_IMMED_DATA", "TRUE".to_owned()),
-            ("DAT_IB_UD", "TRUE".to_owned()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value));
+        let guid = adapter.hub.state.lock().engine.guid();
+        let named = named::attributes(place, &device, mtu, guid);
         AdapterAttr {
             adapter_name: device,
             vendor_name: "softrxe in user space".into(),
@@ -199,7 +187,7 @@ impl Transport for UserEngine {
             max_recv_per_srq: 16_384,
             max_private_data_size: REQ_PRIVATE as u32,
             zero_based: true,
-            named: named.into(),
+            named,
             atomics: true,
             immediate_data: true,
             max_datagram: mtu.into(),

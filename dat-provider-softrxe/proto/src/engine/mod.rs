@@ -250,6 +250,12 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// The GUID that stands in our messages of the connection manager.
+    #[must_use]
+    pub const fn guid(&self) -> u64 {
+        self.guid
+    }
+
     /// State of a queue pair.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
         let slot = self.slot(qpn)?;
