@@ -638,3 +638,27 @@ fn many_threads_post_and_free_without_harm() {
         assert!(told.len() <= 1, "{told:?}");
     }
 }
+
+/// An endpoint without a protection zone has no queues; those of the slot's earlier life are none of its business.
+#[test]
+fn what_an_earlier_life_left_posted_is_not_outstanding() {
+    let side = Side::open();
+    // So many that slots come back.
+    for round in 0..600 {
+        if round == 300 {
+            // Kept: from here on each gets the slots of the other.
+            side.ep();
+        }
+        let ep = side.ep();
+        ep.post_recv(&[], 1, NONE).unwrap();
+        ep.free().unwrap();
+        let bare = Ep::create(side.ia, EpParts::default(), None).unwrap();
+        assert_eq!(bare.status(), (EpState::Unconnected, true, true));
+        let change = EpChange {
+            pz: Some(Some(side.pz)),
+            ..EpChange::default()
+        };
+        bare.modify(&change).unwrap();
+        bare.free().unwrap();
+    }
+}

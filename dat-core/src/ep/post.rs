@@ -328,12 +328,21 @@ impl<T: Transport> Ep<T> {
 
     /// Requests that are not completed.
     pub(super) fn requests_outstanding(&self) -> u32 {
-        outstanding(self.send.lock().head, &self.request_ring)
+        let queue = self.send.lock();
+        // Without a queue pair the ring is still that of an earlier life.
+        if queue.qp.is_none() {
+            return 0;
+        }
+        outstanding(queue.head, &self.request_ring)
     }
 
     /// Receives that are not completed.
     pub(super) fn receives_outstanding(&self) -> u32 {
-        outstanding(self.recv.lock().head, &self.recv_ring)
+        let queue = self.recv.lock();
+        if queue.qp.is_none() {
+            return 0;
+        }
+        outstanding(queue.head, &self.recv_ring)
     }
 
     /// If the last requests were posted without asking for a completion, nothing would tell of their end: posts
