@@ -1,0 +1,257 @@
+//! softrxe's engine in user space, several processes on one address: what happens when one of them is killed.
+
+use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dat::{Access, Ep, Evd, Event, Ia, Pz, Region, Streams};
+
+/// Long enough for a loaded machine; a peer that is gone is noticed after seven retries, about seven seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Of no other test: UDP port 4791 belongs to one set of processes an address.
+const ADDRESS: &str = "127.88.1.1";
+const TEST: &str = "processes_are_killed_and_the_others_go_on";
+const ROLE: &str = "DAT_TEST_ROLE";
+const BYTES: usize = 64;
+
+struct Side {
+    ep: Ep,
+    done: Evd,
+    connections: Evd,
+    region: Region,
+}
+
+fn side(ia: &Ia, pz: &Pz, connections: &Evd) -> Side {
+    let done = ia.create_evd(64, Streams::DTO).expect("an EVD");
+    let builder = ia.endpoint(pz).recv_evd(&done).request_evd(&done);
+    let ep = builder.connect_evd(connections).create().expect("an EP");
+    let region = pz.allocate(2 * BYTES, Access::ALL).expect("memory");
+    ep.post_recv(&[region.slice(0..BYTES)], 1).expect("posts");
+    Side {
+        ep,
+        done,
+        connections: connections.clone(),
+        region,
+    }
+}
+
+fn events(ia: &Ia) -> Evd {
+    ia.create_evd(64, Streams::CR | Streams::CONNECTION)
+        .expect("an EVD")
+}
+
+fn connect(ia: &Ia, pz: &Pz, port: u64) -> Side {
+    let side = side(ia, pz, &events(ia));
+    let address: IpAddr = ADDRESS.parse().expect("an address");
+    side.ep
+        .connect(address, port)
+        .timeout(PATIENCE)
+        .start()
+        .expect("starts");
+    match side.connections.wait(PATIENCE) {
+        Ok(Event::Established { .. }) => side,
+        other => panic!("port {port}: {other:?}"),
+    }
+}
+
+impl Side {
+    /// Sends `mark` and waits until it comes back.
+    fn ping(&self, mark: u8) {
+        self.region.write(BYTES, &[mark; BYTES]);
+        self.ep
+            .post_send(&[self.region.slice(BYTES..2 * BYTES)], 2)
+            .expect("posts");
+        for _ in 0..2 {
+            let done = self.done.wait_completion(PATIENCE).expect("the peer lives");
+            if done.cookie == 1 {
+                assert_eq!(self.region.to_vec(0..BYTES), [mark; BYTES]);
+                self.ep
+                    .post_recv(&[self.region.slice(0..BYTES)], 1)
+                    .expect("posts");
+            }
+        }
+    }
+}
+
+/// Has the IA open, and so port 4791 if it is the first.
+fn hold() {
+    let _ia = Ia::open("user").expect("opens");
+    println!("ready");
+    std::thread::sleep(10 * PATIENCE);
+}
+
+/// Sends back what connections to `port` bring.
+fn echo(port: u64) {
+    let ia = Ia::open("user").expect("opens");
+    let pz = ia.create_pz().expect("a PZ");
+    let connections = events(&ia);
+    let _listener = ia.listen(Some(port), &connections).expect("listens");
+    println!("ready");
+    std::thread::scope(|scope| {
+        loop {
+            let Ok(Event::Request(request)) = connections.wait(10 * PATIENCE) else {
+                continue;
+            };
+            let (ia, pz) = (&ia, &pz);
+            scope.spawn(move || {
+                let side = side(ia, pz, &events(ia));
+                request.accept(&side.ep, &[]).expect("accepts");
+                let event = side.connections.wait(PATIENCE);
+                assert!(matches!(event, Ok(Event::Established { .. })), "{event:?}");
+                while let Ok(done) = side.done.wait_completion(10 * PATIENCE) {
+                    if done.cookie == 1 {
+                        let message = side.region.to_vec(0..BYTES);
+                        side.region.write(BYTES, &message);
+                        side.ep
+                            .post_recv(&[side.region.slice(0..BYTES)], 1)
+                            .expect("posts");
+                        side.ep
+                            .post_send(&[side.region.slice(BYTES..2 * BYTES)], 2)
+                            .expect("posts");
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// A process of this test in another role, ready; killed at the end of its scope.
+struct Process(Child);
+
+impl Process {
+    fn start(role: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("a path"))
+            .args(["--exact", TEST, "--nocapture"])
+            .env(ROLE, role)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let out = BufReader::new(child.stdout.take().expect("a pipe"));
+        // libtest's own words may stand on the same line.
+        let ready = out
+            .lines()
+            .map_while(Result::ok)
+            .any(|line| line.ends_with("ready"));
+        assert!(ready, "{role} ended before it was ready");
+        Self(child)
+    }
+
+    /// SIGKILL: nothing is closed in order.
+    fn kill(mut self) {
+        self.0.kill().expect("kills");
+        self.0.wait().expect("ends");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn scenario() {
+    // The first of the address has the port; all that follow reach each other through it.
+    let holder = Process::start("hold");
+    let _first = Process::start("echo 5001");
+    let second = Process::start("echo 5002");
+    let ia = Ia::open("user").expect("opens");
+    let pz = ia.create_pz().expect("a PZ");
+    let (a, b) = (connect(&ia, &pz, 5001), connect(&ia, &pz, 5002));
+    a.ping(1);
+    b.ping(2);
+
+    holder.kill();
+    for mark in 3..20 {
+        a.ping(mark);
+        b.ping(mark);
+    }
+    // Somebody else has the port now.
+    let c = connect(&ia, &pz, 5001);
+    c.ping(20);
+
+    // Killed with requests under way: the connection breaks, and only that one.
+    b.ep.post_send(&[b.region.slice(BYTES..2 * BYTES)], 2)
+        .expect("posts");
+    second.kill();
+    let begin = Instant::now();
+    let mut posted = true;
+    loop {
+        match b.connections.poll().expect("polls") {
+            Some(Event::Ended { .. }) => break,
+            Some(other) => panic!("{other:?}"),
+            None => {}
+        }
+        assert!(
+            begin.elapsed() < PATIENCE,
+            "the peer is gone and nobody says so"
+        );
+        a.ping(21);
+        c.ping(22);
+        while let Ok(Some(_)) = b.done.poll() {}
+        // The kill may have come after the answer to the last one.
+        posted = posted
+            && b.ep
+                .post_send(&[b.region.slice(BYTES..2 * BYTES)], 2)
+                .is_ok();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    a.ping(23);
+    // The dead process's service is free for another one.
+    let _second = Process::start("echo 5002");
+    connect(&ia, &pz, 5002).ping(24);
+}
+
+#[test]
+fn processes_are_killed_and_the_others_go_on() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("hold") => return hold(),
+        Ok("scenario") => return scenario(),
+        Ok(role) => {
+            return echo(
+                role.split_once(' ')
+                    .expect("a port")
+                    .1
+                    .parse()
+                    .expect("a number"),
+            );
+        }
+        Err(_) => {}
+    }
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let built = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--quiet",
+            "--offline",
+            "-p",
+            "dat-provider-softrxe",
+        ])
+        .current_dir(top)
+        .output()
+        .expect("cargo runs");
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    let exe = std::env::current_exe().expect("this test has a path");
+    let folder = exe.ancestors().nth(2).expect("target/debug");
+    let library = folder.join("libdat_provider_softrxe.so");
+    let dir = tempfile::tempdir().expect("a folder");
+    let conf = dir.path().join("dat.conf");
+    let line = format!(
+        "user u2.0 threadsafe default {} t.1.0 \"{ADDRESS} 0 engine=user\" \"\"\n",
+        library.display()
+    );
+    std::fs::write(&conf, line).expect("written");
+    let inner = Command::new(exe)
+        .args(["--exact", TEST, "--nocapture"])
+        .env("DAT_OVERRIDE", &conf)
+        .env(ROLE, "scenario")
+        .status()
+        .expect("the test runs");
+    assert!(inner.success());
+}
