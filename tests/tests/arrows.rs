@@ -33,8 +33,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "softrxe-proto",
         ],
     ),
-    ("dat2", &["dat-core", "dat-abi", "dat-registry"]),
-    ("dat1", &["dat-core", "dat-abi", "dat-registry"]),
+    ("dat-c-library", &["dat-core", "dat-abi", "dat-registry"]),
+    (
+        "dat2",
+        &["dat-core", "dat-abi", "dat-registry", "dat-c-library"],
+    ),
+    (
+        "dat1",
+        &["dat-core", "dat-abi", "dat-registry", "dat-c-library"],
+    ),
     ("dat-tools", &["dat", "dat-core", "dat-registry"]),
     ("dat-conformance", &["dat-core", "dat-abi", "dat-registry"]),
     ("dat-bench", &["dat"]),

@@ -1,9 +1,7 @@
 //! How a function is exported, and what a return code is in 1.2.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use dat_abi::ret::{DAT_SUCCESS, to_v1_2};
-use dat_core::error::{Error, Kind, Result};
+use dat_abi::ret::to_v1_2;
+use dat_core::error::Error;
 
 /// Defines exported functions.
 macro_rules! export {
@@ -21,13 +19,4 @@ macro_rules! export {
 /// The 1.2 number of an error.
 pub(crate) fn code(error: Error) -> u32 {
     to_v1_2(error.code())
-}
-
-/// Runs a cold function's body; a panic is `DAT_INTERNAL_ERROR`.
-pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> u32 {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => DAT_SUCCESS,
-        Ok(Err(error)) => code(error),
-        Err(_) => code(Error::of(Kind::InternalError)),
-    }
 }

@@ -1,16 +1,15 @@
 //! Opening and closing IAs.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 
 use dat_abi::ret::{from_v1_2, unpack_v2_0};
 use dat_abi::types::{DatBoolean, DatCount, DatHandle};
 use dat_abi::v1_2::table::DatProvider;
+use dat_c_library::Asked;
 use dat_core::error::{Error, Kind, Result, Subtype};
-use dat_registry::catalog::Request;
 use dat_registry::handles::OpenIa;
 
-use crate::export::guard;
-use crate::registry::{add_ours, registry};
+use crate::registry::{LIBRARY, registry};
 
 /// Body of dat_ia_openv.
 ///
@@ -21,37 +20,10 @@ unsafe fn open(
     qlen: DatCount,
     async_evd: *mut DatHandle,
     ia: *mut DatHandle,
-    (major, minor, thread_safe): (u32, u32, DatBoolean),
+    asked: Asked,
 ) -> Result<()> {
-    for (null, number) in [
-        (name.is_null(), 1),
-        (async_evd.is_null(), 3),
-        (ia.is_null(), 4),
-    ] {
-        if null {
-            return Err(Error::arg(number));
-        }
-    }
-    // SAFETY: not NULL, so a C string by the function's contract.
-    let text = unsafe { CStr::from_ptr(name) }
-        .to_string_lossy()
-        .into_owned();
-    if major != 1 {
-        tracing::error!(
-            "dat_ia_open({text:?}): version {major}.{minor} is asked for; this is libdat.so.1, which has 1.2 only"
-        );
-        return Err(Error::new(Kind::ProviderNotFound, Subtype::MajorNotFound));
-    }
-    let request = Request {
-        name: &text,
-        major,
-        minor,
-        thread_safe: thread_safe != 0,
-    };
-    let found = registry().lookup(&request, add_ours).map_err(|error| {
-        tracing::error!("dat_ia_open({text:?}): {error}");
-        Error::new(Kind::ProviderNotFound, Subtype::NameNotRegistered)
-    })?;
+    // SAFETY: the contract is the same.
+    let (text, found) = unsafe { LIBRARY.find(name, async_evd, ia, asked)? };
     // SAFETY: a table that a provider registered as one of 1.2.
     let provider = unsafe { &*(found.0 as *const DatProvider) };
     let mut handle = 0;
@@ -64,7 +36,7 @@ unsafe fn open(
             unpack_v2_0(from_v1_2(code))
         });
     if let Err(error) = opened {
-        registry().close(&text, 1, found);
+        LIBRARY.close(&text, found);
         return Err(error);
     }
     // The number is nobody's business in 1.2: the consumer has the provider's handle.
@@ -99,7 +71,7 @@ fn close(ia: DatHandle, flags: u32) -> Result<()> {
             unpack_v2_0(from_v1_2(unsafe { slot(ia, flags) }))
         });
     match closed {
-        Ok(()) => registry().close(&open.name, 1, open.table),
+        Ok(()) => LIBRARY.close(&open.name, open.table),
         Err(_) => drop(handles.insert(open)),
     }
     closed
@@ -116,12 +88,13 @@ export! {
         minor: u32,
         thread_safe: DatBoolean,
     ) -> u32 {
+        let asked = Asked { major, minor, thread_safe };
         // SAFETY: the contract is the same.
-        guard(|| unsafe { open(name, qlen, async_evd, ia, (major, minor, thread_safe)) })
+        LIBRARY.guard(|| unsafe { open(name, qlen, async_evd, ia, asked) })
     }
 
     /// Closes an IA (dat_ia_close).
     fn dat_ia_close(ia: DatHandle, flags: u32) -> u32 {
-        guard(|| close(ia, flags))
+        LIBRARY.guard(|| close(ia, flags))
     }
 }

@@ -1,202 +1,57 @@
-//! The registry's C functions.
+//! The library of this process, and the registry's C functions.
 
-use std::ffi::{CStr, c_void};
-use std::path::PathBuf;
-use std::sync::Once;
+use std::ffi::c_void;
 
+use dat_abi::ret::{from_v1_2, to_v1_2};
 use dat_abi::types::{DatCount, DatProviderInfo};
-use dat_core::error::{Error, Kind, Result};
-use dat_registry::loaded::{RegisterError, Registered, Table};
+use dat_c_library::{Library, Version};
 use dat_registry::registry::Registry;
 
-use crate::export::guard;
 use crate::redirect;
 
-/// The major version whose tables this library understands.
-const MAJOR: u32 = 1;
+pub(crate) static LIBRARY: Library = Library::new(Version {
+    major: 1,
+    soname: c"libdat.so.1",
+    other: c"libdat2.so.2",
+    numbers: to_v1_2,
+    from_numbers: from_v1_2,
+    from_other: std::convert::identity,
+    add_ours,
+    foreign: redirect::foreign,
+});
 
-static REGISTRY: Registry = Registry::new();
-static STARTED: Once = Once::new();
-
-/// The registry of this process, which on first use learns where this library lies.
+/// The registry of this process.
+#[inline]
 pub(crate) fn registry() -> &'static Registry {
-    STARTED.call_once(|| {
-        dat_abi::log::install();
-        if let Some(path) = own_path() {
-            REGISTRY.set_beside(path);
-        }
-        make_global();
-    });
-    &REGISTRY
-}
-
-/// Where this shared object was loaded from.
-fn own_path() -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
-    // SAFETY: all-zero is a valid Dl_info, and dladdr only fills it.
-    let info = unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(std::ptr::from_ref(&STARTED).cast(), &raw mut info) == 0
-            || info.dli_fname.is_null()
-        {
-            return None;
-        }
-        CStr::from_ptr(info.dli_fname)
-    };
-    Some(std::ffi::OsStr::from_bytes(info.to_bytes()).into())
-}
-
-/// Classic providers find `dat_registry_add_provider` in the global scope, where a program that loaded this library
-/// with `RTLD_LOCAL` has not put it.
-fn make_global() {
-    // SAFETY: RTLD_NOLOAD only changes the scope of what is mapped already.
-    let done = unsafe {
-        libc::dlopen(
-            c"libdat.so.1".as_ptr(),
-            libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_GLOBAL,
-        )
-    };
-    if done.is_null() {
-        tracing::debug!(
-            "libdat.so.1 is loaded under another name; classic providers may not find the registry"
-        );
-    }
-}
-
-/// A function of the registry: table and info to a code.
-type RegistryFn = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32;
-
-/// The function `name` of the 2.0 library of this process, if it is loaded. With both libraries in the global scope
-/// a 2.0 provider's call may arrive here.
-fn of_libdat2(name: &CStr) -> Option<RegistryFn> {
-    // SAFETY: RTLD_NOLOAD only looks for what is mapped already; dlsym only looks up.
-    let at = unsafe {
-        let library = libc::dlopen(c"libdat2.so.2".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
-        if library.is_null() {
-            return None;
-        }
-        libc::dlsym(library, name.as_ptr())
-    };
-    if at.is_null() {
-        return None;
-    }
-    // SAFETY: every libdat2 exports that name with this signature (dat_registry.h).
-    Some(unsafe { std::mem::transmute::<*mut c_void, RegistryFn>(at) })
-}
-
-/// Either runs `own` with the registration that a C caller describes, or, for another version's, the function `name`
-/// of that version's library.
-///
-/// # Safety
-/// `info` is NULL or valid.
-unsafe fn route(
-    name: &CStr,
-    table: *const c_void,
-    info: *const DatProviderInfo,
-    own: impl FnOnce(Registered) -> Result<()>,
-) -> Result<()> {
-    if table.is_null() {
-        return Err(Error::arg(1));
-    }
-    if info.is_null() {
-        return Err(Error::arg(2));
-    }
-    // SAFETY: not NULL, so valid by the caller's promise.
-    let known = unsafe { &*info };
-    if known.dapl_version_major != MAJOR {
-        let theirs = of_libdat2(name).ok_or(Error::arg(2))?;
-        // SAFETY: the caller's promise is theirs.
-        return dat_abi::ret::unpack_v2_0(unsafe { theirs(table, info) });
-    }
-    own(Registered {
-        name: known.name(),
-        major: known.dapl_version_major,
-        minor: known.dapl_version_minor,
-        thread_safe: known.is_thread_safe != 0,
-        table: Table(table as usize),
-        open: 0,
-    })
-}
-
-fn refused(error: RegisterError) -> Error {
-    Error::of(match error {
-        RegisterError::Already => Kind::ProviderAlreadyRegistered,
-        RegisterError::NotFound => Kind::ProviderNotFound,
-        RegisterError::InUse => Kind::ProviderInUse,
-    })
+    LIBRARY.registry()
 }
 
 /// Given to providers of ours at their init: registers without making them foreign.
-pub(crate) unsafe extern "C" fn add_ours(
-    table: *const c_void,
-    info: *const DatProviderInfo,
-) -> u32 {
-    guard(|| {
-        // SAFETY: the provider passes on what the registry gave it.
-        unsafe {
-            route(c"dat_registry_add_provider", table, info, |new| {
-                registry().loaded.add(new).map_err(refused)
-            })
-        }
-    })
+unsafe extern "C" fn add_ours(table: *const c_void, info: *const DatProviderInfo) -> u32 {
+    // SAFETY: the provider passes on what the registry gave it.
+    unsafe { LIBRARY.add(table, info, false) }
 }
 
 export! {
     /// Registers a provider's table (dat_registry_add_provider).
     fn dat_registry_add_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
-        guard(|| {
-            // SAFETY: the contract of the function.
-            unsafe {
-                route(c"dat_registry_add_provider", table, info, |new| {
-                    registry().loaded.add(new).map_err(refused)?;
-                    redirect::foreign();
-                    Ok(())
-                })
-            }
-        })
+        // SAFETY: the contract is the same.
+        unsafe { LIBRARY.add(table, info, true) }
     }
 
     /// Takes a registration back (dat_registry_remove_provider).
     fn dat_registry_remove_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
-        guard(|| {
-            // SAFETY: the contract of the function.
-            unsafe {
-                route(c"dat_registry_remove_provider", table, info, |old| {
-                    registry().loaded.remove(&old).map_err(refused)
-                })
-            }
-        })
+        // SAFETY: the contract is the same.
+        unsafe { LIBRARY.remove(table, info) }
     }
 
-    /// Lists providers (dat_registry_list_providers): `number` is always set to how many there are; an array too small
-    /// for them is filled as far as it goes and refused as argument 1.
+    /// Lists providers (dat_registry_list_providers).
     fn dat_registry_list_providers(
         room: DatCount,
         number: *mut DatCount,
         list: *const *mut DatProviderInfo,
     ) -> u32 {
-        guard(|| {
-            if number.is_null() {
-                return Err(Error::arg(2));
-            }
-            let all = registry().list(MAJOR);
-            // SAFETY: not NULL, so valid by the contract of the function.
-            unsafe { number.write(DatCount::try_from(all.len()).unwrap_or(DatCount::MAX)) };
-            let Ok(room) = usize::try_from(room) else { return Err(Error::arg(1)) };
-            if room > 0 && list.is_null() {
-                return Err(Error::arg(3));
-            }
-            for (at, (name, major, minor, thread_safe)) in all.iter().take(room).enumerate() {
-                // SAFETY: `list` has `room` pointers, each NULL or valid, by the contract of the function.
-                unsafe {
-                    let to = *list.add(at);
-                    if to.is_null() {
-                        return Err(Error::arg(3));
-                    }
-                    to.write(DatProviderInfo::new(name, *major, *minor, *thread_safe));
-                }
-            }
-            if all.len() > room { Err(Error::arg(1)) } else { Ok(()) }
-        })
+        // SAFETY: the contract is the same.
+        unsafe { LIBRARY.list(room, number, list) }
     }
 }

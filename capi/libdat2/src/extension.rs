@@ -12,7 +12,7 @@ use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_registry::catalog::Request;
 
 use crate::redirect;
-use crate::registry::{add_ours, guard, registry};
+use crate::registry::{LIBRARY, add_ours, registry};
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("dat_extension_op needs its va_list built for this processor, see this file");
@@ -76,7 +76,7 @@ unsafe extern "C" fn dat_extension_op_va(
     op: i32,
     arguments: *mut VaList,
 ) -> u32 {
-    guard(|| {
+    LIBRARY.guard(|| {
         if op == OPEN_QUERY {
             // SAFETY: the C caller's list, whose first argument is the IA's name for this operation.
             return unsafe { open_query(&mut *arguments) };

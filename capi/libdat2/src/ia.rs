@@ -1,6 +1,6 @@
 //! Opening, closing and asking IAs; everything that takes an IA's number.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 
 use dat_abi::ret::unpack_v2_0;
 use dat_abi::types::{
@@ -9,12 +9,12 @@ use dat_abi::types::{
 };
 use dat_abi::v2_0::table::DatProvider;
 use dat_abi::v2_0::types::{DatComm, DatEpAttr, DatIaAttr, DatLmrTriplet, DatProviderAttr};
+use dat_c_library::Asked;
 use dat_core::error::{Error, Kind, Result, Subtype};
-use dat_registry::catalog::Request;
 use dat_registry::handles::OpenIa;
 
 use crate::redirect;
-use crate::registry::{add_ours, guard, registry};
+use crate::registry::{LIBRARY, registry};
 
 /// `DAT_IA_FIELD_ALL`.
 const IA_FIELD_ALL: u64 = 0x3f_ffff_ffff;
@@ -45,7 +45,7 @@ fn on<S: Copy>(
     slot: impl FnOnce(&DatProvider) -> Option<S>,
     call: impl FnOnce(S, DatHandle) -> u32,
 ) -> u32 {
-    guard(|| {
+    LIBRARY.guard(|| {
         let handle = provider_handle(ia)?;
         // SAFETY: it came from a provider's ia_open.
         let slot = slot(unsafe { table(handle) }).ok_or(Error::of(Kind::NotImplemented))?;
@@ -62,31 +62,10 @@ unsafe fn open(
     qlen: DatCount,
     async_evd: *mut DatHandle,
     ia: *mut DatHandle,
-    (major, minor, thread_safe): (u32, u32, DatBoolean),
+    asked: Asked,
 ) -> Result<()> {
-    if name.is_null() {
-        return Err(Error::arg(1));
-    }
-    if async_evd.is_null() {
-        return Err(Error::arg(3));
-    }
-    if ia.is_null() {
-        return Err(Error::arg(4));
-    }
-    // SAFETY: not NULL, so a C string by the function's contract.
-    let text = unsafe { CStr::from_ptr(name) }
-        .to_string_lossy()
-        .into_owned();
-    let request = Request {
-        name: &text,
-        major,
-        minor,
-        thread_safe: thread_safe != 0,
-    };
-    let found = registry().lookup(&request, add_ours).map_err(|error| {
-        tracing::error!("dat_ia_open({text:?}): {error}");
-        Error::new(Kind::ProviderNotFound, Subtype::NameNotRegistered)
-    })?;
+    // SAFETY: the contract is the same.
+    let (text, found) = unsafe { LIBRARY.find(name, async_evd, ia, asked)? };
     // SAFETY: a table that a provider registered as one of 2.0.
     let provider = unsafe { &*(found.0 as *const DatProvider) };
     let mut handle = 0;
@@ -96,7 +75,7 @@ unsafe fn open(
         .ok_or(Error::of(Kind::NotImplemented))
         .and_then(|slot| unpack_v2_0(unsafe { slot(name, qlen, async_evd, &raw mut handle) }));
     if let Err(error) = opened {
-        registry().close(&text, 2, found);
+        LIBRARY.close(&text, found);
         return Err(error);
     }
     redirect::opened(handle);
@@ -141,13 +120,14 @@ export! {
         minor: u32,
         thread_safe: DatBoolean,
     ) -> u32 {
+        let asked = Asked { major, minor, thread_safe };
         // SAFETY: the contract is the same.
-        guard(|| unsafe { open(name, qlen, async_evd, ia, (major, minor, thread_safe)) })
+        LIBRARY.guard(|| unsafe { open(name, qlen, async_evd, ia, asked) })
     }
 
     /// Closes an IA (dat_ia_close).
     fn dat_ia_close(ia: DatHandle, flags: u32) -> u32 {
-        guard(|| {
+        LIBRARY.guard(|| {
             // Taken out first, so that of two closes at a time one finds nothing.
             let open = registry().handles.remove(ia).ok_or(WRONG)?;
             // SAFETY: it came from a provider's ia_open.
@@ -155,7 +135,7 @@ export! {
             // SAFETY: the slot's contract is that of dat_ia_close.
             match unpack_v2_0(unsafe { slot(open.provider, flags) }) {
                 Ok(()) => {
-                    registry().close(&open.name, 2, open.table);
+                    LIBRARY.close(&open.name, open.table);
                     Ok(())
                 }
                 Err(error) => {
@@ -168,7 +148,7 @@ export! {
 
     /// The provider's handle behind an IA number.
     fn dats_get_ia_handle(ia: DatHandle, handle: *mut DatHandle) -> u32 {
-        guard(|| {
+        LIBRARY.guard(|| {
             let provider = provider_handle(ia)?;
             if handle.is_null() {
                 return Err(Error::arg(2));

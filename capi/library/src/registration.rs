@@ -1,0 +1,135 @@
+//! dat_registry_add_provider, dat_registry_remove_provider, dat_registry_list_providers.
+
+use std::ffi::{CStr, c_void};
+
+use dat_abi::ret::unpack_v2_0;
+use dat_abi::types::{DatCount, DatProviderInfo};
+use dat_core::error::{Error, Kind, Result};
+use dat_registry::loaded::{RegisterError, Registered, Table};
+
+use crate::{Library, loaded};
+
+/// A function of the registry: table and info to a code.
+type RegistryFn = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32;
+
+fn refused(error: RegisterError) -> Error {
+    Error::of(match error {
+        RegisterError::Already => Kind::ProviderAlreadyRegistered,
+        RegisterError::NotFound => Kind::ProviderNotFound,
+        RegisterError::InUse => Kind::ProviderInUse,
+    })
+}
+
+impl Library {
+    /// Either runs `own` with the registration that a C caller describes, or, for the other version's, the function
+    /// `name` of that version's library: with both in the global scope a provider's call may arrive at either.
+    ///
+    /// # Safety
+    /// `info` is NULL or valid.
+    unsafe fn route(
+        &'static self,
+        name: &CStr,
+        table: *const c_void,
+        info: *const DatProviderInfo,
+        own: impl FnOnce(Registered) -> Result<()>,
+    ) -> Result<()> {
+        if table.is_null() {
+            return Err(Error::arg(1));
+        }
+        // SAFETY: NULL or valid by the caller's promise.
+        let known = unsafe { info.as_ref() }.ok_or(Error::arg(2))?;
+        if known.dapl_version_major == self.version.major {
+            return own(Registered {
+                name: known.name(),
+                major: known.dapl_version_major,
+                minor: known.dapl_version_minor,
+                thread_safe: known.is_thread_safe != 0,
+                table: Table(table as usize),
+                open: 0,
+            });
+        }
+        let theirs = loaded::function(self.version.other, name);
+        if theirs.is_null() {
+            return Err(Error::arg(2));
+        }
+        // SAFETY: either library exports that name with this signature (dat_registry.h).
+        let theirs = unsafe { std::mem::transmute::<*mut c_void, RegistryFn>(theirs) };
+        // SAFETY: the caller's promise is theirs.
+        unpack_v2_0((self.version.from_other)(unsafe { theirs(table, info) }))
+    }
+
+    /// dat_registry_add_provider; `foreign` unless the provider is one of ours, which this library initialised.
+    ///
+    /// # Safety
+    /// `info` is NULL or valid; `table` is NULL or one of the version that `info` says, for as long as it is registered.
+    pub unsafe fn add(
+        &'static self,
+        table: *const c_void,
+        info: *const DatProviderInfo,
+        foreign: bool,
+    ) -> u32 {
+        self.guard(|| {
+            let own = |new| {
+                self.registry().loaded.add(new).map_err(refused)?;
+                if foreign {
+                    (self.version.foreign)();
+                }
+                Ok(())
+            };
+            // SAFETY: the contract of the function.
+            unsafe { self.route(c"dat_registry_add_provider", table, info, own) }
+        })
+    }
+
+    /// dat_registry_remove_provider.
+    ///
+    /// # Safety
+    /// `info` is NULL or valid.
+    pub unsafe fn remove(&'static self, table: *const c_void, info: *const DatProviderInfo) -> u32 {
+        self.guard(|| {
+            let own = |old| self.registry().loaded.remove(&old).map_err(refused);
+            // SAFETY: the contract of the function.
+            unsafe { self.route(c"dat_registry_remove_provider", table, info, own) }
+        })
+    }
+
+    /// dat_registry_list_providers: `number` is always set to how many there are; an array too small for them is
+    /// filled as far as it goes and refused as argument 1.
+    ///
+    /// # Safety
+    /// `number` is NULL or valid; `list` is NULL or has `room` pointers, each NULL or valid.
+    pub unsafe fn list(
+        &'static self,
+        room: DatCount,
+        number: *mut DatCount,
+        list: *const *mut DatProviderInfo,
+    ) -> u32 {
+        self.guard(|| {
+            if number.is_null() {
+                return Err(Error::arg(2));
+            }
+            let all = self.registry().list(self.version.major);
+            // SAFETY: not NULL, so valid by the contract of the function.
+            unsafe { number.write(DatCount::try_from(all.len()).unwrap_or(DatCount::MAX)) };
+            let room = usize::try_from(room).map_err(|_| Error::arg(1))?;
+            if room > 0 && list.is_null() {
+                return Err(Error::arg(3));
+            }
+            for (at, (name, major, minor, thread_safe)) in all.iter().take(room).enumerate() {
+                // SAFETY: `list` has `room` pointers, each NULL or valid, by the contract of the function.
+                unsafe {
+                    let to = *list.add(at);
+                    if to.is_null() {
+                        return Err(Error::arg(3));
+                    }
+                    to.write(DatProviderInfo::new(name, *major, *minor, *thread_safe));
+                }
+            }
+            if all.len() > room {
+                Err(Error::arg(1))
+            } else {
+                Ok(())
+            }
+        })
+    }
+}
