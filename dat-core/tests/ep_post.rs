@@ -643,15 +643,14 @@ fn many_threads_post_and_free_without_harm() {
 #[test]
 fn what_an_earlier_life_left_posted_is_not_outstanding() {
     let side = Side::open();
-    // So many that slots come back.
-    for round in 0..600 {
-        if round == 300 {
-            // Kept: from here on each gets the slots of the other.
-            side.ep();
-        }
+    let posted = || {
         let ep = side.ep();
         ep.post_recv(&[], 1, NONE).unwrap();
         ep.free().unwrap();
+    };
+    // So many that slots come back.
+    (0..600).for_each(|_| posted());
+    for _ in 0..300 {
         let bare = Ep::create(side.ia, EpParts::default(), None).unwrap();
         assert_eq!(bare.status(), (EpState::Unconnected, true, true));
         let change = EpChange {
