@@ -80,9 +80,16 @@ pub(crate) enum Slot {
 /// Registered memory and fork(2): kernels since 5.12 copy pinned pages at fork, and then this is free; on
 /// older ones libibverbs keeps registered pages out of the child, so that a program that calls system(3) or
 /// popen(3) goes on receiving into its own pages. It must come before the first registration of the process.
+///
+/// libibverbs asks the kernel whether it copies, and where it gets no answer keeps the pages out all the same: a child then
+/// lacks whatever else its heap had on them, and dies. So the kernel's version decides here.
 fn protect_from_fork() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+        if release.is_ok_and(|text| copies_pinned_pages(&text)) {
+            return;
+        }
         // SAFETY: no arguments; it changes libibverbs' own state only.
         let result = unsafe { sys::ibv_fork_init() };
         if result != 0 {
@@ -92,6 +99,13 @@ fn protect_from_fork() {
             );
         }
     });
+}
+
+/// Whether a kernel of this release copies pinned pages at fork(2).
+fn copies_pinned_pages(release: &str) -> bool {
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.parse().ok());
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= (5, 12)
 }
 
 impl Adapter {
@@ -293,5 +307,24 @@ impl Shared {
     pub(crate) fn forget_cq(&self, notifier: &Notifier) {
         self.epoll.remove(notifier.fd());
         self.remove(notifier.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_since_5_12_copy_pinned_pages() {
+        for (release, copies) in [
+            ("6.1.0-56-amd64\n", true),
+            ("5.12.0", true),
+            ("5.11.22", false),
+            ("5.4.0-42-generic", false),
+            ("10.0", true),
+            ("nonsense", false),
+        ] {
+            assert_eq!(copies_pinned_pages(release), copies, "{release}");
+        }
     }
 }

@@ -134,6 +134,8 @@ int main(int argc, char **argv)
         }
         talk(&a, &b, 20 + child);
         NEED(waitpid(pid, &status, 0) == pid);
+        if (status != 0)
+            fprintf(stderr, "child %d ended with status %#x\n", child, status);
         NEED(status == 0);
         talk(&a, &b, 30 + child);
     }

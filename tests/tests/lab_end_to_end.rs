@@ -143,6 +143,18 @@ fn a_program_that_uses_the_table_as_an_mpi_does() {
     }
 }
 
+/// Registered memory lies on the heap here, whose pages a child must not lose.
+#[test]
+fn a_forked_child_disturbs_nobody_and_may_open_an_ia_of_its_own() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let program = compile("fork", dir.path());
+    for (library, params) in [(SOFTRXE, "v0 0 engine=kernel"), (IBVERBS, "rxe0 1")] {
+        let out = run(&program, &["ia"], &conf(dir.path(), library, params));
+        assert!(out.contains("two_endpoints: PASS"), "{library}: {out}");
+        assert!(out.ends_with("fork: PASS\n"), "{library}: {out}");
+    }
+}
+
 #[test]
 fn a_classic_provider_goes_with_its_last_ia_and_comes_back_ours_stays() {
     let dir = tempfile::tempdir().expect("a folder");
