@@ -282,3 +282,46 @@ fn valgrind_finds_no_wrong_access_and_no_leak() {
         assert!(text.starts_with("two_endpoints: PASS"), "{version}: {text}");
     }
 }
+
+/// The names of `dat_error.h`'s types and subtypes, each as `CODE(name)`.
+fn codes(header: &Path) -> String {
+    let text = std::fs::read_to_string(header).unwrap();
+    let names = text.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let end =
+            line.find(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_')?;
+        let (name, rest) = line.split_at(end);
+        // The first number of the extensions, where their own names begin.
+        let is_one = name.starts_with("DAT_")
+            && name != "DAT_EXTENSION_BASE"
+            && rest.trim_start().starts_with([',', '=', '/']);
+        is_one.then(|| format!("CODE({name})\n"))
+    });
+    names.collect()
+}
+
+#[test]
+fn every_code_has_its_strings_and_providers_are_listed() {
+    for (arguments, folder, version) in [
+        (&["-DUDAPL_1_2", "-ldat"][..], "dat", "1.2"),
+        (&["-ldat2"], "dat2", "2.0"),
+    ] {
+        let names = codes(&top().join(format!("capi/include/{folder}/dat_error.h")));
+        let count = names.lines().count();
+        assert!(count > 100, "{version}: only {names}");
+        let list = tempfile::tempdir().unwrap();
+        std::fs::write(list.path().join("codes.h"), names).unwrap();
+        let include = format!("-I{}", list.path().display());
+        let mut all = vec![include.as_str()];
+        all.extend(arguments);
+        for compiler in ["gcc", "g++"] {
+            let name = format!("registry-{compiler}-{version}");
+            let program = PREFIX.compile(compiler, "registry.c", &all, &name);
+            let out = PREFIX.run(&program, &[]);
+            let words = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.success(), "{name}: {words}");
+            let text = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert_eq!(text, format!("{count} codes\nregistry: PASS\n"));
+        }
+    }
+}

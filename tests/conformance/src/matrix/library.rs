@@ -43,8 +43,14 @@ pub static LIBRARY: &[LibraryFunction] = &[
         "dat_registry_remove_provider",
         "c_libraries::one_process_may_use_both_with_providers_of_ours_and_classic_ones",
     ),
-    both("dat_registry_list_providers", "tests/c/mpi_like.c"),
-    both("dat_strerror", "dat-abi: strerror::every_code_has_its_name"),
+    both(
+        "dat_registry_list_providers",
+        "c_libraries::every_code_has_its_strings_and_providers_are_listed",
+    ),
+    both(
+        "dat_strerror",
+        "c_libraries::every_code_has_its_strings_and_providers_are_listed",
+    ),
     newer("dat_extension_op", "dat_ib_*"),
     newer(
         "dats_get_ia_handle",
