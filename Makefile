@@ -47,6 +47,10 @@ bench: ## the user engine beside raw UDP, UCX, libfabric and iperf3: one run, on
 valgrind: dist ## Debian's clients on the user engine under memcheck, with servers that die
 	@scripts/valgrind.sh --all
 
+.PHONY: interop
+interop: dist ## the user-space engine against the kernel's rdma_rxe, both ways round, there
+	@tests/lab/interop.sh
+
 .PHONY: bench-instructions
 bench-instructions: dist ## instructions of the hot calls, DAPL's and ours (docs/performance.md)
 	@scripts/bench-instructions.sh
