@@ -59,6 +59,10 @@ bench-instructions: dist ## instructions of the hot calls, DAPL's and ours (docs
 matrix: ## write MATRIX.md, what works where
 	@cargo run --quiet -p dat-conformance -- --matrix >MATRIX.md.new && mv MATRIX.md.new MATRIX.md
 
+.PHONY: bench-lab
+bench-lab: dist ## rates of dapltest -T P and dtestcm there, DAPL's and ours, interleaved
+	@scripts/bench-lab.sh
+
 .PHONY: fmt
 fmt: ## format the code
 	@cargo fmt --all

@@ -298,6 +298,13 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         (completion.id, completion.status == DtoStatus::Success)
     }
 
+    /// Of a receive that succeeded: its length, if it brought nothing but data.
+    #[inline(always)]
+    fn plain_receive(cq: &Self::Cq, raw: &Self::RawCompletion) -> Option<u32> {
+        let completion = Self::decode(cq, raw);
+        (completion.op == DtoOp::Receive).then_some(completion.length)
+    }
+
     /// Meaning of a completion of `cq`.
     fn decode(cq: &Self::Cq, raw: &Self::RawCompletion) -> Completion;
 

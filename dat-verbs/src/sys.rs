@@ -135,6 +135,13 @@ impl Wc {
     pub(crate) fn succeeded(&self) -> bool {
         self.status == ibv_wc_status::IBV_WC_SUCCESS
     }
+
+    /// Of a receive that succeeded: whether it brought nothing but data.
+    #[inline(always)]
+    pub(crate) fn is_plain_receive(&self) -> bool {
+        self.opcode == ibv_wc_opcode::IBV_WC_RECV
+            && self.wc_flags & (wc_flag::WITH_IMM | wc_flag::WITH_INV) == 0
+    }
 }
 
 /// `ibv_async_event` with the event number as it came.

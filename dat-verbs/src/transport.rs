@@ -143,6 +143,11 @@ impl Transport for Verbs {
     }
 
     #[inline(always)]
+    fn plain_receive(_cq: &Cq, raw: &Wc) -> Option<u32> {
+        raw.is_plain_receive().then_some(raw.byte_len)
+    }
+
+    #[inline(always)]
     fn decode(cq: &Cq, raw: &Wc) -> Completion {
         map::completion(raw, cq.ep_of(raw.qp_num))
     }

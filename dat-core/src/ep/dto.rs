@@ -94,10 +94,19 @@ pub(crate) fn complete_usual<T: Transport>(
         return false;
     }
     if id.is_receive() {
+        let Some(length) = T::plain_receive(cq, raw) else {
+            return false;
+        };
         let Some((cookie, _)) = origins.receive.take_usual(id) else {
             return false;
         };
-        sink.dto(&received(&T::decode(cq, raw), origins.receive.ep, cookie));
+        sink.dto(&Dto {
+            ep: origins.receive.ep,
+            cookie,
+            op: DtoOp::Receive,
+            length: length.into(),
+            ..Dto::default()
+        });
     } else {
         let Some((cookie, note)) = origins.request.take_usual(id) else {
             return false;

@@ -71,7 +71,7 @@ impl Id {
     /// Whether it is a receive of an endpoint, if it is of [`Lane::Request`] or [`Lane::Receive`] at all.
     #[inline(always)]
     pub(crate) const fn is_receive(self) -> bool {
-        self.0 & 1 << 32 != 0
+        self.origin() & 1 != 0
     }
     /// The number.
     #[inline(always)]

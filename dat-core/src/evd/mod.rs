@@ -376,12 +376,28 @@ impl<T: Transport> Evd<T> {
             return self.dequeue_again(sink);
         };
         if self.head.word.load(Ordering::Relaxed) == ALIVE | HAS_CQ {
-            if !inner.queue.has_batch() {
-                return Err(EMPTY_CQ);
+            if inner.queue.at_hand() == 0 {
+                return self.dequeue_polled(inner, sink);
             }
             if inner.queue.take_usual(&mut sink) {
                 return Ok(());
             }
+        }
+        self.dequeue_any(inner, sink)
+    }
+
+    /// Nothing is at hand: asks the transport.
+    #[inline(never)]
+    fn dequeue_polled(
+        &'static self,
+        mut inner: BriefGuard<'static, Inner<T>>,
+        mut sink: impl EventSink,
+    ) -> Result<()> {
+        if !inner.queue.has_batch() {
+            return Err(EMPTY_CQ);
+        }
+        if inner.queue.take_usual(&mut sink) {
+            return Ok(());
         }
         self.dequeue_any(inner, sink)
     }

@@ -151,7 +151,6 @@ impl<T: Transport> Queue<T> {
         let Some(cq) = &self.cq else { return false };
         let polled = T::poll_cq(cq, &mut self.batch);
         if polled == 0 {
-            (self.next, self.polled) = (0, 0);
             return false;
         }
         self.next = 0;
@@ -171,6 +170,7 @@ impl<T: Transport> Queue<T> {
                     self.events.push_back(Event::Dto(*dto));
                 });
             }
+            self.next = self.polled;
             if !self.refill() {
                 return notify;
             }

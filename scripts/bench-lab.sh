@@ -1,0 +1,98 @@
+#!/bin/bash
+# Rates in the lab, DAPL's and ours: dapltest -T P and dtestcm on Debian's libdat2 + libdaplofa, and on our libraries, on the same rxe
+# device, interleaved in one guest boot; prints a Markdown table. See docs/performance.md.
+#
+# usage: bench-lab.sh [ROUNDS]      default 5
+#
+# The guest is emulated: compare the ratios, not the numbers. Each is the best of its rounds, because whatever disturbs a run makes it
+# slower.
+set -euo pipefail
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/dist}
+
+if [ "${1:-}" != --inside ]; then
+    [ -e "$dist/lib/libdat2.so.2" ] || { echo "bench-lab: no $dist; run 'make dist' first" >&2; exit 1; }
+    exec "$top/tests/lab/run.sh" --timeout 1500 -- bash "$0" --inside "${1:-5}"
+fi
+rounds=$2
+
+work=$(mktemp -d)
+line() { echo "adapter u2.0 nonthreadsafe default $1 dapl.2.0 \"$2\" \"\""; }
+line libdaplofa.so.2 "v0 0" >"$work/dapl.conf"
+line libdat-provider-softrxe.so.2 "v0 0 engine=kernel" >"$work/softrxe.conf"
+line libdat-provider-ibverbs.so.2 "v0 0" >"$work/ibverbs.conf"
+
+# on SIDE COMMAND...: becomes the command on that side's libraries.
+on() {
+    local library=$dist/lib side=$1
+    [ "$side" != dapl ] || library=
+    shift
+    exec env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$work/$side.conf" stdbuf -oL timeout -k 2 90 "$@"
+}
+
+# pair SIDE READY SERVER -- CLIENT: runs both; what the client says goes to $work/client.
+pair() {
+    local side=$1 ready=$2 server=() pid i
+    shift 2
+    while [ "$1" != -- ]; do server+=("$1") && shift; done
+    shift
+    : >"$work/server"
+    (on "$side" "${server[@]}") >"$work/server" 2>&1 &
+    pid=$!
+    for i in $(seq 200); do
+        ! grep -q "$ready" "$work/server" || break
+        sleep 0.1
+    done
+    (on "$side" "$@") >"$work/client" 2>&1 || true
+    if [ "${server[0]}" = dapltest ]; then
+        (on "$side" dapltest -T Q -s 10.9.0.1 -D adapter) >/dev/null 2>&1 || kill $pid 2>/dev/null || true
+    fi
+    wait $pid || true
+}
+
+dapltest() {
+    local side=$1
+    shift
+    pair "$side" 'Service Point Ready' dapltest -T S -D adapter -- dapltest -T P -s 10.9.0.1 -D adapter "$@"
+    # raw: OPERATION, iterations, size, segments, pipeline, CPU, operations/s, MB/s ...
+    awk -F ', *' '/^raw:/ { rate = $7 } END { print rate + 0 }' "$work/client"
+}
+
+# Connections in a second, one after the other has been answered.
+connects() {
+    pair "$1" 'server waiting for client' dtestcm -P adapter -s -c 200 -- dtestcm -P adapter -h 10.9.0.1 -c 200
+    grep -oE 'CPS[^0-9]*[0-9.]+|[0-9.]+ *CPS' "$work/client" | grep -oE '[0-9.]+' | tail -1 || echo 0
+}
+
+cases() {
+    cat <<'END'
+dapltest -T P, RDMA Write 64 B, polling (operations/s);dapltest -m p -i 8000 -p 16 RW 64 1
+dapltest -T P, RDMA Write 4096 B, polling (operations/s);dapltest -m p -i 4000 -p 16 RW 4096 1
+dapltest -T P, RDMA Write 64 B, waiting (operations/s);dapltest -m b -i 4000 -p 1 RW 64 1
+dapltest -T P, RDMA Read 4096 B, polling (operations/s);dapltest -m p -i 3000 -p 4 RR 4096 1
+dtestcm -c 200 (connections/s);connects
+END
+}
+
+declare -A best
+for round in $(seq "$rounds"); do
+    while IFS=';' read -r name command; do
+        for side in dapl softrxe ibverbs; do
+            read -r command_name arguments <<<"$command"
+            # shellcheck disable=SC2086
+            value=$("$command_name" "$side" $arguments </dev/null)
+            echo "round $round, $side: $name: ${value:-nothing}" >&2
+            best[$name,$side]=$(awk -v a="${best[$name,$side]:-0}" -v b="${value:-0}" 'BEGIN { print (b > a) ? b : a }')
+            [ "${value:-0}" != 0 ] || { grep -v '^ *$' "$work/client" | tail -5; } >&2
+        done
+    done < <(cases)
+done
+
+echo "| test | DAPL | softrxe | ratio | ibverbs | ratio |"
+echo "|---|---:|---:|---:|---:|---:|"
+while IFS=';' read -r name command; do
+    awk -v name="$name" -v d="${best[$name,dapl]}" -v s="${best[$name,softrxe]}" -v i="${best[$name,ibverbs]}" 'BEGIN {
+        printf "| %s | %.0f | %.0f | %.2f | %.0f | %.2f |\n", name, d, s, d ? s / d : 0, i, d ? i / d : 0
+    }'
+done < <(cases)
