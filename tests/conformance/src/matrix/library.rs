@@ -29,7 +29,7 @@ const fn newer(name: &'static str, tested_by: &'static str) -> LibraryFunction {
     }
 }
 
-/// All of them: what a library exports is a slot of the table or one of these (a test compares).
+/// All of them: what a library exports is a slot of the table or one of these.
 pub static LIBRARY: &[LibraryFunction] = &[
     both(
         "dat_ia_openv",
