@@ -40,6 +40,8 @@ pub struct Config {
     pub cm_retry: Duration,
     /// Repetitions of a REQ, REP or DREQ before giving up.
     pub cm_retries: u8,
+    /// Repetitions of a REQ that is refused because nobody listens (yet), after 10 ms, 20 ms and so on; 0: the first refusal counts.
+    pub refused_repeats: u8,
 }
 
 impl Config {
@@ -64,6 +66,7 @@ impl Config {
             rnr_code: 12,
             cm_retry: Duration::from_millis(250),
             cm_retries: 9,
+            refused_repeats: 0,
         }
     }
 }

@@ -169,6 +169,51 @@ fn nobody_listens_somebody_refuses_nobody_is_there() {
 }
 
 #[test]
+fn a_request_that_nobody_listens_for_is_repeated_for_a_moment() {
+    let service = service_id::tcp(8);
+    let begin = |pair: &mut Pair| {
+        let qpn = pair.sides[0].qp();
+        let connect = Connect::new(pair.sides[1].address, service, &[]);
+        pair.sides[0]
+            .engine
+            .connect(pair.now, qpn, &connect)
+            .unwrap();
+    };
+    let mut pair = Pair::with("nobody", 1, |config| config.refused_repeats = 5);
+    let start = pair.now;
+    begin(&mut pair);
+    pair.run();
+    let end = pair.sides[0].cm_event();
+    let CmEventKind::Rejected { reason, .. } = end.kind else {
+        panic!("{end:?}");
+    };
+    assert_eq!(reason, RejectReason::INVALID_SERVICE_ID);
+    // Six requests, six refusals, the last after 10 + 20 + 40 + 80 + 160 ms.
+    assert_eq!(pair.sent, 12);
+    assert!(pair.now - start >= Duration::from_millis(310));
+    assert_eq!(pair.sides[0].engine.connections(), 0);
+
+    let mut pair = Pair::with("somebody", 1, |config| config.refused_repeats = 5);
+    begin(&mut pair);
+    pair.run_until(Duration::from_millis(50), |_| false);
+    assert!(pair.sides[0].events.is_empty());
+    pair.sides[1].engine.listen(service).unwrap();
+    assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
+    let request = pair.sides[1].cm_event();
+    let qpn = pair.sides[1].qp();
+    let now = pair.now;
+    pair.sides[1]
+        .engine
+        .accept(now, request.id, qpn, &Accept::new(&[]))
+        .unwrap();
+    pair.run_until(Duration::from_secs(1), |_| false);
+    assert!(matches!(
+        pair.sides[0].cm_event().kind,
+        CmEventKind::Established(_)
+    ));
+}
+
+#[test]
 fn a_slow_consumer_is_waited_for() {
     let mut pair = Pair::new("slow");
     let service = service_id::tcp(8);

@@ -57,6 +57,10 @@ pub(crate) struct CqNotice {
     pub(crate) sleepers: Vec<Arc<Bell>>,
 }
 
+/// A third of a second in all. Programs that tell each other over TCP that they are there (dtest, dtestx) connect before their peer
+/// listens now and then: no other transport connects in a tenth of a millisecond.
+const REFUSED_REPEATS: u8 = 5;
+
 /// Everything under the lock.
 pub(crate) struct State {
     pub(crate) engine: Engine<Regions>,
@@ -130,6 +134,7 @@ impl Hub {
         config.qpn_prefix_bits = SLOT_BITS as u8;
         config.mtu = settings.mtu.min(place.mtu);
         config.rnr_code = settings.rnr_timer;
+        config.refused_repeats = REFUSED_REPEATS;
         if let Some(timeout) = settings.ack_timeout {
             config.ack_timeout = timeout;
         }

@@ -64,8 +64,11 @@ pub(crate) struct Connection {
     pub(crate) send_psn: Psn,
     /// What is repeated.
     pub(crate) last: Option<Box<Mad>>,
-    /// Repetitions so far, and when the next is due.
+    /// Repetitions so far.
     pub(crate) repeated: u8,
+    /// How often our REQ was refused because nobody listens.
+    pub(crate) refused: u8,
+    /// When the next repetition is due.
     pub(crate) due: Option<Time>,
 }
 

@@ -16,6 +16,8 @@ use crate::time::Time;
 
 /// Longest pause between repetitions.
 const LONGEST_RETRY: std::time::Duration = std::time::Duration::from_secs(4);
+/// First pause before a REQ that found nobody is sent again; doubles.
+const REFUSED_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 /// How long a finished connection repeats its last word.
 const TIME_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 /// Private data of a REQ and of a SIDR_REQ behind the CMA header, of a REP, a REJ and a SIDR_REP.
@@ -104,6 +106,7 @@ impl<M: Memory> Engine<M> {
             send_psn: Psn::default(),
             last: None,
             repeated: 0,
+            refused: 0,
             due: None,
         };
         let local = SocketAddr::new(self.config.local, arguments.source_port);
@@ -372,6 +375,23 @@ impl<M: Memory> Engine<M> {
             c.due = Some(due);
             self.timers.add(due, Owner::Cm(id));
         }
+    }
+
+    /// Nobody listens there: whether our REQ goes out again a little later, because somebody is about to.
+    pub(super) fn ask_again(&mut self, now: Time, id: u32) -> bool {
+        let times = self.config.refused_repeats;
+        let Some(c) = self.cm.get_mut(id) else {
+            return false;
+        };
+        if c.state != State::ReqSent || c.refused >= times {
+            return false;
+        }
+        let due = now + REFUSED_PAUSE * (1 << c.refused.min(8));
+        c.refused += 1;
+        c.repeated = 0;
+        c.due = Some(due);
+        self.timers.add(due, Owner::Cm(id));
+        true
     }
 
     /// The peer has our message and asked for time.

@@ -50,6 +50,10 @@ impl<M: Memory> Engine<M> {
                 let id = self
                     .find(source, rej.remote_id, rej.local_id)
                     .or_else(|| self.find_requester(source, rej.local_id));
+                let nobody = rej.reason == RejectReason::INVALID_SERVICE_ID;
+                if nobody && id.is_some_and(|id| self.ask_again(now, id)) {
+                    return;
+                }
                 self.step_found(now, id, Input::Rej, &details);
             }
             CmMessage::Rtu(rtu) => {
@@ -135,6 +139,7 @@ impl<M: Memory> Engine<M> {
             send_psn: req.starting_psn,
             last: None,
             repeated: 0,
+            refused: 0,
             due: None,
         });
         let request = ConnectRequest {
