@@ -29,9 +29,10 @@ Written by `make matrix` (`dat-conformance --matrix`); a test compares. Do not e
 
 The cells are proved by running code: the conformance suite puts its statements to a provider through the function table of
 either version and records each call. `yes`: a call succeeded, and the statements hold. Otherwise the return code and the number of its
-[reason](#refusals): every call was refused with that code. The loopback and softrxe's user engine are proved by `make test` on
-any host (`tests/conformance/tests/{loopback,user_engine}.rs`). The columns of ibverbs and the kernel engine are declared; they are checked by hand
-on rdma_rxe, with `tests/lab/run.sh -- dat-conformance PROVIDER.so IA \"PARAMS\" --api 1.2|2.0`, not on every run.
+[reason](#refusals): every call was refused with that code. `make test` proves all four columns on
+every run: the loopback and softrxe's user engine on any host (`tests/conformance/tests/{loopback,user_engine}.rs`), ibverbs and softrxe's kernel
+engine on rdma_rxe in the lab (`tests/conformance/tests/lab_conformance.rs`). By hand, for a provider of your own:
+`dat-conformance PROVIDER.so IA \"PARAMS\" --api 1.2|2.0`.
 ";
 
 /// Writes a line; a `String` takes all.

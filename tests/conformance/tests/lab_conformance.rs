@@ -1,0 +1,49 @@
+//! The statements on real rdma_rxe, where `make lab-test` runs this: both providers, both versions.
+
+use std::path::PathBuf;
+
+use dat_conformance::matrix::{self, Provider};
+use dat_conformance::{Api, Dat, host};
+
+/// A provider of `target/dist`, from where cargo put this test: `target/debug/deps/NAME`.
+fn library(file: &str) -> PathBuf {
+    let here = std::env::current_exe().expect("this test has a path");
+    let target = here.ancestors().nth(3).expect("target");
+    let library = target.join("dist/lib").join(file);
+    assert!(
+        library.exists(),
+        "run make dist first: there is no {}",
+        library.display()
+    );
+    library
+}
+
+fn is_as_declared(provider: Provider, api: Api) {
+    let (file, params) = match provider {
+        Provider::Ibverbs => ("libdat-provider-ibverbs.so.2", "v0 0"),
+        _ => ("libdat-provider-softrxe.so.2", "v0 0 engine=kernel"),
+    };
+    let table = host::load(&library(file), "rxe", params, api).expect("the provider registers");
+    let wrong = matrix::put(&Dat::new(table, "rxe"), provider);
+    assert!(wrong.is_empty(), "uDAPL {api}:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn ibverbs_does_what_the_matrix_says_in_1_2() {
+    is_as_declared(Provider::Ibverbs, Api::V1_2);
+}
+
+#[test]
+fn ibverbs_does_what_the_matrix_says_in_2_0() {
+    is_as_declared(Provider::Ibverbs, Api::V2_0);
+}
+
+#[test]
+fn the_kernel_engine_does_what_the_matrix_says_in_1_2() {
+    is_as_declared(Provider::Kernel, Api::V1_2);
+}
+
+#[test]
+fn the_kernel_engine_does_what_the_matrix_says_in_2_0() {
+    is_as_declared(Provider::Kernel, Api::V2_0);
+}
