@@ -3,7 +3,7 @@
 
 use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::Once;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use dat_abi::ret::{TYPE_MASK, from_v1_2};
 use dat_abi::types::{
@@ -22,6 +22,13 @@ const INVALID_HANDLE: u32 = 0x0005_0000;
 const INVALID_STATE: u32 = 0x0007_0000;
 const PRIV_ALL: u32 = 0x33;
 const FIVE_SECONDS: u32 = 5_000_000;
+
+/// One test at a time: they use handles that are stale, and what a stale handle names when others have made hundreds of
+/// objects meanwhile is theirs.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What a registry does with the table: nothing, here.
 unsafe extern "C" fn add(table: *const c_void, info: *const DatProviderInfo) -> u32 {
@@ -178,6 +185,7 @@ macro_rules! version {
 
             #[test]
             fn two_endpoints_connect_and_move_every_kind_of_message() {
+                let _alone = alone();
                 let (table, ia, _) = open();
                 let mut pz = 0;
                 ok!(table, pz_create(ia, &mut pz));
@@ -304,6 +312,7 @@ macro_rules! version {
 
             #[test]
             fn the_peer_hears_of_a_reject() {
+                let _alone = alone();
                 let (table, ia, _) = open();
                 let mut pz = 0;
                 ok!(table, pz_create(ia, &mut pz));
@@ -349,6 +358,7 @@ macro_rules! version {
 
             #[test]
             fn software_events_and_the_odd_codes_of_an_empty_queue() {
+                let _alone = alone();
                 let (table, ia, _) = open();
                 let (mut soft, mut dto) = (0, 0);
                 ok!(table, evd_create(ia, 4, 0, 0x1, &mut soft));
@@ -375,6 +385,7 @@ macro_rules! version {
 
             #[test]
             fn contexts_types_and_shared_receives() {
+                let _alone = alone();
                 let (table, ia, evd) = open();
                 let (mut pz, mut srq, mut cno) = (0, 0, 0);
                 ok!(table, pz_create(ia, &mut pz));
@@ -508,6 +519,7 @@ macro_rules! version {
 
             #[test]
             fn no_slot_takes_a_handle_that_is_none() {
+                let _alone = alone();
                 let (table, ia, _) = open();
                 let mut dead = 0;
                 ok!(table, pz_create(ia, &mut dead));
@@ -562,6 +574,7 @@ macro_rules! version {
 
             #[test]
             fn frees_and_reuse_from_several_threads() {
+                let _alone = alone();
                 let (table, ia, _) = open();
                 let mut pz = 0;
                 ok!(table, pz_create(ia, &mut pz));
