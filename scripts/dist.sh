@@ -1,7 +1,7 @@
 #!/bin/bash
 # Lays out target/dist: what a user of existing DAT programs needs, working in place.
 #
-# usage: dist.sh [--profile PROFILE]      default: release; dev builds sooner
+# usage: dist.sh [--profile PROFILE] [--to DIR]      default: release, target/dist; the profile dev builds sooner
 #
 #   bin/dat                  the command
 #   lib/                     libdat2.so.2, libdat.so.1 under their sonames, providers, pkgconfig/
@@ -11,22 +11,25 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-profile=release
-if [ "${1:-}" = --profile ]; then
-    profile=$2
-    shift 2
-fi
-[ $# = 0 ] || { echo "dist: unknown argument '$1'" >&2; exit 2; }
-
 target=${CARGO_TARGET_DIR:-target}
-[ "$profile" = dev ] && built=$target/debug || built=$target/$profile
+profile=release
 dist=$target/dist
+while [ $# -gt 1 ]; do
+    case $1 in
+        --profile) profile=$2 ;;
+        --to) dist=$2 ;;
+        *) break ;;
+    esac
+    shift 2
+done
+[ $# = 0 ] || { echo "dist: unknown argument '$1'" >&2; exit 2; }
+[ "$profile" = dev ] && built=$target/debug || built=$target/$profile
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 cargo build --quiet --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-tools
 
 # A fresh folder swapped in at the end: a program that runs from the old one keeps its files, and no stale file stays.
-new=$target/dist.new
+new=$dist.new
 rm -rf "$new"
 mkdir -p "$new"/{bin,lib/pkgconfig,include,etc,share/doc/dat}
 
