@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use parking_lot::Mutex;
 
+use crate::counters::IaCounter;
 use crate::ep::Ep;
 use crate::ep::state::Input;
 use crate::error::{Error, Result, Subtype};
@@ -127,6 +128,7 @@ impl<T: Transport> Cr<T> {
             drop(slot);
             self.end();
             return T::accept(inner.request, &qp, token, private_data)
+                .inspect(|()| ia.count(IaCounter::SpCrAccepted))
                 .inspect_err(|_| ep.drop_peer(token));
         }
         let remote = inner.remote;
@@ -134,7 +136,12 @@ impl<T: Transport> Cr<T> {
         let inner = slot.take().ok_or(DEAD)?;
         drop(slot);
         self.end();
-        T::accept(inner.request, &qp, token, private_data).inspect_err(|_| ep.take_back(token))
+        T::accept(inner.request, &qp, token, private_data)
+            .inspect(|()| {
+                ia.count(IaCounter::SpCrAccepted);
+                ia.count(IaCounter::CmRepTx);
+            })
+            .inspect_err(|_| ep.take_back(token))
     }
 
     /// dat_cr_reject, with 2.0's private data. A provider's endpoint goes with the request, an RSP's goes back
@@ -144,7 +151,8 @@ impl<T: Transport> Cr<T> {
     /// `DAT_INVALID_HANDLE` if it was answered meanwhile, `DAT_INVALID_PARAMETER` (argument 2) for private data
     /// too long.
     pub fn reject(&'static self, private_data: &[u8]) -> Result<()> {
-        let limit = self.ia().attributes()?.max_private_data_size;
+        let ia = self.ia();
+        let limit = ia.attributes()?.max_private_data_size;
         let mut slot = self.inner.lock();
         if slot.is_some() {
             check_length(private_data, limit, 2)?;
@@ -153,7 +161,10 @@ impl<T: Transport> Cr<T> {
         drop(slot);
         self.end();
         give_back(inner.ep);
-        T::reject(inner.request, private_data)
+        T::reject(inner.request, private_data)?;
+        ia.count(IaCounter::SpCrRejected);
+        ia.count(IaCounter::CmUserRejTx);
+        Ok(())
     }
 
     /// dat_cr_handoff: the request goes to the service point of the same IA that listens on `conn_qual`, as if it

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::ah::Ah;
 use crate::attr::AdapterAttr;
 use crate::cno::Cno;
+use crate::counters::{Counted, CounterType, IaCounter, IaCounters, Which};
 use crate::cr::Cr;
 use crate::ep::Ep;
 use crate::error::{Error, Result, Subtype};
@@ -42,6 +43,22 @@ pub(crate) enum Kind {
     Cno,
 }
 
+impl Kind {
+    /// Those that count its objects made and freed. Service points are of two kinds, and count themselves.
+    const fn counters(self) -> Option<(IaCounter, IaCounter)> {
+        use IaCounter as C;
+        Some(match self {
+            Self::Ep => (C::EpCreate, C::EpFree),
+            Self::Srq => (C::SrqCreate, C::SrqFree),
+            Self::Rmr => (C::RmrCreate, C::RmrFree),
+            Self::Lmr => (C::LmrCreate, C::LmrFree),
+            Self::Pz => (C::PzCreate, C::PzFree),
+            Self::Evd => (C::EvdCreate, C::EvdFree),
+            Self::Sp | Self::Cr | Self::Ah | Self::Cno => return None,
+        })
+    }
+}
+
 /// Where an IA's asynchronous errors go (`async_evd_handle` of dat_ia_open).
 #[derive(Debug)]
 pub enum AsyncEvd<T: Transport> {
@@ -65,6 +82,7 @@ impl<T: Transport> Copy for AsyncEvd<T> {}
 pub struct Ia<T: Transport> {
     /// Table, liveness, generation.
     pub head: Head,
+    counters: IaCounters,
     inner: Mutex<Inner<T>>,
 }
 
@@ -89,6 +107,7 @@ impl<T: Transport> Default for Ia<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
+            counters: IaCounters::default(),
             inner: Mutex::new(Inner {
                 name: String::new(),
                 adapter: None,
@@ -146,7 +165,11 @@ impl<T: Transport> Ia<T> {
     ) -> Result<()> {
         let token = self.head.token(index);
         let adapter = T::open(name, params, Upcalls::new(token))?;
-        let attributes = T::attributes(&adapter);
+        let mut attributes = T::attributes(&adapter);
+        attributes
+            .named
+            .push(("DAT_COUNTERS".to_owned(), "TRUE".to_owned()));
+        self.counters.begin();
         {
             let mut inner = self.inner.lock();
             name.clone_into(&mut inner.name);
@@ -311,12 +334,18 @@ impl<T: Transport> Ia<T> {
         inner.members.insert((kind, index));
         head.begin(self.head.ia.load(Ordering::Relaxed), self.head.table());
         head.publish(bits);
+        if let Some((created, _)) = kind.counters() {
+            self.count(created);
+        }
         Ok(())
     }
 
     /// The object is freed: an IA that only waits for it may close.
     pub(crate) fn leave(&self, kind: Kind, index: u32) {
         self.inner.lock().members.remove(&(kind, index));
+        if let Some((_, freed)) = kind.counters() {
+            self.count(freed);
+        }
     }
 
     /// The LMR of a local key.
@@ -356,8 +385,58 @@ impl<T: Transport> Ia<T> {
         }
     }
 
+    /// One more of what `counter` counts.
+    pub(crate) fn count(&self, counter: IaCounter) {
+        self.counters.add(counter);
+    }
+
+    /// What the transport's device counts.
+    fn device_counters(&self) -> Result<Vec<(IaCounter, u64)>> {
+        Ok(T::device_counters(&*self.adapter()?))
+    }
+
+    /// dat_ib_query_counters; those that `reset` names begin anew.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if the IA is closed.
+    pub fn counters(&self, reset: Option<Which>) -> Result<Counted> {
+        let device = self.device_counters()?;
+        let values = self.counters.values(&device).to_vec();
+        if let Some(which) = reset {
+            self.counters.reset(which, &device);
+        }
+        Ok(Counted {
+            names: IaCounter::ALL.iter().map(|c| c.name()).collect(),
+            values,
+        })
+    }
+
+    /// dat_ib_start_counter: the counters of that type are 0 and run.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if the IA is closed.
+    pub fn start_counters(&self, of: CounterType) -> Result<()> {
+        self.counters.start(of, &self.device_counters()?);
+        Ok(())
+    }
+
+    /// dat_ib_stop_counter: the counters of that type stay what they are.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if the IA is closed.
+    pub fn stop_counters(&self, of: CounterType) -> Result<()> {
+        self.counters.stop(of, &self.device_counters()?);
+        Ok(())
+    }
+
     /// Posts an asynchronous error, if anybody listens.
     pub(crate) fn post_async(&self, number: AsyncEvent, handle: RawHandle, reason: u32) {
+        self.count(IaCounter::AsyncError);
+        match number {
+            AsyncEvent::EpBroken => self.count(IaCounter::AsyncQpError),
+            AsyncEvent::EvdOverflow => self.count(IaCounter::AsyncCqError),
+            _ => {}
+        }
         let Some(evd) = self.async_evd() else {
             tracing::warn!(?number, handle, reason, "asynchronous error without an EVD");
             return;

@@ -11,6 +11,7 @@ pub mod ah;
 pub mod arenas;
 pub mod attr;
 pub mod cno;
+pub mod counters;
 pub mod cr;
 pub mod environment;
 pub mod ep;

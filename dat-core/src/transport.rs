@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::arenas::Arenas;
 use crate::attr::{AdapterAttr, SrqAttr};
+use crate::counters::IaCounter;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DtoOp, DtoStatus};
 use crate::flags::{MemPriv, VaType};
@@ -452,5 +453,10 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// no connection, or the transport has no ports.
     fn local_port(_qp: &Self::Qp) -> u16 {
         0
+    }
+
+    /// What the device itself counts (the `Lnk…` and `Diag…` ones), as far as it does: dat_ib_query_counters.
+    fn device_counters(_adapter: &Self::Adapter) -> Vec<(IaCounter, u64)> {
+        Vec::new()
     }
 }

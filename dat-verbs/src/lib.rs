@@ -15,6 +15,7 @@
 mod adapter;
 mod attributes;
 mod cm;
+mod counters;
 mod find;
 mod map;
 mod park;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dat_core::arenas::Arenas;
 use dat_core::attr::{AdapterAttr, SrqAttr};
+use dat_core::counters::IaCounter;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;
@@ -16,6 +17,7 @@ use dat_core::upcall::Upcalls;
 
 use crate::adapter::Adapter;
 use crate::cm::{Conn, ConnRequest, Listener};
+use crate::counters;
 use crate::map;
 use crate::park::Parker;
 use crate::sys::{Wc, send};
@@ -60,6 +62,10 @@ impl Transport for Verbs {
 
     fn attributes(adapter: &Adapter) -> AdapterAttr {
         adapter.shared.attr.clone()
+    }
+
+    fn device_counters(adapter: &Adapter) -> Vec<(IaCounter, u64)> {
+        counters::of_device(adapter.shared.device.name(), adapter.shared.port)
     }
 
     fn create_pz(adapter: &Arc<Adapter>) -> Result<Pd> {

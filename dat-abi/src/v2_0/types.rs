@@ -357,6 +357,14 @@ pub mod ib_op {
     pub const RDMA_WRITE_IMMED: i32 = 2;
     /// `DAT_IB_UD_SEND_OP`.
     pub const UD_SEND: i32 = 3;
+    /// `DAT_IB_QUERY_COUNTERS_OP`.
+    pub const QUERY_COUNTERS: i32 = 4;
+    /// `DAT_IB_PRINT_COUNTERS_OP`.
+    pub const PRINT_COUNTERS: i32 = 5;
+    /// `DAT_IB_START_COUNTERS_OP`.
+    pub const START_COUNTERS: i32 = 0x1a;
+    /// `DAT_IB_STOP_COUNTERS_OP`.
+    pub const STOP_COUNTERS: i32 = 0x1b;
     /// `DAT_IB_UD_CM_FREE_OP`.
     pub const UD_CM_FREE: i32 = 0x1c;
     /// `DAT_IB_UD_AH_FREE_OP`.

@@ -12,6 +12,7 @@ use parking_lot::MutexGuard;
 use super::state::{self, Effect, Input, Step};
 use super::{DEAD, Ep, EpParts, EpState};
 use crate::attr::EpAttr;
+use crate::counters::{EpCounter, EpValues, IaCounter};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::{Evd, Feed};
 use crate::event::{AsyncEvent, ConnectionEvent, Event};
@@ -43,6 +44,11 @@ pub(super) struct Connection<T: Transport> {
     pub(super) remote: Option<(IpAddr, u64)>,
     /// Of a datagram endpoint: its [`Ah`](crate::ah::Ah)s.
     pub(super) peers: Vec<Token>,
+    /// Calls of dat_ep_connect and dat_ep_disconnect that succeeded.
+    pub(super) connects: u64,
+    pub(super) disconnects: u64,
+    /// What the endpoint had counted before this life, or the last reset of its counters.
+    pub(super) counted_before: EpValues,
     /// Events on their way to the connect EVD, in order; one thread at a time takes them there.
     pending: VecDeque<ConnectionEvent>,
     posting: bool,
@@ -73,6 +79,9 @@ impl<T: Transport> Default for Connection<T> {
             unheard: Unheard(None),
             remote: None,
             peers: Vec::new(),
+            connects: 0,
+            disconnects: 0,
+            counted_before: [0; EpCounter::ALL.len()],
             pending: VecDeque::new(),
             posting: false,
         }
@@ -171,6 +180,8 @@ impl<T: Transport> Ep<T> {
             self.take_back(token);
             return Err(error);
         }
+        self.connection.lock().connects += 1;
+        ia.count(IaCounter::CmReqTx);
         if let Some(timeout) = timeout {
             timer::after(timeout, move || Self::input(token, Input::TimedOut, None));
         }
@@ -228,6 +239,10 @@ impl<T: Transport> Ep<T> {
         let was = self.current_state();
         let step = self.apply(&mut side, input)?;
         let token = self.head.token(self.index());
+        side.disconnects += 1;
+        if matches!(was, EpState::Connected | EpState::DisconnectPending) && step.next != was {
+            self.ia().count(IaCounter::CmDreqTx);
+        }
         self.finish(side, was, step);
         if step.effect == Effect::AwaitDrain {
             self.mark_end_of_requests();
@@ -340,6 +355,9 @@ impl<T: Transport> Ep<T> {
         if let (Some(data), Some(_)) = (private_data, step.event) {
             ep.private_data.set(data);
         }
+        for counter in told_of(was, input) {
+            ep.ia().count(*counter);
+        }
         ep.finish(side, was, step);
     }
 
@@ -433,5 +451,22 @@ impl<T: Transport> Ep<T> {
             self.ia()
                 .post_async(AsyncEvent::EpBroken, self.handle(), EP_TRANSFER_TO_ERROR);
         }
+    }
+}
+
+/// What the connection manager told of, when `input` moved an endpoint out of the state `was`.
+const fn told_of(was: EpState, input: Input) -> &'static [IaCounter] {
+    use IaCounter as C;
+    match (was, input) {
+        (EpState::ActiveConnectionPending, Input::Established) => {
+            &[C::CmRepRx, C::CmRtuTx, C::CmActiveEst]
+        }
+        (_, Input::Established) => &[C::CmRtuRx, C::CmPassiveEst],
+        (_, Input::PeerRejected) => &[C::CmUserRejRx],
+        (_, Input::NonPeerRejected) => &[C::CmErr, C::CmErrRejRx, C::CmErrRefused],
+        (_, Input::TimedOut) => &[C::CmErr, C::CmErrTimeout],
+        (_, Input::Unreachable | Input::AcceptError) => &[C::CmErr],
+        (EpState::Connected, Input::PeerDisconnected) => &[C::CmDreqRx],
+        _ => &[],
     }
 }

@@ -14,6 +14,7 @@ use super::ring::{Note, id};
 use super::state::{self, Input};
 use super::{DEAD, Ep, EpState};
 use crate::ah::Ah;
+use crate::counters::IaCounter;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::Feed;
 use crate::event::{DatagramEvent, DtoOp, Event};
@@ -47,6 +48,8 @@ impl<T: Transport> Ep<T> {
             timeout,
         };
         self.ask(&connect).inspect_err(|_| self.drop_peer(token))?;
+        self.connection.lock().connects += 1;
+        self.ia().count(IaCounter::CmAhReqTx);
         if let Some(timeout) = timeout {
             timer::after(timeout, move || {
                 Ah::<T>::input(token, DatagramInput::Failed);
@@ -120,6 +123,7 @@ impl<T: Transport> Ep<T> {
             }
             if number == DatagramEvent::Established {
                 let _ = self.apply(&mut side, Input::Resolved);
+                self.ia().count(IaCounter::CmAhResolved);
             }
             if self.current_state() == EpState::Disconnected {
                 return;
@@ -199,6 +203,7 @@ impl<T: Transport> Ep<T> {
             },
         )?;
         queue.head = queue.head.wrapping_add(1);
+        queue.posted.add(DtoOp::SendUd, length);
         // The limit stays at the head: every other kind of request comes to look, and is refused.
         queue.limit = queue.head;
         Ok(())

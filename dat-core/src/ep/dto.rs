@@ -100,6 +100,7 @@ pub(crate) fn complete_usual<T: Transport>(
         let Some((cookie, _)) = origins.receive.take_usual(id) else {
             return false;
         };
+        origins.receive.ring.received().add_plain(length.into());
         sink.dto(&Dto {
             ep: origins.receive.ep,
             cookie,
@@ -177,6 +178,14 @@ pub fn complete<T: Transport>(completion: &Completion, tell: impl FnOnce(&Dto, b
         };
         if completion.status != DtoStatus::Success {
             break 'rare failed(ep, completion, cookie, note);
+        }
+        if lane == Lane::Receive {
+            let op = if note.has(Note::SPECIAL) {
+                DtoOp::ReceiveUd
+            } else {
+                completion.op
+            };
+            ring.received().add(op, completion.length.into());
         }
         if note.has(Note::QUIET | Note::MUTE) {
             return false;
@@ -293,6 +302,9 @@ fn shared<T: Transport>(completion: &Completion, id: Id) -> Option<Completed> {
     }
     if ep.is_some_and(Ep::is_datagram) {
         dto = datagram(dto);
+    }
+    if let (Some(ep), true) = (ep, done) {
+        ep.recv_ring.received().add(dto.op, dto.length);
     }
     Some(Completed { dto, notify: true })
 }

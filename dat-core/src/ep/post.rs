@@ -111,6 +111,7 @@ impl<T: Transport> Ep<T> {
             );
             if posted.is_ok() {
                 queue.head = queue.head.wrapping_add(1);
+                queue.posted.add(K::KIND, length.into());
             }
             return posted;
         }
@@ -212,6 +213,7 @@ impl<T: Transport> Ep<T> {
             },
         )?;
         queue.head = number.wrapping_add(1);
+        queue.posted.add(post.kind, length);
         Ok(())
     }
 
@@ -465,6 +467,9 @@ impl<T: Transport> Ep<T> {
             let posted = T::post_recv(qp, id(queue.id_base, queue.head), iov);
             if posted.is_ok() {
                 queue.head = queue.head.wrapping_add(1);
+                queue
+                    .posted
+                    .add(DtoOp::Receive, segment.segment_length.into());
             }
             return posted;
         }
@@ -500,6 +505,7 @@ impl<T: Transport> Ep<T> {
         );
         T::post_recv(qp, id(queue.id_base, number), iov)?;
         queue.head = number.wrapping_add(1);
+        queue.posted.add(DtoOp::Receive, length_of(iov));
         Ok(())
     }
 

@@ -3,9 +3,11 @@
 
 use std::net::IpAddr;
 
+use super::connect::Connection;
 use super::setup::check_attr;
 use super::{DEAD, Ep, EpParts, EpState};
 use crate::attr::EpAttr;
+use crate::counters::{Counted, EpCounter, EpValues, Which};
 use crate::error::{Error, Kind, Result};
 use crate::evd::Evd;
 use crate::flags::CompletionFlags;
@@ -104,6 +106,38 @@ const UNKNOWN: u32 = u32::MAX;
 const PARAM: u16 = 3;
 
 impl<T: Transport> Ep<T> {
+    /// All that this endpoint's memory has counted.
+    pub(super) fn counted(&'static self, side: &Connection<T>) -> EpValues {
+        let mut values = [0; EpCounter::ALL.len()];
+        values[EpCounter::Connect as usize] = side.connects;
+        values[EpCounter::Disconnect as usize] = side.disconnects;
+        self.send.lock().posted.tell(&mut values);
+        self.recv.lock().posted.tell(&mut values);
+        self.recv_ring.received().tell(&mut values);
+        values
+    }
+
+    /// dat_ib_query_counters; those that `reset` names begin anew.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if the endpoint was freed meanwhile.
+    pub fn counters(&'static self, reset: Option<Which>) -> Result<Counted> {
+        let mut side = self.lock_alive()?;
+        let now = self.counted(&side);
+        let values = std::iter::zip(now, side.counted_before)
+            .map(|(now, before)| now.wrapping_sub(before))
+            .collect();
+        for (n, now) in now.into_iter().enumerate() {
+            if reset.is_some_and(|which| which.has(n)) {
+                side.counted_before[n] = now;
+            }
+        }
+        Ok(Counted {
+            names: EpCounter::ALL.iter().map(|c| c.name()).collect(),
+            values,
+        })
+    }
+
     /// dat_ep_query.
     ///
     /// # Errors

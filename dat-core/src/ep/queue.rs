@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::ring::{Note, Slot};
 use crate::attr::{AdapterAttr, EpAttr};
+use crate::counters::Posted;
 use crate::evd::Evd;
 use crate::flags::CompletionFlags;
 use crate::transport::Transport;
@@ -43,6 +44,8 @@ pub(super) struct SendQueue<T: Transport> {
     /// Bits of every [`Note`].
     pub(super) mute: u64,
     pub(super) id_base: u64,
+    /// Since the endpoint's memory was made.
+    pub(super) posted: Posted,
     pub(super) evd: Option<&'static Evd<T>>,
     /// Where completions come out, heard or not.
     pub(super) drain: Option<&'static Evd<T>>,
@@ -66,6 +69,7 @@ impl<T: Transport> Default for SendQueue<T> {
             refused: 0,
             mute: 0,
             id_base: 0,
+            posted: Posted::default(),
             evd: None,
             drain: None,
         }
@@ -106,6 +110,7 @@ pub(super) struct RecvQueue<T: Transport> {
     pub(super) refused: u32,
     pub(super) mute: u64,
     pub(super) id_base: u64,
+    pub(super) posted: Posted,
     pub(super) evd: Option<&'static Evd<T>>,
     pub(super) drain: Option<&'static Evd<T>>,
 }
@@ -123,6 +128,7 @@ impl<T: Transport> Default for RecvQueue<T> {
             refused: 0,
             mute: 0,
             id_base: 0,
+            posted: Posted::default(),
             evd: None,
             drain: None,
         }
@@ -178,6 +184,7 @@ impl<T: Transport> SendQueue<T> {
             refused: !allowed.bits(),
             mute: if evd.is_some() { 0 } else { Note::MUTE },
             id_base,
+            posted: self.posted,
             evd,
             drain: evd.or(unheard),
         };
@@ -234,6 +241,7 @@ impl<T: Transport> RecvQueue<T> {
                 mute | datagram
             },
             id_base,
+            posted: self.posted,
             evd,
             drain: evd.or(unheard),
         };

@@ -8,6 +8,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::counters::Received;
 use crate::event::DtoOp;
 use crate::transport::WrId;
 
@@ -197,6 +198,8 @@ pub(crate) struct Ring {
     tail: AtomicU32,
     /// Names the life of the endpoint (or what came after its last reset) in work request ids.
     life: AtomicU32,
+    /// Of a receive ring, since its memory was made.
+    received: Received,
 }
 
 impl Ring {
@@ -207,6 +210,7 @@ impl Ring {
             class: AtomicU32::new(0),
             tail: AtomicU32::new(0),
             life: AtomicU32::new(0),
+            received: Received::new(),
         }
     }
 }
@@ -252,6 +256,12 @@ impl Ring {
             .get(self.class.load(Ordering::Relaxed) as usize)
             .and_then(OnceLock::get)
             .map_or(&[], |slots| slots)
+    }
+
+    /// What was received through it.
+    #[inline(always)]
+    pub(crate) fn received(&self) -> &Received {
+        &self.received
     }
 
     /// Sequence number of the oldest outstanding work request.

@@ -125,6 +125,7 @@ impl<T: Transport> Ep<T> {
     ) -> Result<()> {
         let mut side = self.connection.lock();
         side.attr = Some(attr);
+        side.counted_before = self.counted(&side);
         self.join(ia, &mut side, parts)?;
         // The queue pair's token is that of the life that `adopt` is about to begin.
         let generation = self.head.generation.load(Ordering::Acquire).wrapping_add(1);

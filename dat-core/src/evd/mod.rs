@@ -21,6 +21,7 @@ use self::queue::Queue;
 use self::state::{Call, Effect, State};
 use self::wait::Waiting;
 use crate::cno::Cno;
+use crate::counters::{Counted, EvdCounter, EvdTally, Which};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::{Dto, Event, RawHandle};
 use crate::flags::EvdFlags;
@@ -125,6 +126,7 @@ struct Inner<T: Transport> {
     /// Completions that the endpoints can have outstanding, and room in the completion queue.
     expected: u32,
     cq_depth: u32,
+    tally: EvdTally,
 }
 
 debug_by_head!(Evd);
@@ -148,6 +150,7 @@ impl<T: Transport> Default for Evd<T> {
                 loose_feeds: 0,
                 expected: 0,
                 cq_depth: 0,
+                tally: EvdTally::default(),
             }),
         }
     }
@@ -223,6 +226,7 @@ impl<T: Transport> Evd<T> {
             evd.unheard.store(false, Ordering::Relaxed);
             inner.expected = 0;
             inner.cq_depth = depth;
+            inner.tally = EvdTally::default();
             (inner.quiet_feeds, inner.solicited_feeds, inner.loose_feeds) = (0, 0, 0);
         }
         ia.adopt(Kind::Evd, index, &evd.head, bits)
@@ -322,6 +326,29 @@ impl<T: Transport> Evd<T> {
         self.call(Call::ClearUnwaitable)
     }
 
+    /// dat_ib_query_counters; those that `reset` names begin anew.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE`.
+    pub fn counters(&'static self, reset: Option<Which>) -> Result<Counted> {
+        let mut inner = self.inner.lock();
+        if !self.head.alive() {
+            return Err(dead());
+        }
+        let mut tally = inner.tally;
+        tally.polls = inner.queue.polls;
+        let values = tally.values().to_vec();
+        if let Some(which) = reset {
+            tally.reset(which);
+            inner.queue.polls = tally.polls;
+            inner.tally = tally;
+        }
+        Ok(Counted {
+            names: EvdCounter::ALL.iter().map(|c| c.name()).collect(),
+            values,
+        })
+    }
+
     fn call(&'static self, call: Call) -> Result<()> {
         let told = {
             let mut inner = self.inner.lock();
@@ -380,6 +407,7 @@ impl<T: Transport> Evd<T> {
                 return self.dequeue_polled(inner, sink);
             }
             if inner.queue.take_usual(&mut sink) {
+                inner.tally.found += 1;
                 return Ok(());
             }
         }
@@ -394,9 +422,11 @@ impl<T: Transport> Evd<T> {
         mut sink: impl EventSink,
     ) -> Result<()> {
         if !inner.queue.has_batch() {
+            inner.tally.missed += 1;
             return Err(EMPTY_CQ);
         }
         if inner.queue.take_usual(&mut sink) {
+            inner.tally.found += 1;
             return Ok(());
         }
         self.dequeue_any(inner, sink)
@@ -423,13 +453,15 @@ impl<T: Transport> Evd<T> {
         if word & WAITED != 0 {
             inner.state.step(Call::Dequeue)?;
         }
-        if inner.queue.pop(&mut sink) {
+        let popped = inner.queue.pop(&mut sink);
+        if popped {
             self.left(&inner);
+        }
+        if popped || inner.queue.take_any(&mut sink) {
+            inner.tally.found += 1;
             return Ok(());
         }
-        if inner.queue.take_any(&mut sink) {
-            return Ok(());
-        }
+        inner.tally.missed += 1;
         Err(if word & HAS_CQ == 0 { EMPTY } else { EMPTY_CQ })
     }
 

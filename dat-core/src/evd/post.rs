@@ -71,6 +71,10 @@ impl<T: Transport> Evd<T> {
             if !self.head.alive() {
                 return false;
             }
+            inner.tally.connections += u64::from(matches!(
+                event,
+                Event::Connection { .. } | Event::Datagram { .. }
+            ));
             let notify = inner.queue.drain();
             let full = inner.queue.len() >= inner.qlen as usize;
             if full && !matches!(event, Event::Dto(_)) {
@@ -188,6 +192,7 @@ pub(crate) fn cq_ready<T: Transport>(evd: Token) {
     let (told, again) = {
         let mut inner = evd.inner.lock();
         inner.watched = false;
+        inner.tally.announced += 1;
         (evd.take_in(&mut inner), evd.listen(&mut inner))
     };
     told.deliver();

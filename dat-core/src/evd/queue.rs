@@ -24,6 +24,8 @@ pub(super) struct Queue<T: Transport> {
     pub(super) cq: Option<Arc<T::Cq>>,
     /// Receives that the peer did not solicit are no notifications.
     pub(super) solicited_only: bool,
+    /// Polls of the completion queue that brought something, and that did not.
+    pub(super) polls: (u64, u64),
 }
 
 impl<T: Transport> Default for Queue<T> {
@@ -36,6 +38,7 @@ impl<T: Transport> Default for Queue<T> {
             origins: Origins::nowhere(),
             cq: None,
             solicited_only: false,
+            polls: (0, 0),
         }
     }
 }
@@ -53,6 +56,7 @@ impl<T: Transport> Queue<T> {
         self.events = VecDeque::new();
         (self.next, self.polled) = (0, 0);
         self.solicited_only = false;
+        self.polls = (0, 0);
         self.cq.take()
     }
 
@@ -151,8 +155,10 @@ impl<T: Transport> Queue<T> {
         let Some(cq) = &self.cq else { return false };
         let polled = T::poll_cq(cq, &mut self.batch);
         if polled == 0 {
+            self.polls.1 += 1;
             return false;
         }
+        self.polls.0 += 1;
         self.next = 0;
         self.polled = polled.min(BATCH);
         true

@@ -58,6 +58,7 @@ impl<T: Transport> Evd<T> {
             && inner.queue.has_batch()
             && inner.queue.take_usual(sink)
         {
+            inner.tally.waits += 1;
             return Some(inner.queue.at_hand_or_behind() as u32);
         }
         None
@@ -86,6 +87,7 @@ impl<T: Transport> Evd<T> {
         if threshold == 0 || threshold > inner.qlen {
             return Err(Error::arg(3).into());
         }
+        inner.tally.waits += 1;
         inner.queue.drain();
         if inner.queue.len() >= threshold as usize {
             inner.queue.pop(sink);
@@ -113,6 +115,7 @@ impl<T: Transport> Evd<T> {
         let parker = Arc::clone(inner.parker.get_or_insert_default());
         let generation = self.head.generation.load(Ordering::Relaxed);
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        inner.tally.blocked += 1;
         inner.state.waited = true;
         inner.waiting = Some(Waiting {
             threshold,
@@ -134,6 +137,7 @@ impl<T: Transport> Evd<T> {
             let Some(waiting) = self.look(&mut inner) else {
                 return Err(Error::of(ErrorKind::Abort).into());
             };
+            inner.tally.woken += u64::from(parked == Parked::Woken);
             let over = deadline.is_some_and(|d| Instant::now() >= d);
             let outcome = if waiting.refused {
                 Some(Err(Error::state(Subtype::InvalidStateEvdUnwaitable)))

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use state::{SpEffect, SpInput, SpState, step};
 
+use crate::counters::IaCounter;
 use crate::cr::Cr;
 use crate::ep::state::Input;
 use crate::ep::{Ep, EpState};
@@ -152,10 +153,16 @@ impl<T: Transport> Sp<T> {
             .inspect_err(|_| arena.recycle(index))?;
         let listening = T::listen(&adapter, conn_qual, sp.head.token(index));
         match listening {
-            Ok((listener, conn_qual)) => {
+            Ok((listener, qual)) => {
+                ia.count(IaCounter::CmListen);
+                ia.count(match (kind, conn_qual) {
+                    (SpKind::Reserved(_), _) => IaCounter::RspCreate,
+                    (SpKind::Public { .. }, Some(_)) => IaCounter::PspCreate,
+                    (SpKind::Public { .. }, None) => IaCounter::PspCreateAny,
+                });
                 *inner = Some(Inner {
                     listener: Some(listener),
-                    conn_qual,
+                    conn_qual: qual,
                     feed,
                     kind,
                     state: kind.state(),
@@ -215,6 +222,11 @@ impl<T: Transport> Sp<T> {
             }
         }
         let index = T::arenas().sp.index_of(self);
+        Ia::<T>::of(&self.head).count(if self.is_public() {
+            IaCounter::PspFree
+        } else {
+            IaCounter::RspFree
+        });
         Ia::<T>::of(&self.head).leave(Kind::Sp, index);
         T::arenas().sp.recycle(index);
         Ok(())
@@ -259,6 +271,12 @@ impl<T: Transport> Sp<T> {
         let Some(inner) = slot.as_mut() else {
             return;
         };
+        let ia = Ia::<T>::of(&sp.head);
+        ia.count(if arrival.datagram {
+            IaCounter::CmAhReqRx
+        } else {
+            IaCounter::CmReqRx
+        });
         let cr = match sp.accept_request(inner, request, arrival) {
             Ok(cr) => cr,
             Err(error) => {
@@ -266,6 +284,7 @@ impl<T: Transport> Sp<T> {
                 return;
             }
         };
+        ia.count(IaCounter::SpCr);
         let evd = inner.feed.evd();
         let event = Event::ConnectionRequest {
             sp: sp.handle(),

@@ -66,6 +66,5 @@ mod tests {
         assert_eq!(of("DAT_IB_GID"), Some(gid));
         assert_eq!(of("DAT_IB_DEVICE_NAME"), Some("user-v0"));
         assert_eq!(of("DAT_IB_TRANSPORT_MTU"), Some("1024"));
-        assert_eq!(of("DAT_COUNTERS"), None);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dat_core::arenas::Arenas;
 use dat_core::attr::{AdapterAttr, SrqAttr};
+use dat_core::counters::IaCounter;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::{MemPriv, VaType};
@@ -149,6 +150,21 @@ impl Transport for UserEngine {
 
     fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Self>) -> Result<Adapter> {
         super::open::open(ia_name, params, upcalls)
+    }
+
+    fn device_counters(adapter: &Adapter) -> Vec<(IaCounter, u64)> {
+        let counted = adapter.hub.state.lock().engine.counters();
+        vec![
+            (IaCounter::LnkErrRcv, counted.malformed + counted.bad_icrc),
+            (
+                IaCounter::LnkErrRcvConstraint,
+                counted.foreign + counted.unknown_qp,
+            ),
+            (IaCounter::DiagErrRqRae, counted.refused),
+            (IaCounter::DiagErrRqOos, counted.out_of_sequence),
+            (IaCounter::DiagErrRqUdsdprd, counted.ud_dropped),
+            (IaCounter::DiagErrSqOos, counted.go_backs),
+        ]
     }
 
     fn attributes(adapter: &Adapter) -> AdapterAttr {

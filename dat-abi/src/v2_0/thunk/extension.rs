@@ -7,8 +7,8 @@ use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::flags::Close;
 use dat_core::transport::Transport;
 
-use super::guard;
 use super::post::flags;
+use super::{counters, guard};
 use crate::boundary::{array, need, put, structure};
 use crate::export::{Provider, open_named};
 use crate::thunk::find;
@@ -50,7 +50,7 @@ impl VaList {
     }
 }
 
-/// The operations that we have, all of an endpoint.
+/// The operations on endpoints that we have.
 const OF_ENDPOINTS: [i32; 6] = [
     ib_op::FETCH_AND_ADD,
     ib_op::CMP_AND_SWAP,
@@ -59,6 +59,33 @@ const OF_ENDPOINTS: [i32; 6] = [
     ib_op::UD_AH_FREE,
     ib_op::UD_CM_FREE,
 ];
+
+/// Those on counters.
+const OF_COUNTERS: [i32; 4] = [
+    ib_op::QUERY_COUNTERS,
+    ib_op::PRINT_COUNTERS,
+    ib_op::START_COUNTERS,
+    ib_op::STOP_COUNTERS,
+];
+
+/// An operation on counters.
+///
+/// # Safety
+/// The list has the operation's arguments; pointers are NULL or valid.
+unsafe fn count_op<T: Transport>(handle: DatHandle, op: i32, list: &mut VaList) -> Result<()> {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let first = list.word() as i32;
+        match op {
+            ib_op::QUERY_COUNTERS => {
+                let out = list.word() as *mut u64;
+                counters::query::<T>(handle, first, out, list.word() as i32 != 0)
+            }
+            ib_op::PRINT_COUNTERS => counters::print::<T>(handle, first, list.word() as i32 != 0),
+            _ => counters::run::<T>(handle, first, op == ib_op::START_COUNTERS),
+        }
+    }
+}
 
 /// Slot `handle_extendedop`: `(handle, op, va_list)`.
 pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
@@ -70,12 +97,16 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
         if op == ib_op::CLOSE_QUERY {
             return crate::handle::ia::<T>(handle, Subtype::InvalidHandleIa)?.close(Close::Abrupt);
         }
+        if OF_COUNTERS.contains(&op) {
+            // SAFETY: the C caller's list, with the arguments that `op` has (dat_ib_extensions.h).
+            return unsafe { count_op::<T>(handle, op, structure_mut(arguments)?) };
+        }
         // Said first: some of what we do not have is asked of other handles.
         if !OF_ENDPOINTS.contains(&op) {
             return Err(Error::of(Kind::NotImplemented));
         }
         let ep = find::<T>(handle)?;
-        // SAFETY: the C caller's list, with the arguments that `op` has (dat_ib_extensions.h).
+        // SAFETY: as above.
         let list = unsafe { structure_mut(arguments)? };
         // SAFETY: as above; pointers are NULL or valid.
         unsafe {

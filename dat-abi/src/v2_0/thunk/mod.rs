@@ -1,6 +1,7 @@
 //! Slots of the 2.0 table whose structures or arguments 1.2 does not share. Contracts as in [`crate::thunk`].
 
 mod cno;
+mod counters;
 mod ep;
 mod evd;
 mod extension;

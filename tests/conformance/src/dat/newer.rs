@@ -47,13 +47,13 @@ extensions! {
     /// Datagram.
     SEND_UD = "dat_ib_post_send_ud" / ib_op::UD_SEND;
     /// Counters.
-    QUERY_COUNTERS = "dat_ib_query_counters" / 4;
+    QUERY_COUNTERS = "dat_ib_query_counters" / ib_op::QUERY_COUNTERS;
     /// Counters, to standard output.
-    PRINT_COUNTERS = "dat_ib_print_counters" / 5;
+    PRINT_COUNTERS = "dat_ib_print_counters" / ib_op::PRINT_COUNTERS;
     /// Counters on.
-    START_COUNTER = "dat_ib_start_counter" / 0x1a;
+    START_COUNTER = "dat_ib_start_counter" / ib_op::START_COUNTERS;
     /// Counters off.
-    STOP_COUNTER = "dat_ib_stop_counter" / 0x1b;
+    STOP_COUNTER = "dat_ib_stop_counter" / ib_op::STOP_COUNTERS;
     /// Datagrams: a connection's resources.
     UD_CM_FREE = "dat_ib_ud_cm_free" / ib_op::UD_CM_FREE;
     /// Datagrams: an address handle.

@@ -73,18 +73,6 @@ pub static REFUSALS: &[Refusal] = &[
         why: "the engine's queues have the size that they were made with",
     },
     Refusal {
-        functions: &[
-            "dat_ib_query_counters",
-            "dat_ib_print_counters",
-            "dat_ib_start_counter",
-            "dat_ib_stop_counter",
-        ],
-        providers: EVERY,
-        kind: Kind::NotImplemented,
-        by: None,
-        why: "Debian's DAPL is built without counters too; the attribute DAT_COUNTERS is absent",
-    },
-    Refusal {
         functions: &["dat_ib_collective_*"],
         providers: EVERY,
         kind: Kind::NotImplemented,

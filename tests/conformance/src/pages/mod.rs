@@ -4,6 +4,7 @@
 mod adapters;
 mod completions;
 mod connections;
+mod counters;
 mod datagrams;
 mod disconnect;
 mod endpoints;
@@ -49,6 +50,7 @@ pub const STATEMENTS: &[&[Statement]] = &[
     notification::STATEMENTS,
     newer::STATEMENTS,
     datagrams::STATEMENTS,
+    counters::STATEMENTS,
 ];
 
 /// The statements of `group` that a version knows.

@@ -26,10 +26,6 @@ statements! {
     "dat_ib_post_rdma_write_immed": "The bytes are there, and the peer's receive completes." => write_immediate;
     "dat_ib_open_query": "It tells an IA's attributes without dat_ia_open." => open_query;
     "dat_ib_close_query": "The handle of dat_ib_open_query is gone." => close_query;
-    "dat_ib_query_counters": "It tells the counters of an IA." => query_counters;
-    "dat_ib_print_counters": "It prints the counters of an IA." => print_counters;
-    "dat_ib_start_counter": "Counting begins." => start_counter;
-    "dat_ib_stop_counter": "Counting ends." => stop_counter;
     "dat_ib_collective_*": "A member of a collective can be created." => collective;
 }
 
@@ -223,36 +219,6 @@ fn close_query(dat: &Dat) -> Check {
     let close = |ia| dat.extension(ia, Extension::CLOSE_QUERY, &[]);
     ok(close(ia), "dat_ib_close_query")?;
     refused(close(ia), Kind::InvalidHandle, "dat_ib_close_query again")
-}
-
-/// What no transport of ours may have is asked on an endpoint: some counters are an IA's, but an endpoint has some too.
-fn asked(dat: &Dat, extension: Extension, arguments: &[u64]) -> Check {
-    let pair = Pair::connected(dat)?;
-    ok(
-        dat.extension(pair.from, extension, arguments),
-        extension.name,
-    )
-}
-
-fn query_counters(dat: &Dat) -> Check {
-    let mut counter = 0_u64;
-    asked(
-        dat,
-        Extension::QUERY_COUNTERS,
-        &[0, &raw mut counter as u64, 0],
-    )
-}
-
-fn print_counters(dat: &Dat) -> Check {
-    asked(dat, Extension::PRINT_COUNTERS, &[0, 0])
-}
-
-fn start_counter(dat: &Dat) -> Check {
-    asked(dat, Extension::START_COUNTER, &[0])
-}
-
-fn stop_counter(dat: &Dat) -> Check {
-    asked(dat, Extension::STOP_COUNTER, &[0])
 }
 
 fn collective(dat: &Dat) -> Check {

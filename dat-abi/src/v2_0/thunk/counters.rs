@@ -1,0 +1,82 @@
+//! Counters of the IB extension: of an IA, an endpoint or an EVD.
+
+use std::io::Write;
+
+use dat_core::counters::{Counted, CounterType, EpCounter, EvdCounter, IaCounter, Which};
+use dat_core::error::{Result, Subtype};
+use dat_core::transport::Transport;
+
+use crate::boundary::need;
+use crate::handle;
+use crate::types::DatHandle;
+
+/// The counters of `handle`, and which of them `counter` names; those are reset if `reset`.
+fn counted<T: Transport>(handle: DatHandle, counter: i32, reset: bool) -> Result<(Counted, Which)> {
+    let any = Subtype::InvalidHandle1;
+    let which = |count: usize| {
+        let which = Which::of(counter, count)?;
+        Ok((which, reset.then_some(which)))
+    };
+    if let Ok(ep) = handle::ep::<T>(handle, any) {
+        let (which, reset) = which(EpCounter::ALL.len())?;
+        return Ok((ep.counters(reset)?, which));
+    }
+    if let Ok(evd) = handle::evd::<T>(handle, any) {
+        let (which, reset) = which(EvdCounter::ALL.len())?;
+        return Ok((evd.counters(reset)?, which));
+    }
+    let ia = handle::ia::<T>(handle, any)?;
+    let (which, reset) = which(IaCounter::ALL.len())?;
+    Ok((ia.counters(reset)?, which))
+}
+
+/// dat_ib_query_counters.
+///
+/// # Safety
+/// `out` is NULL or valid for a write of as many words as the handle's kind has counters, of one if `counter` names one.
+pub(super) unsafe fn query<T: Transport>(
+    handle: DatHandle,
+    counter: i32,
+    out: *mut u64,
+    reset: bool,
+) -> Result<()> {
+    need(out, 4)?;
+    let (counted, which) = counted::<T>(handle, counter, reset)?;
+    let asked = match which {
+        Which::All => &counted.values[..],
+        Which::One(number) => &counted.values[number..=number],
+    };
+    // SAFETY: as many words as the caller promises, at any alignment.
+    unsafe {
+        for (n, value) in asked.iter().enumerate() {
+            out.add(n).write_unaligned(*value);
+        }
+    }
+    Ok(())
+}
+
+/// dat_ib_print_counters: to standard output, which is what the call is for; nothing else of ours ever writes there.
+pub(super) fn print<T: Transport>(handle: DatHandle, counter: i32, reset: bool) -> Result<()> {
+    let (counted, which) = counted::<T>(handle, counter, reset)?;
+    let mut text = String::new();
+    for (n, (name, value)) in std::iter::zip(counted.names, counted.values).enumerate() {
+        if which.has(n) {
+            text += &format!("{name} = {value}\n");
+        }
+    }
+    // A closed standard output is the caller's wish.
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(())
+}
+
+/// dat_ib_start_counter and dat_ib_stop_counter.
+pub(super) fn run<T: Transport>(handle: DatHandle, of: i32, on: bool) -> Result<()> {
+    let ia = handle::ia::<T>(handle, Subtype::InvalidHandleIa)?;
+    let of = CounterType::from_number(of)?;
+    if on {
+        ia.start_counters(of)
+    } else {
+        ia.stop_counters(of)
+    }
+}

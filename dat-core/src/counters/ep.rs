@@ -1,0 +1,175 @@
+//! Counters of an endpoint.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::counters;
+use crate::event::DtoOp;
+
+counters! {
+    /// `DAT_EP_COUNTERS`. `…Data` are bytes.
+    EpCounter: "DCNT_EP_";
+    Connect = "CONNECT",
+    Disconnect = "DISCONNECT",
+    PostSend = "POST_SEND",
+    PostSendData = "POST_SEND_DATA",
+    PostSendUd = "POST_SEND_UD",
+    PostSendUdData = "POST_SEND_UD_DATA",
+    PostRecv = "POST_RECV",
+    PostRecvData = "POST_RECV_DATA",
+    PostWrite = "POST_WRITE",
+    PostWriteData = "POST_WRITE_DATA",
+    PostWriteImm = "POST_WRITE_IMM",
+    PostWriteImmData = "POST_WRITE_IMM_DATA",
+    PostRead = "POST_READ",
+    PostReadData = "POST_READ_DATA",
+    PostCmpSwap = "POST_CMP_SWAP",
+    PostFetchAdd = "POST_FETCH_ADD",
+    Recv = "RECV",
+    RecvData = "RECV_DATA",
+    RecvUd = "RECV_UD",
+    RecvUdData = "RECV_UD_DATA",
+    RecvImm = "RECV_IMM",
+    RecvImmData = "RECV_IMM_DATA",
+    RecvRdmaImm = "RECV_RDMA_IMM",
+    RecvRdmaImmData = "RECV_RDMA_IMM_DATA",
+}
+
+/// A value for each counter.
+pub(crate) type EpValues = [u64; EpCounter::ALL.len()];
+
+/// What was posted to one queue. Written under the queue's lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Posted([(u64, u64); KINDS]);
+
+/// Operations are numbered below.
+const KINDS: usize = DtoOp::ReceiveUd as usize + 1;
+
+impl Posted {
+    /// One more, of `bytes`.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, op: DtoOp, bytes: u64) {
+        let (count, sum) = &mut self.0[op as usize];
+        *count = count.wrapping_add(1);
+        *sum = sum.wrapping_add(bytes);
+    }
+
+    /// Into the counters that count such operations.
+    pub(crate) fn tell(&self, values: &mut EpValues) {
+        use EpCounter as C;
+        for (op, count, bytes) in [
+            (DtoOp::Send, C::PostSend, Some(C::PostSendData)),
+            (DtoOp::SendUd, C::PostSendUd, Some(C::PostSendUdData)),
+            (DtoOp::Receive, C::PostRecv, Some(C::PostRecvData)),
+            (DtoOp::RdmaWrite, C::PostWrite, Some(C::PostWriteData)),
+            (
+                DtoOp::RdmaWriteImmediate,
+                C::PostWriteImm,
+                Some(C::PostWriteImmData),
+            ),
+            (DtoOp::RdmaRead, C::PostRead, Some(C::PostReadData)),
+            (DtoOp::CompareSwap, C::PostCmpSwap, None),
+            (DtoOp::FetchAdd, C::PostFetchAdd, None),
+        ] {
+            let (number, sum) = self.0[op as usize];
+            values[count as usize] += number;
+            if let Some(bytes) = bytes {
+                values[bytes as usize] += sum;
+            }
+        }
+    }
+}
+
+/// What was received: messages and bytes of each kind. Written under the lock of the EVD where receives complete, read
+/// by anybody.
+#[derive(Debug)]
+pub(crate) struct Received([[AtomicU64; 2]; 4]);
+
+impl Received {
+    pub(crate) const fn new() -> Self {
+        Self([const { [const { AtomicU64::new(0) }; 2] }; 4])
+    }
+
+    /// One more, of `bytes`, that brought nothing but data.
+    #[inline(always)]
+    pub(crate) fn add_plain(&self, bytes: u64) {
+        self.add_to(0, bytes);
+    }
+
+    /// One more of any kind.
+    pub(crate) fn add(&self, op: DtoOp, bytes: u64) {
+        self.add_to(
+            match op {
+                DtoOp::ReceiveUd => 1,
+                DtoOp::ReceiveMessageImmediate => 2,
+                DtoOp::ReceiveRdmaImmediate => 3,
+                _ => 0,
+            },
+            bytes,
+        );
+    }
+
+    #[inline(always)]
+    fn add_to(&self, kind: usize, bytes: u64) {
+        // One writer at a time: no locked instruction is needed.
+        let more = |to: &AtomicU64, by: u64| {
+            to.store(
+                to.load(Ordering::Relaxed).wrapping_add(by),
+                Ordering::Relaxed,
+            );
+        };
+        let [count, sum] = &self.0[kind];
+        more(count, 1);
+        more(sum, bytes);
+    }
+
+    /// Into the counters that count such messages.
+    pub(crate) fn tell(&self, values: &mut EpValues) {
+        let first = EpCounter::Recv as usize;
+        let seen = self.0.iter().flatten();
+        for (value, counted) in values[first..].iter_mut().zip(seen) {
+            *value += counted.load(Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_has_its_counters() {
+        use EpCounter as C;
+        let mut values = [0; EpCounter::ALL.len()];
+        let mut posted = Posted::default();
+        posted.add(DtoOp::Send, 10);
+        posted.add(DtoOp::Send, 5);
+        posted.add(DtoOp::RdmaWriteImmediate, 7);
+        posted.add(DtoOp::FetchAdd, 8);
+        posted.tell(&mut values);
+        let received = Received::new();
+        received.add_plain(3);
+        received.add(DtoOp::ReceiveWithInvalidate, 4);
+        received.add(DtoOp::ReceiveUd, 40);
+        received.add(DtoOp::ReceiveMessageImmediate, 1);
+        received.add(DtoOp::ReceiveRdmaImmediate, 9);
+        received.tell(&mut values);
+        for (counter, value) in [
+            (C::PostSend, 2),
+            (C::PostSendData, 15),
+            (C::PostWriteImm, 1),
+            (C::PostWriteImmData, 7),
+            (C::PostFetchAdd, 1),
+            (C::PostCmpSwap, 0),
+            (C::Recv, 2),
+            (C::RecvData, 7),
+            (C::RecvUd, 1),
+            (C::RecvUdData, 40),
+            (C::RecvImm, 1),
+            (C::RecvImmData, 1),
+            (C::RecvRdmaImm, 1),
+            (C::RecvRdmaImmData, 9),
+        ] {
+            assert_eq!(values[counter as usize], value, "{}", counter.name());
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Counters of an EVD.
+
+use super::counters;
+
+counters! {
+    /// `DAT_EVD_COUNTERS`.
+    EvdCounter: "DCNT_EVD_";
+    Wait = "WAIT",
+    WaitBlocked = "WAIT_BLOCKED",
+    WaitNotify = "WAIT_NOTIFY",
+    Dequeue = "DEQUEUE",
+    DequeueFound = "DEQUEUE_FOUND",
+    DequeueNotFound = "DEQUEUE_NOT_FOUND",
+    DequeuePoll = "DEQUEUE_POLL",
+    DequeuePollFound = "DEQUEUE_POLL_FOUND",
+    ConnCallback = "CONN_CALLBACK",
+    DtoCallback = "DTO_CALLBACK",
+}
+
+/// What happened at an EVD. Written under its lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EvdTally {
+    /// Calls of dat_evd_wait.
+    pub(crate) waits: u64,
+    /// Of these, those that had to sleep.
+    pub(crate) blocked: u64,
+    /// How often a sleeper was woken.
+    pub(crate) woken: u64,
+    /// Calls of dat_evd_dequeue with an event.
+    pub(crate) found: u64,
+    /// Without one, if they had to look: an EVD without a completion queue and without events is not looked at.
+    pub(crate) missed: u64,
+    /// Polls of the completion queue that brought something, and that did not.
+    pub(crate) polls: (u64, u64),
+    /// Connection events that came.
+    pub(crate) connections: u64,
+    /// Announcements of the transport that there are completions.
+    pub(crate) announced: u64,
+}
+
+impl EvdTally {
+    /// In the order of [`EvdCounter`].
+    pub(crate) fn values(&self) -> [u64; EvdCounter::ALL.len()] {
+        [
+            self.waits,
+            self.blocked,
+            self.woken,
+            self.found + self.missed,
+            self.found,
+            self.missed,
+            self.polls.0 + self.polls.1,
+            self.polls.0,
+            self.connections,
+            self.announced,
+        ]
+    }
+
+    /// Forgets the counters that `which` names.
+    pub(crate) fn reset(&mut self, which: super::Which) {
+        let one = |counter: EvdCounter| which.has(counter as usize);
+        for (counter, value) in [
+            (EvdCounter::Wait, &mut self.waits),
+            (EvdCounter::WaitBlocked, &mut self.blocked),
+            (EvdCounter::WaitNotify, &mut self.woken),
+            (EvdCounter::DequeueFound, &mut self.found),
+            (EvdCounter::DequeueNotFound, &mut self.missed),
+            (EvdCounter::DequeuePollFound, &mut self.polls.0),
+            (EvdCounter::ConnCallback, &mut self.connections),
+            (EvdCounter::DtoCallback, &mut self.announced),
+        ] {
+            if one(counter) {
+                *value = 0;
+            }
+        }
+        // Sums of two: their parts go.
+        if one(EvdCounter::Dequeue) {
+            (self.found, self.missed) = (0, 0);
+        }
+        if one(EvdCounter::DequeuePoll) {
+            self.polls = (0, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Which;
+    use super::*;
+
+    #[test]
+    fn a_sum_is_reset_with_its_parts() {
+        let mut tally = EvdTally {
+            waits: 1,
+            found: 3,
+            missed: 4,
+            polls: (5, 6),
+            ..EvdTally::default()
+        };
+        assert_eq!(tally.values(), [1, 0, 0, 7, 3, 4, 11, 5, 0, 0]);
+        tally.reset(Which::One(EvdCounter::Dequeue as usize));
+        assert_eq!(tally.values(), [1, 0, 0, 0, 0, 0, 11, 5, 0, 0]);
+        tally.reset(Which::One(EvdCounter::DequeuePollFound as usize));
+        assert_eq!(tally.values(), [1, 0, 0, 0, 0, 0, 6, 0, 0, 0]);
+        tally.reset(Which::All);
+        assert_eq!(tally.values(), [0; 10]);
+    }
+}
