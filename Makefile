@@ -43,6 +43,10 @@ clients: dist ## Debian's DAPL clients on every pairing of library and provider,
 bench: ## the user engine beside raw UDP, UCX, libfabric and iperf3: one run, one table (docs/performance.md)
 	@scripts/bench.sh
 
+.PHONY: fuzz
+fuzz: ## coverage-guided fuzzing of the user engine's protocol (HOURS=0.1, BODY="wire cm ...")
+	@scripts/fuzz.sh $(or $(HOURS),0.1) $(BODY)
+
 .PHONY: valgrind
 valgrind: dist ## Debian's clients on the user engine under memcheck, with servers that die
 	@scripts/valgrind.sh --all

@@ -45,6 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-tools", &["dat", "dat-core", "dat-registry"]),
     ("dat-conformance", &["dat-core", "dat-abi", "dat-registry"]),
     ("dat-bench", &["dat"]),
+    ("dat-fuzz", &["softrxe-proto"]),
     ("dat-tests", &[]),
 ];
 

@@ -205,3 +205,36 @@ fn bytes_that_are_no_packet_are_counted() {
     let dropped = counters.malformed + counters.bad_icrc + counters.unknown_qp + counters.foreign;
     assert_eq!(dropped, 200);
 }
+
+/// A message that is broken off by another takes its receive along: it is flushed like those behind it.
+#[test]
+fn a_receive_that_was_begun_completes_when_the_next_packet_is_refused() {
+    let mut pair = Pair::new("broken_off");
+    let b = pair.sides[1].qp();
+    let path = pair.path(0, Qpn::new(77), [Psn::new(100), Psn::new(1)]);
+    pair.sides[1].engine.connect_qp(b, &path).unwrap();
+    let inbox = pair.sides[1].memory.register(vec![0; 3000], ALL);
+    for id in [1, 2] {
+        pair.receive(1, b, id, &[inbox]);
+    }
+    for (psn, opcode, length) in [(1, Opcode::SendFirst, 1024), (2, Opcode::SendFirst, 1024)] {
+        let payload = vec![5; length];
+        let packet = Packet {
+            bth: Bth::new(opcode as u8, b, Psn::new(psn)),
+            opcode,
+            headers: Headers::default(),
+            payload: &payload,
+        };
+        let mut bytes = vec![0; 1200];
+        let end = packet.emit(&mut bytes);
+        bytes.truncate(end);
+        inject(&mut pair, bytes);
+    }
+    let mut done = [softrxe_proto::Completion::default(); 4];
+    let side = &mut pair.sides[1];
+    assert_eq!(side.engine.qp_state(b), Some(QpState::Error));
+    let count = side.engine.poll_cq(side.cq, &mut done);
+    let ended: Vec<_> = done[..count].iter().map(|c| (c.wr_id, c.status)).collect();
+    let flushed = softrxe_proto::Status::Flushed;
+    assert_eq!(ended, [(1, flushed), (2, flushed)]);
+}

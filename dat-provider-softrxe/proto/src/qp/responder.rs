@@ -201,7 +201,10 @@ impl Qp {
                 cx.out.counters.refused += 1;
                 self.responder.nak = Some((packet.bth.psn, Syndrome::Nak(nak)));
                 self.responder.ack = None;
-                if let (Some(status), Some(taken)) = (receive, self.responder.abandon()) {
+                // Without a status of its own it is flushed with the others.
+                if let Some(status) = receive
+                    && let Some(taken) = self.responder.abandon()
+                {
                     self.complete_receive(cx, taken.wr_id, status);
                 }
                 let status = match nak {

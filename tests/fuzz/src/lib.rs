@@ -1,0 +1,42 @@
+//! Fuzzing of `softrxe-proto`: bodies that take any bytes and panic when a promise is broken.
+//!
+//! Each body reads its input as a list of decisions ([`input`]), plays the network, the peer and the consumer
+//! with it, and checks after each step what must hold whatever arrives: no byte outside what is granted is read or written, receives and
+//! requests complete once and in order, what goes out is well formed, nothing grows without bound. `docs/fuzzing.md` says how they are run:
+//! seeded for seconds in `make test`, coverage-guided for hours by `make fuzz`.
+
+pub mod captures;
+mod cm;
+mod input;
+mod memory;
+pub mod mutate;
+mod packets;
+mod pair;
+mod rc;
+mod wire;
+
+pub use cm::cm;
+pub use pair::pair;
+pub use rc::{requester, responder};
+pub use wire::wire;
+
+/// A fuzz body: any input is fine, a panic is a finding.
+pub type Body = fn(&[u8]);
+
+/// All bodies with their names.
+pub const BODIES: &[(&str, Body)] = &[
+    ("wire", wire),
+    ("cm", cm),
+    ("responder", responder),
+    ("requester", requester),
+    ("pair", pair),
+];
+
+/// The body called `name`.
+#[must_use]
+pub fn body(name: &str) -> Option<Body> {
+    BODIES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, body)| *body)
+}

@@ -1,0 +1,326 @@
+//! The engine under test, what its consumer has posted, and what must hold.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use softrxe_proto::opcode::Opcode;
+use softrxe_proto::wire::{Nak, Syndrome};
+use softrxe_proto::{
+    CompletedOp, Completion, Config, CqId, Engine, Path, Psn, QpInit, QpKind, QpState, Qpn, Rights,
+    Sge, Status, Time,
+};
+
+use crate::input::Input;
+use crate::memory::{Grants, PD};
+use crate::packets::{HERE, PEER, THERE, drain};
+
+const LOCAL: Rights = Rights::LOCAL_READ.union(Rights::LOCAL_WRITE);
+const REMOTE: Rights = Rights::REMOTE_READ
+    .union(Rights::REMOTE_WRITE)
+    .union(Rights::REMOTE_ATOMIC);
+
+/// Keys, and where the memory behind them lies. Between and behind is memory that nobody may touch.
+pub(super) const SECRET: (u32, Range<usize>) = (0x1_00, 0..1024);
+pub(super) const OPEN: (u32, Range<usize>) = (0x2_00, 1024..3072);
+pub(super) const READABLE: (u32, Range<usize>) = (0x3_00, 4096..6144);
+pub(super) const INBOX: (u32, Range<usize>) = (0x4_00, 6144..8192);
+pub(super) const OUTBOX: (u32, Range<usize>) = (0x5_00, 8192..10240);
+pub(super) const BELOW: (u32, Range<usize>) = (0x6_00, 10240..12288);
+/// Windows of type 1 and 2; their key byte changes.
+pub(super) const WINDOWS: [u32; 2] = [0x7_00, 0x8_00];
+const BYTES: usize = 16_384;
+
+pub(super) struct World {
+    pub(super) engine: Engine<Grants>,
+    pub(super) memory: Grants,
+    pub(super) qpn: Qpn,
+    pub(super) now: Time,
+    pub(super) mtu: u16,
+    /// The PSN that the engine expects next, as far as its answers tell.
+    pub(super) expected: Psn,
+    /// The PSN after the newest that it sent.
+    pub(super) high: Psn,
+    pub(super) keys: [u32; 2],
+    cq: CqId,
+    buffer: Vec<u8>,
+    receives: VecDeque<(u64, Vec<Range<usize>>)>,
+    sends: VecDeque<(u64, Vec<Range<usize>>, bool)>,
+    next: u64,
+    shadow: Vec<u8>,
+    opened: [Vec<Range<usize>>; 2],
+    posted: [Vec<Range<usize>>; 2],
+}
+
+impl World {
+    pub(super) fn new(input: &mut Input<'_>) -> Self {
+        let memory = Grants::new(BYTES, 0xaa);
+        for (key, range, rights) in [
+            (SECRET.0, SECRET.1, LOCAL),
+            (OPEN.0, OPEN.1, LOCAL | REMOTE),
+            (
+                READABLE.0,
+                READABLE.1,
+                Rights::LOCAL_READ | Rights::REMOTE_READ,
+            ),
+            (INBOX.0, INBOX.1, LOCAL),
+            (OUTBOX.0, OUTBOX.1, LOCAL),
+            (BELOW.0, BELOW.1, LOCAL | Rights::WINDOW_BIND),
+        ] {
+            memory.grant(key, range, rights);
+        }
+        for key in WINDOWS {
+            memory.window(key);
+        }
+        let mut config = Config::new(HERE.ip(), input.u8().into());
+        config.qp_bits = 3;
+        config.mtu = input.pick(&[256, 1024, 4096]);
+        let mtu = config.mtu;
+        let mut engine = Engine::new(config, memory.clone());
+        let cq = engine.create_cq(64);
+        let access = match input.below(8) {
+            0 => Rights::REMOTE_READ,
+            1 => Rights::REMOTE_WRITE,
+            2 => Rights::empty(),
+            _ => REMOTE,
+        };
+        let init = QpInit {
+            kind: QpKind::Rc,
+            pd: PD,
+            token: 9,
+            send_cq: cq,
+            recv_cq: cq,
+            srq: None,
+            send_depth: 16,
+            recv_depth: 16,
+            max_sge: 2,
+            access,
+            qkey: 0,
+        };
+        let qpn = engine.create_qp(&init).expect("the first");
+        let mut world = Self {
+            engine,
+            qpn,
+            now: Time::from_nanos(1000),
+            mtu,
+            expected: Psn::default(),
+            high: Psn::default(),
+            keys: WINDOWS,
+            cq,
+            buffer: vec![0; 65_000],
+            receives: VecDeque::new(),
+            sends: VecDeque::new(),
+            next: 0,
+            shadow: vec![0xaa; BYTES],
+            opened: Default::default(),
+            posted: Default::default(),
+            memory,
+        };
+        world.connect(input);
+        world.note();
+        world
+    }
+
+    fn connect(&mut self, input: &mut Input<'_>) {
+        self.expected = Psn::new(input.pick(&[100, 0xff_fff8, 0, 0x7f_fffe]));
+        self.high = Psn::new(input.pick(&[5000, 0xff_fffe]));
+        let path = Path {
+            remote: THERE,
+            qpn: PEER,
+            mtu: self.mtu,
+            send_psn: self.high,
+            receive_psn: self.expected,
+            initiator_depth: input.pick(&[4, 1, 0]),
+            responder_resources: input.pick(&[4, 1, 0]),
+            retry_count: 3,
+            rnr_retry: input.pick(&[7, 1]),
+            own: input.flag(),
+        };
+        self.engine
+            .connect_qp(self.qpn, &path)
+            .expect("it is new or reset");
+    }
+
+    /// A number for a work request.
+    fn id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(super) fn receive(&mut self, sges: &[Sge], places: Vec<Range<usize>>) {
+        let id = self.id();
+        if self.engine.post_recv(self.qpn, id, sges).is_ok() {
+            self.posted[1].extend(places.iter().cloned());
+            self.receives.push_back((id, places));
+        }
+    }
+
+    /// Posts; `sink`: what comes back is written there.
+    pub(super) fn send(
+        &mut self,
+        op: softrxe_proto::Op,
+        sge: &[Sge],
+        place: Range<usize>,
+        fence: bool,
+    ) {
+        let id = self.id();
+        let mut request = softrxe_proto::SendRequest::new(id, op, sge);
+        request.fence = fence;
+        let sink = matches!(
+            op,
+            softrxe_proto::Op::Read(_)
+                | softrxe_proto::Op::CompareSwap { .. }
+                | softrxe_proto::Op::FetchAdd { .. }
+        );
+        if self.engine.post_send(self.now, self.qpn, &request).is_ok() {
+            self.posted[usize::from(sink)].push(place.clone());
+            self.sends.push_back((id, vec![place], sink));
+        }
+    }
+
+    /// As new, connected again; what was posted is forgotten.
+    pub(super) fn reset(&mut self, input: &mut Input<'_>) {
+        self.complete();
+        self.engine.reset_qp(self.now, self.qpn);
+        self.receives.clear();
+        self.sends.clear();
+        self.connect(input);
+    }
+
+    /// Remembers what may be read and written in the next step.
+    fn note(&mut self) {
+        self.opened = [
+            self.memory.open(Rights::REMOTE_READ),
+            self.memory
+                .open(Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC),
+        ];
+        let places = |sink: bool| {
+            let sends = self.sends.iter().filter(move |send| send.2 == sink);
+            sends.flat_map(|send| send.1.iter().cloned())
+        };
+        let received = self.receives.iter().flat_map(|receive| receive.1.clone());
+        let posted = [
+            places(false).collect(),
+            places(true).chain(received).collect(),
+        ];
+        self.posted = posted;
+    }
+
+    /// After a step: takes what it caused and checks it.
+    pub(super) fn settle(&mut self) {
+        let sent = drain(&mut self.engine, self.now, &mut self.buffer, HERE);
+        for packet in &sent {
+            let packet = packet.packet();
+            assert_eq!(packet.bth.destination, PEER);
+            self.learn(&packet);
+        }
+        self.complete();
+        while self.engine.poll_event().is_some() {}
+        self.judge();
+        if self.engine.qp_state(self.qpn) == Some(QpState::Error) {
+            assert!(
+                self.receives.is_empty() && self.sends.is_empty(),
+                "a broken queue pair completes everything"
+            );
+        }
+        self.note();
+    }
+
+    /// What a packet of the engine tells its peer.
+    fn learn(&mut self, packet: &softrxe_proto::wire::Packet<'_>) {
+        let psn = packet.bth.psn;
+        match (packet.opcode, packet.headers.aeth) {
+            (Opcode::Acknowledge, Some(aeth)) => match Syndrome::from_wire(aeth.syndrome) {
+                Some(Syndrome::Ack(_)) => self.expected = psn.plus(1),
+                Some(Syndrome::Rnr(_) | Syndrome::Nak(Nak::SequenceError)) => self.expected = psn,
+                Some(Syndrome::Nak(_)) => {}
+                None => panic!("reserved syndrome {:#x}", aeth.syndrome),
+            },
+            (opcode, _) if opcode.request().is_some() => {
+                let count = match packet.headers.reth {
+                    Some(reth) if opcode == Opcode::ReadRequest => {
+                        reth.length.div_ceil(self.mtu.into()).max(1)
+                    }
+                    _ => 1,
+                };
+                let end = psn.plus(count);
+                if self.high.is_before(end) {
+                    self.high = end;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Completions come once, in the order of posting, and say no more than was posted.
+    fn complete(&mut self) {
+        let mut done = [Completion::default(); 16];
+        loop {
+            let count = self.engine.poll_cq(self.cq, &mut done);
+            for completion in &done[..count] {
+                assert_eq!((completion.qpn, completion.token), (self.qpn, 9));
+                let (id, room) = match completion.op {
+                    CompletedOp::Receive | CompletedOp::ReceiveWriteImm => {
+                        let (id, places) = self.receives.pop_front().expect("was posted");
+                        (id, places.iter().map(Range::len).sum())
+                    }
+                    _ => {
+                        let (id, ..) = self.sends.pop_front().expect("was posted");
+                        (id, usize::MAX)
+                    }
+                };
+                assert_eq!(completion.wr_id, id, "{completion:?}");
+                if completion.status == Status::Success && completion.op == CompletedOp::Receive {
+                    assert!(completion.length as usize <= room);
+                }
+            }
+            if count == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Nothing was touched but what was open or posted when the step began, or was opened or posted by it.
+    fn judge(&mut self) {
+        let (reads, writes) = self.memory.touched();
+        let opened = [
+            self.memory.open(Rights::REMOTE_READ),
+            self.memory
+                .open(Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC),
+        ];
+        for (which, touched) in [reads, writes].iter().enumerate() {
+            for range in touched {
+                let all = self.opened[which].iter().chain(&opened[which]);
+                let allowed = all
+                    .chain(&self.posted[which])
+                    .any(|open| open.start <= range.start && range.end <= open.end);
+                assert!(
+                    allowed || range.is_empty(),
+                    "{} {range:?}, which nobody granted",
+                    ["read", "wrote"][which]
+                );
+            }
+            if which == 1 {
+                // The log is all there is: what it does not name has not changed.
+                for range in touched {
+                    let now = self.memory.bytes(range.clone());
+                    self.shadow[range.clone()].copy_from_slice(&now);
+                }
+            }
+        }
+        assert!(self.memory.bytes(0..BYTES) == self.shadow);
+    }
+
+    /// The consumer gives up: all that is posted completes, and nothing is left to wait for.
+    pub(super) fn end(&mut self) {
+        self.engine.fail_qp(self.now, self.qpn);
+        self.settle();
+        assert!(self.receives.is_empty() && self.sends.is_empty());
+        while let Some(at) = self.engine.poll_timeout() {
+            self.now = self.now.max(at);
+            self.engine.handle_timeout(self.now);
+            self.settle();
+        }
+        self.engine.destroy_qp(self.now, self.qpn);
+        assert_eq!(self.engine.connections(), 0);
+    }
+}
