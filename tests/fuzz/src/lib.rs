@@ -1,6 +1,6 @@
 //! Fuzzing of `softrxe-proto`: bodies that take any bytes and panic when a promise is broken.
 //!
-//! Each body reads its input as a list of decisions ([`input`]), plays the network, the peer and the consumer
+//! Each body reads its input as a list of decisions, plays the network, the peer and the consumer
 //! with it, and checks after each step what must hold whatever arrives: no byte outside what is granted is read or written, receives and
 //! requests complete once and in order, what goes out is well formed, nothing grows without bound. `docs/fuzzing.md` says how they are run:
 //! seeded for seconds in `make test`, coverage-guided for hours by `make fuzz`.
