@@ -79,6 +79,8 @@ typedef struct dat_provider DAT_PROVIDER;
     DAT_HANDLE_TO_PROVIDER(ep)->ep_get_status_func((ep), (state), (recv_idle), (request_idle))
 #define DAT_EP_FREE(ep) \
     DAT_HANDLE_TO_PROVIDER(ep)->ep_free_func((ep))
+#define DAT_LMR_QUERY(lmr, mask, param) \
+    DAT_HANDLE_TO_PROVIDER(lmr)->lmr_query_func((lmr), (mask), (param))
 #define DAT_LMR_FREE(lmr) \
     DAT_HANDLE_TO_PROVIDER(lmr)->lmr_free_func((lmr))
 #define DAT_RMR_CREATE(pz, rmr) \

@@ -36,8 +36,6 @@ extern "C" {
     DAT_HANDLE_TO_PROVIDER(ia)->lmr_create_func(\
         (ia), (mem_type), (region), (length), (pz), (privileges), (va_type), (lmr), \
         (lmr_context), (rmr_context), (registered_length), (registered_address))
-#define DAT_LMR_QUERY(lmr, mask, param) \
-    DAT_HANDLE_TO_PROVIDER(lmr)->lmr_query_func((lmr), (mask), (param))
 #define DAT_EVD_SET_UNWAITABLE(evd) \
     DAT_HANDLE_TO_PROVIDER(evd)->evd_set_unwaitable_func((evd))
 #define DAT_EVD_CLEAR_UNWAITABLE(evd) \

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * uDAPL 2.0: counters of the InfiniBand extension. Part of dat_ib_extensions.h.
+ */
+#ifndef _DAT_IB_COUNTERS_H_
+#define _DAT_IB_COUNTERS_H_
+
+#include <dat2/dat_ib_extensions.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum dat_ia_counters {
+    DCNT_IA_PZ_CREATE,
+    DCNT_IA_PZ_FREE,
+    DCNT_IA_LMR_CREATE,
+    DCNT_IA_LMR_FREE,
+    DCNT_IA_RMR_CREATE,
+    DCNT_IA_RMR_FREE,
+    DCNT_IA_PSP_CREATE,
+    DCNT_IA_PSP_CREATE_ANY,
+    DCNT_IA_PSP_FREE,
+    DCNT_IA_RSP_CREATE,
+    DCNT_IA_RSP_FREE,
+    DCNT_IA_EVD_CREATE,
+    DCNT_IA_EVD_FREE,
+    DCNT_IA_EP_CREATE,
+    DCNT_IA_EP_FREE,
+    DCNT_IA_SRQ_CREATE,
+    DCNT_IA_SRQ_FREE,
+    DCNT_IA_SP_CR,
+    DCNT_IA_SP_CR_ACCEPTED,
+    DCNT_IA_SP_CR_REJECTED,
+    DCNT_IA_MEM_ALLOC,
+    DCNT_IA_MEM_ALLOC_DATA,
+    DCNT_IA_MEM_FREE,
+    DCNT_IA_ASYNC_ERROR,
+    DCNT_IA_ASYNC_QP_ERROR,
+    DCNT_IA_ASYNC_CQ_ERROR,
+    DCNT_IA_CM_LISTEN,
+    DCNT_IA_CM_REQ_TX,
+    DCNT_IA_CM_REQ_RX,
+    DCNT_IA_CM_REP_TX,
+    DCNT_IA_CM_REP_RX,
+    DCNT_IA_CM_RTU_TX,
+    DCNT_IA_CM_RTU_RX,
+    DCNT_IA_CM_USER_REJ_TX,
+    DCNT_IA_CM_USER_REJ_RX,
+    DCNT_IA_CM_ACTIVE_EST,
+    DCNT_IA_CM_PASSIVE_EST,
+    DCNT_IA_CM_AH_REQ_TX,
+    DCNT_IA_CM_AH_REQ_RX,
+    DCNT_IA_CM_AH_RESOLVED,
+    DCNT_IA_CM_DREQ_TX,
+    DCNT_IA_CM_DREQ_RX,
+    DCNT_IA_CM_DREP_TX,
+    DCNT_IA_CM_DREP_RX,
+    DCNT_IA_CM_MRA_TX,
+    DCNT_IA_CM_MRA_RX,
+    DCNT_IA_CM_REQ_FULLQ_POLL,
+    DCNT_IA_CM_ERR,
+    DCNT_IA_CM_ERR_REQ_FULLQ,
+    DCNT_IA_CM_ERR_REQ_DUP,
+    DCNT_IA_CM_ERR_REQ_RETRY,
+    DCNT_IA_CM_ERR_REP_DUP,
+    DCNT_IA_CM_ERR_REP_RETRY,
+    DCNT_IA_CM_ERR_RTU_DUP,
+    DCNT_IA_CM_ERR_RTU_RETRY,
+    DCNT_IA_CM_ERR_REFUSED,
+    DCNT_IA_CM_ERR_RESET,
+    DCNT_IA_CM_ERR_TIMEOUT,
+    DCNT_IA_CM_ERR_REJ_TX,
+    DCNT_IA_CM_ERR_REJ_RX,
+    DCNT_IA_CM_ERR_DREQ_DUP,
+    DCNT_IA_CM_ERR_DREQ_RETRY,
+    DCNT_IA_CM_ERR_DREP_DUP,
+    DCNT_IA_CM_ERR_DREP_RETRY,
+    DCNT_IA_CM_ERR_MRA_DUP,
+    DCNT_IA_CM_ERR_MRA_RETRY,
+    DCNT_IA_CM_ERR_UNEXPECTED,
+    DCNT_IA_LNK_ERR_RCV,
+    DCNT_IA_LNK_ERR_RCV_REM_PHYS,
+    DCNT_IA_LNK_ERR_RCV_CONSTRAINT,
+    DCNT_IA_LNK_ERR_XMT_DISCARDS,
+    DCNT_IA_LNK_ERR_XMT_CONTRAINT,
+    DCNT_IA_LNK_ERR_INTEGRITY,
+    DCNT_IA_LNK_ERR_EXC_BUF_OVERRUN,
+    DCNT_IA_LNK_WARN_RCV_SW_RELAY,
+    DCNT_IA_LNK_WARN_XMT_WAIT,
+    DCNT_IA_DIAG_ERR_RQ_RAE,
+    DCNT_IA_DIAG_ERR_RQ_OOS,
+    DCNT_IA_DIAG_ERR_RQ_RIRE,
+    DCNT_IA_DIAG_ERR_RQ_UDSDPRD,
+    DCNT_IA_DIAG_ERR_SQ_RAE,
+    DCNT_IA_DIAG_ERR_SQ_OOS,
+    DCNT_IA_DIAG_ERR_SQ_RIRE,
+    DCNT_IA_DIAG_ERR_SQ_RREE,
+    DCNT_IA_DIAG_ERR_SQ_TREE,
+    DCNT_IA_ALL_COUNTERS
+} DAT_IA_COUNTERS;
+
+typedef enum dat_ep_counters {
+    DCNT_EP_CONNECT,
+    DCNT_EP_DISCONNECT,
+    DCNT_EP_POST_SEND,
+    DCNT_EP_POST_SEND_DATA,
+    DCNT_EP_POST_SEND_UD,
+    DCNT_EP_POST_SEND_UD_DATA,
+    DCNT_EP_POST_RECV,
+    DCNT_EP_POST_RECV_DATA,
+    DCNT_EP_POST_WRITE,
+    DCNT_EP_POST_WRITE_DATA,
+    DCNT_EP_POST_WRITE_IMM,
+    DCNT_EP_POST_WRITE_IMM_DATA,
+    DCNT_EP_POST_READ,
+    DCNT_EP_POST_READ_DATA,
+    DCNT_EP_POST_CMP_SWAP,
+    DCNT_EP_POST_FETCH_ADD,
+    DCNT_EP_RECV,
+    DCNT_EP_RECV_DATA,
+    DCNT_EP_RECV_UD,
+    DCNT_EP_RECV_UD_DATA,
+    DCNT_EP_RECV_IMM,
+    DCNT_EP_RECV_IMM_DATA,
+    DCNT_EP_RECV_RDMA_IMM,
+    DCNT_EP_RECV_RDMA_IMM_DATA,
+    DCNT_EP_ALL_COUNTERS
+} DAT_EP_COUNTERS;
+
+typedef enum dat_evd_counters {
+    DCNT_EVD_WAIT,
+    DCNT_EVD_WAIT_BLOCKED,
+    DCNT_EVD_WAIT_NOTIFY,
+    DCNT_EVD_DEQUEUE,
+    DCNT_EVD_DEQUEUE_FOUND,
+    DCNT_EVD_DEQUEUE_NOT_FOUND,
+    DCNT_EVD_DEQUEUE_POLL,
+    DCNT_EVD_DEQUEUE_POLL_FOUND,
+    DCNT_EVD_CONN_CALLBACK,
+    DCNT_EVD_DTO_CALLBACK,
+    DCNT_EVD_ALL_COUNTERS
+} DAT_EVD_COUNTERS;
+
+typedef enum dat_ia_counter_type {
+    DCNT_IA_CM,
+    DCNT_IA_LNK,
+    DCNT_IA_DIAG
+} DAT_IA_COUNTER_TYPE;
+typedef DAT_IA_COUNTER_TYPE DAT_COUNTER_TYPE;
+
+#define dat_ib_query_counters(handle, counter, out, reset) \
+    dat_extension_op((DAT_HANDLE)(handle), DAT_IB_QUERY_COUNTERS_OP, (int)(counter), \
+        (DAT_UINT64 *)(out), (int)(reset))
+#define dat_ib_print_counters(handle, counter, reset) \
+    dat_extension_op((DAT_HANDLE)(handle), DAT_IB_PRINT_COUNTERS_OP, (int)(counter), (int)(reset))
+#define dat_ib_start_counter(handle, type) \
+    dat_extension_op((DAT_HANDLE)(handle), DAT_IB_START_COUNTERS_OP, (DAT_COUNTER_TYPE)(type))
+#define dat_ib_stop_counter(handle, type) \
+    dat_extension_op((DAT_HANDLE)(handle), DAT_IB_STOP_COUNTERS_OP, (DAT_COUNTER_TYPE)(type))
+
+/* Names that older programs use. */
+#define DAT_ATTR_COUNTERS DAT_IB_ATTR_COUNTERS
+#define dat_query_counters dat_ib_query_counters
+#define dat_print_counters dat_ib_print_counters
+#define DAT_QUERY_COUNTERS_OP DAT_IB_QUERY_COUNTERS_OP
+#define DAT_PRINT_COUNTERS_OP DAT_IB_PRINT_COUNTERS_OP
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* _DAT_IB_COUNTERS_H_ */
