@@ -37,6 +37,7 @@ step clients-host tests/lab/clients.sh --host
 step lab-selftest tests/lab/selftest.sh
 step lab-tests scripts/lab-tests.sh
 step clients tests/lab/clients.sh
+step interop tests/lab/interop.sh
 
 echo
 echo "==== closing lines"

@@ -50,7 +50,10 @@ clients() {
     local suffix=$1 cases=$2
     shift 2
     limit=$limit bash "$here/clients.sh" --inside --cases "$cases" "$@" >"$work/table" || true
+    local before=$((passed + failed)) wanted
+    read -r -a wanted <<<"$cases"
     clients_rows "$suffix" "$work/table"
+    [ $((passed + failed - before)) = $((${#wanted[@]} * $#)) ] || row "table of $*$suffix" FAIL 'rows are missing'
 }
 
 in_peer() { ip netns exec peer "$@"; }
@@ -73,24 +76,32 @@ await() {
 
 # ours_serves NAME WANTED PROGRAM PEER...: our `interop user PROGRAM server`, the peer's command as its client.
 ours_serves() {
-    local name=$1 wanted=$2 program=$3 ours peer_status=0
-    shift 3
+    twice "$1" "$2" serve_once "${@:3}"
+}
+
+serve_once() {
+    local program=$1 ours
+    shift
+    their_status=0
     interop "$program" server >"$work/ours" 2>&1 &
     ours=$!
     if await "$work/ours" ready; then
-        timeout "$limit" "$@" >"$work/theirs" 2>&1 || peer_status=$?
+        timeout "$limit" "$@" >"$work/theirs" 2>&1 || their_status=$?
     else
-        peer_status='not started'
+        their_status='not started'
     fi
     wait $ours
-    judge "$name" "$?" "$peer_status" "$wanted"
+    our_status=$?
 }
 
 # ours_connects NAME WANTED PEER... -- ARGUMENTS...: the peer's command as server, our `interop user ARGUMENTS` as its client, which tries
 # until the server listens.
 ours_connects() {
-    local name=$1 wanted=$2 server=() peer status
-    shift 2
+    twice "$1" "$2" connect_once "${@:3}"
+}
+
+connect_once() {
+    local server=() peer
     while [ "$1" != -- ]; do
         server+=("$1")
         shift
@@ -99,20 +110,27 @@ ours_connects() {
     timeout "$limit" "${server[@]}" >"$work/theirs" 2>&1 &
     peer=$!
     interop "$@" >"$work/ours" 2>&1
-    status=$?
+    our_status=$?
     wait $peer
-    judge "$name" "$status" "$?" "$wanted"
+    their_status=$?
 }
 
-judge() {
-    local name=$1 ours=$2 theirs=$3 wanted=$4
-    if [ "$ours" = 0 ] && [ "$theirs" = 0 ] && grep -qE "$wanted" "$work/ours"; then
-        row "$name" pass "$(sed -n 's/^interop: //p' "$work/ours" | tail -n 1)"
-    else
-        row "$name" FAIL "ours ended with $ours, the peer with $theirs"
-        { echo "---- $name: ours"; tail -n 15 "$work/ours"; echo "---- $name: the peer"; tail -n 15 "$work/theirs"; } >&2
-    fi
-    rm -f "$work/ours" "$work/theirs"
+# twice NAME WANTED ONCE...: a row for ONCE, which has two tries: the perftest programs give up after seven time-outs of 67 ms, which a guest
+# on a busy host can be late for. The row tells that the second was needed.
+twice() {
+    local name=$1 wanted=$2 try
+    shift 2
+    for try in 1 2; do
+        : >"$work/ours" && : >"$work/theirs"
+        "$@"
+        if [ "$our_status" = 0 ] && [ "$their_status" = 0 ] && grep -qE "$wanted" "$work/ours"; then
+            row "$name" pass "$(sed -n 's/^interop: //p' "$work/ours" | tail -n 1)$([ $try = 1 ] || echo ", at the second try")"
+            return
+        fi
+        { echo "---- $name, try $try: ours ended with $our_status"; tail -n 15 "$work/ours"
+          echo "---- $name, try $try: the peer ended with $their_status"; tail -n 50 "$work/theirs"; } >&2
+    done
+    row "$name" FAIL "ours ended with $our_status, the peer with $their_status"
 }
 
 group_dapl() {
