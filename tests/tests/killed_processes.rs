@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dat::{Access, Ep, Evd, Event, Ia, Pz, Region, Streams};
+use dat::{Access, ConnectionEvent, DtoStatus, Ep, Evd, Event, Ia, Pz, Region, Streams};
 
 /// Long enough for a loaded machine; a peer that is gone is noticed after seven retries, about seven seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -171,6 +171,33 @@ fn scenario() {
     // Somebody else has the port now.
     let c = connect(&ia, &pz, 5001);
     c.ping(20);
+
+    // Killed while we only receive: nothing that goes out would show it, but it is heard at once.
+    let third = Process::start("echo 5003");
+    let d = connect(&ia, &pz, 5003);
+    d.ping(20);
+    third.kill();
+    let begin = Instant::now();
+    let event = d.connections.wait(PATIENCE);
+    assert!(
+        matches!(
+            event,
+            Ok(Event::Ended {
+                how: ConnectionEvent::Broken,
+                ..
+            })
+        ),
+        "{event:?}"
+    );
+    // A silent peer elsewhere is asked after five seconds of silence, at the earliest.
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    match d.done.wait(PATIENCE) {
+        Ok(Event::Completion(done)) => {
+            assert_eq!((done.cookie, done.status), (1, DtoStatus::Flushed));
+        }
+        other => panic!("{other:?}"),
+    }
+    a.ping(21);
 
     // Killed with requests under way: the connection breaks, and only that one.
     b.ep.post_send(&[b.region.slice(BYTES..2 * BYTES)], 2)

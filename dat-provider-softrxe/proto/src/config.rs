@@ -40,6 +40,9 @@ pub struct Config {
     pub cm_retry: Duration,
     /// Repetitions of a REQ, REP or DREQ before giving up.
     pub cm_retries: u8,
+    /// A connected peer that was silent for so long, with nothing on its way to it, is asked whether it is there; `None`: never. One
+    /// without an answer breaks like one that does not acknowledge.
+    pub keepalive: Option<Duration>,
     /// Repetitions of a REQ that is refused because nobody listens (yet), after 10 ms, 20 ms and so on; 0: the first refusal counts.
     pub refused_repeats: u8,
 }
@@ -66,6 +69,7 @@ impl Config {
             rnr_code: 12,
             cm_retry: Duration::from_millis(250),
             cm_retries: 9,
+            keepalive: None,
             refused_repeats: 0,
         }
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use dat_core::transport::Token;
 use dat_core::upcall::{Arrival, ConnInput, Fault, Upcalls};
-use softrxe_proto::{CmEvent, CmEventKind, ConnectRequest, Event, RejectReason, Time};
+use softrxe_proto::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason, Time};
 
 use super::UserEngine;
 use super::datagram::{self, Answer};
-use super::hub::{Hub, State};
+use super::hub::{Connection, Hub, State};
+use super::net::life::Neighbour;
 use super::objects::ConnRequest;
 
 /// DAPL puts a version word before the data of a refusal: DAT 2.0, provider 2.0.
@@ -93,6 +94,20 @@ pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) ->
     }
 }
 
+/// Connections to engines that are `gone` break.
+pub(crate) fn bereaved(state: &mut State, now: Time, gone: &[Neighbour]) -> Vec<Job> {
+    let of_gone = |c: &Connection| c.neighbour.is_some_and(|who| gone.contains(&who));
+    let broken = state.connections.extract_if(|_, c| of_gone(c));
+    let broken: Vec<_> = broken.collect();
+    let end = |(id, connection): (CmId, Connection)| {
+        state.by_qpn.retain(|_, of| *of != id);
+        // It may have ended meanwhile.
+        let _ = state.engine.disconnect(now, id);
+        Job::Connection(connection.token, Input::Broken)
+    };
+    broken.into_iter().map(end).collect()
+}
+
 fn connection(hub: &Arc<Hub>, state: &mut State, event: CmEvent) -> Option<Job> {
     let CmEvent { id, kind, .. } = event;
     if let CmEventKind::Request(asked) = kind {
@@ -113,7 +128,9 @@ fn connection(hub: &Arc<Hub>, state: &mut State, event: CmEvent) -> Option<Job> 
     let input = match kind {
         CmEventKind::Established(data) => {
             known.established = true;
-            let data = if known.passive { Box::default() } else { data };
+            let passive = known.passive;
+            hub.befriend(state, id);
+            let data = if passive { Box::default() } else { data };
             return Some(Job::Connection(token, Input::Established(data)));
         }
         CmEventKind::Rejected { .. } | CmEventKind::TimedOut if known.passive => Input::AcceptError,

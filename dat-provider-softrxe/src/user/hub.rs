@@ -15,11 +15,12 @@ use softrxe_proto::{CmId, Config, CqId, Engine, Event, Meta, Qpn, ROCE_PORT, Srq
 
 use super::UserEngine;
 use super::datagram::Question;
-use super::events::Job;
+use super::events::{self, Job};
 use super::habits::{Answers, Batch, Spin};
 use super::memory::regions::Regions;
 use super::net::capture::Capture;
-use super::net::door::{Addressee, Mailbox, SLOT_BITS};
+use super::net::door::{Addressee, Mailbox, SLOT_BITS, slot_of_qpn};
+use super::net::life::{Life, Neighbour, Neighbours, stirs};
 use super::net::route::addressee;
 use super::net::share::Share;
 use super::net::socket::{Received, Socket};
@@ -34,6 +35,9 @@ const READS: usize = 4;
 /// What a datagram of 4 KiB takes of a receive buffer, generously, and how many may be in flight in any case, at most.
 const DATAGRAM_ROOM: usize = 8192;
 const WINDOW: std::ops::RangeInclusive<usize> = 16..=512;
+/// How long the last words of a process may take to arrive when it is gone, and reads of the socket until they are there, at most.
+const LAST_WORDS: Duration = Duration::from_millis(20);
+const MANY: usize = 1000;
 /// How long a waiter spins at most.
 const SPIN: Duration = Duration::from_micros(50);
 /// Bytes asked for each way.
@@ -47,6 +51,8 @@ pub(crate) struct Connection {
     pub(crate) port: u16,
     pub(crate) passive: bool,
     pub(crate) established: bool,
+    /// The peer's engine, if it is one of this host's.
+    pub(crate) neighbour: Option<Neighbour>,
 }
 
 /// What core waits for on a completion queue.
@@ -71,6 +77,8 @@ pub(crate) struct State {
     pub(crate) share: Share,
     capture: Option<Capture>,
     own_box: Mailbox,
+    life: Life,
+    neighbours: Neighbours,
     pub(crate) services: HashMap<u64, (Token, Mailbox)>,
     pub(crate) connections: HashMap<CmId, Connection>,
     pub(crate) questions: HashMap<CmId, Question>,
@@ -93,6 +101,8 @@ pub(crate) struct Hub {
     pub(crate) upcalls: Upcalls<UserEngine>,
     pub(crate) state: Mutex<State>,
     pub(crate) bundle: Bundle,
+    /// Of other processes, on which this one depends or which depend on it; in `bundle` as well.
+    pub(crate) lives: Bundle,
     /// What we send from, and peers that are engines of ours send to: port 4791 or one of our own.
     socket: Arc<Socket>,
     clock: Instant,
@@ -125,6 +135,12 @@ impl Hub {
             bundle.add(share.as_raw_fd())?;
         }
         bundle.add(own_box.as_fd().as_raw_fd())?;
+        let (life, lives) = (Life::of_engine(ip, slot)?, Bundle::new()?);
+        bundle.add(lives.as_raw_fd())?;
+        lives.add(life.as_raw_fd())?;
+        if let Share::Porter(_, porter) = &share {
+            lives.add(porter.present.as_raw_fd())?;
+        }
         let mut config = Config::new(ip, seed);
         config.port = socket.local().port();
         // The peer's buffer is what counts. It is as large as ours, if it is like us; if not, the window shrinks by what gets lost.
@@ -135,6 +151,7 @@ impl Hub {
         config.mtu = settings.mtu.min(place.mtu);
         config.rnr_code = settings.rnr_timer;
         config.refused_repeats = REFUSED_REPEATS;
+        config.keepalive = settings.keepalive;
         if let Some(timeout) = settings.ack_timeout {
             config.ack_timeout = timeout;
         }
@@ -147,6 +164,8 @@ impl Hub {
             share,
             capture,
             own_box,
+            life,
+            neighbours: Neighbours::default(),
             services: HashMap::new(),
             connections: HashMap::new(),
             questions: HashMap::new(),
@@ -167,6 +186,7 @@ impl Hub {
             upcalls,
             state: Mutex::new(state),
             bundle,
+            lives,
             socket,
             clock: Instant::now(),
             wake: Wake::new()?,
@@ -253,8 +273,13 @@ impl Hub {
         }
         let ip = self.place.address;
         // It may take a moment, so without the lock. Only this thread changes the share.
-        let taken = Share::take(ip, ROCE_PORT, SOCKET_BUFFER)
-            .and_then(|share| self.bundle.add(share.as_raw_fd()).map(|()| share));
+        let taken = Share::take(ip, ROCE_PORT, SOCKET_BUFFER).and_then(|share| {
+            self.bundle.add(share.as_raw_fd())?;
+            if let Share::Porter(_, porter) = &share {
+                self.lives.add(porter.present.as_raw_fd())?;
+            }
+            Ok(share)
+        });
         match taken {
             Ok(share) => {
                 tracing::info!(%ip, ?share, "the process that had UDP port 4791 is gone");
@@ -263,6 +288,68 @@ impl Hub {
             }
             // Tried again at once: the old share stays readable.
             Err(error) => tracing::error!(%ip, %error, "cannot take UDP port 4791 over"),
+        }
+    }
+
+    /// Looks after the lives of others: connections to those that are gone break.
+    pub(crate) fn mourn(self: &Arc<Self>) {
+        if !stirs(&self.lives) {
+            return;
+        }
+        let gone = {
+            let mut state = self.state.lock();
+            state.life.look_after();
+            if let Share::Porter(_, porter) = &mut state.share {
+                porter.present.look_after();
+            }
+            let gone = state.neighbours.gone();
+            if !self.last_words(&mut state, &gone) {
+                return;
+            }
+            gone
+        };
+        // One that ended in order said so before it went; on a busy machine that may arrive a little later.
+        std::thread::sleep(LAST_WORDS);
+        let mut state = self.state.lock();
+        if self.last_words(&mut state, &gone) {
+            let now = self.now();
+            let jobs = events::bereaved(&mut state, now, &gone);
+            state.jobs.extend(jobs);
+            self.flush(&mut state, now, false);
+        }
+    }
+
+    /// Takes in what `gone` said last. Whether there are still connections to them.
+    fn last_words(self: &Arc<Self>, state: &mut State, gone: &[Neighbour]) -> bool {
+        let now = self.now();
+        for _ in 0..MANY {
+            if !self.take_in(state, now, true) {
+                break;
+            }
+            self.flush(state, now, false);
+        }
+        self.collect(state);
+        while let Some(event) = state.events.pop_front() {
+            let job = events::job(self, state, now, event);
+            state.jobs.extend(job);
+        }
+        let of_gone = |c: &Connection| c.neighbour.is_some_and(|who| gone.contains(&who));
+        state.connections.values().any(of_gone)
+    }
+
+    /// Watches over the peer of a connection, if it is an engine of this host.
+    pub(crate) fn befriend(&self, state: &mut State, id: CmId) {
+        let Some((ip, qpn, true)) = state.engine.peer(id) else {
+            return;
+        };
+        let who = (ip, slot_of_qpn(qpn.value()));
+        // An engine is its own neighbour, which it survives.
+        let other = who != (self.place.address, state.slot);
+        if other
+            && state.neighbours.watch(who, &self.lives)
+            && let Some(connection) = state.connections.get_mut(&id)
+        {
+            connection.neighbour = Some(who);
         }
     }
 

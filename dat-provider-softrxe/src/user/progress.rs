@@ -21,6 +21,7 @@ use softrxe_proto::{CompletedOp, Completion, CqId, PostError, Qpn, SendRequest, 
 use super::events;
 use super::habits::Spin;
 use super::hub::{Hub, State};
+use super::net::life::stirs;
 use super::net::wake::{Slept, sleep};
 use super::park::Bell;
 
@@ -200,7 +201,9 @@ impl Hub {
             let due = {
                 let mut state = self.state.lock();
                 let now = self.now();
-                self.take_in(&mut state, now, true);
+                if !self.take_in(&mut state, now, true) && stirs(&self.lives) {
+                    self.summon(&mut state);
+                }
                 let hold = state.answers.expected();
                 self.flush(&mut state, now, hold);
                 if bell.take() {
@@ -285,6 +288,7 @@ impl Hub {
         while !self.stop.load(Ordering::Acquire) {
             self.wake.clear();
             self.inherit();
+            self.mourn();
             let (jobs, plan, busy) = {
                 let mut state = self.state.lock();
                 let now = self.now();

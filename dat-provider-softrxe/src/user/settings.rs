@@ -14,6 +14,7 @@ pub(crate) const KEYS: &[&str] = &[
     "rnr_timer",
     "ack_timer",
     "wr_max",
+    "keepalive",
     "pcap",
 ];
 
@@ -29,6 +30,9 @@ pub(crate) const HONOURED: &[&str] = &[
 
 /// The most requests, and receives, of an endpoint.
 pub(crate) const WR_MAX: u32 = 16_384;
+
+/// Seconds of silence after which a peer is asked whether it is there.
+const KEEPALIVE: u64 = 5;
 
 /// Path MTUs of RoCE.
 const MTUS: [u16; 5] = [256, 512, 1024, 2048, 4096];
@@ -48,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) ack_timeout: Option<Duration>,
     /// Upper bound of the requests, and of the receives, of an endpoint.
     pub(crate) wr_max: u32,
+    /// Silence after which a peer is asked whether it is there.
+    pub(crate) keepalive: Option<Duration>,
     /// File to write every datagram to.
     pub(crate) pcap: Option<PathBuf>,
 }
@@ -75,6 +81,7 @@ impl Settings {
                 .and_then(|n| MTUS.into_iter().find(|mtu| u64::from(*mtu) == n)),
         };
         let wr_max = number("wr_max", "DAPL_WR_MAX", WR_MAX.into())?;
+        let keepalive = params.number("keepalive", 0..=3600)?.unwrap_or(KEEPALIVE);
         let pcap = params.settings.get("pcap");
         if pcap.is_some_and(String::is_empty) {
             return Err(IaParamsError::Value {
@@ -91,6 +98,9 @@ impl Settings {
             ack_timeout: small("ack_timer", "DAPL_ACK_TIMER", 31)?
                 .map(|n| Duration::from_nanos(4096 << n)),
             wr_max: wr_max.map_or(WR_MAX, |n| n.max(1) as u32),
+            keepalive: Some(keepalive)
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs),
             pcap: pcap.map(PathBuf::from),
         })
     }
@@ -121,11 +131,12 @@ mod tests {
             rnr_timer: 12,
             ack_timeout: None,
             wr_max: 16_384,
+            keepalive: Some(Duration::from_secs(5)),
             pcap: None,
         };
         assert_eq!(parse("lo"), Ok(usual));
         let given = parse(
-            "v0 0 mtu=1024 retry=3 rnr_retry=2 rnr_timer=1 ack_timer=14 wr_max=100 pcap=/tmp/x",
+            "v0 0 mtu=1024 retry=3 rnr_retry=2 rnr_timer=1 ack_timer=14 wr_max=100 keepalive=60 pcap=/tmp/x",
         );
         let expected = Settings {
             mtu: 1024,
@@ -134,6 +145,7 @@ mod tests {
             rnr_timer: 1,
             ack_timeout: Some(Duration::from_nanos(67_108_864)),
             wr_max: 100,
+            keepalive: Some(Duration::from_secs(60)),
             pcap: Some("/tmp/x".into()),
         };
         assert_eq!(given, Ok(expected));
@@ -171,6 +183,10 @@ mod tests {
             (
                 "lo 0 ack_timer=x",
                 "ack_timer=x is not possible: a number from 0 to 31",
+            ),
+            (
+                "lo 0 keepalive=9999",
+                "keepalive=9999 is not possible: a number from 0 to 3600",
             ),
             ("lo 0 pcap=", "pcap= is not possible: the file"),
             (

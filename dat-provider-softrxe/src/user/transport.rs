@@ -586,6 +586,7 @@ impl Transport for UserEngine {
                 port: asked.source_port,
                 passive: false,
                 established: false,
+                neighbour: None,
             };
             state.connections.insert(id, connection);
             state.by_qpn.insert(qp.qpn, id);
@@ -618,6 +619,7 @@ impl Transport for UserEngine {
                         port: request.port,
                         passive: true,
                         established: false,
+                        neighbour: None,
                     };
                     state.connections.insert(id, connection);
                     state.by_qpn.insert(qp.qpn, id);

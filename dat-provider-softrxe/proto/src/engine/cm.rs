@@ -303,7 +303,10 @@ impl<M: Memory> Engine<M> {
                 let mra = c.mra();
                 self.mads.push_back((c.remote, mra));
             }
-            Action::ConnectQp => self.connect_queue_pair(id),
+            Action::ConnectQp => {
+                self.connect_queue_pair(id);
+                self.keep_alive(now);
+            }
             Action::SendRep => {
                 let Some(qpn) = c.qpn else { return };
                 let rep = c.rep(guid, qpn, self.has_srq(qpn), details.rnr_retry, data);

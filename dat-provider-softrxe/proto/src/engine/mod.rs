@@ -19,7 +19,7 @@ use crate::event::Event;
 use crate::memory::Memory;
 use crate::outputs::{Context, Counters, Outputs};
 use crate::psn::{Psn, Qpn};
-use crate::qp::{Path, Qp, QpInit, QpState};
+use crate::qp::{Path, Qp, QpInit, QpKind, QpState};
 use crate::rng::Rng;
 use crate::time::Time;
 use crate::wire::seal::Sealer;
@@ -69,6 +69,8 @@ pub struct Engine<M> {
     mads: VecDeque<(SocketAddr, Box<Mad>)>,
     mad_psn: Psn,
     sealer: Sealer,
+    /// A timer looks after silent peers.
+    ticking: bool,
     /// Runs of queue pairs that went before the waiting management datagrams.
     overtaken: u32,
 }
@@ -92,6 +94,7 @@ impl<M: Memory> Engine<M> {
             mads: VecDeque::new(),
             mad_psn: Psn::new(rng.next() as u32),
             sealer: Sealer::new(SocketAddr::new(config.local, config.port)),
+            ticking: false,
             overtaken: 0,
             rng,
             config,
@@ -336,6 +339,7 @@ impl<M: Memory> Engine<M> {
         while let Some((at, owner)) = self.timers.expired(now) {
             match owner {
                 Owner::Cm(id) => self.cm_timeout(now, at, id),
+                Owner::KeepAlive => self.tick(now),
                 Owner::Qp(qpn) => {
                     let Some(slot) = self.slot(qpn) else { continue };
                     let Some(qp) = &mut self.qps[slot as usize] else {
@@ -351,6 +355,35 @@ impl<M: Memory> Engine<M> {
                     }
                     self.arm(now, slot);
                 }
+            }
+        }
+    }
+
+    /// From now on silent peers are asked, as long as there are any.
+    fn keep_alive(&mut self, now: Time) {
+        if let Some(every) = self.config.keepalive
+            && !std::mem::replace(&mut self.ticking, true)
+        {
+            self.timers.add(now + every, Owner::KeepAlive);
+        }
+    }
+
+    /// An interval is over: those that were silent in it are asked.
+    fn tick(&mut self, now: Time) {
+        self.ticking = false;
+        for slot in 0..self.qps.len() as u32 {
+            let connected = self.qps[slot as usize]
+                .as_ref()
+                .is_some_and(|qp| qp.init.kind == QpKind::Rc && qp.state() == QpState::ReadyToSend);
+            if !connected {
+                continue;
+            }
+            self.keep_alive(now);
+            // Until the peer has shown that it is connected, the connection manager asks.
+            let asks = self.with_qp(now, slot, |qp, cx| !qp.awaits_data() && qp.tick(cx));
+            if asks == Some(true) {
+                self.enqueue(slot);
+                self.arm(now, slot);
             }
         }
     }

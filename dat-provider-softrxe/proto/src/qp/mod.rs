@@ -1,11 +1,12 @@
 //! Queue pairs: reliable connection (RC) and unreliable datagram (UD).
 //!
 //! `requester` decides what to send next, `completer` what an answer means, `responder` what a request does,
-//! `answers` what it draws, `datagram` does UD. `ring`, `window`, `timer` and `state` are what they are made of.
+//! `answers` what it draws, `keepalive` asks whether a silent peer is still there, `datagram` does UD. `ring`, `window`, `timer` and `state` are what they are made of.
 
 mod answers;
 mod completer;
 mod datagram;
+mod keepalive;
 pub(crate) mod outgoing;
 mod requester;
 mod responder;
@@ -26,6 +27,7 @@ use crate::psn::{Psn, Qpn};
 use crate::time::Time;
 use crate::wire::Packet;
 use crate::work::{CompletedOp, Completion, CqId, PostError, SendRequest, Sge, SrqId, Status};
+use keepalive::KeepAlive;
 use outgoing::Outgoing;
 use requester::Requester;
 use responder::Responder;
@@ -105,6 +107,7 @@ pub(crate) struct Qp {
     pub(crate) armed: Option<Time>,
     /// The first valid packet tells the connection manager that the peer is ready.
     awaits_data: bool,
+    keepalive: KeepAlive,
     state: QpState,
     receives: Ring<Receive>,
     requester: Requester,
@@ -125,6 +128,7 @@ impl Qp {
             queued: false,
             armed: None,
             awaits_data: false,
+            keepalive: KeepAlive::default(),
             state: QpState::Init,
             receives: Ring::new(recv_depth, init.max_sge),
             requester: Requester::new(init.send_depth, init.max_sge),
@@ -220,6 +224,7 @@ impl Qp {
 
     /// A packet for this queue pair, from its peer, with a right ICRC.
     pub(crate) fn handle<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Packet<'_>) {
+        self.keepalive.heard();
         if packet.opcode.request().is_some() {
             self.handle_request(cx, packet);
         } else if packet.opcode.is_response() {
@@ -238,7 +243,9 @@ impl Qp {
             return self.next_datagram(cx);
         }
         let urgent = self.next_answer(cx).or_else(|| self.next_ack(cx, true));
-        let packet = urgent.or_else(|| self.next_request(cx));
+        let packet = urgent
+            .or_else(|| self.next_request(cx))
+            .or_else(|| self.next_question());
         if hold {
             return packet;
         }
@@ -289,6 +296,8 @@ impl Qp {
             || matches!(packet.payload, outgoing::Payload::Remote { .. })
         {
             self.answer_sent(packet);
+        } else if self.is_question(packet) {
+            self.question_sent();
         } else {
             self.request_sent(cx, packet);
         }
@@ -299,22 +308,28 @@ impl Qp {
     pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
         let requester = self.requester.deadline();
         let ack = self.responder.ack_deadline().filter(|due| *due > now);
-        match (requester, ack) {
+        let first = |a: Option<Time>, b: Option<Time>| match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
-        }
+        };
+        first(first(requester, ack), self.keepalive.deadline())
     }
 
     /// Has a deadline passed?
     pub(crate) fn is_due(&self, now: Time) -> bool {
         let passed = |deadline: Option<Time>| deadline.is_some_and(|at| at <= now);
-        passed(self.requester.deadline()) || passed(self.responder.ack_deadline())
+        passed(self.requester.deadline())
+            || passed(self.responder.ack_deadline())
+            || passed(self.keepalive.deadline())
     }
 
     /// The deadline may have passed.
     pub(crate) fn handle_timeout<M: Memory>(&mut self, cx: &mut Context<'_, M>) {
         if self.state.sends() {
             self.requester_timeout(cx);
+        }
+        if self.state.sends() {
+            self.keepalive_timeout(cx);
         }
     }
 
@@ -333,6 +348,7 @@ impl Qp {
             });
         }
         self.requester.stop();
+        self.keepalive = KeepAlive::default();
         self.flush_sends(cx);
         if let Some(receive) = self.responder.abandon() {
             self.complete_receive(cx, receive.wr_id, Status::Flushed);

@@ -8,6 +8,7 @@
 //! * `roce/<ip>/qpn/<slot>`: mailbox of the engine that owns the queue pair numbers and communication ids
 //!   whose top bits are `slot`;
 //! * `roce/<ip>/sid/<service id>`: mailbox of the engine that listens on that service; taken means in use;
+//! * `roce/<ip>/life/<slot>`: held by the engine of the slot, for those that are connected to it ([`life`]);
 //! * `roce/<ip>/porter`: held by the porter. The others stay connected to it, learn of its end by the hang-up,
 //!   and one of them takes the port over.
 //!
@@ -17,7 +18,9 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixStream};
+
+use super::life::{self, Life};
 
 /// Bits of a queue pair number (24) and of a communication id (32) that name the engine: its slot.
 pub const SLOT_BITS: u32 = 10;
@@ -38,7 +41,7 @@ pub const fn slot_of_comm_id(id: u32) -> u16 {
     (id >> (32 - SLOT_BITS)) as u16
 }
 
-fn name(ip: IpAddr, rest: &str) -> io::Result<UnixAddr> {
+pub(super) fn name(ip: IpAddr, rest: &str) -> io::Result<UnixAddr> {
     UnixAddr::from_abstract_name(format!("dat-rs/roce/{ip}/{rest}"))
 }
 
@@ -129,8 +132,8 @@ pub enum Addressee {
 pub struct Porter {
     ip: IpAddr,
     outgoing: UnixDatagram,
-    /// Held so that the others can wait for our end; never accepted from.
-    _present: UnixListener,
+    /// Held so that the others can wait for our end.
+    pub(crate) present: Life,
     letter: Vec<u8>,
 }
 
@@ -140,14 +143,13 @@ impl Porter {
     /// # Errors
     /// `AddrInUse` when there is one; else as `bind`.
     pub fn new(ip: IpAddr) -> io::Result<Self> {
-        let present = UnixListener::bind_addr(&name(ip, "porter")?)?;
-        present.set_nonblocking(true)?;
+        let present = Life::new(ip, "porter")?;
         let outgoing = UnixDatagram::unbound()?;
         outgoing.set_nonblocking(true)?;
         Ok(Self {
             ip,
             outgoing,
-            _present: present,
+            present,
             letter: Vec::with_capacity(8192),
         })
     }
@@ -191,9 +193,7 @@ impl Porter {
 /// # Errors
 /// `ConnectionRefused` when there is none now: try to become it.
 pub fn watch_porter(ip: IpAddr) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&name(ip, "porter")?)?;
-    stream.set_nonblocking(true)?;
-    Ok(stream)
+    life::watch(ip, "porter")
 }
 
 #[cfg(test)]

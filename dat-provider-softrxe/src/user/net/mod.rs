@@ -4,6 +4,7 @@ pub(crate) mod address;
 pub mod capture;
 pub mod door;
 pub mod interface;
+pub mod life;
 pub mod route;
 pub mod share;
 pub mod socket;

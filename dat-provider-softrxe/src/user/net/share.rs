@@ -1,7 +1,7 @@
 //! A process's share in UDP port 4791 of an address: it holds the port and passes on what is for others, or
 //! it waits for the end of the one who does, and then tries to take the port over.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::door::{Porter, watch_porter};
+use super::life::is_over;
 use super::socket::Socket;
 
 /// How long the port may be taken while nobody says that he holds it: the moment of a change.
@@ -57,9 +58,7 @@ impl Share {
     pub fn is_over(&self) -> bool {
         match self {
             Self::Porter(..) => false,
-            Self::Guest(watch) => {
-                !matches!((&*watch).read(&mut [0]), Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted))
-            }
+            Self::Guest(watch) => is_over(watch),
         }
     }
 }

@@ -1,0 +1,200 @@
+//! Is a silent peer still there? Asked where nothing else would show that it is not: nothing on its way, nothing to repeat.
+//!
+//! The question is an empty RDMA WRITE with the PSN before the oldest that could be asked for, so the peer takes it for a repetition. It
+//! does nothing but say how far it is (IBTA 9.7.5.1.3), whatever its memory, receives and state of the message; rdma_rxe and adapters
+//! do the same. No PSN is used up.
+
+use std::time::Duration;
+
+use super::Qp;
+use super::outgoing::{Outgoing, Payload};
+use super::timer::retransmission;
+use crate::opcode::Opcode;
+use crate::outputs::Context;
+use crate::time::Time;
+use crate::wire::{Bth, Headers, Reth};
+use crate::work::Status;
+
+/// What is known of the peer's life.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeepAlive {
+    heard: bool,
+    asking: Option<Asking>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    /// Questions without an answer before this one.
+    before: u32,
+    /// The question has not gone out yet.
+    unsent: bool,
+    /// When it is asked again.
+    due: Time,
+}
+
+/// What a passed deadline means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Wait,
+    Ask,
+    Dead,
+}
+
+impl KeepAlive {
+    /// The peer said something.
+    pub(crate) const fn heard(&mut self) {
+        self.heard = true;
+        self.asking = None;
+    }
+
+    /// An interval is over. Whether to ask: nothing was heard in it, and nobody is asking.
+    fn tick(&mut self, now: Time, first: Duration, busy: bool) -> bool {
+        if busy {
+            // Requests are repeated until they are answered.
+            self.asking = None;
+            return false;
+        }
+        if std::mem::take(&mut self.heard) || self.asking.is_some() {
+            return false;
+        }
+        self.asking = Some(Asking {
+            before: 0,
+            unsent: true,
+            due: now + retransmission(first, 0),
+        });
+        true
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Time> {
+        match &self.asking {
+            Some(asking) => Some(asking.due),
+            None => None,
+        }
+    }
+
+    /// `retries` questions after the first are asked.
+    fn timeout(&mut self, now: Time, first: Duration, retries: u32, busy: bool) -> Outcome {
+        if busy {
+            self.asking = None;
+        }
+        match &mut self.asking {
+            Some(asking) if asking.due <= now => {
+                if asking.before >= retries {
+                    return Outcome::Dead;
+                }
+                asking.before += 1;
+                asking.unsent = true;
+                asking.due = now + retransmission(first, asking.before);
+                Outcome::Ask
+            }
+            _ => Outcome::Wait,
+        }
+    }
+}
+
+impl Qp {
+    /// Requests are waiting or on their way.
+    const fn is_busy(&self) -> bool {
+        self.requester.ring.len() > 0
+    }
+
+    /// An interval of [`Config::keepalive`](crate::Config) is over. Whether there is a question to send.
+    pub(crate) fn tick<M>(&mut self, cx: &Context<'_, M>) -> bool {
+        let busy = self.is_busy();
+        self.keepalive.tick(cx.now, cx.config.ack_timeout, busy)
+    }
+
+    /// The peer may be dead by now.
+    pub(super) fn keepalive_timeout<M>(&mut self, cx: &mut Context<'_, M>) {
+        let (busy, retries) = (self.is_busy(), self.requester.path.retry_count);
+        let first = cx.config.ack_timeout;
+        if self.keepalive.timeout(cx.now, first, retries, busy) == Outcome::Dead {
+            self.fail(cx, Some(Status::RetryExceeded));
+        }
+    }
+
+    /// The question, if it is to be sent.
+    pub(super) fn next_question(&self) -> Option<Outgoing> {
+        let unsent = self.keepalive.asking.is_some_and(|asking| asking.unsent);
+        let path = self.path.as_ref()?;
+        if !unsent || self.is_busy() || !self.state.sends() {
+            return None;
+        }
+        let before = self.requester.una.minus(1);
+        let bth = Bth {
+            ack_request: true,
+            ..Bth::new(Opcode::WriteOnly as u8, path.qpn, before)
+        };
+        let nothing = Reth {
+            va: 0,
+            rkey: 0,
+            length: 0,
+        };
+        Some(Outgoing {
+            destination: path.remote,
+            bth,
+            headers: Headers {
+                reth: Some(nothing),
+                ..Headers::default()
+            },
+            payload: Payload::Empty,
+            length: 0,
+        })
+    }
+
+    /// Is `packet` the question, and not a request that has its turn?
+    pub(super) fn is_question(&self, packet: &Outgoing) -> bool {
+        packet.bth.psn.is_before(self.requester.una)
+    }
+
+    pub(super) const fn question_sent(&mut self) {
+        if let Some(asking) = &mut self.keepalive.asking {
+            asking.unsent = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: Duration = Duration::from_millis(50);
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_peer_that_speaks_is_not_asked() {
+        let mut alive = KeepAlive::default();
+        for n in 0..5 {
+            alive.heard();
+            assert!(!alive.tick(at(n), FIRST, false));
+        }
+        assert!(alive.tick(at(9), FIRST, false));
+        assert!(!alive.tick(at(10), FIRST, false), "one question at a time");
+        alive.heard();
+        assert_eq!(alive.deadline(), None);
+    }
+
+    #[test]
+    fn questions_are_repeated_later_and_later_until_it_is_dead() {
+        let mut alive = KeepAlive::default();
+        assert!(alive.tick(at(0), FIRST, false));
+        for (now, next) in [(50, 150), (150, 350)] {
+            assert_eq!(alive.timeout(at(now - 1), FIRST, 2, false), Outcome::Wait);
+            assert_eq!(alive.timeout(at(now), FIRST, 2, false), Outcome::Ask);
+            assert_eq!(alive.deadline(), Some(at(next)));
+        }
+        assert_eq!(alive.timeout(at(350), FIRST, 2, false), Outcome::Dead);
+    }
+
+    #[test]
+    fn requests_ask_for_themselves() {
+        let mut alive = KeepAlive::default();
+        assert!(!alive.tick(at(0), FIRST, true));
+        assert!(alive.tick(at(1), FIRST, false));
+        assert_eq!(alive.timeout(at(99), FIRST, 0, true), Outcome::Wait);
+        assert_eq!(alive.deadline(), None);
+    }
+}

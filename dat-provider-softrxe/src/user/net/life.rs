@@ -1,0 +1,165 @@
+//! Lifelines: a process of this host learns at once that another one is gone, however it went.
+//!
+//! Each engine, and each porter, listens under a name of the abstract UNIX namespace. Who depends on it connects and never says
+//! anything; the kernel hangs up when the process ends.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read};
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use super::door::name;
+use super::wake::{Bundle, Slept, sleep};
+
+/// Held as long as this process lives.
+#[derive(Debug)]
+pub struct Life {
+    listener: UnixListener,
+    watchers: Vec<UnixStream>,
+}
+
+impl Life {
+    /// Of the engine in `slot` of `ip`.
+    ///
+    /// # Errors
+    /// As `bind`; `AddrInUse` where there is one.
+    pub fn of_engine(ip: IpAddr, slot: u16) -> io::Result<Self> {
+        Self::new(ip, &format!("life/{slot}"))
+    }
+
+    /// Called `rest` among the names of `ip`.
+    pub(super) fn new(ip: IpAddr, rest: &str) -> io::Result<Self> {
+        let listener = UnixListener::bind_addr(&name(ip, rest)?)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            watchers: Vec::new(),
+        })
+    }
+
+    /// Takes in those that have connected, and forgets those that are gone, or the queue of the listener would fill up.
+    pub fn look_after(&mut self) {
+        while let Ok((watcher, _)) = self.listener.accept() {
+            // One that cannot be asked whether it is gone is as good as none: it hears of our end too soon.
+            if watcher.set_nonblocking(true).is_ok() {
+                self.watchers.push(watcher);
+            }
+        }
+        self.watchers.retain(|watcher| !is_over(watcher));
+    }
+}
+
+impl AsRawFd for Life {
+    /// Readable when there is somebody to take in.
+    fn as_raw_fd(&self) -> RawFd {
+        self.listener.as_raw_fd()
+    }
+}
+
+/// Connects to the life called `rest`.
+pub(super) fn watch(ip: IpAddr, rest: &str) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect_addr(&name(ip, rest)?)?;
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+/// Whether the other end is gone.
+pub(super) fn is_over(mut stream: &UnixStream) -> bool {
+    !matches!(stream.read(&mut [0]), Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted))
+}
+
+/// Address and slot of an engine of this host.
+pub type Neighbour = (IpAddr, u16);
+
+/// The engines of this host that this one is connected to.
+#[derive(Debug, Default)]
+pub struct Neighbours {
+    lines: HashMap<Neighbour, UnixStream>,
+}
+
+impl Neighbours {
+    /// From now on [`gone`](Self::gone) tells of the end of `who`, and `lives` is readable then. `false`: no such engine on this host.
+    pub fn watch(&mut self, who: Neighbour, lives: &Bundle) -> bool {
+        if self.lines.contains_key(&who) {
+            return true;
+        }
+        let Ok(line) = watch(who.0, &format!("life/{}", who.1)) else {
+            return false;
+        };
+        let added = lives.add(line.as_raw_fd());
+        if let Err(error) = &added {
+            tracing::warn!(%error, "the end of a neighbour will be noticed later");
+        } else {
+            self.lines.insert(who, line);
+        }
+        added.is_ok()
+    }
+
+    /// Those that have ended since.
+    pub fn gone(&mut self) -> Vec<Neighbour> {
+        let over = self.lines.iter().filter(|(_, line)| is_over(line));
+        let gone: Vec<Neighbour> = over.map(|(who, _)| *who).collect();
+        for who in &gone {
+            self.lines.remove(who);
+        }
+        gone
+    }
+}
+
+/// Whether somebody came or went.
+#[must_use]
+pub fn stirs(lives: &Bundle) -> bool {
+    sleep([lives.as_raw_fd()], Some(Duration::ZERO)) == Slept::Ready
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_neighbour_is_heard_and_only_that() {
+        let ip: IpAddr = "127.77.4.1".parse().unwrap();
+        let lives = Bundle::new().unwrap();
+        let mut neighbours = Neighbours::default();
+        assert!(!neighbours.watch((ip, 7), &lives));
+        let (mut first, second) = (
+            Life::of_engine(ip, 7).unwrap(),
+            Life::of_engine(ip, 8).unwrap(),
+        );
+        for slot in [7, 8, 7] {
+            assert!(neighbours.watch((ip, slot), &lives));
+        }
+        assert!(!stirs(&lives));
+        first.look_after();
+        assert_eq!(neighbours.gone(), []);
+        // Taken in or not.
+        drop(first);
+        assert!(stirs(&lives));
+        assert_eq!(neighbours.gone(), [(ip, 7)]);
+        assert!(!stirs(&lives));
+        drop(second);
+        assert_eq!(neighbours.gone(), [(ip, 8)]);
+    }
+
+    #[test]
+    fn thousands_that_come_and_go_leave_nothing() {
+        let ip: IpAddr = "127.77.4.2".parse().unwrap();
+        let mut life = Life::of_engine(ip, 1).unwrap();
+        for _ in 0..10 {
+            let watchers: Vec<_> = (0..100).map(|_| watch(ip, "life/1").unwrap()).collect();
+            life.look_after();
+            assert_eq!(life.watchers.len(), 100);
+            drop(watchers);
+        }
+        // More than any backlog holds, one after the other.
+        for _ in 0..50 {
+            for _ in 0..100 {
+                drop(watch(ip, "life/1").unwrap());
+            }
+            life.look_after();
+        }
+        assert_eq!(life.watchers.len(), 0);
+    }
+}
