@@ -39,7 +39,12 @@ pub(crate) type EpValues = [u64; EpCounter::ALL.len()];
 
 /// What was posted to one queue. Written under the queue's lock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Posted([(u64, u64); KINDS]);
+pub(crate) struct Posted {
+    counts: [u64; KINDS],
+    /// Apart: were the two sums of a kind neighbours, the compiler would add them as a vector, in three times as many
+    /// instructions.
+    bytes: [u64; KINDS],
+}
 
 /// Operations are numbered below.
 const KINDS: usize = DtoOp::ReceiveUd as usize + 1;
@@ -48,9 +53,16 @@ impl Posted {
     /// One more, of `bytes`.
     #[inline(always)]
     pub(crate) fn add(&mut self, op: DtoOp, bytes: u64) {
-        let (count, sum) = &mut self.0[op as usize];
+        let (count, sum) = (&mut self.counts[op as usize], &mut self.bytes[op as usize]);
         *count = count.wrapping_add(1);
         *sum = sum.wrapping_add(bytes);
+    }
+
+    /// What was added last came to nothing.
+    pub(crate) fn take_back(&mut self, op: DtoOp, bytes: u64) {
+        let (count, sum) = (&mut self.counts[op as usize], &mut self.bytes[op as usize]);
+        *count = count.wrapping_sub(1);
+        *sum = sum.wrapping_sub(bytes);
     }
 
     /// Into the counters that count such operations.
@@ -70,10 +82,9 @@ impl Posted {
             (DtoOp::CompareSwap, C::PostCmpSwap, None),
             (DtoOp::FetchAdd, C::PostFetchAdd, None),
         ] {
-            let (number, sum) = self.0[op as usize];
-            values[count as usize] += number;
+            values[count as usize] += self.counts[op as usize];
             if let Some(bytes) = bytes {
-                values[bytes as usize] += sum;
+                values[bytes as usize] += self.bytes[op as usize];
             }
         }
     }
@@ -82,11 +93,17 @@ impl Posted {
 /// What was received: messages and bytes of each kind. Written under the lock of the EVD where receives complete, read
 /// by anybody.
 #[derive(Debug)]
-pub(crate) struct Received([[AtomicU64; 2]; 4]);
+pub(crate) struct Received {
+    counts: [AtomicU64; 4],
+    bytes: [AtomicU64; 4],
+}
 
 impl Received {
     pub(crate) const fn new() -> Self {
-        Self([const { [const { AtomicU64::new(0) }; 2] }; 4])
+        Self {
+            counts: [const { AtomicU64::new(0) }; 4],
+            bytes: [const { AtomicU64::new(0) }; 4],
+        }
     }
 
     /// One more, of `bytes`, that brought nothing but data.
@@ -117,15 +134,14 @@ impl Received {
                 Ordering::Relaxed,
             );
         };
-        let [count, sum] = &self.0[kind];
-        more(count, 1);
-        more(sum, bytes);
+        more(&self.counts[kind], 1);
+        more(&self.bytes[kind], bytes);
     }
 
     /// Into the counters that count such messages.
     pub(crate) fn tell(&self, values: &mut EpValues) {
         let first = EpCounter::Recv as usize;
-        let seen = self.0.iter().flatten();
+        let seen = std::iter::zip(&self.counts, &self.bytes).flat_map(|(count, sum)| [count, sum]);
         for (value, counted) in values[first..].iter_mut().zip(seen) {
             *value += counted.load(Ordering::Relaxed);
         }

@@ -64,17 +64,20 @@ impl Origins {
 }
 
 impl Origin {
-    /// Takes the work request `id` out of its ring: cookie and note. `None` if it came from elsewhere, or is rare.
+    /// Takes the work request `id` out of its ring: cookie and note; calls `done` with the ring. `None` if it came from
+    /// elsewhere, or is rare.
     #[inline(always)]
-    fn take_usual(&self, id: Id) -> Option<(u64, Note)> {
-        if id.origin() != self.key || self.ring.life() != self.life {
+    fn take_usual(&self, id: Id, done: impl FnOnce(&Ring)) -> Option<(u64, Note)> {
+        let ring = self.ring;
+        if id.origin() != self.key || ring.life() != self.life {
             return None;
         }
-        let (cookie, note) = self.ring.find(self.slots, id.number())?;
+        let (cookie, note) = ring.find(self.slots, id.number())?;
         if note.has(Note::RARE) {
             return None;
         }
-        self.ring.done(id.number());
+        ring.done(id.number());
+        done(ring);
         Some((cookie, note))
     }
 }
@@ -97,10 +100,10 @@ pub(crate) fn complete_usual<T: Transport>(
         let Some(length) = T::plain_receive(cq, raw) else {
             return false;
         };
-        let Some((cookie, _)) = origins.receive.take_usual(id) else {
+        let count = |ring: &Ring| ring.received().add_plain(length.into());
+        let Some((cookie, _)) = origins.receive.take_usual(id, count) else {
             return false;
         };
-        origins.receive.ring.received().add_plain(length.into());
         sink.dto(&Dto {
             ep: origins.receive.ep,
             cookie,
@@ -109,7 +112,7 @@ pub(crate) fn complete_usual<T: Transport>(
             ..Dto::default()
         });
     } else {
-        let Some((cookie, note)) = origins.request.take_usual(id) else {
+        let Some((cookie, note)) = origins.request.take_usual(id, |_| ()) else {
             return false;
         };
         sink.dto(&Dto {

@@ -87,16 +87,18 @@ impl<T: Transport> Ep<T> {
         what: K,
     ) -> Result<()> {
         let iov = std::slice::from_ref(segment);
-        let Some(mut queue) = self.send.try_lock() else {
+        let Some(mut guard) = self.send.try_lock() else {
             return self.post_again(segment, cookie, what);
         };
+        let queue = &mut *guard;
         let length = segment.segment_length;
         if queue.head != queue.limit
-            && limit(what.remote()).allows_one(&queue, length)
+            && limit(what.remote()).allows_one(queue, length)
             && let Some(qp) = &queue.qp
             && let Some(slot) = queue.slot(queue.head)
         {
             slot.fill(cookie, Note::new(K::KIND, queue.mute, length.into()));
+            queue.posted.add(K::KIND, length.into());
             let posted = T::post_send(
                 qp,
                 &Request {
@@ -109,13 +111,15 @@ impl<T: Transport> Ep<T> {
                     fence: false,
                 },
             );
-            if posted.is_ok() {
-                queue.head = queue.head.wrapping_add(1);
-                queue.posted.add(K::KIND, length.into());
-            }
-            return posted;
+            return match posted {
+                Ok(()) => {
+                    queue.head = queue.head.wrapping_add(1);
+                    Ok(())
+                }
+                Err(why) => Err(queue.uncount(why)),
+            };
         }
-        drop(queue);
+        drop(guard);
         self.post_again(segment, cookie, what)
     }
 
@@ -455,25 +459,30 @@ impl<T: Transport> Ep<T> {
     #[inline(always)]
     pub fn post_one_recv(&'static self, segment: &LmrTriplet, cookie: u64) -> Result<()> {
         let iov = std::slice::from_ref(segment);
-        let Some(mut queue) = self.recv.try_lock() else {
+        let Some(mut guard) = self.recv.try_lock() else {
             return self.post_any_recv(iov, cookie, 0);
         };
+        let queue = &mut *guard;
         if queue.head != queue.limit
             && queue.max_iov != 0
             && let Some(qp) = &queue.qp
             && let Some(slot) = queue.slot(queue.head)
         {
             slot.fill(cookie, Note::new(DtoOp::Receive, queue.mute, 0));
+            queue.last = segment.segment_length;
+            queue
+                .posted
+                .add(DtoOp::Receive, segment.segment_length.into());
             let posted = T::post_recv(qp, id(queue.id_base, queue.head), iov);
-            if posted.is_ok() {
-                queue.head = queue.head.wrapping_add(1);
-                queue
-                    .posted
-                    .add(DtoOp::Receive, segment.segment_length.into());
-            }
-            return posted;
+            return match posted {
+                Ok(()) => {
+                    queue.head = queue.head.wrapping_add(1);
+                    Ok(())
+                }
+                Err(why) => Err(queue.uncount(why)),
+            };
         }
-        drop(queue);
+        drop(guard);
         self.post_any_recv(iov, cookie, 0)
     }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::ring::{Note, Slot};
 use crate::attr::{AdapterAttr, EpAttr};
 use crate::counters::Posted;
+use crate::error::Error;
 use crate::evd::Evd;
+use crate::event::DtoOp;
 use crate::flags::CompletionFlags;
 use crate::transport::Transport;
 
@@ -83,6 +85,17 @@ impl<T: Transport> SendQueue<T> {
         self.slots.get(number as usize & self.mask)
     }
 
+    /// The request at the head, which was counted, could not be posted: why. Out of line, and the error goes through:
+    /// so the short way need not keep anything in registers for this.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn uncount(&mut self, why: Error) -> Error {
+        if let Some((_, note)) = self.slot(self.head).map(Slot::read) {
+            self.posted.take_back(note.op(), note.extra());
+        }
+        why
+    }
+
     /// To be called before a request is posted of whose success nobody hears.
     #[cold]
     pub(super) fn hush(&self) {
@@ -111,6 +124,8 @@ pub(super) struct RecvQueue<T: Transport> {
     pub(super) mute: u64,
     pub(super) id_base: u64,
     pub(super) posted: Posted,
+    /// Bytes of the receive that was counted last.
+    pub(super) last: u32,
     pub(super) evd: Option<&'static Evd<T>>,
     pub(super) drain: Option<&'static Evd<T>>,
 }
@@ -129,6 +144,7 @@ impl<T: Transport> Default for RecvQueue<T> {
             mute: 0,
             id_base: 0,
             posted: Posted::default(),
+            last: 0,
             evd: None,
             drain: None,
         }
@@ -209,6 +225,14 @@ impl<T: Transport> RecvQueue<T> {
         self.slots.get(number as usize & self.mask)
     }
 
+    /// The receive at the head, which was counted, could not be posted: why. As in [`SendQueue::uncount`].
+    #[cold]
+    #[inline(never)]
+    pub(super) fn uncount(&mut self, why: Error) -> Error {
+        self.posted.take_back(DtoOp::Receive, self.last.into());
+        why
+    }
+
     pub(super) fn open(
         &mut self,
         slots: &'static [Slot],
@@ -242,6 +266,7 @@ impl<T: Transport> RecvQueue<T> {
             },
             id_base,
             posted: self.posted,
+            last: 0,
             evd,
             drain: evd.or(unheard),
         };
