@@ -393,6 +393,12 @@ impl Transport for UserEngine {
         })
     }
 
+    fn resize_srq(srq: &Srq, max_recv: u32) -> Result<()> {
+        let mut state = srq.hub.state.lock();
+        state.engine.grow_srq(srq.id, max_recv as usize);
+        Ok(())
+    }
+
     fn arm_srq_limit(srq: &Srq, low: u32) -> Result<()> {
         srq.hub
             .with(|state, _| state.engine.set_srq_limit(srq.id, low));

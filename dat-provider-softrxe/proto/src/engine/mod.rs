@@ -161,6 +161,13 @@ impl<M: Memory> Engine<M> {
         self.out.destroy_srq(srq);
     }
 
+    /// Makes room for `depth` receives; those that are posted stay. A smaller number changes nothing.
+    pub fn grow_srq(&mut self, srq: SrqId, depth: usize) {
+        if let Some(ring) = self.out.srq_ring(srq) {
+            ring.grow(depth);
+        }
+    }
+
     /// Raises [`Event::SrqLimit`] once when fewer than `limit` receives are left; 0 disarms.
     pub fn set_srq_limit(&mut self, srq: SrqId, limit: u32) {
         self.out.set_srq_limit(srq, limit);

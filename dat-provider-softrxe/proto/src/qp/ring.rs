@@ -1,4 +1,4 @@
-//! Work queues: rings of fixed size, with their SGEs in a second ring beside them.
+//! Work queues: rings of fixed size, with their SGEs in a second ring beside them. Only a shared receive queue's ever grows.
 
 use crate::work::{PostError, Sge};
 
@@ -121,6 +121,19 @@ impl Ring<Receive> {
         Ok(())
     }
 
+    /// Room for `depth`; what is posted stays, in order. A ring is never made smaller.
+    pub(crate) fn grow(&mut self, depth: usize) {
+        if depth <= self.depth as usize {
+            return;
+        }
+        let mut wider = Self::new(depth, self.max_sge);
+        let mut sges = Vec::new();
+        while let Some(receive) = self.take(&mut sges) {
+            wider.push(receive, &sges);
+        }
+        *self = wider;
+    }
+
     /// Takes the oldest receive, its SGEs into `sges`.
     pub(crate) fn take(&mut self, sges: &mut Vec<Sge>) -> Option<Receive> {
         let seq = self.head;
@@ -187,6 +200,35 @@ mod tests {
             ring.post(0, &many),
             Err(PostError::TooManySges { given: 3, max: 2 })
         );
+    }
+
+    #[test]
+    fn a_wider_ring_has_the_same_receives() {
+        let mut ring = Ring::<Receive>::new(3, 2);
+        let sge = |length| Sge {
+            address: 16,
+            length,
+            key: 1,
+        };
+        let mut sges = Vec::new();
+        // Not at the beginning of the ring.
+        for wr_id in 0..5 {
+            ring.post(wr_id, &[]).unwrap();
+            ring.take(&mut sges).unwrap();
+        }
+        for wr_id in 0..3 {
+            ring.post(wr_id, &[sge(7), sge(wr_id as u32)]).unwrap();
+        }
+        ring.grow(6);
+        ring.grow(2);
+        for wr_id in 3..6 {
+            ring.post(wr_id, &[sge(7), sge(wr_id as u32)]).unwrap();
+        }
+        assert_eq!(ring.post(6, &[]), Err(PostError::Full(6)));
+        for wr_id in 0..6 {
+            assert_eq!(ring.take(&mut sges).map(|r| r.wr_id), Some(wr_id));
+            assert_eq!(sges, [sge(7), sge(wr_id as u32)]);
+        }
     }
 
     #[test]

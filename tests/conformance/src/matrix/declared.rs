@@ -66,13 +66,6 @@ pub static REFUSALS: &[Refusal] = &[
         why: "no transport tells how many receives an endpoint has taken from its SRQ; DAT_WATERMARK_INFINITE is taken",
     },
     Refusal {
-        functions: &["srq_resize"],
-        providers: &[User],
-        kind: Kind::NotImplemented,
-        by: None,
-        why: "the engine's queues have the size that they were made with",
-    },
-    Refusal {
         functions: &["dat_ib_collective_*"],
         providers: EVERY,
         kind: Kind::NotImplemented,
