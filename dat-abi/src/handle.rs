@@ -15,7 +15,7 @@ use dat_core::ia::Ia;
 use dat_core::lmr::Lmr;
 use dat_core::pz::Pz;
 use dat_core::rmr::Rmr;
-use dat_core::sp::Sp;
+use dat_core::sp::{Flavour, Sp};
 use dat_core::srq::Srq;
 use dat_core::transport::Transport;
 
@@ -57,7 +57,7 @@ finders! {
     cno: Cno in cno;
     /// A live EP.
     ep: Ep in ep;
-    /// A live PSP or RSP.
+    /// A live PSP, RSP or CSP.
     sp: Sp in sp;
     /// A live CR.
     cr: Cr in cr;
@@ -93,11 +93,14 @@ pub(crate) fn optional<O>(
     }
 }
 
-/// A live PSP.
-pub(crate) fn psp<T: Transport>(handle: DatHandle) -> Result<&'static Sp<T>> {
-    let wrong = Subtype::InvalidHandlePsp;
+/// A live service point of this flavour.
+fn service_point<T: Transport>(
+    handle: DatHandle,
+    flavour: Flavour,
+    wrong: Subtype,
+) -> Result<&'static Sp<T>> {
     sp(handle, wrong).and_then(|sp| {
-        if sp.is_public() {
+        if sp.flavour() == flavour {
             Ok(sp)
         } else {
             Err(Error::handle(wrong))
@@ -105,16 +108,19 @@ pub(crate) fn psp<T: Transport>(handle: DatHandle) -> Result<&'static Sp<T>> {
     })
 }
 
+/// A live PSP.
+pub(crate) fn psp<T: Transport>(handle: DatHandle) -> Result<&'static Sp<T>> {
+    service_point(handle, Flavour::Public, Subtype::InvalidHandlePsp)
+}
+
 /// A live RSP.
 pub(crate) fn rsp<T: Transport>(handle: DatHandle) -> Result<&'static Sp<T>> {
-    let wrong = Subtype::InvalidHandleRsp;
-    sp(handle, wrong).and_then(|sp| {
-        if sp.is_public() {
-            Err(Error::handle(wrong))
-        } else {
-            Ok(sp)
-        }
-    })
+    service_point(handle, Flavour::Reserved, Subtype::InvalidHandleRsp)
+}
+
+/// A live CSP.
+pub(crate) fn csp<T: Transport>(handle: DatHandle) -> Result<&'static Sp<T>> {
+    service_point(handle, Flavour::Common, Subtype::InvalidHandleCsp)
 }
 
 /// What every kind of handle has: its kind's number and the consumer's context.
@@ -133,10 +139,10 @@ pub(crate) fn any<T: Transport>(handle: DatHandle) -> Result<(u32, &'static Atom
         return Ok((handle_type::LMR, &o.head.context));
     }
     if let Ok(o) = sp::<T>(handle, wrong) {
-        let kind = if o.is_public() {
-            handle_type::PSP
-        } else {
-            handle_type::RSP
+        let kind = match o.flavour() {
+            Flavour::Public => handle_type::PSP,
+            Flavour::Reserved => handle_type::RSP,
+            Flavour::Common => handle_type::CSP,
         };
         return Ok((kind, &o.head.context));
     }

@@ -4,10 +4,11 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::types::{DatIaAddressPtr, DatNamedAttr};
+use crate::v2_0::types::DatComm;
 
 /// Room of a `DAT_SOCK_ADDR` of either family, as words so that it is aligned.
 type Room = [u32; 7];
@@ -15,7 +16,8 @@ type Room = [u32; 7];
 /// What is kept of each kind: content to address.
 type Known<Content> = LazyLock<Mutex<HashMap<Content, usize>>>;
 
-static ADDRESSES: Known<(Option<IpAddr>, u32)> = LazyLock::new(Mutex::default);
+/// Address, scope and port.
+static ADDRESSES: Known<(Option<IpAddr>, u32, u16)> = LazyLock::new(Mutex::default);
 static ATTRIBUTES: Known<Vec<(String, String)>> = LazyLock::new(Mutex::default);
 
 static TABLES: LazyLock<Mutex<HashMap<TableKey, usize>>> = LazyLock::new(Mutex::default);
@@ -46,12 +48,30 @@ pub(crate) fn table<T: 'static, Table: 'static>(
 
 /// A `sockaddr_in` or `sockaddr_in6` with port 0; for `None` one of family 0.
 pub(crate) fn address(ip: Option<IpAddr>, scope: u32) -> DatIaAddressPtr {
+    address_with_port(ip, scope, 0)
+}
+
+/// The same with a port.
+pub(crate) fn address_with_port(ip: Option<IpAddr>, scope: u32, port: u16) -> DatIaAddressPtr {
     let mut known = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = *known.entry((ip, scope)).or_insert_with(|| {
-        let room: &'static mut Room = Box::leak(Box::new(fill(ip, scope)));
+    let at = *known.entry((ip, scope, port)).or_insert_with(|| {
+        let mut bytes = socket_bytes(ip, scope);
+        bytes[2..4].copy_from_slice(&port.to_be_bytes());
+        let room: &'static mut Room = Box::leak(Box::new(words(&bytes)));
         room.as_mut_ptr() as usize
     });
     at as *mut c_void
+}
+
+/// One of its own for each protocol family: `DAT_CSP_PARAM` has a pointer to it.
+pub(crate) fn comm(comm: DatComm) -> *mut DatComm {
+    static COMMS: Known<[i32; 3]> = LazyLock::new(Mutex::default);
+    let mut known = COMMS.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = [comm.domain, comm.r#type, comm.protocol];
+    let at = *known
+        .entry(key)
+        .or_insert_with(|| std::ptr::from_mut(Box::leak(Box::new(comm))) as usize);
+    at as *mut DatComm
 }
 
 /// The bytes of a `sockaddr_in` or `sockaddr_in6` with port 0; for `None` those of family 0.
@@ -72,8 +92,7 @@ pub(crate) fn socket_bytes(ip: Option<IpAddr>, scope: u32) -> [u8; 28] {
     bytes
 }
 
-fn fill(ip: Option<IpAddr>, scope: u32) -> Room {
-    let bytes = socket_bytes(ip, scope);
+fn words(bytes: &[u8; 28]) -> Room {
     let mut room = [0; 7];
     for (word, four) in room.iter_mut().zip(bytes.chunks_exact(4)) {
         *word = u32::from_ne_bytes([four[0], four[1], four[2], four[3]]);
@@ -98,6 +117,18 @@ pub(crate) unsafe fn read_address(pointer: DatIaAddressPtr) -> Option<IpAddr> {
             _ => None,
         }
     }
+}
+
+/// The same with its port.
+///
+/// # Safety
+/// As [`read_address`].
+pub(crate) unsafe fn read_socket_address(pointer: DatIaAddressPtr) -> Option<SocketAddr> {
+    // SAFETY: the caller's promise.
+    let ip = unsafe { read_address(pointer)? };
+    // SAFETY: the port follows the family in both.
+    let port = unsafe { pointer.cast::<u8>().add(2).cast::<[u8; 2]>().read() };
+    Some(SocketAddr::new(ip, u16::from_be_bytes(port)))
 }
 
 /// The array of named attributes, in order.
@@ -137,6 +168,10 @@ mod tests {
             // SAFETY: just made.
             assert_eq!(unsafe { read_address(at) }, Some(ip));
         }
+        let at: SocketAddr = "[fd09::1]:4711".parse().unwrap();
+        let pointer = address_with_port(Some(at.ip()), 0, at.port());
+        // SAFETY: just made.
+        assert_eq!(unsafe { read_socket_address(pointer) }, Some(at));
         // SAFETY: NULL, and an interned address of family 0.
         unsafe {
             assert_eq!(read_address(std::ptr::null_mut()), None);

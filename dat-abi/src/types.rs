@@ -67,6 +67,8 @@ pub mod handle_type {
     pub const CNO: u32 = 9;
     /// Shared receive queue.
     pub const SRQ: u32 = 10;
+    /// 2.0: common service point.
+    pub const CSP: u32 = 11;
 }
 
 /// `DAT_EVENT_NUMBER`s that are no [`dat_core::event::ConnectionEvent`] or [`dat_core::event::AsyncEvent`].

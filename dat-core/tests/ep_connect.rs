@@ -10,7 +10,7 @@ use dat_core::ep::{Ep, EpChange, EpState};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::event::{ConnectionEvent as E, Event};
 use dat_core::flags::Close;
-use dat_core::sp::{Sp, SpKind};
+use dat_core::sp::{Flavour, Sp, SpKind};
 use dat_core::transport::Transport;
 use pair::*;
 
@@ -222,7 +222,7 @@ fn a_reserved_service_point_reserves_its_endpoint() {
     let ep = server.ep();
     let rsp = Sp::rsp_create(server.ia, 106, ep, server.cr).unwrap();
     assert_eq!(state(ep), EpState::Reserved);
-    assert!(!rsp.is_public());
+    assert_eq!(rsp.flavour(), Flavour::Reserved);
     assert!(matches!(rsp.info().unwrap().kind, SpKind::Reserved(e) if std::ptr::eq(e, ep)));
     let reserved = Err(Error::state(Subtype::InvalidStateEpReserved));
     assert_eq!(ep.free(), reserved);

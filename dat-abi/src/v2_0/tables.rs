@@ -2,36 +2,13 @@
 
 use std::ffi::c_char;
 
-use dat_core::error::{Error, Kind};
 use dat_core::transport::Transport;
 
 use super::table::DatProvider;
 use super::thunk as own;
 use crate::boundary::V2_0;
 use crate::export::{Provider, ia_open};
-use crate::ret::DatReturn;
 use crate::thunk as common;
-
-/// Declares functions that answer `DAT_NOT_IMPLEMENTED` to any arguments of the slot's types.
-macro_rules! absent {
-    ($($(#[$doc:meta])* $name:ident($($arg:ty),*);)*) => {$(
-        $(#[$doc])*
-        unsafe extern "C" fn $name($(_: $arg),*) -> DatReturn {
-            Error::of(Kind::NotImplemented).code()
-        }
-    )*};
-}
-
-absent! {
-    /// Common service points: sockets below DAT, which no transport of ours has.
-    csp_create(usize, *mut super::types::DatComm, *mut std::ffi::c_void, usize, *mut usize);
-    /// See [`csp_create`].
-    csp_query(usize, u32, *mut super::types::DatCspParam);
-    /// See [`csp_create`].
-    csp_free(usize);
-    /// See [`csp_create`].
-    ep_common_connect(usize, *mut std::ffi::c_void, u32, i32, *const std::ffi::c_void);
-}
 
 struct Tables<T>(std::marker::PhantomData<T>);
 
@@ -107,10 +84,10 @@ impl<T: Transport> Tables<T> {
         srq_query: Some(common::srq_query::<T, V2_0>),
         srq_resize: Some(common::srq_resize::<T, V2_0>),
         srq_set_lw: Some(common::srq_set_lw::<T, V2_0>),
-        csp_create: Some(csp_create),
-        csp_query: Some(csp_query),
-        csp_free: Some(csp_free),
-        ep_common_connect: Some(ep_common_connect),
+        csp_create: Some(own::csp_create::<T>),
+        csp_query: Some(own::csp_query::<T>),
+        csp_free: Some(own::csp_free::<T>),
+        ep_common_connect: Some(own::ep_common_connect::<T>),
         // A window for one endpoint is a window; which endpoint, the bind says.
         rmr_create_for_ep: Some(common::rmr_create::<T, V2_0>),
         ep_post_send_with_invalidate: Some(own::ep_post_send_with_invalidate::<T>),

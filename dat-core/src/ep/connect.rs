@@ -2,7 +2,7 @@
 //! transport says about them.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -114,6 +114,25 @@ impl<T: Transport> Ep<T> {
         self.start(remote, conn_qual, timeout, private_data, [4, 5])
     }
 
+    /// 2.0 dat_ep_common_connect: to a common service point, by its address and port.
+    ///
+    /// # Errors
+    /// As [`Ep::connect`], with the arguments counted its way; `DAT_INVALID_ADDRESS` for port 0.
+    pub fn common_connect(
+        &'static self,
+        remote: SocketAddr,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let arguments = [3, 4];
+        self.check_attempt(timeout, private_data, arguments)?;
+        if remote.port() == 0 {
+            return Err(Error::of(Kind::InvalidAddress));
+        }
+        let ip = remote.ip().to_canonical();
+        self.start(ip, remote.port().into(), timeout, private_data, arguments)
+    }
+
     /// dat_ep_dup_connect: to where `model` is connected.
     ///
     /// # Errors
@@ -139,7 +158,21 @@ impl<T: Transport> Ep<T> {
         self.start(remote, conn_qual, timeout, private_data, [3, 4])
     }
 
-    /// `arguments`: the numbers of the timeout and of the private data's size in the C prototype.
+    /// Whether the timeout and the private data may be; `arguments`: their numbers in the C prototype.
+    fn check_attempt(
+        &self,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+        arguments: [u16; 2],
+    ) -> Result<()> {
+        if timeout == Some(Duration::ZERO) {
+            return Err(Error::arg(arguments[0]));
+        }
+        let limit = self.ia().attributes()?.max_private_data_size;
+        check_length(private_data, limit, arguments[1])
+    }
+
+    /// `arguments` as in [`Ep::check_attempt`].
     fn start(
         &'static self,
         remote: IpAddr,
@@ -148,15 +181,8 @@ impl<T: Transport> Ep<T> {
         private_data: &[u8],
         arguments: [u16; 2],
     ) -> Result<()> {
-        if timeout == Some(Duration::ZERO) {
-            return Err(Error::arg(arguments[0]));
-        }
+        self.check_attempt(timeout, private_data, arguments)?;
         let ia = self.ia();
-        check_length(
-            private_data,
-            ia.attributes()?.max_private_data_size,
-            arguments[1],
-        )?;
         if self.is_datagram() {
             return self.find_peer(remote, conn_qual, timeout, private_data);
         }

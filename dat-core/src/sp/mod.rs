@@ -1,10 +1,12 @@
-//! The DAT object: service points, public (PSP) and reserved (RSP): dat_psp_create, dat_psp_create_any,
-//! dat_rsp_create and their queries and frees. A service point turns arriving requests into CRs
-//! ([`crate::cr`]); what it does with one, [`state`] says.
+//! The DAT object: service points, public (PSP), reserved (RSP) and common (CSP): dat_psp_create, dat_psp_create_any,
+//! dat_rsp_create, dat_csp_create and their queries and frees. A service point turns arriving requests into CRs
+//! ([`crate::cr`]); what it does with one, [`state`] says. A common one is named by a port as a TCP server is, and is
+//! otherwise a public one: the qualifier below is that port.
 
 pub mod state;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
@@ -14,7 +16,7 @@ use crate::counters::IaCounter;
 use crate::cr::Cr;
 use crate::ep::state::Input;
 use crate::ep::{Ep, EpState};
-use crate::error::{Error, Result, Subtype};
+use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::evd::{Evd, Feed};
 use crate::event::Event;
 use crate::flags::{CompletionFlags, EvdFlags};
@@ -28,8 +30,8 @@ use crate::upcall::Arrival;
 pub struct Sp<T: Transport> {
     /// Table, liveness, generation, uses.
     pub head: Head,
-    /// Whether it is, or was, an RSP: a dead one still answers with its own subtype.
-    reserved: AtomicBool,
+    /// What it is, or was (a [`Flavour`]): a dead one still answers with its own subtype.
+    flavour: AtomicU32,
     inner: Mutex<Option<Inner<T>>>,
 }
 
@@ -47,10 +49,22 @@ impl<T: Transport> Default for Sp<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            reserved: AtomicBool::new(false),
+            flavour: AtomicU32::new(Flavour::Public as u32),
             inner: Mutex::new(None),
         }
     }
+}
+
+/// Which handle a service point has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Flavour {
+    /// `DAT_PSP_HANDLE`.
+    Public,
+    /// `DAT_RSP_HANDLE`.
+    Reserved,
+    /// `DAT_CSP_HANDLE`.
+    Common,
 }
 
 /// Which kind of service point.
@@ -63,6 +77,8 @@ pub enum SpKind<T: Transport> {
     },
     /// Takes one request, for this endpoint.
     Reserved(&'static Ep<T>),
+    /// As a public one whose consumer brings the endpoints, at the port of this address.
+    Common(SocketAddr),
 }
 
 impl<T: Transport> Clone for SpKind<T> {
@@ -75,9 +91,17 @@ impl<T: Transport> Copy for SpKind<T> {}
 impl<T: Transport> SpKind<T> {
     fn state(&self) -> SpState {
         match self {
-            Self::Public { provider_ep: false } => SpState::ConsumerEp,
+            Self::Public { provider_ep: false } | Self::Common(_) => SpState::ConsumerEp,
             Self::Public { provider_ep: true } => SpState::ProviderEp,
             Self::Reserved(_) => SpState::Reserved,
+        }
+    }
+
+    fn flavour(&self) -> Flavour {
+        match self {
+            Self::Public { .. } => Flavour::Public,
+            Self::Reserved(_) => Flavour::Reserved,
+            Self::Common(_) => Flavour::Common,
         }
     }
 }
@@ -129,6 +153,28 @@ impl<T: Transport> Sp<T> {
         })
     }
 
+    /// 2.0 dat_csp_create: listens where a TCP server at `address` would; port 0 asks for a free one, which
+    /// [`Sp::info`] tells. Requests come in with an event like a PSP's, and are accepted with the consumer's endpoint.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_ADDRESS` unless the address is the IA's, or the unspecified one; `DAT_PORT_IN_USE`; else as
+    /// [`Sp::psp_create`].
+    pub fn csp_create(
+        ia: &'static Ia<T>,
+        address: SocketAddr,
+        evd: &'static Evd<T>,
+    ) -> Result<&'static Self> {
+        let own = ia.attributes()?.address;
+        if !address.ip().is_unspecified() && address.ip().to_canonical() != own.to_canonical() {
+            return Err(Error::of(ErrorKind::InvalidAddress));
+        }
+        let port = (address.port() != 0).then(|| address.port().into());
+        Self::create(ia, port, evd, SpKind::Common(address)).map_err(|error| match error.kind() {
+            Some(ErrorKind::ConnQualInUse) => Error::of(ErrorKind::PortInUse),
+            _ => error,
+        })
+    }
+
     fn create(
         ia: &'static Ia<T>,
         conn_qual: Option<u64>,
@@ -147,19 +193,19 @@ impl<T: Transport> Sp<T> {
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
         // Requests that come in before this is done wait for the lock.
         let mut inner = sp.inner.lock();
-        let reserved = matches!(kind, SpKind::Reserved(_));
-        sp.reserved.store(reserved, Ordering::Relaxed);
+        sp.flavour.store(kind.flavour() as u32, Ordering::Relaxed);
         ia.adopt(Kind::Sp, index, &sp.head, 0)
             .inspect_err(|_| arena.recycle(index))?;
         let listening = T::listen(&adapter, conn_qual, sp.head.token(index));
         match listening {
             Ok((listener, qual)) => {
                 ia.count(IaCounter::CmListen);
-                ia.count(match (kind, conn_qual) {
-                    (SpKind::Reserved(_), _) => IaCounter::RspCreate,
-                    (SpKind::Public { .. }, Some(_)) => IaCounter::PspCreate,
-                    (SpKind::Public { .. }, None) => IaCounter::PspCreateAny,
-                });
+                match (kind, conn_qual) {
+                    (SpKind::Reserved(_), _) => ia.count(IaCounter::RspCreate),
+                    (SpKind::Public { .. }, Some(_)) => ia.count(IaCounter::PspCreate),
+                    (SpKind::Public { .. }, None) => ia.count(IaCounter::PspCreateAny),
+                    (SpKind::Common(_), _) => {}
+                }
                 *inner = Some(Inner {
                     listener: Some(listener),
                     conn_qual: qual,
@@ -181,7 +227,7 @@ impl<T: Transport> Sp<T> {
         }
     }
 
-    /// dat_psp_query, dat_rsp_query. The thunks refuse an RSP as PSP and the other way round with [`Sp::is_public`].
+    /// dat_psp_query, dat_rsp_query, dat_csp_query. The thunks tell them apart by [`Sp::flavour`].
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
@@ -196,12 +242,16 @@ impl<T: Transport> Sp<T> {
         })
     }
 
-    /// Whether this is a PSP (and not an RSP).
-    pub fn is_public(&self) -> bool {
-        !self.reserved.load(Ordering::Relaxed)
+    /// Which handle it has.
+    pub fn flavour(&self) -> Flavour {
+        match self.flavour.load(Ordering::Relaxed) {
+            n if n == Flavour::Reserved as u32 => Flavour::Reserved,
+            n if n == Flavour::Common as u32 => Flavour::Common,
+            _ => Flavour::Public,
+        }
     }
 
-    /// dat_psp_free, dat_rsp_free: no more requests come in; those announced stay, as do connections. The
+    /// dat_psp_free, dat_rsp_free, dat_csp_free: no more requests come in; those announced stay, as do connections. The
     /// endpoint of an RSP whose request has not come goes back to Unconnected.
     ///
     /// # Errors
@@ -222,11 +272,11 @@ impl<T: Transport> Sp<T> {
             }
         }
         let index = T::arenas().sp.index_of(self);
-        Ia::<T>::of(&self.head).count(if self.is_public() {
-            IaCounter::PspFree
-        } else {
-            IaCounter::RspFree
-        });
+        match self.flavour() {
+            Flavour::Public => Ia::<T>::of(&self.head).count(IaCounter::PspFree),
+            Flavour::Reserved => Ia::<T>::of(&self.head).count(IaCounter::RspFree),
+            Flavour::Common => {}
+        }
         Ia::<T>::of(&self.head).leave(Kind::Sp, index);
         T::arenas().sp.recycle(index);
         Ok(())
@@ -238,10 +288,10 @@ impl<T: Transport> Sp<T> {
     }
 
     fn dead(&self) -> Subtype {
-        if self.is_public() {
-            Subtype::InvalidHandlePsp
-        } else {
-            Subtype::InvalidHandleRsp
+        match self.flavour() {
+            Flavour::Public => Subtype::InvalidHandlePsp,
+            Flavour::Reserved => Subtype::InvalidHandleRsp,
+            Flavour::Common => Subtype::InvalidHandleCsp,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod cno;
 mod counters;
+mod csp;
 mod ep;
 mod evd;
 mod extension;
@@ -10,6 +11,7 @@ mod memory;
 mod post;
 
 pub(crate) use cno::*;
+pub(crate) use csp::*;
 pub(crate) use ep::*;
 pub(crate) use evd::*;
 pub(crate) use extension::*;

@@ -136,7 +136,7 @@ mod newer;
 pub use ep::{Post, field};
 pub use evd::Agent;
 pub use memory::{Region, Source};
-pub use newer::{DatagramPeer, Extension, readable};
+pub use newer::{CommonServicePoint, DatagramPeer, Extension, address_of, readable};
 
 fn value<T>(code: u32, value: T) -> Result<T, u32> {
     if code == 0 { Ok(value) } else { Err(code) }

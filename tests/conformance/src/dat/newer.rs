@@ -1,6 +1,7 @@
 //! What 2.0 has more: functions, and the IB extension's operations. Asked in 1.2 they are `DAT_NOT_IMPLEMENTED`.
 
 use std::ffi::c_void;
+use std::net::{IpAddr, SocketAddr};
 use std::ptr;
 
 use dat_abi::v2_0::types::{
@@ -64,6 +65,59 @@ extensions! {
     CLOSE_QUERY = "dat_ib_close_query" / ib_op::CLOSE_QUERY;
     /// Collectives; the other nineteen are like it.
     COLLECTIVES = "dat_ib_collective_*" / 6;
+}
+
+/// What dat_csp_query tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CommonServicePoint {
+    /// The IA.
+    pub ia: usize,
+    /// Where requests go.
+    pub evd: usize,
+    /// Protocol family, socket type, protocol.
+    pub comm: [i32; 3],
+    /// Where it listens.
+    pub at: Option<SocketAddr>,
+}
+
+/// A C socket address.
+fn sockaddr(at: SocketAddr) -> [u8; 28] {
+    let mut bytes = [0; 28];
+    let family: u16 = if at.is_ipv4() { 2 } else { 10 };
+    bytes[..2].copy_from_slice(&family.to_ne_bytes());
+    bytes[2..4].copy_from_slice(&at.port().to_be_bytes());
+    match at.ip() {
+        IpAddr::V4(ip) => bytes[4..8].copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => bytes[8..24].copy_from_slice(&ip.octets()),
+    }
+    bytes
+}
+
+/// What a C socket address says; `None` for NULL and other families.
+///
+/// # Safety
+/// `at` is NULL or a socket address as long as its family says.
+pub(crate) unsafe fn socket_address(at: *const u8) -> Option<SocketAddr> {
+    if at.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let ip = match at.cast::<u16>().read_unaligned() {
+            2 => IpAddr::from(at.add(4).cast::<[u8; 4]>().read()),
+            10 => IpAddr::from(at.add(8).cast::<[u8; 16]>().read()),
+            _ => return None,
+        };
+        let port = u16::from_be_bytes(at.add(2).cast::<[u8; 2]>().read());
+        Some(SocketAddr::new(ip, port))
+    }
+}
+
+/// The address of an IA, as dat_ia_query told it.
+#[must_use]
+pub fn address_of(attr: &DatIaAttr) -> Option<IpAddr> {
+    // SAFETY: the provider keeps it.
+    unsafe { socket_address(attr.ia_address_ptr.cast()) }.map(|at| at.ip())
 }
 
 /// What DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED tells.
@@ -204,30 +258,50 @@ impl Dat {
         newer!(self.ep_post_rdma_read_to_rmr(ep, local, cookie, remote, 0))
     }
 
-    /// dat_csp_create at the address of `at`.
+    /// dat_csp_create at `at`, for the protocol family, socket type and protocol of `comm`.
     ///
     /// # Errors
     /// The code of the call.
-    pub fn csp_create(&self, ia: usize, at: &DatIaAttr, evd: usize) -> Result<usize, u32> {
+    pub fn csp_create(
+        &self,
+        ia: usize,
+        comm: [i32; 3],
+        at: SocketAddr,
+        evd: usize,
+    ) -> Result<usize, u32> {
+        let [domain, r#type, protocol] = comm;
         let mut comm = DatComm {
-            domain: 2,
-            r#type: 1,
-            protocol: 0,
+            domain,
+            r#type,
+            protocol,
         };
-        let mut csp = 0;
-        let code = newer!(self.csp_create(ia, &mut comm, at.ia_address_ptr, evd, &mut csp));
+        let (mut csp, mut at) = (0, sockaddr(at));
+        let at = at.as_mut_ptr().cast::<c_void>();
+        let code = newer!(self.csp_create(ia, &mut comm, at, evd, &mut csp));
         value(code, csp)
     }
 
-    /// dat_csp_query: the EVD.
+    /// dat_csp_query: IA, EVD, communicator and where it listens.
     ///
     /// # Errors
     /// The code of the call.
-    pub fn csp_query(&self, csp: usize) -> Result<usize, u32> {
+    pub fn csp_query(&self, csp: usize) -> Result<CommonServicePoint, u32> {
         let mut param = std::mem::MaybeUninit::<DatCspParam>::zeroed();
         let code = newer!(self.csp_query(csp, 0xf, param.as_mut_ptr()));
-        // SAFETY: all zero is a value: words and NULL pointers.
-        value(code, unsafe { param.assume_init() }.evd_handle)
+        if code != 0 {
+            return Err(code);
+        }
+        // SAFETY: filled in; the provider keeps what it points to.
+        unsafe {
+            let param = param.assume_init();
+            let comm = param.comm.read();
+            Ok(CommonServicePoint {
+                ia: param.ia_handle,
+                evd: param.evd_handle,
+                comm: [comm.domain, comm.r#type, comm.protocol],
+                at: socket_address(param.address_ptr.cast()),
+            })
+        }
     }
 
     /// dat_csp_free.
@@ -236,9 +310,17 @@ impl Dat {
     }
 
     /// dat_ep_common_connect.
-    pub fn ep_common_connect(&self, ep: usize, to: &DatIaAttr, microseconds: u32) -> u32 {
-        let at = to.ia_address_ptr;
-        newer!(self.ep_common_connect(ep, at, microseconds, 0, ptr::null()))
+    pub fn ep_common_connect(
+        &self,
+        ep: usize,
+        to: SocketAddr,
+        microseconds: u32,
+        data: &[u8],
+    ) -> u32 {
+        let mut to = sockaddr(to);
+        let at = to.as_mut_ptr().cast::<c_void>();
+        let (size, data) = (data.len() as i32, data.as_ptr().cast::<c_void>());
+        newer!(self.ep_common_connect(ep, at, microseconds, size, data))
     }
 
     /// dat_ep_create of an endpoint of the service type UD.

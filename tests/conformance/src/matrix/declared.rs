@@ -38,13 +38,6 @@ const EVERY: &[Provider] = &[Ibverbs, Kernel, User, Loopback];
 /// All of them.
 pub static REFUSALS: &[Refusal] = &[
     Refusal {
-        functions: &["csp_create", "csp_query", "csp_free", "ep_common_connect"],
-        providers: EVERY,
-        kind: Kind::NotImplemented,
-        by: None,
-        why: "a common service point is a socket below DAT; RDMA's connection managers have service identifiers, which are PSPs",
-    },
-    Refusal {
         functions: &["ep_post_rdma_read_to_rmr"],
         providers: EVERY,
         kind: Kind::ModelNotSupported,

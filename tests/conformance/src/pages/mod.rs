@@ -2,6 +2,7 @@
 //! dat_ep_disconnect, sentence by sentence.
 
 mod adapters;
+mod common;
 mod completions;
 mod connections;
 mod counters;
@@ -51,6 +52,7 @@ pub const STATEMENTS: &[&[Statement]] = &[
     newer::STATEMENTS,
     datagrams::STATEMENTS,
     counters::STATEMENTS,
+    common::STATEMENTS,
 ];
 
 /// The statements of `group` that a version knows.

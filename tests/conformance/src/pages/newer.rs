@@ -17,10 +17,6 @@ statements! {
     "dat_rmr_create_for_ep": "It is a window that can be bound on the endpoint." => window_for_ep;
     "dat_ep_post_send_with_invalidate": "The peer's window is closed when the message has arrived." => invalidates;
     "dat_ep_post_rdma_read_to_rmr": "The bytes of the peer's memory are in the window's." => read_to_window;
-    "dat_csp_create": "A common service point listens where the IA is." => common;
-    "dat_csp_query": "The query answers the EVD." => common_query;
-    "dat_csp_free": "The handle of a destroyed CSP fails in any later operation." => common_free;
-    "dat_ep_common_connect": "It connects to a common service point." => common_connect;
     "dat_ib_post_fetch_and_add": "The peer's word is what it was and the operand, and we have what it was." => fetch_and_add;
     "dat_ib_post_cmp_and_swap": "The peer's word is replaced if it is what was expected." => compare_and_swap;
     "dat_ib_post_rdma_write_immed": "The bytes are there, and the peer's receive completes." => write_immediate;
@@ -111,41 +107,6 @@ fn read_to_window(dat: &Dat) -> Check {
     ok(code, "dat_ep_post_rdma_read_to_rmr")?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
     holds(own.is_all(3), "the bytes are not there")
-}
-
-fn csp(side: &Side<'_>) -> Check<usize> {
-    let csp = side.dat.csp_create(side.ia, &side.attr, side.cr);
-    made(csp, "dat_csp_create")
-}
-
-fn common(dat: &Dat) -> Check {
-    let side = Side::open(dat)?;
-    holds(csp(&side)? != 0, "it has no handle")
-}
-
-fn common_query(dat: &Dat) -> Check {
-    let side = Side::open(dat)?;
-    // Asked even of what is none, so that a provider without them says so.
-    let csp = csp(&side).unwrap_or(side.cr);
-    let evd = made(dat.csp_query(csp), "dat_csp_query")?;
-    same(&evd, &side.cr, "EVD")
-}
-
-fn common_free(dat: &Dat) -> Check {
-    let side = Side::open(dat)?;
-    let csp = csp(&side).unwrap_or(side.cr);
-    ok(dat.csp_free(csp), "dat_csp_free")?;
-    let code = dat.csp_free(csp);
-    refused(code, Kind::InvalidHandle, "dat_csp_free again")
-}
-
-fn common_connect(dat: &Dat) -> Check {
-    let pair = Pair::apart(dat)?;
-    let listening = csp(&pair.b);
-    let code = dat.ep_common_connect(pair.from, &pair.b.attr, PATIENCE);
-    ok(code, "dat_ep_common_connect")?;
-    listening?;
-    pair.b.request().map(drop)
 }
 
 /// `DAT_IB_MEM_PRIV_REMOTE_ATOMIC`, and all others.

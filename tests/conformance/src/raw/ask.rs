@@ -76,6 +76,7 @@ pub(crate) fn good(
             Arg::DataSize => 4,
             Arg::Data => ground.out(place),
             Arg::Address => world.address,
+            Arg::Comm => ground.halves(place, &world.comm()),
             Arg::Event => ground.words(place, &[event_number::SOFTWARE.into()]),
             Arg::EpParam => ground.words(place, &[]),
             Arg::SrqAttr => ground.halves(place, &[4, 1, 0]),

@@ -17,6 +17,7 @@ pub enum Thing {
     Rmr,
     Psp,
     Rsp,
+    Csp,
     Cr,
     Srq,
 }
@@ -72,6 +73,8 @@ pub enum Arg {
     Data,
     /// `DAT_IA_ADDRESS_PTR`.
     Address,
+    /// `DAT_COMM`.
+    Comm,
     /// A software event.
     Event,
     /// `DAT_EP_ATTR`, or NULL.
@@ -140,9 +143,10 @@ macro_rules! functions {
 }
 
 use Arg::{
-    Address, Agent, Any, AsyncEvd, Attempt, Count, Data, DataSize, EpAttr, EpMask, EpParam, Event,
-    Free, Handle, Iov, Length, Local, Made, Mark, Mask, Maybe, MemType, Name, Optional, Other, Out,
-    Positive, Qual, Region, Remote, Segments, SrqAttr, Synced, SyncedCount, Timeout, Word,
+    Address, Agent, Any, AsyncEvd, Attempt, Comm, Count, Data, DataSize, EpAttr, EpMask, EpParam,
+    Event, Free, Handle, Iov, Length, Local, Made, Mark, Mask, Maybe, MemType, Name, Optional,
+    Other, Out, Positive, Qual, Region, Remote, Segments, SrqAttr, Synced, SyncedCount, Timeout,
+    Word,
 };
 
 const IA: Arg = Handle(Thing::Ia, Subtype::InvalidHandleIa);
@@ -156,6 +160,7 @@ const LMR: Arg = Handle(Thing::Lmr, Subtype::InvalidHandleLmr);
 const RMR: Arg = Handle(Thing::Rmr, Subtype::InvalidHandleRmr);
 const PSP: Arg = Handle(Thing::Psp, Subtype::InvalidHandlePsp);
 const RSP: Arg = Handle(Thing::Rsp, Subtype::InvalidHandleRsp);
+const CSP: Arg = Handle(Thing::Csp, Subtype::InvalidHandleCsp);
 const CR: Arg = Handle(Thing::Cr, Subtype::InvalidHandleCr);
 const SRQ: Arg = Handle(Thing::Srq, Subtype::InvalidHandleSrq);
 const NO_PZ: Arg = Optional(Thing::Pz, Subtype::InvalidHandlePz);
@@ -175,7 +180,7 @@ const COMPLETION: Arg = Word(0, 0x100);
 /// Quality of service: what is not best effort is a model that is not supported.
 const QOS: Arg = Free;
 
-/// Every function of both tables but the common service points of 2.0, which nobody has.
+/// Every function of both tables.
 pub const FUNCTIONS: &[Function] = functions! {
     ia_open(Name, Count(8), AsyncEvd, Made(Thing::Ia)):
         InsufficientResources | ProviderNotFound | InvalidAddress | InvalidState;
@@ -283,4 +288,10 @@ pub const FUNCTIONS: &[Function] = functions! {
     #[V2_0] cno_fd_create(IA, Out, Made(Thing::Cno)): InsufficientResources;
     #[V2_0] cno_trigger(CNO, Out): TimeoutExpired | InvalidState | QueueEmpty | InterruptedCall;
     #[V2_0] ia_ha_related(IA, Other, Out);
+    #[V2_0] csp_create(IA, Comm, Address, CR_EVD, Made(Thing::Csp)):
+        InsufficientResources | CommNotSupported | InvalidAddress | PortInUse | ConnQualUnavailable | InvalidState;
+    #[V2_0] csp_query(CSP, Free, Out);
+    #[V2_0] csp_free(CSP): InvalidState;
+    #[V2_0] ep_common_connect(EP, Address, Attempt, DataSize, Data):
+        InvalidState | InsufficientResources | InvalidAddress | ModelNotSupported;
 };

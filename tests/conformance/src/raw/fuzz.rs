@@ -495,6 +495,13 @@ impl<'a> Caller<'a> {
                     _ => self.pick(&addresses),
                 }
             }
+            Arg::Comm => {
+                let comm: [u32; 3] = std::array::from_fn(|_| self.pick(&[2, 10, 1, 0, 6, 17]));
+                let usual = self.pick(&[2, 10]);
+                let comm = self.pick(&[comm, [usual, 1, 6], [usual, 1, 0]]);
+                let good = self.ground.halves(place, &comm);
+                self.pointer(good, true)
+            }
             Arg::Event => {
                 let number = self.pick(&[event_number::SOFTWARE, event_number::SOFTWARE, 1, 0]);
                 let good = self.ground.words(place, &[number.into(), 0, 0x1234]);

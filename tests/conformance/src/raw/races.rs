@@ -10,7 +10,7 @@ use dat_core::error::{Error, Kind, Subtype};
 use super::ask::triplet;
 use super::functions::Thing;
 use super::world::{Target, World};
-use crate::api::Table;
+use crate::api::{Api, Table};
 use crate::verdict::{Check, broken};
 
 /// Ways to end an object, two at once; whether both may succeed, because the second is no operation.
@@ -23,6 +23,7 @@ const ENDS: &[([&str; 2], Thing, bool)] = &[
     (["lmr_free", "lmr_free"], Thing::Lmr, false),
     (["rmr_free", "rmr_free"], Thing::Rmr, false),
     (["psp_free", "psp_free"], Thing::Psp, false),
+    (["csp_free", "csp_free"], Thing::Csp, false),
     (["rsp_free", "rsp_free"], Thing::Rsp, false),
     (["srq_free", "srq_free"], Thing::Srq, false),
     (["cr_reject", "cr_reject"], Thing::Cr, false),
@@ -39,6 +40,9 @@ const ENDS: &[([&str; 2], Thing, bool)] = &[
 /// The first pair of codes that says otherwise.
 pub fn two_ends(target: &Target, rounds: usize) -> Check {
     for (calls, thing, both) in ENDS {
+        if *thing == Thing::Csp && target.opener.api() == Api::V1_2 {
+            continue;
+        }
         for round in 0..rounds {
             let world = World::open(target)?;
             let handle = match thing {

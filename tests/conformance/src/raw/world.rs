@@ -53,6 +53,8 @@ pub struct World {
     psp: usize,
     pub(crate) qual: u64,
     rsp: usize,
+    /// 0 in 1.2, which has none.
+    csp: usize,
     cr: usize,
     srq: usize,
     /// A handle of each kind that was freed.
@@ -132,6 +134,7 @@ impl World {
             psp: 0,
             qual: 0,
             rsp: 0,
+            csp: 0,
             cr: 0,
             srq: 0,
             dead: Vec::new(),
@@ -162,6 +165,11 @@ impl World {
         let reserved = world.endpoint()?;
         let qual = world.qual as usize;
         world.rsp = world.free_qual(qual, reserved)?;
+        if table.api() == Api::V2_0 {
+            let mut comm = world.comm();
+            let words = [ia, at(&mut comm), world.address, world.cr_evd];
+            world.csp = world.make("csp_create", &words)?;
+        }
         world.bury()?;
         Ok(world)
     }
@@ -206,6 +214,13 @@ impl World {
             Api::V2_0 => offset_of!(v2_0::types::DatIaAttr, ia_address_ptr),
         };
         Ok(attr[offset / 8] as usize)
+    }
+
+    /// A `DAT_COMM` that goes with the IA's address: a stream of TCP.
+    pub(crate) fn comm(&self) -> [u32; 3] {
+        // SAFETY: a socket address, which the provider keeps, begins with its family.
+        let family = unsafe { (self.address as *const u16).read() };
+        [family.into(), 1, 6]
     }
 
     fn register(&mut self) -> Check {
@@ -310,6 +325,7 @@ impl World {
             (Thing::Rmr, _) => self.rmr,
             (Thing::Psp, _) => self.psp,
             (Thing::Rsp, _) => self.rsp,
+            (Thing::Csp, _) => self.csp,
             (Thing::Cr, _) => self.cr,
             (Thing::Srq, _) => self.srq,
         }
@@ -332,11 +348,13 @@ impl World {
             Thing::Rmr,
             Thing::Psp,
             Thing::Rsp,
+            Thing::Csp,
             Thing::Cr,
             Thing::Srq,
         ]
         .into_iter()
         .map(|thing| (thing, self.one(thing, Subtype::NoSubtype)))
+        .filter(|(_, handle)| *handle != 0)
         .collect();
         all.extend(
             [

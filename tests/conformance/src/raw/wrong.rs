@@ -105,6 +105,8 @@ fn usual(name: &str, error: Error) -> bool {
         // The world uses them.
         "lmr_free" => in_use(Subtype::InvalidStateLmrInUse),
         "pz_free" => in_use(Subtype::InvalidStatePzInUse),
+        // The address of an IA names no port.
+        "ep_common_connect" => error.kind() == Some(Kind::InvalidAddress),
         // Not on this transport.
         "ep_post_send_with_invalidate"
         | "ep_post_rdma_read_to_rmr"
@@ -167,6 +169,7 @@ fn bad(
         | Arg::Remote
         | Arg::Local
         | Arg::Address
+        | Arg::Comm
         | Arg::Event
         | Arg::EpParam
         | Arg::SrqAttr
