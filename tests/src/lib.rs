@@ -1,1 +1,73 @@
-//! End-to-end tests live in `tests/tests`; this crate has no code of its own.
+//! What the end-to-end tests in `tests/tests` share, and those of other crates that load our shared objects: these are
+//! built, and dat.conf is written, before a process that uses them starts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The workspace.
+pub const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Builds `packages` and answers the folder with their shared objects, which tests reach as programs do: as files.
+///
+/// # Panics
+/// When cargo fails, with its words.
+#[must_use]
+pub fn built(packages: &[&str]) -> PathBuf {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--offline"]);
+    for package in packages {
+        cargo.args(["-p", package]);
+    }
+    let output = cargo.current_dir(TOP).output().expect("cargo runs");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    // Where cargo put this test, less `deps/NAME`.
+    let here = std::env::current_exe().expect("this test has a path");
+    let folder = here.ancestors().nth(2).expect("a target folder");
+    folder.to_path_buf()
+}
+
+/// The provider for Soft-RoCE.
+#[must_use]
+pub fn softrxe() -> PathBuf {
+    built(&["dat-provider-softrxe"]).join("libdat_provider_softrxe.so")
+}
+
+/// The provider that every platform has, from `examples`.
+#[must_use]
+pub fn loopback() -> PathBuf {
+    built(&["dat-loopback-provider"]).join("libdat_loopback_provider.so")
+}
+
+/// A line of dat.conf for uDAPL 2.0.
+#[must_use]
+pub fn line(ia: &str, library: &Path, params: &str) -> String {
+    let library = library.display();
+    format!("{ia} u2.0 threadsafe default {library} t.1.0 \"{params}\" \"\"\n")
+}
+
+/// This test program once more, with nothing but the test `name`, in a process whose dat.conf holds `lines`. The
+/// variable is there before the process is, as the registry reads it once.
+///
+/// # Panics
+/// When dat.conf cannot be written.
+#[must_use]
+pub fn again(name: &str, lines: &str) -> (Command, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let conf = dir.path().join("dat.conf");
+    std::fs::write(&conf, lines).expect("dat.conf is written");
+    let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
+    command
+        .args(["--exact", name, "--nocapture"])
+        .env("DAT_OVERRIDE", &conf)
+        .env(INNER, "1");
+    (command, dir)
+}
+
+const INNER: &str = "DAT_TEST_INNER";
+
+/// Whether this is the process that [`again`] starts.
+#[must_use]
+pub fn is_inner() -> bool {
+    std::env::var_os(INNER).is_some()
+}

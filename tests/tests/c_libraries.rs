@@ -19,18 +19,12 @@ fn top() -> PathBuf {
 
 impl Prefix {
     fn new() -> Self {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--offline", "--message-format=short"])
-            .args(["-p", "dat1", "-p", "dat2", "-p", "dat-loopback-provider"])
-            .args(["-p", "dat-provider-softrxe"])
-            .current_dir(top())
-            .output()
-            .expect("cargo runs");
-        let words = String::from_utf8_lossy(&built.stderr).into_owned();
-        assert!(built.status.success(), "{words}");
-        // Where cargo put this test, less `deps/NAME`.
-        let here = std::env::current_exe().unwrap();
-        let debug = here.ancestors().nth(2).unwrap();
+        let debug = dat_tests::built(&[
+            "dat1",
+            "dat2",
+            "dat-loopback-provider",
+            "dat-provider-softrxe",
+        ]);
         let dir = tempfile::tempdir().unwrap();
         for (file, names) in [
             ("libdat1.so", &["libdat.so.1", "libdat.so"][..]),

@@ -1,44 +1,22 @@
 //! DAPL's environment variables, in a process of their own: honoured by softrxe's user engine, or named once.
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use dat::Ia;
 
-const INNER: &str = "DAT_TEST_INNER";
-
 /// Runs `name` again in a process with these variables, where an IA called `ia` is on the user engine.
 fn again(name: &str, address: &str, variables: &[(&str, &str)]) -> Output {
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--offline"])
-        .args(["-p", "dat-provider-softrxe"])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .output()
-        .expect("cargo runs");
-    let words = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "{words}");
-    let exe = std::env::current_exe().expect("this test has a path");
-    let folder = exe.ancestors().nth(2).expect("target/debug");
-    let library = folder.join("libdat_provider_softrxe.so");
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
-    let line = format!(
-        "ia u2.0 threadsafe default {} t.1.0 \"{address} 0 engine=user\" \"\"\n",
-        library.display()
+    let conf = dat_tests::line(
+        "ia",
+        &dat_tests::softrxe(),
+        &format!("{address} 0 engine=user"),
     );
-    std::fs::write(&conf, line).expect("written");
-    Command::new(exe)
-        .args(["--exact", name, "--nocapture"])
-        .env(INNER, "1")
-        .env("DAT_OVERRIDE", &conf)
+    let (mut command, _conf) = dat_tests::again(name, &conf);
+    command
         .env("DAT_LOG", "warn")
         .envs(variables.iter().copied())
         .output()
         .expect("the test runs")
-}
-
-fn inner() -> bool {
-    std::env::var_os(INNER).is_some()
 }
 
 /// Whether an endpoint with 200 requests can be made.
@@ -51,7 +29,7 @@ fn makes_200(ia: &Ia) -> bool {
 
 #[test]
 fn variables_without_effect_are_named_once_and_the_others_have_theirs() {
-    if inner() {
+    if dat_tests::is_inner() {
         for _ in 0..3 {
             let ia = Ia::open("ia").expect("the IA opens");
             let mtu = ia.attributes().expect("attributes").named;

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -247,38 +246,12 @@ fn processes_are_killed_and_the_others_go_on() {
         }
         Err(_) => {}
     }
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let built = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--quiet",
-            "--offline",
-            "-p",
-            "dat-provider-softrxe",
-        ])
-        .current_dir(top)
-        .output()
-        .expect("cargo runs");
-    assert!(
-        built.status.success(),
-        "{}",
-        String::from_utf8_lossy(&built.stderr)
+    let conf = dat_tests::line(
+        "user",
+        &dat_tests::softrxe(),
+        &format!("{ADDRESS} 0 engine=user"),
     );
-    let exe = std::env::current_exe().expect("this test has a path");
-    let folder = exe.ancestors().nth(2).expect("target/debug");
-    let library = folder.join("libdat_provider_softrxe.so");
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
-    let line = format!(
-        "user u2.0 threadsafe default {} t.1.0 \"{ADDRESS} 0 engine=user\" \"\"\n",
-        library.display()
-    );
-    std::fs::write(&conf, line).expect("written");
-    let inner = Command::new(exe)
-        .args(["--exact", TEST, "--nocapture"])
-        .env("DAT_OVERRIDE", &conf)
-        .env(ROLE, "scenario")
-        .status()
-        .expect("the test runs");
-    assert!(inner.success());
+    let (mut inner, _conf) = dat_tests::again(TEST, &conf);
+    let inner = inner.env(ROLE, "scenario").status();
+    assert!(inner.expect("the test runs").success());
 }

@@ -1,56 +1,20 @@
 //! The Rust API over the loopback provider, found through a dat.conf.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use dat::{Access, Close, CompletionFlags, DtoStatus, Ep, Evd, Event, Ia, Pz, Remote, Streams};
 
 const PATIENCE: Duration = Duration::from_secs(10);
-const CONF: &str = "DAT_OVERRIDE";
-
 /// dat.conf is named in the environment, which must be set before the process starts: the test runs itself once more.
 fn with_loopback(name: &str, body: impl FnOnce()) {
-    if std::env::var_os("DAT_TEST_INNER").is_some() {
+    if dat_tests::is_inner() {
         return body();
     }
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let built = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--quiet",
-            "--offline",
-            "-p",
-            "dat-loopback-provider",
-        ])
-        .current_dir(top)
-        .output()
-        .expect("cargo runs");
-    assert!(
-        built.status.success(),
-        "{}",
-        String::from_utf8_lossy(&built.stderr)
-    );
-    let exe = std::env::current_exe().expect("this test has a path");
-    let library = exe
-        .ancestors()
-        .nth(2)
-        .expect("target/debug")
-        .join("libdat_loopback_provider.so");
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
-    let line = |ia: &str, library: &str| {
-        format!("{ia} u2.0 threadsafe default {library} t.1.0 \"127.0.0.1 0\" \"\"\n")
-    };
-    let text = line("loop", &library.display().to_string()) + &line("gone", "/nowhere/lib.so");
-    std::fs::write(&conf, text).expect("written");
-    let inner = Command::new(exe)
-        .args(["--exact", name, "--nocapture"])
-        .env(CONF, &conf)
-        .env("DAT_TEST_INNER", "1")
-        .status()
-        .expect("the test runs");
-    assert!(inner.success());
+    let line = |ia: &str, library: &Path| dat_tests::line(ia, library, "127.0.0.1 0");
+    let lines = line("loop", &dat_tests::loopback()) + &line("gone", Path::new("/nowhere/lib.so"));
+    let (mut inner, _conf) = dat_tests::again(name, &lines);
+    assert!(inner.status().expect("the test runs").success());
 }
 
 struct Side {

@@ -3,8 +3,6 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use dat::{ConnectionEvent, Event, Ia, Streams};
@@ -122,39 +120,13 @@ impl Peer {
 
 /// The test again, with a dat.conf whose IA `user` is at [`HERE`].
 fn with_engine(name: &str, body: impl FnOnce()) {
-    if std::env::var_os("DAT_TEST_INNER").is_some() {
+    if dat_tests::is_inner() {
         return body();
     }
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let built = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--quiet",
-            "--offline",
-            "-p",
-            "dat-provider-softrxe",
-        ])
-        .current_dir(top)
-        .status()
-        .expect("cargo runs");
-    assert!(built.success());
-    let exe = std::env::current_exe().expect("this test has a path");
-    let folder = exe.ancestors().nth(2).expect("target/debug");
-    let library = folder.join("libdat_provider_softrxe.so");
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
-    let line = format!(
-        "user u2.0 threadsafe default {} t.1.0 \"{HERE} 0 engine=user keepalive=1 retry=3\" \"\"\n",
-        library.display()
-    );
-    std::fs::write(&conf, line).expect("written");
-    let inner = Command::new(exe)
-        .args(["--exact", name, "--nocapture"])
-        .env("DAT_OVERRIDE", &conf)
-        .env("DAT_TEST_INNER", "1")
-        .status()
-        .expect("the test runs");
-    assert!(inner.success());
+    let params = format!("{HERE} 0 engine=user keepalive=1 retry=3");
+    let conf = dat_tests::line("user", &dat_tests::softrxe(), &params);
+    let (mut inner, _conf) = dat_tests::again(name, &conf);
+    assert!(inner.status().expect("the test runs").success());
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Progress on the user engine: consumers that block, poll, mix both, or call nothing, between two IAs of this process over UDP.
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,48 +16,15 @@ const REQUEST: u64 = 2;
 /// dat.conf is named in the environment, which must be set before the process starts: the test runs itself once more, so it also
 /// has a process of its own. `net` keeps the addresses of tests apart.
 fn with_engine(name: &str, net: u8, body: impl FnOnce()) {
-    if std::env::var_os("DAT_TEST_INNER").is_some() {
+    if dat_tests::is_inner() {
         return body();
     }
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let built = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--quiet",
-            "--offline",
-            "-p",
-            "dat-provider-softrxe",
-        ])
-        .current_dir(top)
-        .output()
-        .expect("cargo runs");
-    assert!(
-        built.status.success(),
-        "{}",
-        String::from_utf8_lossy(&built.stderr)
-    );
-    let exe = std::env::current_exe().expect("this test has a path");
-    let library = exe
-        .ancestors()
-        .nth(2)
-        .expect("a target folder")
-        .join("libdat_provider_softrxe.so");
-    let library = library.display();
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
+    let library = dat_tests::softrxe();
     let line = |ia: &str, host: u8| {
-        format!(
-            "{ia} u2.0 threadsafe default {library} dapl.2.0 \"127.66.{net}.{host} 0 engine=user\" \"\"\n"
-        )
+        dat_tests::line(ia, &library, &format!("127.66.{net}.{host} 0 engine=user"))
     };
-    std::fs::write(&conf, line("a", 1) + &line("b", 2)).expect("written");
-    let inner = Command::new(exe)
-        .args(["--exact", name, "--nocapture"])
-        .env("DAT_OVERRIDE", &conf)
-        .env("DAT_TEST_INNER", "1")
-        .status()
-        .expect("the test runs");
-    assert!(inner.success());
+    let (mut inner, _conf) = dat_tests::again(name, &(line("a", 1) + &line("b", 2)));
+    assert!(inner.status().expect("the test runs").success());
 }
 
 /// One end.

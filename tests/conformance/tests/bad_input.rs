@@ -31,19 +31,7 @@ fn loopback(name: &str, params: &str, api: Api) -> Target {
 
 /// Softrxe from where cargo puts it.
 fn library() -> PathBuf {
-    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--offline"])
-            .args(["-p", "dat-provider-softrxe"])
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-            .output()
-            .expect("cargo runs");
-        let words = String::from_utf8_lossy(&built.stderr);
-        assert!(built.status.success(), "{words}");
-        let here = std::env::current_exe().expect("this test has a path");
-        let folder = here.ancestors().nth(2).expect("target/debug");
-        folder.join("libdat_provider_softrxe.so")
-    });
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(dat_tests::softrxe);
     BUILT.clone()
 }
 
