@@ -437,7 +437,9 @@ impl Qp {
         };
         // An answer that still waits will do.
         let waiting = r.jobs.iter().any(|waiting| waiting.psn == psn);
-        if let (Some(kind), false) = (job, waiting || r.jobs.len() >= r.job_limit()) {
+        // Room for as many new ones as the peer may send stays free; of the old ones it asks for again what it misses.
+        let crowded = r.jobs.len() > r.depth + 1;
+        if let (Some(kind), false) = (job, waiting || crowded) {
             let msn = r.msn;
             r.jobs.push_back(Job { psn, msn, kind });
         }
