@@ -2,7 +2,7 @@
 # The user engine beside raw UDP with the same datagrams, UCX tcp, libfabric and iperf3, on this machine, in about three minutes.
 # Prints a Markdown table and the goals' ratios; a tool that is missing is named below the table. See docs/performance.md.
 #
-# usage: bench.sh [--rounds N] [WORD]     only figures whose name contains WORD
+# usage: bench.sh [--rounds N] [WORD]     only where WORD is in "figure, contestant", e.g. "64 KiB, GB/s, user engine"
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "${DAT_BENCH_BUILT:-}" = 1 ] || {

@@ -21,10 +21,13 @@ const SLEEPERS: u32 = 3;
 const LEAST: Duration = Duration::from_micros(2);
 
 impl Spin {
-    /// At most `most` at a time; nothing on a machine with one processor.
-    pub(crate) fn new(most: Duration) -> Self {
-        let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
-        let most = if alone { Duration::ZERO } else { most };
+    /// At most `most` at a time; nothing if there is only one of `processors`.
+    pub(crate) const fn new(most: Duration, processors: usize) -> Self {
+        let most = if processors == 1 {
+            Duration::ZERO
+        } else {
+            most
+        };
         Self { budget: most, most }
     }
 
@@ -116,7 +119,7 @@ pub(crate) struct Batch {
 /// Posts further apart are not of one batch.
 const QUICK: Duration = Duration::from_micros(2);
 /// What fills a run.
-const POSTS: u32 = 60;
+const POSTS: u32 = 64;
 const BYTES: u64 = 60_000;
 
 impl Batch {
@@ -156,10 +159,7 @@ mod tests {
 
     #[test]
     fn spinning_stops_where_it_never_helps_and_comes_back_where_it_would() {
-        let mut spin = Spin {
-            budget: us(50),
-            most: us(50),
-        };
+        let mut spin = Spin::new(us(50), 2);
         for _ in 0..10 {
             spin.missed(spin.budget(), us(5000));
         }
@@ -180,10 +180,7 @@ mod tests {
 
     #[test]
     fn one_processor_never_spins() {
-        let mut spin = Spin {
-            budget: us(0),
-            most: us(0),
-        };
+        let mut spin = Spin::new(us(50), 1);
         spin.hit();
         spin.missed(us(0), us(20));
         assert_eq!(spin.budget(), us(0));
@@ -218,7 +215,7 @@ mod tests {
         assert!(batch.posted(at(100), 64, false));
         batch.sent();
         let mut sent = 0;
-        for n in 0..120 {
+        for n in 0..128 {
             if batch.posted(Time::from_nanos(100_000 + n * 300), 64, true) {
                 batch.sent();
                 sent += 1;

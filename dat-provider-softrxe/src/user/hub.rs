@@ -24,7 +24,7 @@ use super::net::life::{Life, Neighbour, Neighbours, stirs};
 use super::net::route::addressee;
 use super::net::share::Share;
 use super::net::socket::{Received, Socket};
-use super::net::wake::{Bundle, Wake};
+use super::net::wake::{Bundle, Wake, processors};
 use super::park::Bell;
 use super::place::Place;
 use super::progress::Roles;
@@ -32,6 +32,9 @@ use super::settings::Settings;
 
 /// Socket reads at a time before what they caused goes out; each is up to 64 KiB, and the sender waits for its acknowledgement.
 const READS: usize = 4;
+/// A read of fewer bytes emptied the socket, most likely: the next look comes soon enough, and another read would cost the answer
+/// a system call.
+const SHORT: usize = 1024;
 /// What a datagram of 4 KiB takes of a receive buffer, generously, and how many may be in flight in any case, at most.
 const DATAGRAM_ROOM: usize = 8192;
 const WINDOW: std::ops::RangeInclusive<usize> = 16..=512;
@@ -175,7 +178,7 @@ impl Hub {
             events: VecDeque::new(),
             jobs: VecDeque::new(),
             roles: Roles::default(),
-            spin: Spin::new(SPIN),
+            spin: Spin::new(SPIN, processors()),
             answers: Answers::default(),
             batch: Batch::default(),
             next: 0,
@@ -428,6 +431,9 @@ impl State {
                 }
                 self.engine
                     .handle_datagram(now, &Meta { source, ip_id }, datagram);
+            }
+            if self.received.length() < SHORT {
+                break;
             }
         }
     }

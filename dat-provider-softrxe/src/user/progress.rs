@@ -22,7 +22,7 @@ use super::events;
 use super::habits::Spin;
 use super::hub::{Hub, State};
 use super::net::life::stirs;
-use super::net::wake::{Slept, sleep};
+use super::net::wake::{Slept, processors, sleep};
 use super::park::Bell;
 
 /// How long the helper naps while consumers poll.
@@ -34,7 +34,7 @@ const LINGER: Duration = Duration::from_micros(30);
 /// Empty polls that make a loop: the helper is sent to nap then.
 const LOOP: u32 = 8;
 /// A spinning waiter lets others run after this time.
-const ALONE: Duration = Duration::from_micros(5);
+const ALONE: Duration = Duration::from_micros(12);
 
 /// Who sleeps on the descriptors, and so notices what arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,7 +98,8 @@ impl Hub {
             matches!(done.op, CompletedOp::Receive | CompletedOp::ReceiveWriteImm)
         };
         if into[..count].iter().any(message) {
-            state.answers.handed(now);
+            // The time now, not before what has arrived was read.
+            state.answers.handed(self.now());
         }
         count
     }
@@ -283,7 +284,7 @@ impl Hub {
     /// The helper thread's life.
     pub(crate) fn run(self: &Arc<Self>) {
         let mut polls = 0;
-        let mut spin = Spin::new(LINGER);
+        let mut spin = Spin::new(LINGER, processors());
         let mut slept: Option<(Duration, Instant)> = None;
         while !self.stop.load(Ordering::Acquire) {
             self.wake.clear();

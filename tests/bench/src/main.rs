@@ -25,7 +25,7 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 type Take = Box<dyn Fn() -> Result<f64>>;
 
 const USAGE: &str = "\
-usage: dat-bench [--rounds N] [WORD]    measure, print the table; only figures whose name contains WORD
+usage: dat-bench [--rounds N] [WORD]    measure, print the table; only where WORD is in \"figure, contestant\"
 DAT_OVERRIDE names a dat.conf with the IAs bench-client and bench-server (scripts/bench.sh writes one).";
 
 fn plan() -> Vec<(Figure, Who, Take)> {
@@ -77,7 +77,7 @@ fn plan() -> Vec<(Figure, Who, Take)> {
         (
             F::Messages,
             W::Raw,
-            take(|| Ok(raw::stream(raw::ONLY, 64, 128)? / 1e6)),
+            take(|| Ok(raw::stream(raw::ONLY, 64, ours::DEEP as usize)? / 1e6)),
         ),
         (
             F::Messages,
@@ -134,12 +134,12 @@ fn measure(rounds: usize, word: &str) -> ExitCode {
         for (figure, who, take) in plan() {
             // What does not vary is measured once; so is what is not installed.
             let again = round == 1 || figure.varies() && !table.absent(figure, who);
-            if !again || !figure.name().contains(word) {
+            let whose = format!("{}, {}", figure.name(), who.name());
+            if !again || !whose.contains(word) {
                 continue;
             }
             if std::io::stderr().is_terminal() {
-                let name = figure.name();
-                eprint!("\r\x1b[Kround {round} of {rounds}: {name}, {}", who.name());
+                eprint!("\r\x1b[Kround {round} of {rounds}: {whose}");
             }
             table.note(figure, who, take());
         }

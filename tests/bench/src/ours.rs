@@ -19,14 +19,14 @@ const MESSAGE: usize = 64;
 const WINDOW: usize = 1 << 20;
 /// Receives posted ahead, requests outstanding at most.
 const RECEIVES: u32 = 16;
-const REQUESTS: u32 = 160;
+const REQUESTS: u32 = 256;
 /// Cookie of receives; requests have others.
 const RECEIVE: u64 = 1;
 /// How long a rate is measured, after as long a warm-up.
 const SPELL: Duration = Duration::from_millis(300);
 /// Requests of 64 bytes outstanding, and those of them between two that complete.
-const DEEP: u64 = 128;
-const SILENT: u64 = 32;
+pub(crate) const DEEP: u64 = 256;
+const SILENT: u64 = 64;
 
 /// One end.
 struct Side {

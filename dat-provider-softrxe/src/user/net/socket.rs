@@ -231,6 +231,12 @@ impl Received {
         }
     }
 
+    /// Bytes of the last read.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
     /// The datagrams in order, with their place in the run (the IPv4 identification of an engine of ours).
     pub fn datagrams(&self) -> impl Iterator<Item = (u16, &[u8])> {
         (0u16..).zip(self.bytes[..self.length].chunks(self.segment))

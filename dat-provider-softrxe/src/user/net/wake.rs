@@ -90,6 +90,14 @@ pub fn sleep<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> Slep
     }
 }
 
+/// Processors of this machine. Not only those that this process may use: one that is bound to a single processor can still wait
+/// for a peer that runs on another.
+pub fn processors() -> usize {
+    // SAFETY: a plain library call.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(online).unwrap_or(1)
+}
+
 /// Many descriptors as one that is readable when any of them is.
 #[derive(Debug)]
 pub struct Bundle {
