@@ -16,6 +16,7 @@ pub mod host;
 pub mod matrix;
 pub mod pages;
 pub mod raw;
+mod revoke;
 mod storm;
 mod verdict;
 
@@ -25,6 +26,7 @@ pub use dat::Dat;
 pub use event::Seen;
 pub use fuzz::fuzz;
 pub use pages::{STATEMENTS, Statement, of_version};
+pub use revoke::revoke;
 pub use storm::storm;
 pub use verdict::{Check, Verdict};
 
