@@ -299,8 +299,10 @@ fn an_acknowledgement_that_is_held_back_goes_with_the_answer_or_with_the_next_po
             ip_id: 0,
         };
         let peer = &mut pair.sides[1].engine;
+        assert!(!peer.owes_ack());
         peer.handle_datagram(now, &meta, &buffer[..run.length]);
         for _ in 0..2 {
+            assert!(peer.owes_ack());
             assert_eq!(peer.poll_transmit_data(now, &mut buffer), None);
         }
         let mut done = [Completion::default(); 4];
@@ -318,6 +320,11 @@ fn an_acknowledgement_that_is_held_back_goes_with_the_answer_or_with_the_next_po
             .map(<[u8]>::len)
             .collect();
         assert_eq!(packets, if answers { vec![80, 20] } else { vec![20] });
+        assert_eq!(
+            pair.sides[1].engine.poll_transmit(now, &mut [0; 4200]),
+            None
+        );
+        assert!(!pair.sides[1].engine.owes_ack());
         for (index, packet) in buffer[..run.length].chunks(run.segment).enumerate() {
             let meta = softrxe_proto::Meta {
                 source: pair.sides[1].address,

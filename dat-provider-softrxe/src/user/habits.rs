@@ -95,6 +95,11 @@ impl Answers {
         self.handed.is_some_and(|at| now.since(at) < GLANCE)
     }
 
+    /// As [`just_handed`](Self::just_handed) for what the consumer may not even have an eye on: only if it usually answers.
+    pub(crate) fn just_shown(&self, now: Time) -> bool {
+        self.expected() && self.just_handed(now)
+    }
+
     /// It did something else first.
     pub(crate) fn passed(&mut self) {
         if self.handed.take().is_some() {
@@ -205,8 +210,12 @@ mod tests {
         answers.posted(at(501));
         assert!(answers.expected());
         answers.handed(at(600));
+        assert!(answers.just_shown(at(600)));
         answers.posted(at(900));
         assert!(!answers.expected());
+        answers.handed(at(1000));
+        assert!(answers.just_handed(at(1000)) && !answers.just_shown(at(1000)));
+        assert!(!answers.just_handed(at(1002)));
     }
 
     #[test]

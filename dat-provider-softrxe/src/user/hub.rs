@@ -93,6 +93,8 @@ pub(crate) struct State {
     pub(crate) roles: Roles,
     pub(crate) spin: Spin,
     pub(crate) answers: Answers,
+    /// As `answers`, of RDMA writes, which the consumer notices by itself.
+    pub(crate) echoes: Answers,
     pub(crate) batch: Batch,
     pub(crate) next: u32,
 }
@@ -103,11 +105,13 @@ pub(crate) struct Hub {
     pub(crate) place: Place,
     pub(crate) upcalls: Upcalls<UserEngine>,
     pub(crate) state: Mutex<State>,
+    /// All that a sleeper listens to beside `socket` and its own call. The socket is not in it: it would pay for each datagram
+    /// that arrives, also while nobody sleeps.
     pub(crate) bundle: Bundle,
     /// Of other processes, on which this one depends or which depend on it; in `bundle` as well.
     pub(crate) lives: Bundle,
     /// What we send from, and peers that are engines of ours send to: port 4791 or one of our own.
-    socket: Arc<Socket>,
+    pub(crate) socket: Arc<Socket>,
     clock: Instant,
     /// Calls the helper thread.
     pub(crate) wake: Wake,
@@ -133,7 +137,6 @@ impl Hub {
         let seed = fastrand::u64(..);
         let (slot, own_box) = Mailbox::slot(ip, fastrand::u16(..))?;
         let bundle = Bundle::new()?;
-        bundle.add(socket.as_raw_fd())?;
         if share.as_raw_fd() != socket.as_raw_fd() {
             bundle.add(share.as_raw_fd())?;
         }
@@ -180,6 +183,7 @@ impl Hub {
             roles: Roles::default(),
             spin: Spin::new(SPIN, processors()),
             answers: Answers::default(),
+            echoes: Answers::default(),
             batch: Batch::default(),
             next: 0,
         };

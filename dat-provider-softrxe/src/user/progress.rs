@@ -22,7 +22,7 @@ use super::events;
 use super::habits::Spin;
 use super::hub::{Hub, State};
 use super::net::life::stirs;
-use super::net::wake::{Slept, processors, sleep};
+use super::net::wake::{Slept, Wake, processors, sleep};
 use super::park::Bell;
 
 /// How long the helper naps while consumers poll.
@@ -79,20 +79,30 @@ impl Hub {
         let mut state = self.state.lock();
         let mut count = state.engine.poll_cq(cq, into);
         let now = self.now();
-        if count == 0 && state.answers.just_handed(now) {
+        if count == 0 && (state.answers.just_handed(now) || state.echoes.just_shown(now)) {
             return 0;
         }
         if count == 0 {
             state.answers.passed();
+            state.echoes.passed();
             state.roles.polls = state.roles.polls.wrapping_add(1);
             let all = state.roles.polls.is_multiple_of(MAILBOXES);
             self.take_in(&mut state, now, all);
             count = state.engine.poll_cq(cq, into);
             self.relieve(&mut state);
+            let written = count == 0 && state.engine.owes_ack();
+            let expected = match (count, written) {
+                (0, false) => false,
+                (0, true) => state.echoes.expected(),
+                _ => state.answers.expected(),
+            };
             // Held back only where somebody looks after it, whatever the consumer does next.
-            let hold = count > 0 && state.roles.watch == Watch::Nobody && state.answers.expected();
+            let hold = expected && state.roles.watch == Watch::Nobody;
             self.flush(&mut state, now, hold);
             self.call(&mut state);
+            if written {
+                state.echoes.handed(self.now());
+            }
         }
         let message = |done: &Completion| {
             matches!(done.op, CompletedOp::Receive | CompletedOp::ReceiveWriteImm)
@@ -111,6 +121,7 @@ impl Hub {
         let busy = state.engine.in_flight(qpn);
         state.engine.post_send(now, qpn, request)?;
         state.answers.posted(now);
+        state.echoes.posted(now);
         let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
         if state.batch.posted(now, bytes, busy) {
             self.flush(&mut state, now, false);
@@ -229,10 +240,7 @@ impl Hub {
                 (a, b) => a.or(b),
             };
             if bell.listen(&self.leader_wake) {
-                let slept = sleep(
-                    [self.bundle.as_raw_fd(), self.leader_wake.as_raw_fd()],
-                    limit,
-                );
+                let slept = self.listen(&self.leader_wake, limit);
                 bell.unlisten();
                 self.leader_wake.clear();
                 if slept == Slept::Interrupted {
@@ -240,6 +248,16 @@ impl Hub {
                 }
             }
         }
+    }
+
+    /// Sleeps until something arrives, or `call` is rung.
+    fn listen(&self, call: &Wake, limit: Option<Duration>) -> Slept {
+        let fds = [
+            self.socket.as_raw_fd(),
+            self.bundle.as_raw_fd(),
+            call.as_raw_fd(),
+        ];
+        sleep(fds, limit)
     }
 
     /// Has the helper come if there is something for it, or the watch if it would wake too late.
@@ -331,7 +349,7 @@ impl Hub {
                         slept = Some((spun, begin));
                     }
                     let limit = due.map(|at| at.since(self.now()).max(LATE));
-                    let _ = sleep([self.bundle.as_raw_fd(), self.wake.as_raw_fd()], limit);
+                    let _ = self.listen(&self.wake, limit);
                 }
             }
         }

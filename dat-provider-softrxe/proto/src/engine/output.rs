@@ -81,6 +81,12 @@ impl<M: Memory> Engine<M> {
         self.transmit(now, buffer, true)
     }
 
+    /// Does a queue pair that [`poll_transmit`](Self::poll_transmit) would look at owe an acknowledgement?
+    pub fn owes_ack(&self) -> bool {
+        let mut slots = self.ready.iter().chain(&self.held);
+        slots.any(|slot| matches!(self.qps.get(*slot as usize), Some(Some(qp)) if qp.owes_ack()))
+    }
+
     fn transmit(&mut self, now: Time, buffer: &mut [u8], hold: bool) -> Option<Transmit> {
         self.ready.extend(self.held.drain(..));
         // A DREQ must not overtake the last answers of its queue pair, nor wait for ever.
