@@ -176,6 +176,57 @@ fn libdat_has_the_soname_and_one_function_a_page() {
     }
 }
 
+/// The functions that MATRIX.md says a library has: those of the version's table, and those of the libraries.
+fn in_the_matrix(version: &str, library: usize) -> BTreeSet<String> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let matrix = std::fs::read_to_string(top.join("MATRIX.md")).unwrap();
+    let mut functions = BTreeSet::new();
+    for line in matrix.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let name = cells.get(1).and_then(|cell| cell.strip_prefix("`dat"));
+        let Some(name) = name.and_then(|name| name.strip_suffix('`')) else {
+            continue;
+        };
+        let has = match cells.len() {
+            // function, version, four providers, tested by
+            9 => cells[2].split(", ").any(|of| of == version),
+            // function, libdat.so.1, libdat2.so.2, tested by
+            6 => cells[library] == "yes",
+            _ => false,
+        };
+        if has {
+            functions.insert(format!("dat{name}"));
+        }
+    }
+    // A program calls it through dat_ia_openv, which is one of the libraries' own.
+    assert!(functions.remove("dat_ia_open"));
+    functions
+}
+
+#[test]
+fn what_the_libraries_export_is_what_the_matrix_lists() {
+    for (file, version, column) in [("libdat.so.1", "1.2", 2), ("libdat2.so.2", "2.0", 3)] {
+        let exported: BTreeSet<String> = exports(&PREFIX.path(file))
+            .into_iter()
+            .map(|name| name.split('@').next().unwrap_or_default().to_owned())
+            .collect();
+        let listed = in_the_matrix(version, column);
+        assert!(listed.len() > 70, "{listed:?}");
+        let (unlisted, missing): (Vec<_>, Vec<_>) = (
+            exported.difference(&listed).collect(),
+            listed.difference(&exported).collect(),
+        );
+        assert!(
+            unlisted.is_empty(),
+            "{file} exports, MATRIX.md does not list: {unlisted:?}"
+        );
+        assert!(
+            missing.is_empty(),
+            "MATRIX.md lists, {file} does not export: {missing:?}"
+        );
+    }
+}
+
 #[test]
 fn data_moves_through_both_libraries_from_c_and_cpp() {
     for (compiler, arguments, version) in [
