@@ -33,6 +33,10 @@ pub mod field {
     pub const REQUEST_EVD: u64 = 0x200;
     /// The EVD for connections.
     pub const CONNECT_EVD: u64 = 0x400;
+    /// How receives complete.
+    pub const RECV_FLAGS: u64 = 0x1_0000;
+    /// How requests complete.
+    pub const REQUEST_FLAGS: u64 = 0x2_0000;
     /// Receives that can be outstanding.
     pub const MAX_RECV_DTOS: u64 = 0x4_0000;
     /// Requests that can be outstanding.

@@ -3,7 +3,7 @@
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
 use dat_core::event::ConnectionEvent;
-use dat_core::flags::EvdFlags;
+use dat_core::flags::{CompletionFlags, EvdFlags};
 
 use super::statements;
 use crate::dat::{Dat, Post, field};
@@ -31,6 +31,7 @@ statements! {
     "dat_ep_reset": "A Connected endpoint cannot be reset: DAT_INVALID_STATE." => reset_connected;
     "dat_ep_reset": "Resetting an Unconnected endpoint has no effect." => reset_unconnected;
     "dat_ep_get_status": "Receives and requests are idle unless some are outstanding." => idle;
+    "dat_ep_get_status": "Requests whose events are suppressed count too, until one behind them has completed." => idle_without_events;
 }
 
 fn created_unconnected(dat: &Dat) -> Check {
@@ -179,6 +180,25 @@ fn idle(dat: &Dat) -> Check {
     pair.b.post(pair.to, Post::Send, &[], 2)?;
     pair.a.completes(pair.a.recv, 1, SUCCESS)?;
     holds(status()?.1, "receives are not idle after the last")
+}
+
+fn idle_without_events(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let busy = || made(dat.ep_get_status(pair.from), "dat_ep_get_status").map(|status| !status.2);
+    // Nothing takes them yet, so they stay outstanding.
+    let suppress = CompletionFlags::SUPPRESS.bits();
+    for cookie in 1..=2 {
+        let code = dat.post(pair.from, Post::Send, &[], cookie, suppress);
+        ok(code, "dat_ep_post_send, suppressed")?;
+    }
+    holds(busy()?, "requests are idle with two outstanding")?;
+    pair.a.post(pair.from, Post::Send, &[], 3)?;
+    for cookie in 1..=3 {
+        pair.b.post(pair.to, Post::Recv, &[], cookie)?;
+    }
+    pair.a.completes(pair.a.request, 3, SUCCESS)?;
+    holds(!busy()?, "requests are not idle after the last")?;
+    pair.a.quiet(pair.a.request)
 }
 
 fn modify(dat: &Dat) -> Check {

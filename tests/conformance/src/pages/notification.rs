@@ -4,22 +4,26 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dat_core::error::Kind;
-use dat_core::flags::EvdFlags;
+use dat_core::event::{AsyncEvent, ConnectionEvent};
+use dat_core::flags::{CompletionFlags, EvdFlags};
 
 use super::statements;
-use crate::dat::{Agent, Dat};
+use crate::dat::{Agent, Dat, field};
 use crate::event::Seen;
-use crate::fixture::{MOMENT, PATIENCE, Side, made};
+use crate::fixture::{CONSUMER, MOMENT, PATIENCE, Pair, Side, made};
 use crate::verdict::{Check, broken, holds, ok, refused, same};
 
 statements! {
     "dat_evd_create": "It is enabled, waitable and empty, and holds at least what was asked for." => created;
     "dat_evd_create": "No stream, unknown ones, or no length is DAT_INVALID_PARAMETER." => nothing_to_take;
+    "dat_evd_create": "An event without room is DAT_ASYNC_ERROR_EVD_OVERFLOW: its request is refused, and the EVD goes on." => overflows;
     "dat_evd_query": "The query answers queue length, CNO and streams." => query;
     "dat_evd_modify_cno": "Events tell the new CNO; without one nobody." => modify;
     "dat_evd_enable": "Enabling and disabling twice has no further effect." => enable_twice;
     "dat_evd_clear_unwaitable": "A waitable EVD stays waitable." => clear_twice;
     "dat_evd_wait": "A threshold of n waits for n events." => threshold;
+    "dat_evd_wait": "While a thread waits, for however many events, the CNO is not triggered." => waiter_before_cno;
+    "dat_evd_wait": "Where completions notify as the consumer says, a threshold above 1 is DAT_INVALID_STATE." => controlled;
     "dat_evd_wait": "It is refused to poll an EVD on which a thread waits: DAT_INVALID_STATE." => dequeue_while_waiting;
     "dat_evd_post_se": "A full queue is DAT_QUEUE_FULL." => full;
     "dat_evd_resize": "A queue shorter than its events is DAT_INVALID_STATE, and they stay." => shrink;
@@ -141,6 +145,104 @@ fn threshold(dat: &Dat) -> Check {
     post(dat, evd, 3..4)?;
     let waited = dat.evd_wait(evd, PATIENCE, 3);
     same(&waited, &Ok((Seen::Software(1), 2)), "event and nmore")
+}
+
+fn waiter_before_cno(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let cno = made(dat.cno_create(side.ia), "dat_cno_create")?;
+    let evd = software(&side, 8, cno)?;
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| dat.evd_wait(evd, PATIENCE, 3));
+        let begun = Instant::now();
+        // Refused once the thread waits.
+        while refused(
+            dat.evd_dequeue(evd).err().unwrap_or(0),
+            Kind::QueueEmpty,
+            "",
+        )
+        .is_ok()
+        {
+            holds(begun.elapsed() < Duration::from_secs(5), "nobody waits")?;
+            std::thread::yield_now();
+        }
+        post(dat, evd, 1..3)?;
+        let told = dat.cno_wait(cno, MOMENT).err().unwrap_or(0);
+        post(dat, evd, 3..4)?;
+        let waited = waiter.join().or_else(|_| broken("the waiter panicked"))?;
+        same(&waited, &Ok((Seen::Software(1), 2)), "event and nmore")?;
+        refused(told, Kind::QueueEmpty, "dat_cno_wait while a thread waits")
+    })
+}
+
+fn controlled(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    let ep = side.ep()?;
+    let many = dat.evd_wait(side.recv, MOMENT, 2).err().unwrap_or(0);
+    refused(many, Kind::TimeoutExpired, "dat_evd_wait for two")?;
+    let mut param = made(dat.ep_query(ep), "dat_ep_query")?;
+    param.ep_attr.recv_completion_flags = CompletionFlags::SOLICITED_WAIT.bits();
+    param.ep_attr.request_completion_flags = CompletionFlags::UNSIGNALLED.bits();
+    let mask = field::RECV_FLAGS | field::REQUEST_FLAGS;
+    ok(dat.ep_modify(ep, mask, &param), "dat_ep_modify")?;
+    for evd in [side.recv, side.request] {
+        let many = dat.evd_wait(evd, MOMENT, 2).err().unwrap_or(0);
+        refused(many, Kind::InvalidState, "dat_evd_wait for two")?;
+        let one = dat.evd_wait(evd, MOMENT, 1).err().unwrap_or(0);
+        refused(one, Kind::TimeoutExpired, "dat_evd_wait for one")?;
+    }
+    ok(dat.ep_free(ep), "dat_ep_free")?;
+    let many = dat.evd_wait(side.recv, MOMENT, 2).err().unwrap_or(0);
+    refused(
+        many,
+        Kind::TimeoutExpired,
+        "dat_evd_wait for two, without the endpoint",
+    )
+}
+
+fn overflows(dat: &Dat) -> Check {
+    let pair = Pair::apart(dat)?;
+    let (side, asks) = (&pair.b, &pair.a);
+    let evd = made(
+        dat.evd_create(side.ia, 1, 0, EvdFlags::CR.bits()),
+        "dat_evd_create",
+    )?;
+    let room = made(dat.evd_query(evd), "dat_evd_query")?.evd_qlen;
+    let psp = dat.psp_create_any(side.ia, evd, CONSUMER);
+    let (_, qual) = made(psp, "dat_psp_create_any")?;
+    let connect = || {
+        let ep = asks.ep()?;
+        let code = dat.ep_connect(ep, &side.attr, qual, PATIENCE, b"");
+        ok(code, "dat_ep_connect").map(|()| ep)
+    };
+    for _ in 0..=room {
+        connect()?;
+    }
+    // One of them comes last, and is refused.
+    let overflow = AsyncEvent::EvdOverflow as u32;
+    same(
+        &side.wait(side.async_evd)?,
+        &Seen::Other(overflow),
+        "asynchronous error",
+    )?;
+    match asks.wait(asks.conn)? {
+        Seen::Connection { number, .. } => same(
+            &number,
+            &(ConnectionEvent::NonPeerRejected as u32),
+            "event of the refused one",
+        )?,
+        other => return broken(format!("{other:?}")),
+    }
+    let request = || match side.wait(evd)? {
+        Seen::Request { cr, .. } => Ok(cr),
+        other => broken(format!("{other:?} is no connection request")),
+    };
+    for _ in 0..room {
+        ok(dat.cr_reject(request()?, b""), "dat_cr_reject")?;
+        asks.wait(asks.conn)?;
+    }
+    let ep = connect()?;
+    ok(dat.cr_accept(request()?, pair.to, b""), "dat_cr_accept")?;
+    asks.connection(ep, ConnectionEvent::Established)
 }
 
 fn dequeue_while_waiting(dat: &Dat) -> Check {
