@@ -94,6 +94,8 @@ struct Inner<T: Transport> {
     members: BTreeSet<(Kind, u32)>,
     /// LMRs by lmr_context: 1.2's dat_rmr_bind and the syncs name an LMR so.
     lmrs: HashMap<u32, u32>,
+    /// RMRs that a peer may invalidate, by rmr_context.
+    windows: HashMap<u32, u32>,
     /// Shared memory by its name: length, and LMRs on it.
     shared: HashMap<[u8; COOKIE_SIZE], (u64, u32)>,
     async_feed: Option<Feed<T>>,
@@ -114,6 +116,7 @@ impl<T: Transport> Default for Ia<T> {
                 attributes: None,
                 members: BTreeSet::new(),
                 lmrs: HashMap::new(),
+                windows: HashMap::new(),
                 shared: HashMap::new(),
                 async_feed: None,
                 own_async_evd: None,
@@ -253,6 +256,7 @@ impl<T: Transport> Ia<T> {
         inner.attributes = None;
         inner.members.clear();
         inner.lmrs.clear();
+        inner.windows.clear();
         inner.shared.clear();
         inner.own_async_evd = None;
         drop(inner);
@@ -360,6 +364,21 @@ impl<T: Transport> Ia<T> {
         match index {
             Some(index) => inner.lmrs.insert(lmr_context, index),
             None => inner.lmrs.remove(&lmr_context),
+        };
+    }
+
+    /// The RMR of a key that a peer may invalidate.
+    pub(crate) fn window(&self, rmr_context: u32) -> Option<&'static Rmr<T>> {
+        let index = *self.inner.lock().windows.get(&rmr_context)?;
+        T::arenas().rmr.get(index)
+    }
+
+    /// Enters such an RMR under its key, or takes the key out (`None`).
+    pub(crate) fn name_window(&self, rmr_context: u32, index: Option<u32>) {
+        let mut inner = self.inner.lock();
+        match index {
+            Some(index) => inner.windows.insert(rmr_context, index),
+            None => inner.windows.remove(&rmr_context),
         };
     }
 

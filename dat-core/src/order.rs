@@ -11,7 +11,7 @@
 //! 7. SRQ
 //! 8. EVD
 //! 9. CNO
-//! 10. IA, PZ, LMR, AH: lists and look-ups; nothing is locked under them
+//! 10. IA, PZ, LMR, AH, what an RMR is bound to: lists and look-ups; nothing is locked under them
 //!
 //! No lock at all is held over a consumer's code (an OS wait proxy agent), over
 //! [`Transport::open`](crate::transport::Transport::open) or

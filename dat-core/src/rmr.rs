@@ -52,6 +52,18 @@ pub struct RmrInfo {
     pub va_type: VaType,
     /// Key for the peer, 0 while unbound.
     pub rmr_context: u32,
+    /// To what it belongs.
+    pub scope: Scope,
+}
+
+/// To what a window belongs (`DAT_RMR_SCOPE`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Scope {
+    /// To the endpoint that it is bound on, whose peer may invalidate it: a window of type 2 (IBTA 10.6.7.2).
+    Endpoint = 0,
+    /// To a PZ: any endpoint's peer may use it, none invalidate it. A window of type 1.
+    Zone = 1,
 }
 
 /// A remote memory region. All methods may be called from any thread.
@@ -60,13 +72,15 @@ pub struct Rmr<T: Transport> {
     /// Table, liveness, generation, ledger.
     pub head: Head,
     inner: Mutex<Option<Inner<T>>>,
+    /// Apart, and no other lock is taken under it: a completion tells that a peer has closed the window.
+    bound: Mutex<Option<Bound<T>>>,
 }
 
 struct Inner<T: Transport> {
     window: T::Rmr,
+    scope: Scope,
     pz: &'static Pz<T>,
     _pz_claim: Claim,
-    bound: Option<Bound<T>>,
 }
 
 /// What the window shows; the LMR cannot be freed meanwhile.
@@ -86,6 +100,7 @@ impl<T: Transport> Default for Rmr<T> {
         Self {
             head: Head::default(),
             inner: Mutex::new(None),
+            bound: Mutex::new(None),
         }
     }
 }
@@ -105,17 +120,30 @@ impl<T: Transport> Rmr<T> {
     /// # Errors
     /// `DAT_INVALID_HANDLE`, `DAT_INSUFFICIENT_RESOURCES`, `DAT_NOT_IMPLEMENTED`.
     pub fn create(pz: &'static Pz<T>) -> Result<&'static Self> {
+        Self::make(pz, Scope::Zone)
+    }
+
+    /// 2.0 dat_rmr_create_for_ep: unbound. A peer of the endpoint that it is bound on may close it by
+    /// dat_ep_post_send_with_invalidate, where the transport has such windows.
+    ///
+    /// # Errors
+    /// As [`Rmr::create`].
+    pub fn create_for_ep(pz: &'static Pz<T>) -> Result<&'static Self> {
+        Self::make(pz, Scope::Endpoint)
+    }
+
+    fn make(pz: &'static Pz<T>, scope: Scope) -> Result<&'static Self> {
         let pz_claim = pz.head.claim(Subtype::InvalidHandlePz)?;
-        let window = T::create_rmr(&pz.zone()?)?;
+        let window = T::create_rmr(&pz.zone()?, scope)?;
         let arena = &T::arenas().rmr;
         let (index, rmr) = arena
             .alloc()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
         *rmr.inner.lock() = Some(Inner {
             window,
+            scope,
             pz,
             _pz_claim: pz_claim,
-            bound: None,
         });
         pz.ia()
             .adopt(Kind::Rmr, index, &rmr.head, 0)
@@ -177,7 +205,7 @@ impl<T: Transport> Rmr<T> {
                 signaled,
                 fence,
             })?;
-            inner.bound = None;
+            self.unbind(inner.pz.ia());
             return Ok(0);
         }
         let lmr = lmr
@@ -201,7 +229,8 @@ impl<T: Transport> Rmr<T> {
             signaled,
             fence,
         })?;
-        inner.bound = Some(Bound {
+        self.unbind(inner.pz.ia());
+        *self.bound.lock() = Some(Bound {
             lmr,
             _lmr_claim: claim,
             range,
@@ -209,7 +238,33 @@ impl<T: Transport> Rmr<T> {
             va_type,
             rmr_context,
         });
+        if inner.scope == Scope::Endpoint {
+            inner.pz.ia().name_window(rmr_context, Some(index));
+        }
         Ok(rmr_context)
+    }
+
+    /// Forgets what it was bound to: the LMR is free again.
+    fn unbind(&'static self, ia: &'static Ia<T>) {
+        let old = self.bound.lock().take();
+        if let Some(old) = old {
+            ia.name_window(old.rmr_context, None);
+        }
+    }
+
+    /// A message closed the window of `rmr_context`. Called under the lock of an EVD.
+    #[cold]
+    pub(crate) fn invalidated(ia: &'static Ia<T>, rmr_context: u32) {
+        let Some(rmr) = ia.window(rmr_context) else {
+            return;
+        };
+        let mut bound = rmr.bound.lock();
+        // It may be bound anew since.
+        if bound.as_ref().is_some_and(|b| b.rmr_context == rmr_context) {
+            *bound = None;
+            drop(bound);
+            ia.name_window(rmr_context, None);
+        }
     }
 
     /// dat_rmr_query.
@@ -219,7 +274,8 @@ impl<T: Transport> Rmr<T> {
     pub fn info(&'static self) -> Result<RmrInfo> {
         let inner = self.inner.lock();
         let inner = inner.as_ref().ok_or(DEAD)?;
-        let bound = inner.bound.as_ref();
+        let bound = self.bound.lock();
+        let bound = bound.as_ref();
         Ok(RmrInfo {
             ia: raw(inner.pz.ia()),
             pz: raw(inner.pz),
@@ -228,6 +284,7 @@ impl<T: Transport> Rmr<T> {
             rights: bound.map_or_else(MemPriv::empty, |b| b.rights),
             va_type: bound.map_or_else(VaType::default, |b| b.va_type),
             rmr_context: bound.map_or(0, |b| b.rmr_context),
+            scope: inner.scope,
         })
     }
 
@@ -242,7 +299,7 @@ impl<T: Transport> Rmr<T> {
         if let Some(inner) = inner {
             // The window goes before the claims on what it shows.
             drop(inner.window);
-            drop(inner.bound);
+            self.unbind(inner.pz.ia());
         }
         let arena = &T::arenas().rmr;
         let index = arena.index_of(self);

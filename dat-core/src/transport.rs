@@ -25,6 +25,7 @@ use crate::event::{DtoOp, DtoStatus};
 use crate::flags::{MemPriv, VaType};
 use crate::ia_params::IaParams;
 use crate::iov::{LmrTriplet, RmrTriplet};
+use crate::rmr::Scope;
 use crate::upcall::Upcalls;
 
 /// Identifies an endpoint or service point and its present connection; stale ones are ignored by core.
@@ -260,11 +261,12 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         va_type: VaType,
     ) -> Result<(Self::Lmr, Keys)>;
 
-    /// dat_rmr_create: an unbound window. Dropping it unbinds.
+    /// dat_rmr_create and dat_rmr_create_for_ep: an unbound window. Dropping it unbinds. A transport without windows
+    /// that belong to an endpoint gives one that belongs to the PZ.
     ///
     /// # Errors
     /// `DAT_NOT_IMPLEMENTED` where the transport has no windows.
-    fn create_rmr(_pz: &Arc<Self::Pz>) -> Result<Self::Rmr> {
+    fn create_rmr(_pz: &Arc<Self::Pz>, _scope: Scope) -> Result<Self::Rmr> {
         Err(Error::of(Kind::NotImplemented))
     }
 

@@ -16,6 +16,8 @@ use crate::verbs::device::Device;
 
 /// The vendor number of Linux' Soft-RoCE.
 const VENDOR_RXE: u32 = 0x00ff_ffff;
+/// The vendor's name of rdma_rxe.
+pub(crate) const SOFT_ROCE: &str = "Linux Soft-RoCE";
 
 /// What was read of a device and its port.
 pub(crate) struct Facts<'a> {
@@ -69,7 +71,7 @@ impl<'a> Facts<'a> {
 
     fn vendor(&self) -> String {
         match self.device.vendor_id {
-            VENDOR_RXE => "Linux Soft-RoCE".to_owned(),
+            VENDOR_RXE => SOFT_ROCE.to_owned(),
             id => format!("vendor {id:#06x} part {}", self.device.vendor_part_id),
         }
     }

@@ -9,21 +9,21 @@
 use dat_core::iov::LmrTriplet;
 
 pub(crate) use rdma_sys::{
-    ibv_ack_async_event, ibv_ack_cq_events, ibv_ah, ibv_ah_attr, ibv_alloc_mw, ibv_alloc_pd,
-    ibv_async_event, ibv_atomic_cap, ibv_bind_mw, ibv_close_device, ibv_comp_channel, ibv_context,
-    ibv_cq, ibv_create_ah, ibv_create_comp_channel, ibv_create_cq, ibv_create_qp, ibv_create_srq,
-    ibv_dealloc_mw, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_destroy_comp_channel,
-    ibv_destroy_cq, ibv_destroy_qp, ibv_destroy_srq, ibv_device, ibv_device_attr, ibv_fork_init,
-    ibv_free_device_list, ibv_get_async_event, ibv_get_cq_event, ibv_get_device_guid,
-    ibv_get_device_list, ibv_get_device_name, ibv_gid, ibv_modify_qp, ibv_modify_srq, ibv_mr,
-    ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_open_device, ibv_pd, ibv_port_attr,
-    ibv_port_state, ibv_post_srq_recv, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state,
-    ibv_qp_type, ibv_query_device, ibv_query_gid, ibv_query_port, ibv_recv_wr, ibv_reg_mr,
-    ibv_reg_mr_iova, ibv_req_notify_cq, ibv_resize_cq, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_attr,
-    ibv_srq_init_attr, ibv_wc, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode, rdma_accept,
-    rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id,
-    rdma_conn_param, rdma_connect, rdma_create_event_channel, rdma_create_id,
-    rdma_destroy_event_channel, rdma_destroy_id, rdma_disconnect, rdma_establish,
+    bind_mw_t, ibv_ack_async_event, ibv_ack_cq_events, ibv_ah, ibv_ah_attr, ibv_alloc_mw,
+    ibv_alloc_pd, ibv_async_event, ibv_atomic_cap, ibv_bind_mw, ibv_close_device, ibv_comp_channel,
+    ibv_context, ibv_cq, ibv_create_ah, ibv_create_comp_channel, ibv_create_cq, ibv_create_qp,
+    ibv_create_srq, ibv_dealloc_mw, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_qp, ibv_destroy_srq, ibv_device,
+    ibv_device_attr, ibv_fork_init, ibv_free_device_list, ibv_get_async_event, ibv_get_cq_event,
+    ibv_get_device_guid, ibv_get_device_list, ibv_get_device_name, ibv_gid, ibv_modify_qp,
+    ibv_modify_srq, ibv_mr, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_open_device,
+    ibv_pd, ibv_port_attr, ibv_port_state, ibv_post_srq_recv, ibv_qp, ibv_qp_attr,
+    ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_query_device, ibv_query_gid, ibv_query_port,
+    ibv_recv_wr, ibv_reg_mr, ibv_reg_mr_iova, ibv_req_notify_cq, ibv_resize_cq, ibv_send_wr,
+    ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc, ibv_wc_opcode, ibv_wc_status,
+    ibv_wr_opcode, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event,
+    rdma_cm_event_type, rdma_cm_id, rdma_conn_param, rdma_connect, rdma_create_event_channel,
+    rdma_create_id, rdma_destroy_event_channel, rdma_destroy_id, rdma_disconnect, rdma_establish,
     rdma_event_channel, rdma_get_cm_event, rdma_get_local_addr, rdma_get_peer_addr,
     rdma_get_src_port, rdma_init_qp_attr, rdma_listen, rdma_port_space, rdma_reject,
     rdma_reject_ece, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
@@ -72,6 +72,9 @@ pub(crate) mod qp_mask {
 pub(crate) mod wc_flag {
     pub(crate) const WITH_IMM: u32 = 1 << 1;
     pub(crate) const WITH_INV: u32 = 1 << 3;
+    /// The kernel's own number for the same (`IB_WC_WITH_INVALIDATE`), which rdma_rxe tells user space too; of other
+    /// devices it says that a checksum is right.
+    pub(crate) const KERNEL_WITH_INV: u32 = 1 << 2;
 }
 
 /// `ibv_device_cap_flags`.
@@ -140,7 +143,16 @@ impl Wc {
     #[inline(always)]
     pub(crate) fn is_plain_receive(&self) -> bool {
         self.opcode == ibv_wc_opcode::IBV_WC_RECV
-            && self.wc_flags & (wc_flag::WITH_IMM | wc_flag::WITH_INV) == 0
+            && self.wc_flags & (wc_flag::WITH_IMM | wc_flag::WITH_INV | wc_flag::KERNEL_WITH_INV)
+                == 0
+    }
+
+    /// A completion of rdma_rxe, as other devices would tell it.
+    pub(crate) fn of_rxe(mut self) -> Self {
+        if self.wc_flags & wc_flag::KERNEL_WITH_INV != 0 {
+            self.wc_flags |= wc_flag::WITH_INV;
+        }
+        self
     }
 }
 

@@ -10,6 +10,7 @@ use dat_core::error::{Error, Kind, Result};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;
 use dat_core::iov::LmrTriplet;
+use dat_core::rmr::Scope;
 use dat_core::transport::{
     Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
 };
@@ -98,13 +99,13 @@ impl Transport for Verbs {
         Ok((Lmr::new(mr, pz), keys))
     }
 
-    fn create_rmr(pz: &Arc<Pd>) -> Result<Rmr> {
-        Rmr::new(pz)
+    fn create_rmr(pz: &Arc<Pd>, scope: Scope) -> Result<Rmr> {
+        Rmr::new(pz, scope)
     }
 
     fn post_bind(qp: &Qp, bind: &Bind<'_, Self>) -> Result<u32> {
         if bind.va_type == VaType::ZeroBased && bind.length != 0 {
-            // Windows of type 1 count by virtual address only.
+            // Windows count by virtual address only.
             return Err(Error::of(Kind::ModelNotSupported));
         }
         let mut send_flags = 0;
@@ -116,7 +117,7 @@ impl Transport for Verbs {
         }
         let region = bind.lmr.filter(|_| bind.length != 0);
         bind.rmr.bind(
-            qp.raw(),
+            qp,
             &Opening {
                 wr_id: bind.id.0,
                 send_flags,
@@ -155,7 +156,7 @@ impl Transport for Verbs {
 
     #[inline(always)]
     fn decode(cq: &Cq, raw: &Wc) -> Completion {
-        map::completion(raw, cq.ep_of(raw.qp_num))
+        cq.decode(raw)
     }
 
     fn watch_cq(cq: &Cq, on: bool) -> Result<()> {

@@ -113,7 +113,8 @@ pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
         dto_async_return_guaranteed: 0,
         rdma_write_for_rdma_read_req: 1,
         rdma_read_lmr_rmr_context_exposure: 0,
-        rmr_scope_supported: 0,
+        // DAT_RMR_SCOPE_ANY
+        rmr_scope_supported: 2,
         is_signal_safe: 0,
         ha_supported: 0,
         ha_loadbalancing: 0,

@@ -88,8 +88,7 @@ impl<T: Transport> Tables<T> {
         csp_query: Some(own::csp_query::<T>),
         csp_free: Some(own::csp_free::<T>),
         ep_common_connect: Some(own::ep_common_connect::<T>),
-        // A window for one endpoint is a window; which endpoint, the bind says.
-        rmr_create_for_ep: Some(common::rmr_create::<T, V2_0>),
+        rmr_create_for_ep: Some(own::rmr_create_for_ep::<T>),
         ep_post_send_with_invalidate: Some(own::ep_post_send_with_invalidate::<T>),
         ep_post_rdma_read_to_rmr: Some(own::ep_post_rdma_read_to_rmr::<T>),
         cno_fd_create: Some(own::cno_fd_create::<T>),

@@ -9,6 +9,7 @@ use super::{Ep, EpState};
 use crate::evd::EventSink;
 use crate::event::{Dto, DtoOp, DtoStatus, RawHandle};
 use crate::head::raw;
+use crate::rmr::Rmr;
 use crate::srq::Srq;
 use crate::transport::{Completion, Transport, WrId};
 
@@ -189,6 +190,9 @@ pub fn complete<T: Transport>(completion: &Completion, tell: impl FnOnce(&Dto, b
                 completion.op
             };
             ring.received().add(op, completion.length.into());
+            if completion.op == DtoOp::ReceiveWithInvalidate {
+                Rmr::<T>::invalidated(ep.ia(), completion.invalidated);
+            }
         }
         if note.has(Note::QUIET | Note::MUTE) {
             return false;
@@ -308,6 +312,9 @@ fn shared<T: Transport>(completion: &Completion, id: Id) -> Option<Completed> {
     }
     if let (Some(ep), true) = (ep, done) {
         ep.recv_ring.received().add(dto.op, dto.length);
+        if completion.op == DtoOp::ReceiveWithInvalidate {
+            Rmr::<T>::invalidated(ep.ia(), completion.invalidated);
+        }
     }
     Some(Completed { dto, notify: true })
 }

@@ -18,6 +18,7 @@ use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia::{AsyncEvd, Ia};
 use dat_core::ia_params::IaParams;
 use dat_core::iov::LmrTriplet;
+use dat_core::rmr::Scope;
 use dat_core::transport::{
     Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
 };
@@ -280,7 +281,7 @@ impl Transport for Null {
         ))
     }
 
-    fn create_rmr(_pz: &Arc<()>) -> Result<()> {
+    fn create_rmr(_pz: &Arc<()>, _scope: Scope) -> Result<()> {
         Ok(())
     }
 

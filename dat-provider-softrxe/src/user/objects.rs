@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use dat_verbs::Caller;
-use softrxe_proto::{CmId, ConnectRequest, CqId, Pd, Qpn, RejectReason, SrqId};
+use softrxe_proto::{CmId, ConnectRequest, CqId, Pd, Qpn, RejectReason, SrqId, WindowType};
 
 use super::datagram;
 use super::hub::Hub;
@@ -59,6 +59,7 @@ impl Drop for Lmr {
 /// A memory window.
 pub struct Rmr {
     pub(crate) hub: Arc<Hub>,
+    pub(crate) kind: WindowType,
     /// Its key after everything that was posted.
     pub(crate) key: AtomicU32,
 }
@@ -126,6 +127,7 @@ impl Drop for Qp {
             }
             datagram::forget(state, self.qpn);
             state.engine.destroy_qp(now, self.qpn);
+            state.engine.memory().forget_queue_pair(self.qpn);
         });
     }
 }

@@ -12,6 +12,7 @@ use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;
 use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::rmr::Scope;
 use dat_core::transport::{
     Bind, Completion, Connect, Keys, Op, Parked, QpCaps, Request, Token, Transport, WrId,
 };
@@ -260,14 +261,16 @@ impl Transport for UserEngine {
         Ok((lmr, keys))
     }
 
-    fn create_rmr(pz: &Arc<Pz>) -> Result<Rmr> {
+    fn create_rmr(pz: &Arc<Pz>, scope: Scope) -> Result<Rmr> {
+        let kind = match scope {
+            Scope::Endpoint => WindowType::Type2,
+            Scope::Zone => WindowType::Type1,
+        };
         let state = pz.hub.state.lock();
-        let made = state
-            .engine
-            .memory()
-            .create_window(WindowType::Type1, pz.pd);
+        let made = state.engine.memory().create_window(kind, pz.pd);
         Ok(Rmr {
             hub: Arc::clone(&pz.hub),
+            kind,
             key: AtomicU32::new(made.ok_or(FULL)?),
         })
     }
@@ -286,7 +289,7 @@ impl Transport for UserEngine {
             address: bind.address,
             length: if bind.lmr.is_some() { bind.length } else { 0 },
             rights: rights(bind.rights),
-            kind: WindowType::Type1,
+            kind: bind.rmr.kind,
         };
         let mut request = proto::SendRequest::new(bind.id.0, proto::Op::Bind(window), &[]);
         request.signaled = bind.signaled;
@@ -471,6 +474,7 @@ impl Transport for UserEngine {
                 state.connections.remove(&id);
             }
             state.engine.reset_qp(now, qp.qpn);
+            state.engine.memory().forget_queue_pair(qp.qpn);
         });
         Ok(())
     }

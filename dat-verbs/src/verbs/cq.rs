@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use dat_core::error::{Error, Kind, Result, Subtype};
-use dat_core::transport::Token;
+use dat_core::transport::{Completion, Token};
 use parking_lot::{Mutex, RwLock};
 
 use crate::adapter::Adapter;
+use crate::attributes::SOFT_ROCE;
 use crate::map;
 use crate::park::EventFd;
 use crate::sys::{self, Wc};
@@ -23,6 +24,8 @@ pub struct Cq {
     cq: NonNull<sys::ibv_cq>,
     calls: sys::Calls,
     pub(crate) notifier: Arc<Notifier>,
+    /// Of rdma_rxe.
+    soft: bool,
     /// Which endpoint a queue pair of an SRQ belongs to: its completions do not say.
     shared: RwLock<HashMap<u32, Token>>,
     has_shared: AtomicBool,
@@ -57,6 +60,13 @@ unsafe impl Send for Notifier {}
 unsafe impl Sync for Notifier {}
 
 impl Cq {
+    /// What `raw` means.
+    #[inline(always)]
+    pub(crate) fn decode(&self, raw: &Wc) -> Completion {
+        let raw = if self.soft { raw.of_rxe() } else { *raw };
+        map::completion(&raw, self.ep_of(raw.qp_num))
+    }
+
     pub(crate) fn new(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Self> {
         let limit = adapter.shared.attr.max_evd_qlen;
         if depth > limit {
@@ -93,6 +103,7 @@ impl Cq {
         Ok(Self {
             cq,
             calls,
+            soft: adapter.shared.attr.vendor_name == SOFT_ROCE,
             notifier: Arc::new(Notifier {
                 cq,
                 channel,

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::iov::LmrTriplet;
@@ -16,6 +16,7 @@ use crate::map;
 use crate::sys::{self, ibv_qp_state as state, ibv_wr_opcode as opcode, qp_mask, send};
 use crate::transport::Verbs;
 use crate::verbs::cq::Cq;
+use crate::verbs::mw::Window;
 use crate::verbs::pd::Pd;
 use crate::verbs::srq::Srq;
 
@@ -32,6 +33,8 @@ pub struct Qp {
     recv_cq: Arc<Cq>,
     _request_cq: Arc<Cq>,
     srq: Option<Arc<Srq>>,
+    /// That were bound on it, of type 2.
+    windows: Mutex<Vec<Weak<Window>>>,
 }
 
 // SAFETY: core serialises posts per direction, providers lock inside; state changes go through the kernel.
@@ -128,6 +131,7 @@ impl Qp {
             recv_cq: Arc::clone(recv_cq),
             _request_cq: Arc::clone(request_cq),
             srq: srq.map(Arc::clone),
+            windows: Mutex::default(),
         };
         if qp.srq.is_some() {
             qp.recv_cq.attach(qp.number(), token);
@@ -303,6 +307,23 @@ impl Qp {
             .map_err(|_| Error::of(Kind::InternalError))
     }
 
+    /// Posts what the caller has filled in.
+    pub(crate) fn post(&self, wr: &mut sys::ibv_send_wr) -> Result<()> {
+        let mut bad = MaybeUninit::uninit();
+        // SAFETY: the queue pair is alive, and what `wr` points to outlives the call; core serialises posts.
+        match unsafe { (self.calls.post_send)(self.qp.as_ptr(), wr, bad.as_mut_ptr()) } {
+            0 => Ok(()),
+            e => Err(map::posted(e)),
+        }
+    }
+
+    /// The window is bound on this queue pair, which closes it before it goes.
+    pub(crate) fn keep(&self, window: &Arc<Window>) {
+        let mut windows = self.windows.lock();
+        windows.retain(|w| w.strong_count() > 0 && !std::ptr::eq(w.as_ptr(), &raw const **window));
+        windows.push(Arc::downgrade(window));
+    }
+
     /// Posts a request: built on the stack, only the fields that its opcode has.
     #[inline(always)]
     pub(crate) fn post_send(&self, request: &Request<'_, Verbs>) -> Result<()> {
@@ -432,6 +453,12 @@ impl Drop for Qp {
         drop(self.conn.get_mut().take());
         if self.srq.is_some() {
             self.recv_cq.detach(self.number(), self.token);
+        }
+        let qpn = self.number();
+        for window in self.windows.get_mut().drain(..) {
+            if let Some(window) = window.upgrade() {
+                window.close_on(qpn);
+            }
         }
         // SAFETY: made by us and destroyed once.
         let result = unsafe { sys::ibv_destroy_qp(self.raw()) };

@@ -10,6 +10,7 @@ use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;
 use dat_core::iov::LmrTriplet;
+use dat_core::rmr::Scope;
 use dat_core::transport::{
     Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
 };
@@ -230,7 +231,8 @@ impl Transport for Loopback {
         Ok((Lmr { lmr_context }, keys))
     }
 
-    fn create_rmr(pz: &Arc<Pz>) -> Result<Rmr> {
+    /// Any window may be invalidated.
+    fn create_rmr(pz: &Arc<Pz>, _scope: Scope) -> Result<Rmr> {
         pz.adapter.unless(Fail::Rmr)?;
         let mut fabric = fabric();
         let number = fabric.number();

@@ -239,6 +239,18 @@ pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
     })
 }
 
+pub(crate) unsafe extern "C" fn rmr_create_for_ep<T: Transport>(
+    pz: DatHandle,
+    rmr: *mut DatHandle,
+) -> u32 {
+    guard(|| {
+        let pz = handle::pz::<T>(pz, Subtype::InvalidHandlePz)?;
+        need(rmr, 2)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { put(rmr, 2, raw(Rmr::create_for_ep(pz)?)) }
+    })
+}
+
 pub(crate) unsafe extern "C" fn rmr_query<T: Transport>(
     rmr: DatHandle,
     _mask: u32,
@@ -258,7 +270,7 @@ pub(crate) unsafe extern "C" fn rmr_query<T: Transport>(
             },
             mem_priv: info.rights.bits(),
             rmr_context: info.rmr_context,
-            rmr_scope: 0,
+            rmr_scope: info.scope as u32,
             va_type: info.va_type as u32,
         };
         // SAFETY: NULL or valid by the slot's contract.

@@ -21,6 +21,8 @@ pub struct Regions {
 #[derive(Debug)]
 struct Table {
     entries: HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>,
+    /// Whether there ever was a window that belongs to a queue pair.
+    of_queue_pairs: bool,
     random: fastrand::Rng,
 }
 
@@ -83,6 +85,7 @@ impl Regions {
     pub fn new(seed: u64) -> Self {
         let table = Table {
             entries: HashMap::default(),
+            of_queue_pairs: false,
             random: fastrand::Rng::with_seed(seed),
         };
         Self {
@@ -120,9 +123,24 @@ impl Regions {
     /// A window that is not bound; returns its key.
     #[must_use]
     pub fn create_window(&self, kind: WindowType, pd: Pd) -> Option<u32> {
-        self.table
-            .borrow_mut()
-            .add(pd, Target::Window { kind, bound: None })
+        let mut table = self.table.borrow_mut();
+        table.of_queue_pairs |= kind == WindowType::Type2;
+        table.add(pd, Target::Window { kind, bound: None })
+    }
+
+    /// The queue pair is gone, or as new: the windows that belong to it are closed. Its number may come again.
+    pub fn forget_queue_pair(&self, qpn: Qpn) {
+        let mut table = self.table.borrow_mut();
+        if !table.of_queue_pairs {
+            return;
+        }
+        for entry in table.entries.values_mut() {
+            if let Target::Window { bound, .. } = &mut entry.target
+                && bound.is_some_and(|b| b.qpn == Some(qpn))
+            {
+                *bound = None;
+            }
+        }
     }
 
     /// Closes a window, bound or not. The caller holds the engine's lock.
@@ -290,7 +308,7 @@ impl Memory for Regions {
         if entry.pd != pd
             || kind != bind.kind
             || wrong_key
-            || (kind == WindowType::Type2 && old.is_some())
+            || old.is_some_and(|old| old.qpn.is_some_and(|owner| owner != qpn))
         {
             return Err(window);
         }
@@ -542,5 +560,26 @@ mod tests {
             regions.invalidate(key, PD, Qpn::new(17), true),
             Err(AccessError::Window(key))
         );
+        // Bound again, by another queue pair, and again by the same; only then not by a third.
+        let again = |old_key, qpn| {
+            let new_key = Regions::next_key(old_key);
+            let bind = MwBind {
+                old_key,
+                new_key,
+                ..bind
+            };
+            regions.bind(&bind, PD, Qpn::new(qpn)).map(|()| new_key)
+        };
+        let key = again(key, 18).unwrap();
+        let key = again(key, 18).unwrap();
+        assert_eq!(again(key, 19), Err(AccessError::Window(key)));
+        let stranger = Access {
+            qpn: Qpn::new(18),
+            ..access(key, rights)
+        };
+        assert_eq!(regions.check(&stranger, at, 8), Ok(()));
+        regions.forget_queue_pair(Qpn::new(18));
+        assert!(regions.check(&stranger, at, 8).is_err());
+        assert!(again(key, 19).is_ok());
     }
 }

@@ -129,6 +129,7 @@ pub struct DatagramPeer {
     pub context: u64,
 }
 
+const DTO_COMPLETION: u32 = dat_abi::types::event_number::DTO_COMPLETION;
 const UD_CONNECTION_REQUEST: u32 = 0x4_0001;
 const UD_ESTABLISHED: u32 = 0x4_0002;
 
@@ -245,6 +246,24 @@ impl Dat {
         let (mut iov, count) = (iov.to_vec(), iov.len() as i32);
         let at = iov.as_mut_ptr();
         newer!(self.ep_post_send_with_invalidate(ep, count, at, cookie, 0, 1, rmr_context))
+    }
+
+    /// The receive that the next event of an EVD brings: `DAT_DTOS` and the window that the message closed. `None` for
+    /// another event.
+    ///
+    /// # Errors
+    /// The code of dat_evd_wait.
+    pub fn evd_wait_invalidated(
+        &self,
+        evd: usize,
+        microseconds: u32,
+    ) -> Result<Option<(u32, u32)>, u32> {
+        let (event, _) = self.wait(evd, microseconds, 1)?;
+        // SAFETY: the number says that this field is set; all are plain words.
+        Ok((event.event_number == DTO_COMPLETION).then(|| unsafe {
+            let dto = event.event_data.dto_completion_event_data;
+            (dto.operation, dto.rmr_context)
+        }))
     }
 
     /// dat_ep_post_rdma_read_to_rmr.

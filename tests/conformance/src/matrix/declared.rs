@@ -70,12 +70,6 @@ pub static REFUSALS: &[Refusal] = &[
 /// All of them.
 pub static EXCEPTIONS: &[Exception] = &[
     Exception {
-        page: "dat_ep_post_send_with_invalidate",
-        says: "The peer's window is closed when the message has arrived.",
-        providers: &[Ibverbs, Kernel, User],
-        why: "windows are of type 1, which a peer cannot invalidate (IBTA 10.6.7.2): the peer refuses, and the connection breaks",
-    },
-    Exception {
         page: "dat_lmr_free",
         says: "A DTO that uses a destroyed LMR fails with a protection violation.",
         providers: &[Ibverbs, Kernel],

@@ -1,6 +1,7 @@
 //! What 2.0 has more than 1.2, the IB extension included.
 
 use dat_core::error::Kind;
+use dat_core::event::DtoOp;
 use dat_core::flags::{EvdFlags, MemPriv};
 
 use super::statements;
@@ -16,6 +17,7 @@ statements! {
     "dat_ia_ha_related": "It tells whether a provider can stand in for the IA; an IA cannot for itself." => related;
     "dat_rmr_create_for_ep": "It is a window that can be bound on the endpoint." => window_for_ep;
     "dat_ep_post_send_with_invalidate": "The peer's window is closed when the message has arrived." => invalidates;
+    "dat_ep_post_send_with_invalidate": "The receive's completion tells which; its LMR is free, and the RMR can be bound again." => tells_invalidated;
     "dat_ep_post_rdma_read_to_rmr": "The bytes of the peer's memory are in the window's." => read_to_window;
     "dat_ib_post_fetch_and_add": "The peer's word is what it was and the operand, and we have what it was." => fetch_and_add;
     "dat_ib_post_cmp_and_swap": "The peer's word is replaced if it is what was expected." => compare_and_swap;
@@ -80,21 +82,48 @@ fn window_for_ep(dat: &Dat) -> Check {
     holds(far.is_all(3), "the bytes are not there")
 }
 
-fn invalidates(dat: &Dat) -> Check {
-    let pair = Pair::connected(dat)?;
-    let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
-    own.fill(3);
-    let rmr = made(dat.rmr_create(pair.b.pz), "dat_rmr_create")?;
-    let key = bind(&pair.b, rmr, &far, pair.to)?;
+/// A window of `b` that the message of `a` closed; the receive is not yet taken.
+fn closed<'a>(pair: &Pair<'a>, far: &Memory) -> Check<(usize, u32)> {
+    let dat = pair.a.dat;
+    let rmr = made(dat.rmr_create_for_ep(pair.b.pz), "dat_rmr_create_for_ep")?;
+    let key = bind(&pair.b, rmr, far, pair.to)?;
     pair.b.post(pair.to, Post::Recv, &[], 2)?;
     let code = dat.post_send_with_invalidate(pair.from, &[], 1, key);
     ok(code, "dat_ep_post_send_with_invalidate")?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
+    Ok((rmr, key))
+}
+
+fn invalidates(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
+    own.fill(3);
+    let (_, key) = closed(&pair, &far)?;
     pair.b.completes(pair.b.recv, 2, SUCCESS)?;
     let write = Post::Write(far.under(key));
     pair.a.post(pair.from, write, &[own.local()], 3)?;
     pair.a.completes(pair.a.request, 3, REMOTE_ACCESS)?;
     holds(far.is_all(0), "bytes arrived through the closed window")
+}
+
+fn tells_invalidated(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
+    let other = pair.b.memory(64, ALL)?;
+    own.fill(3);
+    let (rmr, key) = closed(&pair, &far)?;
+    let told = made(
+        dat.evd_wait_invalidated(pair.b.recv, PATIENCE),
+        "dat_evd_wait",
+    )?;
+    let expected = Some((DtoOp::ReceiveWithInvalidate as u32, key));
+    same(&told, &expected, "operation and rmr_context")?;
+    ok(dat.lmr_free(far.region.lmr), "dat_lmr_free")?;
+    let key = bind(&pair.b, rmr, &other, pair.to)?;
+    let write = Post::Write(other.under(key));
+    pair.a.post(pair.from, write, &[own.local()], 3)?;
+    pair.a.completes(pair.a.request, 3, SUCCESS)?;
+    holds(other.is_all(3), "the bytes are not there")
 }
 
 fn read_to_window(dat: &Dat) -> Check {
