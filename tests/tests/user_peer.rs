@@ -3,12 +3,15 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use dat::{ConnectionEvent, Event, Ia, Streams};
+use dat::{Access as Granted, ConnectionEvent, Ep, Event, Ia, Streams};
+use softrxe_proto::wire::icrc;
 use softrxe_proto::{
-    Accept, Access, AccessError, AtomicOp, CmEventKind, Config, CqId, Engine, Event as PeerEvent,
-    Memory, Meta, MwBind, Pd, QpInit, QpKind, Qpn, ROCE_PORT, Rights, Time, service_id,
+    Accept, Access, AccessError, AtomicOp, CmEventKind, CmId, Completion, Config, Connect, CqId,
+    Engine, Event as PeerEvent, Memory, Meta, MwBind, Op, Pd, QpInit, QpKind, Qpn, ROCE_PORT,
+    Rights, SendRequest, Status, Time, service_id,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,11 +48,35 @@ struct Peer {
     engine: Engine<Nothing>,
     cq: CqId,
     begin: Instant,
+    address: IpAddr,
+    /// Looks like rdma_rxe or an adapter: another GUID, and everything goes to port 4791.
+    foreign: bool,
+}
+
+/// Where the CA GUID is in a REQ and a REP: behind BTH, DETH and MAD header.
+const MESSAGE: usize = 12 + 8 + 24;
+const GUIDS: [(u8, usize); 2] = [(0x10, MESSAGE + 16), (0x13, MESSAGE + 28)];
+
+/// A packet of our engine as a foreign one would have sent it, from `source` to `to`.
+fn disguise(packet: &mut [u8], source: SocketAddr, to: SocketAddr) {
+    let attribute = packet.get(20 + 17).copied();
+    if packet[5..8] == [0, 0, 1]
+        && let Some((_, at)) = GUIDS.iter().find(|(kind, _)| Some(*kind) == attribute)
+    {
+        packet[*at..at + 2].copy_from_slice(&[0x02, 0x00]);
+    }
+    let end = packet.len() - icrc::LEN;
+    let flow = icrc::Flow {
+        source,
+        destination: to,
+    };
+    let crc = icrc::compute(&flow, 0, &packet[..end]);
+    icrc::store(packet, end, crc);
 }
 
 impl Peer {
-    fn new() -> Self {
-        let ip: IpAddr = THERE.parse().expect("an address");
+    fn new(address: &str) -> Self {
+        let ip: IpAddr = address.parse().expect("an address");
         let socket = UdpSocket::bind(SocketAddr::new(ip, ROCE_PORT)).expect("the port is free");
         let always = libc::IP_PMTUDISC_DO;
         // SAFETY: an option of the size of an int; with it the IPv4 identification, which the ICRC covers, is 0.
@@ -72,6 +99,8 @@ impl Peer {
             engine,
             cq,
             begin: Instant::now(),
+            address: ip,
+            foreign: false,
         }
     }
 
@@ -87,11 +116,19 @@ impl Peer {
         self.engine.handle_timeout(now(self.begin));
         while let Some(run) = self
             .engine
-            .poll_transmit(now(self.begin), &mut bytes[..4300])
+            .poll_transmit(now(self.begin), &mut bytes[..300])
         {
-            self.socket
-                .send_to(&bytes[..run.length], run.destination)
-                .expect("sends");
+            assert_eq!(
+                run.packets(),
+                1,
+                "messages are empty: nothing to put in a run"
+            );
+            let (packet, mut to) = (&mut bytes[..run.length], run.destination);
+            if self.foreign {
+                to.set_port(ROCE_PORT);
+                disguise(packet, SocketAddr::new(self.address, ROCE_PORT), to);
+            }
+            self.socket.send_to(packet, to).expect("sends");
         }
         std::iter::from_fn(|| self.engine.poll_event()).collect()
     }
@@ -105,7 +142,7 @@ impl Peer {
             recv_cq: self.cq,
             srq: None,
             send_depth: 4,
-            recv_depth: 4,
+            recv_depth: 8,
             max_sge: 1,
             access: Rights::empty(),
             qkey: 0,
@@ -118,12 +155,12 @@ impl Peer {
     }
 }
 
-/// The test again, with a dat.conf whose IA `user` is at [`HERE`].
-fn with_engine(name: &str, body: impl FnOnce()) {
+/// The test again, with a dat.conf whose IA `user` is at `address`.
+fn with_engine(name: &str, address: &str, body: impl FnOnce()) {
     if dat_tests::is_inner() {
         return body();
     }
-    let params = format!("{HERE} 0 engine=user keepalive=1 retry=3");
+    let params = format!("{address} 0 engine=user keepalive=1 retry=3");
     let conf = dat_tests::line("user", &dat_tests::softrxe(), &params);
     let (mut inner, _conf) = dat_tests::again(name, &conf);
     assert!(inner.status().expect("the test runs").success());
@@ -132,8 +169,8 @@ fn with_engine(name: &str, body: impl FnOnce()) {
 #[test]
 fn a_silent_peer_elsewhere_is_asked_and_its_end_is_noticed() {
     let name = "a_silent_peer_elsewhere_is_asked_and_its_end_is_noticed";
-    with_engine(name, || {
-        let mut peer = Peer::new();
+    with_engine(name, HERE, || {
+        let mut peer = Peer::new(THERE);
         peer.engine.listen(service_id::tcp(7000)).expect("listens");
         let ia = Ia::open("user").expect("opens");
         let pz = ia.create_pz().expect("a PZ");
@@ -187,5 +224,192 @@ fn a_silent_peer_elsewhere_is_asked_and_its_end_is_noticed() {
             ),
             "{event:?}"
         );
+    });
+}
+
+const ROLE: &str = "DAT_TEST_ROLE";
+/// Of the test with two processes.
+const HOME: &str = "127.90.2.1";
+const ABROAD: &str = "127.90.2.2";
+
+/// A process of this test, killed at the end of its scope.
+struct Member(Child);
+
+impl Member {
+    fn start(test: &str, role: &str) -> Self {
+        let child = Command::new(std::env::current_exe().expect("a path"))
+            .args(["--exact", test, "--nocapture"])
+            .env(ROLE, role)
+            .spawn();
+        Self(child.expect("starts"))
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Connects to port 7000 + `number` and is connected to at 6000 + `number`; sends `number` empty messages over both
+/// connections, then one for each that comes.
+fn member(number: u64) {
+    let ia = Ia::open("user").expect("opens");
+    let pz = ia.create_pz().expect("a PZ");
+    let done = ia.create_evd(64, Streams::DTO).expect("an EVD");
+    let connections = ia.create_evd(8, Streams::CR | Streams::CONNECTION);
+    let connections = connections.expect("an EVD");
+    let region = pz.allocate(64, Granted::ALL).expect("memory");
+    let make = || -> Ep {
+        let builder = ia.endpoint(&pz).recv_evd(&done).request_evd(&done);
+        let ep = builder.connect_evd(&connections).create().expect("an EP");
+        for _ in 0..4 {
+            ep.post_recv(&[region.slice(0..64)], 1).expect("posts");
+        }
+        ep
+    };
+    let listener = ia.listen(Some(6000 + number), &connections);
+    let _listener = listener.expect("listens");
+    let (out, into) = (make(), make());
+    let name = [number as u8];
+    let abroad: IpAddr = ABROAD.parse().expect("an address");
+    let connect = out.connect(abroad, 7000 + number);
+    connect.private_data(&name).start().expect("starts");
+    let mut established = 0;
+    while established < 2 {
+        match connections.wait(PATIENCE).expect("an event") {
+            Event::Request(request) => request.accept(&into, &name).expect("accepts"),
+            Event::Established { .. } => established += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    for ep in [&out, &into] {
+        for _ in 0..number {
+            ep.post_send(&[], 2).expect("posts");
+        }
+    }
+    while let Ok(completion) = done.wait_completion(10 * PATIENCE) {
+        if completion.cookie == 1 {
+            let of_out = completion.ep == out.id();
+            let ep = if of_out { &out } else { &into };
+            ep.post_recv(&[region.slice(0..64)], 1).expect("posts");
+            ep.post_send(&[], 2).expect("posts");
+        }
+    }
+}
+
+impl Peer {
+    /// Drives until `done` says so of an event.
+    fn until<R>(&mut self, mut done: impl FnMut(&mut Self, &PeerEvent) -> Option<R>) -> R {
+        let begin = Instant::now();
+        loop {
+            assert!(begin.elapsed() < PATIENCE, "it does not happen");
+            for event in self.drive() {
+                if let Some(found) = done(self, &event) {
+                    return found;
+                }
+            }
+        }
+    }
+
+    fn ready_qp(&mut self) -> Qpn {
+        let qpn = self.qp();
+        for id in 0..6 {
+            self.engine.post_recv(qpn, id, &[]).expect("posts");
+        }
+        qpn
+    }
+
+    /// Both connections of the member `number`: its queue pairs here, and the slots of its queue pairs there.
+    fn meet(&mut self, number: u8) -> ([Qpn; 2], [u32; 2]) {
+        let into = self.ready_qp();
+        let asked = self.until(|peer, event| match event {
+            PeerEvent::Cm(event) => match &event.kind {
+                CmEventKind::Request(request) => {
+                    assert_eq!(request.private_data[0], number);
+                    let now = peer.now();
+                    let accepted = peer.engine.accept(now, event.id, into, &Accept::new(b""));
+                    accepted.expect("accepts");
+                    None
+                }
+                CmEventKind::Established(_) => Some(event.id),
+                other => panic!("{other:?}"),
+            },
+            _ => None,
+        });
+        let out = self.ready_qp();
+        let home: IpAddr = HOME.parse().expect("an address");
+        let service = service_id::tcp(6000 + u16::from(number));
+        let connect = Connect::new(SocketAddr::new(home, ROCE_PORT), service, b"");
+        let now = self.now();
+        let id = self.engine.connect(now, out, &connect).expect("starts");
+        let answered = self.until(|_, event| match event {
+            PeerEvent::Cm(event) => match &event.kind {
+                CmEventKind::Established(data) => Some((event.id, data[0])),
+                other => panic!("{other:?}"),
+            },
+            _ => None,
+        });
+        assert_eq!(answered, (id, number), "another process answered");
+        let slot = |id: CmId| self.engine.peer(id).expect("it is known").1.value() >> 14;
+        ([into, out], [slot(asked), slot(id)])
+    }
+
+    /// Drives until `count` messages came over `qpn`; all that came are in `got`.
+    fn messages(&mut self, qpn: Qpn, count: usize, got: &mut Vec<Qpn>) {
+        let begin = Instant::now();
+        let mut done = [Completion::default(); 16];
+        loop {
+            let fresh = self.engine.poll_cq(self.cq, &mut done);
+            for completion in &done[..fresh] {
+                assert_eq!(completion.status, Status::Success);
+                if completion.wr_id < 100 {
+                    got.push(completion.qpn);
+                }
+            }
+            if got.iter().filter(|from| **from == qpn).count() >= count {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{count} messages do not come");
+            self.drive();
+        }
+    }
+}
+
+#[test]
+fn two_processes_of_an_address_and_a_foreign_peer_never_mistake_each_other() {
+    let name = "two_processes_of_an_address_and_a_foreign_peer_never_mistake_each_other";
+    if let Ok(role) = std::env::var(ROLE) {
+        return member(role.parse().expect("a number"));
+    }
+    with_engine(name, HOME, || {
+        let mut peer = Peer::new(ABROAD);
+        peer.foreign = true;
+        for port in [7001, 7002] {
+            peer.engine.listen(service_id::tcp(port)).expect("listens");
+        }
+        // The first has port 4791, where all that the peer says arrives.
+        let first = Member::start(name, "1");
+        let (ones, slots) = peer.meet(1);
+        let _second = Member::start(name, "2");
+        let (twos, others) = peer.meet(2);
+        assert_eq!((slots[0], others[0]), (slots[1], others[1]));
+        assert_ne!(slots[0], others[0], "they tell whose a number is");
+        let mut got = Vec::new();
+        for (qpns, count) in [(ones, 1), (twos, 2)] {
+            for qpn in qpns {
+                peer.messages(qpn, count, &mut got);
+            }
+        }
+        assert_eq!(got.len(), 6, "nobody sends what is another's to send");
+        // The other one inherits the port; for the peer nothing has happened.
+        drop(first);
+        for qpn in twos {
+            let now = peer.now();
+            let request = SendRequest::new(100, Op::Send, &[]);
+            peer.engine.post_send(now, qpn, &request).expect("posts");
+            peer.messages(qpn, 3, &mut got);
+        }
     });
 }
