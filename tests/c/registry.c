@@ -1,5 +1,5 @@
 /*
- * dat_strerror of every code of dat_error.h, and dat_registry_list_providers. `codes.h` lists the header's names, each as
+ * dat_strerror of every code of dat_error.h, dat_registry_list_providers, and HA relations. `codes.h` lists the header's names, each as
  * CODE(name). One source for both versions of the API: -DUDAPL_1_2 takes the 1.2 headers. Compiles as C and as C++.
  */
 #ifdef UDAPL_1_2
@@ -7,6 +7,7 @@
 #define MAJOR 1
 #else
 #include <dat2/udat.h>
+#include <dat2/dat_registry.h>
 #define MAJOR 2
 #endif
 
@@ -89,10 +90,17 @@ int main(void) {
         DAT_EVD_HANDLE async = DAT_HANDLE_NULL;
         DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
         DAT_BOOLEAN related = (DAT_BOOLEAN)7;
+        DAT_HA_RELATIONSHIP known = (DAT_HA_RELATIONSHIP)7;
         char other[] = "classic";
         NEED(dat_ia_open((char *)"loop", 8, &async, &ia) == DAT_SUCCESS);
         NEED(dat_ia_ha_related(ia, other, &related) == DAT_SUCCESS && related == 0);
         NEED(DAT_GET_TYPE(dat_ia_ha_related(ia, other, NULL)) == DAT_INVALID_PARAMETER);
+        NEED(dat_registry_providers_related((char *)"loop", (char *)"loop", &known) == DAT_SUCCESS && known == DAT_HA_FALSE);
+        NEED(dat_registry_providers_related((char *)"loop", other, &known) == DAT_SUCCESS && known == DAT_HA_UNKNOWN);
+        NEED(DAT_GET_TYPE(dat_registry_providers_related((char *)"loop", (char *)"nobody", &known)) == DAT_PROVIDER_NOT_FOUND);
+        NEED(DAT_GET_TYPE(dat_registry_providers_related(NULL, other, &known)) == DAT_INVALID_PARAMETER);
+        NEED(DAT_GET_TYPE(dat_registry_providers_related(other, NULL, &known)) == DAT_INVALID_PARAMETER);
+        NEED(DAT_GET_TYPE(dat_registry_providers_related(other, other, NULL)) == DAT_INVALID_PARAMETER);
         NEED(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG) == DAT_SUCCESS);
         NEED(DAT_GET_TYPE(dat_ia_ha_related(ia, other, &related)) == DAT_INVALID_HANDLE);
         /* Another major version's entry is not taken for one of ours. */

@@ -142,7 +142,7 @@ fn libdat2_has_the_soname_and_the_versioned_exports_of_debians() {
 }
 
 /// Functions of 2.0 that Debian's headers declare and its library lacks; ours has them.
-const FORGOTTEN: [&str; 10] = [
+const FORGOTTEN: [&str; 11] = [
     "dat_cno_fd_create",
     "dat_cno_trigger",
     "dat_csp_create",
@@ -152,6 +152,7 @@ const FORGOTTEN: [&str; 10] = [
     "dat_ep_post_rdma_read_to_rmr",
     "dat_ep_post_send_with_invalidate",
     "dat_ia_ha_related",
+    "dat_registry_providers_related",
     "dat_rmr_create_for_ep",
 ];
 

@@ -1,6 +1,6 @@
 //! The library of this process, and the registry's C functions.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 
 use dat_abi::ret::from_v1_2;
 use dat_abi::types::{DatCount, DatProviderInfo};
@@ -56,5 +56,15 @@ export! {
     ) -> u32 {
         // SAFETY: the contract is the same.
         unsafe { LIBRARY.list(room, number, list) }
+    }
+
+    /// What is known of two IAs standing in for each other (dat_registry_providers_related).
+    fn dat_registry_providers_related(
+        one: *const c_char,
+        other: *const c_char,
+        answer: *mut u32,
+    ) -> u32 {
+        // SAFETY: the contract is the same.
+        unsafe { LIBRARY.related(one, other, answer) }
     }
 }

@@ -1,10 +1,10 @@
 //! dat_registry_add_provider, dat_registry_remove_provider, dat_registry_list_providers.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 use dat_abi::ret::unpack_v2_0;
 use dat_abi::types::{DatCount, DatProviderInfo};
-use dat_core::error::{Error, Kind, Result};
+use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_registry::loaded::{RegisterError, Registered, Table};
 
 use crate::{Library, loaded};
@@ -132,4 +132,54 @@ impl Library {
             }
         })
     }
+
+    /// 2.0 dat_registry_providers_related: what the registry knows of two IAs standing in for each other. dat.conf says
+    /// nothing about that, so of two IAs it is unknown; an IA is not one for itself, as dat_ia_ha_related says too.
+    ///
+    /// # Safety
+    /// The names are NULL or C strings; `answer` is NULL or valid.
+    pub unsafe fn related(
+        &'static self,
+        one: *const c_char,
+        other: *const c_char,
+        answer: *mut u32,
+    ) -> u32 {
+        self.guard(|| {
+            for (null, number) in [
+                (one.is_null(), 1),
+                (other.is_null(), 2),
+                (answer.is_null(), 3),
+            ] {
+                if null {
+                    return Err(Error::arg(number));
+                }
+            }
+            // SAFETY: not NULL, so C strings by the contract of the function.
+            let names = unsafe { [CStr::from_ptr(one), CStr::from_ptr(other)] };
+            let names = names.map(|name| name.to_string_lossy().into_owned());
+            let all = self.registry().list(self.version.major);
+            if names
+                .iter()
+                .any(|name| !all.iter().any(|(known, ..)| known == name))
+            {
+                return Err(Error::new(
+                    Kind::ProviderNotFound,
+                    Subtype::NameNotRegistered,
+                ));
+            }
+            let relation = if names[0] == names[1] {
+                HA_FALSE
+            } else {
+                HA_UNKNOWN
+            };
+            // SAFETY: not NULL, so valid by the contract of the function.
+            unsafe { answer.write(relation) };
+            Ok(())
+        })
+    }
 }
+
+/// `DAT_HA_FALSE` of `DAT_HA_RELATIONSHIP`.
+const HA_FALSE: u32 = 0;
+/// `DAT_HA_UNKNOWN`.
+const HA_UNKNOWN: u32 = 2;

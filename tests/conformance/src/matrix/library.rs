@@ -51,6 +51,10 @@ pub static LIBRARY: &[LibraryFunction] = &[
         "dat_strerror",
         "c_libraries::every_code_has_its_strings_and_providers_are_listed",
     ),
+    newer(
+        "dat_registry_providers_related",
+        "c_libraries::every_code_has_its_strings_and_providers_are_listed",
+    ),
     newer("dat_extension_op", "dat_ib_*"),
     newer(
         "dats_get_ia_handle",
