@@ -1,4 +1,4 @@
-/* Uses uDAPL 2.0 the way a large MPI does: a handful of functions by symbol, everything
+/* Uses uDAPL the way a large MPI does, 2.0 or with -DUDAPL_1_2 1.2: a handful of functions by symbol, everything
  * else through the function table at the head of each handle; one EVD for requests and connections; eager
  * data by suppressed RDMA writes into a ring that the receiver polls in memory; large data by RDMA read into
  * freshly registered memory; exact counts so that the IA closes gracefully.
@@ -7,9 +7,22 @@
  */
 #define _GNU_SOURCE
 #include <netinet/in.h>
+#ifdef UDAPL_1_2
+#include <dat/udat.h>
+#include <dat/dat_registry.h>
+#define MAJOR 1
+#define MINOR 2
+#define ONLY_2_0(argument)
+#define REMOTE_ADDRESS target_address
+#else
 #include <dat2/udat.h>
 #include <dat2/dat_registry.h>
 #include <dat2/dat_ib_extensions.h>
+#define MAJOR 2
+#define MINOR 0
+#define ONLY_2_0(argument) argument,
+#define REMOTE_ADDRESS virtual_address
+#endif
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +37,9 @@
 #define BIG (1u << 20)
 #define ROUNDS 400
 
+#ifndef UDAPL_1_2
 extern DAT_RETURN dats_get_ia_handle(DAT_IA_HANDLE handle, DAT_IA_HANDLE *provider_handle);
+#endif
 
 static int rank;
 
@@ -95,6 +110,7 @@ static void list_providers(const char *name) {
     free(infos);
 }
 
+#ifndef UDAPL_1_2
 static void query_without_open(const char *name) {
     DAT_IA_HANDLE ia = NULL;
     DAT_IA_ATTR attr;
@@ -105,6 +121,19 @@ static void query_without_open(const char *name) {
     NEED(prov.max_private_data_size >= 24);
     NEED(prov.srq_supported == 0 || prov.srq_supported == 1);
     CHECK(dat_ib_close_query(ia));
+}
+#endif
+
+/* In 2.0 the consumer's IA handle is a small integer, and one function tells the provider's; in 1.2 it is that. */
+static DAT_IA_HANDLE providers(DAT_IA_HANDLE consumers) {
+#ifdef UDAPL_1_2
+    return consumers;
+#else
+    DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
+    NEED((unsigned long)consumers < 4096);
+    CHECK(dats_get_ia_handle(consumers, &ia));
+    return ia;
+#endif
 }
 
 int main(int argc, char **argv) {
@@ -120,18 +149,19 @@ int main(int argc, char **argv) {
     alarm(120);
 
     list_providers(name);
+#ifndef UDAPL_1_2
     query_without_open(name);
+#endif
 
     DAT_EVD_HANDLE async = DAT_HANDLE_NULL;
-    DAT_IA_HANDLE small = DAT_HANDLE_NULL, ia = DAT_HANDLE_NULL;
-    CHECK(dat_ia_openv(name, 8, &async, &small, 2, 0, DAT_FALSE));
-    NEED((unsigned long)small < 4096); /* a small integer in 2.0 */
-    CHECK(dats_get_ia_handle(small, &ia));
+    DAT_IA_HANDLE small = DAT_HANDLE_NULL;
+    CHECK(dat_ia_openv(name, 8, &async, &small, MAJOR, MINOR, DAT_FALSE));
+    DAT_IA_HANDLE ia = providers(small);
     DAT_PROVIDER *table = PROVIDER(ia);
     DAT_IA_ATTR attr;
     DAT_PROVIDER_ATTR prov;
     CHECK(table->ia_query_func(ia, NULL, DAT_IA_FIELD_ALL, &attr, DAT_PROVIDER_FIELD_ALL, &prov));
-    NEED(prov.dapl_version_major == 2);
+    NEED(prov.dapl_version_major == MAJOR && prov.dapl_version_minor == MINOR);
 
     DAT_EVD_HANDLE conn, dto;
     CHECK(table->evd_create_func(ia, 36, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG | DAT_EVD_CONNECTION_FLAG, &conn));
@@ -158,10 +188,10 @@ int main(int argc, char **argv) {
     DAT_REGION_DESCRIPTION region;
     const int priv = DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_WRITE_FLAG; /* 0x31 */
     region.for_va = ring;
-    CHECK(table->lmr_create_func(ia, DAT_MEM_TYPE_VIRTUAL, region, RING, pz, priv, DAT_VA_TYPE_VA, &ring_lmr, &ring_l, &ring_r, &size, &at));
+    CHECK(table->lmr_create_func(ia, DAT_MEM_TYPE_VIRTUAL, region, RING, pz, priv, ONLY_2_0(DAT_VA_TYPE_VA) &ring_lmr, &ring_l, &ring_r, &size, &at));
     NEED(size == RING && at == (DAT_VADDR)(unsigned long)ring && ring_r != 0);
     region.for_va = staging;
-    CHECK(table->lmr_create_func(ia, DAT_MEM_TYPE_VIRTUAL, region, RING, pz, priv, DAT_VA_TYPE_VA, &staging_lmr, &staging_l, &staging_r, &size, &at));
+    CHECK(table->lmr_create_func(ia, DAT_MEM_TYPE_VIRTUAL, region, RING, pz, priv, ONLY_2_0(DAT_VA_TYPE_VA) &staging_lmr, &staging_l, &staging_r, &size, &at));
 
     /* Rank 0 connects, rank 1 accepts; endpoints as the MPI makes them. */
     DAT_EP_ATTR ea;
@@ -211,8 +241,8 @@ int main(int argc, char **argv) {
                 for (unsigned i = 0; i < len; i++)
                     staging[i] = pattern(round, i, rank);
                 staging[len - 1] = (unsigned char)(round % 255 + 1);
-                DAT_LMR_TRIPLET l = {(DAT_VADDR)(unsigned long)staging, len, staging_l};
-                DAT_RMR_TRIPLET r = {peer.ring, len, peer.ring_key};
+                DAT_LMR_TRIPLET l = {.virtual_address = (DAT_VADDR)(unsigned long)staging, .segment_length = len, .lmr_context = staging_l};
+                DAT_RMR_TRIPLET r = {.REMOTE_ADDRESS = peer.ring, .segment_length = len, .rmr_context = peer.ring_key};
                 int ask = round % 32 == 31;
                 DAT_DTO_COOKIE cookie = {.as_64 = 0x10000 + round};
                 CHECK(PROVIDER(ep)->ep_post_rdma_write_func(ep, 1, &l, cookie, &r, ask ? DAT_COMPLETION_DEFAULT_FLAG : DAT_COMPLETION_SUPPRESS_FLAG));
@@ -245,7 +275,7 @@ int main(int argc, char **argv) {
     for (int turn = 0; turn < 20; turn++) {
         int sender = turn % 2, len = BIG >> (turn % 5);
         region.for_va = big;
-        CHECK(table->lmr_create_func(ia, DAT_MEM_TYPE_VIRTUAL, region, len, pz, DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, &big_lmr, &big_l, &big_r, &size, &at));
+        CHECK(table->lmr_create_func(ia, DAT_MEM_TYPE_VIRTUAL, region, len, pz, DAT_MEM_PRIV_ALL_FLAG, ONLY_2_0(DAT_VA_TYPE_VA) &big_lmr, &big_l, &big_r, &size, &at));
         if (rank == sender) {
             for (int i = 0; i < len; i++)
                 big[i] = pattern(turn, i, rank);
@@ -257,8 +287,8 @@ int main(int argc, char **argv) {
             struct window b;
             memset(big, 0, len);
             NEED(read(side, &b, sizeof b) == sizeof b);
-            DAT_LMR_TRIPLET l = {(DAT_VADDR)(unsigned long)big, len, big_l};
-            DAT_RMR_TRIPLET r = {b.big, len, b.big_key};
+            DAT_LMR_TRIPLET l = {.virtual_address = (DAT_VADDR)(unsigned long)big, .segment_length = len, .lmr_context = big_l};
+            DAT_RMR_TRIPLET r = {.REMOTE_ADDRESS = b.big, .segment_length = len, .rmr_context = b.big_key};
             DAT_DTO_COOKIE cookie = {.as_64 = 77 + turn};
             CHECK(PROVIDER(ep)->ep_post_rdma_read_func(ep, 1, &l, cookie, &r, DAT_COMPLETION_DEFAULT_FLAG));
             next_event(dto, &event);
@@ -284,7 +314,7 @@ int main(int argc, char **argv) {
     CHECK(PROVIDER(psp)->psp_free_func(psp));
     CHECK(PROVIDER(conn)->evd_free_func(conn));
     CHECK(PROVIDER(pz)->pz_free_func(pz));
-    CHECK(dats_get_ia_handle(small, &ia));
+    ia = providers(small);
     CHECK(table->ia_query_func(ia, NULL, DAT_IA_FIELD_ALL, &attr, DAT_PROVIDER_FIELD_ALL, &prov));
     CHECK(dat_ia_close(small, DAT_CLOSE_GRACEFUL_FLAG));
     NEED(DAT_GET_TYPE(dat_ia_close(small, DAT_CLOSE_GRACEFUL_FLAG)) == DAT_INVALID_HANDLE);
@@ -293,6 +323,6 @@ int main(int argc, char **argv) {
         return 0;
     int status;
     NEED(waitpid(child, &status, 0) == child && status == 0);
-    printf("mpi_like: PASS %d eager rounds, 20 rendezvous\n", ROUNDS);
+    printf("mpi_like: PASS uDAPL %d.%d: %d eager rounds, 20 rendezvous\n", MAJOR, MINOR, ROUNDS);
     return 0;
 }

@@ -45,6 +45,8 @@ impl Prefix {
             ("user", "u1.2", "softrxe.so", "127.0.6.4 0 engine=user"),
             ("user", "u2.0", "softrxe.so", "127.0.6.4 0 engine=user"),
             ("forking", "u2.0", "softrxe.so", "127.0.6.5 0 engine=user"),
+            ("ranks", "u1.2", "softrxe.so", "127.0.6.6 0 engine=user"),
+            ("ranks", "u2.0", "softrxe.so", "127.0.6.6 0 engine=user"),
         ] {
             let library = dir.path().join(library);
             let library = library.display();
@@ -282,6 +284,19 @@ fn both_come_and_go_by_dlopen_from_several_threads_with_a_fork_between() {
         assert!(out.status.success(), "{ia}: {words}");
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
         assert_eq!(said, "dlopen_threads: PASS\n", "{ia}: {words}");
+    }
+}
+
+#[test]
+fn a_program_that_uses_the_table_as_an_mpi_does_of_either_version() {
+    for (arguments, version) in [(&["-ldat2"][..], "2.0"), (&["-DUDAPL_1_2", "-ldat"], "1.2")] {
+        let program = PREFIX.compile("gcc", "mpi_like.c", arguments, &format!("mpi-{version}"));
+        let out = PREFIX.run(&program, &["ranks"]);
+        let words = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{version}: {words}");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        let begin = format!("mpi_like: PASS uDAPL {version}:");
+        assert!(said.starts_with(&begin), "{said}{words}");
     }
 }
 

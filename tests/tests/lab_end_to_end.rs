@@ -15,11 +15,11 @@ fn dist() -> PathBuf {
     dist
 }
 
-/// A dat.conf with one IA called `ia`.
+/// A dat.conf with one IA called `ia`, of both versions.
 fn conf(dir: &Path, library: &str, params: &str) -> PathBuf {
     let path = dir.join("dat.conf");
-    let line = format!("ia u2.0 threadsafe default {library} dat.2.0 \"{params}\" \"\"\n");
-    std::fs::write(&path, line).expect("written");
+    let entry = |api| format!("ia {api} threadsafe default {library} dat.2.0 \"{params}\" \"\"\n");
+    std::fs::write(&path, entry("u2.0") + &entry("u1.2")).expect("written");
     path
 }
 
@@ -99,9 +99,13 @@ fn softrxe_makes_the_rxe_device_of_a_netdev_that_has_none() {
     shell("ip link delete w0");
 }
 
-/// Compiles a program of `tests/c` against our headers and libdat2.
-fn compile(source: &str, dir: &Path) -> PathBuf {
-    let program = dir.join(source);
+/// Compiles a program of `tests/c` against our headers and the library of a version.
+fn compile(source: &str, version: &str, dir: &Path) -> PathBuf {
+    let program = dir.join(format!("{source}-{version}"));
+    let of_version = match version {
+        "1.2" => ["-DUDAPL_1_2", "-ldat"],
+        _ => ["-DUDAPL_2_0", "-ldat2"],
+    };
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let made = Command::new("gcc")
         .args(["-Wall", "-Wextra", "-Werror", "-o"])
@@ -109,7 +113,7 @@ fn compile(source: &str, dir: &Path) -> PathBuf {
         .arg(format!("-I{}", top.join("capi/include").display()))
         .arg(top.join(format!("tests/c/{source}.c")))
         .arg(format!("-L{}", dist().join("lib").display()))
-        .arg("-ldat2")
+        .args(of_version)
         .output()
         .expect("gcc runs");
     assert!(
@@ -136,10 +140,13 @@ fn run(program: &Path, arguments: &[&str], conf: &Path) -> String {
 #[test]
 fn a_program_that_uses_the_table_as_an_mpi_does() {
     let dir = tempfile::tempdir().expect("a folder");
-    let program = compile("mpi_like", dir.path());
-    for (library, params) in [(SOFTRXE, "v0 0 engine=kernel"), (IBVERBS, "rxe0 1")] {
-        let out = run(&program, &["ia"], &conf(dir.path(), library, params));
-        assert!(out.contains("mpi_like: PASS"), "{library}: {out}");
+    for version in ["2.0", "1.2"] {
+        let program = compile("mpi_like", version, dir.path());
+        let pass = format!("mpi_like: PASS uDAPL {version}:");
+        for (library, params) in [(SOFTRXE, "v0 0 engine=kernel"), (IBVERBS, "rxe0 1")] {
+            let out = run(&program, &["ia"], &conf(dir.path(), library, params));
+            assert!(out.contains(&pass), "{library}: {out}");
+        }
     }
 }
 
@@ -147,7 +154,7 @@ fn a_program_that_uses_the_table_as_an_mpi_does() {
 #[test]
 fn a_forked_child_disturbs_nobody_and_may_open_an_ia_of_its_own() {
     let dir = tempfile::tempdir().expect("a folder");
-    let program = compile("fork", dir.path());
+    let program = compile("fork", "2.0", dir.path());
     for (library, params) in [(SOFTRXE, "v0 0 engine=kernel"), (IBVERBS, "rxe0 1")] {
         let out = run(&program, &["ia"], &conf(dir.path(), library, params));
         assert!(out.contains("two_endpoints: PASS"), "{library}: {out}");
@@ -158,7 +165,7 @@ fn a_forked_child_disturbs_nobody_and_may_open_an_ia_of_its_own() {
 #[test]
 fn a_classic_provider_goes_with_its_last_ia_and_comes_back_ours_stays() {
     let dir = tempfile::tempdir().expect("a folder");
-    let program = compile("reopen", dir.path());
+    let program = compile("reopen", "2.0", dir.path());
     let path = dir.path().join("dat.conf");
     let line = "ia u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"v0 0\" \"\"\n";
     std::fs::write(&path, line).expect("written");
