@@ -58,6 +58,25 @@ impl Posted {
         *sum = sum.wrapping_add(bytes);
     }
 
+    /// Bytes of one more whose number is told by [`Posted::add_many`] later.
+    #[inline(always)]
+    pub(crate) fn add_bytes(&mut self, op: DtoOp, bytes: u64) {
+        let sum = &mut self.bytes[op as usize];
+        *sum = sum.wrapping_add(bytes);
+    }
+
+    /// So many more, whose bytes are told already.
+    pub(crate) fn add_many(&mut self, op: DtoOp, count: u32) {
+        let number = &mut self.counts[op as usize];
+        *number = number.wrapping_add(count.into());
+    }
+
+    /// What was told of bytes came to nothing.
+    pub(crate) fn take_back_bytes(&mut self, op: DtoOp, bytes: u64) {
+        let sum = &mut self.bytes[op as usize];
+        *sum = sum.wrapping_sub(bytes);
+    }
+
     /// What was added last came to nothing.
     pub(crate) fn take_back(&mut self, op: DtoOp, bytes: u64) {
         let (count, sum) = (&mut self.counts[op as usize], &mut self.bytes[op as usize]);
@@ -161,6 +180,10 @@ mod tests {
         posted.add(DtoOp::Send, 5);
         posted.add(DtoOp::RdmaWriteImmediate, 7);
         posted.add(DtoOp::FetchAdd, 8);
+        posted.add_bytes(DtoOp::Receive, 60);
+        posted.add_bytes(DtoOp::Receive, 40);
+        posted.take_back_bytes(DtoOp::Receive, 40);
+        posted.add_many(DtoOp::Receive, 1);
         posted.tell(&mut values);
         let received = Received::new();
         received.add_plain(3);
@@ -176,6 +199,8 @@ mod tests {
             (C::PostWriteImmData, 7),
             (C::PostFetchAdd, 1),
             (C::PostCmpSwap, 0),
+            (C::PostRecv, 1),
+            (C::PostRecvData, 60),
             (C::Recv, 2),
             (C::RecvData, 7),
             (C::RecvUd, 1),

@@ -472,7 +472,7 @@ impl<T: Transport> Ep<T> {
             queue.last = segment.segment_length;
             queue
                 .posted
-                .add(DtoOp::Receive, segment.segment_length.into());
+                .add_bytes(DtoOp::Receive, segment.segment_length.into());
             let posted = T::post_recv(qp, id(queue.id_base, queue.head), iov);
             return match posted {
                 Ok(()) => {
@@ -514,7 +514,7 @@ impl<T: Transport> Ep<T> {
         );
         T::post_recv(qp, id(queue.id_base, number), iov)?;
         queue.head = number.wrapping_add(1);
-        queue.posted.add(DtoOp::Receive, length_of(iov));
+        queue.posted.add_bytes(DtoOp::Receive, length_of(iov));
         Ok(())
     }
 
@@ -544,6 +544,7 @@ impl<T: Transport> Ep<T> {
             return Err(FULL);
         }
         queue.limit = self.recv_ring.tail().wrapping_add(queue.depth);
+        queue.count();
         Ok(Some(queue))
     }
 

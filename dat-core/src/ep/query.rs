@@ -112,7 +112,10 @@ impl<T: Transport> Ep<T> {
         values[EpCounter::Connect as usize] = side.connects;
         values[EpCounter::Disconnect as usize] = side.disconnects;
         self.send.lock().posted.tell(&mut values);
-        self.recv.lock().posted.tell(&mut values);
+        let mut recv = self.recv.lock();
+        recv.count();
+        recv.posted.tell(&mut values);
+        drop(recv);
         self.recv_ring.received().tell(&mut values);
         values
     }

@@ -127,6 +127,8 @@ pub(super) struct RecvQueue<T: Transport> {
     pub(super) posted: Posted,
     /// Bytes of the receive that was counted last.
     pub(super) last: u32,
+    /// Up to here receives are in [`Posted`] by number; their bytes always are.
+    pub(super) counted: u32,
     pub(super) evd: Option<&'static Evd<T>>,
     pub(super) drain: Option<&'static Evd<T>>,
 }
@@ -146,6 +148,7 @@ impl<T: Transport> Default for RecvQueue<T> {
             id_base: 0,
             posted: Posted::default(),
             last: 0,
+            counted: 0,
             evd: None,
             drain: None,
         }
@@ -230,8 +233,17 @@ impl<T: Transport> RecvQueue<T> {
     #[cold]
     #[inline(never)]
     pub(super) fn uncount(&mut self, why: Error) -> Error {
-        self.posted.take_back(DtoOp::Receive, self.last.into());
+        self.posted
+            .take_back_bytes(DtoOp::Receive, self.last.into());
         std::hint::black_box(why)
+    }
+
+    /// Counts the receives posted since the last call: their number is in the head, which costs the short way nothing.
+    /// To be called before the head can have gone round.
+    pub(super) fn count(&mut self) {
+        self.posted
+            .add_many(DtoOp::Receive, self.head.wrapping_sub(self.counted));
+        self.counted = self.head;
     }
 
     pub(super) fn open(
@@ -244,6 +256,7 @@ impl<T: Transport> RecvQueue<T> {
         unheard: Option<&'static Evd<T>>,
     ) {
         let allowed = attr.recv_completion_flags & CompletionFlags::UNSIGNALLED;
+        self.count();
         if let (None, Some(unheard)) = (evd, unheard) {
             unheard.expect_unheard();
         }
@@ -268,6 +281,7 @@ impl<T: Transport> RecvQueue<T> {
             id_base,
             posted: self.posted,
             last: 0,
+            counted: 0,
             evd,
             drain: evd.or(unheard),
         };
