@@ -12,6 +12,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Of no other test: UDP port 4791 belongs to one set of processes an address.
 const ADDRESS: &str = "127.88.1.1";
 const TEST: &str = "processes_are_killed_and_the_others_go_on";
+/// The same over IPv6.
+const TEST6: &str = "over_ipv6_as_well";
+/// Which of the two it is.
+const OVER: &str = "DAT_TEST_OVER";
 const ROLE: &str = "DAT_TEST_ROLE";
 const BYTES: usize = 64;
 
@@ -43,7 +47,7 @@ fn events(ia: &Ia) -> Evd {
 
 fn connect(ia: &Ia, pz: &Pz, port: u64) -> Side {
     let side = side(ia, pz, &events(ia));
-    let address: IpAddr = ADDRESS.parse().expect("an address");
+    let address: IpAddr = over().1.parse().expect("an address");
     side.ep
         .connect(address, port)
         .timeout(PATIENCE)
@@ -77,6 +81,24 @@ impl Side {
 /// Has the IA open, and so port 4791 if it is the first.
 fn hold() {
     let _ia = Ia::open("user").expect("opens");
+    println!("ready");
+    std::thread::sleep(10 * PATIENCE);
+}
+
+/// As [`hold`], and has a child that lives on.
+fn fork_and_hold() {
+    let _ia = Ia::open("user").expect("opens");
+    // SAFETY: the child only sleeps and exits; what other threads held is not looked at.
+    if unsafe { libc::fork() } == 0 {
+        for stream in 0..3 {
+            // SAFETY: the runner waits for the end of these.
+            unsafe { libc::close(stream) };
+        }
+        // Longer than the others take to notice that the parent is gone.
+        std::thread::sleep(Duration::from_secs(40));
+        // SAFETY: nothing of this process is to be run at its end.
+        unsafe { libc::_exit(0) };
+    }
     println!("ready");
     std::thread::sleep(10 * PATIENCE);
 }
@@ -122,7 +144,7 @@ struct Process(Child);
 impl Process {
     fn start(role: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("a path"))
-            .args(["--exact", TEST, "--nocapture"])
+            .args(["--exact", over().0, "--nocapture"])
             .env(ROLE, role)
             .stdout(Stdio::piped())
             .spawn()
@@ -153,7 +175,7 @@ impl Drop for Process {
 
 fn scenario() {
     // The first of the address has the port; all that follow reach each other through it.
-    let holder = Process::start("hold");
+    let holder = Process::start("fork");
     let _first = Process::start("echo 5001");
     let second = Process::start("echo 5002");
     let ia = Ia::open("user").expect("opens");
@@ -163,6 +185,7 @@ fn scenario() {
     b.ping(2);
 
     holder.kill();
+    let begin = Instant::now();
     for mark in 3..20 {
         a.ping(mark);
         b.ping(mark);
@@ -170,6 +193,10 @@ fn scenario() {
     // Somebody else has the port now.
     let c = connect(&ia, &pz, 5001);
     c.ping(20);
+    assert!(
+        begin.elapsed() < Duration::from_secs(30),
+        "its child keeps what it had"
+    );
 
     // Killed while we only receive: nothing that goes out would show it, but it is heard at once.
     let third = Process::start("echo 5003");
@@ -230,10 +257,28 @@ fn scenario() {
     connect(&ia, &pz, 5002).ping(24);
 }
 
+/// Test and address.
+fn over() -> (&'static str, &'static str) {
+    match std::env::var_os(OVER) {
+        Some(_) => (TEST6, "::1"),
+        None => (TEST, ADDRESS),
+    }
+}
+
 #[test]
 fn processes_are_killed_and_the_others_go_on() {
+    play((TEST, ADDRESS));
+}
+
+#[test]
+fn over_ipv6_as_well() {
+    play((TEST6, "::1"));
+}
+
+fn play((test, address): (&str, &str)) {
     match std::env::var(ROLE).as_deref() {
         Ok("hold") => return hold(),
+        Ok("fork") => return fork_and_hold(),
         Ok("scenario") => return scenario(),
         Ok(role) => {
             return echo(
@@ -249,9 +294,12 @@ fn processes_are_killed_and_the_others_go_on() {
     let conf = dat_tests::line(
         "user",
         &dat_tests::softrxe(),
-        &format!("{ADDRESS} 0 engine=user"),
+        &format!("{address} 0 engine=user"),
     );
-    let (mut inner, _conf) = dat_tests::again(TEST, &conf);
+    let (mut inner, _conf) = dat_tests::again(test, &conf);
+    if test == TEST6 {
+        inner.env(OVER, "6");
+    }
     let inner = inner.env(ROLE, "scenario").status();
     assert!(inner.expect("the test runs").success());
 }

@@ -16,10 +16,11 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixStream};
 
+use super::child::NotInherited;
 use super::life::{self, Life};
 
 /// Bits of a queue pair number (24) and of a communication id (32) that name the engine: its slot.
@@ -48,6 +49,7 @@ pub(super) fn name(ip: IpAddr, rest: &str) -> io::Result<UnixAddr> {
 /// Receives datagrams that the porter passes on.
 #[derive(Debug)]
 pub struct Mailbox {
+    _ours: NotInherited,
     socket: UnixDatagram,
 }
 
@@ -81,7 +83,8 @@ impl Mailbox {
     fn bind(address: &UnixAddr) -> io::Result<Self> {
         let socket = UnixDatagram::bind_addr(address)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket })
+        let _ours = NotInherited::new(socket.as_raw_fd());
+        Ok(Self { _ours, socket })
     }
 
     /// Takes the next datagram into `buffer` without waiting: who sent it over the network, its ECN bits,

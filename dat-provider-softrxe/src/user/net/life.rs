@@ -10,14 +10,16 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
+use super::child::NotInherited;
 use super::door::name;
 use super::wake::{Bundle, Slept, sleep};
 
 /// Held as long as this process lives.
 #[derive(Debug)]
 pub struct Life {
+    _ours: NotInherited,
     listener: UnixListener,
-    watchers: Vec<UnixStream>,
+    watchers: Vec<(NotInherited, UnixStream)>,
 }
 
 impl Life {
@@ -34,6 +36,7 @@ impl Life {
         let listener = UnixListener::bind_addr(&name(ip, rest)?)?;
         listener.set_nonblocking(true)?;
         Ok(Self {
+            _ours: NotInherited::new(listener.as_raw_fd()),
             listener,
             watchers: Vec::new(),
         })
@@ -44,10 +47,11 @@ impl Life {
         while let Ok((watcher, _)) = self.listener.accept() {
             // One that cannot be asked whether it is gone is as good as none: it hears of our end too soon.
             if watcher.set_nonblocking(true).is_ok() {
-                self.watchers.push(watcher);
+                let ours = NotInherited::new(watcher.as_raw_fd());
+                self.watchers.push((ours, watcher));
             }
         }
-        self.watchers.retain(|watcher| !is_over(watcher));
+        self.watchers.retain(|(_, watcher)| !is_over(watcher));
     }
 }
 

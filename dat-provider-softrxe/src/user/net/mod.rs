@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub mod capture;
+mod child;
 pub mod door;
 pub mod interface;
 pub mod life;

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::address::{from_storage, to_storage};
+use super::child::NotInherited;
 
 /// Largest run of equal datagrams that one [`Socket::send`] takes (`UDP_MAX_SEGMENTS` of Linux before 6.x).
 pub const MAX_SEGMENTS: usize = 64;
@@ -18,6 +19,7 @@ const UDP_NO_CHECK6_RX: libc::c_int = 102;
 /// See the module's text. All methods take `&self` and may be called from any thread.
 #[derive(Debug)]
 pub struct Socket {
+    _ours: NotInherited,
     fd: OwnedFd,
     local: SocketAddr,
 }
@@ -91,7 +93,8 @@ impl Socket {
             return Err(io::Error::last_os_error());
         }
         let local = from_storage(&storage).ok_or_else(|| io::Error::other("address family"))?;
-        Ok(Self { fd, local })
+        let _ours = NotInherited::new(raw);
+        Ok(Self { _ours, fd, local })
     }
 
     /// Bound address and port.
