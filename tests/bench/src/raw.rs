@@ -18,6 +18,7 @@ use crate::pair::{Peer, pin};
 #[path = "../../../dat-provider-softrxe/src/user/net"]
 mod net {
     pub(crate) mod address;
+    mod child;
     pub(crate) mod socket;
 }
 use net::socket::{Received, Socket};
