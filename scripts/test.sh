@@ -32,6 +32,7 @@ step document cargo doc --locked --workspace --no-deps --quiet
 step dist scripts/dist.sh
 step unit cargo nextest run --locked --workspace
 step doc-tests cargo test --locked --workspace --doc --quiet
+step hotpath scripts/hotpath-ceilings.sh
 step valgrind scripts/valgrind.sh dtest
 step clients-host tests/lab/clients.sh --host
 step lab-selftest tests/lab/selftest.sh
@@ -44,7 +45,7 @@ echo "==== closing lines"
 for i in "${!names[@]}"; do
     printf '%-13s %-12s\n' "${names[i]}" "${verdicts[i]}"
     # nextest, libtest and our own runners end with a line of counts.
-    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|valgrind: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
+    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|valgrind: |hotpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
 done
 echo "$((${#names[@]} - failed)) of ${#names[@]} steps passed in $((SECONDS / 60)) min $((SECONDS % 60)) s"
 [ $failed = 0 ]

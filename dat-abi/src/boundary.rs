@@ -52,6 +52,12 @@ pub(crate) fn guard<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn 
     }
 }
 
+/// The same where the body has no error: what it returns, or `DAT_INTERNAL_ERROR`.
+#[inline(always)]
+pub(crate) fn caught<R>(body: impl FnOnce() -> R) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(body)).map_err(panicked)
+}
+
 /// Reports a panic. Apart, so that no call of the hot path saves registers for it.
 #[cold]
 #[inline(never)]

@@ -81,6 +81,9 @@ impl OpenRequest<'_> {
             DAT_EVD_ASYNC_EXISTS => AsyncEvd::OutOfScope,
             other => AsyncEvd::Existing(handle::evd::<T>(other, Subtype::InvalidHandleEvdAsync)?),
         };
+        if !has_address_space::<T>() {
+            return Err(Error::resource(Subtype::ResourceMemory));
+        }
         fork::watch::<T>();
         let table = table_address::<T>(self.name, self.major);
         let ia = Ia::<T>::open(self.name, self.params, self.async_qlen, async_evd, table)?;
@@ -89,6 +92,17 @@ impl OpenRequest<'_> {
             async_evd: ia.async_evd().map(raw),
         })
     }
+}
+
+/// Reserves what the handles of `T` need. Says so if it is not there.
+fn has_address_space<T: Transport>() -> bool {
+    let reserved = T::arenas().reserve();
+    if !reserved {
+        tracing::error!(
+            "a provider cannot be used: 256 MiB of address space for handles are not to be had; raise the limit (ulimit -v)"
+        );
+    }
+    reserved
 }
 
 /// The table of `T` that a version's IA of this name answers to.
@@ -224,6 +238,9 @@ pub unsafe fn init<P: Provider>(
                 .into_owned()
         };
         let key = (given.name(), given.dapl_version_major);
+        if !has_address_space::<P::Transport>() {
+            return Ok(());
+        }
         let Some(table) = provider_table::<P>(given.dapl_version_major) else {
             tracing::error!(
                 name = key.0,

@@ -44,3 +44,13 @@ macro_rules! provider_table {
     };
 }
 pub(crate) use provider_table;
+
+/// What the thunks of `T` rely on; to be called before its table is handed out.
+///
+/// # Panics
+/// If there is not as much address space: whoever can be told of it asks [`Arenas::reserve`] first.
+///
+/// [`Arenas::reserve`]: dat_core::arenas::Arenas::reserve
+pub(crate) fn reserve_for<T: dat_core::transport::Transport>() {
+    assert!(T::arenas().reserve(), "no address space for the handles");
+}

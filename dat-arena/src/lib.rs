@@ -2,13 +2,14 @@
 //!
 //! A DAT handle is a raw pointer that a C program may use after it was freed, or make up. So objects of
 //! one kind live in one reserved range of addresses that is never unmapped: an address is checked with
-//! one subtraction, one rotation and one comparison ([`Arena::from_addr`]), and a stale reference still
+//! one addition, one rotation and one comparison ([`Arena::from_addr`]), and a stale reference still
 //! points at an object of the same type, whose own state says that it is dead. Objects are built once
 //! with [`Default`] and reused through their interior mutability; a freed one goes to the end of a long
 //! queue, so that a stale handle meets a stranger as late as possible.
 //!
 //! Every method may be called from any thread.
 
+mod cycle;
 mod lock;
 
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+pub use cycle::Cycle;
 pub use lock::{BriefGuard, BriefMutex, RawBrief};
 
 /// A freed slot is not reused while fewer than this many are free and new ones can still be made.
@@ -27,9 +29,13 @@ const RECYCLE_AFTER: usize = 256;
 ///
 /// `O` should begin with the word a C program reads through its handle, and must not be larger than
 /// 64 KiB. Meant to be a `static`: references it hands out are `'static`.
-pub struct Arena<O> {
-    /// First object's address; 0 until the range is reserved.
-    base: AtomicUsize,
+///
+/// `WHOLE`, a power of two, is for the kind that is looked up most ([`Arena::place`]): its range has room for as many
+/// objects, or there is none. 0: as many as wanted, or fewer where address space is scarce.
+pub struct Arena<O, const WHOLE: u32 = 0> {
+    /// What makes an address an offset when it is added: the first object's address, negated. 0 until the range is
+    /// reserved.
+    bias: AtomicUsize,
     /// Objects built so far: indices below this are valid `O`s for ever.
     built: AtomicU32,
     /// Objects the reserved range can hold.
@@ -39,7 +45,10 @@ pub struct Arena<O> {
     objects: PhantomData<fn() -> O>,
 }
 
-impl<O: Default + Sync + 'static> Arena<O> {
+/// So many bytes become writable at a time: a kernel that promises no more memory than it has counts those only.
+const GROWTH: usize = 128 << 10;
+
+impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     /// Distance between two objects, a power of two so that an address is checked without a division.
     pub const STRIDE: usize = {
         let n = size_of::<O>();
@@ -47,12 +56,21 @@ impl<O: Default + Sync + 'static> Arena<O> {
         if n < 64 { 64 } else { n.next_power_of_two() }
     };
     const SHIFT: u32 = Self::STRIDE.trailing_zeros();
+    /// Objects in [`GROWTH`] bytes.
+    const STEP: u32 = (GROWTH >> Self::SHIFT) as u32;
+    /// The bits that the offset of a place may have.
+    const PLACES: usize = {
+        assert!(WHOLE == 0 || WHOLE.is_power_of_two());
+        (WHOLE.saturating_sub(1) as usize) << Self::SHIFT
+    };
 
-    /// An empty arena for at most `wanted` objects; reserves nothing until the first [`Arena::alloc`].
+    /// An empty arena for at most `wanted` objects (`WHOLE`, if that is not 0); reserves nothing until the first
+    /// [`Arena::alloc`] or [`Arena::reserve`].
     #[must_use]
     pub const fn new(wanted: u32) -> Self {
+        assert!(WHOLE == 0 || WHOLE == wanted);
         Self {
-            base: AtomicUsize::new(0),
+            bias: AtomicUsize::new(0),
             built: AtomicU32::new(0),
             capacity: AtomicU32::new(0),
             wanted,
@@ -74,16 +92,20 @@ impl<O: Default + Sync + 'static> Arena<O> {
         if full {
             return None;
         }
-        if built == 0 && !self.reserve() {
+        if !self.reserve_locked() || !self.grow(built) {
             return None;
         }
-        let base = self.base.load(Ordering::Relaxed);
-        // SAFETY: `base` is a private mapping of `capacity * STRIDE` bytes, page aligned, and
-        // `built < capacity`; nobody else writes here because `free` is locked, and nobody reads
-        // until `built` is published below.
-        unsafe { ((base + ((built as usize) << Self::SHIFT)) as *mut O).write(O::default()) };
+        let at = self.base() + ((built as usize) << Self::SHIFT);
+        // SAFETY: `at` is in a private mapping of `capacity * STRIDE` bytes, page aligned and writable up to here, as
+        // `built < capacity`; nobody else writes here because `free` is locked, and nobody reads more than
+        // `place` allows until `built` is published below.
+        unsafe { (at as *mut O).write(O::default()) };
         self.built.store(built + 1, Ordering::Release);
         self.get(built).map(|o| (built, o))
+    }
+
+    fn base(&self) -> usize {
+        self.bias.load(Ordering::Relaxed).wrapping_neg()
     }
 
     /// The object at `index`, dead or alive; `None` if it was never made.
@@ -92,7 +114,7 @@ impl<O: Default + Sync + 'static> Arena<O> {
         if index >= self.built.load(Ordering::Acquire) {
             return None;
         }
-        let at = self.base.load(Ordering::Relaxed) + ((index as usize) << Self::SHIFT);
+        let at = self.base() + ((index as usize) << Self::SHIFT);
         // SAFETY: indices below `built` hold an `O` that is never dropped, moved or unmapped, and none is at 0.
         unsafe {
             std::hint::assert_unchecked(at != 0);
@@ -103,10 +125,22 @@ impl<O: Default + Sync + 'static> Arena<O> {
     /// Whether an object, dead or alive, is at exactly `addr`.
     #[inline(always)]
     pub fn holds(&self, addr: usize) -> bool {
-        let offset = addr.wrapping_sub(self.base.load(Ordering::Relaxed));
+        let offset = addr.wrapping_add(self.bias.load(Ordering::Relaxed));
         // The rotation moves the low bits of a misaligned address to the top: one comparison checks
         // range and alignment.
         offset.rotate_right(Self::SHIFT) < self.built.load(Ordering::Acquire) as usize
+    }
+
+    /// Where an object is or may come to be: in one addition and one test, without asking how many there are. What is
+    /// there can be read, and is an `O` or zeros. `None` for any other address.
+    ///
+    /// # Safety
+    /// `WHOLE` is not 0, and [`Arena::reserve`] has succeeded.
+    #[inline(always)]
+    pub unsafe fn place(&self, addr: usize) -> Option<*const O> {
+        const { assert!(WHOLE != 0) };
+        let offset = addr.wrapping_add(self.bias.load(Ordering::Relaxed));
+        (offset & !Self::PLACES == 0).then_some(addr as *const O)
     }
 
     /// The object at `addr`.
@@ -129,7 +163,7 @@ impl<O: Default + Sync + 'static> Arena<O> {
     /// Index of an object of this arena.
     #[inline]
     pub fn index_of(&self, object: &'static O) -> u32 {
-        let offset = std::ptr::from_ref(object) as usize - self.base.load(Ordering::Relaxed);
+        let offset = std::ptr::from_ref(object) as usize - self.base();
         (offset >> Self::SHIFT) as u32
     }
 
@@ -142,7 +176,7 @@ impl<O: Default + Sync + 'static> Arena<O> {
     /// First address and length in bytes of the reserved range; (0, 0) before the first object.
     pub fn range(&self) -> (usize, usize) {
         let bytes = (self.capacity.load(Ordering::Relaxed) as usize) << Self::SHIFT;
-        (self.base.load(Ordering::Acquire), bytes)
+        (self.bias.load(Ordering::Acquire).wrapping_neg(), bytes)
     }
 
     /// Calls `f` for every object ever made, dead or alive.
@@ -154,9 +188,18 @@ impl<O: Default + Sync + 'static> Arena<O> {
         }
     }
 
-    /// Reserves address space (not memory) for `wanted` objects, or half, or a quarter ... of them where
-    /// a limit on address space is in force.
-    fn reserve(&self) -> bool {
+    /// Reserves the range now. False: there is not as much address space (see `WHOLE`).
+    pub fn reserve(&self) -> bool {
+        let _free = self.free.lock();
+        self.reserve_locked()
+    }
+
+    /// Reserves address space (not memory) for `wanted` objects, or half, or a quarter ... of them where a limit on
+    /// address space is in force. `free` is locked.
+    fn reserve_locked(&self) -> bool {
+        if self.bias.load(Ordering::Relaxed) != 0 {
+            return true;
+        }
         let mut count = self.wanted.max(1) as usize;
         loop {
             // SAFETY: an anonymous private mapping at an address the kernel chooses touches nothing.
@@ -164,7 +207,7 @@ impl<O: Default + Sync + 'static> Arena<O> {
                 libc::mmap(
                     std::ptr::null_mut(),
                     count << Self::SHIFT,
-                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::PROT_READ,
                     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                     -1,
                     0,
@@ -172,14 +215,34 @@ impl<O: Default + Sync + 'static> Arena<O> {
             };
             if at != libc::MAP_FAILED {
                 self.capacity.store(count as u32, Ordering::Relaxed);
-                self.base.store(at as usize, Ordering::Release);
+                self.bias
+                    .store((at as usize).wrapping_neg(), Ordering::Release);
                 return true;
             }
-            if count == 1 {
+            if count == 1 || WHOLE != 0 {
                 return false;
             }
             count /= 2;
         }
+    }
+
+    /// Makes the place of object `next` writable, with those behind it. `free` is locked.
+    fn grow(&self, next: u32) -> bool {
+        let step = Self::STEP.max(1);
+        if !next.is_multiple_of(step) {
+            return true;
+        }
+        let left = self.capacity.load(Ordering::Relaxed) - next;
+        let at = self.base() + ((next as usize) << Self::SHIFT);
+        // SAFETY: of the range that `reserve_locked` has mapped, from a page boundary on; nobody uses these places yet.
+        let code = unsafe {
+            libc::mprotect(
+                at as *mut libc::c_void,
+                (left.min(step) as usize) << Self::SHIFT,
+                libc::PROT_READ | libc::PROT_WRITE,
+            )
+        };
+        code == 0
     }
 }
 
@@ -213,6 +276,29 @@ mod tests {
         }
         let (_, second) = ARENA.alloc().unwrap();
         assert_eq!(std::ptr::from_ref(second) as usize, addr + 128);
+    }
+
+    #[test]
+    fn a_place_can_be_read_before_an_object_is_there() {
+        static ARENA: Arena<Thing, 4096> = Arena::new(4096);
+        assert!(ARENA.reserve() && ARENA.reserve());
+        let (base, bytes) = ARENA.range();
+        assert_eq!(bytes, 4096 * 128);
+        // SAFETY: reserved, and not 0.
+        let place = |addr| unsafe { ARENA.place(addr) };
+        for wrong in [0, 1, base + 64, base - 128, base + bytes, base + 1, !0] {
+            assert!(place(wrong).is_none(), "{wrong:#x}");
+        }
+        let last = place(base + bytes - 128).unwrap();
+        // SAFETY: a place of the arena; zeros are atomic words too.
+        let word = unsafe { (*last)._words[0].load(Ordering::Relaxed) };
+        assert_eq!(word, 0);
+        for _ in 0..4096 {
+            let (_, thing) = ARENA.alloc().unwrap();
+            thing._words[29].store(1, Ordering::Relaxed);
+            assert!(place(std::ptr::from_ref(thing) as usize).is_some());
+        }
+        assert!(ARENA.alloc().is_none());
     }
 
     #[test]

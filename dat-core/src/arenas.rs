@@ -15,6 +15,9 @@ use crate::sp::Sp;
 use crate::srq::Srq;
 use crate::transport::Transport;
 
+/// So many EVDs can be; see [`Arena`]'s `WHOLE`.
+const EVDS: u32 = 1 << 17;
+
 /// One arena a kind of object. A transport keeps one in a `static`.
 pub struct Arenas<T: Transport> {
     /// Interface adapters.
@@ -26,7 +29,7 @@ pub struct Arenas<T: Transport> {
     /// Remote memory regions.
     pub rmr: Arena<Rmr<T>>,
     /// Event dispatchers.
-    pub evd: Arena<Evd<T>>,
+    pub evd: Arena<Evd<T>, EVDS>,
     /// Consumer notification objects.
     pub cno: Arena<Cno<T>>,
     /// Endpoints.
@@ -42,7 +45,7 @@ pub struct Arenas<T: Transport> {
 }
 
 impl<T: Transport> Arenas<T> {
-    /// Empty arenas; address space is reserved at the first object of a kind.
+    /// Empty arenas; address space is reserved at the first object of a kind, or by [`Arenas::reserve`].
     #[must_use]
     #[allow(
         clippy::new_without_default,
@@ -54,7 +57,7 @@ impl<T: Transport> Arenas<T> {
             pz: Arena::new(1 << 16),
             lmr: Arena::new(1 << 20),
             rmr: Arena::new(1 << 20),
-            evd: Arena::new(1 << 18),
+            evd: Arena::new(EVDS),
             cno: Arena::new(1 << 16),
             ep: Arena::new(1 << 18),
             sp: Arena::new(1 << 16),
@@ -62,6 +65,12 @@ impl<T: Transport> Arenas<T> {
             srq: Arena::new(1 << 16),
             ah: Arena::new(1 << 20),
         }
+    }
+
+    /// Reserves the address space that must be there before a handle is looked up by [`Arena::place`]. False: there is
+    /// not as much.
+    pub fn reserve(&self) -> bool {
+        self.evd.reserve()
     }
 
     /// Makes every object dead without taking it apart: in a forked child, where all of them are the parent's, so that

@@ -295,18 +295,10 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     fn poll_cq(cq: &Self::Cq, into: &mut [Self::RawCompletion]) -> usize;
 
     /// The id of a completion, and whether it succeeded: all that is asked of most.
-    #[inline(always)]
-    fn outcome(cq: &Self::Cq, raw: &Self::RawCompletion) -> (WrId, bool) {
-        let completion = Self::decode(cq, raw);
-        (completion.id, completion.status == DtoStatus::Success)
-    }
+    fn outcome(raw: &Self::RawCompletion) -> (WrId, bool);
 
     /// Of a receive that succeeded: its length, if it brought nothing but data.
-    #[inline(always)]
-    fn plain_receive(cq: &Self::Cq, raw: &Self::RawCompletion) -> Option<u32> {
-        let completion = Self::decode(cq, raw);
-        (completion.op == DtoOp::Receive).then_some(completion.length)
-    }
+    fn plain_receive(raw: &Self::RawCompletion) -> Option<u32>;
 
     /// Meaning of a completion of `cq`.
     fn decode(cq: &Self::Cq, raw: &Self::RawCompletion) -> Completion;

@@ -145,12 +145,12 @@ impl Transport for Verbs {
     }
 
     #[inline(always)]
-    fn outcome(_cq: &Cq, raw: &Wc) -> (WrId, bool) {
+    fn outcome(raw: &Wc) -> (WrId, bool) {
         (WrId(raw.wr_id), raw.succeeded())
     }
 
     #[inline(always)]
-    fn plain_receive(_cq: &Cq, raw: &Wc) -> Option<u32> {
+    fn plain_receive(raw: &Wc) -> Option<u32> {
         raw.is_plain_receive().then_some(raw.byte_len)
     }
 

@@ -3,8 +3,14 @@
  * Two connected endpoints of one IA in one process; every call must succeed (or find nothing, where nothing is).
  *
  * usage: hotpath IA-NAME      prints "hotpath: PASS" when all was as expected
+ *
+ * With -DDAT_1_2 it is a program of uDAPL 1.2.
  */
+#ifdef DAT_1_2
+#include <dat/udat.h>
+#else
 #include <dat2/udat.h>
+#endif
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,8 +88,13 @@ static void make(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, struct side *s)
     attr.max_rdma_read_in = attr.max_rdma_read_out = 4;
     attr.max_rdma_read_iov = attr.max_rdma_write_iov = 4;
     CHECK(dat_ep_create(ia, pz, s->dto, s->dto, s->conn, &attr, &s->ep));
+#ifdef DAT_1_2
+    CHECK(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, SIZE, pz, DAT_MEM_PRIV_ALL_FLAG, &s->lmr, &s->key,
+                         &s->remote_key, &size, &at));
+#else
     CHECK(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, SIZE, pz, DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, &s->lmr,
                          &s->key, &s->remote_key, &size, &at));
+#endif
 }
 
 static DAT_EVENT next(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
@@ -126,10 +137,10 @@ static void connect_to(DAT_IA_HANDLE ia, struct side *a, struct side *b)
  * the events away. Too short a time fails the run, as a dequeue then finds nothing. */
 static void settle(void) { usleep(1000000); }
 
-static void drain(DAT_EVD_HANDLE evd)
+static void drain(DAT_EVD_HANDLE evd, int count)
 {
     int i;
-    for (i = 0; i < CALLS; i++)
+    for (i = 0; i < count; i++)
         NEED(next(evd, DAT_DTO_COMPLETION_EVENT).event_data.dto_completion_event_data.status == DAT_DTO_SUCCESS);
 }
 
@@ -139,11 +150,12 @@ int main(int argc, char **argv)
     DAT_IA_HANDLE ia;
     DAT_PZ_HANDLE pz;
     DAT_DTO_COOKIE cookie;
-    DAT_LMR_TRIPLET local, small;
+    DAT_LMR_TRIPLET local, small, pieces[4];
     DAT_RMR_TRIPLET there;
     DAT_EVENT event;
     DAT_COUNT more;
     struct side a, b;
+    int i;
 
     NEED(argc == 2);
     alarm(120);
@@ -155,7 +167,11 @@ int main(int argc, char **argv)
     cookie.as_64 = 7;
     small = piece(&a, 64);
     memset(&there, 0, sizeof there);
+#ifdef DAT_1_2
+    there.target_address = (DAT_VADDR)(uintptr_t)b.memory;
+#else
     there.virtual_address = (DAT_VADDR)(uintptr_t)b.memory;
+#endif
     there.rmr_context = b.remote_key;
 
     COUNTED("evd_dequeue, empty connection EVD", dat_evd_dequeue(a.conn, &event));
@@ -185,7 +201,28 @@ int main(int argc, char **argv)
     there.segment_length = 2048;
     COUNTED("ep_post_rdma_write, 2048 B", dat_ep_post_rdma_write(a.ep, 1, &local, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
     NEED(good == CALLS);
-    drain(a.dto);
+    drain(a.dto, CALLS);
+
+    for (i = 0; i < 4; i++)
+        pieces[i] = piece(&a, 64);
+    there.segment_length = 256;
+    COUNTED("ep_post_rdma_write, 2 segments", dat_ep_post_rdma_write(a.ep, 2, pieces, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
+    NEED(good == CALLS);
+    drain(a.dto, CALLS);
+    COUNTED("ep_post_rdma_write, 4 segments", dat_ep_post_rdma_write(a.ep, 4, pieces, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
+    NEED(good == CALLS);
+    drain(a.dto, CALLS);
+
+    there.segment_length = 64;
+    COUNTED("ep_post_rdma_read, 64 B", dat_ep_post_rdma_read(a.ep, 1, &small, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
+    NEED(good == CALLS);
+    drain(a.dto, CALLS);
+
+    /* Nobody hears of these: the one that follows tells that they are done. */
+    COUNTED("ep_post_rdma_write, suppressed", dat_ep_post_rdma_write(a.ep, 1, &small, cookie, &there, DAT_COMPLETION_SUPPRESS_FLAG));
+    NEED(good == CALLS);
+    CHECK(dat_ep_post_rdma_write(a.ep, 1, &small, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
+    drain(a.dto, 1);
 
     CHECK(dat_ep_disconnect(a.ep, DAT_CLOSE_ABRUPT_FLAG));
     next(a.conn, DAT_CONNECTION_EVENT_DISCONNECTED);

@@ -8,6 +8,7 @@ use super::table::DatProvider;
 use super::thunk as own;
 use crate::boundary::V1_2;
 use crate::export::{Provider, ia_open};
+use crate::table::reserve_for;
 use crate::thunk as common;
 
 struct Tables<T>(std::marker::PhantomData<T>);
@@ -97,8 +98,12 @@ impl<P: Provider> ProviderTables<P> {
 }
 
 /// The table that the objects of an IA on transport `T` carry. `device_name` lives for ever.
+///
+/// # Panics
+/// If there is no address space for the handles.
 #[must_use]
 pub fn table<T: Transport>(device_name: *const c_char) -> DatProvider {
+    reserve_for::<T>();
     DatProvider {
         device_name,
         ..Tables::<T>::TABLE
@@ -106,8 +111,12 @@ pub fn table<T: Transport>(device_name: *const c_char) -> DatProvider {
 }
 
 /// The table that provider `P` registers.
+///
+/// # Panics
+/// If there is no address space for the handles.
 #[inline(never)]
 #[must_use]
 pub fn provider_table<P: Provider>() -> &'static DatProvider {
+    reserve_for::<P::Transport>();
     &ProviderTables::<P>::TABLE
 }

@@ -179,9 +179,10 @@ impl<T: Transport> Ep<T> {
             return Err(Error::of(Kind::LengthError));
         }
         queue = self.datagram_room(queue)?;
-        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
+        let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
+        let slot = queue.slot(queue.head);
         let quiet = if flags.contains(CompletionFlags::SUPPRESS) {
             queue.hush();
             Note::QUIET

@@ -4,6 +4,8 @@
 //! failed one undefined); completions of endpoints that are gone, or were reset, are recognised by the life
 //! in their id and dropped.
 
+use dat_arena::Cycle;
+
 use super::ring::{Id, Lane, Note, Ring, Slot};
 use super::{Ep, EpState};
 use crate::evd::EventSink;
@@ -22,15 +24,14 @@ struct Completed {
 }
 
 /// Where a completion came from. Most come from the same lane of the same endpoint as the one before: then nothing has
-/// to be looked up for it.
+/// to be looked up for it. An endpoint that begins another life has its EVDs [forget](crate::evd::Evd::forget) it.
 #[derive(Debug)]
 pub(crate) struct Origin {
     /// [`Id::origin`] of its completions.
     key: u32,
-    life: u32,
     ep: RawHandle,
     ring: &'static Ring,
-    slots: &'static [Slot],
+    slots: Cycle<Slot>,
 }
 
 impl Origin {
@@ -40,10 +41,9 @@ impl Origin {
         Self {
             // Lane 3, which does not exist.
             key: u32::MAX,
-            life: 0,
             ep: 0,
             ring: &NOWHERE,
-            slots: &[],
+            slots: Slot::none(),
         }
     }
 }
@@ -65,14 +65,11 @@ impl Origins {
 }
 
 impl Origin {
-    /// Takes the work request `id` out of its ring: cookie and note; calls `done` with the ring. `None` if it came from
-    /// elsewhere, or is rare.
+    /// Takes the work request `id` out of its ring: cookie and note; calls `done` with the ring. `id` has its key. `None`
+    /// if it is not there, or rare.
     #[inline(always)]
     fn take_usual(&self, id: Id, done: impl FnOnce(&Ring)) -> Option<(u64, Note)> {
         let ring = self.ring;
-        if id.origin() != self.key || ring.life() != self.life {
-            return None;
-        }
         let (cookie, note) = ring.find(self.slots, id.number())?;
         if note.has(Note::RARE) {
             return None;
@@ -88,17 +85,17 @@ impl Origin {
 #[inline(always)]
 pub(crate) fn complete_usual<T: Transport>(
     origins: &Origins,
-    cq: &T::Cq,
     raw: &T::RawCompletion,
     sink: &mut impl EventSink,
 ) -> bool {
-    let (id, succeeded) = T::outcome(cq, raw);
+    let (id, succeeded) = T::outcome(raw);
     let id = Id::of(id);
     if !succeeded {
         return false;
     }
-    if id.is_receive() {
-        let Some(length) = T::plain_receive(cq, raw) else {
+    let from = id.origin();
+    if from == origins.receive.key {
+        let Some(length) = T::plain_receive(raw) else {
             return false;
         };
         let count = |ring: &Ring| ring.received().add_plain(length.into());
@@ -112,7 +109,7 @@ pub(crate) fn complete_usual<T: Transport>(
             length: length.into(),
             ..Dto::default()
         });
-    } else {
+    } else if from == origins.request.key {
         let Some((cookie, note)) = origins.request.take_usual(id, |_| ()) else {
             return false;
         };
@@ -123,6 +120,8 @@ pub(crate) fn complete_usual<T: Transport>(
             length: note.extra(),
             ..Dto::default()
         });
+    } else {
+        return false;
     }
     true
 }
@@ -140,13 +139,14 @@ pub(crate) fn remember<T: Transport>(origins: &mut Origins, id: WrId) {
         _ => return,
     };
     let life = ring.life();
-    if id.is_of(life) {
+    if id.is_of(life)
+        && let Some(slots) = ring.slots()
+    {
         *origin = Origin {
             key: id.origin(),
-            life,
             ep: raw(ep),
             ring,
-            slots: ring.slots(),
+            slots,
         };
     }
 }

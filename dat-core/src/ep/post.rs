@@ -94,10 +94,11 @@ impl<T: Transport> Ep<T> {
         let length = segment.segment_length;
         if queue.head != queue.limit
             && limit(what.remote()).allows_one(queue, length)
-            && let Some(qp) = &queue.qp
-            && let Some(slot) = queue.slot(queue.head)
+            && let Some(qp) = queue.qp.as_deref()
         {
-            slot.fill(cookie, Note::new(K::KIND, queue.mute, length.into()));
+            queue
+                .slot(queue.head)
+                .fill(cookie, Note::new(K::KIND, queue.mute, length.into()));
             queue.posted.add(K::KIND, length.into());
             let posted = T::post_send(
                 qp,
@@ -195,9 +196,10 @@ impl<T: Transport> Ep<T> {
         if !post.limit.allows(&queue, length) {
             return Err(Error::of(Kind::LengthError));
         }
-        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
+        let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
+        let slot = queue.slot(queue.head);
         if post.flags & QUIET != 0 {
             queue.hush();
         }
@@ -251,7 +253,7 @@ impl<T: Transport> Ep<T> {
         queue: BriefGuard<'static, SendQueue<T>>,
     ) -> Result<BriefGuard<'static, SendQueue<T>>> {
         let oldest = queue.slot(self.request_ring.tail());
-        if oldest.is_none_or(|slot| !slot.read().1.has(Note::QUIET | Note::MUTE)) {
+        if !oldest.read().1.has(Note::QUIET | Note::MUTE) {
             return Err(FULL);
         }
         let drain = queue.drain;
@@ -359,15 +361,14 @@ impl<T: Transport> Ep<T> {
             return;
         }
         let last = queue.head.wrapping_sub(1);
-        let wanted = queue
-            .slot(last)
-            .is_none_or(|slot| !slot.read().1.has(Note::QUIET));
+        let wanted = !queue.slot(last).read().1.has(Note::QUIET);
         if queue.asks(last, wanted) {
             return;
         }
-        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
+        let Some(qp) = &queue.qp else {
             return;
         };
+        let slot = queue.slot(queue.head);
         queue.hush();
         slot.fill(0, Note::new(DtoOp::RdmaWrite, Note::QUIET | Note::MUTE, 0));
         let mark = Request {
@@ -465,10 +466,11 @@ impl<T: Transport> Ep<T> {
         let queue = &mut *guard;
         if queue.head != queue.limit
             && queue.max_iov != 0
-            && let Some(qp) = &queue.qp
-            && let Some(slot) = queue.slot(queue.head)
+            && let Some(qp) = queue.qp.as_deref()
         {
-            slot.fill(cookie, Note::new(DtoOp::Receive, queue.mute, 0));
+            queue
+                .slot(queue.head)
+                .fill(cookie, Note::new(DtoOp::Receive, queue.mute, 0));
             queue.last = segment.segment_length;
             queue
                 .posted
@@ -504,9 +506,10 @@ impl<T: Transport> Ep<T> {
                 None => return Ok(()),
             };
         }
-        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
+        let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
+        let slot = queue.slot(queue.head);
         let number = queue.head;
         slot.fill(
             cookie,
@@ -737,9 +740,10 @@ impl<T: Transport> Ep<T> {
                 Err(None) => return Err(self.current_state().refuse()),
             };
         }
-        let (Some(qp), Some(slot)) = (&queue.qp, queue.slot(queue.head)) else {
+        let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
+        let slot = queue.slot(queue.head);
         slot.fill(
             cookie,
             Note::new(

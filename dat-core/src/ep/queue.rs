@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use dat_arena::Cycle;
+
 use super::ring::{Note, Slot};
 use crate::attr::{AdapterAttr, EpAttr};
 use crate::counters::Posted;
@@ -23,9 +25,7 @@ fn silent(depth: u32) -> u32 {
 /// The poster's half of the request ring. Locked during each post.
 pub(super) struct SendQueue<T: Transport> {
     pub(super) qp: Option<Arc<T::Qp>>,
-    pub(super) slots: &'static [Slot],
-    /// The number of slots, a power of two, less one.
-    pub(super) mask: usize,
+    pub(super) slots: Cycle<Slot>,
     /// Sequence number of the next request.
     pub(super) head: u32,
     /// Up to here requests surely may be posted. Where the head is there already, look closer: the ring may have
@@ -57,8 +57,7 @@ impl<T: Transport> Default for SendQueue<T> {
     fn default() -> Self {
         Self {
             qp: None,
-            slots: &[],
-            mask: 0,
+            slots: Slot::none(),
             head: 0,
             limit: 0,
             depth: 0,
@@ -81,8 +80,8 @@ impl<T: Transport> Default for SendQueue<T> {
 impl<T: Transport> SendQueue<T> {
     /// The slot of request `number`.
     #[inline(always)]
-    pub(super) fn slot(&self, number: u32) -> Option<&'static Slot> {
-        self.slots.get(number as usize & self.mask)
+    pub(super) fn slot(&self, number: u32) -> &'static Slot {
+        self.slots.at(number)
     }
 
     /// The request at the head, which was counted, could not be posted: why. Out of line, and the error goes through:
@@ -90,9 +89,8 @@ impl<T: Transport> SendQueue<T> {
     #[cold]
     #[inline(never)]
     pub(super) fn uncount(&mut self, why: Error) -> Error {
-        if let Some((_, note)) = self.slot(self.head).map(Slot::read) {
-            self.posted.take_back(note.op(), note.extra());
-        }
+        let (_, note) = self.slot(self.head).read();
+        self.posted.take_back(note.op(), note.extra());
         // Else the compiler sees that this is the argument, and keeps that in a register after all.
         std::hint::black_box(why)
     }
@@ -115,8 +113,7 @@ impl<T: Transport> SendQueue<T> {
 /// The poster's half of the receive ring.
 pub(super) struct RecvQueue<T: Transport> {
     pub(super) qp: Option<Arc<T::Qp>>,
-    pub(super) slots: &'static [Slot],
-    pub(super) mask: usize,
+    pub(super) slots: Cycle<Slot>,
     pub(super) head: u32,
     pub(super) limit: u32,
     pub(super) depth: u32,
@@ -137,8 +134,7 @@ impl<T: Transport> Default for RecvQueue<T> {
     fn default() -> Self {
         Self {
             qp: None,
-            slots: &[],
-            mask: 0,
+            slots: Slot::none(),
             head: 0,
             limit: 0,
             depth: 0,
@@ -162,7 +158,7 @@ impl<T: Transport> SendQueue<T> {
     )]
     pub(super) fn open(
         &mut self,
-        slots: &'static [Slot],
+        slots: Cycle<Slot>,
         id_base: u64,
         qp: Arc<T::Qp>,
         attr: &EpAttr,
@@ -178,6 +174,9 @@ impl<T: Transport> SendQueue<T> {
         if let (None, Some(unheard)) = (evd, unheard) {
             unheard.expect_unheard();
         }
+        if let Some(evd) = self.drain {
+            evd.forget();
+        }
         let of_one = |most: u64| match attr.max_request_iov {
             0 => -1,
             _ => i64::try_from(most).unwrap_or(i64::MAX),
@@ -185,7 +184,6 @@ impl<T: Transport> SendQueue<T> {
         *self = Self {
             qp: Some(qp),
             slots,
-            mask: slots.len() - 1,
             head: 0,
             limit: 0,
             depth: attr.max_request_dtos,
@@ -214,6 +212,7 @@ impl<T: Transport> SendQueue<T> {
         // Completions on their way are nobody's.
         if let Some(evd) = self.drain {
             evd.expect_unheard();
+            evd.forget();
         }
         self.limit = self.head;
         self.evd = None;
@@ -225,8 +224,8 @@ impl<T: Transport> SendQueue<T> {
 impl<T: Transport> RecvQueue<T> {
     /// The slot of receive `number`.
     #[inline(always)]
-    pub(super) fn slot(&self, number: u32) -> Option<&'static Slot> {
-        self.slots.get(number as usize & self.mask)
+    pub(super) fn slot(&self, number: u32) -> &'static Slot {
+        self.slots.at(number)
     }
 
     /// The receive at the head, which was counted, could not be posted: why. As in [`SendQueue::uncount`].
@@ -248,7 +247,7 @@ impl<T: Transport> RecvQueue<T> {
 
     pub(super) fn open(
         &mut self,
-        slots: &'static [Slot],
+        slots: Cycle<Slot>,
         id_base: u64,
         qp: Arc<T::Qp>,
         attr: &EpAttr,
@@ -260,10 +259,12 @@ impl<T: Transport> RecvQueue<T> {
         if let (None, Some(unheard)) = (evd, unheard) {
             unheard.expect_unheard();
         }
+        if let Some(evd) = self.drain {
+            evd.forget();
+        }
         *self = Self {
             qp: Some(qp),
             slots,
-            mask: slots.len() - 1,
             head: 0,
             limit: 0,
             depth: attr.max_recv_dtos,
@@ -291,6 +292,7 @@ impl<T: Transport> RecvQueue<T> {
         // Completions on their way are nobody's.
         if let Some(evd) = self.drain {
             evd.expect_unheard();
+            evd.forget();
         }
         self.limit = self.head;
         self.evd = None;

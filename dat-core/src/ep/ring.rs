@@ -8,6 +8,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use dat_arena::Cycle;
+
 use crate::counters::Received;
 use crate::event::DtoOp;
 use crate::transport::WrId;
@@ -68,11 +70,6 @@ impl Id {
     #[inline(always)]
     pub(crate) const fn origin(self) -> u32 {
         (self.0 >> 32) as u32
-    }
-    /// Whether it is a receive of an endpoint, if it is of [`Lane::Request`] or [`Lane::Receive`] at all.
-    #[inline(always)]
-    pub(crate) const fn is_receive(self) -> bool {
-        self.origin() & 1 != 0
     }
     /// The number.
     #[inline(always)]
@@ -166,6 +163,14 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// What a queue has for slots that was never opened.
+    pub(crate) const fn none() -> Cycle<Self> {
+        static NONE: [Slot; 1] = [Slot {
+            cookie: AtomicU64::new(0),
+            note: AtomicU64::new(0),
+        }];
+        Cycle::new(&NONE)
+    }
     #[inline(always)]
     pub(crate) fn fill(&self, cookie: u64, note: Note) {
         self.cookie.store(cookie, Ordering::Relaxed);
@@ -227,7 +232,7 @@ impl Ring {
 
     /// Makes room for `count` outstanding work requests, numbered from 0, and forgets those that were. The
     /// caller holds the queue's lock and has made a new life of the endpoint.
-    pub(crate) fn open(&'static self, count: u32) -> &'static [Slot] {
+    pub(crate) fn open(&'static self, count: u32) -> Cycle<Slot> {
         let class = class_of(count);
         let slots = self.sizes[class].get_or_init(|| {
             (0..16usize << (2 * class))
@@ -236,7 +241,7 @@ impl Ring {
         });
         self.class.store(class as u32, Ordering::Relaxed);
         self.tail.store(0, Ordering::Release);
-        slots
+        Cycle::new(slots)
     }
 
     /// From now on completions are of `life`; those of another are strangers.
@@ -250,12 +255,12 @@ impl Ring {
         self.life.load(Ordering::Acquire)
     }
 
-    /// The slots in use; none before the first life.
-    pub(crate) fn slots(&self) -> &[Slot] {
+    /// The slots in use; `None` before the first life.
+    pub(crate) fn slots(&'static self) -> Option<Cycle<Slot>> {
         self.sizes
             .get(self.class.load(Ordering::Relaxed) as usize)
             .and_then(OnceLock::get)
-            .map_or(&[], |slots| slots)
+            .map(|slots| Cycle::new(slots))
     }
 
     /// What was received through it.
@@ -273,13 +278,9 @@ impl Ring {
     /// Finds the work request `number` in `slots`, which are [this ring's](Ring::slots): cookie and note. `None` if it
     /// is none of those outstanding.
     #[inline(always)]
-    pub(crate) fn find(&self, slots: &[Slot], number: u32) -> Option<(u64, Note)> {
+    pub(crate) fn find(&self, slots: Cycle<Slot>, number: u32) -> Option<(u64, Note)> {
         let ahead = number.wrapping_sub(self.tail.load(Ordering::Relaxed));
-        if ahead as usize >= slots.len() {
-            return None;
-        }
-        let slot = slots.get(number as usize & (slots.len() - 1))?;
-        Some(slot.read())
+        (ahead <= slots.span()).then(|| slots.at(number).read())
     }
 
     /// The work request `number`, which was found, is done, and with it all older ones: those were posted without
@@ -290,8 +291,8 @@ impl Ring {
     }
 
     /// Takes the work request `number` out. `None` if it is none of those outstanding.
-    pub(crate) fn take(&self, number: u32) -> Option<(u64, Note)> {
-        let found = self.find(self.slots(), number)?;
+    pub(crate) fn take(&'static self, number: u32) -> Option<(u64, Note)> {
+        let found = self.find(self.slots()?, number)?;
         self.done(number);
         Some(found)
     }
@@ -347,12 +348,14 @@ mod tests {
     fn cookies_survive_the_wrap_of_the_ring_and_of_the_numbers() {
         let ring = ring();
         let slots = ring.open(10);
-        assert_eq!(slots.len(), 16);
+        assert_eq!(slots.span(), 15);
         // As if 2^32 - 40 requests had been done.
         let start = u32::MAX - 40;
         ring.tail.store(start, Ordering::Relaxed);
         for n in (0..100).map(|i| start.wrapping_add(i)) {
-            slots[n as usize & 15].fill(u64::from(n) * 3, Note::new(DtoOp::Send, 0, 8));
+            slots
+                .at(n)
+                .fill(u64::from(n) * 3, Note::new(DtoOp::Send, 0, 8));
             let (cookie, note) = ring.take(n).unwrap();
             assert_eq!((cookie, note.extra()), (u64::from(n) * 3, 8));
             assert_eq!(ring.tail(), n.wrapping_add(1));
@@ -364,7 +367,7 @@ mod tests {
         let ring = ring();
         let slots = ring.open(16);
         for n in 0..8u32 {
-            slots[n as usize].fill(u64::from(n), Note::default());
+            slots.at(n).fill(u64::from(n), Note::default());
         }
         assert_eq!(ring.take(5).unwrap().0, 5);
         assert_eq!(ring.tail(), 6);
@@ -377,8 +380,7 @@ mod tests {
     fn sizes_are_powers_of_two_that_fit() {
         let ring = ring();
         for count in [0, 1, 16, 17, 64, 65, 5000, 1 << 20] {
-            let slots = ring.open(count);
-            assert!(slots.len().is_power_of_two() && slots.len() >= count as usize);
+            assert!(ring.open(count).span() + 1 >= count);
             assert_eq!(ring.take(u32::MAX), None, "nothing outstanding at the end");
         }
         assert_eq!(class_of(Ring::MAX), CLASSES - 1);

@@ -10,6 +10,7 @@ mod post;
 mod queue;
 pub mod state;
 mod wait;
+pub mod word;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +21,13 @@ use self::post::Told;
 use self::queue::Queue;
 use self::state::{Call, Effect, State};
 use self::wait::Waiting;
+use self::word::{AT_HAND, IDLE, QUIET};
 use crate::cno::Cno;
 use crate::counters::{Counted, EvdCounter, EvdTally, Which};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::{Dto, Event, RawHandle};
 use crate::flags::EvdFlags;
-use crate::head::{ALIVE, Head, debug_by_head, raw};
+use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::ledger::Claim;
 use crate::transport::Transport;
@@ -33,14 +35,6 @@ use crate::transport::Transport;
 pub(crate) use self::feed::Feed;
 pub(crate) use self::post::{cq_overflow, cq_ready};
 pub use self::wait::WaitError;
-
-/// Bits of [`Head::word`] beside [`ALIVE`]. With none of them set there is nothing to dequeue, and no reason
-/// to look any further.
-const HAS_CQ: u64 = 2;
-/// Events are queued.
-const QUEUED: u64 = 4;
-/// A thread is in dat_evd_wait.
-const WAITED: u64 = 8;
 
 /// A completion queue is never smaller: consumers size EVDs by what they expect at a time, not by what
 /// their endpoints can produce.
@@ -54,13 +48,39 @@ const ALL_STREAMS: EvdFlags = EvdFlags::SOFTWARE
     .union(EvdFlags::ASYNC);
 
 /// `DAT_QUEUE_EMPTY` of an EVD without a completion queue.
-const EMPTY: Error = Error::of(ErrorKind::QueueEmpty);
+pub const EMPTY: Error = Error::of(ErrorKind::QueueEmpty);
 /// `DAT_QUEUE_EMPTY` of one with: programs compare it whole, without the class bit.
-const EMPTY_CQ: Error = Error::of(ErrorKind::QueueEmpty).without_class();
+pub const EMPTY_CQ: Error = Error::of(ErrorKind::QueueEmpty).without_class();
 
 /// `DAT_INVALID_HANDLE`: the EVD is freed. Which argument it was, the caller knows.
 const fn dead() -> Error {
     Error::of(ErrorKind::InvalidHandle)
+}
+
+/// Gives a lock back where the short way ends. A call, for there is only one short way out then.
+#[cold]
+#[inline(never)]
+fn refuse<T: Transport>(held: BriefGuard<'static, Inner<T>>) -> bool {
+    drop(held);
+    false
+}
+
+/// What [`Evd::take_polled`] came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Polled {
+    /// An event: the only completion that there was.
+    Taken,
+    /// `DAT_QUEUE_EMPTY`, without the class bit.
+    Nothing,
+    /// Completions are at hand now: [`Evd::take_at_hand`].
+    AtHand,
+    /// Nothing was done: [`Evd::dequeue`] does it.
+    Unusual,
+}
+
+/// The same, of the argument that dat_evd_dequeue calls the EVD.
+const fn dead_argument() -> Error {
+    Error::handle(Subtype::InvalidHandle1)
 }
 
 /// Takes one event where the consumer wants it. Called at most once a call, and only on success.
@@ -215,7 +235,7 @@ impl<T: Transport> Evd<T> {
         } else {
             None
         };
-        let bits = if cq.is_some() { HAS_CQ } else { 0 };
+        let word = if cq.is_some() { QUIET } else { IDLE };
         {
             let mut inner = evd.inner.lock();
             inner.state = State::default();
@@ -229,7 +249,7 @@ impl<T: Transport> Evd<T> {
             inner.tally = EvdTally::default();
             (inner.quiet_feeds, inner.solicited_feeds, inner.loose_feeds) = (0, 0, 0);
         }
-        ia.adopt(Kind::Evd, index, &evd.head, bits)
+        ia.adopt(Kind::Evd, index, &evd.head, word)
             .inspect_err(|_| {
                 let cq = evd.inner.lock().queue.stop();
                 drop(cq);
@@ -372,97 +392,78 @@ impl<T: Transport> Evd<T> {
         Ok(())
     }
 
-    /// Whether there is nothing to dequeue, nor a reason to look any further: an EVD without a completion queue, in
-    /// one load and one comparison.
-    #[inline(always)]
-    pub fn is_idle(&self) -> bool {
-        self.head.word.load(Ordering::Acquire) == ALIVE
-    }
-
     /// dat_evd_dequeue.
     ///
     /// # Errors
     /// `DAT_QUEUE_EMPTY` (without the class bit if the EVD has a completion queue); `DAT_INVALID_STATE`
     /// (`EVD_WAITER`) while a thread waits; `DAT_INVALID_HANDLE`.
-    #[inline]
-    pub fn dequeue(&'static self, sink: impl EventSink) -> Result<()> {
-        if self.is_idle() {
-            return Err(EMPTY);
+    pub fn dequeue(&'static self, mut sink: impl EventSink) -> Result<()> {
+        // The caller may have looked at the address only. A forked child gets no lock that was held in its parent.
+        if !self.head.alive() {
+            return Err(dead_argument());
         }
-        self.dequeue_busy(sink)
+        let mut inner = self.inner.lock();
+        if !self.head.alive() {
+            return Err(dead_argument());
+        }
+        inner.state.step(Call::Dequeue)?;
+        let taken = inner.queue.pop(&mut sink) || inner.queue.take_any(&mut sink);
+        inner.tally.found += u64::from(taken);
+        inner.tally.missed += u64::from(!taken);
+        self.left(&inner);
+        match (taken, &inner.queue.cq) {
+            (true, _) => Ok(()),
+            (false, None) => Err(EMPTY),
+            (false, Some(_)) => Err(EMPTY_CQ),
+        }
     }
 
-    /// The same for one that is not [idle](Evd::is_idle). A completion of the usual kind goes the short way, straight
-    /// from the transport to `sink`, past every call but the transport's; all else leaves it by a call at its end.
-    ///
-    /// # Errors
-    /// As [`Evd::dequeue`].
+    /// The short way where a completion [is at hand](word::is_at_hand): if it is of the usual kind it goes straight from
+    /// the transport to `sink`, past every call. False: nothing was done, [`Evd::dequeue`] does it.
     #[inline(always)]
-    pub fn dequeue_busy(&'static self, mut sink: impl EventSink) -> Result<()> {
+    pub fn take_at_hand(&'static self, sink: &mut impl EventSink) -> bool {
         let Some(mut inner) = self.inner.try_lock() else {
-            return self.dequeue_again(sink);
+            return false;
         };
-        if self.head.word.load(Ordering::Relaxed) == ALIVE | HAS_CQ {
-            if inner.queue.at_hand() == 0 {
-                return self.dequeue_polled(inner, sink);
-            }
-            if inner.queue.take_usual(&mut sink) {
-                inner.tally.found += 1;
-                return Ok(());
-            }
+        if self.head.word.load(Ordering::Relaxed) != AT_HAND || !inner.queue.take_usual(sink) {
+            return refuse(inner);
         }
-        self.dequeue_any(inner, sink)
+        if inner.queue.at_hand() == 0 {
+            self.turn(AT_HAND, QUIET);
+        }
+        inner.queue.step();
+        inner.tally.found += 1;
+        true
     }
 
-    /// Nothing is at hand: asks the transport.
-    #[inline(never)]
-    fn dequeue_polled(
-        &'static self,
-        mut inner: BriefGuard<'static, Inner<T>>,
-        mut sink: impl EventSink,
-    ) -> Result<()> {
-        if !inner.queue.has_batch() {
+    /// The short way where [nothing is at hand](word::is_quiet): asks the transport.
+    #[inline(always)]
+    pub fn take_polled(&'static self, sink: &mut impl EventSink) -> Polled {
+        let Some(mut inner) = self.inner.try_lock() else {
+            return Polled::Unusual;
+        };
+        if self.head.word.load(Ordering::Relaxed) != QUIET {
+            return Polled::Unusual;
+        }
+        if !inner.queue.refill() {
             inner.tally.missed += 1;
-            return Err(EMPTY_CQ);
+            return Polled::Nothing;
         }
-        if inner.queue.take_usual(&mut sink) {
+        if inner.queue.at_hand() == 1 && inner.queue.take_usual(sink) {
+            inner.queue.step();
             inner.tally.found += 1;
-            return Ok(());
+            return Polled::Taken;
         }
-        self.dequeue_any(inner, sink)
+        self.turn(QUIET, AT_HAND);
+        Polled::AtHand
     }
 
-    #[cold]
-    #[inline(never)]
-    fn dequeue_again(&'static self, sink: impl EventSink) -> Result<()> {
-        self.dequeue_any(self.inner.lock(), sink)
-    }
-
-    /// The long way.
-    #[inline(never)]
-    fn dequeue_any(
-        &'static self,
-        mut inner: BriefGuard<'static, Inner<T>>,
-        mut sink: impl EventSink,
-    ) -> Result<()> {
-        let word = self.head.word.load(Ordering::Relaxed);
-        if word & ALIVE == 0 {
-            // The caller has looked at the address only.
-            return Err(Error::handle(Subtype::InvalidHandle1));
-        }
-        if word & WAITED != 0 {
-            inner.state.step(Call::Dequeue)?;
-        }
-        let popped = inner.queue.pop(&mut sink);
-        if popped {
-            self.left(&inner);
-        }
-        if popped || inner.queue.take_any(&mut sink) {
-            inner.tally.found += 1;
-            return Ok(());
-        }
-        inner.tally.missed += 1;
-        Err(if word & HAS_CQ == 0 { EMPTY } else { EMPTY_CQ })
+    /// From one word to another, under the lock, unless the EVD's life has ended.
+    #[inline(always)]
+    fn turn(&self, from: u64, to: u64) {
+        let word = &self.head.word;
+        // It fails if the EVD is dead.
+        let _ = word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
     }
 
     /// dat_evd_resize: keeps every event.

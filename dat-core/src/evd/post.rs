@@ -115,6 +115,11 @@ impl<T: Transport> Evd<T> {
         told.deliver();
     }
 
+    /// An endpoint that feeds this EVD ends, or begins anew: what is known of it is so no more.
+    pub(crate) fn forget(&self) {
+        self.inner.lock().queue.forget();
+    }
+
     /// Drains the completion queue and decides who hears of it.
     pub(super) fn take_in(&'static self, inner: &mut Inner<T>) -> Told<T> {
         let notify = inner.queue.drain();

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use dat_arena::BriefGuard;
 
 use super::state::Call;
-use super::{Evd, EventSink, HAS_CQ, Inner, QUEUED, WAITED, dead};
+use super::word::{AT_HAND, QUIET};
+use super::{Evd, EventSink, Inner, dead};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
-use crate::head::ALIVE;
 use crate::ia::Ia;
 use crate::transport::{Parked, Transport};
 
@@ -52,14 +52,21 @@ impl<T: Transport> Evd<T> {
     #[inline(always)]
     pub fn wait_usual(&'static self, sink: &mut impl EventSink) -> Option<u32> {
         let mut inner = self.inner.try_lock()?;
-        if self.head.word.load(Ordering::Relaxed) == ALIVE | HAS_CQ
+        let word = self.head.word.load(Ordering::Relaxed);
+        if (word == QUIET || word == AT_HAND)
             && !self.unheard.load(Ordering::Acquire)
             && inner.state.step(Call::Wait { many: false }).is_ok()
             && inner.queue.has_batch()
             && inner.queue.take_usual(sink)
         {
             inner.tally.waits += 1;
-            return Some(inner.queue.at_hand_or_behind() as u32);
+            inner.queue.step();
+            let more = inner.queue.at_hand_or_behind();
+            let now = if more == 0 { QUIET } else { AT_HAND };
+            if word != now {
+                self.turn(word, now);
+            }
+            return Some(more as u32);
         }
         None
     }
@@ -122,7 +129,6 @@ impl<T: Transport> Evd<T> {
             notified: false,
             refused: false,
         });
-        self.head.word.fetch_or(WAITED, Ordering::Release);
         self.left(&inner);
         drop(inner);
 
@@ -156,7 +162,6 @@ impl<T: Transport> Evd<T> {
             let Some(outcome) = outcome else { continue };
             inner.waiting = None;
             inner.state.waited = false;
-            self.head.word.fetch_and(!WAITED, Ordering::Release);
             if outcome.is_ok() {
                 inner.queue.pop(sink);
             }
@@ -196,19 +201,5 @@ impl<T: Transport> Evd<T> {
     /// Whether the EVD still lives the life of `generation`.
     fn is_life(&self, generation: u32) -> bool {
         self.head.alive() && self.head.generation.load(Ordering::Relaxed) == generation
-    }
-
-    /// How many events are queued; writes into the head whether there are.
-    #[inline]
-    pub(super) fn left(&self, inner: &Inner<T>) -> u32 {
-        let queued = inner.queue.len();
-        if queued == 0 {
-            if self.head.word.load(Ordering::Relaxed) & QUEUED != 0 {
-                self.head.word.fetch_and(!QUEUED, Ordering::Release);
-            }
-        } else if self.head.word.load(Ordering::Relaxed) & QUEUED == 0 {
-            self.head.word.fetch_or(QUEUED, Ordering::Release);
-        }
-        queued as u32
     }
 }

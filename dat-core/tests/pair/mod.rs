@@ -339,6 +339,14 @@ impl Transport for Fake {
         count
     }
 
+    fn outcome(raw: &Raw) -> (WrId, bool) {
+        (raw.0.id, raw.0.status == DtoStatus::Success)
+    }
+
+    fn plain_receive(raw: &Raw) -> Option<u32> {
+        (raw.0.op == DtoOp::Receive).then_some(raw.0.length)
+    }
+
     fn decode(_cq: &Cq, raw: &Raw) -> Completion {
         raw.0
     }

@@ -324,6 +324,18 @@ impl Transport for UserEngine {
         cq.hub.poll(cq.id, into)
     }
 
+    #[inline(always)]
+    fn outcome(raw: &proto::Completion) -> (WrId, bool) {
+        (WrId(raw.wr_id), raw.status == Status::Success)
+    }
+
+    #[inline(always)]
+    fn plain_receive(raw: &proto::Completion) -> Option<u32> {
+        let plain =
+            raw.op == CompletedOp::Receive && raw.immediate.is_none() && raw.invalidated.is_none();
+        plain.then_some(raw.length)
+    }
+
     fn decode(_cq: &Cq, raw: &proto::Completion) -> Completion {
         let op = match (raw.op, raw.immediate, raw.invalidated) {
             (CompletedOp::Receive, Some(_), _) => DtoOp::ReceiveMessageImmediate,

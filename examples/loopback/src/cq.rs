@@ -117,6 +117,8 @@ impl Cq {
         }
     }
 
+    /// Not inlined: the instructions of its callers are counted (scripts/hotpath-ceilings.sh).
+    #[inline(never)]
     pub(crate) fn poll(&self, into: &mut [Entry]) -> usize {
         let mut inner = self.inner.lock();
         let count = into.len().min(inner.entries.len());

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dat_core::arenas::Arenas;
 use dat_core::attr::{AdapterAttr, SrqAttr};
 use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;
 use dat_core::iov::LmrTriplet;
@@ -286,6 +287,17 @@ impl Transport for Loopback {
 
     fn poll_cq(cq: &Cq, into: &mut [Entry]) -> usize {
         cq.poll(into)
+    }
+
+    fn outcome(raw: &Entry) -> (WrId, bool) {
+        (
+            raw.completion.id,
+            raw.completion.status == DtoStatus::Success,
+        )
+    }
+
+    fn plain_receive(raw: &Entry) -> Option<u32> {
+        (raw.completion.op == DtoOp::Receive).then_some(raw.completion.length)
     }
 
     fn decode(_cq: &Cq, raw: &Entry) -> Completion {

@@ -154,7 +154,7 @@ pub(crate) unsafe extern "C" fn evd_dequeue<T: Transport>(
         }
         // SAFETY: not NULL, so valid by the slot's contract; it is only written to.
         let event = unsafe { &mut *event };
-        found.dequeue(&mut Sink::<T>::new(event, evd))
+        crate::thunk::dequeue(found, &mut Sink::<T>::new(event, evd))
     })
 }
 

@@ -1,54 +1,102 @@
 //! Taking events: `DAT_EVENT` has its own layout in 2.0.
 
-use dat_core::error::{Error, Kind, Result, Subtype};
-use dat_core::evd::Evd;
+use std::sync::atomic::Ordering;
+
+use dat_core::error::{Error, Result, Subtype};
+use dat_core::evd::word::{is_at_hand, is_idle, is_quiet};
+use dat_core::evd::{self, Evd, Polled};
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
 use super::guard;
-use crate::boundary::{need, structure, timeout};
+use crate::boundary::{caught, need, structure, timeout};
 use crate::handle;
+use crate::ret::DAT_SUCCESS;
 use crate::types::{DatCount, DatHandle, DatTimeout};
 use crate::v2_0::convert::Sink;
 use crate::v2_0::types::DatEvent;
 
-/// The idle case takes no other call, so it saves no registers: everything else is a jump to [`dequeue_busy`].
+/// The idle case takes no other call, so it saves no registers: everything else is a jump at the end.
 pub(crate) unsafe extern "C" fn evd_dequeue<T: Transport>(
     handle: DatHandle,
     event: *mut DatEvent,
 ) -> u32 {
-    let arena = &T::arenas().evd;
-    if !arena.holds(handle) || event.is_null() {
-        return evd_dequeue_refused::<T>(handle);
+    // SAFETY: whoever has this table has it from `tables`, which reserves the arena first.
+    let Some(place) = (unsafe { T::arenas().evd.place(handle) }) else {
+        return evd_dequeue_long::<T>(handle, event);
+    };
+    // SAFETY: a place holds an EVD, or zeros, which are an atomic word too.
+    let word = unsafe { &(*place).head.word }.load(Ordering::Acquire);
+    if is_idle(word, event.addr()) {
+        return evd::EMPTY.code();
     }
-    // SAFETY: the arena holds it.
-    let evd = unsafe { arena.at(handle) };
-    if evd.is_idle() {
-        return Error::of(Kind::QueueEmpty).code();
+    if event.is_null() {
+        return evd_dequeue_long::<T>(handle, event);
     }
-    // SAFETY: `event` is not NULL, so valid by the slot's contract.
-    unsafe { dequeue_busy(evd, event) }
+    // SAFETY: alive in both cases, so it is an EVD; `event` is not NULL, so valid by the slot's contract.
+    unsafe {
+        if is_quiet(word) {
+            return dequeue_polled(&*place, event);
+        }
+        if is_at_hand(word) {
+            return dequeue_at_hand(&*place, event);
+        }
+    }
+    evd_dequeue_long::<T>(handle, event)
 }
 
-/// Dequeues from an EVD that is not idle, or dead.
+/// Takes a completion that is at hand, past every call. There is no boundary here: nothing panics, and what is called
+/// has a boundary of its own.
 ///
 /// # Safety
 /// `event` is valid for writes.
 #[inline(never)]
-unsafe extern "C" fn dequeue_busy<T: Transport>(evd: &'static Evd<T>, event: *mut DatEvent) -> u32 {
+unsafe extern "C" fn dequeue_at_hand<T: Transport>(
+    evd: &'static Evd<T>,
+    event: *mut DatEvent,
+) -> u32 {
     // SAFETY: valid by the caller's promise. It may be uninitialised; every bit pattern is a DAT_EVENT, and only writes
     // happen.
-    let event = unsafe { &mut *event };
-    guard(|| evd.dequeue_busy(Sink::<T>::new(event, raw(evd))))
+    if evd.take_at_hand(&mut Sink::<T>::new(unsafe { &mut *event }, raw(evd))) {
+        return DAT_SUCCESS;
+    }
+    evd_dequeue_long::<T>(raw(evd), event)
 }
 
-/// A freed EVD, or none, or no event.
+/// Nothing is at hand: asks the transport.
+///
+/// # Safety
+/// `event` is valid for writes.
+#[inline(never)]
+unsafe extern "C" fn dequeue_polled<T: Transport>(
+    evd: &'static Evd<T>,
+    event: *mut DatEvent,
+) -> u32 {
+    let polled = caught(|| {
+        // SAFETY: as in `dequeue_at_hand`.
+        evd.take_polled(&mut Sink::<T>::new(unsafe { &mut *event }, raw(evd)))
+    });
+    match polled {
+        Ok(Polled::Nothing) => evd::EMPTY_CQ.code(),
+        Ok(Polled::Taken) => DAT_SUCCESS,
+        // SAFETY: the same promise.
+        Ok(Polled::AtHand) => unsafe { dequeue_at_hand(evd, event) },
+        Ok(Polled::Unusual) => evd_dequeue_long::<T>(raw(evd), event),
+        Err(error) => error.code(),
+    }
+}
+
+/// All that is not frequent: no EVD or a freed one, no event, events that are queued, completions that are not usual.
 #[cold]
 #[inline(never)]
-extern "C" fn evd_dequeue_refused<T: Transport>(handle: DatHandle) -> u32 {
+extern "C" fn evd_dequeue_long<T: Transport>(handle: DatHandle, event: *mut DatEvent) -> u32 {
     guard(|| {
-        handle::evd::<T>(handle, Subtype::InvalidHandle1)?;
-        Err(Error::arg(2))
+        let evd = handle::evd::<T>(handle, Subtype::InvalidHandle1)?;
+        if event.is_null() {
+            return Err(Error::arg(2));
+        }
+        // SAFETY: not NULL, so valid by the slot's contract; see `dequeue_at_hand`.
+        evd.dequeue(&mut Sink::<T>::new(unsafe { &mut *event }, handle))
     })
 }
 
@@ -97,7 +145,7 @@ unsafe fn wait_long<T: Transport>(
     if nmore.is_null() {
         return Err(Error::arg(5));
     }
-    // SAFETY: as in `dequeue_busy`.
+    // SAFETY: as in `dequeue_at_hand`.
     let event = unsafe { &mut *event };
     let waited = evd.wait(timeout(span), threshold, &mut Sink::<T>::new(event, handle));
     let more = waited.unwrap_or_else(|failed| failed.nmore);
