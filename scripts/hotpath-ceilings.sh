@@ -15,6 +15,19 @@ calls=512
 # Instructions for each call: what was counted when the line was last changed, and 3 for the compiler's moods.
 ceilings() {
     cat <<'CEILINGS'
+evd_dequeue, empty connection EVD;10
+evd_dequeue, empty DTO EVD;57
+evd_dequeue, request completion;73
+evd_dequeue, receive completion;75
+evd_wait, event ready;109
+ep_post_send, 64 B;62
+ep_post_rdma_write, 64 B;73
+ep_post_rdma_write, 2048 B;73
+ep_post_recv, 64 B;53
+ep_post_rdma_read, 64 B;73
+ep_post_rdma_write, 2 segments;204
+ep_post_rdma_write, 4 segments;205
+ep_post_rdma_write, suppressed;207
 CEILINGS
 }
 
