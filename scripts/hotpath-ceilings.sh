@@ -16,18 +16,18 @@ calls=512
 ceilings() {
     cat <<'CEILINGS'
 evd_dequeue, empty connection EVD;10
-evd_dequeue, empty DTO EVD;57
-evd_dequeue, request completion;73
-evd_dequeue, receive completion;75
-evd_wait, event ready;109
-ep_post_send, 64 B;62
-ep_post_rdma_write, 64 B;73
-ep_post_rdma_write, 2048 B;73
-ep_post_recv, 64 B;53
-ep_post_rdma_read, 64 B;73
-ep_post_rdma_write, 2 segments;204
-ep_post_rdma_write, 4 segments;205
-ep_post_rdma_write, suppressed;207
+evd_dequeue, empty DTO EVD;61
+evd_dequeue, request completion;74
+evd_dequeue, receive completion;78
+evd_wait, event ready;110
+ep_post_send, 64 B;64
+ep_post_rdma_write, 64 B;75
+ep_post_rdma_write, 2048 B;75
+ep_post_recv, 64 B;57
+ep_post_rdma_read, 64 B;75
+ep_post_rdma_write, 2 segments;165
+ep_post_rdma_write, 4 segments;166
+ep_post_rdma_write, suppressed;168
 CEILINGS
 }
 

@@ -125,10 +125,9 @@ impl Received {
         }
     }
 
-    /// One more, of `bytes`, that brought nothing but data.
-    #[inline(always)]
-    pub(crate) fn add_plain(&self, bytes: u64) {
-        self.add_to(0, bytes);
+    /// So many more that brought nothing but data, `bytes` in all.
+    pub(crate) fn add_plain(&self, messages: u64, bytes: u64) {
+        self.add_to(0, messages, bytes);
     }
 
     /// One more of any kind.
@@ -140,12 +139,12 @@ impl Received {
                 DtoOp::ReceiveRdmaImmediate => 3,
                 _ => 0,
             },
+            1,
             bytes,
         );
     }
 
-    #[inline(always)]
-    fn add_to(&self, kind: usize, bytes: u64) {
+    fn add_to(&self, kind: usize, messages: u64, bytes: u64) {
         // One writer at a time: no locked instruction is needed.
         let more = |to: &AtomicU64, by: u64| {
             to.store(
@@ -153,7 +152,7 @@ impl Received {
                 Ordering::Relaxed,
             );
         };
-        more(&self.counts[kind], 1);
+        more(&self.counts[kind], messages);
         more(&self.bytes[kind], bytes);
     }
 
@@ -186,7 +185,7 @@ mod tests {
         posted.add_many(DtoOp::Receive, 1);
         posted.tell(&mut values);
         let received = Received::new();
-        received.add_plain(3);
+        received.add_plain(1, 3);
         received.add(DtoOp::ReceiveWithInvalidate, 4);
         received.add(DtoOp::ReceiveUd, 40);
         received.add(DtoOp::ReceiveMessageImmediate, 1);

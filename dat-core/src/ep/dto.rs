@@ -26,12 +26,17 @@ struct Completed {
 /// Where a completion came from. Most come from the same lane of the same endpoint as the one before: then nothing has
 /// to be looked up for it. An endpoint that begins another life has its EVDs [forget](crate::evd::Evd::forget) it.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Origin {
+    /// Receives of which the ring's counters do not know yet. Here, and apart from the bytes, each takes an instruction.
+    messages: u64,
     /// [`Id::origin`] of its completions.
     key: u32,
     ep: RawHandle,
     ring: &'static Ring,
     slots: Cycle<Slot>,
+    /// What they brought.
+    bytes: u64,
 }
 
 impl Origin {
@@ -41,6 +46,8 @@ impl Origin {
         Self {
             // Lane 3, which does not exist.
             key: u32::MAX,
+            messages: 0,
+            bytes: 0,
             ep: 0,
             ring: &NOWHERE,
             slots: Slot::none(),
@@ -62,21 +69,40 @@ impl Origins {
             receive: Origin::nowhere(),
         }
     }
+
+    /// Counts what was received, and begins anew.
+    pub(crate) fn forget(&mut self) {
+        self.receive.settle();
+        *self = Self::nowhere();
+    }
 }
 
 impl Origin {
-    /// Takes the work request `id` out of its ring: cookie and note; calls `done` with the ring. `id` has its key. `None`
-    /// if it is not there, or rare.
+    /// Takes the work request `id` out of its ring: cookie and note. `id` has its key. `None` if it is not there, or rare.
     #[inline(always)]
-    fn take_usual(&self, id: Id, done: impl FnOnce(&Ring)) -> Option<(u64, Note)> {
-        let ring = self.ring;
-        let (cookie, note) = ring.find(self.slots, id.number())?;
+    fn take_usual(&self, id: Id) -> Option<(u64, Note)> {
+        let (cookie, note) = self.ring.find(self.slots, id.number())?;
         if note.has(Note::RARE) {
             return None;
         }
-        ring.done(id.number());
-        done(ring);
+        self.ring.done(id.number());
         Some((cookie, note))
+    }
+
+    /// One more message was received.
+    #[inline(always)]
+    fn count(&mut self, bytes: u64) {
+        self.bytes = self.bytes.wrapping_add(bytes);
+        self.messages = self.messages.wrapping_add(1);
+    }
+
+    /// Hands what was counted on to the ring.
+    #[inline(never)]
+    fn settle(&mut self) {
+        let (messages, bytes) = (&mut self.messages, &mut self.bytes);
+        self.ring
+            .received()
+            .add_plain(std::mem::take(messages), std::mem::take(bytes));
     }
 }
 
@@ -84,7 +110,7 @@ impl Origin {
 /// nothing was done. It calls nothing, for the sake of registers.
 #[inline(always)]
 pub(crate) fn complete_usual<T: Transport>(
-    origins: &Origins,
+    origins: &mut Origins,
     raw: &T::RawCompletion,
     sink: &mut impl EventSink,
 ) -> bool {
@@ -98,10 +124,10 @@ pub(crate) fn complete_usual<T: Transport>(
         let Some(length) = T::plain_receive(raw) else {
             return false;
         };
-        let count = |ring: &Ring| ring.received().add_plain(length.into());
-        let Some((cookie, _)) = origins.receive.take_usual(id, count) else {
+        let Some((cookie, _)) = origins.receive.take_usual(id) else {
             return false;
         };
+        origins.receive.count(length.into());
         sink.dto(&Dto {
             ep: origins.receive.ep,
             cookie,
@@ -110,7 +136,7 @@ pub(crate) fn complete_usual<T: Transport>(
             ..Dto::default()
         });
     } else if from == origins.request.key {
-        let Some((cookie, note)) = origins.request.take_usual(id, |_| ()) else {
+        let Some((cookie, note)) = origins.request.take_usual(id) else {
             return false;
         };
         sink.dto(&Dto {
@@ -142,8 +168,11 @@ pub(crate) fn remember<T: Transport>(origins: &mut Origins, id: WrId) {
     if id.is_of(life)
         && let Some(slots) = ring.slots()
     {
+        origin.settle();
         *origin = Origin {
             key: id.origin(),
+            messages: 0,
+            bytes: 0,
             ep: raw(ep),
             ring,
             slots,

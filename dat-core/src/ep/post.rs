@@ -17,12 +17,12 @@ use crate::iov::{LmrTriplet, RmrTriplet};
 use crate::transport::{Bind, Op, Request, Transport, WrId};
 
 const FULL: Error = Error::resource(Subtype::ResourceMemory);
-const QUIET: u32 = CompletionFlags::SUPPRESS.bits();
+pub(super) const QUIET: u32 = CompletionFlags::SUPPRESS.bits();
 const NO_NOTICE: u32 = CompletionFlags::UNSIGNALLED.bits();
 
 /// Which limit holds for the length of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Limit {
+pub(super) enum Limit {
     Message,
     /// With the remote buffer's length, which must hold what is written to it, or what is read. 0 stands for "as
     /// long": DAPL never looked at it.
@@ -41,13 +41,13 @@ struct Post<'a, T: Transport> {
     op: Op<'a, T>,
 }
 
-fn length_of(iov: &[LmrTriplet]) -> u64 {
+pub(super) fn length_of(iov: &[LmrTriplet]) -> u64 {
     iov.iter().map(|s| u64::from(s.segment_length)).sum()
 }
 
 impl Limit {
     /// Whether `queue` takes a request of `length` bytes.
-    fn allows<T: Transport>(self, queue: &SendQueue<T>, length: u64) -> bool {
+    pub(super) fn allows<T: Transport>(self, queue: &SendQueue<T>, length: u64) -> bool {
         match self {
             Self::Message => length <= queue.max_message,
             Self::Rdma(remote) => {
@@ -58,7 +58,7 @@ impl Limit {
 
     /// The same for a request of one segment, on the short way: the odd remote length goes the long one.
     #[inline(always)]
-    fn allows_one<T: Transport>(self, queue: &SendQueue<T>, length: u32) -> bool {
+    pub(super) fn allows_one<T: Transport>(self, queue: &SendQueue<T>, length: u32) -> bool {
         match self {
             Self::Message => i64::from(length) <= queue.max_message_of_one,
             Self::Rdma(remote) => i64::from(length) <= queue.max_rdma_of_one && length <= remote,
@@ -68,62 +68,11 @@ impl Limit {
 
 /// The limit for a request with this remote buffer.
 #[inline(always)]
-fn limit(remote: Option<&RmrTriplet>) -> Limit {
+pub(super) fn limit(remote: Option<&RmrTriplet>) -> Limit {
     remote.map_or(Limit::Message, |there| Limit::Rdma(there.segment_length))
 }
 
 impl<T: Transport> Ep<T> {
-    /// The short way, of one segment without flags. It leads past every other call than the transport's own: what is
-    /// unusual, errors too, leaves it by a call at its end. So the compiler keeps everything in registers that need not
-    /// be saved, which is half of what a post costs.
-    ///
-    /// # Errors
-    /// As the function of its kind, e.g. [`Ep::post_send`].
-    #[inline(always)]
-    pub fn post_one<K: Frequent>(
-        &'static self,
-        segment: &LmrTriplet,
-        cookie: u64,
-        what: K,
-    ) -> Result<()> {
-        let iov = std::slice::from_ref(segment);
-        let Some(mut guard) = self.send.try_lock() else {
-            return self.post_again(segment, cookie, what);
-        };
-        let queue = &mut *guard;
-        let length = segment.segment_length;
-        if queue.head != queue.limit
-            && limit(what.remote()).allows_one(queue, length)
-            && let Some(qp) = queue.qp.as_deref()
-        {
-            queue
-                .slot(queue.head)
-                .fill(cookie, Note::new(K::KIND, queue.mute, length.into()));
-            queue.posted.add(K::KIND, length.into());
-            let posted = T::post_send(
-                qp,
-                &Request {
-                    id: id(queue.id_base, queue.head),
-                    op: what.op(),
-                    iov,
-                    length: length.into(),
-                    signaled: true,
-                    solicited: false,
-                    fence: false,
-                },
-            );
-            return match posted {
-                Ok(()) => {
-                    queue.head = queue.head.wrapping_add(1);
-                    Ok(())
-                }
-                Err(why) => Err(queue.uncount(why)),
-            };
-        }
-        drop(guard);
-        self.post_again(segment, cookie, what)
-    }
-
     /// In a forked child: dead, and without room for posts on the short way, which looks for nothing else. A queue that
     /// another thread of the parent held stays locked for ever, which bars that way too.
     pub(crate) fn disown(&self) {
@@ -136,26 +85,11 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// What did not go the short way.
-    #[cold]
-    #[inline(never)]
-    fn post_again<K: Frequent>(
-        &'static self,
-        segment: &LmrTriplet,
-        cookie: u64,
-        what: K,
-    ) -> Result<()> {
-        if !self.head.alive() {
-            return Err(DEAD);
-        }
-        let iov = std::slice::from_ref(segment);
-        self.post_long(iov, cookie, CompletionFlags::empty(), what)
-    }
-
-    /// The long way of a frequent request: any number of segments, any flags.
+    /// A frequent request on the long way.
     ///
     /// # Errors
     /// As the function of its kind, e.g. [`Ep::post_send`].
+    #[cold]
     #[inline(never)]
     pub fn post_long<K: Frequent>(
         &'static self,
@@ -407,7 +341,7 @@ impl<T: Transport> Ep<T> {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_long(iov, cookie, flags, Send)
+        self.post_more(iov, cookie, flags, Send)
     }
 
     /// 2.0 dat_ep_post_send_with_invalidate: the same, and the peer's `rmr_context` is invalidated if `invalidate`.
@@ -453,43 +387,13 @@ impl<T: Transport> Ep<T> {
         self.post_any_recv(iov, cookie, flags.bits())
     }
 
-    /// The short way of a receive, of one segment without flags; see [`Ep::post_one`].
-    ///
-    /// # Errors
-    /// As [`Ep::post_recv`].
-    #[inline(always)]
-    pub fn post_one_recv(&'static self, segment: &LmrTriplet, cookie: u64) -> Result<()> {
-        let iov = std::slice::from_ref(segment);
-        let Some(mut guard) = self.recv.try_lock() else {
-            return self.post_any_recv(iov, cookie, 0);
-        };
-        let queue = &mut *guard;
-        if queue.head != queue.limit
-            && queue.max_iov != 0
-            && let Some(qp) = queue.qp.as_deref()
-        {
-            queue
-                .slot(queue.head)
-                .fill(cookie, Note::new(DtoOp::Receive, queue.mute, 0));
-            queue.last = segment.segment_length;
-            queue
-                .posted
-                .add_bytes(DtoOp::Receive, segment.segment_length.into());
-            let posted = T::post_recv(qp, id(queue.id_base, queue.head), iov);
-            return match posted {
-                Ok(()) => {
-                    queue.head = queue.head.wrapping_add(1);
-                    Ok(())
-                }
-                Err(why) => Err(queue.uncount(why)),
-            };
-        }
-        drop(guard);
-        self.post_any_recv(iov, cookie, 0)
-    }
-
     #[inline(never)]
-    fn post_any_recv(&'static self, iov: &[LmrTriplet], cookie: u64, flags: u32) -> Result<()> {
+    pub(super) fn post_any_recv(
+        &'static self,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: u32,
+    ) -> Result<()> {
         if !self.head.alive() {
             return Err(DEAD);
         }
@@ -591,7 +495,7 @@ impl<T: Transport> Ep<T> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_long(iov, cookie, flags, RdmaRead(remote))
+        self.post_more(iov, cookie, flags, RdmaRead(remote))
     }
 
     /// 2.0 dat_ep_post_rdma_read_to_rmr: no verbs transport can.
@@ -620,7 +524,7 @@ impl<T: Transport> Ep<T> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_long(iov, cookie, flags, RdmaWrite(remote))
+        self.post_more(iov, cookie, flags, RdmaWrite(remote))
     }
 
     /// IB extension: RDMA Write with immediate data.
@@ -787,7 +691,7 @@ impl<T: Transport> Ep<T> {
 }
 
 #[inline(always)]
-const fn note_bits(flags: u32) -> u64 {
+pub(super) const fn note_bits(flags: u32) -> u64 {
     // SUPPRESS (1) to QUIET (bit 4), UNSIGNALLED (4) to NO_NOTICE (bit 5).
     ((flags & QUIET) as u64) << 4 | ((flags & NO_NOTICE) as u64) << 3
 }

@@ -7,7 +7,6 @@ use dat_arena::Cycle;
 use super::ring::{Note, Slot};
 use crate::attr::{AdapterAttr, EpAttr};
 use crate::counters::Posted;
-use crate::error::Error;
 use crate::evd::Evd;
 use crate::event::DtoOp;
 use crate::flags::CompletionFlags;
@@ -77,6 +76,26 @@ impl<T: Transport> Default for SendQueue<T> {
     }
 }
 
+/// A queue that counts what is posted before it is posted.
+pub(super) trait Uncount {
+    /// What is at the head could not be posted.
+    fn uncount(&mut self);
+}
+
+impl<T: Transport> Uncount for SendQueue<T> {
+    fn uncount(&mut self) {
+        let (_, note) = self.slot(self.head).read();
+        self.posted.take_back(note.op(), note.extra());
+    }
+}
+
+impl<T: Transport> Uncount for RecvQueue<T> {
+    fn uncount(&mut self) {
+        self.posted
+            .take_back_bytes(DtoOp::Receive, self.last.into());
+    }
+}
+
 impl<T: Transport> SendQueue<T> {
     /// The slot of request `number`.
     #[inline(always)]
@@ -84,19 +103,8 @@ impl<T: Transport> SendQueue<T> {
         self.slots.at(number)
     }
 
-    /// The request at the head, which was counted, could not be posted: why. Out of line, and the error goes through:
-    /// so the short way need not keep anything in registers for this.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn uncount(&mut self, why: Error) -> Error {
-        let (_, note) = self.slot(self.head).read();
-        self.posted.take_back(note.op(), note.extra());
-        // Else the compiler sees that this is the argument, and keeps that in a register after all.
-        std::hint::black_box(why)
-    }
-
     /// To be called before a request is posted of whose success nobody hears.
-    #[cold]
+    #[inline]
     pub(super) fn hush(&self) {
         if let Some(evd) = self.drain {
             evd.expect_unheard();
@@ -226,15 +234,6 @@ impl<T: Transport> RecvQueue<T> {
     #[inline(always)]
     pub(super) fn slot(&self, number: u32) -> &'static Slot {
         self.slots.at(number)
-    }
-
-    /// The receive at the head, which was counted, could not be posted: why. As in [`SendQueue::uncount`].
-    #[cold]
-    #[inline(never)]
-    pub(super) fn uncount(&mut self, why: Error) -> Error {
-        self.posted
-            .take_back_bytes(DtoOp::Receive, self.last.into());
-        std::hint::black_box(why)
     }
 
     /// Counts the receives posted since the last call: their number is in the head, which costs the short way nothing.

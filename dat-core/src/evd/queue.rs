@@ -63,7 +63,7 @@ impl<T: Transport> Queue<T> {
 
     /// Forgets where completions came from.
     pub(super) fn forget(&mut self) {
-        self.origins = Origins::nowhere();
+        self.origins.forget();
     }
 
     /// Room for `qlen` events without another allocation.
@@ -108,7 +108,7 @@ impl<T: Transport> Queue<T> {
     #[inline(always)]
     pub(super) fn take_usual(&mut self, sink: &mut impl EventSink) -> bool {
         let raw = &self.batch[self.next as usize % BATCH];
-        if !dto::complete_usual::<T>(&self.origins, raw, sink) {
+        if !dto::complete_usual::<T>(&mut self.origins, raw, sink) {
             return false;
         }
         self.at_hand -= 1;

@@ -95,7 +95,7 @@ unsafe fn unusual_rdma<'a, T: Transport, K: Frequent>(
     let ep = find::<T>(ep)?;
     // SAFETY: by the caller's promise.
     let (iov, remote) = unsafe { (array(segments, iov, 2)?, structure(remote, 5)?) };
-    ep.post_long(iov, cookie, hot_flags(completion), what(remote))
+    ep.post_more(iov, cookie, hot_flags(completion), what(remote))
 }
 
 pub(crate) unsafe extern "C" fn ep_post_send<T: Transport>(
