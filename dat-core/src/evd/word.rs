@@ -22,7 +22,7 @@ pub(super) const AT_HAND: u64 = HIGH | ALIVE | 2;
 pub(super) const QUIET: u64 = HIGH | ALIVE | 4;
 
 /// Whether there is nothing to dequeue, nor a reason to look any further, and `event` is not NULL. One comparison: every
-/// other word less [`IDLE`] is larger than any address, that of a dead EVD (0) too.
+/// other word less 1 is larger than any address, that of a dead EVD (0) too.
 #[inline(always)]
 #[must_use]
 pub fn is_idle(word: u64, event: usize) -> bool {
