@@ -372,6 +372,13 @@ impl Hub {
     }
 }
 
+impl Drop for Hub {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        state.share.pass_on_rest(&mut state.received);
+    }
+}
+
 impl State {
     fn receive(&mut self, socket: &Socket, now: Time, all: bool) {
         match &self.share {

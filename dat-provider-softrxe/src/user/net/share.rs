@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::door::{Porter, watch_porter};
 use super::life::is_over;
-use super::socket::Socket;
+use super::route::addressee;
+use super::socket::{Received, Socket};
 
 /// How long the port may be taken while nobody says that he holds it: the moment of a change.
 const CHANGE: Duration = Duration::from_secs(1);
+/// Reads before the port is given up, at most: more than its buffer holds.
+const REST: usize = 10_000;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -61,6 +64,26 @@ impl Share {
             Self::Guest(watch) => is_over(watch),
         }
     }
+
+    /// What still lies in the port's socket goes to those whom it is for; to be called before the port is given up, as
+    /// what its holder itself sent to others of its address waits there too. Datagrams are not repeated.
+    pub fn pass_on_rest(&mut self, received: &mut Received) {
+        let Self::Porter(socket, porter) = self else {
+            return;
+        };
+        for _ in 0..REST {
+            if !matches!(socket.receive(received), Ok(true)) {
+                break;
+            }
+            for (_, datagram) in received.datagrams() {
+                if let Some(to) = addressee(datagram)
+                    && let Err(error) = porter.deliver(to, received.from, 0, datagram)
+                {
+                    tracing::debug!(%error, "a datagram is not passed on");
+                }
+            }
+        }
+    }
 }
 
 impl AsRawFd for Share {
@@ -75,6 +98,9 @@ impl AsRawFd for Share {
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
+    use super::super::door::{Mailbox, slot_of_qpn};
     use super::super::wake::{Slept, sleep};
     use super::*;
 
@@ -101,6 +127,27 @@ mod tests {
             heirs.push(heir);
         }
         assert_eq!(porters, 1);
+    }
+
+    #[test]
+    fn who_gives_the_port_up_passes_on_what_came_for_others() {
+        let ip: IpAddr = "127.77.1.3".parse().unwrap();
+        let mut share = Share::take(ip, PORT, 1 << 20).unwrap();
+        let (slot, mailbox) = Mailbox::slot(ip, 5).unwrap();
+        let qpn = (2..1_u32 << 24).find(|qpn| slot_of_qpn(*qpn) == slot);
+        let sender = UdpSocket::bind((ip, 0)).unwrap();
+        for n in 0..6 {
+            let mut datagram = [n; 32];
+            datagram[4..8].copy_from_slice(&qpn.unwrap().to_be_bytes());
+            sender.send_to(&datagram, (ip, PORT)).unwrap();
+        }
+        share.pass_on_rest(&mut Received::new());
+        drop(share);
+        let mut buffer = [0; 100];
+        for n in 0..6 {
+            let (_, _, datagram) = mailbox.receive(&mut buffer).unwrap().unwrap();
+            assert_eq!((datagram.len(), datagram[0]), (32, n));
+        }
     }
 
     #[test]
