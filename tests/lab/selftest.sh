@@ -30,6 +30,12 @@ status_is() { [ "$(cat "$tmp/status")" = "$1" ]; }
 stdout_has() { grep -q -- "$1" "$tmp/stdout"; }
 stderr_has() { grep -q -- "$1" "$tmp/stderr"; }
 
+# In the guest: waits until a command succeeds, half a minute at most; for servers to listen.
+await='await() { for _ in $(seq 300); do "$@" && return; sleep 0.1; done; echo "in vain: $*" >&2; return 1; }
+    pingpong_listens() { cat /proc/net/tcp /proc/net/tcp6 | grep -q ":4853 0*:0000 0A"; }
+    rping_listens() { rdma resource show cm_id | grep -q "state LISTEN"; }
+    '
+
 case_output() {
     # Bytes of every value, an unfinished last line, the folder, the arguments and the environment.
     head -c 300000 /dev/urandom >"$tmp/bytes"
@@ -43,14 +49,14 @@ case_output() {
 }
 
 case_rxe() {
-    lab --sh 'set -e
+    lab --sh "$await"'set -e
         ibv_devices
         test "$(ulimit -l)" = unlimited
         touch "$DAT_LAB_OUT/x" /tmp/x
-        ibv_rc_pingpong -d rxe0 -g 1 -n 50 >/dev/null & sleep 1
+        ibv_rc_pingpong -d rxe0 -g 1 -n 50 >/dev/null & await pingpong_listens
         ibv_rc_pingpong -d rxe0 -g 1 -n 50 10.9.0.1
         wait $!
-        rping -s -a 10.9.0.1 -C 20 & sleep 1
+        rping -s -a 10.9.0.1 -C 20 & await rping_listens
         rping -c -a 10.9.0.1 -C 20 -V
         wait $!
         echo "rping ok"'
@@ -61,9 +67,9 @@ case_rxe() {
 }
 
 case_two() {
-    lab --two --mtu 4200 --sh 'set -e
+    lab --two --mtu 4200 --sh "$await"'set -e
         before=$(cat /sys/class/net/v1/statistics/rx_packets)
-        ibv_rc_pingpong -d rxe1 -g 1 -m 4096 -n 50 >/dev/null & sleep 1
+        ibv_rc_pingpong -d rxe1 -g 1 -m 4096 -n 50 >/dev/null & await pingpong_listens
         ibv_rc_pingpong -d rxe0 -g 1 -m 4096 -n 50 10.9.0.1
         wait $!
         after=$(cat /sys/class/net/v1/statistics/rx_packets)
@@ -88,10 +94,10 @@ print(\"port 4791 of the peer got\", s.recv(9))"'
 }
 
 case_dtest() {
-    lab --sh 'set -e
+    lab --sh "$await"'set -e
         echo "ofa u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"v0 0\" \"\"" >/tmp/dat.conf
         export DAT_OVERRIDE=/tmp/dat.conf
-        dtest -P ofa -s -b 4096 >/tmp/server & sleep 2
+        stdbuf -oL dtest -P ofa -s -b 4096 >/tmp/server & await grep -q "Server is waiting" /tmp/server
         dtest -P ofa -h 10.9.0.1 -b 4096
         wait $!; cat /tmp/server'
     check "Debian's dtest passes over Debian's libdaplofa, both sides" test "$(grep -c PASSED "$tmp/stdout")" = 2
