@@ -111,7 +111,8 @@ impl<T: Transport> Ep<T> {
         if qos != 0 || flags != 0 {
             return Err(Error::of(Kind::ModelNotSupported));
         }
-        self.start(remote, conn_qual, timeout, private_data, [4, 5])
+        self.check_attempt(timeout, private_data, [4, 5])?;
+        self.start(remote, conn_qual, timeout, private_data)
     }
 
     /// 2.0 dat_ep_common_connect: to a common service point, by its address and port.
@@ -124,13 +125,12 @@ impl<T: Transport> Ep<T> {
         timeout: Option<Duration>,
         private_data: &[u8],
     ) -> Result<()> {
-        let arguments = [3, 4];
-        self.check_attempt(timeout, private_data, arguments)?;
+        self.check_attempt(timeout, private_data, [3, 4])?;
         if remote.port() == 0 {
             return Err(Error::of(Kind::InvalidAddress));
         }
         let ip = remote.ip().to_canonical();
-        self.start(ip, remote.port().into(), timeout, private_data, arguments)
+        self.start(ip, remote.port().into(), timeout, private_data)
     }
 
     /// dat_ep_dup_connect: to where `model` is connected.
@@ -155,7 +155,8 @@ impl<T: Transport> Ep<T> {
                 (state, _) => return Err(state.refuse()),
             }
         };
-        self.start(remote, conn_qual, timeout, private_data, [3, 4])
+        self.check_attempt(timeout, private_data, [3, 4])?;
+        self.start(remote, conn_qual, timeout, private_data)
     }
 
     /// Whether the timeout and the private data may be; `arguments`: their numbers in the C prototype.
@@ -172,16 +173,14 @@ impl<T: Transport> Ep<T> {
         check_length(private_data, limit, arguments[1])
     }
 
-    /// `arguments` as in [`Ep::check_attempt`].
+    /// Begins an attempt that [`Ep::check_attempt`] allows.
     fn start(
         &'static self,
         remote: IpAddr,
         conn_qual: u64,
         timeout: Option<Duration>,
         private_data: &[u8],
-        arguments: [u16; 2],
     ) -> Result<()> {
-        self.check_attempt(timeout, private_data, arguments)?;
         let ia = self.ia();
         if self.is_datagram() {
             return self.find_peer(remote, conn_qual, timeout, private_data);

@@ -174,14 +174,17 @@ pub(crate) fn for_each_part<E>(
 mod tests {
     use super::*;
 
-    #[test]
-    fn fills_wraps_and_keeps_order() {
-        let mut ring = Ring::<Receive>::new(3, 2);
-        let sge = |length| Sge {
+    fn sge(length: u32) -> Sge {
+        Sge {
             address: 16,
             length,
             key: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn fills_wraps_and_keeps_order() {
+        let mut ring = Ring::<Receive>::new(3, 2);
         let mut sges = Vec::new();
         for round in 0..10 {
             for i in 0..3 {
@@ -205,11 +208,6 @@ mod tests {
     #[test]
     fn a_wider_ring_has_the_same_receives() {
         let mut ring = Ring::<Receive>::new(3, 2);
-        let sge = |length| Sge {
-            address: 16,
-            length,
-            key: 1,
-        };
         let mut sges = Vec::new();
         // Not at the beginning of the ring.
         for wr_id in 0..5 {
