@@ -39,6 +39,23 @@ pub fn loopback() -> PathBuf {
     built(&["dat-loopback-provider"]).join("libdat_loopback_provider.so")
 }
 
+/// The sources of a C program of `tests/c`: one file, or all of a folder.
+///
+/// # Panics
+/// When there is no such program.
+#[must_use]
+pub fn c_sources(name: &str) -> Vec<PathBuf> {
+    let path = Path::new(TOP).join("tests/c").join(name);
+    if path.is_file() {
+        return vec![path];
+    }
+    let entries = std::fs::read_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    files
+        .filter(|file| file.extension().is_some_and(|ext| ext == "c"))
+        .collect()
+}
+
 /// A line of dat.conf for uDAPL 2.0.
 #[must_use]
 pub fn line(ia: &str, library: &Path, params: &str) -> String {

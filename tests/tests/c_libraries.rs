@@ -45,8 +45,8 @@ impl Prefix {
             ("user", "u1.2", "softrxe.so", "127.0.6.4 0 engine=user"),
             ("user", "u2.0", "softrxe.so", "127.0.6.4 0 engine=user"),
             ("forking", "u2.0", "softrxe.so", "127.0.6.5 0 engine=user"),
-            ("ranks", "u1.2", "softrxe.so", "127.0.6.6 0 engine=user"),
-            ("ranks", "u2.0", "softrxe.so", "127.0.6.6 0 engine=user"),
+            ("ranks1", "u1.2", "softrxe.so", "127.0.6.6 0 engine=user"),
+            ("ranks2", "u2.0", "softrxe.so", "127.0.6.7 0 engine=user"),
         ] {
             let library = dir.path().join(library);
             let library = library.display();
@@ -62,7 +62,7 @@ impl Prefix {
         self.dir.path().join(name)
     }
 
-    /// Compiles a C source of `tests/c` against our headers and a library.
+    /// Compiles a C program of `tests/c` against our headers and a library.
     fn compile(&self, compiler: &str, source: &str, arguments: &[&str], name: &str) -> PathBuf {
         let program = self.path(name);
         let made = Command::new(compiler)
@@ -71,7 +71,7 @@ impl Prefix {
             .arg("-I")
             .arg(top().join("capi/include"))
             .args(["-x", if compiler == "gcc" { "c" } else { "c++" }])
-            .arg(top().join("tests/c").join(source))
+            .args(dat_tests::c_sources(source))
             .args(["-x", "none", "-L"])
             .arg(self.dir.path())
             .args(arguments)
@@ -287,17 +287,30 @@ fn both_come_and_go_by_dlopen_from_several_threads_with_a_fork_between() {
     }
 }
 
-#[test]
-fn a_program_that_uses_the_table_as_an_mpi_does_of_either_version() {
-    for (arguments, version) in [(&["-ldat2"][..], "2.0"), (&["-DUDAPL_1_2", "-ldat"], "1.2")] {
-        let program = PREFIX.compile("gcc", "mpi_like.c", arguments, &format!("mpi-{version}"));
-        let out = PREFIX.run(&program, &["ranks"]);
+/// Three processes of a job for each way in which an MPI moves small messages.
+fn as_an_mpi(version: &str, ia: &str, arguments: &[&str], modes: &[&str]) {
+    let arguments: Vec<&str> = arguments.iter().copied().chain(["-ldl"]).collect();
+    let name = format!("mpi-{version}");
+    let program = PREFIX.compile("gcc", "mpi_like", &arguments, &name);
+    for mode in modes {
+        let out = PREFIX.run(&program, &[mode, ia]);
         let words = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success(), "{version}: {words}");
+        assert!(out.status.success(), "{version} {mode}: {words}");
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
         let begin = format!("mpi_like: PASS uDAPL {version}:");
-        assert!(said.starts_with(&begin), "{said}{words}");
+        assert!(said.starts_with(&begin), "{mode}: {said}{words}");
     }
+}
+
+#[test]
+fn a_program_of_2_0_that_goes_round_the_library_as_an_mpi_does() {
+    as_an_mpi("2.0", "ranks2", &[], &["shm", "rdma", "cno", "evd", "ud"]);
+}
+
+#[test]
+fn a_program_of_1_2_that_goes_round_the_library_as_an_mpi_does() {
+    let modes = ["shm", "rdma", "cno", "evd"];
+    as_an_mpi("1.2", "ranks1", &["-DUDAPL_1_2"], &modes);
 }
 
 #[test]

@@ -103,15 +103,16 @@ fn softrxe_makes_the_rxe_device_of_a_netdev_that_has_none() {
 fn compile(source: &str, version: &str, dir: &Path) -> PathBuf {
     let program = dir.join(format!("{source}-{version}"));
     let of_version = match version {
-        "1.2" => ["-DUDAPL_1_2", "-ldat"],
-        _ => ["-DUDAPL_2_0", "-ldat2"],
+        "1.2" => ["-DUDAPL_1_2", "-ldat", "-ldl"],
+        _ => ["-DUDAPL_2_0", "-ldat2", "-ldl"],
     };
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let made = Command::new("gcc")
         .args(["-Wall", "-Wextra", "-Werror", "-o"])
         .arg(&program)
         .arg(format!("-I{}", top.join("capi/include").display()))
-        .arg(top.join(format!("tests/c/{source}.c")))
+        .args(dat_tests::c_sources(source))
+        .arg("-Wl,--as-needed")
         .arg(format!("-L{}", dist().join("lib").display()))
         .args(of_version)
         .output()
@@ -137,31 +138,34 @@ fn run(program: &Path, arguments: &[&str], conf: &Path) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-fn uses_the_table_as_an_mpi_does(version: &str) {
+fn goes_round_the_library_as_an_mpi_does(version: &str, modes: &[&str]) {
     let dir = tempfile::tempdir().expect("a folder");
     let program = compile("mpi_like", version, dir.path());
     let pass = format!("mpi_like: PASS uDAPL {version}:");
     for (library, params) in [(SOFTRXE, "v0 0 engine=kernel"), (IBVERBS, "rxe0 1")] {
-        let out = run(&program, &["ia"], &conf(dir.path(), library, params));
-        assert!(out.contains(&pass), "{library}: {out}");
+        let conf = conf(dir.path(), library, params);
+        for mode in modes {
+            let out = run(&program, &[mode, "ia"], &conf);
+            assert!(out.contains(&pass), "{library} {mode}: {out}");
+        }
     }
 }
 
 #[test]
-fn a_program_of_2_0_that_uses_the_table_as_an_mpi_does() {
-    uses_the_table_as_an_mpi_does("2.0");
+fn a_program_of_2_0_that_goes_round_the_library_as_an_mpi_does() {
+    goes_round_the_library_as_an_mpi_does("2.0", &["rdma", "cno", "evd", "ud"]);
 }
 
 #[test]
-fn a_program_of_1_2_that_uses_the_table_as_an_mpi_does() {
-    uses_the_table_as_an_mpi_does("1.2");
+fn a_program_of_1_2_that_goes_round_the_library_as_an_mpi_does() {
+    goes_round_the_library_as_an_mpi_does("1.2", &["rdma", "cno", "evd"]);
 }
 
 /// Registered memory lies on the heap here, whose pages a child must not lose.
 #[test]
 fn a_forked_child_disturbs_nobody_and_may_open_an_ia_of_its_own() {
     let dir = tempfile::tempdir().expect("a folder");
-    let program = compile("fork", "2.0", dir.path());
+    let program = compile("fork.c", "2.0", dir.path());
     for (library, params) in [(SOFTRXE, "v0 0 engine=kernel"), (IBVERBS, "rxe0 1")] {
         let out = run(&program, &["ia"], &conf(dir.path(), library, params));
         assert!(out.contains("two_endpoints: PASS"), "{library}: {out}");
@@ -172,7 +176,7 @@ fn a_forked_child_disturbs_nobody_and_may_open_an_ia_of_its_own() {
 #[test]
 fn a_classic_provider_goes_with_its_last_ia_and_comes_back_ours_stays() {
     let dir = tempfile::tempdir().expect("a folder");
-    let program = compile("reopen", "2.0", dir.path());
+    let program = compile("reopen.c", "2.0", dir.path());
     let path = dir.path().join("dat.conf");
     let line = "ia u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"v0 0\" \"\"\n";
     std::fs::write(&path, line).expect("written");
