@@ -1,46 +1,81 @@
 //! What a forked child must not keep open: as long as it has a copy of a socket, the port and the names are taken and the process does
 //! not look dead to others, though it may be gone. So the child closes them before fork(2) returns in it.
 
-use std::os::fd::RawFd;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use softrxe_proto::ROCE_PORT;
+
+use super::address::from_storage;
+use super::door::NAMES;
 
 /// One bit a descriptor; those beyond are kept by children, as without this.
 static OPEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+
+/// Threads that are making and noting a descriptor, or forgetting and closing one: a child of that moment looks for more than is noted.
+static MOMENTS: AtomicU32 = AtomicU32::new(0);
+/// How far it looks.
+const FURTHEST: RawFd = 4096;
 
 const fn place(fd: RawFd) -> (usize, u64) {
     (fd as usize / 64, 1 << (fd as usize % 64))
 }
 
-/// Has children close a descriptor, until it is dropped: to be declared before what owns the descriptor, so that it goes first.
+/// Owns a descriptor that children close.
 #[derive(Debug)]
-pub(crate) struct NotInherited(RawFd);
+pub(crate) struct NotInherited<T: AsRawFd>(ManuallyDrop<T>);
 
-impl NotInherited {
-    pub(crate) fn new(fd: RawFd) -> Self {
-        static WATCHED: Once = Once::new();
-        WATCHED.call_once(|| {
-            // SAFETY: the function is of the type that pthread_atfork wants and stays: providers are not unmapped.
-            let code = unsafe { libc::pthread_atfork(None, None, Some(close_all)) };
-            if code != 0 {
-                tracing::warn!(code, "pthread_atfork: forked children keep sockets open");
+impl<T: AsRawFd> NotInherited<T> {
+    /// What `open` opens and binds.
+    pub(crate) fn new(open: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
+        watch();
+        MOMENTS.fetch_add(1, Ordering::SeqCst);
+        let opened = open();
+        if let Ok(owner) = &opened {
+            let (word, bit) = place(owner.as_raw_fd());
+            if let Some(word) = OPEN.get(word) {
+                word.fetch_or(bit, Ordering::AcqRel);
             }
-        });
-        let (word, bit) = place(fd);
-        if let Some(word) = OPEN.get(word) {
-            word.fetch_or(bit, Ordering::AcqRel);
         }
-        Self(fd)
+        MOMENTS.fetch_sub(1, Ordering::SeqCst);
+        Ok(Self(ManuallyDrop::new(opened?)))
     }
 }
 
-impl Drop for NotInherited {
+impl<T: AsRawFd> Deref for NotInherited<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: AsRawFd> Drop for NotInherited<T> {
     fn drop(&mut self) {
-        let (word, bit) = place(self.0);
+        MOMENTS.fetch_add(1, Ordering::SeqCst);
+        let (word, bit) = place(self.as_raw_fd());
         if let Some(word) = OPEN.get(word) {
             word.fetch_and(!bit, Ordering::AcqRel);
         }
+        // SAFETY: dropped once, here, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
+        MOMENTS.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+fn watch() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        // SAFETY: the function is of the type that pthread_atfork wants and stays: providers are not unmapped.
+        let code = unsafe { libc::pthread_atfork(None, None, Some(close_all)) };
+        if code != 0 {
+            tracing::warn!(code, "pthread_atfork: forked children keep sockets open");
+        }
+    });
 }
 
 /// In the child, before fork(2) returns: no locks and no memory.
@@ -55,11 +90,39 @@ extern "C" fn close_all() {
             unsafe { libc::close(fd as RawFd) };
         }
     }
+    if MOMENTS.swap(0, Ordering::SeqCst) != 0 {
+        for fd in 0..FURTHEST {
+            if is_of_an_engine(fd) {
+                // SAFETY: as above; the thread that was about to note or close it is not there.
+                unsafe { libc::close(fd) };
+            }
+        }
+    }
+}
+
+/// Whether the descriptor is a socket bound to UDP port 4791, or to a name of ours.
+fn is_of_an_engine(fd: RawFd) -> bool {
+    // SAFETY: all-zero is a valid address.
+    let mut address: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    // SAFETY: `address` has room for `length` bytes.
+    if unsafe { libc::getsockname(fd, (&raw mut address).cast(), &raw mut length) } != 0 {
+        return false;
+    }
+    if libc::c_int::from(address.ss_family) == libc::AF_UNIX {
+        // SAFETY: the kernel wrote an address of this family.
+        let path = unsafe { &(*(&raw const address).cast::<libc::sockaddr_un>()).sun_path };
+        let name = path[1..].iter().map(|c| *c as u8);
+        return path[0] == 0 && name.take(NAMES.len()).eq(NAMES.bytes());
+    }
+    from_storage(&address).is_some_and(|at| at.port() == ROCE_PORT)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
+    use std::fs::File;
+    use std::net::{IpAddr, UdpSocket};
+    use std::os::unix::net::UnixDatagram;
 
     use super::*;
 
@@ -69,13 +132,28 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_noted_as_long_as_it_is_wanted() {
-        let file = std::fs::File::open("/dev/null").unwrap();
-        let noted = NotInherited::new(file.as_raw_fd());
-        assert!(is_noted(file.as_raw_fd()));
-        drop(noted);
-        assert!(!is_noted(file.as_raw_fd()));
-        // Beyond the table.
-        drop(NotInherited::new(RawFd::MAX));
+    fn a_descriptor_is_noted_as_long_as_it_is_open() {
+        let file = NotInherited::new(|| File::open("/dev/null")).unwrap();
+        let fd = file.as_raw_fd();
+        assert!(is_noted(fd));
+        drop(file);
+        assert!(!is_noted(fd));
+        assert!(NotInherited::new(|| File::open("/no/such")).is_err());
+    }
+
+    #[test]
+    fn what_is_of_an_engine_is_told_by_its_address() {
+        let ip: IpAddr = "127.77.2.1".parse().unwrap();
+        let name = super::super::door::name(ip, "child").unwrap();
+        let ours = UnixDatagram::bind_addr(&name).unwrap();
+        assert!(is_of_an_engine(ours.as_raw_fd()));
+        let roce = UdpSocket::bind((ip, ROCE_PORT)).unwrap();
+        assert!(is_of_an_engine(roce.as_raw_fd()));
+        let other = UdpSocket::bind((ip, 0)).unwrap();
+        let unnamed = UnixDatagram::unbound().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        for fd in [other.as_raw_fd(), unnamed.as_raw_fd(), file.as_raw_fd(), -1] {
+            assert!(!is_of_an_engine(fd), "{fd}");
+        }
     }
 }

@@ -16,7 +16,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixStream};
 
@@ -42,15 +42,17 @@ pub const fn slot_of_comm_id(id: u32) -> u16 {
     (id >> (32 - SLOT_BITS)) as u16
 }
 
+/// How the names of all engines begin, in the abstract namespace.
+pub(super) const NAMES: &str = "dat-rs/roce/";
+
 pub(super) fn name(ip: IpAddr, rest: &str) -> io::Result<UnixAddr> {
-    UnixAddr::from_abstract_name(format!("dat-rs/roce/{ip}/{rest}"))
+    UnixAddr::from_abstract_name(format!("{NAMES}{ip}/{rest}"))
 }
 
 /// Receives datagrams that the porter passes on.
 #[derive(Debug)]
 pub struct Mailbox {
-    _ours: NotInherited,
-    socket: UnixDatagram,
+    socket: NotInherited<UnixDatagram>,
 }
 
 impl Mailbox {
@@ -81,10 +83,9 @@ impl Mailbox {
     }
 
     fn bind(address: &UnixAddr) -> io::Result<Self> {
-        let socket = UnixDatagram::bind_addr(address)?;
+        let socket = NotInherited::new(|| UnixDatagram::bind_addr(address))?;
         socket.set_nonblocking(true)?;
-        let _ours = NotInherited::new(socket.as_raw_fd());
-        Ok(Self { _ours, socket })
+        Ok(Self { socket })
     }
 
     /// Takes the next datagram into `buffer` without waiting: who sent it over the network, its ECN bits,

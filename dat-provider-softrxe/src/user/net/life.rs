@@ -17,9 +17,8 @@ use super::wake::{Bundle, Slept, sleep};
 /// Held as long as this process lives.
 #[derive(Debug)]
 pub struct Life {
-    _ours: NotInherited,
-    listener: UnixListener,
-    watchers: Vec<(NotInherited, UnixStream)>,
+    listener: NotInherited<UnixListener>,
+    watchers: Vec<NotInherited<UnixStream>>,
 }
 
 impl Life {
@@ -33,10 +32,10 @@ impl Life {
 
     /// Called `rest` among the names of `ip`.
     pub(super) fn new(ip: IpAddr, rest: &str) -> io::Result<Self> {
-        let listener = UnixListener::bind_addr(&name(ip, rest)?)?;
+        let name = name(ip, rest)?;
+        let listener = NotInherited::new(|| UnixListener::bind_addr(&name))?;
         listener.set_nonblocking(true)?;
         Ok(Self {
-            _ours: NotInherited::new(listener.as_raw_fd()),
             listener,
             watchers: Vec::new(),
         })
@@ -44,14 +43,13 @@ impl Life {
 
     /// Takes in those that have connected, and forgets those that are gone, or the queue of the listener would fill up.
     pub fn look_after(&mut self) {
-        while let Ok((watcher, _)) = self.listener.accept() {
+        while let Ok(watcher) = NotInherited::new(|| Ok(self.listener.accept()?.0)) {
             // One that cannot be asked whether it is gone is as good as none: it hears of our end too soon.
             if watcher.set_nonblocking(true).is_ok() {
-                let ours = NotInherited::new(watcher.as_raw_fd());
-                self.watchers.push((ours, watcher));
+                self.watchers.push(watcher);
             }
         }
-        self.watchers.retain(|(_, watcher)| !is_over(watcher));
+        self.watchers.retain(|watcher| !is_over(watcher));
     }
 }
 

@@ -19,8 +19,7 @@ const UDP_NO_CHECK6_RX: libc::c_int = 102;
 /// See the module's text. All methods take `&self` and may be called from any thread.
 #[derive(Debug)]
 pub struct Socket {
-    _ours: NotInherited,
-    fd: OwnedFd,
+    fd: NotInherited<OwnedFd>,
     local: SocketAddr,
 }
 
@@ -36,18 +35,16 @@ impl Socket {
         } else {
             libc::AF_INET6
         };
-        // SAFETY: a plain system call; the descriptor is checked and owned at once.
-        let fd = unsafe {
-            let fd = libc::socket(
-                family,
-                libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-                0,
-            );
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let fd = NotInherited::new(|| {
+            // SAFETY: a plain system call.
+            let fd = unsafe { libc::socket(family, kind, 0) };
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            OwnedFd::from_raw_fd(fd)
-        };
+            // SAFETY: a new descriptor, which nobody else owns.
+            Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        })?;
         let raw = fd.as_raw_fd();
         if ip.is_ipv4() {
             set(
@@ -93,8 +90,7 @@ impl Socket {
             return Err(io::Error::last_os_error());
         }
         let local = from_storage(&storage).ok_or_else(|| io::Error::other("address family"))?;
-        let _ours = NotInherited::new(raw);
-        Ok(Self { _ours, fd, local })
+        Ok(Self { fd, local })
     }
 
     /// Bound address and port.
