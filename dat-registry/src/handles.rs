@@ -63,6 +63,13 @@ impl Handles {
         }
     }
 
+    /// The first IA that was opened by this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<OpenIa> {
+        let slots = self.slots();
+        slots.iter().flatten().find(|ia| ia.name == name).cloned()
+    }
+
     /// Takes the IA out.
     pub fn remove(&self, handle: usize) -> Option<OpenIa> {
         let mut slots = self.slots();
@@ -104,6 +111,8 @@ mod tests {
         );
         assert_eq!(handles.find(2).unwrap().provider, 0x2000);
         assert_eq!(handles.find(0x1000).unwrap().provider, 0x1000);
+        assert_eq!(handles.named("a").unwrap().provider, 0x1000);
+        assert_eq!(handles.named("b"), None);
         for wrong in [0, 3, 0x3000, usize::MAX] {
             assert_eq!(handles.find(wrong), None, "{wrong:#x}");
         }

@@ -1,5 +1,5 @@
 /* libdat.so.1 and libdat2.so.2 in one process, both loaded by dlopen with RTLD_LOCAL: the same IA open in both, each
- * answering with its own version. Which is in the global scope first, the order says: a classic provider of the other
+ * answering with its own version; twice, with both unloaded in between. Which is in the global scope first, the order says: a classic provider of the other
  * version registers with the wrong library then, which must pass it on.
  *
  * usage: both_versions IA-NAME 12|21
@@ -67,6 +67,9 @@ int main(int argc, char **argv)
             NEED(DAT_GET_TYPE(other(ia[i], DAT_CLOSE_ABRUPT_FLAG)) == DAT_INVALID_HANDLE);
             NEED(((close_func *)find(library[i], "dat_ia_close"))(ia[i], DAT_CLOSE_GRACEFUL_FLAG) == DAT_SUCCESS);
         }
+        /* The next round loads both again. */
+        for (i = 0; i < 2; i++)
+            NEED(!dlclose(library[i]));
     }
     printf("both_versions: PASS\n");
     return 0;

@@ -1,4 +1,4 @@
-/* A provider as C programmers wrote them: one handle, a table of three functions, registered by an undefined symbol
+/* A provider as C programmers wrote them: one handle, a table of a few functions, registered by an undefined symbol
  * that whatever libdat is in the global scope satisfies. Compiled once a version: -DUDAPL_1_2 for 1.2.
  */
 #ifdef UDAPL_1_2
@@ -45,6 +45,17 @@ static DAT_RETURN ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags)
     return ia == (DAT_IA_HANDLE)&object ? DAT_SUCCESS : (DAT_RETURN)(DAT_CLASS_ERROR | DAT_INVALID_HANDLE);
 }
 
+#ifndef UDAPL_1_2
+/* Says of one IA only that it stands in for this. */
+static DAT_RETURN ia_ha_related(DAT_IA_HANDLE ia, const DAT_NAME_PTR name, DAT_BOOLEAN *answer)
+{
+    if (ia != (DAT_IA_HANDLE)&object)
+        return DAT_CLASS_ERROR | DAT_INVALID_HANDLE;
+    *answer = !strcmp(name, "loop");
+    return DAT_SUCCESS;
+}
+#endif
+
 void dat_provider_init(const DAT_PROVIDER_INFO *info, const char *params)
 {
     (void)params;
@@ -52,6 +63,9 @@ void dat_provider_init(const DAT_PROVIDER_INFO *info, const char *params)
     table.ia_open_func = ia_open;
     table.ia_query_func = ia_query;
     table.ia_close_func = ia_close;
+#ifndef UDAPL_1_2
+    table.ia_ha_related_func = ia_ha_related;
+#endif
     dat_registry_add_provider(&table, info);
 }
 

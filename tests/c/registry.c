@@ -96,7 +96,7 @@ int main(void) {
         NEED(dat_ia_ha_related(ia, other, &related) == DAT_SUCCESS && related == 0);
         NEED(DAT_GET_TYPE(dat_ia_ha_related(ia, other, NULL)) == DAT_INVALID_PARAMETER);
         NEED(dat_registry_providers_related((char *)"loop", (char *)"loop", &known) == DAT_SUCCESS && known == DAT_HA_FALSE);
-        NEED(dat_registry_providers_related((char *)"loop", other, &known) == DAT_SUCCESS && known == DAT_HA_UNKNOWN);
+        NEED(dat_registry_providers_related((char *)"loop", other, &known) == DAT_SUCCESS && known == DAT_HA_FALSE);
         NEED(DAT_GET_TYPE(dat_registry_providers_related((char *)"loop", (char *)"nobody", &known)) == DAT_PROVIDER_NOT_FOUND);
         NEED(DAT_GET_TYPE(dat_registry_providers_related(NULL, other, &known)) == DAT_INVALID_PARAMETER);
         NEED(DAT_GET_TYPE(dat_registry_providers_related(other, NULL, &known)) == DAT_INVALID_PARAMETER);

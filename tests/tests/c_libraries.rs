@@ -252,14 +252,32 @@ fn data_moves_through_both_libraries_from_c_and_cpp() {
     }
 }
 
+/// Compiles the classic provider for both versions, once.
+fn classic() {
+    static MADE: std::sync::Once = std::sync::Once::new();
+    MADE.call_once(|| {
+        for (arguments, name) in [
+            (&["-DUDAPL_1_2", "-shared", "-fPIC"][..], "classic-1.2.so"),
+            (&["-shared", "-fPIC"], "classic-2.0.so"),
+        ] {
+            PREFIX.compile("gcc", "classic_provider.c", arguments, name);
+        }
+    });
+}
+
+#[test]
+fn providers_are_asked_whether_their_ias_stand_in_for_each_other() {
+    classic();
+    let program = PREFIX.compile("gcc", "related.c", &["-ldat2"], "related");
+    let out = PREFIX.run(&program, &[]);
+    let words = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{words}");
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "related: PASS\n");
+}
+
 #[test]
 fn one_process_may_use_both_with_providers_of_ours_and_classic_ones() {
-    for (arguments, name) in [
-        (&["-DUDAPL_1_2", "-shared", "-fPIC"][..], "classic-1.2.so"),
-        (&["-shared", "-fPIC"], "classic-2.0.so"),
-    ] {
-        PREFIX.compile("gcc", "classic_provider.c", arguments, name);
-    }
+    classic();
     let program = PREFIX.compile("gcc", "both_versions.c", &["-ldl"], "both");
     for ia in ["loop", "classic"] {
         for order in ["12", "21"] {
@@ -284,6 +302,19 @@ fn both_come_and_go_by_dlopen_from_several_threads_with_a_fork_between() {
         assert!(out.status.success(), "{ia}: {words}");
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
         assert_eq!(said, "dlopen_threads: PASS\n", "{ia}: {words}");
+    }
+}
+
+#[test]
+fn a_fork_may_come_while_other_threads_load_and_open() {
+    let libraries = &["-ldl", "-lpthread"];
+    let program = PREFIX.compile("gcc", "fork_midway.c", libraries, "fork-midway");
+    for ia in ["loop", "user"] {
+        let out = PREFIX.run(&program, &[ia]);
+        let words = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{ia}: {words}");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert_eq!(said, "fork_midway: PASS\n", "{ia}: {words}");
     }
 }
 

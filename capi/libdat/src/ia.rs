@@ -90,11 +90,11 @@ export! {
     ) -> u32 {
         let asked = Asked { major, minor, thread_safe };
         // SAFETY: the contract is the same.
-        LIBRARY.guard(|| unsafe { open(name, qlen, async_evd, ia, asked) })
+        LIBRARY.guard_from_fork(|| unsafe { open(name, qlen, async_evd, ia, asked) })
     }
 
     /// Closes an IA (dat_ia_close).
     fn dat_ia_close(ia: DatHandle, flags: u32) -> u32 {
-        LIBRARY.guard(|| close(ia, flags))
+        LIBRARY.guard_from_fork(|| close(ia, flags))
     }
 }

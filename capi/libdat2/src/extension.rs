@@ -76,11 +76,11 @@ unsafe extern "C" fn dat_extension_op_va(
     op: i32,
     arguments: *mut VaList,
 ) -> u32 {
+    if op == OPEN_QUERY {
+        // SAFETY: the C caller's list, whose first argument is the IA's name for this operation.
+        return LIBRARY.guard_from_fork(|| unsafe { open_query(&mut *arguments) });
+    }
     LIBRARY.guard(|| {
-        if op == OPEN_QUERY {
-            // SAFETY: the C caller's list, whose first argument is the IA's name for this operation.
-            return unsafe { open_query(&mut *arguments) };
-        }
         let handle = redirect::checked(handle).ok_or(Error::handle(Subtype::InvalidHandle1))?;
         // SAFETY: a handle; its first word is its table.
         let slot = unsafe { (**(handle as *const *const DatProvider)).handle_extendedop };

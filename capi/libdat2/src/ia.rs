@@ -1,6 +1,6 @@
 //! Opening, closing and asking IAs; everything that takes an IA's number.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 
 use dat_abi::ret::unpack_v2_0;
 use dat_abi::types::{
@@ -45,12 +45,24 @@ fn on<S: Copy>(
     slot: impl FnOnce(&DatProvider) -> Option<S>,
     call: impl FnOnce(S, DatHandle) -> u32,
 ) -> u32 {
-    LIBRARY.guard(|| {
+    LIBRARY.guard_from_fork(|| {
         let handle = provider_handle(ia)?;
         // SAFETY: it came from a provider's ia_open.
         let slot = slot(unsafe { table(handle) }).ok_or(Error::of(Kind::NotImplemented))?;
         unpack_v2_0(call(slot, handle))
     })
+}
+
+/// What the provider of an open IA called `one` says of its relation to `other`; `None` without such an IA, or if the provider has
+/// no answer.
+pub(crate) fn says_related(one: &str, other: &CStr) -> Option<bool> {
+    let ia = registry().handles.named(one)?;
+    let mut answer: DatBoolean = 0;
+    // SAFETY: it came from a provider's ia_open.
+    let slot = unsafe { table(ia.provider) }.ia_ha_related?;
+    // SAFETY: a handle of that table, a C string, and room for the answer.
+    let code = unsafe { slot(ia.provider, other.as_ptr(), &raw mut answer) };
+    unpack_v2_0(code).ok().map(|()| answer != 0)
 }
 
 /// Body of dat_ia_openv.
@@ -122,12 +134,12 @@ export! {
     ) -> u32 {
         let asked = Asked { major, minor, thread_safe };
         // SAFETY: the contract is the same.
-        LIBRARY.guard(|| unsafe { open(name, qlen, async_evd, ia, asked) })
+        LIBRARY.guard_from_fork(|| unsafe { open(name, qlen, async_evd, ia, asked) })
     }
 
     /// Closes an IA (dat_ia_close).
     fn dat_ia_close(ia: DatHandle, flags: u32) -> u32 {
-        LIBRARY.guard(|| {
+        LIBRARY.guard_from_fork(|| {
             // Taken out first, so that of two closes at a time one finds nothing.
             let open = registry().handles.remove(ia).ok_or(WRONG)?;
             // SAFETY: it came from a provider's ia_open.
@@ -148,7 +160,7 @@ export! {
 
     /// The provider's handle behind an IA number.
     fn dats_get_ia_handle(ia: DatHandle, handle: *mut DatHandle) -> u32 {
-        LIBRARY.guard(|| {
+        LIBRARY.guard_from_fork(|| {
             let provider = provider_handle(ia)?;
             if handle.is_null() {
                 return Err(Error::arg(2));

@@ -7,7 +7,7 @@ use dat_abi::types::{DatCount, DatProviderInfo};
 use dat_c_library::{Library, Version};
 use dat_registry::registry::Registry;
 
-use crate::redirect;
+use crate::{ia, redirect};
 
 pub(crate) static LIBRARY: Library = Library::new(Version {
     major: 2,
@@ -58,13 +58,14 @@ export! {
         unsafe { LIBRARY.list(room, number, list) }
     }
 
-    /// What is known of two IAs standing in for each other (dat_registry_providers_related).
+    /// Whether two IAs stand in for each other (dat_registry_providers_related), by what the providers of those that are
+    /// open say. They must not be closed meanwhile.
     fn dat_registry_providers_related(
         one: *const c_char,
         other: *const c_char,
         answer: *mut u32,
     ) -> u32 {
         // SAFETY: the contract is the same.
-        unsafe { LIBRARY.related(one, other, answer) }
+        unsafe { LIBRARY.related(one, other, answer, ia::says_related) }
     }
 }

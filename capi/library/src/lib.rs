@@ -1,6 +1,7 @@
 //! What libdat.so.1 and libdat2.so.2 have alike: the registry of the process, its C functions, dat_strerror, and the
 //! first half of dat_ia_openv. Nothing is exported here: each library exports its own functions, which end here.
 
+mod gate;
 mod loaded;
 mod names;
 mod registration;
@@ -71,6 +72,7 @@ impl Library {
             self.registry.set_beside(path);
         }
         loaded::make_global(self.version.soname);
+        gate::watch();
     }
 
     /// The library's number of an error.
@@ -85,5 +87,13 @@ impl Library {
             Ok(Err(error)) => self.code(error),
             Err(_) => self.code(Error::of(Kind::InternalError)),
         }
+    }
+
+    /// The same for one that takes locks of the whole process: fork(2) in another thread waits for its end.
+    pub fn guard_from_fork(&self, body: impl FnOnce() -> Result<()>) -> u32 {
+        self.guard(|| {
+            let _inside = gate::enter()?;
+            body()
+        })
     }
 }

@@ -104,7 +104,7 @@ impl Library {
         number: *mut DatCount,
         list: *const *mut DatProviderInfo,
     ) -> u32 {
-        self.guard(|| {
+        self.guard_from_fork(|| {
             if number.is_null() {
                 return Err(Error::arg(2));
             }
@@ -133,8 +133,9 @@ impl Library {
         })
     }
 
-    /// 2.0 dat_registry_providers_related: what the registry knows of two IAs standing in for each other. dat.conf says
-    /// nothing about that, so of two IAs it is unknown; an IA is not one for itself, as dat_ia_ha_related says too.
+    /// 2.0 dat_registry_providers_related: whether two IAs stand in for each other. dat.conf says nothing about that, so
+    /// `ask`, given a name and the other one, is what the provider of the first says; `None` where none can be asked. An IA
+    /// is not one for itself, as dat_ia_ha_related says too.
     ///
     /// # Safety
     /// The names are NULL or C strings; `answer` is NULL or valid.
@@ -143,8 +144,9 @@ impl Library {
         one: *const c_char,
         other: *const c_char,
         answer: *mut u32,
+        ask: impl Fn(&str, &CStr) -> Option<bool>,
     ) -> u32 {
-        self.guard(|| {
+        self.guard_from_fork(|| {
             for (null, number) in [
                 (one.is_null(), 1),
                 (other.is_null(), 2),
@@ -155,8 +157,8 @@ impl Library {
                 }
             }
             // SAFETY: not NULL, so C strings by the contract of the function.
-            let names = unsafe { [CStr::from_ptr(one), CStr::from_ptr(other)] };
-            let names = names.map(|name| name.to_string_lossy().into_owned());
+            let raw = unsafe { [CStr::from_ptr(one), CStr::from_ptr(other)] };
+            let names = raw.map(|name| name.to_string_lossy().into_owned());
             let all = self.registry().list(self.version.major);
             if names
                 .iter()
@@ -170,7 +172,7 @@ impl Library {
             let relation = if names[0] == names[1] {
                 HA_FALSE
             } else {
-                HA_UNKNOWN
+                relation(ask(&names[0], raw[1]), ask(&names[1], raw[0]))
             };
             // SAFETY: not NULL, so valid by the contract of the function.
             unsafe { answer.write(relation) };
@@ -179,7 +181,21 @@ impl Library {
     }
 }
 
+/// What two providers say of each other, in one word; one alone decides.
+fn relation(one: Option<bool>, other: Option<bool>) -> u32 {
+    match (one, other) {
+        (None, None) => HA_UNKNOWN,
+        (Some(one), Some(other)) if one != other => HA_CONFLICTING,
+        (Some(true), _) | (_, Some(true)) => HA_TRUE,
+        _ => HA_FALSE,
+    }
+}
+
 /// `DAT_HA_FALSE` of `DAT_HA_RELATIONSHIP`.
 const HA_FALSE: u32 = 0;
+/// `DAT_HA_TRUE`.
+const HA_TRUE: u32 = 1;
 /// `DAT_HA_UNKNOWN`.
 const HA_UNKNOWN: u32 = 2;
+/// `DAT_HA_CONFLICTING`: the two do not agree.
+const HA_CONFLICTING: u32 = 3;

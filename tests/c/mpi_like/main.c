@@ -18,7 +18,7 @@
 enum mode mode;
 int rank;
 
-enum { ROUNDS = 120, LARGE = 1 << 19, BUFFERS = 5 };
+enum { ROUNDS = 48, LARGE = 1 << 18, BUFFERS = 5 };
 static unsigned char outgoing[LARGE], incoming[BUFFERS][LARGE];
 
 static void fill(unsigned char *data, size_t length, unsigned round, int from)
