@@ -8,10 +8,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use softrxe_proto::ROCE_PORT;
-
 use super::address::from_storage;
-use super::door::NAMES;
+
+/// How the names of all engines begin, in the abstract namespace.
+pub(super) const NAMES: &str = "dat-rs/roce/";
+/// UDP port of RoCEv2.
+const ROCE_PORT: u16 = 4791;
 
 /// One bit a descriptor; those beyond are kept by children, as without this.
 static OPEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
@@ -121,8 +123,9 @@ fn is_of_an_engine(fd: RawFd) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::net::{IpAddr, UdpSocket};
-    use std::os::unix::net::UnixDatagram;
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 
     use super::*;
 
@@ -143,8 +146,10 @@ mod tests {
 
     #[test]
     fn what_is_of_an_engine_is_told_by_its_address() {
-        let ip: IpAddr = "127.77.2.1".parse().unwrap();
-        let name = super::super::door::name(ip, "child").unwrap();
+        // Another program may run this test at the same time.
+        let [high, low] = (std::process::id() as u16).to_be_bytes();
+        let ip = Ipv4Addr::new(127, 78, high, low.max(1));
+        let name = UnixAddr::from_abstract_name(format!("{NAMES}{ip}/child")).unwrap();
         let ours = UnixDatagram::bind_addr(&name).unwrap();
         assert!(is_of_an_engine(ours.as_raw_fd()));
         let roce = UdpSocket::bind((ip, ROCE_PORT)).unwrap();

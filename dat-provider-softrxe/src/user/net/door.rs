@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixStream};
 
-use super::child::NotInherited;
+use super::child::{NAMES, NotInherited};
 use super::life::{self, Life};
 
 /// Bits of a queue pair number (24) and of a communication id (32) that name the engine: its slot.
@@ -41,9 +41,6 @@ pub const fn slot_of_qpn(qpn: u32) -> u16 {
 pub const fn slot_of_comm_id(id: u32) -> u16 {
     (id >> (32 - SLOT_BITS)) as u16
 }
-
-/// How the names of all engines begin, in the abstract namespace.
-pub(super) const NAMES: &str = "dat-rs/roce/";
 
 pub(super) fn name(ip: IpAddr, rest: &str) -> io::Result<UnixAddr> {
     UnixAddr::from_abstract_name(format!("{NAMES}{ip}/{rest}"))
