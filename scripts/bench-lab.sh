@@ -2,10 +2,10 @@
 # Rates in the lab, DAPL's and ours: dapltest -T P and dtestcm on Debian's libdat2 + libdaplofa, and on our libraries, on the same rxe
 # device, interleaved in one guest boot; prints a Markdown table. See docs/performance.md.
 #
-# usage: bench-lab.sh [ROUNDS]      default 5
+# usage: bench-lab.sh [ROUNDS [PATTERN]]      default 5 rounds of every test; else of those whose name has PATTERN (a regular expression)
 #
-# The guest is emulated: compare the ratios, not the numbers. Each is the best of its rounds, because whatever disturbs a run makes it
-# slower.
+# The guest is emulated: compare the ratios, not the numbers. The best of the rounds is told, because whatever disturbs a run makes it
+# slower, and the median, which shows whether the best is luck.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,9 +13,9 @@ dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/dist}
 
 if [ "${1:-}" != --inside ]; then
     [ -e "$dist/lib/libdat2.so.2" ] || { echo "bench-lab: no $dist; run 'make dist' first" >&2; exit 1; }
-    exec "$top/tests/lab/run.sh" --timeout 1500 -- bash "$0" --inside "${1:-5}"
+    exec "$top/tests/lab/run.sh" --timeout 1500 -- bash "$0" --inside "${1:-5}" "${2:-.}"
 fi
-rounds=$2
+rounds=$2 pattern=$3
 
 work=$(mktemp -d)
 line() { echo "adapter u2.0 nonthreadsafe default $1 dapl.2.0 \"$2\" \"\""; }
@@ -66,7 +66,7 @@ connects() {
 }
 
 cases() {
-    cat <<'END'
+    grep -E "^[^;]*($pattern)" <<'END'
 dapltest -T P, RDMA Write 64 B, polling (operations/s);dapltest -m p -i 8000 -p 16 RW 64 1
 dapltest -T P, RDMA Write 4096 B, polling (operations/s);dapltest -m p -i 4000 -p 16 RW 4096 1
 dapltest -T P, RDMA Write 64 B, waiting (operations/s);dapltest -m b -i 4000 -p 1 RW 64 1
@@ -75,7 +75,7 @@ dtestcm -c 200 (connections/s);connects
 END
 }
 
-declare -A best
+values=$work/values
 for round in $(seq "$rounds"); do
     while IFS=';' read -r name command; do
         for side in dapl softrxe ibverbs; do
@@ -83,16 +83,29 @@ for round in $(seq "$rounds"); do
             # shellcheck disable=SC2086
             value=$("$command_name" "$side" $arguments </dev/null)
             echo "round $round, $side: $name: ${value:-nothing}" >&2
-            best[$name,$side]=$(awk -v a="${best[$name,$side]:-0}" -v b="${value:-0}" 'BEGIN { print (b > a) ? b : a }')
+            echo "$name;$side;${value:-0}" >>"$values"
             [ "${value:-0}" != 0 ] || { grep -v '^ *$' "$work/client" | tail -5; } >&2
         done
     done < <(cases)
 done
 
-echo "| test | DAPL | softrxe | ratio | ibverbs | ratio |"
-echo "|---|---:|---:|---:|---:|---:|"
-while IFS=';' read -r name command; do
-    awk -v name="$name" -v d="${best[$name,dapl]}" -v s="${best[$name,softrxe]}" -v i="${best[$name,ibverbs]}" 'BEGIN {
-        printf "| %s | %.0f | %.0f | %.2f | %.0f | %.2f |\n", name, d, s, d ? s / d : 0, i, d ? i / d : 0
+echo "| test | | DAPL | softrxe | ratio | ibverbs | ratio |"
+echo "|---|---|---:|---:|---:|---:|---:|"
+cases | awk -F ';' -v values="$values" '
+    # The values of each side in rising order.
+    BEGIN {
+        command = "sort -t \";\" -k 1,2 -k 3n " values
+        while ((command | getline) > 0) { n[$1, $2]++; sorted[$1, $2, n[$1, $2]] = $3 }
+    }
+    function best(name, side) { return sorted[name, side, n[name, side]] }
+    function median(name, side,    many) {
+        many = n[name, side]
+        return (sorted[name, side, int((many + 1) / 2)] + sorted[name, side, int((many + 2) / 2)]) / 2
+    }
+    function row(name, what, d, s, i) {
+        printf "| %s | %s | %.0f | %.0f | %.2f | %.0f | %.2f |\n", name, what, d, s, d ? s / d : 0, i, d ? i / d : 0
+    }
+    {
+        row($1, "best", best($1, "dapl"), best($1, "softrxe"), best($1, "ibverbs"))
+        row("", "median", median($1, "dapl"), median($1, "softrxe"), median($1, "ibverbs"))
     }'
-done < <(cases)

@@ -28,6 +28,7 @@ pub(crate) struct V2_0;
 impl Version for V1_2 {
     const MAJOR: u32 = 1;
     const SRQ_OPERATIONAL: u32 = 0;
+    #[inline(always)]
     fn pack(error: Error) -> DatReturn {
         to_v1_2(error.code())
     }

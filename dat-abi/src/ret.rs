@@ -26,6 +26,7 @@ pub fn pack_v2_0(result: Result<()>) -> DatReturn {
 
 /// The 1.2 number of a 2.0 one. 2.0 inserted two subtypes (`INVALID_HANDLE_CSP`,
 /// `INVALID_STATE_SRQ_SHUTDOWN`), so that later ones are less in 1.2, and moved `DAT_NOT_IMPLEMENTED`.
+#[inline]
 #[must_use]
 pub const fn to_v1_2(code: DatReturn) -> DatReturn {
     let mut subtype = code & SUBTYPE_MASK;

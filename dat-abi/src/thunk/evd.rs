@@ -1,7 +1,7 @@
 //! EVD and CNO slots with one layout.
 
 use dat_core::error::{Error, Result, Subtype};
-use dat_core::evd::{EMPTY_CQ, Evd, EventSink, Polled};
+use dat_core::evd::Evd;
 use dat_core::flags::EvdFlags;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
@@ -14,24 +14,6 @@ use crate::types::{DatCount, DatEvdParam, DatHandle, DatTimeout};
 /// the stream subtypes but the argument's.
 fn find<T: Transport>(evd: DatHandle) -> Result<&'static Evd<T>> {
     handle::evd(evd, Subtype::InvalidHandle1)
-}
-
-/// dat_evd_dequeue into `sink`, the short way or the long one.
-///
-/// # Errors
-/// As [`Evd::dequeue`].
-#[inline(always)]
-pub(crate) fn dequeue<T: Transport>(evd: &'static Evd<T>, sink: &mut impl EventSink) -> Result<()> {
-    // Two questions and not the exact one: an EVD of the other kind refuses, and nothing is lost.
-    match evd.take_polled(sink) {
-        Polled::Taken => return Ok(()),
-        Polled::Nothing => return Err(EMPTY_CQ),
-        Polled::AtHand | Polled::Unusual => {}
-    }
-    if evd.take_at_hand(sink) {
-        return Ok(());
-    }
-    evd.dequeue(sink)
 }
 
 fn flags(value: u32, number: u16) -> Result<EvdFlags> {

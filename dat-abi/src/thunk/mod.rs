@@ -1,16 +1,23 @@
-//! Slots that are the same in 1.2 and 2.0: handles, counts and flags only, or structures with one layout.
+//! Slots that are the same in 1.2 and 2.0: handles, counts and flags only, structures with one layout, or with that of the
+//! version ([`Layout`]).
 //!
 //! Every function is `unsafe extern "C"` with the contract of its manual page: pointers are NULL or valid.
 //! Handles may be anything.
 
 mod ep;
 mod evd;
+mod event;
+mod layout;
 mod memory;
+mod post;
 mod sp;
 
 pub(crate) use ep::*;
 pub(crate) use evd::*;
+pub(crate) use event::*;
+pub(crate) use layout::Layout;
 pub(crate) use memory::*;
+pub(crate) use post::*;
 pub(crate) use sp::*;
 
 use std::ffi::c_void;

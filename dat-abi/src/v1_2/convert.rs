@@ -1,21 +1,25 @@
 //! Core's types to and from the structures of uDAPL 1.2, by way of 2.0's where the difference is only width.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 use dat_core::attr::{AdapterAttr, EpAttr};
 use dat_core::ep::Ep;
+use dat_core::ep::short::Several;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::evd::EventSink;
 use dat_core::event::{Dto, DtoOp, Event, RawHandle};
-use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::iov::{LmrTriplet, Local, Remote, RmrTriplet};
 use dat_core::transport::Transport;
 
 use super::types::{
     DatCrArrivalEventData, DatDtoCompletionEventData, DatEpAttr, DatEpParam, DatEvent,
     DatEventData, DatIaAttr, DatLmrTriplet, DatProviderAttr, DatRmrTriplet,
 };
+use crate::boundary::V1_2;
 use crate::export::registered_thread_safe;
 use crate::intern;
+use crate::thunk::Layout;
 use crate::types::{
     DatAsynchErrorEventData, DatConnectionEventData, DatRmrBindCompletionEventData,
     DatSoftwareEventData, event_number,
@@ -23,16 +27,68 @@ use crate::types::{
 use crate::v2_0::convert as newer;
 use crate::v2_0::types as v2;
 
-/// A length where core has 32 bits.
-///
-/// # Errors
-/// `DAT_LENGTH_ERROR` for 4 GiB or more.
-fn length32(length: u64) -> Result<u32> {
-    u32::try_from(length).map_err(|_| Error::of(Kind::LengthError))
+impl Local for DatLmrTriplet {
+    #[inline(always)]
+    fn length(&self) -> u64 {
+        self.segment_length
+    }
+    #[inline(always)]
+    fn with<R>(&self, f: impl FnOnce(&LmrTriplet) -> R) -> R {
+        f(&local(self))
+    }
+}
+
+impl Remote for DatRmrTriplet {
+    #[inline(always)]
+    fn length(&self) -> u64 {
+        self.segment_length
+    }
+    #[inline(always)]
+    fn triplet(&self) -> RmrTriplet {
+        RmrTriplet {
+            virtual_address: self.target_address,
+            segment_length: u32::try_from(self.segment_length).unwrap_or(u32::MAX),
+            rmr_context: self.rmr_context,
+        }
+    }
+}
+
+/// In core's layout, if its length is less than 4 GiB.
+#[inline(always)]
+fn local(c: &DatLmrTriplet) -> LmrTriplet {
+    LmrTriplet {
+        virtual_address: c.virtual_address,
+        segment_length: c.segment_length as u32,
+        lmr_context: c.lmr_context,
+    }
 }
 
 /// Segments that fit the stack when they are converted; more need memory.
 const FEW_SEGMENTS: usize = 16;
+
+type Room = [MaybeUninit<LmrTriplet>; FEW_SEGMENTS];
+
+#[inline(always)]
+const fn room() -> Room {
+    [const { MaybeUninit::uninit() }; FEW_SEGMENTS]
+}
+
+/// The segments in core's layout; `None` if there is no room for so many, or one is of 4 GiB or more.
+#[inline(always)]
+fn narrowed<'a>(segments: &[DatLmrTriplet], room: &'a mut Room) -> Option<Several<'a>> {
+    if segments.len() > FEW_SEGMENTS {
+        return None;
+    }
+    let (mut length, mut bits) = (0u64, 0);
+    for (to, from) in room.iter_mut().zip(segments) {
+        length = length.wrapping_add(from.segment_length);
+        bits |= from.segment_length;
+        to.write(local(from));
+    }
+    // SAFETY: written above, as many as there are segments.
+    let iov = unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), segments.len()) };
+    (bits <= u32::MAX.into()).then_some(Several { iov, length })
+}
 
 /// Calls `f` with the segments in core's layout. Of more than a few, those beyond `most` are not even read: whoever
 /// counts wrong has no memory there.
@@ -40,46 +96,23 @@ const FEW_SEGMENTS: usize = 16;
 /// # Errors
 /// Those of `f` and of `most`; `DAT_LENGTH_ERROR` for a segment of 4 GiB or more; `DAT_INVALID_PARAMETER` (argument 2)
 /// for more than `most`.
-#[inline]
 pub(crate) fn with_iov<R>(
     segments: &[DatLmrTriplet],
     most: impl FnOnce() -> Result<u32>,
-    f: impl FnOnce(&[LmrTriplet]) -> Result<R>,
+    f: impl FnOnce(Several<'_>) -> Result<R>,
 ) -> Result<R> {
-    if segments.len() > FEW_SEGMENTS {
-        if segments.len() > most()? as usize {
-            return Err(Error::arg(2));
-        }
-        let many: Result<Vec<_>> = segments.iter().map(local).collect();
-        return f(&many?);
+    let mut room = room();
+    if let Some(few) = narrowed(segments, &mut room) {
+        return f(few);
     }
-    let mut few = [LmrTriplet::default(); FEW_SEGMENTS];
-    for (to, from) in few.iter_mut().zip(segments) {
-        *to = local(from)?;
+    if segments.len() > FEW_SEGMENTS && segments.len() > most()? as usize {
+        return Err(Error::arg(2));
     }
-    f(&few[..segments.len()])
-}
-
-#[inline]
-fn local(c: &DatLmrTriplet) -> Result<LmrTriplet> {
-    Ok(LmrTriplet {
-        virtual_address: c.virtual_address,
-        segment_length: length32(c.segment_length)?,
-        lmr_context: c.lmr_context,
-    })
-}
-
-/// A remote range in core's layout.
-///
-/// # Errors
-/// `DAT_LENGTH_ERROR` for 4 GiB or more.
-#[inline]
-pub(crate) fn remote(c: &DatRmrTriplet) -> Result<RmrTriplet> {
-    Ok(RmrTriplet {
-        virtual_address: c.target_address,
-        segment_length: length32(c.segment_length)?,
-        rmr_context: c.rmr_context,
-    })
+    if segments.iter().any(|s| s.segment_length > u32::MAX.into()) {
+        return Err(Error::of(Kind::LengthError));
+    }
+    let many: Vec<_> = segments.iter().map(local).collect();
+    f(Several::new(&many))
 }
 
 /// `DAT_IA_ATTR` of an adapter.
@@ -257,6 +290,7 @@ pub(crate) struct Sink<'a, T: Transport> {
 
 impl<'a, T: Transport> Sink<'a, T> {
     /// Into `event`, as one of `evd`.
+    #[inline(always)]
     pub(crate) fn new(event: &'a mut DatEvent, evd: RawHandle) -> Self {
         Self {
             event,
@@ -265,6 +299,7 @@ impl<'a, T: Transport> Sink<'a, T> {
         }
     }
 
+    #[inline(always)]
     fn put(&mut self, event_number: u32, event_data: DatEventData) {
         *self.event = DatEvent {
             event_number,
@@ -274,8 +309,39 @@ impl<'a, T: Transport> Sink<'a, T> {
     }
 }
 
+impl Layout for V1_2 {
+    type Local = DatLmrTriplet;
+    type Remote = DatRmrTriplet;
+    type Event = DatEvent;
+    type Sink<'a, T: Transport> = Sink<'a, T>;
+
+    #[inline(always)]
+    fn sink<T: Transport>(event: &mut DatEvent, evd: RawHandle) -> Sink<'_, T> {
+        Sink::new(event, evd)
+    }
+
+    fn software(event: &DatEvent) -> Option<usize> {
+        // SAFETY: a software event's data is its pointer; any bits are one.
+        (event.event_number == event_number::SOFTWARE)
+            .then_some(unsafe { event.event_data.software_event_data.pointer })
+    }
+
+    #[inline(always)]
+    fn few<R>(segments: &[DatLmrTriplet], f: impl FnOnce(Several<'_>) -> R) -> Option<R> {
+        narrowed(segments, &mut room()).map(f)
+    }
+
+    fn segments<R>(
+        segments: &[DatLmrTriplet],
+        most: impl FnOnce() -> Result<u32>,
+        f: impl FnOnce(Several<'_>) -> Result<R>,
+    ) -> Result<R> {
+        with_iov(segments, most, f)
+    }
+}
+
 impl<T: Transport> EventSink for Sink<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn dto(&mut self, dto: &Dto) {
         if dto.op == DtoOp::BindMw {
             let rmr_completion_event_data = DatRmrBindCompletionEventData {
@@ -396,8 +462,8 @@ mod tests {
             with_iov(
                 &segments(count, 9),
                 || Ok(100),
-                |iov| {
-                    assert_eq!(iov.len(), count);
+                |Several { iov, length }| {
+                    assert_eq!((iov.len(), length), (count, 9 * count as u64));
                     for (i, t) in iov.iter().enumerate() {
                         let (at, length, key) =
                             (t.virtual_address, t.segment_length, t.lmr_context);

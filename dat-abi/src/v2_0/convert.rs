@@ -2,10 +2,12 @@
 
 use dat_core::attr::{AdapterAttr, EpAttr};
 use dat_core::ep::Ep;
+use dat_core::ep::short::Several;
 use dat_core::error::{Error, Result};
 use dat_core::evd::EventSink;
 use dat_core::event::{Dto, DtoOp, Event, RawHandle};
 use dat_core::flags::CompletionFlags;
+use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::Transport;
 
 use super::extension_event;
@@ -14,9 +16,10 @@ use super::types::{
     DAT_IB_UD_CONNECTION_REQUEST_EVENT, DatCrArrivalEventData, DatDtoCompletionEventData,
     DatEpAttr, DatEvent, DatEventData, DatIaAttr, DatProviderAttr,
 };
-use crate::boundary::{count, limit};
+use crate::boundary::{V2_0, count, limit};
 use crate::export::registered_thread_safe;
 use crate::intern;
+use crate::thunk::Layout;
 use crate::types::{
     DatAsynchErrorEventData, DatConnectionEventData, DatRmrBindCompletionEventData,
     DatSoftwareEventData, c_name, event_number,
@@ -195,6 +198,38 @@ impl<'a, T: Transport> Sink<'a, T> {
         self.event.event_number = number;
         self.event.evd_handle = self.evd;
         self.event.event_data = data;
+    }
+}
+
+impl Layout for V2_0 {
+    type Local = LmrTriplet;
+    type Remote = RmrTriplet;
+    type Event = DatEvent;
+    type Sink<'a, T: Transport> = Sink<'a, T>;
+
+    #[inline(always)]
+    fn sink<T: Transport>(event: &mut DatEvent, evd: RawHandle) -> Sink<'_, T> {
+        Sink::new(event, evd)
+    }
+
+    fn software(event: &DatEvent) -> Option<usize> {
+        // SAFETY: a software event's data is its pointer; any bits are one.
+        (event.event_number == event_number::SOFTWARE)
+            .then_some(unsafe { event.event_data.software_event_data.pointer })
+    }
+
+    #[inline(always)]
+    fn few<R>(segments: &[LmrTriplet], f: impl FnOnce(Several<'_>) -> R) -> Option<R> {
+        Some(f(Several::new(segments)))
+    }
+
+    #[inline(always)]
+    fn segments<R>(
+        segments: &[LmrTriplet],
+        _most: impl FnOnce() -> Result<u32>,
+        f: impl FnOnce(Several<'_>) -> Result<R>,
+    ) -> Result<R> {
+        f(Several::new(segments))
     }
 }
 

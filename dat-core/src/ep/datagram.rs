@@ -179,16 +179,16 @@ impl<T: Transport> Ep<T> {
             return Err(Error::of(Kind::LengthError));
         }
         queue = self.datagram_room(queue)?;
-        let Some(qp) = &queue.qp else {
-            return Err(DEAD);
-        };
-        let slot = queue.slot(queue.head);
         let quiet = if flags.contains(CompletionFlags::SUPPRESS) {
             queue.hush();
             Note::QUIET
         } else {
             0
         };
+        let Some(qp) = &queue.qp else {
+            return Err(DEAD);
+        };
+        let slot = queue.slot(queue.head);
         slot.fill(cookie, Note::new(DtoOp::SendUd, quiet | queue.mute, length));
         T::post_send(
             qp,

@@ -1,7 +1,7 @@
-//! The requests that programs post all the time: they have a short way ([`Ep::post_one`](super::Ep::post_one)).
+//! The requests that programs post all the time: they have a short way ([`Ep::post_short`](super::Ep::post_short)).
 
 use crate::event::DtoOp;
-use crate::iov::RmrTriplet;
+use crate::iov::Remote;
 use crate::transport::{Op, Transport};
 
 /// One of them, with what it needs beside a segment and a cookie.
@@ -10,8 +10,8 @@ pub trait Frequent: Copy {
     const KIND: DtoOp;
     /// The number of the flags in the C prototype.
     const FLAGS: u16;
-    /// The remote buffer, if there is one.
-    fn remote(&self) -> Option<&RmrTriplet>;
+    /// Bytes of the remote buffer, if there is one.
+    fn remote(self) -> Option<u64>;
     /// For the transport.
     fn op<T: Transport>(self) -> Op<'static, T>;
 }
@@ -22,17 +22,17 @@ pub struct Send;
 
 /// dat_ep_post_rdma_write.
 #[derive(Clone, Copy, Debug)]
-pub struct RdmaWrite<'a>(pub &'a RmrTriplet);
+pub struct RdmaWrite<'a, R>(pub &'a R);
 
 /// dat_ep_post_rdma_read.
 #[derive(Clone, Copy, Debug)]
-pub struct RdmaRead<'a>(pub &'a RmrTriplet);
+pub struct RdmaRead<'a, R>(pub &'a R);
 
 impl Frequent for Send {
     const KIND: DtoOp = DtoOp::Send;
     const FLAGS: u16 = 5;
     #[inline(always)]
-    fn remote(&self) -> Option<&RmrTriplet> {
+    fn remote(self) -> Option<u64> {
         None
     }
     #[inline(always)]
@@ -41,28 +41,28 @@ impl Frequent for Send {
     }
 }
 
-impl Frequent for RdmaWrite<'_> {
+impl<R: Remote> Frequent for RdmaWrite<'_, R> {
     const KIND: DtoOp = DtoOp::RdmaWrite;
     const FLAGS: u16 = 6;
     #[inline(always)]
-    fn remote(&self) -> Option<&RmrTriplet> {
-        Some(self.0)
+    fn remote(self) -> Option<u64> {
+        Some(self.0.length())
     }
     #[inline(always)]
     fn op<T: Transport>(self) -> Op<'static, T> {
-        Op::RdmaWrite(*self.0)
+        Op::RdmaWrite(self.0.triplet())
     }
 }
 
-impl Frequent for RdmaRead<'_> {
+impl<R: Remote> Frequent for RdmaRead<'_, R> {
     const KIND: DtoOp = DtoOp::RdmaRead;
     const FLAGS: u16 = 6;
     #[inline(always)]
-    fn remote(&self) -> Option<&RmrTriplet> {
-        Some(self.0)
+    fn remote(self) -> Option<u64> {
+        Some(self.0.length())
     }
     #[inline(always)]
     fn op<T: Transport>(self) -> Op<'static, T> {
-        Op::RdmaRead(*self.0)
+        Op::RdmaRead(self.0.triplet())
     }
 }

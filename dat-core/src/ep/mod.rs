@@ -13,7 +13,7 @@ pub mod query;
 mod queue;
 mod ring;
 mod setup;
-mod short;
+pub mod short;
 pub mod state;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

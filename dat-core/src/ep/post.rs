@@ -26,7 +26,7 @@ pub(super) enum Limit {
     Message,
     /// With the remote buffer's length, which must hold what is written to it, or what is read. 0 stands for "as
     /// long": DAPL never looked at it.
-    Rdma(u32),
+    Rdma(u64),
 }
 
 /// A request on the long way.
@@ -50,26 +50,24 @@ impl Limit {
     pub(super) fn allows<T: Transport>(self, queue: &SendQueue<T>, length: u64) -> bool {
         match self {
             Self::Message => length <= queue.max_message,
-            Self::Rdma(remote) => {
-                length <= queue.max_rdma && (remote == 0 || length <= u64::from(remote))
-            }
+            Self::Rdma(remote) => length <= queue.max_rdma && (remote == 0 || length <= remote),
         }
     }
 
-    /// The same for a request of one segment, on the short way: the odd remote length goes the long one.
+    /// The same on the short way: the odd remote length goes the long one.
     #[inline(always)]
-    pub(super) fn allows_one<T: Transport>(self, queue: &SendQueue<T>, length: u32) -> bool {
+    pub(super) fn allows_short<T: Transport>(self, queue: &SendQueue<T>, length: u64) -> bool {
         match self {
-            Self::Message => i64::from(length) <= queue.max_message_of_one,
-            Self::Rdma(remote) => i64::from(length) <= queue.max_rdma_of_one && length <= remote,
+            Self::Message => length < queue.short_message,
+            Self::Rdma(remote) => length < queue.short_rdma && length <= remote,
         }
     }
 }
 
-/// The limit for a request with this remote buffer.
+/// The limit for a request with a remote buffer of so many bytes.
 #[inline(always)]
-pub(super) fn limit(remote: Option<&RmrTriplet>) -> Limit {
-    remote.map_or(Limit::Message, |there| Limit::Rdma(there.segment_length))
+pub(super) fn limit(remote: Option<u64>) -> Limit {
+    remote.map_or(Limit::Message, Limit::Rdma)
 }
 
 impl<T: Transport> Ep<T> {
@@ -89,7 +87,6 @@ impl<T: Transport> Ep<T> {
     ///
     /// # Errors
     /// As the function of its kind, e.g. [`Ep::post_send`].
-    #[cold]
     #[inline(never)]
     pub fn post_long<K: Frequent>(
         &'static self,
@@ -130,13 +127,13 @@ impl<T: Transport> Ep<T> {
         if !post.limit.allows(&queue, length) {
             return Err(Error::of(Kind::LengthError));
         }
+        if post.flags & QUIET != 0 {
+            queue.hush();
+        }
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
         let slot = queue.slot(queue.head);
-        if post.flags & QUIET != 0 {
-            queue.hush();
-        }
         let number = queue.head;
         let note = note_bits(post.flags) | queue.mute;
         slot.fill(post.cookie, Note::new(post.kind, note, length));
@@ -299,11 +296,11 @@ impl<T: Transport> Ep<T> {
         if queue.asks(last, wanted) {
             return;
         }
+        queue.hush();
         let Some(qp) = &queue.qp else {
             return;
         };
         let slot = queue.slot(queue.head);
-        queue.hush();
         slot.fill(0, Note::new(DtoOp::RdmaWrite, Note::QUIET | Note::MUTE, 0));
         let mark = Request {
             id: id(queue.id_base, queue.head),
@@ -341,7 +338,7 @@ impl<T: Transport> Ep<T> {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_more(iov, cookie, flags, Send)
+        self.post_long(iov, cookie, flags, Send)
     }
 
     /// 2.0 dat_ep_post_send_with_invalidate: the same, and the peer's `rmr_context` is invalidated if `invalidate`.
@@ -495,7 +492,7 @@ impl<T: Transport> Ep<T> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_more(iov, cookie, flags, RdmaRead(remote))
+        self.post_long(iov, cookie, flags, RdmaRead(remote))
     }
 
     /// 2.0 dat_ep_post_rdma_read_to_rmr: no verbs transport can.
@@ -524,7 +521,7 @@ impl<T: Transport> Ep<T> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_more(iov, cookie, flags, RdmaWrite(remote))
+        self.post_long(iov, cookie, flags, RdmaWrite(remote))
     }
 
     /// IB extension: RDMA Write with immediate data.
@@ -544,7 +541,7 @@ impl<T: Transport> Ep<T> {
             cookie,
             flags: flags.bits(),
             argument: 7,
-            limit: Limit::Rdma(remote.segment_length),
+            limit: Limit::Rdma(remote.segment_length.into()),
             kind: DtoOp::RdmaWriteImmediate,
             op: Op::RdmaWriteWithImmediate(*remote, immediate),
         })
@@ -644,6 +641,9 @@ impl<T: Transport> Ep<T> {
                 Err(None) => return Err(self.current_state().refuse()),
             };
         }
+        if flags & QUIET != 0 {
+            queue.hush();
+        }
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
@@ -656,9 +656,6 @@ impl<T: Transport> Ep<T> {
                 u64::from(rmr_index),
             ),
         );
-        if flags & QUIET != 0 {
-            queue.hush();
-        }
         let signaled = queue.asks(queue.head, flags & QUIET == 0);
         let fence = flags & CompletionFlags::BARRIER_FENCE.bits() != 0;
         let bind = make(id(queue.id_base, queue.head), signaled, fence);
@@ -692,8 +689,8 @@ impl<T: Transport> Ep<T> {
 
 #[inline(always)]
 pub(super) const fn note_bits(flags: u32) -> u64 {
-    // SUPPRESS (1) to QUIET (bit 4), UNSIGNALLED (4) to NO_NOTICE (bit 5).
-    ((flags & QUIET) as u64) << 4 | ((flags & NO_NOTICE) as u64) << 3
+    // SUPPRESS (1) to QUIET (bit 4), UNSIGNALLED (4) to NO_NOTICE (bit 6).
+    ((flags & (QUIET | NO_NOTICE)) as u64) << 4
 }
 
 fn outstanding(head: u32, ring: &Ring) -> u32 {

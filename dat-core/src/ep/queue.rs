@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dat_arena::Cycle;
 
+use super::post::QUIET;
 use super::ring::{Note, Slot};
 use crate::attr::{AdapterAttr, EpAttr};
 use crate::counters::Posted;
@@ -37,11 +38,14 @@ pub(super) struct SendQueue<T: Transport> {
     pub(super) max_iov: usize,
     pub(super) max_message: u64,
     pub(super) max_rdma: u64,
-    /// The same for requests of one segment; -1 if there must be none.
-    pub(super) max_message_of_one: i64,
-    pub(super) max_rdma_of_one: i64,
+    /// On the short way requests are shorter than this; 0 if they must have no segments.
+    pub(super) short_message: u64,
+    pub(super) short_rdma: u64,
     /// Flags that a post must not have.
     pub(super) refused: u32,
+    /// Those that it must not have on the short way. The first post with [`QUIET`] goes the long one, which tells the
+    /// EVD what to expect.
+    pub(super) rare: u32,
     /// Bits of every [`Note`].
     pub(super) mute: u64,
     pub(super) id_base: u64,
@@ -64,9 +68,10 @@ impl<T: Transport> Default for SendQueue<T> {
             max_iov: 0,
             max_message: 0,
             max_rdma: 0,
-            max_message_of_one: -1,
-            max_rdma_of_one: -1,
+            short_message: 0,
+            short_rdma: 0,
             refused: 0,
+            rare: 0,
             mute: 0,
             id_base: 0,
             posted: Posted::default(),
@@ -105,7 +110,8 @@ impl<T: Transport> SendQueue<T> {
 
     /// To be called before a request is posted of whose success nobody hears.
     #[inline]
-    pub(super) fn hush(&self) {
+    pub(super) fn hush(&mut self) {
+        self.rare = self.refused;
         if let Some(evd) = self.drain {
             evd.expect_unheard();
         }
@@ -185,9 +191,10 @@ impl<T: Transport> SendQueue<T> {
         if let Some(evd) = self.drain {
             evd.forget();
         }
-        let of_one = |most: u64| match attr.max_request_iov {
-            0 => -1,
-            _ => i64::try_from(most).unwrap_or(i64::MAX),
+        // What core's segments can say.
+        let short = |most: u64| match attr.max_request_iov {
+            0 => 0,
+            _ => most.min(u32::MAX.into()) + 1,
         };
         *self = Self {
             qp: Some(qp),
@@ -205,9 +212,10 @@ impl<T: Transport> SendQueue<T> {
                 adapter.max_datagram.into()
             },
             max_rdma: adapter.max_rdma_size,
-            max_message_of_one: of_one(adapter.max_message_size),
-            max_rdma_of_one: of_one(adapter.max_rdma_size),
+            short_message: short(adapter.max_message_size),
+            short_rdma: short(adapter.max_rdma_size),
             refused: !allowed.bits(),
+            rare: !allowed.bits() | QUIET,
             mute: if evd.is_some() { 0 } else { Note::MUTE },
             id_base,
             posted: self.posted,

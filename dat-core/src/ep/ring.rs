@@ -85,10 +85,10 @@ pub(crate) struct Note(u64);
 impl Note {
     /// The consumer hears only of a failure.
     pub(crate) const QUIET: u64 = 1 << 4;
-    /// The completion does not notify.
-    pub(crate) const NO_NOTICE: u64 = 1 << 5;
     /// The consumer hears nothing at all.
-    pub(crate) const MUTE: u64 = 1 << 6;
+    pub(crate) const MUTE: u64 = 1 << 5;
+    /// The completion does not notify. As far from [`Note::QUIET`] as the two flags of a post that they stand for.
+    pub(crate) const NO_NOTICE: u64 = 1 << 6;
 
     /// It is told otherwise than the usual: a bind, or a receive of a datagram.
     pub(crate) const SPECIAL: u64 = 1 << 7;

@@ -9,10 +9,10 @@ use super::post::{QUIET, length_of, limit, note_bits};
 use super::queue::Uncount;
 use super::ring::{Note, id};
 use super::{DEAD, Ep};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::event::DtoOp;
 use crate::flags::CompletionFlags;
-use crate::iov::LmrTriplet;
+use crate::iov::{LmrTriplet, Local};
 use crate::transport::{Request, Transport};
 
 /// The end of a post on the short way that the transport refused.
@@ -24,154 +24,130 @@ fn not_posted<Q: Uncount>(mut queue: BriefGuard<'static, Q>, why: Error) -> Resu
     Err(std::hint::black_box(why))
 }
 
+/// The segments of a request on the short way.
+pub trait Segments: Copy {
+    /// Bytes of all.
+    fn length(self) -> u64;
+    /// Whether there are at most so many; one is known not to be too many.
+    fn within(self, most: usize) -> bool;
+    /// Whether core's layout cannot say how long one of them is.
+    fn too_long(self) -> bool;
+    /// Calls `f` with them in core's layout; none is [too long](Segments::too_long).
+    fn with<R>(self, f: impl FnOnce(&[LmrTriplet]) -> R) -> R;
+}
+
+/// One segment.
+#[derive(Debug)]
+pub struct One<'a, L>(pub &'a L);
+
+/// Any number of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Several<'a> {
+    /// The segments.
+    pub iov: &'a [LmrTriplet],
+    /// Bytes of all.
+    pub length: u64,
+}
+
+impl<'a> Several<'a> {
+    /// Adds up their lengths.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(iov: &'a [LmrTriplet]) -> Self {
+        let length = length_of(iov);
+        Self { iov, length }
+    }
+}
+
+impl<L> Copy for One<'_, L> {}
+impl<L> Clone for One<'_, L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L: Local> Segments for One<'_, L> {
+    #[inline(always)]
+    fn length(self) -> u64 {
+        self.0.length()
+    }
+    #[inline(always)]
+    fn within(self, _most: usize) -> bool {
+        true
+    }
+    #[inline(always)]
+    fn too_long(self) -> bool {
+        self.length() > u32::MAX.into()
+    }
+    #[inline(always)]
+    fn with<R>(self, f: impl FnOnce(&[LmrTriplet]) -> R) -> R {
+        self.0.with(|one| f(std::slice::from_ref(one)))
+    }
+}
+
+impl Segments for Several<'_> {
+    #[inline(always)]
+    fn length(self) -> u64 {
+        self.length
+    }
+    #[inline(always)]
+    fn within(self, most: usize) -> bool {
+        self.iov.len() <= most
+    }
+    #[inline(always)]
+    fn too_long(self) -> bool {
+        false
+    }
+    #[inline(always)]
+    fn with<R>(self, f: impl FnOnce(&[LmrTriplet]) -> R) -> R {
+        f(self.iov)
+    }
+}
+
 impl<T: Transport> Ep<T> {
-    /// The shortest: one segment, no flags.
+    /// The short way of a request. Inlined, for the callers' constants: the shortest has [`One`] segment and no flags.
     ///
     /// # Errors
     /// As the function of its kind, e.g. [`Ep::post_send`].
     #[inline(always)]
-    pub fn post_one<K: Frequent>(
+    pub fn post_short<K: Frequent, S: Segments>(
         &'static self,
-        segment: &LmrTriplet,
-        cookie: u64,
-        what: K,
-    ) -> Result<()> {
-        let iov = std::slice::from_ref(segment);
-        let Some(mut guard) = self.send.try_lock() else {
-            return self.post_again(segment, cookie, what);
-        };
-        let queue = &mut *guard;
-        let length = segment.segment_length;
-        if queue.head != queue.limit
-            && limit(what.remote()).allows_one(queue, length)
-            && let Some(qp) = queue.qp.as_deref()
-        {
-            queue
-                .slot(queue.head)
-                .fill(cookie, Note::new(K::KIND, queue.mute, length.into()));
-            queue.posted.add(K::KIND, length.into());
-            let posted = T::post_send(
-                qp,
-                &Request {
-                    id: id(queue.id_base, queue.head),
-                    op: what.op(),
-                    iov,
-                    length: length.into(),
-                    signaled: true,
-                    solicited: false,
-                    fence: false,
-                },
-            );
-            return match posted {
-                // Both in one stroke: then one register has all that is needed after the transport's call.
-                Ok(()) => {
-                    queue.head = queue.head.wrapping_add(1);
-                    drop(guard);
-                    Ok(())
-                }
-                Err(why) => not_posted(guard, why),
-            };
-        }
-        drop(guard);
-        self.post_again(segment, cookie, what)
-    }
-
-    /// What did not go the short way.
-    #[cold]
-    #[inline(never)]
-    fn post_again<K: Frequent>(
-        &'static self,
-        segment: &LmrTriplet,
-        cookie: u64,
-        what: K,
-    ) -> Result<()> {
-        if !self.head.alive() {
-            return Err(DEAD);
-        }
-        let iov = std::slice::from_ref(segment);
-        self.post_long(iov, cookie, CompletionFlags::empty(), what)
-    }
-
-    /// Any number of segments, any flags.
-    ///
-    /// # Errors
-    /// As the function of its kind, e.g. [`Ep::post_send`].
-    #[inline(always)]
-    pub fn post_more<K: Frequent>(
-        &'static self,
-        iov: &[LmrTriplet],
+        segments: S,
         cookie: u64,
         flags: CompletionFlags,
         what: K,
     ) -> Result<()> {
         let Some(mut guard) = self.send.try_lock() else {
-            return self.post_long(iov, cookie, flags, what);
+            return self.post_again(segments, cookie, flags, what);
         };
         let queue = &mut *guard;
         let bits = flags.bits();
-        let length = length_of(iov);
+        let length = segments.length();
         if queue.head != queue.limit
-            && bits & queue.refused == 0
-            && iov.len() <= queue.max_iov
-            && limit(what.remote()).allows(queue, length)
+            && bits & queue.rare == 0
+            && segments.within(queue.max_iov)
+            && limit(what.remote()).allows_short(queue, length)
             && let Some(qp) = queue.qp.as_deref()
         {
-            if bits & QUIET != 0 {
-                queue.hush();
-            }
-            let note = note_bits(bits) | queue.mute;
-            queue
-                .slot(queue.head)
-                .fill(cookie, Note::new(K::KIND, note, length));
-            queue.posted.add(K::KIND, length);
-            let posted = T::post_send(
-                qp,
-                &Request {
-                    id: id(queue.id_base, queue.head),
-                    op: what.op(),
-                    iov,
-                    length,
-                    signaled: queue.asks(queue.head, bits & QUIET == 0),
-                    solicited: bits & CompletionFlags::SOLICITED_WAIT.bits() != 0,
-                    fence: bits & CompletionFlags::BARRIER_FENCE.bits() != 0,
-                },
+            queue.slot(queue.head).fill(
+                cookie,
+                Note::new(K::KIND, note_bits(bits) | queue.mute, length),
             );
-            return match posted {
-                Ok(()) => {
-                    queue.head = queue.head.wrapping_add(1);
-                    drop(guard);
-                    Ok(())
-                }
-                Err(why) => not_posted(guard, why),
-            };
-        }
-        drop(guard);
-        self.post_long(iov, cookie, flags, what)
-    }
-
-    /// The short way of a receive, of one segment without flags; see [`Ep::post_one`].
-    ///
-    /// # Errors
-    /// As [`Ep::post_recv`].
-    #[inline(always)]
-    pub fn post_one_recv(&'static self, segment: &LmrTriplet, cookie: u64) -> Result<()> {
-        let iov = std::slice::from_ref(segment);
-        let Some(mut guard) = self.recv.try_lock() else {
-            return self.post_any_recv(iov, cookie, 0);
-        };
-        let queue = &mut *guard;
-        if queue.head != queue.limit
-            && queue.max_iov != 0
-            && let Some(qp) = queue.qp.as_deref()
-        {
-            queue
-                .slot(queue.head)
-                .fill(cookie, Note::new(DtoOp::Receive, queue.mute, 0));
-            queue.last = segment.segment_length;
-            queue
-                .posted
-                .add_bytes(DtoOp::Receive, segment.segment_length.into());
-            let posted = T::post_recv(qp, id(queue.id_base, queue.head), iov);
+            queue.posted.add(K::KIND, length);
+            let posted = segments.with(|iov| {
+                T::post_send(
+                    qp,
+                    &Request {
+                        id: id(queue.id_base, queue.head),
+                        op: what.op(),
+                        iov,
+                        length,
+                        signaled: queue.asks(queue.head, bits & QUIET == 0),
+                        solicited: bits & CompletionFlags::SOLICITED_WAIT.bits() != 0,
+                        fence: bits & CompletionFlags::BARRIER_FENCE.bits() != 0,
+                    },
+                )
+            });
             return match posted {
                 // Both in one stroke: then one register has all that is needed after the transport's call.
                 Ok(()) => {
@@ -183,6 +159,74 @@ impl<T: Transport> Ep<T> {
             };
         }
         drop(guard);
-        self.post_any_recv(iov, cookie, 0)
+        self.post_again(segments, cookie, flags, what)
+    }
+
+    /// What did not go the short way.
+    #[cold]
+    #[inline(never)]
+    fn post_again<K: Frequent, S: Segments>(
+        &'static self,
+        segments: S,
+        cookie: u64,
+        flags: CompletionFlags,
+        what: K,
+    ) -> Result<()> {
+        if !self.head.alive() {
+            return Err(DEAD);
+        }
+        if segments.too_long() {
+            return Err(Error::of(Kind::LengthError));
+        }
+        segments.with(|iov| self.post_long(iov, cookie, flags, what))
+    }
+
+    /// The short way of a receive, of one segment without flags; see [`Ep::post_short`].
+    ///
+    /// # Errors
+    /// As [`Ep::post_recv`].
+    #[inline(always)]
+    pub fn post_one_recv<L: Local>(&'static self, segment: &L, cookie: u64) -> Result<()> {
+        let Some(mut guard) = self.recv.try_lock() else {
+            return self.post_recv_again(segment, cookie);
+        };
+        let queue = &mut *guard;
+        let length = segment.length();
+        if queue.head != queue.limit
+            && queue.max_iov != 0
+            && !One(segment).too_long()
+            && let Some(qp) = queue.qp.as_deref()
+        {
+            queue
+                .slot(queue.head)
+                .fill(cookie, Note::new(DtoOp::Receive, queue.mute, 0));
+            queue.last = length as u32;
+            queue.posted.add_bytes(DtoOp::Receive, length);
+            let posted = segment.with(|one| {
+                let id = id(queue.id_base, queue.head);
+                T::post_recv(qp, id, std::slice::from_ref(one))
+            });
+            return match posted {
+                // Both in one stroke: then one register has all that is needed after the transport's call.
+                Ok(()) => {
+                    queue.head = queue.head.wrapping_add(1);
+                    drop(guard);
+                    Ok(())
+                }
+                Err(why) => not_posted(guard, why),
+            };
+        }
+        drop(guard);
+        self.post_recv_again(segment, cookie)
+    }
+
+    /// A receive that did not go the short way.
+    #[cold]
+    #[inline(never)]
+    fn post_recv_again<L: Local>(&'static self, segment: &L, cookie: u64) -> Result<()> {
+        if self.head.alive() && One(segment).too_long() {
+            return Err(Error::of(Kind::LengthError));
+        }
+        segment.with(|one| self.post_any_recv(std::slice::from_ref(one), cookie, 0))
     }
 }

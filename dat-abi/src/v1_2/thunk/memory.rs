@@ -110,7 +110,7 @@ unsafe fn synced<T: Transport>(
     // SAFETY: the caller's promise.
     let segments = unsafe { segments(iov, number)? };
     let too_long = Error::of(Kind::LengthError);
-    with_iov(segments, || Ok(u32::MAX), |iov| sync(ia, iov)).map_err(|error| {
+    with_iov(segments, || Ok(u32::MAX), |all| sync(ia, all.iov)).map_err(|error| {
         if error == too_long {
             Error::arg(2)
         } else {

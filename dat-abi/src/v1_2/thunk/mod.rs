@@ -2,11 +2,9 @@
 
 mod memory;
 mod object;
-mod post;
 
 pub(crate) use memory::*;
 pub(crate) use object::*;
-pub(crate) use post::*;
 
 use dat_core::error::Result;
 

@@ -1,4 +1,4 @@
-//! Taking events: `DAT_EVENT` has its own layout in 2.0.
+//! Taking events, and posting software events.
 
 use std::sync::atomic::Ordering;
 
@@ -8,41 +8,39 @@ use dat_core::evd::{self, Evd, Polled};
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use super::guard;
-use crate::boundary::{caught, need, structure, timeout};
+use super::layout::Layout;
+use crate::boundary::{caught, guard, limit, structure, timeout};
 use crate::handle;
 use crate::ret::DAT_SUCCESS;
 use crate::types::{DatCount, DatHandle, DatTimeout};
-use crate::v2_0::convert::Sink;
-use crate::v2_0::types::DatEvent;
 
 /// The idle case takes no other call, so it saves no registers: everything else is a jump at the end.
-pub(crate) unsafe extern "C" fn evd_dequeue<T: Transport>(
+pub(crate) unsafe extern "C" fn evd_dequeue<T: Transport, V: Layout>(
     handle: DatHandle,
-    event: *mut DatEvent,
+    event: *mut V::Event,
 ) -> u32 {
     // SAFETY: whoever has this table has it from `tables`, which reserves the arena first.
     let Some(place) = (unsafe { T::arenas().evd.place(handle) }) else {
-        return evd_dequeue_long::<T>(handle, event);
+        return evd_dequeue_long::<T, V>(handle, event);
     };
     // SAFETY: a place holds an EVD, or zeros, which are an atomic word too.
     let word = unsafe { &(*place).head.word }.load(Ordering::Acquire);
     if is_idle(word, event.addr()) {
-        return evd::EMPTY.code();
+        return V::pack(evd::EMPTY);
     }
     if event.is_null() {
-        return evd_dequeue_long::<T>(handle, event);
+        return evd_dequeue_long::<T, V>(handle, event);
     }
     // SAFETY: alive in both cases, so it is an EVD; `event` is not NULL, so valid by the slot's contract.
     unsafe {
         if is_quiet(word) {
-            return dequeue_polled(&*place, event);
+            return dequeue_polled::<T, V>(&*place, event);
         }
         if is_at_hand(word) {
-            return dequeue_at_hand(&*place, event);
+            return dequeue_at_hand::<T, V>(&*place, event);
         }
     }
-    evd_dequeue_long::<T>(handle, event)
+    evd_dequeue_long::<T, V>(handle, event)
 }
 
 /// Takes a completion that is at hand, past every call. There is no boundary here: nothing panics, and what is called
@@ -51,16 +49,16 @@ pub(crate) unsafe extern "C" fn evd_dequeue<T: Transport>(
 /// # Safety
 /// `event` is valid for writes.
 #[inline(never)]
-unsafe extern "C" fn dequeue_at_hand<T: Transport>(
+unsafe extern "C" fn dequeue_at_hand<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
-    event: *mut DatEvent,
+    event: *mut V::Event,
 ) -> u32 {
     // SAFETY: valid by the caller's promise. It may be uninitialised; every bit pattern is a DAT_EVENT, and only writes
     // happen.
-    if evd.take_at_hand(&mut Sink::<T>::new(unsafe { &mut *event }, raw(evd))) {
+    if evd.take_at_hand(&mut V::sink::<T>(unsafe { &mut *event }, raw(evd))) {
         return DAT_SUCCESS;
     }
-    evd_dequeue_long::<T>(raw(evd), event)
+    evd_dequeue_long::<T, V>(raw(evd), event)
 }
 
 /// Nothing is at hand: asks the transport.
@@ -68,58 +66,61 @@ unsafe extern "C" fn dequeue_at_hand<T: Transport>(
 /// # Safety
 /// `event` is valid for writes.
 #[inline(never)]
-unsafe extern "C" fn dequeue_polled<T: Transport>(
+unsafe extern "C" fn dequeue_polled<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
-    event: *mut DatEvent,
+    event: *mut V::Event,
 ) -> u32 {
     let polled = caught(|| {
         // SAFETY: as in `dequeue_at_hand`.
-        evd.take_polled(&mut Sink::<T>::new(unsafe { &mut *event }, raw(evd)))
+        evd.take_polled(&mut V::sink::<T>(unsafe { &mut *event }, raw(evd)))
     });
     match polled {
-        Ok(Polled::Nothing) => evd::EMPTY_CQ.code(),
+        Ok(Polled::Nothing) => V::pack(evd::EMPTY_CQ),
         Ok(Polled::Taken) => DAT_SUCCESS,
         // SAFETY: the same promise.
-        Ok(Polled::AtHand) => unsafe { dequeue_at_hand(evd, event) },
-        Ok(Polled::Unusual) => evd_dequeue_long::<T>(raw(evd), event),
-        Err(error) => error.code(),
+        Ok(Polled::AtHand) => unsafe { dequeue_at_hand::<T, V>(evd, event) },
+        Ok(Polled::Unusual) => evd_dequeue_long::<T, V>(raw(evd), event),
+        Err(error) => V::pack(error),
     }
 }
 
 /// All that is not frequent: no EVD or a freed one, no event, events that are queued, completions that are not usual.
 #[cold]
 #[inline(never)]
-extern "C" fn evd_dequeue_long<T: Transport>(handle: DatHandle, event: *mut DatEvent) -> u32 {
-    guard(|| {
+extern "C" fn evd_dequeue_long<T: Transport, V: Layout>(
+    handle: DatHandle,
+    event: *mut V::Event,
+) -> u32 {
+    guard::<V>(|| {
         let evd = handle::evd::<T>(handle, Subtype::InvalidHandle1)?;
         if event.is_null() {
             return Err(Error::arg(2));
         }
         // SAFETY: not NULL, so valid by the slot's contract; see `dequeue_at_hand`.
-        evd.dequeue(&mut Sink::<T>::new(unsafe { &mut *event }, handle))
+        evd.dequeue(&mut V::sink::<T>(unsafe { &mut *event }, handle))
     })
 }
 
-pub(crate) unsafe extern "C" fn evd_wait<T: Transport>(
+pub(crate) unsafe extern "C" fn evd_wait<T: Transport, V: Layout>(
     handle: DatHandle,
     span: DatTimeout,
     threshold: DatCount,
-    event: *mut DatEvent,
+    event: *mut V::Event,
     nmore: *mut DatCount,
 ) -> u32 {
-    guard(|| {
+    guard::<V>(|| {
         let arena = &T::arenas().evd;
         if threshold == 1 && !event.is_null() && !nmore.is_null() && arena.holds(handle) {
             // SAFETY: the arena holds it; `event` is not NULL, so valid by the slot's contract.
             let (evd, event) = unsafe { (arena.at(handle), &mut *event) };
-            if let Some(more) = evd.wait_usual(&mut Sink::<T>::new(event, handle)) {
+            if let Some(more) = evd.wait_usual(&mut V::sink::<T>(event, handle)) {
                 // SAFETY: not NULL, so valid by the slot's contract.
                 unsafe { nmore.write(more.cast_signed()) };
                 return Ok(());
             }
         }
         // SAFETY: valid or NULL by the slot's contract.
-        unsafe { wait_long::<T>(handle, span, threshold, event, nmore) }
+        unsafe { wait_long::<T, V>(handle, span, threshold, event, nmore) }
     })
 }
 
@@ -128,11 +129,11 @@ pub(crate) unsafe extern "C" fn evd_wait<T: Transport>(
 /// # Safety
 /// As the slot's contract has it: the pointers are NULL or valid.
 #[inline(never)]
-unsafe fn wait_long<T: Transport>(
+unsafe fn wait_long<T: Transport, V: Layout>(
     handle: DatHandle,
     span: DatTimeout,
     threshold: DatCount,
-    event: *mut DatEvent,
+    event: *mut V::Event,
     nmore: *mut DatCount,
 ) -> Result<()> {
     let evd = handle::evd::<T>(handle, Subtype::InvalidHandle1)?;
@@ -147,26 +148,21 @@ unsafe fn wait_long<T: Transport>(
     }
     // SAFETY: as in `dequeue_at_hand`.
     let event = unsafe { &mut *event };
-    let waited = evd.wait(timeout(span), threshold, &mut Sink::<T>::new(event, handle));
+    let waited = evd.wait(timeout(span), threshold, &mut V::sink::<T>(event, handle));
     let more = waited.unwrap_or_else(|failed| failed.nmore);
     // SAFETY: not NULL, so valid by the slot's contract.
-    unsafe { nmore.write(crate::boundary::limit(more)) };
+    unsafe { nmore.write(limit(more)) };
     waited.map(|_| ()).map_err(|failed| failed.error)
 }
 
-pub(crate) unsafe extern "C" fn evd_post_se<T: Transport>(
+pub(crate) unsafe extern "C" fn evd_post_se<T: Transport, V: Layout>(
     handle: DatHandle,
-    event: *const DatEvent,
+    event: *const V::Event,
 ) -> u32 {
-    guard(|| {
+    guard::<V>(|| {
         let evd = handle::evd::<T>(handle, Subtype::InvalidHandle1)?;
-        need(event, 2)?;
         // SAFETY: NULL or valid by the slot's contract.
         let event = unsafe { structure(event, 2)? };
-        if event.event_number != crate::types::event_number::SOFTWARE {
-            return Err(Error::arg(2));
-        }
-        // SAFETY: a software event's data is its pointer; any bits are one.
-        evd.post_se(unsafe { event.event_data.software_event_data.pointer })
+        evd.post_se(V::software(event).ok_or(Error::arg(2))?)
     })
 }

@@ -1,0 +1,312 @@
+//! Posting: each usual kind of post leads straight to core's short way, everything else to the long one.
+
+use dat_core::ep::frequent::{Frequent, RdmaRead, RdmaWrite, Send};
+use dat_core::ep::short::One;
+use dat_core::error::{Result, Subtype};
+use dat_core::flags::CompletionFlags;
+use dat_core::iov::Remote;
+use dat_core::transport::Transport;
+
+use super::find;
+use super::layout::Layout;
+use crate::boundary::{array, guard, structure};
+use crate::handle;
+use crate::types::{DatContext, DatCount, DatHandle};
+
+/// Completion flags of a hot call: core refuses those that the endpoint cannot have, unknown ones among them.
+#[inline(always)]
+fn hot_flags(bits: u32) -> CompletionFlags {
+    CompletionFlags::from_bits_retain(bits)
+}
+
+/// A frequent request as a C program asks for it: what is beside its segments is not looked at yet.
+trait Wanted: Copy {
+    type What: Frequent;
+    /// The address of a structure that the request needs; of none one that is not wrong.
+    fn address(self) -> usize;
+    /// The request.
+    ///
+    /// # Safety
+    /// The structure is there: not NULL, aligned, valid for reads.
+    unsafe fn what(self) -> Self::What;
+    /// The same, of any address.
+    ///
+    /// # Safety
+    /// The structure is NULL or valid for reads.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER`.
+    unsafe fn checked(self) -> Result<Self::What>;
+}
+
+impl Wanted for Send {
+    type What = Self;
+    #[inline(always)]
+    fn address(self) -> usize {
+        8
+    }
+    #[inline(always)]
+    unsafe fn what(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    unsafe fn checked(self) -> Result<Self> {
+        Ok(self)
+    }
+}
+
+/// dat_ep_post_rdma_write to here.
+#[derive(Clone, Copy)]
+struct WriteTo<R>(*const R);
+
+/// dat_ep_post_rdma_read from here.
+#[derive(Clone, Copy)]
+struct ReadFrom<R>(*const R);
+
+macro_rules! wanted {
+    ($($from:ident: $what:ident;)*) => {$(
+        impl<R: Remote + 'static> Wanted for $from<R> {
+            type What = $what<'static, R>;
+            #[inline(always)]
+            fn address(self) -> usize {
+                self.0.addr()
+            }
+            #[inline(always)]
+            unsafe fn what(self) -> Self::What {
+                const { assert!(align_of::<R>() <= 8) };
+                // SAFETY: by the caller's promise; it is used up before the call returns.
+                $what(unsafe { &*self.0 })
+            }
+            #[inline(always)]
+            unsafe fn checked(self) -> Result<Self::What> {
+                // SAFETY: by the caller's promise, and likewise.
+                unsafe { structure(self.0, 5) }.map($what)
+            }
+        }
+    )*};
+}
+
+wanted! {
+    WriteTo: RdmaWrite;
+    ReadFrom: RdmaRead;
+}
+
+/// 0 if both addresses are of something: not NULL, and aligned.
+#[inline(always)]
+fn wrong(one: usize, other: usize) -> u32 {
+    // NULL less 8 has the highest bit, a misaligned address one of the lowest three: the rotation brings these four
+    // together. (No program has an address with the highest bit.)
+    let pointers = one.wrapping_sub(8) | other.wrapping_sub(8);
+    pointers.rotate_left(1) as u32 & 0xf
+}
+
+/// Whether this is the usual post: to an endpoint, dead or alive, of one segment, without flags; `iov` and `beside` are
+/// then not NULL, and aligned.
+#[inline(always)]
+fn is_usual<T: Transport, L>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *const L,
+    beside: usize,
+    completion: u32,
+) -> bool {
+    const { assert!(align_of::<L>() <= 8) };
+    // One test for all but the endpoint.
+    segments.wrapping_sub(1).cast_unsigned() | completion | wrong(iov.addr(), beside) == 0
+        && T::arenas().ep.holds(ep)
+}
+
+/// A request. A dead endpoint has no room for requests: that is how core knows it on the short way.
+///
+/// # Safety
+/// As the slot's contract has it: the pointers are NULL or valid.
+#[inline(always)]
+unsafe fn request<T: Transport, V: Layout, W: Wanted>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *const V::Local,
+    cookie: DatContext,
+    completion: u32,
+    wanted: W,
+) -> u32 {
+    guard::<V>(|| {
+        if is_usual::<T, _>(ep, segments, iov, wanted.address(), completion) {
+            // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
+            let (ep, one, what) = unsafe { (T::arenas().ep.at(ep), &*iov, wanted.what()) };
+            return ep.post_short(One(one), cookie, CompletionFlags::empty(), what);
+        }
+        // SAFETY: the same promise.
+        unsafe {
+            if completion == 0 {
+                several::<T, V, W>(ep, segments, iov, cookie, wanted)
+            } else {
+                flagged::<T, V, W>(ep, segments, iov, cookie, completion, wanted)
+            }
+        }
+    })
+}
+
+/// One segment, and flags.
+///
+/// # Safety
+/// As [`request`].
+#[inline(never)]
+unsafe fn flagged<T: Transport, V: Layout, W: Wanted>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *const V::Local,
+    cookie: DatContext,
+    completion: u32,
+    wanted: W,
+) -> Result<()> {
+    if is_usual::<T, _>(ep, segments, iov, wanted.address(), 0) {
+        // SAFETY: as in `request`.
+        let (ep, one, what) = unsafe { (T::arenas().ep.at(ep), &*iov, wanted.what()) };
+        return ep.post_short(One(one), cookie, hot_flags(completion), what);
+    }
+    // SAFETY: the same promise.
+    unsafe { unusual::<T, V, W>(ep, segments, iov, cookie, completion, wanted) }
+}
+
+/// Several segments, no flags.
+///
+/// # Safety
+/// As [`request`].
+#[inline(never)]
+unsafe fn several<T: Transport, V: Layout, W: Wanted>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *const V::Local,
+    cookie: DatContext,
+    wanted: W,
+) -> Result<()> {
+    if segments > 1 && wrong(iov.addr(), wanted.address()) == 0 && T::arenas().ep.holds(ep) {
+        // SAFETY: as in `request`.
+        let (ep, what) = unsafe { (T::arenas().ep.at(ep), wanted.what()) };
+        // SAFETY: not NULL, aligned, and valid by the slot's contract.
+        let all = unsafe { std::slice::from_raw_parts(iov, segments as usize) };
+        let no = CompletionFlags::empty();
+        if let Some(posted) = V::few(all, |all| ep.post_short(all, cookie, no, what)) {
+            return posted;
+        }
+    }
+    // SAFETY: the same promise.
+    unsafe { unusual::<T, V, W>(ep, segments, iov, cookie, 0, wanted) }
+}
+
+/// Any other post, good or bad.
+///
+/// # Safety
+/// As [`request`].
+#[cold]
+#[inline(never)]
+unsafe fn unusual<T: Transport, V: Layout, W: Wanted>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *const V::Local,
+    cookie: DatContext,
+    completion: u32,
+    wanted: W,
+) -> Result<()> {
+    let ep = find::<T>(ep)?;
+    // SAFETY: by the caller's promise.
+    let (iov, what) = unsafe { (array(segments, iov, 2)?, wanted.checked()?) };
+    V::segments(
+        iov,
+        || ep.info().map(|info| info.attr.max_request_iov),
+        |all| ep.post_long(all.iov, cookie, hot_flags(completion), what),
+    )
+}
+
+/// Any other receive, good or bad.
+///
+/// # Safety
+/// As [`request`].
+#[inline(never)]
+unsafe fn unusual_recv<T: Transport, V: Layout>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *const V::Local,
+    cookie: DatContext,
+    completion: u32,
+) -> Result<()> {
+    let ep = find::<T>(ep)?;
+    // SAFETY: by the caller's promise.
+    let iov = unsafe { array(segments, iov, 2)? };
+    V::segments(
+        iov,
+        || ep.info().map(|info| info.attr.max_recv_iov),
+        |all| ep.post_recv(all.iov, cookie, hot_flags(completion)),
+    )
+}
+
+pub(crate) unsafe extern "C" fn ep_post_send<T: Transport, V: Layout>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *mut V::Local,
+    cookie: DatContext,
+    completion: u32,
+) -> u32 {
+    // SAFETY: the slot's contract.
+    unsafe { request::<T, V, _>(ep, segments, iov, cookie, completion, Send) }
+}
+
+pub(crate) unsafe extern "C" fn ep_post_rdma_read<T: Transport, V: Layout>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *mut V::Local,
+    cookie: DatContext,
+    remote: *const V::Remote,
+    completion: u32,
+) -> u32 {
+    // SAFETY: the slot's contract.
+    unsafe { request::<T, V, _>(ep, segments, iov, cookie, completion, ReadFrom(remote)) }
+}
+
+pub(crate) unsafe extern "C" fn ep_post_rdma_write<T: Transport, V: Layout>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *mut V::Local,
+    cookie: DatContext,
+    remote: *const V::Remote,
+    completion: u32,
+) -> u32 {
+    // SAFETY: the slot's contract.
+    unsafe { request::<T, V, _>(ep, segments, iov, cookie, completion, WriteTo(remote)) }
+}
+
+pub(crate) unsafe extern "C" fn ep_post_recv<T: Transport, V: Layout>(
+    ep: DatHandle,
+    segments: DatCount,
+    iov: *mut V::Local,
+    cookie: DatContext,
+    completion: u32,
+) -> u32 {
+    guard::<V>(|| {
+        if is_usual::<T, _>(ep, segments, iov, Send.address(), completion) {
+            // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
+            let (ep, one) = unsafe { (T::arenas().ep.at(ep), &*iov) };
+            return ep.post_one_recv(one, cookie);
+        }
+        // SAFETY: NULL or valid by the slot's contract.
+        unsafe { unusual_recv::<T, V>(ep, segments, iov, cookie, completion) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn srq_post_recv<T: Transport, V: Layout>(
+    srq: DatHandle,
+    segments: DatCount,
+    iov: *mut V::Local,
+    cookie: DatContext,
+) -> u32 {
+    guard::<V>(|| {
+        let srq = handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        let iov = unsafe { array(segments, iov.cast_const(), 2)? };
+        V::segments(
+            iov,
+            || srq.info().map(|info| info.attr.max_recv_iov),
+            |all| srq.post_recv(all.iov, cookie),
+        )
+    })
+}
