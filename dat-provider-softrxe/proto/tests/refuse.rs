@@ -25,7 +25,21 @@ fn remote(sge: &Sge, offset: i64) -> Remote {
 /// A request that must be refused with `status`, leaving all memory of the target as it was.
 #[track_caller]
 fn refused(name: &str, rights: Rights, status: Status, make: impl Fn(&Sge) -> (Op, u32)) {
+    for own in [true, false] {
+        refused_by(name, own, rights, status, &make);
+    }
+}
+
+#[track_caller]
+fn refused_by(
+    name: &str,
+    own: bool,
+    rights: Rights,
+    status: Status,
+    make: impl Fn(&Sge) -> (Op, u32),
+) {
     let mut pair = Pair::new(name);
+    pair.own = own;
     let [a, b] = pair.connected();
     let local = pair.sides[0].memory.register(vec![0x77; 10_000], ALL);
     pair.sides[1].memory.register(vec![1; 5000], Rights::all());
@@ -57,14 +71,7 @@ fn accesses_that_are_not_granted() {
         };
         (Op::Write(wrong), 100)
     });
-    for (offset, length) in [
-        (-1, 1),
-        (5000, 1),
-        (4999, 2),
-        (0, 5001),
-        (i64::MIN, 8),
-        (-1, 9000),
-    ] {
+    for (offset, length) in [(-1, 1), (5000, 1), (4999, 2), (i64::MIN, 8), (-1, 9000)] {
         refused("write_bounds", everything, access, |t| {
             (Op::Write(remote(t, offset)), length)
         });
@@ -72,6 +79,12 @@ fn accesses_that_are_not_granted() {
             (Op::Read(remote(t, offset)), length)
         });
     }
+    refused_by("write_end", false, everything, access, |t| {
+        (Op::Write(remote(t, 0)), 5001)
+    });
+    refused("read_end", everything, access, |t| {
+        (Op::Read(remote(t, 0)), 5001)
+    });
     refused("no_write", LOCAL | Rights::REMOTE_READ, access, |t| {
         (Op::Write(remote(t, 0)), 3000)
     });
@@ -91,6 +104,33 @@ fn accesses_that_are_not_granted() {
             (Op::FetchAdd { remote, add: 1 }, 8)
         },
     );
+}
+
+/// Towards engines of ours each packet of an RDMA write stands for itself: those before the one that is refused are placed.
+#[test]
+fn a_write_that_runs_over_the_end_changes_only_what_it_was_granted() {
+    let mut pair = Pair::new("run_over");
+    let [a, _] = pair.connected();
+    let local = pair.sides[0].memory.register(vec![0x77; 10_000], ALL);
+    let [below, there, above] =
+        [1, 2, 3].map(|n| pair.sides[1].memory.register(vec![n; 5000], ALL));
+    let sge = Sge {
+        length: 5001,
+        ..local
+    };
+    pair.post(
+        0,
+        a,
+        &SendRequest::new(1, Op::Write(remote(&there, 0)), &[sge]),
+    );
+    pair.run();
+    assert_eq!(pair.sides[0].completions[0].status, Status::RemoteAccess);
+    let memory = &pair.sides[1].memory;
+    let placed = 4 * 1024;
+    assert_eq!(memory.bytes(&there)[..placed], vec![0x77; placed]);
+    assert_eq!(memory.bytes(&there)[placed..], vec![2; 5000 - placed]);
+    assert_eq!(memory.bytes(&below), vec![1; 5000]);
+    assert_eq!(memory.bytes(&above), vec![3; 5000]);
 }
 
 #[test]

@@ -60,8 +60,13 @@ fn sends_of_every_length_arrive_whole_and_in_order() {
 
 #[test]
 fn writes_and_reads_of_every_length() {
-    for mtu in [256, 512, 1024, 2048, 4096] {
+    for (mtu, own) in [256, 512, 1024, 2048, 4096]
+        .map(|mtu| [(mtu, true), (mtu, false)])
+        .into_iter()
+        .flatten()
+    {
         let mut pair = Pair::with("write_read", 3, |c| c.mtu = mtu);
+        pair.own = own;
         let [a, _] = pair.connected();
         let mut rng = Rng::new(6);
         for length in LENGTHS {
@@ -85,7 +90,7 @@ fn writes_and_reads_of_every_length() {
                     (1, Status::Success, CompletedOp::Write, length as u32),
                     (2, Status::Success, CompletedOp::Read, length as u32)
                 ],
-                "mtu {mtu} length {length}"
+                "mtu {mtu} own {own} length {length}"
             );
             let bytes = pair.sides[1].memory.bytes(&there);
             assert_eq!(bytes[..length], data);

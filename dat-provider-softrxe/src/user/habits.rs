@@ -112,30 +112,45 @@ impl Answers {
     }
 }
 
-/// Posts that follow one another quickly while the peer is busy anyway go out together, in runs.
+/// Posts that another call follows quickly, while the peer is busy anyway, go out together, in full runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Batch {
-    /// When the post before returned to the consumer.
-    done: Time,
+    /// When the post before returned to the consumer, if it has not called since.
+    done: Option<Time>,
+    /// So many posts in a row were soon followed by another call.
+    followed: u8,
     posts: u32,
     bytes: u64,
 }
 
-/// Posts further apart are not of one batch.
+/// Calls further apart do not follow each other.
 const QUICK: Duration = Duration::from_micros(2);
-/// What fills a run.
+/// What fills a run of small packets, and four of large ones: a run and a bit would leave much of its second one empty.
 const POSTS: u32 = 64;
-const BYTES: u64 = 60_000;
+const BYTES: u64 = 240_000;
 
 impl Batch {
     /// A request of `bytes` was posted; `busy`: others of its queue pair are on their way. Whether to send now; else
     /// the next post, poll or wait does.
     pub(crate) fn posted(&mut self, now: Time, bytes: u64, busy: bool) -> bool {
-        let quick = now.since(self.done) < QUICK;
-        self.done = now;
+        let quick = self.done.is_some_and(|at| now.since(at) < QUICK);
+        self.called(now);
+        self.done = Some(now);
         self.posts += 1;
         self.bytes += bytes;
-        !busy || !quick || self.posts >= POSTS || self.bytes >= BYTES
+        let soon = quick || self.followed >= HABIT;
+        !busy || !soon || self.posts >= POSTS || self.bytes >= BYTES
+    }
+
+    /// The consumer calls.
+    pub(crate) fn called(&mut self, now: Time) {
+        if let Some(at) = self.done.take() {
+            if now.since(at) < QUICK {
+                self.followed = (self.followed + 1).min(HABIT);
+            } else {
+                self.followed = 0;
+            }
+        }
     }
 
     /// Everything was sent.
@@ -146,7 +161,7 @@ impl Batch {
 
     /// The post that sent it returns.
     pub(crate) const fn returned(&mut self, now: Time) {
-        self.done = now;
+        self.done = Some(now);
     }
 }
 
@@ -233,6 +248,21 @@ mod tests {
         assert_eq!(sent, 2);
         assert!(batch.posted(at(500), 64, true), "a pause ends a batch");
         batch.sent();
-        assert!(batch.posted(at(501), 1 << 20, true), "a run is full");
+        assert!(batch.posted(at(501), 1 << 20, true), "runs are full");
+    }
+
+    #[test]
+    fn who_always_calls_again_soon_has_its_posts_sent_by_that_call() {
+        let mut batch = Batch::default();
+        for n in 0..2 {
+            assert!(batch.posted(at(n * 10), 1 << 16, true), "not yet known");
+            batch.sent();
+            batch.returned(at(n * 10 + 3));
+            batch.called(at(n * 10 + 4));
+        }
+        assert!(!batch.posted(at(30), 1 << 16, true));
+        assert!(batch.posted(at(31), 1 << 16, false), "the peer is idle");
+        batch.called(at(40));
+        assert!(batch.posted(at(50), 1 << 16, true), "it was late once");
     }
 }

@@ -79,6 +79,7 @@ impl Hub {
         let mut state = self.state.lock();
         let mut count = state.engine.poll_cq(cq, into);
         let now = self.now();
+        state.batch.called(now);
         if count == 0 && (state.answers.just_handed(now) || state.echoes.just_shown(now)) {
             return 0;
         }

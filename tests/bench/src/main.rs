@@ -6,6 +6,7 @@
 //! `ours` measures through an IA of dat.conf, `raw` exchanges what the engine would by bare sockets: the limit. `others` runs
 //! the tools that are installed. `pair` starts processes, `table` holds figures and goals.
 
+mod cost;
 mod others;
 mod ours;
 mod pair;
@@ -26,6 +27,7 @@ type Take = Box<dyn Fn() -> Result<f64>>;
 
 const USAGE: &str = "\
 usage: dat-bench [--rounds N] [WORD]    measure, print the table; only where WORD is in \"figure, contestant\"
+       dat-bench cost [WORD]            processor time of a message at each end, also on a busy machine
 DAT_OVERRIDE names a dat.conf with the IAs bench-client and bench-server (scripts/bench.sh writes one).";
 
 fn plan() -> Vec<(Figure, Who, Take)> {
@@ -163,6 +165,8 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }
+        ["cost"] => cost::print(""),
+        ["cost", word] => cost::print(word),
         // The other process of a measurement.
         ["serve-ours", mode] => ours::serve(mode),
         ["serve-raw", mode] => raw::serve(mode),

@@ -8,6 +8,7 @@ use dat::{
 };
 
 use crate::Result;
+use crate::cost::{Cost, charge};
 use crate::pair::{Peer, pin};
 use crate::raw::half_of_median;
 
@@ -318,6 +319,85 @@ pub(crate) fn connections() -> Result<f64> {
         side.connections.wait(PATIENCE)?;
     }
     Ok(f64::from(rounds) / begin.elapsed().as_secs_f64())
+}
+
+/// Both ends in this thread, connected; and where the server's memory is.
+fn both() -> Result<(Side, Side, Remote)> {
+    let server = Side::new(SERVER, true)?;
+    let listener = server.ia.listen(None, &server.connections)?;
+    let client = Side::new(CLIENT, true)?;
+    client
+        .ep
+        .connect(server.ia.attributes()?.address, listener.conn_qual())
+        .timeout(PATIENCE)
+        .start()?;
+    let Event::Request(request) = server.connections.wait(PATIENCE)? else {
+        return Err("the first event is no connection request".into());
+    };
+    request.accept(&server.ep, b"")?;
+    server.connections.wait(PATIENCE)?;
+    client.connections.wait(PATIENCE)?;
+    let remote = server.window.remote(0..WINDOW);
+    Ok((client, server, remote))
+}
+
+/// Messages of 64 bytes there and back.
+pub(crate) fn exchange() -> Result<Cost> {
+    let (client, server, _) = both()?;
+    let mut cost = Cost::default();
+    let (mut send, mut answer) = (Duration::ZERO, Duration::ZERO);
+    let rounds = 20_000;
+    for round in 0..rounds + 500 {
+        if round == 500 {
+            (send, answer) = (Duration::ZERO, Duration::ZERO);
+        }
+        charge(&mut send, || client.send())?;
+        charge(&mut answer, || -> Result<()> {
+            server.message()?;
+            server.send()?;
+            server.expect()
+        })?;
+        charge(&mut send, || -> Result<()> {
+            client.message()?;
+            client.expect()
+        })?;
+    }
+    (cost.sender, cost.receiver, cost.messages) = (send, answer, rounds);
+    Ok(cost)
+}
+
+/// RDMA writes of `size` bytes, `deep` outstanding.
+pub(crate) fn transfer(size: usize, deep: u64) -> Result<Cost> {
+    let (client, server, remote) = both()?;
+    let to = Remote {
+        length: size as u32,
+        ..remote
+    };
+    let bytes = [client.window.slice(0..size)];
+    let mut cost = Cost::default();
+    let (mut posted, mut done) = (0, 0);
+    let messages = (400 << 20) / size as u64;
+    let begin = Instant::now();
+    while done < messages {
+        charge(&mut cost.sender, || -> Result<()> {
+            while posted - done < deep {
+                client
+                    .ep
+                    .post_rdma_write(&bytes, to, 3, CompletionFlags::empty())?;
+                posted += 1;
+            }
+            while client.glance()?.is_some() {
+                done += 1;
+            }
+            Ok(())
+        })?;
+        charge(&mut cost.receiver, || server.glance())?;
+        if begin.elapsed() > 2 * PATIENCE {
+            return Err("the writes do not come to an end".into());
+        }
+    }
+    cost.messages = messages;
+    Ok(cost)
 }
 
 /// KiB of resident memory that an endpoint adds when there are `count`, measured in a process of its own.

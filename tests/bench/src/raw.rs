@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::cost::{Cost, charge};
 use crate::pair::{Peer, pin};
 
 // The engine's own socket, without the engine.
@@ -199,6 +200,89 @@ pub(crate) fn stream(header: usize, data: usize, window: usize) -> Result<f64> {
             (warm, begin, base) = (true, Instant::now(), done);
         }
     }
+}
+
+/// As [`crate::ours::exchange`].
+pub(crate) fn exchange() -> Result<Cost> {
+    let (here, there) = (socket("127.0.91.1")?, socket("127.0.91.2")?);
+    let mut received = Received::new();
+    let bytes = message(true);
+    let mut cost = Cost {
+        messages: 20_000,
+        ..Cost::default()
+    };
+    for _ in 0..cost.messages {
+        charge(&mut cost.sender, || {
+            send(&here, &there.local(), &[vector(&bytes)], MESSAGE)
+        })?;
+        charge(&mut cost.receiver, || -> Result<()> {
+            await_message(&there, &mut received, Wait::Spin)?;
+            send(&there, &here.local(), &[vector(&bytes)], MESSAGE)
+        })?;
+        charge(&mut cost.sender, || {
+            await_message(&here, &mut received, Wait::Spin)
+        })?;
+    }
+    Ok(cost)
+}
+
+/// As [`crate::ours::transfer`].
+pub(crate) fn transfer(size: usize, deep: u64) -> Result<Cost> {
+    let (here, there) = (socket("127.0.91.1")?, socket("127.0.91.2")?);
+    let (mut back, mut received) = (Received::new(), Received::new());
+    let source = vec![5u8; size];
+    let mut place = vec![0u8; 1 << 20];
+    let header = [9u8; MIDDLE];
+    let datagram = MIDDLE + 4096 + CHECK;
+    let in_run = RUN / datagram;
+    let datagrams = (400u64 << 20) / 4096;
+    let window = deep * size as u64 / 4096;
+    let (mut sent, mut done, mut at) = (0u64, 0u64, 0);
+    let mut cost = Cost::default();
+    while done < datagrams {
+        charge(&mut cost.sender, || -> Result<()> {
+            while sent - done + in_run as u64 <= window {
+                let parts: Vec<&[u8]> = (0..in_run)
+                    .map(|n| &source[(sent as usize + n) * 4096 % size..][..4096])
+                    .collect();
+                let checks: Vec<[u8; CHECK]> = parts
+                    .iter()
+                    .map(|part| {
+                        let mut hasher = crc32fast::Hasher::new();
+                        hasher.update(&header);
+                        hasher.update(part);
+                        hasher.finalize().to_le_bytes()
+                    })
+                    .collect();
+                let mut pieces = Vec::with_capacity(3 * SEGMENTS);
+                for (part, check) in parts.iter().zip(&checks) {
+                    pieces.extend([vector(&header), vector(part), vector(check)]);
+                }
+                send(&here, &there.local(), &pieces, datagram)?;
+                sent += in_run as u64;
+            }
+            Ok(())
+        })?;
+        charge(&mut cost.receiver, || -> Result<()> {
+            while done < sent && there.receive(&mut received)? {
+                for (_, datagram) in received.datagrams() {
+                    if !intact(datagram) {
+                        return Err("a datagram came damaged".into());
+                    }
+                    let data = &datagram[MIDDLE..datagram.len() - CHECK];
+                    place[at..at + data.len()].copy_from_slice(data);
+                    at = (at + data.len()) % size;
+                    done += 1;
+                }
+            }
+            let mut ack = [0u8; ACK];
+            seal(&mut ack);
+            send(&there, &here.local(), &[vector(&ack)], ACK)
+        })?;
+        charge(&mut cost.sender, || here.receive(&mut back))?;
+    }
+    cost.messages = datagrams * 4096 / size as u64;
+    Ok(cost)
 }
 
 /// The other process.

@@ -323,13 +323,27 @@ impl Qp {
                 }
                 let offset = index * mtu;
                 let last = index + 1 == packets;
-                opcode = wqe.opcode(index == 0, last);
-                if let (Op::Write(remote) | Op::WriteImm(remote, _), 0) = (wqe.op, index) {
-                    headers.reth = Some(Reth {
-                        va: remote.address,
-                        rkey: remote.key,
-                        length: wqe.length,
-                    });
+                let length = (wqe.length - offset).min(mtu);
+                match wqe.op {
+                    // Each packet a WRITE by itself: all are of one size, so that runs go on from one request to the next,
+                    // which a longer First would end. The responder's count of messages is no concern of ours.
+                    Op::Write(remote) if path.own => {
+                        opcode = Opcode::WriteOnly;
+                        headers.reth = Some(Reth {
+                            va: remote.address.wrapping_add(u64::from(offset)),
+                            rkey: remote.key,
+                            length,
+                        });
+                    }
+                    Op::Write(remote) | Op::WriteImm(remote, _) if index == 0 => {
+                        opcode = wqe.opcode(true, last);
+                        headers.reth = Some(Reth {
+                            va: remote.address,
+                            rkey: remote.key,
+                            length: wqe.length,
+                        });
+                    }
+                    _ => opcode = wqe.opcode(index == 0, last),
                 }
                 match wqe.op {
                     Op::SendImm(data) | Op::WriteImm(_, data) if last => {
@@ -338,10 +352,7 @@ impl Qp {
                     Op::SendInvalidate(key) if last => headers.invalidate = Some(key),
                     _ => {}
                 }
-                payload = (
-                    Payload::Request { seq, offset },
-                    (wqe.length - offset).min(mtu) as usize,
-                );
+                payload = (Payload::Request { seq, offset }, length as usize);
                 ack = last || index % ACK_INTERVAL == ACK_INTERVAL - 1 || in_flight + 1 >= size;
             }
         }

@@ -89,6 +89,8 @@ pub struct Pair {
     pub sides: [Side; 2],
     pub faults: Faults,
     pub rng: Rng,
+    /// Whether each side takes the other for an engine of this crate.
+    pub own: bool,
     /// Packets sent, before faults.
     pub sent: u64,
     /// Returns false for packets to drop; sees all that are sent.
@@ -143,6 +145,7 @@ impl Pair {
             sides,
             faults: Faults::default(),
             rng,
+            own: true,
             sent: 0,
             filter: Box::new(|_| true),
             wire: BTreeMap::new(),
@@ -182,7 +185,7 @@ impl Pair {
             responder_resources: 4,
             retry_count: 7,
             rnr_retry: 7,
-            own: true,
+            own: self.own,
         }
     }
 
