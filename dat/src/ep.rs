@@ -1,6 +1,6 @@
 //! Endpoints.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use dat_core::iov::LmrTriplet;
 
 use crate::error::{Error, Result};
 use crate::evd::Evd;
+use crate::sockaddr::sockaddr;
 use crate::sys::{Handle, call, free};
 use crate::{Close, CompletionFlags, Ia, Pz, Remote, Slice};
 
@@ -156,13 +157,14 @@ impl<'a> EpBuilder<'a> {
     }
 }
 
-/// Describes a connection attempt (dat_ep_connect).
+/// Describes a connection attempt (dat_ep_connect, dat_ep_common_connect).
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Connect<'a> {
     ep: &'a Ep,
-    remote: IpAddr,
-    conn_qual: u64,
+    remote: SocketAddr,
+    /// `None`: the port of `remote` says it all (dat_ep_common_connect).
+    conn_qual: Option<u64>,
     private_data: &'a [u8],
     timeout: Option<Duration>,
 }
@@ -185,43 +187,19 @@ impl<'a> Connect<'a> {
     /// # Errors
     /// [`Error::Call`].
     pub fn start(self) -> Result<()> {
-        let mut room = [0u32; 7];
-        // SAFETY: 28 bytes of room are a sockaddr_in or sockaddr_in6, aligned as those.
-        unsafe { write_address(room.as_mut_ptr().cast(), self.remote) };
+        let mut room = sockaddr(self.remote);
+        let to = room.as_mut_ptr().cast();
         let timeout = self.timeout.map_or(DAT_TIMEOUT_INFINITE, |t| {
             u32::try_from(t.as_micros()).unwrap_or(DAT_TIMEOUT_INFINITE)
         });
         let size = i32::try_from(self.private_data.len()).unwrap_or(i32::MAX);
         let data = self.private_data.as_ptr().cast();
-        call!(
-            self.ep.handle(),
-            ep_connect(
-                room.as_mut_ptr().cast(),
-                self.conn_qual,
-                timeout,
-                size,
-                data,
-                0,
-                0
-            )
-        )
-    }
-}
-
-/// # Safety
-/// `to` has room for a `sockaddr_in6`.
-unsafe fn write_address(to: *mut u8, ip: IpAddr) {
-    // SAFETY: the caller's promise; offsets are those of sockaddr_in and sockaddr_in6.
-    unsafe {
-        match ip {
-            IpAddr::V4(v4) => {
-                to.cast::<u16>().write(libc::AF_INET as u16);
-                to.add(4).cast::<[u8; 4]>().write(v4.octets());
-            }
-            IpAddr::V6(v6) => {
-                to.cast::<u16>().write(libc::AF_INET6 as u16);
-                to.add(8).cast::<[u8; 16]>().write(v6.octets());
-            }
+        match self.conn_qual {
+            Some(qual) => call!(
+                self.ep.handle(),
+                ep_connect(to, qual, timeout, size, data, 0, 0)
+            ),
+            None => call!(self.ep.handle(), ep_common_connect(to, timeout, size, data)),
         }
     }
 }
@@ -282,8 +260,20 @@ impl Ep {
     pub fn connect(&self, remote: IpAddr, conn_qual: u64) -> Connect<'_> {
         Connect {
             ep: self,
+            remote: SocketAddr::new(remote, 0),
+            conn_qual: Some(conn_qual),
+            private_data: &[],
+            timeout: None,
+        }
+    }
+
+    /// Begins to describe a connection to a common service point (dat_ep_common_connect), which is
+    /// [`Ia::listen_common`] at the other end.
+    pub fn connect_common(&self, remote: SocketAddr) -> Connect<'_> {
+        Connect {
+            ep: self,
             remote,
-            conn_qual,
+            conn_qual: None,
             private_data: &[],
             timeout: None,
         }
@@ -317,6 +307,25 @@ impl Ep {
         call!(
             self.handle(),
             ep_post_send(s.count as i32, s.triplets.as_mut_ptr(), cookie, 0)
+        )
+    }
+
+    /// Posts a message that closes a window of the peer's, named by the key it told (dat_ep_post_send_with_invalidate); at most 16
+    /// slices. The window must be one of [`Pz::create_rmr_for_ep`], bound on the endpoint at the other end.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn post_send_with_invalidate(
+        &self,
+        slices: &[Slice<'_>],
+        window: Remote,
+        cookie: u64,
+    ) -> Result<()> {
+        let mut s = Segments::new(slices, "dat_ep_post_send_with_invalidate")?;
+        let iov = s.triplets.as_mut_ptr();
+        call!(
+            self.handle(),
+            ep_post_send_with_invalidate(s.count as i32, iov, cookie, 0, 1, window.key)
         )
     }
 

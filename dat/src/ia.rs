@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Once};
 
 use dat_abi::ret::DAT_SUCCESS;
@@ -18,6 +18,7 @@ use crate::ep::EpBuilder;
 use crate::error::Result;
 use crate::evd::Evd;
 use crate::pz::Pz;
+use crate::sockaddr::read_address;
 use crate::sys::{Handle, absent, call, done, free};
 use crate::{Error, Listener, Streams};
 
@@ -273,18 +274,9 @@ fn text_of(name: &[std::ffi::c_char]) -> String {
 
 /// The IP address in a provider's socket address; unspecified if there is none.
 pub(crate) fn address(at: *const u8) -> IpAddr {
-    let none = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
-    if at.is_null() {
-        return none;
-    }
-    // SAFETY: a provider's DAT_IA_ADDRESS_PTR is a socket address of the size that its family says.
-    unsafe {
-        match i32::from(at.cast::<u16>().read_unaligned()) {
-            libc::AF_INET => IpAddr::from(at.add(4).cast::<[u8; 4]>().read()),
-            libc::AF_INET6 => IpAddr::from(at.add(8).cast::<[u8; 16]>().read()),
-            _ => none,
-        }
-    }
+    // SAFETY: a provider's DAT_IA_ADDRESS_PTR is NULL or a socket address of the size that its family says.
+    let at = unsafe { read_address(at) };
+    at.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |at| at.ip())
 }
 
 impl Error {

@@ -22,18 +22,37 @@
 //! them at any time: a program reads and writes them by copying, never through a reference. **Threads.** Everything is
 //! `Send` and `Sync`; only providers that dat.conf calls `threadsafe` are opened. **Errors** name the call and the DAT
 //! return code. The functions are those of the uDAPL manual pages of the same names (dat_ep_post_send(3DAT) ...).
+//!
+//! **What is not here**, of what uDAPL 2.0 has; C programs reach it through libdat2, on the same providers:
+//!
+//! | objects | functions |
+//! |---|---|
+//! | IA | dat_ia_ha_related, dat_registry_list_providers ([`configured`] is close), dat_registry_providers_related |
+//! | EVD | dat_evd_resize, _query, _enable, _disable, _set_unwaitable, _clear_unwaitable, _modify_cno; a threshold above 1 in dat_evd_wait |
+//! | CNO | all: notification of several dispatchers at once, agents, descriptors (dat_cno_fd_create) |
+//! | EP | dat_ep_query, _modify, _dup_connect, _recv_query, _set_watermark, _post_rdma_read_to_rmr; quality of service other than best effort |
+//! | SRQ, RSP | all; dat_cr_handoff |
+//! | LMR, RMR | regions of memory that is there already, of another region, or shared with processes; dat_lmr_query, dat_lmr_sync_*, dat_rmr_query |
+//! | any | consumer contexts, dat_get_handle_type |
+//! | IB extension | immediate data, atomics, datagrams; queries of adapters that are not open |
 
+mod common;
+mod counters;
 mod ep;
 mod error;
 mod evd;
+mod extension;
 mod ia;
 mod listener;
 mod pz;
 mod region;
 mod rmr;
+mod sockaddr;
 mod sys;
 
 // `log::install` shows messages on standard error as far as `DAT_LOG` asks for them.
+pub use common::CommonListener;
+pub use counters::{Counter, CounterType, Counters, EpCounter, EvdCounter, IaCounter};
 pub use dat_abi::log;
 pub use dat_core::event::{AsyncEvent, ConnectionEvent, DtoOp, DtoStatus};
 pub use dat_core::flags::{Close, CompletionFlags, EvdFlags as Streams, MemPriv as Access};

@@ -24,9 +24,13 @@ impl Drop for Rmr {
 }
 
 impl Rmr {
-    pub(crate) fn create(pz: &Pz) -> Result<Self> {
+    pub(crate) fn create(pz: &Pz, for_ep: bool) -> Result<Self> {
         let mut handle = DAT_HANDLE_NULL;
-        call!(pz.handle(), rmr_create(&raw mut handle))?;
+        if for_ep {
+            call!(pz.handle(), rmr_create_for_ep(&raw mut handle))?;
+        } else {
+            call!(pz.handle(), rmr_create(&raw mut handle))?;
+        }
         Ok(Self {
             handle: Handle(handle),
             bound: None,
@@ -35,7 +39,8 @@ impl Rmr {
     }
 
     /// Opens `range` of `region` to peers with `access`, in place of what was open before (dat_rmr_bind). The completion comes to
-    /// the request dispatcher of `ep` with `cookie`; the piece may be told to the peer after it.
+    /// the request dispatcher of `ep` with `cookie`; the piece may be told to the peer after it. A window for an endpoint
+    /// ([`Pz::create_rmr_for_ep`]) is open to the peer of `ep` only.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).

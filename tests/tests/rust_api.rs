@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dat::{Access, Close, CompletionFlags, DtoStatus, Ep, Evd, Event, Ia, Pz, Remote, Streams};
+use dat::{
+    Access, Close, CompletionFlags, CounterType, DtoOp, DtoStatus, Ep, EpCounter, Evd, EvdCounter,
+    Event, Ia, IaCounter, Pz, Remote, Streams,
+};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// dat.conf is named in the environment, which must be set before the process starts: the test runs itself once more.
@@ -251,5 +254,108 @@ fn errors_name_the_call_and_nothing_there_is_none() {
         let events = side.ia.create_evd(4, Streams::SOFTWARE).expect("an EVD");
         events.post(77).expect("posts");
         assert!(matches!(events.wait(PATIENCE), Ok(Event::Software(77))));
+    });
+}
+
+#[test]
+fn connections_by_socket_address_are_counted_on_both_sides() {
+    with_loopback(
+        "connections_by_socket_address_are_counted_on_both_sides",
+        || {
+            let (a, b) = (side(), side());
+            let listener = b.ia.listen_common(0, &b.connections).expect("listens");
+            let at = listener.address();
+            assert_ne!(at.port(), 0);
+            let taken = b.ia.listen_common(at.port(), &b.connections);
+            let taken = taken.expect_err("the port is in use").to_string();
+            assert!(taken.contains("dat_csp_create"), "{taken}");
+            let attempt = a.ep.connect_common(at).private_data(b"hello");
+            attempt.timeout(PATIENCE).start().expect("starts");
+            let Ok(Event::Request(request)) = b.connections.wait(PATIENCE) else {
+                panic!("no request")
+            };
+            assert!(request.private_data().starts_with(b"hello"));
+            request.accept(&b.ep, b"").expect("accepts");
+            for side in [&a, &b] {
+                let event = side.connections.wait(PATIENCE);
+                assert!(matches!(event, Ok(Event::Established { .. })), "{event:?}");
+            }
+
+            let memory = a.pz.allocate(64, Access::ALL).expect("memory");
+            let room = b.pz.allocate(64, Access::ALL).expect("memory");
+            b.ep.post_recv(&[room.slice(0..64)], 1).expect("posts");
+            a.ep.post_send(&[memory.slice(0..40)], 2).expect("posts");
+            a.done.wait_completion(PATIENCE).expect("sent");
+            b.done.wait_completion(PATIENCE).expect("received");
+            let sent = a.ep.counters().expect("counters");
+            let of = |counter| sent.get(counter);
+            assert_eq!(of(EpCounter::PostSend), 1, "{sent:?}");
+            assert_eq!(of(EpCounter::PostSendData), 40, "{sent:?}");
+            assert_eq!(of(EpCounter::Recv), 0, "{sent:?}");
+            assert_eq!(format!("{sent:?}").matches("POST_SEND").count(), 2);
+            let received = b.ep.take_counters().expect("counters");
+            assert_eq!(received.get(EpCounter::RecvData), 40, "{received:?}");
+            let anew = b.ep.counters().expect("counters");
+            assert!(anew.iter().all(|(_, value)| value == 0), "{anew:?}");
+            let of_ia = b.ia.counters().expect("counters");
+            assert_eq!(of_ia.get(IaCounter::CmPassiveEst), 1, "{of_ia:?}");
+            assert_eq!(of_ia.get(IaCounter::PzCreate), 1, "{of_ia:?}");
+            let waits = a.done.counters().expect("counters");
+            assert_eq!(waits.get(EvdCounter::Wait), 1, "{waits:?}");
+
+            // From a stop on they stay what they are.
+            b.ia.run_counters(CounterType::Cm, false).expect("stops");
+            drop(listener);
+            let before = b.ia.counters().expect("counters");
+            b.ep.disconnect(Close::Graceful).expect("disconnects");
+            for side in [&a, &b] {
+                let event = side.connections.wait(PATIENCE);
+                assert!(matches!(event, Ok(Event::Ended { .. })), "{event:?}");
+            }
+            let after = b.ia.counters().expect("counters");
+            let dreq = IaCounter::CmDreqTx;
+            assert_eq!(before.get(dreq), after.get(dreq));
+            assert_eq!(
+                a.ia.counters().expect("counters").get(IaCounter::CmDreqRx),
+                1
+            );
+        },
+    );
+}
+
+#[test]
+fn a_peer_closes_the_window_that_was_opened_for_it() {
+    with_loopback("a_peer_closes_the_window_that_was_opened_for_it", || {
+        let (a, b) = pair();
+        let ours = a.pz.allocate(64, Access::ALL).expect("memory");
+        let theirs = b.pz.allocate(64, Access::ALL).expect("memory");
+        let mut window = b.pz.create_rmr_for_ep().expect("a window");
+        let part = window
+            .bind(&theirs, 8..16, Access::REMOTE_WRITE, &b.ep, 1)
+            .expect("binds");
+        b.done.wait_completion(PATIENCE).expect("bound");
+        ours.write(0, &[3; 8]);
+        let write = |cookie| {
+            let slices = [ours.slice(0..8)];
+            let posted =
+                a.ep.post_rdma_write(&slices, part, cookie, CompletionFlags::empty());
+            posted.expect("posts");
+            a.done.wait(PATIENCE)
+        };
+        assert!(
+            matches!(write(2), Ok(Event::Completion(done)) if done.status == DtoStatus::Success)
+        );
+        assert_eq!(theirs.to_vec(7..17), [0, 3, 3, 3, 3, 3, 3, 3, 3, 0]);
+        b.ep.post_recv(&[theirs.slice(32..64)], 3).expect("posts");
+        a.ep.post_send_with_invalidate(&[ours.slice(0..8)], part, 4)
+            .expect("posts");
+        a.done.wait_completion(PATIENCE).expect("sent");
+        let told = b.done.wait_completion(PATIENCE).expect("received");
+        assert_eq!((told.cookie, told.op), (3, DtoOp::ReceiveWithInvalidate));
+        ours.write(0, &[4; 8]);
+        assert!(
+            matches!(write(5), Ok(Event::Completion(done)) if done.status == DtoStatus::RemoteAccess)
+        );
+        assert_eq!(theirs.to_vec(8..16), [3; 8]);
     });
 }
