@@ -1,4 +1,4 @@
-//! The environment variables of OpenFabrics DAPL 2.1.10 that administrators set for their programs (`DAPL_*`): what an
+//! The environment variables of OpenFabrics DAPL 2.1.10 that administrators set for their programs (`DAPL_*`, `DAT_*`): what an
 //! adapter has a setting for is honoured, the rest is named once, so that nobody wonders why it has no effect.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,8 @@ pub struct Variable {
 
 macro_rules! variables {
     ($($instead:literal: $($name:literal)+;)*) => {
-        /// Every variable that DAPL 2.1.10 reads.
+        /// Every variable that DAPL 2.1.10 reads, its providers and its libdat2 (but for `DAT_OVERRIDE` and `DAT_DBG_TYPE`, which
+        /// are the same here).
         pub const VARIABLES: &[Variable] = &[$($(Variable { name: $name, instead: $instead },)+)*];
     };
 }
@@ -31,8 +32,9 @@ variables! {
     "there is no UCM connection manager, take cm=rdmacm or cm=socket": "DAPL_UCM_RETRY" "DAPL_UCM_REP_TIME"
         "DAPL_UCM_RTU_TIME" "DAPL_UCM_WAIT_TIME" "DAPL_UCM_DREQ_RETRY" "DAPL_UCM_DREP_TIME" "DAPL_UCM_TIMER"
         "DAPL_UCM_QP_SIZE" "DAPL_UCM_CQ_SIZE" "DAPL_UCM_TX_BURST" "DAPL_UCM_ENTRY_BITS" "DAPL_UCM_ARRAY_BITS"
-        "DAPL_NETWORK_NODES" "DAPL_NETWORK_PPN" "DAPL_NETWORK_PROCESS_NUM";
-    "DAT_LOG sets the level; messages go to standard error": "DAPL_DBG_DEST" "DAPL_DBG_LEVEL" "DAPL_DBG_SYS_MEM";
+        "DAPL_NETWORK_NODES" "DAPL_NETWORK_PPN" "DAPL_NETWORK_PROCESS_NUM" "DAPL_NETWORK_TRESHOLD";
+    "DAT_LOG sets the level; messages go to standard error": "DAPL_DBG_DEST" "DAPL_DBG_LEVEL" "DAPL_DBG_SYS_MEM"
+        "DAT_DBG_DEST";
     "it turns warnings on": "DAPL_DBG_TYPE";
 }
 
@@ -137,6 +139,10 @@ mod tests {
     fn each_variable_is_listed_once() {
         let names: BTreeSet<_> = VARIABLES.iter().map(|v| v.name).collect();
         assert_eq!(names.len(), VARIABLES.len());
-        assert!(names.iter().all(|name| name.starts_with("DAPL_")));
+        assert!(
+            names
+                .iter()
+                .all(|name| name.starts_with("DAPL_") || name.starts_with("DAT_"))
+        );
     }
 }

@@ -1,16 +1,21 @@
-//! DAPL's environment variables, in a process of their own: honoured by softrxe's user engine, or named once.
+//! DAPL's environment variables, in a process of their own: honoured by an engine, or named once.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Output;
 
 use dat::Ia;
+use dat_core::environment::VARIABLES;
 
 /// Runs `name` again in a process with these variables, where an IA called `ia` is on the user engine.
 fn again(name: &str, address: &str, variables: &[(&str, &str)]) -> Output {
-    let conf = dat_tests::line(
-        "ia",
-        &dat_tests::softrxe(),
-        &format!("{address} 0 engine=user"),
-    );
+    let params = format!("{address} 0 engine=user");
+    with(name, &dat_tests::softrxe(), &params, variables)
+}
+
+/// The same where the IA is of this provider.
+fn with(name: &str, library: &Path, params: &str, variables: &[(&str, &str)]) -> Output {
+    let conf = dat_tests::line("ia", library, params);
     let (mut command, _conf) = dat_tests::again(name, &conf);
     command
         .env("DAT_LOG", "warn")
@@ -69,5 +74,109 @@ fn variables_without_effect_are_named_once_and_the_others_have_theirs() {
         ("DAPL_WR_MAX", 0),
     ] {
         assert_eq!(err.matches(variable).count(), times, "{variable}: {err}");
+    }
+}
+
+/// Honoured by softrxe's user engine.
+const BY_USER: [&str; 6] = [
+    "DAPL_IB_MTU",
+    "DAPL_ACK_RETRY",
+    "DAPL_RNR_RETRY",
+    "DAPL_RNR_TIMER",
+    "DAPL_ACK_TIMER",
+    "DAPL_WR_MAX",
+];
+/// Honoured on verbs devices, beside those: by the ibverbs provider and by softrxe's kernel engine.
+const BY_VERBS: [&str; 6] = [
+    "DAPL_MAX_INLINE",
+    "DAPL_CM_TOS",
+    "DAPL_CM_ARP_TIMEOUT_MS",
+    "DAPL_CM_ARP_RETRY_COUNT",
+    "DAPL_CM_ROUTE_TIMEOUT_MS",
+    "DAPL_CM_ROUTE_RETRY_COUNT",
+];
+
+#[test]
+fn each_variable_is_honoured_or_named_once_by_either_kind_of_engine() {
+    if dat_tests::is_inner() {
+        for _ in 0..2 {
+            // Without the device it fails, but settings are read and told first.
+            drop(Ia::open("ia"));
+        }
+        return;
+    }
+    let name = "each_variable_is_honoured_or_named_once_by_either_kind_of_engine";
+    let value = |name| match name {
+        "DAPL_IB_MTU" => "1024",
+        _ => "7",
+    };
+    let all: Vec<_> = VARIABLES.iter().map(|v| (v.name, value(v.name))).collect();
+    let ibverbs = dat_tests::built(&["dat-provider-ibverbs"]).join("libdat_provider_ibverbs.so");
+    for (library, params, also) in [
+        (dat_tests::softrxe(), "127.0.6.3 0 engine=user", &[][..]),
+        (ibverbs, "v0 0", &BY_VERBS),
+    ] {
+        let set = with(name, &library, params, &all);
+        let err = String::from_utf8_lossy(&set.stderr);
+        assert!(set.status.success(), "{err}");
+        assert!(!err.contains("is ignored: expected"), "{err}");
+        for variable in VARIABLES {
+            let name = variable.name;
+            let honoured = BY_USER.contains(&name) || also.contains(&name);
+            let told = err
+                .matches(&format!("{name} is set and has no effect: "))
+                .count();
+            // This one makes warnings seen.
+            let wanted = usize::from(!honoured && name != "DAPL_DBG_TYPE");
+            assert_eq!(told, wanted, "{params}: {name}: {err}");
+        }
+    }
+}
+
+/// The words in a library that look like names of environment variables.
+fn names_in(library: &str, prefix: &str) -> BTreeSet<String> {
+    let bytes = std::fs::read(library).unwrap_or_else(|e| panic!("{library}: {e}"));
+    let of_a_name = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
+    let mut names = BTreeSet::new();
+    for at in 0..bytes.len() {
+        let Some(rest) = bytes[at..].strip_prefix(prefix.as_bytes()) else {
+            continue;
+        };
+        // Not in the middle of a message.
+        if at > 0 && (bytes[at - 1].is_ascii_graphic() || bytes[at - 1] == b' ') {
+            continue;
+        }
+        let length = rest.iter().position(|byte| !of_a_name(byte));
+        // To the end of the C string.
+        if let Some(length) = length.filter(|n| *n > 0 && rest[*n] == 0) {
+            let name = &bytes[at..at + prefix.len() + length];
+            names.insert(String::from_utf8_lossy(name).into_owned());
+        }
+    }
+    names
+}
+
+#[test]
+fn every_variable_of_debians_dapl_is_in_the_list_and_in_the_documentation() {
+    let folder = "/usr/lib/x86_64-linux-gnu";
+    let mut theirs = names_in(&format!("{folder}/libdat2.so.2"), "DAT_DBG_");
+    assert!(theirs.remove("DAT_DBG_TYPE"), "{theirs:?}");
+    for provider in ["ofa", "oscm", "oucm"] {
+        theirs.extend(names_in(
+            &format!("{folder}/libdapl{provider}.so.2"),
+            "DAPL_",
+        ));
+    }
+    assert!(theirs.len() > 35, "{theirs:?}");
+    let ours: BTreeSet<String> = VARIABLES.iter().map(|v| v.name.to_owned()).collect();
+    assert_eq!(theirs, ours);
+    let page = std::fs::read_to_string(format!("{}/docs/ia_params.md", dat_tests::TOP));
+    let page = page.expect("the page");
+    for name in ours {
+        let family = ["DAPL_UCM_", "DAPL_NETWORK_"]
+            .iter()
+            .find(|f| name.starts_with(**f));
+        let written = family.map_or(format!("`{name}`"), |family| format!("`{family}*`"));
+        assert!(page.contains(&written), "docs/ia_params.md lacks {written}");
     }
 }
