@@ -1,20 +1,35 @@
 #!/bin/bash
-# Connection set-up: Debian's dtestcm over DAPL's two connection managers and over ours, interleaved in one guest boot. Prints the table of
-# docs/performance.md: time a connection, and system calls a connection of client and server together.
+# Connection set-up: Debian's dtestcm over DAPL's connection managers and over ours, and the same bare on librdmacm and libibverbs
+# (tests/bench/connections.c), which is the floor under all that use the kernel's manager; interleaved in one guest boot. Prints the
+# table of docs/performance.md: time a connection, waiting (dtestcm -w) and polling, and system calls a connection of client and server.
 #
-# usage: bench-connections.sh [ROUNDS]      default 7
+# usage: bench-connections.sh [ROUNDS]      default 5
+#
+# The guest has one processor, whose clock counts instructions (QEMU's -icount, 1 ns each): a microsecond is a thousand instructions of
+# both programs, the kernel and the device together, whatever else the machine does. BENCH_CLOCK=host takes two processors and real time.
 set -uo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/dist}
-sides="dapl-cma ours-rdmacm dapl-scm ours-socket"
+target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
+floor=$target/bench/connections
+# DAPL's scm never ends now and then where there is one processor.
+sides="dapl-cma ours-rdmacm ours-socket"
+[ "${BENCH_CLOCK:-instructions}" = instructions ] || sides="$sides dapl-scm"
 
 if [ "${1:-}" != --inside ]; then
-    exec "$top/tests/lab/run.sh" --timeout "${DAT_LAB_TIMEOUT:-900}" -- bash "$0" --inside "${1:-7}"
+    [ -e "$dist/lib/libdat2.so.2" ] || { echo "bench-connections: no $dist; run 'make dist' first" >&2; exit 1; }
+    mkdir -p "$target/bench"
+    cc -O2 -Wall -Werror -o "$floor" "$top/tests/bench/connections.c" -lrdmacm -libverbs || exit 1
+    if [ "${BENCH_CLOCK:-instructions}" = instructions ]; then
+        export DAT_LAB_ACCEL=tcg,thread=single DAT_LAB_QEMU='-smp 1 -icount shift=0'
+    fi
+    exec "$top/tests/lab/run.sh" --timeout "${DAT_LAB_TIMEOUT:-900}" -- bash "$0" --inside "${1:-5}"
 fi
 rounds=$2
 export DAPL_SCM_NETDEV=v0
 work=$(mktemp -d)
+mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null
 
 conf() { echo "adapter u2.0 nonthreadsafe default $2 dapl.2.0 \"$3\" \"\"" >"$work/$1.conf"; }
 conf dapl-cma libdaplofa.so.2 'v0 0'
@@ -27,46 +42,68 @@ on() {
     local side=$1 library=
     shift
     [[ $side == ours-* ]] && library=$dist/lib
-    env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$work/$side.conf" stdbuf -oL timeout 120 "$@"
+    env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$work/$side.conf" stdbuf -oL timeout -k 5 60 "$@"
 }
 
-# connect SIDE COUNT [strace]: dtestcm's microseconds a connection, or nothing if it failed; with strace the number of system calls.
-connect() {
-    local side=$1 count=$2 i server trace=("$work/server.calls" "$work/client.calls") with=() by=()
-    if [ "${3:-}" = strace ]; then
-        with=(strace -f -c -o "${trace[0]}") by=(strace -f -c -o "${trace[1]}")
-    fi
-    (on "$side" "${with[@]}" dtestcm -P adapter -s -w -c "$count") >"$work/server" 2>&1 &
-    server=$!
+# await FILE WORDS: until a server says that it listens.
+await() {
+    local i
     for i in $(seq 300); do
-        grep -q 'server waiting for client' "$work/server" && break
+        grep -q "$2" "$1" && return
         sleep 0.1
     done
-    (on "$side" "${by[@]}" dtestcm -P adapter -h 10.9.0.1 -w -c "$count") >"$work/client" 2>&1
-    wait $server
-    grep -q "ALL $count CONNECTED" "$work/client" || return
-    if [ "${3:-}" = strace ]; then
-        awk '$NF == "total" { calls += $4 } END { print calls }' "${trace[@]}"
+}
+
+# connect SIDE COUNT -w|-p [count]: microseconds a connection, or nothing if it failed; with count the number of system calls.
+connect() {
+    local side=$1 count=$2 mode=() server trace=("$work/server.calls" "$work/client.calls") with=() by=()
+    [ "$3" = -p ] || mode=("$3")
+    if [ "${4:-}" = count ]; then
+        with=(perf stat -x ';' -e raw_syscalls:sys_enter -o "${trace[0]}") by=(perf stat -x ';' -e raw_syscalls:sys_enter -o "${trace[1]}")
+    fi
+    if [ "$side" = floor ]; then
+        "${with[@]}" "$floor" -s 10.9.0.1 "$count" >"$work/server" 2>&1 &
+        server=$!
+        await "$work/server" ready
+        "${by[@]}" timeout 120 "$floor" -c 10.9.0.1 "$count" >"$work/client" 2>&1 || kill $server
     else
-        sed -n 's/.*Connections: *\([0-9.]*\) usec.*/\1/p' "$work/client"
+        (on "$side" "${with[@]}" dtestcm -P adapter -s "${mode[@]}" -c "$count") >"$work/server" 2>&1 &
+        server=$!
+        await "$work/server" 'server waiting for client'
+        (on "$side" "${by[@]}" dtestcm -P adapter -h 10.9.0.1 "${mode[@]}" -c "$count") >"$work/client" 2>&1
+    fi
+    wait $server
+    grep -qE "ALL $count CONNECTED|^connections:" "$work/client" || return
+    if [ "${4:-}" = count ]; then
+        awk -F ';' '/sys_enter/ { calls += $1 } END { print calls }' "${trace[@]}"
+    else
+        sed -n 's/.*onnections: *\([0-9.]*\) usec.*/\1/p' "$work/client"
     fi
 }
 
 for ((round = 0; round < rounds; round++)); do
-    for side in $sides; do
-        connect "$side" 60 >>"$work/$side.times"
+    for side in $sides floor; do
+        connect "$side" 100 -w >>"$work/$side-w.times"
+        [ "$side" = floor ] || connect "$side" 100 -p >>"$work/$side-p.times"
+        tail -qn 1 "$work/$side"-[wp].times | paste -sd ' ' | sed "s/^/round $round, $side: /" >&2
     done
 done
-for side in $sides; do
-    sort -n "$work/$side.times" | awk '{ t[NR] = $1 } END { printf "%d %d %d\n", t[int((NR + 1) / 2)], t[1], NR }' >"$work/$side.result"
-    few=$(connect "$side" 10 strace) many=$(connect "$side" 40 strace)
-    echo $(((${many:-0} - ${few:-0}) / 30)) >"$work/$side.system"
-done
-read -r base _ <"$work/dapl-cma.result"
-echo '| connection manager | median, us | least, us | runs | rate by the median, DAPL cma = 1 | system calls |'
+
+# median FILE: and the least.
+median() { sort -n "$1" 2>/dev/null | awk '{ t[NR] = $1 } END { printf "%.0f %.0f", t[int((NR + 1) / 2)], t[1] }'; }
+
+read -r base_waiting _ < <(median "$work/dapl-cma-w.times"; echo)
+read -r base_polling _ < <(median "$work/dapl-cma-p.times"; echo)
+echo "| connection manager | waiting, us (least) | rate, DAPL cma = 1 | polling, us (least) | rate, DAPL cma = 1 | system calls |"
 echo '|---|---:|---:|---:|---:|---:|'
-for side in $sides; do
-    read -r median least runs <"$work/$side.result"
-    awk -v s="$side" -v m="$median" -v l="$least" -v n="$runs" -v b="$base" -v c="$(cat "$work/$side.system")" \
-        'BEGIN { printf "| %s | %d | %d | %d | %.2f | %d |\n", s, m, l, n, m ? b / m : 0, c }'
+for side in $sides floor; do
+    few=$(connect "$side" 10 -w count) many=$(connect "$side" 40 -w count)
+    read -r waiting least < <(median "$work/$side-w.times"; echo)
+    read -r polling quickest < <(median "$work/$side-p.times"; echo)
+    awk -v s="$side" -v w="$waiting" -v l="$least" -v b="$base_waiting" -v p="${polling:-0}" -v q="${quickest:-0}" -v c="$base_polling" \
+        -v n=$(((${many:-0} - ${few:-0}) / 30)) 'BEGIN {
+            printf "| %s | %d (%d) | %.2f |", s, w, l, w ? b / w : 0
+            if (p) printf " %d (%d) | %.2f |", p, q, c / p; else printf " | |"
+            printf " %d |\n", n
+        }'
 done

@@ -75,6 +75,7 @@ pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
     queue.count += 1;
     let number = queue.count;
     let now = Instant::now();
+    let next = queue.entries.peek().map(|first| first.due);
     queue.entries.push(Entry {
         // A limit beyond what the clock can count never comes.
         due: now
@@ -84,7 +85,11 @@ pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
         job: Box::new(job),
     });
     if queue.running {
-        timer.changed.notify_one();
+        // The thread sleeps until the first of the jobs: it need not hear of one that is due later.
+        let first = queue.entries.peek().map(|first| first.due);
+        if first != next {
+            timer.changed.notify_one();
+        }
         return;
     }
     // A thread that has ended without jobs is done but for its last instructions.

@@ -3,11 +3,14 @@
 
 mod pair;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpChange, EpState};
 use dat_core::error::{Error, Kind, Subtype};
+use dat_core::evd::Evd;
+use dat_core::evd::word::is_idle;
 use dat_core::event::{ConnectionEvent as E, Event};
 use dat_core::flags::Close;
 use dat_core::sp::{Flavour, Sp, SpKind};
@@ -62,6 +65,42 @@ fn private_data_goes_both_ways_and_stays() {
         b"answer",
         "kept until the next connection"
     );
+}
+
+/// While an attempt goes on, polls in vain go the long way, which yields to whoever makes the connection; one load is enough as soon
+/// as no attempt is left, however it ended.
+#[test]
+fn an_evd_of_connections_is_polled_with_one_load_unless_an_attempt_goes_on() {
+    let (client, server) = (Side::open(), Side::open());
+    let quick = |evd: &'static Evd<Fake>| is_idle(evd.head.word.load(Ordering::Relaxed), 8);
+    assert!(quick(client.conn) && quick(server.conn) && quick(server.cr));
+    let psp = Sp::psp_create(server.ia, Some(106), server.cr, false).unwrap();
+    let (from, to) = (client.ep(), server.ep());
+    from.connect(PEER, 106, None, b"", 0, 0).unwrap();
+    assert!(!quick(client.conn));
+    assert_eq!(next(client.conn), None);
+    let cr = request(wait(server.cr));
+    // More requests may follow.
+    assert!(!quick(server.cr));
+    cr.accept(Some(to), b"").unwrap();
+    assert_eq!(wait(client.conn), connection(E::Established, from));
+    assert_eq!(wait(server.conn), connection(E::Established, to));
+    assert!(quick(client.conn) && quick(server.conn));
+    for _ in 0..1000 {
+        assert_eq!(next(server.cr), None);
+    }
+    assert!(quick(server.cr));
+
+    let ep = client.ep();
+    ep.connect(PEER, BLACK_HOLE, TEN_MS, b"", 0, 0).unwrap();
+    assert!(!quick(client.conn));
+    assert_eq!(wait(client.conn), connection(E::TimedOut, ep));
+    assert!(quick(client.conn));
+    let ep = client.ep();
+    ep.connect(PEER, BLACK_HOLE, None, b"", 0, 0).unwrap();
+    ep.free().unwrap();
+    assert!(quick(client.conn));
+    psp.free().unwrap();
 }
 
 /// dat_ep_connect: PEER_REJECTED, NON_PEER_REJECTED, TIMED_OUT, each into Disconnected; what is known at once

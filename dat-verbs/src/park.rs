@@ -78,7 +78,10 @@ impl Parker {
 
     /// Ends the present or the next sleep.
     pub(crate) fn unpark(&self) {
-        self.permit.store(true, Ordering::SeqCst);
+        if self.permit.swap(true, Ordering::SeqCst) {
+            // The sleeper has not yet seen what the one before left; it looks for everything when it does.
+            return;
+        }
         // Either this sees the descriptor, or the sleeper that makes it sees the permit.
         fence(Ordering::SeqCst);
         if let Some(Some(fd)) = self.fd.get() {

@@ -14,7 +14,7 @@ use super::{DEAD, Ep, EpParts, EpState};
 use crate::attr::EpAttr;
 use crate::counters::{EpCounter, EpValues, IaCounter};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::evd::{Evd, Feed};
+use crate::evd::{Evd, Expected, Feed};
 use crate::event::{AsyncEvent, ConnectionEvent, Event};
 use crate::flags::Close;
 use crate::ledger::Claim;
@@ -38,6 +38,8 @@ pub(super) struct Connection<T: Transport> {
     pub(super) recv_feed: Option<Feed<T>>,
     pub(super) request_feed: Option<Feed<T>>,
     pub(super) connect_feed: Option<Feed<T>>,
+    /// While an attempt to connect goes on: its event is to come.
+    expected: Option<Expected<T>>,
     /// An EVD of our own for completions that the consumer does not want to hear of.
     pub(super) unheard: Unheard<T>,
     /// The peer: address and qualifier (active) or port (passive).
@@ -76,6 +78,7 @@ impl<T: Transport> Default for Connection<T> {
             recv_feed: None,
             request_feed: None,
             connect_feed: None,
+            expected: None,
             unheard: Unheard(None),
             remote: None,
             peers: Vec::new(),
@@ -246,6 +249,8 @@ impl<T: Transport> Ep<T> {
             .qp
             .clone()
             .ok_or(Error::state(Subtype::InvalidStateEpPz))?;
+        let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
+        side.expected = feed.and_then(|feed| feed.evd().expect());
         self.head.generation.fetch_add(1, Ordering::AcqRel);
         self.drained_srq.store(false, Ordering::Release);
         Ok((qp, self.head.token(self.index())))
@@ -397,13 +402,16 @@ impl<T: Transport> Ep<T> {
     }
 
     /// Takes the step that `input` makes. The caller does what the step's effect asks for.
-    pub(super) fn apply(&'static self, _side: &mut Locked<T>, input: Input) -> Result<Step> {
+    pub(super) fn apply(&'static self, side: &mut Locked<T>, input: Input) -> Result<Step> {
         let was = self.current_state();
         let step = state::step(was, input)?;
         if step.next != was {
             tracing::debug!(ep = self.index(), ?input, from = %was, to = %step.next, "endpoint");
         }
         self.commit(step);
+        if !step.next.is_attempt() {
+            side.expected = None;
+        }
         Ok(step)
     }
 

@@ -70,6 +70,12 @@ impl EpState {
         })
     }
 
+    /// Whether an attempt to connect goes on, of this side or in answer to a request.
+    #[must_use]
+    pub const fn is_attempt(self) -> bool {
+        matches!(self, ActiveConnectionPending | CompletionPending)
+    }
+
     /// The specification's name.
     #[must_use]
     pub const fn name(self) -> &'static str {

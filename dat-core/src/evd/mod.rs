@@ -2,10 +2,11 @@
 //! queue of the transport below where DTO or RMR bind completions feed them.
 //!
 //! [`state`] says what is allowed, `queue` keeps the events in order, `post` brings them in and decides who is
-//! told, `wait` is the one waiter, `feed` are the streams; here is the object: create, query, modify, dequeue,
+//! told, `wait` is the one waiter, `patience` is for those who poll, `feed` are the streams; here is the object: create, query, modify, dequeue,
 //! free.
 
 mod feed;
+mod patience;
 mod post;
 mod queue;
 pub mod state;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_arena::{BriefGuard, BriefMutex};
 
+use self::patience::Patience;
 use self::post::Told;
 use self::queue::Queue;
 use self::state::{Call, Effect, State};
@@ -33,6 +35,7 @@ use crate::ledger::Claim;
 use crate::transport::Transport;
 
 pub(crate) use self::feed::Feed;
+pub(crate) use self::patience::Expected;
 pub(crate) use self::post::{cq_overflow, cq_ready};
 pub use self::wait::WaitError;
 
@@ -133,6 +136,7 @@ struct Inner<T: Transport> {
     flags: EvdFlags,
     queue: Queue<T>,
     waiting: Option<Waiting>,
+    patience: Patience,
     /// Made when somebody waits for the first time.
     parker: Option<Arc<T::Parker>>,
     cno: Option<(&'static Cno<T>, Claim)>,
@@ -162,6 +166,7 @@ impl<T: Transport> Default for Evd<T> {
                 flags: EvdFlags::empty(),
                 queue: Queue::default(),
                 waiting: None,
+                patience: Patience::default(),
                 parker: None,
                 cno: None,
                 watched: false,
@@ -243,6 +248,7 @@ impl<T: Transport> Evd<T> {
             inner.flags = flags;
             inner.queue.start(qlen, cq);
             inner.watched = false;
+            inner.patience = Patience::default();
             evd.unheard.store(false, Ordering::Relaxed);
             inner.expected = 0;
             inner.cq_depth = depth;
@@ -410,11 +416,17 @@ impl<T: Transport> Evd<T> {
         let taken = inner.queue.pop(&mut sink) || inner.queue.take_any(&mut sink);
         inner.tally.found += u64::from(taken);
         inner.tally.missed += u64::from(!taken);
+        let yields = !taken && inner.yields();
         self.left(&inner);
-        match (taken, &inner.queue.cq) {
+        let has_cq = inner.queue.cq.is_some();
+        drop(inner);
+        if yields {
+            std::thread::yield_now();
+        }
+        match (taken, has_cq) {
             (true, _) => Ok(()),
-            (false, None) => Err(EMPTY),
-            (false, Some(_)) => Err(EMPTY_CQ),
+            (false, false) => Err(EMPTY),
+            (false, true) => Err(EMPTY_CQ),
         }
     }
 

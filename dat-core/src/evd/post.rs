@@ -84,6 +84,9 @@ impl<T: Transport> Evd<T> {
                 self.overflow(&event);
                 return false;
             }
+            if matches!(event, Event::ConnectionRequest { .. }) {
+                inner.patience.request();
+            }
             inner.queue.push(event);
             self.settle(&mut inner, true)
         };

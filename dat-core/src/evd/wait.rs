@@ -199,7 +199,7 @@ impl<T: Transport> Evd<T> {
     }
 
     /// Whether the EVD still lives the life of `generation`.
-    fn is_life(&self, generation: u32) -> bool {
+    pub(super) fn is_life(&self, generation: u32) -> bool {
         self.head.alive() && self.head.generation.load(Ordering::Relaxed) == generation
     }
 }

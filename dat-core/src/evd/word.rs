@@ -14,7 +14,7 @@ const HIGH: u64 = 0xffff_ffff_8000_0000;
 
 /// There is nothing to dequeue, and no completion queue to ask.
 pub(super) const IDLE: u64 = ALIVE;
-/// Events are queued, or a thread is in dat_evd_wait.
+/// Events are queued, or a thread is in dat_evd_wait, or whoever polls in vain is to yield.
 pub(super) const OTHER: u64 = HIGH | ALIVE;
 /// With a completion queue; nothing queued, nobody waiting, and completions that were taken out of it.
 pub(super) const AT_HAND: u64 = HIGH | ALIVE | 2;
@@ -52,7 +52,7 @@ impl<T: Transport> Evd<T> {
         let now = if queued != 0 || inner.state.waited {
             OTHER
         } else if inner.queue.cq.is_none() {
-            IDLE
+            if inner.patience.lasts() { OTHER } else { IDLE }
         } else if inner.queue.at_hand() != 0 {
             AT_HAND
         } else {

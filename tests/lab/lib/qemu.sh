@@ -20,6 +20,9 @@ qemu_run() {
         # A kernel that oopsed is a dead guest, not one to go on testing with.
         -append "console=ttyS0 panic=-1 oops=panic quiet lab.run=$run")
 
+    # shellcheck disable=SC2206 # options are words
+    machine+=(${DAT_LAB_QEMU:-})
+
     if [ "$interactive" = yes ]; then
         "${machine[@]}" -serial stdio 2>"$run/qemu.log"
         qemu_verdict "$run"
