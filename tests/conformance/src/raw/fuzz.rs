@@ -25,9 +25,14 @@ pub struct Plan {
     pub seed: u64,
     /// Threads that call at once.
     pub threads: usize,
-    /// For how long.
+    /// For how long; longer where the machine is too busy for [`LEAST`] calls, up to [`LONGEST`].
     pub span: Duration,
 }
+
+/// Calls that tell something: every function is likely to have succeeded that can.
+const LEAST: usize = 2000;
+/// For how long a busy machine may take for them.
+const LONGEST: Duration = Duration::from_secs(25);
 
 impl Plan {
     /// One second with seed 1, unless `DAT_FUZZ_SECONDS` and `DAT_FUZZ_SEED` say otherwise.
@@ -149,7 +154,9 @@ fn attend(
     while !threads.iter().all(JoinHandle::is_finished) {
         sleep(Duration::from_millis(5));
         let stopped = threads.iter().any(JoinHandle::is_finished);
-        if shared.begun.elapsed() >= span || stopped {
+        let elapsed = shared.begun.elapsed();
+        let enough = shared.calls.load(Ordering::Relaxed) >= LEAST || elapsed >= LONGEST;
+        if elapsed >= span && enough || stopped {
             shared.over.store(true, Ordering::Release);
         }
         let now = shared.begun.elapsed().as_millis() as usize;
