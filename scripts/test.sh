@@ -33,7 +33,7 @@ step dist scripts/dist.sh
 step unit cargo nextest run --locked --workspace
 step doc-tests cargo test --locked --workspace --doc --quiet
 step hotpath scripts/hotpath-ceilings.sh
-step valgrind scripts/valgrind.sh dtest
+step valgrind scripts/valgrind.sh
 step clients-host tests/lab/clients.sh --host
 step lab-selftest tests/lab/selftest.sh
 step lab-tests scripts/lab-tests.sh

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Debian's clients on our libdat2 and the user engine, on this host, under valgrind's memcheck: no wrong access and no definite leak whose
-# stack leads through our libraries.
+# C programs on our libraries and the user engine, on this host, under valgrind's memcheck: no wrong access and no definite leak whose
+# stack leads through our libraries. Debian's clients use libdat2; tests/c/mpi_like each of both libraries.
 #
-# usage: valgrind.sh [--all] [CASE]...      cases: dtest dtest-killed transaction killed; without any: dtest, and with --all every one
+# usage: valgrind.sh [--all] [CASE]...
+# cases: dtest dtestx dtestcm mpi-1.2 mpi-2.0, which run without any; and with --all also mpi-polling dtest-killed transaction killed
 #
-# The client's side runs under valgrind. Complaints without a frame of ours do not count (the clients leave memory behind), and neither do
+# The client's side runs under valgrind, of mpi_like all ranks. Complaints without a frame of ours do not count (the clients leave memory behind), and neither do
 # uninitialised bytes given to send: messages carry the consumer's bytes as they are, and dtest sends padding and buffers that it never filled.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -12,19 +13,27 @@ dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/dist}
 [ -e "$dist/lib/libdat2.so.2" ] || { echo "valgrind: no $dist; run make dist first" >&2; exit 1; }
 
 cases=("$@")
-[ ${#cases[@]} -gt 0 ] || cases=(dtest)
-[ "${cases[0]}" != --all ] || cases=(dtest dtest-killed transaction killed)
+usual=(dtest dtestx dtestcm mpi-1.2 mpi-2.0)
+[ ${#cases[@]} -gt 0 ] || cases=("${usual[@]}")
+[ "${cases[0]}" != --all ] || cases=("${usual[@]}" mpi-polling dtest-killed transaction killed)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-echo 'adapter u2.0 nonthreadsafe default libdat-provider-softrxe.so.2 dapl.2.0 "127.0.7.1 0 engine=user" ""' >"$work/dat.conf"
+for api in u2.0 u1.2; do
+    echo "adapter $api nonthreadsafe default libdat-provider-softrxe.so.2 dapl.2.0 \"127.0.7.1 0 engine=user\" \"\""
+done >"$work/dat.conf"
 export LD_LIBRARY_PATH=$dist/lib DAT_OVERRIDE=$work/dat.conf
 at=127.0.7.1
 
-# checked COMMAND...: under memcheck; its report is in $work/report.
+# checked COMMAND...: under memcheck; its report, and those of its children, are in $work/report.
 checked() {
-    timeout -k 5 "${limit:-240}" valgrind --log-file="$work/report" --leak-check=full --show-leak-kinds=definite --num-callers=40 \
+    local status
+    timeout -k 5 "${limit:-240}" valgrind --log-file="$work/report.%p" --leak-check=full --show-leak-kinds=definite --num-callers=40 \
         "$@"
+    status=$?
+    cat "$work"/report.* >"$work/report"
+    rm -f "$work"/report.*
+    return $status
 }
 
 # serve WORDS COMMAND...: starts a server and returns when it says the words.
@@ -47,6 +56,44 @@ case_dtest() {
     wait $server
     grep -q 'DAPL Test Complete. PASSED' "$work/client"
 }
+
+case_dtestx() {
+    serve 'waiting to snd addr' dtestx -P adapter -s || return
+    checked dtestx -P adapter -h $at >"$work/client" 2>&1
+    wait $server
+    grep -q 'immed/atomic test PASSED' "$work/client"
+}
+
+case_dtestcm() {
+    serve 'server waiting for client' dtestcm -P adapter -s -c 20 || return
+    checked dtestcm -P adapter -h $at -c 20 >"$work/client" 2>&1
+    wait $server
+    grep -q 'ALL 20 CONNECTED on Client' "$work/client"
+}
+
+# mpi COMPILER-ARGUMENT... -- MODE...: a job of three ranks for each way to move small messages.
+mpi() {
+    local arguments=() mode
+    while [ "$1" != -- ]; do
+        arguments+=("$1")
+        shift
+    done
+    shift
+    gcc -g "${arguments[@]}" -I "$dist/include" -o "$work/mpi" tests/c/mpi_like/*.c -ldl || return
+    for mode in "$@"; do
+        checked "$work/mpi" "$mode" adapter >"$work/client" 2>&1
+        cat "$work/report" >>"$work/all"
+        grep -q 'mpi_like: PASS' "$work/client" || return
+    done
+    mv "$work/all" "$work/report"
+}
+
+case_mpi-1.2() { mpi -DUDAPL_1_2 -- cno; }
+
+case_mpi-2.0() { mpi -- ud; }
+
+# Slow, as the ranks spin.
+case_mpi-polling() { mpi -- rdma evd; }
 
 # DAPL's fault 1: the server dies, the client cleans up and dequeues after dat_ep_free.
 case_dtest-killed() {
@@ -101,7 +148,7 @@ ours() {
 failed=0
 for name in "${cases[@]}"; do
     begin=$SECONDS
-    rm -f "$work"/{client,server,report}
+    rm -f "$work"/{client,server,report,all}
     verdict=ok
     "case_$name" || verdict='FAILED: the client did not end well'
     if ! grep -q 'ERROR SUMMARY' "$work/report" 2>/dev/null; then

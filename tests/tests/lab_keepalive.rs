@@ -1,0 +1,240 @@
+//! `keepalive=`: the user engine, in the namespace `peer`, is connected to real rdma_rxe and only waits for a message, when packets stop
+//! coming through. It has to find out by itself.
+
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use dat::{Access, ConnectionEvent, DtoStatus, Ep, Evd, Event, Ia, Pz, Region, Streams};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
+const QUAL: u64 = 7310;
+/// Which of our processes this is; without it, the test as nextest starts it.
+const ROLE: &str = "DAT_TEST_ROLE";
+/// docs/ia_params.md: within two intervals of a second and five more; the guest is emulated.
+const BOUND: Duration = Duration::from_secs(7 + 8);
+/// For how long all is well, and silent, first: several intervals.
+const SILENCE: Duration = Duration::from_secs(4);
+
+/// A process that is killed when the test is over.
+struct Process {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    /// This test once more as `role`, after the words of `within`.
+    fn start(name: &str, role: &str, conf: &Path, within: &[&str]) -> Self {
+        let exe = std::env::current_exe().expect("this test has a path");
+        let exe = exe.to_str().expect("a path of words");
+        let words = [within, &[exe, "--exact", name, "--nocapture"]].concat();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .env("DAT_OVERRIDE", conf)
+            .env("DAT_LOG", "warn")
+            .env(ROLE, role)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the test runs");
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// What follows `word` in the first line that begins with it.
+    fn says(&self, word: &str, within: Duration) -> Option<String> {
+        let end = Instant::now() + within;
+        while let Ok(line) = self.lines.recv_timeout(end - Instant::now().min(end)) {
+            if let Some(rest) = line.strip_prefix(word) {
+                return Some(rest.trim().to_owned());
+            }
+        }
+        None
+    }
+}
+
+/// A connection's end that has a receive posted.
+struct Side {
+    ep: Ep,
+    done: Evd,
+    connections: Evd,
+    _memory: Region,
+    _pz: Pz,
+    ia: Ia,
+}
+
+fn side(name: &str) -> Side {
+    let ia = Ia::open(name).expect("the IA opens");
+    let pz = ia.create_pz().expect("a PZ");
+    let done = ia.create_evd(16, Streams::DTO).expect("an EVD");
+    let streams = Streams::CR | Streams::CONNECTION;
+    let connections = ia.create_evd(16, streams).expect("an EVD");
+    let builder = ia.endpoint(&pz).recv_evd(&done).request_evd(&done);
+    let ep = builder
+        .connect_evd(&connections)
+        .create()
+        .expect("an endpoint");
+    let memory = pz.allocate(64, Access::ALL).expect("memory");
+    ep.post_recv(&[memory.slice(0..64)], 1).expect("posts");
+    Side {
+        ep,
+        done,
+        connections,
+        _memory: memory,
+        _pz: pz,
+        ia,
+    }
+}
+
+fn established(side: &Side) {
+    let event = side.connections.wait(PATIENCE);
+    assert!(matches!(event, Ok(Event::Established { .. })), "{event:?}");
+}
+
+/// The kernel's end: accepts, and then does nothing.
+fn kernel() {
+    let side = side("kernel");
+    let _listener = side
+        .ia
+        .listen(Some(QUAL), &side.connections)
+        .expect("listens");
+    println!("\nlistening");
+    let Ok(Event::Request(request)) = side.connections.wait(PATIENCE) else {
+        panic!("no request")
+    };
+    request.accept(&side.ep, b"").expect("accepts");
+    established(&side);
+    let _ = side.connections.wait(10 * PATIENCE);
+}
+
+/// Our end: connects, and waits for a message.
+fn user() {
+    let side = side("user");
+    let attempt = side.ep.connect(KERNEL, QUAL).timeout(PATIENCE);
+    attempt.start().expect("starts");
+    established(&side);
+    println!("\nconnected");
+    match side.connections.wait(3 * PATIENCE) {
+        Ok(Event::Ended { how, .. }) => {
+            assert_eq!(how, ConnectionEvent::Broken);
+            match side.done.wait(PATIENCE) {
+                Ok(Event::Completion(done)) => assert_eq!(done.status, DtoStatus::Flushed),
+                other => panic!("the receive did not come back: {other:?}"),
+            }
+            println!("\nbroken");
+        }
+        other => println!("\nother {other:?}"),
+    }
+}
+
+fn library() -> PathBuf {
+    let exe = std::env::current_exe().expect("this test has a path");
+    let dist = exe.ancestors().nth(3).expect("target").join("dist");
+    let library = dist.join("lib/libdat-provider-softrxe.so.2");
+    assert!(library.exists(), "run make dist first");
+    library
+}
+
+/// Packets that leave `netdev`, in the namespace of `within`, are lost until this is dropped.
+struct Cut<'a> {
+    within: &'a [&'a str],
+    netdev: &'a str,
+}
+
+impl<'a> Cut<'a> {
+    fn new(within: &'a [&'a str], netdev: &'a str) -> Self {
+        let cut = Self { within, netdev };
+        assert!(cut.tc("add", &["netem", "loss", "100%"]));
+        cut
+    }
+
+    fn tc(&self, verb: &str, how: &[&str]) -> bool {
+        let line = ["tc", "qdisc", verb, "dev", self.netdev, "root"];
+        let words = [self.within, &line, how].concat();
+        let done = Command::new(words[0]).args(&words[1..]).status();
+        done.is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.tc("del", &[]);
+    }
+}
+
+const PEER: [&str; 4] = ["ip", "netns", "exec", "peer"];
+
+/// Connects with `keepalive`, cuts what leaves `netdev`, and answers after how long our end found out, if within `patience`.
+fn cut_off(
+    name: &str,
+    keepalive: u32,
+    (within, netdev): (&[&str], &str),
+    patience: Duration,
+) -> Option<Duration> {
+    let dir = tempfile::tempdir().expect("a folder");
+    let conf = dir.path().join("dat.conf");
+    let params = format!("10.9.0.2 0 engine=user retry=3 keepalive={keepalive}");
+    let lines = dat_tests::line("kernel", &library(), "v0 0 engine=kernel")
+        + &dat_tests::line("user", &library(), &params);
+    std::fs::write(&conf, lines).expect("written");
+    let kernel = Process::start(name, "kernel", &conf, &[]);
+    assert!(kernel.says("listening", PATIENCE).is_some());
+    let user = Process::start(name, "user", &conf, &PEER);
+    assert!(user.says("connected", PATIENCE).is_some());
+    // A living peer that is silent answers.
+    assert_eq!(user.says("", SILENCE).filter(|line| !line.is_empty()), None);
+    let cut = Cut::new(within, netdev);
+    let begin = Instant::now();
+    let found = user.says("broken", patience).map(|_| begin.elapsed());
+    drop(cut);
+    found
+}
+
+/// Runs `body` in the process that nextest starts, and the role in the others.
+fn with_roles(body: impl FnOnce()) {
+    match std::env::var(ROLE).as_deref() {
+        Ok("kernel") => kernel(),
+        Ok(_) => user(),
+        Err(_) => body(),
+    }
+}
+
+#[test]
+fn a_peer_that_no_longer_answers_is_found_dead_in_bounded_time() {
+    with_roles(|| {
+        let name = "a_peer_that_no_longer_answers_is_found_dead_in_bounded_time";
+        // Its answers are lost; our questions are.
+        for place in [(&[][..], "v0"), (&PEER, "v1")] {
+            let found = cut_off(name, 1, place, PATIENCE);
+            let found = found.expect("the connection breaks");
+            assert!(found < BOUND, "{place:?}: only after {found:?}");
+        }
+    });
+}
+
+#[test]
+fn without_it_nobody_asks() {
+    with_roles(|| {
+        let name = "without_it_nobody_asks";
+        let found = cut_off(name, 0, (&PEER, "v1"), BOUND);
+        assert_eq!(found, None);
+    });
+}
