@@ -48,7 +48,7 @@ fuzz: ## coverage-guided fuzzing of the user engine's protocol (HOURS=0.1, BODY=
 	@scripts/fuzz.sh $(or $(HOURS),0.1) $(BODY)
 
 .PHONY: valgrind
-valgrind: dist ## Debian's clients on the user engine under memcheck, with servers that die
+valgrind: dist ## C programs on the user engine under memcheck, both libraries, with servers that die
 	@scripts/valgrind.sh --all
 
 .PHONY: interop

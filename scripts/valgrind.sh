@@ -3,7 +3,7 @@
 # stack leads through our libraries. Debian's clients use libdat2; tests/c/mpi_like each of both libraries.
 #
 # usage: valgrind.sh [--all] [CASE]...
-# cases: dtest dtestx dtestcm mpi-1.2 mpi-2.0, which run without any; and with --all also mpi-polling dtest-killed transaction killed
+# cases: dtest dtestx dtestcm mpi-1.2 mpi-2.0, which run without any; and with --all also mpi-polling words dtest-killed transaction killed
 #
 # The client's side runs under valgrind, of mpi_like all ranks. Complaints without a frame of ours do not count (the clients leave memory behind), and neither do
 # uninitialised bytes given to send: messages carry the consumer's bytes as they are, and dtest sends padding and buffers that it never filled.
@@ -15,7 +15,7 @@ dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/dist}
 cases=("$@")
 usual=(dtest dtestx dtestcm mpi-1.2 mpi-2.0)
 [ ${#cases[@]} -gt 0 ] || cases=("${usual[@]}")
-[ "${cases[0]}" != --all ] || cases=("${usual[@]}" mpi-polling dtest-killed transaction killed)
+[ "${cases[0]}" != --all ] || cases=("${usual[@]}" mpi-polling words dtest-killed transaction killed)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -94,6 +94,14 @@ case_mpi-2.0() { mpi -- ud; }
 
 # Slow, as the ranks spin.
 case_mpi-polling() { mpi -- rdma evd; }
+
+# Random calls with random words, on the provider's tables: what bad_input of the conformance tests does.
+case_words() {
+    export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind --log-file=$work/report --leak-check=full --show-leak-kinds=definite --num-callers=40"
+    timeout -k 5 600 cargo test --quiet --locked -p dat-conformance --test bad_input -- random_words_do_the_user >"$work/client" 2>&1
+    unset CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER
+    grep -q 'test result: ok. 1 passed' "$work/client"
+}
 
 # DAPL's fault 1: the server dies, the client cleans up and dequeues after dat_ep_free.
 case_dtest-killed() {
