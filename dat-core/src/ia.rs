@@ -127,6 +127,10 @@ impl<T: Transport> Default for Ia<T> {
 
 const DEAD: Error = Error::handle(Subtype::InvalidHandleIa);
 
+/// The least length of the asynchronous EVD that an open makes. Programs ask for 8 and hear of every endpoint on a shared receive queue that
+/// ends, which dtestsrq lets 100 do at once; what a full queue loses is told nobody.
+const ASYNC_QLEN: u32 = 128;
+
 /// How long an abrupt close waits for frees that other threads have begun.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -184,7 +188,7 @@ impl<T: Transport> Ia<T> {
             AsyncEvd::OutOfScope => return Ok(()),
             AsyncEvd::Existing(evd) => evd,
             AsyncEvd::New => {
-                let evd = Evd::create(self, async_qlen, None, EvdFlags::ASYNC)?;
+                let evd = Evd::create(self, async_qlen.max(ASYNC_QLEN), None, EvdFlags::ASYNC)?;
                 self.inner.lock().own_async_evd = Some(T::arenas().evd.index_of(evd));
                 evd
             }

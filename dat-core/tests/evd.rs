@@ -239,7 +239,8 @@ fn the_asynchronous_evd_belongs_to_its_ia() {
     let ia = open();
     let evd = ia.async_evd().unwrap();
     assert_eq!(evd.free(), Err(Error::state(Subtype::InvalidStateEvdInUse)));
-    assert_eq!(evd.info().unwrap().qlen, 8);
+    // Asked for 8: dtestsrq asks for no more and ends 100 endpoints at once, each of which is told.
+    assert!(evd.info().unwrap().qlen >= 100);
     assert_eq!(evd.info().unwrap().state, 0x35);
     ia.close(Close::Graceful).unwrap();
     assert_eq!(evd.free(), Err(Error::of(Kind::InvalidHandle)));
