@@ -168,7 +168,8 @@ of_dapltest() {
     IFS= read -rd '' text <"$dapltest_log"
     from=${#text}
     (on "$client" dapltest "$@") >"$log.client" 2>&1
-    lasting 5 served
+    # Where packets are lost, their last words take a while.
+    lasting 30 served
     if ! says "$words" "$log.server" || ! says 'End of Work' "$log.client" || ! no_complaints "$log.server" "$log.client"; then
         dapltest_down
         return 1
