@@ -26,7 +26,7 @@ by_case() {
     echo '|---|---|---|---|---|---|---|'
     awk -F'\t' '
         function verdict(pairing) { return (pairing, name) in cell ? cell[pairing, name] : "–" }
-        function packets(pairing) { return (pairing, name) in sent && cell[pairing, name] ~ /^pass/ ? sent[pairing, name] : "–" }
+        function packets(pairing) { return sent[pairing, name] != "" && cell[pairing, name] ~ /^pass/ ? sent[pairing, name] : "–" }
         FNR == NR { cell[$1, $2] = $3 == "FAIL" ? "**fails**" : $3; sent[$1, $2] = $5; next }
         {
             split($0, word, " +")
