@@ -131,6 +131,7 @@ void adapter_wait(void)
     DAT_EVENT event;
     DAT_COUNT more = -1;
     DAT_RETURN code;
+    static unsigned idle;
     switch (mode) {
     case CNO:
         /* What a rank waits for wakes it: if not, it is lost. */
@@ -146,6 +147,11 @@ void adapter_wait(void)
             carrier->completed(&event);
         }
         break;
-    default: sched_yield();
+    default:
+        /* In a guest the device's work needs the processors, too. */
+        if (++idle % 4)
+            sched_yield();
+        else
+            usleep(200);
     }
 }
