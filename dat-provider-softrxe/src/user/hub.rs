@@ -91,7 +91,8 @@ pub(crate) struct State {
     pub(crate) events: VecDeque<Event>,
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) roles: Roles,
-    pub(crate) spin: Spin,
+    spin: Spin,
+    spin_for_news: Spin,
     pub(crate) answers: Answers,
     /// As `answers`, of RDMA writes, which the consumer notices by itself.
     pub(crate) echoes: Answers,
@@ -104,6 +105,8 @@ pub(crate) struct Hub {
     pub(crate) settings: Settings,
     pub(crate) place: Place,
     pub(crate) upcalls: Upcalls<UserEngine>,
+    /// Who makes upcalls has it; taken before `state`.
+    pub(crate) turn: Mutex<()>,
     pub(crate) state: Mutex<State>,
     /// All that a sleeper listens to beside `socket` and its own call. The socket is not in it: it would pay for each datagram
     /// that arrives, also while nobody sleeps.
@@ -182,6 +185,7 @@ impl Hub {
             jobs: VecDeque::new(),
             roles: Roles::default(),
             spin: Spin::new(SPIN, processors()),
+            spin_for_news: Spin::new(SPIN, processors()),
             answers: Answers::default(),
             echoes: Answers::default(),
             batch: Batch::default(),
@@ -191,6 +195,7 @@ impl Hub {
             settings,
             place,
             upcalls,
+            turn: Mutex::new(()),
             state: Mutex::new(state),
             bundle,
             lives,
@@ -380,6 +385,19 @@ impl Drop for Hub {
 }
 
 impl State {
+    /// Is there anything to tell core?
+    pub(crate) fn has_news(&self) -> bool {
+        !self.events.is_empty() || !self.jobs.is_empty()
+    }
+
+    /// How long one spins who waits for a completion queue, or for what is told by upcalls.
+    pub(crate) const fn spin(&mut self, cq: Option<CqId>) -> &mut Spin {
+        match cq {
+            Some(_) => &mut self.spin,
+            None => &mut self.spin_for_news,
+        }
+    }
+
     fn receive(&mut self, socket: &Socket, now: Time, all: bool) {
         match &self.share {
             Share::Guest(_) => self.read(socket, now, false),

@@ -5,11 +5,13 @@
 //! * The *helper* thread drives when no consumer does: for peers that read and write our memory while the program computes, for
 //!   connections, for timers. While consumers poll it naps, because a thread that sleeps on the socket would be woken by each datagram.
 //!   While a leader sleeps on the descriptors it rests.
-//! * Upcalls are made by the helper alone, with the lock released.
+//! * Upcalls are made with the lock released, by the helper or by a leader, one of them at a time: what happened to a connection is told
+//!   in order.
 //!
 //! What a consumer leaves undone (acknowledgements held back for its answer, posts that wait for company) goes out with its next
 //! call, at the latest when the helper looks after its nap, or when a datagram wakes the watch.
 
+use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 use dat_core::transport::Parked;
 use softrxe_proto::{CompletedOp, Completion, CqId, PostError, Qpn, SendRequest, Time};
 
-use super::events;
+use super::events::{self, Job};
 use super::habits::Spin;
 use super::hub::{Hub, State};
 use super::net::life::stirs;
@@ -135,22 +137,27 @@ impl Hub {
         Ok(())
     }
 
-    /// Waits for a completion of `cq` or a ring of `bell`, driving the engine meanwhile.
+    /// Waits for a completion of `cq` or a ring of `bell`, driving the engine meanwhile. Without `cq` what is waited for is told by
+    /// an upcall: a CNO's, or an event that is no completion.
     pub(crate) fn wait(
-        &self,
-        cq: CqId,
+        self: &Arc<Self>,
+        cq: Option<CqId>,
         bell: &Arc<Bell>,
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {
         let begin = Instant::now();
         let left = || timeout.map(|t| t.saturating_sub(begin.elapsed()));
-        let budget = self.state.lock().spin.budget();
+        let budget = self.state.lock().spin(cq).budget();
         let budget = timeout.map_or(budget, |t| t.min(budget));
         loop {
+            // Who waits for a queue looks what has arrived by asking it.
+            if cq.is_none() {
+                self.look();
+            }
             if ready() {
                 if begin.elapsed() < budget {
-                    self.state.lock().spin.hit();
+                    self.state.lock().spin(cq).hit();
                 }
                 return Parked::Woken;
             }
@@ -163,32 +170,28 @@ impl Hub {
             }
         }
         let spun = begin.elapsed();
-        let leads = {
+        let mut leads = {
             let mut state = self.state.lock();
-            if let Some(notice) = state.cqs.get_mut(&cq) {
-                notice.sleepers.push(Arc::clone(bell));
-            }
-            state.engine.arm_cq(cq);
-            let leads = state.roles.watch != Watch::Leader;
-            if leads {
-                if state.roles.watch == Watch::Helper {
-                    self.summon(&mut state);
+            if let Some(cq) = cq {
+                if let Some(notice) = state.cqs.get_mut(&cq) {
+                    notice.sleepers.push(Arc::clone(bell));
                 }
-                state.roles.watch = Watch::Leader;
-                state.roles.until = None;
-            } else {
+                state.engine.arm_cq(cq);
+            }
+            let leads = self.take_lead(&mut state);
+            if !leads {
                 state.roles.followers.push(Arc::clone(bell));
             }
             leads
         };
         let ended = match (ready(), leads) {
             (true, _) => Parked::Woken,
-            (false, true) => self.lead(bell, left),
+            (false, true) => self.lead(bell, &mut leads, left),
             (false, false) => bell.sleep(left()),
         };
         let mut state = self.state.lock();
-        state.spin.missed(spun, begin.elapsed());
-        if let Some(notice) = state.cqs.get_mut(&cq) {
+        state.spin(cq).missed(spun, begin.elapsed());
+        if let Some(notice) = cq.and_then(|cq| state.cqs.get_mut(&cq)) {
             notice.sleepers.retain(|other| !Arc::ptr_eq(other, bell));
         }
         if leads {
@@ -208,8 +211,76 @@ impl Hub {
         ended
     }
 
-    /// Sleeps on the descriptors and drives the engine, until `bell` rings or the time is over.
-    fn lead(&self, bell: &Bell, left: impl Fn() -> Option<Duration>) -> Parked {
+    /// Makes the caller the leader if there is none.
+    fn take_lead(&self, state: &mut State) -> bool {
+        match state.roles.watch {
+            Watch::Leader => return false,
+            Watch::Helper => self.summon(state),
+            Watch::Nobody => {}
+        }
+        state.roles.watch = Watch::Leader;
+        state.roles.until = None;
+        true
+    }
+
+    /// Looks what has arrived, and tells core of it.
+    fn look(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        let now = self.now();
+        state.batch.called(now);
+        state.roles.polls = state.roles.polls.wrapping_add(1);
+        let all = state.roles.polls.is_multiple_of(MAILBOXES);
+        self.take_in(&mut state, now, all);
+        self.relieve(&mut state);
+        self.collect(&mut state);
+        let news = state.has_news();
+        // What the consumer is about to be told of it may answer.
+        let hold = news && state.answers.expected() && state.roles.watch == Watch::Nobody;
+        self.flush(&mut state, now, hold);
+        if news {
+            drop(state);
+            self.tell();
+        } else {
+            self.call(&mut state);
+        }
+    }
+
+    /// Makes the upcalls that are due, unless another thread is at it: then the helper makes what that one leaves.
+    fn tell(self: &Arc<Self>) {
+        let turn = self.turn.try_lock();
+        loop {
+            let jobs = {
+                let mut state = self.state.lock();
+                if turn.is_none() || !state.has_news() {
+                    self.call(&mut state);
+                    return;
+                }
+                let now = self.now();
+                self.take_jobs(&mut state, now)
+            };
+            for job in jobs {
+                job.run(self.upcalls);
+            }
+        }
+    }
+
+    /// The upcalls that what happened calls for. The caller has the turn.
+    fn take_jobs(self: &Arc<Self>, state: &mut State, now: Time) -> VecDeque<Job> {
+        let mut jobs = std::mem::take(&mut state.jobs);
+        while let Some(event) = state.events.pop_front() {
+            jobs.extend(events::job(self, state, now, event));
+        }
+        jobs
+    }
+
+    /// Sleeps on the descriptors and drives the engine, until `bell` rings or the time is over. `leads` becomes false where another
+    /// thread has taken the lead meanwhile.
+    fn lead(
+        self: &Arc<Self>,
+        bell: &Bell,
+        leads: &mut bool,
+        left: impl Fn() -> Option<Duration>,
+    ) -> Parked {
         loop {
             let due = {
                 let mut state = self.state.lock();
@@ -219,6 +290,17 @@ impl Hub {
                 }
                 let hold = state.answers.expected();
                 self.flush(&mut state, now, hold);
+                if state.has_news() {
+                    // What is told may wait itself: it finds the lead free.
+                    state.roles.watch = Watch::Nobody;
+                    drop(state);
+                    self.tell();
+                    state = self.state.lock();
+                    *leads = self.take_lead(&mut state);
+                    if !*leads {
+                        return Parked::Woken;
+                    }
+                }
                 if bell.take() {
                     self.call(&mut state);
                     return Parked::Woken;
@@ -263,7 +345,7 @@ impl Hub {
 
     /// Has the helper come if there is something for it, or the watch if it would wake too late.
     pub(crate) fn call(&self, state: &mut State) {
-        if !state.events.is_empty() || !state.jobs.is_empty() {
+        if state.has_news() {
             self.summon(state);
             return;
         }
@@ -309,6 +391,8 @@ impl Hub {
             self.wake.clear();
             self.inherit();
             self.mourn();
+            // A leader that has it makes all upcalls, and calls again for what is left.
+            let turn = self.turn.try_lock();
             let (jobs, plan, busy) = {
                 let mut state = self.state.lock();
                 let now = self.now();
@@ -324,16 +408,25 @@ impl Hub {
                     }
                     self.flush(&mut state, now, false);
                 }
-                let mut jobs = std::mem::take(&mut state.jobs);
-                while let Some(event) = state.events.pop_front() {
-                    jobs.extend(events::job(self, &mut state, now, event));
+                let jobs = match &turn {
+                    Some(_) => self.take_jobs(&mut state, now),
+                    None => VecDeque::new(),
+                };
+                // Who makes upcalls makes these too, but for what came as it was about to leave.
+                if state.has_news() {
+                    if state.roles.watch == Watch::Helper {
+                        state.roles.watch = Watch::Nobody;
+                    }
+                    (jobs, Plan::Nap, busy)
+                } else {
+                    (jobs, self.plan(&mut state, driven), busy)
                 }
-                (jobs, self.plan(&mut state, driven), busy)
             };
             let idle = jobs.is_empty();
             for job in jobs {
                 job.run(self.upcalls);
             }
+            drop(turn);
             if !idle {
                 continue;
             }

@@ -378,18 +378,14 @@ impl Transport for UserEngine {
     }
 
     fn park(
-        _adapter: &Adapter,
+        adapter: &Adapter,
         cq: Option<&Cq>,
         parker: &Parker,
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {
-        match cq {
-            Some(cq) => cq.hub.wait(cq.id, &parker.0, timeout, ready),
-            // What it waits for comes by an upcall.
-            None if ready() => Parked::Woken,
-            None => parker.0.sleep(timeout),
-        }
+        let id = cq.map(|cq| cq.id);
+        adapter.hub.wait(id, &parker.0, timeout, ready)
     }
 
     fn unpark(parker: &Parker) {
