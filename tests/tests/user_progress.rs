@@ -187,6 +187,32 @@ fn consumers_that_block_poll_or_mix_both_all_progress() {
 }
 
 #[test]
+fn who_waits_for_the_end_of_a_connection_leaves_others_to_poll() {
+    with_engine(
+        "who_waits_for_the_end_of_a_connection_leaves_others_to_poll",
+        6,
+        || {
+            let (a, b) = Side::pair();
+            std::thread::scope(|scope| {
+                // No completion queue is behind it, and it leads all the while.
+                let end = scope.spawn(|| b.connections.wait(PATIENCE).expect("an event"));
+                for habit in [Habit::Poll, Habit::Block, Habit::Poll] {
+                    for turn in 0..200 {
+                        let mut done = 0;
+                        a.send();
+                        b.message(habit, turn, &mut done);
+                        assert_eq!(a.completion(habit, turn).cookie, REQUEST);
+                    }
+                }
+                a.ep.disconnect(dat::Close::Abrupt).expect("it ends");
+                let event = end.join().expect("the waiter");
+                assert!(matches!(event, Event::Ended { .. }), "{event:?}");
+            });
+        },
+    );
+}
+
+#[test]
 fn a_target_that_calls_nothing_is_written_and_read() {
     with_engine("a_target_that_calls_nothing_is_written_and_read", 2, || {
         let (a, b) = Side::pair();
@@ -321,18 +347,17 @@ fn an_idle_process_uses_no_processor() {
             idle < Duration::from_millis(10),
             "{idle:?} in 2 s of idling"
         );
-        // A waiter sleeps as well.
-        let before = processor_time();
-        let error = a
-            .done
-            .wait(Duration::from_secs(1))
-            .expect_err("nothing comes");
-        assert!(error.is_empty(), "{error}");
-        let waiting = processor_time() - before;
-        println!("processor time: {idle:?} in 2 s of idling, {waiting:?} in 1 s of waiting");
-        assert!(
-            waiting < Duration::from_millis(10),
-            "{waiting:?} in 1 s of waiting"
-        );
+        // A waiter sleeps as well, also one for what is no completion.
+        for evd in [&a.done, &a.connections] {
+            let before = processor_time();
+            let error = evd.wait(Duration::from_secs(1)).expect_err("nothing comes");
+            assert!(error.is_empty(), "{error}");
+            let waiting = processor_time() - before;
+            println!("processor time: {idle:?} in 2 s of idling, {waiting:?} in 1 s of waiting");
+            assert!(
+                waiting < Duration::from_millis(10),
+                "{waiting:?} in 1 s of waiting"
+            );
+        }
     });
 }

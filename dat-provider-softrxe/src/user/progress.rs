@@ -62,10 +62,19 @@ pub(crate) struct Roles {
     called: bool,
     /// Grows with each look of a consumer.
     polls: u32,
-    /// Its value when the helper last took the watch.
+    /// Its value when the helper or the leader last took the watch.
     watched_since: u32,
+    /// The leader keeps off the socket, because others poll.
+    leader_naps: bool,
     /// Waiters that sleep because another one leads.
     followers: Vec<Arc<Bell>>,
+}
+
+impl Roles {
+    /// Does nobody sleep on the socket, and does somebody look after it soon?
+    fn is_left_to_polls(&self) -> bool {
+        self.watch == Watch::Nobody || self.watch == Watch::Leader && self.leader_naps
+    }
 }
 
 /// How the helper spends its time.
@@ -100,7 +109,7 @@ impl Hub {
                 _ => state.answers.expected(),
             };
             // Held back only where somebody looks after it, whatever the consumer does next.
-            let hold = expected && state.roles.watch == Watch::Nobody;
+            let hold = expected && state.roles.is_left_to_polls();
             self.flush(&mut state, now, hold);
             self.call(&mut state);
             if written {
@@ -219,6 +228,8 @@ impl Hub {
             Watch::Nobody => {}
         }
         state.roles.watch = Watch::Leader;
+        state.roles.leader_naps = false;
+        state.roles.watched_since = state.roles.polls;
         state.roles.until = None;
         true
     }
@@ -235,7 +246,7 @@ impl Hub {
         self.collect(&mut state);
         let news = state.has_news();
         // What the consumer is about to be told of it may answer.
-        let hold = news && state.answers.expected() && state.roles.watch == Watch::Nobody;
+        let hold = news && state.answers.expected() && state.roles.is_left_to_polls();
         self.flush(&mut state, now, hold);
         if news {
             drop(state);
@@ -282,7 +293,7 @@ impl Hub {
         left: impl Fn() -> Option<Duration>,
     ) -> Parked {
         loop {
-            let due = {
+            let (due, naps) = {
                 let mut state = self.state.lock();
                 let now = self.now();
                 if !self.take_in(&mut state, now, true) && stirs(&self.lives) {
@@ -312,7 +323,11 @@ impl Hub {
                 }
                 self.call(&mut state);
                 state.roles.until = state.engine.poll_timeout();
-                state.roles.until.map(|at| at.since(now).max(LATE))
+                let due = state.roles.until.map(|at| at.since(now).max(LATE));
+                let roles = &mut state.roles;
+                roles.leader_naps = roles.polls.wrapping_sub(roles.watched_since) >= LOOP;
+                roles.watched_since = roles.polls;
+                (due, roles.leader_naps)
             };
             let left = left();
             if left == Some(Duration::ZERO) {
@@ -323,7 +338,12 @@ impl Hub {
                 (a, b) => a.or(b),
             };
             if bell.listen(&self.leader_wake) {
-                let slept = self.listen(&self.leader_wake, limit);
+                let slept = if naps {
+                    let limit = limit.map_or(NAP, |limit| limit.min(NAP));
+                    sleep([self.leader_wake.as_raw_fd()], Some(limit))
+                } else {
+                    self.listen(&self.leader_wake, limit)
+                };
                 bell.unlisten();
                 self.leader_wake.clear();
                 if slept == Slept::Interrupted {
@@ -365,14 +385,22 @@ impl Hub {
         }
     }
 
-    /// Sends the helper from the socket to its nap once a consumer polls in a loop. It would sleep on there: what wakes it is
-    /// gone when it looks, and each wake-up costs the sender.
+    /// Sends the helper or the leader from the socket to its nap once a consumer polls in a loop. It would sleep on there: what
+    /// wakes it is gone when it looks, and each wake-up costs the sender.
     fn relieve(&self, state: &mut State) {
         let roles = &mut state.roles;
-        let looks = roles.polls.wrapping_sub(roles.watched_since);
-        if roles.watch == Watch::Helper && looks >= LOOP {
-            roles.watch = Watch::Nobody;
-            self.summon(state);
+        if roles.polls.wrapping_sub(roles.watched_since) < LOOP {
+            return;
+        }
+        match roles.watch {
+            Watch::Helper => {
+                roles.watch = Watch::Nobody;
+                self.summon(state);
+            }
+            Watch::Leader if !std::mem::replace(&mut roles.leader_naps, true) => {
+                self.leader_wake.ring();
+            }
+            _ => {}
         }
     }
 
