@@ -345,3 +345,35 @@ fn an_acknowledgement_that_is_held_back_goes_with_the_answer_or_with_the_next_po
         assert!(!pair.sides[0].engine.in_flight(a) && !pair.sides[1].engine.in_flight(b));
     }
 }
+
+#[test]
+fn the_number_of_a_queue_pair_comes_again_as_late_as_possible() {
+    // Several processes on one address: no bit is left for a salt.
+    let shared = |bits| {
+        move |c: &mut softrxe_proto::Config| {
+            c.qp_bits = bits;
+            c.qpn_prefix_bits = 24 - bits;
+            c.qpn_prefix = 5;
+        }
+    };
+    let mut pair = Pair::with("numbers", 1, shared(14));
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..1000 {
+        let qpn = pair.sides[0].qp();
+        assert!(seen.insert(qpn), "{qpn:?} again");
+        pair.sides[0].engine.destroy_qp(pair.now, qpn);
+    }
+    // All of a small table are used before the first comes again, and none twice at a time.
+    let mut pair = Pair::with("few_numbers", 1, shared(8));
+    let init = pair.sides[0].init();
+    let engine = &mut pair.sides[0].engine;
+    let all: Vec<_> = std::iter::from_fn(|| engine.create_qp(&init).ok()).collect();
+    assert_eq!(all.len(), 254);
+    for (a, b) in [(7, 3), (3, 7)] {
+        engine.destroy_qp(pair.now, all[a]);
+        engine.destroy_qp(pair.now, all[b]);
+        assert_eq!(engine.create_qp(&init), Ok(all[a]));
+        assert_eq!(engine.create_qp(&init), Ok(all[b]));
+        assert!(engine.create_qp(&init).is_err());
+    }
+}

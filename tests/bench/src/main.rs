@@ -124,7 +124,16 @@ fn plan() -> Vec<(Figure, Who, Take)> {
     }
     plan.push((F::Write(2), W::Iperf, take(others::iperf)));
     for (at, count) in table::ENDPOINTS.into_iter().enumerate() {
-        plan.push((F::Memory(at), W::Engine, take(move || ours::memory(count))));
+        plan.push((
+            F::Memory(at),
+            W::Engine,
+            take(move || ours::memory(count, false)),
+        ));
+        plan.push((
+            F::MemoryConnected(at),
+            W::Engine,
+            take(move || ours::memory(count, true)),
+        ));
     }
     plan
 }
@@ -171,6 +180,7 @@ fn main() -> ExitCode {
         ["serve-ours", mode] => ours::serve(mode),
         ["serve-raw", mode] => raw::serve(mode),
         ["memory", count] => ours::print_memory(count),
+        ["memory-connected", count] => ours::print_memory_connected(count),
         [word] => return measure(3, word),
         _ => Err(USAGE.into()),
     };

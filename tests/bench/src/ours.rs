@@ -401,8 +401,13 @@ pub(crate) fn transfer(size: usize, deep: u64) -> Result<Cost> {
 }
 
 /// KiB of resident memory that an endpoint adds when there are `count`, measured in a process of its own.
-pub(crate) fn memory(count: usize) -> Result<f64> {
-    let (_peer, line) = Peer::ourselves(&["memory", &count.to_string()])?;
+pub(crate) fn memory(count: usize, connected: bool) -> Result<f64> {
+    let kind = if connected {
+        "memory-connected"
+    } else {
+        "memory"
+    };
+    let (_peer, line) = Peer::ourselves(&[kind, &count.to_string()])?;
     Ok(line.parse()?)
 }
 
@@ -436,6 +441,52 @@ pub(crate) fn print_memory(count: &str) -> Result<()> {
     }
     println!("{}", (resident()? - before) / count as f64 / 1024.0);
     Ok(())
+}
+
+/// The same for endpoints that are connected, in pairs, to each other.
+pub(crate) fn print_memory_connected(count: &str) -> Result<()> {
+    let count: usize = count.parse()?;
+    let [here, there] = [Ia::open(CLIENT)?, Ia::open(SERVER)?];
+    let ends = [&here, &there].map(|ia| -> Result<_> {
+        let done = ia.create_evd(512, Streams::DTO)?;
+        let connections = ia.create_evd(64, Streams::CR | Streams::CONNECTION)?;
+        Ok((ia, ia.create_pz()?, done, connections))
+    });
+    let [here, there] = ends;
+    let (here, there) = (here?, there?);
+    let listener = there.0.listen(None, &there.3)?;
+    let (address, qual) = (there.0.attributes()?.address, listener.conn_qual());
+    let pairs = count.div_ceil(2);
+    let mut endpoints = Vec::with_capacity(2 * pairs);
+    let before = resident()?;
+    for _ in 0..pairs {
+        let [ours, theirs] = [&here, &there].map(|(ia, pz, done, connections)| {
+            let builder = ia
+                .endpoint(pz)
+                .recv_evd(done)
+                .request_evd(done)
+                .connect_evd(connections);
+            builder.create()
+        });
+        let (ours, theirs) = (ours?, theirs?);
+        ours.connect(address, qual).timeout(PATIENCE).start()?;
+        let Event::Request(request) = there.3.wait(PATIENCE)? else {
+            return Err("the first event is no connection request".into());
+        };
+        request.accept(&theirs, b"")?;
+        for evd in [&here.3, &there.3] {
+            match evd.wait(PATIENCE)? {
+                Event::Established { .. } => {}
+                other => return Err(format!("not connected: {other:?}").into()),
+            }
+        }
+        endpoints.extend([ours, theirs]);
+    }
+    let each = (resident()? - before) / endpoints.len() as f64;
+    println!("{}", each / 1024.0);
+    std::io::stdout().flush()?;
+    // Ending so many connections one by one would tell nothing more.
+    std::process::exit(0);
 }
 
 /// The other process.

@@ -23,6 +23,7 @@ pub(crate) enum Figure {
     Read(usize),
     Connections,
     Memory(usize),
+    MemoryConnected(usize),
 }
 
 impl Figure {
@@ -41,6 +42,9 @@ impl Figure {
             Self::Read(at) => format!("RDMA read {}, GB/s", size(at)),
             Self::Connections => "connections/s, one after the other".into(),
             Self::Memory(at) => format!("memory of an endpoint, {} of them, KiB", ENDPOINTS[at]),
+            Self::MemoryConnected(at) => {
+                format!("memory of a connected one, {} of them, KiB", ENDPOINTS[at])
+            }
         }
     }
 
@@ -52,12 +56,13 @@ impl Figure {
                 | Self::SendBlocking
                 | Self::WritePolled
                 | Self::Memory(_)
+                | Self::MemoryConnected(_)
         )
     }
 
     /// Is another round of any use?
     pub(crate) const fn varies(self) -> bool {
-        !matches!(self, Self::Memory(_))
+        !matches!(self, Self::Memory(_) | Self::MemoryConnected(_))
     }
 }
 

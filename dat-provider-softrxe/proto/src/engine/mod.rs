@@ -28,6 +28,8 @@ use timers::{Owner, Timers};
 
 /// Window towards peers that are not engines of this crate: rxe keeps to it itself.
 const FOREIGN_WINDOW: u32 = 128;
+/// Queue pairs that are destroyed before the first of their slots is used again, while there are others.
+const REST: usize = 1024;
 
 /// Why a queue pair was not created or connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -56,7 +58,8 @@ pub struct Engine<M> {
     memory: M,
     out: Outputs,
     qps: Vec<Option<Box<Qp>>>,
-    free: Vec<u32>,
+    /// Slots of destroyed queue pairs, oldest first.
+    free: VecDeque<u32>,
     /// Slots of queue pairs that may have something to send.
     ready: VecDeque<u32>,
     /// Slots of those that only have an acknowledgement to send, which was held back.
@@ -85,7 +88,7 @@ impl<M: Memory> Engine<M> {
             memory,
             out: Outputs::default(),
             qps: Vec::new(),
-            free: Vec::new(),
+            free: VecDeque::new(),
             ready: VecDeque::new(),
             held: Vec::new(),
             timers: Timers::default(),
@@ -190,16 +193,16 @@ impl<M: Memory> Engine<M> {
         if init.send_depth > 1 << 20 || init.recv_depth > 1 << 20 || init.max_sge > 256 {
             return Err(QpError::Invalid("depths up to 2^20, SGEs up to 256"));
         }
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            // Slots 0 and 1 stay unused: with salt 0 they would be the reserved QPNs.
-            None if self.qps.len() < 2 => {
-                self.qps.resize_with(2, || None);
-                2
-            }
-            None => self.qps.len() as u32,
-        };
+        // Slots 0 and 1 stay unused: with salt 0 they would be the reserved QPNs.
+        if self.qps.len() < 2 {
+            self.qps.resize_with(2, || None);
+        }
         let limit = 1usize << self.config.qp_bits;
+        // The salt may have no bits at all: a slot that was given back comes again as late as possible, so that no late packet of
+        // its old connection meets the new one.
+        let rested = self.free.len() >= REST || self.qps.len() >= limit;
+        let rested = rested.then(|| self.free.pop_front()).flatten();
+        let slot = rested.unwrap_or(self.qps.len() as u32);
         if slot as usize >= limit {
             return Err(QpError::Exhausted(limit - 2));
         }
@@ -240,7 +243,7 @@ impl<M: Memory> Engine<M> {
         self.abandon_connection(now, qpn);
         if let Some(slot) = self.slot(qpn) {
             self.qps[slot as usize] = None;
-            self.free.push(slot);
+            self.free.push_back(slot);
         }
     }
 
