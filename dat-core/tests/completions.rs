@@ -12,7 +12,7 @@ use dat_core::attr::EpAttr;
 use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::ep::{Ep, EpParts};
 use dat_core::error::{Error, Kind, Subtype};
-use dat_core::evd::Evd;
+use dat_core::evd::{Evd, Polled};
 use dat_core::event::{AsyncEvent, ConnectionEvent, DtoOp, Event};
 use dat_core::flags::{Close, CompletionFlags, EvdFlags, MemPriv, VaType};
 use dat_core::head::raw;
@@ -37,6 +37,11 @@ struct Side {
 }
 
 fn side(recv_flags: CompletionFlags, request_flags: CompletionFlags) -> Side {
+    side_of(recv_flags, request_flags, 16)
+}
+
+/// With room for so many requests.
+fn side_of(recv_flags: CompletionFlags, request_flags: CompletionFlags, depth: u32) -> Side {
     let ia = open();
     let pz = Pz::create(ia).unwrap();
     let streams = EvdFlags::DTO | EvdFlags::RMR_BIND | EvdFlags::CONNECTION | EvdFlags::SOFTWARE;
@@ -56,7 +61,7 @@ fn side(recv_flags: CompletionFlags, request_flags: CompletionFlags) -> Side {
         recv_completion_flags: recv_flags,
         request_completion_flags: request_flags,
         max_recv_dtos: 16,
-        max_request_dtos: 16,
+        max_request_dtos: depth,
         max_recv_iov: 1,
         max_request_iov: 1,
         max_rdma_read_in: 1,
@@ -159,6 +164,66 @@ fn a_wait_tells_how_many_are_left() {
     assert_eq!(side.evd.wait(NOW, 19, &mut sink).unwrap_err().nmore, 18);
     assert_eq!(cookies(&sink), [1, 2]);
     assert_eq!(side.cookies(), (3..=20).collect::<Vec<_>>());
+    side.close();
+}
+
+/// Whichever way is taken: each call sees every completion that is there, in order, and a wait says how many are left.
+#[test]
+fn every_wait_counts_what_is_left() {
+    let side = side_of(NONE, NONE, 64);
+    let (mut posted, mut seen, mut ready) = (0_u64, 0_u64, 0_usize);
+    let mut waits = 0;
+    let mut random = 1_u32;
+    let mut next = |below: u32| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 16) % below
+    };
+    for _ in 0..3000 {
+        let mut sink = Events::default();
+        match next(10) {
+            0 => {
+                // Now and then more than several batches hold; the endpoint has room for 64.
+                let most = if next(6) == 0 { 64 } else { 5 };
+                let more = next(most).min(64 - ready as u32);
+                for _ in 0..more {
+                    posted += 1;
+                    side.send(posted, NONE);
+                }
+                side.qp.finish_requests(more as usize);
+                ready += more as usize;
+                continue;
+            }
+            1..=4 => {
+                let left = match side.evd.wait_polled(&mut sink) {
+                    Polled::Taken => Some(0),
+                    _ => side.evd.wait_at_hand(&mut sink),
+                };
+                let Some(left) = left else { continue };
+                waits += 1;
+                assert_eq!(left as usize + 1, ready);
+            }
+            5 if next(20) == 0 => match side.evd.wait(NOW, 1, &mut sink) {
+                Ok(left) => assert_eq!(left as usize + 1, ready),
+                Err(empty) => {
+                    assert_eq!((empty.nmore, ready), (0, 0));
+                    continue;
+                }
+            },
+            _ => {
+                let taken = side.evd.take_at_hand(&mut sink)
+                    || side.evd.take_polled(&mut sink) == Polled::Taken
+                    || side.evd.dequeue(&mut sink).is_ok();
+                assert_eq!(taken, ready != 0);
+                if !taken {
+                    continue;
+                }
+            }
+        }
+        seen += 1;
+        ready -= 1;
+        assert_eq!(cookies(&sink), [seen]);
+    }
+    assert!(waits > 500, "{waits} waits went the short way");
     side.close();
 }
 

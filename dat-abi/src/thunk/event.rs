@@ -101,6 +101,7 @@ extern "C" fn evd_dequeue_long<T: Transport, V: Layout>(
     })
 }
 
+/// As [`evd_dequeue`]: a completion that is there leaves by a jump.
 pub(crate) unsafe extern "C" fn evd_wait<T: Transport, V: Layout>(
     handle: DatHandle,
     span: DatTimeout,
@@ -108,20 +109,92 @@ pub(crate) unsafe extern "C" fn evd_wait<T: Transport, V: Layout>(
     event: *mut V::Event,
     nmore: *mut DatCount,
 ) -> u32 {
-    guard::<V>(|| {
-        let arena = &T::arenas().evd;
-        if threshold == 1 && !event.is_null() && !nmore.is_null() && arena.holds(handle) {
-            // SAFETY: the arena holds it; `event` is not NULL, so valid by the slot's contract.
-            let (evd, event) = unsafe { (arena.at(handle), &mut *event) };
-            if let Some(more) = evd.wait_usual(&mut V::sink::<T>(event, handle)) {
-                // SAFETY: not NULL, so valid by the slot's contract.
-                unsafe { nmore.write(more.cast_signed()) };
-                return Ok(());
+    // NULL less 1 has the highest bit, which no program's address has.
+    let null = (event.addr().wrapping_sub(1) | nmore.addr().wrapping_sub(1)) >> (usize::BITS - 1);
+    if threshold == 1
+        && null == 0
+        // SAFETY: as in `evd_dequeue`.
+        && let Some(place) = unsafe { T::arenas().evd.place(handle) }
+    {
+        // SAFETY: as in `evd_dequeue`; `nmore` is valid by the slot's contract too.
+        unsafe {
+            let word = (*place).head.word.load(Ordering::Acquire);
+            if is_at_hand(word) {
+                return wait_at_hand::<T, V>(&*place, span, threshold, event, nmore);
+            }
+            if is_quiet(word) {
+                return wait_polled::<T, V>(&*place, span, threshold, event, nmore);
             }
         }
-        // SAFETY: valid or NULL by the slot's contract.
-        unsafe { wait_long::<T, V>(handle, span, threshold, event, nmore) }
-    })
+    }
+    wait_guarded::<T, V>(handle, span, threshold, event, nmore)
+}
+
+/// Takes a completion that is at hand, and counts what is left.
+///
+/// # Safety
+/// `event` and `nmore` are valid for writes.
+#[inline(never)]
+unsafe extern "C" fn wait_at_hand<T: Transport, V: Layout>(
+    evd: &'static Evd<T>,
+    span: DatTimeout,
+    threshold: DatCount,
+    event: *mut V::Event,
+    nmore: *mut DatCount,
+) -> u32 {
+    // SAFETY: as in `dequeue_at_hand`.
+    let taken = caught(|| evd.wait_at_hand(&mut V::sink::<T>(unsafe { &mut *event }, raw(evd))));
+    match taken {
+        Ok(Some(left)) => {
+            // SAFETY: the caller's promise.
+            unsafe { nmore.write(left.cast_signed()) };
+            DAT_SUCCESS
+        }
+        Ok(None) => wait_guarded::<T, V>(raw(evd), span, threshold, event, nmore),
+        Err(error) => V::pack(error),
+    }
+}
+
+/// Nothing is at hand: asks the transport.
+///
+/// # Safety
+/// As [`wait_at_hand`].
+#[inline(never)]
+unsafe extern "C" fn wait_polled<T: Transport, V: Layout>(
+    evd: &'static Evd<T>,
+    span: DatTimeout,
+    threshold: DatCount,
+    event: *mut V::Event,
+    nmore: *mut DatCount,
+) -> u32 {
+    // SAFETY: as in `dequeue_at_hand`.
+    let polled = caught(|| evd.wait_polled(&mut V::sink::<T>(unsafe { &mut *event }, raw(evd))));
+    match polled {
+        Ok(Polled::Taken) => {
+            // SAFETY: the caller's promise.
+            unsafe { nmore.write(0) };
+            DAT_SUCCESS
+        }
+        // SAFETY: the same promise.
+        Ok(Polled::AtHand) => unsafe { wait_at_hand::<T, V>(evd, span, threshold, event, nmore) },
+        Ok(Polled::Nothing | Polled::Unusual) => {
+            wait_guarded::<T, V>(raw(evd), span, threshold, event, nmore)
+        }
+        Err(error) => V::pack(error),
+    }
+}
+
+/// [`wait_long`] with its boundary.
+#[inline(never)]
+extern "C" fn wait_guarded<T: Transport, V: Layout>(
+    handle: DatHandle,
+    span: DatTimeout,
+    threshold: DatCount,
+    event: *mut V::Event,
+    nmore: *mut DatCount,
+) -> u32 {
+    // SAFETY: valid or NULL by the slot's contract.
+    guard::<V>(|| unsafe { wait_long::<T, V>(handle, span, threshold, event, nmore) })
 }
 
 /// All but a completion that is there already.

@@ -23,7 +23,7 @@ use self::post::Told;
 use self::queue::Queue;
 use self::state::{Call, Effect, State};
 use self::wait::Waiting;
-use self::word::{AT_HAND, IDLE, QUIET};
+use self::word::{AT_HAND, IDLE, OTHER, QUIET};
 use crate::cno::Cno;
 use crate::counters::{Counted, EvdCounter, EvdTally, Which};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
@@ -68,16 +68,16 @@ fn refuse<T: Transport>(held: BriefGuard<'static, Inner<T>>) -> bool {
     false
 }
 
-/// What [`Evd::take_polled`] came to.
+/// What [`Evd::take_polled`] or [`Evd::wait_polled`] came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Polled {
     /// An event: the only completion that there was.
     Taken,
-    /// `DAT_QUEUE_EMPTY`, without the class bit.
+    /// There is no completion: `DAT_QUEUE_EMPTY` without the class bit, or somebody has to wait.
     Nothing,
-    /// Completions are at hand now: [`Evd::take_at_hand`].
+    /// Completions are at hand now: [`Evd::take_at_hand`], [`Evd::wait_at_hand`].
     AtHand,
-    /// Nothing was done: [`Evd::dequeue`] does it.
+    /// Nothing was done: [`Evd::dequeue`] or [`Evd::wait`] does it.
     Unusual,
 }
 
@@ -441,7 +441,13 @@ impl<T: Transport> Evd<T> {
             return refuse(inner);
         }
         if inner.queue.at_hand() == 0 {
-            self.turn(AT_HAND, QUIET);
+            // What is behind the batch comes the long way once.
+            let now = if inner.queue.has_behind() {
+                OTHER
+            } else {
+                QUIET
+            };
+            self.turn(AT_HAND, now);
         }
         inner.queue.step();
         inner.tally.found += 1;
@@ -457,7 +463,7 @@ impl<T: Transport> Evd<T> {
         if self.head.word.load(Ordering::Relaxed) != QUIET {
             return Polled::Unusual;
         }
-        if !inner.queue.refill() {
+        if !inner.queue.poll() {
             inner.tally.missed += 1;
             return Polled::Nothing;
         }

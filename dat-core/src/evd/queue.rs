@@ -11,14 +11,19 @@ use crate::transport::Transport;
 /// Completions taken from the transport at a time.
 pub(super) const BATCH: usize = 16;
 
-/// Queued events, then the completions of the last poll, then those still in the completion queue: in this
-/// order they are handed out.
+/// Queued events, then the completions of the last poll, then those behind it, then those still in the completion queue: in
+/// this order they are handed out.
 pub(super) struct Queue<T: Transport> {
     events: VecDeque<Event>,
     batch: [T::RawCompletion; BATCH],
     /// `batch[next..][..at_hand]` are to be decoded.
     next: u32,
     at_hand: usize,
+    /// `behind[first..]` are behind the batch: what [`Queue::count`] took out of the completion queue. Empty if there are none.
+    behind: Vec<T::RawCompletion>,
+    first: usize,
+    /// Where it polls to.
+    spare: [T::RawCompletion; BATCH],
     /// Where completions come from.
     origins: Origins,
     pub(super) cq: Option<Arc<T::Cq>>,
@@ -35,6 +40,9 @@ impl<T: Transport> Default for Queue<T> {
             batch: [T::RawCompletion::default(); BATCH],
             next: 0,
             at_hand: 0,
+            behind: Vec::new(),
+            first: 0,
+            spare: [T::RawCompletion::default(); BATCH],
             origins: Origins::nowhere(),
             cq: None,
             solicited_only: false,
@@ -55,6 +63,7 @@ impl<T: Transport> Queue<T> {
     pub(super) fn stop(&mut self) -> Option<Arc<T::Cq>> {
         self.events = VecDeque::new();
         (self.next, self.at_hand) = (0, 0);
+        (self.behind, self.first) = (Vec::new(), 0);
         self.forget();
         self.solicited_only = false;
         self.polls = (0, 0);
@@ -97,14 +106,12 @@ impl<T: Transport> Queue<T> {
         }
     }
 
-    /// Whether there are completions to look at; polls if there are none yet.
-    #[inline(always)]
-    pub(super) fn has_batch(&mut self) -> bool {
-        self.at_hand != 0 || self.refill()
+    /// Whether there are completions to look at; fetches some if there are none yet.
+    fn has_batch(&mut self) -> bool {
+        self.at_hand != 0 || (self.has_behind() && self.advance()) || self.poll()
     }
 
-    /// Hands out the first completion, straight from the transport; the queue is empty, and there
-    /// [is a batch](Queue::has_batch). Then [`Queue::step`] is due. False: it is none to hand out, or a rare one.
+    /// Hands out the first completion, straight from the transport; the queue is empty, and the batch is not. Then [`Queue::step`] is due. False: it is none to hand out, or a rare one.
     #[inline(always)]
     pub(super) fn take_usual(&mut self, sink: &mut impl EventSink) -> bool {
         let raw = &self.batch[self.next as usize % BATCH];
@@ -144,26 +151,62 @@ impl<T: Transport> Queue<T> {
         self.at_hand
     }
 
-    /// The same, after [`Queue::take_usual`], and not 0 if the transport has more.
+    /// Whether completions are behind the batch.
     #[inline(always)]
-    pub(super) fn at_hand_or_behind(&mut self) -> usize {
-        if self.next as usize == BATCH {
-            self.look_behind()
-        } else {
-            self.at_hand()
+    pub(super) fn has_behind(&self) -> bool {
+        !self.behind.is_empty()
+    }
+
+    /// Completions that are left, in the batch and behind it; takes them out of the completion queue to count them.
+    #[inline(always)]
+    pub(super) fn count(&mut self) -> usize {
+        if let Some(cq) = &self.cq {
+            let polled = T::poll_cq(cq, &mut self.spare);
+            if polled == 0 {
+                self.polls.1 += 1;
+            } else {
+                self.put_behind(polled);
+            }
+        }
+        self.at_hand + self.behind.len() - self.first
+    }
+
+    /// What was polled, and all that is still to be polled.
+    #[cold]
+    #[inline(never)]
+    fn put_behind(&mut self, mut polled: usize) {
+        self.behind.drain(..self.first);
+        self.first = 0;
+        loop {
+            self.polls.0 += 1;
+            self.behind
+                .extend_from_slice(&self.spare[..polled.min(BATCH)]);
+            let Some(cq) = self.cq.as_ref().filter(|_| polled >= BATCH) else {
+                return;
+            };
+            polled = T::poll_cq(cq, &mut self.spare);
         }
     }
 
-    /// The last batch was full, and is used up.
+    /// The batch is used up: the next is what is behind it. False: nothing is.
+    #[cold]
     #[inline(never)]
-    fn look_behind(&mut self) -> usize {
-        self.refill();
-        self.at_hand()
+    pub(super) fn advance(&mut self) -> bool {
+        let behind = &self.behind[self.first..];
+        let count = behind.len().min(BATCH);
+        self.batch[..count].copy_from_slice(&behind[..count]);
+        self.first += count;
+        if self.first == self.behind.len() {
+            self.behind.clear();
+            self.first = 0;
+        }
+        (self.next, self.at_hand) = (0, count);
+        count != 0
     }
 
-    /// Polls for the next batch.
+    /// Polls for the next batch; nothing is behind the last.
     #[inline(always)]
-    pub(super) fn refill(&mut self) -> bool {
+    pub(super) fn poll(&mut self) -> bool {
         let Some(cq) = &self.cq else { return false };
         let polled = T::poll_cq(cq, &mut self.batch);
         if polled == 0 {
@@ -194,7 +237,7 @@ impl<T: Transport> Queue<T> {
                 });
             }
             self.at_hand = 0;
-            if !self.refill() {
+            if !self.has_batch() {
                 return notify;
             }
         }

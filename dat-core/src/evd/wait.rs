@@ -8,7 +8,7 @@ use dat_arena::BriefGuard;
 
 use super::state::Call;
 use super::word::{AT_HAND, QUIET};
-use super::{Evd, EventSink, Inner, dead};
+use super::{Evd, EventSink, Inner, Polled, dead};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::ia::Ia;
 use crate::transport::{Parked, Transport};
@@ -47,28 +47,62 @@ impl Waiting {
 }
 
 impl<T: Transport> Evd<T> {
-    /// The short way of dat_evd_wait, for a threshold of 1: hands out a completion that is there, and returns how many
-    /// more are at hand (at least one, if the transport has more). `None`: go the long way, nothing was done.
+    /// The short way of dat_evd_wait with a threshold of 1 where completions [are at hand](super::word::is_at_hand): hands
+    /// one out, and returns how many are left, those in the completion queue included. `None`: nothing was done,
+    /// [`Evd::wait`] does it.
     #[inline(always)]
-    pub fn wait_usual(&'static self, sink: &mut impl EventSink) -> Option<u32> {
+    pub fn wait_at_hand(&'static self, sink: &mut impl EventSink) -> Option<u32> {
         let mut inner = self.inner.try_lock()?;
-        let word = self.head.word.load(Ordering::Relaxed);
-        if (word == QUIET || word == AT_HAND)
-            && !self.unheard.load(Ordering::Acquire)
-            && inner.state.step(Call::Wait { many: false }).is_ok()
-            && inner.queue.has_batch()
-            && inner.queue.take_usual(sink)
-        {
-            inner.tally.waits += 1;
-            inner.queue.step();
-            let more = inner.queue.at_hand_or_behind();
-            let now = if more == 0 { QUIET } else { AT_HAND };
-            if word != now {
-                self.turn(word, now);
-            }
-            return Some(more as u32);
+        if !self.is_plain(&inner, AT_HAND) || !inner.queue.take_usual(sink) {
+            return None;
         }
-        None
+        inner.queue.step();
+        inner.tally.waits += 1;
+        let left = inner.queue.count();
+        if inner.queue.at_hand() == 0 {
+            self.used_up(&mut inner);
+        }
+        Some(left as u32)
+    }
+
+    /// The same where [nothing is at hand](super::word::is_quiet): asks the transport. With [`Polled::Taken`] none is left.
+    #[inline(always)]
+    pub fn wait_polled(&'static self, sink: &mut impl EventSink) -> Polled {
+        let Some(mut inner) = self.inner.try_lock() else {
+            return Polled::Unusual;
+        };
+        if !self.is_plain(&inner, QUIET) {
+            return Polled::Unusual;
+        }
+        if !inner.queue.poll() {
+            return Polled::Nothing;
+        }
+        // A poll that did not fill the batch has emptied the completion queue.
+        if inner.queue.at_hand() == 1 && inner.queue.take_usual(sink) {
+            inner.queue.step();
+            inner.tally.waits += 1;
+            return Polled::Taken;
+        }
+        self.turn(QUIET, AT_HAND);
+        Polled::AtHand
+    }
+
+    /// Whether the word is `word`, everybody is to hear of each completion, and waiting is allowed. With these words nobody
+    /// waits already.
+    #[inline(always)]
+    fn is_plain(&self, inner: &Inner<T>, word: u64) -> bool {
+        self.head.word.load(Ordering::Relaxed) == word
+            && !self.unheard.load(Ordering::Acquire)
+            && inner.state.waitable
+    }
+
+    /// The batch is: there is another, or the word changes.
+    #[cold]
+    #[inline(never)]
+    fn used_up(&self, inner: &mut Inner<T>) {
+        if !inner.queue.advance() {
+            self.turn(AT_HAND, QUIET);
+        }
     }
 
     /// dat_evd_wait: hands out the first event when `threshold` of them are queued; returns how many are

@@ -14,7 +14,8 @@ const HIGH: u64 = 0xffff_ffff_8000_0000;
 
 /// There is nothing to dequeue, and no completion queue to ask.
 pub(super) const IDLE: u64 = ALIVE;
-/// Events are queued, or a thread is in dat_evd_wait, or whoever polls in vain is to yield.
+/// Events are queued, a thread is in dat_evd_wait, the next completions wait for room at hand, or whoever polls in vain is to
+/// yield.
 pub(super) const OTHER: u64 = HIGH | ALIVE;
 /// With a completion queue; nothing queued, nobody waiting, and completions that were taken out of it.
 pub(super) const AT_HAND: u64 = HIGH | ALIVE | 2;
@@ -55,6 +56,8 @@ impl<T: Transport> Evd<T> {
             if inner.patience.lasts() { OTHER } else { IDLE }
         } else if inner.queue.at_hand() != 0 {
             AT_HAND
+        } else if inner.queue.has_behind() {
+            OTHER
         } else {
             QUIET
         };

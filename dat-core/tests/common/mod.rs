@@ -229,7 +229,7 @@ impl Transport for Null {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             scope_id: 0,
             max_eps: 16,
-            max_dto_per_ep: 16,
+            max_dto_per_ep: 64,
             max_rdma_read_per_ep_in: 1,
             max_rdma_read_per_ep_out: 1,
             max_rdma_read_in: 1,
