@@ -19,7 +19,7 @@ evd_dequeue, empty connection EVD;10;10
 evd_dequeue, empty DTO EVD;61;61
 evd_dequeue, request completion;74;70
 evd_dequeue, receive completion;78;75
-evd_wait, event ready;115;111
+evd_wait, event ready;100;96
 ep_post_send, 64 B;64;71
 ep_post_rdma_write, 64 B;75;84
 ep_post_rdma_write, 2048 B;75;84

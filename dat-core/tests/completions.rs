@@ -167,9 +167,17 @@ fn a_wait_tells_how_many_are_left() {
     side.close();
 }
 
-/// Whichever way is taken: each call sees every completion that is there, in order, and a wait says how many are left.
+/// Whichever way is taken: each call sees every completion that is there, in order, and a wait says how many are left. On
+/// its short way it may leave out those that came after others were taken from the completion queue, but for the last.
 #[test]
 fn every_wait_counts_what_is_left() {
+    for bursts in [true, false] {
+        count_what_is_left(bursts);
+    }
+}
+
+/// With `bursts`, completions come only where none is left.
+fn count_what_is_left(bursts: bool) {
     let side = side_of(NONE, NONE, 64);
     let (mut posted, mut seen, mut ready) = (0_u64, 0_u64, 0_usize);
     let mut waits = 0;
@@ -184,7 +192,8 @@ fn every_wait_counts_what_is_left() {
             0 => {
                 // Now and then more than several batches hold; the endpoint has room for 64.
                 let most = if next(6) == 0 { 64 } else { 5 };
-                let more = next(most).min(64 - ready as u32);
+                let room = if bursts && ready != 0 { 0 } else { 64 };
+                let more = next(most).min(room.max(ready as u32) - ready as u32);
                 for _ in 0..more {
                     posted += 1;
                     side.send(posted, NONE);
@@ -200,7 +209,9 @@ fn every_wait_counts_what_is_left() {
                 };
                 let Some(left) = left else { continue };
                 waits += 1;
-                assert_eq!(left as usize + 1, ready);
+                let left = left as usize;
+                assert!(left < ready && (left == 0) == (ready == 1));
+                assert!(!bursts || left + 1 == ready, "{left} left of {ready}");
             }
             5 if next(20) == 0 => match side.evd.wait(NOW, 1, &mut sink) {
                 Ok(left) => assert_eq!(left as usize + 1, ready),

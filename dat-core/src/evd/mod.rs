@@ -14,7 +14,7 @@ mod wait;
 pub mod word;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use dat_arena::{BriefGuard, BriefMutex};
 
@@ -42,6 +42,11 @@ pub use self::wait::WaitError;
 /// A completion queue is never smaller: consumers size EVDs by what they expect at a time, not by what
 /// their endpoints can produce.
 const MIN_CQ_DEPTH: u32 = 256;
+
+/// The completion queue may hold completions of which nobody hears, so they cannot be counted without a look at each.
+const UNHEARD: u8 = 1;
+/// dat_evd_wait is refused.
+const UNWAITABLE: u8 = 2;
 
 /// Every stream of the specification.
 const ALL_STREAMS: EvdFlags = EvdFlags::SOFTWARE
@@ -125,8 +130,8 @@ pub struct EvdInfo {
 pub struct Evd<T: Transport> {
     /// Table, liveness and whether there can be anything to dequeue, generation, ledger.
     pub head: Head,
-    /// The completion queue may hold completions of which nobody hears, so they cannot be counted without a look at each.
-    unheard: AtomicBool,
+    /// What bars the short ways of dat_evd_wait: [`UNHEARD`] and [`UNWAITABLE`].
+    bars: AtomicU8,
     inner: BriefMutex<Inner<T>>,
 }
 
@@ -159,7 +164,7 @@ impl<T: Transport> Default for Evd<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            unheard: AtomicBool::new(false),
+            bars: AtomicU8::new(0),
             inner: BriefMutex::new(Inner {
                 state: State::default(),
                 qlen: 0,
@@ -249,7 +254,7 @@ impl<T: Transport> Evd<T> {
             inner.queue.start(qlen, cq);
             inner.watched = false;
             inner.patience = Patience::default();
-            evd.unheard.store(false, Ordering::Relaxed);
+            evd.bars.store(0, Ordering::Relaxed);
             inner.expected = 0;
             inner.cq_depth = depth;
             inner.tally = EvdTally::default();
@@ -383,6 +388,11 @@ impl<T: Transport> Evd<T> {
             }
             let (state, effect) = inner.state.step(call)?;
             inner.state = state;
+            if state.waitable {
+                self.bars.fetch_and(!UNWAITABLE, Ordering::Release);
+            } else {
+                self.bars.fetch_or(UNWAITABLE, Ordering::Release);
+            }
             match effect {
                 Effect::None => Told::Nobody,
                 Effect::Listen => self.listen(&mut inner),
@@ -572,8 +582,8 @@ impl<T: Transport> Evd<T> {
 
     /// From now on completions may come of which nobody hears: suppressed ones, or of endpoints that are gone.
     pub(crate) fn expect_unheard(&self) {
-        if !self.unheard.load(Ordering::Relaxed) {
-            self.unheard.store(true, Ordering::Release);
+        if self.bars.load(Ordering::Relaxed) & UNHEARD == 0 {
+            self.bars.fetch_or(UNHEARD, Ordering::Release);
         }
     }
 

@@ -19,7 +19,9 @@ pub(super) struct Queue<T: Transport> {
     /// `batch[next..][..at_hand]` are to be decoded.
     next: u32,
     at_hand: usize,
-    /// `behind[first..]` are behind the batch: what [`Queue::count`] took out of the completion queue. Empty if there are none.
+    /// The last poll filled the batch: more may be in the completion queue.
+    unsure: bool,
+    /// `behind[first..]` are behind the batch: what [`Queue::look_behind`] took out of the completion queue. Empty if there are none.
     behind: Vec<T::RawCompletion>,
     first: usize,
     /// Where it polls to.
@@ -40,6 +42,7 @@ impl<T: Transport> Default for Queue<T> {
             batch: [T::RawCompletion::default(); BATCH],
             next: 0,
             at_hand: 0,
+            unsure: false,
             behind: Vec::new(),
             first: 0,
             spare: [T::RawCompletion::default(); BATCH],
@@ -63,7 +66,7 @@ impl<T: Transport> Queue<T> {
     pub(super) fn stop(&mut self) -> Option<Arc<T::Cq>> {
         self.events = VecDeque::new();
         (self.next, self.at_hand) = (0, 0);
-        (self.behind, self.first) = (Vec::new(), 0);
+        (self.unsure, self.behind, self.first) = (false, Vec::new(), 0);
         self.forget();
         self.solicited_only = false;
         self.polls = (0, 0);
@@ -157,34 +160,36 @@ impl<T: Transport> Queue<T> {
         !self.behind.is_empty()
     }
 
-    /// Completions that are left, in the batch and behind it; takes them out of the completion queue to count them.
+    /// Completions that are left, in the batch and behind it.
     #[inline(always)]
-    pub(super) fn count(&mut self) -> usize {
-        if let Some(cq) = &self.cq {
-            let polled = T::poll_cq(cq, &mut self.spare);
-            if polled == 0 {
-                self.polls.1 += 1;
-            } else {
-                self.put_behind(polled);
-            }
-        }
+    pub(super) fn left(&self) -> usize {
         self.at_hand + self.behind.len() - self.first
     }
 
-    /// What was polled, and all that is still to be polled.
+    /// Whether [`Queue::left`] is known only after [`Queue::look_behind`].
+    #[inline(always)]
+    pub(super) fn is_unsure(&self) -> bool {
+        self.unsure
+    }
+
+    /// Takes whatever the completion queue still has, to count it.
     #[cold]
     #[inline(never)]
-    fn put_behind(&mut self, mut polled: usize) {
+    pub(super) fn look_behind(&mut self) {
+        self.unsure = false;
         self.behind.drain(..self.first);
         self.first = 0;
-        loop {
-            self.polls.0 += 1;
-            self.behind
-                .extend_from_slice(&self.spare[..polled.min(BATCH)]);
-            let Some(cq) = self.cq.as_ref().filter(|_| polled >= BATCH) else {
+        while let Some(cq) = &self.cq {
+            let polled = T::poll_cq(cq, &mut self.spare).min(BATCH);
+            if polled == 0 {
+                self.polls.1 += 1;
                 return;
-            };
-            polled = T::poll_cq(cq, &mut self.spare);
+            }
+            self.polls.0 += 1;
+            self.behind.extend_from_slice(&self.spare[..polled]);
+            if polled < BATCH {
+                return;
+            }
         }
     }
 
@@ -215,8 +220,16 @@ impl<T: Transport> Queue<T> {
         }
         self.polls.0 += 1;
         self.next = 0;
-        self.at_hand = if polled > BATCH { too_many() } else { polled };
+        self.at_hand = if polled >= BATCH { self.full() } else { polled };
         true
+    }
+
+    /// A poll filled the batch (at least: a transport may say that it polled more than there was room for).
+    #[cold]
+    #[inline(never)]
+    fn full(&mut self) -> usize {
+        self.unsure = true;
+        BATCH
     }
 
     /// Takes all completions into the queue, behind what is there; they may exceed the queue's length,
@@ -242,13 +255,6 @@ impl<T: Transport> Queue<T> {
             }
         }
     }
-}
-
-/// What a transport counts as polled that says it polled more than there was room for.
-#[cold]
-#[inline(never)]
-fn too_many() -> usize {
-    BATCH
 }
 
 /// Whether this is a good receive whose sender did not ask for a notification.

@@ -48,21 +48,20 @@ impl Waiting {
 
 impl<T: Transport> Evd<T> {
     /// The short way of dat_evd_wait with a threshold of 1 where completions [are at hand](super::word::is_at_hand): hands
-    /// one out, and returns how many are left, those in the completion queue included. `None`: nothing was done,
-    /// [`Evd::wait`] does it.
+    /// one out, and returns how many are left: all that were in the completion queue when it was last asked, which is when
+    /// nothing was left at hand. `None`: nothing was done, [`Evd::wait`] does it.
     #[inline(always)]
     pub fn wait_at_hand(&'static self, sink: &mut impl EventSink) -> Option<u32> {
         let mut inner = self.inner.try_lock()?;
-        if !self.is_plain(&inner, AT_HAND) || !inner.queue.take_usual(sink) {
+        if !self.is_plain(AT_HAND) || !inner.queue.take_usual(sink) {
             return None;
         }
         inner.queue.step();
         inner.tally.waits += 1;
-        let left = inner.queue.count();
-        if inner.queue.at_hand() == 0 {
-            self.used_up(&mut inner);
+        if inner.queue.at_hand() == 0 || inner.queue.is_unsure() {
+            return Some(self.go_on(inner));
         }
-        Some(left as u32)
+        Some(inner.queue.left() as u32)
     }
 
     /// The same where [nothing is at hand](super::word::is_quiet): asks the transport. With [`Polled::Taken`] none is left.
@@ -71,13 +70,13 @@ impl<T: Transport> Evd<T> {
         let Some(mut inner) = self.inner.try_lock() else {
             return Polled::Unusual;
         };
-        if !self.is_plain(&inner, QUIET) {
+        if !self.is_plain(QUIET) {
             return Polled::Unusual;
         }
         if !inner.queue.poll() {
             return Polled::Nothing;
         }
-        // A poll that did not fill the batch has emptied the completion queue.
+        // As it did not fill the batch, the poll has emptied the completion queue.
         if inner.queue.at_hand() == 1 && inner.queue.take_usual(sink) {
             inner.queue.step();
             inner.tally.waits += 1;
@@ -90,19 +89,23 @@ impl<T: Transport> Evd<T> {
     /// Whether the word is `word`, everybody is to hear of each completion, and waiting is allowed. With these words nobody
     /// waits already.
     #[inline(always)]
-    fn is_plain(&self, inner: &Inner<T>, word: u64) -> bool {
-        self.head.word.load(Ordering::Relaxed) == word
-            && !self.unheard.load(Ordering::Acquire)
-            && inner.state.waitable
+    fn is_plain(&self, word: u64) -> bool {
+        self.head.word.load(Ordering::Relaxed) == word && self.bars.load(Ordering::Acquire) == 0
     }
 
-    /// The batch is: there is another, or the word changes.
+    /// The rest of [`Evd::wait_at_hand`] where the batch is used up, or the transport may have more.
     #[cold]
     #[inline(never)]
-    fn used_up(&self, inner: &mut Inner<T>) {
-        if !inner.queue.advance() {
+    fn go_on(&'static self, mut inner: BriefGuard<'static, Inner<T>>) -> u32 {
+        let queue = &mut inner.queue;
+        if queue.at_hand() == 0 && !queue.advance() && !queue.poll() {
             self.turn(AT_HAND, QUIET);
+            return 0;
         }
+        if queue.is_unsure() {
+            queue.look_behind();
+        }
+        queue.left() as u32
     }
 
     /// dat_evd_wait: hands out the first event when `threshold` of them are queued; returns how many are
