@@ -25,7 +25,7 @@ pub struct Plan {
     pub seed: u64,
     /// Threads that call at once.
     pub threads: usize,
-    /// For how long; longer where the machine is too busy for [`LEAST`] calls, up to [`LONGEST`].
+    /// For how long; longer, up to 25 s, where the machine is too busy for 2000 calls in that time.
     pub span: Duration,
 }
 
