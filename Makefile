@@ -64,8 +64,12 @@ matrix: ## write MATRIX.md, what works where
 	@cargo run --quiet -p dat-conformance -- --matrix >MATRIX.md.new && mv MATRIX.md.new MATRIX.md
 
 .PHONY: bench-lab
-bench-lab: dist ## rates of dapltest -T P and dtestcm there, DAPL's and ours, interleaved
+bench-lab: dist ## rates of dapltest -T P there, DAPL's and ours, interleaved
 	@scripts/bench-lab.sh
+
+.PHONY: bench-connections
+bench-connections: dist ## time to connect there: DAPL's, ours, and the floor under both
+	@scripts/bench-connections.sh
 
 .PHONY: fmt
 fmt: ## format the code
