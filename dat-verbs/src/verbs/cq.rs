@@ -211,22 +211,19 @@ impl Notifier {
         }
     }
 
-    /// Reads what the channel has; whether there was anything.
+    /// Takes the channel's event; whether there was one. Arming makes one event, and arms nothing before that is taken, so a second
+    /// read would only find the channel empty.
     pub(crate) fn drain(&self) -> bool {
-        let mut any = false;
-        loop {
-            let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
-            // SAFETY: the channel is open and non-blocking; both pointers are valid for the write.
-            let result = unsafe {
-                sys::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context)
-            };
-            if result != 0 {
-                return any;
-            }
-            any = true;
-            self.unacked.fetch_add(1, Ordering::Relaxed);
-            self.armed.store(false, Ordering::Release);
+        let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the channel is open and non-blocking; both pointers are valid for the write.
+        let result =
+            unsafe { sys::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context) };
+        if result != 0 {
+            return false;
         }
+        self.unacked.fetch_add(1, Ordering::Relaxed);
+        self.armed.store(false, Ordering::Release);
+        true
     }
 
     /// The event thread no longer listens here.
