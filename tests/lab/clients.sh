@@ -83,8 +83,6 @@ impossible() {
         *-ud*-*debian\>* | *-ud*-*\>debian* | *-ud*-*daplo* | *-ud*-*scm*) ;;
         dtestsrq*-*debian\>* | dtestsrq*-*\>debian* | dtestsrq*-*daplo*) [[ $2 != dtestsrq-plain ]] ;;
         *-server-*debian\>* | *-server-*daplo* | *-client-*\>debian* | features-*daplo* | features-debian+*) ;;
-        # 32 datagrams in one burst are more than the kernel queues between two processes of one address, and nobody repeats them.
-        dtestsrq-ud-*user*) ;;
         *) return 1 ;;
     esac
 }
