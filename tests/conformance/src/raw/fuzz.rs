@@ -25,14 +25,14 @@ pub struct Plan {
     pub seed: u64,
     /// Threads that call at once.
     pub threads: usize,
-    /// For how long; longer, up to 25 s, where the machine is too busy for 2000 calls in that time.
+    /// For how long; longer, up to 12 s, where the machine is too busy for 2000 calls in that time.
     pub span: Duration,
 }
 
 /// Calls that tell something: every function is likely to have succeeded that can.
 const LEAST: usize = 2000;
 /// For how long a busy machine may take for them.
-const LONGEST: Duration = Duration::from_secs(25);
+const LONGEST: Duration = Duration::from_secs(12);
 
 impl Plan {
     /// One second with seed 1, unless `DAT_FUZZ_SECONDS` and `DAT_FUZZ_SEED` say otherwise.
