@@ -4,14 +4,12 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use crate::sockaddr::{self, Room};
 use crate::types::{DatIaAddressPtr, DatNamedAttr};
 use crate::v2_0::types::DatComm;
-
-/// Room of a `DAT_SOCK_ADDR` of either family, as words so that it is aligned.
-type Room = [u32; 7];
 
 /// What is kept of each kind: content to address.
 type Known<Content> = LazyLock<Mutex<HashMap<Content, usize>>>;
@@ -24,9 +22,6 @@ static TABLES: LazyLock<Mutex<HashMap<TableKey, usize>>> = LazyLock::new(Mutex::
 
 /// Name of the IA, major version, transport.
 type TableKey = (String, u32, TypeId);
-
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
 
 /// The address of the function table of the IA `name` on transport `T`, made at its first open. One a name: a classic
 /// registry looks the IA up by its table's `device_name` in dat_ia_close.
@@ -55,9 +50,7 @@ pub(crate) fn address(ip: Option<IpAddr>, scope: u32) -> DatIaAddressPtr {
 pub(crate) fn address_with_port(ip: Option<IpAddr>, scope: u32, port: u16) -> DatIaAddressPtr {
     let mut known = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
     let at = *known.entry((ip, scope, port)).or_insert_with(|| {
-        let mut bytes = socket_bytes(ip, scope);
-        bytes[2..4].copy_from_slice(&port.to_be_bytes());
-        let room: &'static mut Room = Box::leak(Box::new(words(&bytes)));
+        let room: &'static mut Room = Box::leak(Box::new(sockaddr::room(ip, scope, port)));
         room.as_mut_ptr() as usize
     });
     at as *mut c_void
@@ -72,63 +65,6 @@ pub(crate) fn comm(comm: DatComm) -> *mut DatComm {
         .entry(key)
         .or_insert_with(|| std::ptr::from_mut(Box::leak(Box::new(comm))) as usize);
     at as *mut DatComm
-}
-
-/// The bytes of a `sockaddr_in` or `sockaddr_in6` with port 0; for `None` those of family 0.
-pub(crate) fn socket_bytes(ip: Option<IpAddr>, scope: u32) -> [u8; 28] {
-    let mut bytes = [0u8; 28];
-    match ip {
-        None => {}
-        Some(IpAddr::V4(v4)) => {
-            bytes[..2].copy_from_slice(&AF_INET.to_ne_bytes());
-            bytes[4..8].copy_from_slice(&v4.octets());
-        }
-        Some(IpAddr::V6(v6)) => {
-            bytes[..2].copy_from_slice(&AF_INET6.to_ne_bytes());
-            bytes[8..24].copy_from_slice(&v6.octets());
-            bytes[24..28].copy_from_slice(&scope.to_ne_bytes());
-        }
-    }
-    bytes
-}
-
-fn words(bytes: &[u8; 28]) -> Room {
-    let mut room = [0; 7];
-    for (word, four) in room.iter_mut().zip(bytes.chunks_exact(4)) {
-        *word = u32::from_ne_bytes([four[0], four[1], four[2], four[3]]);
-    }
-    room
-}
-
-/// The IP address behind a consumer's `DAT_IA_ADDRESS_PTR`. `None`: NULL, or neither IPv4 nor IPv6.
-///
-/// # Safety
-/// `pointer` is NULL or points to a socket address of the size that its family says.
-pub(crate) unsafe fn read_address(pointer: DatIaAddressPtr) -> Option<IpAddr> {
-    if pointer.is_null() {
-        return None;
-    }
-    let at = pointer.cast::<u8>().cast_const();
-    // SAFETY: a socket address begins with two bytes of family and is as long as that says.
-    unsafe {
-        match at.cast::<u16>().read_unaligned() {
-            AF_INET => Some(IpAddr::from(at.add(4).cast::<[u8; 4]>().read())),
-            AF_INET6 => Some(IpAddr::from(at.add(8).cast::<[u8; 16]>().read()).to_canonical()),
-            _ => None,
-        }
-    }
-}
-
-/// The same with its port.
-///
-/// # Safety
-/// As [`read_address`].
-pub(crate) unsafe fn read_socket_address(pointer: DatIaAddressPtr) -> Option<SocketAddr> {
-    // SAFETY: the caller's promise.
-    let ip = unsafe { read_address(pointer)? };
-    // SAFETY: the port follows the family in both.
-    let port = unsafe { pointer.cast::<u8>().add(2).cast::<[u8; 2]>().read() };
-    Some(SocketAddr::new(ip, u16::from_be_bytes(port)))
 }
 
 /// The array of named attributes, in order.
@@ -157,26 +93,21 @@ pub(crate) fn named(attributes: &[(String, String)]) -> *mut DatNamedAttr {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]
     fn an_address_is_one_pointer_and_reads_back() {
-        for text in ["10.1.2.3", "fd09::1"] {
-            let ip: IpAddr = text.parse().unwrap();
-            let at = address(Some(ip), 0);
-            assert_eq!(at, address(Some(ip), 0));
+        for text in ["10.1.2.3:0", "[fd09::1]:0", "[fd09::1]:4711"] {
+            let at: SocketAddr = text.parse().unwrap();
+            let pointer = address_with_port(Some(at.ip()), 0, at.port());
+            assert_eq!(pointer, address_with_port(Some(at.ip()), 0, at.port()));
             // SAFETY: just made.
-            assert_eq!(unsafe { read_address(at) }, Some(ip));
+            assert_eq!(unsafe { sockaddr::read(pointer.cast()) }, Some(at));
         }
-        let at: SocketAddr = "[fd09::1]:4711".parse().unwrap();
-        let pointer = address_with_port(Some(at.ip()), 0, at.port());
-        // SAFETY: just made.
-        assert_eq!(unsafe { read_socket_address(pointer) }, Some(at));
-        // SAFETY: NULL, and an interned address of family 0.
-        unsafe {
-            assert_eq!(read_address(std::ptr::null_mut()), None);
-            assert_eq!(read_address(address(None, 0)), None);
-        }
+        // SAFETY: an interned address of family 0.
+        assert_eq!(unsafe { sockaddr::read(address(None, 0).cast()) }, None);
     }
 
     #[test]

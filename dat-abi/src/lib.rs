@@ -10,12 +10,14 @@ pub(crate) mod handle;
 pub(crate) mod intern;
 pub mod log;
 pub mod ret;
+pub mod sockaddr;
 pub mod strerror;
 mod table;
 pub(crate) mod thunk;
 pub mod types;
 pub mod v1_2;
 pub mod v2_0;
+pub mod va_list;
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("layouts are those of LP64");

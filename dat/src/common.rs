@@ -3,11 +3,11 @@
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 
+use dat_abi::sockaddr;
 use dat_abi::types::DAT_HANDLE_NULL;
 use dat_abi::v2_0::types::{DatComm, DatCspParam};
 
 use crate::error::Result;
-use crate::sockaddr::{read_address, sockaddr};
 use crate::sys::{Handle, call, free};
 use crate::{Evd, Ia};
 
@@ -37,7 +37,7 @@ impl CommonListener {
             r#type: libc::SOCK_STREAM,
             protocol: libc::IPPROTO_TCP,
         };
-        let mut room = sockaddr(at);
+        let mut room = sockaddr::room(Some(at.ip()), 0, at.port());
         let mut handle = DAT_HANDLE_NULL;
         call!(
             ia.handle(),
@@ -65,7 +65,7 @@ impl CommonListener {
         let mut param = MaybeUninit::<DatCspParam>::zeroed();
         call!(self.handle, csp_query(0xf, param.as_mut_ptr()))?;
         // SAFETY: zeroed, then filled by the provider; plain data. The address is NULL or stays as long as the object.
-        Ok(unsafe { read_address(param.assume_init().address_ptr.cast()) })
+        Ok(unsafe { sockaddr::read(param.assume_init().address_ptr.cast()) })
     }
 
     /// Where peers connect to.

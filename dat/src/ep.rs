@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dat_abi::sockaddr;
 use dat_abi::types::{DAT_HANDLE_NULL, DAT_TIMEOUT_INFINITE, DatHandle};
 use dat_abi::v2_0::types::DatEpAttr;
 pub use dat_core::ep::EpState;
@@ -12,7 +13,6 @@ use dat_core::iov::LmrTriplet;
 
 use crate::error::{Error, Result};
 use crate::evd::Evd;
-use crate::sockaddr::sockaddr;
 use crate::sys::{Handle, call, free};
 use crate::{Close, CompletionFlags, Ia, Pz, Remote, Slice};
 
@@ -187,7 +187,7 @@ impl<'a> Connect<'a> {
     /// # Errors
     /// [`Error::Call`].
     pub fn start(self) -> Result<()> {
-        let mut room = sockaddr(self.remote);
+        let mut room = sockaddr::room(Some(self.remote.ip()), 0, self.remote.port());
         let to = room.as_mut_ptr().cast();
         let timeout = self.timeout.map_or(DAT_TIMEOUT_INFINITE, |t| {
             u32::try_from(t.as_micros()).unwrap_or(DAT_TIMEOUT_INFINITE)

@@ -2,21 +2,11 @@
 
 use std::ffi::c_void;
 
+use dat_abi::va_list::VaList;
 use dat_core::error::{Error as Code, Kind};
 
 use crate::error::{Error, Result};
 use crate::sys::{Handle, absent, done};
-
-/// A `va_list` of the System V ABI for x86-64 whose registers are used up, so that all arguments are in memory.
-#[repr(C)]
-struct VaList {
-    gp_offset: u32,
-    fp_offset: u32,
-    overflow: *const u64,
-    registers: *const u8,
-}
-
-const REGISTERS_USED_UP: (u32, u32) = (48, 304);
 
 /// Calls operation `op` (`DAT_IB_OP`) on `handle`; `name` is its macro in `dat_ib_extensions.h`.
 ///
@@ -39,13 +29,7 @@ pub(crate) unsafe fn operate(
     }
     let slot = handle.table().handle_extendedop;
     let slot = slot.ok_or_else(|| absent(name))?;
-    let (gp_offset, fp_offset) = REGISTERS_USED_UP;
-    let mut list = VaList {
-        gp_offset,
-        fp_offset,
-        overflow: arguments.as_ptr(),
-        registers: std::ptr::null(),
-    };
+    let mut list = VaList::in_memory(arguments);
     let list = (&raw mut list).cast::<c_void>();
     // SAFETY: a provider's handle, and by the caller's promise the operation's arguments.
     done(name, unsafe { slot(handle.0, op, list) })

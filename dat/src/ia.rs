@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Once};
 
 use dat_abi::ret::DAT_SUCCESS;
+use dat_abi::sockaddr;
 use dat_abi::types::{DAT_HANDLE_NULL, DatProviderInfo};
 use dat_abi::v2_0::table::DatProvider;
 use dat_abi::v2_0::types::{DatIaAttr, DatProviderAttr};
@@ -18,7 +19,6 @@ use crate::ep::EpBuilder;
 use crate::error::Result;
 use crate::evd::Evd;
 use crate::pz::Pz;
-use crate::sockaddr::read_address;
 use crate::sys::{Handle, absent, call, done, free};
 use crate::{Error, Listener, Streams};
 
@@ -275,7 +275,7 @@ fn text_of(name: &[std::ffi::c_char]) -> String {
 /// The IP address in a provider's socket address; unspecified if there is none.
 pub(crate) fn address(at: *const u8) -> IpAddr {
     // SAFETY: a provider's DAT_IA_ADDRESS_PTR is NULL or a socket address of the size that its family says.
-    let at = unsafe { read_address(at) };
+    let at = unsafe { sockaddr::read(at) };
     at.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |at| at.ip())
 }
 

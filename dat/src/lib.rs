@@ -47,7 +47,6 @@ mod listener;
 mod pz;
 mod region;
 mod rmr;
-mod sockaddr;
 mod sys;
 
 // `log::install` shows messages on standard error as far as `DAT_LOG` asks for them.

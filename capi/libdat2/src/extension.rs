@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_char, c_void};
 use dat_abi::ret::unpack_v2_0;
 use dat_abi::types::DatHandle;
 use dat_abi::v2_0::table::DatProvider;
+use dat_abi::va_list::VaList;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_registry::catalog::Request;
 
@@ -18,15 +19,6 @@ use crate::registry::{LIBRARY, add_ours, registry};
 compile_error!("dat_extension_op needs its va_list built for this processor, see this file");
 
 const OPEN_QUERY: i32 = 0x1000;
-
-/// The first fields of a System V `va_list`.
-#[repr(C)]
-struct VaList {
-    gp_offset: u32,
-    fp_offset: u32,
-    overflow: *const u64,
-    registers: *const u8,
-}
 
 std::arch::global_asm!(
     ".globl dat_extension_op",
@@ -95,15 +87,8 @@ unsafe extern "C" fn dat_extension_op_va(
 /// # Safety
 /// `arguments` is a list that begins with a C string.
 unsafe fn open_query(arguments: &mut VaList) -> Result<()> {
-    // SAFETY: the list has this argument in the registers: only two named ones went before.
-    let name = unsafe {
-        let at = arguments
-            .registers
-            .add(arguments.gp_offset as usize)
-            .cast::<*const c_char>();
-        arguments.gp_offset += 8;
-        at.read()
-    };
+    // SAFETY: the caller's promise.
+    let name = unsafe { arguments.word() } as *const c_char;
     if name.is_null() {
         return Err(Error::arg(3));
     }

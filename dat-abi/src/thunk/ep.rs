@@ -9,7 +9,7 @@ use dat_core::transport::Transport;
 use super::close_flags;
 use crate::boundary::{Version, array, guard, limit, put, timeout};
 use crate::handle;
-use crate::intern::read_address;
+use crate::sockaddr::read_canonical;
 use crate::types::{
     DAT_VALUE_UNKNOWN, DatBoolean, DatCount, DatHandle, DatIaAddressPtr, DatTimeout,
 };
@@ -37,8 +37,12 @@ pub(crate) unsafe extern "C" fn ep_connect<T: Transport, V: Version>(
             return Err(Error::arg(2));
         }
         // SAFETY: NULL or valid by the slot's contract.
-        let (remote, data) =
-            unsafe { (read_address(address), array(size, private_data.cast(), 5)?) };
+        let (remote, data) = unsafe {
+            (
+                read_canonical(address.cast()).map(|at| at.ip()),
+                array(size, private_data.cast(), 5)?,
+            )
+        };
         let remote = remote.ok_or(Error::of(Kind::InvalidAddress))?;
         ep.connect(remote, conn_qual, timeout(span), data, qos, flags)
     })

@@ -7,7 +7,7 @@ use dat_core::event::{DatagramEvent, Dto, DtoOp, DtoStatus, RawHandle};
 use dat_core::transport::Transport;
 
 use super::types::{DatEvent, DatEventData, DatIbAddrHandle, DatIbExtensionEventData, ib_ext_type};
-use crate::intern;
+use crate::sockaddr;
 use crate::types::DatConnectionEventData;
 
 /// `DAT_IB_OP_ERR`.
@@ -78,9 +78,7 @@ pub(crate) fn request(event: &mut DatEvent) {
 
 /// `remote_ah.ia_addr`: the socket address of the peer.
 fn ia_addr(remote: SocketAddr) -> [u8; 28] {
-    let mut bytes = intern::socket_bytes(Some(remote.ip()), 0);
-    bytes[2..4].copy_from_slice(&remote.port().to_be_bytes());
-    bytes
+    sockaddr::bytes(Some(remote.ip()), 0, remote.port())
 }
 
 /// For a datagram endpoint's answer; returns what belongs into the event itself.

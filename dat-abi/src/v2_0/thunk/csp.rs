@@ -11,7 +11,8 @@ use dat_core::transport::Transport;
 use super::guard;
 use crate::boundary::{array, need, put, structure, timeout};
 use crate::handle;
-use crate::intern::{self, read_socket_address};
+use crate::intern;
+use crate::sockaddr::read_canonical;
 use crate::thunk::find;
 use crate::types::{DatCount, DatHandle, DatIaAddressPtr, DatTimeout};
 use crate::v2_0::types::{DatComm, DatCspParam};
@@ -63,7 +64,7 @@ pub(crate) unsafe extern "C" fn csp_create<T: Transport>(
         let evd = handle::evd(evd, Subtype::InvalidHandleEvdCr)?;
         need(csp, 5)?;
         // SAFETY: NULL or valid by the slot's contract.
-        let at = unsafe { read_socket_address(address) };
+        let at = unsafe { read_canonical(address.cast()) };
         let at = at.ok_or(Error::of(Kind::InvalidAddress))?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(csp, 5, raw(Sp::csp_create(ia, at, evd)?)) }
@@ -110,7 +111,7 @@ pub(crate) unsafe extern "C" fn ep_common_connect<T: Transport>(
         // SAFETY: NULL or valid by the slot's contract.
         let (remote, data) = unsafe {
             (
-                read_socket_address(address),
+                read_canonical(address.cast()),
                 array(size, private_data.cast(), 4)?,
             )
         };

@@ -15,40 +15,7 @@ use crate::thunk::find;
 use crate::types::{DAT_EVD_ASYNC_EXISTS, DatHandle};
 use crate::v2_0::table::DatProvider;
 use crate::v2_0::types::{DatIaAttr, DatIbAddrHandle, DatProviderAttr, ib_op};
-
-/// A `va_list` of the System V ABI for x86-64, of which only integers and pointers are read.
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct VaList {
-    gp_offset: u32,
-    fp_offset: u32,
-    overflow: *const u64,
-    registers: *const u8,
-}
-
-/// Where the six integer registers end in the register save area.
-const REGISTERS_END: u32 = 48;
-
-impl VaList {
-    /// The next argument as a word; of narrower types only the low part counts.
-    ///
-    /// # Safety
-    /// The list is one that the C caller made, and has another argument of an integer or pointer type.
-    unsafe fn word(&mut self) -> u64 {
-        // SAFETY: offsets and pointers are as the ABI says; the caller promises another argument.
-        unsafe {
-            if self.gp_offset < REGISTERS_END {
-                let at = self.registers.add(self.gp_offset as usize).cast::<u64>();
-                self.gp_offset += 8;
-                at.read()
-            } else {
-                let at = self.overflow;
-                self.overflow = at.add(1);
-                at.read()
-            }
-        }
-    }
-}
+use crate::va_list::VaList;
 
 /// The operations on endpoints that we have.
 const OF_ENDPOINTS: [i32; 6] = [

@@ -2,22 +2,13 @@
 
 use std::ffi::c_void;
 use std::net::{IpAddr, SocketAddr};
-use std::ptr;
 
 use dat_abi::v2_0::types::{
     DatComm, DatCspParam, DatEpAttr, DatIaAttr, DatLmrTriplet, DatRmrTriplet, ib_op,
 };
+use dat_abi::va_list::VaList;
 
 use super::{Dat, Table, value};
-
-/// A `va_list` of the System V ABI whose register area is used up, so that all arguments are in memory.
-#[repr(C)]
-struct VaList {
-    gp_offset: u32,
-    fp_offset: u32,
-    overflow: *const u64,
-    registers: *const u8,
-}
 
 /// An operation of the IB extension: how a program calls it, and its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,12 +143,7 @@ impl Dat {
         let mut words = arguments.to_vec();
         // Nobody reads beyond, whatever a provider takes the operation for.
         words.resize(16, 0);
-        let mut list = VaList {
-            gp_offset: 48,
-            fp_offset: 304,
-            overflow: words.as_ptr(),
-            registers: ptr::null(),
-        };
+        let mut list = VaList::in_memory(&words);
         let list = (&raw mut list).cast::<c_void>();
         // Opening goes through the provider's own table, as there is no handle yet.
         let table = if extension == Extension::OPEN_QUERY {

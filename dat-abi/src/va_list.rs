@@ -1,0 +1,69 @@
+//! The `va_list` of the System V ABI for x86-64, as far as dat_extension_op needs it: all arguments of all extensions are integers and
+//! pointers.
+
+/// Arguments of a C function that takes any number of them.
+#[repr(C)]
+#[derive(Debug)]
+pub struct VaList {
+    gp_offset: u32,
+    fp_offset: u32,
+    overflow: *const u64,
+    registers: *const u8,
+}
+
+/// Where the six integer registers end in the register save area.
+const REGISTERS_END: u32 = 48;
+/// Where the vector registers do.
+const VECTORS_END: u32 = 304;
+
+impl VaList {
+    /// A list of these arguments, which must outlive it: its registers are used up, so that all are in memory.
+    #[must_use]
+    pub const fn in_memory(arguments: &[u64]) -> Self {
+        Self {
+            gp_offset: REGISTERS_END,
+            fp_offset: VECTORS_END,
+            overflow: arguments.as_ptr(),
+            registers: std::ptr::null(),
+        }
+    }
+
+    /// The next argument as a word; of narrower types only the low part counts.
+    ///
+    /// # Safety
+    /// The list is one that a C caller made, or of arguments that are still there, and has another argument of an integer or
+    /// pointer type.
+    pub unsafe fn word(&mut self) -> u64 {
+        // SAFETY: offsets and pointers are as the ABI says; the caller promises another argument.
+        unsafe {
+            if self.gp_offset < REGISTERS_END {
+                let at = self.registers.add(self.gp_offset as usize).cast::<u64>();
+                self.gp_offset += 8;
+                at.read()
+            } else {
+                let at = self.overflow;
+                self.overflow = at.add(1);
+                at.read()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_come_before_memory() {
+        let (registers, memory) = ([1_u64, 2, 3, 4, 5, 6], [7_u64, 8]);
+        let mut list = VaList {
+            gp_offset: 16,
+            registers: registers.as_ptr().cast(),
+            ..VaList::in_memory(&memory)
+        };
+        for expected in 3..=8 {
+            // SAFETY: four words in registers and two in memory are left.
+            assert_eq!(unsafe { list.word() }, expected);
+        }
+    }
+}
