@@ -18,29 +18,12 @@
 #include <unistd.h>
 #include <valgrind/callgrind.h>
 
+#include "../c/need.h"
+
 #define CALLS 512
 #define SIZE 4096
 /* More than is ever outstanding: a full queue is not the case that is measured. */
 #define DEPTH (CALLS + 64)
-
-#define NEED(condition)                                                       \
-    do {                                                                      \
-        if (!(condition)) {                                                   \
-            fprintf(stderr, "line %d: not true: %s\n", __LINE__, #condition); \
-            exit(1);                                                          \
-        }                                                                     \
-    } while (0)
-#define CHECK(call)                                                           \
-    do {                                                                      \
-        DAT_RETURN code_ = (call);                                            \
-        if (code_ != DAT_SUCCESS) {                                           \
-            const char *major_ = "?", *minor_ = "?";                          \
-            dat_strerror(code_, &major_, &minor_);                            \
-            fprintf(stderr, "line %d: %s: %#x %s %s\n", __LINE__, #call,      \
-                    (unsigned)code_, major_, minor_);                         \
-            exit(1);                                                          \
-        }                                                                     \
-    } while (0)
 
 /* CALLS times `call`, counted as `name`; returns how many of them answered DAT_SUCCESS. The answers are looked at after
  * the loop: the loop is to cost nothing. */

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "need.h"
+
 typedef DAT_RETURN open_func(const DAT_NAME_PTR, DAT_COUNT, DAT_EVD_HANDLE *, DAT_IA_HANDLE *, DAT_UINT32, DAT_UINT32,
                              DAT_BOOLEAN);
 typedef DAT_RETURN query_func(DAT_IA_HANDLE, DAT_EVD_HANDLE *, DAT_IA_ATTR_MASK, void *, DAT_PROVIDER_ATTR_MASK, void *);
@@ -23,14 +25,6 @@ static void *find(void *library, const char *name)
     }
     return at;
 }
-
-#define NEED(condition)                                                       \
-    do {                                                                      \
-        if (!(condition)) {                                                   \
-            fprintf(stderr, "line %d: not true: %s\n", __LINE__, #condition); \
-            exit(1);                                                          \
-        }                                                                     \
-    } while (0)
 
 int main(int argc, char **argv)
 {

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "need.h"
+
 #define THREADS 4
 #define ROUNDS 15
 
@@ -18,14 +20,6 @@ typedef DAT_RETURN open_func(const DAT_NAME_PTR, DAT_COUNT, DAT_EVD_HANDLE *, DA
                              DAT_BOOLEAN);
 typedef DAT_RETURN query_func(DAT_IA_HANDLE, DAT_EVD_HANDLE *, DAT_IA_ATTR_MASK, void *, DAT_PROVIDER_ATTR_MASK, void *);
 typedef DAT_RETURN close_func(DAT_IA_HANDLE, DAT_CLOSE_FLAGS);
-
-#define NEED(condition)                                                       \
-    do {                                                                      \
-        if (!(condition)) {                                                   \
-            fprintf(stderr, "line %d: not true: %s\n", __LINE__, #condition); \
-            exit(1);                                                          \
-        }                                                                     \
-    } while (0)
 
 static char *name;
 static pthread_barrier_t start;

@@ -11,20 +11,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define NEED_EXIT _exit
+#include "need.h"
+
 #define THREADS 4
 #define FORKS 60
 
 typedef DAT_RETURN open_func(const DAT_NAME_PTR, DAT_COUNT, DAT_EVD_HANDLE *, DAT_IA_HANDLE *, DAT_UINT32, DAT_UINT32,
                              DAT_BOOLEAN);
 typedef DAT_RETURN close_func(DAT_IA_HANDLE, DAT_CLOSE_FLAGS);
-
-#define NEED(condition)                                                       \
-    do {                                                                      \
-        if (!(condition)) {                                                   \
-            fprintf(stderr, "line %d: not true: %s\n", __LINE__, #condition); \
-            _exit(1);                                                         \
-        }                                                                     \
-    } while (0)
 
 static char *name;
 static int stop;

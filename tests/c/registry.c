@@ -15,13 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NEED(yes)                                                                            \
-    do {                                                                                     \
-        if (!(yes)) {                                                                        \
-            fprintf(stderr, "registry.c:%d: not so: %s\n", __LINE__, #yes);                  \
-            exit(1);                                                                         \
-        }                                                                                    \
-    } while (0)
+#include "need.h"
 
 struct code {
     unsigned number;

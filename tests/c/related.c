@@ -9,13 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define NEED(condition)                                                       \
-    do {                                                                      \
-        if (!(condition)) {                                                   \
-            fprintf(stderr, "line %d: not true: %s\n", __LINE__, #condition); \
-            exit(1);                                                          \
-        }                                                                     \
-    } while (0)
+#include "need.h"
 
 static char classic[] = "classic", loop[] = "loop", user[] = "user";
 

@@ -24,24 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NEED(condition)                                                           \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "line %d: not true: %s\n", __LINE__, #condition);     \
-            exit(1);                                                              \
-        }                                                                         \
-    } while (0)
-#define CHECK(call)                                                               \
-    do {                                                                          \
-        DAT_RETURN code_ = (call);                                                \
-        const char *major_ = "?", *minor_ = "?";                                  \
-        if (code_ != DAT_SUCCESS) {                                               \
-            dat_strerror(code_, &major_, &minor_);                                \
-            fprintf(stderr, "line %d: %s: %#x %s %s\n", __LINE__, #call, code_,   \
-                    major_, minor_);                                              \
-            exit(1);                                                              \
-        }                                                                         \
-    } while (0)
+#include "need.h"
 
 #define SIZE 4096
 
