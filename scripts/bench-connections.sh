@@ -21,9 +21,7 @@ if [ "${1:-}" != --inside ]; then
     [ -e "$dist/lib/libdat2.so.2" ] || { echo "bench-connections: no $dist; run 'make dist' first" >&2; exit 1; }
     mkdir -p "$target/bench"
     cc -O2 -Wall -Werror -o "$floor" "$top/tests/bench/connections.c" -lrdmacm -libverbs || exit 1
-    if [ "${BENCH_CLOCK:-instructions}" = instructions ]; then
-        export DAT_LAB_ACCEL=tcg,thread=single DAT_LAB_QEMU='-smp 1 -icount shift=0'
-    fi
+    export DAT_LAB_CLOCK=${BENCH_CLOCK:-instructions}
     exec "$top/tests/lab/run.sh" --timeout "${DAT_LAB_TIMEOUT:-900}" -- bash "$0" --inside "${1:-5}"
 fi
 rounds=$2

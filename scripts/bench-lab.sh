@@ -13,9 +13,7 @@ dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/dist}
 
 if [ "${1:-}" != --inside ]; then
     [ -e "$dist/lib/libdat2.so.2" ] || { echo "bench-lab: no $dist; run 'make dist' first" >&2; exit 1; }
-    if [ "${BENCH_CLOCK:-instructions}" = instructions ]; then
-        export DAT_LAB_ACCEL=tcg,thread=single DAT_LAB_QEMU='-smp 1 -icount shift=0'
-    fi
+    export DAT_LAB_CLOCK=${BENCH_CLOCK:-instructions}
     exec "$top/tests/lab/run.sh" --timeout 1500 -- bash "$0" --inside "${1:-5}" "${2:-.}"
 fi
 rounds=$2 pattern=$3

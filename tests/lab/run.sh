@@ -68,6 +68,16 @@ done
 . "$here/lib/place.sh"
 . "$here/lib/network.sh"
 place=$(lab_place) || exit 125
+case "${DAT_LAB_CLOCK:-host}" in
+host) ;;
+instructions)
+    [ "$place" = qemu ] || [ "${DAT_LAB_PLACE:-}" = guest ] || {
+        say "FAILED: only a guest's clock counts instructions; DAT_LAB=qemu runs in one"
+        exit 125
+    }
+    ;;
+*) say "FAILED: DAT_LAB_CLOCK=$DAT_LAB_CLOCK: must be host or instructions" && exit 125 ;;
+esac
 if [ "$place" = native ]; then
     . "$here/lib/native.sh"
     native_run "$@"

@@ -136,6 +136,17 @@ case_broken() {
     check "a --setup that fails is no success of the command" status_is 125
 }
 
+case_clock() {
+    DAT_LAB_CLOCK=sundial lab -- true
+    check "a clock there is not is named" eval "status_is 125 && stderr_has sundial"
+    # The same work takes the same time, whatever else the machine does.
+    DAT_LAB_CLOCK=instructions lab --no-rxe --sh 'nproc
+        work() { local i from=${EPOCHREALTIME/./}; for ((i = 0; i < 20000; i++)); do :; done; echo $((${EPOCHREALTIME/./} - from)); }
+        work >/dev/null; first=$(work) second=$(work)
+        echo "$first $second"; [ $((first * 10)) -lt $((second * 11)) ] && [ $((second * 10)) -lt $((first * 11)) ]'
+    check "a clock of instructions repeats within a tenth, on one processor" eval "status_is 0 && stdout_has '^1\$'"
+}
+
 case_parallel() {
     local i pids=()
     for i in 1 2; do
@@ -155,7 +166,7 @@ if [ -z "$cases" ]; then
     cases="output rxe two netns dtest broken parallel hung"
     place=$(. "$here/lib/place.sh"; say() { echo "$*" >&2; }; lab_place)
     # Natively this machine would be the one that dies.
-    [ "$place" = qemu ] && cases="$cases native dead"
+    [ "$place" = qemu ] && cases="$cases native dead clock"
 fi
 for one in $cases; do
     "case_$one"

@@ -12,16 +12,17 @@ qemu_run() {
     trap 'exit 143' TERM
     qemu_describe "$run" "$@"
 
+    local accel=tcg,thread=multi processors=(-smp 2)
+    # 1 ns an instruction, on one processor: more of them have no common count.
+    [ "${DAT_LAB_CLOCK:-host}" = host ] || accel=tcg,thread=single processors=(-smp 1 -icount shift=0)
+
     local machine=(qemu-system-x86_64 -nodefaults -no-reboot -no-user-config -display none -monitor none
-        -accel "${DAT_LAB_ACCEL:-tcg,thread=multi}" -cpu "${DAT_LAB_CPU:-$qemu_cpu}" -smp 2 -m "$mem"
+        -accel "${DAT_LAB_ACCEL:-$accel}" -cpu "${DAT_LAB_CPU:-$qemu_cpu}" "${processors[@]}" -m "$mem"
         -virtfs "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
         -virtfs "local,path=$run,mount_tag=labrun,security_model=none,multidevs=remap"
         -kernel "$vmlinuz" -initrd "$initramfs"
         # A kernel that oopsed is a dead guest, not one to go on testing with.
         -append "console=ttyS0 panic=-1 oops=panic quiet lab.run=$run")
-
-    # shellcheck disable=SC2206 # options are words
-    machine+=(${DAT_LAB_QEMU:-})
 
     if [ "$interactive" = yes ]; then
         "${machine[@]}" -serial stdio 2>"$run/qemu.log"
