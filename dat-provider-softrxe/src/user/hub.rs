@@ -21,7 +21,7 @@ use super::memory::regions::Regions;
 use super::net::capture::Capture;
 use super::net::door::{Addressee, Mailbox, SLOT_BITS, slot_of_qpn};
 use super::net::life::{Life, Neighbour, Neighbours, stirs};
-use super::net::route::addressee;
+use super::net::route::Requests;
 use super::net::share::Share;
 use super::net::socket::{Received, Socket};
 use super::net::wake::{Bundle, Wake, processors};
@@ -78,6 +78,7 @@ pub(crate) struct State {
     letter: Box<[u8]>,
     received: Received,
     pub(crate) share: Share,
+    requests: Requests,
     capture: Option<Capture>,
     own_box: Mailbox,
     life: Life,
@@ -171,6 +172,7 @@ impl Hub {
             letter: vec![0; 1 << 16].into(),
             received: Received::new(),
             share,
+            requests: Requests::default(),
             capture,
             own_box,
             life,
@@ -444,8 +446,7 @@ impl State {
             let source = self.received.from;
             for (ip_id, datagram) in self.received.datagrams() {
                 if shared && let Share::Porter(_, porter) = &mut self.share {
-                    let to = addressee(datagram);
-                    let passed = match to {
+                    let passed = match self.requests.addressee(source.ip(), datagram) {
                         Some(Addressee::Slot(slot)) if slot == self.slot => false,
                         Some(Addressee::Service(id)) if self.services.contains_key(&id) => false,
                         Some(to) => porter.deliver(to, source, 0, datagram).unwrap_or(false),

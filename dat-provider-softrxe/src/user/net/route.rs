@@ -1,5 +1,8 @@
 //! For whom a datagram is that arrived at the shared port: decided from its first bytes, before any check.
 
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
 use super::door::{Addressee, slot_of_comm_id, slot_of_qpn};
 
 /// Offsets within the UDP payload: BTH, then for the connection manager DETH and the MAD.
@@ -12,6 +15,9 @@ mod field {
 const REQ: u16 = 0x10;
 const SIDR_REQ: u16 = 0x17;
 const SIDR_REP: u16 = 0x18;
+const REJ: u16 = 0x12;
+/// Requests that are remembered.
+const REMEMBERED: usize = 256;
 
 fn word(datagram: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(
@@ -29,8 +35,7 @@ pub fn addressee(datagram: &[u8]) -> Option<Addressee> {
     if qpn != 1 {
         return Some(Addressee::Slot(slot_of_qpn(qpn)));
     }
-    let attribute = (word(datagram, field::ATTRIBUTE)? >> 16) as u16;
-    Some(match attribute {
+    Some(match attribute(datagram)? {
         REQ | SIDR_REQ => {
             let high = word(datagram, field::CM + 8)?;
             let low = word(datagram, field::CM + 12)?;
@@ -39,6 +44,44 @@ pub fn addressee(datagram: &[u8]) -> Option<Addressee> {
         SIDR_REP => Addressee::Slot(slot_of_comm_id(word(datagram, field::CM)?)),
         _ => Addressee::Slot(slot_of_comm_id(word(datagram, field::CM + 4)?)),
     })
+}
+
+fn attribute(datagram: &[u8]) -> Option<u16> {
+    Some((word(datagram, field::ATTRIBUTE)? >> 16) as u16)
+}
+
+/// The requests of late, for a peer that gives one up before it knows our communication id: its REJ names only its own.
+#[derive(Debug, Default)]
+pub struct Requests {
+    /// Whose, by what id, for which service; the newest last.
+    late: VecDeque<(IpAddr, u32, u64)>,
+}
+
+impl Requests {
+    /// As [`addressee`], of a datagram that `source` sent.
+    #[must_use]
+    pub fn addressee(&mut self, source: IpAddr, datagram: &[u8]) -> Option<Addressee> {
+        let to = addressee(datagram)?;
+        match to {
+            Addressee::Service(service) if attribute(datagram) == Some(REQ) => {
+                let request = (source, word(datagram, field::CM)?, service);
+                if !self.late.contains(&request) {
+                    if self.late.len() == REMEMBERED {
+                        self.late.pop_front();
+                    }
+                    self.late.push_back(request);
+                }
+                Some(to)
+            }
+            Addressee::Slot(0) if attribute(datagram) == Some(REJ) => {
+                let id = word(datagram, field::CM)?;
+                let mut newest_first = self.late.iter().rev();
+                let known = newest_first.find(|known| (known.0, known.1) == (source, id));
+                Some(known.map_or(to, |known| Addressee::Service(known.2)))
+            }
+            _ => Some(to),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -80,5 +123,37 @@ mod tests {
             );
         }
         assert_eq!(addressee(&mad(0x10, words)[..50]), None);
+    }
+
+    #[test]
+    fn who_gives_up_early_reaches_the_service_that_he_asked() {
+        let (a, b): (IpAddr, IpAddr) = ("10.9.0.2".parse().unwrap(), "10.9.0.3".parse().unwrap());
+        let request = |id: u32, service: u32| mad(REQ, [id, 0, 0x0106, service]);
+        let gives_up = |id: u32| mad(REJ, [id, 0, 0, 0]);
+        let service = |low: u32| Some(Addressee::Service(0x0106 << 32 | u64::from(low)));
+        let nobody = Some(Addressee::Slot(0));
+        let mut requests = Requests::default();
+        assert_eq!(requests.addressee(a, &gives_up(7)), nobody);
+        assert_eq!(requests.addressee(a, &request(7, 1)), service(1));
+        assert_eq!(requests.addressee(b, &request(7, 2)), service(2));
+        assert_eq!(requests.addressee(a, &gives_up(7)), service(1));
+        assert_eq!(requests.addressee(b, &gives_up(7)), service(2));
+        assert_eq!(requests.addressee(b, &gives_up(8)), nobody);
+        // The same id for another service, later.
+        assert_eq!(requests.addressee(a, &request(7, 3)), service(3));
+        assert_eq!(requests.addressee(a, &gives_up(7)), service(3));
+        // Repeated requests take no room, many others do.
+        for n in 0..2 * REMEMBERED as u32 {
+            let _ = requests.addressee(a, &request(100, 4));
+            assert_eq!(requests.addressee(b, &gives_up(7)), service(2), "{n}");
+        }
+        for id in 0..2 * REMEMBERED as u32 {
+            let _ = requests.addressee(a, &request(1000 + id, 4));
+        }
+        assert_eq!(requests.late.len(), REMEMBERED);
+        assert_eq!(requests.addressee(b, &gives_up(7)), nobody);
+        // Others' answers to us go by our id.
+        let known = mad(REJ, [7, 9 << 22, 0, 0]);
+        assert_eq!(requests.addressee(a, &known), Some(Addressee::Slot(9)));
     }
 }
