@@ -1,9 +1,10 @@
 //! The DAT object: endpoints (dat_ep_create, dat_ep_free, dat_ep_reset).
 //!
 //! An endpoint has three sides, each with a lock of its own, taken in this order: the connection
-//! ([`connect`]: state, parts, events), the send queue and the receive queue ([`post`]). Completions
-//! ([`dto`]) take none of them.
+//! ([`connect`]: state, parts, events), the send queue ([`post`], `requests`, `bind`, `datagram`) and the receive queue
+//! (`recv`). Completions ([`dto`]) take none of them.
 
+mod bind;
 pub mod connect;
 mod datagram;
 pub mod dto;
@@ -11,6 +12,8 @@ pub mod frequent;
 pub mod post;
 pub mod query;
 mod queue;
+mod recv;
+mod requests;
 mod ring;
 mod setup;
 pub mod short;

@@ -1,12 +1,12 @@
-//! Posting work (dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_read, dat_ep_post_rdma_write and the
-//! 2.0 and IB additions). The hot path: one lock, no allocation, no division.
+//! What posts of requests have in common (dat_ep_post_send, dat_ep_post_rdma_read, dat_ep_post_rdma_write and the 2.0 and IB
+//! additions). The hot path: one lock, no allocation, no division.
 
 use std::sync::atomic::Ordering;
 
 use dat_arena::BriefGuard;
 
-use super::frequent::{Frequent, RdmaRead, RdmaWrite, Send};
-use super::queue::{RecvQueue, SendQueue};
+use super::frequent::Frequent;
+use super::queue::SendQueue;
 use super::ring::{Note, Ring, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Kind, Result, Subtype};
@@ -14,9 +14,9 @@ use crate::evd::Evd;
 use crate::event::{Dto, DtoOp, DtoStatus, Event};
 use crate::flags::CompletionFlags;
 use crate::iov::{LmrTriplet, RmrTriplet};
-use crate::transport::{Bind, Op, Request, Transport, WrId};
+use crate::transport::{Op, Request, Transport};
 
-const FULL: Error = Error::resource(Subtype::ResourceMemory);
+pub(super) const FULL: Error = Error::resource(Subtype::ResourceMemory);
 pub(super) const QUIET: u32 = CompletionFlags::SUPPRESS.bits();
 const NO_NOTICE: u32 = CompletionFlags::UNSIGNALLED.bits();
 
@@ -30,15 +30,15 @@ pub(super) enum Limit {
 }
 
 /// A request on the long way.
-struct Post<'a, T: Transport> {
-    iov: &'a [LmrTriplet],
-    cookie: u64,
-    flags: u32,
+pub(super) struct Post<'a, T: Transport> {
+    pub(super) iov: &'a [LmrTriplet],
+    pub(super) cookie: u64,
+    pub(super) flags: u32,
     /// The number of the flags in the C prototype.
-    argument: u16,
-    limit: Limit,
-    kind: DtoOp,
-    op: Op<'a, T>,
+    pub(super) argument: u16,
+    pub(super) limit: Limit,
+    pub(super) kind: DtoOp,
+    pub(super) op: Op<'a, T>,
 }
 
 pub(super) fn length_of(iov: &[LmrTriplet]) -> u64 {
@@ -108,7 +108,7 @@ impl<T: Transport> Ep<T> {
 
     /// The long way: any number of segments, any flags, and all that may be wrong.
     #[inline(never)]
-    fn post_any(&'static self, post: &Post<'_, T>) -> Result<()> {
+    pub(super) fn post_any(&'static self, post: &Post<'_, T>) -> Result<()> {
         let mut queue = self.send.lock();
         if queue.head == queue.limit {
             queue = match self.refill(queue) {
@@ -157,7 +157,7 @@ impl<T: Transport> Ep<T> {
     /// At the limit: moves it on if there is room in the ring. `None`: the state forbids posts.
     #[cold]
     #[inline(never)]
-    fn refill(
+    pub(super) fn refill(
         &'static self,
         queue: BriefGuard<'static, SendQueue<T>>,
     ) -> std::result::Result<BriefGuard<'static, SendQueue<T>>, Option<Error>> {
@@ -242,7 +242,7 @@ impl<T: Transport> Ep<T> {
     /// The completion of a post that never reaches the transport; after those that the transport flushes.
     #[cold]
     #[inline(never)]
-    fn flush_at_once(
+    pub(super) fn flush_at_once(
         &'static self,
         evd: Option<&'static Evd<T>>,
         drain: Option<&'static Evd<T>>,
@@ -273,15 +273,6 @@ impl<T: Transport> Ep<T> {
             return 0;
         }
         outstanding(queue.head, &self.request_ring)
-    }
-
-    /// Receives that are not completed.
-    pub(super) fn receives_outstanding(&self) -> u32 {
-        let queue = self.recv.lock();
-        if queue.qp.is_none() {
-            return 0;
-        }
-        outstanding(queue.head, &self.recv_ring)
     }
 
     /// If the last requests were posted without asking for a completion, nothing would tell of their end: posts
@@ -323,368 +314,6 @@ impl<T: Transport> Ep<T> {
             }
         }
     }
-
-    /// dat_ep_post_send. No segments is an empty message.
-    ///
-    /// # Errors
-    /// `DAT_INVALID_STATE` unless Connected or Disconnected (there it is flushed), `DAT_INVALID_PARAMETER`
-    /// for too many segments (argument 2) or flags that the endpoint cannot have (the last argument),
-    /// `DAT_LENGTH_ERROR` beyond the adapter's message size, `DAT_INSUFFICIENT_RESOURCES` when the
-    /// endpoint's request DTOs are all outstanding.
-    #[inline]
-    pub fn post_send(
-        &'static self,
-        iov: &[LmrTriplet],
-        cookie: u64,
-        flags: CompletionFlags,
-    ) -> Result<()> {
-        self.post_long(iov, cookie, flags, Send)
-    }
-
-    /// 2.0 dat_ep_post_send_with_invalidate: the same, and the peer's `rmr_context` is invalidated if `invalidate`.
-    ///
-    /// # Errors
-    /// As [`Ep::post_send`].
-    pub fn post_send_with_invalidate(
-        &'static self,
-        iov: &[LmrTriplet],
-        cookie: u64,
-        flags: CompletionFlags,
-        invalidate: bool,
-        rmr_context: u32,
-    ) -> Result<()> {
-        let op = if invalidate {
-            Op::SendWithInvalidate(rmr_context)
-        } else {
-            Op::Send
-        };
-        self.post_any(&Post {
-            iov,
-            cookie,
-            flags: flags.bits(),
-            argument: 5,
-            limit: Limit::Message,
-            kind: DtoOp::Send,
-            op,
-        })
-    }
-
-    /// dat_ep_post_recv, in any state; in Disconnected it is flushed.
-    ///
-    /// # Errors
-    /// `DAT_INVALID_PARAMETER` (too many segments: argument 2; flags: 5; an endpoint on an SRQ: 1),
-    /// `DAT_INSUFFICIENT_RESOURCES` when the endpoint's receive DTOs are all outstanding.
-    #[inline]
-    pub fn post_recv(
-        &'static self,
-        iov: &[LmrTriplet],
-        cookie: u64,
-        flags: CompletionFlags,
-    ) -> Result<()> {
-        self.post_any_recv(iov, cookie, flags.bits())
-    }
-
-    #[inline(never)]
-    pub(super) fn post_any_recv(
-        &'static self,
-        iov: &[LmrTriplet],
-        cookie: u64,
-        flags: u32,
-    ) -> Result<()> {
-        if !self.head.alive() {
-            return Err(DEAD);
-        }
-        let mut queue = self.recv.lock();
-        if flags & queue.refused != 0 {
-            return Err(Error::arg(5));
-        }
-        if iov.len() > queue.max_iov {
-            return Err(self.too_many_segments(&queue));
-        }
-        if queue.head == queue.limit {
-            queue = match self.refill_receives(queue, cookie)? {
-                Some(queue) => queue,
-                None => return Ok(()),
-            };
-        }
-        let Some(qp) = &queue.qp else {
-            return Err(DEAD);
-        };
-        let slot = queue.slot(queue.head);
-        let number = queue.head;
-        slot.fill(
-            cookie,
-            Note::new(DtoOp::Receive, note_bits(flags) | queue.mute, 0),
-        );
-        T::post_recv(qp, id(queue.id_base, number), iov)?;
-        queue.head = number.wrapping_add(1);
-        queue.posted.add_bytes(DtoOp::Receive, length_of(iov));
-        Ok(())
-    }
-
-    /// At the limit: moves it on if there is room. `None`: Disconnected, and the receive of `cookie` is flushed.
-    #[cold]
-    #[inline(never)]
-    fn refill_receives(
-        &'static self,
-        mut queue: BriefGuard<'static, RecvQueue<T>>,
-        cookie: u64,
-    ) -> Result<Option<BriefGuard<'static, RecvQueue<T>>>> {
-        if queue.qp.is_none() {
-            return Err(self.no_receives());
-        }
-        if self.state.load(Ordering::Acquire) == EpState::Disconnected as u32 {
-            let (evd, drain) = (queue.evd, queue.drain);
-            drop(queue);
-            let op = if self.is_datagram() {
-                DtoOp::ReceiveUd
-            } else {
-                DtoOp::Receive
-            };
-            self.flush_at_once(evd, drain, cookie, op, 0);
-            return Ok(None);
-        }
-        if outstanding(queue.head, &self.recv_ring) >= queue.depth {
-            return Err(FULL);
-        }
-        queue.limit = self.recv_ring.tail().wrapping_add(queue.depth);
-        queue.count();
-        Ok(Some(queue))
-    }
-
-    #[cold]
-    fn too_many_segments(&'static self, queue: &RecvQueue<T>) -> Error {
-        if queue.qp.is_none() {
-            self.no_receives()
-        } else {
-            Error::arg(2)
-        }
-    }
-
-    /// Why there is no receive queue.
-    #[cold]
-    fn no_receives(&'static self) -> Error {
-        if !self.head.alive() {
-            return DEAD;
-        }
-        if self.has_queue_pair() {
-            // On an SRQ.
-            return Error::arg(1);
-        }
-        Error::state(Subtype::InvalidStateEpPz)
-    }
-
-    /// The send queue stands before the receive queue in the order of locks: no waiting for it.
-    fn has_queue_pair(&'static self) -> bool {
-        self.send.try_lock().is_none_or(|queue| queue.qp.is_some())
-    }
-
-    /// dat_ep_post_rdma_read.
-    ///
-    /// # Errors
-    /// As [`Ep::post_send`]; `DAT_LENGTH_ERROR` if `remote` is shorter than the segments, or they are longer than
-    /// the adapter's RDMA size.
-    #[inline]
-    pub fn post_rdma_read(
-        &'static self,
-        iov: &[LmrTriplet],
-        cookie: u64,
-        remote: &RmrTriplet,
-        flags: CompletionFlags,
-    ) -> Result<()> {
-        self.post_long(iov, cookie, flags, RdmaRead(remote))
-    }
-
-    /// 2.0 dat_ep_post_rdma_read_to_rmr: no verbs transport can.
-    ///
-    /// # Errors
-    /// `DAT_MODEL_NOT_SUPPORTED`.
-    pub fn post_rdma_read_to_rmr(
-        &'static self,
-        _local: &RmrTriplet,
-        _cookie: u64,
-        _remote: &RmrTriplet,
-        _flags: CompletionFlags,
-    ) -> Result<()> {
-        Err(Error::of(Kind::ModelNotSupported))
-    }
-
-    /// dat_ep_post_rdma_write.
-    ///
-    /// # Errors
-    /// As [`Ep::post_rdma_read`].
-    #[inline]
-    pub fn post_rdma_write(
-        &'static self,
-        iov: &[LmrTriplet],
-        cookie: u64,
-        remote: &RmrTriplet,
-        flags: CompletionFlags,
-    ) -> Result<()> {
-        self.post_long(iov, cookie, flags, RdmaWrite(remote))
-    }
-
-    /// IB extension: RDMA Write with immediate data.
-    ///
-    /// # Errors
-    /// As [`Ep::post_rdma_write`].
-    pub fn post_rdma_write_immediate(
-        &'static self,
-        iov: &[LmrTriplet],
-        cookie: u64,
-        remote: &RmrTriplet,
-        immediate: u32,
-        flags: CompletionFlags,
-    ) -> Result<()> {
-        self.post_any(&Post {
-            iov,
-            cookie,
-            flags: flags.bits(),
-            argument: 7,
-            limit: Limit::Rdma(remote.segment_length.into()),
-            kind: DtoOp::RdmaWriteImmediate,
-            op: Op::RdmaWriteWithImmediate(*remote, immediate),
-        })
-    }
-
-    /// IB extension: compare and swap 8 bytes; the old value goes to `local`.
-    ///
-    /// # Errors
-    /// As [`Ep::post_rdma_read`]; `DAT_LENGTH_ERROR` unless `local` is of 8 bytes.
-    pub fn compare_swap(
-        &'static self,
-        compare: u64,
-        swap: u64,
-        local: &LmrTriplet,
-        cookie: u64,
-        remote: &RmrTriplet,
-        flags: CompletionFlags,
-    ) -> Result<()> {
-        let op = Op::CompareSwap {
-            remote: *remote,
-            compare,
-            swap,
-        };
-        self.post_atomic(local, cookie, flags, 7, DtoOp::CompareSwap, op)
-    }
-
-    /// IB extension: add to 8 bytes; the old value goes to `local`.
-    ///
-    /// # Errors
-    /// As [`Ep::compare_swap`].
-    pub fn fetch_add(
-        &'static self,
-        add: u64,
-        local: &LmrTriplet,
-        cookie: u64,
-        remote: &RmrTriplet,
-        flags: CompletionFlags,
-    ) -> Result<()> {
-        let op = Op::FetchAdd {
-            remote: *remote,
-            add,
-        };
-        self.post_atomic(local, cookie, flags, 6, DtoOp::FetchAdd, op)
-    }
-
-    fn post_atomic(
-        &'static self,
-        local: &LmrTriplet,
-        cookie: u64,
-        flags: CompletionFlags,
-        argument: u16,
-        kind: DtoOp,
-        op: Op<'_, T>,
-    ) -> Result<()> {
-        if local.segment_length != 8 {
-            return Err(Error::of(Kind::LengthError));
-        }
-        let iov = std::slice::from_ref(local);
-        self.post_any(&Post {
-            iov,
-            cookie,
-            flags: flags.bits(),
-            argument,
-            limit: Limit::Rdma(0),
-            kind,
-            op,
-        })
-    }
-
-    /// For `Rmr::bind`: takes a request slot for the RMR at `rmr_index` of its arena, and lets `make` build the bind for
-    /// `T::post_bind` with the id and the transport's `signaled` and `fence`. Returns the new context.
-    ///
-    /// # Errors
-    /// As [`Ep::post_send`] with the flags as argument 7; what `T::post_bind` says.
-    pub(crate) fn post_bind<'a>(
-        &'static self,
-        rmr_index: u32,
-        cookie: u64,
-        flags: CompletionFlags,
-        make: impl FnOnce(WrId, bool, bool) -> Bind<'a, T>,
-    ) -> Result<u32> {
-        let mut queue = self.send.lock();
-        let flags = flags.bits();
-        if flags & queue.refused != 0 {
-            return Err(Error::arg(7));
-        }
-        if queue.head == queue.limit {
-            let (evd, drain) = (queue.evd, queue.drain);
-            queue = match self.refill(queue) {
-                Ok(queue) => queue,
-                Err(Some(full)) => return Err(full),
-                Err(None) if !self.head.alive() => return Err(DEAD),
-                Err(None) if self.current_state() == EpState::Disconnected => {
-                    self.flush_bind(evd, drain, cookie, rmr_index);
-                    return Ok(0);
-                }
-                Err(None) => return Err(self.current_state().refuse()),
-            };
-        }
-        if flags & QUIET != 0 {
-            queue.hush();
-        }
-        let Some(qp) = &queue.qp else {
-            return Err(DEAD);
-        };
-        let slot = queue.slot(queue.head);
-        slot.fill(
-            cookie,
-            Note::new(
-                DtoOp::BindMw,
-                note_bits(flags) | queue.mute,
-                u64::from(rmr_index),
-            ),
-        );
-        let signaled = queue.asks(queue.head, flags & QUIET == 0);
-        let fence = flags & CompletionFlags::BARRIER_FENCE.bits() != 0;
-        let bind = make(id(queue.id_base, queue.head), signaled, fence);
-        let context = T::post_bind(qp, &bind)?;
-        queue.head = queue.head.wrapping_add(1);
-        Ok(context)
-    }
-
-    fn flush_bind(
-        &'static self,
-        evd: Option<&'static Evd<T>>,
-        drain: Option<&'static Evd<T>>,
-        cookie: u64,
-        rmr_index: u32,
-    ) {
-        if let Some(evd) = drain {
-            evd.drain();
-        }
-        if let Some(evd) = evd {
-            evd.post(Event::Dto(Dto {
-                ep: self.handle(),
-                rmr: T::arenas().rmr.get(rmr_index).map_or(0, crate::head::raw),
-                cookie,
-                status: DtoStatus::Flushed,
-                op: DtoOp::BindMw,
-                ..Dto::default()
-            }));
-        }
-    }
 }
 
 #[inline(always)]
@@ -693,7 +322,7 @@ pub(super) const fn note_bits(flags: u32) -> u64 {
     ((flags & (QUIET | NO_NOTICE)) as u64) << 4
 }
 
-fn outstanding(head: u32, ring: &Ring) -> u32 {
+pub(super) fn outstanding(head: u32, ring: &Ring) -> u32 {
     head.wrapping_sub(ring.tail())
 }
 

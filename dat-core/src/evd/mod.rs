@@ -2,9 +2,10 @@
 //! queue of the transport below where DTO or RMR bind completions feed them.
 //!
 //! [`state`] says what is allowed, `queue` keeps the events in order, `post` brings them in and decides who is
-//! told, `wait` is the one waiter, `patience` is for those who poll, `feed` are the streams; here is the object: create, query, modify, dequeue,
-//! free.
+//! told, `dequeue` takes them out, `wait` is the one waiter, `patience` is for those who poll, `feed` are the streams; here is the object:
+//! create, query, modify, free.
 
+mod dequeue;
 mod feed;
 mod patience;
 mod post;
@@ -16,24 +17,25 @@ pub mod word;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use dat_arena::{BriefGuard, BriefMutex};
+use dat_arena::BriefMutex;
 
 use self::patience::Patience;
 use self::post::Told;
 use self::queue::Queue;
 use self::state::{Call, Effect, State};
 use self::wait::Waiting;
-use self::word::{AT_HAND, IDLE, OTHER, QUIET};
+use self::word::{IDLE, QUIET};
 use crate::cno::Cno;
 use crate::counters::{Counted, EvdCounter, EvdTally, Which};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
-use crate::event::{Dto, Event, RawHandle};
+use crate::event::RawHandle;
 use crate::flags::EvdFlags;
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::ledger::Claim;
 use crate::transport::Transport;
 
+pub use self::dequeue::{EMPTY, EMPTY_CQ, EventSink, Polled};
 pub(crate) use self::feed::Feed;
 pub(crate) use self::patience::Expected;
 pub(crate) use self::post::{cq_overflow, cq_ready};
@@ -55,59 +57,9 @@ const ALL_STREAMS: EvdFlags = EvdFlags::SOFTWARE
     .union(EvdFlags::CONNECTION)
     .union(EvdFlags::ASYNC);
 
-/// `DAT_QUEUE_EMPTY` of an EVD without a completion queue.
-pub const EMPTY: Error = Error::of(ErrorKind::QueueEmpty);
-/// `DAT_QUEUE_EMPTY` of one with: programs compare it whole, without the class bit.
-pub const EMPTY_CQ: Error = Error::of(ErrorKind::QueueEmpty).without_class();
-
 /// `DAT_INVALID_HANDLE`: the EVD is freed. Which argument it was, the caller knows.
 const fn dead() -> Error {
     Error::of(ErrorKind::InvalidHandle)
-}
-
-/// Gives a lock back where the short way ends. A call, for there is only one short way out then.
-#[cold]
-#[inline(never)]
-fn refuse<T: Transport>(held: BriefGuard<'static, Inner<T>>) -> bool {
-    drop(held);
-    false
-}
-
-/// What [`Evd::take_polled`] or [`Evd::wait_polled`] came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Polled {
-    /// An event: the only completion that there was.
-    Taken,
-    /// There is no completion: `DAT_QUEUE_EMPTY` without the class bit, or somebody has to wait.
-    Nothing,
-    /// Completions are at hand now: [`Evd::take_at_hand`], [`Evd::wait_at_hand`].
-    AtHand,
-    /// Nothing was done: [`Evd::dequeue`] or [`Evd::wait`] does it.
-    Unusual,
-}
-
-/// The same, of the argument that dat_evd_dequeue calls the EVD.
-const fn dead_argument() -> Error {
-    Error::handle(Subtype::InvalidHandle1)
-}
-
-/// Takes one event where the consumer wants it. Called at most once a call, and only on success.
-pub trait EventSink {
-    /// A completion.
-    fn dto(&mut self, dto: &Dto);
-    /// Any other event.
-    fn event(&mut self, event: &Event);
-}
-
-impl<S: EventSink> EventSink for &mut S {
-    #[inline(always)]
-    fn dto(&mut self, dto: &Dto) {
-        (**self).dto(dto);
-    }
-    #[inline]
-    fn event(&mut self, event: &Event) {
-        (**self).event(event);
-    }
 }
 
 /// What dat_evd_query tells.
@@ -406,92 +358,6 @@ impl<T: Transport> Evd<T> {
         };
         told.deliver();
         Ok(())
-    }
-
-    /// dat_evd_dequeue.
-    ///
-    /// # Errors
-    /// `DAT_QUEUE_EMPTY` (without the class bit if the EVD has a completion queue); `DAT_INVALID_STATE`
-    /// (`EVD_WAITER`) while a thread waits; `DAT_INVALID_HANDLE`.
-    pub fn dequeue(&'static self, mut sink: impl EventSink) -> Result<()> {
-        // The caller may have looked at the address only. A forked child gets no lock that was held in its parent.
-        if !self.head.alive() {
-            return Err(dead_argument());
-        }
-        let mut inner = self.inner.lock();
-        if !self.head.alive() {
-            return Err(dead_argument());
-        }
-        inner.state.step(Call::Dequeue)?;
-        let taken = inner.queue.pop(&mut sink) || inner.queue.take_any(&mut sink);
-        inner.tally.found += u64::from(taken);
-        inner.tally.missed += u64::from(!taken);
-        let yields = !taken && inner.yields();
-        self.left(&inner);
-        let has_cq = inner.queue.cq.is_some();
-        drop(inner);
-        if yields {
-            std::thread::yield_now();
-        }
-        match (taken, has_cq) {
-            (true, _) => Ok(()),
-            (false, false) => Err(EMPTY),
-            (false, true) => Err(EMPTY_CQ),
-        }
-    }
-
-    /// The short way where a completion [is at hand](word::is_at_hand): if it is of the usual kind it goes straight from
-    /// the transport to `sink`, past every call. False: nothing was done, [`Evd::dequeue`] does it.
-    #[inline(always)]
-    pub fn take_at_hand(&'static self, sink: &mut impl EventSink) -> bool {
-        let Some(mut inner) = self.inner.try_lock() else {
-            return false;
-        };
-        if self.head.word.load(Ordering::Relaxed) != AT_HAND || !inner.queue.take_usual(sink) {
-            return refuse(inner);
-        }
-        if inner.queue.at_hand() == 0 {
-            // What is behind the batch comes the long way once.
-            let now = if inner.queue.has_behind() {
-                OTHER
-            } else {
-                QUIET
-            };
-            self.turn(AT_HAND, now);
-        }
-        inner.queue.step();
-        inner.tally.found += 1;
-        true
-    }
-
-    /// The short way where [nothing is at hand](word::is_quiet): asks the transport.
-    #[inline(always)]
-    pub fn take_polled(&'static self, sink: &mut impl EventSink) -> Polled {
-        let Some(mut inner) = self.inner.try_lock() else {
-            return Polled::Unusual;
-        };
-        if self.head.word.load(Ordering::Relaxed) != QUIET {
-            return Polled::Unusual;
-        }
-        if !inner.queue.poll() {
-            inner.tally.missed += 1;
-            return Polled::Nothing;
-        }
-        if inner.queue.at_hand() == 1 && inner.queue.take_usual(sink) {
-            inner.queue.step();
-            inner.tally.found += 1;
-            return Polled::Taken;
-        }
-        self.turn(QUIET, AT_HAND);
-        Polled::AtHand
-    }
-
-    /// From one word to another, under the lock, unless the EVD's life has ended.
-    #[inline(always)]
-    fn turn(&self, from: u64, to: u64) {
-        let word = &self.head.word;
-        // It fails if the EVD is dead.
-        let _ = word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
     }
 
     /// dat_evd_resize: keeps every event.

@@ -1,11 +1,14 @@
 //! Shared receive queues (dat_srq_create, dat_srq_post_recv, dat_srq_query, dat_srq_resize, dat_srq_set_lw,
 //! dat_srq_free). Their receives complete in any order, on the receive EVDs of the endpoints.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+mod slots;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
+use self::slots::{MOST, Slots};
 use crate::attr::SrqAttr;
 use crate::ep::{Id, Lane, id, id_base};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
@@ -19,9 +22,6 @@ use crate::transport::{Token, Transport};
 
 /// `DAT_SRQ_LOW_WATERMARK_EVENT`, the reason of the asynchronous event.
 const LOW_WATERMARK_REASON: u32 = 2;
-
-/// Receives an SRQ can hold at most.
-const MOST: u32 = 1 << 20;
 
 const DEAD: Error = Error::handle(Subtype::InvalidHandleSrq);
 
@@ -342,192 +342,5 @@ fn unsupported(error: Error) -> Error {
         Error::of(ErrorKind::ModelNotSupported)
     } else {
         error
-    }
-}
-
-/// Numbered cookies, taken and given back in any order. One thread takes at a time (under the queue's lock),
-/// any number give back (under the locks of EVDs).
-#[derive(Default)]
-struct Slots {
-    /// Chunk `n` holds `64 << n` slots; chunks are made once and stay.
-    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
-    /// Numbers ever made.
-    made: AtomicU32,
-    /// First free slot + 1, and a count of changes above it, so that a taker sees whether it was beaten.
-    free: AtomicU64,
-    taken: AtomicU32,
-}
-
-const CHUNKS: usize = 15;
-
-#[derive(Default)]
-struct Slot {
-    cookie: AtomicU64,
-    /// Next free slot + 1; [`TAKEN`] while outstanding.
-    next: AtomicU32,
-}
-
-const TAKEN: u32 = u32::MAX;
-
-impl Slots {
-    /// Empties it and makes at least `count` slots.
-    fn open(&self, count: u32) {
-        let made = self.made.load(Ordering::Acquire);
-        self.taken.store(0, Ordering::Release);
-        self.free.store(0, Ordering::Release);
-        for number in (0..made).rev() {
-            if let Some(slot) = self.slot(number) {
-                self.push(number, slot);
-            }
-        }
-        self.grow(count);
-    }
-
-    fn grow(&self, count: u32) {
-        let mut made = self.made.load(Ordering::Acquire);
-        while made < count.min(MOST) {
-            let (chunk, _) = place(made);
-            let slots = self.chunks[chunk]
-                .get_or_init(|| (0..64usize << chunk).map(|_| Slot::default()).collect());
-            self.made
-                .store(made + slots.len() as u32, Ordering::Release);
-            for (offset, slot) in slots.iter().enumerate() {
-                self.push(made + offset as u32, slot);
-            }
-            made += slots.len() as u32;
-        }
-    }
-
-    fn slot(&self, number: u32) -> Option<&Slot> {
-        let (chunk, offset) = place(number);
-        self.chunks.get(chunk)?.get()?.get(offset)
-    }
-
-    fn taken(&self) -> u32 {
-        self.taken.load(Ordering::Acquire)
-    }
-
-    fn take(&self, cookie: u64) -> Option<u32> {
-        loop {
-            let free = self.free.load(Ordering::Acquire);
-            let number = (free as u32).checked_sub(1)?;
-            let slot = self.slot(number)?;
-            let rest = change(free, slot.next.load(Ordering::Relaxed));
-            if self
-                .free
-                .compare_exchange_weak(free, rest, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-            {
-                slot.cookie.store(cookie, Ordering::Relaxed);
-                slot.next.store(TAKEN, Ordering::Release);
-                self.taken.fetch_add(1, Ordering::AcqRel);
-                return Some(number);
-            }
-        }
-    }
-
-    fn give_back(&self, number: u32) -> Option<u64> {
-        let slot = self.slot(number)?;
-        let cookie = slot.cookie.load(Ordering::Relaxed);
-        // Of two who give the same back, one is wrong.
-        slot.next
-            .compare_exchange(TAKEN, 0, Ordering::AcqRel, Ordering::Relaxed)
-            .ok()?;
-        self.push(number, slot);
-        self.taken.fetch_sub(1, Ordering::AcqRel);
-        Some(cookie)
-    }
-
-    fn push(&self, number: u32, slot: &Slot) {
-        let mut free = self.free.load(Ordering::Relaxed);
-        loop {
-            slot.next.store(free as u32, Ordering::Relaxed);
-            let first = change(free, number + 1);
-            match self
-                .free
-                .compare_exchange_weak(free, first, Ordering::AcqRel, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(now) => free = now,
-            }
-        }
-    }
-}
-
-/// The free word with another first slot and a new count.
-const fn change(free: u64, first: u32) -> u64 {
-    ((free >> 32).wrapping_add(1) << 32) | first as u64
-}
-
-/// Chunk and offset of slot `number`: chunks of 64, 128, 256 ...
-const fn place(number: u32) -> (usize, usize) {
-    let biased = number as usize + 64;
-    let chunk = (biased.ilog2() - 6) as usize;
-    (chunk, biased - (64 << chunk))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-    use std::thread;
-
-    use super::*;
-
-    #[test]
-    fn every_number_has_its_place() {
-        assert_eq!(place(0), (0, 0));
-        assert_eq!(place(63), (0, 63));
-        assert_eq!(place(64), (1, 0));
-        assert_eq!(place(191), (1, 127));
-        assert_eq!(place(192), (2, 0));
-        assert!(place(MOST - 1).0 < CHUNKS);
-    }
-
-    #[test]
-    fn cookies_come_back_in_any_order_and_once() {
-        let slots = Slots::default();
-        slots.open(100);
-        let numbers: Vec<_> = (0..100u64).map(|c| slots.take(c).unwrap()).collect();
-        assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), 100);
-        assert_eq!(slots.taken(), 100);
-        for c in [50usize, 3, 99, 0] {
-            assert_eq!(slots.give_back(numbers[c]), Some(c as u64));
-            assert_eq!(slots.give_back(numbers[c]), None, "twice");
-        }
-        assert_eq!(slots.taken(), 96);
-        assert_eq!(slots.give_back(1 << 29), None);
-        slots.open(10);
-        assert_eq!((slots.taken(), slots.give_back(numbers[7])), (0, None));
-    }
-
-    #[test]
-    fn takers_and_givers_do_not_lose_a_slot() {
-        let slots = Slots::default();
-        slots.open(64);
-        let (send, recv) = std::sync::mpsc::channel::<(u32, u64)>();
-        let recv = Mutex::new(recv);
-        thread::scope(|scope| {
-            for _ in 0..2 {
-                let (recv, slots) = (&recv, &slots);
-                scope.spawn(move || {
-                    while let Ok((number, cookie)) = { recv.lock().recv() } {
-                        assert_eq!(slots.give_back(number), Some(cookie));
-                    }
-                });
-            }
-            let mut cookie = 0;
-            while cookie < 20_000 {
-                if let Some(number) = slots.take(cookie) {
-                    send.send((number, cookie)).unwrap();
-                    cookie += 1;
-                } else {
-                    thread::yield_now();
-                }
-            }
-            drop(send);
-        });
-        assert_eq!(slots.taken(), 0);
-        let all: HashSet<_> = std::iter::from_fn(|| slots.take(0)).collect();
-        assert_eq!(all.len(), 64);
     }
 }

@@ -1,0 +1,87 @@
+//! Binding a window is a request of the endpoint (dat_rmr_bind); here is the endpoint's part.
+
+use super::post::{QUIET, note_bits};
+use super::ring::{Note, id};
+use super::{DEAD, Ep, EpState};
+use crate::error::{Error, Result};
+use crate::evd::Evd;
+use crate::event::{Dto, DtoOp, DtoStatus, Event};
+use crate::flags::CompletionFlags;
+use crate::transport::{Bind, Transport, WrId};
+
+impl<T: Transport> Ep<T> {
+    /// For `Rmr::bind`: takes a request slot for the RMR at `rmr_index` of its arena, and lets `make` build the bind for
+    /// `T::post_bind` with the id and the transport's `signaled` and `fence`. Returns the new context.
+    ///
+    /// # Errors
+    /// As [`Ep::post_send`] with the flags as argument 7; what `T::post_bind` says.
+    pub(crate) fn post_bind<'a>(
+        &'static self,
+        rmr_index: u32,
+        cookie: u64,
+        flags: CompletionFlags,
+        make: impl FnOnce(WrId, bool, bool) -> Bind<'a, T>,
+    ) -> Result<u32> {
+        let mut queue = self.send.lock();
+        let flags = flags.bits();
+        if flags & queue.refused != 0 {
+            return Err(Error::arg(7));
+        }
+        if queue.head == queue.limit {
+            let (evd, drain) = (queue.evd, queue.drain);
+            queue = match self.refill(queue) {
+                Ok(queue) => queue,
+                Err(Some(full)) => return Err(full),
+                Err(None) if !self.head.alive() => return Err(DEAD),
+                Err(None) if self.current_state() == EpState::Disconnected => {
+                    self.flush_bind(evd, drain, cookie, rmr_index);
+                    return Ok(0);
+                }
+                Err(None) => return Err(self.current_state().refuse()),
+            };
+        }
+        if flags & QUIET != 0 {
+            queue.hush();
+        }
+        let Some(qp) = &queue.qp else {
+            return Err(DEAD);
+        };
+        let slot = queue.slot(queue.head);
+        slot.fill(
+            cookie,
+            Note::new(
+                DtoOp::BindMw,
+                note_bits(flags) | queue.mute,
+                u64::from(rmr_index),
+            ),
+        );
+        let signaled = queue.asks(queue.head, flags & QUIET == 0);
+        let fence = flags & CompletionFlags::BARRIER_FENCE.bits() != 0;
+        let bind = make(id(queue.id_base, queue.head), signaled, fence);
+        let context = T::post_bind(qp, &bind)?;
+        queue.head = queue.head.wrapping_add(1);
+        Ok(context)
+    }
+
+    fn flush_bind(
+        &'static self,
+        evd: Option<&'static Evd<T>>,
+        drain: Option<&'static Evd<T>>,
+        cookie: u64,
+        rmr_index: u32,
+    ) {
+        if let Some(evd) = drain {
+            evd.drain();
+        }
+        if let Some(evd) = evd {
+            evd.post(Event::Dto(Dto {
+                ep: self.handle(),
+                rmr: T::arenas().rmr.get(rmr_index).map_or(0, crate::head::raw),
+                cookie,
+                status: DtoStatus::Flushed,
+                op: DtoOp::BindMw,
+                ..Dto::default()
+            }));
+        }
+    }
+}

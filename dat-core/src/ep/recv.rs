@@ -1,0 +1,136 @@
+//! Posting receives (dat_ep_post_recv).
+
+use std::sync::atomic::Ordering;
+
+use dat_arena::BriefGuard;
+
+use super::post::{FULL, length_of, note_bits, outstanding};
+use super::queue::RecvQueue;
+use super::ring::{Note, id};
+use super::{DEAD, Ep, EpState};
+use crate::error::{Error, Result, Subtype};
+use crate::event::DtoOp;
+use crate::flags::CompletionFlags;
+use crate::iov::LmrTriplet;
+use crate::transport::Transport;
+
+impl<T: Transport> Ep<T> {
+    /// dat_ep_post_recv, in any state; in Disconnected it is flushed.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` (too many segments: argument 2; flags: 5; an endpoint on an SRQ: 1),
+    /// `DAT_INSUFFICIENT_RESOURCES` when the endpoint's receive DTOs are all outstanding.
+    #[inline]
+    pub fn post_recv(
+        &'static self,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        self.post_any_recv(iov, cookie, flags.bits())
+    }
+
+    #[inline(never)]
+    pub(super) fn post_any_recv(
+        &'static self,
+        iov: &[LmrTriplet],
+        cookie: u64,
+        flags: u32,
+    ) -> Result<()> {
+        if !self.head.alive() {
+            return Err(DEAD);
+        }
+        let mut queue = self.recv.lock();
+        if flags & queue.refused != 0 {
+            return Err(Error::arg(5));
+        }
+        if iov.len() > queue.max_iov {
+            return Err(self.too_many_segments(&queue));
+        }
+        if queue.head == queue.limit {
+            queue = match self.refill_receives(queue, cookie)? {
+                Some(queue) => queue,
+                None => return Ok(()),
+            };
+        }
+        let Some(qp) = &queue.qp else {
+            return Err(DEAD);
+        };
+        let slot = queue.slot(queue.head);
+        let number = queue.head;
+        slot.fill(
+            cookie,
+            Note::new(DtoOp::Receive, note_bits(flags) | queue.mute, 0),
+        );
+        T::post_recv(qp, id(queue.id_base, number), iov)?;
+        queue.head = number.wrapping_add(1);
+        queue.posted.add_bytes(DtoOp::Receive, length_of(iov));
+        Ok(())
+    }
+
+    /// At the limit: moves it on if there is room. `None`: Disconnected, and the receive of `cookie` is flushed.
+    #[cold]
+    #[inline(never)]
+    fn refill_receives(
+        &'static self,
+        mut queue: BriefGuard<'static, RecvQueue<T>>,
+        cookie: u64,
+    ) -> Result<Option<BriefGuard<'static, RecvQueue<T>>>> {
+        if queue.qp.is_none() {
+            return Err(self.no_receives());
+        }
+        if self.state.load(Ordering::Acquire) == EpState::Disconnected as u32 {
+            let (evd, drain) = (queue.evd, queue.drain);
+            drop(queue);
+            let op = if self.is_datagram() {
+                DtoOp::ReceiveUd
+            } else {
+                DtoOp::Receive
+            };
+            self.flush_at_once(evd, drain, cookie, op, 0);
+            return Ok(None);
+        }
+        if outstanding(queue.head, &self.recv_ring) >= queue.depth {
+            return Err(FULL);
+        }
+        queue.limit = self.recv_ring.tail().wrapping_add(queue.depth);
+        queue.count();
+        Ok(Some(queue))
+    }
+
+    #[cold]
+    fn too_many_segments(&'static self, queue: &RecvQueue<T>) -> Error {
+        if queue.qp.is_none() {
+            self.no_receives()
+        } else {
+            Error::arg(2)
+        }
+    }
+
+    /// Why there is no receive queue.
+    #[cold]
+    fn no_receives(&'static self) -> Error {
+        if !self.head.alive() {
+            return DEAD;
+        }
+        if self.has_queue_pair() {
+            // On an SRQ.
+            return Error::arg(1);
+        }
+        Error::state(Subtype::InvalidStateEpPz)
+    }
+
+    /// The send queue stands before the receive queue in the order of locks: no waiting for it.
+    fn has_queue_pair(&'static self) -> bool {
+        self.send.try_lock().is_none_or(|queue| queue.qp.is_some())
+    }
+
+    /// Receives that are not completed.
+    pub(super) fn receives_outstanding(&self) -> u32 {
+        let queue = self.recv.lock();
+        if queue.qp.is_none() {
+            return 0;
+        }
+        outstanding(queue.head, &self.recv_ring)
+    }
+}
