@@ -123,25 +123,26 @@ impl<T: Transport> Cr<T> {
             return Err(Error::arg(2));
         }
         if inner.datagram {
-            let (qp, token) = ep.begin_datagram_accept(&self.private_data.to_vec())?;
+            let (loan, token) = ep.begin_datagram_accept(&self.private_data.to_vec())?;
             let inner = slot.take().ok_or(DEAD)?;
             drop(slot);
             self.end();
-            return T::accept(inner.request, &qp, token, private_data)
+            let accepted = T::accept(inner.request, &loan.qp, token, private_data);
+            return ep
+                .accepted(&loan, accepted)
                 .inspect(|()| ia.count(IaCounter::SpCrAccepted))
                 .inspect_err(|_| ep.drop_peer(token));
         }
-        let remote = inner.remote;
-        let (qp, token) = ep.begin_accept(Some((remote.ip(), u64::from(remote.port()))))?;
+        let remote = (inner.remote.ip(), inner.remote.port().into());
+        let (loan, token) = ep.begin_attempt(Input::Accept, remote)?;
         let inner = slot.take().ok_or(DEAD)?;
         drop(slot);
         self.end();
-        T::accept(inner.request, &qp, token, private_data)
-            .inspect(|()| {
-                ia.count(IaCounter::SpCrAccepted);
-                ia.count(IaCounter::CmRepTx);
-            })
-            .inspect_err(|_| ep.take_back(token))
+        let accepted = T::accept(inner.request, &loan.qp, token, private_data);
+        ep.accepted(&loan, accepted)?;
+        ia.count(IaCounter::SpCrAccepted);
+        ia.count(IaCounter::CmRepTx);
+        Ok(())
     }
 
     /// dat_cr_reject, with 2.0's private data. A provider's endpoint goes with the request, an RSP's goes back

@@ -7,6 +7,9 @@
 //!
 //! **Who serialises what.** Core never calls `post_send` (nor `post_recv`, nor `poll_cq`) of one object
 //! from two threads at a time, but calls of different kinds, or on different objects, run in parallel.
+//! `connect`, `accept` and `disconnect` of one queue pair may run at the same time, since a consumer may end what another thread of
+//! it begins: whichever comes to the queue pair last, core then calls `disconnect` again, and what `connect` or `accept` said of an
+//! attempt that was ended does not count. `reset_qp` meets none of them; a queue pair that they have is replaced instead.
 //! No method may block for long except [`Transport::park`]; connecting and disconnecting end in upcalls.
 //!
 //! **Who lives how long.** Core keeps `Arc`s: a queue pair is dropped only after its last post and

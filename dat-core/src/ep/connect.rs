@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use super::state::{self, Effect, Input, Step};
-use super::{DEAD, Ep, EpParts, EpState};
+use super::{DEAD, Ep, EpParts, EpState, Loan};
 use crate::attr::EpAttr;
 use crate::counters::{EpCounter, EpValues, IaCounter};
 use crate::error::{Error, Kind, Result, Subtype};
@@ -32,6 +32,10 @@ const EP_TRANSFER_TO_ERROR: u32 = 0;
 /// The cold side of an endpoint. Fields are dropped in this order.
 pub(super) struct Connection<T: Transport> {
     pub(super) qp: Option<Arc<T::Qp>>,
+    /// Transport calls that have `qp` at present, see [`Loan`].
+    pub(super) loans: u32,
+    /// Differs in each life of the slot.
+    pub(super) life: u32,
     pub(super) parts: EpParts<T>,
     pub(super) attr: Option<EpAttr>,
     pub(super) claims: Vec<Claim>,
@@ -74,6 +78,8 @@ impl<T: Transport> Default for Connection<T> {
             parts: EpParts::default(),
             attr: None,
             qp: None,
+            loans: 0,
+            life: 0,
             claims: Vec::new(),
             recv_feed: None,
             request_feed: None,
@@ -189,14 +195,7 @@ impl<T: Transport> Ep<T> {
             return self.find_peer(remote, conn_qual, timeout, private_data);
         }
         let adapter = ia.adapter()?;
-        let (qp, token) = {
-            let mut side = self.lock_alive()?;
-            let next = state::step(self.current_state(), Input::Connect)?;
-            let started = self.begin_attempt(&mut side)?;
-            self.commit(next);
-            side.remote = Some((remote, conn_qual));
-            started
-        };
+        let (loan, token) = self.begin_attempt(Input::Connect, (remote, conn_qual))?;
         let connect = Connect {
             token,
             remote,
@@ -204,35 +203,15 @@ impl<T: Transport> Ep<T> {
             private_data,
             timeout,
         };
-        if let Err(error) = T::connect(&adapter, &qp, &connect) {
-            self.take_back(token);
-            return Err(error);
+        let called = T::connect(&adapter, &loan.qp, &connect);
+        if let Some(mut side) = self.settle(&loan, called)? {
+            side.connects += 1;
         }
-        self.connection.lock().connects += 1;
         ia.count(IaCounter::CmReqTx);
         if let Some(timeout) = timeout {
             timer::after(timeout, move || Self::input(token, Input::TimedOut, None));
         }
         Ok(())
-    }
-
-    /// For dat_cr_accept: the queue pair to accept on and the token of the connection to be. The state is
-    /// Completion Pending on success.
-    pub(crate) fn begin_accept(
-        &'static self,
-        remote: Option<(IpAddr, u64)>,
-    ) -> Result<(Arc<T::Qp>, Token)> {
-        let mut side = self.lock_alive()?;
-        let next = state::step(self.current_state(), Input::Accept)?;
-        let started = self.begin_attempt(&mut side)?;
-        self.commit(next);
-        side.remote = remote;
-        Ok(started)
-    }
-
-    /// The transport refused at once what [`Ep::begin_accept`] or a connect began.
-    pub(crate) fn take_back(&'static self, token: Token) {
-        Self::input(token, Input::Refused, None);
     }
 
     /// An input that is no event of a connection: of service points and requests.
@@ -244,16 +223,23 @@ impl<T: Transport> Ep<T> {
         Ok(self.apply(&mut side, input)?.next)
     }
 
-    fn begin_attempt(&'static self, side: &mut Locked<T>) -> Result<(Arc<T::Qp>, Token)> {
-        let qp = side
-            .qp
-            .clone()
-            .ok_or(Error::state(Subtype::InvalidStateEpPz))?;
+    /// For dat_ep_connect and dat_cr_accept: the queue pair to make the connection on, and the token of the connection to
+    /// be. `settle` takes what the transport says.
+    pub(crate) fn begin_attempt(
+        &'static self,
+        input: Input,
+        remote: (IpAddr, u64),
+    ) -> Result<(Loan<T>, Token)> {
+        let mut side = self.lock_alive()?;
+        let next = state::step(self.current_state(), input)?;
+        let loan = Self::lend(&mut side).ok_or(Error::state(Subtype::InvalidStateEpPz))?;
         let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
         side.expected = feed.and_then(|feed| feed.evd().expect());
         self.head.generation.fetch_add(1, Ordering::AcqRel);
         self.drained_srq.store(false, Ordering::Release);
-        Ok((qp, self.head.token(self.index())))
+        self.commit(next);
+        side.remote = Some(remote);
+        Ok((loan, self.head.token(self.index())))
     }
 
     /// dat_ep_disconnect.
@@ -430,12 +416,15 @@ impl<T: Transport> Ep<T> {
     /// Tears down and tells, as `step` wants it.
     fn finish(&'static self, mut side: Locked<T>, was: EpState, step: Step) {
         if step.effect == Effect::Teardown
-            && let Some(qp) = side.qp.clone()
+            && let Some(loan) = Self::lend(&mut side)
         {
             // The transport may take its time; and what it flushes should come before the event.
             drop(side);
-            T::disconnect(&qp);
-            side = self.connection.lock();
+            T::disconnect(&loan.qp);
+            let Some(back) = self.returned(&loan) else {
+                return;
+            };
+            side = back;
         }
         if let Some(event) = step.event {
             side.pending.push_back(event);

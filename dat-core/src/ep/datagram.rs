@@ -6,13 +6,12 @@
 //! datagrams may be posted Unconnected too.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::ring::{Note, id};
 use super::state::{self, Input};
-use super::{DEAD, Ep, EpState};
+use super::{DEAD, Ep, EpState, Loan};
 use crate::ah::Ah;
 use crate::counters::IaCounter;
 use crate::error::{Error, Kind, Result, Subtype};
@@ -39,7 +38,8 @@ impl<T: Transport> Ep<T> {
         private_data: &[u8],
     ) -> Result<()> {
         let make = || Ah::asking(self, remote, conn_qual, private_data);
-        let (_, token) = self.begin_peer(Input::Resolve, make)?;
+        let adapter = self.ia().adapter()?;
+        let (loan, token) = self.begin_peer(Input::Resolve, make)?;
         let connect = Connect {
             token,
             remote,
@@ -47,8 +47,15 @@ impl<T: Transport> Ep<T> {
             private_data,
             timeout,
         };
-        self.ask(&connect).inspect_err(|_| self.drop_peer(token))?;
-        self.connection.lock().connects += 1;
+        let called = T::connect(&adapter, &loan.qp, &connect);
+        match self.settle(&loan, called) {
+            Ok(Some(mut side)) => side.connects += 1,
+            Ok(None) => {}
+            Err(error) => {
+                self.drop_peer(token);
+                return Err(error);
+            }
+        }
         self.ia().count(IaCounter::CmAhReqTx);
         if let Some(timeout) = timeout {
             timer::after(timeout, move || {
@@ -58,18 +65,19 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
-    /// Has the transport look for the peer of `connect`.
+    /// Has the transport look for the peer of `connect` again.
     pub(crate) fn ask(&'static self, connect: &Connect<'_>) -> Result<()> {
         let adapter = self.ia().adapter()?;
-        let qp = {
-            let side = self.lock_alive()?;
+        let loan = {
+            let mut side = self.lock_alive()?;
             let state = self.current_state();
             if state == EpState::Disconnected {
                 return Err(state.refuse());
             }
-            side.qp.clone().ok_or(DEAD)?
+            Self::lend(&mut side).ok_or(DEAD)?
         };
-        T::connect(&adapter, &qp, connect)
+        let called = T::connect(&adapter, &loan.qp, connect);
+        self.settle(&loan, called).map(drop)
     }
 
     /// For dat_cr_accept of a datagram request with this private data: the queue pair to answer with and the token
@@ -77,7 +85,7 @@ impl<T: Transport> Ep<T> {
     pub(crate) fn begin_datagram_accept(
         &'static self,
         private_data: &[u8],
-    ) -> Result<(Arc<T::Qp>, Token)> {
+    ) -> Result<(Loan<T>, Token)> {
         self.begin_peer(Input::AcceptDatagram, || Ah::answering(self, private_data))
     }
 
@@ -85,17 +93,17 @@ impl<T: Transport> Ep<T> {
         &'static self,
         input: Input,
         make: impl FnOnce() -> Result<&'static Ah<T>>,
-    ) -> Result<(Arc<T::Qp>, Token)> {
+    ) -> Result<(Loan<T>, Token)> {
         let mut side = self.lock_alive()?;
         let next = state::step(self.current_state(), input)?;
-        let qp = side
-            .qp
-            .clone()
-            .ok_or(Error::state(Subtype::InvalidStateEpPz))?;
+        if side.qp.is_none() {
+            return Err(Error::state(Subtype::InvalidStateEpPz));
+        }
         let ah = make()?;
         side.peers.push(ah.token());
         self.commit(next);
-        Ok((qp, ah.token()))
+        let loan = Self::lend(&mut side).ok_or(DEAD)?;
+        Ok((loan, ah.token()))
     }
 
     /// The transport refused at once what [`Ep::begin_datagram_accept`] or a connect began.

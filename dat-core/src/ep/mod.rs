@@ -9,6 +9,7 @@ pub mod connect;
 mod datagram;
 pub mod dto;
 pub mod frequent;
+mod loan;
 pub mod post;
 pub mod query;
 mod queue;
@@ -39,6 +40,7 @@ use queue::{RecvQueue, SendQueue};
 use ring::Ring;
 use state::{Effect, Input};
 
+pub(crate) use loan::Loan;
 pub use query::{EpChange, EpInfo};
 pub(crate) use ring::{Id, Lane, id, id_base};
 pub use state::EpState;
@@ -157,23 +159,32 @@ impl<T: Transport> Ep<T> {
     /// # Errors
     /// `DAT_INVALID_STATE` in any other state.
     pub fn reset(&'static self) -> Result<()> {
-        let side = self.lock_alive()?;
+        let mut side = self.lock_alive()?;
         let step = state::step(self.current_state(), Input::Reset)?;
         if step.effect != Effect::ResetQueuePair {
             return Ok(());
         }
         // What the transport still says about the old connection is stale from here on.
         self.head.generation.fetch_add(1, Ordering::AcqRel);
-        let qp = side.qp.clone();
-        drop(side);
-        // Not under the lock: the transport may wait for an upcall that waits for the lock.
-        let clean = qp.as_ref().map_or(Ok(()), |qp| T::reset_qp(qp));
-        let mut side = self.lock_alive()?;
-        if self.current_state() != EpState::Disconnected {
-            // Another thread reset it too, and was faster.
-            return Ok(());
-        }
-        let old = self.renew(&mut side, clean)?;
+        let old = if side.is_lent() {
+            // A call of another thread has the queue pair, and may change it when it has been made as new.
+            self.renew(&mut side, false)?
+        } else if let Some(loan) = Self::lend(&mut side) {
+            // Not under the lock: the transport may wait for an upcall that waits for the lock.
+            drop(side);
+            let clean = T::reset_qp(&loan.qp);
+            side = self.returned(&loan).ok_or(DEAD)?;
+            if !side.has(&loan) {
+                // Another thread reset it too, and was faster.
+                return Ok(());
+            }
+            if let Err(error) = &clean {
+                tracing::debug!(%error, "the queue pair cannot be reset: a new one takes its place");
+            }
+            self.renew(&mut side, clean.is_ok())?
+        } else {
+            None
+        };
         self.apply(&mut side, Input::Reset)?;
         drop(side);
         drop(old);

@@ -232,7 +232,7 @@ impl<T: Transport> Ep<T> {
                 side.qp = Some(old);
             }
             if !same_queues {
-                self.renew(&mut side, Ok(()))?;
+                self.renew(&mut side, true)?;
             }
             Err(error)
         });

@@ -129,6 +129,7 @@ impl<T: Transport> Ep<T> {
         self.join(ia, &mut side, parts)?;
         // The queue pair's token is that of the life that `adopt` is about to begin.
         let generation = self.head.generation.load(Ordering::Acquire).wrapping_add(1);
+        side.life = generation;
         self.build(ia, &mut side, Token::new(index, generation))?;
         ia.adopt(Kind::Ep, index, &self.head, 0)
     }
@@ -257,7 +258,7 @@ impl<T: Transport> Ep<T> {
             token,
         )?);
         self.qp_token.store(token.0, Ordering::Release);
-        side.qp = Some(qp.clone());
+        side.replace(qp.clone());
         self.open_queues(side, &adapter, &attr, &qp);
         Ok(())
     }
@@ -313,31 +314,25 @@ impl<T: Transport> Ep<T> {
         drop(parts);
     }
 
-    /// Opens the queues anew on the queue pair that the transport made as new; if it could not (`clean`), on
-    /// another one. Returns the old one, to be dropped without locks.
+    /// Opens the queues anew: on the same queue pair if that is as new, else on another one. Returns the old one, to be
+    /// dropped without locks.
     pub(super) fn renew(
         &'static self,
         side: &mut Connection<T>,
-        clean: Result<()>,
+        as_new: bool,
     ) -> Result<Option<Arc<T::Qp>>> {
         let ia = self.ia();
         let Some(qp) = side.qp.clone() else {
             return Ok(None);
         };
         self.close_queues();
-        match clean {
-            Ok(()) => {
-                let adapter = ia.attributes()?;
-                let attr = side.attr.clone().ok_or(super::DEAD)?;
-                self.open_queues(side, &adapter, &attr, &qp);
-                Ok(None)
-            }
-            Err(error) => {
-                tracing::debug!(%error, "the queue pair cannot be reset: a new one takes its place");
-                let token = self.head.token(self.index());
-                self.build(ia, side, token)?;
-                Ok(Some(qp))
-            }
+        if as_new {
+            let adapter = ia.attributes()?;
+            let attr = side.attr.clone().ok_or(super::DEAD)?;
+            self.open_queues(side, &adapter, &attr, &qp);
+            return Ok(None);
         }
+        self.build(ia, side, self.head.token(self.index()))?;
+        Ok(Some(qp))
     }
 }

@@ -11,6 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,60 @@ pub struct Adapter {
     /// Requests stay where they are until `release`.
     pub hold: AtomicBool,
     pub qps: Mutex<Vec<Weak<Qp>>>,
+    gate: Mutex<Option<Gate>>,
+}
+
+/// Where a call stops.
+struct Gate {
+    at: Call,
+    here: Sender<()>,
+    going_on: Receiver<()>,
+}
+
+/// A call on a queue pair's connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    Connect,
+    Accept,
+    Disconnect,
+    Reset,
+}
+
+/// A call that is stopped before the transport does anything; it goes on when this is dropped.
+pub struct Stopped {
+    reached: Receiver<()>,
+    _go_on: Sender<()>,
+}
+
+impl Stopped {
+    /// Waits until somebody has made the call.
+    pub fn reached(&self) {
+        let reached = self.reached.recv_timeout(Duration::from_secs(20));
+        reached.expect("the call within 20 s");
+    }
+}
+
+impl Adapter {
+    /// The next such call stops.
+    pub fn stop(&self, call: Call) -> Stopped {
+        let (here, reached) = channel();
+        let (_go_on, going_on) = channel();
+        *self.gate.lock() = Some(Gate {
+            at: call,
+            here,
+            going_on,
+        });
+        Stopped { reached, _go_on }
+    }
+
+    fn pass(&self, call: Call) {
+        let gate = self.gate.lock().take_if(|gate| gate.at == call);
+        if let Some(gate) = gate {
+            let _ = gate.here.send(());
+            // Ends when the other half is dropped.
+            let _ = gate.going_on.recv_timeout(Duration::from_secs(20));
+        }
+    }
 }
 
 #[derive(Default)]
@@ -71,6 +126,8 @@ struct QpState {
     recvs: VecDeque<WrId>,
     peer: Weak<Qp>,
     token: Token,
+    /// It has a connection, or tries to make one.
+    taken: bool,
     connected: bool,
     error: bool,
 }
@@ -150,6 +207,15 @@ fn done(id: WrId, status: DtoStatus, op: DtoOp, length: u32) -> Completion {
 }
 
 impl Qp {
+    /// As real ones, refuses to begin what it cannot.
+    fn take(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.error || std::mem::replace(&mut state.taken, true) {
+            return Err(Error::of(Kind::InternalError));
+        }
+        Ok(())
+    }
+
     fn complete_request(&self, posted: &Posted, status: DtoStatus) {
         if posted.signaled || status != DtoStatus::Success {
             // The operation is nonsense on purpose: core knows better.
@@ -265,6 +331,7 @@ impl Transport for Fake {
             upcalls,
             hold: AtomicBool::new(false),
             qps: Mutex::new(Vec::new()),
+            gate: Mutex::new(None),
         })
     }
 
@@ -430,6 +497,7 @@ impl Transport for Fake {
     }
 
     fn reset_qp(qp: &Arc<Qp>) -> Result<()> {
+        qp.adapter.pass(Call::Reset);
         *qp.state.lock() = QpState::default();
         Ok(())
     }
@@ -512,10 +580,13 @@ impl Transport for Fake {
     }
 
     fn connect(adapter: &Arc<Adapter>, qp: &Arc<Arc<Qp>>, connect: &Connect<'_>) -> Result<()> {
-        match connect.conn_qual {
-            BLACK_HOLE => return Ok(()),
-            NO_ROUTE => return Err(Error::of(Kind::InvalidAddress)),
-            _ => {}
+        adapter.pass(Call::Connect);
+        if connect.conn_qual == NO_ROUTE {
+            return Err(Error::of(Kind::InvalidAddress));
+        }
+        qp.take()?;
+        if connect.conn_qual == BLACK_HOLE {
+            return Ok(());
         }
         let listener = LISTENERS
             .lock()
@@ -551,6 +622,8 @@ impl Transport for Fake {
         token: Token,
         private_data: &[u8],
     ) -> Result<()> {
+        qp.adapter.pass(Call::Accept);
+        qp.take()?;
         let client = request.client.take().unwrap();
         if client.state.lock().error {
             qp.adapter.upcalls.connection(token, ConnInput::AcceptError);
@@ -582,6 +655,7 @@ impl Transport for Fake {
     }
 
     fn disconnect(qp: &Arc<Qp>) {
+        qp.adapter.pass(Call::Disconnect);
         let (was, peer, token) = {
             let mut state = qp.state.lock();
             (

@@ -1,0 +1,232 @@
+//! An endpoint that one thread ends while the transport is at work for another: the call under way and the endpoint's next
+//! life, or next connection, do not meet. Each meeting is arranged: the transport stops where the other thread comes in.
+#![allow(missing_docs, reason = "a test")]
+
+mod pair;
+
+use std::thread;
+
+use dat_core::ep::{Ep, EpState};
+use dat_core::error::{Error, Kind, Subtype};
+use dat_core::event::{ConnectionEvent as E, DtoStatus, Event};
+use dat_core::flags::Close;
+use dat_core::sp::Sp;
+use pair::*;
+
+/// How an endpoint is ended by the other thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Disconnect,
+    Reset,
+    ConnectAgain,
+    Free,
+}
+
+const ENDS: [End; 4] = [End::Disconnect, End::Reset, End::ConnectAgain, End::Free];
+
+/// Ends `ep` of `side`, whose peer at `qual` accepts if it begins anew. What its connect EVD is to hear.
+fn end(how: End, side: &Side, ep: &'static Ep<Fake>, peer: &Side, qual: u64) -> Vec<Event> {
+    let ended = connection(E::Disconnected, ep);
+    match how {
+        End::Free => {
+            ep.free().unwrap();
+            return Vec::new();
+        }
+        End::Disconnect => ep.disconnect(Close::Abrupt).unwrap(),
+        End::Reset | End::ConnectAgain => {
+            ep.disconnect(Close::Abrupt).unwrap();
+            ep.reset().unwrap();
+        }
+    }
+    if how != End::ConnectAgain {
+        return vec![ended];
+    }
+    assert_eq!(wait(side.conn), ended);
+    join(side, ep, peer, peer.ep(), qual);
+    Vec::new()
+}
+
+/// The state that [`end`] leaves; `None`: freed.
+fn left(how: End) -> Option<EpState> {
+    match how {
+        End::Disconnect => Some(EpState::Disconnected),
+        End::Reset => Some(EpState::Unconnected),
+        End::ConnectAgain => Some(EpState::Connected),
+        End::Free => None,
+    }
+}
+
+fn check(how: End, side: &Side, ep: &'static Ep<Fake>, told: &[Event]) {
+    assert_eq!(all(side.conn), told, "{how:?}");
+    let dead = Error::handle(Subtype::InvalidHandleEp);
+    match left(how) {
+        Some(state) => assert_eq!(ep.status().0, state, "{how:?}"),
+        None => assert_eq!(ep.free(), Err(dead)),
+    }
+    match left(how) {
+        // The queue pair that it has works.
+        Some(EpState::Unconnected) => {
+            ep.connect(PEER, BLACK_HOLE, None, b"", 0, 0).unwrap();
+        }
+        Some(EpState::Connected) => {
+            let sent = ep.post_send(&[], 7, Default::default());
+            assert_eq!(sent, Ok(()), "{how:?}");
+        }
+        _ => {}
+    }
+}
+
+/// A message goes from `from` to `to`.
+fn talk(client: &Side, from: &'static Ep<Fake>, to: &'static Ep<Fake>) {
+    to.post_recv(&[], 1, Default::default()).unwrap();
+    from.post_send(&[], 7, Default::default()).unwrap();
+    let sent = dto(wait(client.request));
+    assert_eq!((sent.cookie, sent.status), (7, DtoStatus::Success));
+}
+
+/// dat_cr_accept: the connection to be is ended before the transport has heard of it. It was accepted, and then ended.
+#[test]
+fn an_accept_that_is_ended_under_way_has_succeeded() {
+    for (qual, how) in (800..).step_by(2).zip(ENDS) {
+        let (client, server, other) = (Side::open(), Side::open(), Side::open());
+        let psp = Sp::psp_create(server.ia, Some(qual), server.cr, false).unwrap();
+        let (from, to) = (client.ep(), server.ep());
+        from.connect(PEER, qual, None, b"", 0, 0).unwrap();
+        let cr = request(wait(server.cr));
+        let stopped = server.adapter().stop(Call::Accept);
+        let accepting = thread::spawn(move || cr.accept(Some(to), b""));
+        stopped.reached();
+        let told = end(how, &server, to, &other, qual + 1);
+        drop(stopped);
+        assert_eq!(accepting.join().unwrap(), Ok(()), "{how:?}");
+        check(how, &server, to, &told);
+        assert_eq!(
+            all(client.conn),
+            [connection(E::NonPeerRejected, from)],
+            "{how:?}: the peer is refused"
+        );
+        psp.free().unwrap();
+    }
+}
+
+/// dat_ep_connect, in the same way.
+#[test]
+fn a_connect_that_is_ended_under_way_has_succeeded() {
+    for (qual, how) in (820..).step_by(2).zip(ENDS) {
+        let (client, server) = (Side::open(), Side::open());
+        let from = client.ep();
+        let stopped = client.adapter().stop(Call::Connect);
+        let connecting = thread::spawn(move || from.connect(PEER, qual, None, b"", 0, 0));
+        stopped.reached();
+        let told = end(how, &client, from, &server, qual + 1);
+        drop(stopped);
+        assert_eq!(connecting.join().unwrap(), Ok(()), "{how:?}");
+        check(how, &client, from, &told);
+    }
+}
+
+/// Where the transport hears of the end first and of the beginning afterwards, and begins: it is told of the end again.
+#[test]
+fn nothing_is_left_of_an_accept_that_comes_after_the_end() {
+    let (client, server) = (Side::open(), Side::open());
+    let psp = Sp::psp_create(server.ia, Some(840), server.cr, false).unwrap();
+    let (from, to) = (client.ep(), server.ep());
+    from.connect(PEER, 840, None, b"", 0, 0).unwrap();
+    let cr = request(wait(server.cr));
+    let (accept, disconnect) = (Call::Accept, Call::Disconnect);
+    let accept = server.adapter().stop(accept);
+    let accepting = thread::spawn(move || cr.accept(Some(to), b""));
+    accept.reached();
+    let disconnect = server.adapter().stop(disconnect);
+    let ending = thread::spawn(move || to.disconnect(Close::Abrupt));
+    // Its state is Disconnected, and the transport does not know.
+    disconnect.reached();
+    let again = server.adapter().stop(Call::Disconnect);
+    drop(accept);
+    again.reached();
+    assert_eq!(wait(client.conn), connection(E::Established, from));
+    drop(again);
+    assert_eq!(accepting.join().unwrap(), Ok(()));
+    assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+    drop(disconnect);
+    assert_eq!(ending.join().unwrap(), Ok(()));
+    assert_eq!(all(server.conn), [connection(E::Disconnected, to)]);
+    assert_eq!(to.status().0, EpState::Disconnected);
+    psp.free().unwrap();
+}
+
+/// What the transport refuses at once is the call's error still, where nobody ended the endpoint.
+#[test]
+fn a_refusal_of_the_transport_is_not_hidden() {
+    let side = Side::open();
+    let ep = side.ep();
+    let stopped = side.adapter().stop(Call::Connect);
+    let connecting = thread::spawn(move || ep.connect(PEER, NO_ROUTE, None, b"", 0, 0));
+    stopped.reached();
+    assert_eq!(ep.status().0, EpState::ActiveConnectionPending);
+    drop(stopped);
+    let refused = connecting.join().unwrap();
+    assert_eq!(refused, Err(Error::of(Kind::InvalidAddress)));
+    assert_eq!(ep.status().0, EpState::Unconnected);
+    assert_eq!(all(side.conn), []);
+}
+
+/// dat_ep_disconnect: its thread has not come to the transport yet when the endpoint is connected anew, to somebody else.
+#[test]
+fn a_late_disconnect_spares_the_next_connection() {
+    let (client, server) = (Side::open(), Side::open());
+    let (from, to) = (client.ep(), server.ep());
+    join(&client, from, &server, to, 850);
+    let stopped = client.adapter().stop(Call::Disconnect);
+    let ending = thread::spawn(move || from.disconnect(Close::Abrupt));
+    stopped.reached();
+    from.reset().unwrap();
+    let next = server.ep();
+    join(&client, from, &server, next, 851);
+    drop(stopped);
+    assert_eq!(ending.join().unwrap(), Ok(()));
+    assert_eq!(all(client.conn), [connection(E::Disconnected, from)]);
+    assert_eq!(from.status().0, EpState::Connected);
+    talk(&client, from, next);
+    // The old peer has heard.
+    assert_eq!(wait(server.conn), connection(E::Disconnected, to));
+}
+
+/// dat_ep_free while another thread disconnects: nobody hears of the dead endpoint.
+#[test]
+fn a_late_disconnect_says_nothing_of_a_dead_endpoint() {
+    let (client, server) = (Side::open(), Side::open());
+    let (from, to) = (client.ep(), server.ep());
+    join(&client, from, &server, to, 860);
+    let stopped = client.adapter().stop(Call::Disconnect);
+    let ending = thread::spawn(move || from.disconnect(Close::Abrupt));
+    stopped.reached();
+    from.free().unwrap();
+    drop(stopped);
+    assert_eq!(ending.join().unwrap(), Ok(()));
+    assert_eq!(all(client.conn), []);
+}
+
+/// dat_ep_reset by two threads: the slower one's transport call comes when the faster one is connected again.
+#[test]
+fn a_late_reset_spares_the_next_connection() {
+    let (client, server) = (Side::open(), Side::open());
+    let from = client.ep();
+    join(&client, from, &server, server.ep(), 870);
+    from.disconnect(Close::Abrupt).unwrap();
+    let stopped = client.adapter().stop(Call::Reset);
+    let resetting = thread::spawn(move || from.reset());
+    stopped.reached();
+    from.reset().unwrap();
+    assert_eq!(from.status().0, EpState::Unconnected);
+    assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+    all(server.conn);
+    let next = server.ep();
+    join(&client, from, &server, next, 871);
+    drop(stopped);
+    assert_eq!(resetting.join().unwrap(), Ok(()));
+    assert_eq!(from.status().0, EpState::Connected);
+    talk(&client, from, next);
+    assert_eq!(all(client.conn), []);
+    assert_eq!(all(server.conn), []);
+}
