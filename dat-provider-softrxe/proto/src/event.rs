@@ -28,6 +28,8 @@ pub enum Event {
     QpError {
         /// The queue pair.
         qpn: Qpn,
+        /// Its connection then: it may have another one when this is read.
+        connection: Option<CmId>,
         /// Its token, as created.
         token: u64,
         /// Why.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::pair::{Faults, Pair};
 use softrxe_proto::{
-    Accept, CmError, CmEventKind, Connect, Event, Op, QpKind, QpState, RejectReason, SendRequest,
-    SidrReply, SidrRequest, Status, service_id,
+    Accept, CmError, CmEventKind, Connect, Event, Op, QpKind, QpState, RejectReason, Remote,
+    SendRequest, SidrReply, SidrRequest, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -277,6 +277,71 @@ fn data_stands_for_an_rtu_that_was_lost() {
     assert!(matches!(event.kind, CmEventKind::Established(_)));
 }
 
+/// The queue pair may have another connection when its driver reads of the failure.
+#[test]
+fn a_failure_names_the_connection_that_it_ended() {
+    let mut pair = Pair::new("failed_connection");
+    let (qpns, ids) = pair.connect_by_cm(service_id::tcp(16));
+    pair.sides[0].events.clear();
+    let nowhere = Remote { address: 0, key: 1 };
+    let from = pair.sides[0]
+        .memory
+        .register(vec![9; 100], common::memory::ALL);
+    let write = SendRequest::new(1, Op::Write(nowhere), std::slice::from_ref(&from));
+    pair.post(0, qpns[0], &write);
+    assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
+    let now = pair.now;
+    let remote = pair.sides[1].address;
+    let connect = Connect::new(remote, service_id::tcp(16), &[]);
+    pair.sides[0].engine.reset_qp(now, qpns[0]);
+    let next = pair.sides[0].engine.connect(now, qpns[0], &connect);
+    assert_ne!(next.unwrap(), ids[0]);
+    assert!(matches!(
+        pair.sides[0].events[0],
+        Event::QpError { qpn, connection, .. } if (qpn, connection) == (qpns[0], Some(ids[0]))
+    ));
+}
+
+/// Its first request is not answered yet when it comes with another one from the same queue pair: the first is over.
+#[test]
+fn a_request_whose_peer_began_anew_cannot_be_accepted() {
+    let mut pair = Pair::new("asked_twice");
+    let service = service_id::tcp(17);
+    pair.sides[1].engine.listen(service).unwrap();
+    let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
+    let connect = Connect::new(pair.sides[1].address, service, &[]);
+    let now = pair.now;
+    pair.sides[0]
+        .engine
+        .connect(now, qpns[0], &connect)
+        .unwrap();
+    pair.run_until(Duration::from_secs(1), |p| !p.sides[1].events.is_empty());
+    let first = pair.sides[1].cm_event();
+    assert!(matches!(first.kind, CmEventKind::Request(_)));
+    // What would withdraw the first is lost.
+    let now = pair.now;
+    pair.sides[0].engine.reset_qp(now, qpns[0]);
+    let mut buffer = vec![0; 65_000];
+    while pair.sides[0]
+        .engine
+        .poll_transmit(now, &mut buffer)
+        .is_some()
+    {}
+    pair.sides[0]
+        .engine
+        .connect(now, qpns[0], &connect)
+        .unwrap();
+    let refused = |p: &mut Pair| !p.sides[0].cm_events().is_empty();
+    assert!(pair.run_until(Duration::from_secs(1), refused));
+    let accept = Accept::new(&[]);
+    let now = pair.now;
+    let answer = pair.sides[1].engine.accept(now, first.id, qpns[1], &accept);
+    assert!(
+        matches!(answer, Err(CmError::State { id, .. }) if id == first.id),
+        "{answer:?}"
+    );
+}
+
 #[test]
 fn a_peer_that_began_anew_is_told_that_its_old_connection_was_held() {
     let mut pair = Pair::new("stale");
@@ -430,7 +495,7 @@ fn a_refusal_goes_before_the_disconnect_that_it_causes() {
     let from = pair.sides[0]
         .memory
         .register(vec![9; 100], common::memory::ALL);
-    let nowhere = softrxe_proto::Remote { address: 0, key: 1 };
+    let nowhere = Remote { address: 0, key: 1 };
     pair.post(
         0,
         qpns[0],

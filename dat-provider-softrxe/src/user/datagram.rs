@@ -115,9 +115,7 @@ pub(crate) fn answer(
     ah: Token,
     private_data: &[u8],
 ) -> Result<(), CmError> {
-    let Some(id) = request.id.take() else {
-        return Ok(());
-    };
+    let id = request.id;
     let reply = SidrReply {
         status: VALID,
         qpn: qp.qpn,
@@ -134,10 +132,17 @@ pub(crate) fn answer(
         private_data: Box::default(),
     };
     qp.hub.with(|state, now| {
-        state.engine.sidr_reply(now, id, &reply)?;
+        let peer = match state.engine.sidr_reply(now, id, &reply) {
+            Ok(()) => peer,
+            // The peer gave up before it was answered.
+            Err(CmError::UnknownId(_)) => Answer::Failed,
+            Err(error) => return Err(error),
+        };
         state.jobs.push_back(Job::Datagram(ah, peer));
         Ok(())
-    })
+    })?;
+    request.answered = true;
+    Ok(())
 }
 
 /// Refuses, as the consumer if `data` says so.

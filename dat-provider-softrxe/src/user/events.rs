@@ -83,13 +83,19 @@ pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) ->
             // One call of `watch_cq`, one announcement.
             std::mem::take(&mut notice.watched).then_some(Job::CqReady(notice.token))
         }
-        Event::QpError { qpn, .. } => {
-            let id = state.by_qpn.remove(&qpn)?;
+        Event::QpError {
+            qpn,
+            connection: Some(id),
+            ..
+        } => {
+            // None if the consumer has ended it: the queue pair may have another one.
             let connection = state.connections.remove(&id)?;
+            state.by_qpn.remove(&qpn);
             // It may have ended meanwhile.
             let _ = state.engine.disconnect(now, id);
             Some(Job::Connection(connection.token, Input::Broken))
         }
+        Event::QpError { .. } => None,
         Event::SrqLimit(srq) => state.srqs.get(&srq).copied().map(Job::SrqLow),
     }
 }

@@ -152,7 +152,9 @@ impl Drop for Listener {
 /// A connection request that is not answered yet; dropping it refuses it.
 pub struct ConnRequest {
     pub(crate) hub: Arc<Hub>,
-    pub(crate) id: Option<CmId>,
+    pub(crate) id: CmId,
+    /// The peer has its answer, or needs none.
+    pub(crate) answered: bool,
     /// That it came in at.
     pub(crate) port: u16,
     pub(crate) remote: SocketAddr,
@@ -164,7 +166,8 @@ impl ConnRequest {
     pub(crate) fn new(hub: &Arc<Hub>, id: CmId, asked: &ConnectRequest) -> Self {
         Self {
             hub: Arc::clone(hub),
-            id: Some(id),
+            id,
+            answered: false,
             // rdma_cm's service ids end with it.
             port: asked.service_id as u16,
             remote: asked.remote,
@@ -173,16 +176,26 @@ impl ConnRequest {
     }
 }
 
+impl ConnRequest {
+    /// Tells the peer that it is refused, as the consumer if `data` says so.
+    pub(crate) fn refuse(&mut self, data: &[u8]) {
+        self.answered = true;
+        let (id, datagram) = (self.id, self.caller.is_some());
+        self.hub.with(|state, now| {
+            if datagram {
+                datagram::refuse(state, now, id, data);
+            } else {
+                // The peer may have given up: then it does not need to be told.
+                let _ = state.engine.reject(now, id, RejectReason::CONSUMER, data);
+            }
+        });
+    }
+}
+
 impl Drop for ConnRequest {
     fn drop(&mut self) {
-        if let (Some(id), Some(_)) = (self.id, self.caller) {
-            self.hub
-                .with(|state, now| datagram::refuse(state, now, id, &[]));
-        } else if let Some(id) = self.id.take() {
-            // The peer may have given up: then it does not need to be told.
-            let _ = self
-                .hub
-                .with(|state, now| state.engine.reject(now, id, RejectReason::CONSUMER, &[]));
+        if !self.answered {
+            self.refuse(&[]);
         }
     }
 }

@@ -19,8 +19,8 @@ use dat_core::transport::{
 use dat_core::upcall::Upcalls;
 use softrxe_proto as proto;
 use softrxe_proto::{
-    CmError, CompletedOp, DatagramPeer, MwBind, PostError, Qpn, RejectReason, Remote, Rights, Sge,
-    Status, WindowType, service_id,
+    CmError, CompletedOp, DatagramPeer, MwBind, PostError, Qpn, Remote, Rights, Sge, Status,
+    WindowType, service_id,
 };
 
 use super::datagram::{self, AddressHandle};
@@ -622,9 +622,7 @@ impl Transport for UserEngine {
             let answered = datagram::answer(&mut request, caller, qp, token, private_data);
             return answered.map_err(managed);
         }
-        let Some(id) = request.id else {
-            return Err(GONE);
-        };
+        let id = request.id;
         let mut answer = proto::Accept::new(private_data);
         answer.initiator_depth = qp.reads_out;
         answer.responder_resources = qp.reads_in;
@@ -643,8 +641,8 @@ impl Transport for UserEngine {
                     state.by_qpn.insert(qp.qpn, id);
                     Ok(())
                 }
-                // The peer gave up before it was answered.
-                Err(CmError::UnknownId(_)) => {
+                // The peer gave up before it was answered, or began anew.
+                Err(CmError::UnknownId(_) | CmError::State { .. }) => {
                     state
                         .jobs
                         .push_back(Job::Connection(token, Input::AcceptError));
@@ -653,9 +651,7 @@ impl Transport for UserEngine {
                 Err(error) => Err(managed(error)),
             }
         });
-        if accepted.is_ok() {
-            request.id = None;
-        }
+        request.answered = accepted.is_ok();
         accepted
     }
 
@@ -665,17 +661,7 @@ impl Transport for UserEngine {
         }
         let mut data = REJ_VERSION.to_vec();
         data.extend_from_slice(private_data);
-        if let (Some(id), Some(_)) = (request.id, request.caller) {
-            request.id = None;
-            request
-                .hub
-                .with(|state, now| datagram::refuse(state, now, id, &data));
-        } else if let Some(id) = request.id.take() {
-            // The peer may have given up: then it does not need to be told.
-            let _ = request
-                .hub
-                .with(|state, now| state.engine.reject(now, id, RejectReason::CONSUMER, &data));
-        }
+        request.refuse(&data);
         Ok(())
     }
 

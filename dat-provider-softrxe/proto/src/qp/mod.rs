@@ -343,6 +343,7 @@ impl Qp {
             tracing::debug!(qpn = ?self.qpn, ?status, "queue pair failed");
             cx.out.events.push_back(Event::QpError {
                 qpn: self.qpn,
+                connection: self.cm,
                 token: self.init.token,
                 status,
             });
