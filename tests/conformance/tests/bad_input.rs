@@ -114,6 +114,29 @@ fn two_ends_at_once_and_closing_under_way_on_the_user_engine() {
     }
 }
 
+/// Those that the machine was too busy for are few in any case.
+fn endings(target: &Target) {
+    let api = target.opener.api();
+    match raw::ends_under_way(target) {
+        Ok(accepted) => assert!(accepted > 5, "uDAPL {api}: only {accepted} accepted"),
+        Err(why) => panic!("uDAPL {api}: {why:?}"),
+    }
+}
+
+#[test]
+fn endpoints_end_while_they_are_connected_on_the_loopback() {
+    for api in Api::ALL {
+        endings(&loopback("endings", "127.0.4.36", api));
+    }
+}
+
+#[test]
+fn endpoints_end_while_they_are_connected_on_the_user_engine() {
+    for api in Api::ALL {
+        endings(&user_engine("127.0.4.37", api));
+    }
+}
+
 /// What DAPL gets wrong without any bad input, see docs/faults.md.
 fn faults(target: &Target) {
     let api = target.opener.api();

@@ -8,6 +8,7 @@ mod functions;
 mod fuzz;
 mod memory;
 mod races;
+mod under_way;
 mod world;
 mod wrong;
 
@@ -15,6 +16,7 @@ pub use fields::{connection_storm, every_field_is_filled, shortest_disconnect};
 pub use functions::{Arg, FUNCTIONS, Function, Thing};
 pub use fuzz::{Plan, Tally, fuzz};
 pub use races::{close_under_way, two_ends};
+pub use under_way::ends_under_way;
 pub use world::{Target, World};
 pub use wrong::wrong_arguments;
 

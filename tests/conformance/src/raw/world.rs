@@ -193,16 +193,20 @@ impl World {
         self.make("evd_create", &[self.ia, 64, 0, flags])
     }
 
-    fn endpoint(&self) -> Check<usize> {
-        let parts = [
+    /// The arguments of dat_ep_create but for the place of the handle.
+    pub(crate) fn parts(&self) -> [usize; 6] {
+        [
             self.ia,
             self.pz,
             self.recv,
             self.request,
             self.conn,
             0, // the usual attributes
-        ];
-        self.make("ep_create", &parts)
+        ]
+    }
+
+    pub(crate) fn endpoint(&self) -> Check<usize> {
+        self.make("ep_create", &self.parts())
     }
 
     fn ask_address(&self) -> Check<usize> {

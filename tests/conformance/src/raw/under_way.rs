@@ -1,0 +1,181 @@
+//! Endpoints that are ended from other threads while they are being connected.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{JoinHandle, sleep, spawn, yield_now};
+use std::time::{Duration, Instant};
+
+use dat_core::error::{Error, Kind};
+use dat_core::event::ConnectionEvent;
+
+use super::functions::FUNCTIONS;
+use super::world::{CR_WORD, Target, World};
+use crate::api::Table;
+use crate::verdict::{Check, broken};
+
+/// How many requests are to be accepted, in whatever time up to [`LONGEST`].
+const ACCEPTED: usize = 150;
+const LONGEST: Duration = Duration::from_secs(8);
+/// Longer than a connection takes, in microseconds: attempts that nobody answers end.
+const TIMEOUT: usize = 500_000;
+
+/// What the threads share: the two endpoints that they connect and end, which change, and how far they are.
+struct Shared {
+    table: Table,
+    ends: [AtomicUsize; 2],
+    accepted: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Shared {
+    /// Calls with words that have no pointers, or good ones. Whether it succeeded.
+    fn call(&self, name: &str, words: &[usize]) -> Result<bool, String> {
+        // SAFETY: the callers in this file pass handles, numbers, and places on their stacks or of the world.
+        let code = unsafe { self.table.call(name, words) };
+        let Some(error) = code.and_then(Error::from_code) else {
+            return Ok(true);
+        };
+        let function = FUNCTIONS.iter().find(|function| function.name == name);
+        match error.kind() {
+            Some(kind) if kind != Kind::InternalError => {
+                if function.is_some_and(|function| function.may_answer(kind)) {
+                    return Ok(false);
+                }
+            }
+            _ => {}
+        }
+        Err(format!(
+            "dat_{name} returned {error}, which its page does not name"
+        ))
+    }
+
+    fn end(&self, which: usize) -> usize {
+        self.ends[which].load(Ordering::Acquire)
+    }
+
+    /// A thread that does `step` again and again.
+    fn repeat(
+        self: &Arc<Self>,
+        mut step: impl FnMut(&Self, usize) -> Result<(), String> + Send + 'static,
+    ) -> JoinHandle<Result<(), String>> {
+        let shared = Arc::clone(self);
+        spawn(move || {
+            let mut round = 0;
+            while !shared.over.load(Ordering::Acquire) {
+                step(&shared, round)?;
+                round += 1;
+                yield_now();
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes an event: the word where a request has its CR.
+    fn take(&self, evd: usize) -> Result<Option<usize>, String> {
+        let mut event = [0_u64; 16];
+        let words = [evd, event.as_mut_ptr() as usize];
+        let taken = self.call("evd_dequeue", &words)?;
+        Ok(taken.then_some(event[CR_WORD] as usize))
+    }
+}
+
+/// One thread connects an endpoint, one accepts with another, and two disconnect, reset and free both, at any moment. Every
+/// call returns a code that its page names, and in the end both ends can be connected. Returns how many were accepted.
+///
+/// # Errors
+/// The first call that returned another code, or a connection that does not come about afterwards.
+pub fn ends_under_way(target: &Target) -> Check<usize> {
+    let world = World::open(target)?;
+    let shared = Arc::new(Shared {
+        table: world.table,
+        ends: [world.endpoint()?, world.endpoint()?].map(AtomicUsize::new),
+        accepted: AtomicUsize::new(0),
+        over: AtomicBool::new(false),
+    });
+    let (address, qual) = (world.address, world.qual as usize);
+    let (requests, events) = (world.cr_evd, world.conn);
+    let mut threads = vec![
+        shared.repeat(move |shared, _| {
+            let words = [shared.end(0), address, qual, TIMEOUT, 0, 0, 0, 0];
+            shared.call("ep_connect", &words).map(drop)
+        }),
+        shared.repeat(move |shared, _| {
+            if let Some(cr) = shared.take(requests)? {
+                let accepted = shared.call("cr_accept", &[cr, shared.end(1), 0, 0])?;
+                shared
+                    .accepted
+                    .fetch_add(usize::from(accepted), Ordering::Relaxed);
+                if !accepted {
+                    shared.call("cr_reject", &[cr, 0, 0])?;
+                }
+            }
+            Ok(())
+        }),
+        shared.repeat(move |shared, _| shared.take(events).map(drop)),
+    ];
+    let parts = world.parts();
+    for which in 0..2 {
+        threads.push(shared.repeat(move |shared, round| {
+            let ep = shared.end(which);
+            shared.call("ep_disconnect", &[ep, 0])?;
+            if round % 3 != 0 {
+                shared.call("ep_reset", &[ep])?;
+            }
+            if round % 7 == 0 && shared.call("ep_free", &[ep])? {
+                let mut made = 0_usize;
+                let mut words = parts.to_vec();
+                words.push(std::ptr::from_mut(&mut made) as usize);
+                if !shared.call("ep_create", &words)? {
+                    return Err("dat_ep_create has nothing left".into());
+                }
+                shared.ends[which].store(made, Ordering::Release);
+            }
+            Ok(())
+        }));
+    }
+    let begun = Instant::now();
+    while shared.accepted.load(Ordering::Relaxed) < ACCEPTED
+        && begun.elapsed() < LONGEST
+        && !threads.iter().any(JoinHandle::is_finished)
+    {
+        sleep(Duration::from_millis(5));
+    }
+    shared.over.store(true, Ordering::Release);
+    let ended: Result<(), String> = threads
+        .into_iter()
+        .try_for_each(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into())));
+    ended.or_else(broken)?;
+    connect_once(&world, &shared)?;
+    Ok(shared.accepted.load(Ordering::Relaxed))
+}
+
+/// Nothing of what went before is in the way of a connection.
+fn connect_once(world: &World, shared: &Shared) -> Check {
+    let again = |e: String| broken::<()>(e);
+    for which in 0..2 {
+        let ep = shared.end(which);
+        for call in ["ep_disconnect", "ep_reset"] {
+            shared.call(call, &[ep, 0]).map(drop).or_else(again)?;
+        }
+    }
+    // Of its own: requests of attempts that have ended may still be on their way to the other one.
+    let requests = world.make("evd_create", &[world.ia, 4, 0, 0x10])?;
+    let (mut psp, mut qual) = (0_usize, 0_u64);
+    let qual_place = std::ptr::from_mut(&mut qual) as usize;
+    let psp_place = std::ptr::from_mut(&mut psp) as usize;
+    let words = [world.ia, qual_place, requests, 0, psp_place];
+    world.call("psp_create_any", &words)?;
+    while shared.take(world.conn).or_else(broken)?.is_some() {}
+    let (address, patience) = (world.address, 10_000_000);
+    let words = [shared.end(0), address, qual as usize, patience, 0, 0, 0, 0];
+    world.call("ep_connect", &words)?;
+    let (_, cr) = world.event(requests)?;
+    world.call("cr_accept", &[cr, shared.end(1), 0, 0])?;
+    let mut established = 0;
+    while established < 2 {
+        // Another thread's last word on an attempt that has ended may be late.
+        let (number, _) = world.event(world.conn)?;
+        established += usize::from(number == ConnectionEvent::Established as u32);
+    }
+    Ok(())
+}
