@@ -36,13 +36,10 @@ impl Shared {
             return Ok(true);
         };
         let function = FUNCTIONS.iter().find(|function| function.name == name);
-        match error.kind() {
-            Some(kind) if kind != Kind::InternalError => {
-                if function.is_some_and(|function| function.may_answer(kind)) {
-                    return Ok(false);
-                }
-            }
-            _ => {}
+        let named = |kind| function.is_some_and(|function| function.may_answer(kind));
+        let expected = |kind: &Kind| *kind != Kind::InternalError && named(*kind);
+        if error.kind().as_ref().is_some_and(expected) {
+            return Ok(false);
         }
         Err(format!(
             "dat_{name} returned {error}, which its page does not name"
