@@ -138,6 +138,25 @@ pub trait Memory {
     /// As [`AccessError`] says; then the contents of `into` are unspecified.
     fn read(&self, access: &Access, va: u64, into: &mut [u8]) -> Result<(), AccessError>;
 
+    /// Lends `length` bytes at `va` to the run that is being made: its driver sends them from where they lie, at `at` of the
+    /// buffer, whose bytes there stay unwritten. Only payload of SENDs and RDMA WRITEs is asked for, which the consumer must not
+    /// change before they complete; if it does, the checksum is wrong, the peer drops the packet and it is sent again.
+    /// Returns `crc`, the CRC-32 of what stands before, continued over these bytes; `None`: not lent, the engine copies.
+    ///
+    /// # Errors
+    /// As [`AccessError`] says; then nothing was lent.
+    fn lend(
+        &self,
+        access: &Access,
+        va: u64,
+        length: usize,
+        at: usize,
+        crc: u32,
+    ) -> Result<Option<u32>, AccessError> {
+        let _ = (access, va, length, at, crc);
+        Ok(None)
+    }
+
     /// Copies `from` to registered memory at `va`: all but the last eight bytes, a release fence, then
     /// those (one aligned store where the end is aligned, else ascending), so that a consumer that polls the last byte
     /// finds the rest in place.
@@ -172,6 +191,17 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
 
     fn read(&self, access: &Access, va: u64, into: &mut [u8]) -> Result<(), AccessError> {
         (**self).read(access, va, into)
+    }
+
+    fn lend(
+        &self,
+        access: &Access,
+        va: u64,
+        length: usize,
+        at: usize,
+        crc: u32,
+    ) -> Result<Option<u32>, AccessError> {
+        (**self).lend(access, va, length, at, crc)
     }
 
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError> {

@@ -105,6 +105,9 @@ fn run(name: &str, seed: u64, faults: Faults) -> [Counters; 2] {
     });
     // Engines of ours every second time, and such that take each other for somebody else's.
     pair.own = seed.is_multiple_of(2);
+    if seed % 4 < 2 {
+        pair.sides[0].memory.lend_payload();
+    }
     let qpns = pair.connected_at([Psn::new(0xff_ffe0), Psn::new(0xff_fff0)]);
     pair.faults = faults;
     let area = pair.sides[1].memory.register(vec![0; AREA], ALL);

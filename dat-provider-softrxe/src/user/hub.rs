@@ -166,7 +166,7 @@ impl Hub {
             config.ack_timeout = timeout;
         }
         let state = State {
-            engine: Engine::new(config, Regions::new(fastrand::u64(..))),
+            engine: Engine::new(config, Regions::new(fastrand::u64(..), capture.is_none())),
             slot,
             out: vec![0; 65_000].into(),
             letter: vec![0; 1 << 16].into(),
@@ -246,13 +246,12 @@ impl Hub {
                 let bytes = &state.out[..run.length];
                 capture.sent(self.socket.local(), run.destination, run.segment, bytes);
             }
-            let piece = libc::iovec {
-                iov_base: state.out.as_mut_ptr().cast(),
-                iov_len: run.length,
-            };
             let segment = (run.length > run.segment).then_some(run.segment as u16);
-            // SAFETY: the piece lies in `out`, which nobody else touches under the lock.
-            let sent = unsafe { self.socket.send(&run.destination, &[piece], segment) };
+            let regions = state.engine.memory();
+            let sent = regions.gather(&state.out[..run.length], |pieces| {
+                // SAFETY: the pieces lie in `out` and in registered memory, which nobody takes from us under the lock.
+                unsafe { self.socket.send(&run.destination, pieces, segment) }
+            });
             if let Err(error) = sent {
                 // As lost on the wire: the protocol repeats it.
                 tracing::debug!(%error, to = %run.destination, "datagrams not sent");

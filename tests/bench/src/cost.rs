@@ -50,17 +50,30 @@ impl Cost {
 /// One line of the table: what, of whom, and how it is taken.
 type Line = (&'static str, &'static str, fn() -> Result<Cost>);
 
-const LINES: [Line; 6] = [
+/// More than the caches hold.
+const COLD: usize = 64 << 20;
+
+const LINES: [Line; 8] = [
     ("64 B, there and back", "user engine", ours::exchange),
     ("64 B, there and back", "raw UDP", raw::exchange),
     ("RDMA write 64 KiB", "user engine", || {
-        ours::transfer(1 << 16, 8)
+        ours::transfer(1 << 16, 8, 1 << 16)
     }),
-    ("RDMA write 64 KiB", "raw UDP", || raw::transfer(1 << 16, 8)),
+    ("RDMA write 64 KiB", "raw UDP", || {
+        raw::transfer(1 << 16, 8, 1 << 16)
+    }),
+    ("RDMA write 64 KiB of 64 MiB", "user engine", || {
+        ours::transfer(1 << 16, 8, COLD)
+    }),
+    ("RDMA write 64 KiB of 64 MiB", "raw UDP", || {
+        raw::transfer(1 << 16, 8, COLD)
+    }),
     ("RDMA write 1 MiB", "user engine", || {
-        ours::transfer(1 << 20, 2)
+        ours::transfer(1 << 20, 2, 1 << 20)
     }),
-    ("RDMA write 1 MiB", "raw UDP", || raw::transfer(1 << 20, 2)),
+    ("RDMA write 1 MiB", "raw UDP", || {
+        raw::transfer(1 << 20, 2, 1 << 20)
+    }),
 ];
 
 /// Prints the lines that `word` is in, each as the cheapest of three.

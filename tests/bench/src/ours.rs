@@ -366,14 +366,15 @@ pub(crate) fn exchange() -> Result<Cost> {
     Ok(cost)
 }
 
-/// RDMA writes of `size` bytes, `deep` outstanding.
-pub(crate) fn transfer(size: usize, deep: u64) -> Result<Cost> {
+/// RDMA writes of `size` bytes, `deep` outstanding, each of the next ones of `from` bytes.
+pub(crate) fn transfer(size: usize, deep: u64, from: usize) -> Result<Cost> {
     let (client, server, remote) = both()?;
+    let source = client.pz.allocate(from, Access::LOCAL_READ)?;
+    let parts = (from / size) as u64;
     let to = Remote {
         length: size as u32,
         ..remote
     };
-    let bytes = [client.window.slice(0..size)];
     let mut cost = Cost::default();
     let (mut posted, mut done) = (0, 0);
     let messages = (400 << 20) / size as u64;
@@ -381,6 +382,8 @@ pub(crate) fn transfer(size: usize, deep: u64) -> Result<Cost> {
     while done < messages {
         charge(&mut cost.sender, || -> Result<()> {
             while posted - done < deep {
+                let at = (posted % parts) as usize * size;
+                let bytes = [source.slice(at..at + size)];
                 client
                     .ep
                     .post_rdma_write(&bytes, to, 3, CompletionFlags::empty())?;

@@ -227,10 +227,10 @@ pub(crate) fn exchange() -> Result<Cost> {
 }
 
 /// As [`crate::ours::transfer`].
-pub(crate) fn transfer(size: usize, deep: u64) -> Result<Cost> {
+pub(crate) fn transfer(size: usize, deep: u64, from: usize) -> Result<Cost> {
     let (here, there) = (socket("127.0.91.1")?, socket("127.0.91.2")?);
     let (mut back, mut received) = (Received::new(), Received::new());
-    let source = vec![5u8; size];
+    let source = vec![5u8; from];
     let mut place = vec![0u8; 1 << 20];
     let header = [9u8; MIDDLE];
     let datagram = MIDDLE + 4096 + CHECK;
@@ -243,7 +243,7 @@ pub(crate) fn transfer(size: usize, deep: u64) -> Result<Cost> {
         charge(&mut cost.sender, || -> Result<()> {
             while sent - done + in_run as u64 <= window {
                 let parts: Vec<&[u8]> = (0..in_run)
-                    .map(|n| &source[(sent as usize + n) * 4096 % size..][..4096])
+                    .map(|n| &source[(sent as usize + n) * 4096 % from..][..4096])
                     .collect();
                 let checks: Vec<[u8; CHECK]> = parts
                     .iter()

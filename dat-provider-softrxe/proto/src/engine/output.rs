@@ -45,9 +45,10 @@ impl Run<'_> {
         fits
     }
 
-    fn space(&mut self, size: usize) -> &mut [u8] {
+    /// Where the next packet of `size` bytes goes.
+    fn space(&mut self, size: usize) -> (usize, &mut [u8]) {
         let at = self.transmit.map_or(0, |run| run.length);
-        &mut self.buffer[at..at + size]
+        (at, &mut self.buffer[at..at + size])
     }
 
     fn push(&mut self, destination: SocketAddr, size: usize) {
@@ -70,7 +71,8 @@ impl Run<'_> {
 }
 
 impl<M: Memory> Engine<M> {
-    /// Fills `buffer` with the next run of packets. Call until `None`. `buffer` holds at least 4,200 bytes.
+    /// Fills `buffer` with the next run of packets. Call until `None`. `buffer` holds at least 4,200 bytes. What
+    /// [`Memory::lend`] lent meanwhile belongs to this run and must be sent with it.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         self.transmit(now, buffer, false)
     }
@@ -153,14 +155,16 @@ impl<M: Memory> Engine<M> {
                     break;
                 }
                 let index = run.packets as u16;
-                let out = run.space(size);
-                if !qp.write(cx, &packet, out) {
+                let (at, out) = run.space(size);
+                let Ok(lent) = qp.write(cx, &packet, at, out) else {
                     continue;
-                }
+                };
                 let end = size - icrc::LEN;
-                let crc = cx
-                    .sealer
-                    .compute(Way::Out, packet.destination, index, &out[..end]);
+                let (to, transport) = (packet.destination, &out[..end]);
+                let crc = match lent {
+                    None => cx.sealer.compute(Way::Out, to, index, transport),
+                    Some(plain) => cx.sealer.complete(Way::Out, to, index, transport, plain),
+                };
                 icrc::store(out, end, crc);
                 run.push(packet.destination, size);
                 qp.sent(cx, &packet);

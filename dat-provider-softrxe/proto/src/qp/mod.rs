@@ -94,6 +94,9 @@ pub struct Path {
     pub own: bool,
 }
 
+/// The memory of a packet is gone.
+pub(crate) struct Inaccessible;
+
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
@@ -262,20 +265,22 @@ impl Qp {
         self.requester.una != self.requester.high
     }
 
-    /// Writes `packet` but for its ICRC to `out`. `false`: its memory is no longer accessible, which was dealt
-    /// with; ask for the next.
+    /// Writes `packet` but for its ICRC to `out`, at `at` of the driver's buffer. If its payload is lent, returns the CRC-32 with
+    /// it. `Err`: its memory is no longer accessible, which was dealt with; ask for the next.
     pub(crate) fn write<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
         packet: &Outgoing,
+        at: usize,
         out: &mut [u8],
-    ) -> bool {
+    ) -> Result<Option<u32>, Inaccessible> {
         let sges = match packet.payload {
             outgoing::Payload::Request { seq, .. } => self.requester.sges(seq),
             _ => &[],
         };
-        let Err(error) = packet.write(cx.memory, self.access(), sges, out) else {
-            return true;
+        let error = match packet.write(cx.memory, self.access(), sges, at, out) {
+            Ok(lent) => return Ok(lent),
+            Err(error) => error,
         };
         tracing::debug!(qpn = ?self.qpn, %error, "payload is not accessible");
         match packet.payload {
@@ -285,7 +290,7 @@ impl Qp {
             }
             outgoing::Payload::Empty => {}
         }
-        false
+        Err(Inaccessible)
     }
 
     /// `packet` went out.

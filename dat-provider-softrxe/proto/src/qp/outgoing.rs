@@ -2,10 +2,15 @@
 
 use std::net::SocketAddr;
 
+use crc32fast::Hasher;
+
 use crate::memory::{Access, AccessError, Memory, Rights};
-use crate::qp::ring::for_each_part;
+use crate::qp::ring::{for_each_part, in_one_part};
 use crate::wire::{Bth, Headers, icrc, packet};
 use crate::work::Sge;
+
+/// Payload shorter than this is copied without asking the driver.
+const LEAST_LENT: usize = 256;
 
 /// Where a packet's payload lies.
 #[derive(Clone, Copy, Debug)]
@@ -34,28 +39,49 @@ impl Outgoing {
         Bth::LEN + self.headers.length() + self.length + usize::from(self.bth.pad) + icrc::LEN
     }
 
-    /// Writes all but the ICRC to `out`, which has room for [`size`](Self::size).
+    /// Writes all but the ICRC to `out`, which lies at `at` of the driver's buffer and has room for [`size`](Self::size). If the
+    /// payload is lent and not written, returns the CRC-32 of the packet with it.
     pub(crate) fn write<M: Memory>(
         &self,
         memory: &M,
         local: Access,
         sges: &[Sge],
+        at: usize,
         out: &mut [u8],
-    ) -> Result<(), AccessError> {
+    ) -> Result<Option<u32>, AccessError> {
         self.bth.emit(out);
         let start = Bth::LEN + self.headers.emit(&mut out[Bth::LEN..]);
-        let (body, rest) = out[start..].split_at_mut(self.length);
-        rest[..usize::from(self.bth.pad)].fill(0);
+        let (head, tail) = out.split_at_mut(start);
+        let (body, rest) = tail.split_at_mut(self.length);
+        let pad = &mut rest[..usize::from(self.bth.pad)];
+        pad.fill(0);
         match self.payload {
-            Payload::Empty => Ok(()),
-            Payload::Remote { access, va } => memory.read(&access, va, body),
+            Payload::Empty => {}
+            Payload::Remote { access, va } => memory.read(&access, va, body)?,
             Payload::Request { offset, .. } => {
                 let need = Rights::LOCAL_READ;
+                if self.may_lend()
+                    && let Some((va, key)) = in_one_part(sges, offset, self.length)
+                {
+                    let access = Access { key, need, ..local };
+                    let crc = crc32fast::hash(head);
+                    if let Some(crc) = memory.lend(&access, va, self.length, at + start, crc)? {
+                        let mut crc = Hasher::new_with_initial(crc);
+                        crc.update(pad);
+                        return Ok(Some(crc.finalize()));
+                    }
+                }
                 for_each_part(sges, offset, self.length, |va, key, range| {
                     memory.read(&Access { key, need, ..local }, va, &mut body[range])
-                })
+                })?;
             }
         }
+        Ok(None)
+    }
+
+    /// Worth a question, and repeated if the peer finds its checksum wrong?
+    fn may_lend(&self) -> bool {
+        self.length >= LEAST_LENT && self.headers.deth.is_none()
     }
 
     pub(crate) fn with_payload(mut self, payload: Payload, length: usize) -> Self {

@@ -170,6 +170,19 @@ pub(crate) fn for_each_part<E>(
     Ok(())
 }
 
+/// Address and key of `offset..offset + length` of a message, if one of `sges` holds all of it.
+pub(crate) fn in_one_part(sges: &[Sge], offset: u32, length: usize) -> Option<(u64, u32)> {
+    let mut skip = offset;
+    for sge in sges {
+        if skip < sge.length {
+            let whole = (sge.length - skip) as usize >= length;
+            return whole.then(|| (sge.address.wrapping_add(u64::from(skip)), sge.key));
+        }
+        skip -= sge.length;
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,6 +259,11 @@ mod tests {
                 .unwrap();
                 let all = [100, 101, 102, 300, 301, 302, 303, 304, 400, 401];
                 assert_eq!(got, all[offset as usize..offset as usize + length]);
+                let whole = in_one_part(&sges, offset, length).map(|(address, _)| address);
+                let runs_on = got.windows(2).all(|two| two[1] == two[0] + 1);
+                if length > 0 {
+                    assert_eq!(whole, got.first().copied().filter(|_| runs_on));
+                }
             }
         }
     }

@@ -31,6 +31,9 @@ struct Inner {
     next_key: u32,
     /// Calls of `atomic`.
     atomics: usize,
+    lends: bool,
+    /// Place in the driver's buffer; region, offset, length.
+    lent: Vec<(usize, u32, usize, usize)>,
 }
 
 /// Memory of one side; clones share it.
@@ -94,6 +97,22 @@ impl TestMemory {
 
     pub fn atomics(&self) -> usize {
         self.0.borrow().atomics
+    }
+
+    /// From now on payload is lent. Whoever takes runs calls [`gather`](Self::gather) for each.
+    pub fn lend_payload(&self) {
+        self.0.borrow_mut().lends = true;
+    }
+
+    /// Puts what was lent for the run in `buffer` in its places, as it is now; how many payloads that were.
+    pub fn gather(&self, buffer: &mut [u8]) -> usize {
+        let mut inner = self.0.borrow_mut();
+        let lent = std::mem::take(&mut inner.lent);
+        for (at, region, offset, length) in &lent {
+            let from = &inner.regions[region].bytes[*offset..offset + length];
+            buffer[*at..at + length].copy_from_slice(from);
+        }
+        lent.len()
     }
 
     /// Everything, to see that nothing changed.
@@ -162,6 +181,25 @@ impl Memory for TestMemory {
         let (region, at) = inner.find(access, va, into.len() as u64)?;
         into.copy_from_slice(&inner.regions[&region].bytes[at..at + into.len()]);
         Ok(())
+    }
+
+    fn lend(
+        &self,
+        access: &Access,
+        va: u64,
+        length: usize,
+        at: usize,
+        crc: u32,
+    ) -> Result<Option<u32>, AccessError> {
+        let mut inner = self.0.borrow_mut();
+        if !inner.lends {
+            return Ok(None);
+        }
+        let (region, offset) = inner.find(access, va, length as u64)?;
+        let mut crc = crc32fast::Hasher::new_with_initial(crc);
+        crc.update(&inner.regions[&region].bytes[offset..offset + length]);
+        inner.lent.push((at, region, offset, length));
+        Ok(Some(crc.finalize()))
     }
 
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError> {

@@ -207,6 +207,7 @@ impl Pair {
             let mut buffer = vec![0; 65_000];
             while let Some(run) = self.sides[from].engine.poll_transmit(self.now, &mut buffer) {
                 assert!(run.packets() <= 64);
+                self.sides[from].memory.gather(&mut buffer[..run.length]);
                 for (index, bytes) in buffer[..run.length].chunks(run.segment).enumerate() {
                     let to = usize::from(self.sides[1].address.ip() == run.destination.ip());
                     let packet = Packet {

@@ -5,6 +5,8 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+use crc32fast::Hasher;
+
 /// Bytes of a message's end that are stored after all others, in one store where alignment allows.
 const TAIL: usize = 8;
 
@@ -110,6 +112,18 @@ impl Range {
         // write the source meanwhile: we only copy bytes.
         unsafe { ptr::copy_nonoverlapping(from as *const u8, into.as_mut_ptr(), into.len()) };
         Some(())
+    }
+
+    /// CRC-32 of `count` bytes, continued from `crc`, and where they lie. `None`: not inside.
+    #[must_use]
+    pub fn checksum(&self, offset: u64, count: usize, crc: u32) -> Option<(u32, usize)> {
+        let from = self.at(offset, count)?;
+        // SAFETY: inside a range that was probed; bytes have no invalid values. The consumer must not write them now, as a request
+        // that names them is posted. Where it does nevertheless the number is wrong, whatever it is, and nothing else hangs on it.
+        let bytes = unsafe { std::slice::from_raw_parts(from as *const u8, count) };
+        let mut hasher = Hasher::new_with_initial(crc);
+        hasher.update(bytes);
+        Some((hasher.finalize(), from))
     }
 
     /// Copies into the range. With `last` the end of `bytes` ends a message: its last bytes are stored after

@@ -1,4 +1,5 @@
 //! Registered memory of the user engine.
 
 pub mod foreign;
+pub mod loans;
 pub mod regions;

@@ -10,12 +10,15 @@ use std::hash::{BuildHasherDefault, Hasher};
 use softrxe_proto::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, WindowType};
 
 use super::foreign::Range;
+use super::loans::{LEAST, Loans};
 
 /// All regions and windows of one engine. A key is a random 24-bit index and a key byte, so that keys cannot
 /// be guessed in sequence and one that was given back stays wrong for long.
 #[derive(Debug)]
 pub struct Regions {
     table: RefCell<Table>,
+    loans: RefCell<Loans>,
+    lends: bool,
 }
 
 #[derive(Debug)]
@@ -80,9 +83,10 @@ const fn index_of(key: u32) -> u32 {
 }
 
 impl Regions {
-    /// None yet; keys are drawn from `seed`.
+    /// None yet; keys are drawn from `seed`. `lends`: payload goes out from where it lies, for which each run is sent by
+    /// [`gather`](Self::gather); else all is copied.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, lends: bool) -> Self {
         let table = Table {
             entries: HashMap::default(),
             of_queue_pairs: false,
@@ -90,7 +94,14 @@ impl Regions {
         };
         Self {
             table: RefCell::new(table),
+            loans: RefCell::default(),
+            lends,
         }
+    }
+
+    /// Gives `send` the pieces of the run in `out`: our own and what was lent for it.
+    pub fn gather<R>(&self, out: &[u8], send: impl FnOnce(&[libc::iovec]) -> R) -> R {
+        self.loans.borrow_mut().gather(out, send)
     }
 
     /// Opens `range` under a new key; addresses in it count from `start`. `None`: half of all indices are taken.
@@ -245,6 +256,30 @@ impl Memory for Regions {
         })
     }
 
+    fn lend(
+        &self,
+        access: &Access,
+        va: u64,
+        length: usize,
+        at: usize,
+        crc: u32,
+    ) -> Result<Option<u32>, AccessError> {
+        let mut loans = self.loans.borrow_mut();
+        if !self.lends || length < LEAST || !loans.has_room() {
+            return Ok(None);
+        }
+        let (range, offset) = self.table.borrow().resolve(access, va, length as u64)?;
+        let (crc, base) = range
+            .checksum(offset, length, crc)
+            .ok_or(AccessError::Bounds {
+                key: access.key,
+                va,
+                length: length as u64,
+            })?;
+        loans.add(at, base, length);
+        Ok(Some(crc))
+    }
+
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError> {
         let length = from.len() as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, length)?;
@@ -391,8 +426,34 @@ mod tests {
     }
 
     #[test]
+    fn lending_checks_like_copying_and_ends_with_the_run() {
+        let regions = Regions::new(1, true);
+        let mut memory: Vec<u8> = (0..2 * LEAST).map(|n| n as u8).collect();
+        let (key, at) = region(&regions, &mut memory, Rights::LOCAL_READ);
+        let read = access(key, Rights::LOCAL_READ);
+        let pieces = || regions.gather(&[0; 4 * LEAST], <[libc::iovec]>::len);
+        let whole = crc32fast::hash(&memory[1..=LEAST]);
+        assert_eq!(regions.lend(&read, at + 1, LEAST, 9, 0), Ok(Some(whole)));
+        assert_eq!((pieces(), pieces()), (3, 1));
+        assert_eq!(regions.lend(&read, at, LEAST - 1, 0, 0), Ok(None));
+        let beyond = regions.lend(&read, at + 1, 2 * LEAST, 0, 0);
+        assert!(matches!(beyond, Err(AccessError::Bounds { .. })));
+        let write = access(key, Rights::LOCAL_WRITE);
+        let refused = regions.lend(&write, at, LEAST, 0, 0);
+        assert!(matches!(refused, Err(AccessError::Right { .. })));
+        regions.deregister(key);
+        let gone = regions.lend(&read, at, LEAST, 0, 0);
+        assert!(matches!(gone, Err(AccessError::Key(_))));
+        assert_eq!(pieces(), 1);
+        let copies = Regions::new(1, false);
+        let (key, at) = region(&copies, &mut memory, Rights::LOCAL_READ);
+        let read = access(key, Rights::LOCAL_READ);
+        assert_eq!(copies.lend(&read, at, LEAST, 0, 0), Ok(None));
+    }
+
+    #[test]
     fn key_zone_bounds_and_right_are_each_checked() {
-        let regions = Regions::new(1);
+        let regions = Regions::new(1, false);
         let mut memory = vec![0u8; 100];
         let (key, at) = region(
             &regions,
@@ -433,7 +494,7 @@ mod tests {
 
     #[test]
     fn keys_are_never_zero_nor_sequential() {
-        let regions = Regions::new(7);
+        let regions = Regions::new(7, false);
         let mut memory = vec![0u8; 8];
         let keys: Vec<u32> = (0..100)
             .map(|_| region(&regions, &mut memory, Rights::LOCAL_READ).0)
@@ -447,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_window_opens_its_part_until_it_is_unbound_or_its_region_is_gone() {
-        let regions = Regions::new(3);
+        let regions = Regions::new(3, false);
         let mut memory = vec![0u8; 100];
         let (lkey, at) = region(&regions, &mut memory, Rights::all());
         let old_key = regions.create_window(WindowType::Type1, PD).unwrap();
@@ -520,7 +581,7 @@ mod tests {
 
     #[test]
     fn a_type_2_window_belongs_to_its_queue_pair_and_a_peer_may_invalidate_it() {
-        let regions = Regions::new(3);
+        let regions = Regions::new(3, false);
         let mut memory = vec![0u8; 100];
         let (lkey, at) = region(&regions, &mut memory, Rights::all());
         let old_key = regions.create_window(WindowType::Type2, PD).unwrap();
