@@ -179,6 +179,10 @@ if [ "${1:-}" = --inside ]; then
         ip netns exec peer tcpdump -Z root --immediate-mode -B 16384 -s 0 -i v1 -w "$work/$group.pcap" udp port 4791 2>"$work/tcpdump" &
         tcpdump=$!
         await "$work/tcpdump" 'listening on' || row "capture of $group" FAIL "tcpdump does not start"
+        # Path MTU 1024, and once 4096: then our payload goes out from where it lies.
+        mtu=1500
+        [ "$group" = librdmacm ] && mtu=4200
+        ip link set v0 mtu $mtu && in_peer ip link set v1 mtu $mtu || row "MTU of $group" FAIL
         begin=$SECONDS
         "group_$group"
         echo "interop: group $group took $((SECONDS - begin)) s" >&2

@@ -166,7 +166,7 @@ impl Hub {
             config.ack_timeout = timeout;
         }
         let state = State {
-            engine: Engine::new(config, Regions::new(fastrand::u64(..), capture.is_none())),
+            engine: Engine::new(config, Regions::new(fastrand::u64(..))),
             slot,
             out: vec![0; 65_000].into(),
             letter: vec![0; 1 << 16].into(),
@@ -243,7 +243,8 @@ impl Hub {
             };
             let Some(run) = run else { break };
             if let Some(capture) = &mut state.capture {
-                let bytes = &state.out[..run.length];
+                let bytes = &mut state.out[..run.length];
+                state.engine.memory().show(bytes);
                 capture.sent(self.socket.local(), run.destination, run.segment, bytes);
             }
             let segment = (run.length > run.segment).then_some(run.segment as u16);

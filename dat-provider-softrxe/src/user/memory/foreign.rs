@@ -3,6 +3,7 @@
 
 use std::io;
 use std::ptr;
+use std::slice;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use crc32fast::Hasher;
@@ -114,16 +115,25 @@ impl Range {
         Some(())
     }
 
-    /// CRC-32 of `count` bytes, continued from `crc`, and where they lie. `None`: not inside.
+    /// `count` bytes from `offset`. `None`: not inside.
     #[must_use]
-    pub fn checksum(&self, offset: u64, count: usize, crc: u32) -> Option<(u32, usize)> {
-        let from = self.at(offset, count)?;
+    pub fn part(&self, offset: u64, count: u64) -> Option<Self> {
+        let base = self.at(offset, count as usize)?;
+        Some(Self {
+            base,
+            length: count,
+        })
+    }
+
+    /// CRC-32 of all of it, continued from `crc`.
+    #[must_use]
+    pub fn checksum(&self, crc: u32) -> u32 {
         // SAFETY: inside a range that was probed; bytes have no invalid values. The consumer must not write them now, as a request
         // that names them is posted. Where it does nevertheless the number is wrong, whatever it is, and nothing else hangs on it.
-        let bytes = unsafe { std::slice::from_raw_parts(from as *const u8, count) };
+        let bytes = unsafe { slice::from_raw_parts(self.base as *const u8, self.length as usize) };
         let mut hasher = Hasher::new_with_initial(crc);
         hasher.update(bytes);
-        Some((hasher.finalize(), from))
+        hasher.finalize()
     }
 
     /// Copies into the range. With `last` the end of `bytes` ends a message: its last bytes are stored after

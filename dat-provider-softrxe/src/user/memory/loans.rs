@@ -5,6 +5,7 @@
 
 use std::ptr::null_mut;
 
+use super::foreign::Range;
 use crate::user::net::socket::MAX_SEGMENTS;
 
 /// A shorter payload is copied: that costs less than two pieces more in the list (docs/performance.md).
@@ -18,8 +19,7 @@ struct Loan {
     /// Its place in our buffer, which stays unwritten there.
     at: usize,
     /// Where it lies.
-    base: usize,
-    length: usize,
+    from: Range,
 }
 
 /// All of the run that is being made, in order.
@@ -43,9 +43,17 @@ impl Loans {
         self.list.len() < MAX_SEGMENTS
     }
 
-    /// `length` bytes at `base` go out in the place of those at `at` of our buffer, behind all that were added before.
-    pub fn add(&mut self, at: usize, base: usize, length: usize) {
-        self.list.push(Loan { at, base, length });
+    /// `from` goes out in the place of as many bytes at `at` of our buffer, behind all that were added before.
+    pub fn add(&mut self, at: usize, from: Range) {
+        self.list.push(Loan { at, from });
+    }
+
+    /// Copies what is lent to its places in `out`.
+    pub fn show(&self, out: &mut [u8]) {
+        for Loan { at, from } in &self.list {
+            // As long as the place is: never outside.
+            let _ = from.read(0, &mut out[*at..*at + from.length() as usize]);
+        }
     }
 
     /// Gives `send` the pieces of the run in `out`, then forgets what was lent for it.
@@ -62,14 +70,14 @@ impl Loans {
             iov_len: 0,
         }; PIECES];
         let (mut count, mut done) = (0, 0);
-        for loan in self.list.drain(..) {
-            pieces[count] = own(done, loan.at);
+        for Loan { at, from } in self.list.drain(..) {
+            pieces[count] = own(done, at);
             pieces[count + 1] = libc::iovec {
-                iov_base: loan.base as *mut libc::c_void,
-                iov_len: loan.length,
+                iov_base: from.base() as *mut libc::c_void,
+                iov_len: from.length() as usize,
             };
             count += 2;
-            done = loan.at + loan.length;
+            done = at + from.length() as usize;
         }
         pieces[count] = own(done, out.len());
         send(&pieces[..=count])
@@ -88,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_is_lent_stands_in_its_places_once() {
-        let (out, lent) = ([1u8; 100], [2u8; 40]);
+        let (out, mut lent) = ([1u8; 100], [2u8; 40]);
         let mut loans = Loans::new();
         let read = |pieces: &[libc::iovec]| {
             let mut bytes = Vec::<u8>::new();
@@ -100,17 +108,20 @@ mod tests {
             }
             bytes
         };
-        let base = lent.as_ptr() as usize;
-        loans.add(10, base, 30);
-        loans.add(60, base + 30, 10);
+        let lent = Range::probe(lent.as_mut_ptr() as usize, 40, false).unwrap();
+        loans.add(10, lent.part(0, 30).unwrap());
+        loans.add(60, lent.part(30, 10).unwrap());
         let mut want = out;
         want[10..40].fill(2);
         want[60..70].fill(2);
+        let mut shown = out;
+        loans.show(&mut shown);
+        assert_eq!(shown, want);
         assert_eq!(loans.gather(&out, read), want);
         assert_eq!(loans.gather(&out, read), out, "a loan is for one run");
         for n in 0..MAX_SEGMENTS {
             assert!(loans.has_room());
-            loans.add(n, base, 1);
+            loans.add(n, lent.part(0, 1).unwrap());
         }
         assert!(!loans.has_room());
         assert_eq!(loans.gather(&out, <[libc::iovec]>::len), PIECES);

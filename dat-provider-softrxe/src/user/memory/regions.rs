@@ -18,7 +18,6 @@ use super::loans::{LEAST, Loans};
 pub struct Regions {
     table: RefCell<Table>,
     loans: RefCell<Loans>,
-    lends: bool,
 }
 
 #[derive(Debug)]
@@ -83,10 +82,9 @@ const fn index_of(key: u32) -> u32 {
 }
 
 impl Regions {
-    /// None yet; keys are drawn from `seed`. `lends`: payload goes out from where it lies, for which each run is sent by
-    /// [`gather`](Self::gather); else all is copied.
+    /// None yet; keys are drawn from `seed`. Each run is then sent by [`gather`](Self::gather).
     #[must_use]
-    pub fn new(seed: u64, lends: bool) -> Self {
+    pub fn new(seed: u64) -> Self {
         let table = Table {
             entries: HashMap::default(),
             of_queue_pairs: false,
@@ -95,8 +93,12 @@ impl Regions {
         Self {
             table: RefCell::new(table),
             loans: RefCell::default(),
-            lends,
         }
+    }
+
+    /// Writes what was lent for the run in `out` to its places there too, for who wants to see it in one.
+    pub fn show(&self, out: &mut [u8]) {
+        self.loans.borrow().show(out);
     }
 
     /// Gives `send` the pieces of the run in `out`: our own and what was lent for it.
@@ -265,19 +267,19 @@ impl Memory for Regions {
         crc: u32,
     ) -> Result<Option<u32>, AccessError> {
         let mut loans = self.loans.borrow_mut();
-        if !self.lends || length < LEAST || !loans.has_room() {
+        if length < LEAST || !loans.has_room() {
             return Ok(None);
         }
         let (range, offset) = self.table.borrow().resolve(access, va, length as u64)?;
-        let (crc, base) = range
-            .checksum(offset, length, crc)
+        let lent = range
+            .part(offset, length as u64)
             .ok_or(AccessError::Bounds {
                 key: access.key,
                 va,
                 length: length as u64,
             })?;
-        loans.add(at, base, length);
-        Ok(Some(crc))
+        loans.add(at, lent);
+        Ok(Some(lent.checksum(crc)))
     }
 
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError> {
@@ -427,7 +429,7 @@ mod tests {
 
     #[test]
     fn lending_checks_like_copying_and_ends_with_the_run() {
-        let regions = Regions::new(1, true);
+        let regions = Regions::new(1);
         let mut memory: Vec<u8> = (0..2 * LEAST).map(|n| n as u8).collect();
         let (key, at) = region(&regions, &mut memory, Rights::LOCAL_READ);
         let read = access(key, Rights::LOCAL_READ);
@@ -445,15 +447,11 @@ mod tests {
         let gone = regions.lend(&read, at, LEAST, 0, 0);
         assert!(matches!(gone, Err(AccessError::Key(_))));
         assert_eq!(pieces(), 1);
-        let copies = Regions::new(1, false);
-        let (key, at) = region(&copies, &mut memory, Rights::LOCAL_READ);
-        let read = access(key, Rights::LOCAL_READ);
-        assert_eq!(copies.lend(&read, at, LEAST, 0, 0), Ok(None));
     }
 
     #[test]
     fn key_zone_bounds_and_right_are_each_checked() {
-        let regions = Regions::new(1, false);
+        let regions = Regions::new(1);
         let mut memory = vec![0u8; 100];
         let (key, at) = region(
             &regions,
@@ -494,7 +492,7 @@ mod tests {
 
     #[test]
     fn keys_are_never_zero_nor_sequential() {
-        let regions = Regions::new(7, false);
+        let regions = Regions::new(7);
         let mut memory = vec![0u8; 8];
         let keys: Vec<u32> = (0..100)
             .map(|_| region(&regions, &mut memory, Rights::LOCAL_READ).0)
@@ -508,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_window_opens_its_part_until_it_is_unbound_or_its_region_is_gone() {
-        let regions = Regions::new(3, false);
+        let regions = Regions::new(3);
         let mut memory = vec![0u8; 100];
         let (lkey, at) = region(&regions, &mut memory, Rights::all());
         let old_key = regions.create_window(WindowType::Type1, PD).unwrap();
@@ -581,7 +579,7 @@ mod tests {
 
     #[test]
     fn a_type_2_window_belongs_to_its_queue_pair_and_a_peer_may_invalidate_it() {
-        let regions = Regions::new(3, false);
+        let regions = Regions::new(3);
         let mut memory = vec![0u8; 100];
         let (lkey, at) = region(&regions, &mut memory, Rights::all());
         let old_key = regions.create_window(WindowType::Type2, PD).unwrap();
