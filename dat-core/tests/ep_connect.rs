@@ -4,7 +4,7 @@
 mod pair;
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpChange, EpState};
@@ -93,11 +93,11 @@ fn an_evd_of_connections_is_polled_with_one_load_unless_an_attempt_goes_on() {
 
     let ep = client.ep();
     ep.connect(PEER, BLACK_HOLE, TEN_MS, b"", 0, 0).unwrap();
-    assert!(!quick(client.conn));
     assert_eq!(wait(client.conn), connection(E::TimedOut, ep));
     assert!(quick(client.conn));
     let ep = client.ep();
     ep.connect(PEER, BLACK_HOLE, None, b"", 0, 0).unwrap();
+    assert!(!quick(client.conn));
     ep.free().unwrap();
     assert!(quick(client.conn));
     psp.free().unwrap();
@@ -125,7 +125,6 @@ fn each_way_not_to_get_connected_has_its_event_and_state() {
     let posted = ep.post_recv(&[], 77, Default::default());
     assert_eq!(posted, Ok(()));
     ep.connect(PEER, BLACK_HOLE, TEN_MS, b"", 0, 0).unwrap();
-    assert_eq!(state(ep), EpState::ActiveConnectionPending);
     assert_eq!(wait(client.conn), connection(E::TimedOut, ep));
     assert_eq!(state(ep), EpState::Disconnected);
     let flushed = dto(next(client.recv).unwrap());
@@ -146,18 +145,27 @@ fn each_way_not_to_get_connected_has_its_event_and_state() {
 #[test]
 fn a_time_limit_that_was_kept_says_nothing() {
     let (client, server) = (Side::open(), Side::open());
-    let (from, to) = (client.ep(), server.ep());
     let psp = Sp::psp_create(server.ia, Some(103), server.cr, false).unwrap();
-    from.connect(PEER, 103, TEN_MS, b"", 0, 0).unwrap();
-    request(wait(server.cr)).accept(Some(to), b"").unwrap();
-    assert_eq!(wait(client.conn), connection(E::Established, from));
-    let mut got = Got::default();
-    let quiet = client
-        .conn
-        .wait(Some(Duration::from_millis(60)), 1, &mut got);
-    assert!(quiet.is_err() && got.0.is_none(), "{:?}", got.0);
-    assert_eq!(state(from), EpState::Connected);
-    psp.free().unwrap();
+    for limit in [10, 100, 1000, 10_000].map(Duration::from_millis) {
+        let (from, to) = (client.ep(), server.ep());
+        let begun = Instant::now();
+        from.connect(PEER, 103, Some(limit), b"", 0, 0).unwrap();
+        request(wait(server.cr)).accept(Some(to), b"").unwrap();
+        let event = wait(client.conn);
+        if event == connection(E::TimedOut, from) {
+            // The machine was busy with something else; wrong all the same if it came too soon.
+            assert!(begun.elapsed() >= limit);
+            continue;
+        }
+        assert_eq!(event, connection(E::Established, from));
+        let mut got = Got::default();
+        let quiet = client.conn.wait(Some(limit * 6), 1, &mut got);
+        assert!(quiet.is_err() && got.0.is_none(), "{:?}", got.0);
+        assert_eq!(state(from), EpState::Connected);
+        psp.free().unwrap();
+        return;
+    }
+    panic!("ten seconds are not enough for a connection");
 }
 
 /// dat_ep_connect: timeouts are positive, private data has a limit, INVALID_STATE unless Unconnected.

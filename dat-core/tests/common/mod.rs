@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -193,6 +194,15 @@ fn sleep(parker: &Parker, timeout: Option<Duration>, ready: &mut dyn FnMut() -> 
     }
 }
 
+thread_local! {
+    static AT_PARK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// What is to happen as soon as this thread waits for a completion or an event: after the wait has begun, before it can be over.
+pub(crate) fn at_park(act: impl FnOnce() + 'static) {
+    AT_PARK.set(Some(Box::new(act)));
+}
+
 impl Transport for Null {
     type Adapter = Adapter;
     type Pz = ();
@@ -352,6 +362,9 @@ impl Transport for Null {
             }
         };
         parked(true);
+        if let Some(act) = AT_PARK.take() {
+            act();
+        }
         let outcome = sleep(parker, timeout, ready);
         parked(false);
         outcome
