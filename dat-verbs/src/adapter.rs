@@ -160,6 +160,7 @@ impl Adapter {
             Manager::Socket => {
                 let manager = facts.socket_manager(&device, &settings)?;
                 epoll.add_timer(manager.timers.fd()).map_err(resources)?;
+                cm::socket::stream::make_room(wake.fd(), cm::socket::DESCRIPTORS);
                 Some(manager)
             }
         };

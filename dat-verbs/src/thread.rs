@@ -257,14 +257,11 @@ fn handle_async(shared: &Shared, number: i32, token: Token) {
 
 /// What is in the table.
 fn handle(shared: &Arc<Shared>, key: u64, events: i32) {
+    let ended = events & (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0;
     match shared.get(key) {
         Some(Slot::Cq(notifier)) => handle_cq(shared, key, &notifier),
-        Some(Slot::Socket(socket)) => socket.ready(shared, key),
-        Some(Slot::Pending { .. })
-            if events & (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0 =>
-        {
-            shared.withdraw(key);
-        }
+        Some(Slot::Socket(socket)) => socket.ready(shared, key, ended),
+        Some(Slot::Pending { .. }) if ended => shared.withdraw(key),
         _ => {}
     }
 }

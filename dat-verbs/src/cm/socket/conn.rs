@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dat_core::error::{Error, Kind, Result};
 use dat_core::transport::{Connect, Token};
@@ -22,6 +22,9 @@ use crate::cm::socket::{Manager, Watched, service};
 use crate::thread::Later;
 use crate::verbs::qp::{Path, PathLimits, Qp};
 
+/// When the active side begins to ask whether its peer lives.
+const ASKED_AFTER: Duration = Duration::from_secs(5);
+
 /// A connection of a queue pair. The queue pair holds it; the event thread finds it by its key.
 pub(crate) struct Conn {
     shared: Arc<Shared>,
@@ -37,7 +40,12 @@ pub(crate) struct Conn {
 
 struct State {
     stage: Stage,
-    stream: Option<Stream>,
+    /// Shared with who watches or sends without the lock.
+    stream: Option<Arc<Stream>>,
+    /// The last read filled its room, so that more may be there; of that nothing is announced.
+    more: bool,
+    /// A farewell came with the word before it.
+    farewell: bool,
     /// The answer as far as it came.
     reader: Reader,
     /// RTU as far as it came.
@@ -51,7 +59,9 @@ impl State {
     fn new(stage: Stage, stream: Option<Stream>, peer: Option<Message>) -> Mutex<Self> {
         Mutex::new(Self {
             stage,
-            stream,
+            stream: stream.map(Arc::new),
+            more: false,
+            farewell: false,
             reader: Reader::default(),
             word: Vec::with_capacity(RTU.len()),
             peer,
@@ -80,6 +90,7 @@ impl State {
                         });
                     }
                     Ok(None) => match stream.take(self.reader.room()) {
+                        // A message never fills the room.
                         Taken::Some(n) => self.reader.filled(n),
                         Taken::None => return None,
                         Taken::End { .. } if !self.reader.is_empty() => {
@@ -91,10 +102,14 @@ impl State {
                 }
             },
             Stage::Accepted => loop {
-                let mut bytes = [0; RTU.len()];
-                let wanted = RTU.len() - self.word.len();
-                match stream.take(&mut bytes[..wanted]) {
-                    Taken::Some(n) => self.word.extend_from_slice(&bytes[..n]),
+                let mut bytes = [0; 64];
+                match stream.take(&mut bytes) {
+                    Taken::Some(n) => {
+                        let (word, rest) = bytes[..n].split_at(n.min(RTU.len() - self.word.len()));
+                        self.word.extend_from_slice(word);
+                        self.farewell = !rest.is_empty();
+                        self.more = n == bytes.len();
+                    }
                     Taken::None => return None,
                     Taken::End { reset } => return Some(Input::Closed { reset }),
                 }
@@ -109,6 +124,7 @@ impl State {
                     };
                 }
             },
+            Stage::Up if self.farewell => Some(Input::Farewell),
             Stage::Up => match stream.take(&mut [0; 64]) {
                 Taken::None => None,
                 Taken::Some(_) => Some(Input::Farewell),
@@ -177,10 +193,16 @@ impl Conn {
         *qp.conn.lock() = Some(crate::cm::Conn::Socket(Arc::clone(&conn)));
         let mut state = conn.state.lock();
         if let Some(input) = conn.dial(&mut state) {
-            // The consumer learns of failures as an event, as of those a moment later.
-            conn.advance(qp, &mut state, input)
-                .into_iter()
-                .for_each(|report| conn.tell_later(report));
+            conn.advance_later(qp, &mut state, input);
+        }
+        let dialed = state.stream.clone();
+        let connected = !matches!(state.stage, Stage::Dialing { .. });
+        drop(state);
+        // Without the lock, which the event thread takes for what this announces.
+        if let Some(stream) = dialed
+            && conn.watch(&stream, connected).is_err()
+        {
+            conn.advance_later(qp, &mut conn.state.lock(), Input::LocalFault);
         }
         Ok(())
     }
@@ -195,7 +217,7 @@ impl Conn {
         if private_data.len() > MAX_PRIVATE {
             return Err(Error::of(Kind::InvalidParameter));
         }
-        let (stream, key, message) = request
+        let (stream, key, local, message) = request
             .take()
             .ok_or_else(|| Error::of(Kind::InternalError))?;
         let shared = &qp.pd.adapter.shared;
@@ -210,15 +232,21 @@ impl Conn {
             state: State::new(Stage::Accepted, Some(stream), Some(message)),
         });
         *qp.conn.lock() = Some(crate::cm::Conn::Socket(Arc::clone(&conn)));
-        // Held, so that an answer that is quicker than we are waits.
         let mut state = conn.state.lock();
         let slot = Slot::Socket(Watched::Conn(Arc::downgrade(&conn)));
         let withdrawn = shared.replace_pending(key, slot);
-        if withdrawn || conn.reply(qp, &mut state).is_none() {
+        let reply = (!withdrawn)
+            .then(|| conn.reply(qp, &mut state, local))
+            .flatten();
+        let stream = state.stream.clone();
+        drop(state);
+        // Without the lock, which the event thread takes for the peer's answer.
+        let replied = reply
+            .zip(stream)
+            .and_then(|(reply, stream)| sent(stream.send(&reply)));
+        if replied.is_none() {
             // The peer has given up meanwhile, or will see that we close: the consumer learns it as an event.
-            conn.advance(qp, &mut state, Input::LocalFault)
-                .into_iter()
-                .for_each(|report| conn.tell_later(report));
+            conn.advance_later(qp, &mut conn.state.lock(), Input::LocalFault);
         }
         Ok(())
     }
@@ -227,7 +255,7 @@ impl Conn {
         self.shared.socket.as_ref()
     }
 
-    /// Connects TCP; the input that this is if it is known at once.
+    /// Connects TCP; the input that this is if it is known at once. The caller [watches](Self::watch) the stream.
     fn dial(&self, state: &mut State) -> Option<Input> {
         let attr = &self.shared.attr;
         let to = self.to?;
@@ -237,27 +265,29 @@ impl Conn {
             Ok(dialed) => dialed,
             Err(e) => return Some(failed_dial(&e)),
         };
-        let watched = self
-            .shared
-            .epoll
-            .add_edge(stream.fd(), self.key, !connected);
-        state.stream = Some(stream);
-        if watched.is_err() {
-            return Some(Input::LocalFault);
-        }
+        state.stream = Some(Arc::new(stream));
         if connected {
             return Some(Input::Dialed);
         }
-        self.set_deadline(state);
+        self.set_deadline(state, self.shared.settings.handshake_time());
         None
     }
 
-    fn set_deadline(&self, state: &mut State) {
+    /// Has the event thread look at what `stream` brings, and at whether it is connected.
+    fn watch(&self, stream: &Stream, connected: bool) -> std::result::Result<(), i32> {
+        let epoll = &self.shared.epoll;
+        match epoll.add_edge(stream.fd(), self.key, !connected) {
+            // A first attempt that failed at once has begun the next one.
+            Err(libc::EEXIST) => Ok(()),
+            watched => watched,
+        }
+    }
+
+    fn set_deadline(&self, state: &mut State, time: Duration) {
         let Some(manager) = self.manager() else {
             return;
         };
         self.clear_deadline(state);
-        let time = self.shared.settings.handshake_time();
         state.deadline = Some(manager.timers.set(time, self.key));
     }
 
@@ -274,7 +304,7 @@ impl Conn {
         mtu: u8,
         (gid, second_gid): ([u8; 16], Option<[u8; 16]>),
         qp: &Qp,
-        stream: &Stream,
+        socket: Option<SocketAddr>,
     ) -> Message {
         Message {
             version: VERSION,
@@ -287,7 +317,7 @@ impl Conn {
                 gid,
                 kind: RELIABLE,
             },
-            socket: stream.local(),
+            socket,
             second_gid,
             private_data: self.private_data.clone(),
         }
@@ -301,23 +331,23 @@ impl Conn {
             manager.gids.first.raw,
             manager.gids.second.map(|gid| gid.raw),
         );
-        let request = self.message(Operation::Request, manager.mtu, gids, qp, stream);
+        let socket = stream.local();
+        let request = self.message(Operation::Request, manager.mtu, gids, qp, socket);
         sent(stream.send(&request.encode(old)))
     }
 
-    /// Queue pair to RTS, REP.
-    fn reply(&self, qp: &Qp, state: &mut State) -> Option<()> {
+    /// Queue pair to RTS; the REP to send from `local`.
+    fn reply(&self, qp: &Qp, state: &mut State, local: SocketAddr) -> Option<Vec<u8>> {
         let manager = self.manager()?;
         let peer = state.peer.as_ref()?;
         let choice = manager.gids.answer(peer);
         self.to_rts(qp, manager, peer, choice)?;
-        let stream = state.stream.as_ref()?;
         let gids = (choice.mine.raw, choice.second.then_some(choice.mine.raw));
         let mtu = manager.mtu_with(peer);
-        let reply = self.message(Operation::Reply, mtu, gids, qp, stream);
-        sent(stream.send(&reply.encode(peer.wants_old_tail())))?;
-        self.set_deadline(state);
-        Some(())
+        let reply = self.message(Operation::Reply, mtu, gids, qp, Some(local));
+        let reply = reply.encode(peer.wants_old_tail());
+        self.set_deadline(state, self.shared.settings.handshake_time());
+        Some(reply)
     }
 
     /// Queue pair to RTS, RTU.
@@ -346,15 +376,16 @@ impl Conn {
         qp.to_rts_along(limits, &path).ok()
     }
 
-    /// The socket has something. Called by the event thread, with none of its locks held.
-    pub(crate) fn ready(&self) {
+    /// The socket has something; whether that is an end too. Called by the event thread, with none of its locks held.
+    pub(crate) fn ready(&self, ended: bool) {
         // A queue pair that is gone takes its connection along: nobody is left to tell.
         let Some(qp) = self.qp.upgrade() else { return };
         loop {
             let mut state = self.state.lock();
             let Some(input) = state.look() else { return };
             let report = self.advance(&qp, &mut state, input);
-            let down = state.stage == Stage::Down;
+            // What comes after this is announced.
+            let all = state.stage == Stage::Down || !(ended || state.more || state.farewell);
             let data = match (report, &mut state.peer) {
                 // On the passive side nothing comes with the last word.
                 (Some(Report::Established), Some(peer)) if self.to.is_some() => {
@@ -367,7 +398,7 @@ impl Conn {
             if let Some(report) = report {
                 self.tell(report, &data);
             }
-            if down {
+            if all {
                 return;
             }
         }
@@ -382,6 +413,12 @@ impl Conn {
             return;
         }
         state.deadline = None;
+        if state.stage == Stage::Up {
+            if let Some(stream) = &state.stream {
+                stream.keep_alive();
+            }
+            return;
+        }
         let report = self.advance(&qp, &mut state, Input::Expired);
         drop(state);
         if let Some(report) = report {
@@ -404,6 +441,13 @@ impl Conn {
         });
     }
 
+    /// [Steps](Self::advance) from a consumer's call: it learns of failures as an event, as of those a moment later.
+    fn advance_later(&self, qp: &Qp, state: &mut State, input: Input) {
+        if let Some(report) = self.advance(qp, state, input) {
+            self.tell_later(report);
+        }
+    }
+
     /// Steps until nothing is left to do; what core has to be told.
     fn advance(&self, qp: &Qp, state: &mut State, input: Input) -> Option<Report> {
         let mut input = input;
@@ -418,7 +462,13 @@ impl Conn {
                 Act::Nothing => return None,
                 Act::Ready => return Some(Report::Established),
                 Act::Dial => {
-                    input = self.dial(state)?;
+                    let dialed = self.dial(state);
+                    let connected = dialed == Some(Input::Dialed);
+                    let watched = state.stream.as_ref().map(|s| self.watch(s, connected));
+                    input = match watched {
+                        Some(Err(_)) => Input::LocalFault,
+                        _ => dialed?,
+                    };
                     continue;
                 }
                 Act::Request => {
@@ -429,7 +479,10 @@ impl Conn {
                     input = Input::Closed { reset: true };
                     continue;
                 }
-                Act::Finish => self.finish(qp, state),
+                Act::Finish => self.finish(qp, state).map(|()| {
+                    // Asking costs calls that a connection which ends sooner can spare.
+                    self.set_deadline(state, ASKED_AFTER);
+                }),
                 Act::HangUp(report) => {
                     if let Some(stream) = &state.stream {
                         // The close that follows says the same.
@@ -464,16 +517,13 @@ impl Conn {
     /// The TCP port of our end, 0 once the connection is over.
     pub(crate) fn local_port(&self) -> u16 {
         let state = self.state.lock();
-        let local = state.stream.as_ref().and_then(Stream::local);
+        let local = state.stream.as_ref().and_then(|stream| stream.local());
         local.map_or(0, |address| address.port())
     }
 
     /// The consumer wants the end.
     pub(crate) fn leave(&self, qp: &Qp) {
-        let report = self.advance(qp, &mut self.state.lock(), Input::Leave);
-        if let Some(report) = report {
-            self.tell_later(report);
-        }
+        self.advance_later(qp, &mut self.state.lock(), Input::Leave);
     }
 }
 

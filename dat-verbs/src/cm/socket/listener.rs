@@ -16,7 +16,7 @@ use crate::cm::addr;
 use crate::cm::socket::request::{Incoming, refuse};
 use crate::cm::socket::stream::{Stream, Taken, prepare};
 use crate::cm::socket::wire::{Message, Operation, RELIABLE, Reader};
-use crate::cm::socket::{PORT_OFFSET, Watched, service};
+use crate::cm::socket::{Manager, PORT_OFFSET, Watched, service};
 use crate::map;
 
 /// When to look again if no descriptor is left to accept with.
@@ -25,6 +25,8 @@ const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 /// A listening socket.
 pub(crate) struct Door {
     listener: TcpListener,
+    /// Where it listens.
+    local: SocketAddr,
     token: Token,
     key: u64,
 }
@@ -40,6 +42,7 @@ pub(crate) struct Arriving {
     stream: Mutex<Option<Stream>>,
     reader: Mutex<Reader>,
     remote: SocketAddr,
+    local: SocketAddr,
     token: Token,
     deadline: Instant,
 }
@@ -63,10 +66,11 @@ impl Listening {
         let listener = TcpListener::bind(at).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         prepare(listener.as_raw_fd());
-        let port = listener.local_addr().map_err(failed)?.port();
+        let local = listener.local_addr().map_err(failed)?;
         let key = shared.new_key();
         let door = Arc::new(Door {
             listener,
+            local,
             token,
             key,
         });
@@ -75,11 +79,10 @@ impl Listening {
             shared: Arc::clone(shared),
             door,
         };
-        shared
-            .epoll
-            .add_edge(listening.door.listener.as_raw_fd(), key, false)
+        let door = &listening.door;
+        door.open(shared)
             .map_err(|e| map::failed("epoll_ctl", e, Subtype::ResourceDevice))?;
-        let usual = || u64::from(port).wrapping_sub(PORT_OFFSET);
+        let usual = || u64::from(local.port()).wrapping_sub(PORT_OFFSET);
         Ok((listening, conn_qual.unwrap_or_else(usual)))
     }
 }
@@ -92,44 +95,60 @@ impl Drop for Listening {
 }
 
 impl Door {
-    /// Takes in whoever waits outside.
+    /// Says that somebody waits outside as long as somebody does.
+    fn open(&self, shared: &Shared) -> std::result::Result<(), i32> {
+        shared.epoll.add(self.listener.as_raw_fd(), self.key)
+    }
+
+    /// Takes in the next one who waits outside.
     pub(crate) fn ready(&self, shared: &Arc<Shared>) {
         let Some(manager) = &shared.socket else {
             return;
         };
-        loop {
-            match Stream::accept(&self.listener) {
-                Ok((stream, remote)) => {
-                    let key = shared.new_key();
-                    let fd = stream.fd();
-                    let arriving = Arc::new(Arriving {
-                        stream: Mutex::new(Some(stream)),
-                        reader: Mutex::new(Reader::default()),
-                        remote,
-                        token: self.token,
-                        deadline: manager.timers.set(shared.settings.handshake_time(), key),
-                    });
-                    let slot = Slot::Socket(Watched::Arriving(Arc::clone(&arriving)));
-                    shared.put(key, slot);
-                    if let Err(e) = shared.epoll.add_edge(fd, key, false) {
-                        tracing::warn!("{remote} is turned away: {}", map::text(e));
-                        shared.remove(key);
-                        continue;
-                    }
-                    // It comes with the connection as a rule.
-                    arriving.ready(shared, key);
+        match Stream::accept(&self.listener) {
+            Ok((stream, remote)) => self.take_in(shared, manager, stream, remote),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => match e.raw_os_error() {
+                // The one that waited has gone.
+                Some(libc::ECONNABORTED | libc::EINTR) => {}
+                _ => {
+                    tracing::warn!("accept: {e}; trying again");
+                    shared.epoll.remove(self.listener.as_raw_fd());
+                    manager.timers.set(SHORT_OF_DESCRIPTORS, self.key);
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                Err(e) => match e.raw_os_error() {
-                    // The one that waited has gone.
-                    Some(libc::ECONNABORTED | libc::EINTR) => {}
-                    _ => {
-                        tracing::warn!("accept: {e}; trying again");
-                        manager.timers.set(SHORT_OF_DESCRIPTORS, self.key);
-                        return;
-                    }
-                },
-            }
+            },
+        }
+    }
+
+    fn take_in(&self, shared: &Arc<Shared>, manager: &Manager, stream: Stream, remote: SocketAddr) {
+        let key = shared.new_key();
+        let fd = stream.fd();
+        let arriving = Arc::new(Arriving {
+            stream: Mutex::new(Some(stream)),
+            reader: Mutex::new(Reader::default()),
+            remote,
+            local: self.local,
+            token: self.token,
+            deadline: manager.timers.set(shared.settings.handshake_time(), key),
+        });
+        let slot = Slot::Socket(Watched::Arriving(Arc::clone(&arriving)));
+        shared.put(key, slot);
+        if let Err(e) = shared.epoll.add_edge(fd, key, false) {
+            tracing::warn!("{remote} is turned away: {}", map::text(e));
+            shared.remove(key);
+            return;
+        }
+        // It comes with the connection as a rule.
+        arriving.ready(shared, key);
+    }
+
+    /// The time to try again has come.
+    pub(crate) fn expired(&self, shared: &Arc<Shared>) {
+        if let Err(e) = self.open(shared)
+            && let Some(manager) = &shared.socket
+        {
+            tracing::warn!("nobody is let in: {}; trying again", map::text(e));
+            manager.timers.set(SHORT_OF_DESCRIPTORS, self.key);
         }
     }
 }
@@ -158,16 +177,14 @@ impl Arriving {
             refuse(&stream, &message, false, &[]);
             return;
         }
-        // The door is at the IA's address.
-        let local = shared.attr.address;
         let private_data = message.private_data.clone();
-        let request = Incoming::new(shared, stream, key, message);
+        let request = Incoming::new(shared, stream, key, self.local, message);
         shared.upcalls.connect_request(
             self.token,
             crate::cm::ConnRequest::of_socket(request),
             &Arrival {
                 remote,
-                local,
+                local: self.local.ip(),
                 private_data: &private_data,
                 datagram: false,
             },

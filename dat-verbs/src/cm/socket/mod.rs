@@ -29,6 +29,9 @@ use crate::cm::socket::timers::Timers;
 /// DAPL listens this much above the connection qualifier.
 const PORT_OFFSET: u64 = 1000;
 
+/// Each connection has a descriptor: how many a process gets ready for.
+pub(crate) const DESCRIPTORS: i32 = 1024;
+
 /// What an adapter has for connections of this kind.
 pub(crate) struct Manager {
     pub(crate) timers: Timers,
@@ -59,8 +62,8 @@ pub(crate) enum Watched {
 }
 
 impl Watched {
-    /// Its socket has something.
-    pub(crate) fn ready(self, shared: &Arc<Shared>, key: u64) {
+    /// Its socket has something; whether that is an end too.
+    pub(crate) fn ready(self, shared: &Arc<Shared>, key: u64, ended: bool) {
         match self {
             Self::Door(door) => {
                 if let Some(door) = door.upgrade() {
@@ -70,7 +73,7 @@ impl Watched {
             Self::Arriving(arriving) => arriving.ready(shared, key),
             Self::Conn(conn) => {
                 if let Some(conn) = conn.upgrade() {
-                    conn.ready();
+                    conn.ready(ended);
                 }
             }
         }
@@ -79,7 +82,11 @@ impl Watched {
     /// Its deadline has passed.
     pub(crate) fn expired(self, shared: &Arc<Shared>, key: u64) {
         match self {
-            Self::Door(_) => self.ready(shared, key),
+            Self::Door(door) => {
+                if let Some(door) = door.upgrade() {
+                    door.expired(shared);
+                }
+            }
             Self::Arriving(arriving) => arriving.expired(shared, key),
             Self::Conn(conn) => {
                 if let Some(conn) = conn.upgrade() {

@@ -1,5 +1,6 @@
 //! A connection request that the consumer has not answered yet.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dat_core::error::{Error, Kind, Result};
@@ -13,26 +14,35 @@ pub(crate) struct Incoming {
     shared: Arc<Shared>,
     stream: Option<Stream>,
     key: u64,
+    /// Our end.
+    local: SocketAddr,
     message: Message,
 }
 
 impl Incoming {
     /// For what arrived under `key`.
-    pub(crate) fn new(shared: &Arc<Shared>, stream: Stream, key: u64, message: Message) -> Self {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        stream: Stream,
+        key: u64,
+        local: SocketAddr,
+        message: Message,
+    ) -> Self {
         shared.put(key, Slot::Pending { withdrawn: false });
         Self {
             shared: Arc::clone(shared),
             stream: Some(stream),
             key,
+            local,
             message,
         }
     }
 
     /// The parts for a connection that takes over the key. There always are: whatever takes them out consumes the
     /// request.
-    pub(crate) fn take(mut self) -> Option<(Stream, u64, Message)> {
+    pub(crate) fn take(mut self) -> Option<(Stream, u64, SocketAddr, Message)> {
         let stream = self.stream.take()?;
-        Some((stream, self.key, self.message.clone()))
+        Some((stream, self.key, self.local, self.message.clone()))
     }
 
     /// Refuses with the consumer's data.

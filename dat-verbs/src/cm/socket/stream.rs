@@ -6,14 +6,19 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::cm::addr::CAddr;
 
-/// No delay for small messages; seconds of silence before a peer is asked whether it lives, and between questions, of which
-/// there are nine: a host that went away without a word ends its connections after 47 s.
-const OPTIONS: [(i32, i32, i32); 4] = [
-    (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
+/// Level, name and value of a socket's option.
+type Setting = (i32, i32, i32);
+
+/// Seconds of silence before a peer is asked whether it lives, and between questions, of which there are nine: a host that
+/// went away without a word ends its connections after 47 s.
+const KEEP_ALIVE: [Setting; 3] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
     (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 20),
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 3),
 ];
+
+/// Who connects sends at once: before that the system need not say that somebody is there. After a second it does.
+const WITH_REQUEST: Setting = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1);
 
 /// A connection, or one in the making. Dropping it shuts it down, also where a forked child still has it.
 #[derive(Debug)]
@@ -47,7 +52,6 @@ impl Stream {
         let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
         // The port is chosen when it connects, so that connections to different peers can share one.
         set(fd, (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1));
-        prepare(fd);
         let length = |a: &SocketAddr| match a {
             SocketAddr::V4(_) => size_of::<libc::sockaddr_in>() as libc::socklen_t,
             SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>() as libc::socklen_t,
@@ -60,13 +64,26 @@ impl Stream {
         }
         let mut peer = CAddr::new(to);
         // SAFETY: `peer` is an address of that length.
-        if unsafe { libc::connect(fd, peer.as_mut_ptr(), length(&to)) } == 0 {
-            return Ok((stream, true));
+        let mut connect = || match unsafe { libc::connect(fd, peer.as_mut_ptr(), length(&to)) } {
+            0 => Ok(true),
+            _ => match io::Error::last_os_error() {
+                e if e.raw_os_error() == Some(libc::EALREADY) => Ok(false),
+                e => Err(e),
+            },
+        };
+        match connect() {
+            // A peer on this machine has answered meanwhile, which a second call finds out.
+            Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => connect(),
+            done => done,
         }
-        match io::Error::last_os_error() {
-            e if e.raw_os_error() == Some(libc::EINPROGRESS) => Ok((stream, false)),
-            e => Err(e),
-        }
+        .map(|connected| (stream, connected))
+    }
+
+    /// Asks the peer from time to time whether it lives. Whom a [door](prepare) let in does so from the beginning.
+    pub(crate) fn keep_alive(&self) {
+        KEEP_ALIVE
+            .into_iter()
+            .for_each(|option| set(self.fd(), option));
     }
 
     /// The next one that waits at `listener`, which was [prepared](prepare): its options are inherited.
@@ -139,12 +156,28 @@ impl Stream {
     }
 }
 
-/// Sets the options of a socket that connects or listens.
+/// Sets the options of a socket that listens. None is needed for small messages to go at once: each is one write, and nothing
+/// else is on its way then; the farewell goes with the end.
 pub(crate) fn prepare(fd: RawFd) {
-    OPTIONS.into_iter().for_each(|option| set(fd, option));
+    KEEP_ALIVE
+        .into_iter()
+        .chain([WITH_REQUEST])
+        .for_each(|option| set(fd, option));
 }
 
-fn set(fd: RawFd, (level, name, value): (i32, i32, i32)) {
+/// Makes room for so many descriptors in the process's table, if it may have them. A process with several threads that grows its
+/// table waits for a while (`synchronize_rcu`, some 10 ms), and so do all its connections in the making.
+pub(crate) fn make_room(fd: RawFd, descriptors: i32) {
+    // SAFETY: no pointers are involved; the copy belongs to nobody else.
+    unsafe {
+        let copy = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, descriptors - 1);
+        if copy >= 0 {
+            libc::close(copy);
+        }
+    }
+}
+
+fn set(fd: RawFd, (level, name, value): Setting) {
     // SAFETY: `value` is an int of that size. Without the option the connection works too.
     unsafe {
         libc::setsockopt(
