@@ -471,19 +471,8 @@ fn the_last_acknowledgement_goes_before_the_disconnect() {
     let (qpns, ids) = pair.connect_by_cm(service_id::tcp(14));
     pair.receive(1, qpns[1], 1, &[]);
     pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[]));
-    let now = pair.now;
-    let mut buffer = vec![0; 65_000];
-    let run = pair.sides[0]
-        .engine
-        .poll_transmit(now, &mut buffer)
-        .unwrap();
-    let meta = softrxe_proto::Meta {
-        source: pair.sides[0].address,
-        ip_id: 0,
-    };
-    let server = &mut pair.sides[1].engine;
-    server.handle_datagram(now, &meta, &buffer[..run.length]);
-    server.disconnect(now, ids[1]).unwrap();
+    pair.hand_over(0);
+    pair.sides[1].engine.disconnect(pair.now, ids[1]).unwrap();
     pair.run();
     assert_eq!(pair.sides[0].completions[0].status, Status::Success);
 }
@@ -501,19 +490,8 @@ fn a_refusal_goes_before_the_disconnect_that_it_causes() {
         qpns[0],
         &SendRequest::new(1, Op::Write(nowhere), &[from]),
     );
-    let now = pair.now;
-    let mut buffer = vec![0; 65_000];
-    let run = pair.sides[0]
-        .engine
-        .poll_transmit(now, &mut buffer)
-        .unwrap();
-    let meta = softrxe_proto::Meta {
-        source: pair.sides[0].address,
-        ip_id: 0,
-    };
-    let server = &mut pair.sides[1].engine;
-    server.handle_datagram(now, &meta, &buffer[..run.length]);
-    server.disconnect(now, ids[1]).unwrap();
+    pair.hand_over(0);
+    pair.sides[1].engine.disconnect(pair.now, ids[1]).unwrap();
     pair.run();
     assert_eq!(pair.sides[0].completions[0].status, Status::RemoteAccess);
 }

@@ -295,17 +295,9 @@ fn an_acknowledgement_that_is_held_back_goes_with_the_answer_or_with_the_next_po
         pair.receive(0, a, 9, &[back]);
         pair.receive(1, b, 1, &[to]);
         pair.post(0, a, &SendRequest::new(2, Op::Send, &[from]));
-        let run = pair.sides[0]
-            .engine
-            .poll_transmit(now, &mut buffer)
-            .unwrap();
-        let meta = softrxe_proto::Meta {
-            source: pair.sides[0].address,
-            ip_id: 0,
-        };
+        assert!(!pair.sides[1].engine.owes_ack());
+        pair.hand_over(0);
         let peer = &mut pair.sides[1].engine;
-        assert!(!peer.owes_ack());
-        peer.handle_datagram(now, &meta, &buffer[..run.length]);
         for _ in 0..2 {
             assert!(peer.owes_ack());
             assert_eq!(peer.poll_transmit_data(now, &mut buffer), None);
@@ -316,27 +308,13 @@ fn an_acknowledgement_that_is_held_back_goes_with_the_answer_or_with_the_next_po
             pair.post(1, b, &SendRequest::new(3, Op::Send, &[to]));
         }
         // Answer and acknowledgement, each with its ICRC, in one run; or the acknowledgement alone.
-        let run = pair.sides[1]
-            .engine
-            .poll_transmit(now, &mut buffer)
-            .unwrap();
-        let packets: Vec<usize> = buffer[..run.length]
-            .chunks(run.segment)
-            .map(<[u8]>::len)
-            .collect();
+        let packets = pair.hand_over(1);
         assert_eq!(packets, if answers { vec![80, 20] } else { vec![20] });
         assert_eq!(
             pair.sides[1].engine.poll_transmit(now, &mut [0; 4200]),
             None
         );
         assert!(!pair.sides[1].engine.owes_ack());
-        for (index, packet) in buffer[..run.length].chunks(run.segment).enumerate() {
-            let meta = softrxe_proto::Meta {
-                source: pair.sides[1].address,
-                ip_id: index as u16,
-            };
-            pair.sides[0].engine.handle_datagram(now, &meta, packet);
-        }
         pair.run();
         let expected = if answers { 2 } else { 1 };
         assert_eq!(pair.sides[0].completions.len(), expected);

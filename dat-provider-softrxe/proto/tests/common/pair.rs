@@ -201,6 +201,25 @@ impl Pair {
         self.sides[side].engine.post_recv(qpn, wr_id, sges).unwrap();
     }
 
+    /// Hands the next run that side `from` wants sent to the other one, which does not answer yet. The packets' lengths.
+    #[track_caller]
+    pub fn hand_over(&mut self, from: usize) -> Vec<usize> {
+        let mut buffer = vec![0; 65_000];
+        let sender = &mut self.sides[from];
+        let run = sender.engine.poll_transmit(self.now, &mut buffer).unwrap();
+        let source = sender.address;
+        let packets = buffer[..run.length].chunks(run.segment).enumerate();
+        packets
+            .map(|(index, packet)| {
+                let ip_id = index as u16;
+                let meta = softrxe_proto::Meta { source, ip_id };
+                let to = &mut self.sides[1 - from].engine;
+                to.handle_datagram(self.now, &meta, packet);
+                packet.len()
+            })
+            .collect()
+    }
+
     /// Takes what the engines want sent.
     pub fn transmit(&mut self) {
         for from in 0..2 {
