@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use dat_verbs::Caller;
-use softrxe_proto::{CmId, ConnectRequest, CqId, Pd, Qpn, RejectReason, SrqId, WindowType};
+use softrxe_proto::{CmId, ConnectRequest, CqId, Event, Pd, Qpn, RejectReason, SrqId, WindowType};
 
 use super::datagram;
 use super::hub::Hub;
@@ -104,6 +104,10 @@ impl Drop for Srq {
         let mut state = self.hub.state.lock();
         state.srqs.remove(&self.id);
         state.engine.destroy_srq(self.id);
+        // The next one may have its number.
+        self.hub.collect(&mut state);
+        let of_another = |event: &Event| !matches!(event, Event::SrqLimit(id) if *id == self.id);
+        state.events.retain(of_another);
     }
 }
 
@@ -197,5 +201,83 @@ impl Drop for ConnRequest {
         if !self.answered {
             self.refuse(&[]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dat_core::attr::SrqAttr;
+    use dat_core::ia_params::IaParams;
+    use dat_core::transport::{Token, Transport};
+    use dat_core::upcall::Upcalls;
+
+    use super::super::UserEngine;
+    use super::super::events::Job;
+    use super::super::place::Place;
+    use super::super::settings::Settings;
+    use super::*;
+
+    /// One that nobody drives.
+    fn hub(address: &str) -> Arc<Hub> {
+        let settings = Settings::parse(&IaParams::default(), |_| None).unwrap();
+        let place = Place {
+            address: address.parse().unwrap(),
+            netdev: "lo".into(),
+            mtu: 4096,
+        };
+        Hub::open(settings, place, None, Upcalls::new(Token::default())).unwrap()
+    }
+
+    /// dat_srq_free and dat_srq_create before the helper has told of the first one's low watermark.
+    #[test]
+    fn a_new_queue_does_not_hear_what_was_meant_for_the_one_before() {
+        let hub = hub("127.77.5.1");
+        let pz = Arc::new(Pz {
+            hub: Arc::clone(&hub),
+            pd: Pd(1),
+        });
+        let attr = SrqAttr {
+            max_recv_dtos: 8,
+            max_recv_iov: 1,
+            low_watermark: None,
+        };
+        let first = UserEngine::create_srq(&pz, &attr, Token(1)).unwrap();
+        UserEngine::arm_srq_limit(&first, 4).unwrap();
+        assert_eq!(hub.state.lock().events.len(), 1);
+        let number = first.id;
+        drop(first);
+        let second = UserEngine::create_srq(&pz, &attr, Token(2)).unwrap();
+        assert_eq!(second.id, number);
+        assert!(hub.state.lock().events.is_empty());
+        UserEngine::arm_srq_limit(&second, 4).unwrap();
+        assert_eq!(hub.state.lock().events.len(), 1);
+    }
+
+    /// dat_ia_close while a request is about to be told of: the port is free afterwards.
+    #[test]
+    fn a_request_that_nobody_is_told_of_does_not_keep_its_hub() {
+        let hub = hub("127.77.5.2");
+        let asked = ConnectRequest {
+            service_id: 7,
+            remote: (hub.place.address, 8).into(),
+            initiator_depth: 0,
+            responder_resources: 0,
+            private_data: Box::default(),
+        };
+        let id = hub.with(|state, now| {
+            let question = softrxe_proto::SidrRequest {
+                remote: asked.remote,
+                service_id: 7,
+                source_port: 0,
+                private_data: &[],
+            };
+            state.engine.sidr_request(now, &question).unwrap()
+        });
+        let request = ConnRequest::new(&hub, id, &asked);
+        let job = Job::Request(Token::default(), request, asked, hub.place.address);
+        hub.state.lock().jobs.push_back(job);
+        hub.end();
+        hub.run();
+        assert_eq!(Arc::strong_count(&hub), 1);
     }
 }

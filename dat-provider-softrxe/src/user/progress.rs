@@ -412,6 +412,13 @@ impl Hub {
 
     /// The helper thread's life.
     pub(crate) fn run(self: &Arc<Self>) {
+        self.help();
+        // Nobody is left to tell. Requests among them keep the hub, which has them: dropped without the lock, they are refused.
+        let untold = std::mem::take(&mut self.state.lock().jobs);
+        drop(untold);
+    }
+
+    fn help(self: &Arc<Self>) {
         let mut polls = 0;
         let mut spin = Spin::new(LINGER, processors());
         let mut slept: Option<(Duration, Instant)> = None;

@@ -82,10 +82,11 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// From now on [`gone`](Self::gone) tells of the end of `who`, and `lives` is readable then. `false`: no such engine on this host.
+    /// From now on [`gone`](Self::gone) tells of the end of `who`, and `lives` is readable then. `false`: no such engine on this host,
+    /// or one in the place of another whose end was not told yet, and would be taken for its.
     pub fn watch(&mut self, who: Neighbour, lives: &Bundle) -> bool {
-        if self.lines.contains_key(&who) {
-            return true;
+        if let Some(line) = self.lines.get(&who) {
+            return !is_over(line);
         }
         let Ok(line) = watch(who.0, &format!("life/{}", who.1)) else {
             return false;
@@ -143,6 +144,21 @@ mod tests {
         assert!(!stirs(&lives));
         drop(second);
         assert_eq!(neighbours.gone(), [(ip, 8)]);
+    }
+
+    #[test]
+    fn a_successor_is_not_taken_for_the_one_before() {
+        let ip: IpAddr = "127.77.4.3".parse().unwrap();
+        let lives = Bundle::new().unwrap();
+        let mut neighbours = Neighbours::default();
+        let first = Life::of_engine(ip, 7).unwrap();
+        assert!(neighbours.watch((ip, 7), &lives));
+        drop(first);
+        let _second = Life::of_engine(ip, 7).unwrap();
+        assert!(!neighbours.watch((ip, 7), &lives));
+        assert_eq!(neighbours.gone(), [(ip, 7)]);
+        assert!(neighbours.watch((ip, 7), &lives));
+        assert_eq!(neighbours.gone(), []);
     }
 
     #[test]
