@@ -1,5 +1,7 @@
 //! The user-space engine: RoCEv2 in this process, over UDP, without privileges or kernel modules.
 
+mod connect;
+mod convert;
 mod datagram;
 mod events;
 mod habits;

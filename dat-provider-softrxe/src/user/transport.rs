@@ -8,125 +8,33 @@ use dat_core::arenas::Arenas;
 use dat_core::attr::{AdapterAttr, SrqAttr};
 use dat_core::counters::IaCounter;
 use dat_core::error::{Error, Kind, Result};
-use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;
-use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::iov::LmrTriplet;
 use dat_core::rmr::Scope;
 use dat_core::transport::{
-    Bind, Completion, Connect, Keys, Op, Parked, QpCaps, Request, Token, Transport, WrId,
+    Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
 };
 use dat_core::upcall::Upcalls;
 use softrxe_proto as proto;
-use softrxe_proto::{
-    CmError, CompletedOp, DatagramPeer, MwBind, PostError, Qpn, Remote, Rights, Sge, Status,
-    WindowType, service_id,
-};
+use softrxe_proto::{CompletedOp, MwBind, Rights, Sge, Status, WindowType};
 
+use super::connect;
+use super::convert::{FULL, MAX_IOV, completion, op, posted, rights, sges};
 use super::datagram::{self, AddressHandle};
-use super::events::{Input, Job, REJ_VERSION};
-use super::hub::{Connection, CqNotice, manager};
+use super::hub::CqNotice;
 use super::memory::foreign::Range;
 use super::memory::regions::Regions;
 use super::named;
-use super::net::door::Mailbox;
 use super::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
 use super::park::Parker;
 
-/// Segments of a request or receive.
-const MAX_IOV: usize = 16;
 /// RDMA Reads and atomics of a connection, each way.
 const MAX_READS: u32 = 16;
-/// Bytes of private data in a request, an acceptance, a refusal.
-const REQ_PRIVATE: usize = 56;
-const REJ_PRIVATE: usize = 108;
-/// Ports that are given out when the consumer names none.
-const DYNAMIC: std::ops::RangeInclusive<u16> = 49_152..=65_535;
-
-const FULL: Error = Error::of(Kind::InsufficientResources);
-const GONE: Error = Error::of(Kind::InternalError);
 
 /// RoCEv2 in this process.
 #[derive(Debug)]
 pub struct UserEngine;
-
-/// The port of a connection qualifier; qualifiers beyond 16 bits are folded as DAPL folds them.
-const fn port_of(conn_qual: u64) -> u16 {
-    if conn_qual <= 0xffff {
-        conn_qual as u16
-    } else {
-        (conn_qual % 32001 + 33534) as u16
-    }
-}
-
-fn rights(of: MemPriv) -> Rights {
-    let mut rights = Rights::LOCAL_READ;
-    for (from, to) in [
-        (MemPriv::LOCAL_WRITE, Rights::LOCAL_WRITE),
-        (MemPriv::REMOTE_READ, Rights::REMOTE_READ),
-        (MemPriv::REMOTE_WRITE, Rights::REMOTE_WRITE),
-        (MemPriv::REMOTE_ATOMIC, Rights::REMOTE_ATOMIC),
-    ] {
-        if of.contains(from) {
-            rights |= to;
-        }
-    }
-    rights
-}
-
-fn sges<'a>(iov: &[LmrTriplet], into: &'a mut [Sge; MAX_IOV]) -> Result<&'a [Sge]> {
-    let used = into.get_mut(..iov.len()).ok_or(FULL)?;
-    for (sge, segment) in used.iter_mut().zip(iov) {
-        *sge = Sge {
-            address: segment.virtual_address,
-            length: segment.segment_length,
-            key: segment.lmr_context,
-        };
-    }
-    Ok(used)
-}
-
-const fn remote(at: RmrTriplet) -> Remote {
-    Remote {
-        address: at.virtual_address,
-        key: at.rmr_context,
-    }
-}
-
-fn posted(error: PostError) -> Error {
-    tracing::debug!(%error, "not posted");
-    match error {
-        PostError::Full(_) | PostError::TooManySges { .. } => FULL,
-        PostError::State(_) => Error::of(Kind::InvalidState),
-        PostError::Unsupported(_) => Error::of(Kind::NotImplemented),
-        _ => Error::of(Kind::InvalidParameter),
-    }
-}
-
-fn managed(error: CmError) -> Error {
-    tracing::warn!(%error, "connection manager");
-    match error {
-        CmError::PrivateData { .. } => Error::of(Kind::InvalidParameter),
-        CmError::ServiceInUse(_) => Error::of(Kind::ConnQualInUse),
-        CmError::Family(_) => Error::of(Kind::InvalidAddress),
-        _ => GONE,
-    }
-}
-
-const fn status(of: Status) -> DtoStatus {
-    match of {
-        Status::Success => DtoStatus::Success,
-        Status::LocalLength => DtoStatus::LocalLength,
-        Status::LocalProtection => DtoStatus::LocalProtection,
-        Status::LocalOperation => DtoStatus::LocalEp,
-        Status::Flushed => DtoStatus::Flushed,
-        Status::MemoryWindowBind => DtoStatus::RmrOperationFailed,
-        Status::RemoteAccess => DtoStatus::RemoteAccess,
-        Status::RemoteInvalidRequest | Status::RemoteOperation => DtoStatus::RemoteResponder,
-        Status::RetryExceeded => DtoStatus::Transport,
-        Status::RnrRetryExceeded => DtoStatus::ReceiverNotReady,
-    }
-}
 
 impl Transport for UserEngine {
     type Adapter = Adapter;
@@ -202,7 +110,7 @@ impl Transport for UserEngine {
             max_srqs: 65_536,
             max_ep_per_srq: 16_000,
             max_recv_per_srq: 16_384,
-            max_private_data_size: REQ_PRIVATE as u32,
+            max_private_data_size: connect::REQ_PRIVATE as u32,
             zero_based: true,
             named,
             atomics: true,
@@ -337,28 +245,7 @@ impl Transport for UserEngine {
     }
 
     fn decode(_cq: &Cq, raw: &proto::Completion) -> Completion {
-        let op = match (raw.op, raw.immediate, raw.invalidated) {
-            (CompletedOp::Receive, Some(_), _) => DtoOp::ReceiveMessageImmediate,
-            (CompletedOp::Receive, _, Some(_)) => DtoOp::ReceiveWithInvalidate,
-            (CompletedOp::Receive, ..) => DtoOp::Receive,
-            (CompletedOp::ReceiveWriteImm, ..) => DtoOp::ReceiveRdmaImmediate,
-            (CompletedOp::Send, ..) => DtoOp::Send,
-            (CompletedOp::Write, ..) => DtoOp::RdmaWrite,
-            (CompletedOp::Read, ..) => DtoOp::RdmaRead,
-            (CompletedOp::CompareSwap, ..) => DtoOp::CompareSwap,
-            (CompletedOp::FetchAdd, ..) => DtoOp::FetchAdd,
-            (CompletedOp::LocalInvalidate, ..) => DtoOp::LmrInvalidate,
-            (CompletedOp::Bind, ..) => DtoOp::BindMw,
-        };
-        Completion {
-            id: WrId(raw.wr_id),
-            status: status(raw.status),
-            op,
-            length: raw.length,
-            immediate: raw.immediate.map_or(0, u32::from_ne_bytes),
-            invalidated: raw.invalidated.unwrap_or(0),
-            ep: Token(raw.token),
-        }
+        completion(raw)
     }
 
     fn watch_cq(cq: &Cq, on: bool) -> Result<()> {
@@ -488,41 +375,10 @@ impl Transport for UserEngine {
     }
 
     fn post_send(qp: &Qp, request: &Request<'_, Self>) -> Result<()> {
-        let op = match request.op {
-            Op::Send => proto::Op::Send,
-            Op::SendWithInvalidate(key) => proto::Op::SendInvalidate(key),
-            Op::SendWithImmediate(data) => proto::Op::SendImm(data.to_ne_bytes()),
-            Op::RdmaWrite(at) => proto::Op::Write(remote(at)),
-            Op::RdmaWriteWithImmediate(at, data) => {
-                proto::Op::WriteImm(remote(at), data.to_ne_bytes())
-            }
-            Op::RdmaRead(at) => proto::Op::Read(remote(at)),
-            Op::CompareSwap {
-                remote: at,
-                compare,
-                swap,
-            } => proto::Op::CompareSwap {
-                remote: remote(at),
-                compare,
-                swap,
-            },
-            Op::FetchAdd { remote: at, add } => proto::Op::FetchAdd {
-                remote: remote(at),
-                add,
-            },
-            Op::SendUd { to, qpn } => proto::Op::Datagram {
-                to: DatagramPeer {
-                    address: to.address,
-                    qpn: Qpn::new(qpn),
-                    qkey: to.qkey,
-                },
-                immediate: None,
-            },
-        };
         let mut room = [Sge::default(); MAX_IOV];
         let request = proto::SendRequest {
             wr_id: request.id.0,
-            op,
+            op: op(request.op),
             sges: sges(request.iov, &mut room)?,
             signaled: request.signaled,
             solicited: request.solicited,
@@ -547,140 +403,26 @@ impl Transport for UserEngine {
         conn_qual: Option<u64>,
         token: Token,
     ) -> Result<(Listener, u64)> {
-        let hub = &adapter.hub;
-        let ip = hub.place.address;
-        let claim = |qual: u64| Mailbox::service(ip, service_id::tcp(port_of(qual)));
-        let (qual, mailbox) = match conn_qual {
-            Some(qual) => (
-                qual,
-                claim(qual).map_err(|_| Error::of(Kind::ConnQualInUse))?,
-            ),
-            None => DYNAMIC
-                .map(u64::from)
-                .find_map(|qual| claim(qual).ok().map(|mailbox| (qual, mailbox)))
-                .ok_or(Error::of(Kind::ConnQualUnavailable))?,
-        };
-        let service_id = service_id::tcp(port_of(qual));
-        hub.watch(&mailbox).map_err(|_| FULL)?;
-        let mut state = hub.state.lock();
-        state.engine.listen(service_id).map_err(managed)?;
-        state.services.insert(service_id, (token, mailbox));
-        let mut service_ids = vec![service_id];
-        // Datagram queue pairs ask for another one. Somebody else may have it; then only connections come in here.
-        let datagrams = service_id::udp(port_of(qual));
-        match Mailbox::service(ip, datagrams) {
-            Ok(mailbox)
-                if hub.watch(&mailbox).is_ok() && state.engine.listen(datagrams).is_ok() =>
-            {
-                state.services.insert(datagrams, (token, mailbox));
-                service_ids.push(datagrams);
-            }
-            _ => tracing::warn!(qual, "no datagram peers at this qualifier: it is in use"),
-        }
-        let listener = Listener {
-            hub: Arc::clone(hub),
-            service_ids,
-        };
-        Ok((listener, qual))
+        connect::listen(&adapter.hub, conn_qual, token)
     }
 
     fn connect(_adapter: &Arc<Adapter>, qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
-        let port = port_of(connect.conn_qual);
-        if qp.datagram {
-            let source_port = fastrand::u16(DYNAMIC);
-            return datagram::ask(qp, connect, port, source_port).map_err(managed);
-        }
-        let service = service_id::tcp(port);
-        let mut asked = proto::Connect::new(manager(connect.remote), service, connect.private_data);
-        asked.source_port = fastrand::u16(DYNAMIC);
-        asked.initiator_depth = qp.reads_out;
-        asked.responder_resources = qp.reads_in;
-        asked.retry_count = qp.hub.settings.retry;
-        asked.rnr_retry = qp.hub.settings.rnr_retry;
-        qp.hub.with(|state, now| {
-            let id = state.engine.connect(now, qp.qpn, &asked).map_err(managed)?;
-            let connection = Connection {
-                token: connect.token,
-                port: asked.source_port,
-                passive: false,
-                established: false,
-                neighbour: None,
-            };
-            state.connections.insert(id, connection);
-            state.by_qpn.insert(qp.qpn, id);
-            Ok(())
-        })
+        connect::connect(qp, connect)
     }
 
-    fn accept(
-        mut request: ConnRequest,
-        qp: &Arc<Qp>,
-        token: Token,
-        private_data: &[u8],
-    ) -> Result<()> {
-        if let Some(caller) = request.caller {
-            let answered = datagram::answer(&mut request, caller, qp, token, private_data);
-            return answered.map_err(managed);
-        }
-        let id = request.id;
-        let mut answer = proto::Accept::new(private_data);
-        answer.initiator_depth = qp.reads_out;
-        answer.responder_resources = qp.reads_in;
-        answer.rnr_retry = qp.hub.settings.rnr_retry;
-        let accepted = qp.hub.with(|state, now| {
-            match state.engine.accept(now, id, qp.qpn, &answer) {
-                Ok(()) => {
-                    let connection = Connection {
-                        token,
-                        port: request.port,
-                        passive: true,
-                        established: false,
-                        neighbour: None,
-                    };
-                    state.connections.insert(id, connection);
-                    state.by_qpn.insert(qp.qpn, id);
-                    Ok(())
-                }
-                // The peer gave up before it was answered, or began anew.
-                Err(CmError::UnknownId(_) | CmError::State { .. }) => {
-                    state
-                        .jobs
-                        .push_back(Job::Connection(token, Input::AcceptError));
-                    Ok(())
-                }
-                Err(error) => Err(managed(error)),
-            }
-        });
-        request.answered = accepted.is_ok();
-        accepted
+    fn accept(request: ConnRequest, qp: &Arc<Qp>, token: Token, private_data: &[u8]) -> Result<()> {
+        connect::accept(request, qp, token, private_data)
     }
 
-    fn reject(mut request: ConnRequest, private_data: &[u8]) -> Result<()> {
-        if private_data.len() > REJ_PRIVATE {
-            return Err(Error::of(Kind::InvalidParameter));
-        }
-        let mut data = REJ_VERSION.to_vec();
-        data.extend_from_slice(private_data);
-        request.refuse(&data);
-        Ok(())
+    fn reject(request: ConnRequest, private_data: &[u8]) -> Result<()> {
+        connect::reject(request, private_data)
     }
 
     fn local_port(qp: &Qp) -> u16 {
-        let state = qp.hub.state.lock();
-        let id = state.by_qpn.get(&qp.qpn);
-        id.and_then(|id| state.connections.get(id))
-            .map_or(0, |connection| connection.port)
+        connect::local_port(qp)
     }
 
     fn disconnect(qp: &Qp) {
-        qp.hub.with(|state, now| {
-            datagram::forget(state, qp.qpn);
-            if let Some(id) = state.by_qpn.get(&qp.qpn).copied() {
-                // It may have ended meanwhile.
-                let _ = state.engine.disconnect(now, id);
-            }
-            // Also where it never got to a connection, or the peer refused: what is posted flushes all the same.
-            state.engine.fail_qp(now, qp.qpn);
-        });
+        connect::disconnect(qp);
     }
 }

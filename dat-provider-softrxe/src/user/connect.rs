@@ -1,0 +1,187 @@
+//! Connections, as core asks for them: by the engine's connection manager, and by the names that this host's processes share.
+
+use std::sync::Arc;
+
+use dat_core::error::{Error, Kind, Result};
+use dat_core::transport::{Connect, Token};
+use softrxe_proto as proto;
+use softrxe_proto::{CmError, service_id};
+
+use super::convert::FULL;
+use super::datagram;
+use super::events::{Input, Job, REJ_VERSION};
+use super::hub::{Connection, Hub, manager};
+use super::net::door::Mailbox;
+use super::objects::{ConnRequest, Listener, Qp};
+
+/// Bytes of private data in a request, an acceptance, a refusal.
+pub(super) const REQ_PRIVATE: usize = 56;
+const REJ_PRIVATE: usize = 108;
+/// Ports that are given out when the consumer names none.
+const DYNAMIC: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+const GONE: Error = Error::of(Kind::InternalError);
+
+/// The port of a connection qualifier; qualifiers beyond 16 bits are folded as DAPL folds them.
+const fn port_of(conn_qual: u64) -> u16 {
+    if conn_qual <= 0xffff {
+        conn_qual as u16
+    } else {
+        (conn_qual % 32001 + 33534) as u16
+    }
+}
+
+fn managed(error: CmError) -> Error {
+    tracing::warn!(%error, "connection manager");
+    match error {
+        CmError::PrivateData { .. } => Error::of(Kind::InvalidParameter),
+        CmError::ServiceInUse(_) => Error::of(Kind::ConnQualInUse),
+        CmError::Family(_) => Error::of(Kind::InvalidAddress),
+        _ => GONE,
+    }
+}
+
+/// Listens on a connection qualifier, or on one of its own choice.
+pub(super) fn listen(
+    hub: &Arc<Hub>,
+    conn_qual: Option<u64>,
+    token: Token,
+) -> Result<(Listener, u64)> {
+    let ip = hub.place.address;
+    let claim = |qual: u64| Mailbox::service(ip, service_id::tcp(port_of(qual)));
+    let (qual, mailbox) = match conn_qual {
+        Some(qual) => (
+            qual,
+            claim(qual).map_err(|_| Error::of(Kind::ConnQualInUse))?,
+        ),
+        None => DYNAMIC
+            .map(u64::from)
+            .find_map(|qual| claim(qual).ok().map(|mailbox| (qual, mailbox)))
+            .ok_or(Error::of(Kind::ConnQualUnavailable))?,
+    };
+    let service_id = service_id::tcp(port_of(qual));
+    hub.watch(&mailbox).map_err(|_| FULL)?;
+    let mut state = hub.state.lock();
+    state.engine.listen(service_id).map_err(managed)?;
+    state.services.insert(service_id, (token, mailbox));
+    let mut service_ids = vec![service_id];
+    // Datagram queue pairs ask for another one. Somebody else may have it; then only connections come in here.
+    let datagrams = service_id::udp(port_of(qual));
+    match Mailbox::service(ip, datagrams) {
+        Ok(mailbox) if hub.watch(&mailbox).is_ok() && state.engine.listen(datagrams).is_ok() => {
+            state.services.insert(datagrams, (token, mailbox));
+            service_ids.push(datagrams);
+        }
+        _ => tracing::warn!(qual, "no datagram peers at this qualifier: it is in use"),
+    }
+    let listener = Listener {
+        hub: Arc::clone(hub),
+        service_ids,
+    };
+    Ok((listener, qual))
+}
+
+/// Starts an attempt; what becomes of it, an upcall says.
+pub(super) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
+    let port = port_of(connect.conn_qual);
+    if qp.datagram {
+        let source_port = fastrand::u16(DYNAMIC);
+        return datagram::ask(qp, connect, port, source_port).map_err(managed);
+    }
+    let service = service_id::tcp(port);
+    let mut asked = proto::Connect::new(manager(connect.remote), service, connect.private_data);
+    asked.source_port = fastrand::u16(DYNAMIC);
+    asked.initiator_depth = qp.reads_out;
+    asked.responder_resources = qp.reads_in;
+    asked.retry_count = qp.hub.settings.retry;
+    asked.rnr_retry = qp.hub.settings.rnr_retry;
+    qp.hub.with(|state, now| {
+        let id = state.engine.connect(now, qp.qpn, &asked).map_err(managed)?;
+        let connection = Connection {
+            token: connect.token,
+            port: asked.source_port,
+            passive: false,
+            established: false,
+            neighbour: None,
+        };
+        state.connections.insert(id, connection);
+        state.by_qpn.insert(qp.qpn, id);
+        Ok(())
+    })
+}
+
+/// Accepts; a peer that is no longer there is an upcall, too.
+pub(super) fn accept(
+    mut request: ConnRequest,
+    qp: &Arc<Qp>,
+    token: Token,
+    private_data: &[u8],
+) -> Result<()> {
+    if let Some(caller) = request.caller {
+        let answered = datagram::answer(&mut request, caller, qp, token, private_data);
+        return answered.map_err(managed);
+    }
+    let id = request.id;
+    let mut answer = proto::Accept::new(private_data);
+    answer.initiator_depth = qp.reads_out;
+    answer.responder_resources = qp.reads_in;
+    answer.rnr_retry = qp.hub.settings.rnr_retry;
+    let accepted = qp.hub.with(|state, now| {
+        match state.engine.accept(now, id, qp.qpn, &answer) {
+            Ok(()) => {
+                let connection = Connection {
+                    token,
+                    port: request.port,
+                    passive: true,
+                    established: false,
+                    neighbour: None,
+                };
+                state.connections.insert(id, connection);
+                state.by_qpn.insert(qp.qpn, id);
+                Ok(())
+            }
+            // The peer gave up before it was answered, or began anew.
+            Err(CmError::UnknownId(_) | CmError::State { .. }) => {
+                state
+                    .jobs
+                    .push_back(Job::Connection(token, Input::AcceptError));
+                Ok(())
+            }
+            Err(error) => Err(managed(error)),
+        }
+    });
+    request.answered = accepted.is_ok();
+    accepted
+}
+
+/// Rejects, as the consumer says.
+pub(super) fn reject(mut request: ConnRequest, private_data: &[u8]) -> Result<()> {
+    if private_data.len() > REJ_PRIVATE {
+        return Err(Error::of(Kind::InvalidParameter));
+    }
+    let mut data = REJ_VERSION.to_vec();
+    data.extend_from_slice(private_data);
+    request.refuse(&data);
+    Ok(())
+}
+
+/// The port that the peer sees; 0 without a connection.
+pub(super) fn local_port(qp: &Qp) -> u16 {
+    let state = qp.hub.state.lock();
+    let id = state.by_qpn.get(&qp.qpn);
+    id.and_then(|id| state.connections.get(id))
+        .map_or(0, |connection| connection.port)
+}
+
+/// Ends the connection, if there is one, and what is posted.
+pub(super) fn disconnect(qp: &Qp) {
+    qp.hub.with(|state, now| {
+        datagram::forget(state, qp.qpn);
+        if let Some(id) = state.by_qpn.get(&qp.qpn).copied() {
+            // It may have ended meanwhile.
+            let _ = state.engine.disconnect(now, id);
+        }
+        // Also where it never got to a connection, or the peer refused: what is posted flushes all the same.
+        state.engine.fail_qp(now, qp.qpn);
+    });
+}

@@ -1,0 +1,138 @@
+//! Requests and completions between core's words and the protocol's.
+
+use dat_core::error::{Error, Kind, Result};
+use dat_core::event::{DtoOp, DtoStatus};
+use dat_core::flags::MemPriv;
+use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::transport::{Completion, Op, Token, Transport, WrId};
+use softrxe_proto as proto;
+use softrxe_proto::{CompletedOp, DatagramPeer, PostError, Qpn, Remote, Rights, Sge, Status};
+
+use super::datagram::AddressHandle;
+
+/// Segments of a request or receive.
+pub(super) const MAX_IOV: usize = 16;
+
+pub(super) const FULL: Error = Error::of(Kind::InsufficientResources);
+
+/// Rights of a region or window.
+pub(super) fn rights(of: MemPriv) -> Rights {
+    let mut rights = Rights::LOCAL_READ;
+    for (from, to) in [
+        (MemPriv::LOCAL_WRITE, Rights::LOCAL_WRITE),
+        (MemPriv::REMOTE_READ, Rights::REMOTE_READ),
+        (MemPriv::REMOTE_WRITE, Rights::REMOTE_WRITE),
+        (MemPriv::REMOTE_ATOMIC, Rights::REMOTE_ATOMIC),
+    ] {
+        if of.contains(from) {
+            rights |= to;
+        }
+    }
+    rights
+}
+
+/// Segments; too many are refused.
+pub(super) fn sges<'a>(iov: &[LmrTriplet], into: &'a mut [Sge; MAX_IOV]) -> Result<&'a [Sge]> {
+    let used = into.get_mut(..iov.len()).ok_or(FULL)?;
+    for (sge, segment) in used.iter_mut().zip(iov) {
+        *sge = Sge {
+            address: segment.virtual_address,
+            length: segment.segment_length,
+            key: segment.lmr_context,
+        };
+    }
+    Ok(used)
+}
+
+/// A remote address.
+const fn remote(at: RmrTriplet) -> Remote {
+    Remote {
+        address: at.virtual_address,
+        key: at.rmr_context,
+    }
+}
+
+/// Why a post is refused.
+pub(super) fn posted(error: PostError) -> Error {
+    tracing::debug!(%error, "not posted");
+    match error {
+        PostError::Full(_) | PostError::TooManySges { .. } => FULL,
+        PostError::State(_) => Error::of(Kind::InvalidState),
+        PostError::Unsupported(_) => Error::of(Kind::NotImplemented),
+        _ => Error::of(Kind::InvalidParameter),
+    }
+}
+
+/// An operation of a request.
+pub(super) fn op<T: Transport<AddressHandle = AddressHandle>>(op: Op<'_, T>) -> proto::Op {
+    match op {
+        Op::Send => proto::Op::Send,
+        Op::SendWithInvalidate(key) => proto::Op::SendInvalidate(key),
+        Op::SendWithImmediate(data) => proto::Op::SendImm(data.to_ne_bytes()),
+        Op::RdmaWrite(at) => proto::Op::Write(remote(at)),
+        Op::RdmaWriteWithImmediate(at, data) => proto::Op::WriteImm(remote(at), data.to_ne_bytes()),
+        Op::RdmaRead(at) => proto::Op::Read(remote(at)),
+        Op::CompareSwap {
+            remote: at,
+            compare,
+            swap,
+        } => proto::Op::CompareSwap {
+            remote: remote(at),
+            compare,
+            swap,
+        },
+        Op::FetchAdd { remote: at, add } => proto::Op::FetchAdd {
+            remote: remote(at),
+            add,
+        },
+        Op::SendUd { to, qpn } => proto::Op::Datagram {
+            to: DatagramPeer {
+                address: to.address,
+                qpn: Qpn::new(qpn),
+                qkey: to.qkey,
+            },
+            immediate: None,
+        },
+    }
+}
+
+/// A completion as core has it.
+pub(super) fn completion(raw: &proto::Completion) -> Completion {
+    let op = match (raw.op, raw.immediate, raw.invalidated) {
+        (CompletedOp::Receive, Some(_), _) => DtoOp::ReceiveMessageImmediate,
+        (CompletedOp::Receive, _, Some(_)) => DtoOp::ReceiveWithInvalidate,
+        (CompletedOp::Receive, ..) => DtoOp::Receive,
+        (CompletedOp::ReceiveWriteImm, ..) => DtoOp::ReceiveRdmaImmediate,
+        (CompletedOp::Send, ..) => DtoOp::Send,
+        (CompletedOp::Write, ..) => DtoOp::RdmaWrite,
+        (CompletedOp::Read, ..) => DtoOp::RdmaRead,
+        (CompletedOp::CompareSwap, ..) => DtoOp::CompareSwap,
+        (CompletedOp::FetchAdd, ..) => DtoOp::FetchAdd,
+        (CompletedOp::LocalInvalidate, ..) => DtoOp::LmrInvalidate,
+        (CompletedOp::Bind, ..) => DtoOp::BindMw,
+    };
+    Completion {
+        id: WrId(raw.wr_id),
+        status: status(raw.status),
+        op,
+        length: raw.length,
+        immediate: raw.immediate.map_or(0, u32::from_ne_bytes),
+        invalidated: raw.invalidated.unwrap_or(0),
+        ep: Token(raw.token),
+    }
+}
+
+const fn status(of: Status) -> DtoStatus {
+    match of {
+        Status::Success => DtoStatus::Success,
+        Status::LocalLength => DtoStatus::LocalLength,
+        Status::LocalProtection => DtoStatus::LocalProtection,
+        Status::LocalOperation => DtoStatus::LocalEp,
+        Status::Flushed => DtoStatus::Flushed,
+        Status::MemoryWindowBind => DtoStatus::RmrOperationFailed,
+        Status::RemoteAccess => DtoStatus::RemoteAccess,
+        Status::RemoteInvalidRequest | Status::RemoteOperation => DtoStatus::RemoteResponder,
+        Status::RetryExceeded => DtoStatus::Transport,
+        Status::RnrRetryExceeded => DtoStatus::ReceiverNotReady,
+    }
+}
