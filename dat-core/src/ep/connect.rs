@@ -446,6 +446,7 @@ impl<T: Transport> Ep<T> {
             return;
         }
         side.posting = true;
+        let life = side.life;
         while let Some(number) = side.pending.pop_front() {
             let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
             let evd = feed.map(Feed::evd);
@@ -457,6 +458,10 @@ impl<T: Transport> Ep<T> {
                 });
             }
             side = self.connection.lock();
+            if side.life != life {
+                // Freed meanwhile.
+                return;
+            }
         }
         side.posting = false;
     }
