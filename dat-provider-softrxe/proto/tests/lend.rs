@@ -127,6 +127,27 @@ fn a_payload_that_changes_meanwhile_is_dropped_and_sent_again() {
 }
 
 #[test]
+fn a_repetition_is_copied_so_that_it_arrives_however_often_the_payload_changes() {
+    let (mut pair, [a, _], [from, to]) = lending();
+    pair.post(0, a, &SendRequest::new(1, Op::Send, &[from]));
+    let memory = pair.sides[0].memory.clone();
+    let mut buffer = vec![0; 65_000];
+    let mut lent = Vec::new();
+    for _ in 0..3 {
+        let side = &mut pair.sides[0].engine;
+        let run = side.poll_transmit(pair.now, &mut buffer).unwrap();
+        memory.fill(&from, &[lent.len() as u8 + 2; 5000]);
+        lent.push(memory.gather(&mut buffer[..run.length]));
+        pair.now = side.poll_timeout().unwrap();
+        side.handle_timeout(pair.now);
+    }
+    assert_eq!(lent, [5, 0, 0]);
+    pair.run();
+    assert_eq!(pair.sides[0].completions[0].status, Status::Success);
+    assert_eq!(pair.sides[1].memory.bytes(&to), [4; 5000]);
+}
+
+#[test]
 fn freed_memory_is_not_lent() {
     let (mut pair, [a, _], [from, to]) = lending();
     pair.post(0, a, &SendRequest::new(1, Op::Send, &[from]));

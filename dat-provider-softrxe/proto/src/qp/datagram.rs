@@ -45,7 +45,12 @@ impl Qp {
             payload: Payload::Empty,
             length: 0,
         };
-        Some(packet.with_payload(Payload::Request { seq, offset: 0 }, wqe.length as usize))
+        let payload = Payload::Request {
+            seq,
+            offset: 0,
+            may_lend: false,
+        };
+        Some(packet.with_payload(payload, wqe.length as usize))
     }
 
     /// A datagram is done when it is sent.

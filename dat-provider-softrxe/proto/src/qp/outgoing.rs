@@ -17,8 +17,13 @@ const LEAST_LENT: usize = 256;
 pub(crate) enum Payload {
     /// There is none.
     Empty,
-    /// In the SGEs of send request `seq`, from this offset of the message.
-    Request { seq: u32, offset: u32 },
+    /// In the SGEs of send request `seq`, from this offset of the message. `may_lend`: if it changes until it goes out, so that
+    /// its checksum is wrong at the peer, it goes out again.
+    Request {
+        seq: u32,
+        offset: u32,
+        may_lend: bool,
+    },
     /// In the memory that a peer reads.
     Remote { access: Access, va: u64 },
 }
@@ -58,9 +63,12 @@ impl Outgoing {
         match self.payload {
             Payload::Empty => {}
             Payload::Remote { access, va } => memory.read(&access, va, body)?,
-            Payload::Request { offset, .. } => {
+            Payload::Request {
+                offset, may_lend, ..
+            } => {
                 let need = Rights::LOCAL_READ;
-                if self.may_lend()
+                if may_lend
+                    && self.length >= LEAST_LENT
                     && let Some((va, key)) = in_one_part(sges, offset, self.length)
                 {
                     let access = Access { key, need, ..local };
@@ -77,11 +85,6 @@ impl Outgoing {
             }
         }
         Ok(None)
-    }
-
-    /// Worth a question, and repeated if the peer finds its checksum wrong?
-    fn may_lend(&self) -> bool {
-        self.length >= LEAST_LENT && self.headers.deth.is_none()
     }
 
     pub(crate) fn with_payload(mut self, payload: Payload, length: usize) -> Self {

@@ -352,7 +352,16 @@ impl Qp {
                     Op::SendInvalidate(key) if last => headers.invalidate = Some(key),
                     _ => {}
                 }
-                payload = (Payload::Request { seq, offset }, length as usize);
+                // A repetition is copied: it arrives whole even if the consumer does not stop to write there.
+                let may_lend = r.next == r.high;
+                payload = (
+                    Payload::Request {
+                        seq,
+                        offset,
+                        may_lend,
+                    },
+                    length as usize,
+                );
                 ack = last || index % ACK_INTERVAL == ACK_INTERVAL - 1 || in_flight + 1 >= size;
             }
         }
