@@ -1,5 +1,5 @@
 //! The consumer's memory, which is not ours: it may change while we read it and be read while we write it,
-//! so it is never a Rust reference. All access to registered memory goes through these few functions.
+//! so it is no Rust reference, but for the moment of a checksum. All access to registered memory goes through these few functions.
 
 use std::io;
 use std::ptr;
