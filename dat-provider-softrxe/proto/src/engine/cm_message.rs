@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::Engine;
-use super::cm::Details;
+use super::cm_step::Details;
 use super::output::GSI_QKEY;
 use crate::Psn;
 use crate::cm::connection::{self, Connection, Terms, mtu_of};

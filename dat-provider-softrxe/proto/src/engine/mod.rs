@@ -5,6 +5,7 @@
 
 mod cm;
 mod cm_message;
+mod cm_step;
 mod input;
 mod output;
 mod timers;

@@ -1,0 +1,303 @@
+//! Steps of connections: what the actions of the connection manager's table do, and when.
+
+use super::Engine;
+use super::timers::Owner;
+use crate::cm::connection::{Mad, timeout_of};
+use crate::cm::state::{Action, Input, State};
+use crate::event::{CmEvent, CmEventKind, CmId, Event, RejectReason};
+use crate::memory::Memory;
+use crate::psn::Qpn;
+use crate::time::Time;
+
+/// Longest pause between repetitions.
+const LONGEST_RETRY: std::time::Duration = std::time::Duration::from_secs(4);
+/// First pause before a REQ that found nobody is sent again; doubles.
+const REFUSED_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+/// How long a finished connection repeats its last word.
+pub(super) const TIME_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// What a step needs beside its input.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Details<'a> {
+    /// Private data to send, or received.
+    pub(super) data: &'a [u8],
+    /// Reason to send, or received.
+    pub(super) reason: Option<RejectReason>,
+    /// Service timeout of an MRA.
+    pub(super) service_timeout: u8,
+    /// RNR retries announced in a REP.
+    pub(super) rnr_retry: u8,
+    /// DREP to send.
+    pub(super) drep: Option<&'a Mad>,
+}
+
+impl<M: Memory> Engine<M> {
+    /// An input without details.
+    pub(super) fn cm_step(&mut self, now: Time, id: u32, input: Input) {
+        self.cm_step_with(now, id, input, &Details::default());
+    }
+
+    /// Takes a step and does what it says.
+    pub(super) fn cm_step_with(&mut self, now: Time, id: u32, input: Input, details: &Details<'_>) {
+        let Some(state) = self.cm.get(id).map(|c| c.state) else {
+            return;
+        };
+        let Some(step) = state.step(input) else {
+            return;
+        };
+        tracing::debug!(id, ?state, ?input, next = ?step.next, "connection");
+        for action in step.actions {
+            self.act(now, id, *action, details);
+        }
+        let Some(next) = step.next else {
+            self.forget(id);
+            return;
+        };
+        let Some(c) = self.cm.get_mut(id) else { return };
+        c.state = next;
+        if next == state {
+            return;
+        }
+        match next {
+            State::TimeWait => {
+                c.due = Some(now + TIME_WAIT);
+                let owner = Owner::Cm(id);
+                self.timers.add(now + TIME_WAIT, owner);
+                self.cm.release_qp(id);
+                self.detach(id);
+            }
+            State::DreqSent => {
+                self.cm.release_qp(id);
+                self.detach(id);
+            }
+            next if !next.repeats() => c.due = None,
+            _ => {}
+        }
+        self.await_data(id, next == State::RepSent);
+    }
+
+    fn act(&mut self, now: Time, id: u32, action: Action, details: &Details<'_>) {
+        let guid = self.guid;
+        let Some(c) = self.cm.get(id) else { return };
+        let data = details.data;
+        match action {
+            Action::Repeat => {
+                if let Some(last) = c.last.clone() {
+                    self.mads.push_back((c.remote, last));
+                }
+            }
+            Action::SendMra => {
+                let mra = c.mra();
+                self.mads.push_back((c.remote, mra));
+            }
+            Action::ConnectQp => {
+                self.connect_queue_pair(id);
+                self.keep_alive(now);
+            }
+            Action::SendRep => {
+                let Some(qpn) = c.qpn else { return };
+                let rep = c.rep(guid, qpn, self.has_srq(qpn), details.rnr_retry, data);
+                self.say(now, id, rep);
+            }
+            Action::SendRtu => {
+                let rtu = c.rtu();
+                self.say_once(id, rtu);
+            }
+            Action::SendRej => {
+                let reason = details.reason.unwrap_or(RejectReason::CONSUMER);
+                let rej = c.rej(guid, reason, data);
+                self.say_once(id, rej);
+            }
+            Action::SendRejTimeout => {
+                let rej = c.rej(guid, RejectReason::TIMEOUT, &[]);
+                self.say_once(id, rej);
+            }
+            Action::SendDreq => {
+                let dreq = c.dreq();
+                self.say(now, id, dreq);
+            }
+            Action::SendDrep => {
+                if let Some(drep) = details.drep {
+                    self.say_once(id, Box::new(*drep));
+                }
+            }
+            Action::Stretch => self.stretch(now, id, details.service_timeout),
+            Action::FailQp => {
+                if let Some(qpn) = c.qpn {
+                    self.break_qp(now, qpn);
+                }
+            }
+            Action::Established => self.raise(id, CmEventKind::Established(data.into())),
+            Action::Rejected => {
+                let kind = CmEventKind::Rejected {
+                    reason: details.reason.unwrap_or(RejectReason::CONSUMER),
+                    private_data: data.into(),
+                };
+                self.raise(id, kind);
+            }
+            Action::TimedOut => self.raise(id, CmEventKind::TimedOut),
+            Action::Disconnected => self.raise(id, CmEventKind::Disconnected),
+        }
+    }
+
+    pub(super) fn raise(&mut self, id: u32, kind: CmEventKind) {
+        let qpn = self.cm.get(id).and_then(|c| c.qpn);
+        let id = CmId(id);
+        self.out
+            .events
+            .push_back(Event::Cm(CmEvent { id, qpn, kind }));
+    }
+
+    /// Sends a message and keeps it for repetition, by request only.
+    fn say_once(&mut self, id: u32, message: Box<Mad>) {
+        if let Some(c) = self.cm.get_mut(id) {
+            self.mads.push_back((c.remote, message.clone()));
+            c.last = Some(message);
+        }
+    }
+
+    /// Sends a message that is repeated until there is an answer.
+    pub(super) fn say(&mut self, now: Time, id: u32, message: Box<Mad>) {
+        self.say_once(id, message);
+        let due = now + self.config.cm_retry;
+        if let Some(c) = self.cm.get_mut(id) {
+            c.repeated = 0;
+            c.due = Some(due);
+            self.timers.add(due, Owner::Cm(id));
+        }
+    }
+
+    /// Nobody listens there: whether our REQ goes out again a little later, because somebody is about to.
+    pub(super) fn ask_again(&mut self, now: Time, id: u32) -> bool {
+        let times = self.config.refused_repeats;
+        let Some(c) = self.cm.get_mut(id) else {
+            return false;
+        };
+        if c.state != State::ReqSent || c.refused >= times {
+            return false;
+        }
+        let due = now + REFUSED_PAUSE * (1 << c.refused.min(8));
+        c.refused += 1;
+        c.repeated = 0;
+        c.due = Some(due);
+        self.timers.add(due, Owner::Cm(id));
+        true
+    }
+
+    /// The peer has our message and asked for time.
+    fn stretch(&mut self, now: Time, id: u32, service_timeout: u8) {
+        let due = now + timeout_of(service_timeout) + LONGEST_RETRY;
+        if let Some(c) = self.cm.get_mut(id) {
+            c.due = Some(due);
+            self.timers.add(due, Owner::Cm(id));
+        }
+    }
+
+    /// A timer entry of a connection or resolution fired.
+    pub(super) fn cm_timeout(&mut self, now: Time, at: Time, id: u32) {
+        let (retry, retries) = (self.config.cm_retry, self.config.cm_retries);
+        let pause = |repeated: u8| (retry * (1 << repeated.min(8))).min(LONGEST_RETRY.max(retry));
+        if let Some(r) = self.cm.resolutions.get_mut(&id) {
+            if r.due != Some(at) {
+                return;
+            }
+            if !r.ours || r.repeated >= retries {
+                if r.ours {
+                    self.raise(id, CmEventKind::TimedOut);
+                }
+                self.cm.resolutions.remove(&id);
+                return;
+            }
+            r.repeated += 1;
+            let due = now + pause(r.repeated);
+            r.due = Some(due);
+            if let Some(last) = r.last.clone() {
+                self.mads.push_back((r.remote, last));
+            }
+            self.timers.add(due, Owner::Cm(id));
+            return;
+        }
+        let Some(c) = self.cm.get_mut(id) else { return };
+        if c.due != Some(at) {
+            return;
+        }
+        if !c.state.repeats() || c.repeated >= retries {
+            self.cm_step(now, id, Input::GiveUp);
+            return;
+        }
+        c.repeated += 1;
+        let due = now + pause(c.repeated);
+        c.due = Some(due);
+        self.timers.add(due, Owner::Cm(id));
+        self.cm_step(now, id, Input::Timeout);
+    }
+
+    /// The queue pair goes away or is broken by its owner: so does its connection.
+    pub(super) fn abandon_connection(&mut self, now: Time, qpn: Qpn) {
+        let slot = self.slot(qpn);
+        let qp = slot.and_then(|slot| self.qps[slot as usize].as_ref());
+        if let Some(id) = qp.and_then(|qp| qp.cm) {
+            self.cm_step(now, id.0, Input::Disconnect);
+        }
+    }
+
+    fn connect_queue_pair(&mut self, id: u32) {
+        let Some(c) = self.cm.get(id) else { return };
+        let (Some(qpn), path) = (c.qpn, c.path()) else {
+            return;
+        };
+        if let Err(error) = self.connect_qp(qpn, &path) {
+            tracing::warn!(id, %error, "queue pair cannot be connected");
+        }
+    }
+
+    pub(super) fn has_srq(&self, qpn: Qpn) -> bool {
+        let slot = self.slot(qpn);
+        let qp = slot.and_then(|slot| self.qps[slot as usize].as_ref());
+        qp.is_some_and(|qp| qp.init.srq.is_some())
+    }
+
+    /// Names the connection of a queue pair.
+    pub(super) fn attach(&mut self, qpn: Qpn, id: Option<CmId>) {
+        if let Some(slot) = self.slot(qpn)
+            && let Some(qp) = &mut self.qps[slot as usize]
+        {
+            qp.cm = id;
+        }
+    }
+
+    /// The queue pair has no connection any more.
+    fn detach(&mut self, id: u32) {
+        if let Some(qpn) = self.cm.get(id).and_then(|c| c.qpn) {
+            self.attach(qpn, None);
+        }
+    }
+
+    /// A valid packet is news to the connection, or no longer.
+    fn await_data(&mut self, id: u32, on: bool) {
+        let qpn = self.cm.get(id).and_then(|c| c.qpn);
+        if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn))
+            && let Some(qp) = &mut self.qps[slot as usize]
+        {
+            qp.await_data(on);
+        }
+    }
+
+    fn forget(&mut self, id: u32) {
+        self.detach(id);
+        self.cm.remove(id);
+    }
+
+    /// An id that nobody guesses, below this engine's prefix: answers find the engine by it.
+    pub(super) fn new_id(&mut self) -> u32 {
+        let bits = u32::from(self.config.qpn_prefix_bits);
+        let below = u32::MAX >> bits;
+        let prefix = self.config.qpn_prefix.checked_shl(32 - bits).unwrap_or(0);
+        loop {
+            let id = prefix | (self.rng.next() as u32 & below);
+            if id != 0 && !self.cm.holds(id) {
+                return id;
+            }
+        }
+    }
+}
