@@ -1,9 +1,11 @@
 //! The statements on real rdma_rxe, where `make lab-test` runs this: both providers, both versions.
 
+use std::ffi::CString;
 use std::path::PathBuf;
 
 use dat_conformance::matrix::{self, Provider};
-use dat_conformance::{Api, Dat, host};
+use dat_conformance::raw::{self, Target};
+use dat_conformance::{Api, Dat, Table, host};
 
 /// A provider of `target/dist`, from where cargo put this test: `target/debug/deps/NAME`.
 fn library(file: &str) -> PathBuf {
@@ -18,13 +20,16 @@ fn library(file: &str) -> PathBuf {
     library
 }
 
-fn is_as_declared(provider: Provider, api: Api) {
+fn table(provider: Provider, api: Api) -> Table {
     let (file, params) = match provider {
         Provider::Ibverbs => ("libdat-provider-ibverbs.so.2", "v0 0"),
         _ => ("libdat-provider-softrxe.so.2", "v0 0 engine=kernel"),
     };
-    let table = host::load(&library(file), "rxe", params, api).expect("the provider registers");
-    let wrong = matrix::put(&Dat::new(table, "rxe"), provider);
+    host::load(&library(file), "rxe", params, api).expect("the provider registers")
+}
+
+fn is_as_declared(provider: Provider, api: Api) {
+    let wrong = matrix::put(&Dat::new(table(provider, api), "rxe"), provider);
     assert!(wrong.is_empty(), "uDAPL {api}:\n{}", wrong.join("\n"));
 }
 
@@ -46,4 +51,17 @@ fn the_kernel_engine_does_what_the_matrix_says_in_1_2() {
 #[test]
 fn the_kernel_engine_does_what_the_matrix_says_in_2_0() {
     is_as_declared(Provider::Kernel, Api::V2_0);
+}
+
+/// Both providers have the same transport, both versions the same core.
+#[test]
+fn endpoints_end_while_they_are_connected() {
+    let target = Target {
+        opener: table(Provider::Ibverbs, Api::V2_0),
+        name: CString::new("rxe").expect("no 0"),
+    };
+    match raw::ends_under_way(&target) {
+        Ok(accepted) => assert!(accepted > 5, "only {accepted} accepted"),
+        Err(why) => panic!("{why:?}"),
+    }
 }

@@ -1,7 +1,7 @@
 //! Endpoints that are ended from other threads while they are being connected.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{JoinHandle, sleep, spawn, yield_now};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ use crate::verdict::{Check, broken};
 /// How many requests are to be accepted, in whatever time up to [`LONGEST`].
 const ACCEPTED: usize = 150;
 const LONGEST: Duration = Duration::from_secs(8);
+/// How often it is looked whether they are.
+const LOOK: Duration = Duration::from_millis(200);
 /// Longer than a connection takes, in microseconds: attempts that nobody answers end.
 const TIMEOUT: usize = 500_000;
 
@@ -24,6 +26,8 @@ struct Shared {
     table: Table,
     ends: [AtomicUsize; 2],
     accepted: AtomicUsize,
+    /// Microseconds up to four times of which an end waits: grows where hardly any request gets as far as its answer.
+    pause: AtomicU64,
     over: AtomicBool,
 }
 
@@ -87,6 +91,7 @@ pub fn ends_under_way(target: &Target) -> Check<usize> {
         table: world.table,
         ends: [world.endpoint()?, world.endpoint()?].map(AtomicUsize::new),
         accepted: AtomicUsize::new(0),
+        pause: AtomicU64::new(0),
         over: AtomicBool::new(false),
     });
     let (address, qual) = (world.address, world.qual as usize);
@@ -113,6 +118,10 @@ pub fn ends_under_way(target: &Target) -> Check<usize> {
     let parts = world.parts();
     for which in 0..2 {
         threads.push(shared.repeat(move |shared, round| {
+            let pause = shared.pause.load(Ordering::Relaxed) * (round as u64 % 5);
+            if pause != 0 {
+                sleep(Duration::from_micros(pause));
+            }
             let ep = shared.end(which);
             shared.call("ep_disconnect", &[ep, 0])?;
             if round % 3 != 0 {
@@ -130,12 +139,22 @@ pub fn ends_under_way(target: &Target) -> Check<usize> {
             Ok(())
         }));
     }
-    let begun = Instant::now();
-    while shared.accepted.load(Ordering::Relaxed) < ACCEPTED
-        && begun.elapsed() < LONGEST
-        && !threads.iter().any(JoinHandle::is_finished)
-    {
+    let (begun, mut before) = (Instant::now(), 0);
+    let mut next_look = LOOK;
+    loop {
         sleep(Duration::from_millis(5));
+        let (accepted, elapsed) = (shared.accepted.load(Ordering::Relaxed), begun.elapsed());
+        if accepted >= ACCEPTED || elapsed >= LONGEST || threads.iter().any(JoinHandle::is_finished)
+        {
+            break;
+        }
+        if elapsed >= next_look {
+            if accepted < before + ACCEPTED / 20 {
+                let longer = (2 * shared.pause.load(Ordering::Relaxed)).clamp(50, 10_000);
+                shared.pause.store(longer, Ordering::Relaxed);
+            }
+            (before, next_look) = (accepted, elapsed + LOOK);
+        }
     }
     shared.over.store(true, Ordering::Release);
     let ended: Result<(), String> = threads
