@@ -1,8 +1,8 @@
-//! Where [`Transport::park`](dat_core::transport::Transport::park) sleeps: an eventfd beside the completion channel.
+//! Where [`Transport::park`](dat_core::transport::Transport::park) sleeps: a futex, or an eventfd beside the completion channel.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -56,10 +56,20 @@ pub(crate) fn set_nonblocking(fd: RawFd) {
     }
 }
 
-/// A sleeping place. The descriptor is made at the first sleep: most EVDs are only polled.
+/// What a [`Parker`] is about.
+mod place {
+    /// Nobody sleeps on the futex, no wake-up is left.
+    pub(super) const EMPTY: u32 = 0;
+    /// The next sleep ends at once.
+    pub(super) const PERMIT: u32 = 1;
+    /// Somebody sleeps on the futex.
+    pub(super) const ASLEEP: u32 = 2;
+}
+
+/// A sleeping place. The descriptor is made at the first sleep beside a completion queue: most EVDs have none, or are only polled.
 #[derive(Debug, Default)]
 pub struct Parker {
-    permit: AtomicBool,
+    place: AtomicU32,
     fd: OnceLock<Option<Arc<EventFd>>>,
 }
 
@@ -78,19 +88,45 @@ impl Parker {
 
     /// Ends the present or the next sleep.
     pub(crate) fn unpark(&self) {
-        if self.permit.swap(true, Ordering::SeqCst) {
+        match self.place.swap(place::PERMIT, Ordering::SeqCst) {
             // The sleeper has not yet seen what the one before left; it looks for everything when it does.
-            return;
-        }
-        // Either this sees the descriptor, or the sleeper that makes it sees the permit.
-        fence(Ordering::SeqCst);
-        if let Some(Some(fd)) = self.fd.get() {
-            fd.signal();
+            place::PERMIT => {}
+            place::ASLEEP => futex::wake(&self.place),
+            _ => {
+                // Either this sees the descriptor, or the sleeper that makes it sees the permit.
+                fence(Ordering::SeqCst);
+                if let Some(Some(fd)) = self.fd.get() {
+                    fd.signal();
+                }
+            }
         }
     }
 
     fn take_permit(&self) -> bool {
-        self.permit.swap(false, Ordering::SeqCst)
+        self.place.swap(place::EMPTY, Ordering::SeqCst) == place::PERMIT
+    }
+
+    /// Sleeps on the futex.
+    fn doze(&self, deadline: Option<Instant>) -> Parked {
+        let (empty, asleep) = (place::EMPTY, place::ASLEEP);
+        let place = &self.place;
+        if place
+            .compare_exchange(empty, asleep, Ordering::SeqCst, Ordering::SeqCst)
+            .is_err()
+        {
+            self.take_permit();
+            return Parked::Woken;
+        }
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        let slept = futex::wait(place, asleep, left);
+        match slept {
+            _ if self.take_permit() => Parked::Woken,
+            Err(libc::EINTR) => Parked::Interrupted,
+            Err(libc::ETIMEDOUT) if deadline.is_some_and(|d| d <= Instant::now()) => {
+                Parked::TimedOut
+            }
+            _ => Parked::Woken,
+        }
     }
 
     /// See [`Transport::park`](dat_core::transport::Transport::park).
@@ -101,31 +137,33 @@ impl Parker {
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        let Some(cq) = cq else {
+            if self.take_permit() || ready() {
+                return Parked::Woken;
+            }
+            return self.doze(deadline);
+        };
         let fd = self.fd();
         fence(Ordering::SeqCst);
         if self.take_permit() || ready() {
             return Parked::Woken;
         }
-        let notifier = cq.map(|cq| &*cq.notifier);
-        if let Some(notifier) = notifier {
-            *notifier.sleeper.lock() = fd.cloned();
-            // Not armed (the device is gone): the timeout and unpark still end the sleep.
-            let armed = notifier.arm();
-            if armed.is_err() || ready() {
-                *notifier.sleeper.lock() = None;
-                return Parked::Woken;
-            }
-        }
-        let parked = self.sleep(notifier, fd, deadline);
-        if let Some(notifier) = notifier {
-            *notifier.sleeper.lock() = None;
-        }
+        let notifier = &*cq.notifier;
+        *notifier.sleeper.lock() = fd.cloned();
+        // Not armed (the device is gone): the timeout and unpark still end the sleep.
+        let armed = notifier.arm();
+        let parked = if armed.is_err() || ready() {
+            Parked::Woken
+        } else {
+            self.sleep(notifier, fd, deadline)
+        };
+        *notifier.sleeper.lock() = None;
         parked
     }
 
     fn sleep(
         &self,
-        notifier: Option<&Notifier>,
+        notifier: &Notifier,
         fd: Option<&Arc<EventFd>>,
         deadline: Option<Instant>,
     ) -> Parked {
@@ -135,10 +173,7 @@ impl Parker {
             revents: 0,
         };
         // poll(2) skips negative descriptors.
-        let mut set = [
-            entry(fd.map_or(-1, |fd| fd.fd())),
-            entry(notifier.map_or(-1, Notifier::fd)),
-        ];
+        let mut set = [entry(fd.map_or(-1, |fd| fd.fd())), entry(notifier.fd())];
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
         let left = match (fd, left) {
             (None, left) => Some(left.unwrap_or(WITHOUT_FD).min(WITHOUT_FD)),
@@ -150,9 +185,7 @@ impl Parker {
             Ok(0) if deadline.is_some_and(|d| d <= Instant::now()) => return Parked::TimedOut,
             _ => {}
         }
-        if set[1].revents != 0
-            && let Some(notifier) = notifier
-        {
+        if set[1].revents != 0 {
             notifier.drain();
         }
         if set[0].revents != 0
@@ -186,6 +219,47 @@ fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> Result<i32, i32>
         Err(crate::sys::errno())
     } else {
         Ok(n)
+    }
+}
+
+/// Sleep on a word.
+mod futex {
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    /// In one piece. Not for ever: without a time, a signal whose handler restarts calls (`SA_RESTART`) would not end it.
+    const LONGEST: Duration = Duration::from_secs(3600);
+
+    /// Until [`wake`], as long as `word` is `value`; the errno if it ended otherwise.
+    pub(super) fn wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) -> Result<(), i32> {
+        let time = timeout.unwrap_or(LONGEST).min(LONGEST);
+        let spec = libc::timespec {
+            tv_sec: time.as_secs() as libc::time_t,
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the word and the time are valid for the call.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                word.as_ptr(),
+                operation,
+                value,
+                &raw const spec,
+            )
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(crate::sys::errno())
+        }
+    }
+
+    /// Ends the sleep of the one who sleeps on `word`.
+    pub(super) fn wake(word: &AtomicU32) {
+        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the word is valid for the call.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
     }
 }
 
@@ -225,5 +299,32 @@ mod tests {
             std::thread::yield_now();
         }
         sleeper.join().unwrap();
+    }
+
+    /// glibc's `signal` asks for calls to be restarted; a wait has to end all the same.
+    #[test]
+    fn a_signal_interrupts_a_sleep_without_end() {
+        use std::os::unix::thread::JoinHandleExt;
+
+        extern "C" fn handler(_: libc::c_int) {}
+        // SAFETY: all-zero is a valid value of this plain C struct; the handler does nothing.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as extern "C" fn(libc::c_int) as usize;
+            action.sa_flags = libc::SA_RESTART;
+            assert_eq!(
+                libc::sigaction(libc::SIGURG, &raw const action, std::ptr::null_mut()),
+                0
+            );
+        }
+        let sleeper = std::thread::spawn(|| Parker::default().park(None, None, &mut || false));
+        let begin = Instant::now();
+        while !sleeper.is_finished() {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it sleeps on");
+            // SAFETY: the thread is not joined yet.
+            unsafe { libc::pthread_kill(sleeper.as_pthread_t(), libc::SIGURG) };
+            std::thread::yield_now();
+        }
+        assert_eq!(sleeper.join().unwrap(), Parked::Interrupted);
     }
 }

@@ -20,6 +20,9 @@ const KEEP_ALIVE: [Setting; 3] = [
 /// Who connects sends at once: before that the system need not say that somebody is there. After a second it does.
 const WITH_REQUEST: Setting = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1);
 
+/// What comes is answered soon: the answer acknowledges it, and nothing needs to go before.
+const NO_QUICK_ACK: Setting = (libc::IPPROTO_TCP, libc::TCP_QUICKACK, 0);
+
 /// A connection, or one in the making. Dropping it shuts it down, also where a forked child still has it.
 #[derive(Debug)]
 pub(crate) struct Stream(TcpStream);
@@ -52,6 +55,7 @@ impl Stream {
         let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
         // The port is chosen when it connects, so that connections to different peers can share one.
         set(fd, (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1));
+        set(fd, NO_QUICK_ACK);
         let length = |a: &SocketAddr| match a {
             SocketAddr::V4(_) => size_of::<libc::sockaddr_in>() as libc::socklen_t,
             SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>() as libc::socklen_t,
@@ -161,7 +165,7 @@ impl Stream {
 pub(crate) fn prepare(fd: RawFd) {
     KEEP_ALIVE
         .into_iter()
-        .chain([WITH_REQUEST])
+        .chain([WITH_REQUEST, NO_QUICK_ACK])
         .for_each(|option| set(fd, option));
 }
 
@@ -194,5 +198,44 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // It fails when there is no connection any more.
         self.0.shutdown(Shutdown::Both).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_for_descriptors_is_made_and_none_of_them_kept() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        make_room(socket.as_raw_fd(), 512);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+        assert!(
+            size.unwrap().trim().parse::<u32>().unwrap() >= 512,
+            "{size:?}"
+        );
+        assert!(std::fs::metadata("/proc/self/fd/511").is_err());
+    }
+
+    #[test]
+    fn a_connection_on_this_machine_is_there_at_once_and_a_refusal_too() {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let listener = TcpListener::bind((ip, 0)).unwrap();
+        prepare(listener.as_raw_fd());
+        let to = listener.local_addr().unwrap();
+        let (stream, connected) = Stream::dial(ip, 0, to).unwrap();
+        assert!(connected);
+        // The system lets in who has something to say.
+        listener.set_nonblocking(true).unwrap();
+        let nobody = Stream::accept(&listener).unwrap_err();
+        assert_eq!(nobody.kind(), ErrorKind::WouldBlock);
+        stream.send(b"hello").unwrap();
+        let (peer, remote) = Stream::accept(&listener).unwrap();
+        assert_eq!(Some(remote), stream.local());
+        assert!(matches!(peer.take(&mut [0; 16]), Taken::Some(5)));
+        drop((stream, peer, listener));
+        let refused = Stream::dial(ip, 0, to).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     }
 }
