@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,6 +32,11 @@ fn again(name: &str, role: &str, conf: &Path) -> Command {
 
 /// Runs `body` where an IA called `ia` makes connections over sockets and is patient for 2 s.
 fn with_ia(name: &str, body: impl FnOnce()) {
+    with_patient_ia(name, 1, body);
+}
+
+/// The same, with patience for twice so many seconds.
+fn with_patient_ia(name: &str, seconds: u32, body: impl FnOnce()) {
     if std::env::var_os(ROLE).is_some() {
         return body();
     }
@@ -41,8 +47,9 @@ fn with_ia(name: &str, body: impl FnOnce()) {
     let dir = tempfile::tempdir().expect("a folder");
     let conf = dir.path().join("dat.conf");
     let line = format!(
-        "ia u2.0 threadsafe default {} dat.2.0 \"v0 0 cm=socket resolve_timeout=1000 resolve_retry=1\" \"\"\n",
-        library.display()
+        "ia u2.0 threadsafe default {} dat.2.0 \"v0 0 cm=socket resolve_timeout={} resolve_retry=1\" \"\"\n",
+        library.display(),
+        seconds * 1000
     );
     std::fs::write(&conf, line).expect("written");
     let status = again(name, "main", &conf).status().expect("the test runs");
@@ -410,6 +417,53 @@ fn an_active_peer_that_stops_half_way_is_an_accept_error() {
                 passive.nothing_more();
                 passive.renew();
             }
+        },
+    );
+}
+
+#[test]
+fn a_farewell_that_comes_along_with_the_last_word_is_heard() {
+    with_ia(
+        "a_farewell_that_comes_along_with_the_last_word_is_heard",
+        || {
+            let passive = side();
+            let listener = passive.listen();
+            let mut stream = dial(listener.conn_qual());
+            stream.write_all(&message(1, b"")).expect("sends");
+            let request = passive.request();
+            request.accept(&passive.ep, b"").expect("accepts");
+            stream.read_exact(&mut [0; 148]).expect("REP");
+            stream
+                .write_all(&[0, 9, 0, 5, 0, 0, 0xde, 0xad])
+                .expect("sends");
+            passive.established(b"");
+            passive.ended(ConnectionEvent::Disconnected);
+            passive.nothing_more();
+        },
+    );
+}
+
+#[test]
+fn an_attempt_goes_on_when_the_peers_system_lets_it_in_late() {
+    with_patient_ia(
+        "an_attempt_goes_on_when_the_peers_system_lets_it_in_late",
+        10,
+        || {
+            let active = side();
+            let listener = TcpListener::bind((HERE, 0)).expect("listens");
+            // Room for one: who comes after it has to try again, which it does after a second.
+            // SAFETY: no pointers are involved.
+            assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+            let qual = u64::from(listener.local_addr().expect("its port").port()) - PORT_OFFSET;
+            let _first = dial(qual);
+            active.connect(qual, b"hello");
+            let _peer_of_first = listener.accept().expect("the first comes");
+            let (mut stream, _) = listener.accept().expect("the second comes");
+            stream.read_exact(&mut [0; 153]).expect("REQ");
+            stream.write_all(&message(2, b"welcome")).expect("sends");
+            active.established(b"welcome");
+            drop(stream);
+            active.ended(ConnectionEvent::Disconnected);
         },
     );
 }

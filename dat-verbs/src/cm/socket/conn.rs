@@ -12,9 +12,10 @@ use parking_lot::Mutex;
 use crate::adapter::{Shared, Slot};
 use crate::cm::report::Report;
 use crate::cm::socket::gid::Choice;
+use crate::cm::socket::hearing::{State, failed_dial};
 use crate::cm::socket::request::Incoming;
 use crate::cm::socket::stage::{Act, Input, Stage, TRIES, step};
-use crate::cm::socket::stream::{Stream, Taken};
+use crate::cm::socket::stream::Stream;
 use crate::cm::socket::wire::{
     FAREWELL, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, RTU, Reader, VERSION,
 };
@@ -36,118 +37,6 @@ pub(crate) struct Conn {
     private_data: Vec<u8>,
     limits: PathLimits,
     state: Mutex<State>,
-}
-
-struct State {
-    stage: Stage,
-    /// Shared with who watches or sends without the lock.
-    stream: Option<Arc<Stream>>,
-    /// The last read filled its room, so that more may be there; of that nothing is announced.
-    more: bool,
-    /// A farewell came with the word before it.
-    farewell: bool,
-    /// The answer as far as it came.
-    reader: Reader,
-    /// RTU as far as it came.
-    word: Vec<u8>,
-    /// The peer's REQ, REP or REJ.
-    peer: Option<Message>,
-    deadline: Option<Instant>,
-}
-
-impl State {
-    fn new(stage: Stage, stream: Option<Stream>, peer: Option<Message>) -> Mutex<Self> {
-        Mutex::new(Self {
-            stage,
-            stream: stream.map(Arc::new),
-            more: false,
-            farewell: false,
-            reader: Reader::default(),
-            word: Vec::with_capacity(RTU.len()),
-            peer,
-            deadline: None,
-        })
-    }
-
-    /// What the socket says now; `None` if nothing new.
-    fn look(&mut self) -> Option<Input> {
-        let stream = self.stream.as_ref()?;
-        match self.stage {
-            Stage::Dialing { .. } => stream.dialed().map(|done| match done {
-                Ok(()) => Input::Dialed,
-                Err(e) => failed_dial(&e),
-            }),
-            Stage::Requested { .. } => loop {
-                match self.reader.message() {
-                    Ok(Some(message)) => {
-                        let operation = message.operation;
-                        self.peer = Some(message);
-                        return Some(match operation {
-                            Operation::Request => Input::Nonsense,
-                            Operation::Reply => Input::Reply,
-                            Operation::RejectedByConsumer => Input::Rejected { by_consumer: true },
-                            Operation::RejectedByProvider => Input::Rejected { by_consumer: false },
-                        });
-                    }
-                    Ok(None) => match stream.take(self.reader.room()) {
-                        // A message never fills the room.
-                        Taken::Some(n) => self.reader.filled(n),
-                        Taken::None => return None,
-                        Taken::End { .. } if !self.reader.is_empty() => {
-                            return nonsense("half an answer, then the end");
-                        }
-                        Taken::End { reset } => return Some(Input::Closed { reset }),
-                    },
-                    Err(e) => return nonsense(&e.to_string()),
-                }
-            },
-            Stage::Accepted => loop {
-                let mut bytes = [0; 64];
-                match stream.take(&mut bytes) {
-                    Taken::Some(n) => {
-                        let (word, rest) = bytes[..n].split_at(n.min(RTU.len() - self.word.len()));
-                        self.word.extend_from_slice(word);
-                        self.farewell = !rest.is_empty();
-                        self.more = n == bytes.len();
-                    }
-                    Taken::None => return None,
-                    Taken::End { reset } => return Some(Input::Closed { reset }),
-                }
-                if self.word.len() == RTU.len() {
-                    // Any version's.
-                    let confirmed = self.word[2..] == RTU[2..];
-                    let nonsense = || nonsense("no RTU after our REP");
-                    return if confirmed {
-                        Some(Input::Confirmed)
-                    } else {
-                        nonsense()
-                    };
-                }
-            },
-            Stage::Up if self.farewell => Some(Input::Farewell),
-            Stage::Up => match stream.take(&mut [0; 64]) {
-                Taken::None => None,
-                Taken::Some(_) => Some(Input::Farewell),
-                Taken::End { reset } => Some(Input::Closed { reset }),
-            },
-            Stage::Down => None,
-        }
-    }
-}
-
-fn nonsense(what: &str) -> Option<Input> {
-    tracing::warn!("socket connection manager: {what}");
-    Some(Input::Nonsense)
-}
-
-fn failed_dial(error: &io::Error) -> Input {
-    match error.raw_os_error() {
-        Some(libc::ECONNREFUSED | libc::ECONNRESET) => Input::Refused,
-        _ => {
-            tracing::warn!("connect: {error}");
-            Input::NoWay
-        }
-    }
 }
 
 /// RDMA Reads that both the endpoint and the device can do; the message has a byte for them.

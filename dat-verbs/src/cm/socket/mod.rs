@@ -2,11 +2,13 @@
 //! other end. The TCP connection lives as long as the RDMA one: its end is the disconnect.
 //!
 //! `wire` has the messages, `stage` decides, `gid` chooses the path (all three pure); `stream` and `timers` wrap
-//! the system; `conn` does what was decided, `listener` and `request` are the passive side up to the consumer's
-//! answer. All sockets are non-blocking and belong to the adapter's event thread.
+//! the system; `hearing` reads what comes, `conn` does what was decided, `listener` and `request` are the passive
+//! side up to the consumer's answer. All sockets are non-blocking. Consumers' calls send REQ and REP, the adapter's
+//! event thread does the rest.
 
 pub(crate) mod conn;
 pub(crate) mod gid;
+mod hearing;
 pub(crate) mod listener;
 pub(crate) mod request;
 pub(crate) mod stage;
