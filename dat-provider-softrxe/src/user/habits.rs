@@ -62,6 +62,8 @@ impl Spin {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answers {
     handed: Option<Time>,
+    /// Nobody has looked for more since.
+    fresh: bool,
     score: u8,
 }
 
@@ -74,9 +76,10 @@ const HABIT: u8 = 2;
 const MEMORY: u8 = 4;
 
 impl Answers {
-    /// A message was given to the consumer.
+    /// A message was given to the consumer; `now` may be when it was looked for, which saves reading the clock.
     pub(crate) const fn handed(&mut self, now: Time) {
         self.handed = Some(now);
+        self.fresh = true;
     }
 
     /// The consumer posted a request.
@@ -91,12 +94,17 @@ impl Answers {
     }
 
     /// Was something given out only just now? Then the consumer sees whether there is more, and decides.
-    pub(crate) fn just_handed(&self, now: Time) -> bool {
-        self.handed.is_some_and(|at| now.since(at) < GLANCE)
+    pub(crate) fn just_handed(&mut self, now: Time) -> bool {
+        let Some(at) = self.handed else { return false };
+        if std::mem::take(&mut self.fresh) && now.since(at) <= SOON {
+            self.handed = Some(now);
+            return true;
+        }
+        now.since(at) < GLANCE
     }
 
     /// As [`just_handed`](Self::just_handed) for what the consumer may not even have an eye on: only if it usually answers.
-    pub(crate) fn just_shown(&self, now: Time) -> bool {
+    pub(crate) fn just_shown(&mut self, now: Time) -> bool {
         self.expected() && self.just_handed(now)
     }
 
@@ -129,6 +137,10 @@ const QUICK: Duration = Duration::from_micros(2);
 const POSTS: u32 = 64;
 const BYTES: u64 = 240_000;
 
+/// As many bytes are sent in about this time.
+const BRIEF: u64 = 1024;
+const SENDING: Duration = Duration::from_micros(2);
+
 impl Batch {
     /// A request of `bytes` was posted; `busy`: others of its queue pair are on their way. Whether to send now; else
     /// the next post, poll or wait does.
@@ -159,9 +171,13 @@ impl Batch {
         self.bytes = 0;
     }
 
-    /// The post that sent it returns.
-    pub(crate) const fn returned(&mut self, now: Time) {
-        self.done = Some(now);
+    /// The post that was called `now` and sent it returns. The clock is read again only if that took long.
+    pub(crate) fn returned(&mut self, now: Time, bytes: u64, clock: impl Fn() -> Time) {
+        self.done = Some(if bytes <= BRIEF {
+            now + SENDING
+        } else {
+            clock()
+        });
     }
 }
 
@@ -229,8 +245,11 @@ mod tests {
         answers.posted(at(900));
         assert!(!answers.expected());
         answers.handed(at(1000));
-        assert!(answers.just_handed(at(1000)) && !answers.just_shown(at(1000)));
-        assert!(!answers.just_handed(at(1002)));
+        assert!(!answers.just_shown(at(1003)), "no habit");
+        assert!(answers.just_handed(at(1003)), "the first look");
+        assert!(answers.just_handed(at(1003)) && !answers.just_handed(at(1005)));
+        answers.handed(at(1100));
+        assert!(!answers.just_handed(at(1200)), "it did something else");
     }
 
     #[test]
@@ -257,11 +276,16 @@ mod tests {
         for n in 0..2 {
             assert!(batch.posted(at(n * 10), 1 << 16, true), "not yet known");
             batch.sent();
-            batch.returned(at(n * 10 + 3));
+            batch.returned(at(n * 10), 1 << 16, || at(n * 10 + 3));
             batch.called(at(n * 10 + 4));
         }
         assert!(!batch.posted(at(30), 1 << 16, true));
         assert!(batch.posted(at(31), 1 << 16, false), "the peer is idle");
+        batch.returned(at(32), 64, || unreachable!("too brief to be timed"));
+        assert!(
+            !batch.posted(at(35), 64, true),
+            "a microsecond after it returned"
+        );
         batch.called(at(40));
         assert!(batch.posted(at(50), 1 << 16, true), "it was late once");
     }

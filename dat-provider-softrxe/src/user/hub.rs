@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dat_core::transport::Token;
 use dat_core::upcall::Upcalls;
@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use softrxe_proto::{CmId, Config, CqId, Engine, Event, Meta, Qpn, ROCE_PORT, SrqId, Time};
 
 use super::UserEngine;
+use super::clock;
 use super::datagram::Question;
 use super::events::{self, Job};
 use super::habits::{Answers, Batch, Spin};
@@ -116,7 +117,6 @@ pub(crate) struct Hub {
     pub(crate) lives: Bundle,
     /// What we send from, and peers that are engines of ours send to: port 4791 or one of our own.
     pub(crate) socket: Arc<Socket>,
-    clock: Instant,
     /// Calls the helper thread.
     pub(crate) wake: Wake,
     /// Wakes the consumer that sleeps on the descriptors.
@@ -202,21 +202,16 @@ impl Hub {
             bundle,
             lives,
             socket,
-            clock: Instant::now(),
             wake: Wake::new()?,
             leader_wake: Arc::new(Wake::new()?),
             stop: AtomicBool::new(false),
         }))
     }
 
-    pub(crate) fn now(&self) -> Time {
-        Time::from_nanos(u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-
     /// Does something with the engine, then sends what it has to send.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, Time) -> R) -> R {
         let mut state = self.state.lock();
-        let now = self.now();
+        let now = clock::now();
         let result = act(&mut state, now);
         self.flush(&mut state, now, false);
         self.call(&mut state);
@@ -326,7 +321,7 @@ impl Hub {
         std::thread::sleep(LAST_WORDS);
         let mut state = self.state.lock();
         if self.last_words(&mut state, &gone) {
-            let now = self.now();
+            let now = clock::now();
             let jobs = events::bereaved(&mut state, now, &gone);
             state.jobs.extend(jobs);
             self.flush(&mut state, now, false);
@@ -335,7 +330,7 @@ impl Hub {
 
     /// Takes in what `gone` said last. Whether there are still connections to them.
     fn last_words(self: &Arc<Self>, state: &mut State, gone: &[Neighbour]) -> bool {
-        let now = self.now();
+        let now = clock::now();
         for _ in 0..MANY {
             if !self.take_in(state, now, true) {
                 break;

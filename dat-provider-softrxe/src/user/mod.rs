@@ -1,5 +1,6 @@
 //! The user-space engine: RoCEv2 in this process, over UDP, without privileges or kernel modules.
 
+mod clock;
 mod connect;
 mod convert;
 mod datagram;

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use dat_core::transport::Parked;
 use softrxe_proto::{CompletedOp, Completion, CqId, PostError, Qpn, SendRequest, Time};
 
+use super::clock;
 use super::events::{self, Job};
 use super::habits::Spin;
 use super::hub::{Hub, State};
@@ -89,7 +90,7 @@ impl Hub {
     pub(crate) fn poll(&self, cq: CqId, into: &mut [Completion]) -> usize {
         let mut state = self.state.lock();
         let mut count = state.engine.poll_cq(cq, into);
-        let now = self.now();
+        let now = clock::now();
         state.batch.called(now);
         if count == 0 && (state.answers.just_handed(now) || state.echoes.just_shown(now)) {
             return 0;
@@ -113,15 +114,14 @@ impl Hub {
             self.flush(&mut state, now, hold);
             self.call(&mut state);
             if written {
-                state.echoes.handed(self.now());
+                state.echoes.handed(now);
             }
         }
         let message = |done: &Completion| {
             matches!(done.op, CompletedOp::Receive | CompletedOp::ReceiveWriteImm)
         };
         if into[..count].iter().any(message) {
-            // The time now, not before what has arrived was read.
-            state.answers.handed(self.now());
+            state.answers.handed(now);
         }
         count
     }
@@ -129,7 +129,7 @@ impl Hub {
     /// Posts a request and sends it, or leaves it for the next call if more are likely to follow.
     pub(crate) fn post(&self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let mut state = self.state.lock();
-        let now = self.now();
+        let now = clock::now();
         let busy = state.engine.in_flight(qpn);
         state.engine.post_send(now, qpn, request)?;
         state.answers.posted(now);
@@ -137,8 +137,7 @@ impl Hub {
         let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
         if state.batch.posted(now, bytes, busy) {
             self.flush(&mut state, now, false);
-            let now = self.now();
-            state.batch.returned(now);
+            state.batch.returned(now, bytes, clock::now);
         } else {
             self.collect(&mut state);
         }
@@ -237,7 +236,7 @@ impl Hub {
     /// Looks what has arrived, and tells core of it.
     fn look(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        let now = self.now();
+        let now = clock::now();
         state.batch.called(now);
         state.roles.polls = state.roles.polls.wrapping_add(1);
         let all = state.roles.polls.is_multiple_of(MAILBOXES);
@@ -266,7 +265,7 @@ impl Hub {
                     self.call(&mut state);
                     return;
                 }
-                let now = self.now();
+                let now = clock::now();
                 self.take_jobs(&mut state, now)
             };
             for job in jobs {
@@ -295,7 +294,7 @@ impl Hub {
         loop {
             let (due, naps) = {
                 let mut state = self.state.lock();
-                let now = self.now();
+                let now = clock::now();
                 if !self.take_in(&mut state, now, true) && stirs(&self.lives) {
                     self.summon(&mut state);
                 }
@@ -430,7 +429,7 @@ impl Hub {
             let turn = self.turn.try_lock();
             let (jobs, plan, busy) = {
                 let mut state = self.state.lock();
-                let now = self.now();
+                let now = clock::now();
                 state.roles.called = false;
                 state.roles.resting = false;
                 let driven = state.roles.polls != polls || state.roles.watch == Watch::Leader;
@@ -477,7 +476,7 @@ impl Hub {
                         }
                         slept = Some((spun, begin));
                     }
-                    let limit = due.map(|at| at.since(self.now()).max(LATE));
+                    let limit = due.map(|at| at.since(clock::now()).max(LATE));
                     let _ = self.listen(&self.wake, limit);
                 }
             }
@@ -509,7 +508,7 @@ impl Hub {
             if state.roles.watch != Watch::Helper || state.roles.called {
                 return true;
             }
-            let now = self.now();
+            let now = clock::now();
             if self.take_in(&mut state, now, false) {
                 self.flush(&mut state, now, false);
                 return true;

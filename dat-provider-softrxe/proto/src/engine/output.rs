@@ -93,7 +93,10 @@ impl<M: Memory> Engine<M> {
         self.ready.extend(self.held.drain(..));
         // A DREQ must not overtake the last answers of its queue pair, nor wait for ever.
         let turn = self.ready.is_empty() || self.overtaken >= MAX_OVERTAKEN;
-        if turn && let Some(transmit) = self.next_mad(buffer) {
+        if turn
+            && !self.mads.is_empty()
+            && let Some(transmit) = self.next_mad(buffer)
+        {
             return Some(transmit);
         }
         let mut run = Run {
@@ -121,7 +124,10 @@ impl<M: Memory> Engine<M> {
                 }
             }
         }
-        self.overtaken += u32::from(!self.mads.is_empty());
+        if self.mads.is_empty() {
+            return run.transmit;
+        }
+        self.overtaken += 1;
         match run.transmit {
             Some(transmit) => Some(transmit),
             None => self.next_mad(run.buffer),

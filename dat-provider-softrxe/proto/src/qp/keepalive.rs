@@ -115,11 +115,11 @@ impl Qp {
 
     /// The question, if it is to be sent.
     pub(super) fn next_question(&self) -> Option<Outgoing> {
-        let unsent = self.keepalive.asking.is_some_and(|asking| asking.unsent);
-        let path = self.path.as_ref()?;
-        if !unsent || self.is_busy() || !self.state.sends() {
+        let asking = self.keepalive.asking.as_ref()?;
+        if !asking.unsent || self.is_busy() || !self.state.sends() {
             return None;
         }
+        let path = self.path.as_ref()?;
         let before = self.requester.una.minus(1);
         let bth = Bth {
             ack_request: true,

@@ -245,14 +245,24 @@ impl Qp {
         if self.init.kind == QpKind::Ud {
             return self.next_datagram(cx);
         }
-        let urgent = self.next_answer(cx).or_else(|| self.next_ack(cx, true));
-        let packet = urgent
-            .or_else(|| self.next_request(cx))
-            .or_else(|| self.next_question());
-        if hold {
-            return packet;
+        // Each by itself: a packet to be is large, and chained options copy it.
+        let urgent = self.next_answer(cx);
+        if urgent.is_some() {
+            return urgent;
         }
-        packet.or_else(|| self.next_ack(cx, false))
+        let urgent = self.next_ack(cx, true);
+        if urgent.is_some() {
+            return urgent;
+        }
+        let request = self.next_request(cx);
+        if request.is_some() {
+            return request;
+        }
+        let question = self.next_question();
+        if question.is_some() || hold {
+            return question;
+        }
+        self.next_ack(cx, false)
     }
 
     /// Is an acknowledgement owed?

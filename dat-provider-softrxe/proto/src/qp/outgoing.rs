@@ -59,7 +59,9 @@ impl Outgoing {
         let (head, tail) = out.split_at_mut(start);
         let (body, rest) = tail.split_at_mut(self.length);
         let pad = &mut rest[..usize::from(self.bth.pad)];
-        pad.fill(0);
+        if !pad.is_empty() {
+            pad.fill(0);
+        }
         match self.payload {
             Payload::Empty => {}
             Payload::Remote { access, va } => memory.read(&access, va, body)?,

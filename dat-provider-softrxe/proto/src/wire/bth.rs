@@ -1,6 +1,6 @@
 //! Base transport header (IBTA 9.2).
 
-use super::{be16, be24, put, put24};
+use super::{be16, be24};
 use crate::{Psn, Qpn};
 
 /// Base transport header: the first 12 bytes of every packet.
@@ -54,7 +54,7 @@ impl Bth {
     /// Reads a header; `None` if there are fewer than 12 bytes.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let b = bytes.get(..Self::LEN)?;
+        let b: &[u8; Self::LEN] = bytes.first_chunk()?;
         Some(Self {
             opcode: b[0],
             solicited: b[1] & 0x80 != 0,
@@ -71,15 +71,27 @@ impl Bth {
 
     /// Writes the header to the first 12 bytes of `out`.
     pub fn emit(&self, out: &mut [u8]) {
-        out[0] = self.opcode;
-        out[1] = u8::from(self.solicited) << 7
+        let [p0, p1] = self.pkey.to_be_bytes();
+        let [_, d0, d1, d2] = self.destination.value().to_be_bytes();
+        let [_, s0, s1, s2] = self.psn.value().to_be_bytes();
+        let flags = u8::from(self.solicited) << 7
             | u8::from(self.migrated) << 6
             | (self.pad & 3) << 4
             | self.version & 0x0f;
-        put(out, 2, &self.pkey.to_be_bytes());
-        out[4] = self.congestion;
-        put24(out, 5, self.destination.value());
-        out[8] = u8::from(self.ack_request) << 7;
-        put24(out, 9, self.psn.value());
+        let ack = u8::from(self.ack_request) << 7;
+        out[..Self::LEN].copy_from_slice(&[
+            self.opcode,
+            flags,
+            p0,
+            p1,
+            self.congestion,
+            d0,
+            d1,
+            d2,
+            ack,
+            s0,
+            s1,
+            s2,
+        ]);
     }
 }

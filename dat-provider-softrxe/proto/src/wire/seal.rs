@@ -6,10 +6,13 @@
 
 use std::net::SocketAddr;
 
+use crc32fast::Hasher;
+
 use super::icrc::{self, Flow};
 
 /// Remembered differences, direct-mapped: a run of 64 segments in each of a few lengths, both ways.
 const ENTRIES: usize = 1024;
+const SHIFT: u32 = u64::BITS - ENTRIES.ilog2();
 /// Peers told apart at a time; more only cost time.
 const PEERS: usize = 16;
 /// The BTH's byte of congestion marks and reserved bits, masked in the ICRC; zero in all but marked packets.
@@ -33,6 +36,10 @@ pub(crate) struct Sealer {
     /// Tag that the next peer gets; never one that is still in `table`.
     next: u32,
     table: Box<[(Kind, u32)]>,
+    /// Where the peer of the last packet stands in `peers`.
+    last: usize,
+    /// Copied for each packet: a new one asks what the processor can do.
+    hasher: Hasher,
 }
 
 impl Sealer {
@@ -42,7 +49,15 @@ impl Sealer {
             peers: [None; PEERS],
             next: 1,
             table: vec![(0, 0); ENTRIES].into(),
+            last: 0,
+            hasher: Hasher::new(),
         }
+    }
+
+    fn plain(&self, bytes: &[u8]) -> u32 {
+        let mut hasher = self.hasher.clone();
+        hasher.update(bytes);
+        hasher.finalize()
     }
 
     /// As [`icrc::compute`] for a packet to or from `peer`.
@@ -53,7 +68,7 @@ impl Sealer {
         ip_id: u16,
         transport: &[u8],
     ) -> u32 {
-        let plain = crc32fast::hash(transport);
+        let plain = self.plain(transport);
         let usual = transport.get(MASKED) == Some(&0) && transport.len() < 1 << 15;
         if !usual {
             return icrc::compute(&self.flow(way, peer), ip_id, transport);
@@ -75,11 +90,11 @@ impl Sealer {
         let kind = (u64::from(self.tag(peer)) << 1 | u64::from(way == Way::Out)) << 31
             | length << 16
             | u64::from(ip_id);
-        let slot =
-            (length as usize * 64 + usize::from(ip_id) + (kind >> 31) as usize * 256) % ENTRIES;
+        // By the golden ratio: a run's identifications lie apart, and so do what is sent and what comes back.
+        let slot = (kind.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> SHIFT) as usize;
         if self.table[slot].0 != kind {
             let whole = icrc::compute(&self.flow(way, peer), ip_id, transport);
-            self.table[slot] = (kind, whole ^ crc32fast::hash(transport));
+            self.table[slot] = (kind, whole ^ self.plain(transport));
         }
         plain ^ self.table[slot].1
     }
@@ -98,13 +113,16 @@ impl Sealer {
     }
 
     fn tag(&mut self, peer: SocketAddr) -> u32 {
-        if let Some((_, tag)) = self
-            .peers
-            .iter()
-            .flatten()
-            .find(|(known, _)| *known == peer)
-        {
-            return *tag;
+        let known = |entry: &Option<(SocketAddr, u32)>| match entry {
+            Some((known, tag)) if *known == peer => Some(*tag),
+            _ => None,
+        };
+        if let Some(tag) = known(&self.peers[self.last]) {
+            return tag;
+        }
+        if let Some((at, tag)) = (0..PEERS).find_map(|at| Some((at, known(&self.peers[at])?))) {
+            self.last = at;
+            return tag;
         }
         let tag = self.next;
         self.next = self.next.checked_add(1).unwrap_or_else(|| {

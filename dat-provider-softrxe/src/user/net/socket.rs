@@ -6,7 +6,7 @@ use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::address::{from_storage, to_storage};
+use super::address::{from_c, room, to_c};
 use super::child::NotInherited;
 
 /// Largest run of equal datagrams that one [`Socket::send`] takes (`UDP_MAX_SEGMENTS` of Linux before 6.x).
@@ -78,18 +78,16 @@ impl Socket {
         if let Err(error) = set(raw, libc::IPPROTO_UDP, libc::UDP_GRO, 1) {
             tracing::debug!(%error, "no UDP_GRO here: datagrams come one by one");
         }
-        let (storage, length) = to_storage(&SocketAddr::new(ip, port));
-        // SAFETY: `storage` holds `length` bytes of a socket address.
-        if unsafe { libc::bind(raw, (&raw const storage).cast(), length) } != 0 {
+        let (mut name, mut length) = to_c(&SocketAddr::new(ip, port));
+        // SAFETY: `name` holds `length` bytes of a socket address.
+        if unsafe { libc::bind(raw, (&raw const name).cast(), length) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        let mut storage = storage;
-        let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-        // SAFETY: `storage` has room for `length` bytes.
-        if unsafe { libc::getsockname(raw, (&raw mut storage).cast(), &raw mut length) } != 0 {
+        // SAFETY: `name` has room for `length` bytes.
+        if unsafe { libc::getsockname(raw, (&raw mut name).cast(), &raw mut length) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        let local = from_storage(&storage).ok_or_else(|| io::Error::other("address family"))?;
+        let local = from_c(&name).ok_or_else(|| io::Error::other("address family"))?;
         Ok(Self { fd, local })
     }
 
@@ -138,11 +136,11 @@ impl Socket {
         pieces: &[libc::iovec],
         segment: Option<u16>,
     ) -> io::Result<()> {
-        let (mut storage, length) = to_storage(to);
+        let (mut name, length) = to_c(to);
         let mut control = Control([0; 64]);
         // SAFETY: all-zero is a valid msghdr.
         let mut message: libc::msghdr = unsafe { zeroed() };
-        message.msg_name = (&raw mut storage).cast();
+        message.msg_name = (&raw mut name).cast();
         message.msg_namelen = length;
         message.msg_iov = pieces.as_ptr().cast_mut();
         message.msg_iovlen = pieces.len();
@@ -150,10 +148,17 @@ impl Socket {
             message.msg_control = control.put_segment(bytes);
             message.msg_controllen = Control::SEGMENT_SPACE;
         }
+        // Not by libc's function, at which a thread may be cancelled: the caller has locks. That also saves its bookkeeping.
         // SAFETY: name, pieces and control live until the call returns; the pieces are readable by the
         // caller's promise.
-        let sent =
-            unsafe { libc::sendmsg(self.fd.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        let sent = unsafe {
+            libc::syscall(
+                libc::SYS_sendmsg,
+                self.fd.as_raw_fd(),
+                &raw const message,
+                libc::MSG_NOSIGNAL,
+            )
+        };
         if sent < 0 {
             Err(io::Error::last_os_error())
         } else {
@@ -167,22 +172,24 @@ impl Socket {
     /// As `recvmsg`; an earlier datagram's ICMP error is skipped.
     pub fn receive(&self, into: &mut Received) -> io::Result<bool> {
         loop {
-            // SAFETY: all-zero is a valid sockaddr_storage and msghdr.
-            let (mut storage, mut message): (libc::sockaddr_storage, libc::msghdr) =
-                unsafe { (zeroed(), zeroed()) };
+            let mut name = room();
+            // SAFETY: all-zero is a valid msghdr.
+            let mut message: libc::msghdr = unsafe { zeroed() };
             let mut control = Control([0; 64]);
             let mut piece = libc::iovec {
                 iov_base: into.bytes.as_mut_ptr().cast(),
                 iov_len: into.bytes.len(),
             };
-            message.msg_name = (&raw mut storage).cast();
-            message.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            message.msg_name = (&raw mut name).cast();
+            message.msg_namelen = size_of_val(&name) as libc::socklen_t;
             message.msg_iov = &raw mut piece;
             message.msg_iovlen = 1;
             message.msg_control = control.0.as_mut_ptr().cast();
             message.msg_controllen = control.0.len();
-            // SAFETY: name, buffer and control live until the call returns and have the lengths given.
-            let got = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
+            // As in `send`. SAFETY: name, buffer and control live until the call returns and have the lengths given.
+            let got = unsafe {
+                libc::syscall(libc::SYS_recvmsg, self.fd.as_raw_fd(), &raw mut message, 0)
+            };
             if got < 0 {
                 let error = io::Error::last_os_error();
                 match error.kind() {
@@ -191,7 +198,7 @@ impl Socket {
                     _ => return Err(error),
                 }
             }
-            let Some(from) = from_storage(&storage) else {
+            let Some(from) = from_c(&name) else {
                 continue;
             };
             into.length = got as usize;
