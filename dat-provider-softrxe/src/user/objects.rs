@@ -108,6 +108,7 @@ impl Drop for Srq {
         self.hub.collect(&mut state);
         let of_another = |event: &Event| !matches!(event, Event::SrqLimit(id) if *id == self.id);
         state.events.retain(of_another);
+        self.hub.call(&mut state);
     }
 }
 
