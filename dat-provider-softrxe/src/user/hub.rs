@@ -81,8 +81,9 @@ pub(crate) struct State {
     pub(crate) share: Share,
     requests: Requests,
     capture: Option<Capture>,
-    own_box: Mailbox,
+    /// Dropped before `own_box`: whoever takes the slot next takes its life too.
     life: Life,
+    own_box: Mailbox,
     neighbours: Neighbours,
     pub(crate) services: HashMap<u64, (Token, Mailbox)>,
     pub(crate) connections: HashMap<CmId, Connection>,
