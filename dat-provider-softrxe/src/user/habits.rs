@@ -137,10 +137,6 @@ const QUICK: Duration = Duration::from_micros(2);
 const POSTS: u32 = 64;
 const BYTES: u64 = 240_000;
 
-/// As many bytes are sent in about this time.
-const BRIEF: u64 = 1024;
-const SENDING: Duration = Duration::from_micros(2);
-
 impl Batch {
     /// A request of `bytes` was posted; `busy`: others of its queue pair are on their way. Whether to send now; else
     /// the next post, poll or wait does.
@@ -171,13 +167,9 @@ impl Batch {
         self.bytes = 0;
     }
 
-    /// The post that was called `now` and sent it returns. The clock is read again only if that took long.
-    pub(crate) fn returned(&mut self, now: Time, bytes: u64, clock: impl Fn() -> Time) {
-        self.done = Some(if bytes <= BRIEF {
-            now + SENDING
-        } else {
-            clock()
-        });
+    /// The post that sent it returns `now`.
+    pub(crate) const fn returned(&mut self, now: Time) {
+        self.done = Some(now);
     }
 }
 
@@ -276,16 +268,11 @@ mod tests {
         for n in 0..2 {
             assert!(batch.posted(at(n * 10), 1 << 16, true), "not yet known");
             batch.sent();
-            batch.returned(at(n * 10), 1 << 16, || at(n * 10 + 3));
+            batch.returned(at(n * 10 + 3));
             batch.called(at(n * 10 + 4));
         }
         assert!(!batch.posted(at(30), 1 << 16, true));
         assert!(batch.posted(at(31), 1 << 16, false), "the peer is idle");
-        batch.returned(at(32), 64, || unreachable!("too brief to be timed"));
-        assert!(
-            !batch.posted(at(35), 64, true),
-            "a microsecond after it returned"
-        );
         batch.called(at(40));
         assert!(batch.posted(at(50), 1 << 16, true), "it was late once");
     }
