@@ -87,6 +87,62 @@ fn intact(datagram: &[u8]) -> bool {
     crc32fast::hash(body).to_le_bytes() == crc
 }
 
+/// Sends a run of datagrams: each of `parts` behind `header`, with a checksum over both.
+fn send_run<'a>(
+    socket: &Socket,
+    to: &SocketAddr,
+    header: &[u8],
+    parts: impl Iterator<Item = &'a [u8]> + Clone,
+) -> Result<()> {
+    let mut checks = [[0u8; CHECK]; SEGMENTS];
+    for (check, part) in checks.iter_mut().zip(parts.clone()) {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(header);
+        hasher.update(part);
+        *check = hasher.finalize().to_le_bytes();
+    }
+    let mut pieces = Vec::with_capacity(3 * SEGMENTS);
+    let mut size = 0;
+    for (check, part) in checks.iter().zip(parts) {
+        pieces.extend([vector(header), vector(part), vector(check)]);
+        size = header.len() + part.len() + CHECK;
+    }
+    send(socket, to, &pieces, size)
+}
+
+/// Where the data of datagrams is put, one behind the other, and from the start again.
+struct Place {
+    memory: Vec<u8>,
+    at: usize,
+}
+
+impl Place {
+    fn new(size: usize) -> Self {
+        Self {
+            memory: vec![0; size],
+            at: 0,
+        }
+    }
+
+    /// Checks what was received and copies what is behind each `header`; the number of datagrams.
+    fn take(&mut self, received: &Received, header: usize) -> Result<u64> {
+        let mut count = 0;
+        for (_, datagram) in received.datagrams() {
+            if !intact(datagram) {
+                return Err("a datagram came damaged".into());
+            }
+            let data = &datagram[header..datagram.len() - CHECK];
+            if self.at + data.len() > self.memory.len() {
+                self.at = 0;
+            }
+            self.memory[self.at..self.at + data.len()].copy_from_slice(data);
+            self.at += data.len();
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
 /// A message, and behind it the acknowledgement of the peer's last one if there are such.
 fn message(acknowledged: bool) -> Vec<u8> {
     let mut bytes = vec![7; MESSAGE];
@@ -172,19 +228,8 @@ pub(crate) fn stream(header: usize, data: usize, window: usize) -> Result<f64> {
     let mut warm = false;
     loop {
         while sent - done + in_run as u64 <= window as u64 {
-            // One checksum a datagram, over its own header and data.
-            let mut checks = [[0u8; CHECK]; SEGMENTS];
-            let mut pieces = Vec::with_capacity(3 * SEGMENTS);
-            for check in &mut checks[..in_run] {
-                let mut hasher = crc32fast::Hasher::new();
-                hasher.update(&header);
-                hasher.update(&payload);
-                *check = hasher.finalize().to_le_bytes();
-            }
-            for check in &checks[..in_run] {
-                pieces.extend([vector(&header), vector(&payload), vector(check)]);
-            }
-            send(&socket, &to, &pieces, size)?;
+            let parts = (0..in_run).map(|_| &payload[..]);
+            send_run(&socket, &to, &header, parts)?;
             sent += in_run as u64;
         }
         receive(&socket, &mut received, Wait::Spin)?;
@@ -231,49 +276,27 @@ pub(crate) fn transfer(size: usize, deep: u64, from: usize) -> Result<Cost> {
     let (here, there) = (socket("127.0.91.1")?, socket("127.0.91.2")?);
     let (mut back, mut received) = (Received::new(), Received::new());
     let source = vec![5u8; from];
-    let mut place = vec![0u8; 1 << 20];
+    let mut place = Place::new(size);
     let header = [9u8; MIDDLE];
     let datagram = MIDDLE + 4096 + CHECK;
     let in_run = RUN / datagram;
     let datagrams = (400u64 << 20) / 4096;
     let window = deep * size as u64 / 4096;
-    let (mut sent, mut done, mut at) = (0u64, 0u64, 0);
+    let (mut sent, mut done) = (0u64, 0u64);
     let mut cost = Cost::default();
     while done < datagrams {
         charge(&mut cost.sender, || -> Result<()> {
             while sent - done + in_run as u64 <= window {
-                let parts: Vec<&[u8]> = (0..in_run)
-                    .map(|n| &source[(sent as usize + n) * 4096 % from..][..4096])
-                    .collect();
-                let checks: Vec<[u8; CHECK]> = parts
-                    .iter()
-                    .map(|part| {
-                        let mut hasher = crc32fast::Hasher::new();
-                        hasher.update(&header);
-                        hasher.update(part);
-                        hasher.finalize().to_le_bytes()
-                    })
-                    .collect();
-                let mut pieces = Vec::with_capacity(3 * SEGMENTS);
-                for (part, check) in parts.iter().zip(&checks) {
-                    pieces.extend([vector(&header), vector(part), vector(check)]);
-                }
-                send(&here, &there.local(), &pieces, datagram)?;
+                let first = sent as usize;
+                let parts = (first..first + in_run).map(|n| &source[n * 4096 % from..][..4096]);
+                send_run(&here, &there.local(), &header, parts)?;
                 sent += in_run as u64;
             }
             Ok(())
         })?;
         charge(&mut cost.receiver, || -> Result<()> {
             while done < sent && there.receive(&mut received)? {
-                for (_, datagram) in received.datagrams() {
-                    if !intact(datagram) {
-                        return Err("a datagram came damaged".into());
-                    }
-                    let data = &datagram[MIDDLE..datagram.len() - CHECK];
-                    place[at..at + data.len()].copy_from_slice(data);
-                    at = (at + data.len()) % size;
-                    done += 1;
-                }
+                done += place.take(&received, MIDDLE)?;
             }
             let mut ack = [0u8; ACK];
             seal(&mut ack);
@@ -311,22 +334,11 @@ pub(crate) fn serve(mode: &str) -> Result<()> {
 }
 
 fn sink(socket: &Socket, received: &mut Received, header: usize) -> Result<()> {
-    let mut place = vec![0u8; 1 << 20];
-    let (mut count, mut at) = (0u64, 0);
+    let mut place = Place::new(1 << 20);
+    let mut count = 0u64;
     loop {
         receive(socket, received, Wait::Spin)?;
-        for (_, datagram) in received.datagrams() {
-            if !intact(datagram) {
-                return Err("a datagram came damaged".into());
-            }
-            let data = &datagram[header..datagram.len() - CHECK];
-            if at + data.len() > place.len() {
-                at = 0;
-            }
-            place[at..at + data.len()].copy_from_slice(data);
-            at += data.len();
-            count += 1;
-        }
+        count += place.take(received, header)?;
         let mut ack = [0u8; ACK];
         ack[..8].copy_from_slice(&count.to_le_bytes());
         seal(&mut ack);
