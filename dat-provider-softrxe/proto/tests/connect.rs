@@ -645,3 +645,32 @@ fn a_datagram_service_is_resolved_and_reached() {
     assert_eq!(bytes[32..40], [10, 9, 0, 1, 10, 9, 0, 2]);
     assert_eq!(pair.sides[1].engine.counters().foreign, 1);
 }
+
+#[test]
+fn ports_whose_packets_look_like_others_identification_are_as_good_as_any() {
+    // Sent to 4791, a packet's ICRC is that of one sent to these ports with another IPv4 identification.
+    for port in [33_262, 42_845, 54_890, 40_000] {
+        let mut pair = Pair::with("ports", 1, |config| config.port = port);
+        let service = service_id::tcp(17);
+        let [a, b] = [pair.sides[0].qp(), pair.sides[0].qp()];
+        let manager = pair.sides[0].address;
+        pair.sides[0].address.set_port(port);
+        let now = pair.now;
+        let engine = &mut pair.sides[0].engine;
+        engine.listen(service).unwrap();
+        let asked = Connect::new(manager, service, &[]);
+        engine.connect(now, a, &asked).unwrap();
+        assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
+        let request = pair.sides[0].cm_event();
+        let now = pair.now;
+        let engine = &mut pair.sides[0].engine;
+        let answer = Accept::new(&[]);
+        engine.accept(now, request.id, b, &answer).unwrap();
+        pair.run();
+        assert_eq!(pair.sides[0].cm_events().len(), 2, "{port}");
+        pair.receive(0, b, 1, &[]);
+        pair.post(0, a, &SendRequest::new(2, Op::Send, &[]));
+        pair.run();
+        assert_eq!(pair.sides[0].completions.len(), 2, "{port}");
+    }
+}

@@ -1,10 +1,10 @@
 //! One of everything, made through the table under test.
 
 use std::ffi::CString;
-use std::mem::offset_of;
-use std::sync::atomic::AtomicU64;
+use std::mem::{MaybeUninit, offset_of};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use dat_abi::types::event_number;
+use dat_abi::types::{DatCrParam, event_number};
 use dat_abi::{v1_2, v2_0};
 use dat_core::error::{Error, Subtype};
 
@@ -52,6 +52,8 @@ pub struct World {
     rmr: usize,
     psp: usize,
     pub(crate) qual: u64,
+    /// Unlike any other world's.
+    name: u64,
     rsp: usize,
     /// 0 in 1.2, which has none.
     csp: usize,
@@ -60,6 +62,9 @@ pub struct World {
     /// A handle of each kind that was freed.
     dead: Vec<(Thing, usize)>,
 }
+
+/// Worlds of this process so far.
+static WORLDS: AtomicU64 = AtomicU64::new(0);
 
 /// How long an event may take, in microseconds.
 const PATIENCE: usize = 10_000_000;
@@ -133,6 +138,7 @@ impl World {
             rmr: 0,
             psp: 0,
             qual: 0,
+            name: u64::from(std::process::id()) << 32 | WORLDS.fetch_add(1, Ordering::Relaxed),
             rsp: 0,
             csp: 0,
             cr: 0,
@@ -260,11 +266,13 @@ impl World {
         last
     }
 
+    /// Connects to this world, with its name as private data.
     fn connect(&self, ep: usize) -> Check {
-        let qual = self.qual as usize;
+        let (qual, mut name) = (self.qual as usize, self.name);
+        let (size, data) = (size_of_val(&name), at(&mut name));
         self.call(
             "ep_connect",
-            &[ep, self.address, qual, PATIENCE, 0, 0, 0, 0],
+            &[ep, self.address, qual, PATIENCE, size, data, 0, 0],
         )
     }
 
@@ -278,11 +286,30 @@ impl World {
         Ok((event[0] as u32, event[CR_WORD] as usize))
     }
 
+    /// The request of this world's own. A world that had the qualifier before may have left one on the wire.
     fn request(&self) -> Check<usize> {
-        match self.event(self.cr_evd)? {
-            (event_number::CONNECTION_REQUEST, cr) => Ok(cr),
-            (number, _) => broken(format!("event {number:#x} is no connection request")),
+        loop {
+            match self.event(self.cr_evd)? {
+                (event_number::CONNECTION_REQUEST, cr) if self.is_own(cr)? => return Ok(cr),
+                (event_number::CONNECTION_REQUEST, cr) => self.call("cr_reject", &[cr, 0, 0])?,
+                (number, _) => {
+                    return broken(format!("event {number:#x} is no connection request"));
+                }
+            }
         }
+    }
+
+    fn is_own(&self, cr: usize) -> Check<bool> {
+        let mut param = MaybeUninit::<DatCrParam>::zeroed();
+        self.call("cr_query", &[cr, 0x1f, at(&mut param)])?;
+        // SAFETY: plain data, zeroed and then filled.
+        let param = unsafe { param.assume_init() };
+        if (param.private_data_size as usize) < size_of_val(&self.name) {
+            return Ok(false);
+        }
+        // SAFETY: as long as the size says, while the request is unanswered.
+        let name = unsafe { param.private_data.cast::<u64>().read_unaligned() };
+        Ok(name == self.name)
     }
 
     /// Makes and frees one of each kind that can be freed.
