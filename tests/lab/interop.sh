@@ -162,7 +162,8 @@ group_loss() {
     limit=180
     ours_serves 'rping>user, loss' '20 rounds' rping rping -c -a $us -C 20 -S 16000 -V
     ours_connects 'user>rping, loss' '20 rounds' rping -s -a $kernel -C 20 -S 16000 -V -- rping client $kernel 20 16000
-    clients ', loss' "RW-1x8${full:+ SR-4x1 RR-4x1 dtest}" 'user>softrxe' 'softrxe>user'
+    # Once in 22 runs the first request of a connection to rxe was never answered; its capture was not kept. The row tells a second try.
+    DAT_CLIENTS_TRIES=2 clients ', loss' "RW-1x8${full:+ SR-4x1 RR-4x1 dtest}" 'user>softrxe' 'softrxe>user'
     tc qdisc del dev v0 root
     in_peer tc qdisc del dev v1 root
 }
@@ -235,7 +236,10 @@ for group in "${groups[@]}"; do
 done
 # What `pcap=` wrote, without privileges.
 [[ " ${groups[*]} " != *" librdmacm "* ]] || check "the engine's own captures" "$out"/engine.*.pcap
-[ -n "${DAT_INTEROP_KEEP:-}" ] && cp "$out"/*.pcap "$DAT_INTEROP_KEEP/"
+keep=${DAT_INTEROP_KEEP:-}
+# What went wrong, even if a second try went well, can be looked at.
+[ $failed = 0 ] && ! grep -qE 'try 2|second try' "$out/table" || keep=${keep:-$target/interop-captures}
+[ -z "$keep" ] || { mkdir -p "$keep" && cp "$out"/*.pcap "$keep/" && echo "interop: the captures are in $keep"; }
 
 printf '%s' "$table" | column -t -s $'\t'
 echo "interop: $passed passed, $failed failed"
