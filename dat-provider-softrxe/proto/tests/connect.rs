@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::pair::{Faults, Pair};
 use softrxe_proto::{
-    Accept, CmError, CmEventKind, Connect, Event, Op, QpKind, QpState, RejectReason, Remote,
+    Accept, CmError, CmEventKind, Connect, Event, Op, QpKind, QpState, Qpn, RejectReason, Remote,
     SendRequest, SidrReply, SidrRequest, Status, service_id,
 };
 
@@ -496,17 +496,16 @@ fn a_refusal_goes_before_the_disconnect_that_it_causes() {
     assert_eq!(pair.sides[0].completions[0].status, Status::RemoteAccess);
 }
 
-#[test]
-fn an_engine_connects_to_itself() {
-    let mut pair = Pair::new("itself");
+/// Connects the first side to itself by way of `manager`, and sends a message; the two queue pairs.
+#[track_caller]
+fn talk_to_itself(pair: &mut Pair, manager: std::net::SocketAddr) -> [Qpn; 2] {
     let service = service_id::tcp(16);
     let [a, b] = [pair.sides[0].qp(), pair.sides[0].qp()];
-    let address = pair.sides[0].address;
     let now = pair.now;
     let engine = &mut pair.sides[0].engine;
     engine.listen(service).unwrap();
     engine
-        .connect(now, a, &Connect::new(address, service, &[]))
+        .connect(now, a, &Connect::new(manager, service, &[]))
         .unwrap();
     assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
     let request = pair.sides[0].cm_event();
@@ -521,6 +520,14 @@ fn an_engine_connects_to_itself() {
     pair.post(0, a, &SendRequest::new(2, Op::Send, &[]));
     pair.run();
     assert_eq!(pair.sides[0].completions.len(), 2);
+    [a, b]
+}
+
+#[test]
+fn an_engine_connects_to_itself() {
+    let mut pair = Pair::new("itself");
+    let manager = pair.sides[0].address;
+    let [a, _] = talk_to_itself(&mut pair, manager);
     let now = pair.now;
     pair.sides[0].engine.destroy_qp(now, a);
     pair.run();
@@ -651,26 +658,8 @@ fn ports_whose_packets_look_like_others_identification_are_as_good_as_any() {
     // Sent to 4791, a packet's ICRC is that of one sent to these ports with another IPv4 identification.
     for port in [33_262, 42_845, 54_890, 40_000] {
         let mut pair = Pair::with("ports", 1, |config| config.port = port);
-        let service = service_id::tcp(17);
-        let [a, b] = [pair.sides[0].qp(), pair.sides[0].qp()];
         let manager = pair.sides[0].address;
         pair.sides[0].address.set_port(port);
-        let now = pair.now;
-        let engine = &mut pair.sides[0].engine;
-        engine.listen(service).unwrap();
-        let asked = Connect::new(manager, service, &[]);
-        engine.connect(now, a, &asked).unwrap();
-        assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
-        let request = pair.sides[0].cm_event();
-        let now = pair.now;
-        let engine = &mut pair.sides[0].engine;
-        let answer = Accept::new(&[]);
-        engine.accept(now, request.id, b, &answer).unwrap();
-        pair.run();
-        assert_eq!(pair.sides[0].cm_events().len(), 2, "{port}");
-        pair.receive(0, b, 1, &[]);
-        pair.post(0, a, &SendRequest::new(2, Op::Send, &[]));
-        pair.run();
-        assert_eq!(pair.sides[0].completions.len(), 2, "{port}");
+        talk_to_itself(&mut pair, manager);
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::transport::{Connect, Token};
 use softrxe_proto as proto;
-use softrxe_proto::{CmError, service_id};
+use softrxe_proto::{CmError, CmId, service_id};
 
 use super::convert::FULL;
 use super::datagram;
 use super::events::{Input, Job, REJ_VERSION};
-use super::hub::{Connection, Hub, manager};
+use super::hub::{Connection, Hub, State, manager};
 use super::net::door::Mailbox;
 use super::objects::{ConnRequest, Listener, Qp};
 
@@ -81,6 +81,19 @@ pub(super) fn listen(
     Ok((listener, qual))
 }
 
+/// From now on events of `id` are told to `token`.
+fn enter(state: &mut State, id: CmId, qp: &Qp, token: Token, port: u16, passive: bool) {
+    let connection = Connection {
+        token,
+        port,
+        passive,
+        established: false,
+        neighbour: None,
+    };
+    state.connections.insert(id, connection);
+    state.by_qpn.insert(qp.qpn, id);
+}
+
 /// Starts an attempt; what becomes of it, an upcall says.
 pub(super) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
     let port = port_of(connect.conn_qual);
@@ -97,15 +110,7 @@ pub(super) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
     asked.rnr_retry = qp.hub.settings.rnr_retry;
     qp.hub.with(|state, now| {
         let id = state.engine.connect(now, qp.qpn, &asked).map_err(managed)?;
-        let connection = Connection {
-            token: connect.token,
-            port: asked.source_port,
-            passive: false,
-            established: false,
-            neighbour: None,
-        };
-        state.connections.insert(id, connection);
-        state.by_qpn.insert(qp.qpn, id);
+        enter(state, id, qp, connect.token, asked.source_port, false);
         Ok(())
     })
 }
@@ -129,15 +134,7 @@ pub(super) fn accept(
     let accepted = qp.hub.with(|state, now| {
         match state.engine.accept(now, id, qp.qpn, &answer) {
             Ok(()) => {
-                let connection = Connection {
-                    token,
-                    port: request.port,
-                    passive: true,
-                    established: false,
-                    neighbour: None,
-                };
-                state.connections.insert(id, connection);
-                state.by_qpn.insert(qp.qpn, id);
+                enter(state, id, qp, token, request.port, true);
                 Ok(())
             }
             // The peer gave up before it was answered, or began anew.
