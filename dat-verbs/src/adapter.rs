@@ -1,8 +1,6 @@
 //! An open adapter: device, connection manager, event thread, and the table by which the thread finds who
 //! an event is for.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, Weak};
 use std::thread::JoinHandle;
@@ -13,6 +11,7 @@ use dat_core::ia_params::IaParams;
 use dat_core::transport::Token;
 use dat_core::upcall::Upcalls;
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 
 use crate::attributes;
 use crate::cm;
@@ -57,7 +56,7 @@ pub(crate) struct Shared {
     /// The device is gone, and core knows.
     pub(crate) removed: AtomicBool,
     pub(crate) later: Mutex<Vec<Later>>,
-    table: Mutex<HashMap<u64, Slot, BuildHasherDefault<Spread>>>,
+    table: Mutex<FxHashMap<u64, Slot>>,
     last_key: AtomicU64,
 }
 
@@ -76,24 +75,6 @@ pub(crate) enum Slot {
     Resolution(Weak<Resolution>),
     /// A watched completion queue.
     Cq(Weak<Notifier>),
-}
-
-/// Keys are ours and handed out in sequence: a multiplication by an odd number spreads them well enough.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = (self.0 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 /// Registered memory and fork(2): kernels since 5.12 copy pinned pages at fork, and then this is free; on

@@ -5,10 +5,10 @@ use std::ffi::CStr;
 use std::fmt::Write as _;
 
 use dat_core::attr::AdapterAttr;
+use dat_core::rdma_cm;
 
 use crate::cm::socket::{self, gid::Gids, timers::Timers};
 use crate::find::{OpenError, Place};
-use crate::map;
 use crate::settings::{Manager, Settings};
 use crate::sys::{self, device_cap, ibv_atomic_cap, ibv_port_state};
 use crate::verbs::ah::gid;
@@ -131,7 +131,7 @@ impl<'a> Facts<'a> {
     /// All of it, with at most `wr_max` requests or receives an endpoint.
     pub(crate) fn attr(&self, cm: Manager, wr_max: Option<u32>) -> AdapterAttr {
         let (protocol, private_data) = match cm {
-            Manager::Rdmacm => ("CMA", map::REQ_PRIVATE),
+            Manager::Rdmacm => ("CMA", rdma_cm::REQ_PRIVATE),
             Manager::Socket => ("SCM", socket::wire::MAX_PRIVATE),
         };
         let d = &self.device;

@@ -8,31 +8,12 @@ use dat_core::transport::{Completion, Token, WrId};
 
 use crate::sys::{self, Wc, access, ibv_wc_opcode as opcode, ibv_wc_status as status};
 
-/// Bytes of a consumer's private data in a connection request: what the CM's 92 leave after rdma_cm's 36.
-pub(crate) const REQ_PRIVATE: usize = 56;
-/// The same in an acceptance.
-pub(crate) const REP_PRIVATE: usize = 160;
-/// The same in a refusal, behind [`REJ_VERSION`].
-pub(crate) const REJ_PRIVATE: usize = 108;
 /// Status of a service id resolution where nobody listens (`IB_SIDR_UNSUPPORTED`).
 pub(crate) const SIDR_NO_SERVICE: i32 = 1;
 /// Status of a service id resolution that was refused (`IB_SIDR_REJECT`).
 pub(crate) const SIDR_REJECT: i32 = 2;
-/// DAPL puts a version word before the data of a refusal, and takes a refusal without one for the
-/// transport's own: DAT 2.0, provider 2.0.
-pub(crate) const REJ_VERSION: [u8; 4] = [0x02, 0x00, 0x02, 0x00];
 /// Status of a refusal by the peer's consumer (InfiniBand CM reason 28).
 pub(crate) const REJ_CONSUMER: i32 = 28;
-
-/// The rdma_cm port of a connection qualifier; both ends must use the same rule. Qualifiers beyond 16 bits are folded
-/// as DAPL folds them.
-pub(crate) const fn port_of(conn_qual: u64) -> u16 {
-    if conn_qual <= 0xffff {
-        conn_qual as u16
-    } else {
-        (conn_qual % 32001 + 33534) as u16
-    }
-}
 
 /// Verbs accesses for DAT rights, to be tried in order. Verbs always allows local reads, and wants local writes
 /// wherever remote ones are allowed. Whether a window will be bound to the region is not known at registration, so
@@ -204,20 +185,6 @@ mod tests {
             posted(libc::ENOMEM),
             Error::resource(Subtype::ResourceMemory)
         );
-    }
-
-    #[test]
-    fn ports_follow_dapls_rule() {
-        for (qual, port) in [
-            (0, 0),
-            (45248, 45248),
-            (0xffff, 0xffff),
-            (0x1_0000, 65536 % 32001 + 33534),
-            (0x0AFF_AB1E, 0x0AFF_AB1E % 32001 + 33534),
-            (u64::MAX, u64::MAX % 32001 + 33534),
-        ] {
-            assert_eq!(u64::from(port_of(qual)), port, "{qual:#x}");
-        }
     }
 
     #[test]

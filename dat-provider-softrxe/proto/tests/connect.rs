@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use common::pair::{Faults, Pair};
@@ -211,6 +213,51 @@ fn a_request_that_nobody_listens_for_is_repeated_for_a_moment() {
         pair.sides[0].cm_event().kind,
         CmEventKind::Established(_)
     ));
+}
+
+#[test]
+fn a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count() {
+    const REJ: u16 = 0x12;
+    let mut pair = Pair::with("late_refusal", 1, |config| config.refused_repeats = 5);
+    let service = service_id::tcp(8);
+    let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
+    // A copy of the first refusal comes much later; the attribute stands behind BTH and DETH.
+    let late = Rc::new(RefCell::new(None));
+    let first = late.clone();
+    pair.filter = Box::new(move |packet| {
+        if packet.bytes[20 + 16..20 + 18] == REJ.to_be_bytes() {
+            first.borrow_mut().get_or_insert_with(|| packet.clone());
+        }
+        true
+    });
+    let connect = Connect::new(pair.sides[1].address, service, &[]);
+    let now = pair.now;
+    pair.sides[0]
+        .engine
+        .connect(now, qpns[0], &connect)
+        .unwrap();
+    assert!(pair.run_until(LONG, |_| late.borrow().is_some()));
+    pair.sides[1].engine.listen(service).unwrap();
+    assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
+    let request = pair.sides[1].cm_event();
+    let now = pair.now;
+    pair.sides[1]
+        .engine
+        .accept(now, request.id, qpns[1], &Accept::new(&[]))
+        .unwrap();
+    assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
+    assert!(matches!(
+        pair.sides[0].cm_event().kind,
+        CmEventKind::Established(_)
+    ));
+    let late = late.borrow_mut().take().unwrap();
+    pair.deliver(&late);
+    pair.run_until(Duration::from_secs(1), |_| false);
+    assert!(pair.sides[0].events.is_empty());
+    assert_eq!(
+        pair.sides[0].engine.qp_state(qpns[0]),
+        Some(QpState::ReadyToSend)
+    );
 }
 
 #[test]

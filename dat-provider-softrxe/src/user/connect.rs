@@ -3,33 +3,22 @@
 use std::sync::Arc;
 
 use dat_core::error::{Error, Kind, Result};
+use dat_core::rdma_cm::{REJ_PRIVATE, REJ_VERSION, port_of};
 use dat_core::transport::{Connect, Token};
 use softrxe_proto as proto;
 use softrxe_proto::{CmError, CmId, service_id};
 
 use super::convert::FULL;
 use super::datagram;
-use super::events::{Input, Job, REJ_VERSION};
+use super::events::{Input, Job};
 use super::hub::{Connection, Hub, State, manager};
 use super::net::door::Mailbox;
 use super::objects::{ConnRequest, Listener, Qp};
 
-/// Bytes of private data in a request, an acceptance, a refusal.
-pub(super) const REQ_PRIVATE: usize = 56;
-const REJ_PRIVATE: usize = 108;
 /// Ports that are given out when the consumer names none.
 const DYNAMIC: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 const GONE: Error = Error::of(Kind::InternalError);
-
-/// The port of a connection qualifier; qualifiers beyond 16 bits are folded as DAPL folds them.
-const fn port_of(conn_qual: u64) -> u16 {
-    if conn_qual <= 0xffff {
-        conn_qual as u16
-    } else {
-        (conn_qual % 32001 + 33534) as u16
-    }
-}
 
 fn managed(error: CmError) -> Error {
     tracing::warn!(%error, "connection manager");

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use dat_core::error::Result;
+use dat_core::rdma_cm::REJ_VERSION;
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::{DatagramInput, Upcalls};
 use dat_verbs::Caller;
@@ -13,7 +14,7 @@ use softrxe_proto::{
 };
 
 use super::UserEngine;
-use super::events::{Job, REJ_VERSION};
+use super::events::Job;
 use super::hub::{Hub, State, manager};
 use super::objects::{ConnRequest, Qp};
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use dat_core::rdma_cm::REJ_VERSION;
 use dat_core::transport::Token;
 use dat_core::upcall::{Arrival, ConnInput, Fault, Upcalls};
 use softrxe_proto::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason, Time};
@@ -12,9 +13,6 @@ use super::datagram::{self, Answer};
 use super::hub::{Connection, Hub, State};
 use super::net::life::Neighbour;
 use super::objects::ConnRequest;
-
-/// DAPL puts a version word before the data of a refusal: DAT 2.0, provider 2.0.
-pub(crate) const REJ_VERSION: [u8; 4] = [0x02, 0x00, 0x02, 0x00];
 
 /// The owned form of [`ConnInput`].
 pub(crate) enum Input {

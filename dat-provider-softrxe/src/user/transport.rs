@@ -11,6 +11,7 @@ use dat_core::error::{Error, Kind, Result};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;
 use dat_core::iov::LmrTriplet;
+use dat_core::rdma_cm::REQ_PRIVATE;
 use dat_core::rmr::Scope;
 use dat_core::transport::{
     Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
@@ -110,7 +111,7 @@ impl Transport for UserEngine {
             max_srqs: 65_536,
             max_ep_per_srq: 16_000,
             max_recv_per_srq: 16_384,
-            max_private_data_size: connect::REQ_PRIVATE as u32,
+            max_private_data_size: REQ_PRIVATE as u32,
             zero_based: true,
             named,
             atomics: true,

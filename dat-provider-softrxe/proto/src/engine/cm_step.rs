@@ -167,6 +167,11 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// Did somebody take our REQ? Then nobody's refusal of an earlier copy is late.
+    pub(super) fn was_answered(&self, id: u32) -> bool {
+        self.cm.get(id).is_some_and(|c| c.state != State::ReqSent)
+    }
+
     /// Nobody listens there: whether our REQ goes out again a little later, because somebody is about to.
     pub(super) fn ask_again(&mut self, now: Time, id: u32) -> bool {
         let times = self.config.refused_repeats;

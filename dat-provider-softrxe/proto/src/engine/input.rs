@@ -109,16 +109,14 @@ impl<M: Memory> Engine<M> {
             };
             icrc::verify(&flow, meta.ip_id, payload)
         };
-        let mut verdict = arrived_at(self.config.port);
-        if verdict == Verdict::Wrong && self.config.port != crate::ROCE_PORT {
-            // Sent to the port that all know, handed on by the process that holds it.
-            verdict = arrived_at(crate::ROCE_PORT);
-        }
-        let right = match verdict {
+        let right_at = |port| match arrived_at(port) {
             Verdict::Exact => true,
             Verdict::Identification(id) => !own || id <= MAX_SEGMENT,
             Verdict::Wrong => false,
         };
+        // The other is the port that all know: the process that holds it hands on what is not its own.
+        let port = self.config.port;
+        let right = right_at(port) || port != crate::ROCE_PORT && right_at(crate::ROCE_PORT);
         if !right {
             self.out.counters.bad_icrc += 1;
         }

@@ -4,9 +4,8 @@
 //! it has returned, no copy is under way and none will start.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
+use rustc_hash::FxHashMap;
 use softrxe_proto::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, WindowType};
 
 use super::foreign::Range;
@@ -22,7 +21,7 @@ pub struct Regions {
 
 #[derive(Debug)]
 struct Table {
-    entries: HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>,
+    entries: FxHashMap<u32, Entry>,
     /// Whether there ever was a window that belongs to a queue pair.
     of_queue_pairs: bool,
     random: fastrand::Rng,
@@ -59,24 +58,6 @@ struct Bound {
     qpn: Option<Qpn>,
 }
 
-/// Indices are random already.
-#[derive(Default)]
-struct IndexHasher(u64);
-
-impl Hasher for IndexHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-    fn write_u32(&mut self, index: u32) {
-        self.0 = u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
 const fn index_of(key: u32) -> u32 {
     key >> 8
 }
@@ -86,7 +67,7 @@ impl Regions {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let table = Table {
-            entries: HashMap::default(),
+            entries: FxHashMap::default(),
             of_queue_pairs: false,
             random: fastrand::Rng::with_seed(seed),
         };

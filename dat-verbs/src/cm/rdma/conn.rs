@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::rdma_cm;
 use dat_core::transport::{Connect, Token};
 use parking_lot::Mutex;
 
@@ -48,7 +49,7 @@ impl Conn {
     /// Starts an attempt. What fails from here on ends in an upcall.
     pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         let shared = &qp.pd.adapter.shared;
-        if connect.private_data.len() > map::REQ_PRIVATE {
+        if connect.private_data.len() > rdma_cm::REQ_PRIVATE {
             return Err(Error::of(Kind::InvalidParameter));
         }
         if connect.remote.is_ipv4() != shared.attr.address.is_ipv4() {
@@ -62,7 +63,7 @@ impl Conn {
             .map_err(|e| map::failed("rdma_create_id", e, Subtype::ResourceDevice))?;
         let to = addr::socket(
             connect.remote,
-            map::port_of(connect.conn_qual),
+            rdma_cm::port_of(connect.conn_qual),
             shared.attr.scope_id,
         );
         if let Some(tos) = shared.settings.tos
@@ -104,7 +105,7 @@ impl Conn {
         token: Token,
         private_data: &[u8],
     ) -> Result<()> {
-        if private_data.len() > map::REP_PRIVATE {
+        if private_data.len() > rdma_cm::REP_PRIVATE {
             return Err(Error::of(Kind::InvalidParameter));
         }
         let (id, key, offer) = request
@@ -205,7 +206,7 @@ impl Conn {
                 Report::Established if self.to.is_none() => &[],
                 // The version word is DAPL's, not the consumer's.
                 Report::PeerRejected => private_data
-                    .get(map::REJ_VERSION.len()..)
+                    .get(rdma_cm::REJ_VERSION.len()..)
                     .unwrap_or_default(),
                 _ => private_data,
             };

@@ -5,8 +5,9 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use dat_core::rdma_cm;
+
 use crate::cm::addr::{self, CAddr};
-use crate::map;
 use crate::sys::{self, rdma_port_space};
 
 /// `rdma_event_channel`, non-blocking.
@@ -257,8 +258,8 @@ impl CmId {
 
     /// Refuses as the consumer: `data` with the version word before it.
     pub(crate) fn reject(&self, data: &[u8]) -> Result<(), i32> {
-        let mut all = Vec::with_capacity(map::REJ_VERSION.len() + data.len());
-        all.extend_from_slice(&map::REJ_VERSION);
+        let mut all = Vec::with_capacity(rdma_cm::REJ_VERSION.len() + data.len());
+        all.extend_from_slice(&rdma_cm::REJ_VERSION);
         all.extend_from_slice(data);
         let length = u8::try_from(all.len()).map_err(|_| libc::EINVAL)?;
         // SAFETY: the id is alive, the data outlives the call.

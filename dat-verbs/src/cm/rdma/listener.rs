@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dat_core::error::{Result, Subtype};
+use dat_core::rdma_cm;
 use dat_core::transport::Token;
 
 use crate::adapter::{Shared, Slot};
@@ -31,7 +32,7 @@ impl Listener {
                 .map_err(|e| map::failed("rdma_create_id", e, Subtype::ResourceDevice))
         };
         let id = make(PortSpace::Connection)?;
-        let port = conn_qual.map_or(0, map::port_of);
+        let port = conn_qual.map_or(0, rdma_cm::port_of);
         let at = addr::socket(shared.attr.address, port, shared.attr.scope_id);
         // Before the kernel knows of the listener, so that the first request finds it.
         shared.put(key, Slot::Listener(token));

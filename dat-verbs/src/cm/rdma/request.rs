@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dat_core::error::{Error, Kind, Result};
+use dat_core::rdma_cm;
 
 use crate::adapter::{Shared, Slot};
 use crate::cm::rdma::caller::Caller;
@@ -59,7 +60,7 @@ impl ConnRequest {
 
     /// Refuses with the consumer's data.
     pub(crate) fn reject(mut self, private_data: &[u8]) -> Result<()> {
-        if private_data.len() > map::REJ_PRIVATE {
+        if private_data.len() > rdma_cm::REJ_PRIVATE {
             return Err(Error::of(Kind::InvalidParameter));
         }
         let Some(id) = self.id.take() else {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::rdma_cm;
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::DatagramInput;
 use parking_lot::Mutex;
@@ -90,7 +91,7 @@ impl Resolution {
     /// Starts to ask. What fails from here on ends in an upcall.
     pub(crate) fn start(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         let shared = &qp.pd.adapter.shared;
-        if connect.private_data.len() > map::REQ_PRIVATE {
+        if connect.private_data.len() > rdma_cm::REQ_PRIVATE {
             return Err(Error::of(Kind::InvalidParameter));
         }
         if connect.remote.is_ipv4() != shared.attr.address.is_ipv4() {
@@ -102,7 +103,7 @@ impl Resolution {
         let key = shared.new_key();
         let id = CmId::new(&shared.channel, key, PortSpace::Datagram)
             .map_err(|e| map::failed("rdma_create_id", e, Subtype::ResourceDevice))?;
-        let port = map::port_of(connect.conn_qual);
+        let port = rdma_cm::port_of(connect.conn_qual);
         let caller = Caller {
             lid: shared.lid,
             qpn: qp.number(),
@@ -203,7 +204,7 @@ impl Resolution {
                 )
             }
             (Report::PeerRejected, _) => {
-                let data = private_data.get(map::REJ_VERSION.len()..);
+                let data = private_data.get(rdma_cm::REJ_VERSION.len()..);
                 Answer::Rejected(data.unwrap_or_default().to_vec())
             }
             (Report::NonPeerRejected, _) => Answer::NobodyListens,
