@@ -6,10 +6,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use common::memory::ALL;
 use common::pair::{Faults, Pair};
+use softrxe_proto::opcode::Opcode;
 use softrxe_proto::{
-    Accept, CmError, CmEventKind, Connect, Event, Op, QpKind, QpState, Qpn, RejectReason, Remote,
-    SendRequest, SidrReply, SidrRequest, Status, service_id,
+    Accept, CmError, CmEventKind, Connect, Event, Op, Psn, QpKind, QpState, Qpn, RejectReason,
+    Remote, SendRequest, SidrReply, SidrRequest, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -258,6 +260,91 @@ fn a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count() {
         pair.sides[0].engine.qp_state(qpns[0]),
         Some(QpState::ReadyToSend)
     );
+}
+
+/// Four messages for three receives, no answer to any arrives, and the receiver hangs up, saying `more` packets than it had. What
+/// the sender is told of each.
+fn hung_up_on(name: &str, more: u32) -> Vec<Status> {
+    const DREQ: u16 = 0x15;
+    /// Behind BTH, DETH, MAD header, the message's own fields and the mark.
+    const RECEIVED: std::ops::Range<usize> = 60..64;
+    let mut pair = Pair::with(name, 1, |config| config.verify_icrc = false);
+    let (qpns, ids) = pair.connect_by_cm(service_id::tcp(9));
+    let inbox = pair.sides[1].memory.register(vec![0; 3000], ALL);
+    let local = pair.sides[0].memory.register(vec![3; 3000], ALL);
+    for number in 0..3 {
+        pair.receive(1, qpns[1], number, &[inbox]);
+    }
+    let hung_up = Rc::new(RefCell::new(None));
+    let dreq = hung_up.clone();
+    pair.filter = Box::new(move |packet| {
+        if packet.to == 0 && packet.bytes.get(36..38) == Some(&DREQ.to_be_bytes()) {
+            *dreq.borrow_mut() = Some(packet.clone());
+        }
+        packet.to == 1
+    });
+    for number in 0..4 {
+        pair.post(0, qpns[0], &SendRequest::new(number, Op::Send, &[local]));
+    }
+    let moment = Duration::from_millis(20);
+    assert!(pair.run_until(moment, |p| p.sides[1].completions.len() == 3));
+    assert!(pair.sides[0].completions.is_empty());
+    let now = pair.now;
+    pair.sides[1].engine.disconnect(now, ids[1]).unwrap();
+    pair.run_until(moment, |_| hung_up.borrow().is_some());
+    let mut dreq = hung_up.borrow_mut().take().unwrap();
+    let received = u32::from_be_bytes(dreq.bytes[RECEIVED].try_into().unwrap());
+    let claimed = Psn::new(received + more).value();
+    dreq.bytes[RECEIVED].copy_from_slice(&claimed.to_be_bytes());
+    pair.deliver(&dreq);
+    pair.run_until(moment, |_| false);
+    assert_eq!(pair.sides[0].engine.qp_state(qpns[0]), Some(QpState::Error));
+    let told = pair.sides[0].completions.iter();
+    told.map(|completion| completion.status).collect()
+}
+
+#[test]
+fn what_arrived_is_not_flushed_because_its_acknowledgement_was_lost_and_the_peer_hung_up() {
+    use Status::{Flushed, Success};
+    assert_eq!(
+        hung_up_on("last_word", 0),
+        [Success, Success, Success, Flushed]
+    );
+    // More than was ever sent is no answer to it.
+    assert_eq!(hung_up_on("last_lie", 1000), [Flushed; 4]);
+}
+
+#[test]
+fn who_hangs_up_acknowledges_once_more_what_was_received() {
+    for received in [false, true] {
+        let mut pair = Pair::new("once_more");
+        let (qpns, ids) = pair.connect_by_cm(service_id::tcp(9));
+        let inbox = pair.sides[1].memory.register(vec![0; 100], ALL);
+        let local = pair.sides[0].memory.register(vec![3; 100], ALL);
+        if received {
+            pair.receive(1, qpns[1], 1, &[inbox]);
+            pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[local]));
+        }
+        pair.run_until(Duration::from_millis(20), |_| false);
+        let said = Rc::new(RefCell::new(Vec::new()));
+        let heard = said.clone();
+        pair.filter = Box::new(move |packet| {
+            if packet.to == 0 {
+                heard.borrow_mut().push(packet.bytes[0]);
+            }
+            true
+        });
+        let now = pair.now;
+        pair.sides[1].engine.disconnect(now, ids[1]).unwrap();
+        pair.run_until(Duration::from_millis(20), |_| false);
+        let (ack, management) = (Opcode::Acknowledge as u8, Opcode::UdSendOnly as u8);
+        let all: &[u8] = if received {
+            &[ack, management]
+        } else {
+            &[management]
+        };
+        assert_eq!(*said.borrow(), all);
+    }
 }
 
 #[test]

@@ -304,3 +304,25 @@ fn a_read_that_lost_one_response_asks_for_the_rest_only() {
         assert_eq!(pair.sides[1].engine.counters().sent, 8 + (8 - lost));
     }
 }
+
+#[test]
+fn a_receiver_that_is_not_ready_for_long_may_say_so_in_vain_as_often_as_it_likes() {
+    let mut pair = Pair::new("rnr_lost");
+    let qpns = pair.connected();
+    let local = pair.sides[0].memory.register(vec![3; 100], ALL);
+    let inbox = pair.sides[1].memory.register(vec![0; 100], ALL);
+    // Every second answer is lost.
+    let mut answers = 0;
+    pair.filter = Box::new(move |packet| {
+        answers += u32::from(packet.to == 0);
+        packet.to == 1 || answers % 2 == 0
+    });
+    pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[local]));
+    pair.run_until(Duration::from_secs(30), |_| false);
+    assert!(pair.sides[0].engine.counters().timeouts > 20);
+    pair.receive(1, qpns[1], 1, &[inbox]);
+    let limit = Duration::from_secs(5);
+    assert!(pair.run_until(limit, |p| p.sides[0].completions.len() == 1));
+    assert_eq!(pair.sides[0].completions[0].status, Status::Success);
+    assert_eq!(pair.sides[1].memory.bytes(&inbox), vec![3; 100]);
+}

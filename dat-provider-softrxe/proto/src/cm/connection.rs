@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::last_word;
 use super::state::State;
 use crate::qp::Path;
 use crate::time::Time;
@@ -216,12 +217,14 @@ impl Connection {
         mad(self.transaction, &CmMessage::Rej(rej))
     }
 
-    pub(crate) fn dreq(&self) -> Box<Mad> {
+    /// The DREQ; `expected` is the PSN that our queue pair expected last, which only engines of this crate are told.
+    pub(crate) fn dreq(&self, expected: Option<Psn>) -> Box<Mad> {
+        let told = expected.filter(|_| is_own(self.remote_guid));
         let dreq = Dreq {
             local_id: self.local_id,
             remote_id: self.remote_id,
             remote_qpn: self.remote_qpn,
-            private_data: [0; Dreq::PRIVATE_DATA],
+            private_data: told.map_or([0; Dreq::PRIVATE_DATA], last_word::emit),
         };
         mad(self.transaction, &CmMessage::Dreq(dreq))
     }

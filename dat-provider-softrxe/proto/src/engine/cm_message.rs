@@ -7,6 +7,7 @@ use super::cm_step::Details;
 use super::output::GSI_QKEY;
 use crate::Psn;
 use crate::cm::connection::{self, Connection, Terms, mtu_of};
+use crate::cm::last_word;
 use crate::cm::sidr::{Resolution, SidrReply};
 use crate::cm::state::{Input, State};
 use crate::event::{CmEventKind, CmId, ConnectRequest, RejectReason};
@@ -213,11 +214,27 @@ impl<M: Memory> Engine<M> {
         if ours.is_some_and(|qpn| qpn != dreq.remote_qpn) {
             return;
         }
+        self.hear_last_word(now, id, dreq);
         let details = Details {
             drep: Some(&drep),
             ..Details::default()
         };
         self.cm_step_with(now, id, Input::Dreq, &details);
+    }
+
+    /// A DREQ of an own peer says how far it had received, which completes what is not acknowledged yet.
+    fn hear_last_word(&mut self, now: Time, id: u32, dreq: &Dreq) {
+        // In any other state the queue pair may be another connection's by now.
+        let up = |c: &&Connection| matches!(c.state, State::Established | State::RepSent);
+        let Some(c) = self.cm.get(id).filter(up) else {
+            return;
+        };
+        if let Some(expected) =
+            last_word::parse(&dreq.private_data).filter(|_| connection::is_own(c.remote_guid))
+            && let Some(slot) = c.qpn.and_then(|qpn| self.slot(qpn))
+        {
+            self.with_qp(now, slot, |qp, cx| qp.received_before(cx, expected));
+        }
     }
 
     fn handle_sidr_req(&mut self, source: SocketAddr, transaction: u64, req: &SidrReq) {

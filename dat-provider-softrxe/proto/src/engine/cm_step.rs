@@ -6,7 +6,7 @@ use crate::cm::connection::{Mad, timeout_of};
 use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, RejectReason};
 use crate::memory::Memory;
-use crate::psn::Qpn;
+use crate::psn::{Psn, Qpn};
 use crate::time::Time;
 
 /// Longest pause between repetitions.
@@ -113,7 +113,13 @@ impl<M: Memory> Engine<M> {
                 self.say_once(id, rej);
             }
             Action::SendDreq => {
-                let dreq = c.dreq();
+                let qpn = c.qpn;
+                let dreq = c.dreq(qpn.and_then(|qpn| self.expected(qpn)));
+                // Before the DREQ.
+                if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn)) {
+                    self.with_qp(now, slot, |qp, cx| qp.acknowledge_again(cx.now));
+                    self.enqueue(slot);
+                }
                 self.say(now, id, dreq);
             }
             Action::SendDrep => {
@@ -260,6 +266,12 @@ impl<M: Memory> Engine<M> {
         let slot = self.slot(qpn);
         let qp = slot.and_then(|slot| self.qps[slot as usize].as_ref());
         qp.is_some_and(|qp| qp.init.srq.is_some())
+    }
+
+    /// The PSN that a connected queue pair expects, or expected when it failed.
+    fn expected(&self, qpn: Qpn) -> Option<Psn> {
+        let slot = self.slot(qpn)?;
+        self.qps[slot as usize].as_ref()?.expected()
     }
 
     /// Names the connection of a queue pair.

@@ -46,6 +46,14 @@ impl Qp {
         }
     }
 
+    /// The peer ends the connection and says that everything before `psn` was received.
+    pub(crate) fn received_before<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
+        let r = &self.requester;
+        if self.state.sends() && !psn.is_before(r.una) && psn.distance(r.high) <= 0 {
+            self.acknowledge(cx, psn);
+        }
+    }
+
     /// A NAK: everything before `psn` is acknowledged.
     fn refused<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn, nak: Nak) {
         self.acknowledge(cx, psn);
@@ -81,6 +89,8 @@ impl Qp {
             }
             r.rnr_retries -= 1;
         }
+        // Who says that he is not ready lives.
+        r.retries = 0;
         r.go_back();
         r.gone_back_at = None;
         r.rnr_until = Some(cx.now + rnr_wait(code));

@@ -19,6 +19,7 @@ pub use state::{QpInput, QpState};
 pub use timer::rnr_wait;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::event::{CmId, Event};
 use crate::memory::{Access, Memory, Pd, Rights};
@@ -268,6 +269,18 @@ impl Qp {
     /// Is an acknowledgement owed?
     pub(crate) const fn owes_ack(&self) -> bool {
         self.responder.ack.is_some()
+    }
+
+    /// The PSN that the peer has to send next, once there was a connection.
+    pub(crate) fn expected(&self) -> Option<Psn> {
+        self.path.as_ref().map(|_| self.responder.expected)
+    }
+
+    /// What was received is acknowledged once more: the connection ends, and there will be nobody to repeat a lost acknowledgement.
+    pub(crate) fn acknowledge_again(&mut self, now: Time) {
+        if self.path.is_some() && self.responder.msn != 0 {
+            self.responder.want_ack(now, Duration::ZERO);
+        }
     }
 
     /// Are requests on their way?

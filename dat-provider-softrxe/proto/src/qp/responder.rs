@@ -141,7 +141,7 @@ impl Responder {
         self.ack.map(|(_, due)| due)
     }
 
-    fn want_ack(&mut self, now: Time, delay: std::time::Duration) {
+    pub(super) fn want_ack(&mut self, now: Time, delay: std::time::Duration) {
         let (count, due) = self.ack.unwrap_or((0, now + delay));
         self.ack = Some((count + 1, due));
     }
