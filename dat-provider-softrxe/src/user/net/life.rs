@@ -11,6 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use super::child::NotInherited;
+use super::dial::dial;
 use super::door::name;
 use super::wake::{Bundle, Slept, sleep};
 
@@ -60,11 +61,9 @@ impl AsRawFd for Life {
     }
 }
 
-/// Connects to the life called `rest`.
+/// Connects to the life called `rest`; `WouldBlock` if too many wait to be taken in.
 pub(super) fn watch(ip: IpAddr, rest: &str) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&name(ip, rest)?)?;
-    stream.set_nonblocking(true)?;
-    Ok(stream)
+    dial(&name(ip, rest)?)
 }
 
 /// Whether the other end is gone.
@@ -83,13 +82,22 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// From now on [`gone`](Self::gone) tells of the end of `who`, and `lives` is readable then. `false`: no such engine on this host,
-    /// or one in the place of another whose end was not told yet, and would be taken for its.
+    /// one that takes nobody in, or one in the place of another whose end was not told yet, and would be taken for its.
     pub fn watch(&mut self, who: Neighbour, lives: &Bundle) -> bool {
         if let Some(line) = self.lines.get(&who) {
             return !is_over(line);
         }
-        let Ok(line) = watch(who.0, &format!("life/{}", who.1)) else {
-            return false;
+        let line = match watch(who.0, &format!("life/{}", who.1)) {
+            Ok(line) => line,
+            Err(error) => {
+                if error.kind() == ErrorKind::WouldBlock {
+                    tracing::warn!(
+                        ?who,
+                        "a neighbour does not take us in: its end will be noticed later"
+                    );
+                }
+                return false;
+            }
         };
         let added = lives.add(line.as_raw_fd());
         if let Err(error) = &added {

@@ -3,6 +3,7 @@
 pub(crate) mod address;
 pub mod capture;
 mod child;
+mod dial;
 pub mod door;
 pub mod interface;
 pub mod life;

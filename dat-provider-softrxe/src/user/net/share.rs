@@ -31,7 +31,7 @@ impl Share {
     /// Takes the port of `ip` if it is free, else finds who holds it.
     ///
     /// # Errors
-    /// `AddrInUse` when the port is taken and its holder is no engine of ours; else as `bind`.
+    /// `AddrInUse` when the port is taken and its holder is no engine of ours, or does not answer; else as `bind`.
     pub fn take(ip: IpAddr, port: u16, buffer: usize) -> io::Result<Self> {
         let begin = Instant::now();
         loop {
@@ -44,7 +44,12 @@ impl Share {
                 },
                 Err(error) if error.kind() == ErrorKind::AddrInUse => match watch_porter(ip) {
                     Ok(watch) => return Ok(Self::Guest(watch)),
-                    Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+                    // Who takes nobody in is busy, or stopped.
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            ErrorKind::ConnectionRefused | ErrorKind::WouldBlock
+                        ) => {}
                     Err(error) => return Err(error),
                 },
                 Err(error) => return Err(error),
