@@ -6,12 +6,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::memory::ALL;
 use common::pair::{Faults, Pair};
-use softrxe_proto::opcode::Opcode;
 use softrxe_proto::{
-    Accept, CmError, CmEventKind, Connect, Event, Op, Psn, QpKind, QpState, Qpn, RejectReason,
-    Remote, SendRequest, SidrReply, SidrRequest, Status, service_id,
+    Accept, CmError, CmEventKind, Connect, Event, Op, QpKind, QpState, Qpn, RejectReason,
+    SendRequest, SidrReply, SidrRequest, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -91,47 +89,12 @@ fn communication_ids_lie_below_their_engines_prefix() {
 }
 
 #[test]
-fn a_disconnect_ends_both_sides_and_forgets_the_ids() {
-    for who in 0..2 {
-        let mut pair = Pair::new("disconnect");
-        let (qpns, ids) = pair.connect_by_cm(service_id::tcp(1));
-        for side in &mut pair.sides {
-            side.events.clear();
-        }
-        let other = 1 - who;
-        let inbox = pair.sides[other]
-            .memory
-            .register(vec![0; 4], common::memory::ALL);
-        pair.receive(other, qpns[other], 5, &[inbox]);
-        let now = pair.now;
-        pair.sides[who].engine.disconnect(now, ids[who]).unwrap();
-        pair.run();
-        for (side, id) in pair.sides.iter_mut().zip(ids) {
-            let event = side.cm_event();
-            assert_eq!((event.id, event.kind), (id, CmEventKind::Disconnected));
-            assert_eq!(side.engine.connections(), 0);
-        }
-        for (side, qpn) in pair.sides.iter().zip(qpns) {
-            assert_eq!(side.engine.qp_state(qpn), Some(QpState::Error));
-        }
-        assert_eq!(pair.sides[other].completions[0].status, Status::Flushed);
-        let now = pair.now;
-        assert_eq!(
-            pair.sides[who].engine.disconnect(now, ids[who]),
-            Err(CmError::UnknownId(ids[who]))
-        );
-    }
-}
-
-#[test]
 fn nobody_listens_somebody_refuses_nobody_is_there() {
     let mut pair = Pair::new("refused");
     let service = service_id::tcp(7);
     let start = |pair: &mut Pair| {
         let qpn = pair.sides[0].qp();
-        let connect = Connect::new(pair.sides[1].address, service, &[]);
-        let now = pair.now;
-        pair.sides[0].engine.connect(now, qpn, &connect).unwrap();
+        pair.call(qpn, service);
     };
     start(&mut pair);
     pair.run();
@@ -177,11 +140,7 @@ fn a_request_that_nobody_listens_for_is_repeated_for_a_moment() {
     let service = service_id::tcp(8);
     let begin = |pair: &mut Pair| {
         let qpn = pair.sides[0].qp();
-        let connect = Connect::new(pair.sides[1].address, service, &[]);
-        pair.sides[0]
-            .engine
-            .connect(pair.now, qpn, &connect)
-            .unwrap();
+        pair.call(qpn, service);
     };
     let mut pair = Pair::with("nobody", 1, |config| config.refused_repeats = 5);
     let start = pair.now;
@@ -202,14 +161,8 @@ fn a_request_that_nobody_listens_for_is_repeated_for_a_moment() {
     pair.run_until(Duration::from_millis(50), |_| false);
     assert!(pair.sides[0].events.is_empty());
     pair.sides[1].engine.listen(service).unwrap();
-    assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
-    let request = pair.sides[1].cm_event();
     let qpn = pair.sides[1].qp();
-    let now = pair.now;
-    pair.sides[1]
-        .engine
-        .accept(now, request.id, qpn, &Accept::new(&[]))
-        .unwrap();
+    pair.answer(qpn);
     pair.run_until(Duration::from_secs(1), |_| false);
     assert!(matches!(
         pair.sides[0].cm_event().kind,
@@ -232,21 +185,10 @@ fn a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count() {
         }
         true
     });
-    let connect = Connect::new(pair.sides[1].address, service, &[]);
-    let now = pair.now;
-    pair.sides[0]
-        .engine
-        .connect(now, qpns[0], &connect)
-        .unwrap();
+    pair.call(qpns[0], service);
     assert!(pair.run_until(LONG, |_| late.borrow().is_some()));
     pair.sides[1].engine.listen(service).unwrap();
-    assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
-    let request = pair.sides[1].cm_event();
-    let now = pair.now;
-    pair.sides[1]
-        .engine
-        .accept(now, request.id, qpns[1], &Accept::new(&[]))
-        .unwrap();
+    pair.answer(qpns[1]);
     assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
     assert!(matches!(
         pair.sides[0].cm_event().kind,
@@ -262,115 +204,20 @@ fn a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count() {
     );
 }
 
-/// Four messages for three receives, no answer to any arrives, and the receiver hangs up, saying `more` packets than it had. What
-/// the sender is told of each.
-fn hung_up_on(name: &str, more: u32) -> Vec<Status> {
-    const DREQ: u16 = 0x15;
-    /// Behind BTH, DETH, MAD header, the message's own fields and the mark.
-    const RECEIVED: std::ops::Range<usize> = 60..64;
-    let mut pair = Pair::with(name, 1, |config| config.verify_icrc = false);
-    let (qpns, ids) = pair.connect_by_cm(service_id::tcp(9));
-    let inbox = pair.sides[1].memory.register(vec![0; 3000], ALL);
-    let local = pair.sides[0].memory.register(vec![3; 3000], ALL);
-    for number in 0..3 {
-        pair.receive(1, qpns[1], number, &[inbox]);
-    }
-    let hung_up = Rc::new(RefCell::new(None));
-    let dreq = hung_up.clone();
-    pair.filter = Box::new(move |packet| {
-        if packet.to == 0 && packet.bytes.get(36..38) == Some(&DREQ.to_be_bytes()) {
-            *dreq.borrow_mut() = Some(packet.clone());
-        }
-        packet.to == 1
-    });
-    for number in 0..4 {
-        pair.post(0, qpns[0], &SendRequest::new(number, Op::Send, &[local]));
-    }
-    let moment = Duration::from_millis(20);
-    assert!(pair.run_until(moment, |p| p.sides[1].completions.len() == 3));
-    assert!(pair.sides[0].completions.is_empty());
-    let now = pair.now;
-    pair.sides[1].engine.disconnect(now, ids[1]).unwrap();
-    pair.run_until(moment, |_| hung_up.borrow().is_some());
-    let mut dreq = hung_up.borrow_mut().take().unwrap();
-    let received = u32::from_be_bytes(dreq.bytes[RECEIVED].try_into().unwrap());
-    let claimed = Psn::new(received + more).value();
-    dreq.bytes[RECEIVED].copy_from_slice(&claimed.to_be_bytes());
-    pair.deliver(&dreq);
-    pair.run_until(moment, |_| false);
-    assert_eq!(pair.sides[0].engine.qp_state(qpns[0]), Some(QpState::Error));
-    let told = pair.sides[0].completions.iter();
-    told.map(|completion| completion.status).collect()
-}
-
-#[test]
-fn what_arrived_is_not_flushed_because_its_acknowledgement_was_lost_and_the_peer_hung_up() {
-    use Status::{Flushed, Success};
-    assert_eq!(
-        hung_up_on("last_word", 0),
-        [Success, Success, Success, Flushed]
-    );
-    // More than was ever sent is no answer to it.
-    assert_eq!(hung_up_on("last_lie", 1000), [Flushed; 4]);
-}
-
-#[test]
-fn who_hangs_up_acknowledges_once_more_what_was_received() {
-    for received in [false, true] {
-        let mut pair = Pair::new("once_more");
-        let (qpns, ids) = pair.connect_by_cm(service_id::tcp(9));
-        let inbox = pair.sides[1].memory.register(vec![0; 100], ALL);
-        let local = pair.sides[0].memory.register(vec![3; 100], ALL);
-        if received {
-            pair.receive(1, qpns[1], 1, &[inbox]);
-            pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[local]));
-        }
-        pair.run_until(Duration::from_millis(20), |_| false);
-        let said = Rc::new(RefCell::new(Vec::new()));
-        let heard = said.clone();
-        pair.filter = Box::new(move |packet| {
-            if packet.to == 0 {
-                heard.borrow_mut().push(packet.bytes[0]);
-            }
-            true
-        });
-        let now = pair.now;
-        pair.sides[1].engine.disconnect(now, ids[1]).unwrap();
-        pair.run_until(Duration::from_millis(20), |_| false);
-        let (ack, management) = (Opcode::Acknowledge as u8, Opcode::UdSendOnly as u8);
-        let all: &[u8] = if received {
-            &[ack, management]
-        } else {
-            &[management]
-        };
-        assert_eq!(*said.borrow(), all);
-    }
-}
-
 #[test]
 fn a_slow_consumer_is_waited_for() {
     let mut pair = Pair::new("slow");
     let service = service_id::tcp(8);
     let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
     pair.sides[1].engine.listen(service).unwrap();
-    let connect = Connect::new(pair.sides[1].address, service, &[]);
-    let now = pair.now;
-    pair.sides[0]
-        .engine
-        .connect(now, qpns[0], &connect)
-        .unwrap();
+    pair.call(qpns[0], service);
     let begin = pair.now;
     pair.run_until(LONG, |p| p.now - begin > Duration::from_secs(60));
     assert!(pair.sides[0].events.is_empty());
     // REQ, its repetition, MRA; then silence for the 69 s that the MRA asks for, and the REQ again.
     assert_eq!(pair.sent, 4);
     assert!(pair.now - begin > Duration::from_secs(69));
-    let request = pair.sides[1].cm_event();
-    let now = pair.now;
-    pair.sides[1]
-        .engine
-        .accept(now, request.id, qpns[1], &Accept::new(&[]))
-        .unwrap();
+    pair.answer(qpns[1]);
     pair.run_until(Duration::from_secs(1), |_| false);
     assert!(matches!(
         pair.sides[0].cm_event().kind,
@@ -382,58 +229,19 @@ fn a_slow_consumer_is_waited_for() {
 fn data_stands_for_an_rtu_that_was_lost() {
     let mut pair = Pair::new("implied_rtu");
     pair.filter = Box::new(|packet| packet.bytes.len() != 280 || packet.bytes[20 + 17] != 0x14);
-    let (_, ids) = {
-        let service = service_id::tcp(9);
-        let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
-        pair.sides[1].engine.listen(service).unwrap();
-        let connect = Connect::new(pair.sides[1].address, service, &[]);
-        let now = pair.now;
-        let id = pair.sides[0]
-            .engine
-            .connect(now, qpns[0], &connect)
-            .unwrap();
-        assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
-        let request = pair.sides[1].cm_event();
-        let now = pair.now;
-        pair.sides[1]
-            .engine
-            .accept(now, request.id, qpns[1], &Accept::new(&[]))
-            .unwrap();
-        assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
-        assert!(pair.sides[1].events.is_empty());
-        pair.receive(1, qpns[1], 1, &[]);
-        pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[]));
-        pair.run_until(Duration::from_millis(1), |p| !p.sides[1].events.is_empty());
-        (qpns, [id, request.id])
-    };
-    let event = pair.sides[1].cm_event();
-    assert_eq!(event.id, ids[1]);
-    assert!(matches!(event.kind, CmEventKind::Established(_)));
-}
-
-/// The queue pair may have another connection when its driver reads of the failure.
-#[test]
-fn a_failure_names_the_connection_that_it_ended() {
-    let mut pair = Pair::new("failed_connection");
-    let (qpns, ids) = pair.connect_by_cm(service_id::tcp(16));
-    pair.sides[0].events.clear();
-    let nowhere = Remote { address: 0, key: 1 };
-    let from = pair.sides[0]
-        .memory
-        .register(vec![9; 100], common::memory::ALL);
-    let write = SendRequest::new(1, Op::Write(nowhere), std::slice::from_ref(&from));
-    pair.post(0, qpns[0], &write);
+    let service = service_id::tcp(9);
+    let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
+    pair.sides[1].engine.listen(service).unwrap();
+    pair.call(qpns[0], service);
+    let id = pair.answer(qpns[1]);
     assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
-    let now = pair.now;
-    let remote = pair.sides[1].address;
-    let connect = Connect::new(remote, service_id::tcp(16), &[]);
-    pair.sides[0].engine.reset_qp(now, qpns[0]);
-    let next = pair.sides[0].engine.connect(now, qpns[0], &connect);
-    assert_ne!(next.unwrap(), ids[0]);
-    assert!(matches!(
-        pair.sides[0].events[0],
-        Event::QpError { qpn, connection, .. } if (qpn, connection) == (qpns[0], Some(ids[0]))
-    ));
+    assert!(pair.sides[1].events.is_empty());
+    pair.receive(1, qpns[1], 1, &[]);
+    pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[]));
+    pair.run_until(Duration::from_millis(1), |p| !p.sides[1].events.is_empty());
+    let event = pair.sides[1].cm_event();
+    assert_eq!(event.id, id);
+    assert!(matches!(event.kind, CmEventKind::Established(_)));
 }
 
 /// Its first request is not answered yet when it comes with another one from the same queue pair: the first is over.
@@ -443,12 +251,7 @@ fn a_request_whose_peer_began_anew_cannot_be_accepted() {
     let service = service_id::tcp(17);
     pair.sides[1].engine.listen(service).unwrap();
     let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
-    let connect = Connect::new(pair.sides[1].address, service, &[]);
-    let now = pair.now;
-    pair.sides[0]
-        .engine
-        .connect(now, qpns[0], &connect)
-        .unwrap();
+    pair.call(qpns[0], service);
     pair.run_until(Duration::from_secs(1), |p| !p.sides[1].events.is_empty());
     let first = pair.sides[1].cm_event();
     assert!(matches!(first.kind, CmEventKind::Request(_)));
@@ -461,10 +264,7 @@ fn a_request_whose_peer_began_anew_cannot_be_accepted() {
         .poll_transmit(now, &mut buffer)
         .is_some()
     {}
-    pair.sides[0]
-        .engine
-        .connect(now, qpns[0], &connect)
-        .unwrap();
+    pair.call(qpns[0], service);
     let refused = |p: &mut Pair| !p.sides[0].cm_events().is_empty();
     assert!(pair.run_until(Duration::from_secs(1), refused));
     let accept = Accept::new(&[]);
@@ -491,7 +291,6 @@ fn a_peer_that_began_anew_is_told_that_its_old_connection_was_held() {
     pair.sides[0].cq = pair.sides[0].engine.create_cq(16);
     assert_eq!(pair.sides[0].qp(), qpns[0]);
     // It has other communication ids only if it made more of them.
-    let connect = Connect::new(pair.sides[1].address, service, &[]);
     let now = pair.now;
     let spare = softrxe_proto::SidrRequest {
         remote: pair.sides[1].address,
@@ -500,10 +299,7 @@ fn a_peer_that_began_anew_is_told_that_its_old_connection_was_held() {
         private_data: &[],
     };
     pair.sides[0].engine.sidr_request(now, &spare).unwrap();
-    pair.sides[0]
-        .engine
-        .connect(now, qpns[0], &connect)
-        .unwrap();
+    pair.call(qpns[0], service);
     pair.run();
     assert_eq!(
         pair.sides[1].cm_event().kind,
@@ -535,12 +331,7 @@ fn connections_agree_under_loss_duplication_and_reordering() {
         let service = service_id::tcp(11);
         let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
         pair.sides[1].engine.listen(service).unwrap();
-        let connect = Connect::new(pair.sides[1].address, service, b"x");
-        let now = pair.now;
-        pair.sides[0]
-            .engine
-            .connect(now, qpns[0], &connect)
-            .unwrap();
+        pair.call(qpns[0], service);
         let (mut up, mut down) = ([0, 0], [0, 0]);
         let mut accepted = false;
         let end = pair.now + LONG;
@@ -579,55 +370,6 @@ fn connections_agree_under_loss_duplication_and_reordering() {
         }
     }
     assert!(established > 100, "{established}");
-}
-
-#[test]
-fn destroying_the_queue_pair_ends_its_connection() {
-    let mut pair = Pair::new("destroy");
-    let (qpns, _) = pair.connect_by_cm(service_id::tcp(12));
-    for side in &mut pair.sides {
-        side.events.clear();
-    }
-    let now = pair.now;
-    pair.sides[0].engine.destroy_qp(now, qpns[0]);
-    assert_eq!(pair.sides[0].engine.qp_state(qpns[0]), None);
-    pair.run();
-    assert_eq!(pair.sides[1].cm_event().kind, CmEventKind::Disconnected);
-    assert_ne!(pair.sides[0].qp(), qpns[0], "the number is not used again");
-    for side in &pair.sides {
-        assert_eq!(side.engine.connections(), 0);
-    }
-}
-
-#[test]
-fn the_last_acknowledgement_goes_before_the_disconnect() {
-    let mut pair = Pair::new("last_ack");
-    let (qpns, ids) = pair.connect_by_cm(service_id::tcp(14));
-    pair.receive(1, qpns[1], 1, &[]);
-    pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[]));
-    pair.hand_over(0);
-    pair.sides[1].engine.disconnect(pair.now, ids[1]).unwrap();
-    pair.run();
-    assert_eq!(pair.sides[0].completions[0].status, Status::Success);
-}
-
-#[test]
-fn a_refusal_goes_before_the_disconnect_that_it_causes() {
-    let mut pair = Pair::new("last_nak");
-    let (qpns, ids) = pair.connect_by_cm(service_id::tcp(15));
-    let from = pair.sides[0]
-        .memory
-        .register(vec![9; 100], common::memory::ALL);
-    let nowhere = Remote { address: 0, key: 1 };
-    pair.post(
-        0,
-        qpns[0],
-        &SendRequest::new(1, Op::Write(nowhere), &[from]),
-    );
-    pair.hand_over(0);
-    pair.sides[1].engine.disconnect(pair.now, ids[1]).unwrap();
-    pair.run();
-    assert_eq!(pair.sides[0].completions[0].status, Status::RemoteAccess);
 }
 
 /// Connects the first side to itself by way of `manager`, and sends a message; the two queue pairs.

@@ -345,6 +345,26 @@ impl Pair {
         }
     }
 
+    /// Side 0 asks side 1 for a connection.
+    #[track_caller]
+    pub fn call(&mut self, qpn: Qpn, service: u64) -> CmId {
+        let connect = softrxe_proto::Connect::new(self.sides[1].address, service, &[]);
+        let engine = &mut self.sides[0].engine;
+        engine.connect(self.now, qpn, &connect).unwrap()
+    }
+
+    /// Side 1 accepts the request when it is there.
+    #[track_caller]
+    pub fn answer(&mut self, qpn: Qpn) -> CmId {
+        let limit = Duration::from_secs(100);
+        assert!(self.run_until(limit, |p| !p.sides[1].events.is_empty()));
+        let id = self.sides[1].cm_event().id;
+        let accept = softrxe_proto::Accept::new(&[]);
+        let engine = &mut self.sides[1].engine;
+        engine.accept(self.now, id, qpn, &accept).unwrap();
+        id
+    }
+
     /// Connects by the connection manager; returns queue pairs and ids.
     #[track_caller]
     pub fn connect_by_cm(&mut self, service: u64) -> ([Qpn; 2], [CmId; 2]) {
