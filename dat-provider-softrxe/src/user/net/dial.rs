@@ -80,14 +80,16 @@ mod tests {
     fn a_full_queue_is_an_error_and_not_a_wait() {
         let name = named(&format!("dial/full/{}", std::process::id()));
         let listener = UnixListener::bind_addr(&name).unwrap();
-        // std asks for the longest queue that the system allows (net.core.somaxconn) or 128.
+        // The queue of std's own is as long as the system allows, and may be longer than we may have descriptors.
+        // SAFETY: a plain system call; asking again changes the queue's length.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 3) }, 0);
         let mut queued = Vec::new();
         let error = loop {
             match dial(&name) {
                 Ok(stream) => queued.push(stream),
                 Err(error) => break error,
             }
-            assert!(queued.len() < 10_000, "the queue has no end");
+            assert!(queued.len() < 100, "the queue has no end");
         };
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         listener.accept().unwrap();
