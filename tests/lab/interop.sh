@@ -147,11 +147,11 @@ group_librdmacm() {
     ours_serves 'ib_write_bw>user' 'memory written' perftest ib_write_bw -d rxe0 -R -n 100 -s 8192 $us
     ours_serves 'ib_send_bw>user' '100 messages received' perftest ib_send_bw -d rxe0 -R -n 100 -s 4096 $us
     ours_serves 'ib_read_lat>user' 'memory untouched' perftest ib_read_lat -d rxe0 -R -n 100 -s 64 $us
+    ours_serves 'ib_atomic_bw>user' 'memory written' perftest ib_atomic_bw -d rxe0 -R -n 100 -A FETCH_AND_ADD $us
     ours_connects 'user>ib_write_bw' '100 times Write' ib_write_bw -d rxe0 -R -n 100 -s 8192 -- perftest client $kernel write 100 8192
     ours_connects 'user>ib_read_bw' '100 times Read' ib_read_bw -d rxe0 -R -n 100 -s 8192 -- perftest client $kernel read 100 8192
     [ -n "$full" ] || return 0
     ours_serves 'ib_read_bw>user' 'memory untouched' perftest ib_read_bw -d rxe0 -R -n 100 -s 8192 $us
-    ours_serves 'ib_atomic_bw>user' 'memory written' perftest ib_atomic_bw -d rxe0 -R -n 100 -A FETCH_AND_ADD $us
     ours_connects 'user>ib_send_bw' '100 times Send' ib_send_bw -d rxe0 -R -n 100 -s 4096 -- perftest client $kernel send 100 4096
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use dat::{Access as Granted, ConnectionEvent, Ep, Event, Ia, Streams};
+use dat::{Access as Granted, Close, ConnectionEvent, Ep, Evd, Event, Ia, Streams};
 use softrxe_proto::wire::icrc;
 use softrxe_proto::{
     Accept, Access, AccessError, AtomicOp, CmEventKind, CmId, Completion, Config, Connect, CqId,
@@ -51,6 +51,8 @@ struct Peer {
     address: IpAddr,
     /// Looks like rdma_rxe or an adapter: another GUID, and everything goes to port 4791.
     foreign: bool,
+    /// DREQs that will be lost.
+    lost: u32,
 }
 
 /// Where the CA GUID is in a REQ and a REP: behind BTH, DETH and MAD header.
@@ -101,6 +103,7 @@ impl Peer {
             begin: Instant::now(),
             address: ip,
             foreign: false,
+            lost: 0,
         }
     }
 
@@ -110,8 +113,13 @@ impl Peer {
         let now = |begin: Instant| Time::from_nanos(begin.elapsed().as_nanos() as u64);
         if let Ok((length, source)) = self.socket.recv_from(&mut bytes) {
             let meta = Meta { source, ip_id: 0 };
-            self.engine
-                .handle_datagram(now(self.begin), &meta, &bytes[..length]);
+            let is_dreq = bytes[5..8] == [0, 0, 1] && bytes[20 + 17] == 0x15;
+            if is_dreq && self.lost > 0 {
+                self.lost -= 1;
+            } else {
+                self.engine
+                    .handle_datagram(now(self.begin), &meta, &bytes[..length]);
+            }
         }
         self.engine.handle_timeout(now(self.begin));
         while let Some(run) = self
@@ -153,6 +161,28 @@ impl Peer {
     fn now(&self) -> Time {
         Time::from_nanos(self.begin.elapsed().as_nanos() as u64)
     }
+
+    /// Accepts a request; returns when `connections` says that there is a connection.
+    fn accept(&mut self, connections: &Evd) {
+        let begin = Instant::now();
+        loop {
+            assert!(begin.elapsed() < PATIENCE, "not connected");
+            for event in self.drive() {
+                if let PeerEvent::Cm(event) = event
+                    && let CmEventKind::Request(_) = event.kind
+                {
+                    let (now, qpn) = (self.now(), self.qp());
+                    let accepted = self.engine.accept(now, event.id, qpn, &Accept::new(b""));
+                    accepted.expect("accepts");
+                }
+            }
+            match connections.poll().expect("polls") {
+                Some(Event::Established { .. }) => return,
+                Some(other) => panic!("{other:?}"),
+                None => {}
+            }
+        }
+    }
 }
 
 /// The test again, with a dat.conf whose IA `user` is at `address`.
@@ -178,28 +208,10 @@ fn a_silent_peer_elsewhere_is_asked_and_its_end_is_noticed() {
         let connections = ia.create_evd(8, Streams::CONNECTION).expect("an EVD");
         let builder = ia.endpoint(&pz).recv_evd(&done).request_evd(&done);
         let ep = builder.connect_evd(&connections).create().expect("an EP");
-        let there: IpAddr = THERE.parse().expect("an address");
+        let there = peer.address;
         ep.connect(there, 7000).start().expect("starts");
 
-        let begin = Instant::now();
-        let mut established = false;
-        while !established {
-            assert!(begin.elapsed() < PATIENCE, "not connected");
-            for event in peer.drive() {
-                if let PeerEvent::Cm(event) = event
-                    && let CmEventKind::Request(_) = event.kind
-                {
-                    let (now, qpn) = (peer.now(), peer.qp());
-                    let accepted = peer.engine.accept(now, event.id, qpn, &Accept::new(b""));
-                    accepted.expect("accepts");
-                }
-            }
-            match connections.poll().expect("polls") {
-                Some(Event::Established { .. }) => established = true,
-                Some(other) => panic!("{other:?}"),
-                None => {}
-            }
-        }
+        peer.accept(&connections);
 
         // It answers questions, so all is well.
         let begin = Instant::now();
@@ -224,6 +236,36 @@ fn a_silent_peer_elsewhere_is_asked_and_its_end_is_noticed() {
             ),
             "{event:?}"
         );
+    });
+}
+
+#[test]
+fn a_peer_hears_of_the_end_though_the_message_is_lost_and_the_adapter_closed() {
+    let name = "a_peer_hears_of_the_end_though_the_message_is_lost_and_the_adapter_closed";
+    with_engine(name, "127.90.3.1", || {
+        let mut peer = Peer::new("127.90.3.2");
+        peer.engine.listen(service_id::tcp(7000)).expect("listens");
+        peer.lost = 2;
+        let ia = Ia::open("user").expect("opens");
+        let pz = ia.create_pz().expect("a PZ");
+        let done = ia.create_evd(8, Streams::DTO).expect("an EVD");
+        let connections = ia.create_evd(8, Streams::CONNECTION).expect("an EVD");
+        let builder = ia.endpoint(&pz).recv_evd(&done).request_evd(&done);
+        let ep = builder.connect_evd(&connections).create().expect("an EP");
+        ep.connect(peer.address, 7000).start().expect("starts");
+        peer.accept(&connections);
+
+        // Closing waits for the peer, so another thread does it.
+        let closing = std::thread::spawn(move || {
+            ep.disconnect(Close::Abrupt).expect("disconnects");
+            drop((ep, connections, done, pz, ia));
+        });
+        let over = |event: &PeerEvent| matches!(event, PeerEvent::Cm(e) if e.kind == CmEventKind::Disconnected);
+        let begin = Instant::now();
+        while !peer.drive().iter().any(over) {
+            assert!(begin.elapsed() < PATIENCE, "nobody said so again");
+        }
+        closing.join().expect("closes");
     });
 }
 

@@ -34,6 +34,8 @@ const NAP: Duration = Duration::from_millis(1);
 const MAILBOXES: u32 = 64;
 /// How long the helper spins at most after something arrived.
 const LINGER: Duration = Duration::from_micros(30);
+/// How long an adapter that is closed waits for confirmations: a DREQ goes out three times in it.
+const FAREWELL: Duration = Duration::from_millis(900);
 /// Empty polls that make a loop: the helper is sent to nap then.
 const LOOP: u32 = 8;
 /// A spinning waiter lets others run after this time.
@@ -413,9 +415,35 @@ impl Hub {
     /// The helper thread's life.
     pub(crate) fn run(self: &Arc<Self>) {
         self.help();
+        self.take_leave();
         // Nobody is left to tell. Requests among them keep the hub, which has them: dropped without the lock, they are refused.
         let untold = std::mem::take(&mut self.state.lock().jobs);
         drop(untold);
+    }
+
+    /// Stays until the peers know that their connections are over, for a moment at most: when this process is gone nobody repeats a DREQ
+    /// that was lost.
+    fn take_leave(self: &Arc<Self>) {
+        let end = Instant::now() + FAREWELL;
+        loop {
+            self.wake.clear();
+            let due = {
+                let mut state = self.state.lock();
+                let now = clock::now();
+                self.take_in(&mut state, now, true);
+                self.flush(&mut state, now, false);
+                if !state.engine.is_leaving() {
+                    return;
+                }
+                state.engine.poll_timeout()
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let due = due.map_or(left, |at| at.since(clock::now()).max(LATE));
+            let _ = self.listen(&self.wake, Some(due.min(left)));
+        }
     }
 
     fn help(self: &Arc<Self>) {

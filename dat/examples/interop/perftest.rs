@@ -65,7 +65,7 @@ fn places(bytes: &[u8]) -> Remote {
 pub(crate) fn serve(local: &Local) -> Result<String, Box<dyn Error>> {
     let _listener = local.ia.listen(Some(PORT), &local.connections)?;
     println!("interop: ready");
-    let memory = local.pz.allocate(MEMORY, Access::ALL)?;
+    let memory = local.pz.allocate(MEMORY, Access::all())?;
     let control = Link::new(local, 8, 64)?;
     control.accept(local, request(local)?)?;
     let data = Link::new(local, DEPTH, LONGEST)?;

@@ -39,6 +39,12 @@ impl Table {
         self.index(id);
     }
 
+    /// Is a DREQ of ours not confirmed yet?
+    pub(crate) fn is_leaving(&self) -> bool {
+        let mut all = self.connections.values();
+        all.any(|c| c.state == State::DreqSent)
+    }
+
     /// Enters what is now known of the peer.
     pub(crate) fn index(&mut self, id: u32) {
         let Some(c) = self.connections.get(&id) else {

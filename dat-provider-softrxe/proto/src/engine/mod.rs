@@ -120,6 +120,11 @@ impl<M: Memory> Engine<M> {
         self.out.counters
     }
 
+    /// Are there connections that we ended and whose peers have not confirmed it?
+    pub fn is_leaving(&self) -> bool {
+        self.cm.is_leaving()
+    }
+
     /// Connections and resolutions that are not forgotten yet.
     pub fn connections(&self) -> usize {
         self.cm.len()
