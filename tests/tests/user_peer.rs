@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use dat::{Access as Granted, Close, ConnectionEvent, Ep, Evd, Event, Ia, Streams};
+use dat::{Access as Granted, Close, ConnectionEvent, Ep, Evd, Event, Ia, Pz, Streams};
 use softrxe_proto::wire::icrc;
 use softrxe_proto::{
     Accept, Access, AccessError, AtomicOp, CmEventKind, CmId, Completion, Config, Connect, CqId,
@@ -162,6 +162,20 @@ impl Peer {
         Time::from_nanos(self.begin.elapsed().as_nanos() as u64)
     }
 
+    /// Is connected to by an endpoint of the IA `user`: it, its connection EVD, and what they need, in the order of their end.
+    fn called(&mut self) -> (Ep, Evd, Evd, Pz, Ia) {
+        self.engine.listen(service_id::tcp(7000)).expect("listens");
+        let ia = Ia::open("user").expect("opens");
+        let pz = ia.create_pz().expect("a PZ");
+        let done = ia.create_evd(8, Streams::DTO).expect("an EVD");
+        let connections = ia.create_evd(8, Streams::CONNECTION).expect("an EVD");
+        let builder = ia.endpoint(&pz).recv_evd(&done).request_evd(&done);
+        let ep = builder.connect_evd(&connections).create().expect("an EP");
+        ep.connect(self.address, 7000).start().expect("starts");
+        self.accept(&connections);
+        (ep, connections, done, pz, ia)
+    }
+
     /// Accepts a request; returns when `connections` says that there is a connection.
     fn accept(&mut self, connections: &Evd) {
         let begin = Instant::now();
@@ -201,17 +215,8 @@ fn a_silent_peer_elsewhere_is_asked_and_its_end_is_noticed() {
     let name = "a_silent_peer_elsewhere_is_asked_and_its_end_is_noticed";
     with_engine(name, HERE, || {
         let mut peer = Peer::new(THERE);
-        peer.engine.listen(service_id::tcp(7000)).expect("listens");
-        let ia = Ia::open("user").expect("opens");
-        let pz = ia.create_pz().expect("a PZ");
-        let done = ia.create_evd(8, Streams::DTO).expect("an EVD");
-        let connections = ia.create_evd(8, Streams::CONNECTION).expect("an EVD");
-        let builder = ia.endpoint(&pz).recv_evd(&done).request_evd(&done);
-        let ep = builder.connect_evd(&connections).create().expect("an EP");
-        let there = peer.address;
-        ep.connect(there, 7000).start().expect("starts");
-
-        peer.accept(&connections);
+        let user = peer.called();
+        let connections = &user.1;
 
         // It answers questions, so all is well.
         let begin = Instant::now();
@@ -244,21 +249,13 @@ fn a_peer_hears_of_the_end_though_the_message_is_lost_and_the_adapter_closed() {
     let name = "a_peer_hears_of_the_end_though_the_message_is_lost_and_the_adapter_closed";
     with_engine(name, "127.90.3.1", || {
         let mut peer = Peer::new("127.90.3.2");
-        peer.engine.listen(service_id::tcp(7000)).expect("listens");
         peer.lost = 2;
-        let ia = Ia::open("user").expect("opens");
-        let pz = ia.create_pz().expect("a PZ");
-        let done = ia.create_evd(8, Streams::DTO).expect("an EVD");
-        let connections = ia.create_evd(8, Streams::CONNECTION).expect("an EVD");
-        let builder = ia.endpoint(&pz).recv_evd(&done).request_evd(&done);
-        let ep = builder.connect_evd(&connections).create().expect("an EP");
-        ep.connect(peer.address, 7000).start().expect("starts");
-        peer.accept(&connections);
+        let user = peer.called();
 
         // Closing waits for the peer, so another thread does it.
         let closing = std::thread::spawn(move || {
-            ep.disconnect(Close::Abrupt).expect("disconnects");
-            drop((ep, connections, done, pz, ia));
+            user.0.disconnect(Close::Abrupt).expect("disconnects");
+            drop(user);
         });
         let over = |event: &PeerEvent| matches!(event, PeerEvent::Cm(e) if e.kind == CmEventKind::Disconnected);
         let begin = Instant::now();
