@@ -5,7 +5,7 @@
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-export DAT_LAB_TIMEOUT=${DAT_LAB_TIMEOUT:-180}
+export DAT_LAB_TIMEOUT=${DAT_LAB_TIMEOUT:-300}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 failed=0 passed=0
@@ -19,11 +19,13 @@ check() {
     if "$@"; then
         passed=$((passed + 1))
         echo "ok      $what"
+        # A boot that had to be repeated is no failure, and not to be overlooked.
+        grep -q 'did not come up' "$tmp/stderr" && [ -z "${stuck:-}" ] && sed 's/^/        /' "$tmp/stderr"
     else
         failed=$((failed + 1))
         echo "FAILED  $what (status $(cat "$tmp/status")); stdout, stderr:"
         head -c 2000 "$tmp/stdout" | sed 's/^/        /'
-        tail -n 30 "$tmp/stderr" | sed 's/^/        /'
+        tail -n 200 "$tmp/stderr" | sed 's/^/        /'
     fi
 }
 status_is() { [ "$(cat "$tmp/status")" = "$1" ]; }
@@ -131,6 +133,19 @@ case_dead() {
     check "the report shows the panic" stderr_has "Kernel panic"
 }
 
+# A guest stuck on its way to the command is started again, and says where it hung.
+case_stuck() {
+    local stuck=yes
+    export DAT_LAB_BOOT=30
+    lab --setup 'seen=${0%/*}/seen; [ -e "$seen" ] || { touch "$seen"; sleep 1001; }' --sh 'echo here'
+    check "a guest that does not come up is started again" eval "status_is 0 && stdout_has '^here$'"
+    check "that is not hidden" stderr_has "did not come up (boot 1 of 3"
+    check "the report names what hung" eval "stderr_has 'at .* s: --setup commands' && stderr_has 'task:sleep'"
+    DAT_LAB_BOOT=4 lab -- true
+    check "one that never comes up fails" eval "status_is 125 && stderr_has 'never began'"
+    unset DAT_LAB_BOOT
+}
+
 case_broken() {
     lab --setup 'false' -- true
     check "a --setup that fails is no success of the command" status_is 125
@@ -166,7 +181,7 @@ if [ -z "$cases" ]; then
     cases="output rxe two netns dtest broken parallel hung"
     place=$(. "$here/lib/place.sh"; say() { echo "$*" >&2; }; lab_place)
     # Natively this machine would be the one that dies.
-    [ "$place" = qemu ] && cases="$cases native dead clock"
+    [ "$place" = qemu ] && cases="$cases native dead stuck clock"
 fi
 for one in $cases; do
     "case_$one"

@@ -6,6 +6,9 @@ run=$1
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 cd / || exit
 
+# The console's last line of a guest that hangs says where.
+at() { echo "lab: at $(cut -d ' ' -f 1 /proc/uptime) s: $*"; }
+
 power_off() {
     sync
     echo o >/proc/sysrq-trigger
@@ -19,6 +22,7 @@ give_up() {
     power_off
 }
 
+at "first files"
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm
@@ -35,9 +39,12 @@ touch /etc/hosts && mount --bind /run/hosts /etc/hosts
 mkdir -p "/lib/modules/$kernel" && mount --bind "$modules/lib/modules/$kernel" "/lib/modules/$kernel"
 
 . "$run/network.sh"
+at "modules"
 lab_modules || give_up "the RDMA modules do not load"
+at "network"
 lab_network || give_up "the guest's network could not be set up"
 if [ -s "$run/setup" ]; then
+    at "--setup commands"
     bash -e "$run/setup" || give_up "the --setup commands failed"
 fi
 
@@ -54,9 +61,13 @@ if [ "$interactive" = yes ]; then
     power_off
 fi
 
+at "the command"
+touch "$run/begun"
+up=$(cut -d . -f 1 /proc/uptime)
+[ "$up" -lt "$guest_timeout" ] || up=0
 # The guest gives up a little before the host does, because only it can say what hangs.
 (
-    sleep "$guest_timeout"
+    sleep $((guest_timeout - up))
     {
         echo "lab: the command still runs after $guest_timeout s; processes of the guest:"
         ps -eo pid,ppid,stat,wchan:28,time,args --cols 200 | grep -v '\]$'

@@ -3,8 +3,12 @@
 # The newest model whose instructions TCG emulates, without the features it lacks and warns of.
 qemu_cpu=Haswell-v4,-pcid,-x2apic,-tsc-deadline,-invpcid,-spec-ctrl
 
+# A guest whose command has not begun after this many seconds is stuck in its boot, and started again.
+qemu_boot_limit=${DAT_LAB_BOOT:-90}
+qemu_boots=3
+
 qemu_run() {
-    local run qemu tails status guest_timeout
+    local run qemu watchdog begin=$SECONDS boot
     run=$(mktemp -d "${TMPDIR:-/tmp}/dat-lab.XXXXXX") || return 125
     # The folder of the run is all that two labs at the same time would share; it has a name of its own.
     trap 'kill "${qemu:-}" 2>/dev/null; rm -rf "$run"' EXIT
@@ -16,21 +20,43 @@ qemu_run() {
     # 1 ns an instruction, on one processor: more of them have no common count.
     [ "${DAT_LAB_CLOCK:-host}" = host ] || accel=tcg,thread=single processors=(-smp 1 -icount shift=0)
 
-    local machine=(qemu-system-x86_64 -nodefaults -no-reboot -no-user-config -display none -monitor none
+    local machine=(qemu-system-x86_64 -nodefaults -no-reboot -no-user-config -display none
         -accel "${DAT_LAB_ACCEL:-$accel}" -cpu "${DAT_LAB_CPU:-$qemu_cpu}" "${processors[@]}" -m "$mem"
         -virtfs "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
         -virtfs "local,path=$run,mount_tag=labrun,security_model=none,multidevs=remap"
         -kernel "$vmlinuz" -initrd "$initramfs"
-        # A kernel that oopsed is a dead guest, not one to go on testing with.
-        -append "console=ttyS0 panic=-1 oops=panic quiet lab.run=$run")
+        # A kernel that oopsed is a dead guest, not one to go on testing with. One that is asked by NMI where it hangs tells all it
+        # knows of its tasks and processors.
+        -append "console=ttyS0 panic=-1 oops=panic unknown_nmi_panic panic_print=0x41 quiet lab.run=$run")
 
     if [ "$interactive" = yes ]; then
-        "${machine[@]}" -serial stdio 2>"$run/qemu.log"
+        "${machine[@]}" -monitor none -serial stdio 2>"$run/qemu.log"
         qemu_verdict "$run"
         exit
     fi
 
-    "${machine[@]}" -serial "file:$run/console" </dev/null >"$run/qemu.log" 2>&1 &
+    mkfifo "$run/monitor.in" "$run/monitor.out"
+    machine+=(-chardev "pipe,id=monitor,path=$run/monitor" -mon monitor -serial "file:$run/console")
+    for ((boot = 1; boot <= qemu_boots; boot++)); do
+        qemu_boot
+        [ -e "$run/stuck" ] || break
+        # Nothing of the command has happened yet: a second boot repeats nothing, and hides nothing that is said here.
+        say "the guest did not come up (boot $boot of $qemu_boots, $((SECONDS - begin)) s since the first began)"
+        qemu_stuck_words "$run"
+        [ $((SECONDS - begin)) -lt "$timeout" ] && [ $boot -lt $qemu_boots ] && rm "$run/stuck"
+    done
+    [ -n "$log" ] && cat "$run/console" "$run/qemu.log" >"$log"
+    [ -n "$out" ] && mkdir -p "$out" && cp -r "$run/out/." "$out/"
+    qemu_verdict "$run"
+    exit
+}
+
+# One boot, to the end of the guest. Works on the variables of qemu_run.
+qemu_boot() {
+    local tails left=$((timeout - (SECONDS - begin)))
+    # Time for the boot and for a last word; a short limit gets a short last word.
+    echo "guest_timeout=$((left > 30 ? left - 15 : left / 2))" >>"$run/config"
+    "${machine[@]}" </dev/null >"$run/qemu.log" 2>&1 &
     qemu=$!
     # Line by line while it runs: someone may be watching, or wait for a line.
     tail -q -c +1 -s 0.1 -f --pid=$qemu "$run/stdout" 2>/dev/null &
@@ -38,30 +64,45 @@ qemu_run() {
     tail -q -c +1 -s 0.1 -f --pid=$qemu "$run/stderr" >&2 2>/dev/null &
     tails+=($!)
     (
+        limit=$((qemu_boot_limit < left ? qemu_boot_limit : left))
+        sleep "$limit"
+        if [ ! -e "$run/begun" ]; then
+            touch "$run/stuck"
+            qemu_ask "$run"
+            kill -9 $qemu
+            exit
+        fi
         # The guest ends itself a little earlier and says why; this is for one that cannot.
-        sleep "$timeout" && touch "$run/late" && kill -9 $qemu
+        sleep $((left - limit)) && touch "$run/late" && qemu_ask "$run" && kill -9 $qemu
     ) >/dev/null 2>&1 &
-    local watchdog=$!
+    watchdog=$!
     wait $qemu 2>/dev/null
     qemu=
     pkill -P $watchdog 2>/dev/null
     kill $watchdog 2>/dev/null
     wait "${tails[@]}" 2>/dev/null
-    [ -n "$log" ] && cat "$run/console" "$run/qemu.log" >"$log"
-    [ -n "$out" ] && mkdir -p "$out" && cp -r "$run/out/." "$out/"
-    qemu_verdict "$run"
-    exit
+}
+
+# Has a guest that does not speak any more tell where it is: what its processors do goes to qemu.log, then an NMI makes its kernel panic
+# with the stacks of all tasks, on the console.
+qemu_ask() {
+    local run=$1
+    stat -c %s "$run/console" >"$run/console.asked"
+    timeout 3 cat "$run/monitor.out" | grep -aE '^(CPU#|RIP|EIP|CR0)|VM status' >>"$run/qemu.log" &
+    # Opened both ways: nobody might be there to read.
+    timeout 3 bash -c 'printf "info status\ninfo registers -a\n" 1<>"$1"' ask "$run/monitor.in"
+    wait $!
+    timeout 3 bash -c 'printf "nmi\n" 1<>"$1"' ask "$run/monitor.in"
+    sleep 10
 }
 
 # Everything the guest must know, as files that its shell sources.
 qemu_describe() {
     local run=$1
     shift
-    # Time for the boot and for a last word; a short limit gets a short last word.
-    guest_timeout=$((timeout > 30 ? timeout - 15 : timeout / 2))
     {
         printf '%s=%q\n' modules "$modules" kernel "$kernel" rxe "$rxe" mtu "$mtu" netns "$netns" directory "$PWD" \
-            interactive "$interactive" guest_timeout "$guest_timeout"
+            interactive "$interactive"
         [ -t 0 ] && printf 'terminal_size=%q\n' "$(stty size | awk '{ print "rows " $1 " cols " $2 }')"
     } >"$run/config"
     (
@@ -85,13 +126,17 @@ qemu_verdict() {
         say "FAILED: $(cat "$run/broken")"
         qemu_last_words "$run"
         exit 125
+    elif [ -e "$run/stuck" ]; then
+        say "FAILED: the guest does not come up; its command never began"
+        exit 125
+    elif [[ $status =~ ^[0-9]+$ ]]; then
+        [ -e "$run/late" ] && say "the command ended, the guest did not: it was stopped"
+        exit "$status"
     elif [ "$status" = timeout ] || [ -e "$run/late" ]; then
         [ -e "$run/hung" ] && cat "$run/hung" >&2
-        [ -e "$run/late" ] && qemu_last_words "$run"
+        [ -e "$run/late" ] && qemu_stuck_words "$run"
         say "FAILED: no end within $timeout s (--timeout); the guest was stopped"
         exit 124
-    elif [[ $status =~ ^[0-9]+$ ]]; then
-        exit "$status"
     fi
     say "FAILED: the guest died before the command ended (no exit marker)"
     qemu_last_words "$run"
@@ -104,5 +149,21 @@ qemu_last_words() {
     {
         grep -haE 'BUG:|Oops|Kernel panic' "$1/console"
         tail -qn 20 "$1/qemu.log" "$1/console"
+    } 2>/dev/null | sed 's/^/lab:   /' >&2
+}
+
+# What a guest that was asked where it hangs said before and after.
+qemu_stuck_words() {
+    local run=$1 asked
+    asked=$(cat "$run/console.asked" 2>/dev/null)
+    {
+        cat "$run/qemu.log"
+        head -c "${asked:-0}" "$run/console" | tail -n 20
+        # Of the tasks those that are processes, and what of the kernel's own waits for a disk or a lock.
+        tail -c "+$((${asked:-0} + 1))" "$run/console" | tr -d '\r' | sed -E 's/^\[ *[0-9.]+\] //' |
+            awk '/^task:/ { shown = $0 !~ /ppid:[02] / || / pid:1 / || /state:D/ }
+                /^(Sched Debug|Showing all locks|Rebooting)/ { shown = 0 }
+                /^(NMI backtrace|CPU:|RIP: 0010)/ { print; next }
+                shown && !/^ *\?|^R[A-Z0-9]+: |<.?TASK>|Call Trace/' | head -n 150
     } 2>/dev/null | sed 's/^/lab:   /' >&2
 }
