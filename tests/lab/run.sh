@@ -20,7 +20,8 @@ usage: run.sh [options] [--] COMMAND [ARG]...     run a program with its argumen
   --out DIR         copy what the command left in $DAT_LAB_OUT to DIR
 
 Exit status: the command's own; 124 when the time was up; 125 when the guest died or could not be set up.
-Environment: DAT_LAB=native|qemu forces the place, DAT_LAB_CACHE the cache (default .cache/lab).
+Environment: DAT_LAB=native|qemu forces the place, DAT_LAB_CACHE the cache (default .cache/lab), DAT_LAB_BOOT the seconds after which a
+guest whose command has not begun is started again (90).
 END
     exit 2
 }
@@ -58,7 +59,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-for number in "$timeout" "$mem" "$mtu"; do
+for number in "$timeout" "$mem" "$mtu" "${DAT_LAB_BOOT:-90}"; do
     [[ $number =~ ^[0-9]+$ ]] || { say "'$number' is not a number"; usage; }
 done
 [ "$rxe" = two ] && [ "$netns" = yes ] && { say "--two needs both ends in one namespace, --netns takes one away"; usage; }

@@ -118,7 +118,7 @@ case_native() {
 }
 
 case_hung() {
-    lab --timeout 40 --sh 'echo begun; exec -a a-hung-command sleep 1000'
+    lab --timeout 50 --sh 'echo begun; exec -a a-hung-command sleep 1000'
     check "a command that does not end fails" status_is 124
     check "its output until then comes back" stdout_has begun
     check "the report names what hung" stderr_has a-hung-command

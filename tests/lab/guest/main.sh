@@ -63,11 +63,11 @@ fi
 
 at "the command"
 touch "$run/begun"
-up=$(cut -d . -f 1 /proc/uptime)
-[ "$up" -lt "$guest_timeout" ] || up=0
+left=$((guest_timeout - $(cut -d . -f 1 /proc/uptime)))
+[ $left -gt 5 ] || left=5
 # The guest gives up a little before the host does, because only it can say what hangs.
 (
-    sleep $((guest_timeout - up))
+    sleep $left
     {
         echo "lab: the command still runs after $guest_timeout s; processes of the guest:"
         ps -eo pid,ppid,stat,wchan:28,time,args --cols 200 | grep -v '\]$'

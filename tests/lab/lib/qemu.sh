@@ -40,10 +40,13 @@ qemu_run() {
     for ((boot = 1; boot <= qemu_boots; boot++)); do
         qemu_boot
         [ -e "$run/stuck" ] || break
+        # The command began after all, just before its guest was stopped: it must not begin twice.
+        [ -e "$run/begun" ] && mv "$run/stuck" "$run/late" && break
         # Nothing of the command has happened yet: a second boot repeats nothing, and hides nothing that is said here.
         say "the guest did not come up (boot $boot of $qemu_boots, $((SECONDS - begin)) s since the first began)"
         qemu_stuck_words "$run"
-        [ $((SECONDS - begin)) -lt "$timeout" ] && [ $boot -lt $qemu_boots ] && rm "$run/stuck"
+        [ $((SECONDS - begin)) -lt "$timeout" ] && [ "$boot" -lt $qemu_boots ] || break
+        rm "$run/stuck"
     done
     [ -n "$log" ] && cat "$run/console" "$run/qemu.log" >"$log"
     [ -n "$out" ] && mkdir -p "$out" && cp -r "$run/out/." "$out/"
@@ -65,7 +68,7 @@ qemu_boot() {
     tails+=($!)
     (
         limit=$((qemu_boot_limit < left ? qemu_boot_limit : left))
-        sleep "$limit"
+        sleep "$limit" || exit
         if [ ! -e "$run/begun" ]; then
             touch "$run/stuck"
             qemu_ask "$run"
@@ -73,7 +76,10 @@ qemu_boot() {
             exit
         fi
         # The guest ends itself a little earlier and says why; this is for one that cannot.
-        sleep $((left - limit)) && touch "$run/late" && qemu_ask "$run" && kill -9 $qemu
+        sleep $((left - limit)) || exit
+        touch "$run/late"
+        qemu_ask "$run"
+        kill -9 $qemu
     ) >/dev/null 2>&1 &
     watchdog=$!
     wait $qemu 2>/dev/null
@@ -93,7 +99,8 @@ qemu_ask() {
     timeout 3 bash -c 'printf "info status\ninfo registers -a\n" 1<>"$1"' ask "$run/monitor.in"
     wait $!
     timeout 3 bash -c 'printf "nmi\n" 1<>"$1"' ask "$run/monitor.in"
-    sleep 10
+    # Killed when the guest is through with its panic.
+    sleep 10 || exit
 }
 
 # Everything the guest must know, as files that its shell sources.
@@ -127,7 +134,7 @@ qemu_verdict() {
         qemu_last_words "$run"
         exit 125
     elif [ -e "$run/stuck" ]; then
-        say "FAILED: the guest does not come up; its command never began"
+        say "FAILED: the guest does not come up; the command never began"
         exit 125
     elif [[ $status =~ ^[0-9]+$ ]]; then
         [ -e "$run/late" ] && say "the command ended, the guest did not: it was stopped"
