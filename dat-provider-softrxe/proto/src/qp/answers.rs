@@ -54,7 +54,7 @@ impl Qp {
         let aeth = self.aeth(Syndrome::ACK, self.responder.msn);
         self.answer(
             Opcode::Acknowledge,
-            self.responder.expected.minus(1),
+            self.responder.acknowledged(),
             aeth,
             None,
         )

@@ -143,7 +143,24 @@ impl Responder {
 
     pub(super) fn want_ack(&mut self, now: Time, delay: std::time::Duration) {
         let (count, due) = self.ack.unwrap_or((0, now + delay));
-        self.ack = Some((count + 1, due));
+        self.ack = Some((count + 1, due.min(now + delay)));
+    }
+
+    /// The newest PSN that an acknowledgement may name. That a READ or an atomic is done only its response may say: rdma_rxe takes
+    /// an acknowledgement with its PSN for the response, and completes it without the data.
+    pub(super) fn acknowledged(&self) -> Psn {
+        let mut end = self.expected;
+        for resource in self.resources.iter().rev() {
+            let (first, packets) = match *resource {
+                Resource::Read { first, packets, .. } => (first, packets),
+                Resource::Atomic { psn, .. } => (psn, 1),
+            };
+            if first.plus(packets) != end {
+                break;
+            }
+            end = first;
+        }
+        end.minus(1)
     }
 
     fn remember(&mut self, resource: Resource) {
