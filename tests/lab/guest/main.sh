@@ -62,7 +62,7 @@ if [ "$interactive" = yes ]; then
 fi
 
 at "the command"
-touch "$run/begun"
+touch "$run/begun" || give_up "the run's folder takes no files"
 left=$((guest_timeout - $(cut -d . -f 1 /proc/uptime)))
 [ $left -gt 5 ] || left=5
 # The guest gives up a little before the host does, because only it can say what hangs.

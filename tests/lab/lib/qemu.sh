@@ -11,7 +11,7 @@ qemu_run() {
     local run qemu watchdog begin=$SECONDS boot
     run=$(mktemp -d "${TMPDIR:-/tmp}/dat-lab.XXXXXX") || return 125
     # The folder of the run is all that two labs at the same time would share; it has a name of its own.
-    trap 'kill "${qemu:-}" 2>/dev/null; rm -rf "$run"' EXIT
+    trap 'kill ${qemu:-} ${watchdog:-} 2>/dev/null; rm -rf "$run"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
     qemu_describe "$run" "$@"
@@ -70,14 +70,14 @@ qemu_boot() {
         limit=$((qemu_boot_limit < left ? qemu_boot_limit : left))
         sleep "$limit" || exit
         if [ ! -e "$run/begun" ]; then
-            touch "$run/stuck"
+            touch "$run/stuck" || exit
             qemu_ask "$run"
             kill -9 $qemu
             exit
         fi
         # The guest ends itself a little earlier and says why; this is for one that cannot.
         sleep $((left - limit)) || exit
-        touch "$run/late"
+        touch "$run/late" || exit
         qemu_ask "$run"
         kill -9 $qemu
     ) >/dev/null 2>&1 &
@@ -86,6 +86,7 @@ qemu_boot() {
     qemu=
     pkill -P $watchdog 2>/dev/null
     kill $watchdog 2>/dev/null
+    watchdog=
     wait "${tails[@]}" 2>/dev/null
 }
 
