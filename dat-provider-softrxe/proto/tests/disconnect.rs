@@ -169,6 +169,20 @@ fn destroying_the_queue_pair_ends_its_connection() {
 }
 
 #[test]
+fn a_peer_known_to_be_gone_need_not_confirm_the_end() {
+    let mut pair = Pair::new("gone");
+    let (qpns, ids) = pair.connect_by_cm(service_id::tcp(13));
+    let (now, there) = (pair.now, pair.sides[1].address.ip());
+    let engine = &mut pair.sides[0].engine;
+    engine.disconnect(now, ids[0]).unwrap();
+    engine.forget_gone(now, |ip, qpn| (ip, qpn) != (there, qpns[1]));
+    assert!(engine.is_leaving());
+    engine.forget_gone(now, |ip, qpn| (ip, qpn) == (there, qpns[1]));
+    assert!(!engine.is_leaving());
+    assert_eq!(engine.connections(), 0);
+}
+
+#[test]
 fn the_last_acknowledgement_goes_before_the_disconnect() {
     let mut pair = Pair::new("last_ack");
     let (qpns, ids) = pair.connect_by_cm(service_id::tcp(14));

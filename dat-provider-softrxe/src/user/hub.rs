@@ -314,6 +314,7 @@ impl Hub {
             }
             let gone = state.neighbours.gone();
             if !self.last_words(&mut state, &gone) {
+                forget_gone(&mut state, clock::now(), &gone);
                 return;
             }
             gone
@@ -326,6 +327,19 @@ impl Hub {
             let jobs = events::bereaved(&mut state, now, &gone);
             state.jobs.extend(jobs);
             self.flush(&mut state, now, false);
+        }
+        forget_gone(&mut state, clock::now(), &gone);
+    }
+
+    /// While leaving: who came is taken in, who went need not be waited for, and nothing of that stays readable.
+    pub(crate) fn take_leave_of(&self, state: &mut State, now: Time) {
+        if stirs(&self.lives) {
+            state.life.look_after();
+            if let Share::Porter(_, porter) = &mut state.share {
+                porter.present.look_after();
+            }
+            let gone = state.neighbours.gone();
+            forget_gone(state, now, &gone);
         }
     }
 
@@ -471,6 +485,12 @@ impl State {
             self.capture = None;
         }
     }
+}
+
+/// Nobody confirms the end of a connection to one of these.
+fn forget_gone(state: &mut State, now: Time, gone: &[Neighbour]) {
+    let of_gone = |ip, qpn: Qpn| gone.contains(&(ip, slot_of_qpn(qpn.value())));
+    state.engine.forget_gone(now, of_gone);
 }
 
 /// Where the connection manager of `ip` is reached.

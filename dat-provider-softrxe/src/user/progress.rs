@@ -427,9 +427,11 @@ impl Hub {
         let end = Instant::now() + FAREWELL;
         loop {
             self.wake.clear();
+            self.inherit();
             let due = {
                 let mut state = self.state.lock();
                 let now = clock::now();
+                self.take_leave_of(&mut state, now);
                 self.take_in(&mut state, now, true);
                 self.flush(&mut state, now, false);
                 if !state.engine.is_leaving() {

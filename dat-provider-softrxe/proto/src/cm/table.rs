@@ -45,6 +45,17 @@ impl Table {
         all.any(|c| c.state == State::DreqSent)
     }
 
+    /// Connections with own peers that are `gone`, and whose end we await to be confirmed.
+    pub(crate) fn unconfirmed(&self, gone: impl Fn(IpAddr, Qpn) -> bool) -> Vec<u32> {
+        let awaits = |c: &&Connection| {
+            c.state == State::DreqSent
+                && super::connection::is_own(c.remote_guid)
+                && gone(c.remote.ip(), c.remote_qpn)
+        };
+        let all = self.connections.values().filter(awaits);
+        all.map(|c| c.local_id).collect()
+    }
+
     /// Enters what is now known of the peer.
     pub(crate) fn index(&mut self, id: u32) {
         let Some(c) = self.connections.get(&id) else {

@@ -204,6 +204,13 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// Peers of which `gone` says that they are no longer there need not confirm the ends of their connections.
+    pub fn forget_gone(&mut self, now: Time, gone: impl Fn(std::net::IpAddr, Qpn) -> bool) {
+        for id in self.cm.unconfirmed(gone) {
+            self.cm_step(now, id, Input::GiveUp);
+        }
+    }
+
     /// A timer entry of a connection or resolution fired.
     pub(super) fn cm_timeout(&mut self, now: Time, at: Time, id: u32) {
         let (retry, retries) = (self.config.cm_retry, self.config.cm_retries);
