@@ -264,7 +264,9 @@ impl<T: Transport> Ia<T> {
         inner.shared.clear();
         inner.own_async_evd = None;
         drop(inner);
-        drop(adapter);
+        if let Some(adapter) = adapter {
+            T::leave(&adapter);
+        }
     }
 
     /// Frees one object whatever its state; it leaves the list when that is done. One that is refused

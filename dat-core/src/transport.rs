@@ -242,6 +242,11 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// that says what to do, sent to `tracing::error!` before returning.
     fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Self>) -> Result<Self::Adapter>;
 
+    /// The IA closes and its objects are gone: what must still be said to peers is said now, and threads of the adapter's own end.
+    /// Core calls it once, and waits in dat_ia_close. Dropping the adapter is no place for it: a thread that a wait is just
+    /// returning to may hold it a little longer, and would have to do the waiting.
+    fn leave(_adapter: &Self::Adapter) {}
+
     /// Limits and identity of the adapter, true of the device.
     fn attributes(adapter: &Self::Adapter) -> AdapterAttr;
 

@@ -3,10 +3,11 @@
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use common::{Events, Null, eventually, open};
+use common::{Events, LEAVES, Null, at_park, eventually, open};
 use dat_core::cno::{Cno, CnoProxy};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::Evd;
@@ -131,6 +132,25 @@ fn an_asynchronous_evd_may_serve_several_opens() {
     let none = reopen("null0", AsyncEvd::OutOfScope).unwrap();
     assert!(none.async_evd().is_none());
     none.close(Close::Graceful).unwrap();
+}
+
+/// Whoever still holds the adapter then.
+#[test]
+fn who_closes_has_the_adapter_leave() {
+    let ia = open();
+    let evd = Evd::create(ia, 8, None, EvdFlags::DTO).unwrap();
+    let (parked, is_parked) = channel();
+    let waiter = thread::spawn(move || {
+        at_park(move || parked.send(()).unwrap());
+        assert!(evd.wait(None, 1, &mut Events::default()).is_err());
+        LEAVES.get()
+    });
+    is_parked.recv().unwrap();
+    ia.close(Close::Abrupt).unwrap();
+    assert_eq!(LEAVES.get(), 1);
+    assert_eq!(waiter.join().unwrap(), 0);
+    assert!(ia.close(Close::Abrupt).is_err() && reopen("broken", AsyncEvd::New).is_err());
+    assert_eq!(LEAVES.get(), 1);
 }
 
 #[test]

@@ -22,8 +22,9 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How long fork waits for a call to end: most take less than a millisecond, one that looks for a host name may take long.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long fork waits for a call to end: most take less than a millisecond, closing an IA of the user-space engine whose peers do not
+/// answer nearly one second, one that looks for a host name may take long.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 const NAP: Duration = Duration::from_micros(50);
 
@@ -49,7 +50,7 @@ pub(crate) fn enter() -> Result<Inside> {
     let inside = Inside(());
     if SPOILED.load(Ordering::Relaxed) {
         tracing::error!(
-            "this process was forked while another thread was in a DAT call for over a second: it cannot use the library, but may exec"
+            "this process was forked while another thread was in a DAT call for over three seconds: it cannot use the library, but may exec"
         );
         return Err(Error::of(Kind::InternalError));
     }

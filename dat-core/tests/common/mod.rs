@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -195,6 +195,8 @@ fn sleep(parker: &Parker, timeout: Option<Duration>, ready: &mut dyn FnMut() -> 
 }
 
 thread_local! {
+    /// How many adapters this thread had leave.
+    pub(crate) static LEAVES: Cell<u32> = const { Cell::new(0) };
     static AT_PARK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
@@ -228,6 +230,10 @@ impl Transport for Null {
             return Err(Error::of(Kind::InsufficientResources));
         }
         Ok(Adapter { upcalls })
+    }
+
+    fn leave(_adapter: &Adapter) {
+        LEAVES.set(LEAVES.get() + 1);
     }
 
     fn attributes(_adapter: &Adapter) -> AdapterAttr {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use dat_verbs::Caller;
+use parking_lot::Mutex;
 use softrxe_proto::{CmId, ConnectRequest, CqId, Event, Pd, Qpn, RejectReason, SrqId, WindowType};
 
 use super::datagram;
@@ -14,18 +15,26 @@ use super::hub::Hub;
 /// An open adapter and its helper thread.
 pub struct Adapter {
     pub(crate) hub: Arc<Hub>,
-    pub(crate) thread: Option<JoinHandle<()>>,
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Drop for Adapter {
-    fn drop(&mut self) {
+impl Adapter {
+    /// Ends the helper thread, once, and waits for that unless it is the caller.
+    pub(crate) fn end(&self) {
         self.hub.end();
-        if let Some(thread) = self.thread.take()
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
             && thread.join().is_err()
         {
             tracing::error!("the helper thread of a user-space adapter panicked");
         }
+    }
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

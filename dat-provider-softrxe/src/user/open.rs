@@ -9,6 +9,7 @@ use dat_core::environment;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::ia_params::{IaParams, IaParamsError};
 use dat_core::upcall::Upcalls;
+use parking_lot::Mutex;
 
 use super::UserEngine;
 use super::hub::Hub;
@@ -88,7 +89,7 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
         .map_err(OpenError::Thread)?;
     Ok(Adapter {
         hub,
-        thread: Some(thread),
+        thread: Mutex::new(Some(thread)),
     })
 }
 

@@ -77,6 +77,10 @@ impl Transport for UserEngine {
         ]
     }
 
+    fn leave(adapter: &Adapter) {
+        adapter.end();
+    }
+
     fn attributes(adapter: &Adapter) -> AdapterAttr {
         let place = &adapter.hub.place;
         let mtu = place.mtu.min(adapter.hub.settings.mtu);
