@@ -1,8 +1,12 @@
 //! What the end-to-end tests in `tests/tests` share, and those of other crates that load our shared objects: these are
 //! built, and dat.conf is written, before a process that uses them starts.
 
+mod process;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+pub use process::{Process, dist_softrxe, role};
 
 /// The workspace.
 pub const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

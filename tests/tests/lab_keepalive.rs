@@ -1,75 +1,20 @@
 //! `keepalive=`: the user engine, in the namespace `peer`, is connected to real rdma_rxe and only waits for a message, when packets stop
 //! coming through. It has to find out by itself.
 
-use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use dat::{Access, ConnectionEvent, DtoStatus, Ep, Evd, Event, Ia, Pz, Region, Streams};
+use dat_tests::Process;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 const QUAL: u64 = 7310;
-/// Which of our processes this is; without it, the test as nextest starts it.
-const ROLE: &str = "DAT_TEST_ROLE";
 /// docs/ia_params.md: within two intervals of a second and five more; the guest is emulated.
 const BOUND: Duration = Duration::from_secs(7 + 8);
 /// For how long all is well, and silent, first: several intervals.
 const SILENCE: Duration = Duration::from_secs(4);
-
-/// A process that is killed when the test is over.
-struct Process {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Process {
-    /// This test once more as `role`, after the words of `within`.
-    fn start(name: &str, role: &str, conf: &Path, within: &[&str]) -> Self {
-        let exe = std::env::current_exe().expect("this test has a path");
-        let exe = exe.to_str().expect("a path of words");
-        let words = [within, &[exe, "--exact", name, "--nocapture"]].concat();
-        let mut child = Command::new(words[0])
-            .args(&words[1..])
-            .env("DAT_OVERRIDE", conf)
-            .env("DAT_LOG", "warn")
-            .env(ROLE, role)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the test runs");
-        let out = BufReader::new(child.stdout.take().expect("piped"));
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in out.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { child, lines }
-    }
-
-    /// What follows `word` in the first line that begins with it.
-    fn says(&self, word: &str, within: Duration) -> Option<String> {
-        let end = Instant::now() + within;
-        while let Ok(line) = self.lines.recv_timeout(end - Instant::now().min(end)) {
-            if let Some(rest) = line.strip_prefix(word) {
-                return Some(rest.trim().to_owned());
-            }
-        }
-        None
-    }
-}
 
 /// A connection's end that has a receive posted.
 struct Side {
@@ -145,14 +90,6 @@ fn user() {
     }
 }
 
-fn library() -> PathBuf {
-    let exe = std::env::current_exe().expect("this test has a path");
-    let dist = exe.ancestors().nth(3).expect("target").join("dist");
-    let library = dist.join("lib/libdat-provider-softrxe.so.2");
-    assert!(library.exists(), "run make dist first");
-    library
-}
-
 /// Packets that leave `netdev`, in the namespace of `within`, are lost until this is dropped.
 struct Cut<'a> {
     within: &'a [&'a str],
@@ -192,8 +129,9 @@ fn cut_off(
     let dir = tempfile::tempdir().expect("a folder");
     let conf = dir.path().join("dat.conf");
     let params = format!("10.9.0.2 0 engine=user retry=3 keepalive={keepalive}");
-    let lines = dat_tests::line("kernel", &library(), "v0 0 engine=kernel")
-        + &dat_tests::line("user", &library(), &params);
+    let library = dat_tests::dist_softrxe();
+    let lines = dat_tests::line("kernel", &library, "v0 0 engine=kernel")
+        + &dat_tests::line("user", &library, &params);
     std::fs::write(&conf, lines).expect("written");
     let kernel = Process::start(name, "kernel", &conf, &[]);
     assert!(kernel.says("listening", PATIENCE).is_some());
@@ -210,10 +148,10 @@ fn cut_off(
 
 /// Runs `body` in the process that nextest starts, and the role in the others.
 fn with_roles(body: impl FnOnce()) {
-    match std::env::var(ROLE).as_deref() {
-        Ok("kernel") => kernel(),
-        Ok(_) => user(),
-        Err(_) => body(),
+    match dat_tests::role().as_deref() {
+        Some("kernel") => kernel(),
+        Some(_) => user(),
+        None => body(),
     }
 }
 

@@ -1,0 +1,85 @@
+//! Tests of several processes: each is the test program once more, told by a variable which part it plays.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+const ROLE: &str = "DAT_TEST_ROLE";
+
+/// Which of a test's processes this is; none, the test as nextest starts it.
+#[must_use]
+pub fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// The built prefix's provider for Soft-RoCE, where cargo is not at hand: in the lab.
+///
+/// # Panics
+/// When `make dist` did not run.
+#[must_use]
+pub fn dist_softrxe() -> PathBuf {
+    let exe = std::env::current_exe().expect("this test has a path");
+    let dist = exe.ancestors().nth(3).expect("target").join("dist");
+    let library = dist.join("lib/libdat-provider-softrxe.so.2");
+    assert!(library.exists(), "run make dist first");
+    library
+}
+
+/// A process that is killed when the test is over.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    /// The test `name` of this program once more as `role`, with `conf` for dat.conf, after the words of `within`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(name: &str, role: &str, conf: &Path, within: &[&str]) -> Self {
+        let exe = std::env::current_exe().expect("this test has a path");
+        let exe = exe.to_str().expect("a path of words");
+        let words = [within, &[exe, "--exact", name, "--nocapture"]].concat();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .env("DAT_OVERRIDE", conf)
+            .env("DAT_LOG", "warn")
+            .env(ROLE, role)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the test runs");
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// What follows `word` in the first line that begins with it.
+    #[must_use]
+    pub fn says(&self, word: &str, within: Duration) -> Option<String> {
+        let end = Instant::now() + within;
+        while let Ok(line) = self.lines.recv_timeout(end - Instant::now().min(end)) {
+            if let Some(rest) = line.strip_prefix(word) {
+                return Some(rest.trim().to_owned());
+            }
+        }
+        None
+    }
+}
