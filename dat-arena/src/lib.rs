@@ -11,6 +11,7 @@
 
 mod cycle;
 mod lock;
+pub mod signals;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;

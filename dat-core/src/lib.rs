@@ -35,3 +35,5 @@ pub mod srq;
 pub mod timer;
 pub mod transport;
 pub mod upcall;
+
+pub use dat_arena::signals;

@@ -99,7 +99,10 @@ pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
     match std::thread::Builder::new()
         .name("dat-timer".into())
         .stack_size(256 << 10)
-        .spawn(run)
+        .spawn(|| {
+            dat_arena::signals::leave_to_the_consumer();
+            run();
+        })
     {
         Ok(thread) => {
             queue.thread = Some(thread);

@@ -85,7 +85,10 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     let helper = Arc::clone(&hub);
     let thread = std::thread::Builder::new()
         .name("dat-softrxe".into())
-        .spawn(move || helper.run())
+        .spawn(move || {
+            dat_core::signals::leave_to_the_consumer();
+            helper.run();
+        })
         .map_err(OpenError::Thread)?;
     Ok(Adapter {
         hub,
