@@ -293,8 +293,9 @@ impl Hub {
         match taken {
             Ok(share) => {
                 tracing::info!(%ip, ?share, "the process that had UDP port 4791 is gone");
-                // Dropping the old share takes it out of the bundle.
-                self.state.lock().share = share;
+                let mut state = self.state.lock();
+                self.bundle.remove(state.share.as_raw_fd());
+                state.share = share;
             }
             // Tried again at once: the old share stays readable.
             Err(error) => tracing::error!(%ip, %error, "cannot take UDP port 4791 over"),
@@ -312,7 +313,7 @@ impl Hub {
             if let Share::Porter(_, porter) = &mut state.share {
                 porter.present.look_after();
             }
-            let gone = state.neighbours.gone();
+            let gone = state.neighbours.gone(&self.lives);
             if !self.last_words(&mut state, &gone) {
                 forget_gone(&mut state, clock::now(), &gone);
                 return;
@@ -338,7 +339,7 @@ impl Hub {
             if let Share::Porter(_, porter) = &mut state.share {
                 porter.present.look_after();
             }
-            let gone = state.neighbours.gone();
+            let gone = state.neighbours.gone(&self.lives);
             forget_gone(state, now, &gone);
         }
     }

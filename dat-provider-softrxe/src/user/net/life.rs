@@ -77,7 +77,7 @@ pub type Neighbour = (IpAddr, u16);
 /// The engines of this host that this one is connected to.
 #[derive(Debug, Default)]
 pub struct Neighbours {
-    lines: HashMap<Neighbour, UnixStream>,
+    lines: HashMap<Neighbour, NotInherited<UnixStream>>,
 }
 
 impl Neighbours {
@@ -87,7 +87,7 @@ impl Neighbours {
         if let Some(line) = self.lines.get(&who) {
             return !is_over(line);
         }
-        let line = match watch(who.0, &format!("life/{}", who.1)) {
+        let line = match NotInherited::new(|| watch(who.0, &format!("life/{}", who.1))) {
             Ok(line) => line,
             Err(error) => {
                 if error.kind() == ErrorKind::WouldBlock {
@@ -108,12 +108,14 @@ impl Neighbours {
         added.is_ok()
     }
 
-    /// Those that have ended since.
-    pub fn gone(&mut self) -> Vec<Neighbour> {
+    /// Those that have ended since; `lives` hears no more of them.
+    pub fn gone(&mut self, lives: &Bundle) -> Vec<Neighbour> {
         let over = self.lines.iter().filter(|(_, line)| is_over(line));
         let gone: Vec<Neighbour> = over.map(|(who, _)| *who).collect();
         for who in &gone {
-            self.lines.remove(who);
+            if let Some(line) = self.lines.remove(who) {
+                lives.remove(line.as_raw_fd());
+            }
         }
         gone
     }
@@ -144,14 +146,14 @@ mod tests {
         }
         assert!(!stirs(&lives));
         first.look_after();
-        assert_eq!(neighbours.gone(), []);
+        assert_eq!(neighbours.gone(&lives), []);
         // Taken in or not.
         drop(first);
         assert!(stirs(&lives));
-        assert_eq!(neighbours.gone(), [(ip, 7)]);
+        assert_eq!(neighbours.gone(&lives), [(ip, 7)]);
         assert!(!stirs(&lives));
         drop(second);
-        assert_eq!(neighbours.gone(), [(ip, 8)]);
+        assert_eq!(neighbours.gone(&lives), [(ip, 8)]);
     }
 
     #[test]
@@ -164,9 +166,9 @@ mod tests {
         drop(first);
         let _second = Life::of_engine(ip, 7).unwrap();
         assert!(!neighbours.watch((ip, 7), &lives));
-        assert_eq!(neighbours.gone(), [(ip, 7)]);
+        assert_eq!(neighbours.gone(&lives), [(ip, 7)]);
         assert!(neighbours.watch((ip, 7), &lives));
-        assert_eq!(neighbours.gone(), []);
+        assert_eq!(neighbours.gone(&lives), []);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::child::NotInherited;
 use super::door::{Porter, watch_porter};
 use super::life::is_over;
 use super::route::addressee;
@@ -20,11 +21,11 @@ const REST: usize = 10_000;
 
 /// See the module's text.
 #[derive(Debug)]
-pub enum Share {
+pub(crate) enum Share {
     /// This process holds the port.
     Porter(Arc<Socket>, Porter),
     /// Another one does.
-    Guest(UnixStream),
+    Guest(NotInherited<UnixStream>),
 }
 
 impl Share {
@@ -32,7 +33,7 @@ impl Share {
     ///
     /// # Errors
     /// `AddrInUse` when the port is taken and its holder is no engine of ours, or does not answer; else as `bind`.
-    pub fn take(ip: IpAddr, port: u16, buffer: usize) -> io::Result<Self> {
+    pub(crate) fn take(ip: IpAddr, port: u16, buffer: usize) -> io::Result<Self> {
         let begin = Instant::now();
         loop {
             match Socket::bind(ip, port, buffer) {
@@ -42,7 +43,7 @@ impl Share {
                     Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                     Err(error) => return Err(error),
                 },
-                Err(error) if error.kind() == ErrorKind::AddrInUse => match watch_porter(ip) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => match NotInherited::new(|| watch_porter(ip)) {
                     Ok(watch) => return Ok(Self::Guest(watch)),
                     // Who takes nobody in is busy, or stopped.
                     Err(error)
@@ -63,7 +64,7 @@ impl Share {
 
     /// Whether the port's holder is gone. Its own holder says no.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         match self {
             Self::Porter(..) => false,
             Self::Guest(watch) => is_over(watch),
@@ -72,7 +73,7 @@ impl Share {
 
     /// What still lies in the port's socket goes to those whom it is for; to be called before the port is given up, as
     /// what its holder itself sent to others of its address waits there too. Datagrams are not repeated.
-    pub fn pass_on_rest(&mut self, received: &mut Received) {
+    pub(crate) fn pass_on_rest(&mut self, received: &mut Received) {
         let Self::Porter(socket, porter) = self else {
             return;
         };

@@ -123,7 +123,7 @@ impl Bundle {
         }
     }
 
-    /// Adds `fd`; closing it takes it out again.
+    /// Adds `fd`. Closing it takes it out again only where nobody has a copy: not a forked child.
     ///
     /// # Errors
     /// As `epoll_ctl`.
@@ -141,6 +141,16 @@ impl Bundle {
         } else {
             Err(io::Error::last_os_error())
         }
+    }
+}
+
+impl Bundle {
+    /// Takes `fd` out; before it is closed, or nobody can any more.
+    pub fn remove(&self, fd: RawFd) {
+        // SAFETY: no event is needed for this. Where `fd` is not in there is nothing to do.
+        let _ = unsafe {
+            libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut())
+        };
     }
 }
 
