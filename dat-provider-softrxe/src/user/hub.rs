@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dat_core::transport::Token;
 use dat_core::upcall::Upcalls;
@@ -42,6 +42,8 @@ const WINDOW: std::ops::RangeInclusive<usize> = 16..=512;
 /// How long the last words of a process may take to arrive when it is gone, and reads of the socket until they are there, at most.
 const LAST_WORDS: Duration = Duration::from_millis(20);
 const MANY: usize = 1000;
+/// How long what cannot be dealt with is left alone.
+const DEAF: Duration = Duration::from_millis(100);
 /// How long a waiter spins at most.
 const SPIN: Duration = Duration::from_micros(50);
 /// Bytes asked for each way.
@@ -94,6 +96,8 @@ pub(crate) struct State {
     pub(crate) events: VecDeque<Event>,
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) roles: Roles,
+    /// Until then nobody listens to what is readable but cannot be dealt with; who is out of descriptors would not sleep.
+    pub(crate) deaf_until: Option<Instant>,
     spin: Spin,
     spin_for_news: Spin,
     pub(crate) answers: Answers,
@@ -187,6 +191,7 @@ impl Hub {
             events: VecDeque::new(),
             jobs: VecDeque::new(),
             roles: Roles::default(),
+            deaf_until: None,
             spin: Spin::new(SPIN, processors()),
             spin_for_news: Spin::new(SPIN, processors()),
             answers: Answers::default(),
@@ -278,8 +283,11 @@ impl Hub {
 
     /// When the holder of port 4791 is gone: takes it over, or finds the one who did.
     pub(crate) fn inherit(&self) {
-        if !self.state.lock().share.is_over() {
-            return;
+        {
+            let mut state = self.state.lock();
+            if !self.hears_again(&mut state) || !state.share.is_over() {
+                return;
+            }
         }
         let ip = self.place.address;
         // It may take a moment, so without the lock. Only this thread changes the share.
@@ -297,9 +305,42 @@ impl Hub {
                 self.bundle.remove(state.share.as_raw_fd());
                 state.share = share;
             }
-            // Tried again at once: the old share stays readable.
-            Err(error) => tracing::error!(%ip, %error, "cannot take UDP port 4791 over"),
+            // The old share stays readable.
+            Err(error) => {
+                tracing::error!(%ip, %error, "cannot take UDP port 4791 over");
+                self.go_deaf(&mut self.state.lock());
+            }
         }
+    }
+
+    /// Leaves others' coming and going alone for a while.
+    fn go_deaf(&self, state: &mut State) {
+        if state.deaf_until.is_none() {
+            self.bundle.remove(self.lives.as_raw_fd());
+            if let Share::Guest(_) = &state.share {
+                self.bundle.remove(state.share.as_raw_fd());
+            }
+        }
+        state.deaf_until = Some(Instant::now() + DEAF);
+    }
+
+    /// Ends that when its time is over. Whether it is.
+    fn hears_again(&self, state: &mut State) -> bool {
+        let Some(end) = state.deaf_until else {
+            return true;
+        };
+        if Instant::now() < end {
+            return false;
+        }
+        state.deaf_until = None;
+        let mut added = self.bundle.add(self.lives.as_raw_fd());
+        if let Share::Guest(_) = &state.share {
+            added = added.and(self.bundle.add(state.share.as_raw_fd()));
+        }
+        if added.is_err() {
+            self.go_deaf(state);
+        }
+        added.is_ok()
     }
 
     /// Looks after the lives of others: connections to those that are gone break.
@@ -309,11 +350,18 @@ impl Hub {
         }
         let gone = {
             let mut state = self.state.lock();
+            if state.deaf_until.is_some() {
+                return;
+            }
             state.life.look_after();
             if let Share::Porter(_, porter) = &mut state.share {
                 porter.present.look_after();
             }
             let gone = state.neighbours.gone(&self.lives);
+            if gone.is_empty() && stirs(&self.lives) {
+                // Somebody wants to be taken in, and there is no descriptor for it.
+                self.go_deaf(&mut state);
+            }
             if !self.last_words(&mut state, &gone) {
                 forget_gone(&mut state, clock::now(), &gone);
                 return;

@@ -298,7 +298,10 @@ impl Hub {
             let (due, naps) = {
                 let mut state = self.state.lock();
                 let now = clock::now();
-                if !self.take_in(&mut state, now, true) && stirs(&self.lives) {
+                if !self.take_in(&mut state, now, true)
+                    && state.deaf_until.is_none()
+                    && stirs(&self.lives)
+                {
                     self.summon(&mut state);
                 }
                 let hold = state.answers.expected();
@@ -320,7 +323,7 @@ impl Hub {
                 }
                 // Not about to answer after all.
                 self.flush(&mut state, now, false);
-                if state.share.is_over() {
+                if state.deaf_until.is_none() && state.share.is_over() {
                     self.summon(&mut state);
                 }
                 self.call(&mut state);
@@ -458,7 +461,7 @@ impl Hub {
             self.mourn();
             // A leader that has it makes all upcalls, and calls again for what is left.
             let turn = self.turn.try_lock();
-            let (jobs, plan, busy) = {
+            let (jobs, plan, busy, deaf_until) = {
                 let mut state = self.state.lock();
                 let now = clock::now();
                 state.roles.called = false;
@@ -482,9 +485,9 @@ impl Hub {
                     if state.roles.watch == Watch::Helper {
                         state.roles.watch = Watch::Nobody;
                     }
-                    (jobs, Plan::Nap, busy)
+                    (jobs, Plan::Nap, busy, state.deaf_until)
                 } else {
-                    (jobs, self.plan(&mut state, driven), busy)
+                    (jobs, self.plan(&mut state, driven), busy, state.deaf_until)
                 }
             };
             let idle = jobs.is_empty();
@@ -495,9 +498,10 @@ impl Hub {
             if !idle {
                 continue;
             }
+            let again = || deaf_until.map(|end| end.saturating_duration_since(Instant::now()));
             match plan {
                 Plan::Nap => drop(sleep([self.wake.as_raw_fd()], Some(NAP))),
-                Plan::Rest => drop(sleep([self.wake.as_raw_fd()], None)),
+                Plan::Rest => drop(sleep([self.wake.as_raw_fd()], again())),
                 Plan::Watch(due) => {
                     if busy {
                         let (begin, spun) = (Instant::now(), spin.budget());
@@ -508,6 +512,7 @@ impl Hub {
                         slept = Some((spun, begin));
                     }
                     let limit = due.map(|at| at.since(clock::now()).max(LATE));
+                    let limit = [limit, again()].into_iter().flatten().min();
                     let _ = self.listen(&self.wake, limit);
                 }
             }
