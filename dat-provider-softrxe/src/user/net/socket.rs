@@ -136,6 +136,29 @@ impl Socket {
         pieces: &[libc::iovec],
         segment: Option<u16>,
     ) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        let sent = unsafe { self.send_run(to, pieces, segment) };
+        match (segment, sent) {
+            // Nobody cuts runs on this way: IPsec, or a netdev without checksums and a kernel before 6.11.
+            (Some(bytes), Err(error)) if error.raw_os_error() == Some(libc::EIO) => {
+                let each = |datagram: &[libc::iovec]| {
+                    // SAFETY: parts of `pieces`.
+                    unsafe { self.send_run(to, datagram, None) }
+                };
+                cut(pieces, usize::from(bytes), each)
+            }
+            (_, sent) => sent,
+        }
+    }
+
+    /// # Safety
+    /// As [`send`](Self::send).
+    unsafe fn send_run(
+        &self,
+        to: &SocketAddr,
+        pieces: &[libc::iovec],
+        segment: Option<u16>,
+    ) -> io::Result<()> {
         let (mut name, length) = to_c(to);
         let mut control = Control([0; 64]);
         // SAFETY: all-zero is a valid msghdr.
@@ -206,6 +229,38 @@ impl Socket {
             into.segment = segment_of(&message).unwrap_or(into.length).max(1);
             return Ok(true);
         }
+    }
+}
+
+/// Gives `send` the datagrams of `bytes` bytes that `pieces` make, one after the other.
+fn cut(
+    pieces: &[libc::iovec],
+    bytes: usize,
+    mut send: impl FnMut(&[libc::iovec]) -> io::Result<()>,
+) -> io::Result<()> {
+    let (mut datagram, mut room) = (Vec::with_capacity(4), bytes);
+    for piece in pieces {
+        let (mut base, mut left) = (piece.iov_base.cast::<u8>(), piece.iov_len);
+        while left > 0 {
+            let part = left.min(room);
+            datagram.push(libc::iovec {
+                iov_base: base.cast(),
+                iov_len: part,
+            });
+            base = base.wrapping_add(part);
+            left -= part;
+            room -= part;
+            if room == 0 {
+                send(&datagram)?;
+                datagram.clear();
+                room = bytes;
+            }
+        }
+    }
+    if datagram.is_empty() {
+        Ok(())
+    } else {
+        send(&datagram)
     }
 }
 
@@ -365,6 +420,26 @@ mod tests {
             }
             assert_eq!(lengths, [100, 100, 42]);
         }
+    }
+
+    #[test]
+    fn a_run_is_cut_where_its_datagrams_end() {
+        let bytes: Vec<u8> = (0..250).collect();
+        let pieces = [piece(&bytes[..12]), piece(&bytes[12..130]), piece(&[]), piece(&bytes[130..])];
+        let mut got = Vec::new();
+        let each = |datagram: &[libc::iovec]| {
+            let mut whole = Vec::<u8>::new();
+            for part in datagram {
+                // SAFETY: the parts lie in `bytes`.
+                whole.extend(unsafe {
+                    std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len)
+                });
+            }
+            got.push(whole);
+            Ok(())
+        };
+        cut(&pieces, 100, each).unwrap();
+        assert_eq!(got, [&bytes[..100], &bytes[100..200], &bytes[200..]]);
     }
 
     #[test]
