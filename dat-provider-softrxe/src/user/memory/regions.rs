@@ -22,6 +22,8 @@ pub struct Regions {
 #[derive(Debug)]
 struct Table {
     entries: FxHashMap<u32, Entry>,
+    /// Windows that there are: without any, closing a region need not look for those that it has.
+    windows: usize,
     /// Whether there ever was a window that belongs to a queue pair.
     of_queue_pairs: bool,
     random: fastrand::Rng,
@@ -68,6 +70,7 @@ impl Regions {
     pub fn new(seed: u64) -> Self {
         let table = Table {
             entries: FxHashMap::default(),
+            windows: 0,
             of_queue_pairs: false,
             random: fastrand::Rng::with_seed(seed),
         };
@@ -104,6 +107,9 @@ impl Regions {
     pub fn deregister(&self, key: u32) {
         let mut table = self.table.borrow_mut();
         table.entries.remove(&index_of(key));
+        if table.windows == 0 {
+            return;
+        }
         // A window without its region opens nothing.
         for entry in table.entries.values_mut() {
             if let Target::Window { bound, .. } = &mut entry.target
@@ -119,7 +125,9 @@ impl Regions {
     pub fn create_window(&self, kind: WindowType, pd: Pd) -> Option<u32> {
         let mut table = self.table.borrow_mut();
         table.of_queue_pairs |= kind == WindowType::Type2;
-        table.add(pd, Target::Window { kind, bound: None })
+        let key = table.add(pd, Target::Window { kind, bound: None })?;
+        table.windows += 1;
+        Some(key)
     }
 
     /// The queue pair is gone, or as new: the windows that belong to it are closed. Its number may come again.
@@ -139,7 +147,10 @@ impl Regions {
 
     /// Closes a window, bound or not. The caller holds the engine's lock.
     pub fn destroy_window(&self, key: u32) {
-        self.table.borrow_mut().entries.remove(&index_of(key));
+        let mut table = self.table.borrow_mut();
+        if table.entries.remove(&index_of(key)).is_some() {
+            table.windows -= 1;
+        }
     }
 
     /// The key that a window has after its next bind: same index, another key byte.
