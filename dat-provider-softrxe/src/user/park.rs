@@ -1,18 +1,21 @@
 //! Where an EVD or CNO sleeps.
 
+use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dat_core::transport::Parked;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::net::wake::Wake;
 
-/// A permit that is waited for: on a condition, or by one who sleeps on descriptors.
+/// A permit that is waited for: on a futex, which a signal ends, or by one who sleeps on descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     permit: Mutex<Permit>,
-    rung: Condvar,
+    /// Counts rings.
+    rung: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -29,7 +32,10 @@ impl Bell {
         permit.given = true;
         match &permit.wake {
             Some(wake) => wake.ring(),
-            None => drop(self.rung.notify_all()),
+            None => {
+                self.rung.fetch_add(1, Ordering::Release);
+                wake_all(&self.rung);
+            }
         }
     }
 
@@ -55,20 +61,43 @@ impl Bell {
     /// Sleeps until the permit is there, and takes it.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) -> Parked {
         let end = timeout.and_then(|t| Instant::now().checked_add(t));
-        let mut permit = self.permit.lock();
-        while !permit.given {
-            match end {
-                None => self.rung.wait(&mut permit),
-                Some(end) => {
-                    if self.rung.wait_until(&mut permit, end).timed_out() && !permit.given {
-                        return Parked::TimedOut;
-                    }
-                }
+        loop {
+            let rung = self.rung.load(Ordering::Acquire);
+            if self.take() {
+                return Parked::Woken;
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Parked::TimedOut;
+            }
+            if interrupted(&self.rung, rung, left) {
+                return if self.take() {
+                    Parked::Woken
+                } else {
+                    Parked::Interrupted
+                };
             }
         }
-        permit.given = false;
-        Parked::Woken
     }
+}
+
+/// Sleeps while `word` is `value`, for `left` at most. Whether a signal handler ran.
+fn interrupted(word: &AtomicU32, value: u32, left: Option<Duration>) -> bool {
+    let span = left.map(|t| libc::timespec {
+        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let span = span.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: `word` and `span` live until the return; `span` may be null.
+    let slept = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, value, span) };
+    slept != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+}
+
+fn wake_all(word: &AtomicU32) {
+    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: `word` lives until the return.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, i32::MAX) };
 }
 
 /// See [`Transport::Parker`](dat_core::transport::Transport::Parker).
