@@ -157,6 +157,13 @@ impl Capture {
     }
 }
 
+impl Drop for Capture {
+    /// A forked child's copy would keep the file locked.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 /// Of an IPv4 header.
 fn checksum(header: &[u8]) -> u16 {
     let words = header
