@@ -353,13 +353,12 @@ impl Hub {
             if state.deaf_until.is_some() {
                 return;
             }
-            state.life.look_after();
+            let mut all = state.life.look_after(&self.lives);
             if let Share::Porter(_, porter) = &mut state.share {
-                porter.present.look_after();
+                all &= porter.present.look_after(&self.lives);
             }
             let gone = state.neighbours.gone(&self.lives);
-            if gone.is_empty() && stirs(&self.lives) {
-                // Somebody wants to be taken in, and there is no descriptor for it.
+            if !all {
                 self.go_deaf(&mut state);
             }
             if !self.last_words(&mut state, &gone) {
@@ -383,9 +382,9 @@ impl Hub {
     /// While leaving: who came is taken in, who went need not be waited for, and nothing of that stays readable.
     pub(crate) fn take_leave_of(&self, state: &mut State, now: Time) {
         if stirs(&self.lives) {
-            state.life.look_after();
+            state.life.look_after(&self.lives);
             if let Share::Porter(_, porter) = &mut state.share {
-                porter.present.look_after();
+                porter.present.look_after(&self.lives);
             }
             let gone = state.neighbours.gone(&self.lives);
             forget_gone(state, now, &gone);

@@ -43,14 +43,30 @@ impl Life {
     }
 
     /// Takes in those that have connected, and forgets those that are gone, or the queue of the listener would fill up.
-    pub fn look_after(&mut self) {
-        while let Ok(watcher) = NotInherited::new(|| Ok(self.listener.accept()?.0)) {
+    /// `lives` is readable when one goes. `false`: somebody waits to be taken in, and there is no descriptor for it.
+    pub fn look_after(&mut self, lives: &Bundle) -> bool {
+        let stays = |watcher: &NotInherited<UnixStream>| {
+            let over = is_over(watcher);
+            if over {
+                lives.remove(watcher.as_raw_fd());
+            }
+            !over
+        };
+        // Those that are gone first: their descriptors are free for those that come.
+        self.watchers.retain(stays);
+        let all = loop {
+            let watcher = match NotInherited::new(|| Ok(self.listener.accept()?.0)) {
+                Ok(watcher) => watcher,
+                Err(error) => break error.kind() == ErrorKind::WouldBlock,
+            };
             // One that cannot be asked whether it is gone is as good as none: it hears of our end too soon.
-            if watcher.set_nonblocking(true).is_ok() {
+            if watcher.set_nonblocking(true).is_ok() && lives.add(watcher.as_raw_fd()).is_ok() {
                 self.watchers.push(watcher);
             }
-        }
-        self.watchers.retain(|watcher| !is_over(watcher));
+        };
+        // Most that come for a moment are gone by now.
+        self.watchers.retain(stays);
+        all
     }
 }
 
@@ -145,7 +161,7 @@ mod tests {
             assert!(neighbours.watch((ip, slot), &lives));
         }
         assert!(!stirs(&lives));
-        first.look_after();
+        first.look_after(&lives);
         assert_eq!(neighbours.gone(&lives), []);
         // Taken in or not.
         drop(first);
@@ -174,19 +190,24 @@ mod tests {
     #[test]
     fn thousands_that_come_and_go_leave_nothing() {
         let ip: IpAddr = "127.77.4.2".parse().unwrap();
+        let lives = Bundle::new().unwrap();
         let mut life = Life::of_engine(ip, 1).unwrap();
         for _ in 0..10 {
             let watchers: Vec<_> = (0..100).map(|_| watch(ip, "life/1").unwrap()).collect();
-            life.look_after();
+            life.look_after(&lives);
             assert_eq!(life.watchers.len(), 100);
             drop(watchers);
+            assert!(stirs(&lives));
+            life.look_after(&lives);
+            assert_eq!(life.watchers.len(), 0);
+            assert!(!stirs(&lives));
         }
         // More than any backlog holds, one after the other.
         for _ in 0..50 {
             for _ in 0..100 {
                 drop(watch(ip, "life/1").unwrap());
             }
-            life.look_after();
+            life.look_after(&lives);
         }
         assert_eq!(life.watchers.len(), 0);
     }
