@@ -102,8 +102,7 @@ pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
         .spawn(|| {
             dat_arena::signals::leave_to_the_consumer();
             run();
-        })
-    {
+        }) {
         Ok(thread) => {
             queue.thread = Some(thread);
             queue.running = true;

@@ -43,16 +43,18 @@ impl Share {
                     Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                     Err(error) => return Err(error),
                 },
-                Err(error) if error.kind() == ErrorKind::AddrInUse => match NotInherited::new(|| watch_porter(ip)) {
-                    Ok(watch) => return Ok(Self::Guest(watch)),
-                    // Who takes nobody in is busy, or stopped.
-                    Err(error)
-                        if matches!(
-                            error.kind(),
-                            ErrorKind::ConnectionRefused | ErrorKind::WouldBlock
-                        ) => {}
-                    Err(error) => return Err(error),
-                },
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    match NotInherited::new(|| watch_porter(ip)) {
+                        Ok(watch) => return Ok(Self::Guest(watch)),
+                        // Who takes nobody in is busy, or stopped.
+                        Err(error)
+                            if matches!(
+                                error.kind(),
+                                ErrorKind::ConnectionRefused | ErrorKind::WouldBlock
+                            ) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
                 Err(error) => return Err(error),
             }
             if begin.elapsed() > CHANGE {

@@ -425,7 +425,12 @@ mod tests {
     #[test]
     fn a_run_is_cut_where_its_datagrams_end() {
         let bytes: Vec<u8> = (0..250).collect();
-        let pieces = [piece(&bytes[..12]), piece(&bytes[12..130]), piece(&[]), piece(&bytes[130..])];
+        let pieces = [
+            piece(&bytes[..12]),
+            piece(&bytes[12..130]),
+            piece(&[]),
+            piece(&bytes[130..]),
+        ];
         let mut got = Vec::new();
         let each = |datagram: &[libc::iovec]| {
             let mut whole = Vec::<u8>::new();

@@ -149,7 +149,12 @@ impl Bundle {
     pub fn remove(&self, fd: RawFd) {
         // SAFETY: no event is needed for this. Where `fd` is not in there is nothing to do.
         let _ = unsafe {
-            libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut())
+            libc::epoll_ctl(
+                self.fd.as_raw_fd(),
+                libc::EPOLL_CTL_DEL,
+                fd,
+                std::ptr::null_mut(),
+            )
         };
     }
 }
