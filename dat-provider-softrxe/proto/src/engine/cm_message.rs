@@ -94,8 +94,9 @@ impl<M: Memory> Engine<M> {
         if let Some(old) = self.cm.by_qp(req.ca_guid, req.qpn) {
             // The peer began anew and we did not notice.
             let stale = RejectReason::STALE_CONNECTION;
-            self.mads
-                .push_back((source, connection::refuse(transaction, req, stale)));
+            let rej = connection::refuse(transaction, req, stale);
+            let own = connection::is_own(req.ca_guid);
+            self.mads.push_back((reply_to(source, own), rej));
             self.cm_step(now, old, Input::Disconnect);
             return;
         }
@@ -109,23 +110,19 @@ impl<M: Memory> Engine<M> {
             Err(reason) => {
                 tracing::debug!(%source, ?reason, service = req.service_id, "request refused");
                 let rej = connection::refuse(transaction, req, reason);
-                self.mads.push_back((source, rej));
+                let own = connection::is_own(req.ca_guid);
+                self.mads.push_back((reply_to(source, own), rej));
                 return;
             }
         };
         let id = self.new_id();
-        let reply_port = if connection::is_own(req.ca_guid) {
-            source.port()
-        } else {
-            crate::ROCE_PORT
-        };
         self.cm.insert(Connection {
             state: State::ReqReceived,
             local_id: id,
             remote_id: req.local_id,
             remote_guid: req.ca_guid,
             remote_qpn: req.qpn,
-            remote: SocketAddr::new(source.ip(), reply_port),
+            remote: reply_to(source, connection::is_own(req.ca_guid)),
             transaction,
             service_id: req.service_id,
             qpn: None,
@@ -207,7 +204,8 @@ impl<M: Memory> Engine<M> {
         let drep = connection::drep(transaction, dreq);
         let Some(id) = self.find(source, dreq.remote_id, dreq.local_id) else {
             // Nobody knows it: say so, or it asks for a minute.
-            self.mads.push_back((source, drep));
+            let own = last_word::parse(&dreq.private_data).is_some();
+            self.mads.push_back((reply_to(source, own), drep));
             return;
         };
         let ours = self.cm.get(id).and_then(|c| c.qpn);
@@ -247,8 +245,7 @@ impl<M: Memory> Engine<M> {
             }
             return;
         }
-        // rdma_rxe sends from any port and listens on one.
-        let reply_to = SocketAddr::new(source.ip(), crate::ROCE_PORT);
+        let reply_to = reply_to(source, false);
         let resolution = Resolution {
             ours: false,
             remote: reply_to,
@@ -300,6 +297,15 @@ impl<M: Memory> Engine<M> {
             private_data: rep.private_data.as_slice().into(),
         };
         self.raise(CmId(rep.request_id).0, kind);
+    }
+}
+
+/// Where an answer goes. rdma_rxe sends from any port and listens on one.
+const fn reply_to(source: SocketAddr, own: bool) -> SocketAddr {
+    if own {
+        source
+    } else {
+        SocketAddr::new(source.ip(), crate::ROCE_PORT)
     }
 }
 
