@@ -254,6 +254,20 @@ pub(crate) fn refuse(transaction: u64, req: &Req, reason: RejectReason) -> Box<M
     mad(transaction, &CmMessage::Rej(rej))
 }
 
+/// Refuses a REP that answers no REQ of ours, or none any more.
+pub(crate) fn refuse_rep(transaction: u64, rep: &Rep) -> Box<Mad> {
+    let rej = Rej {
+        local_id: rep.remote_id,
+        remote_id: rep.local_id,
+        message: Answered::Rep,
+        info_length: 0,
+        reason: RejectReason::INVALID_COMM_ID,
+        info: [0; 72],
+        private_data: [0; Rej::PRIVATE_DATA],
+    };
+    mad(transaction, &CmMessage::Rej(rej))
+}
+
 fn path(local: IpAddr, remote: IpAddr) -> CmPath {
     CmPath {
         local_lid: 0xffff,

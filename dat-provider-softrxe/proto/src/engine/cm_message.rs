@@ -81,7 +81,7 @@ impl<M: Memory> Engine<M> {
         (known && c.remote.ip() == source.ip()).then_some(local_id)
     }
 
-    /// The unanswered request that a peer knows by its own id only.
+    /// The request that a peer knows by its own id only: our REP has not reached it.
     fn find_requester(&self, source: SocketAddr, remote_id: u32) -> Option<u32> {
         self.cm.requester(source.ip(), remote_id)
     }
@@ -173,6 +173,10 @@ impl<M: Memory> Engine<M> {
 
     fn handle_rep(&mut self, now: Time, source: SocketAddr, transaction: u64, rep: &Rep) {
         let Some(id) = self.find(source, rep.remote_id, rep.local_id) else {
+            // We gave up, and the REJ that said so was lost or early.
+            let rej = connection::refuse_rep(transaction, rep);
+            let own = connection::is_own(rep.ca_guid);
+            self.mads.push_back((reply_to(source, own), rej));
             return;
         };
         let Some(c) = self.cm.get_mut(id) else { return };
