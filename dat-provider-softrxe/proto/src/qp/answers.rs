@@ -8,6 +8,7 @@ use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::Psn;
 use crate::wire::{Aeth, Bth, Headers, Nak, Syndrome};
+use crate::work::Status;
 
 impl Qp {
     /// The next READ response, atomic result or NAK.
@@ -120,10 +121,23 @@ impl Qp {
     }
 
     /// The memory of a READ under way is gone: the rest is refused.
-    pub(super) fn refuse_read(&mut self, psn: Psn) {
+    pub(super) fn refuse_read<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
+        let own = self.path.is_some_and(|path| path.own);
         let r = &mut self.responder;
+        let again = r.jobs.pop_front().is_some_and(|job| job.again);
+        let insists = r.gone.replace(psn) == Some(psn);
+        if again && !insists {
+            // Perhaps a late copy of one that was answered: who waits for the answer asks once more.
+            return;
+        }
         r.jobs.clear();
         r.ack = None;
-        r.nak = Some((psn, Syndrome::Nak(Nak::RemoteAccess)));
+        if own || r.begins_read(psn) {
+            r.nak = Some((psn, Syndrome::Nak(Nak::RemoteAccess)));
+        } else {
+            // rdma_rxe 6.1 completes a READ of which it has a part without the rest when it hears a NAK: the end of the connection
+            // flushes it.
+            self.fail(cx, Some(Status::RemoteAccess));
+        }
     }
 }

@@ -307,7 +307,7 @@ impl Qp {
         };
         tracing::debug!(qpn = ?self.qpn, %error, "payload is not accessible");
         match packet.payload {
-            outgoing::Payload::Remote { .. } => self.refuse_read(packet.bth.psn),
+            outgoing::Payload::Remote { .. } => self.refuse_read(cx, packet.bth.psn),
             outgoing::Payload::Request { seq, .. } => {
                 self.fail_request(cx, seq, Status::LocalProtection);
             }

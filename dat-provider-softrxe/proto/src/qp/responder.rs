@@ -48,6 +48,8 @@ enum Resource {
 pub(super) struct Job {
     pub(super) psn: Psn,
     pub(super) msn: u32,
+    /// The answer to a repetition.
+    pub(super) again: bool,
     pub(super) kind: JobKind,
 }
 
@@ -73,6 +75,8 @@ pub(super) struct Responder {
     sges: Vec<Sge>,
     resources: VecDeque<Resource>,
     pub(super) jobs: VecDeque<Job>,
+    /// Where a READ was asked for again whose memory is gone.
+    pub(super) gone: Option<Psn>,
     /// A NAK or RNR NAK to send once, with its PSN.
     pub(super) nak: Option<(Psn, Syndrome)>,
     /// The gap or missing receive at `expected` was reported.
@@ -104,6 +108,7 @@ impl Responder {
             sges: Vec::with_capacity(max_sge),
             resources: VecDeque::new(),
             jobs: VecDeque::new(),
+            gone: None,
             nak: None,
             reported: false,
             ack: None,
@@ -161,6 +166,12 @@ impl Responder {
             end = first;
         }
         end.minus(1)
+    }
+
+    /// Does a READ begin at `psn`?
+    pub(super) fn begins_read(&self, psn: Psn) -> bool {
+        let begins = |r: &Resource| matches!(r, Resource::Read { first, .. } if *first == psn);
+        self.resources.iter().any(begins)
     }
 
     fn remember(&mut self, resource: Resource) {
@@ -380,6 +391,7 @@ impl Qp {
         r.jobs.push_back(Job {
             psn: first,
             msn: r.msn,
+            again: false,
             kind: JobKind::Read { reth, begun: false },
         });
         r.ack = None;
@@ -422,6 +434,7 @@ impl Qp {
         r.jobs.push_back(Job {
             psn,
             msn: r.msn,
+            again: false,
             kind: JobKind::Atomic(original),
         });
         r.ack = None;
@@ -458,7 +471,12 @@ impl Qp {
         let crowded = r.jobs.len() > r.depth + 1;
         if let (Some(kind), false) = (job, waiting || crowded) {
             let msn = r.msn;
-            r.jobs.push_back(Job { psn, msn, kind });
+            r.jobs.push_back(Job {
+                psn,
+                msn,
+                again: true,
+                kind,
+            });
         }
     }
 
