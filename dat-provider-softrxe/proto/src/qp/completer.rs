@@ -82,6 +82,10 @@ impl Qp {
             self.gap(cx);
             return;
         }
+        // Nothing was sent since: it answers a copy of the same packet, or is one itself.
+        if r.rnr_until.is_some() {
+            return;
+        }
         if r.path.rnr_retry != 7 {
             if r.rnr_retries == 0 {
                 self.fail_head(cx, Status::RnrRetryExceeded);
