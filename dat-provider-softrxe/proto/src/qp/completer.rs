@@ -251,6 +251,12 @@ impl Qp {
     pub(super) fn retire<M>(&mut self, cx: &mut Context<'_, M>) {
         while self.requester.ring.len() > 0 {
             let r = &self.requester;
+            if let Some((seq, status)) = r.failed
+                && seq == r.ring.head()
+            {
+                self.fail_head(cx, status);
+                return;
+            }
             let head = r.ring.get(r.ring.head());
             if !head.is_some_and(|wqe| matches!(wqe.span, Some((_, 0)))) {
                 return;

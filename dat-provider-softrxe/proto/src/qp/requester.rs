@@ -113,6 +113,8 @@ pub(super) struct Requester {
     pub(super) timer: Option<Time>,
     /// `una` when the last gap made us go back: once a gap.
     pub(super) gone_back_at: Option<Psn>,
+    /// A request that cannot be sent, and why: it fails when it is the oldest.
+    pub(super) failed: Option<(u32, Status)>,
 }
 
 /// What the requester needs of the [`Path`].
@@ -146,6 +148,7 @@ impl Requester {
             rnr_until: None,
             timer: None,
             gone_back_at: None,
+            failed: None,
         }
     }
 
@@ -221,6 +224,7 @@ impl Requester {
 
     /// No timers any more.
     pub(super) const fn stop(&mut self) {
+        self.failed = None;
         self.timer = None;
         self.rnr_until = None;
     }
@@ -247,6 +251,9 @@ impl Qp {
         loop {
             let r = &mut self.requester;
             if !self.state.sends() || r.rnr_until.is_some() || r.cursor == r.ring.tail() {
+                return None;
+            }
+            if r.failed.is_some_and(|(seq, _)| seq == r.cursor) {
                 return None;
             }
             let (seq, next, no_reads) = (r.cursor, r.next, r.reads.is_empty());
@@ -422,15 +429,13 @@ impl Qp {
         false
     }
 
-    /// Request `seq` cannot be sent: those before it are flushed, it completes with `status`.
+    /// Request `seq` cannot be sent: it completes with `status` once those before it are answered, which may have been delivered.
     pub(super) fn fail_request<M>(&mut self, cx: &mut Context<'_, M>, seq: u32, status: Status) {
-        while self.requester.ring.head() != seq {
-            let Some((wr_id, op)) = self.requester.pop() else {
-                break;
-            };
-            self.complete_send(cx, wr_id, op, Status::Flushed, 0);
+        if self.requester.ring.head() == seq {
+            self.fail_head(cx, status);
+        } else {
+            self.requester.failed = Some((seq, status));
         }
-        self.fail_head(cx, status);
     }
 
     /// The oldest request completes with `status`, the queue pair fails.
