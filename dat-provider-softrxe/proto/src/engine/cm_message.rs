@@ -13,6 +13,7 @@ use crate::cm::state::{Input, State};
 use crate::event::{CmEventKind, CmId, ConnectRequest, RejectReason};
 use crate::memory::Memory;
 use crate::psn::Qpn;
+use crate::qp::repetitions;
 use crate::time::Time;
 use crate::wire::cm::{self, CmMessage, Dreq, Rep, Req, SidrRep, SidrReq};
 use crate::wire::cma::{CmaHeader, gid};
@@ -130,7 +131,15 @@ impl<M: Memory> Engine<M> {
                 mtu: mtu_of(req.mtu).unwrap_or(self.config.mtu),
                 initiator_depth: req.responder_resources,
                 responder_resources: req.initiator_depth,
-                retry_count: req.retry_count,
+                // Its count goes with its time-out; 0 stands for none.
+                retry_count: match req.primary.ack_timeout {
+                    0 => 7,
+                    code => repetitions(
+                        self.config.ack_timeout,
+                        req.retry_count,
+                        connection::timeout_of(code),
+                    ),
+                },
                 rnr_retry: req.rnr_retry,
             },
             receive_psn: Psn::new(self.rng.next() as u32),

@@ -17,6 +17,7 @@ mod window;
 
 pub use state::{QpInput, QpState};
 pub use timer::rnr_wait;
+pub(crate) use timer::repetitions;
 
 use std::net::SocketAddr;
 use std::time::Duration;

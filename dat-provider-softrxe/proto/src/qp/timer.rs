@@ -22,6 +22,19 @@ pub(crate) fn retransmission(first: Duration, count: u32) -> Duration {
     (first * (1 << count.min(8))).min(LONGEST.max(first))
 }
 
+/// As many repetitions as it takes to wait as long as `retries` of them, each after `each`, would: ours come sooner.
+pub(crate) fn repetitions(first: Duration, retries: u8, each: Duration) -> u8 {
+    let patience = each * (u32::from(retries) + 1);
+    let mut waited = Duration::ZERO;
+    for count in 0..7 {
+        waited += retransmission(first, u32::from(count));
+        if waited >= patience {
+            return count.max(retries);
+        }
+    }
+    7
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
