@@ -53,7 +53,10 @@ impl<M: Memory> Engine<M> {
                     .find(source, rej.remote_id, rej.local_id)
                     .or_else(|| self.find_requester(source, rej.local_id));
                 let nobody = rej.reason == RejectReason::INVALID_SERVICE_ID;
-                if nobody && id.is_some_and(|id| self.was_answered(id) || self.ask_again(now, id)) {
+                // The queue pair's last DREQ was lost; the peer ends that connection now.
+                let stale = rej.reason == RejectReason::STALE_CONNECTION
+                    && rej.message == cm::Answered::Req;
+                if (nobody || stale) && id.is_some_and(|id| self.was_answered(id) || self.ask_again(now, id)) {
                     return;
                 }
                 self.step_found(now, id, Input::Rej, &details);
