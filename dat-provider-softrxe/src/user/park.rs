@@ -23,6 +23,8 @@ struct Permit {
     given: bool,
     /// Wakes the one who sleeps on descriptors.
     wake: Option<Arc<Wake>>,
+    /// Threads in [`Bell::sleep`].
+    sleepers: u32,
 }
 
 impl Bell {
@@ -32,10 +34,11 @@ impl Bell {
         permit.given = true;
         match &permit.wake {
             Some(wake) => wake.ring(),
-            None => {
+            None if permit.sleepers > 0 => {
                 self.rung.fetch_add(1, Ordering::Release);
                 wake_all(&self.rung);
             }
+            None => {}
         }
     }
 
@@ -61,6 +64,13 @@ impl Bell {
     /// Sleeps until the permit is there, and takes it.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) -> Parked {
         let end = timeout.and_then(|t| Instant::now().checked_add(t));
+        self.permit.lock().sleepers += 1;
+        let slept = self.sleep_until(end);
+        self.permit.lock().sleepers -= 1;
+        slept
+    }
+
+    fn sleep_until(&self, end: Option<Instant>) -> Parked {
         loop {
             let rung = self.rung.load(Ordering::Acquire);
             if self.take() {

@@ -98,8 +98,10 @@ impl Table {
     /// The request that a peer knows by its own id only: our REP has not reached it.
     pub(crate) fn requester(&self, peer: IpAddr, remote_id: u32) -> Option<u32> {
         let waits = |c: &&Connection| {
-            matches!(c.state, State::ReqReceived | State::MraSent | State::RepSent)
-                && c.remote_id == remote_id
+            matches!(
+                c.state,
+                State::ReqReceived | State::MraSent | State::RepSent
+            ) && c.remote_id == remote_id
                 && c.remote.ip() == peer
         };
         self.connections.values().find(waits).map(|c| c.local_id)

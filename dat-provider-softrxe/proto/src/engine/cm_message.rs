@@ -56,7 +56,9 @@ impl<M: Memory> Engine<M> {
                 // The queue pair's last DREQ was lost; the peer ends that connection now.
                 let stale = rej.reason == RejectReason::STALE_CONNECTION
                     && rej.message == cm::Answered::Req;
-                if (nobody || stale) && id.is_some_and(|id| self.was_answered(id) || self.ask_again(now, id)) {
+                if (nobody || stale)
+                    && id.is_some_and(|id| self.was_answered(id) || self.ask_again(now, id))
+                {
                     return;
                 }
                 self.step_found(now, id, Input::Rej, &details);

@@ -16,8 +16,8 @@ mod timer;
 mod window;
 
 pub use state::{QpInput, QpState};
-pub use timer::rnr_wait;
 pub(crate) use timer::repetitions;
+pub use timer::rnr_wait;
 
 use std::net::SocketAddr;
 use std::time::Duration;
