@@ -6,10 +6,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::memory::ALL;
+use common::memory::{ALL, at};
 use common::pair::{Packet, Pair};
 use softrxe_proto::opcode::Opcode;
-use softrxe_proto::{Op, Remote, SendRequest, Sge, service_id};
+use softrxe_proto::{Op, SendRequest, service_id};
 
 const READ: u8 = Opcode::ReadRequest as u8;
 const ADD: u8 = Opcode::FetchAdd as u8;
@@ -27,18 +27,11 @@ fn watch(pair: &mut Pair, mut passes: impl FnMut(&Packet) -> bool + 'static) -> 
     let seen = Seen::default();
     let noted = Rc::clone(&seen);
     pair.filter = Box::new(move |packet| {
-        let psn = u32::from_be_bytes([0, packet.bytes[9], packet.bytes[10], packet.bytes[11]]);
-        noted.borrow_mut().push((packet.to, packet.bytes[0], psn));
+        let seen = (packet.to, packet.bytes[0], packet.psn());
+        noted.borrow_mut().push(seen);
         passes(packet)
     });
     seen
-}
-
-fn at(sge: Sge) -> Remote {
-    Remote {
-        address: sge.address,
-        key: sge.key,
-    }
 }
 
 /// rdma_rxe takes an acknowledgement with a READ's or an atomic's own PSN for the answer, and completes it without the data.

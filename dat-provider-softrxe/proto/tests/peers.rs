@@ -6,11 +6,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::memory::ALL;
+use common::memory::{ALL, at};
 use common::pair::Pair;
 use softrxe_proto::opcode::Opcode;
 use softrxe_proto::{
-    Accept, CmEventKind, Connect, Event, Op, Psn, QpState, Qpn, Remote, SendRequest, Sge, Status,
+    Accept, CmEventKind, Connect, Event, Op, Psn, QpState, Qpn, SendRequest, Sge, Status,
     service_id,
 };
 
@@ -18,17 +18,6 @@ const READ: u8 = Opcode::ReadRequest as u8;
 const ACK: u8 = Opcode::Acknowledge as u8;
 const MANAGEMENT: u8 = Opcode::UdSendOnly as u8;
 const MOMENT: Duration = Duration::from_millis(5);
-
-fn at(sge: Sge) -> Remote {
-    Remote {
-        address: sge.address,
-        key: sge.key,
-    }
-}
-
-fn psn(bytes: &[u8]) -> u32 {
-    u32::from_be_bytes([0, bytes[9], bytes[10], bytes[11]])
-}
 
 /// rdma_rxe 6.1 that has the first part of a READ takes any acknowledge packet with the next PSN for a broken sequence, and
 /// completes the READ as it is: with status success.
@@ -48,7 +37,7 @@ fn the_rest_of_a_read_is_not_refused_with_a_psn_in_its_middle() {
             return true;
         }
         if p.bytes[0] == ACK && p.bytes[12] == 0x62 {
-            noted.borrow_mut().push(psn(&p.bytes));
+            noted.borrow_mut().push(p.psn());
         }
         answers += 1;
         // 100 arrives, the rest is lost; the memory goes.

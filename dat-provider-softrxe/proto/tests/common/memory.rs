@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use softrxe_proto::{
-    Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, Sge, WindowType,
+    Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Remote, Rights, Sge, WindowType,
 };
 
 struct Region {
@@ -48,6 +48,14 @@ impl std::fmt::Debug for TestMemory {
 
 pub const PD: Pd = Pd(7);
 pub const ALL: Rights = Rights::all();
+
+/// What the peer calls it.
+pub fn at(sge: Sge) -> Remote {
+    Remote {
+        address: sge.address,
+        key: sge.key,
+    }
+}
 
 impl TestMemory {
     /// Registers `bytes` at a made-up address; returns its SGE.

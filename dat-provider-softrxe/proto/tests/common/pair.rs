@@ -33,6 +33,13 @@ pub struct Packet {
     pub bytes: Vec<u8>,
 }
 
+impl Packet {
+    /// That of its BTH.
+    pub fn psn(&self) -> u32 {
+        u32::from_be_bytes([0, self.bytes[9], self.bytes[10], self.bytes[11]])
+    }
+}
+
 /// One side.
 pub struct Side {
     pub engine: Engine<TestMemory>,

@@ -142,9 +142,7 @@ impl Bundle {
             Err(io::Error::last_os_error())
         }
     }
-}
 
-impl Bundle {
     /// Takes `fd` out; before it is closed, or nobody can any more.
     pub fn remove(&self, fd: RawFd) {
         // SAFETY: no event is needed for this. Where `fd` is not in there is nothing to do.
