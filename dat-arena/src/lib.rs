@@ -8,6 +8,8 @@
 //! queue, so that a stale handle meets a stranger as late as possible.
 //!
 //! Every method may be called from any thread.
+//!
+//! Beside it stands what else of dat-core, which forbids unsafe code, is unsafe: its lock, and what its threads do about signals.
 
 mod cycle;
 mod lock;

@@ -187,7 +187,7 @@ impl Adapter {
             .name(format!("dat {}", place.device))
             .spawn(move || {
                 // No signal of the program is for this thread.
-                block_signals();
+                dat_core::signals::leave_to_the_consumer();
                 thread::run(&running);
             })
             .map_err(|e| OpenError::Resources(e.to_string()))?;
@@ -195,16 +195,6 @@ impl Adapter {
             shared,
             thread: Some(thread),
         })
-    }
-}
-
-/// Blocks all signals for the calling thread.
-fn block_signals() {
-    // SAFETY: the set is initialised by sigfillset before it is used.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigfillset(&raw mut set);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
     }
 }
 

@@ -85,6 +85,18 @@ pub fn again(name: &str, lines: &str) -> (Command, tempfile::TempDir) {
     (command, dir)
 }
 
+/// Runs `body` in a process of its own whose dat.conf holds `lines`: the test `name` of this program, which called this, once more.
+///
+/// # Panics
+/// When that process fails.
+pub fn inside(name: &str, lines: impl FnOnce() -> String, body: impl FnOnce()) {
+    if is_inner() {
+        return body();
+    }
+    let (mut inner, _conf) = again(name, &lines());
+    assert!(inner.status().expect("the test runs").success());
+}
+
 const INNER: &str = "DAT_TEST_INNER";
 
 /// Whether this is the process that [`again`] starts.

@@ -9,15 +9,11 @@ use dat::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// dat.conf is named in the environment, which must be set before the process starts: the test runs itself once more.
 fn with_loopback(name: &str, body: impl FnOnce()) {
-    if dat_tests::is_inner() {
-        return body();
-    }
     let line = |ia: &str, library: &Path| dat_tests::line(ia, library, "127.0.0.1 0");
-    let lines = line("loop", &dat_tests::loopback()) + &line("gone", Path::new("/nowhere/lib.so"));
-    let (mut inner, _conf) = dat_tests::again(name, &lines);
-    assert!(inner.status().expect("the test runs").success());
+    let lines =
+        || line("loop", &dat_tests::loopback()) + &line("gone", Path::new("/nowhere/lib.so"));
+    dat_tests::inside(name, lines, body);
 }
 
 struct Side {

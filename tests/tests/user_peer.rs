@@ -201,13 +201,9 @@ impl Peer {
 
 /// The test again, with a dat.conf whose IA `user` is at `address`.
 fn with_engine(name: &str, address: &str, body: impl FnOnce()) {
-    if dat_tests::is_inner() {
-        return body();
-    }
     let params = format!("{address} 0 engine=user keepalive=1 retry=3");
-    let conf = dat_tests::line("user", &dat_tests::softrxe(), &params);
-    let (mut inner, _conf) = dat_tests::again(name, &conf);
-    assert!(inner.status().expect("the test runs").success());
+    let line = || dat_tests::line("user", &dat_tests::softrxe(), &params);
+    dat_tests::inside(name, line, body);
 }
 
 #[test]

@@ -13,18 +13,16 @@ const WINDOW: usize = 8192;
 const RECEIVE: u64 = 1;
 const REQUEST: u64 = 2;
 
-/// dat.conf is named in the environment, which must be set before the process starts: the test runs itself once more, so it also
-/// has a process of its own. `net` keeps the addresses of tests apart.
+/// `net` keeps the addresses of tests apart.
 fn with_engine(name: &str, net: u8, body: impl FnOnce()) {
-    if dat_tests::is_inner() {
-        return body();
-    }
-    let library = dat_tests::softrxe();
-    let line = |ia: &str, host: u8| {
-        dat_tests::line(ia, &library, &format!("127.66.{net}.{host} 0 engine=user"))
+    let lines = || {
+        let library = dat_tests::softrxe();
+        let line = |ia: &str, host: u8| {
+            dat_tests::line(ia, &library, &format!("127.66.{net}.{host} 0 engine=user"))
+        };
+        line("a", 1) + &line("b", 2)
     };
-    let (mut inner, _conf) = dat_tests::again(name, &(line("a", 1) + &line("b", 2)));
-    assert!(inner.status().expect("the test runs").success());
+    dat_tests::inside(name, lines, body);
 }
 
 /// One end.

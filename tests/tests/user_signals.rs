@@ -9,13 +9,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs `body` in a process of its own, with an adapter named "user".
 fn with_engine(name: &str, host: u8, body: impl FnOnce()) {
-    if dat_tests::is_inner() {
-        return body();
-    }
     let params = format!("127.66.20.{host} 0 engine=user");
-    let conf = dat_tests::line("user", &dat_tests::softrxe(), &params);
-    let (mut inner, _conf) = dat_tests::again(name, &conf);
-    assert!(inner.status().expect("the test runs").success());
+    let line = || dat_tests::line("user", &dat_tests::softrxe(), &params);
+    dat_tests::inside(name, line, body);
 }
 
 /// Else the kernel might give the helper a signal that the application blocks everywhere to wait for it.

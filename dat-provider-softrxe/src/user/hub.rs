@@ -353,11 +353,7 @@ impl Hub {
             if state.deaf_until.is_some() {
                 return;
             }
-            let mut all = state.life.look_after(&self.lives);
-            if let Share::Porter(_, porter) = &mut state.share {
-                all &= porter.present.look_after(&self.lives);
-            }
-            let gone = state.neighbours.gone(&self.lives);
+            let (all, gone) = state.look_after(&self.lives);
             if !all {
                 self.go_deaf(&mut state);
             }
@@ -382,11 +378,7 @@ impl Hub {
     /// While leaving: who came is taken in, who went need not be waited for, and nothing of that stays readable.
     pub(crate) fn take_leave_of(&self, state: &mut State, now: Time) {
         if stirs(&self.lives) {
-            state.life.look_after(&self.lives);
-            if let Share::Porter(_, porter) = &mut state.share {
-                porter.present.look_after(&self.lives);
-            }
-            let gone = state.neighbours.gone(&self.lives);
+            let (_, gone) = state.look_after(&self.lives);
             forget_gone(state, now, &gone);
         }
     }
@@ -445,6 +437,15 @@ impl Drop for Hub {
 }
 
 impl State {
+    /// Takes in who came, and says who went. `false`: somebody waits, and there is no descriptor for it.
+    fn look_after(&mut self, lives: &Bundle) -> (bool, Vec<Neighbour>) {
+        let mut all = self.life.look_after(lives);
+        if let Share::Porter(_, porter) = &mut self.share {
+            all &= porter.present.look_after(lives);
+        }
+        (all, self.neighbours.gone(lives))
+    }
+
     /// Is there anything to tell core?
     pub(crate) fn has_news(&self) -> bool {
         !self.events.is_empty() || !self.jobs.is_empty()

@@ -242,26 +242,29 @@ pub(crate) fn drep(transaction: u64, dreq: &Dreq) -> Box<Mad> {
 
 /// Refuses a REQ before there is a connection.
 pub(crate) fn refuse(transaction: u64, req: &Req, reason: RejectReason) -> Box<Mad> {
-    let rej = Rej {
-        local_id: 0,
-        remote_id: req.local_id,
-        message: Answered::Req,
-        info_length: 0,
-        reason,
-        info: [0; 72],
-        private_data: [0; Rej::PRIVATE_DATA],
-    };
-    mad(transaction, &CmMessage::Rej(rej))
+    rej(transaction, [0, req.local_id], Answered::Req, reason)
 }
 
 /// Refuses a REP that answers no REQ of ours, or none any more.
 pub(crate) fn refuse_rep(transaction: u64, rep: &Rep) -> Box<Mad> {
+    let ids = [rep.remote_id, rep.local_id];
+    let reason = RejectReason::INVALID_COMM_ID;
+    rej(transaction, ids, Answered::Rep, reason)
+}
+
+/// A REJ outside a connection, with the ids of its sender and its receiver.
+fn rej(
+    transaction: u64,
+    [local_id, remote_id]: [u32; 2],
+    message: Answered,
+    reason: RejectReason,
+) -> Box<Mad> {
     let rej = Rej {
-        local_id: rep.remote_id,
-        remote_id: rep.local_id,
-        message: Answered::Rep,
+        local_id,
+        remote_id,
+        message,
         info_length: 0,
-        reason: RejectReason::INVALID_COMM_ID,
+        reason,
         info: [0; 72],
         private_data: [0; Rej::PRIVATE_DATA],
     };

@@ -97,12 +97,12 @@ impl<M: Memory> Engine<M> {
             self.cm_step(now, id, Input::Req);
             return;
         }
+        let answer_to = reply_to(source, connection::is_own(req.ca_guid));
         if let Some(old) = self.cm.by_qp(req.ca_guid, req.qpn) {
             // The peer began anew and we did not notice.
             let stale = RejectReason::STALE_CONNECTION;
-            let rej = connection::refuse(transaction, req, stale);
-            let own = connection::is_own(req.ca_guid);
-            self.mads.push_back((reply_to(source, own), rej));
+            self.mads
+                .push_back((answer_to, connection::refuse(transaction, req, stale)));
             self.cm_step(now, old, Input::Disconnect);
             return;
         }
@@ -116,8 +116,7 @@ impl<M: Memory> Engine<M> {
             Err(reason) => {
                 tracing::debug!(%source, ?reason, service = req.service_id, "request refused");
                 let rej = connection::refuse(transaction, req, reason);
-                let own = connection::is_own(req.ca_guid);
-                self.mads.push_back((reply_to(source, own), rej));
+                self.mads.push_back((answer_to, rej));
                 return;
             }
         };
@@ -128,7 +127,7 @@ impl<M: Memory> Engine<M> {
             remote_id: req.local_id,
             remote_guid: req.ca_guid,
             remote_qpn: req.qpn,
-            remote: reply_to(source, connection::is_own(req.ca_guid)),
+            remote: answer_to,
             transaction,
             service_id: req.service_id,
             qpn: None,

@@ -222,7 +222,7 @@ impl Requester {
         self.rnr_until.or(self.timer)
     }
 
-    /// No timers any more.
+    /// No timers any more, and nothing to fail.
     pub(super) const fn stop(&mut self) {
         self.failed = None;
         self.timer = None;
