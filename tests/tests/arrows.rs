@@ -46,6 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-conformance", &["dat-core", "dat-abi", "dat-registry"]),
     ("dat-bench", &["dat"]),
     ("dat-fuzz", &["softrxe-proto"]),
+    ("dat-hostile", &["dat", "dat-tests"]),
     ("dat-tests", &[]),
 ];
 

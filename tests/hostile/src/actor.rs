@@ -1,0 +1,218 @@
+//! The processes of a test.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::identity::{Identity, this_program};
+use crate::usage::Usage;
+use crate::{PART, PATIENCE};
+
+/// What the parts of a test have in common: a folder that every user can read, with the provider and a `dat.conf`.
+#[derive(Debug)]
+pub struct Stage {
+    test: String,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Prepares the test function `test` (its path within the test binary). The IA `user` of its dat.conf is the user
+    /// engine on `address` with the settings `more`.
+    ///
+    /// # Panics
+    /// When the provider cannot be built or copied.
+    #[must_use]
+    pub fn new(test: &str, address: &str, more: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let everyone = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), everyone).expect("the folder is ours");
+        let built = dat_tests::softrxe();
+        let provider = folder.path().join("provider.so");
+        // The folder of the build may be closed to other users.
+        std::fs::hard_link(&built, &provider)
+            .or_else(|_| std::fs::copy(&built, &provider).map(drop))
+            .expect("the provider is copied");
+        let stage = Self {
+            test: test.to_owned(),
+            folder,
+        };
+        stage.adapter("user", address, more);
+        stage
+    }
+
+    /// Adds the IA `name` to dat.conf: the user engine on `address` with the settings `more`. Processes that are
+    /// started afterwards see it.
+    ///
+    /// # Panics
+    /// When dat.conf cannot be written.
+    pub fn adapter(&self, name: &str, address: &str, more: &str) {
+        let params = format!("{address} 0 engine=user {more}");
+        let line = dat_tests::line(name, &self.path("provider.so"), params.trim());
+        let mut conf = std::fs::OpenOptions::new();
+        let conf = conf.append(true).create(true).open(self.path("dat.conf"));
+        let written = conf.and_then(|mut file| file.write_all(line.as_bytes()));
+        written.expect("dat.conf is written");
+    }
+
+    /// A file of the folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts the test once more, to play `part` as `identity`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(&self, part: &str, identity: Identity) -> Actor {
+        let (mut command, _program) = this_program().expect("this test has a file");
+        identity.apply(&mut command);
+        let mut child = command
+            .args(["--exact", &self.test, "--nocapture"])
+            .env("DAT_OVERRIDE", self.path("dat.conf"))
+            .env("DAT_LOG", "warn")
+            .env(PART, part)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{part} as {identity:?} does not start: {error}"));
+        let (sender, lines) = channel();
+        listen(part, child.stdout.take().expect("piped"), sender.clone());
+        listen(part, child.stderr.take().expect("piped"), sender);
+        Actor {
+            part: part.to_owned(),
+            input: child.stdin.take(),
+            child,
+            lines,
+        }
+    }
+}
+
+/// Passes on the lines of `from`, and shows them.
+fn listen(part: &str, from: impl Read + Send + 'static, to: Sender<String>) {
+    let part = part.to_owned();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            eprintln!("[{part}] {line}");
+            if to.send(line).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// A process that plays a part. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Actor {
+    part: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Actor {
+    /// Waits for a line that contains `word`, on standard output or standard error; returns what follows the word.
+    ///
+    /// # Panics
+    /// When the process ends first, or the line does not come in [`PATIENCE`].
+    pub fn says(&self, word: &str) -> String {
+        match self.might_say(word, PATIENCE) {
+            Ok(rest) => rest,
+            Err(error) => panic!("{} does not say {word:?}: {error}", self.part),
+        }
+    }
+
+    /// As [`says`](Self::says), for something that may stay unsaid. `None`: it was not said `within` this time, or
+    /// before the process ended.
+    #[must_use]
+    pub fn says_within(&self, word: &str, within: Duration) -> Option<String> {
+        self.might_say(word, within).ok()
+    }
+
+    fn might_say(&self, word: &str, within: Duration) -> Result<String, RecvTimeoutError> {
+        let end = Instant::now() + within;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left)?;
+            if let Some((_, rest)) = line.split_once(word) {
+                return Ok(rest.trim().to_owned());
+            }
+        }
+    }
+
+    /// Gives the process a line to read.
+    ///
+    /// # Panics
+    /// When the process has ended.
+    pub fn tell(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("it is open until the end");
+        writeln!(input, "{line}").unwrap_or_else(|error| panic!("{}: {error}", self.part));
+    }
+
+    /// The number of the process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the process uses now.
+    ///
+    /// # Panics
+    /// When the process has ended.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage::of(self.pid()).unwrap_or_else(|error| panic!("{}: {error}", self.part))
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a plain system call on a child that was not waited for.
+        let done = unsafe { libc::kill(self.pid().cast_signed(), signal) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Returns true as long as the process has not ended.
+    ///
+    /// # Panics
+    /// When the system does not tell.
+    pub fn lives(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// Closes the standard input, at which parts end, and waits for the end.
+    ///
+    /// # Panics
+    /// When the process does not end in [`PATIENCE`].
+    pub fn ends(mut self) -> ExitStatus {
+        self.input = None;
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{} does not end", self.part);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills the process with SIGKILL and waits for its end.
+    pub fn kill(self) {
+        drop(self);
+    }
+}

@@ -1,0 +1,180 @@
+//! A victim that serves and one that asks, over the Rust API.
+
+use std::net::IpAddr;
+
+use dat::{Access, Ep, Error, Evd, Event, Ia, Pz, Region, Streams};
+
+use crate::{PATIENCE, hear, say};
+
+/// Bytes of a message.
+pub const BYTES: usize = 64;
+
+/// One end of a connection, with one receive posted.
+#[derive(Debug)]
+pub struct Side {
+    ep: Ep,
+    done: Evd,
+    connections: Evd,
+    region: Region,
+    _pz: Pz,
+}
+
+impl Side {
+    /// An endpoint that is not connected yet.
+    ///
+    /// # Errors
+    /// As the calls of the library.
+    pub fn new(ia: &Ia) -> Result<Self, Error> {
+        let pz = ia.create_pz()?;
+        let done = ia.create_evd(64, Streams::DTO)?;
+        let connections = ia.create_evd(64, Streams::CONNECTION)?;
+        let builder = ia.endpoint(&pz).recv_evd(&done).request_evd(&done);
+        let ep = builder.connect_evd(&connections).create()?;
+        let region = pz.allocate(2 * BYTES, Access::ALL)?;
+        ep.post_recv(&[region.slice(0..BYTES)], 1)?;
+        Ok(Self {
+            ep,
+            done,
+            connections,
+            region,
+            _pz: pz,
+        })
+    }
+
+    /// Connects to `port` of `address` with `private` for private data. The event says how that ended.
+    ///
+    /// # Errors
+    /// As the calls of the library.
+    pub fn connect(&self, address: IpAddr, port: u64, private: &[u8]) -> Result<Event, Error> {
+        let connect = self.ep.connect(address, port).private_data(private);
+        connect.timeout(PATIENCE).start()?;
+        self.connections.wait(PATIENCE)
+    }
+
+    /// Sends `mark` and returns the message that comes back.
+    ///
+    /// # Errors
+    /// As the calls of the library.
+    pub fn ping(&self, mark: u8) -> Result<Vec<u8>, Error> {
+        self.region.write(BYTES, &[mark; BYTES]);
+        let message = self.region.slice(BYTES..2 * BYTES);
+        self.ep.post_send(&[message], 2)?;
+        let mut answer = None;
+        for _ in 0..2 {
+            if self.done.wait_completion(PATIENCE)?.cookie == 1 {
+                answer = Some(self.region.to_vec(0..BYTES));
+                self.ep.post_recv(&[self.region.slice(0..BYTES)], 1)?;
+            }
+        }
+        Ok(answer.unwrap_or_default())
+    }
+
+    /// The events of the connection.
+    #[must_use]
+    pub fn connections(&self) -> &Evd {
+        &self.connections
+    }
+
+    /// The endpoint.
+    #[must_use]
+    pub fn ep(&self) -> &Ep {
+        &self.ep
+    }
+
+    /// Sends back each message until the connection ends.
+    fn answer(&self) -> Result<(), Error> {
+        loop {
+            if self.done.wait_completion(20 * PATIENCE)?.cookie == 1 {
+                let message = self.region.to_vec(0..BYTES);
+                self.region.write(BYTES, &message);
+                self.ep.post_recv(&[self.region.slice(0..BYTES)], 1)?;
+                let message = self.region.slice(BYTES..2 * BYTES);
+                self.ep.post_send(&[message], 2)?;
+            }
+        }
+    }
+}
+
+/// A part that serves `port` of the IA `user`: says `ready`, then `request PRIVATE-DATA` for each connection, and
+/// sends back what that brings. An IA that does not open, or a port that is taken, is said with `error`.
+pub fn serve(port: u64) {
+    if let Err(error) = try_serve(port) {
+        say(format_args!("error {error}"));
+        while hear().is_some() {}
+    }
+}
+
+fn try_serve(port: u64) -> Result<(), Error> {
+    let ia = Ia::open("user")?;
+    let requests = ia.create_evd(256, Streams::CR)?;
+    let _listener = ia.listen(Some(port), &requests)?;
+    say("ready");
+    loop {
+        let Event::Request(request) = requests.wait(20 * PATIENCE)? else {
+            continue;
+        };
+        let side = Side::new(&ia)?;
+        say(format_args!(
+            "request {}",
+            String::from_utf8_lossy(&request.private_data()).trim_end_matches('\0')
+        ));
+        if request.accept(&side.ep, &[]).is_ok() {
+            std::thread::spawn(move || side.answer());
+        }
+    }
+}
+
+/// A part that does what it is told. `connect ADDRESS PORT WORD` connects with the word for private data and says
+/// `established`, or `error` and why. `ping N` sends N over the last connection and says `pong N`, or `error`. Says
+/// `ready` when the IA `user` is open.
+pub fn ask() {
+    let ia = match Ia::open("user") {
+        Ok(ia) => ia,
+        Err(error) => {
+            say(format_args!("error {error}"));
+            while hear().is_some() {}
+            return;
+        }
+    };
+    say("ready");
+    let mut sides = Vec::new();
+    while let Some(line) = hear() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match obey(&ia, &mut sides, &words) {
+            Ok(said) => say(said),
+            Err(error) => say(format_args!("error {error}")),
+        }
+    }
+}
+
+fn obey(ia: &Ia, sides: &mut Vec<Side>, words: &[&str]) -> Result<String, String> {
+    let words_of = |error: Error| error.to_string();
+    match words {
+        ["connect", address, port, word] => {
+            let address = address.parse().map_err(|_| "no address")?;
+            let port = port.parse().map_err(|_| "no port")?;
+            let side = Side::new(ia).map_err(words_of)?;
+            match side
+                .connect(address, port, word.as_bytes())
+                .map_err(words_of)?
+            {
+                Event::Established { .. } => {
+                    sides.push(side);
+                    Ok("established".into())
+                }
+                other => Err(format!("{other:?}")),
+            }
+        }
+        ["ping", mark] => {
+            let mark: u8 = mark.parse().map_err(|_| "no number")?;
+            let side = sides.last().ok_or("no connection")?;
+            let answer = side.ping(mark).map_err(words_of)?;
+            if answer == [mark; BYTES] {
+                Ok(format!("pong {mark}"))
+            } else {
+                Err(format!("{answer:?} came back"))
+            }
+        }
+        other => Err(format!("{other:?} is no order")),
+    }
+}
