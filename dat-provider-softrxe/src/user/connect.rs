@@ -74,6 +74,7 @@ pub(super) fn listen(
 fn enter(state: &mut State, id: CmId, qp: &Qp, token: Token, port: u16, passive: bool) {
     let connection = Connection {
         token,
+        qpn: qp.qpn,
         port,
         passive,
         established: false,

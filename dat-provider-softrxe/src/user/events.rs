@@ -82,13 +82,11 @@ pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) ->
             std::mem::take(&mut notice.watched).then_some(Job::CqReady(notice.token))
         }
         Event::QpError {
-            qpn,
             connection: Some(id),
             ..
         } => {
-            // None if the consumer has ended it: the queue pair may have another one.
-            let connection = state.connections.remove(&id)?;
-            state.by_qpn.remove(&qpn);
+            // None if the consumer has ended it.
+            let connection = state.part(id)?;
             // It may have ended meanwhile.
             let _ = state.engine.disconnect(now, id);
             Some(Job::Connection(connection.token, Input::Broken))
@@ -101,15 +99,15 @@ pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) ->
 /// Connections to engines that are `gone` break.
 pub(crate) fn bereaved(state: &mut State, now: Time, gone: &[Neighbour]) -> Vec<Job> {
     let of_gone = |c: &Connection| c.neighbour.is_some_and(|who| gone.contains(&who));
-    let broken = state.connections.extract_if(|_, c| of_gone(c));
-    let broken: Vec<_> = broken.collect();
-    let end = |(id, connection): (CmId, Connection)| {
-        state.by_qpn.retain(|_, of| *of != id);
+    let all = state.connections.iter();
+    let broken: Vec<CmId> = all.filter(|(_, c)| of_gone(c)).map(|(id, _)| *id).collect();
+    let end = |id: CmId| {
+        let connection = state.part(id)?;
         // It may have ended meanwhile.
         let _ = state.engine.disconnect(now, id);
-        Job::Connection(connection.token, Input::Broken)
+        Some(Job::Connection(connection.token, Input::Broken))
     };
-    broken.into_iter().map(end).collect()
+    broken.into_iter().filter_map(end).collect()
 }
 
 fn connection(hub: &Arc<Hub>, state: &mut State, event: CmEvent) -> Option<Job> {
@@ -150,7 +148,6 @@ fn connection(hub: &Arc<Hub>, state: &mut State, event: CmEvent) -> Option<Job> 
         CmEventKind::Disconnected => Input::Disconnected,
         _ => return None,
     };
-    state.connections.remove(&id);
-    state.by_qpn.retain(|_, of| *of != id);
+    state.part(id);
     Some(Job::Connection(token, input))
 }

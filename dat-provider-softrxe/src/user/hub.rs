@@ -53,6 +53,7 @@ const SOCKET_BUFFER: usize = 4 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connection {
     pub(crate) token: Token,
+    pub(crate) qpn: Qpn,
     /// Of our end.
     pub(crate) port: u16,
     pub(crate) passive: bool,
@@ -357,6 +358,9 @@ impl Hub {
             if !all {
                 self.go_deaf(&mut state);
             }
+            if gone.is_empty() {
+                return;
+            }
             if !self.last_words(&mut state, &gone) {
                 forget_gone(&mut state, clock::now(), &gone);
                 return;
@@ -437,13 +441,27 @@ impl Drop for Hub {
 }
 
 impl State {
-    /// Takes in who came, and says who went. `false`: somebody waits, and there is no descriptor for it.
-    fn look_after(&mut self, lives: &Bundle) -> (bool, Vec<Neighbour>) {
-        let mut all = self.life.look_after(lives);
-        if let Share::Porter(_, porter) = &mut self.share {
-            all &= porter.present.look_after(lives);
+    /// Forgets a connection that is over; its queue pair may have another one by now.
+    pub(crate) fn part(&mut self, id: CmId) -> Option<Connection> {
+        let connection = self.connections.remove(&id)?;
+        if self.by_qpn.get(&connection.qpn) == Some(&id) {
+            self.by_qpn.remove(&connection.qpn);
         }
-        (all, self.neighbours.gone(lives))
+        Some(connection)
+    }
+
+    /// Takes in those that came, and names those that went: some of them where very many did. `false`: one waits, and there is no
+    /// descriptor for it.
+    fn look_after(&mut self, lives: &Bundle) -> (bool, Vec<Neighbour>) {
+        let (mut all, mut gone) = (true, Vec::new());
+        for fd in lives.ready() {
+            all &= self.life.stirred(fd, lives);
+            if let Share::Porter(_, porter) = &mut self.share {
+                all &= porter.present.stirred(fd, lives);
+            }
+            gone.extend(self.neighbours.gone(fd, lives));
+        }
+        (all, gone)
     }
 
     /// Is there anything to tell core?

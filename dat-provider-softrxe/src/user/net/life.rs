@@ -15,15 +15,24 @@ use super::dial::dial;
 use super::door::name;
 use super::wake::{Bundle, Slept, sleep};
 
+/// Lifelines taken in at most, and those of ours to others: a part of the descriptors that this process may have. More wait in the
+/// listener's queue, where they hear of our end as well.
+const SHARE_OF_DESCRIPTORS: libc::rlim_t = 4;
+const MOST: usize = 4096;
+
 /// Held as long as this process lives.
 #[derive(Debug)]
 pub struct Life {
     listener: NotInherited<UnixListener>,
-    watchers: Vec<NotInherited<UnixStream>>,
+    /// By descriptor, which is what [`Bundle::ready`] names.
+    watchers: HashMap<RawFd, NotInherited<UnixStream>>,
+    most: usize,
+    /// The listener is not in `lives`, because there is no room for another watcher.
+    full: bool,
 }
 
 impl Life {
-    /// Of the engine in `slot` of `ip`.
+    /// The life of the engine in `slot` of `ip`.
     ///
     /// # Errors
     /// As `bind`; `AddrInUse` where there is one.
@@ -38,40 +47,56 @@ impl Life {
         listener.set_nonblocking(true)?;
         Ok(Self {
             listener,
-            watchers: Vec::new(),
+            watchers: HashMap::new(),
+            most: most_lines(),
+            full: false,
         })
     }
 
-    /// Takes in those that have connected, and forgets those that are gone, or the queue of the listener would fill up.
-    /// `lives` is readable when one goes. `false`: somebody waits to be taken in, and there is no descriptor for it.
-    pub fn look_after(&mut self, lives: &Bundle) -> bool {
-        let stays = |watcher: &NotInherited<UnixStream>| {
-            let over = is_over(watcher);
-            if over {
-                lives.remove(watcher.as_raw_fd());
+    /// Deals with `fd`, which is ready in `lives`, if it belongs to this life: takes in those that have connected, or forgets the one
+    /// that is gone. `false`: one waits to be taken in, and there is no descriptor for it.
+    pub fn stirred(&mut self, fd: RawFd, lives: &Bundle) -> bool {
+        if fd == self.listener.as_raw_fd() {
+            return self.take_in(lives);
+        }
+        if self
+            .watchers
+            .get(&fd)
+            .is_some_and(|watcher| is_over(watcher))
+        {
+            lives.remove(fd);
+            self.watchers.remove(&fd);
+            if std::mem::take(&mut self.full) && lives.add(self.listener.as_raw_fd()).is_err() {
+                self.full = true;
             }
-            !over
-        };
-        // Those that are gone first: their descriptors are free for those that come.
-        self.watchers.retain(stays);
-        let all = loop {
+        }
+        true
+    }
+
+    fn take_in(&mut self, lives: &Bundle) -> bool {
+        while self.watchers.len() < self.most {
             let watcher = match NotInherited::new(|| Ok(self.listener.accept()?.0)) {
                 Ok(watcher) => watcher,
-                Err(error) => break error.kind() == ErrorKind::WouldBlock,
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
             };
             // One that cannot be asked whether it is gone is as good as none: it hears of our end too soon.
             if watcher.set_nonblocking(true).is_ok() && lives.add(watcher.as_raw_fd()).is_ok() {
-                self.watchers.push(watcher);
+                self.watchers.insert(watcher.as_raw_fd(), watcher);
             }
-        };
-        // Most that come for a moment are gone by now.
-        self.watchers.retain(stays);
-        all
+        }
+        // The queue stays as it is until a watcher goes.
+        tracing::warn!(
+            watchers = self.watchers.len(),
+            "no more processes can watch over this one; further ones wait"
+        );
+        lives.remove(self.listener.as_raw_fd());
+        self.full = true;
+        true
     }
 }
 
 impl AsRawFd for Life {
-    /// Readable when there is somebody to take in.
+    /// Readable when there is one to take in.
     fn as_raw_fd(&self) -> RawFd {
         self.listener.as_raw_fd()
     }
@@ -82,7 +107,23 @@ pub(super) fn watch(ip: IpAddr, rest: &str) -> io::Result<UnixStream> {
     dial(&name(ip, rest)?)
 }
 
-/// Whether the other end is gone.
+/// Lifelines each way at most.
+fn most_lines() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is writable and lives until the return.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    let share = if known {
+        limit.rlim_cur / SHARE_OF_DESCRIPTORS
+    } else {
+        0
+    };
+    usize::try_from(share).unwrap_or(MOST).clamp(16, MOST)
+}
+
+/// Returns true if the other end is gone.
 pub(super) fn is_over(mut stream: &UnixStream) -> bool {
     !matches!(stream.read(&mut [0]), Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted))
 }
@@ -91,17 +132,34 @@ pub(super) fn is_over(mut stream: &UnixStream) -> bool {
 pub type Neighbour = (IpAddr, u16);
 
 /// The engines of this host that this one is connected to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Neighbours {
     lines: HashMap<Neighbour, NotInherited<UnixStream>>,
+    /// By descriptor, which is what [`Bundle::ready`] names.
+    by_fd: HashMap<RawFd, Neighbour>,
+    most: usize,
+}
+
+impl Default for Neighbours {
+    fn default() -> Self {
+        Self {
+            lines: HashMap::new(),
+            by_fd: HashMap::new(),
+            most: most_lines(),
+        }
+    }
 }
 
 impl Neighbours {
     /// From now on [`gone`](Self::gone) tells of the end of `who`, and `lives` is readable then. `false`: no such engine on this host,
-    /// one that takes nobody in, or one in the place of another whose end was not told yet, and would be taken for its.
+    /// one that takes none in, one too many, or one in the place of another whose end was not told yet, and would be taken for its.
     pub fn watch(&mut self, who: Neighbour, lives: &Bundle) -> bool {
         if let Some(line) = self.lines.get(&who) {
             return !is_over(line);
+        }
+        if self.lines.len() >= self.most {
+            tracing::warn!(?who, "too many neighbours: its end will be noticed later");
+            return false;
         }
         let line = match NotInherited::new(|| watch(who.0, &format!("life/{}", who.1))) {
             Ok(line) => line,
@@ -119,25 +177,27 @@ impl Neighbours {
         if let Err(error) = &added {
             tracing::warn!(%error, "the end of a neighbour will be noticed later");
         } else {
+            self.by_fd.insert(line.as_raw_fd(), who);
             self.lines.insert(who, line);
         }
         added.is_ok()
     }
 
-    /// Those that have ended since; `lives` hears no more of them.
-    pub fn gone(&mut self, lives: &Bundle) -> Vec<Neighbour> {
-        let over = self.lines.iter().filter(|(_, line)| is_over(line));
-        let gone: Vec<Neighbour> = over.map(|(who, _)| *who).collect();
-        for who in &gone {
-            if let Some(line) = self.lines.remove(who) {
-                lives.remove(line.as_raw_fd());
-            }
+    /// The neighbour that has ended, if `fd`, which is ready in `lives`, was the line to it; `lives` hears no more of it.
+    pub fn gone(&mut self, fd: RawFd, lives: &Bundle) -> Option<Neighbour> {
+        let who = *self.by_fd.get(&fd)?;
+        let over = self.lines.get(&who).is_none_or(|line| is_over(line));
+        if !over {
+            return None;
         }
-        gone
+        lives.remove(fd);
+        self.by_fd.remove(&fd);
+        self.lines.remove(&who);
+        Some(who)
     }
 }
 
-/// Whether somebody came or went.
+/// Returns true if one came or went.
 #[must_use]
 pub fn stirs(lives: &Bundle) -> bool {
     sleep([lives.as_raw_fd()], Some(Duration::ZERO)) == Slept::Ready
@@ -146,6 +206,31 @@ pub fn stirs(lives: &Bundle) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Those that have ended since, of all that `lives` names.
+    fn gone(neighbours: &mut Neighbours, lives: &Bundle) -> Vec<Neighbour> {
+        let ready = lives.ready();
+        let gone = ready.into_iter();
+        gone.filter_map(|fd| neighbours.gone(fd, lives)).collect()
+    }
+
+    /// Deals with all that stirs; how many descriptors were looked at.
+    fn look_after(life: &mut Life, lives: &Bundle) -> usize {
+        let mut looks = 0;
+        while stirs(lives) {
+            for fd in lives.ready() {
+                assert!(life.stirred(fd, lives));
+                looks += 1;
+            }
+        }
+        looks
+    }
+
+    fn life(ip: IpAddr, lives: &Bundle) -> Life {
+        let life = Life::of_engine(ip, 1).unwrap();
+        lives.add(life.as_raw_fd()).unwrap();
+        life
+    }
 
     #[test]
     fn the_end_of_a_neighbour_is_heard_and_only_that() {
@@ -161,15 +246,15 @@ mod tests {
             assert!(neighbours.watch((ip, slot), &lives));
         }
         assert!(!stirs(&lives));
-        first.look_after(&lives);
-        assert_eq!(neighbours.gone(&lives), []);
+        assert!(first.take_in(&lives));
+        assert_eq!(gone(&mut neighbours, &lives), []);
         // Taken in or not.
         drop(first);
         assert!(stirs(&lives));
-        assert_eq!(neighbours.gone(&lives), [(ip, 7)]);
+        assert_eq!(gone(&mut neighbours, &lives), [(ip, 7)]);
         assert!(!stirs(&lives));
         drop(second);
-        assert_eq!(neighbours.gone(&lives), [(ip, 8)]);
+        assert_eq!(gone(&mut neighbours, &lives), [(ip, 8)]);
     }
 
     #[test]
@@ -182,23 +267,23 @@ mod tests {
         drop(first);
         let _second = Life::of_engine(ip, 7).unwrap();
         assert!(!neighbours.watch((ip, 7), &lives));
-        assert_eq!(neighbours.gone(&lives), [(ip, 7)]);
+        assert_eq!(gone(&mut neighbours, &lives), [(ip, 7)]);
         assert!(neighbours.watch((ip, 7), &lives));
-        assert_eq!(neighbours.gone(&lives), []);
+        assert_eq!(gone(&mut neighbours, &lives), []);
     }
 
     #[test]
     fn thousands_that_come_and_go_leave_nothing() {
         let ip: IpAddr = "127.77.4.2".parse().unwrap();
         let lives = Bundle::new().unwrap();
-        let mut life = Life::of_engine(ip, 1).unwrap();
+        let mut life = life(ip, &lives);
         for _ in 0..10 {
             let watchers: Vec<_> = (0..100).map(|_| watch(ip, "life/1").unwrap()).collect();
-            life.look_after(&lives);
+            look_after(&mut life, &lives);
             assert_eq!(life.watchers.len(), 100);
             drop(watchers);
             assert!(stirs(&lives));
-            life.look_after(&lives);
+            look_after(&mut life, &lives);
             assert_eq!(life.watchers.len(), 0);
             assert!(!stirs(&lives));
         }
@@ -207,8 +292,40 @@ mod tests {
             for _ in 0..100 {
                 drop(watch(ip, "life/1").unwrap());
             }
-            life.look_after(&lives);
+            look_after(&mut life, &lives);
         }
         assert_eq!(life.watchers.len(), 0);
+    }
+
+    #[test]
+    fn idle_lifelines_are_not_looked_at_when_another_one_comes_or_goes() {
+        let ip: IpAddr = "127.77.4.4".parse().unwrap();
+        let lives = Bundle::new().unwrap();
+        let mut life = life(ip, &lives);
+        let idle: Vec<_> = (0..200).map(|_| watch(ip, "life/1").unwrap()).collect();
+        look_after(&mut life, &lives);
+        assert_eq!(life.watchers.len(), idle.len());
+        let one = watch(ip, "life/1").unwrap();
+        assert_eq!(look_after(&mut life, &lives), 1, "the listener");
+        drop(one);
+        assert_eq!(look_after(&mut life, &lives), 1, "the one that went");
+    }
+
+    #[test]
+    fn one_too_many_waits_outside_and_still_hears_of_the_end() {
+        let ip: IpAddr = "127.77.4.5".parse().unwrap();
+        let lives = Bundle::new().unwrap();
+        let mut life = life(ip, &lives);
+        life.most = 4;
+        let mut lines: Vec<_> = (0..6).map(|_| watch(ip, "life/1").unwrap()).collect();
+        look_after(&mut life, &lives);
+        assert_eq!(life.watchers.len(), 4);
+        assert!(!stirs(&lives), "the two outside keep no thread busy");
+        drop(lines.remove(0));
+        look_after(&mut life, &lives);
+        assert_eq!(life.watchers.len(), 4, "the next one has its place");
+        assert!(lines.iter().all(|line| !is_over(line)));
+        drop(life);
+        assert!(lines.iter().all(is_over));
     }
 }

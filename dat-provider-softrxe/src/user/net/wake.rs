@@ -98,6 +98,9 @@ pub fn processors() -> usize {
     usize::try_from(online).unwrap_or(1)
 }
 
+/// Descriptors that [`Bundle::ready`] names at a time.
+const SOME: usize = 256;
+
 /// Many descriptors as one that is readable when any of them is.
 #[derive(Debug)]
 pub struct Bundle {
@@ -154,6 +157,23 @@ impl Bundle {
                 std::ptr::null_mut(),
             )
         };
+    }
+
+    /// Descriptors in it that are readable or hung up, some of them where there are very many: the rest keeps the bundle readable.
+    pub fn ready(&self) -> Vec<RawFd> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; SOME];
+        // SAFETY: `events` has SOME entries and lives until the return; a timeout of 0 does not wait.
+        let count = unsafe {
+            libc::epoll_wait(
+                self.fd.as_raw_fd(),
+                events.as_mut_ptr(),
+                SOME as libc::c_int,
+                0,
+            )
+        };
+        let count = usize::try_from(count).unwrap_or(0);
+        let named = events[..count].iter();
+        named.map(|event| event.u64 as RawFd).collect()
     }
 }
 
