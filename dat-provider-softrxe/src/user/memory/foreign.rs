@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fen
 
 use crc32fast::Hasher;
 
+use super::probe;
+
 /// Bytes of a message's end that are stored after all others, in one store where alignment allows.
 const TAIL: usize = 8;
 
@@ -62,28 +64,18 @@ impl Range {
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(4096) as usize;
         let first = base & !(page - 1);
         let bytes = (base + length as usize).next_multiple_of(page) - first;
-        let (advice, rights) = if writable {
-            (libc::MADV_POPULATE_WRITE, "for writing")
-        } else {
-            (libc::MADV_POPULATE_READ, "for reading")
-        };
-        // SAFETY: MADV_POPULATE_* faults pages in and changes no contents; for a range that is not ours
-        // to touch it fails.
-        if unsafe { libc::madvise(first as *mut libc::c_void, bytes, advice) } != 0 {
-            let source = io::Error::last_os_error();
-            // EINVAL: a kernel before 5.14 does not know the advice; a read-only page also says EINVAL for
-            // WRITE. Ask in another way, one byte a page.
-            if source.raw_os_error() != Some(libc::EINVAL)
-                || !touchable(first, bytes, page, writable)
-            {
-                return Err(RangeError::Unmapped {
-                    base,
-                    length,
-                    rights,
-                    source,
-                });
+        probe::present(first..first + bytes, page, writable).map_err(|source| {
+            RangeError::Unmapped {
+                base,
+                length,
+                rights: if writable {
+                    "for writing"
+                } else {
+                    "for reading"
+                },
+                source,
             }
-        }
+        })?;
         Ok(Self { base, length })
     }
 
@@ -201,30 +193,6 @@ fn store_tail(at: usize, tail: &[u8]) {
         at += size;
         rest = later;
     }
-}
-
-/// Whether each page can be read (and written) by way of the kernel, which answers EFAULT instead of a signal.
-fn touchable(first: usize, bytes: usize, page: usize, writable: bool) -> bool {
-    (first..first + bytes).step_by(page).all(|at| {
-        let mut byte = 0u8;
-        let local = libc::iovec {
-            iov_base: (&raw mut byte).cast(),
-            iov_len: 1,
-        };
-        let remote = libc::iovec {
-            iov_base: at as *mut libc::c_void,
-            iov_len: 1,
-        };
-        // SAFETY: both vectors are one byte; the kernel checks the remote one. The byte is written back as
-        // it was read.
-        unsafe {
-            let me = libc::getpid();
-            libc::process_vm_readv(me, &raw const local, 1, &raw const remote, 1, 0) == 1
-                && (!writable
-                    || libc::process_vm_writev(me, &raw const local, 1, &raw const remote, 1, 0)
-                        == 1)
-        }
-    })
 }
 
 #[cfg(test)]

@@ -2,4 +2,5 @@
 
 pub mod foreign;
 pub mod loans;
+mod probe;
 pub mod regions;
