@@ -128,10 +128,15 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     /// Whether an object, dead or alive, is at exactly `addr`.
     #[inline(always)]
     pub fn holds(&self, addr: usize) -> bool {
+        // First how many there are: if there is one, the bias was set before, and is seen. The other way round the bias of an
+        // arena without a range could meet the number of one with a range, and any small number would be held.
+        let built = self.built.load(Ordering::Acquire) as usize;
+        #[cfg(test)]
+        tests::between_loads();
         let offset = addr.wrapping_add(self.bias.load(Ordering::Relaxed));
         // The rotation moves the low bits of a misaligned address to the top: one comparison checks
         // range and alignment.
-        offset.rotate_right(Self::SHIFT) < self.built.load(Ordering::Acquire) as usize
+        offset.rotate_right(Self::SHIFT) < built
     }
 
     /// Where an object is or may come to be: in one addition and one test, without asking how many there are. What is
@@ -178,8 +183,13 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
 
     /// First address and length in bytes of the reserved range; (0, 0) before the first object.
     pub fn range(&self) -> (usize, usize) {
+        // The capacity is set before the bias.
+        let base = self.bias.load(Ordering::Acquire).wrapping_neg();
+        if base == 0 {
+            return (0, 0);
+        }
         let bytes = (self.capacity.load(Ordering::Relaxed) as usize) << Self::SHIFT;
-        (self.bias.load(Ordering::Acquire).wrapping_neg(), bytes)
+        (base, bytes)
     }
 
     /// Calls `f` for every object ever made, dead or alive.
@@ -251,7 +261,32 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// What another thread does while this one is between the two loads of [`Arena::holds`].
+        static MEANWHILE: Cell<Option<fn()>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn between_loads() {
+        if let Some(meanwhile) = MEANWHILE.take() {
+            meanwhile();
+        }
+    }
+
+    #[test]
+    fn an_arena_holds_no_small_number_while_its_first_object_is_made() {
+        static ARENA: Arena<Thing> = Arena::new(1000);
+        fn first_object() {
+            ARENA.alloc().unwrap();
+        }
+        MEANWHILE.set(Some(first_object));
+        assert!(ARENA.from_addr(0).is_none());
+        assert_eq!(ARENA.built.load(Ordering::Relaxed), 1);
+        assert!(ARENA.from_addr(0).is_none());
+    }
 
     #[derive(Default)]
     struct Thing {
