@@ -1,6 +1,7 @@
 //! What the end-to-end tests in `tests/tests` share, and those of other crates that load our shared objects: these are
 //! built, and dat.conf is written, before a process that uses them starts.
 
+pub mod prefix;
 mod process;
 
 use std::path::{Path, PathBuf};

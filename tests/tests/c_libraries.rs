@@ -1,99 +1,10 @@
 //! libdat.so.1 and libdat2.so.2 as C programs see them: names, versions, and data through the loopback provider.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::LazyLock;
+use std::path::Path;
+use std::process::Command;
 
-/// A prefix like an installed one, made once: the libraries under their sonames, the provider, a dat.conf.
-struct Prefix {
-    dir: tempfile::TempDir,
-}
-
-static PREFIX: LazyLock<Prefix> = LazyLock::new(Prefix::new);
-
-fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-impl Prefix {
-    fn new() -> Self {
-        let debug = dat_tests::built(&[
-            "dat1",
-            "dat2",
-            "dat-loopback-provider",
-            "dat-provider-softrxe",
-        ]);
-        let dir = tempfile::tempdir().unwrap();
-        for (file, names) in [
-            ("libdat1.so", &["libdat.so.1", "libdat.so"][..]),
-            ("libdat2.so", &["libdat2.so.2", "libdat2.so"]),
-            ("libdat_loopback_provider.so", &["loopback.so"]),
-            ("libdat_provider_softrxe.so", &["softrxe.so"]),
-        ] {
-            for name in names {
-                symlink(debug.join(file), dir.path().join(name)).unwrap();
-            }
-        }
-        let mut entries = String::new();
-        for (name, api, library, params) in [
-            ("loop", "u1.2", "loopback.so", "127.0.0.1 0"),
-            ("loop", "u2.0", "loopback.so", "127.0.0.1 0"),
-            ("classic", "u1.2", "classic-1.2.so", ""),
-            ("classic", "u2.0", "classic-2.0.so", ""),
-            ("user", "u1.2", "softrxe.so", "127.0.6.4 0 engine=user"),
-            ("user", "u2.0", "softrxe.so", "127.0.6.4 0 engine=user"),
-            ("forking", "u2.0", "softrxe.so", "127.0.6.5 0 engine=user"),
-            ("ranks1", "u1.2", "softrxe.so", "127.0.6.6 0 engine=user"),
-            ("ranks2", "u2.0", "softrxe.so", "127.0.6.7 0 engine=user"),
-        ] {
-            let library = dir.path().join(library);
-            let library = library.display();
-            entries += &format!(
-                "{name} {api} nonthreadsafe default {library} test.1.0 \"{params}\" \"\"\n"
-            );
-        }
-        std::fs::write(dir.path().join("dat.conf"), entries).unwrap();
-        Self { dir }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// Compiles a C program of `tests/c` against our headers and a library.
-    fn compile(&self, compiler: &str, source: &str, arguments: &[&str], name: &str) -> PathBuf {
-        let program = self.path(name);
-        let made = Command::new(compiler)
-            .args(["-Wall", "-Wextra", "-Werror", "-g", "-o"])
-            .arg(&program)
-            .arg("-I")
-            .arg(top().join("capi/include"))
-            .args(["-x", if compiler == "gcc" { "c" } else { "c++" }])
-            .args(dat_tests::c_sources(source))
-            .args(["-x", "none", "-L"])
-            .arg(self.dir.path())
-            .args(arguments)
-            .output()
-            .expect("a C compiler");
-        assert!(
-            made.status.success(),
-            "{}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-        program
-    }
-
-    fn run(&self, program: &Path, arguments: &[&str]) -> Output {
-        Command::new(program)
-            .args(arguments)
-            .env("LD_LIBRARY_PATH", self.dir.path())
-            .env("DAT_OVERRIDE", self.path("dat.conf"))
-            .output()
-            .unwrap()
-    }
-}
+use dat_tests::prefix::{PREFIX, top};
 
 fn readelf(arguments: &[&str], file: &Path) -> String {
     let out = Command::new("readelf")
@@ -252,22 +163,9 @@ fn data_moves_through_both_libraries_from_c_and_cpp() {
     }
 }
 
-/// Compiles the classic provider for both versions, once.
-fn classic() {
-    static MADE: std::sync::Once = std::sync::Once::new();
-    MADE.call_once(|| {
-        for (arguments, name) in [
-            (&["-DUDAPL_1_2", "-shared", "-fPIC"][..], "classic-1.2.so"),
-            (&["-shared", "-fPIC"], "classic-2.0.so"),
-        ] {
-            PREFIX.compile("gcc", "classic_provider.c", arguments, name);
-        }
-    });
-}
-
 #[test]
 fn providers_are_asked_whether_their_ias_stand_in_for_each_other() {
-    classic();
+    PREFIX.classic();
     let program = PREFIX.compile("gcc", "related.c", &["-ldat2"], "related");
     let out = PREFIX.run(&program, &[]);
     let words = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -277,7 +175,7 @@ fn providers_are_asked_whether_their_ias_stand_in_for_each_other() {
 
 #[test]
 fn one_process_may_use_both_with_providers_of_ours_and_classic_ones() {
-    classic();
+    PREFIX.classic();
     let program = PREFIX.compile("gcc", "both_versions.c", &["-ldl"], "both");
     for ia in ["loop", "classic"] {
         for order in ["12", "21"] {

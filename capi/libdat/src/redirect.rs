@@ -34,8 +34,11 @@ const LOWEST: usize = 4096;
 #[inline]
 fn table(handle: DatHandle) -> Option<&'static DatProvider> {
     let is_one = handle >= LOWEST && (FOREIGN.load(Ordering::Acquire) || registry().owns(handle));
-    // SAFETY: a handle, of ours or by the caller's word; its first word is its table, which lives for ever.
-    is_one.then(|| unsafe { &**(handle as *const *const DatProvider) })
+    if !is_one {
+        return None;
+    }
+    // SAFETY: a place for objects of ours, or a handle by the caller's word.
+    unsafe { dat_c_library::table(handle) }
 }
 
 /// Each line makes an exported function: its slot, the subtype for a wrong handle, its parameters.

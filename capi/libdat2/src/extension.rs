@@ -73,10 +73,11 @@ unsafe extern "C" fn dat_extension_op_va(
         return LIBRARY.guard_from_fork(|| unsafe { open_query(&mut *arguments) });
     }
     LIBRARY.guard(|| {
-        let handle = redirect::checked(handle).ok_or(Error::handle(Subtype::InvalidHandle1))?;
-        // SAFETY: a handle; its first word is its table.
-        let slot = unsafe { (**(handle as *const *const DatProvider)).handle_extendedop };
-        let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;
+        let (handle, table) =
+            redirect::checked(handle).ok_or(Error::handle(Subtype::InvalidHandle1))?;
+        let slot = table
+            .handle_extendedop
+            .ok_or(Error::of(Kind::NotImplemented))?;
         // SAFETY: the slot's contract is the function's.
         unpack_v2_0(unsafe { slot(handle, op, arguments.cast::<c_void>()) })
     })

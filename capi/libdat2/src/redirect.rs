@@ -18,6 +18,7 @@ use dat_abi::v2_0::types::{
     DatCnoParam, DatCspParam, DatEpParam, DatEvent, DatLmrParam, DatLmrTriplet, DatRmrParam,
     DatRmrTriplet,
 };
+use dat_c_library::table;
 use dat_core::error::{Error, Kind, Subtype};
 
 use crate::registry::registry;
@@ -91,9 +92,12 @@ macro_rules! redirects {
                 if $first < super::LOWEST {
                     return Error::handle(Subtype::$wrong).code();
                 }
-                // SAFETY: a handle by the function's contract; its first word is its table.
+                // SAFETY: a handle by the function's contract, or a place where one can be.
                 unsafe {
-                    match (**($first as *const *const DatProvider)).$slot {
+                    let Some(table) = table::<DatProvider>($first) else {
+                        return Error::handle(Subtype::$wrong).code();
+                    };
+                    match table.$slot {
                         Some(slot) => slot($first $(, $arg)*),
                         None => Error::of(Kind::NotImplemented).code(),
                     }
@@ -121,11 +125,15 @@ fn resolve(handle: DatHandle) -> DatHandle {
     }
 }
 
-/// What a consumer passes as any kind of handle, as something whose first word may be read; `None` for what is none.
-pub(crate) fn checked(handle: DatHandle) -> Option<DatHandle> {
+/// What a consumer passes as any kind of handle, as the provider's handle, with its table; `None` for what is none.
+pub(crate) fn checked(handle: DatHandle) -> Option<(DatHandle, &'static DatProvider)> {
     let handle = resolve(handle);
     let foreign = FOREIGN.load(Ordering::Acquire) != 0;
-    (handle >= LOWEST && (foreign || known(handle))).then_some(handle)
+    if handle < LOWEST || !(foreign || known(handle)) {
+        return None;
+    }
+    // SAFETY: a place for objects of ours, or a handle by the caller's word.
+    unsafe { table(handle) }.map(|table| (handle, table))
 }
 
 /// Slots that any kind of handle may be passed to: an IA comes as its number.
@@ -134,15 +142,13 @@ macro_rules! any_handle {
         export! {$(
             $(#[$meta])*
             fn $export(handle: DatHandle, $arg: $ty) -> u32 {
-                let Some(handle) = checked(handle) else {
+                let Some((handle, table)) = checked(handle) else {
                     return Error::handle(Subtype::InvalidHandle1).code();
                 };
-                // SAFETY: a handle; its first word is its table.
-                unsafe {
-                    match (**(handle as *const *const DatProvider)).$slot {
-                        Some(slot) => slot(handle, $arg),
-                        None => Error::of(Kind::NotImplemented).code(),
-                    }
+                match table.$slot {
+                    // SAFETY: the slot's contract is the function's.
+                    Some(slot) => unsafe { slot(handle, $arg) },
+                    None => Error::of(Kind::NotImplemented).code(),
                 }
             }
         )*}

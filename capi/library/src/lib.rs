@@ -2,6 +2,7 @@
 //! first half of dat_ia_openv. Nothing is exported here: each library exports its own functions, which end here.
 
 mod gate;
+mod handle;
 mod loaded;
 mod names;
 mod registration;
@@ -16,6 +17,7 @@ use dat_core::error::{Error, Kind, Result};
 use dat_registry::loader::AddProvider;
 use dat_registry::registry::Registry;
 
+pub use handle::table;
 pub use names::Asked;
 
 /// In which a library differs from the other.

@@ -1,0 +1,123 @@
+//! The C libraries and providers laid out like an installed prefix, and C programs compiled and run against them.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+/// A prefix like an installed one, made once: the libraries under their sonames, the provider, a dat.conf.
+#[derive(Debug)]
+pub struct Prefix {
+    dir: tempfile::TempDir,
+}
+
+/// The one of this process.
+pub static PREFIX: LazyLock<Prefix> = LazyLock::new(Prefix::new);
+
+/// The workspace.
+#[must_use]
+pub fn top() -> PathBuf {
+    PathBuf::from(crate::TOP)
+}
+
+impl Prefix {
+    fn new() -> Self {
+        let debug = crate::built(&[
+            "dat1",
+            "dat2",
+            "dat-loopback-provider",
+            "dat-provider-softrxe",
+        ]);
+        let dir = tempfile::tempdir().expect("a folder to write to");
+        for (file, names) in [
+            ("libdat1.so", &["libdat.so.1", "libdat.so"][..]),
+            ("libdat2.so", &["libdat2.so.2", "libdat2.so"]),
+            ("libdat_loopback_provider.so", &["loopback.so"]),
+            ("libdat_provider_softrxe.so", &["softrxe.so"]),
+        ] {
+            for name in names {
+                symlink(debug.join(file), dir.path().join(name)).expect("a folder to write to");
+            }
+        }
+        let mut entries = String::new();
+        for (name, api, library, params) in [
+            ("loop", "u1.2", "loopback.so", "127.0.0.1 0"),
+            ("loop", "u2.0", "loopback.so", "127.0.0.1 0"),
+            ("classic", "u1.2", "classic-1.2.so", ""),
+            ("classic", "u2.0", "classic-2.0.so", ""),
+            ("user", "u1.2", "softrxe.so", "127.0.6.4 0 engine=user"),
+            ("user", "u2.0", "softrxe.so", "127.0.6.4 0 engine=user"),
+            ("forking", "u2.0", "softrxe.so", "127.0.6.5 0 engine=user"),
+            ("ranks1", "u1.2", "softrxe.so", "127.0.6.6 0 engine=user"),
+            ("ranks2", "u2.0", "softrxe.so", "127.0.6.7 0 engine=user"),
+        ] {
+            let library = dir.path().join(library);
+            let library = library.display();
+            entries += &format!(
+                "{name} {api} nonthreadsafe default {library} test.1.0 \"{params}\" \"\"\n"
+            );
+        }
+        std::fs::write(dir.path().join("dat.conf"), entries).expect("a folder to write to");
+        Self { dir }
+    }
+
+    /// A file of it.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Compiles a C program of `tests/c` against our headers and a library.
+    ///
+    /// # Panics
+    /// When it does not compile.
+    #[must_use]
+    pub fn compile(&self, compiler: &str, source: &str, arguments: &[&str], name: &str) -> PathBuf {
+        let program = self.path(name);
+        let made = Command::new(compiler)
+            .args(["-Wall", "-Wextra", "-Werror", "-g", "-o"])
+            .arg(&program)
+            .arg("-I")
+            .arg(top().join("capi/include"))
+            .args(["-x", if compiler == "gcc" { "c" } else { "c++" }])
+            .args(crate::c_sources(source))
+            .args(["-x", "none", "-L"])
+            .arg(self.dir.path())
+            .args(arguments)
+            .output()
+            .expect("a C compiler");
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        program
+    }
+
+    /// Runs a program with the libraries and the dat.conf of this prefix.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn run(&self, program: &Path, arguments: &[&str]) -> Output {
+        Command::new(program)
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", self.dir.path())
+            .env("DAT_OVERRIDE", self.path("dat.conf"))
+            .output()
+            .expect("the program starts")
+    }
+
+    /// Compiles the classic provider for both versions, once.
+    pub fn classic(&self) {
+        static MADE: std::sync::Once = std::sync::Once::new();
+        MADE.call_once(|| {
+            for (arguments, name) in [
+                (&["-DUDAPL_1_2", "-shared", "-fPIC"][..], "classic-1.2.so"),
+                (&["-shared", "-fPIC"], "classic-2.0.so"),
+            ] {
+                let _ = self.compile("gcc", "classic_provider.c", arguments, name);
+            }
+        });
+    }
+}

@@ -1,0 +1,34 @@
+//! What C programs hand to the libraries that is no object, no array of that length, or at an odd address.
+
+use std::path::Path;
+
+use dat_tests::prefix::PREFIX;
+
+/// Each version's compiler arguments.
+const VERSIONS: [(&[&str], &str); 2] = [(&["-DUDAPL_1_2", "-ldat"], "1.2"), (&["-ldat2"], "2.0")];
+
+/// What the program prints, which must be its success.
+fn passed(program: &Path, arguments: &[&str], begin: &str) -> String {
+    let out = PREFIX.run(program, arguments);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let words = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(
+        out.status.success() && said.starts_with(begin),
+        "{arguments:?}: {}: {said}{words}",
+        out.status
+    );
+    said
+}
+
+#[test]
+fn a_place_without_an_object_is_an_invalid_handle_to_every_function() {
+    PREFIX.classic();
+    for (arguments, version) in VERSIONS {
+        let name = format!("no-objects-{version}");
+        let program = PREFIX.compile("gcc", "no_objects.c", arguments, &name);
+        // One engine; two; a classic provider beside ours.
+        for ias in [&["loop"][..], &["loop", "user"], &["loop", "classic"]] {
+            passed(&program, ias, "no_objects: PASS");
+        }
+    }
+}
