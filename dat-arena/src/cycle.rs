@@ -1,6 +1,8 @@
 //! Slots that are used in turn, found by a number that only counts up.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 /// A slice whose length is a power of two, to be indexed by any number: what is above the length is cut off. So no index
 /// is checked, and none can be wrong.
@@ -57,6 +59,24 @@ impl<O> Cycle<O> {
     }
 }
 
+impl<const N: usize> Cycle<[AtomicU64; N]> {
+    /// `count` slots of zeros that live for ever; `None` if there is no memory for them. Of a large number, only those that are
+    /// used take memory.
+    ///
+    /// # Panics
+    /// If `count` is no power of two, or above 2^31, or `N` is 0.
+    #[must_use]
+    pub fn zeroed(count: usize) -> Option<Self> {
+        assert!(count.is_power_of_two() && count <= 1 << 31 && N > 0);
+        let layout = Layout::array::<[AtomicU64; N]>(count).ok()?;
+        // SAFETY: the size is not 0.
+        let first = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        // SAFETY: room for `count` slots, aligned for them; zeros are valid atomics, and the memory is never given back.
+        let slots = unsafe { std::slice::from_raw_parts(first.cast().as_ptr(), count) };
+        Some(Self::new(slots))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +89,20 @@ mod tests {
             assert_eq!(*cycle.at(number), slot);
         }
         assert_eq!(cycle.span(), 3);
+    }
+
+    #[test]
+    fn zeroed_slots_are_apart_and_too_many_are_refused() {
+        use std::sync::atomic::Ordering::Relaxed;
+
+        let cycle = Cycle::<[AtomicU64; 2]>::zeroed(8).unwrap();
+        for n in 0..8 {
+            let [a, b] = cycle.at(n);
+            assert_eq!((a.load(Relaxed), b.load(Relaxed)), (0, 0));
+            a.store(u64::from(n), Relaxed);
+        }
+        assert_eq!(cycle.at(8 + 5)[0].load(Relaxed), 5);
+        assert!(Cycle::<[AtomicU64; 1 << 32]>::zeroed(1 << 31).is_none());
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Peer {
         let wait = Some(Duration::from_millis(5));
         socket.set_read_timeout(wait).expect("a timeout");
         let mut engine = Engine::new(Config::new(ip, 1), Nothing);
-        let cq = engine.create_cq(8);
+        let cq = engine.create_cq().unwrap();
         Self {
             socket,
             engine,

@@ -1,7 +1,7 @@
 //! Binding a window is a request of the endpoint (dat_rmr_bind); here is the endpoint's part.
 
 use super::post::{QUIET, note_bits};
-use super::ring::{Note, id};
+use super::ring::{Note, Outstanding, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Result};
 use crate::evd::Evd;

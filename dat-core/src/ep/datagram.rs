@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::ring::{Note, id};
+use super::ring::{Note, Outstanding, id};
 use super::state::{self, Input};
 use super::{DEAD, Ep, EpState, Loan};
 use crate::ah::Ah;

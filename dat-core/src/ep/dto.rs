@@ -6,7 +6,7 @@
 
 use dat_arena::Cycle;
 
-use super::ring::{Id, Lane, Note, Ring, Slot};
+use super::ring::{Id, Lane, Note, Ring, Slot, none};
 use super::{Ep, EpState};
 use crate::evd::EventSink;
 use crate::event::{Dto, DtoOp, DtoStatus, RawHandle};
@@ -50,7 +50,7 @@ impl Origin {
             bytes: 0,
             ep: 0,
             ring: &NOWHERE,
-            slots: Slot::none(),
+            slots: none(),
         }
     }
 }

@@ -7,7 +7,7 @@ use dat_arena::BriefGuard;
 
 use super::frequent::Frequent;
 use super::queue::SendQueue;
-use super::ring::{Note, Ring, id};
+use super::ring::{Note, Outstanding, Ring, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::Evd;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dat_arena::Cycle;
 
 use super::post::QUIET;
-use super::ring::{Note, Slot};
+use super::ring::{Note, Outstanding, Slot, none};
 use crate::attr::{AdapterAttr, EpAttr};
 use crate::counters::Posted;
 use crate::evd::Evd;
@@ -60,7 +60,7 @@ impl<T: Transport> Default for SendQueue<T> {
     fn default() -> Self {
         Self {
             qp: None,
-            slots: Slot::none(),
+            slots: none(),
             head: 0,
             limit: 0,
             depth: 0,
@@ -148,7 +148,7 @@ impl<T: Transport> Default for RecvQueue<T> {
     fn default() -> Self {
         Self {
             qp: None,
-            slots: Slot::none(),
+            slots: none(),
             head: 0,
             limit: 0,
             depth: 0,

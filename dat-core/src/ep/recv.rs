@@ -6,7 +6,7 @@ use dat_arena::BriefGuard;
 
 use super::post::{FULL, length_of, note_bits, outstanding};
 use super::queue::RecvQueue;
-use super::ring::{Note, id};
+use super::ring::{Note, Outstanding, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Result, Subtype};
 use crate::event::DtoOp;

@@ -3,7 +3,8 @@
 //! A ring has one poster (under its queue's lock, it owns the head) and one completer (under the lock of the
 //! EVD whose completion queue it reads, it owns the tail). Neither takes the other's lock. Slots are made once
 //! for each size and then kept with the endpoint, whose memory lives for ever too; so a completion that comes
-//! late still finds slots, and the endpoint's life tells it that they are not its own.
+//! late still finds slots, and the endpoint's life tells it that they are not its own. They take memory when they are used for the
+//! first time.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dat_arena::Cycle;
 
 use crate::counters::Received;
+use crate::error::{Error, Result, Subtype};
 use crate::event::DtoOp;
 use crate::transport::WrId;
 
@@ -155,38 +157,40 @@ const OPS: [DtoOp; 16] = {
     table
 };
 
-/// One outstanding work request.
-#[derive(Debug, Default)]
-pub(crate) struct Slot {
-    cookie: AtomicU64,
-    note: AtomicU64,
+/// One outstanding work request: cookie and note. Plain words, because they begin as zeroed memory.
+pub(crate) type Slot = [AtomicU64; 2];
+
+/// What a queue has for slots that was never opened.
+pub(crate) const fn none() -> Cycle<Slot> {
+    static NONE: [Slot; 1] = [[const { AtomicU64::new(0) }; 2]];
+    Cycle::new(&NONE)
 }
 
-impl Slot {
-    /// What a queue has for slots that was never opened.
-    pub(crate) const fn none() -> Cycle<Self> {
-        static NONE: [Slot; 1] = [Slot {
-            cookie: AtomicU64::new(0),
-            note: AtomicU64::new(0),
-        }];
-        Cycle::new(&NONE)
+/// A slot's cookie and note.
+pub(crate) trait Outstanding {
+    /// Sets both.
+    fn fill(&self, cookie: u64, note: Note);
+    /// Both.
+    fn read(&self) -> (u64, Note);
+}
+
+impl Outstanding for Slot {
+    #[inline(always)]
+    fn fill(&self, cookie: u64, note: Note) {
+        self[0].store(cookie, Ordering::Relaxed);
+        self[1].store(note.0, Ordering::Relaxed);
     }
     #[inline(always)]
-    pub(crate) fn fill(&self, cookie: u64, note: Note) {
-        self.cookie.store(cookie, Ordering::Relaxed);
-        self.note.store(note.0, Ordering::Relaxed);
-    }
-    #[inline(always)]
-    pub(crate) fn read(&self) -> (u64, Note) {
+    fn read(&self) -> (u64, Note) {
         (
-            self.cookie.load(Ordering::Relaxed),
-            Note(self.note.load(Ordering::Relaxed)),
+            self[0].load(Ordering::Relaxed),
+            Note(self[1].load(Ordering::Relaxed)),
         )
     }
 }
 
 /// Ring sizes: 16 slots, then four times as many each.
-const CLASSES: usize = 9;
+const CLASSES: usize = 10;
 const fn class_of(slots: u32) -> usize {
     let mut class = 0;
     while class + 1 < CLASSES && 16 << (2 * class) < slots {
@@ -198,7 +202,7 @@ const fn class_of(slots: u32) -> usize {
 /// The outstanding work of one direction of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    sizes: [OnceLock<Box<[Slot]>>; CLASSES],
+    sizes: [OnceLock<Cycle<Slot>>; CLASSES],
     class: AtomicU32,
     tail: AtomicU32,
     /// Names the life of the endpoint (or what came after its last reset) in work request ids.
@@ -227,21 +231,28 @@ impl Default for Ring {
 }
 
 impl Ring {
-    /// Most that can be outstanding.
-    pub(crate) const MAX: u32 = 16 << (2 * (CLASSES - 1));
+    /// Most that can be outstanding, beside the mark at the end of a graceful disconnect.
+    pub(crate) const MAX: u32 = 1 << 20;
 
     /// Makes room for `count` outstanding work requests, numbered from 0, and forgets those that were. The
     /// caller holds the queue's lock and has made a new life of the endpoint.
-    pub(crate) fn open(&'static self, count: u32) -> Cycle<Slot> {
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES` if there is no memory for the slots.
+    pub(crate) fn open(&'static self, count: u32) -> Result<Cycle<Slot>> {
         let class = class_of(count);
-        let slots = self.sizes[class].get_or_init(|| {
-            (0..16usize << (2 * class))
-                .map(|_| Slot::default())
-                .collect()
-        });
+        let size = &self.sizes[class];
+        let slots = match size.get() {
+            Some(slots) => *slots,
+            None => {
+                let made = Cycle::zeroed(16 << (2 * class));
+                let made = made.ok_or(Error::resource(Subtype::ResourceMemory))?;
+                *size.get_or_init(|| made)
+            }
+        };
         self.class.store(class as u32, Ordering::Relaxed);
         self.tail.store(0, Ordering::Release);
-        Cycle::new(slots)
+        Ok(slots)
     }
 
     /// From now on completions are of `life`; those of another are strangers.
@@ -260,7 +271,7 @@ impl Ring {
         self.sizes
             .get(self.class.load(Ordering::Relaxed) as usize)
             .and_then(OnceLock::get)
-            .map(|slots| Cycle::new(slots))
+            .copied()
     }
 
     /// What was received through it.
@@ -347,7 +358,7 @@ mod tests {
     #[test]
     fn cookies_survive_the_wrap_of_the_ring_and_of_the_numbers() {
         let ring = ring();
-        let slots = ring.open(10);
+        let slots = ring.open(10).unwrap();
         assert_eq!(slots.span(), 15);
         // As if 2^32 - 40 requests had been done.
         let start = u32::MAX - 40;
@@ -365,7 +376,7 @@ mod tests {
     #[test]
     fn a_completion_takes_the_unsignalled_ones_before_it() {
         let ring = ring();
-        let slots = ring.open(16);
+        let slots = ring.open(16).unwrap();
         for n in 0..8u32 {
             slots.at(n).fill(u64::from(n), Note::default());
         }
@@ -379,10 +390,10 @@ mod tests {
     #[test]
     fn sizes_are_powers_of_two_that_fit() {
         let ring = ring();
-        for count in [0, 1, 16, 17, 64, 65, 5000, 1 << 20] {
-            assert!(ring.open(count).span() + 1 >= count);
+        for count in [0, 1, 16, 17, 64, 65, 5000, 1 << 20, Ring::MAX + 1] {
+            assert!(ring.open(count).unwrap().span() + 1 >= count);
             assert_eq!(ring.take(u32::MAX), None, "nothing outstanding at the end");
         }
-        assert_eq!(class_of(Ring::MAX), CLASSES - 1);
+        assert_eq!(class_of(Ring::MAX + 1), CLASSES - 1);
     }
 }

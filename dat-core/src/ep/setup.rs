@@ -259,8 +259,7 @@ impl<T: Transport> Ep<T> {
         )?);
         self.qp_token.store(token.0, Ordering::Release);
         side.replace(qp.clone());
-        self.open_queues(side, &adapter, &attr, &qp);
-        Ok(())
+        self.open_queues(side, &adapter, &attr, &qp)
     }
 
     fn open_queues(
@@ -269,13 +268,18 @@ impl<T: Transport> Ep<T> {
         adapter: &AdapterAttr,
         attr: &EpAttr,
         qp: &Arc<T::Qp>,
-    ) {
+    ) -> Result<()> {
         let index = self.index();
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
         let life = self.next_life();
+        let requests = self.request_ring.open(attr.max_request_dtos + 1)?;
+        let receives = match side.parts.srq {
+            None => Some(self.recv_ring.open(attr.max_recv_dtos)?),
+            Some(_) => None,
+        };
         send.open(
-            self.request_ring.open(attr.max_request_dtos + 1),
+            requests,
             id_base(index, life, Lane::Request),
             qp.clone(),
             attr,
@@ -283,9 +287,9 @@ impl<T: Transport> Ep<T> {
             side.parts.request_evd,
             side.unheard.0,
         );
-        if side.parts.srq.is_none() {
+        if let Some(receives) = receives {
             recv.open(
-                self.recv_ring.open(attr.max_recv_dtos),
+                receives,
                 id_base(index, life, Lane::Receive),
                 qp.clone(),
                 attr,
@@ -293,6 +297,7 @@ impl<T: Transport> Ep<T> {
                 side.unheard.0,
             );
         }
+        Ok(())
     }
 
     /// Work requests of the old life are forgotten. Called under the locks of both queues.
@@ -329,7 +334,7 @@ impl<T: Transport> Ep<T> {
         if as_new {
             let adapter = ia.attributes()?;
             let attr = side.attr.clone().ok_or(super::DEAD)?;
-            self.open_queues(side, &adapter, &attr, &qp);
+            self.open_queues(side, &adapter, &attr, &qp)?;
             return Ok(None);
         }
         self.build(ia, side, self.head.token(self.index()))?;

@@ -7,7 +7,7 @@ use dat_arena::BriefGuard;
 use super::frequent::Frequent;
 use super::post::{QUIET, length_of, limit, note_bits};
 use super::queue::Uncount;
-use super::ring::{Note, id};
+use super::ring::{Note, Outstanding, id};
 use super::{DEAD, Ep};
 use crate::error::{Error, Kind, Result};
 use crate::event::DtoOp;

@@ -66,7 +66,7 @@ const OUTSTANDING: usize = 64;
 fn engine(address: &str) -> (Engine<Flat>, CqId, Qpn) {
     let address = address.parse().expect("an address");
     let mut engine = Engine::new(Config::new(address, 7), Flat(Mutex::new(vec![0; SIZE])));
-    let cq = engine.create_cq(256);
+    let cq = engine.create_cq().unwrap();
     let init = QpInit {
         kind: QpKind::Rc,
         pd: Pd(0),

@@ -33,6 +33,8 @@ pub use qp::{Path, QpInit, QpKind, QpState};
 
 mod rng;
 
+mod scarce;
+
 mod time;
 pub use time::Time;
 

@@ -1,13 +1,13 @@
 //! What the engine hands out: completions, events, counters; and what all its parts share.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 
 use crate::config::Config;
 use crate::event::Event;
 use crate::qp::ring::{Receive, Ring};
 use crate::time::Time;
 use crate::wire::seal::Sealer;
-use crate::work::{Completion, CqId, Sge, SrqId};
+use crate::work::{Completion, CqId, PostError, Sge, SrqId};
 
 /// What happened to datagrams; each counts since the engine began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,12 +47,15 @@ pub struct Counters {
 #[derive(Debug)]
 struct Cq {
     queue: VecDeque<Completion>,
+    /// Work requests that may complete here: the queue has room for all of them.
+    owed: usize,
     armed: bool,
 }
 
 #[derive(Debug)]
 struct Srq {
     ring: Ring<Receive>,
+    max_sge: usize,
     limit: u32,
 }
 
@@ -66,26 +69,28 @@ pub(crate) struct Outputs {
 }
 
 /// Puts `value` in the first free slot.
-fn insert<T>(slots: &mut Vec<Option<T>>, value: T) -> u32 {
+fn insert<T>(slots: &mut Vec<Option<T>>, value: T) -> Result<u32, TryReserveError> {
     let slot = slots.iter().position(Option::is_none);
-    let slot = slot.unwrap_or_else(|| {
-        slots.push(None);
-        slots.len() - 1
-    });
+    let slot = match slot {
+        Some(slot) => slot,
+        None => {
+            slots.try_reserve(1)?;
+            slots.push(None);
+            slots.len() - 1
+        }
+    };
     slots[slot] = Some(value);
-    slot as u32
+    Ok(slot as u32)
 }
 
 impl Outputs {
-    pub(crate) fn create_cq(&mut self, depth: usize) -> CqId {
-        let queue = VecDeque::with_capacity(depth);
-        CqId(insert(
-            &mut self.cqs,
-            Cq {
-                queue,
-                armed: false,
-            },
-        ))
+    pub(crate) fn create_cq(&mut self) -> Result<CqId, TryReserveError> {
+        let cq = Cq {
+            queue: VecDeque::new(),
+            owed: 0,
+            armed: false,
+        };
+        insert(&mut self.cqs, cq).map(CqId)
     }
 
     pub(crate) fn destroy_cq(&mut self, cq: CqId) {
@@ -98,9 +103,22 @@ impl Outputs {
         self.cqs.get_mut(cq.0 as usize)?.as_mut()
     }
 
-    pub(crate) fn reserve_cq(&mut self, cq: CqId, depth: usize) {
-        if let Some(cq) = self.cq(cq) {
-            cq.queue.reserve(depth.saturating_sub(cq.queue.len()));
+    /// A work request is posted whose completion goes here: sees to it that there is room when it comes.
+    pub(crate) fn expect(&mut self, id: CqId) -> Result<(), PostError> {
+        let Some(cq) = self.cq(id) else { return Ok(()) };
+        let owed = cq.owed + 1;
+        if cq.queue.capacity() - cq.queue.len() < owed {
+            let room = cq.queue.try_reserve(owed);
+            room.map_err(|_| PostError::NoMemory(cq.queue.len() + owed))?;
+        }
+        cq.owed = owed;
+        Ok(())
+    }
+
+    /// `count` work requests that were expected will not complete.
+    pub(crate) fn settle(&mut self, id: CqId, count: u32) {
+        if let Some(cq) = self.cq(id) {
+            cq.owed = cq.owed.saturating_sub(count as usize);
         }
     }
 
@@ -119,18 +137,33 @@ impl Outputs {
         count
     }
 
-    /// Appends a completion. A queue made too small grows: losing one would hang a consumer.
+    /// Appends a completion that was [expected](Self::expect): it allocates nothing.
     pub(crate) fn complete(&mut self, id: CqId, completion: Completion) {
         let Some(cq) = self.cq(id) else { return };
+        debug_assert!(cq.owed > 0, "{completion:?} was not expected");
+        cq.owed = cq.owed.saturating_sub(1);
         cq.queue.push_back(completion);
         if std::mem::take(&mut cq.armed) {
             self.events.push_back(Event::CqReady(id));
         }
     }
 
-    pub(crate) fn create_srq(&mut self, depth: usize, max_sge: usize) -> SrqId {
-        let ring = Ring::new(depth, max_sge);
-        SrqId(insert(&mut self.srqs, Srq { ring, limit: 0 }))
+    pub(crate) fn create_srq(
+        &mut self,
+        depth: usize,
+        max_sge: usize,
+    ) -> Result<SrqId, TryReserveError> {
+        let srq = Srq {
+            ring: Ring::new(depth, max_sge)?,
+            max_sge,
+            limit: 0,
+        };
+        insert(&mut self.srqs, srq).map(SrqId)
+    }
+
+    /// SGEs that its receives have at most.
+    pub(crate) fn srq_sges(&self, srq: SrqId) -> Option<usize> {
+        Some(self.srqs.get(srq.0 as usize)?.as_ref()?.max_sge)
     }
 
     pub(crate) fn destroy_srq(&mut self, srq: SrqId) {
@@ -163,8 +196,18 @@ impl Outputs {
         }
     }
 
-    pub(crate) fn take_from_srq(&mut self, id: SrqId, sges: &mut Vec<Sge>) -> Option<Receive> {
-        let receive = self.srq(id)?.ring.take(sges)?;
+    /// Takes the oldest receive, to complete in `cq`. Without room there it stays.
+    pub(crate) fn take_from_srq(
+        &mut self,
+        id: SrqId,
+        cq: CqId,
+        sges: &mut Vec<Sge>,
+    ) -> Option<Receive> {
+        self.expect(cq).ok()?;
+        let Some(receive) = self.srq(id).and_then(|srq| srq.ring.take(sges)) else {
+            self.settle(cq, 1);
+            return None;
+        };
         self.check_srq_limit(id);
         Some(receive)
     }

@@ -206,6 +206,11 @@ pub enum PostError {
     /// The ring is full.
     #[error("all {0} work requests of the queue are outstanding; wait for completions")]
     Full(usize),
+    /// The ring cannot grow to so many.
+    #[error(
+        "no memory for a queue of {0} work requests; wait for completions, or raise the process's limit"
+    )]
+    NoMemory(usize),
     /// Too many SGEs.
     #[error("{given} SGEs posted to a queue made for {max}; raise max_sge when creating it")]
     TooManySges {

@@ -288,7 +288,7 @@ fn a_peer_that_began_anew_is_told_that_its_old_connection_was_held() {
     let config = pair.sides[0].engine.config().clone();
     let memory = pair.sides[0].memory.clone();
     pair.sides[0].engine = softrxe_proto::Engine::new(config, memory);
-    pair.sides[0].cq = pair.sides[0].engine.create_cq(16);
+    pair.sides[0].cq = pair.sides[0].engine.create_cq().unwrap();
     assert_eq!(pair.sides[0].qp(), qpns[0]);
     // It has other communication ids only if it made more of them.
     let now = pair.now;

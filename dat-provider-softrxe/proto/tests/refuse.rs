@@ -272,7 +272,7 @@ fn rnr_retries_end() {
 #[test]
 fn a_shared_receive_queue_serves_several_and_says_when_it_runs_low() {
     let mut pair = Pair::new("srq");
-    let srq = pair.sides[1].engine.create_srq(8, 1);
+    let srq = pair.sides[1].engine.create_srq(8, 1).unwrap();
     let inbox = pair.sides[1].memory.register(vec![0; 10], ALL);
     for i in 0..4 {
         pair.sides[1]

@@ -115,7 +115,7 @@ fn replay(talk: &Conversation<'_>, grant: bool, inbox: u32) -> Vec<Answer> {
     let mut config = Config::new(talk.responder, 1);
     config.verify_icrc = false;
     let mut engine = Engine::new(config, Grant(grant));
-    let cq = engine.create_cq(64);
+    let cq = engine.create_cq().unwrap();
     let qpn = engine
         .create_qp(&QpInit {
             kind: QpKind::Rc,

@@ -26,6 +26,7 @@ fn managed(error: CmError) -> Error {
         CmError::PrivateData { .. } => Error::of(Kind::InvalidParameter),
         CmError::ServiceInUse(_) => Error::of(Kind::ConnQualInUse),
         CmError::Family(_) => Error::of(Kind::InvalidAddress),
+        CmError::NoMemory => Error::of(Kind::InsufficientResources),
         _ => GONE,
     }
 }

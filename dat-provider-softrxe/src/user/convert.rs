@@ -52,11 +52,17 @@ const fn remote(at: RmrTriplet) -> Remote {
     }
 }
 
+/// Why a queue or queue pair is not made.
+pub(super) fn made(error: proto::QpError) -> Error {
+    tracing::warn!(%error, "not made");
+    FULL
+}
+
 /// Why a post is refused.
 pub(super) fn posted(error: PostError) -> Error {
     tracing::debug!(%error, "not posted");
     match error {
-        PostError::Full(_) | PostError::TooManySges { .. } => FULL,
+        PostError::Full(_) | PostError::TooManySges { .. } | PostError::NoMemory(_) => FULL,
         PostError::State(_) => Error::of(Kind::InvalidState),
         PostError::Unsupported(_) => Error::of(Kind::NotImplemented),
         _ => Error::of(Kind::InvalidParameter),

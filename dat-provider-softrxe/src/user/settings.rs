@@ -29,7 +29,7 @@ pub(crate) const HONOURED: &[&str] = &[
 ];
 
 /// The most requests, and receives, of an endpoint.
-pub(crate) const WR_MAX: u32 = 16_384;
+pub(crate) const WR_MAX: u32 = 1 << 20;
 
 /// Seconds of silence after which a peer is asked whether it is there.
 const KEEPALIVE: u64 = 5;
@@ -130,7 +130,7 @@ mod tests {
             rnr_retry: 7,
             rnr_timer: 12,
             ack_timeout: None,
-            wr_max: 16_384,
+            wr_max: 1 << 20,
             keepalive: Some(Duration::from_secs(5)),
             pcap: None,
         };
@@ -187,6 +187,10 @@ mod tests {
             (
                 "lo 0 keepalive=9999",
                 "keepalive=9999 is not possible: a number from 0 to 3600",
+            ),
+            (
+                "lo 0 wr_max=1048577",
+                "wr_max=1048577 is not possible: a number from 0 to 1048576",
             ),
             ("lo 0 pcap=", "pcap= is not possible: the file"),
             (

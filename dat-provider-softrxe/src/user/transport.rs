@@ -21,7 +21,7 @@ use softrxe_proto as proto;
 use softrxe_proto::{CompletedOp, MwBind, Rights, Sge, Status, WindowType};
 
 use super::connect;
-use super::convert::{FULL, MAX_IOV, completion, op, posted, rights, sges};
+use super::convert::{FULL, MAX_IOV, completion, made, op, posted, rights, sges};
 use super::datagram::{self, AddressHandle};
 use super::hub::CqNotice;
 use super::memory::foreign::Range;
@@ -214,9 +214,9 @@ impl Transport for UserEngine {
         Ok(new_key)
     }
 
-    fn create_cq(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Cq> {
+    fn create_cq(adapter: &Arc<Adapter>, _depth: u32, token: Token) -> Result<Cq> {
         let mut state = adapter.hub.state.lock();
-        let id = state.engine.create_cq(depth as usize);
+        let id = state.engine.create_cq().map_err(made)?;
         let notice = CqNotice {
             token,
             ..CqNotice::default()
@@ -228,8 +228,8 @@ impl Transport for UserEngine {
         })
     }
 
-    fn resize_cq(cq: &Cq, depth: u32) -> Result<()> {
-        cq.hub.state.lock().engine.resize_cq(cq.id, depth as usize);
+    /// Posts make room for their completions.
+    fn resize_cq(_cq: &Cq, _depth: u32) -> Result<()> {
         Ok(())
     }
 
@@ -288,7 +288,8 @@ impl Transport for UserEngine {
         let mut state = pz.hub.state.lock();
         let id = state
             .engine
-            .create_srq(attr.max_recv_dtos as usize, attr.max_recv_iov as usize);
+            .create_srq(attr.max_recv_dtos as usize, attr.max_recv_iov as usize)
+            .map_err(made)?;
         state.srqs.insert(id, token);
         Ok(Srq {
             hub: Arc::clone(&pz.hub),
@@ -343,16 +344,7 @@ impl Transport for UserEngine {
             access: Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC,
             qkey: datagram::QKEY,
         };
-        let qpn = pz
-            .hub
-            .state
-            .lock()
-            .engine
-            .create_qp(&init)
-            .map_err(|error| {
-                tracing::warn!(%error, "queue pair");
-                FULL
-            })?;
+        let qpn = pz.hub.state.lock().engine.create_qp(&init).map_err(made)?;
         Ok(Qp {
             hub: Arc::clone(&pz.hub),
             qpn,

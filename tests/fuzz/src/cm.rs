@@ -54,7 +54,7 @@ impl World {
         config.mtu = 1024;
         config.refused_repeats = input.pick(&[0, 3]);
         let mut engine = Engine::new(config, Grants::new(16, 0));
-        let cq = engine.create_cq(16);
+        let cq = engine.create_cq().unwrap();
         for id in [service_id::tcp(PORT), service_id::udp(PORT)] {
             engine.listen(id).expect("free");
         }

@@ -89,7 +89,7 @@ impl Pair {
             config.mtu = mtu;
             config.read_chunk = chunk;
             let mut engine = Engine::new(config, memory.clone());
-            let cq = engine.create_cq(64);
+            let cq = engine.create_cq().unwrap();
             let init = QpInit {
                 kind: QpKind::Rc,
                 pd: PD,

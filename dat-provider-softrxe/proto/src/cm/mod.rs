@@ -111,4 +111,7 @@ pub enum CmError {
     /// The local and remote address are of different families.
     #[error("{0} cannot be reached from this engine's address: different family")]
     Family(SocketAddr),
+    /// The process has no memory for it.
+    #[error("no memory for another connection; end some, or raise the process's limit")]
+    NoMemory,
 }

@@ -51,7 +51,7 @@ impl<M: Memory> Engine<M> {
     /// Starts to connect; ends in `Established`, `Rejected` or `TimedOut`.
     ///
     /// # Errors
-    /// `QueuePair`, `PrivateData` or `Family`; there is no event then.
+    /// `QueuePair`, `PrivateData`, `Family` or `NoMemory`; there is no event then.
     pub fn connect(
         &mut self,
         now: Time,
@@ -61,6 +61,11 @@ impl<M: Memory> Engine<M> {
         check(arguments.private_data, REQ_DATA)?;
         self.check_family(arguments.remote)?;
         self.check_unconnected(qpn)?;
+        self.reserve(
+            qpn,
+            arguments.initiator_depth,
+            arguments.responder_resources,
+        )?;
         let local_id = self.new_id();
         let connection = Connection {
             state: State::ReqSent,
@@ -100,7 +105,7 @@ impl<M: Memory> Engine<M> {
     /// Accepts a request with a queue pair, which may send at once; ends in `Established`, `Rejected` or `TimedOut`.
     ///
     /// # Errors
-    /// `UnknownId`, `State`, `QueuePair` or `PrivateData`; the request stays open.
+    /// `UnknownId`, `State`, `QueuePair`, `PrivateData` or `NoMemory`; the request stays open.
     pub fn accept(
         &mut self,
         now: Time,
@@ -111,6 +116,11 @@ impl<M: Memory> Engine<M> {
         check(arguments.private_data, REP_DATA)?;
         self.check_step(id, Input::Accept)?;
         self.check_unconnected(qpn)?;
+        self.reserve(
+            qpn,
+            arguments.initiator_depth,
+            arguments.responder_resources,
+        )?;
         let c = self.cm.get_mut(id.0).ok_or(CmError::UnknownId(id))?;
         // The REQ's names are the peer's: its depth is our resources.
         c.terms.initiator_depth = c.terms.initiator_depth.min(arguments.initiator_depth);
@@ -244,6 +254,21 @@ impl<M: Memory> Engine<M> {
             }
             _ => Err(CmError::QueuePair(qpn)),
         }
+    }
+
+    /// What the queue pair has to remember once it is connected, which may be when nothing can be refused any more.
+    fn reserve(
+        &mut self,
+        qpn: Qpn,
+        initiator_depth: u8,
+        responder_resources: u8,
+    ) -> Result<(), CmError> {
+        let slot = self.slot(qpn).ok_or(CmError::QueuePair(qpn))?;
+        let Some(qp) = &mut self.qps[slot as usize] else {
+            return Err(CmError::QueuePair(qpn));
+        };
+        qp.reserve(initiator_depth, responder_resources)
+            .map_err(|_| CmError::NoMemory)
     }
 
     fn check_step(&self, id: CmId, input: Input) -> Result<(), CmError> {

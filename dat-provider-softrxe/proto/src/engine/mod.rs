@@ -10,7 +10,7 @@ mod input;
 mod output;
 mod timers;
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 use std::net::SocketAddr;
 
 use crate::cm::connection::{Mad, own_guid};
@@ -22,6 +22,7 @@ use crate::outputs::{Context, Counters, Outputs};
 use crate::psn::{Psn, Qpn};
 use crate::qp::{Path, Qp, QpInit, QpKind, QpState};
 use crate::rng::Rng;
+use crate::scarce::TryBox;
 use crate::time::Time;
 use crate::wire::seal::Sealer;
 use crate::work::{Completion, CqId, PostError, SendRequest, Sge, SrqId};
@@ -47,18 +48,27 @@ pub enum QpError {
     /// The queue pair's state does not allow it.
     #[error("the queue pair is in state {0:?}; reset it first")]
     State(QpState),
+    /// The process has no memory for it.
+    #[error("no memory for another queue; destroy some, or raise the process's limit")]
+    NoMemory,
+}
+
+impl From<TryReserveError> for QpError {
+    fn from(_: TryReserveError) -> Self {
+        Self::NoMemory
+    }
 }
 
 /// A RoCEv2 engine for one local address; see `docs/design/proto.md`.
 ///
-/// Not thread-safe by itself: the driver holds it behind a lock. No call blocks, no call but `create_*`, the connection
-/// manager's and a queue that was made too small allocates.
+/// Not thread-safe by itself: the driver holds it behind a lock. No call blocks. No call but `create_*`, the connection manager's and a
+/// post that makes more outstanding than ever before allocates.
 #[derive(Debug)]
 pub struct Engine<M> {
     config: Config,
     memory: M,
     out: Outputs,
-    qps: Vec<Option<Box<Qp>>>,
+    qps: Vec<Option<TryBox<Qp>>>,
     /// Slots of destroyed queue pairs, oldest first.
     free: VecDeque<u32>,
     /// Slots of queue pairs that may have something to send.
@@ -130,14 +140,12 @@ impl<M: Memory> Engine<M> {
         self.cm.len()
     }
 
-    /// A completion queue with room for `depth`; it grows rather than lose one.
-    pub fn create_cq(&mut self, depth: usize) -> CqId {
-        self.out.create_cq(depth)
-    }
-
-    /// Makes room for `depth` completions.
-    pub fn resize_cq(&mut self, cq: CqId, depth: usize) {
-        self.out.reserve_cq(cq, depth);
+    /// A completion queue. It never overflows: each post makes room for its completion.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn create_cq(&mut self) -> Result<CqId, QpError> {
+        Ok(self.out.create_cq()?)
     }
 
     /// Drops a completion queue and what is in it.
@@ -161,8 +169,11 @@ impl<M: Memory> Engine<M> {
     }
 
     /// A shared receive queue.
-    pub fn create_srq(&mut self, depth: usize, max_sge: usize) -> SrqId {
-        self.out.create_srq(depth, max_sge)
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn create_srq(&mut self, depth: usize, max_sge: usize) -> Result<SrqId, QpError> {
+        Ok(self.out.create_srq(depth, max_sge)?)
     }
 
     /// Drops a shared receive queue; its receives do not complete.
@@ -170,10 +181,10 @@ impl<M: Memory> Engine<M> {
         self.out.destroy_srq(srq);
     }
 
-    /// Makes room for `depth` receives; those that are posted stay. A smaller number changes nothing.
+    /// From now on up to `depth` receives may be posted. A smaller number changes nothing.
     pub fn grow_srq(&mut self, srq: SrqId, depth: usize) {
         if let Some(ring) = self.out.srq_ring(srq) {
-            ring.grow(depth);
+            ring.deepen(depth);
         }
     }
 
@@ -188,17 +199,20 @@ impl<M: Memory> Engine<M> {
     /// As [`PostError`] says.
     pub fn post_srq_recv(&mut self, srq: SrqId, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
         let ring = self.out.srq_ring(srq).ok_or(PostError::UnknownQueue)?;
-        ring.post(wr_id, sges)
+        let length = ring.admit(sges)?;
+        ring.post(wr_id, length, sges);
+        Ok(())
     }
 
     /// Creates a queue pair: RC unconnected, UD ready.
     ///
     /// # Errors
-    /// `Exhausted` or `Invalid`.
+    /// `Exhausted`, `Invalid` or `NoMemory`.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, QpError> {
         if init.send_depth > 1 << 20 || init.recv_depth > 1 << 20 || init.max_sge > 256 {
             return Err(QpError::Invalid("depths up to 2^20, SGEs up to 256"));
         }
+        self.reserve_slot()?;
         // Slots 0 and 1 stay unused: with salt 0 they would be the reserved QPNs.
         if self.qps.len() < 2 {
             self.qps.resize_with(2, || None);
@@ -216,8 +230,29 @@ impl<M: Memory> Engine<M> {
             self.qps.push(None);
         }
         let qpn = self.number(slot);
-        self.qps[slot as usize] = Some(Box::new(Qp::new(qpn, *init)));
+        let of_srq = init.srq.and_then(|srq| self.out.srq_sges(srq));
+        let made = Qp::new(qpn, *init, of_srq.unwrap_or(init.max_sge)).and_then(TryBox::new);
+        match made {
+            Ok(qp) => self.qps[slot as usize] = Some(qp),
+            Err(_) => {
+                self.free.push_back(slot);
+                return Err(QpError::NoMemory);
+            }
+        }
         Ok(qpn)
+    }
+
+    /// Makes room for one more slot in all lists of slots, so that nothing that happens to its queue pair needs memory for them.
+    fn reserve_slot(&mut self) -> Result<(), TryReserveError> {
+        let slots = self.qps.len() + 3;
+        self.qps.try_reserve(3)?;
+        self.free
+            .try_reserve(slots.saturating_sub(self.free.len()))?;
+        // A slot may stand there from the queue pair before.
+        let twice = 2 * slots;
+        self.ready
+            .try_reserve(twice.saturating_sub(self.ready.len()))?;
+        self.held.try_reserve(twice.saturating_sub(self.held.len()))
     }
 
     /// QPN of a slot: prefix, salt, slot. The salt keeps a number from being used again soon.
@@ -248,7 +283,9 @@ impl<M: Memory> Engine<M> {
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
         if let Some(slot) = self.slot(qpn) {
-            self.qps[slot as usize] = None;
+            if let Some(qp) = self.qps[slot as usize].take() {
+                qp.forget(&mut self.out);
+            }
             self.free.push_back(slot);
         }
     }
@@ -265,7 +302,7 @@ impl<M: Memory> Engine<M> {
         if let Some(slot) = self.slot(qpn)
             && let Some(qp) = &mut self.qps[slot as usize]
         {
-            qp.reset();
+            qp.reset(&mut self.out);
         }
     }
 
@@ -284,7 +321,7 @@ impl<M: Memory> Engine<M> {
     /// Connects a queue pair without the connection manager.
     ///
     /// # Errors
-    /// `Unknown`, `State`, or `Invalid` for a path MTU that does not exist.
+    /// `Unknown`, `State`, `NoMemory`, or `Invalid` for a path MTU that does not exist.
     pub fn connect_qp(&mut self, qpn: Qpn, path: &Path) -> Result<(), QpError> {
         if !path.mtu.is_power_of_two() || !(256..=4096).contains(&path.mtu) {
             return Err(QpError::Invalid("path MTU 256, 512, 1024, 2048 or 4096"));
@@ -299,6 +336,7 @@ impl<M: Memory> Engine<M> {
         let Some(qp) = &mut self.qps[slot as usize] else {
             return Err(QpError::Unknown(qpn));
         };
+        qp.reserve(path.initiator_depth, path.responder_resources)?;
         if qp.connect(*path, max_window) {
             Ok(())
         } else {

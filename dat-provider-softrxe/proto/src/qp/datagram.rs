@@ -62,6 +62,8 @@ impl Qp {
         if wqe.signaled {
             let op = wqe.completed_op();
             self.complete_send(cx, wqe.wr_id, op, Status::Success, wqe.length);
+        } else {
+            cx.out.settle(self.init.send_cq, 1);
         }
     }
 

@@ -19,12 +19,13 @@ pub use state::{QpInput, QpState};
 pub(crate) use timer::repetitions;
 pub use timer::rnr_wait;
 
+use std::collections::TryReserveError;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::event::{CmId, Event};
 use crate::memory::{Access, Memory, Pd, Rights};
-use crate::outputs::Context;
+use crate::outputs::{Context, Outputs};
 use crate::psn::{Psn, Qpn};
 use crate::time::Time;
 use crate::wire::Packet;
@@ -120,7 +121,8 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
+    /// A queue pair whose receives have up to `recv_sge` SGEs.
+    pub(crate) fn new(qpn: Qpn, init: QpInit, recv_sge: usize) -> Result<Self, TryReserveError> {
         let recv_depth = if init.srq.is_some() {
             0
         } else {
@@ -135,16 +137,31 @@ impl Qp {
             awaits_data: false,
             keepalive: KeepAlive::default(),
             state: QpState::Init,
-            receives: Ring::new(recv_depth, init.max_sge),
-            requester: Requester::new(init.send_depth, init.max_sge),
-            responder: Responder::new(init.max_sge),
+            receives: Ring::new(recv_depth, init.max_sge)?,
+            requester: Requester::new(Ring::new(init.send_depth, init.max_sge)?),
+            responder: Responder::new(recv_sge)?,
             init,
         };
-        if init.kind == QpKind::Ud {
-            qp.step(QpInput::Receive);
-            qp.step(QpInput::Send);
+        qp.begin();
+        Ok(qp)
+    }
+
+    /// Datagrams need no connection.
+    fn begin(&mut self) {
+        if self.init.kind == QpKind::Ud {
+            self.step(QpInput::Receive);
+            self.step(QpInput::Send);
         }
-        qp
+    }
+
+    /// Makes room for what a connection with these numbers of READs and atomics, out and in, has to remember.
+    pub(crate) fn reserve(
+        &mut self,
+        initiator_depth: u8,
+        responder_resources: u8,
+    ) -> Result<(), TryReserveError> {
+        self.requester.reserve(initiator_depth.into())?;
+        self.responder.reserve(responder_resources.into())
     }
 
     pub(crate) const fn state(&self) -> QpState {
@@ -168,7 +185,8 @@ impl Qp {
         true
     }
 
-    /// Connects: from Init to ReadyToSend. `false` from any other state.
+    /// Connects: from Init to ReadyToSend. `false` from any other state. Allocates nothing if [`reserve`](Self::reserve) was
+    /// called for as much.
     pub(crate) fn connect(&mut self, path: Path, max_window: u32) -> bool {
         if !self.step(QpInput::Receive) || !self.step(QpInput::Send) {
             return false;
@@ -203,7 +221,9 @@ impl Qp {
             QpKind::Ud => Some(cx.config.mtu),
             QpKind::Rc => None,
         };
-        self.requester.post(request, mtu)?;
+        self.requester.admit(request, mtu)?;
+        cx.out.expect(self.init.send_cq)?;
+        self.requester.post(request);
         if self.state == QpState::Error {
             self.flush_sends(cx);
         }
@@ -220,7 +240,9 @@ impl Qp {
         if self.init.srq.is_some() {
             return Err(PostError::Unsupported("receives of its own beside an SRQ"));
         }
-        self.receives.post(wr_id, sges)?;
+        let length = self.receives.admit(sges)?;
+        cx.out.expect(self.init.recv_cq)?;
+        self.receives.post(wr_id, length, sges);
         if self.state == QpState::Error {
             self.flush_receives(cx);
         }
@@ -386,18 +408,25 @@ impl Qp {
         self.flush_receives(cx);
     }
 
-    /// Back to Init, as new; nothing is completed.
-    pub(crate) fn reset(&mut self) {
-        let Self {
-            qpn,
-            init,
-            queued,
-            armed,
-            ..
-        } = *self;
-        *self = Self::new(qpn, init);
-        self.queued = queued;
-        self.armed = armed;
+    /// Back to Init, as new; nothing is completed. The memory of its queues stays.
+    pub(crate) fn reset(&mut self, out: &mut Outputs) {
+        self.forget(out);
+        self.receives.clear();
+        self.requester.reset();
+        self.responder.reset();
+        self.path = None;
+        self.cm = None;
+        self.awaits_data = false;
+        self.keepalive = KeepAlive::default();
+        self.state = QpState::Init;
+        self.begin();
+    }
+
+    /// What is outstanding will not complete.
+    pub(crate) fn forget(&self, out: &mut Outputs) {
+        out.settle(self.init.send_cq, self.requester.ring.len());
+        let taken = u32::from(self.responder.holds_receive());
+        out.settle(self.init.recv_cq, self.receives.len() + taken);
     }
 
     fn flush_sends<M>(&mut self, cx: &mut Context<'_, M>) {
@@ -415,7 +444,10 @@ impl Qp {
     /// Takes a receive, its SGEs to the responder.
     fn take_receive<M>(&mut self, cx: &mut Context<'_, M>) -> Option<Receive> {
         match self.init.srq {
-            Some(srq) => cx.out.take_from_srq(srq, self.responder.sges_mut()),
+            Some(srq) => {
+                let cq = self.init.recv_cq;
+                cx.out.take_from_srq(srq, cq, self.responder.sges_mut())
+            }
             None => self.receives.take(self.responder.sges_mut()),
         }
     }

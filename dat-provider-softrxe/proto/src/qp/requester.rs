@@ -5,7 +5,7 @@
 //! was first sent. A READ occupies one PSN a response packet and is asked for in fixed chunks, so that a repeated
 //! request is always a tail of an earlier one: responders look it up by that.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 
 use super::outgoing::{Outgoing, Payload};
 use super::ring::Ring;
@@ -127,10 +127,10 @@ pub(super) struct RequesterPath {
 }
 
 impl Requester {
-    pub(super) fn new(depth: usize, max_sge: usize) -> Self {
+    pub(super) fn new(ring: Ring<Wqe>) -> Self {
         let zero = Psn::default();
         Self {
-            ring: Ring::new(depth, max_sge),
+            ring,
             cursor: 0,
             una: zero,
             next: zero,
@@ -152,13 +152,28 @@ impl Requester {
         }
     }
 
+    /// Room for `depth` READs and atomics under way.
+    pub(super) fn reserve(&mut self, depth: usize) -> Result<(), TryReserveError> {
+        self.reads.try_reserve_exact(depth + 1)
+    }
+
+    /// As new, with the memory that it has.
+    pub(super) fn reset(&mut self) {
+        self.ring.clear();
+        self.reads.clear();
+        let reads = std::mem::take(&mut self.reads);
+        let ring = std::mem::replace(&mut self.ring, Ring::empty());
+        *self = Self {
+            reads,
+            ..Self::new(ring)
+        };
+    }
+
     pub(super) fn connect(&mut self, path: &Path, max_window: u32) {
         self.una = path.send_psn;
         self.next = path.send_psn;
         self.high = path.send_psn;
         self.window = Window::new(max_window);
-        self.reads
-            .reserve_exact(usize::from(path.initiator_depth) + 1);
         self.path = RequesterPath {
             mtu: u32::from(path.mtu),
             depth: usize::from(path.initiator_depth),
@@ -168,8 +183,8 @@ impl Requester {
         self.rnr_retries = path.rnr_retry;
     }
 
-    /// Queues a request; `datagram` holds the longest datagram for a UD queue pair.
-    pub(super) fn post(
+    /// Makes room for a request, if it is a possible one; `datagram` holds the longest datagram for a UD queue pair.
+    pub(super) fn admit(
         &mut self,
         request: &SendRequest<'_>,
         datagram: Option<u16>,
@@ -193,6 +208,12 @@ impl Requester {
                 "READs and atomics: the connection was made with initiator depth 0",
             ));
         }
+        Ok(())
+    }
+
+    /// Queues an admitted request.
+    pub(super) fn post(&mut self, request: &SendRequest<'_>) {
+        let length = request.sges.iter().map(|sge| sge.length).sum();
         let wqe = Wqe {
             wr_id: request.wr_id,
             op: request.op,
@@ -204,7 +225,6 @@ impl Requester {
             span: None,
         };
         self.ring.push(wqe, request.sges);
-        Ok(())
     }
 
     pub(super) fn sges(&self, seq: u32) -> &[Sge] {

@@ -3,7 +3,7 @@
 //! Answers leave in PSN order: responses of READs and atomics wait in `jobs`, an acknowledgement or NAK goes after
 //! them. Acknowledgements are cumulative: one covers all requests since the last.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 
 use super::ring::Receive;
 use super::{Path, Qp};
@@ -97,7 +97,14 @@ impl Refusal {
 }
 
 impl Responder {
-    pub(super) fn new(max_sge: usize) -> Self {
+    /// Receives have up to `max_sge` SGEs.
+    pub(super) fn new(max_sge: usize) -> Result<Self, TryReserveError> {
+        let mut responder = Self::with(Vec::new(), VecDeque::new(), VecDeque::new());
+        responder.sges.try_reserve_exact(max_sge)?;
+        Ok(responder)
+    }
+
+    fn with(sges: Vec<Sge>, resources: VecDeque<Resource>, jobs: VecDeque<Job>) -> Self {
         Self {
             expected: Psn::default(),
             msn: 0,
@@ -105,9 +112,9 @@ impl Responder {
             depth: 0,
             current: Current::None,
             receive: None,
-            sges: Vec::with_capacity(max_sge),
-            resources: VecDeque::new(),
-            jobs: VecDeque::new(),
+            sges,
+            resources,
+            jobs,
             gone: None,
             nak: None,
             reported: false,
@@ -115,17 +122,32 @@ impl Responder {
         }
     }
 
+    /// Room for `depth` READs and atomics of the peer.
+    pub(super) fn reserve(&mut self, depth: usize) -> Result<(), TryReserveError> {
+        self.resources.try_reserve_exact(depth + 1)?;
+        self.jobs.try_reserve_exact(job_limit(depth))
+    }
+
+    /// As new, with the memory that it has.
+    pub(super) fn reset(&mut self) {
+        self.sges.clear();
+        self.resources.clear();
+        self.jobs.clear();
+        *self = Self::with(
+            std::mem::take(&mut self.sges),
+            std::mem::take(&mut self.resources),
+            std::mem::take(&mut self.jobs),
+        );
+    }
+
     pub(super) fn connect(&mut self, path: &Path) {
         self.expected = path.receive_psn;
         self.mtu = u32::from(path.mtu);
         self.depth = usize::from(path.responder_resources);
-        self.resources.reserve_exact(self.depth + 1);
-        self.jobs.reserve_exact(self.job_limit());
     }
 
-    /// A repetition may ask for everything again while the first answers still wait.
     const fn job_limit(&self) -> usize {
-        2 * self.depth + 2
+        job_limit(self.depth)
     }
 
     pub(super) fn sges(&self) -> &[Sge] {
@@ -140,6 +162,10 @@ impl Responder {
     pub(super) fn abandon(&mut self) -> Option<Receive> {
         self.current = Current::None;
         self.receive.take()
+    }
+
+    pub(super) const fn holds_receive(&self) -> bool {
+        self.receive.is_some()
     }
 
     pub(super) fn ack_deadline(&self) -> Option<Time> {
@@ -529,6 +555,11 @@ impl Qp {
                 Refusal::ACCESS
             })
     }
+}
+
+/// A repetition may ask for everything again while the first answers still wait.
+const fn job_limit(depth: usize) -> usize {
+    2 * depth + 2
 }
 
 /// Is a READ request for `tail` at `psn` a part of `found` that reaches to its end or less?

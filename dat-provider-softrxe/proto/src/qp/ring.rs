@@ -1,12 +1,19 @@
-//! Work queues: rings of fixed size, with their SGEs in a second ring beside them. Only a shared receive queue's ever grows.
+//! Work queues: rings, with their SGEs in a second ring beside them. A ring begins small and doubles when more is outstanding than ever
+//! before, up to its depth: its memory follows what is used of it, not what it was asked for.
+
+use std::collections::TryReserveError;
 
 use crate::work::{PostError, Sge};
+
+/// Slots of a ring before it grows.
+const FIRST: usize = 16;
 
 /// A ring of work requests. Requests are named by a running number (`seq`), which wraps.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
-    slots: Box<[Option<T>]>,
-    sges: Box<[Sge]>,
+    /// As many as a power of two, so that running numbers stay in step with slots when they wrap.
+    slots: Vec<Option<T>>,
+    sges: Vec<Sge>,
     depth: u32,
     max_sge: usize,
     head: u32,
@@ -14,17 +21,52 @@ pub(crate) struct Ring<T> {
 }
 
 impl<T> Ring<T> {
-    pub(crate) fn new(depth: usize, max_sge: usize) -> Self {
-        // A power of two, so that running numbers stay in step with slots when they wrap.
-        let slots = depth.max(1).next_power_of_two();
-        Self {
-            slots: (0..slots).map(|_| None).collect(),
-            sges: vec![Sge::default(); slots * max_sge].into(),
+    /// A ring for up to `depth` requests of up to `max_sge` SGEs each.
+    pub(crate) fn new(depth: usize, max_sge: usize) -> Result<Self, TryReserveError> {
+        let slots = depth.max(1).next_power_of_two().min(FIRST);
+        let mut ring = Self {
             depth: depth as u32,
             max_sge,
+            ..Self::empty()
+        };
+        ring.widen(slots)?;
+        Ok(ring)
+    }
+
+    /// A ring for nothing, which takes no memory.
+    pub(crate) const fn empty() -> Self {
+        Self {
+            slots: Vec::new(),
+            sges: Vec::new(),
+            depth: 0,
+            max_sge: 0,
             head: 0,
             tail: 0,
         }
+    }
+
+    /// Room for `slots`, which is a power of two; requests keep their numbers.
+    fn widen(&mut self, slots: usize) -> Result<(), TryReserveError> {
+        let (mut wider, mut sges) = (Vec::new(), Vec::new());
+        wider.try_reserve_exact(slots)?;
+        sges.try_reserve_exact(slots * self.max_sge)?;
+        wider.resize_with(slots, || None);
+        sges.resize(slots * self.max_sge, Sge::default());
+        for n in 0..self.len() {
+            let seq = self.head.wrapping_add(n);
+            let (from, to) = (self.slot(seq), seq as usize & (slots - 1));
+            wider[to] = self.slots[from].take();
+            let from = from * self.max_sge..(from + 1) * self.max_sge;
+            sges[to * self.max_sge..][..self.max_sge].copy_from_slice(&self.sges[from]);
+        }
+        (self.slots, self.sges) = (wider, sges);
+        Ok(())
+    }
+
+    /// Forgets all requests; the next gets number 0. The memory stays.
+    pub(crate) fn clear(&mut self) {
+        while self.pop().is_some() {}
+        (self.head, self.tail) = (0, 0);
     }
 
     /// Oldest request, if `head() != tail()`.
@@ -60,8 +102,8 @@ impl<T> Ring<T> {
         &self.sges[at..at + count]
     }
 
-    /// Room for one more with these SGEs? Returns their total length.
-    pub(crate) fn admit(&self, sges: &[Sge]) -> Result<u32, PostError> {
+    /// Makes room for one more with these SGEs. Returns their total length.
+    pub(crate) fn admit(&mut self, sges: &[Sge]) -> Result<u32, PostError> {
         if self.len() >= self.depth {
             return Err(PostError::Full(self.depth as usize));
         }
@@ -72,10 +114,20 @@ impl<T> Ring<T> {
             });
         }
         let total: u64 = sges.iter().map(|s| u64::from(s.length)).sum();
-        match u32::try_from(total) {
-            Ok(length) if length <= 1 << 31 => Ok(length),
-            _ => Err(PostError::Length(total)),
+        let length = match u32::try_from(total) {
+            Ok(length) if length <= 1 << 31 => length,
+            _ => return Err(PostError::Length(total)),
+        };
+        if self.len() as usize == self.slots.len() {
+            self.double()?;
         }
+        Ok(length)
+    }
+
+    #[cold]
+    fn double(&mut self) -> Result<(), PostError> {
+        let slots = 2 * self.slots.len();
+        self.widen(slots).map_err(|_| PostError::NoMemory(slots))
     }
 
     /// Appends an admitted request.
@@ -107,8 +159,8 @@ pub(crate) struct Receive {
 }
 
 impl Ring<Receive> {
-    pub(crate) fn post(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
-        let length = self.admit(sges)?;
+    /// Appends an admitted receive of `length` bytes.
+    pub(crate) fn post(&mut self, wr_id: u64, length: u32, sges: &[Sge]) {
         let sge_count = sges.len();
         self.push(
             Receive {
@@ -118,20 +170,11 @@ impl Ring<Receive> {
             },
             sges,
         );
-        Ok(())
     }
 
-    /// Room for `depth`; what is posted stays, in order. A ring is never made smaller.
-    pub(crate) fn grow(&mut self, depth: usize) {
-        if depth <= self.depth as usize {
-            return;
-        }
-        let mut wider = Self::new(depth, self.max_sge);
-        let mut sges = Vec::new();
-        while let Some(receive) = self.take(&mut sges) {
-            wider.push(receive, &sges);
-        }
-        *self = wider;
+    /// From now on up to `depth` may be posted; a smaller number than before changes nothing.
+    pub(crate) fn deepen(&mut self, depth: usize) {
+        self.depth = self.depth.max(depth as u32);
     }
 
     /// Takes the oldest receive, its SGEs into `sges`.
@@ -187,6 +230,12 @@ pub(crate) fn in_one_part(sges: &[Sge], offset: u32, length: usize) -> Option<(u
 mod tests {
     use super::*;
 
+    fn post(ring: &mut Ring<Receive>, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
+        let length = ring.admit(sges)?;
+        ring.post(wr_id, length, sges);
+        Ok(())
+    }
+
     fn sge(length: u32) -> Sge {
         Sge {
             address: 16,
@@ -197,13 +246,13 @@ mod tests {
 
     #[test]
     fn fills_wraps_and_keeps_order() {
-        let mut ring = Ring::<Receive>::new(3, 2);
+        let mut ring = Ring::<Receive>::new(3, 2).unwrap();
         let mut sges = Vec::new();
         for round in 0..10 {
             for i in 0..3 {
-                ring.post(round * 3 + i, &[sge(1), sge(i as u32)]).unwrap();
+                post(&mut ring, round * 3 + i, &[sge(1), sge(i as u32)]).unwrap();
             }
-            assert_eq!(ring.post(0, &[]), Err(PostError::Full(3)));
+            assert_eq!(post(&mut ring, 0, &[]), Err(PostError::Full(3)));
             for i in 0..3 {
                 let taken = ring.take(&mut sges).unwrap();
                 assert_eq!(taken.wr_id, round * 3 + i);
@@ -213,33 +262,62 @@ mod tests {
         }
         let many = [sge(1); 3];
         assert_eq!(
-            ring.post(0, &many),
+            post(&mut ring, 0, &many),
             Err(PostError::TooManySges { given: 3, max: 2 })
         );
     }
 
     #[test]
-    fn a_wider_ring_has_the_same_receives() {
-        let mut ring = Ring::<Receive>::new(3, 2);
+    fn a_deeper_ring_has_the_same_receives() {
+        let mut ring = Ring::<Receive>::new(3, 2).unwrap();
         let mut sges = Vec::new();
         // Not at the beginning of the ring.
         for wr_id in 0..5 {
-            ring.post(wr_id, &[]).unwrap();
+            post(&mut ring, wr_id, &[]).unwrap();
             ring.take(&mut sges).unwrap();
         }
         for wr_id in 0..3 {
-            ring.post(wr_id, &[sge(7), sge(wr_id as u32)]).unwrap();
+            post(&mut ring, wr_id, &[sge(7), sge(wr_id as u32)]).unwrap();
         }
-        ring.grow(6);
-        ring.grow(2);
+        ring.deepen(6);
+        ring.deepen(2);
         for wr_id in 3..6 {
-            ring.post(wr_id, &[sge(7), sge(wr_id as u32)]).unwrap();
+            post(&mut ring, wr_id, &[sge(7), sge(wr_id as u32)]).unwrap();
         }
-        assert_eq!(ring.post(6, &[]), Err(PostError::Full(6)));
+        assert_eq!(post(&mut ring, 6, &[]), Err(PostError::Full(6)));
         for wr_id in 0..6 {
             assert_eq!(ring.take(&mut sges).map(|r| r.wr_id), Some(wr_id));
             assert_eq!(sges, [sge(7), sge(wr_id as u32)]);
         }
+    }
+
+    #[test]
+    fn memory_follows_what_is_outstanding_and_requests_keep_their_numbers() {
+        let mut ring = Ring::<Receive>::new(1 << 20, 3).unwrap();
+        assert_eq!(ring.slots.len(), FIRST);
+        let mut sges = Vec::new();
+        // Around the ring many times, from numbers that are about to wrap.
+        (ring.head, ring.tail) = (u32::MAX - 700, u32::MAX - 700);
+        for wr_id in 0..1000 {
+            post(&mut ring, wr_id, &[sge(wr_id as u32)]).unwrap();
+            ring.take(&mut sges).unwrap();
+        }
+        assert_eq!(ring.slots.len(), FIRST);
+        let first = ring.tail();
+        for wr_id in 0..100 {
+            post(&mut ring, wr_id, &[sge(7), sge(wr_id as u32), sge(9)]).unwrap();
+            let at = ring.get(first.wrapping_add(wr_id as u32 / 2)).unwrap();
+            assert_eq!(at.wr_id, wr_id / 2);
+        }
+        assert_eq!((ring.slots.len(), ring.sges.len()), (128, 3 * 128));
+        for wr_id in 0..100 {
+            assert_eq!(ring.take(&mut sges).map(|r| r.wr_id), Some(wr_id));
+            assert_eq!(sges, [sge(7), sge(wr_id as u32), sge(9)]);
+        }
+        post(&mut ring, 0, &[]).unwrap();
+        ring.clear();
+        assert_eq!((ring.head(), ring.tail(), ring.len()), (0, 0, 0));
+        assert!(ring.slots.iter().all(Option::is_none));
     }
 
     #[test]

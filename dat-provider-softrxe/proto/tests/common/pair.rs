@@ -137,7 +137,7 @@ impl Pair {
             config.mtu = 1024;
             adjust(&mut config);
             let mut engine = Engine::new(config, memory.clone());
-            let cq = engine.create_cq(256);
+            let cq = engine.create_cq().unwrap();
             Side {
                 engine,
                 memory,

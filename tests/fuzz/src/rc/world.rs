@@ -76,7 +76,7 @@ impl World {
         config.mtu = input.pick(&[256, 1024, 4096]);
         let mtu = config.mtu;
         let mut engine = Engine::new(config, memory.clone());
-        let cq = engine.create_cq(64);
+        let cq = engine.create_cq().unwrap();
         let access = match input.below(8) {
             0 => Rights::REMOTE_READ,
             1 => Rights::REMOTE_WRITE,
