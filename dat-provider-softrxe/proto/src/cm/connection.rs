@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::last_word;
 use super::state::State;
+use super::table::Peer;
 use crate::qp::Path;
 use crate::time::Time;
 use crate::wire::cm::{
@@ -100,6 +101,20 @@ pub(crate) fn timeout_of(code: u8) -> Duration {
 }
 
 impl Connection {
+    /// The owner of the peer's ids; its GUID is known.
+    pub(crate) const fn peer(&self) -> Peer {
+        Peer::new(self.remote, self.remote_guid)
+    }
+
+    /// Returns true if a message that came from `source` and names these ids can be the peer's. Before the REP only the peer's address
+    /// is known.
+    pub(crate) fn is_with(&self, source: SocketAddr, remote_id: u32) -> bool {
+        if self.remote_guid == 0 {
+            return self.remote.ip() == source.ip();
+        }
+        self.remote_id == remote_id && self.peer() == Peer::new(source, self.remote_guid)
+    }
+
     /// The way to the peer, once it is known.
     pub(crate) const fn path(&self) -> Path {
         Path {

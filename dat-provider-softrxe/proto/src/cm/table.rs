@@ -1,21 +1,46 @@
-//! Where connections are found: by our id, by the peer's id, by the peer's queue pair.
+//! Where connections are found: by our id, by the peer's id, by the peer's queue pair. An id or a queue pair number of a peer means
+//! something only together with the peer that it belongs to.
 
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::connection::Connection;
+use super::connection::{Connection, is_own};
 use super::sidr::Resolution;
 use super::state::State;
 use crate::Qpn;
+
+/// The owner of communication ids and queue pairs, as far as a message shows it.
+///
+/// A CA GUID is public and any host can write it into a REQ; the source address of a datagram cannot be chosen so freely. Engines
+/// of this crate send from one UDP port all their life, and no other process of their address can send from it. rdma_rxe sends from
+/// any port, as the kernel speaks for all processes of the address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Peer {
+    address: IpAddr,
+    /// 0 unless it is an engine of this crate.
+    port: u16,
+    guid: u64,
+}
+
+impl Peer {
+    /// The owner of what a message from `source` names together with `guid`.
+    pub(crate) const fn new(source: SocketAddr, guid: u64) -> Self {
+        Self {
+            address: source.ip(),
+            port: if is_own(guid) { source.port() } else { 0 },
+            guid,
+        }
+    }
+}
 
 /// All connections and resolutions of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     connections: HashMap<u32, Connection>,
-    /// (peer's CA GUID, peer's id) -> our id, for REQs that are repeated.
-    by_peer: HashMap<(u64, u32), u32>,
-    /// (peer's CA GUID, peer's queue pair) -> our id, for REQs from a peer that began anew.
-    by_qp: HashMap<(u64, Qpn), u32>,
+    /// (peer, its id) -> our id, for REQs that are repeated and for peers that do not know our id.
+    by_peer: HashMap<(Peer, u32), u32>,
+    /// (peer, its queue pair) -> our id, for REQs from a peer that began anew.
+    by_qp: HashMap<(Peer, Qpn), u32>,
     pub(crate) resolutions: HashMap<u32, Resolution>,
     pub(crate) services: HashSet<u64>,
 }
@@ -62,15 +87,15 @@ impl Table {
             return;
         };
         if c.remote_guid != 0 {
-            self.by_peer.insert((c.remote_guid, c.remote_id), id);
-            self.by_qp.insert((c.remote_guid, c.remote_qpn), id);
+            self.by_peer.insert((c.peer(), c.remote_id), id);
+            self.by_qp.insert((c.peer(), c.remote_qpn), id);
         }
     }
 
     /// The connection no longer stands for its peer's queue pair: a new one may.
     pub(crate) fn release_qp(&mut self, id: u32) {
         if let Some(c) = self.connections.get(&id) {
-            let key = (c.remote_guid, c.remote_qpn);
+            let key = (c.peer(), c.remote_qpn);
             if self.by_qp.get(&key) == Some(&id) {
                 self.by_qp.remove(&key);
             }
@@ -80,31 +105,21 @@ impl Table {
     pub(crate) fn remove(&mut self, id: u32) -> Option<Connection> {
         self.release_qp(id);
         let connection = self.connections.remove(&id)?;
-        let key = (connection.remote_guid, connection.remote_id);
+        let key = (connection.peer(), connection.remote_id);
         if self.by_peer.get(&key) == Some(&id) {
             self.by_peer.remove(&key);
         }
         Some(connection)
     }
 
-    pub(crate) fn by_peer(&self, guid: u64, remote_id: u32) -> Option<u32> {
-        self.by_peer.get(&(guid, remote_id)).copied()
+    /// The connection that `peer` calls `remote_id`.
+    pub(crate) fn by_peer(&self, peer: Peer, remote_id: u32) -> Option<u32> {
+        self.by_peer.get(&(peer, remote_id)).copied()
     }
 
-    pub(crate) fn by_qp(&self, guid: u64, qpn: Qpn) -> Option<u32> {
-        self.by_qp.get(&(guid, qpn)).copied()
-    }
-
-    /// The request that a peer knows by its own id only: our REP has not reached it.
-    pub(crate) fn requester(&self, peer: IpAddr, remote_id: u32) -> Option<u32> {
-        let waits = |c: &&Connection| {
-            matches!(
-                c.state,
-                State::ReqReceived | State::MraSent | State::RepSent
-            ) && c.remote_id == remote_id
-                && c.remote.ip() == peer
-        };
-        self.connections.values().find(waits).map(|c| c.local_id)
+    /// The connection with the queue pair `qpn` of `peer`.
+    pub(crate) fn by_qp(&self, peer: Peer, qpn: Qpn) -> Option<u32> {
+        self.by_qp.get(&(peer, qpn)).copied()
     }
 
     pub(crate) fn len(&self) -> usize {

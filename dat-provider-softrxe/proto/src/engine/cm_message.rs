@@ -10,12 +10,13 @@ use crate::cm::connection::{self, Connection, Terms, mtu_of};
 use crate::cm::last_word;
 use crate::cm::sidr::{Resolution, SidrReply};
 use crate::cm::state::{Input, State};
+use crate::cm::table::Peer;
 use crate::event::{CmEventKind, CmId, ConnectRequest, RejectReason};
 use crate::memory::Memory;
 use crate::psn::Qpn;
 use crate::qp::repetitions;
 use crate::time::Time;
-use crate::wire::cm::{self, CmMessage, Dreq, Rep, Req, SidrRep, SidrReq};
+use crate::wire::cm::{self, CmMessage, Dreq, Rej, Rep, Req, SidrRep, SidrReq};
 use crate::wire::cma::{CmaHeader, gid};
 use crate::wire::{MadHeader, Packet};
 
@@ -39,7 +40,9 @@ impl<M: Memory> Engine<M> {
                     service_timeout: mra.service_timeout,
                     ..Details::default()
                 };
-                let id = self.find(source, mra.remote_id, mra.local_id);
+                let id = self
+                    .find(source, mra.remote_id, mra.local_id)
+                    .filter(|id| self.may_answer(*id, transaction));
                 self.step_found(now, id, Input::Mra, &details);
             }
             CmMessage::Rej(rej) => {
@@ -48,10 +51,10 @@ impl<M: Memory> Engine<M> {
                     reason: Some(rej.reason),
                     ..Details::default()
                 };
-                // One that gives up on its own REQ may not know our id.
                 let id = self
                     .find(source, rej.remote_id, rej.local_id)
-                    .or_else(|| self.find_requester(source, rej.local_id));
+                    .filter(|id| self.may_answer(*id, transaction))
+                    .or_else(|| self.find_requester(source, rej));
                 let nobody = rej.reason == RejectReason::INVALID_SERVICE_ID;
                 // The queue pair's last DREQ was lost; the peer ends that connection now.
                 let stale = rej.reason == RejectReason::STALE_CONNECTION
@@ -83,27 +86,53 @@ impl<M: Memory> Engine<M> {
     /// The connection that a message names, if it comes from its peer.
     fn find(&self, source: SocketAddr, local_id: u32, remote_id: u32) -> Option<u32> {
         let c = self.cm.get(local_id)?;
-        let known = c.remote_id == 0 || remote_id == 0 || c.remote_id == remote_id;
-        (known && c.remote.ip() == source.ip()).then_some(local_id)
+        c.is_with(source, remote_id).then_some(local_id)
     }
 
-    /// The request that a peer knows by its own id only: our REP has not reached it.
-    fn find_requester(&self, source: SocketAddr, remote_id: u32) -> Option<u32> {
-        self.cm.requester(source.ip(), remote_id)
+    /// Returns false for an answer to our REQ in which its transaction id does not come back. Before the REP it is what a forger would
+    /// have to guess.
+    fn may_answer(&self, id: u32, transaction: u64) -> bool {
+        self.cm.get(id).is_none_or(|c| {
+            !matches!(c.state, State::ReqSent | State::MraReceived) || c.transaction == transaction
+        })
+    }
+
+    /// The request of a peer that gives it up and knows it by its own id only, as our REP has not reached it. IBTA 12.6.7.2 has the
+    /// peer's CA GUID in such a REJ.
+    fn find_requester(&self, source: SocketAddr, rej: &Rej) -> Option<u32> {
+        if rej.reason != RejectReason::TIMEOUT || rej.info_length < 8 {
+            return None;
+        }
+        let guid = u64::from_be_bytes(*rej.info.first_chunk()?);
+        let id = self.cm.by_peer(Peer::new(source, guid), rej.local_id)?;
+        let waits = |c: &&Connection| {
+            matches!(
+                c.state,
+                State::ReqReceived | State::MraSent | State::RepSent
+            )
+        };
+        self.cm.get(id).filter(waits).map(|_| id)
     }
 
     fn handle_req(&mut self, now: Time, source: SocketAddr, transaction: u64, req: &Req) {
-        if let Some(id) = self.cm.by_peer(req.ca_guid, req.local_id) {
+        let peer = Peer::new(source, req.ca_guid);
+        if let Some(id) = self.cm.by_peer(peer, req.local_id) {
             self.cm_step(now, id, Input::Req);
             return;
         }
-        let answer_to = reply_to(source, connection::is_own(req.ca_guid));
-        if let Some(old) = self.cm.by_qp(req.ca_guid, req.qpn) {
-            // The peer began anew and we did not notice.
+        let own = connection::is_own(req.ca_guid);
+        let answer_to = reply_to(source, own);
+        if let Some(old) = self.cm.by_qp(peer, req.qpn) {
             let stale = RejectReason::STALE_CONNECTION;
             self.mads
                 .push_back((answer_to, connection::refuse(transaction, req, stale)));
-            self.cm_step(now, old, Input::Disconnect);
+            if own {
+                // Only the peer itself sends from its port: it began anew and we did not notice.
+                self.cm_step(now, old, Input::Disconnect);
+            } else {
+                // Any process of the peer's address can say so.
+                self.doubt(now, old);
+            }
             return;
         }
         if self.cm.len() >= 2 << self.config.qp_bits {

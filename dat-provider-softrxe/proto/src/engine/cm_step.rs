@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::timers::Owner;
-use crate::cm::connection::{Mad, timeout_of};
+use crate::cm::connection::{Connection, Mad, timeout_of};
 use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, RejectReason};
 use crate::memory::Memory;
@@ -201,6 +201,19 @@ impl<M: Memory> Engine<M> {
         if let Some(c) = self.cm.get_mut(id) {
             c.due = Some(due);
             self.timers.add(due, Owner::Cm(id));
+        }
+    }
+
+    /// A message claims that the peer's queue pair belongs to another connection now: the queue pair itself is asked. One that is there
+    /// answers and nothing happens; without an answer the connection breaks, as with any request.
+    pub(super) fn doubt(&mut self, now: Time, id: u32) {
+        let up = |c: &&Connection| c.state == State::Established;
+        let qpn = self.cm.get(id).filter(up).and_then(|c| c.qpn);
+        if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn))
+            && self.with_qp(now, slot, |qp, cx| qp.doubt(cx)) == Some(true)
+        {
+            self.enqueue(slot);
+            self.arm(now, slot);
         }
     }
 

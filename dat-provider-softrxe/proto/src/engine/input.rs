@@ -62,7 +62,10 @@ impl<M: Memory> Engine<M> {
                 return;
             }
             (QpKind::Rc, Some(path)) => {
-                if path.remote.ip() != meta.source.ip() {
+                // Engines of this crate send from one port, which no other process of their address can send from.
+                let theirs = path.remote.ip() == meta.source.ip()
+                    && (!path.own || path.remote.port() == meta.source.port());
+                if !theirs {
                     self.out.counters.foreign += 1;
                     return;
                 }

@@ -15,6 +15,9 @@ use crate::time::Time;
 use crate::wire::{Bth, Headers, Reth};
 use crate::work::Status;
 
+/// Repetitions of a question that a doubt raised.
+const PATIENT: u32 = 7;
+
 /// What is known of the peer's life.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeepAlive {
@@ -24,8 +27,9 @@ pub(crate) struct KeepAlive {
 
 #[derive(Clone, Copy, Debug)]
 struct Asking {
-    /// Questions without an answer before this one.
+    /// Questions without an answer before this one, and at most.
     before: u32,
+    retries: u32,
     /// The question has not gone out yet.
     unsent: bool,
     /// When it is asked again.
@@ -48,17 +52,23 @@ impl KeepAlive {
     }
 
     /// An interval is over. Whether to ask: nothing was heard in it, and nobody is asking.
-    fn tick(&mut self, now: Time, first: Duration, busy: bool) -> bool {
+    fn tick(&mut self, now: Time, first: Duration, retries: u32, busy: bool) -> bool {
         if busy {
             // Requests are repeated until they are answered.
             self.asking = None;
             return false;
         }
-        if std::mem::take(&mut self.heard) || self.asking.is_some() {
+        !std::mem::take(&mut self.heard) && self.ask(now, first, retries)
+    }
+
+    /// Asks, and `retries` times more while there is no answer. `false`: it is being asked already.
+    fn ask(&mut self, now: Time, first: Duration, retries: u32) -> bool {
+        if self.asking.is_some() {
             return false;
         }
         self.asking = Some(Asking {
             before: 0,
+            retries,
             unsent: true,
             due: now + retransmission(first, 0),
         });
@@ -72,14 +82,13 @@ impl KeepAlive {
         }
     }
 
-    /// `retries` questions after the first are asked.
-    fn timeout(&mut self, now: Time, first: Duration, retries: u32, busy: bool) -> Outcome {
+    fn timeout(&mut self, now: Time, first: Duration, busy: bool) -> Outcome {
         if busy {
             self.asking = None;
         }
         match &mut self.asking {
             Some(asking) if asking.due <= now => {
-                if asking.before >= retries {
+                if asking.before >= asking.retries {
                     return Outcome::Dead;
                 }
                 asking.before += 1;
@@ -100,15 +109,21 @@ impl Qp {
 
     /// An interval of [`Config::keepalive`](crate::Config) is over. Whether there is a question to send.
     pub(crate) fn tick<M>(&mut self, cx: &Context<'_, M>) -> bool {
-        let busy = self.is_busy();
-        self.keepalive.tick(cx.now, cx.config.ack_timeout, busy)
+        let (busy, retries) = (self.is_busy(), self.requester.path.retry_count);
+        let first = cx.config.ack_timeout;
+        self.keepalive.tick(cx.now, first, retries, busy)
+    }
+
+    /// Something makes the peer's life doubtful. Whether there is a question to send; requests on their way ask by themselves.
+    pub(crate) fn doubt<M>(&mut self, cx: &Context<'_, M>) -> bool {
+        // What causes the doubt may be forged: a few packets that get lost must not be enough.
+        !self.is_busy() && self.keepalive.ask(cx.now, cx.config.ack_timeout, PATIENT)
     }
 
     /// The peer may be dead by now.
     pub(super) fn keepalive_timeout<M>(&mut self, cx: &mut Context<'_, M>) {
-        let (busy, retries) = (self.is_busy(), self.requester.path.retry_count);
-        let first = cx.config.ack_timeout;
-        if self.keepalive.timeout(cx.now, first, retries, busy) == Outcome::Dead {
+        let (busy, first) = (self.is_busy(), cx.config.ack_timeout);
+        if self.keepalive.timeout(cx.now, first, busy) == Outcome::Dead {
             self.fail(cx, Some(Status::RetryExceeded));
         }
     }
@@ -169,10 +184,13 @@ mod tests {
         let mut alive = KeepAlive::default();
         for n in 0..5 {
             alive.heard();
-            assert!(!alive.tick(at(n), FIRST, false));
+            assert!(!alive.tick(at(n), FIRST, 2, false));
         }
-        assert!(alive.tick(at(9), FIRST, false));
-        assert!(!alive.tick(at(10), FIRST, false), "one question at a time");
+        assert!(alive.tick(at(9), FIRST, 2, false));
+        assert!(
+            !alive.tick(at(10), FIRST, 2, false),
+            "one question at a time"
+        );
         alive.heard();
         assert_eq!(alive.deadline(), None);
     }
@@ -180,21 +198,21 @@ mod tests {
     #[test]
     fn questions_are_repeated_later_and_later_until_it_is_dead() {
         let mut alive = KeepAlive::default();
-        assert!(alive.tick(at(0), FIRST, false));
+        assert!(alive.tick(at(0), FIRST, 2, false));
         for (now, next) in [(50, 150), (150, 350)] {
-            assert_eq!(alive.timeout(at(now - 1), FIRST, 2, false), Outcome::Wait);
-            assert_eq!(alive.timeout(at(now), FIRST, 2, false), Outcome::Ask);
+            assert_eq!(alive.timeout(at(now - 1), FIRST, false), Outcome::Wait);
+            assert_eq!(alive.timeout(at(now), FIRST, false), Outcome::Ask);
             assert_eq!(alive.deadline(), Some(at(next)));
         }
-        assert_eq!(alive.timeout(at(350), FIRST, 2, false), Outcome::Dead);
+        assert_eq!(alive.timeout(at(350), FIRST, false), Outcome::Dead);
     }
 
     #[test]
     fn requests_ask_for_themselves() {
         let mut alive = KeepAlive::default();
-        assert!(!alive.tick(at(0), FIRST, true));
-        assert!(alive.tick(at(1), FIRST, false));
-        assert_eq!(alive.timeout(at(99), FIRST, 0, true), Outcome::Wait);
+        assert!(!alive.tick(at(0), FIRST, 0, true));
+        assert!(alive.tick(at(1), FIRST, 0, false));
+        assert_eq!(alive.timeout(at(99), FIRST, true), Outcome::Wait);
         assert_eq!(alive.deadline(), None);
     }
 }

@@ -4,6 +4,7 @@
 pub mod memory;
 pub mod pair;
 pub mod pcap;
+pub mod stranger;
 
 /// Numbers that look random and are the same in every run (xorshift64*).
 #[derive(Clone)]
