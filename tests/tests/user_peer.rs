@@ -11,7 +11,7 @@ use softrxe_proto::wire::icrc;
 use softrxe_proto::{
     Accept, Access, AccessError, AtomicOp, CmEventKind, CmId, Completion, Config, Connect, CqId,
     Engine, Event as PeerEvent, Memory, Meta, MwBind, Op, Pd, QpInit, QpKind, Qpn, ROCE_PORT,
-    Rights, SendRequest, Status, Time, service_id,
+    Rights, SecretKey, SendRequest, Status, Time, service_id,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -94,7 +94,7 @@ impl Peer {
         assert_eq!(set, 0);
         let wait = Some(Duration::from_millis(5));
         socket.set_read_timeout(wait).expect("a timeout");
-        let mut engine = Engine::new(Config::new(ip, 1), Nothing);
+        let mut engine = Engine::new(Config::new(ip, SecretKey::new([1; 32]), 1), Nothing);
         let cq = engine.create_cq().unwrap();
         Self {
             socket,

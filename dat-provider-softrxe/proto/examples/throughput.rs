@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use softrxe_proto::{
     Access, AccessError, AtomicOp, Completion, Config, CqId, Engine, Memory, Meta, MwBind, Op,
-    Path, Pd, Psn, QpInit, QpKind, Qpn, Remote, Rights, SendRequest, Sge, Time,
+    Path, Pd, Psn, QpInit, QpKind, Qpn, Remote, Rights, SecretKey, SendRequest, Sge, Time,
 };
 
 /// One region at address 0, behind a lock as a driver's table would be.
@@ -65,7 +65,10 @@ const OUTSTANDING: usize = 64;
 
 fn engine(address: &str) -> (Engine<Flat>, CqId, Qpn) {
     let address = address.parse().expect("an address");
-    let mut engine = Engine::new(Config::new(address, 7), Flat(Mutex::new(vec![0; SIZE])));
+    let mut engine = Engine::new(
+        Config::new(address, SecretKey::new([7; 32]), 7),
+        Flat(Mutex::new(vec![0; SIZE])),
+    );
     let cq = engine.create_cq().unwrap();
     let init = QpInit {
         kind: QpKind::Rc,

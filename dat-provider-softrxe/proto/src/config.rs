@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::secrets::SecretKey;
+
 /// Settings of an engine; fixed for its life.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -10,8 +12,10 @@ pub struct Config {
     pub local: IpAddr,
     /// The UDP port that the driver's socket sends from (4791 unless several processes share the address).
     pub port: u16,
-    /// Seed of communication ids, starting PSNs, QPN salt and the CA GUID: unpredictable, different in each engine.
-    pub seed: u64,
+    /// What communication ids, transaction ids and first PSNs are drawn from. Secret, and no other engine's.
+    pub secret: SecretKey,
+    /// The lower 48 bits of the CA GUID. Public: no other engine's, and nothing that `secret` could be told from.
+    pub guid: u64,
     /// Queue pairs at most, as a power of two; at most 16.
     pub qp_bits: u8,
     /// Top bits of every QPN and communication id, `qpn_prefix_bits` of them: lets several engines share an address.
@@ -50,11 +54,12 @@ pub struct Config {
 impl Config {
     /// Settings that suit most: port 4791, MTU 4096, 16,384 queue pairs.
     #[must_use]
-    pub const fn new(local: IpAddr, seed: u64) -> Self {
+    pub const fn new(local: IpAddr, secret: SecretKey, guid: u64) -> Self {
         Self {
             local,
             port: crate::ROCE_PORT,
-            seed,
+            secret,
+            guid,
             qp_bits: 14,
             qpn_prefix: 0,
             qpn_prefix_bits: 0,

@@ -31,7 +31,8 @@ pub use psn::{Psn, Qpn};
 pub mod qp;
 pub use qp::{Path, QpInit, QpKind, QpState};
 
-mod rng;
+mod secrets;
+pub use secrets::{Generator, SecretKey};
 
 mod scarce;
 

@@ -70,7 +70,7 @@ pub enum WindowType {
 pub struct MwBind {
     /// The window's key until now.
     pub old_key: u32,
-    /// The window's key from now on: same index, another key byte.
+    /// The window's key from now on; no other's.
     pub new_key: u32,
     /// L_Key of the region below; ignored if `length` is 0.
     pub lkey: u32,

@@ -9,7 +9,7 @@ use softrxe_proto::opcode::Opcode;
 use softrxe_proto::wire::{Bth, Packet};
 use softrxe_proto::{
     Access, AccessError, AtomicOp, Config, Engine, Memory, Meta, MwBind, Path, Pd, Psn, QpInit,
-    QpKind, Qpn, Rights, Sge, Time,
+    QpKind, Qpn, Rights, SecretKey, Sge, Time,
 };
 
 /// Memory that grants everything, or nothing to peers.
@@ -112,7 +112,7 @@ fn conversation<'a>(
 
 /// What our responder answers.
 fn replay(talk: &Conversation<'_>, grant: bool, inbox: u32) -> Vec<Answer> {
-    let mut config = Config::new(talk.responder, 1);
+    let mut config = Config::new(talk.responder, SecretKey::new([1; 32]), 1);
     config.verify_icrc = false;
     let mut engine = Engine::new(config, Grant(grant));
     let cq = engine.create_cq().unwrap();

@@ -18,6 +18,15 @@ use super::objects::{ConnRequest, Listener, Qp};
 /// Ports that are given out when the consumer names none.
 const DYNAMIC: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
+/// One of them, for the side that asks. It tells peers apart and protects nothing.
+fn source_port() -> Result<u16> {
+    let random = getrandom::u32().map_err(|error| {
+        tracing::error!(%error, "the kernel gives no random numbers");
+        GONE
+    })?;
+    Ok(DYNAMIC.start() + random as u16 % (DYNAMIC.end() - DYNAMIC.start() + 1))
+}
+
 const GONE: Error = Error::of(Kind::InternalError);
 
 fn managed(error: CmError) -> Error {
@@ -89,12 +98,11 @@ fn enter(state: &mut State, id: CmId, qp: &Qp, token: Token, port: u16, passive:
 pub(super) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
     let port = port_of(connect.conn_qual);
     if qp.datagram {
-        let source_port = fastrand::u16(DYNAMIC);
-        return datagram::ask(qp, connect, port, source_port).map_err(managed);
+        return datagram::ask(qp, connect, port, source_port()?).map_err(managed);
     }
     let service = service_id::tcp(port);
     let mut asked = proto::Connect::new(manager(connect.remote), service, connect.private_data);
-    asked.source_port = fastrand::u16(DYNAMIC);
+    asked.source_port = source_port()?;
     asked.initiator_depth = qp.reads_out;
     asked.responder_resources = qp.reads_in;
     asked.retry_count = qp.hub.settings.retry;

@@ -29,6 +29,7 @@ use super::net::wake::{Bundle, Wake, processors};
 use super::park::Bell;
 use super::place::Place;
 use super::progress::Roles;
+use super::secrets::Secrets;
 use super::settings::Settings;
 
 /// Socket reads at a time before what they caused goes out; each is up to 64 KiB, and the sender waits for its acknowledgement.
@@ -136,6 +137,7 @@ impl Hub {
         settings: Settings,
         place: Place,
         capture: Option<Capture>,
+        secrets: Secrets,
         upcalls: Upcalls<UserEngine>,
     ) -> io::Result<Arc<Self>> {
         let ip = place.address;
@@ -144,8 +146,7 @@ impl Hub {
             Share::Porter(socket, _) => Arc::clone(socket),
             Share::Guest(_) => Arc::new(Socket::bind(ip, 0, SOCKET_BUFFER)?),
         };
-        let seed = fastrand::u64(..);
-        let (slot, own_box) = Mailbox::slot(ip, fastrand::u16(..))?;
+        let (slot, own_box) = Mailbox::slot(ip, secrets.slot)?;
         let bundle = Bundle::new()?;
         if share.as_raw_fd() != socket.as_raw_fd() {
             bundle.add(share.as_raw_fd())?;
@@ -157,7 +158,7 @@ impl Hub {
         if let Share::Porter(_, porter) = &share {
             lives.add(porter.present.as_raw_fd())?;
         }
-        let mut config = Config::new(ip, seed);
+        let mut config = Config::new(ip, secrets.engine, secrets.guid);
         config.port = socket.local().port();
         // The peer's buffer is what counts. It is as large as ours, if it is like us; if not, the window shrinks by what gets lost.
         let room = socket.receive_buffer()? / DATAGRAM_ROOM;
@@ -172,7 +173,7 @@ impl Hub {
             config.ack_timeout = timeout;
         }
         let state = State {
-            engine: Engine::new(config, Regions::new(fastrand::u64(..))),
+            engine: Engine::new(config, Regions::new(&secrets.keys)),
             slot,
             out: vec![0; 65_000].into(),
             letter: vec![0; 1 << 16].into(),

@@ -15,6 +15,7 @@ mod open;
 mod park;
 mod place;
 mod progress;
+mod secrets;
 mod settings;
 mod transport;
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 
 use dat_verbs::Caller;
@@ -11,6 +11,7 @@ use softrxe_proto::{CmId, ConnectRequest, CqId, Event, Pd, Qpn, RejectReason, Sr
 
 use super::datagram;
 use super::hub::Hub;
+use super::memory::regions::Window;
 
 /// An open adapter and its helper thread.
 pub struct Adapter {
@@ -68,6 +69,7 @@ impl Drop for Lmr {
 /// A memory window.
 pub struct Rmr {
     pub(crate) hub: Arc<Hub>,
+    pub(crate) window: Window,
     pub(crate) kind: WindowType,
     /// Its key after everything that was posted.
     pub(crate) key: AtomicU32,
@@ -83,8 +85,8 @@ impl std::fmt::Debug for Rmr {
 
 impl Drop for Rmr {
     fn drop(&mut self) {
-        let key = self.key.load(Ordering::Acquire);
-        self.hub.state.lock().engine.memory().destroy_window(key);
+        let state = self.hub.state.lock();
+        state.engine.memory().destroy_window(self.window);
     }
 }
 
@@ -224,6 +226,7 @@ mod tests {
     use super::super::UserEngine;
     use super::super::events::Job;
     use super::super::place::Place;
+    use super::super::secrets::Secrets;
     use super::super::settings::Settings;
     use super::*;
 
@@ -235,7 +238,15 @@ mod tests {
             netdev: "lo".into(),
             mtu: 4096,
         };
-        Hub::open(settings, place, None, Upcalls::new(Token::default())).unwrap()
+        let secrets = Secrets::draw().unwrap();
+        Hub::open(
+            settings,
+            place,
+            None,
+            secrets,
+            Upcalls::new(Token::default()),
+        )
+        .unwrap()
     }
 
     /// dat_srq_free and dat_srq_create before the helper has told of the first one's low watermark.

@@ -17,6 +17,7 @@ use super::net::capture::Capture;
 use super::net::interface::{default_address, interfaces};
 use super::objects::Adapter;
 use super::place::{self, Place, PlaceError};
+use super::secrets::Secrets;
 use super::settings::{HONOURED, Settings};
 
 /// Why an adapter does not open.
@@ -39,6 +40,10 @@ enum OpenError {
         "pcap={}: {error}; each adapter writes a file of its own, %p in the name stands for the process", path.display()
     )]
     Pcap { path: PathBuf, error: io::Error },
+    #[error(
+        "the kernel gives no random numbers for keys and connections: {0}; is /dev/urandom there?"
+    )]
+    Random(#[source] getrandom::Error),
     #[error("cannot start the helper thread: {0}")]
     Thread(#[source] io::Error),
 }
@@ -51,7 +56,7 @@ impl OpenError {
                 Error::new(Kind::InvalidAddress, Subtype::InvalidAddressMalformed)
             }
             Self::Place(_) => Error::new(Kind::InvalidAddress, Subtype::InvalidAddressUnreachable),
-            Self::Netdevs(_) | Self::Port { .. } | Self::Socket { .. } => {
+            Self::Netdevs(_) | Self::Port { .. } | Self::Socket { .. } | Self::Random(_) => {
                 Error::resource(Subtype::ResourceDevice)
             }
             Self::Thread(_) => Error::resource(Subtype::ResourceMemory),
@@ -78,7 +83,10 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     let place = locate(&params.device, params.port)?;
     let address = place.address;
     let capture = settings.pcap.as_deref().map(capture).transpose()?;
-    let hub = Hub::open(settings, place, capture, upcalls).map_err(|error| match error.kind() {
+    let secrets = Secrets::draw().map_err(OpenError::Random)?;
+    let hub = Hub::open(settings, place, capture, secrets, upcalls).map_err(|error| match error
+        .kind()
+    {
         io::ErrorKind::AddrInUse => OpenError::Port { address },
         _ => OpenError::Socket { address, error },
     })?;

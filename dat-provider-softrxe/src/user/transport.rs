@@ -25,7 +25,6 @@ use super::convert::{FULL, MAX_IOV, completion, made, op, posted, rights, sges};
 use super::datagram::{self, AddressHandle};
 use super::hub::CqNotice;
 use super::memory::foreign::Range;
-use super::memory::regions::Regions;
 use super::named;
 use super::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
 use super::park::Parker;
@@ -180,11 +179,16 @@ impl Transport for UserEngine {
             Scope::Zone => WindowType::Type1,
         };
         let state = pz.hub.state.lock();
-        let made = state.engine.memory().create_window(kind, pz.pd);
+        let (window, key) = state
+            .engine
+            .memory()
+            .create_window(kind, pz.pd)
+            .ok_or(FULL)?;
         Ok(Rmr {
             hub: Arc::clone(&pz.hub),
+            window,
             kind,
-            key: AtomicU32::new(made.ok_or(FULL)?),
+            key: AtomicU32::new(key),
         })
     }
 
@@ -194,24 +198,26 @@ impl Transport for UserEngine {
         }
         // Binds of one window are serialised by core; what is posted becomes the key in the order of posting.
         let old_key = bind.rmr.key.load(Ordering::Acquire);
-        let new_key = Regions::next_key(old_key);
-        let window = MwBind {
+        let mut window = MwBind {
             old_key,
-            new_key,
+            new_key: 0,
             lkey: bind.lmr.map_or(0, |lmr| lmr.key),
             address: bind.address,
             length: if bind.lmr.is_some() { bind.length } else { 0 },
             rights: rights(bind.rights),
             kind: bind.rmr.kind,
         };
-        let mut request = proto::SendRequest::new(bind.id.0, proto::Op::Bind(window), &[]);
-        request.signaled = bind.signaled;
-        request.fence = bind.fence;
         qp.hub
-            .with(|state, now| state.engine.post_send(now, qp.qpn, &request))
+            .with(|state, now| {
+                window.new_key = state.engine.memory().next_key();
+                let mut request = proto::SendRequest::new(bind.id.0, proto::Op::Bind(window), &[]);
+                request.signaled = bind.signaled;
+                request.fence = bind.fence;
+                state.engine.post_send(now, qp.qpn, &request)
+            })
             .map_err(posted)?;
-        bind.rmr.key.store(new_key, Ordering::Release);
-        Ok(new_key)
+        bind.rmr.key.store(window.new_key, Ordering::Release);
+        Ok(window.new_key)
     }
 
     fn create_cq(adapter: &Arc<Adapter>, _depth: u32, token: Token) -> Result<Cq> {

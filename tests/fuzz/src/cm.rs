@@ -10,7 +10,7 @@ use softrxe_proto::wire::cm::{
 use softrxe_proto::wire::{Bth, CmaHeader, Deth, Headers, MadHeader, Packet};
 use softrxe_proto::{
     Accept, CmEventKind, CmId, Config, Connect, Engine, Event, Psn, QpInit, QpKind, Qpn,
-    RejectReason, Rights, SidrReply, SidrRequest, Time, service_id,
+    RejectReason, Rights, SecretKey, SidrReply, SidrRequest, Time, service_id,
 };
 
 use crate::input::Input;
@@ -49,7 +49,8 @@ struct World {
 
 impl World {
     fn new(input: &mut Input<'_>) -> Self {
-        let mut config = Config::new(HERE.ip(), input.u8().into());
+        let seed = input.u8();
+        let mut config = Config::new(HERE.ip(), SecretKey::new([seed; 32]), seed.into());
         config.qp_bits = QP_BITS;
         config.mtu = 1024;
         config.refused_repeats = input.pick(&[0, 3]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use softrxe_proto::{
     CompletedOp, Completion, Config, CqId, Engine, Meta, Op, Path, Psn, QpInit, QpKind, Qpn,
-    Remote, Rights, SendRequest, Status, Time,
+    Remote, Rights, SecretKey, SendRequest, Status, Time,
 };
 
 use crate::input::Input;
@@ -84,7 +84,9 @@ impl Pair {
                 memory.fill(OUT + slot * ROOM, &pattern(side, slot));
             }
             memory.fill(SOURCE, &pattern(side, 99));
-            let mut config = Config::new(address(side).ip(), u64::from(seed) + side as u64);
+            let seed = seed.wrapping_add(side as u8);
+            let mut config =
+                Config::new(address(side).ip(), SecretKey::new([seed; 32]), seed.into());
             config.qp_bits = 2;
             config.mtu = mtu;
             config.read_chunk = chunk;

@@ -27,9 +27,9 @@ const RESPONSE_TIMEOUT: u8 = 20;
 /// Service timeout of our MRAs: 4.096 us * 2^24 = 69 s.
 const SERVICE_TIMEOUT: u8 = 24;
 
-/// A CA GUID for an engine: recognisable, otherwise random.
-pub(crate) const fn own_guid(random: u64) -> u64 {
-    OWN_GUID << 48 | random >> 16
+/// The CA GUID of an engine: recognisable, and the lower 48 bits of `number`.
+pub(crate) const fn own_guid(number: u64) -> u64 {
+    OWN_GUID << 48 | (number & ((1 << 48) - 1))
 }
 
 /// Does an engine of this crate speak?

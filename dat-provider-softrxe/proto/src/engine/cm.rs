@@ -74,7 +74,7 @@ impl<M: Memory> Engine<M> {
             remote_guid: 0,
             remote_qpn: Qpn::default(),
             remote: arguments.remote,
-            transaction: self.rng.next(),
+            transaction: self.random.u64(),
             service_id: arguments.service_id,
             qpn: Some(qpn),
             terms: Terms {
@@ -87,7 +87,7 @@ impl<M: Memory> Engine<M> {
                 retry_count: arguments.retry_count.min(7),
                 rnr_retry: arguments.rnr_retry.min(7),
             },
-            receive_psn: Psn::new(self.rng.next() as u32),
+            receive_psn: Psn::new(self.random.u32()),
             send_psn: Psn::default(),
             last: None,
             repeated: 0,
@@ -190,7 +190,7 @@ impl<M: Memory> Engine<M> {
         check(arguments.private_data, SIDR_REQ_DATA)?;
         self.check_family(arguments.remote)?;
         let id = self.new_id();
-        let transaction = self.rng.next();
+        let transaction = self.random.u64();
         let local = SocketAddr::new(self.config.local, arguments.source_port);
         let last = sidr::request(id, transaction, local, arguments);
         self.mads.push_back((arguments.remote, last.clone()));

@@ -175,7 +175,7 @@ impl<M: Memory> Engine<M> {
                 },
                 rnr_retry: req.rnr_retry,
             },
-            receive_psn: Psn::new(self.rng.next() as u32),
+            receive_psn: Psn::new(self.random.u32()),
             send_psn: req.starting_psn,
             last: None,
             repeated: 0,

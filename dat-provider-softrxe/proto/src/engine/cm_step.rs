@@ -331,7 +331,7 @@ impl<M: Memory> Engine<M> {
         let below = u32::MAX >> bits;
         let prefix = self.config.qpn_prefix.checked_shl(32 - bits).unwrap_or(0);
         loop {
-            let id = prefix | (self.rng.next() as u32 & below);
+            let id = prefix | (self.random.u32() & below);
             if id != 0 && !self.cm.holds(id) {
                 return id;
             }

@@ -21,8 +21,8 @@ use crate::memory::Memory;
 use crate::outputs::{Context, Counters, Outputs};
 use crate::psn::{Psn, Qpn};
 use crate::qp::{Path, Qp, QpInit, QpKind, QpState};
-use crate::rng::Rng;
 use crate::scarce::TryBox;
+use crate::secrets::Generator;
 use crate::time::Time;
 use crate::wire::seal::Sealer;
 use crate::work::{Completion, CqId, PostError, SendRequest, Sge, SrqId};
@@ -76,7 +76,7 @@ pub struct Engine<M> {
     /// Slots of those that only have an acknowledgement to send, which was held back.
     held: Vec<u32>,
     timers: Timers,
-    rng: Rng,
+    random: Generator,
     guid: u64,
     cm: Table,
     /// Management datagrams to send.
@@ -93,8 +93,7 @@ impl<M: Memory> Engine<M> {
     /// An engine without queue pairs.
     #[must_use]
     pub fn new(config: Config, memory: M) -> Self {
-        let mut rng = Rng::new(config.seed);
-        let guid = own_guid(rng.next());
+        let mut random = Generator::new(&config.secret);
         Self {
             memory,
             out: Outputs::default(),
@@ -103,14 +102,14 @@ impl<M: Memory> Engine<M> {
             ready: VecDeque::new(),
             held: Vec::new(),
             timers: Timers::default(),
-            guid,
+            guid: own_guid(config.guid),
             cm: Table::default(),
             mads: VecDeque::new(),
-            mad_psn: Psn::new(rng.next() as u32),
+            mad_psn: Psn::new(random.u32()),
             sealer: Sealer::new(SocketAddr::new(config.local, config.port)),
             ticking: false,
             overtaken: 0,
-            rng,
+            random,
             config,
         }
     }
@@ -267,7 +266,7 @@ impl<M: Memory> Engine<M> {
             .qpn_prefix
             .checked_shl(24 - prefix_bits)
             .unwrap_or(0);
-        let salt = self.rng.next() as u32 & ((1 << salt_bits) - 1);
+        let salt = self.random.u32() & ((1 << salt_bits) - 1);
         let qpn = prefix | salt << slot_bits | slot;
         // 0xffffff is the multicast QPN.
         Qpn::new(if qpn == 0xff_ffff {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use softrxe_proto::{
     CmEvent, CmEventKind, CmId, Completion, Config, CqId, Engine, Event, Meta, Path, Psn, QpInit,
-    QpKind, Qpn, ROCE_PORT, Rights, SendRequest, Sge, Time,
+    QpKind, Qpn, ROCE_PORT, Rights, SecretKey, SendRequest, Sge, Time,
 };
 
 use super::Rng;
@@ -133,7 +133,8 @@ impl Pair {
         let mut rng = Rng::new(seed);
         let sides = addresses.map(|address| {
             let memory = TestMemory::default();
-            let mut config = Config::new(address, rng.next());
+            let secret = rng.bytes(32).try_into().expect("32 bytes");
+            let mut config = Config::new(address, SecretKey::new(secret), rng.next());
             config.mtu = 1024;
             adjust(&mut config);
             let mut engine = Engine::new(config, memory.clone());

@@ -6,13 +6,18 @@
 use std::cell::RefCell;
 
 use rustc_hash::FxHashMap;
-use softrxe_proto::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, WindowType};
+use softrxe_proto::{
+    Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, SecretKey, WindowType,
+};
 
 use super::foreign::Range;
+use super::keys::Keys;
 use super::loans::{LEAST, Loans};
 
-/// All regions and windows of one engine. A key is a random 24-bit index and a key byte, so that keys cannot
-/// be guessed in sequence and one that was given back stays wrong for long.
+/// Regions and windows of an engine, at most.
+const MOST: usize = 1 << 23;
+
+/// All regions and windows of one engine, by their [`keys`](super::keys).
 #[derive(Debug)]
 pub struct Regions {
     table: RefCell<Table>,
@@ -22,16 +27,20 @@ pub struct Regions {
 #[derive(Debug)]
 struct Table {
     entries: FxHashMap<u32, Entry>,
-    /// Windows that there are: without any, closing a region need not look for those that it has.
-    windows: usize,
+    /// The key of each window, which changes with each bind.
+    windows: FxHashMap<Window, u32>,
+    last_window: u64,
     /// Whether there ever was a window that belongs to a queue pair.
     of_queue_pairs: bool,
-    random: fastrand::Rng,
+    keys: Keys,
 }
+
+/// Names a window, whatever its key is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Window(u64);
 
 #[derive(Debug)]
 struct Entry {
-    key: u32,
     pd: Pd,
     target: Target,
 }
@@ -44,6 +53,7 @@ enum Target {
         rights: Rights,
     },
     Window {
+        window: Window,
         kind: WindowType,
         bound: Option<Bound>,
     },
@@ -52,6 +62,7 @@ enum Target {
 /// What a bound window opens.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
+    /// The region's key.
     region: u32,
     start: u64,
     length: u64,
@@ -60,19 +71,16 @@ struct Bound {
     qpn: Option<Qpn>,
 }
 
-const fn index_of(key: u32) -> u32 {
-    key >> 8
-}
-
 impl Regions {
-    /// None yet; keys are drawn from `seed`. Each run is then sent by [`gather`](Self::gather).
+    /// None yet; keys follow from `secret`. Each run is then sent by [`gather`](Self::gather).
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub fn new(secret: &SecretKey) -> Self {
         let table = Table {
             entries: FxHashMap::default(),
-            windows: 0,
+            windows: FxHashMap::default(),
+            last_window: 0,
             of_queue_pairs: false,
-            random: fastrand::Rng::with_seed(seed),
+            keys: Keys::new(secret),
         };
         Self {
             table: RefCell::new(table),
@@ -90,7 +98,8 @@ impl Regions {
         self.loans.borrow_mut().gather(out, send)
     }
 
-    /// Opens `range` under a new key; addresses in it count from `start`. `None`: half of all indices are taken.
+    /// Opens `range` under a new key; addresses in it count from `start`. `None`: there are [`MOST`] already, or
+    /// memory for the table is short.
     #[must_use]
     pub fn register(&self, range: Range, start: u64, rights: Rights, pd: Pd) -> Option<u32> {
         self.table.borrow_mut().add(
@@ -106,28 +115,27 @@ impl Regions {
     /// Closes a region. The caller holds the engine's lock.
     pub fn deregister(&self, key: u32) {
         let mut table = self.table.borrow_mut();
-        table.entries.remove(&index_of(key));
-        if table.windows == 0 {
-            return;
-        }
+        table.remove(key);
         // A window without its region opens nothing.
-        for entry in table.entries.values_mut() {
-            if let Target::Window { bound, .. } = &mut entry.target
-                && bound.is_some_and(|b| b.region == index_of(key))
-            {
-                *bound = None;
-            }
-        }
+        table.close_windows(|bound| bound.region == key);
     }
 
-    /// A window that is not bound; returns its key.
+    /// A window that is not bound, and its key. `None`: as [`register`](Self::register).
     #[must_use]
-    pub fn create_window(&self, kind: WindowType, pd: Pd) -> Option<u32> {
+    pub fn create_window(&self, kind: WindowType, pd: Pd) -> Option<(Window, u32)> {
         let mut table = self.table.borrow_mut();
+        table.windows.try_reserve(1).ok()?;
+        let window = Window(table.last_window + 1);
+        let unbound = Target::Window {
+            window,
+            kind,
+            bound: None,
+        };
+        let key = table.add(pd, unbound)?;
+        table.last_window = window.0;
+        table.windows.insert(window, key);
         table.of_queue_pairs |= kind == WindowType::Type2;
-        let key = table.add(pd, Target::Window { kind, bound: None })?;
-        table.windows += 1;
-        Some(key)
+        Some((window, key))
     }
 
     /// The queue pair is gone, or as new: the windows that belong to it are closed. Its number may come again.
@@ -136,42 +144,55 @@ impl Regions {
         if !table.of_queue_pairs {
             return;
         }
-        for entry in table.entries.values_mut() {
-            if let Target::Window { bound, .. } = &mut entry.target
-                && bound.is_some_and(|b| b.qpn == Some(qpn))
-            {
-                *bound = None;
-            }
-        }
+        table.close_windows(|bound| bound.qpn == Some(qpn));
     }
 
     /// Closes a window, bound or not. The caller holds the engine's lock.
-    pub fn destroy_window(&self, key: u32) {
+    pub fn destroy_window(&self, window: Window) {
         let mut table = self.table.borrow_mut();
-        if table.entries.remove(&index_of(key)).is_some() {
-            table.windows -= 1;
+        if let Some(key) = table.windows.remove(&window) {
+            table.remove(key);
         }
     }
 
-    /// The key that a window has after its next bind: same index, another key byte.
+    /// A key for a window that is about to be bound. It is not set aside: should a region get the same before the bind is executed,
+    /// the bind fails.
     #[must_use]
-    pub const fn next_key(key: u32) -> u32 {
-        key & !0xff | (key.wrapping_add(1) & 0xff)
+    pub fn next_key(&self) -> u32 {
+        self.table.borrow_mut().draw()
     }
 }
 
 impl Table {
     fn add(&mut self, pd: Pd, target: Target) -> Option<u32> {
-        if self.entries.len() >= 1 << 23 {
+        if self.entries.len() >= MOST {
             return None;
         }
-        loop {
-            let key = self.random.u32(..);
-            // Index 0 stays free: key 0 means "no key" to DAT consumers.
-            if index_of(key) != 0 && !self.entries.contains_key(&index_of(key)) {
-                self.entries
-                    .insert(index_of(key), Entry { key, pd, target });
-                return Some(key);
+        self.entries.try_reserve(1).ok()?;
+        let key = self.draw();
+        self.entries.insert(key, Entry { pd, target });
+        Some(key)
+    }
+
+    fn draw(&mut self) -> u32 {
+        let Self { entries, keys, .. } = self;
+        keys.draw(|key| entries.contains_key(&key))
+    }
+
+    fn remove(&mut self, key: u32) {
+        if self.entries.remove(&key).is_some() {
+            self.keys.retire(key);
+        }
+    }
+
+    /// Windows of which `closes` says so open nothing any more.
+    fn close_windows(&mut self, closes: impl Fn(&Bound) -> bool) {
+        for key in self.windows.values() {
+            if let Some(entry) = self.entries.get_mut(key)
+                && let Target::Window { bound, .. } = &mut entry.target
+                && bound.as_ref().is_some_and(&closes)
+            {
+                *bound = None;
             }
         }
     }
@@ -179,11 +200,7 @@ impl Table {
     /// The memory behind `access`, and the offset of `va` in it, if all of `length` bytes is granted.
     fn resolve(&self, access: &Access, va: u64, length: u64) -> Result<(Range, u64), AccessError> {
         let key = access.key;
-        let entry = self
-            .entries
-            .get(&index_of(key))
-            .filter(|e| e.key == key)
-            .ok_or(AccessError::Key(key))?;
+        let entry = self.entries.get(&key).ok_or(AccessError::Key(key))?;
         if entry.pd != access.pd {
             return Err(AccessError::Scope(key));
         }
@@ -298,15 +315,11 @@ impl Memory for Regions {
 
     fn invalidate(&self, key: u32, pd: Pd, qpn: Qpn, remote: bool) -> Result<(), AccessError> {
         let mut table = self.table.borrow_mut();
-        let entry = table
-            .entries
-            .get_mut(&index_of(key))
-            .filter(|e| e.key == key)
-            .ok_or(AccessError::Key(key))?;
+        let entry = table.entries.get_mut(&key).ok_or(AccessError::Key(key))?;
         if entry.pd != pd {
             return Err(AccessError::Scope(key));
         }
-        let Target::Window { kind, bound } = &mut entry.target else {
+        let Target::Window { kind, bound, .. } = &mut entry.target else {
             return Err(AccessError::Window(key));
         };
         let Some(now) = *bound else {
@@ -324,32 +337,28 @@ impl Memory for Regions {
 
     fn bind(&self, bind: &MwBind, pd: Pd, qpn: Qpn) -> Result<(), AccessError> {
         let mut table = self.table.borrow_mut();
-        let window = AccessError::Window(bind.old_key);
-        let entry = table
-            .entries
-            .get(&index_of(bind.old_key))
-            .filter(|e| e.key == bind.old_key)
-            .ok_or(window)?;
-        let Target::Window { kind, bound: old } = entry.target else {
-            return Err(window);
+        let refused = AccessError::Window(bind.old_key);
+        let entry = table.entries.get(&bind.old_key).ok_or(refused)?;
+        let Target::Window {
+            window,
+            kind,
+            bound: old,
+        } = entry.target
+        else {
+            return Err(refused);
         };
-        let wrong_key = index_of(bind.new_key) != index_of(bind.old_key);
         if entry.pd != pd
             || kind != bind.kind
-            || wrong_key
+            || table.entries.contains_key(&bind.new_key)
             || old.is_some_and(|old| old.qpn.is_some_and(|owner| owner != qpn))
         {
-            return Err(window);
+            return Err(refused);
         }
         let new = if bind.length == 0 {
             None
         } else {
             let lkey = bind.lkey;
-            let below = table
-                .entries
-                .get_mut(&index_of(lkey))
-                .filter(|e| e.key == lkey)
-                .ok_or(AccessError::Key(lkey))?;
+            let below = table.entries.get_mut(&lkey).ok_or(AccessError::Key(lkey))?;
             if below.pd != pd {
                 return Err(AccessError::Scope(lkey));
             }
@@ -383,17 +392,22 @@ impl Memory for Regions {
                 });
             }
             Some(Bound {
-                region: index_of(lkey),
+                region: lkey,
                 start: bind.address,
                 length: bind.length,
                 rights: bind.rights,
                 qpn: (kind == WindowType::Type2).then_some(qpn),
             })
         };
-        if let Some(entry) = table.entries.get_mut(&index_of(bind.old_key)) {
-            entry.key = bind.new_key;
-            entry.target = Target::Window { kind, bound: new };
-        }
+        table.entries.try_reserve(1).map_err(|_| refused)?;
+        table.remove(bind.old_key);
+        let target = Target::Window {
+            window,
+            kind,
+            bound: new,
+        };
+        table.entries.insert(bind.new_key, Entry { pd, target });
+        table.windows.insert(window, bind.new_key);
         Ok(())
     }
 }
@@ -403,6 +417,7 @@ mod tests {
     use super::*;
 
     const PD: Pd = Pd(1);
+    const SECRET: SecretKey = SecretKey::new([1; 32]);
 
     fn access(key: u32, need: Rights) -> Access {
         Access {
@@ -421,7 +436,7 @@ mod tests {
 
     #[test]
     fn lending_checks_like_copying_and_ends_with_the_run() {
-        let regions = Regions::new(1);
+        let regions = Regions::new(&SECRET);
         let mut memory: Vec<u8> = (0..2 * LEAST).map(|n| n as u8).collect();
         let (key, at) = region(&regions, &mut memory, Rights::LOCAL_READ);
         let read = access(key, Rights::LOCAL_READ);
@@ -443,7 +458,7 @@ mod tests {
 
     #[test]
     fn key_zone_bounds_and_right_are_each_checked() {
-        let regions = Regions::new(1);
+        let regions = Regions::new(&SECRET);
         let mut memory = vec![0u8; 100];
         let (key, at) = region(
             &regions,
@@ -483,26 +498,93 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_never_zero_nor_sequential() {
-        let regions = Regions::new(7);
-        let mut memory = vec![0u8; 8];
-        let keys: Vec<u32> = (0..100)
-            .map(|_| region(&regions, &mut memory, Rights::LOCAL_READ).0)
-            .collect();
-        assert!(keys.iter().all(|k| index_of(*k) != 0));
-        assert!(
-            keys.windows(2)
-                .all(|k| index_of(k[0]).abs_diff(index_of(k[1])) > 1)
+    fn each_bind_gives_a_key_that_the_ones_before_do_not_tell() {
+        const BINDS: usize = 600;
+        let regions = Regions::new(&SECRET);
+        let mut memory = vec![0u8; 100];
+        let (lkey, address) = region(&regions, &mut memory, Rights::all());
+        let (_, mut old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
+        let mut seen = vec![old_key];
+        for _ in 0..BINDS {
+            let new_key = regions.next_key();
+            let bind = MwBind {
+                old_key,
+                new_key,
+                lkey,
+                address,
+                length: 8,
+                rights: Rights::REMOTE_READ,
+                kind: WindowType::Type1,
+            };
+            regions.bind(&bind, PD, Qpn::new(17)).unwrap();
+            let read = |key| regions.check(&access(key, Rights::REMOTE_READ), address, 8);
+            assert_eq!(read(new_key), Ok(()));
+            assert_eq!(read(old_key), Err(AccessError::Key(old_key)));
+            assert!(!seen.contains(&new_key), "{new_key:#010x} comes again");
+            seen.push(new_key);
+            old_key = new_key;
+        }
+        // Two keys of 600 are as near to each other as 16 bits by chance, 0.02 times.
+        let near = seen.windows(2).filter(|pair| pair[0] ^ pair[1] < 1 << 16);
+        assert_eq!(near.count(), 0);
+    }
+
+    #[test]
+    fn a_bind_does_not_take_the_key_of_another() {
+        let regions = Regions::new(&SECRET);
+        let mut memory = vec![0u8; 100];
+        let (lkey, address) = region(&regions, &mut memory, Rights::all());
+        let (_, other) = regions.create_window(WindowType::Type1, PD).unwrap();
+        let (_, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
+        for new_key in [lkey, other, old_key] {
+            let bind = MwBind {
+                old_key,
+                new_key,
+                lkey,
+                address,
+                length: 8,
+                rights: Rights::REMOTE_READ,
+                kind: WindowType::Type1,
+            };
+            let refused = regions.bind(&bind, PD, Qpn::new(17));
+            assert_eq!(refused, Err(AccessError::Window(old_key)), "{new_key:#x}");
+        }
+        assert_eq!(
+            regions.check(&access(lkey, Rights::REMOTE_READ), address, 8),
+            Ok(())
         );
     }
 
     #[test]
+    fn a_window_that_is_destroyed_opens_nothing_whatever_was_posted_for_it() {
+        let regions = Regions::new(&SECRET);
+        let mut memory = vec![0u8; 100];
+        let (lkey, address) = region(&regions, &mut memory, Rights::all());
+        let (window, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
+        // The second bind is flushed.
+        let [new_key, _flushed] = [(); 2].map(|()| regions.next_key());
+        let bind = MwBind {
+            old_key,
+            new_key,
+            lkey,
+            address,
+            length: 8,
+            rights: Rights::REMOTE_READ,
+            kind: WindowType::Type1,
+        };
+        regions.bind(&bind, PD, Qpn::new(17)).unwrap();
+        regions.destroy_window(window);
+        let read = regions.check(&access(new_key, Rights::REMOTE_READ), address, 8);
+        assert_eq!(read, Err(AccessError::Key(new_key)));
+    }
+
+    #[test]
     fn a_window_opens_its_part_until_it_is_unbound_or_its_region_is_gone() {
-        let regions = Regions::new(3);
+        let regions = Regions::new(&SECRET);
         let mut memory = vec![0u8; 100];
         let (lkey, at) = region(&regions, &mut memory, Rights::all());
-        let old_key = regions.create_window(WindowType::Type1, PD).unwrap();
-        let new_key = Regions::next_key(old_key);
+        let (_, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
+        let new_key = regions.next_key();
         let bind = MwBind {
             old_key,
             new_key,
@@ -531,7 +613,7 @@ mod tests {
                 .write(&access(old_key, Rights::REMOTE_WRITE), at + 10, &[1])
                 .is_err()
         );
-        let again = Regions::next_key(new_key);
+        let again = regions.next_key();
         regions
             .bind(
                 &MwBind {
@@ -550,7 +632,7 @@ mod tests {
                 .write(&access(again, Rights::REMOTE_WRITE), at + 10, &[1])
                 .is_err()
         );
-        let last = Regions::next_key(again);
+        let last = regions.next_key();
         regions
             .bind(
                 &MwBind {
@@ -571,11 +653,11 @@ mod tests {
 
     #[test]
     fn a_type_2_window_belongs_to_its_queue_pair_and_a_peer_may_invalidate_it() {
-        let regions = Regions::new(3);
+        let regions = Regions::new(&SECRET);
         let mut memory = vec![0u8; 100];
         let (lkey, at) = region(&regions, &mut memory, Rights::all());
-        let old_key = regions.create_window(WindowType::Type2, PD).unwrap();
-        let key = Regions::next_key(old_key);
+        let (_, old_key) = regions.create_window(WindowType::Type2, PD).unwrap();
+        let key = regions.next_key();
         let rights = Rights::REMOTE_READ;
         let kind = WindowType::Type2;
         let bind = MwBind {
@@ -613,7 +695,7 @@ mod tests {
         );
         // Bound again, by another queue pair, and again by the same; only then not by a third.
         let again = |old_key, qpn| {
-            let new_key = Regions::next_key(old_key);
+            let new_key = regions.next_key();
             let bind = MwBind {
                 old_key,
                 new_key,

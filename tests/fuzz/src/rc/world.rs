@@ -7,7 +7,7 @@ use softrxe_proto::opcode::Opcode;
 use softrxe_proto::wire::{Nak, Syndrome};
 use softrxe_proto::{
     CompletedOp, Completion, Config, CqId, Engine, Path, Psn, QpInit, QpKind, QpState, Qpn, Rights,
-    Sge, Status, Time,
+    SecretKey, Sge, Status, Time,
 };
 
 use crate::input::Input;
@@ -71,7 +71,8 @@ impl World {
         for key in WINDOWS {
             memory.window(key);
         }
-        let mut config = Config::new(HERE.ip(), input.u8().into());
+        let seed = input.u8();
+        let mut config = Config::new(HERE.ip(), SecretKey::new([seed; 32]), seed.into());
         config.qp_bits = 3;
         config.mtu = input.pick(&[256, 1024, 4096]);
         let mtu = config.mtu;

@@ -1,0 +1,71 @@
+//! Numbers that a peer must not foresee: ids of the connection manager, first PSNs, keys of memory.
+//!
+//! A [`Generator`] is the ChaCha20 key stream of one [`SecretKey`]. Any number of its outputs tells nothing of the others, so what goes
+//! to one peer does not tell what goes to another. The same key gives the same numbers, which is what tests want; a driver takes each
+//! key from the kernel's generator, and uses it once.
+
+use std::fmt;
+
+use chacha20::ChaCha20Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
+
+/// The key of a [`Generator`]: 256 bits. `Debug` does not show them.
+#[derive(Clone)]
+pub struct SecretKey([u8; 32]);
+
+impl SecretKey {
+    /// Of bytes that are random and known to nothing outside this process.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey(..)")
+    }
+}
+
+/// Draws numbers. `Debug` shows neither the key nor the position.
+#[derive(Debug)]
+pub struct Generator(ChaCha20Rng);
+
+impl Generator {
+    /// The numbers of `key`, from the first on.
+    #[must_use]
+    pub fn new(key: &SecretKey) -> Self {
+        Self(ChaCha20Rng::from_seed(key.0))
+    }
+
+    /// Draws 32 bits.
+    pub fn u32(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+
+    /// Draws 64 bits.
+    pub fn u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_not_shown() {
+        let key = SecretKey::new([0xa5; 32]);
+        let shown = format!("{key:?} {:?}", Generator::new(&key));
+        let told = ["165", "a5", "A5"].iter().any(|byte| shown.contains(byte));
+        assert!(!told, "{shown}");
+    }
+
+    /// RFC 8439's block function, so that a change of the crate's stream is seen. Key, counter and nonce are all zero.
+    #[test]
+    fn the_numbers_are_those_of_chacha20() {
+        let mut generator = Generator::new(&SecretKey::new([0; 32]));
+        assert_eq!(generator.u32().to_le_bytes(), [0x76, 0xb8, 0xe0, 0xad]);
+        assert_eq!(generator.u32().to_le_bytes(), [0xa0, 0xf1, 0x3d, 0x90]);
+    }
+}
