@@ -52,6 +52,21 @@ pub struct Config {
 }
 
 impl Config {
+    /// Requests and questions of peers that wait for the consumer at most: half as many as there can be queue pairs.
+    pub(crate) const fn most_requests(&self) -> usize {
+        1 << self.qp_bits >> 1
+    }
+
+    /// The part of [`most_requests`](Self::most_requests) that one address can have.
+    pub(crate) const fn share_of_requests(&self) -> usize {
+        self.most_requests().div_ceil(4)
+    }
+
+    /// Connections that are over and kept for their last messages at most.
+    pub(crate) const fn most_ended(&self) -> usize {
+        2 << self.qp_bits
+    }
+
     /// Settings that suit most: port 4791, MTU 4096, 16,384 queue pairs.
     #[must_use]
     pub const fn new(local: IpAddr, secret: SecretKey, guid: u64) -> Self {

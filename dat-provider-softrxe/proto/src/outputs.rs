@@ -42,6 +42,12 @@ pub struct Counters {
     pub congestion: u64,
     /// Datagrams without a receive posted, dropped.
     pub ud_dropped: u64,
+    /// Requests to connect that were not taken in: their address has its share of those that wait.
+    pub requests_ignored: u64,
+    /// Requests to connect that made room for one of another address or port.
+    pub requests_displaced: u64,
+    /// Requests to connect whose peer was silent for too long.
+    pub requests_expired: u64,
 }
 
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use common::pair::{Pair, Side};
 use common::stranger::{self, FOREIGN};
 use softrxe_proto::wire::cm::{CmMessage, Rep};
 use softrxe_proto::{
-    Accept, CmEvent, CmEventKind, CmId, Event, Op, Path, Psn, QpState, Qpn, RejectReason,
-    SendRequest, Status, service_id,
+    Accept, CmError, CmEvent, CmEventKind, CmId, Connect, Event, Op, Path, Psn, QpState, Qpn,
+    RejectReason, SendRequest, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -164,11 +164,11 @@ fn packets_of_another_process_of_the_peers_address_are_not_the_peers() {
 }
 
 /// The first side connects as rdma_rxe does: with another GUID, and from any port.
-fn foreign_client(pair: &mut Pair) -> ([Qpn; 2], CmId) {
+fn foreign_client(pair: &mut Pair, comm_id: u32) -> ([Qpn; 2], CmId) {
     let [from, to] = [0, 1].map(|i: usize| pair.sides[i].address);
     let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
     let _ = pair.sides[1].engine.listen(SERVICE);
-    let req = stranger::req(from.ip(), to.ip(), SERVICE, (FOREIGN, 77, qpns[0]));
+    let req = stranger::req(from.ip(), to.ip(), SERVICE, (FOREIGN, comm_id, qpns[0]));
     let now = pair.now;
     let engine = &mut pair.sides[1].engine;
     stranger::inject(engine, now, from, 5, &CmMessage::Req(req));
@@ -189,7 +189,7 @@ fn foreign_client(pair: &mut Pair) -> ([Qpn; 2], CmId) {
         ..pair.path(1, rep[0].qpn, [rep[0].starting_psn, Psn::new(100)])
     };
     pair.sides[0].engine.connect_qp(qpns[0], &path).unwrap();
-    let rtu = stranger::rtu(77, id.number());
+    let rtu = stranger::rtu(comm_id, id.number());
     let engine = &mut pair.sides[1].engine;
     stranger::inject(engine, now, from, 5, &rtu);
     pair.run_until(Duration::from_millis(1), |_| false);
@@ -202,7 +202,7 @@ fn foreign_client(pair: &mut Pair) -> ([Qpn; 2], CmId) {
 #[test]
 fn a_foreign_peer_whose_queue_pair_another_request_claims_is_asked_and_stays() {
     let mut pair = Pair::new("abuse_claim");
-    let (qpns, _) = foreign_client(&mut pair);
+    let (qpns, _) = foreign_client(&mut pair, 77);
     let to = pair.sides[1].address;
     let mut source = pair.sides[0].address;
     source.set_port(55_555);
@@ -221,7 +221,7 @@ fn a_foreign_peer_whose_queue_pair_another_request_claims_is_asked_and_stays() {
 #[test]
 fn a_foreign_peer_that_is_gone_is_noticed_when_another_request_claims_its_queue_pair() {
     let mut pair = Pair::new("abuse_restart");
-    let (qpns, id) = foreign_client(&mut pair);
+    let (qpns, id) = foreign_client(&mut pair, 77);
     let now = pair.now;
     pair.sides[0].engine.destroy_qp(now, qpns[0]);
     let (from, to) = (pair.sides[0].address, pair.sides[1].address);
@@ -238,4 +238,304 @@ fn a_foreign_peer_that_is_gone_is_noticed_when_another_request_claims_its_queue_
     let broken = |event: &Event| matches!(event, Event::QpError { qpn, connection: Some(c), .. } if (*qpn, *c) == (qpns[1], id));
     assert!(pair.run_until(LONG, |p| p.sides[1].events.iter().any(broken)));
     assert_eq!(pair.sides[1].engine.qp_state(qpns[1]), Some(QpState::Error));
+}
+
+/// A flood towards the second side, which takes no answer of its consumer's.
+struct Flood {
+    pair: Pair,
+    next: u32,
+}
+
+/// As many requests can wait in all, and of one address, with [`small`] engines.
+const MOST: usize = 128;
+const SHARE: usize = 32;
+
+/// Engines of 256 queue pairs.
+fn small(name: &str) -> Pair {
+    Pair::with(name, 1, |config| config.qp_bits = 8)
+}
+
+impl Flood {
+    fn new(name: &str) -> Self {
+        let mut pair = small(name);
+        pair.sides[1].engine.listen(SERVICE).unwrap();
+        pair.sides[1].engine.listen(service_id::udp(4000)).unwrap();
+        Self { pair, next: 1 }
+    }
+
+    /// Another REQ of `source`, with an id and a queue pair of its own.
+    fn ask(&mut self, source: SocketAddr) {
+        self.next += 1;
+        let to = self.pair.sides[1].address.ip();
+        let ids = (FOREIGN, self.next, Qpn::new(self.next));
+        let req = stranger::req(source.ip(), to, SERVICE, ids);
+        self.send(source, &CmMessage::Req(req));
+    }
+
+    fn send(&mut self, source: SocketAddr, message: &CmMessage) {
+        let engine = &mut self.pair.sides[1].engine;
+        stranger::inject(engine, self.pair.now, source, 9, message);
+    }
+
+    /// The datagrams that the second side has to send, and what its consumer is told of.
+    fn answers(&mut self) -> (usize, Vec<CmId>) {
+        let now = self.pair.now;
+        let engine = &mut self.pair.sides[1].engine;
+        let sent = stranger::sent(engine, now).len();
+        let mut told = Vec::new();
+        while let Some(event) = engine.poll_event() {
+            if let Event::Cm(CmEvent { id, kind, .. }) = event
+                && matches!(kind, CmEventKind::Request(_) | CmEventKind::SidrRequest(_))
+            {
+                told.push(id);
+            }
+        }
+        (sent, told)
+    }
+
+    /// The first side connects, as if nothing happened.
+    #[track_caller]
+    fn an_honest_client_connects(&mut self) {
+        let pair = &mut self.pair;
+        let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
+        pair.call(qpns[0], SERVICE);
+        let honest = pair.sides[0].address.ip();
+        let mut asked = None;
+        assert!(pair.run_until(LONG, |p| {
+            asked = p.sides[1]
+                .cm_events()
+                .into_iter()
+                .find_map(|event| match event.kind {
+                    CmEventKind::Request(request) if request.remote.ip() == honest => {
+                        Some(event.id)
+                    }
+                    _ => None,
+                });
+            asked.is_some()
+        }));
+        let (now, accept) = (pair.now, Accept::new(&[]));
+        let engine = &mut pair.sides[1].engine;
+        engine
+            .accept(now, asked.unwrap(), qpns[1], &accept)
+            .unwrap();
+        assert!(pair.run_until(LONG, |p| !p.sides[0].events.is_empty()));
+        let kind = pair.sides[0].cm_event().kind;
+        assert!(matches!(kind, CmEventKind::Established(_)), "{kind:?}");
+        talk(pair, qpns);
+    }
+
+    /// How often the second side wants to be called until it is at rest.
+    fn timers(&mut self) -> usize {
+        let engine = &mut self.pair.sides[1].engine;
+        let mut count = 0;
+        while let Some(at) = engine.poll_timeout() {
+            engine.handle_timeout(at);
+            count += 1;
+        }
+        count
+    }
+}
+
+/// Of thousands of addresses or one.
+fn address(n: u32) -> SocketAddr {
+    let [_, a, b, c] = (0x0a20_0000 + n).to_be_bytes();
+    SocketAddr::new([10, a, b, c].into(), 4791)
+}
+
+#[test]
+fn requests_of_one_address_leave_room_for_others() {
+    let mut flood = Flood::new("abuse_one_source");
+    for _ in 0..10 * MOST {
+        flood.ask(address(1));
+    }
+    let (sent, told) = flood.answers();
+    assert_eq!((sent, told.len()), (0, SHARE));
+    flood.an_honest_client_connects();
+    let counters = flood.pair.sides[1].engine.counters();
+    assert_eq!(counters.requests_ignored, (10 * MOST - SHARE) as u64);
+}
+
+#[test]
+fn requests_of_many_addresses_leave_room_for_another_one() {
+    let mut flood = Flood::new("abuse_many_sources");
+    let mut told = Vec::new();
+    for n in 0..10 * MOST as u32 {
+        flood.ask(address(n % 100));
+        told.extend(flood.answers().1);
+        assert!(flood.pair.sides[1].engine.connections() <= MOST);
+    }
+    flood.an_honest_client_connects();
+    // Those that had to go: the consumer's answer is an error, not a hang.
+    let qpn = flood.pair.sides[1].qp();
+    let now = flood.pair.now;
+    let engine = &mut flood.pair.sides[1].engine;
+    let accept = Accept::new(&[]);
+    assert_eq!(
+        engine.accept(now, told[0], qpn, &accept),
+        Err(CmError::UnknownId(told[0]))
+    );
+    assert_eq!(
+        engine.reject(now, told[0], RejectReason::CONSUMER, &[]),
+        Err(CmError::UnknownId(told[0]))
+    );
+}
+
+/// All addresses of a network, each once: the oldest goes, so there is time for an answer.
+#[test]
+fn requests_of_an_address_each_leave_room_for_a_moment() {
+    let mut flood = Flood::new("abuse_each_source");
+    for n in 0..5 * MOST as u32 {
+        flood.ask(address(n));
+    }
+    let told = flood.answers().1;
+    let honest = told.last().copied().unwrap();
+    for n in 0..MOST as u32 - 1 {
+        flood.ask(address(10_000 + n));
+    }
+    assert!(flood.pair.sides[1].engine.connections() <= MOST);
+    let qpn = flood.pair.sides[1].qp();
+    let now = flood.pair.now;
+    let engine = &mut flood.pair.sides[1].engine;
+    engine.accept(now, honest, qpn, &Accept::new(&[])).unwrap();
+}
+
+/// Processes of one address share its part.
+#[test]
+fn requests_of_one_process_leave_room_for_another_one_of_its_address() {
+    let mut flood = Flood::new("abuse_process");
+    let mut source = flood.pair.sides[0].address;
+    source.set_port(40_000);
+    for _ in 0..10 * MOST {
+        flood.ask(source);
+    }
+    flood.answers();
+    flood.an_honest_client_connects();
+}
+
+#[test]
+fn a_request_that_is_not_repeated_expires() {
+    let mut flood = Flood::new("abuse_expiry");
+    for n in 0..MOST as u32 / 2 {
+        flood.ask(address(n % 10));
+    }
+    let told = flood.answers().1;
+    let sidr = stranger::sidr_req(
+        address(1).ip(),
+        flood.pair.sides[1].address.ip(),
+        service_id::udp(4000),
+        1,
+    );
+    flood.send(address(1), &CmMessage::SidrReq(sidr));
+    assert_eq!(flood.answers().1.len(), 1);
+    assert!(flood.timers() < 10, "one timer for all");
+    let engine = &mut flood.pair.sides[1].engine;
+    assert_eq!(engine.connections(), 0);
+    assert_eq!(engine.counters().requests_expired, told.len() as u64 + 1);
+    let begin = flood.pair.now;
+    flood.pair.now = begin + Duration::from_secs(40);
+    flood.an_honest_client_connects();
+}
+
+/// A consumer that refuses each request at once.
+#[test]
+fn requests_that_are_refused_leave_room_for_others() {
+    let mut flood = Flood::new("abuse_refused");
+    for n in 0..20 * MOST as u32 {
+        flood.ask(address(n % 3));
+        let told = flood.answers().1;
+        let now = flood.pair.now;
+        let engine = &mut flood.pair.sides[1].engine;
+        for id in told {
+            engine.reject(now, id, RejectReason::CONSUMER, &[]).unwrap();
+        }
+        assert!(engine.connections() <= MOST);
+    }
+    flood.answers();
+    flood.an_honest_client_connects();
+    assert!(flood.timers() < 100);
+}
+
+#[test]
+fn questions_for_datagram_services_leave_room_for_others() {
+    let mut flood = Flood::new("abuse_sidr");
+    let to = flood.pair.sides[1].address.ip();
+    let service = service_id::udp(4000);
+    for id in 0..10 * MOST as u32 {
+        let sidr = stranger::sidr_req(address(1).ip(), to, service, id);
+        flood.send(address(1), &CmMessage::SidrReq(sidr));
+    }
+    assert_eq!(flood.answers().1.len(), SHARE);
+    let sidr = stranger::sidr_req(address(2).ip(), to, service, 1);
+    flood.send(address(2), &CmMessage::SidrReq(sidr));
+    assert_eq!(flood.answers().1.len(), 1);
+    flood.an_honest_client_connects();
+}
+
+/// The messages that name an id of ours, and a REQ and SIDR_REQ for a service that there is not: one answer each at most.
+#[test]
+fn messages_for_nothing_leave_nothing_and_draw_one_answer_at_most() {
+    let mut flood = Flood::new("abuse_nothing");
+    let to = flood.pair.sides[1].address.ip();
+    for n in 0..200 {
+        let source = address(n);
+        let (id, qpn) = (n * 7919, Qpn::new(n));
+        let req = stranger::req(source.ip(), to, SERVICE + 1, (FOREIGN, n, qpn));
+        let sidr = stranger::sidr_req(source.ip(), to, SERVICE + 1, n);
+        for (message, most) in [
+            (CmMessage::Req(req), 1),
+            (CmMessage::SidrReq(sidr), 1),
+            (stranger::dreq(1, id, qpn), 1),
+            (stranger::rep(1, id, qpn), 1),
+            (stranger::rtu(1, id), 0),
+            (stranger::drep(1, id), 0),
+            (stranger::mra(1, id), 0),
+            (stranger::rej(1, id, RejectReason::TIMEOUT, FOREIGN), 0),
+            (stranger::sidr_rep(id), 0),
+        ] {
+            flood.send(source, &message);
+            let (sent, told) = flood.answers();
+            assert!(sent <= most && told.is_empty(), "{message:?}: {sent}");
+        }
+    }
+    assert_eq!(flood.pair.sides[1].engine.connections(), 0);
+    assert_eq!(flood.timers(), 0);
+}
+
+/// Each MRA puts the end of the attempt off; its peer may send as many as it likes.
+#[test]
+fn thousands_of_mras_do_not_pile_up_timers() {
+    let mut flood = Flood::new("abuse_mra");
+    let pair = &mut flood.pair;
+    let qpn = pair.sides[1].qp();
+    let now = pair.now;
+    let remote = pair.sides[0].address;
+    let connect = Connect::new(remote, SERVICE, &[]);
+    let id = pair.sides[1].engine.connect(now, qpn, &connect).unwrap();
+    let (_, req) = stranger::sent(&mut pair.sides[1].engine, now).remove(0);
+    let transaction = u64::from_be_bytes(req[28..36].try_into().unwrap());
+    let mra = stranger::mra(3, id.number());
+    for _ in 0..5000 {
+        pair.now += Duration::from_millis(1);
+        let engine = &mut pair.sides[1].engine;
+        stranger::inject(engine, pair.now, remote, transaction, &mra);
+    }
+    let timers = flood.timers();
+    assert!(timers < 50, "{timers}");
+}
+
+/// Connections whose peers never confirm their ends.
+#[test]
+fn ends_that_nobody_confirms_do_not_pile_up() {
+    let mut pair = Pair::with("abuse_ends", 1, |config| config.qp_bits = 4);
+    let most = 2 << 4;
+    for id in 0..4 * most {
+        let (qpns, _) = foreign_client(&mut pair, id as u32);
+        let now = pair.now;
+        pair.sides[1].engine.destroy_qp(now, qpns[1]);
+        pair.sides[0].engine.destroy_qp(now, qpns[0]);
+        let engine = &mut pair.sides[1].engine;
+        stranger::sent(engine, now);
+        while engine.poll_event().is_some() {}
+        assert!(engine.connections() <= most + 1, "{}", engine.connections());
+    }
 }

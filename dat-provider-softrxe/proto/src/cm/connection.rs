@@ -26,6 +26,19 @@ const ACK_TIMEOUT: u8 = 14;
 const RESPONSE_TIMEOUT: u8 = 20;
 /// Service timeout of our MRAs: 4.096 us * 2^24 = 69 s.
 const SERVICE_TIMEOUT: u8 = 24;
+/// Repetitions of a REQ or SIDR_REQ that a peer is taken to be gone after, when none of them arrived. Each comes within the response
+/// timeout that everybody announces.
+const MISSED_REPETITIONS: u32 = 8;
+
+/// How long a request is kept whose peer does not repeat it: 34 s.
+pub(crate) fn silence() -> Duration {
+    timeout_of(RESPONSE_TIMEOUT) * MISSED_REPETITIONS
+}
+
+/// The same after an MRA, in whose time no repetition is due: 103 s.
+pub(crate) fn silence_after_mra() -> Duration {
+    timeout_of(SERVICE_TIMEOUT) + silence()
+}
 
 /// The CA GUID of an engine: recognisable, and the lower 48 bits of `number`.
 pub(crate) const fn own_guid(number: u64) -> u64 {
@@ -72,6 +85,8 @@ pub(crate) struct Connection {
     pub(crate) refused: u8,
     /// When the next repetition is due.
     pub(crate) due: Option<Time>,
+    /// Time of the earliest timer entry for this connection, which may be before `due`.
+    pub(crate) armed: Option<Time>,
 }
 
 /// Builds a management datagram.

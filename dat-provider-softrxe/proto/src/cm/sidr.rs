@@ -1,6 +1,6 @@
 //! Service id resolution: how a datagram queue pair is found (IBTA 12.11).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::connection::{Mad, mad};
 use crate::Qpn;
@@ -45,7 +45,15 @@ pub(crate) struct Resolution {
     pub(crate) service_id: u64,
     pub(crate) last: Option<Box<Mad>>,
     pub(crate) repeated: u8,
+    /// When ours is repeated; a peer's question waits as `unproven` says.
     pub(crate) due: Option<Time>,
+}
+
+impl Resolution {
+    /// What a peer's question is known by.
+    pub(crate) const fn asked(&self) -> (IpAddr, u32) {
+        (self.remote.ip(), self.request_id)
+    }
 }
 
 pub(crate) fn request(

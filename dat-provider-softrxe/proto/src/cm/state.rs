@@ -51,7 +51,7 @@ pub enum Input {
     Disconnect,
     /// Time to repeat.
     Timeout,
-    /// Repeated often enough, or long enough in TimeWait.
+    /// Repeated often enough, long enough in TimeWait, or a request whose peer is silent for too long.
     GiveUp,
 }
 
@@ -144,6 +144,7 @@ impl State {
             (Self::ReqReceived | Self::MraSent, I::Reject | I::Disconnect) => {
                 (Some(Self::TimeWait), &[A::SendRej])
             }
+            (Self::ReqReceived | Self::MraSent, I::GiveUp) => (None, &[A::TimedOut]),
 
             (Self::RepSent, I::Req | I::Timeout) => (Some(Self::RepSent), &[A::Repeat]),
             (Self::RepSent, I::Mra) => (Some(Self::RepSent), &[A::Stretch]),
@@ -218,8 +219,8 @@ mod tests {
     const TABLE: [(State, &str); 8] = [
         (State::ReqSent, "-MxE--W---xRx"),
         (State::MraReceived, "-MxE--W---xRx"),
-        (State::ReqReceived, "N-x-----PWW--"),
-        (State::MraSent, "N-x-----PWW--"),
+        (State::ReqReceived, "N-x-----PWW-x"),
+        (State::MraSent, "N-x-----PWW-x"),
         (State::RepSent, "PPx-EEW---DPD"),
         (State::Established, "--xE--W---D--"),
         (State::DreqSent, "--x---WW---Dx"),

@@ -1,12 +1,13 @@
 //! Where connections are found: by our id, by the peer's id, by the peer's queue pair. An id or a queue pair number of a peer means
 //! something only together with the peer that it belongs to.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use super::connection::{Connection, is_own};
 use super::sidr::Resolution;
 use super::state::State;
+use super::unproven::Unproven;
 use crate::Qpn;
 
 /// The owner of communication ids and queue pairs, as far as a message shows it.
@@ -41,7 +42,13 @@ pub(crate) struct Table {
     by_peer: HashMap<(Peer, u32), u32>,
     /// (peer, its queue pair) -> our id, for REQs from a peer that began anew.
     by_qp: HashMap<(Peer, Qpn), u32>,
-    pub(crate) resolutions: HashMap<u32, Resolution>,
+    resolutions: HashMap<u32, Resolution>,
+    /// (peer's address, its request id) -> our id, for questions of peers.
+    asked: HashMap<(IpAddr, u32), u32>,
+    /// Requests and questions of peers that nothing is known of yet, and those of them that are answered and wait for a repetition.
+    pub(crate) unproven: Unproven,
+    /// Connections that ended, oldest first; some of them are forgotten already.
+    ended: VecDeque<u32>,
     pub(crate) services: HashSet<u64>,
 }
 
@@ -62,6 +69,46 @@ impl Table {
         let id = connection.local_id;
         self.connections.insert(id, connection);
         self.index(id);
+    }
+
+    pub(crate) fn resolution(&mut self, id: u32) -> Option<&mut Resolution> {
+        self.resolutions.get_mut(&id)
+    }
+
+    /// The question that a peer at `address` calls `request_id`.
+    pub(crate) fn asked(&self, address: IpAddr, request_id: u32) -> Option<(u32, &Resolution)> {
+        let id = *self.asked.get(&(address, request_id))?;
+        Some((id, self.resolutions.get(&id)?))
+    }
+
+    pub(crate) fn insert_resolution(&mut self, id: u32, resolution: Resolution) {
+        if !resolution.ours {
+            self.asked.insert(resolution.asked(), id);
+        }
+        self.resolutions.insert(id, resolution);
+    }
+
+    pub(crate) fn remove_resolution(&mut self, id: u32) {
+        if let Some(resolution) = self.resolutions.remove(&id)
+            && !resolution.ours
+        {
+            self.asked.remove(&resolution.asked());
+            self.unproven.remove(id);
+        }
+    }
+
+    /// A connection is over and only kept for what its peer may repeat. Returns another one that is to be forgotten if there are more
+    /// than `most` of them.
+    pub(crate) fn note_end(&mut self, id: u32, most: usize) -> Option<u32> {
+        self.ended.push_back(id);
+        if self.ended.len() <= most {
+            return None;
+        }
+        let over = |id: &u32| {
+            let state = self.connections.get(id).map(|c| c.state);
+            matches!(state, Some(State::TimeWait | State::DreqSent))
+        };
+        self.ended.pop_front().filter(over)
     }
 
     /// Is a DREQ of ours not confirmed yet?
@@ -105,6 +152,7 @@ impl Table {
     pub(crate) fn remove(&mut self, id: u32) -> Option<Connection> {
         self.release_qp(id);
         let connection = self.connections.remove(&id)?;
+        self.unproven.remove(id);
         let key = (connection.peer(), connection.remote_id);
         if self.by_peer.get(&key) == Some(&id) {
             self.by_peer.remove(&key);

@@ -93,6 +93,7 @@ impl<M: Memory> Engine<M> {
             repeated: 0,
             refused: 0,
             due: None,
+            armed: None,
         };
         let local = SocketAddr::new(self.config.local, arguments.source_port);
         let req = connection.req(self.guid, local, qpn, arguments.private_data);
@@ -195,7 +196,7 @@ impl<M: Memory> Engine<M> {
         let last = sidr::request(id, transaction, local, arguments);
         self.mads.push_back((arguments.remote, last.clone()));
         let due = now + self.config.cm_retry;
-        self.cm.resolutions.insert(
+        self.cm.insert_resolution(
             id,
             Resolution {
                 ours: true,
@@ -223,15 +224,13 @@ impl<M: Memory> Engine<M> {
         arguments: &SidrReply<'_>,
     ) -> Result<(), CmError> {
         check(arguments.private_data, SIDR_REP_DATA)?;
-        let resolution = self.cm.resolutions.get_mut(&id.0);
+        let resolution = self.cm.resolution(id.0);
         let resolution = resolution.filter(|r| !r.ours && r.last.is_none());
         let resolution = resolution.ok_or(CmError::UnknownId(id))?;
         let last = sidr::reply(resolution, arguments);
         self.mads.push_back((resolution.remote, last.clone()));
         resolution.last = Some(last);
-        let due = now + TIME_WAIT;
-        resolution.due = Some(due);
-        self.timers.add(due, Owner::Cm(id.0));
+        self.keep_request(id.0, now + TIME_WAIT);
         Ok(())
     }
 

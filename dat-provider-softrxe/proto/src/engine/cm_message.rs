@@ -6,11 +6,12 @@ use super::Engine;
 use super::cm_step::Details;
 use super::output::GSI_QKEY;
 use crate::Psn;
-use crate::cm::connection::{self, Connection, Terms, mtu_of};
+use crate::cm::connection::{self, Connection, Terms, mtu_of, silence};
 use crate::cm::last_word;
 use crate::cm::sidr::{Resolution, SidrReply};
 use crate::cm::state::{Input, State};
 use crate::cm::table::Peer;
+use crate::cm::unproven::Room;
 use crate::event::{CmEventKind, CmId, ConnectRequest, RejectReason};
 use crate::memory::Memory;
 use crate::psn::Qpn;
@@ -33,7 +34,7 @@ impl<M: Memory> Engine<M> {
             CmMessage::Req(req) => self.handle_req(now, source, transaction, req),
             CmMessage::Rep(rep) => self.handle_rep(now, source, transaction, rep),
             CmMessage::Dreq(dreq) => self.handle_dreq(now, source, transaction, dreq),
-            CmMessage::SidrReq(req) => self.handle_sidr_req(source, transaction, req),
+            CmMessage::SidrReq(req) => self.handle_sidr_req(now, source, transaction, req),
             CmMessage::SidrRep(rep) => self.handle_sidr_rep(source, rep),
             CmMessage::Mra(mra) => {
                 let details = Details {
@@ -135,11 +136,6 @@ impl<M: Memory> Engine<M> {
             }
             return;
         }
-        if self.cm.len() >= 2 << self.config.qp_bits {
-            // Unanswered requests pile up: the peer asks again.
-            tracing::warn!(%source, "too many connections, request ignored");
-            return;
-        }
         let (remote, data) = match self.judge(source, req) {
             Ok(good) => good,
             Err(reason) => {
@@ -149,6 +145,9 @@ impl<M: Memory> Engine<M> {
                 return;
             }
         };
+        if !self.make_room(now, source) {
+            return;
+        }
         let id = self.new_id();
         self.cm.insert(Connection {
             state: State::ReqReceived,
@@ -181,7 +180,9 @@ impl<M: Memory> Engine<M> {
             repeated: 0,
             refused: 0,
             due: None,
+            armed: None,
         });
+        self.await_answer(now, id, source);
         let request = ConnectRequest {
             service_id: req.service_id,
             remote,
@@ -190,6 +191,32 @@ impl<M: Memory> Engine<M> {
             private_data: data.into(),
         };
         self.raise(id, CmEventKind::Request(request));
+    }
+
+    /// Is there room for one more request that waits for the consumer? If not, its peer asks again.
+    fn make_room(&mut self, now: Time, source: SocketAddr) -> bool {
+        let (most, share) = (self.config.most_requests(), self.config.share_of_requests());
+        match self.cm.unproven.room(source, most, share) {
+            Room::Free => {}
+            Room::Instead(old) => {
+                tracing::debug!(%source, id = old, "a request makes room for another one");
+                if self.drop_request(now, old) {
+                    self.out.counters.requests_displaced += 1;
+                }
+            }
+            Room::None => {
+                tracing::debug!(%source, "too many requests of one source, this one is ignored");
+                self.out.counters.requests_ignored += 1;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A request waits for the consumer from now on.
+    fn await_answer(&mut self, now: Time, id: u32, source: SocketAddr) {
+        self.cm.unproven.add(id, source, now + silence());
+        self.arm_requests();
     }
 
     /// Can a REQ be raised? Its consumer's address and private data, or why not.
@@ -281,13 +308,11 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    fn handle_sidr_req(&mut self, source: SocketAddr, transaction: u64, req: &SidrReq) {
-        let asked = self.cm.resolutions.iter().find(|(_, r)| {
-            !r.ours && r.remote.ip() == source.ip() && r.request_id == req.request_id
-        });
-        if let Some((_, asked)) = asked {
-            if let Some(last) = asked.last.clone() {
-                self.mads.push_back((asked.remote, last));
+    fn handle_sidr_req(&mut self, now: Time, source: SocketAddr, transaction: u64, req: &SidrReq) {
+        if let Some((id, asked)) = self.cm.asked(source.ip(), req.request_id) {
+            match asked.last.clone() {
+                Some(last) => self.mads.push_back((asked.remote, last)),
+                None => self.keep_request(id, now + silence()),
             }
             return;
         }
@@ -302,9 +327,6 @@ impl<M: Memory> Engine<M> {
             repeated: 0,
             due: None,
         };
-        if self.cm.len() >= 2 << self.config.qp_bits {
-            return;
-        }
         let part = consumer_part(source, req.service_id, &req.private_data);
         let Some((remote, data)) = part.filter(|_| self.cm.services.contains(&req.service_id))
         else {
@@ -318,8 +340,12 @@ impl<M: Memory> Engine<M> {
                 .push_back((reply_to, crate::cm::sidr::reply(&resolution, &nobody)));
             return;
         };
+        if !self.make_room(now, source) {
+            return;
+        }
         let id = self.new_id();
-        self.cm.resolutions.insert(id, resolution);
+        self.cm.insert_resolution(id, resolution);
+        self.await_answer(now, id, source);
         let request = ConnectRequest {
             service_id: req.service_id,
             remote,
@@ -331,11 +357,11 @@ impl<M: Memory> Engine<M> {
     }
 
     fn handle_sidr_rep(&mut self, source: SocketAddr, rep: &SidrRep) {
-        let asked = self.cm.resolutions.get(&rep.request_id);
+        let asked = self.cm.resolution(rep.request_id);
         if !asked.is_some_and(|r| r.ours && r.remote.ip() == source.ip()) {
             return;
         }
-        self.cm.resolutions.remove(&rep.request_id);
+        self.cm.remove_resolution(rep.request_id);
         let kind = CmEventKind::SidrReply {
             status: rep.status,
             qpn: rep.qpn,

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::timers::Owner;
-use crate::cm::connection::{Connection, Mad, timeout_of};
+use crate::cm::connection::{Connection, Mad, silence_after_mra, timeout_of};
 use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, RejectReason};
 use crate::memory::Memory;
@@ -59,19 +59,28 @@ impl<M: Memory> Engine<M> {
             return;
         }
         match next {
-            State::TimeWait => {
-                c.due = Some(now + TIME_WAIT);
-                let owner = Owner::Cm(id);
-                self.timers.add(now + TIME_WAIT, owner);
+            // Refused: its peer has not shown that it is there.
+            State::TimeWait if matches!(state, State::ReqReceived | State::MraSent) => {
+                self.cm.release_qp(id);
+                self.keep_request(id, now + TIME_WAIT);
+            }
+            State::TimeWait | State::DreqSent => {
+                if next == State::TimeWait {
+                    self.wake_connection(id, now + TIME_WAIT);
+                }
                 self.cm.release_qp(id);
                 self.detach(id);
+                if let Some(oldest) = self.cm.note_end(id, self.config.most_ended()) {
+                    self.cm_step(now, oldest, Input::GiveUp);
+                }
             }
-            State::DreqSent => {
-                self.cm.release_qp(id);
-                self.detach(id);
+            State::MraSent => {}
+            next => {
+                if !next.repeats() {
+                    c.due = None;
+                }
+                self.cm.unproven.remove(id);
             }
-            next if !next.repeats() => c.due = None,
-            _ => {}
         }
         self.await_data(id, next == State::RepSent);
     }
@@ -89,6 +98,7 @@ impl<M: Memory> Engine<M> {
             Action::SendMra => {
                 let mra = c.mra();
                 self.mads.push_back((c.remote, mra));
+                self.keep_request(id, now + silence_after_mra());
             }
             Action::ConnectQp => {
                 self.connect_queue_pair(id);
@@ -165,12 +175,64 @@ impl<M: Memory> Engine<M> {
     /// Sends a message that is repeated until there is an answer.
     pub(super) fn say(&mut self, now: Time, id: u32, message: Box<Mad>) {
         self.say_once(id, message);
-        let due = now + self.config.cm_retry;
         if let Some(c) = self.cm.get_mut(id) {
             c.repeated = 0;
-            c.due = Some(due);
+        }
+        self.wake_connection(id, now + self.config.cm_retry);
+    }
+
+    /// The connection has something to do at `due`. A timer entry that fires earlier does for it, so that no peer makes them pile up.
+    fn wake_connection(&mut self, id: u32, due: Time) {
+        let Some(c) = self.cm.get_mut(id) else { return };
+        c.due = Some(due);
+        if c.armed.is_none_or(|armed| due < armed) {
+            c.armed = Some(due);
             self.timers.add(due, Owner::Cm(id));
         }
+    }
+
+    /// A request or question that waits is forgotten at `deadline`.
+    pub(super) fn keep_request(&mut self, id: u32, deadline: Time) {
+        self.cm.unproven.wait_until(id, deadline);
+        self.arm_requests();
+    }
+
+    /// Makes sure that there is a timer entry at or before the first deadline of those that wait.
+    pub(super) fn arm_requests(&mut self) {
+        let Some(deadline) = self.cm.unproven.deadline() else {
+            return;
+        };
+        if self.unproven_armed.is_none_or(|armed| deadline < armed) {
+            self.unproven_armed = Some(deadline);
+            self.timers.add(deadline, Owner::Unproven);
+        }
+    }
+
+    /// The timer entry for requests that wait fired.
+    pub(super) fn expire_requests(&mut self, now: Time, at: Time) {
+        if self.unproven_armed != Some(at) {
+            return;
+        }
+        self.unproven_armed = None;
+        while let Some(id) = self.cm.unproven.expired(now) {
+            if self.drop_request(now, id) {
+                self.out.counters.requests_expired += 1;
+            }
+        }
+        self.arm_requests();
+    }
+
+    /// Forgets a request or question that waits, or its answer. Whether the consumer had not answered it: its answer is an error now.
+    pub(super) fn drop_request(&mut self, now: Time, id: u32) -> bool {
+        self.cm.unproven.remove(id);
+        if let Some(resolution) = self.cm.resolution(id) {
+            let open = resolution.last.is_none();
+            self.cm.remove_resolution(id);
+            return open;
+        }
+        let open = self.cm.get(id).is_some_and(|c| c.state != State::TimeWait);
+        self.cm_step(now, id, Input::GiveUp);
+        open
     }
 
     /// Did somebody take our REQ? Then nobody's refusal of an earlier copy is late.
@@ -190,18 +252,13 @@ impl<M: Memory> Engine<M> {
         let due = now + REFUSED_PAUSE * (1 << c.refused.min(8));
         c.refused += 1;
         c.repeated = 0;
-        c.due = Some(due);
-        self.timers.add(due, Owner::Cm(id));
+        self.wake_connection(id, due);
         true
     }
 
     /// The peer has our message and asked for time.
     fn stretch(&mut self, now: Time, id: u32, service_timeout: u8) {
-        let due = now + timeout_of(service_timeout) + LONGEST_RETRY;
-        if let Some(c) = self.cm.get_mut(id) {
-            c.due = Some(due);
-            self.timers.add(due, Owner::Cm(id));
-        }
+        self.wake_connection(id, now + timeout_of(service_timeout) + LONGEST_RETRY);
     }
 
     /// A message claims that the peer's queue pair belongs to another connection now: the queue pair itself is asked. One that is there
@@ -228,15 +285,13 @@ impl<M: Memory> Engine<M> {
     pub(super) fn cm_timeout(&mut self, now: Time, at: Time, id: u32) {
         let (retry, retries) = (self.config.cm_retry, self.config.cm_retries);
         let pause = |repeated: u8| (retry * (1 << repeated.min(8))).min(LONGEST_RETRY.max(retry));
-        if let Some(r) = self.cm.resolutions.get_mut(&id) {
+        if let Some(r) = self.cm.resolution(id) {
             if r.due != Some(at) {
                 return;
             }
-            if !r.ours || r.repeated >= retries {
-                if r.ours {
-                    self.raise(id, CmEventKind::TimedOut);
-                }
-                self.cm.resolutions.remove(&id);
+            if r.repeated >= retries {
+                self.raise(id, CmEventKind::TimedOut);
+                self.cm.remove_resolution(id);
                 return;
             }
             r.repeated += 1;
@@ -249,7 +304,13 @@ impl<M: Memory> Engine<M> {
             return;
         }
         let Some(c) = self.cm.get_mut(id) else { return };
-        if c.due != Some(at) {
+        if c.armed != Some(at) {
+            return;
+        }
+        c.armed = None;
+        let Some(due) = c.due else { return };
+        if due > now {
+            self.wake_connection(id, due);
             return;
         }
         if !c.state.repeats() || c.repeated >= retries {
@@ -258,8 +319,7 @@ impl<M: Memory> Engine<M> {
         }
         c.repeated += 1;
         let due = now + pause(c.repeated);
-        c.due = Some(due);
-        self.timers.add(due, Owner::Cm(id));
+        self.wake_connection(id, due);
         self.cm_step(now, id, Input::Timeout);
     }
 

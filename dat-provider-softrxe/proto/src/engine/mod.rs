@@ -85,6 +85,8 @@ pub struct Engine<M> {
     sealer: Sealer,
     /// A timer looks after silent peers.
     ticking: bool,
+    /// Time of the timer entry for requests that wait.
+    unproven_armed: Option<Time>,
     /// Runs of queue pairs that went before the waiting management datagrams.
     overtaken: u32,
 }
@@ -108,6 +110,7 @@ impl<M: Memory> Engine<M> {
             mad_psn: Psn::new(random.u32()),
             sealer: Sealer::new(SocketAddr::new(config.local, config.port)),
             ticking: false,
+            unproven_armed: None,
             overtaken: 0,
             random,
             config,
@@ -392,6 +395,7 @@ impl<M: Memory> Engine<M> {
         while let Some((at, owner)) = self.timers.expired(now) {
             match owner {
                 Owner::Cm(id) => self.cm_timeout(now, at, id),
+                Owner::Unproven => self.expire_requests(now, at),
                 Owner::KeepAlive => self.tick(now),
                 Owner::Qp(qpn) => {
                     let Some(slot) = self.slot(qpn) else { continue };

@@ -14,6 +14,8 @@ use crate::time::Time;
 pub(super) enum Owner {
     Qp(Qpn),
     Cm(u32),
+    /// Requests that wait for the consumer.
+    Unproven,
     /// All connected queue pairs: are their peers there?
     KeepAlive,
 }

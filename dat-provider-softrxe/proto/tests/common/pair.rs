@@ -307,10 +307,16 @@ impl Pair {
 
     /// One step of time: what is due now, or next. False: nothing is left to happen.
     pub fn step(&mut self) -> bool {
+        self.step_before(None)
+    }
+
+    /// As [`step`](Self::step); false, too, if nothing happens until `end`.
+    fn step_before(&mut self, end: Option<Time>) -> bool {
         self.transmit();
         let packet = self.wire.first_key_value().map(|((at, _), _)| *at);
         let timers = self.sides.iter().filter_map(|s| s.engine.poll_timeout());
-        let Some(at) = packet.into_iter().chain(timers).min() else {
+        let next = packet.into_iter().chain(timers).min();
+        let Some(at) = next.filter(|at| end.is_none_or(|end| *at <= end)) else {
             self.collect();
             return false;
         };
@@ -347,7 +353,7 @@ impl Pair {
             if done(self) {
                 return true;
             }
-            if self.now > end || !self.step() {
+            if !self.step_before(Some(end)) {
                 return done(self);
             }
         }

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use softrxe_proto::opcode::Opcode;
-use softrxe_proto::wire::cm::{CmMessage, CmPath, Dreq, Mra, Rej, Req, Rtu, SidrReq};
+use softrxe_proto::wire::cm::{
+    CmMessage, CmPath, Drep, Dreq, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq,
+};
 use softrxe_proto::wire::cma::{CmaHeader, gid};
 use softrxe_proto::wire::{Bth, Deth, Headers, MadHeader, Packet, icrc};
 use softrxe_proto::{Engine, Memory, Meta, Psn, Qpn, RejectReason, Time};
@@ -109,6 +111,50 @@ pub fn rej(local_id: u32, remote_id: u32, reason: RejectReason, guid: u64) -> Cm
         reason,
         info,
         private_data: [0; Rej::PRIVATE_DATA],
+    })
+}
+
+pub fn drep(local_id: u32, remote_id: u32) -> CmMessage {
+    CmMessage::Drep(Drep {
+        local_id,
+        remote_id,
+        private_data: [0; Drep::PRIVATE_DATA],
+    })
+}
+
+pub fn rep(local_id: u32, remote_id: u32, qpn: Qpn) -> CmMessage {
+    CmMessage::Rep(Rep {
+        local_id,
+        remote_id,
+        qkey: 0,
+        qpn,
+        vendor_high: 0,
+        ee_context: 0,
+        starting_psn: Psn::new(1),
+        responder_resources: 4,
+        initiator_depth: 4,
+        target_ack_delay: 15,
+        failover: 0,
+        flow_control: false,
+        rnr_retry: 7,
+        srq: false,
+        ca_guid: FOREIGN,
+        private_data: [0; Rep::PRIVATE_DATA],
+    })
+}
+
+pub fn sidr_rep(request_id: u32) -> CmMessage {
+    CmMessage::SidrRep(SidrRep {
+        request_id,
+        status: 0,
+        info_length: 0,
+        vendor_high: 0,
+        qpn: Qpn::new(2),
+        vendor_low: 0,
+        service_id: 7,
+        qkey: 0,
+        info: [0; 72],
+        private_data: [0; SidrRep::PRIVATE_DATA],
     })
 }
 
