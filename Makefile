@@ -51,6 +51,10 @@ fuzz: ## coverage-guided fuzzing of the user engine's protocol (HOURS=0.1, BODY=
 valgrind: dist ## C programs on the user engine under memcheck, both libraries, with servers that die
 	@scripts/valgrind.sh --all
 
+.PHONY: sanitize
+sanitize: ## loom, miri: orders of threads and undefined behaviour (docs/sanitizers.md; PART="loom miri")
+	@scripts/sanitize.sh $(PART)
+
 .PHONY: interop
 interop: dist ## the user-space engine against the kernel's rdma_rxe, both ways round, there
 	@tests/lab/interop.sh

@@ -13,14 +13,16 @@
 
 mod cycle;
 mod lock;
+#[cfg(all(loom, test))]
+mod models;
 pub mod signals;
+mod sync;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem::size_of;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
 pub use cycle::Cycle;
 pub use lock::{BriefGuard, BriefMutex, RawBrief};
@@ -50,6 +52,14 @@ pub struct Arena<O, const WHOLE: u32 = 0> {
 
 /// So many bytes become writable at a time: a kernel that promises no more memory than it has counts those only.
 const GROWTH: usize = 128 << 10;
+
+const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+/// What a range is mapped with. Miri has no mprotect(2).
+const RESERVED: libc::c_int = if cfg!(miri) {
+    READ_WRITE
+} else {
+    libc::PROT_READ
+};
 
 impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     /// Distance between two objects, a power of two so that an address is checked without a division.
@@ -220,7 +230,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
                 libc::mmap(
                     std::ptr::null_mut(),
                     count << Self::SHIFT,
-                    libc::PROT_READ,
+                    RESERVED,
                     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                     -1,
                     0,
@@ -242,7 +252,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     /// Makes the place of object `next` writable, with those behind it. `free` is locked.
     fn grow(&self, next: u32) -> bool {
         let step = Self::STEP.max(1);
-        if !next.is_multiple_of(step) {
+        if RESERVED == READ_WRITE || !next.is_multiple_of(step) {
             return true;
         }
         let left = self.capacity.load(Ordering::Relaxed) - next;
@@ -252,7 +262,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
             libc::mprotect(
                 at as *mut libc::c_void,
                 (left.min(step) as usize) << Self::SHIFT,
-                libc::PROT_READ | libc::PROT_WRITE,
+                READ_WRITE,
             )
         };
         code == 0

@@ -4,10 +4,11 @@
 //! longer moments. That suits locks which are nearly always free and held for microseconds (a post, a poll): there it
 //! takes half the instructions of a mutex with a queue, and one locked instruction instead of two.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::lock_api;
+
+use crate::sync::{AtomicU64, Ordering, overwrite, sleep, spin_loop, yield_now};
 
 /// A mutex to be held for moments only.
 pub type BriefMutex<T> = lock_api::Mutex<RawBrief, T>;
@@ -53,7 +54,7 @@ unsafe impl lock_api::RawMutex for RawBrief {
 
     #[inline(always)]
     unsafe fn unlock(&self) {
-        self.tries.store(FREE, Ordering::Release);
+        overwrite(&self.tries, FREE, Ordering::Release);
     }
 }
 
@@ -67,18 +68,18 @@ impl RawBrief {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        let mut sleep = SLEEPS.0;
+        let mut nap = SLEEPS.0;
         for turn in 0_u32.. {
             // Looking does not take the cache line away from the holder, trying does.
             if self.tries.load(Ordering::Relaxed) == FREE && lock_api::RawMutex::try_lock(self) {
                 return;
             }
             match turn {
-                0..SPINS => std::hint::spin_loop(),
-                SPINS..YIELDS => std::thread::yield_now(),
+                0..SPINS => spin_loop(),
+                SPINS..YIELDS => yield_now(),
                 _ => {
-                    std::thread::sleep(sleep);
-                    sleep = (sleep * 2).min(SLEEPS.1);
+                    sleep(nap);
+                    nap = (nap * 2).min(SLEEPS.1);
                 }
             }
         }

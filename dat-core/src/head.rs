@@ -1,8 +1,7 @@
 //! The first words of every object: what a C program and the fast paths see of a handle.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
 use crate::event::RawHandle;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::transport::Token;
 
 /// The head of an object. Its layout is ABI: classic programs read the function table through the first
@@ -18,13 +17,12 @@ pub struct Head {
     pub word: AtomicU64,
     /// Counts the lives (and, for endpoints and service points, the connections) of the slot.
     pub generation: AtomicU32,
-    /// The ledger's word, see [`crate::ledger`]: 0 dead, else 1 + the number of objects that stand on
-    /// this one ("LMR in use by an RMR").
-    pub(crate) uses: AtomicU32,
-    /// The consumer's own word (dat_set_consumer_context); never looked at.
-    pub context: AtomicU64,
     /// Arena index of the IA that the object belongs to (an IA: its own).
     pub(crate) ia: AtomicU32,
+    /// The ledger's word, see [`crate::ledger`].
+    pub(crate) uses: AtomicU64,
+    /// The consumer's own word (dat_set_consumer_context); never looked at.
+    pub context: AtomicU64,
 }
 
 /// Bit 0 of [`Head::word`].
@@ -55,7 +53,7 @@ impl Head {
         self.context.store(0, Ordering::Relaxed);
         self.ia.store(ia, Ordering::Relaxed);
         self.set_table(table);
-        self.uses.store(1, Ordering::Release);
+        self.begin_ledger();
     }
 
     /// Makes the object usable, with the kind's own bits of [`Head::word`].
@@ -63,10 +61,19 @@ impl Head {
         self.word.store(ALIVE | bits, Ordering::Release);
     }
 
+    /// Turns [`Head::word`] from one value of the kind's to another, unless the object's life has ended.
+    #[inline(always)]
+    pub(crate) fn turn(&self, from: u64, to: u64) {
+        // It fails if the object is dead.
+        let _ = self
+            .word
+            .compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
+    }
+
     /// Kills the object where it stands: nobody frees it any more, and its slot is not used again.
     pub(crate) fn disown(&self) {
         // What is dead already is not written to: a forked child shares the page with its parent.
-        if self.word.load(Ordering::Relaxed) != 0 || self.uses.load(Ordering::Relaxed) != 0 {
+        if self.word.load(Ordering::Relaxed) != 0 || !self.is_retired() {
             self.word.store(0, Ordering::Release);
             self.uses.store(0, Ordering::Release);
         }

@@ -1,8 +1,9 @@
 //! Who stands on whom, and who may be freed.
 //!
-//! Each object's [`Head`] holds one word: 0 while it is dead, 1 when nothing stands on it, 1 + n when n
-//! others do. A claim and a free race on that word alone, so exactly one of them wins: an object that is
-//! claimed cannot be freed, one that is freed cannot be claimed, and of two frees one is refused.
+//! Each object's [`Head`] holds one word: the number of the object's life, and a count that is 0 while it is dead, 1 when
+//! nothing stands on it, 1 + n when n others do. A claim and a free race on that word alone, so exactly one of them wins: an
+//! object that is claimed cannot be freed, one that is freed cannot be claimed, and of two frees one is refused. A claim that
+//! outlived its object finds another life in the word, and leaves it alone.
 //!
 //! | object | claimed by |
 //! |---|---|
@@ -14,39 +15,74 @@
 //!
 //! An IA keeps the list of its objects itself, see [`crate::ia`].
 
-use std::sync::atomic::Ordering;
-
 use crate::error::{Error, Result, Subtype};
 use crate::head::Head;
+use crate::sync::Ordering;
+
+/// The ledger's word: the life in its upper half, the count in its lower.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Uses {
+    life: u32,
+    count: u32,
+}
+
+impl Uses {
+    const fn of(word: u64) -> Self {
+        Self {
+            life: (word >> 32) as u32,
+            count: word as u32,
+        }
+    }
+
+    const fn word(self) -> u64 {
+        (self.life as u64) << 32 | self.count as u64
+    }
+}
 
 /// The right to rely on an object: while it exists, the object is not freed. Dropping it gives it back.
 #[derive(Debug)]
 pub struct Claim {
     head: &'static Head,
-    /// Which life of the object: see [`Head::retire_claimed`].
-    generation: u32,
+    /// The life of the object that was claimed: see [`Head::retire_claimed`].
+    life: u32,
 }
 
 impl Head {
+    /// Begins the next life in the ledger, with nothing on the object.
+    pub(crate) fn begin_ledger(&self) {
+        let life = Uses::of(self.uses.load(Ordering::Relaxed)).life;
+        let life = life.wrapping_add(1);
+        self.uses
+            .store(Uses { life, count: 1 }.word(), Ordering::Release);
+    }
+
+    /// Returns true if the object is dead in the ledger: it was freed, or never made.
+    pub(crate) fn is_retired(&self) -> bool {
+        Uses::of(self.uses.load(Ordering::Relaxed)).count == 0
+    }
+
     /// Claims the object.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` with `subtype` if it is dead.
     pub(crate) fn claim(&'static self, subtype: Subtype) -> Result<Claim> {
-        self.uses
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |uses| {
-                (uses != 0).then(|| uses + 1)
+        let before = self
+            .uses
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+                (Uses::of(word).count != 0).then(|| word + 1)
             })
             .map_err(|_| Error::handle(subtype))?;
         Ok(Claim {
             head: self,
-            generation: self.generation.load(Ordering::Acquire),
+            life: Uses::of(before).life,
         })
     }
 
     /// How many claims there are.
     pub fn users(&self) -> u32 {
-        self.uses.load(Ordering::Acquire).saturating_sub(1)
+        Uses::of(self.uses.load(Ordering::Acquire))
+            .count
+            .saturating_sub(1)
     }
 
     /// Ends the life of the object for whoever comes from now on. Only one caller gets `Ok`: it then
@@ -63,15 +99,19 @@ impl Head {
     /// # Errors
     /// As [`Head::retire`], if there is another number of claims.
     pub(crate) fn retire_claimed(&self, claims: u32, dead: Subtype, in_use: Subtype) -> Result<()> {
-        match self
+        let ended = self
             .uses
-            .compare_exchange(1 + claims, 0, Ordering::AcqRel, Ordering::Acquire)
-        {
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+                let Uses { life, count } = Uses::of(word);
+                (count == 1 + claims).then(|| Uses { life, count: 0 }.word())
+            });
+        match ended {
             Ok(_) => {
-                self.word.store(0, Ordering::Release);
+                // A swap, not a store: loom gives a store no place among the exchanges of `turn`.
+                self.word.swap(0, Ordering::Release);
                 Ok(())
             }
-            Err(0) => Err(Error::handle(dead)),
+            Err(word) if Uses::of(word).count == 0 => Err(Error::handle(dead)),
             Err(_) => Err(Error::state(in_use)),
         }
     }
@@ -79,17 +119,19 @@ impl Head {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The claims of an earlier life are void, see `retire_claimed`.
-        if self.head.generation.load(Ordering::Acquire) == self.generation {
-            let _ = self
-                .head
-                .uses
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |uses| {
-                    (uses > 1).then(|| uses - 1)
-                });
-        }
+        let _ = self
+            .head
+            .uses
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+                // The claims of an earlier life are void, see `retire_claimed`.
+                let Uses { life, count } = Uses::of(word);
+                (life == self.life && count > 1).then(|| word - 1)
+            });
     }
 }
+
+#[cfg(all(loom, test))]
+mod models;
 
 #[cfg(test)]
 mod tests {

@@ -32,6 +32,7 @@ pub mod rdma_cm;
 pub mod rmr;
 pub mod sp;
 pub mod srq;
+mod sync;
 pub mod timer;
 pub mod transport;
 pub mod upcall;

@@ -47,6 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-bench", &["dat"]),
     ("dat-fuzz", &["softrxe-proto"]),
     ("dat-hostile", &["dat", "dat-tests"]),
+    ("dat-loom", &[]),
     ("dat-tests", &[]),
 ];
 

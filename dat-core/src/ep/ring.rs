@@ -7,13 +7,13 @@
 //! first time.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use dat_arena::Cycle;
 
 use crate::counters::Received;
 use crate::error::{Error, Result, Subtype};
 use crate::event::DtoOp;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, zeroed};
 use crate::transport::WrId;
 
 /// What a work request belongs to.
@@ -189,11 +189,12 @@ impl Outstanding for Slot {
     }
 }
 
-/// Ring sizes: 16 slots, then four times as many each.
+/// Ring sizes: so many slots, then four times as many each.
 const CLASSES: usize = 10;
+const LEAST: u32 = if cfg!(all(loom, test)) { 2 } else { 16 };
 const fn class_of(slots: u32) -> usize {
     let mut class = 0;
-    while class + 1 < CLASSES && 16 << (2 * class) < slots {
+    while class + 1 < CLASSES && LEAST << (2 * class) < slots {
         class += 1;
     }
     class
@@ -245,7 +246,7 @@ impl Ring {
         let slots = match size.get() {
             Some(slots) => *slots,
             None => {
-                let made = Cycle::zeroed(16 << (2 * class));
+                let made = zeroed((LEAST as usize) << (2 * class));
                 let made = made.ok_or(Error::resource(Subtype::ResourceMemory))?;
                 *size.get_or_init(|| made)
             }
@@ -308,6 +309,9 @@ impl Ring {
         Some(found)
     }
 }
+
+#[cfg(all(loom, test))]
+mod models;
 
 #[cfg(test)]
 mod tests {

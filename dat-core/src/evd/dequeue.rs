@@ -143,8 +143,6 @@ impl<T: Transport> Evd<T> {
     /// From one word to another, under the lock, unless the EVD's life has ended.
     #[inline(always)]
     pub(super) fn turn(&self, from: u64, to: u64) {
-        let word = &self.head.word;
-        // It fails if the EVD is dead.
-        let _ = word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
+        self.head.turn(from, to);
     }
 }

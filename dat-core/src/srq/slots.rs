@@ -1,7 +1,8 @@
 //! The receives of an SRQ: numbered cookies, taken and given back in any order, without a lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Receives an SRQ can hold at most.
 pub(super) const MOST: u32 = 1 << 20;
@@ -10,7 +11,7 @@ pub(super) const MOST: u32 = 1 << 20;
 /// any number give back (under the locks of EVDs).
 #[derive(Default)]
 pub(super) struct Slots {
-    /// Chunk `n` holds `64 << n` slots; chunks are made once and stay.
+    /// Chunk `n` holds `LEAST << n` slots; chunks are made once and stay.
     chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
     /// Numbers ever made.
     made: AtomicU32,
@@ -20,6 +21,9 @@ pub(super) struct Slots {
 }
 
 const CHUNKS: usize = 15;
+
+/// Slots in the first chunk.
+const LEAST: usize = if cfg!(all(loom, test)) { 2 } else { 64 };
 
 #[derive(Default)]
 struct Slot {
@@ -49,7 +53,7 @@ impl Slots {
         while made < count.min(MOST) {
             let (chunk, _) = place(made);
             let slots = self.chunks[chunk]
-                .get_or_init(|| (0..64usize << chunk).map(|_| Slot::default()).collect());
+                .get_or_init(|| (0..LEAST << chunk).map(|_| Slot::default()).collect());
             self.made
                 .store(made + slots.len() as u32, Ordering::Release);
             for (offset, slot) in slots.iter().enumerate() {
@@ -89,11 +93,12 @@ impl Slots {
 
     pub(super) fn give_back(&self, number: u32) -> Option<u64> {
         let slot = self.slot(number)?;
-        let cookie = slot.cookie.load(Ordering::Relaxed);
-        // Of two who give the same back, one is wrong.
+        // Of two who give the same back, one is wrong. It may come after the slot was taken again: so the cookie is read by the
+        // one that has the slot, not before.
         slot.next
             .compare_exchange(TAKEN, 0, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
+        let cookie = slot.cookie.load(Ordering::Relaxed);
         self.push(number, slot);
         self.taken.fetch_sub(1, Ordering::AcqRel);
         Some(cookie)
@@ -122,10 +127,13 @@ const fn change(free: u64, first: u32) -> u64 {
 
 /// Chunk and offset of slot `number`: chunks of 64, 128, 256 ...
 const fn place(number: u32) -> (usize, usize) {
-    let biased = number as usize + 64;
-    let chunk = (biased.ilog2() - 6) as usize;
-    (chunk, biased - (64 << chunk))
+    let biased = number as usize + LEAST;
+    let chunk = (biased.ilog2() - LEAST.ilog2()) as usize;
+    (chunk, biased - (LEAST << chunk))
 }
+
+#[cfg(all(loom, test))]
+mod models;
 
 #[cfg(test)]
 mod tests {

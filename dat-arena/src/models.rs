@@ -1,0 +1,149 @@
+//! Loom's models of the arena and of its lock: each name is what holds in every order that the threads can take.
+//! `make sanitize` runs them; see docs/sanitizers.md.
+
+use std::sync::Arc;
+
+use dat_loom::{Watched, explore, thread};
+
+use crate::sync::{AtomicU32, Ordering};
+use crate::{Arena, BriefMutex};
+
+/// An object that loom watches: reading it before it is published is a race between its making and its use.
+struct Thing(AtomicU32);
+
+impl Default for Thing {
+    fn default() -> Self {
+        let thing = Self(AtomicU32::new(7));
+        // Made now, as std's would be.
+        thing.0.store(7, Ordering::Relaxed);
+        thing
+    }
+}
+
+/// An arena whose atomics loom knows. It is leaked: the mapping stays until the process ends, as outside the models.
+fn arena(wanted: u32) -> &'static Arena<Thing> {
+    let arena: &'static Arena<Thing> = Box::leak(Box::new(Arena::new(wanted)));
+    assert_eq!(arena.range(), (0, 0));
+    arena.for_each(|_, _| unreachable!("it is empty"));
+    arena
+}
+
+/// Data beside a [`BriefMutex`], where loom sees two accesses at a time.
+struct Guarded {
+    lock: BriefMutex<()>,
+    data: Watched<u32>,
+}
+
+impl Guarded {
+    fn new() -> Arc<Self> {
+        let guarded = Arc::new(Self {
+            lock: BriefMutex::new(()),
+            data: Watched::new(0),
+        });
+        guarded.add();
+        guarded
+    }
+
+    fn add(&self) {
+        let _held = self.lock.lock();
+        self.data.write(self.data.read() + 1);
+    }
+
+    fn try_add(&self) -> bool {
+        let held = self.lock.try_lock();
+        if held.is_some() {
+            self.data.write(self.data.read() + 1);
+        }
+        held.is_some()
+    }
+}
+
+#[test]
+fn the_lock_lets_in_one_at_a_time_and_shows_what_the_last_one_wrote() {
+    explore(3, || {
+        let guarded = Guarded::new();
+        let other = Arc::clone(&guarded);
+        let adder = thread::spawn(move || other.add());
+        guarded.add();
+        adder.join().unwrap();
+        assert_eq!(guarded.data.read(), 3);
+    });
+}
+
+#[test]
+fn failed_tries_neither_open_the_lock_nor_shut_it_for_ever() {
+    explore(3, || {
+        let guarded = Guarded::new();
+        let tries: Vec<_> = (0..2)
+            .map(|_| {
+                let other = Arc::clone(&guarded);
+                thread::spawn(move || u32::from(other.try_add()))
+            })
+            .collect();
+        let mut added = u32::from(guarded.try_add());
+        added += tries.into_iter().map(|t| t.join().unwrap()).sum::<u32>();
+        assert!(added >= 1, "of tries at a free lock one succeeds");
+        assert!(guarded.try_add(), "the lock is free again");
+        assert_eq!(guarded.data.read(), added + 2);
+    });
+}
+
+#[test]
+fn two_allocations_never_get_one_object_and_a_new_one_is_whole() {
+    explore(3, || {
+        let arena = arena(4);
+        let other = thread::spawn(move || {
+            let (index, thing) = arena.alloc().unwrap();
+            assert_eq!(thing.0.load(Ordering::Relaxed), 7);
+            index
+        });
+        let (mine, thing) = arena.alloc().unwrap();
+        assert_eq!(thing.0.load(Ordering::Relaxed), 7);
+        assert_ne!(mine, other.join().unwrap());
+    });
+}
+
+#[test]
+fn an_object_is_found_only_when_it_is_whole() {
+    explore(3, || {
+        let arena = arena(4);
+        let maker = thread::spawn(move || std::ptr::from_ref(arena.alloc().unwrap().1) as usize);
+        // By number: what a work request's id does.
+        if let Some(thing) = arena.get(0) {
+            assert_eq!(thing.0.load(Ordering::Relaxed), 7);
+        }
+        // By address, which the other thread has not told: the one that the kernel chose.
+        let (base, _) = arena.range();
+        if base != 0
+            && let Some(thing) = arena.from_addr(base)
+        {
+            assert_eq!(thing.0.load(Ordering::Relaxed), 7);
+        }
+        let at = maker.join().unwrap();
+        assert!(arena.holds(at));
+    });
+}
+
+#[test]
+fn a_recycled_object_goes_to_one_allocation() {
+    explore(2, || {
+        let arena = arena(1);
+        let (index, _) = arena.alloc().unwrap();
+        let other = thread::spawn(move || arena.alloc().is_some());
+        arena.recycle(index);
+        let mine = arena.alloc().is_some();
+        let theirs = other.join().unwrap();
+        assert!(!(mine && theirs), "one object, two owners");
+        assert!(mine || theirs, "an object was lost");
+    });
+}
+
+#[test]
+fn no_number_is_an_object_while_the_range_is_reserved() {
+    explore(3, || {
+        let arena = arena(4);
+        let maker = thread::spawn(move || arena.alloc().is_some());
+        assert!(!arena.holds(0), "NULL is no object");
+        assert!(maker.join().unwrap());
+    });
+}

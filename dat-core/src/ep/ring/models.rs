@@ -1,0 +1,108 @@
+//! Loom's models of the ring: each name is what holds in every order that the threads can take.
+
+use std::sync::Arc;
+
+use dat_loom::{explore, thread, yield_now};
+
+use super::*;
+
+/// Slots of the smallest ring in these models.
+const DEPTH: u32 = LEAST;
+
+/// The transport between poster and completer: completions come in order.
+#[derive(Default)]
+struct Wire {
+    posted: AtomicU32,
+}
+
+/// A ring that was opened, and the wire.
+fn opened() -> (&'static Ring, Cycle<Slot>, Arc<Wire>) {
+    let ring: &'static Ring = Box::leak(Box::default());
+    let slots = ring.open(DEPTH).unwrap();
+    ring.begin(1);
+    for number in 0..DEPTH {
+        slots.at(number).fill(0, Note::default());
+    }
+    let wire = Arc::new(Wire::default());
+    wire.posted.store(0, Ordering::Relaxed);
+    (ring, slots, wire)
+}
+
+#[test]
+fn every_completion_finds_the_cookie_of_its_post_though_slots_are_used_again() {
+    const POSTS: u32 = DEPTH + 1;
+    explore(2, || {
+        let (ring, slots, wire) = opened();
+        let there = Arc::clone(&wire);
+        let completer = thread::spawn(move || {
+            let mut done = 0;
+            while done < POSTS {
+                if there.posted.load(Ordering::Acquire) == done {
+                    yield_now();
+                    continue;
+                }
+                let (cookie, note) = ring.take(done).expect("it is outstanding");
+                assert_eq!((cookie, note.extra()), (100 + u64::from(done), done.into()));
+                done += 1;
+            }
+        });
+        for number in 0..POSTS {
+            // What a post does at its limit: a slot is free when the tail has passed it.
+            while number.wrapping_sub(ring.tail()) >= DEPTH {
+                yield_now();
+            }
+            let note = Note::new(DtoOp::Send, 0, number.into());
+            slots.at(number).fill(100 + u64::from(number), note);
+            wire.posted.store(number + 1, Ordering::Release);
+        }
+        completer.join().unwrap();
+        assert_eq!(ring.tail(), POSTS);
+    });
+}
+
+#[test]
+fn a_signalled_completion_frees_the_silent_posts_before_it() {
+    explore(3, || {
+        let (ring, slots, wire) = opened();
+        let there = Arc::clone(&wire);
+        let completer = thread::spawn(move || {
+            while there.posted.load(Ordering::Acquire) < DEPTH {
+                yield_now();
+            }
+            // The last of the round alone completes.
+            assert_eq!(ring.take(DEPTH - 1).map(|(cookie, _)| cookie), Some(1));
+            assert_eq!(ring.take(DEPTH - 1), None, "the same completion twice");
+        });
+        for number in 0..DEPTH {
+            slots
+                .at(number)
+                .fill(u64::from(number), Note::new(DtoOp::Send, Note::QUIET, 0));
+            wire.posted.store(number + 1, Ordering::Release);
+        }
+        while ring.tail() != DEPTH {
+            yield_now();
+        }
+        // Nothing reads the slots any more.
+        slots.at(DEPTH).fill(77, Note::default());
+        completer.join().unwrap();
+        assert_eq!(ring.find(slots, DEPTH).map(|(cookie, _)| cookie), Some(77));
+    });
+}
+
+#[test]
+fn a_new_life_is_seen_with_its_ring() {
+    explore(3, || {
+        let (ring, _, _) = opened();
+        // Seven requests of the first life were done.
+        ring.done(6);
+        let completer = thread::spawn(move || {
+            // A completion of the second life, early or late: its ring is the new one.
+            if ring.life() == 2 {
+                assert_eq!(ring.tail(), 0);
+            }
+        });
+        ring.open(DEPTH).unwrap();
+        ring.begin(2);
+        completer.join().unwrap();
+    });
+}

@@ -1,0 +1,60 @@
+//! A mutex with parking_lot's face.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
+
+/// As parking_lot's.
+pub struct Mutex<T> {
+    first: std::sync::Mutex<Option<T>>,
+    modelled: OnceLock<loom::sync::Mutex<T>>,
+}
+
+/// As parking_lot's.
+pub struct MutexGuard<'a, T>(loom::sync::MutexGuard<'a, T>);
+
+impl<T> Mutex<T> {
+    /// As parking_lot's.
+    pub const fn new(value: T) -> Self {
+        Self {
+            first: std::sync::Mutex::new(Some(value)),
+            modelled: OnceLock::new(),
+        }
+    }
+
+    /// As parking_lot's.
+    ///
+    /// # Panics
+    /// If a holder panicked.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let modelled = self.modelled.get_or_init(|| {
+            let value = self.first.lock().expect("nothing panics here").take();
+            loom::sync::Mutex::new(value.expect("it is taken once"))
+        });
+        MutexGuard(modelled.lock().expect("no holder panicked"))
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> std::fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mutex")
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}

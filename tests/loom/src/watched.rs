@@ -1,0 +1,32 @@
+//! Data whose accesses the code under test must order.
+
+use loom::cell::UnsafeCell;
+
+/// A value without a lock of its own. Loom ends the model when two threads access it, one of them writing, and the code between
+/// does not order them.
+#[derive(Debug)]
+pub struct Watched<T>(UnsafeCell<T>);
+
+// SAFETY: loom runs one thread at a time, and the accesses below end before another runs.
+unsafe impl<T: Send> Send for Watched<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Watched<T> {}
+
+impl<T: Copy> Watched<T> {
+    /// A value.
+    pub fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// Reads it.
+    pub fn read(&self) -> T {
+        // SAFETY: loom has seen that no write is under way.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    /// Writes it.
+    pub fn write(&self, value: T) {
+        // SAFETY: loom has seen that no other access is under way.
+        self.0.with_mut(|to| unsafe { *to = value });
+    }
+}
