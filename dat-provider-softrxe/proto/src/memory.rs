@@ -111,6 +111,16 @@ pub enum AccessError {
         /// The right needed.
         need: Rights,
     },
+    /// The access is granted, but the memory is not mapped any more, or not with the right that it had.
+    #[error("key {key:#010x} grants {va:#x}+{length}, where memory is missing or protected now")]
+    Fault {
+        /// The key used.
+        key: u32,
+        /// First byte asked for.
+        va: u64,
+        /// Bytes asked for.
+        length: u64,
+    },
     /// The address of an atomic is not a multiple of eight.
     #[error("address {0:#x} of an atomic is not 8-byte aligned")]
     Alignment(u64),
@@ -162,7 +172,7 @@ pub trait Memory {
     /// finds the rest in place.
     ///
     /// # Errors
-    /// As [`AccessError`] says; then nothing was written.
+    /// As [`AccessError`] says; then nothing was written, but for `Fault` perhaps a part.
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError>;
 
     /// Executes `op` on the eight bytes at `va`, atomic among all atomics of the driver; returns the value before.

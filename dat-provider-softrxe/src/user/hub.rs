@@ -229,6 +229,7 @@ impl Hub {
     /// Takes in what has arrived, in the mailboxes too if `all`, and what is due. Whether anything had arrived.
     pub(crate) fn take_in(&self, state: &mut State, now: Time, all: bool) -> bool {
         let before = state.engine.counters().received;
+        state.engine.memory().prepare(now);
         state.receive(&self.socket, now, all);
         if state.engine.poll_timeout().is_some_and(|at| at <= now) {
             state.engine.handle_timeout(now);
@@ -238,6 +239,7 @@ impl Hub {
 
     /// Sends what is to be sent, but for acknowledgements that can wait if `hold`, and collects events.
     pub(crate) fn flush(&self, state: &mut State, now: Time, hold: bool) {
+        state.engine.memory().prepare(now);
         loop {
             let run = if hold {
                 state.engine.poll_transmit_data(now, &mut state.out)

@@ -25,6 +25,7 @@ use super::convert::{FULL, MAX_IOV, completion, made, op, posted, rights, sges};
 use super::datagram::{self, AddressHandle};
 use super::hub::CqNotice;
 use super::memory::foreign::Range;
+use super::memory::guard;
 use super::named;
 use super::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
 use super::park::Parker;
@@ -146,6 +147,7 @@ impl Transport for UserEngine {
             tracing::error!(%error, "dat_lmr_create");
             Error::of(Kind::PrivilegesViolation)
         })?;
+        guard::install();
         let start = match va_type {
             VaType::Va => address as u64,
             VaType::ZeroBased => 0,

@@ -7,7 +7,7 @@ use std::collections::{TryReserveError, VecDeque};
 
 use super::ring::Receive;
 use super::{Path, Qp};
-use crate::memory::{Access, AtomicOp, Memory, Rights};
+use crate::memory::{Access, AccessError, AtomicOp, Memory, Rights};
 use crate::opcode::{Opcode, RequestKind};
 use crate::outputs::Context;
 use crate::psn::Psn;
@@ -94,6 +94,14 @@ enum Refusal {
 impl Refusal {
     const INVALID: Self = Self::Nak(Nak::InvalidRequest, None);
     const ACCESS: Self = Self::Nak(Nak::RemoteAccess, None);
+}
+
+/// Memory that is missing is no fault of the peer's.
+const fn refusal(error: AccessError) -> Refusal {
+    match error {
+        AccessError::Fault { .. } => Refusal::Nak(Nak::RemoteOperation, None),
+        _ => Refusal::ACCESS,
+    }
 }
 
 impl Responder {
@@ -378,7 +386,7 @@ impl Qp {
             let access = self.remote(reth.rkey, Rights::REMOTE_WRITE);
             cx.memory
                 .write(&access, va, packet.payload)
-                .map_err(|_| Refusal::ACCESS)?;
+                .map_err(refusal)?;
         }
         self.responder.current = Current::Write {
             reth,
@@ -449,10 +457,7 @@ impl Qp {
             _ => AtomicOp::FetchAdd(swap_or_add),
         };
         let access = self.remote(rkey, Rights::REMOTE_ATOMIC);
-        let original = cx
-            .memory
-            .atomic(&access, va, op)
-            .map_err(|_| Refusal::ACCESS)?;
+        let original = cx.memory.atomic(&access, va, op).map_err(refusal)?;
         let (r, psn) = (&mut self.responder, packet.bth.psn);
         r.expected = psn.plus(1);
         r.msn = r.msn.wrapping_add(1) & 0xff_ffff;

@@ -1,13 +1,13 @@
-//! The consumer's memory, which is not ours: it may change while we read it and be read while we write it,
-//! so it is no Rust reference, but for the moment of a checksum. All access to registered memory goes through these few functions.
+//! The consumer's memory, which is not ours: it may change while we read it and be read while we write it, and its mapping may be
+//! gone, so it is no Rust reference, but for the moment of a checksum. All access to registered memory goes through these few functions.
 
 use std::io;
-use std::ptr;
 use std::slice;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use crc32fast::Hasher;
 
+use super::guard::{self, Exit, Fault, Way};
 use super::probe;
 
 /// Bytes of a message's end that are stored after all others, in one store where alignment allows.
@@ -15,12 +15,27 @@ const TAIL: usize = 8;
 
 /// A range of the consumer's memory that was checked when it was registered.
 ///
-/// Nothing here checks again: an application that unmaps memory before it deregisters it gets what it would
-/// get from an adapter's point of view, except that we take the fault.
+/// An application may unmap memory before it deregisters it, protect it, or cut the file behind it short. Then what touches it here
+/// answers [`Failed::Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     base: usize,
     length: u64,
+}
+
+/// Why memory was not read or written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failed {
+    /// Not inside the range, or not aligned.
+    Outside,
+    /// The memory is not there any more.
+    Fault,
+}
+
+impl From<Fault> for Failed {
+    fn from(_: Fault) -> Self {
+        Self::Fault
+    }
 }
 
 /// Why memory cannot be registered.
@@ -92,78 +107,89 @@ impl Range {
     }
 
     /// Address of the byte at `offset` if `count` bytes from there are inside.
-    fn at(&self, offset: u64, count: usize) -> Option<usize> {
-        let end = offset.checked_add(count as u64)?;
-        (end <= self.length).then(|| self.base + offset as usize)
+    fn at(&self, offset: u64, count: usize) -> Result<usize, Failed> {
+        let end = offset.checked_add(count as u64).ok_or(Failed::Outside)?;
+        if end > self.length {
+            return Err(Failed::Outside);
+        }
+        Ok(self.base + offset as usize)
     }
 
-    /// Copies out of the range. `None`: not inside, nothing copied.
-    #[must_use]
-    pub fn read(&self, offset: u64, into: &mut [u8]) -> Option<()> {
+    /// Copies out of the range.
+    ///
+    /// # Errors
+    /// As [`Failed`] says; what `into` holds is unspecified then.
+    pub fn read(&self, way: Way, offset: u64, into: &mut [u8]) -> Result<(), Failed> {
         let from = self.at(offset, into.len())?;
-        // SAFETY: the source is inside a range that was probed; the destination is ours. The consumer may
-        // write the source meanwhile: we only copy bytes.
-        unsafe { ptr::copy_nonoverlapping(from as *const u8, into.as_mut_ptr(), into.len()) };
-        Some(())
+        // SAFETY: inside a range that the consumer registered, who may write it meanwhile: bytes are copied, no more.
+        unsafe { guard::read(way, from, into)? };
+        Ok(())
     }
 
     /// `count` bytes from `offset`. `None`: not inside.
     #[must_use]
     pub fn part(&self, offset: u64, count: u64) -> Option<Self> {
-        let base = self.at(offset, count as usize)?;
+        let base = self.at(offset, count as usize).ok()?;
         Some(Self {
             base,
             length: count,
         })
     }
 
-    /// CRC-32 of all of it, continued from `crc`.
+    /// CRC-32 of all of it, continued from `crc`. `None`: not possible where it lies.
     #[must_use]
-    pub fn checksum(&self, crc: u32) -> u32 {
-        // SAFETY: inside a range that was probed; bytes have no invalid values. The consumer must not write them now, as a request
-        // that names them is posted. Where it does nevertheless the number is wrong, whatever it is, and nothing else hangs on it.
-        let bytes = unsafe { slice::from_raw_parts(self.base as *const u8, self.length as usize) };
-        let mut hasher = Hasher::new_with_initial(crc);
-        hasher.update(bytes);
-        hasher.finalize()
+    pub fn checksum(&self, exit: &Exit, crc: u32) -> Option<Result<u32, Failed>> {
+        let compute = || {
+            // SAFETY: inside a range that the consumer registered; bytes have no invalid values. The consumer must not write them
+            // now, as a request that names them is posted. Where it does nevertheless the number is wrong, whatever it is, and
+            // nothing else hangs on it.
+            let bytes =
+                unsafe { slice::from_raw_parts(self.base as *const u8, self.length as usize) };
+            let mut hasher = Hasher::new_with_initial(crc);
+            hasher.update(bytes);
+            hasher.finalize()
+        };
+        // SAFETY: it reads the range, and a hasher holds nothing but numbers.
+        let done = unsafe { exit.over(self.base, self.length as usize, compute) };
+        done.map(|done| done.map_err(Failed::from))
     }
 
     /// Copies into the range. With `last` the end of `bytes` ends a message: its last bytes are stored after
-    /// all others, so that a consumer that polls the last byte finds all of it. `None`: not inside, nothing
-    /// written.
-    #[must_use]
-    pub fn write(&self, offset: u64, bytes: &[u8], last: bool) -> Option<()> {
+    /// all others, so that a consumer that polls the last byte finds all of it.
+    ///
+    /// # Errors
+    /// As [`Failed`] says. `Outside`: nothing was written; `Fault`: perhaps a part.
+    pub fn write(&self, way: Way, offset: u64, bytes: &[u8], last: bool) -> Result<(), Failed> {
         let to = self.at(offset, bytes.len())?;
         if !last || bytes.is_empty() {
-            // SAFETY: the destination is inside a range that was probed writable; the source is ours.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
-            return Some(());
+            // SAFETY: the destination is inside a range that the consumer registered for writing.
+            unsafe { guard::write(way, to, bytes)? };
+            return Ok(());
         }
         let (body, tail) = bytes.split_at(bytes.len().saturating_sub(TAIL));
         // SAFETY: as above.
-        unsafe { ptr::copy_nonoverlapping(body.as_ptr(), to as *mut u8, body.len()) };
+        unsafe { guard::write(way, to, body)? };
         fence(Ordering::Release);
-        store_tail(to + body.len(), tail);
-        Some(())
+        store_tail(way, to + body.len(), tail)?;
+        Ok(())
     }
 
     /// Replaces the 8 bytes at `offset` by what `f` makes of them, atomically; returns the old value.
-    /// `None`: not inside, or not aligned to 8.
-    #[must_use]
-    pub fn update(&self, offset: u64, mut f: impl FnMut(u64) -> u64) -> Option<u64> {
+    ///
+    /// # Errors
+    /// As [`Failed`] says; nothing was changed.
+    pub fn update(&self, way: Way, offset: u64, f: impl FnMut(u64) -> u64) -> Result<u64, Failed> {
         let at = self.at(offset, 8)?;
         if !at.is_multiple_of(8) {
-            return None;
+            return Err(Failed::Outside);
         }
-        // SAFETY: inside a probed writable range, aligned; the consumer's own accesses are its business.
-        let word = unsafe { AtomicU64::from_ptr(at as *mut u64) };
-        let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(f(old)));
-        Some(old.unwrap_or_else(|old| old))
+        // SAFETY: inside a range that the consumer registered for writing, aligned; its own accesses are its business.
+        Ok(unsafe { guard::update(way, at, f)? })
     }
 }
 
 /// Stores up to 8 bytes so that the last one becomes visible last.
-fn store_tail(at: usize, tail: &[u8]) {
+fn store_tail(way: Way, at: usize, tail: &[u8]) -> Result<(), Fault> {
     let mut at = at;
     let mut rest = tail;
     while !rest.is_empty() {
@@ -173,31 +199,147 @@ fn store_tail(at: usize, tail: &[u8]) {
             .find(|s| at.is_multiple_of(*s) && rest.len() >= *s)
             .unwrap_or(1);
         let (now, later) = rest.split_at(size);
-        // SAFETY: the caller checked the range; `at` is aligned to `size`.
-        unsafe {
-            match *now {
-                [a] => AtomicU8::from_ptr(at as *mut u8).store(a, Ordering::Release),
-                [a, b] => AtomicU16::from_ptr(at as *mut u16)
-                    .store(u16::from_ne_bytes([a, b]), Ordering::Release),
-                [a, b, c, d] => {
-                    AtomicU32::from_ptr(at as *mut u32)
-                        .store(u32::from_ne_bytes([a, b, c, d]), Ordering::Release);
-                }
-                [a, b, c, d, e, f, g, h] => AtomicU64::from_ptr(at as *mut u64).store(
-                    u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-                    Ordering::Release,
-                ),
-                _ => unreachable!("sizes are 1, 2, 4 and 8"),
-            }
-        }
+        fence(Ordering::Release);
+        // SAFETY: the caller checked the range; `at` is a multiple of `size`.
+        unsafe { guard::store(way, at, now)? };
         at += size;
         rest = later;
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PAGE: usize = 4096;
+
+    /// Both ways, with the handler installed.
+    fn ways() -> [Way; 2] {
+        guard::install();
+        [Way::Direct, Way::Kernel]
+    }
+
+    /// Three pages, of which the second and third are lost in some way after they were registered.
+    fn lost(how: usize) -> Range {
+        // SAFETY: new mappings of our own, over each other.
+        unsafe {
+            let map = |at: usize, bytes: usize, rights: i32, flags: i32, file: i32| {
+                let hint = at as *mut libc::c_void;
+                let got = libc::mmap(hint, bytes, rights, flags, file, 0);
+                assert_ne!(got, libc::MAP_FAILED);
+                got as usize
+            };
+            let (both, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+            let base = map(0, 3 * PAGE, both, own | libc::MAP_ANONYMOUS, -1);
+            let range = Range::probe(base, 3 * PAGE as u64, true).unwrap();
+            let second = (base + PAGE) as *mut libc::c_void;
+            match how {
+                0 => assert_eq!(libc::munmap(second, 2 * PAGE), 0),
+                1 => assert_eq!(libc::mprotect(second, 2 * PAGE, libc::PROT_NONE), 0),
+                _ => {
+                    // A file that ends behind the first page: SIGBUS.
+                    let file = libc::memfd_create(c"short".as_ptr(), 0);
+                    assert_eq!(libc::ftruncate(file, PAGE as i64), 0);
+                    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+                    map(base, 3 * PAGE, both, flags, file);
+                    libc::close(file);
+                }
+            }
+            range
+        }
+    }
+
+    #[test]
+    fn lost_memory_is_an_answer_whatever_touches_it() {
+        for way in ways() {
+            for how in 0..3 {
+                let range = lost(how);
+                let what = (way, how);
+                let page = PAGE as u64;
+                // From lengths below a word to more than a page, over the edge and behind it.
+                for length in [1, 3, 7, 8, 15, 16, 33, 64, 200, 1000, 1024, 4096] {
+                    let mut bytes = vec![7; length];
+                    for offset in [
+                        page,
+                        page + 1,
+                        page - 1,
+                        2 * page - 8,
+                        page - length as u64 + 1,
+                    ] {
+                        if offset + length as u64 <= page {
+                            continue;
+                        }
+                        let fault = Err(Failed::Fault);
+                        assert_eq!(
+                            range.read(way, offset, &mut bytes),
+                            fault,
+                            "{what:?} {length}"
+                        );
+                        for last in [false, true] {
+                            assert_eq!(range.write(way, offset, &bytes, last), fault, "{what:?}");
+                        }
+                    }
+                    // What is there still can be used.
+                    bytes.fill(length as u8);
+                    let at = page - length as u64;
+                    range.write(way, at, &bytes, true).unwrap();
+                    let mut back = vec![0; length];
+                    range.read(way, at, &mut back).unwrap();
+                    assert_eq!(back, bytes);
+                }
+                assert_eq!(range.update(way, page, |old| old + 1), Err(Failed::Fault));
+                range.write(way, 8, &5u64.to_ne_bytes(), true).unwrap();
+                assert_eq!(range.update(way, 8, |old| old + 1), Ok(5));
+                let exit = Exit::take();
+                let whole = range.checksum(&exit, 0);
+                assert!(matches!(whole, None | Some(Err(Failed::Fault))), "{what:?}");
+                let first = range.part(0, page).unwrap();
+                let mut bytes = vec![0; PAGE];
+                first.read(way, 0, &mut bytes).unwrap();
+                if let Some(crc) = first.checksum(&exit, 0) {
+                    assert_eq!(crc, Ok(crc32fast::hash(&bytes)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_read_only_now_is_read_and_not_written() {
+        for way in ways() {
+            let range = lost(1);
+            let second = (range.base() + PAGE) as *mut libc::c_void;
+            // SAFETY: pages of our own.
+            let code = unsafe { libc::mprotect(second, 2 * PAGE, libc::PROT_READ) };
+            assert_eq!(code, 0);
+            let at = PAGE as u64;
+            let mut word = [1; 8];
+            assert_eq!(range.read(way, at, &mut word), Ok(()));
+            assert_eq!(word, [0; 8]);
+            assert_eq!(range.write(way, at, &[1; 8], true), Err(Failed::Fault));
+            assert_eq!(range.update(way, at, |old| old), Err(Failed::Fault));
+        }
+    }
+
+    #[test]
+    fn every_length_is_copied_whole() {
+        let from: Vec<u8> = (0..5000u32).map(|n| ((n * 7) >> 3) as u8).collect();
+        let mut memory = vec![0u8; 5100];
+        let range = Range::probe(memory.as_mut_ptr() as usize, 5100, true).unwrap();
+        for way in ways() {
+            for length in (0..300).chain(1000..1100).chain([4095, 4096, 4097, 5000]) {
+                let offset = length as u64 % 61;
+                range.write(way, 0, &[0xaa; 5100], false).unwrap();
+                range.write(way, offset, &from[..length], false).unwrap();
+                let mut all = vec![0; 5100];
+                range.read(way, 0, &mut all).unwrap();
+                let (before, rest) = all.split_at(offset as usize);
+                let (copied, behind) = rest.split_at(length);
+                assert_eq!(copied, &from[..length], "{way:?} {length}");
+                assert!(before.iter().chain(behind).all(|byte| *byte == 0xaa));
+            }
+        }
+    }
 
     #[test]
     fn only_mapped_memory_can_be_registered() {
@@ -235,32 +377,40 @@ mod tests {
         let mut memory = vec![0u8; 64];
         let range = Range::probe(memory.as_mut_ptr() as usize, 64, true).unwrap();
         let bytes: Vec<u8> = (1..=32).collect();
-        for offset in 0..16u64 {
+        let each = ways()
+            .into_iter()
+            .flat_map(|way| (0..16u64).map(move |offset| (way, offset)));
+        for (way, offset) in each {
             for length in 0..=32usize {
                 for last in [false, true] {
                     let zero = [0; 64];
-                    range.write(0, &zero, false).unwrap();
-                    range.write(offset, &bytes[..length], last).unwrap();
+                    range.write(way, 0, &zero, false).unwrap();
+                    range.write(way, offset, &bytes[..length], last).unwrap();
                     let mut got = [0; 64];
-                    range.read(0, &mut got).unwrap();
+                    range.read(way, 0, &mut got).unwrap();
                     let mut want = [0; 64];
                     want[offset as usize..][..length].copy_from_slice(&bytes[..length]);
                     assert_eq!(got, want, "offset {offset} length {length}");
                 }
             }
         }
-        assert!(range.write(33, &bytes, true).is_none());
-        assert!(range.write(u64::MAX, &bytes, true).is_none());
-        assert!(range.read(64, &mut [0]).is_none());
+        let outside = Err(Failed::Outside);
+        for way in ways() {
+            assert_eq!(range.write(way, 33, &bytes, true), outside);
+            assert_eq!(range.write(way, u64::MAX, &bytes, true), outside);
+            assert_eq!(range.read(way, 64, &mut [0]), outside);
+        }
     }
 
     #[test]
     fn atomics_are_whole_aligned_words() {
-        let mut memory = [5u64, 6];
-        let range = Range::probe(memory.as_mut_ptr() as usize, 16, true).unwrap();
-        assert_eq!(range.update(8, |old| old + 1), Some(6));
-        assert_eq!(range.update(8, |old| old), Some(7));
-        assert_eq!(range.update(4, |old| old), None);
-        assert_eq!(range.update(16, |old| old), None);
+        for way in ways() {
+            let mut memory = [5u64, 6];
+            let range = Range::probe(memory.as_mut_ptr() as usize, 16, true).unwrap();
+            assert_eq!(range.update(way, 8, |old| old + 1), Ok(6));
+            assert_eq!(range.update(way, 8, |old| old), Ok(7));
+            assert_eq!(range.update(way, 4, |old| old), Err(Failed::Outside));
+            assert_eq!(range.update(way, 16, |old| old), Err(Failed::Outside));
+        }
     }
 }

@@ -6,6 +6,7 @@
 use std::ptr::null_mut;
 
 use super::foreign::Range;
+use super::guard::Way;
 use crate::user::net::socket::MAX_SEGMENTS;
 
 /// A shorter payload is copied: that costs less than two pieces more in the list (docs/performance.md).
@@ -49,10 +50,10 @@ impl Loans {
     }
 
     /// Copies what is lent to its places in `out`.
-    pub fn show(&self, out: &mut [u8]) {
+    pub fn show(&self, way: Way, out: &mut [u8]) {
         for Loan { at, from } in &self.list {
-            // As long as the place is: never outside.
-            let _ = from.read(0, &mut out[*at..*at + from.length() as usize]);
+            // As long as the place is: never outside. What cannot be read is not sent either.
+            let _ = from.read(way, 0, &mut out[*at..*at + from.length() as usize]);
         }
     }
 
@@ -115,7 +116,7 @@ mod tests {
         want[10..40].fill(2);
         want[60..70].fill(2);
         let mut shown = out;
-        loans.show(&mut shown);
+        loans.show(Way::Kernel, &mut shown);
         assert_eq!(shown, want);
         assert_eq!(loans.gather(&out, read), want);
         assert_eq!(loans.gather(&out, read), out, "a loan is for one run");

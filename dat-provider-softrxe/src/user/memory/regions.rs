@@ -7,10 +7,11 @@ use std::cell::RefCell;
 
 use rustc_hash::FxHashMap;
 use softrxe_proto::{
-    Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, SecretKey, WindowType,
+    Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, SecretKey, Time, WindowType,
 };
 
-use super::foreign::Range;
+use super::foreign::{Failed, Range};
+use super::guard::{Exit, Watch, Way};
 use super::keys::Keys;
 use super::loans::{LEAST, Loans};
 
@@ -22,6 +23,8 @@ const MOST: usize = 1 << 23;
 pub struct Regions {
     table: RefCell<Table>,
     loans: RefCell<Loans>,
+    watch: Watch,
+    exit: Exit,
 }
 
 #[derive(Debug)]
@@ -85,12 +88,20 @@ impl Regions {
         Self {
             table: RefCell::new(table),
             loans: RefCell::default(),
+            watch: Watch::new(),
+            exit: Exit::take(),
         }
     }
 
     /// Writes what was lent for the run in `out` to its places there too, for who wants to see it in one.
     pub fn show(&self, out: &mut [u8]) {
-        self.loans.borrow().show(out);
+        self.loans.borrow().show(self.watch.way(), out);
+    }
+
+    /// The calling thread is about to have the engine copy: finds out how it can. The caller holds the engine's lock, and calls this
+    /// each time that it has taken it for that.
+    pub fn prepare(&self, now: Time) {
+        self.watch.look(now);
     }
 
     /// Gives `send` the pieces of the run in `out`: our own and what was lent for it.
@@ -252,6 +263,19 @@ fn inside(va: u64, length: u64, start: u64, size: u64) -> Option<u64> {
     (offset <= size && length <= size - offset).then_some(offset)
 }
 
+/// Why a granted access came to nothing.
+fn error_of(failed: Failed, access: &Access, va: u64, length: u64) -> AccessError {
+    let key = access.key;
+    match failed {
+        Failed::Outside => AccessError::Bounds { key, va, length },
+        Failed::Fault => {
+            let error = AccessError::Fault { key, va, length };
+            tracing::warn!(%error, "the connection ends; free an LMR before its memory is given back");
+            error
+        }
+    }
+}
+
 impl Memory for Regions {
     fn check(&self, access: &Access, va: u64, length: u64) -> Result<(), AccessError> {
         self.table.borrow().resolve(access, va, length).map(drop)
@@ -260,11 +284,8 @@ impl Memory for Regions {
     fn read(&self, access: &Access, va: u64, into: &mut [u8]) -> Result<(), AccessError> {
         let length = into.len() as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, length)?;
-        range.read(offset, into).ok_or(AccessError::Bounds {
-            key: access.key,
-            va,
-            length,
-        })
+        let done = range.read(self.watch.way(), offset, into);
+        done.map_err(|failed| error_of(failed, access, va, length))
     }
 
     fn lend(
@@ -276,7 +297,7 @@ impl Memory for Regions {
         crc: u32,
     ) -> Result<Option<u32>, AccessError> {
         let mut loans = self.loans.borrow_mut();
-        if length < LEAST || !loans.has_room() {
+        if length < LEAST || !loans.has_room() || self.watch.way() == Way::Kernel {
             return Ok(None);
         }
         let (range, offset) = self.table.borrow().resolve(access, va, length as u64)?;
@@ -287,18 +308,21 @@ impl Memory for Regions {
                 va,
                 length: length as u64,
             })?;
-        loans.add(at, lent);
-        Ok(Some(lent.checksum(crc)))
+        match lent.checksum(&self.exit, crc) {
+            None => Ok(None),
+            Some(Err(failed)) => Err(error_of(failed, access, va, length as u64)),
+            Some(Ok(crc)) => {
+                loans.add(at, lent);
+                Ok(Some(crc))
+            }
+        }
     }
 
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError> {
         let length = from.len() as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, length)?;
-        range.write(offset, from, true).ok_or(AccessError::Bounds {
-            key: access.key,
-            va,
-            length,
-        })
+        let done = range.write(self.watch.way(), offset, from, true);
+        done.map_err(|failed| error_of(failed, access, va, length))
     }
 
     fn atomic(&self, access: &Access, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
@@ -308,9 +332,11 @@ impl Memory for Regions {
             AtomicOp::CompareSwap { .. } => old,
             AtomicOp::FetchAdd(add) => old.wrapping_add(add),
         };
-        range
-            .update(offset, apply)
-            .ok_or(AccessError::Alignment(va))
+        let done = range.update(self.watch.way(), offset, apply);
+        done.map_err(|failed| match failed {
+            Failed::Outside => AccessError::Alignment(va),
+            Failed::Fault => error_of(failed, access, va, 8),
+        })
     }
 
     fn invalidate(&self, key: u32, pd: Pd, qpn: Qpn, remote: bool) -> Result<(), AccessError> {
@@ -437,6 +463,8 @@ mod tests {
     #[test]
     fn lending_checks_like_copying_and_ends_with_the_run() {
         let regions = Regions::new(&SECRET);
+        super::super::guard::install();
+        regions.prepare(Time::ZERO);
         let mut memory: Vec<u8> = (0..2 * LEAST).map(|n| n as u8).collect();
         let (key, at) = region(&regions, &mut memory, Rights::LOCAL_READ);
         let read = access(key, Rights::LOCAL_READ);

@@ -1,0 +1,57 @@
+//! Where no exit from a fault is written for the processor: every copy is the kernel's.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Fault;
+
+/// Faults cannot be caught.
+pub(super) const CATCHES: bool = false;
+
+/// Copies, if need be until a fault ends the process.
+pub(super) unsafe fn copy(to: usize, from: usize, length: usize) -> Result<(), Fault> {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, length) };
+    Ok(())
+}
+
+/// As [`copy`].
+pub(super) unsafe fn store(to: usize, bytes: &[u8]) -> Result<(), Fault> {
+    // SAFETY: the caller's promise.
+    unsafe { copy(to, bytes.as_ptr() as usize, bytes.len()) }
+}
+
+/// As [`copy`], atomic.
+pub(super) unsafe fn update(at: usize, mut f: impl FnMut(u64) -> u64) -> Result<u64, Fault> {
+    // SAFETY: the caller's promise; a multiple of 8.
+    let word = unsafe { AtomicU64::from_ptr(at as *mut u64) };
+    let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(f(old)));
+    Ok(old.unwrap_or_else(|old| old))
+}
+
+/// There are none.
+#[derive(Debug)]
+pub(super) enum Frame {}
+
+impl Frame {
+    pub(super) const fn take() -> Option<&'static Self> {
+        None
+    }
+
+    pub(super) const fn give_back(&self) {
+        match *self {}
+    }
+
+    pub(super) unsafe fn run<R>(
+        &self,
+        _range: Range<usize>,
+        _compute: impl FnOnce() -> R,
+    ) -> Result<R, Fault> {
+        match *self {}
+    }
+}
+
+/// No handler is installed here.
+pub(super) const fn entry() -> Option<usize> {
+    None
+}

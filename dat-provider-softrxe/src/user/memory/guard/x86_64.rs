@@ -1,0 +1,355 @@
+//! Exits from faults on x86-64: the instructions that may fault, and where they go on when they do.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
+
+use super::Fault;
+
+/// Faults can be caught.
+pub(super) const CATCHES: bool = true;
+
+// Everything between `begin` and `end` leaves the stack as it finds it, so that "return 1" is right after a fault at any
+// instruction of it.
+std::arch::global_asm!(
+    ".pushsection .text.dat_softrxe_guard,\"ax\",@progbits",
+    ".globl dat_softrxe_guard_copy",
+    ".hidden dat_softrxe_guard_copy",
+    ".globl dat_softrxe_guard_store8",
+    ".hidden dat_softrxe_guard_store8",
+    ".globl dat_softrxe_guard_store4",
+    ".hidden dat_softrxe_guard_store4",
+    ".globl dat_softrxe_guard_store2",
+    ".hidden dat_softrxe_guard_store2",
+    ".globl dat_softrxe_guard_store1",
+    ".hidden dat_softrxe_guard_store1",
+    ".globl dat_softrxe_guard_exchange",
+    ".hidden dat_softrxe_guard_exchange",
+    ".globl dat_softrxe_guard_run",
+    ".hidden dat_softrxe_guard_run",
+    ".globl dat_softrxe_guard_begin",
+    ".hidden dat_softrxe_guard_begin",
+    ".globl dat_softrxe_guard_end",
+    ".hidden dat_softrxe_guard_end",
+    ".globl dat_softrxe_guard_fault",
+    ".hidden dat_softrxe_guard_fault",
+    ".globl dat_softrxe_guard_leave",
+    ".hidden dat_softrxe_guard_leave",
+    ".globl dat_softrxe_guard_entry",
+    ".hidden dat_softrxe_guard_entry",
+    ".balign 64",
+    "dat_softrxe_guard_begin:",
+    // copy(to rdi, from rsi, bytes rdx)
+    "dat_softrxe_guard_copy:",
+    "cmp rdx, 16",
+    "jb 4f",
+    "cmp rdx, 1024",
+    "jae 8f",
+    // The last 16 bytes are read first and written last; what stands before them goes in pieces of 64 and 16.
+    "movups xmm4, [rsi + rdx - 16]",
+    "lea r8, [rdi + rdx - 16]",
+    "cmp rdx, 64",
+    "jb 3f",
+    "2:",
+    "movups xmm0, [rsi]",
+    "movups xmm1, [rsi + 16]",
+    "movups xmm2, [rsi + 32]",
+    "movups xmm3, [rsi + 48]",
+    "movups [rdi], xmm0",
+    "movups [rdi + 16], xmm1",
+    "movups [rdi + 32], xmm2",
+    "movups [rdi + 48], xmm3",
+    "add rsi, 64",
+    "add rdi, 64",
+    "sub rdx, 64",
+    "cmp rdx, 64",
+    "jae 2b",
+    "3:",
+    "cmp rdx, 16",
+    "jbe 9f",
+    "movups xmm0, [rsi]",
+    "movups [rdi], xmm0",
+    "add rsi, 16",
+    "add rdi, 16",
+    "sub rdx, 16",
+    "jmp 3b",
+    "9:",
+    "movups [r8], xmm4",
+    "xor eax, eax",
+    "ret",
+    // Fewer than 16.
+    "4:",
+    "cmp rdx, 8",
+    "jb 5f",
+    "mov rax, [rsi]",
+    "mov rcx, [rsi + rdx - 8]",
+    "mov [rdi], rax",
+    "mov [rdi + rdx - 8], rcx",
+    "xor eax, eax",
+    "ret",
+    "5:",
+    "cmp rdx, 4",
+    "jb 6f",
+    "mov eax, [rsi]",
+    "mov ecx, [rsi + rdx - 4]",
+    "mov [rdi], eax",
+    "mov [rdi + rdx - 4], ecx",
+    "xor eax, eax",
+    "ret",
+    "6:",
+    "test rdx, rdx",
+    "je 7f",
+    "movzx eax, byte ptr [rsi]",
+    "mov [rdi], al",
+    "inc rsi",
+    "inc rdi",
+    "dec rdx",
+    "jmp 6b",
+    "7:",
+    "xor eax, eax",
+    "ret",
+    // Many: the processor's own loop is quickest.
+    "8:",
+    "mov rcx, rdx",
+    "rep movsb",
+    "xor eax, eax",
+    "ret",
+    // store(to rdi, value rsi), of 8, 4, 2 and 1 bytes
+    "dat_softrxe_guard_store8:",
+    "mov [rdi], rsi",
+    "xor eax, eax",
+    "ret",
+    "dat_softrxe_guard_store4:",
+    "mov [rdi], esi",
+    "xor eax, eax",
+    "ret",
+    "dat_softrxe_guard_store2:",
+    "mov [rdi], si",
+    "xor eax, eax",
+    "ret",
+    "dat_softrxe_guard_store1:",
+    "mov [rdi], sil",
+    "xor eax, eax",
+    "ret",
+    // exchange(at rdi, expected rsi, new rdx): *rsi becomes what was there
+    "dat_softrxe_guard_exchange:",
+    "mov rax, [rsi]",
+    "lock cmpxchg [rdi], rdx",
+    "mov [rsi], rax",
+    "xor eax, eax",
+    "ret",
+    "dat_softrxe_guard_end:",
+    "dat_softrxe_guard_fault:",
+    "mov eax, 1",
+    "ret",
+    // run(frame rdi, function rsi, argument rdx): what the function changes of the registers of its callers stands on the stack,
+    // whose pointer stands in the frame.
+    "dat_softrxe_guard_run:",
+    "push rbp",
+    "push rbx",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "sub rsp, 8",
+    "mov rbx, rdi",
+    "mov [rbx], rsp",
+    "mov rdi, rdx",
+    "call rsi",
+    "xor eax, eax",
+    "dat_softrxe_guard_leave:",
+    "mov qword ptr [rbx], 0",
+    "add rsp, 8",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
+    // The signal handler: tells Rust, as the fourth argument, where the frame of the signal lies if the kernel called.
+    "dat_softrxe_guard_entry:",
+    "lea rcx, [rsp + 8]",
+    "jmp {handler}",
+    ".popsection",
+    handler = sym super::signals::on_fault,
+);
+
+unsafe extern "C" {
+    fn dat_softrxe_guard_copy(to: usize, from: usize, bytes: usize) -> u32;
+    fn dat_softrxe_guard_store8(to: usize, value: u64) -> u32;
+    fn dat_softrxe_guard_store4(to: usize, value: u32) -> u32;
+    fn dat_softrxe_guard_store2(to: usize, value: u16) -> u32;
+    fn dat_softrxe_guard_store1(to: usize, value: u8) -> u32;
+    fn dat_softrxe_guard_exchange(at: usize, expected: *mut u64, new: u64) -> u32;
+    fn dat_softrxe_guard_run(
+        frame: *const Frame,
+        function: extern "C" fn(*mut libc::c_void),
+        argument: *mut libc::c_void,
+    ) -> u32;
+    fn dat_softrxe_guard_begin();
+    fn dat_softrxe_guard_end();
+    fn dat_softrxe_guard_fault();
+    fn dat_softrxe_guard_leave();
+    fn dat_softrxe_guard_entry();
+}
+
+const fn answer(code: u32) -> Result<(), Fault> {
+    if code == 0 { Ok(()) } else { Err(Fault) }
+}
+
+/// Copies. One of both sides may fault.
+///
+/// # Safety
+/// Each side is memory of ours of that length, or registered memory.
+pub(super) unsafe fn copy(to: usize, from: usize, length: usize) -> Result<(), Fault> {
+    // SAFETY: the caller's promise.
+    answer(unsafe { dat_softrxe_guard_copy(to, from, length) })
+}
+
+/// Stores 1, 2, 4 or 8 bytes in one store; any other number is copied.
+///
+/// # Safety
+/// `to` is registered memory.
+pub(super) unsafe fn store(to: usize, bytes: &[u8]) -> Result<(), Fault> {
+    // SAFETY: the caller's promise. x86's stores are seen in their order.
+    answer(unsafe {
+        match *bytes {
+            [a] => dat_softrxe_guard_store1(to, a),
+            [a, b] => dat_softrxe_guard_store2(to, u16::from_ne_bytes([a, b])),
+            [a, b, c, d] => dat_softrxe_guard_store4(to, u32::from_ne_bytes([a, b, c, d])),
+            [a, b, c, d, e, f, g, h] => {
+                dat_softrxe_guard_store8(to, u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
+            }
+            _ => dat_softrxe_guard_copy(to, bytes.as_ptr() as usize, bytes.len()),
+        }
+    })
+}
+
+/// Replaces 8 aligned bytes atomically; returns the old value.
+///
+/// # Safety
+/// `at` is registered memory, and a multiple of 8.
+pub(super) unsafe fn update(at: usize, mut f: impl FnMut(u64) -> u64) -> Result<u64, Fault> {
+    let mut expected = 0;
+    loop {
+        let mut seen = expected;
+        // SAFETY: the caller's promise; `seen` is ours.
+        answer(unsafe { dat_softrxe_guard_exchange(at, &raw mut seen, f(expected)) })?;
+        if seen == expected {
+            return Ok(seen);
+        }
+        expected = seen;
+    }
+}
+
+/// How a computation is left.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Frame {
+    /// Stack pointer; 0 while nothing is computed.
+    stack: AtomicUsize,
+    /// The thread that computes.
+    thread: AtomicUsize,
+    /// The memory that may fault.
+    begin: AtomicUsize,
+    end: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+/// One an engine; an engine beyond computes nothing in place.
+static FRAMES: [Frame; 64] = [const {
+    Frame {
+        stack: AtomicUsize::new(0),
+        thread: AtomicUsize::new(0),
+        begin: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        taken: AtomicUsize::new(0),
+    }
+}; 64];
+
+impl Frame {
+    pub(super) fn take() -> Option<&'static Self> {
+        let free = |frame: &&Self| frame.taken.swap(1, Ordering::AcqRel) == 0;
+        FRAMES.iter().find(free)
+    }
+
+    pub(super) fn give_back(&self) {
+        self.taken.store(0, Ordering::Release);
+    }
+
+    /// Runs `compute`, and abandons it where it faults in `range`.
+    ///
+    /// # Safety
+    /// One thread at a time. `compute` leaves nothing to drop or unlock where it is abandoned.
+    pub(super) unsafe fn run<F: FnOnce() -> R, R>(
+        &self,
+        range: Range<usize>,
+        compute: F,
+    ) -> Result<R, Fault> {
+        struct Work<F, R> {
+            compute: Option<F>,
+            result: MaybeUninit<R>,
+        }
+        extern "C" fn work<F: FnOnce() -> R, R>(work: *mut libc::c_void) {
+            // SAFETY: `run` hands its own `Work` on, and waits.
+            let work = unsafe { &mut *work.cast::<Work<F, R>>() };
+            if let Some(compute) = work.compute.take() {
+                work.result.write(compute());
+            }
+        }
+        // SAFETY: always right.
+        let thread = unsafe { libc::pthread_self() } as usize;
+        self.thread.store(thread, Ordering::Relaxed);
+        self.begin.store(range.start, Ordering::Relaxed);
+        self.end.store(range.end, Ordering::Relaxed);
+        // A signal handler of this thread reads them.
+        compiler_fence(Ordering::SeqCst);
+        let mut all = Work {
+            compute: Some(compute),
+            result: MaybeUninit::<R>::uninit(),
+        };
+        // SAFETY: the function gets what it wants; abandoning it is the caller's promise.
+        answer(unsafe { dat_softrxe_guard_run(self, work::<F, R>, (&raw mut all).cast()) })?;
+        // SAFETY: the computation came to its end.
+        Ok(unsafe { all.result.assume_init() })
+    }
+}
+
+/// The signal handler.
+pub(super) fn entry() -> Option<usize> {
+    Some(dat_softrxe_guard_entry as *const () as usize)
+}
+
+/// Has the interrupted thread go on at the exit, if it was at a place that has one and `address` is what it may fault at.
+///
+/// # Safety
+/// `context` is that of a signal handler, which returns afterwards.
+pub(super) unsafe fn leave(context: *mut libc::ucontext_t, address: usize) -> bool {
+    // SAFETY: the caller's promise.
+    let registers = unsafe { &mut (*context).uc_mcontext.gregs };
+    let place = registers[libc::REG_RIP as usize] as usize;
+    let begin = dat_softrxe_guard_begin as *const () as usize;
+    let end = dat_softrxe_guard_end as *const () as usize;
+    if (begin..end).contains(&place) {
+        registers[libc::REG_RIP as usize] = dat_softrxe_guard_fault as *const () as i64;
+        return true;
+    }
+    // SAFETY: always right.
+    let thread = unsafe { libc::pthread_self() } as usize;
+    for frame in &FRAMES {
+        let stack = frame.stack.load(Ordering::Relaxed);
+        let range = frame.begin.load(Ordering::Relaxed)..frame.end.load(Ordering::Relaxed);
+        if stack != 0 && frame.thread.load(Ordering::Relaxed) == thread && range.contains(&address)
+        {
+            registers[libc::REG_RIP as usize] = dat_softrxe_guard_leave as *const () as i64;
+            registers[libc::REG_RSP as usize] = stack as i64;
+            registers[libc::REG_RBX as usize] = &raw const *frame as i64;
+            registers[libc::REG_RAX as usize] = 1;
+            // Calls expect the direction flag clear.
+            registers[libc::REG_EFL as usize] &= !0x400;
+            return true;
+        }
+    }
+    false
+}
