@@ -43,9 +43,17 @@ impl Version for V2_0 {
     }
 }
 
-/// Runs a slot's body; a panic is `DAT_INTERNAL_ERROR`.
+/// Runs a slot's body; a panic is `DAT_INTERNAL_ERROR`, and no call in it is a cancellation point.
 #[inline]
 pub(crate) fn guard<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
+    let _deferred = dat_cancel::Deferred::new();
+    guard_hot::<V>(body)
+}
+
+/// The same for the body of a hot slot, which makes no call that is a cancellation point
+/// ([`Transport`](dat_core::transport::Transport) makes none in what is hot).
+#[inline]
+pub(crate) fn guard_hot<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => DAT_SUCCESS,
         Ok(Err(error)) => V::pack(error),

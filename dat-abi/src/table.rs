@@ -1,19 +1,20 @@
 //! How both versions' function tables are written down.
 
 /// Defines a `struct dat_provider`: `device_name`, `extension`, then the slots in order. A slot of a
-/// classic provider may be NULL, hence `Option`.
+/// classic provider may be NULL, hence `Option`. A slot's calling convention is `"C"` unless it says another one.
 macro_rules! provider_table {
-    ($(#[$doc:meta])* $name:ident, $size:literal { $($slot:ident($($arg:ident: $ty:ty),* $(,)?);)* }) => {
+    ($(#[$doc:meta])* $name:ident, $size:literal { $($slot:ident $($abi:literal)? ($($arg:ident: $ty:ty),* $(,)?);)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         #[repr(C)]
+        #[allow(missing_abi, reason = "where a slot says none it is \"C\"")]
         #[allow(missing_docs, reason = "slot `x` is the specification's `x_func`, see the page dat_x")]
         pub struct $name {
             /// A C string.
             pub device_name: *const std::ffi::c_char,
             /// The provider's own.
             pub extension: *mut std::ffi::c_void,
-            $(pub $slot: Option<unsafe extern "C" fn($($arg: $ty),*) -> $crate::ret::DatReturn>,)*
+            $(pub $slot: Option<unsafe extern $($abi)? fn($($arg: $ty),*) -> $crate::ret::DatReturn>,)*
         }
 
         const _: () = assert!(size_of::<$name>() == $size);

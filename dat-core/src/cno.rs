@@ -134,11 +134,14 @@ impl Bell {
     /// One byte is in the pair while it rings, so neither call blocks or fails.
     fn ring(&mut self, on: bool) {
         if self.rings != on {
-            let done = if on {
-                self.ours.write(&[1])
-            } else {
-                self.consumer.read(&mut [0])
-            };
+            // The hot calls, too, come here.
+            let done = dat_cancel::defer(|| {
+                if on {
+                    self.ours.write(&[1])
+                } else {
+                    self.consumer.read(&mut [0])
+                }
+            });
             if let Err(error) = done {
                 // The consumer read the byte itself.
                 tracing::debug!(%error, on, "the descriptor of a CNO was touched");
@@ -237,7 +240,8 @@ impl<T: Transport> Cno<T> {
     /// closed or the last of its EVDs freed. `timeout` `None` is `DAT_TIMEOUT_INFINITE`.
     ///
     /// # Errors
-    /// `DAT_QUEUE_EMPTY` without the class bit (time over), `DAT_INTERRUPTED_CALL`, `DAT_INVALID_HANDLE`.
+    /// `DAT_QUEUE_EMPTY` without the class bit (time over), `DAT_INTERRUPTED_CALL` (also when the thread is cancelled),
+    /// `DAT_INVALID_HANDLE`.
     pub fn wait(&'static self, timeout: Option<Duration>) -> Result<RawHandle> {
         let adapter;
         let parker;
@@ -273,13 +277,17 @@ impl<T: Transport> Cno<T> {
                     return Ok(0);
                 }
                 let over = deadline.is_some_and(|d| Instant::now() >= d);
-                let outcome = match inner.take() {
-                    Some(evd) => Some(Ok(evd)),
-                    None if parked == Parked::Interrupted => {
-                        Some(Err(Error::of(ErrorKind::InterruptedCall)))
+                let interrupted = Some(Err(Error::of(ErrorKind::InterruptedCall)));
+                let outcome = if parked == Parked::Cancelled {
+                    // Nothing is taken: the caller does not come to see it.
+                    interrupted
+                } else {
+                    match inner.take() {
+                        Some(evd) => Some(Ok(evd)),
+                        None if parked == Parked::Interrupted => interrupted,
+                        None if over => Some(Err(EMPTY)),
+                        None => None,
                     }
-                    None if over => Some(Err(EMPTY)),
-                    None => None,
                 };
                 if let Some(outcome) = outcome {
                     inner.waiters.retain(|other| !Arc::ptr_eq(other, &parker));

@@ -20,6 +20,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dat_cancel::Slept;
+
 use crate::arenas::Arenas;
 use crate::attr::{AdapterAttr, SrqAttr};
 use crate::counters::IaCounter;
@@ -200,6 +202,19 @@ pub enum Parked {
     TimedOut,
     /// A signal came in (DAT_INTERRUPTED_CALL).
     Interrupted,
+    /// The thread is cancelled (`pthread_cancel`): the wait ends and takes nothing.
+    Cancelled,
+}
+
+impl From<Slept> for Parked {
+    fn from(slept: Slept) -> Self {
+        match slept {
+            Slept::Woken => Self::Woken,
+            Slept::TimedOut => Self::TimedOut,
+            Slept::Interrupted => Self::Interrupted,
+            Slept::Cancelled => Self::Cancelled,
+        }
+    }
 }
 
 /// The seam between core and a transport. See the module's text for the rules.
@@ -299,7 +314,8 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     fn resize_cq(cq: &Self::Cq, depth: u32) -> Result<()>;
 
     /// Takes up to `into.len()` completions in order; returns how many. Never blocks or allocates; a
-    /// transport without a thread of its own makes progress here.
+    /// transport without a thread of its own makes progress here. As in `post_send` and `post_recv`, no call of libc in it is
+    /// a cancellation point ([`dat_cancel`]): the caller holds locks, and has not disabled cancellation, which costs more than the rest.
     fn poll_cq(cq: &Self::Cq, into: &mut [Self::RawCompletion]) -> usize;
 
     /// The id of a completion, and whether it succeeded: all that is asked of most.
@@ -332,7 +348,8 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
 
     /// Sleeps until a completion may be in `cq`, [`Transport::unpark`] was called on `parker` (also
     /// before: it leaves a permit), or `timeout` is over. May return early. Arms `cq` itself and looks
-    /// again after arming: `ready` tells whether a completion is there already (core polls).
+    /// again after arming: `ready` tells whether a completion is there already (core polls). Sleeps in a call of
+    /// [`dat_cancel::sleep`] or a [`dat_cancel::Permit`], so that `pthread_cancel` ends it; in others a request waits for their end.
     fn park(
         adapter: &Self::Adapter,
         cq: Option<&Self::Cq>,

@@ -15,7 +15,7 @@ use crate::verbs::ah::gid;
 use crate::verbs::device::Device;
 
 /// The vendor number of Linux' Soft-RoCE.
-const VENDOR_RXE: u32 = 0x00ff_ffff;
+pub(crate) const VENDOR_RXE: u32 = 0x00ff_ffff;
 /// The vendor's name of rdma_rxe.
 pub(crate) const SOFT_ROCE: &str = "Linux Soft-RoCE";
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use dat_cancel::sleep::{self, Slept};
 use dat_core::transport::Parked;
 
 use crate::verbs::cq::{Cq, Notifier};
@@ -35,8 +36,9 @@ impl EventFd {
     /// Makes it readable.
     pub(crate) fn signal(&self) {
         let one = 1_u64;
+        // Not libc's function, which is a cancellation point: the hot calls come here, too.
         // SAFETY: eight bytes are readable at `one`. Failure means that it is readable already.
-        unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
+        unsafe { libc::syscall(libc::SYS_write, self.fd(), &raw const one, 8_usize) };
     }
 
     /// Makes it unreadable.
@@ -91,7 +93,7 @@ impl Parker {
         match self.place.swap(place::PERMIT, Ordering::SeqCst) {
             // The sleeper has not yet seen what the one before left; it looks for everything when it does.
             place::PERMIT => {}
-            place::ASLEEP => futex::wake(&self.place),
+            place::ASLEEP => sleep::wake(&self.place, 1),
             _ => {
                 // Either this sees the descriptor, or the sleeper that makes it sees the permit.
                 fence(Ordering::SeqCst);
@@ -118,14 +120,15 @@ impl Parker {
             return Parked::Woken;
         }
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        let slept = futex::wait(place, asleep, left);
+        let slept = sleep::on_word(place, asleep, left);
         match slept {
-            _ if self.take_permit() => Parked::Woken,
-            Err(libc::EINTR) => Parked::Interrupted,
-            Err(libc::ETIMEDOUT) if deadline.is_some_and(|d| d <= Instant::now()) => {
-                Parked::TimedOut
+            Slept::Cancelled => {
+                // A permit that was given meanwhile is for the next sleep.
+                let _ = place.compare_exchange(asleep, empty, Ordering::SeqCst, Ordering::SeqCst);
+                Parked::Cancelled
             }
-            _ => Parked::Woken,
+            _ if self.take_permit() => Parked::Woken,
+            slept => slept.into(),
         }
     }
 
@@ -179,11 +182,13 @@ impl Parker {
             (None, left) => Some(left.unwrap_or(WITHOUT_FD).min(WITHOUT_FD)),
             (Some(_), left) => left,
         };
-        match poll(&mut set, left) {
-            Err(libc::EINTR) => return Parked::Interrupted,
-            Ok(0) if self.take_permit() => return Parked::Woken,
-            Ok(0) if deadline.is_some_and(|d| d <= Instant::now()) => return Parked::TimedOut,
-            _ => {}
+        match sleep::on_descriptors(&mut set, left) {
+            ended @ (Slept::Interrupted | Slept::Cancelled) => return ended.into(),
+            Slept::TimedOut if self.take_permit() => return Parked::Woken,
+            Slept::TimedOut if deadline.is_some_and(|d| d <= Instant::now()) => {
+                return Parked::TimedOut;
+            }
+            Slept::TimedOut | Slept::Woken => {}
         }
         if set[1].revents != 0 {
             notifier.drain();
@@ -196,70 +201,6 @@ impl Parker {
         // The wake-up is what this permit is for; whoever unparks after this leaves another.
         self.take_permit();
         Parked::Woken
-    }
-}
-
-/// `ppoll` without a signal mask; the errno on failure.
-fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> Result<i32, i32> {
-    let spec = timeout.map(|t| libc::timespec {
-        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: t.subsec_nanos().into(),
-    });
-    let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: `set` is valid for its length, `spec` is NULL or lives until the end of the call.
-    let n = unsafe {
-        libc::ppoll(
-            set.as_mut_ptr(),
-            set.len() as libc::nfds_t,
-            spec,
-            std::ptr::null(),
-        )
-    };
-    if n < 0 {
-        Err(crate::sys::errno())
-    } else {
-        Ok(n)
-    }
-}
-
-/// Sleep on a word.
-mod futex {
-    use std::sync::atomic::AtomicU32;
-    use std::time::Duration;
-
-    /// In one piece. Not for ever: without a time, a signal whose handler restarts calls (`SA_RESTART`) would not end it.
-    const LONGEST: Duration = Duration::from_secs(3600);
-
-    /// Until [`wake`], as long as `word` is `value`; the errno if it ended otherwise.
-    pub(super) fn wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) -> Result<(), i32> {
-        let time = timeout.unwrap_or(LONGEST).min(LONGEST);
-        let spec = libc::timespec {
-            tv_sec: time.as_secs() as libc::time_t,
-            tv_nsec: time.subsec_nanos().into(),
-        };
-        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word and the time are valid for the call.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                word.as_ptr(),
-                operation,
-                value,
-                &raw const spec,
-            )
-        };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(crate::sys::errno())
-        }
-    }
-
-    /// Ends the sleep of the one who sleeps on `word`.
-    pub(super) fn wake(word: &AtomicU32) {
-        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word is valid for the call.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
     }
 }
 

@@ -205,15 +205,28 @@ pub(crate) struct Calls {
     pub(crate) post_recv:
         unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
+    /// `post_send` makes a system call: libc's `write`, a cancellation point.
+    pub(crate) posts_by_kernel: bool,
 }
 
 impl Calls {
     /// Those of an open device; `None` if it lacks one.
-    pub(crate) fn of(context: &ibv_context) -> Option<Self> {
+    pub(crate) fn of(context: &ibv_context, posts_by_kernel: bool) -> Option<Self> {
         Some(Self {
+            posts_by_kernel,
             post_send: context.ops.post_send?,
             post_recv: context.ops.post_recv?,
             poll_cq: context.ops.poll_cq?,
         })
+    }
+
+    /// Runs `post`, which calls `post_send` with locks held: no cancellation point.
+    #[inline(always)]
+    pub(crate) fn posting<R>(&self, post: impl FnOnce() -> R) -> R {
+        if self.posts_by_kernel {
+            dat_cancel::defer(post)
+        } else {
+            post()
+        }
     }
 }

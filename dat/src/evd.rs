@@ -134,10 +134,14 @@ impl Evd {
                 .unwrap_or(u32::MAX - 1)
                 .min(u32::MAX - 1);
             let (mut event, mut more) = (DatEvent::default(), 0);
-            match call!(
-                self.handle(),
-                evd_wait(piece, 1, &raw mut event, &raw mut more)
-            ) {
+            // `pthread_cancel` would unwind frames that own things: a request waits.
+            let waited = dat_cancel::defer(|| {
+                call!(
+                    self.handle(),
+                    evd_wait(piece, 1, &raw mut event, &raw mut more)
+                )
+            });
+            match waited {
                 Ok(()) => return Ok(self.convert(&event)),
                 Err(error) if error.is_empty() && Instant::now() < deadline => {}
                 Err(error) => return Err(error),

@@ -9,12 +9,16 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-arena", &[]),
     ("softrxe-proto", &[]),
-    ("dat-core", &["dat-arena"]),
-    ("dat-abi", &["dat-core", "dat-arena"]),
+    ("dat-cancel", &[]),
+    ("dat-core", &["dat-arena", "dat-cancel"]),
+    ("dat-abi", &["dat-core", "dat-arena", "dat-cancel"]),
     ("dat-registry", &["dat-core", "dat-abi"]),
-    ("dat", &["dat-core", "dat-abi", "dat-registry"]),
-    ("dat-verbs", &["dat-core", "dat-arena"]),
-    ("dat-loopback", &["dat-core", "dat-arena"]),
+    (
+        "dat",
+        &["dat-core", "dat-abi", "dat-registry", "dat-cancel"],
+    ),
+    ("dat-verbs", &["dat-core", "dat-arena", "dat-cancel"]),
+    ("dat-loopback", &["dat-core", "dat-arena", "dat-cancel"]),
     (
         "dat-loopback-provider",
         &["dat-core", "dat-abi", "dat-loopback"],
@@ -29,11 +33,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dat-core",
             "dat-abi",
             "dat-arena",
+            "dat-cancel",
             "dat-verbs",
             "softrxe-proto",
         ],
     ),
-    ("dat-c-library", &["dat-core", "dat-abi", "dat-registry"]),
+    (
+        "dat-c-library",
+        &["dat-core", "dat-abi", "dat-registry", "dat-cancel"],
+    ),
     (
         "dat2",
         &["dat-core", "dat-abi", "dat-registry", "dat-c-library"],

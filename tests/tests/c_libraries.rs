@@ -164,6 +164,26 @@ fn data_moves_through_both_libraries_from_c_and_cpp() {
 }
 
 #[test]
+fn a_thread_is_cancelled_in_a_wait_and_nowhere_else() {
+    for (arguments, version) in [(&["-ldat2"][..], "2.0"), (&["-DUDAPL_1_2", "-ldat"], "1.2")] {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["-lpthread"]).collect();
+        let name = format!("cancel-{version}");
+        let program = PREFIX.compile("gcc", "cancel.c", &arguments, &name);
+        for ia in ["loop", "user"] {
+            let out = PREFIX.run(&program, &[ia]);
+            let words = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(
+                out.status.success(),
+                "{version} {ia}: {words} {:?}",
+                out.status
+            );
+            let said = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert_eq!(said, "cancel: PASS\n", "{version} {ia}: {words}");
+        }
+    }
+}
+
+#[test]
 fn providers_are_asked_whether_their_ias_stand_in_for_each_other() {
     PREFIX.classic();
     let program = PREFIX.compile("gcc", "related.c", &["-ldat2"], "related");

@@ -138,6 +138,22 @@ fn run(program: &Path, arguments: &[&str], conf: &Path) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
+#[test]
+fn a_thread_is_cancelled_in_a_wait_and_nowhere_else() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for version in ["1.2", "2.0"] {
+        let program = compile("cancel.c", version, dir.path());
+        for (library, params) in [
+            (SOFTRXE, "v0 0 engine=kernel"),
+            (SOFTRXE, "v0 0 engine=kernel cm=socket"),
+            (IBVERBS, "rxe0 1"),
+        ] {
+            let conf = conf(dir.path(), library, params);
+            assert_eq!(run(&program, &["ia"], &conf), "cancel: PASS\n");
+        }
+    }
+}
+
 /// Three ranks that spin take long in an emulated guest: each way to move small messages once.
 fn goes_round_the_library_as_an_mpi_does(version: &str, modes: [&[&str]; 2]) {
     let dir = tempfile::tempdir().expect("a folder");

@@ -5,14 +5,15 @@ use dat_core::error::Error;
 
 /// Defines exported functions.
 macro_rules! export {
-    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> u32 $body:block)*) => {$(
+    ($($(#[$meta:meta])* $(extern $abi:literal)? fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> u32 $body:block)*) => {$(
         $(#[$meta])*
         ///
         /// # Safety
         /// As the manual page says: pointers are NULL or valid. Handles may be anything.
         #[unsafe(no_mangle)]
         #[allow(unreachable_pub, reason = "exported by the linker, not by a path")]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> u32 $body
+        #[allow(missing_abi, reason = "where a line says none it is \"C\"")]
+        pub unsafe extern $($abi)? fn $name($($arg: $ty),*) -> u32 $body
     )*};
 }
 

@@ -43,10 +43,10 @@ fn table(handle: DatHandle) -> Option<&'static DatProvider> {
 
 /// Each line makes an exported function: its slot, the subtype for a wrong handle, its parameters.
 macro_rules! redirects {
-    ($($(#[$meta:meta])* $export:ident = $slot:ident / $wrong:ident ($first:ident $(, $arg:ident: $ty:ty)*);)*) => {
+    ($($(#[$meta:meta])* $export:ident = $($abi:literal)? $slot:ident / $wrong:ident ($first:ident $(, $arg:ident: $ty:ty)*);)*) => {
         export! {$(
             $(#[$meta])*
-            fn $export($first: DatHandle $(, $arg: $ty)*) -> u32 {
+            $(extern $abi)? fn $export($first: DatHandle $(, $arg: $ty)*) -> u32 {
                 let Some(table) = table($first) else {
                     return code(Error::handle(Subtype::$wrong));
                 };
@@ -78,7 +78,7 @@ redirects! {
     /// dat_cno_free.
     dat_cno_free = cno_free / InvalidHandleCno (cno);
     /// dat_cno_wait.
-    dat_cno_wait = cno_wait / InvalidHandleCno (cno, timeout: DatTimeout, evd: *mut DatHandle);
+    dat_cno_wait = "C-unwind" cno_wait / InvalidHandleCno (cno, timeout: DatTimeout, evd: *mut DatHandle);
     /// dat_cr_query.
     dat_cr_query = cr_query / InvalidHandleCr (cr, mask: u32, param: *mut DatCrParam);
     /// dat_cr_accept.
@@ -98,7 +98,7 @@ redirects! {
     /// dat_evd_disable.
     dat_evd_disable = evd_disable / InvalidHandle1 (evd);
     /// dat_evd_wait.
-    dat_evd_wait = evd_wait / InvalidHandle1 (evd, timeout: DatTimeout, threshold: DatCount, event: *mut DatEvent, nmore: *mut DatCount);
+    dat_evd_wait = "C-unwind" evd_wait / InvalidHandle1 (evd, timeout: DatTimeout, threshold: DatCount, event: *mut DatEvent, nmore: *mut DatCount);
     /// dat_evd_resize.
     dat_evd_resize = evd_resize / InvalidHandle1 (evd, min_qlen: DatCount);
     /// dat_evd_post_se.

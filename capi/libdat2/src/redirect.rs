@@ -61,10 +61,10 @@ fn known(handle: DatHandle) -> bool {
 
 /// Each line makes the exported function, its checking and its classic form, and fills both tables.
 macro_rules! redirects {
-    ($($(#[$meta:meta])* $export:ident = $slot:ident / $wrong:ident ($first:ident $(, $arg:ident: $ty:ty)*);)*) => {
+    ($($(#[$meta:meta])* $export:ident = $($abi:literal)? $slot:ident / $wrong:ident ($first:ident $(, $arg:ident: $ty:ty)*);)*) => {
         export! {$(
             $(#[$meta])*
-            fn $export($first: DatHandle $(, $arg: $ty)*) -> u32 {
+            $(extern $abi)? fn $export($first: DatHandle $(, $arg: $ty)*) -> u32 {
                 // SAFETY: the current table is one of the two below, or a provider's of ours: every slot of it is
                 // filled and takes any handle.
                 unsafe {
@@ -76,7 +76,8 @@ macro_rules! redirects {
 
         mod checking {
             use super::*;
-            $(pub(super) unsafe extern "C" fn $slot($first: DatHandle $(, $arg: $ty)*) -> u32 {
+            $(#[allow(missing_abi, reason = "where a line says none it is \"C\"")]
+            pub(super) unsafe extern $($abi)? fn $slot($first: DatHandle $(, $arg: $ty)*) -> u32 {
                 let handle = super::resolve($first);
                 if !known(handle) {
                     return Error::handle(Subtype::$wrong).code();
@@ -88,7 +89,8 @@ macro_rules! redirects {
 
         mod classic {
             use super::*;
-            $(pub(super) unsafe extern "C" fn $slot($first: DatHandle $(, $arg: $ty)*) -> u32 {
+            $(#[allow(missing_abi, reason = "where a line says none it is \"C\"")]
+            pub(super) unsafe extern $($abi)? fn $slot($first: DatHandle $(, $arg: $ty)*) -> u32 {
                 if $first < super::LOWEST {
                     return Error::handle(Subtype::$wrong).code();
                 }
@@ -172,7 +174,7 @@ redirects! {
     /// dat_cno_free.
     dat_cno_free = cno_free / InvalidHandleCno (cno);
     /// dat_cno_wait.
-    dat_cno_wait = cno_wait / InvalidHandleCno (cno, timeout: DatTimeout, evd: *mut DatHandle);
+    dat_cno_wait = "C-unwind" cno_wait / InvalidHandleCno (cno, timeout: DatTimeout, evd: *mut DatHandle);
     /// dat_cno_trigger.
     dat_cno_trigger = cno_trigger / InvalidHandleCno (cno, evd: *mut DatHandle);
 
@@ -194,7 +196,7 @@ redirects! {
     /// dat_evd_disable.
     dat_evd_disable = evd_disable / InvalidHandle1 (evd);
     /// dat_evd_wait.
-    dat_evd_wait = evd_wait / InvalidHandle1 (evd, timeout: DatTimeout, threshold: DatCount, event: *mut DatEvent, more: *mut DatCount);
+    dat_evd_wait = "C-unwind" evd_wait / InvalidHandle1 (evd, timeout: DatTimeout, threshold: DatCount, event: *mut DatEvent, more: *mut DatCount);
     /// dat_evd_resize.
     dat_evd_resize = evd_resize / InvalidHandle1 (evd, qlen: DatCount);
     /// dat_evd_post_se.

@@ -111,18 +111,23 @@ pub(crate) unsafe extern "C" fn cno_free<T: Transport, V: Version>(cno: DatHandl
     guard::<V>(|| handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.free())
 }
 
-pub(crate) unsafe extern "C" fn cno_wait<T: Transport, V: Version>(
+/// A cancellation point.
+pub(crate) unsafe extern "C-unwind" fn cno_wait<T: Transport, V: Version>(
     cno: DatHandle,
     span: DatTimeout,
     evd: *mut DatHandle,
 ) -> u32 {
-    guard::<V>(|| {
-        let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
-        need(evd, 3)?;
-        let woken = cno.wait(timeout(span));
-        // When the time is over the handle is a null one.
-        // SAFETY: NULL or valid by the slot's contract.
-        unsafe { put(evd, 3, woken.unwrap_or(0))? };
-        woken.map(|_| ())
-    })
+    let body = || {
+        guard::<V>(|| {
+            let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
+            need(evd, 3)?;
+            let woken = cno.wait(timeout(span));
+            // When the time is over the handle is a null one.
+            // SAFETY: NULL or valid by the slot's contract.
+            unsafe { put(evd, 3, woken.unwrap_or(0))? };
+            woken.map(|_| ())
+        })
+    };
+    // SAFETY: this function has nothing to drop.
+    unsafe { dat_cancel::point(body) }
 }

@@ -9,7 +9,7 @@ use dat_core::head::raw;
 use dat_core::transport::Transport;
 
 use super::layout::Layout;
-use crate::boundary::{caught, guard, limit, structure, timeout};
+use crate::boundary::{caught, guard, guard_hot, limit, structure, timeout};
 use crate::handle;
 use crate::ret::DAT_SUCCESS;
 use crate::types::{DatCount, DatHandle, DatTimeout};
@@ -91,7 +91,7 @@ extern "C" fn evd_dequeue_long<T: Transport, V: Layout>(
     handle: DatHandle,
     event: *mut V::Event,
 ) -> u32 {
-    guard::<V>(|| {
+    guard_hot::<V>(|| {
         let evd = handle::evd::<T>(handle, Subtype::InvalidHandle1)?;
         if event.is_null() {
             return Err(Error::arg(2));
@@ -101,8 +101,8 @@ extern "C" fn evd_dequeue_long<T: Transport, V: Layout>(
     })
 }
 
-/// As [`evd_dequeue`]: a completion that is there leaves by a jump.
-pub(crate) unsafe extern "C" fn evd_wait<T: Transport, V: Layout>(
+/// As [`evd_dequeue`]: a completion that is there leaves by a jump. Where none is there this is a cancellation point.
+pub(crate) unsafe extern "C-unwind" fn evd_wait<T: Transport, V: Layout>(
     handle: DatHandle,
     span: DatTimeout,
     threshold: DatCount,
@@ -135,7 +135,7 @@ pub(crate) unsafe extern "C" fn evd_wait<T: Transport, V: Layout>(
 /// # Safety
 /// `event` and `nmore` are valid for writes.
 #[inline(never)]
-unsafe extern "C" fn wait_at_hand<T: Transport, V: Layout>(
+unsafe extern "C-unwind" fn wait_at_hand<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
     span: DatTimeout,
     threshold: DatCount,
@@ -160,7 +160,7 @@ unsafe extern "C" fn wait_at_hand<T: Transport, V: Layout>(
 /// # Safety
 /// As [`wait_at_hand`].
 #[inline(never)]
-unsafe extern "C" fn wait_polled<T: Transport, V: Layout>(
+unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
     span: DatTimeout,
     threshold: DatCount,
@@ -184,17 +184,21 @@ unsafe extern "C" fn wait_polled<T: Transport, V: Layout>(
     }
 }
 
-/// [`wait_long`] with its boundary.
+/// [`wait_long`] with its boundary, as a cancellation point.
 #[inline(never)]
-extern "C" fn wait_guarded<T: Transport, V: Layout>(
+extern "C-unwind" fn wait_guarded<T: Transport, V: Layout>(
     handle: DatHandle,
     span: DatTimeout,
     threshold: DatCount,
     event: *mut V::Event,
     nmore: *mut DatCount,
 ) -> u32 {
-    // SAFETY: valid or NULL by the slot's contract.
-    guard::<V>(|| unsafe { wait_long::<T, V>(handle, span, threshold, event, nmore) })
+    let body = || {
+        // SAFETY: valid or NULL by the slot's contract.
+        guard::<V>(|| unsafe { wait_long::<T, V>(handle, span, threshold, event, nmore) })
+    };
+    // SAFETY: this function, and those of this file that call it, have nothing to drop.
+    unsafe { dat_cancel::point(body) }
 }
 
 /// All but a completion that is there already.

@@ -9,7 +9,7 @@ use dat_core::transport::Transport;
 
 use super::find;
 use super::layout::Layout;
-use crate::boundary::{array, guard, structure};
+use crate::boundary::{array, guard_hot, structure};
 use crate::handle;
 use crate::types::{DatContext, DatCount, DatHandle};
 
@@ -129,7 +129,7 @@ unsafe fn request<T: Transport, V: Layout, W: Wanted>(
     completion: u32,
     wanted: W,
 ) -> u32 {
-    guard::<V>(|| {
+    guard_hot::<V>(|| {
         if is_usual::<T, _>(ep, segments, iov, wanted.address(), completion) {
             // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
             let (ep, one, what) = unsafe { (T::arenas().ep.at(ep), &*iov, wanted.what()) };
@@ -282,7 +282,7 @@ pub(crate) unsafe extern "C" fn ep_post_recv<T: Transport, V: Layout>(
     cookie: DatContext,
     completion: u32,
 ) -> u32 {
-    guard::<V>(|| {
+    guard_hot::<V>(|| {
         if is_usual::<T, _>(ep, segments, iov, Send.address(), completion) {
             // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
             let (ep, one) = unsafe { (T::arenas().ep.at(ep), &*iov) };
@@ -299,7 +299,7 @@ pub(crate) unsafe extern "C" fn srq_post_recv<T: Transport, V: Layout>(
     iov: *mut V::Local,
     cookie: DatContext,
 ) -> u32 {
-    guard::<V>(|| {
+    guard_hot::<V>(|| {
         let srq = handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
         // SAFETY: NULL or valid by the slot's contract.
         let iov = unsafe { array(segments, iov.cast_const(), 2)? };

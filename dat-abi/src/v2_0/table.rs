@@ -28,7 +28,7 @@ provider_table! {
         cno_modify_agent(cno: DatHandle, agent: DatOsWaitProxyAgent);
         cno_query(cno: DatHandle, mask: u32, param: *mut DatCnoParam);
         cno_free(cno: DatHandle);
-        cno_wait(cno: DatHandle, timeout: DatTimeout, evd: *mut DatHandle);
+        cno_wait "C-unwind" (cno: DatHandle, timeout: DatTimeout, evd: *mut DatHandle);
 
         cr_query(cr: DatHandle, mask: u32, param: *mut DatCrParam);
         cr_accept(cr: DatHandle, ep: DatHandle, private_data_size: DatCount, private_data: *const c_void);
@@ -40,7 +40,7 @@ provider_table! {
         evd_modify_cno(evd: DatHandle, cno: DatHandle);
         evd_enable(evd: DatHandle);
         evd_disable(evd: DatHandle);
-        evd_wait(evd: DatHandle, timeout: DatTimeout, threshold: DatCount, event: *mut DatEvent, nmore: *mut DatCount);
+        evd_wait "C-unwind" (evd: DatHandle, timeout: DatTimeout, threshold: DatCount, event: *mut DatEvent, nmore: *mut DatCount);
         evd_resize(evd: DatHandle, min_qlen: DatCount);
         evd_post_se(evd: DatHandle, event: *const DatEvent);
         evd_dequeue(evd: DatHandle, event: *mut DatEvent);

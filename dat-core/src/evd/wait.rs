@@ -114,7 +114,7 @@ impl<T: Transport> Evd<T> {
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (argument 3: threshold 0 or above the queue's length); `DAT_INVALID_STATE`
     /// (`EVD_WAITER`, `EVD_UNWAITABLE`, `EVD_CONFIG_NOTIFY`, `EVD_CONFIG_SOLICITED`); `DAT_TIMEOUT_EXPIRED`;
-    /// `DAT_INTERRUPTED_CALL`; `DAT_ABORT` (EVD freed, IA closed); `DAT_INVALID_HANDLE`.
+    /// `DAT_INTERRUPTED_CALL` (also when the thread is cancelled); `DAT_ABORT` (EVD freed, IA closed); `DAT_INVALID_HANDLE`.
     #[inline]
     pub fn wait(
         &'static self,
@@ -182,7 +182,10 @@ impl<T: Transport> Evd<T> {
             };
             inner.tally.woken += u64::from(parked == Parked::Woken);
             let over = deadline.is_some_and(|d| Instant::now() >= d);
-            let outcome = if waiting.refused {
+            let outcome = if parked == Parked::Cancelled {
+                // Nothing is taken: the caller does not come to see it.
+                Some(Err(Error::of(ErrorKind::InterruptedCall)))
+            } else if waiting.refused {
                 Some(Err(Error::state(Subtype::InvalidStateEvdUnwaitable)))
             } else if waiting.due(inner.queue.len()) {
                 Some(Ok(()))

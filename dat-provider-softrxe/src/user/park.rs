@@ -1,10 +1,10 @@
 //! Where an EVD or CNO sleeps.
 
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use dat_cancel::sleep::{self, Slept};
 use dat_core::transport::Parked;
 use parking_lot::Mutex;
 
@@ -36,7 +36,7 @@ impl Bell {
             Some(wake) => wake.ring(),
             None if permit.sleepers > 0 => {
                 self.rung.fetch_add(1, Ordering::Release);
-                wake_all(&self.rung);
+                sleep::wake(&self.rung, i32::MAX);
             }
             None => {}
         }
@@ -80,34 +80,20 @@ impl Bell {
             if left == Some(Duration::ZERO) {
                 return Parked::TimedOut;
             }
-            if interrupted(&self.rung, rung, left) {
-                return if self.take() {
-                    Parked::Woken
-                } else {
-                    Parked::Interrupted
-                };
+            match sleep::on_word(&self.rung, rung, left) {
+                // What was given meanwhile is for the next sleep.
+                Slept::Cancelled => return Parked::Cancelled,
+                Slept::Interrupted => {
+                    return if self.take() {
+                        Parked::Woken
+                    } else {
+                        Parked::Interrupted
+                    };
+                }
+                Slept::Woken | Slept::TimedOut => {}
             }
         }
     }
-}
-
-/// Sleeps while `word` is `value`, for `left` at most. Whether a signal handler ran.
-fn interrupted(word: &AtomicU32, value: u32, left: Option<Duration>) -> bool {
-    let span = left.map(|t| libc::timespec {
-        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: t.subsec_nanos().into(),
-    });
-    let span = span.as_ref().map_or(ptr::null(), ptr::from_ref);
-    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: `word` and `span` live until the return; `span` may be null.
-    let slept = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, value, span) };
-    slept != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
-}
-
-fn wake_all(word: &AtomicU32) {
-    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: `word` lives until the return.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, i32::MAX) };
 }
 
 /// See [`Transport::Parker`](dat_core::transport::Transport::Parker).
@@ -118,7 +104,7 @@ pub struct Parker(pub(crate) Arc<Bell>);
 mod tests {
     use std::os::fd::AsRawFd;
 
-    use super::super::net::wake::{Slept, sleep};
+    use super::super::net::wake::sleep;
     use super::*;
 
     #[test]
@@ -135,7 +121,7 @@ mod tests {
         assert!(bell.listen(&wake));
         std::thread::scope(|scope| {
             scope.spawn(|| bell.ring());
-            assert_eq!(sleep([wake.as_raw_fd()], None), Slept::Ready);
+            assert_eq!(sleep([wake.as_raw_fd()], None), Slept::Woken);
         });
         bell.unlisten();
         assert!(bell.take());

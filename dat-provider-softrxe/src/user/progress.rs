@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use dat_cancel::Slept;
 use dat_core::transport::Parked;
 use softrxe_proto::{CompletedOp, Completion, CqId, PostError, Qpn, SendRequest, Time};
 
@@ -25,7 +26,7 @@ use super::events::{self, Job};
 use super::habits::Spin;
 use super::hub::{Hub, State};
 use super::net::life::stirs;
-use super::net::wake::{Slept, Wake, processors, sleep};
+use super::net::wake::{Wake, processors, sleep};
 use super::park::Bell;
 
 /// How long the helper naps while consumers poll.
@@ -351,8 +352,8 @@ impl Hub {
                 };
                 bell.unlisten();
                 self.leader_wake.clear();
-                if slept == Slept::Interrupted {
-                    return Parked::Interrupted;
+                if let Slept::Interrupted | Slept::Cancelled = slept {
+                    return slept.into();
                 }
             }
         }

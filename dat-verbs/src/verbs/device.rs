@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::ptr::NonNull;
 
+use crate::attributes::VENDOR_RXE;
 use crate::sys;
 
 /// An open device (`ibv_context`).
@@ -16,6 +17,14 @@ pub(crate) struct Device {
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
+
+/// Returns true for the drivers of rdma-core that hand posted requests to the kernel (those that call `ibv_cmd_post_send`): rdma_rxe, siw,
+/// qib and hfi1. All others ring a doorbell in mapped memory.
+fn posts_by_kernel(vendor: u32) -> bool {
+    const SIW: u32 = 0x0062_6d74;
+    const QIB_AND_HFI1: u32 = 0x0000_1175;
+    matches!(vendor, VENDOR_RXE | SIW | QIB_AND_HFI1)
+}
 
 /// Runs `f` over the device list, which is freed afterwards.
 fn with_devices<R>(f: impl FnOnce(&[*mut sys::ibv_device]) -> R) -> R {
@@ -73,7 +82,9 @@ impl Device {
     /// The functions of the hot path.
     pub(crate) fn calls(&self) -> Option<sys::Calls> {
         // SAFETY: the context is open.
-        sys::Calls::of(unsafe { self.context.as_ref() })
+        let context = unsafe { self.context.as_ref() };
+        let vendor = self.query().map_or(0, |attr| attr.vendor_id);
+        sys::Calls::of(context, posts_by_kernel(vendor))
     }
 
     pub(crate) fn raw(&self) -> *mut sys::ibv_context {
@@ -181,5 +192,19 @@ impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: everything made from the context holds the adapter that holds this, so nothing is left.
         unsafe { sys::ibv_close_device(self.raw()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn software_devices_post_by_the_kernel_and_adapters_do_not() {
+        assert!(posts_by_kernel(0x00ff_ffff));
+        assert!(posts_by_kernel(0x0062_6d74));
+        for mellanox_broadcom_intel in [0x02c9, 0x14e4, 0x8086] {
+            assert!(!posts_by_kernel(mellanox_broadcom_intel));
+        }
     }
 }

@@ -311,7 +311,8 @@ impl Qp {
     pub(crate) fn post(&self, wr: &mut sys::ibv_send_wr) -> Result<()> {
         let mut bad = MaybeUninit::uninit();
         // SAFETY: the queue pair is alive, and what `wr` points to outlives the call; core serialises posts.
-        match unsafe { (self.calls.post_send)(self.qp.as_ptr(), wr, bad.as_mut_ptr()) } {
+        let post = || unsafe { (self.calls.post_send)(self.qp.as_ptr(), wr, bad.as_mut_ptr()) };
+        match self.calls.posting(post) {
             0 => Ok(()),
             e => Err(map::posted(e)),
         }
@@ -414,7 +415,8 @@ impl Qp {
             (&raw mut (*p).opcode).write(op);
             (&raw mut (*p).send_flags).write(flags);
             let mut bad = MaybeUninit::uninit();
-            match (self.calls.post_send)(self.qp.as_ptr(), p, bad.as_mut_ptr()) {
+            let post = || (self.calls.post_send)(self.qp.as_ptr(), p, bad.as_mut_ptr());
+            match self.calls.posting(post) {
                 0 => Ok(()),
                 e => Err(map::posted(e)),
             }

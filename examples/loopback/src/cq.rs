@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dat_cancel::Permit;
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::transport::{Completion, Parked, Token, WrId};
 use dat_core::upcall::{Fault, Upcalls};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::transport::Loopback;
 use crate::worker::{self, Job};
@@ -65,7 +66,7 @@ struct Inner {
     watched: bool,
     solicited_only: bool,
     /// Who sleeps on this queue.
-    sleepers: Vec<Arc<Bell>>,
+    sleepers: Vec<Arc<Permit>>,
 }
 
 impl Cq {
@@ -113,7 +114,7 @@ impl Cq {
             worker::tell(Job::ready(self.upcalls, self.token));
         }
         for bell in &inner.sleepers {
-            bell.ring();
+            bell.give();
         }
     }
 
@@ -132,27 +133,13 @@ impl Cq {
     }
 }
 
-/// Where one sleeps; a ring leaves a permit.
-#[derive(Debug, Default)]
-struct Bell {
-    permit: Mutex<bool>,
-    rung: Condvar,
-}
-
-impl Bell {
-    fn ring(&self) {
-        *self.permit.lock() = true;
-        self.rung.notify_all();
-    }
-}
-
 /// Where an EVD or CNO sleeps.
 #[derive(Debug, Default)]
-pub struct Parker(Arc<Bell>);
+pub struct Parker(Arc<Permit>);
 
 impl Parker {
     pub(crate) fn unpark(&self) {
-        self.0.ring();
+        self.0.give();
     }
 
     /// Sleeps until the bell rings, which a completion in `cq` does too. `ready` is asked after the bell is hung
@@ -170,7 +157,7 @@ impl Parker {
         let ended = if ready() {
             Parked::Woken
         } else {
-            self.sleep(end)
+            self.0.wait(end).into()
         };
         if let Some(cq) = cq {
             let mut inner = cq.inner.lock();
@@ -179,24 +166,5 @@ impl Parker {
             }
         }
         ended
-    }
-
-    fn sleep(&self, end: Option<Instant>) -> Parked {
-        let mut permit = self.0.permit.lock();
-        while !std::mem::take(&mut *permit) {
-            match end {
-                None => self.0.rung.wait(&mut permit),
-                Some(end) => {
-                    if self.0.rung.wait_until(&mut permit, end).timed_out() {
-                        return if std::mem::take(&mut *permit) {
-                            Parked::Woken
-                        } else {
-                            Parked::TimedOut
-                        };
-                    }
-                }
-            }
-        }
-        Parked::Woken
     }
 }

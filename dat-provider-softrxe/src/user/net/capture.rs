@@ -145,7 +145,8 @@ impl Capture {
         if self.records.is_empty() {
             return Ok(());
         }
-        self.file.write_all(&self.records)?;
+        // Hot calls come here, with locks: no cancellation point.
+        dat_cancel::defer(|| self.file.write_all(&self.records))?;
         self.records.clear();
         Ok(())
     }

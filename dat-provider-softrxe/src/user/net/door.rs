@@ -102,7 +102,8 @@ impl Mailbox {
         buffer: &'a mut [u8],
     ) -> io::Result<Option<(SocketAddr, u8, &'a [u8])>> {
         loop {
-            let length = match self.socket.recv(buffer) {
+            // Hot calls come here, with locks: no cancellation point.
+            let length = match dat_cancel::defer(|| self.socket.recv(buffer)) {
                 Ok(length) => length,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -194,6 +195,8 @@ impl Porter {
         self.letter.extend_from_slice(&from.port().to_be_bytes());
         self.letter.push(ecn);
         self.letter.extend_from_slice(datagram);
+        // As in `receive`.
+        let _deferred = dat_cancel::Deferred::new();
         let mut sent = self.outgoing.send_to_addr(&self.letter, &address);
         let full = |sent: &io::Result<usize>| matches!(sent, Err(error) if error.kind() == ErrorKind::WouldBlock);
         if full(&sent) && self.impatient_until.is_none_or(|end| end <= Instant::now()) {

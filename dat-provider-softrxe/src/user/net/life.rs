@@ -10,10 +10,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
+use dat_cancel::Slept;
+
 use super::child::NotInherited;
 use super::dial::dial;
 use super::door::name;
-use super::wake::{Bundle, Slept, sleep};
+use super::wake::{Bundle, sleep};
 
 /// Lifelines taken in at most, and those of ours to others: a part of the descriptors that this process may have. More wait in the
 /// listener's queue, where they hear of our end as well.
@@ -200,7 +202,7 @@ impl Neighbours {
 /// Returns true if one came or went.
 #[must_use]
 pub fn stirs(lives: &Bundle) -> bool {
-    sleep([lives.as_raw_fd()], Some(Duration::ZERO)) == Slept::Ready
+    sleep([lives.as_raw_fd()], Some(Duration::ZERO)) == Slept::Woken
 }
 
 #[cfg(test)]

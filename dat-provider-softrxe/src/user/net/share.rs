@@ -109,7 +109,9 @@ mod tests {
     use std::net::UdpSocket;
 
     use super::super::door::{Mailbox, slot_of_qpn};
-    use super::super::wake::{Slept, sleep};
+    use dat_cancel::Slept;
+
+    use super::super::wake::sleep;
     use super::*;
 
     const PORT: u16 = 47_911;
@@ -128,7 +130,7 @@ mod tests {
         let mut heirs = Vec::new();
         for guest in guests {
             let ended = sleep([guest.as_raw_fd()], Some(Duration::from_secs(5)));
-            assert_eq!(ended, Slept::Ready);
+            assert_eq!(ended, Slept::Woken);
             assert!(guest.is_over());
             let heir = Share::take(ip, PORT, 1 << 16).unwrap();
             porters += u32::from(matches!(heir, Share::Porter(..)));

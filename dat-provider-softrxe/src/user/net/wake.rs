@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use dat_cancel::Slept;
+
 /// A descriptor that another thread makes readable.
 #[derive(Debug)]
 pub struct Wake {
@@ -32,15 +34,24 @@ impl Wake {
     /// Makes the descriptor readable until [`Wake::clear`].
     pub fn ring(&self) {
         let one = 1u64;
+        // Not libc's function, at which a thread may be cancelled: the hot calls come here, with locks.
         // SAFETY: eight readable bytes. The only failure is a full counter, which is readable too.
-        let _ = unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
+        let _ = unsafe {
+            libc::syscall(
+                libc::SYS_write,
+                self.fd.as_raw_fd(),
+                &raw const one,
+                8_usize,
+            )
+        };
     }
 
     /// Takes back all rings so far.
     pub fn clear(&self) {
         let mut count = 0u64;
-        // SAFETY: eight writable bytes. An empty counter is an error without consequence.
-        let _ = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+        // SAFETY: as in `ring`; eight writable bytes. An empty counter is an error without consequence.
+        let _ =
+            unsafe { libc::syscall(libc::SYS_read, self.fd.as_raw_fd(), &raw mut count, 8_usize) };
     }
 }
 
@@ -50,18 +61,8 @@ impl AsRawFd for Wake {
     }
 }
 
-/// How [`sleep`] ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Slept {
-    /// A descriptor is readable.
-    Ready,
-    /// The time is over.
-    TimedOut,
-    /// A signal handler ran.
-    Interrupted,
-}
-
-/// Waits until one of `fds` is readable (or hung up), or `timeout` is over; `None`: no limit.
+/// Waits until one of `fds` is readable (or hung up), or `timeout` is over; `None`: no limit. In a consumer's wait `pthread_cancel`
+/// ends it.
 #[must_use]
 pub fn sleep<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> Slept {
     let mut polled = fds.map(|fd| libc::pollfd {
@@ -69,25 +70,7 @@ pub fn sleep<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> Slep
         events: libc::POLLIN,
         revents: 0,
     });
-    let span = timeout.map(|t| libc::timespec {
-        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: t.subsec_nanos().into(),
-    });
-    let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: `polled` has N entries; `span` is null or points to a timespec that lives until the return.
-    let ready = unsafe {
-        libc::ppoll(
-            polled.as_mut_ptr(),
-            N as libc::nfds_t,
-            span,
-            std::ptr::null(),
-        )
-    };
-    match ready {
-        0 => Slept::TimedOut,
-        n if n > 0 => Slept::Ready,
-        _ => Slept::Interrupted,
-    }
+    dat_cancel::sleep::on_descriptors(&mut polled, timeout)
 }
 
 /// Processors of this machine. Not only those that this process may use: one that is bound to a single processor can still wait
@@ -198,9 +181,9 @@ mod tests {
         );
         std::thread::scope(|scope| {
             scope.spawn(|| wake.ring());
-            assert_eq!(sleep([bundle.as_raw_fd()], None), Slept::Ready);
+            assert_eq!(sleep([bundle.as_raw_fd()], None), Slept::Woken);
         });
-        assert_eq!(sleep([wake.as_raw_fd()], soon), Slept::Ready);
+        assert_eq!(sleep([wake.as_raw_fd()], soon), Slept::Woken);
         wake.clear();
         assert_eq!(sleep([wake.as_raw_fd()], soon), Slept::TimedOut);
     }

@@ -1,0 +1,59 @@
+//! A permit that one thread waits for.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::sleep::{self, Slept};
+
+const NONE: u32 = 0;
+const GIVEN: u32 = 1;
+/// A thread sleeps until it is given.
+const WANTED: u32 = 2;
+
+/// Given by any thread, also before it is waited for; taken by one thread at a time. Giving it twice is giving it once.
+#[derive(Debug, Default)]
+pub struct Permit(AtomicU32);
+
+impl Permit {
+    /// Ends the present or the next [`Permit::wait`]. Makes a system call only where a thread sleeps.
+    pub fn give(&self) {
+        if self.0.swap(GIVEN, Ordering::SeqCst) == WANTED {
+            sleep::wake(&self.0, 1);
+        }
+    }
+
+    /// Takes the permit if it is there.
+    pub fn take(&self) -> bool {
+        self.0.swap(NONE, Ordering::SeqCst) == GIVEN
+    }
+
+    /// Sleeps until the permit is there, and takes it ([`Slept::Woken`]); until `end` at most, `None`: no limit.
+    pub fn wait(&self, end: Option<Instant>) -> Slept {
+        loop {
+            let wanted = self
+                .0
+                .compare_exchange(NONE, WANTED, Ordering::SeqCst, Ordering::SeqCst);
+            if wanted.is_err() && self.take() {
+                return Slept::Woken;
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let slept = match left {
+                Some(Duration::ZERO) => Slept::TimedOut,
+                left => sleep::on_word(&self.0, WANTED, left),
+            };
+            // What was given meanwhile is for the next wait of a thread that is cancelled.
+            if slept == Slept::Cancelled {
+                let _ = self
+                    .0
+                    .compare_exchange(WANTED, NONE, Ordering::SeqCst, Ordering::SeqCst);
+                return slept;
+            }
+            if self.take() {
+                return Slept::Woken;
+            }
+            if slept != Slept::Woken {
+                return slept;
+            }
+        }
+    }
+}
