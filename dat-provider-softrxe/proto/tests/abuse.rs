@@ -3,7 +3,9 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use common::memory::ALL;
@@ -537,5 +539,139 @@ fn ends_that_nobody_confirms_do_not_pile_up() {
         stranger::sent(engine, now);
         while engine.poll_event().is_some() {}
         assert!(engine.connections() <= most + 1, "{}", engine.connections());
+    }
+}
+
+/// Bytes that the second side sends, in datagrams, until it is at rest.
+fn everything(pair: &mut Pair) -> (usize, usize) {
+    let engine = &mut pair.sides[1].engine;
+    let (mut bytes, mut count) = (0, 0);
+    loop {
+        for (_, datagram) in stranger::sent(engine, pair.now) {
+            bytes += datagram.len();
+            count += 1;
+        }
+        let Some(at) = engine.poll_timeout() else {
+            return (bytes, count);
+        };
+        pair.now = at;
+        engine.handle_timeout(at);
+    }
+}
+
+/// The source address of a REQ is anybody's.
+#[test]
+fn a_request_draws_at_most_three_times_its_bytes() {
+    for repetitions in 0..4 {
+        let mut flood = Flood::new("abuse_amplified");
+        let to = flood.pair.sides[1].address.ip();
+        let ids = (FOREIGN, 1, Qpn::new(7));
+        let req = stranger::req(address(1).ip(), to, SERVICE, ids);
+        let mut asked = 0;
+        for _ in 0..=repetitions {
+            flood.send(address(1), &CmMessage::Req(req));
+            asked += 280;
+        }
+        let (answers, told) = {
+            let engine = &mut flood.pair.sides[1].engine;
+            let sent = stranger::sent(engine, flood.pair.now);
+            let bytes: usize = sent.iter().map(|(_, bytes)| bytes.len()).sum();
+            (bytes, flood.answers().1)
+        };
+        let pair = &mut flood.pair;
+        let qpn = pair.sides[1].qp();
+        let (now, accept) = (pair.now, Accept::new(b"yes"));
+        let engine = &mut pair.sides[1].engine;
+        engine.accept(now, told[0], qpn, &accept).unwrap();
+        let (bytes, count) = everything(pair);
+        let drawn = answers + bytes;
+        assert!(
+            drawn <= 3 * asked,
+            "{drawn} bytes for {asked}, {count} datagrams"
+        );
+        let mut end = Vec::new();
+        while let Some(event) = pair.sides[1].engine.poll_event() {
+            end.push(event);
+        }
+        assert!(
+            matches!(
+                &end[..],
+                [Event::Cm(CmEvent {
+                    kind: CmEventKind::TimedOut,
+                    ..
+                })]
+            ),
+            "{end:?}"
+        );
+        assert_eq!(pair.sides[1].engine.connections(), 0);
+    }
+}
+
+/// The RTU is lost each time, and the client has nothing to say: its queue pair shows that it is there.
+#[test]
+fn a_silent_client_whose_rtu_is_lost_is_found() {
+    let mut pair = Pair::new("abuse_lost_rtu");
+    pair.filter = Box::new(|p| p.bytes.len() != 280 || p.bytes[20 + 17] != 0x14);
+    pair.sides[1].engine.listen(SERVICE).unwrap();
+    let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
+    pair.call(qpns[0], SERVICE);
+    pair.answer(qpns[1]);
+    assert!(pair.run_until(Duration::from_secs(2), |p| !p.sides[1].events.is_empty()));
+    let kind = pair.sides[1].cm_event().kind;
+    assert!(matches!(kind, CmEventKind::Established(_)), "{kind:?}");
+    assert_eq!(pair.sides[0].cm_events().len(), 1);
+    pair.run();
+    talk(&mut pair, qpns);
+}
+
+/// A queue pair number can be guessed; the PSN that stands in the REP shows that it was received.
+#[test]
+fn a_packet_with_a_guessed_psn_does_not_establish_a_connection() {
+    use softrxe_proto::opcode::Opcode;
+    use softrxe_proto::wire::{Bth, Headers, Packet, icrc};
+    let mut pair = Pair::new("abuse_guessed_psn");
+    pair.sides[1].engine.listen(SERVICE).unwrap();
+    let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
+    pair.call(qpns[0], SERVICE);
+    let rep = Rc::new(RefCell::new(None));
+    let noted = Rc::clone(&rep);
+    pair.filter = Box::new(move |p| {
+        if let Some(CmMessage::Rep(rep)) = stranger::message(&p.bytes) {
+            noted.borrow_mut().get_or_insert(rep.starting_psn);
+        }
+        p.to == 1
+    });
+    pair.answer(qpns[1]);
+    pair.run_until(Duration::from_millis(1), |_| false);
+    let flow = icrc::Flow {
+        source: pair.sides[0].address,
+        destination: pair.sides[1].address,
+    };
+    let psn = rep.borrow().unwrap();
+    let guesses = [psn.minus(2), psn.plus(2000), psn.plus(1 << 22), psn.plus(1)];
+    for (guess, up) in guesses.into_iter().zip([false, false, false, true]) {
+        let packet = Packet {
+            bth: Bth::new(Opcode::SendOnly as u8, qpns[1], guess),
+            opcode: Opcode::SendOnly,
+            headers: Headers::default(),
+            payload: &[],
+        };
+        let mut bytes = vec![0; 64];
+        let end = packet.emit(&mut bytes);
+        bytes.truncate(end);
+        let crc = icrc::compute(&flow, 0, &bytes);
+        bytes.extend(crc.to_le_bytes());
+        let meta = softrxe_proto::Meta {
+            source: flow.source,
+            ip_id: 0,
+        };
+        let now = pair.now;
+        pair.sides[1].engine.handle_datagram(now, &meta, &bytes);
+        pair.run_until(Duration::from_millis(1), |_| false);
+        assert_eq!(
+            pair.sides[1].cm_events().len(),
+            usize::from(up),
+            "{guess:?}"
+        );
     }
 }

@@ -316,12 +316,15 @@ fn a_peer_that_began_anew_is_told_that_its_old_connection_was_held() {
     )));
 }
 
-/// Both sides established, or neither; every id forgotten after the end, whatever the network does.
+/// Both sides established, or neither; every id forgotten after the end, whatever the network does. A side that was never told of the
+/// end asks its peer some time.
 #[test]
 fn connections_agree_under_loss_duplication_and_reordering() {
     let mut established = 0;
     for seed in 0..150 {
-        let mut pair = Pair::with("cm_faults", seed, |_| {});
+        let mut pair = Pair::with("cm_faults", seed, |config| {
+            config.keepalive = Some(Duration::from_secs(30));
+        });
         pair.faults = Faults {
             loss: [0, 100, 300, 600][seed as usize % 4],
             duplicate: 200,
@@ -338,10 +341,17 @@ fn connections_agree_under_loss_duplication_and_reordering() {
         while pair.now < end && pair.step() {
             for i in 0..2 {
                 for event in std::mem::take(&mut pair.sides[i].events) {
+                    let now = pair.now;
+                    if let Event::QpError {
+                        connection: Some(id),
+                        ..
+                    } = event
+                    {
+                        let _ = pair.sides[i].engine.disconnect(now, id);
+                    }
                     let Event::Cm(event) = event else { continue };
                     match event.kind {
                         CmEventKind::Request(_) => {
-                            let now = pair.now;
                             assert!(!std::mem::replace(&mut accepted, true), "seed {seed}");
                             let accept = Accept::new(b"y");
                             let engine = &mut pair.sides[1].engine;

@@ -30,6 +30,13 @@ const SERVICE_TIMEOUT: u8 = 24;
 /// timeout that everybody announces.
 const MISSED_REPETITIONS: u32 = 8;
 
+/// Bytes of a management datagram, BTH to ICRC, and of the question of [`crate::qp`] whether a peer is there.
+pub(crate) const DATAGRAM: u32 = 280;
+pub(crate) const QUESTION: u32 = 32;
+/// A peer that has not shown that it receives our answers gets this many times the bytes that came from it, at most: any address
+/// can stand in a REQ.
+pub(crate) const AMPLIFICATION: u32 = 3;
+
 /// How long a request is kept whose peer does not repeat it: 34 s.
 pub(crate) fn silence() -> Duration {
     timeout_of(RESPONSE_TIMEOUT) * MISSED_REPETITIONS
@@ -85,6 +92,8 @@ pub(crate) struct Connection {
     pub(crate) refused: u8,
     /// When the next repetition is due.
     pub(crate) due: Option<Time>,
+    /// Bytes that may still go to a peer that has not shown that it receives ours. `None`: it has, or it is we who asked.
+    pub(crate) allowance: Option<u32>,
     /// Time of the earliest timer entry for this connection, which may be before `due`.
     pub(crate) armed: Option<Time>,
 }
@@ -116,6 +125,29 @@ pub(crate) fn timeout_of(code: u8) -> Duration {
 }
 
 impl Connection {
+    /// Another REQ came from the peer.
+    pub(crate) fn asked_again(&mut self) {
+        if let Some(left) = &mut self.allowance {
+            *left = left.saturating_add(AMPLIFICATION * DATAGRAM);
+        }
+    }
+
+    /// Returns true if `bytes` may go to the peer.
+    pub(crate) fn affords(&self, bytes: u32) -> bool {
+        self.allowance.is_none_or(|left| left >= bytes)
+    }
+
+    /// As [`affords`](Self::affords); they are on their way then.
+    pub(crate) fn spend(&mut self, bytes: u32) -> bool {
+        let affords = self.affords(bytes);
+        if let Some(left) = &mut self.allowance
+            && affords
+        {
+            *left -= bytes;
+        }
+        affords
+    }
+
     /// The owner of the peer's ids; its GUID is known.
     pub(crate) const fn peer(&self) -> Peer {
         Peer::new(self.remote, self.remote_guid)

@@ -94,6 +94,7 @@ impl<M: Memory> Engine<M> {
             refused: 0,
             due: None,
             armed: None,
+            allowance: None,
         };
         let local = SocketAddr::new(self.config.local, arguments.source_port);
         let req = connection.req(self.guid, local, qpn, arguments.private_data);

@@ -181,6 +181,7 @@ impl<M: Memory> Engine<M> {
             refused: 0,
             due: None,
             armed: None,
+            allowance: Some(connection::AMPLIFICATION * connection::DATAGRAM),
         });
         self.await_answer(now, id, source);
         let request = ConnectRequest {

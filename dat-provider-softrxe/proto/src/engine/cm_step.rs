@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::timers::Owner;
-use crate::cm::connection::{Connection, Mad, silence_after_mra, timeout_of};
+use crate::cm::connection::{Connection, DATAGRAM, Mad, QUESTION, silence_after_mra, timeout_of};
 use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, RejectReason};
 use crate::memory::Memory;
@@ -13,6 +13,8 @@ use crate::time::Time;
 const LONGEST_RETRY: std::time::Duration = std::time::Duration::from_secs(4);
 /// First pause before a REQ that found nobody is sent again; doubles.
 const REFUSED_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+/// What is kept back of a peer's allowance for questions: as many as a REP has repetitions.
+const QUESTIONS: u32 = 8 * QUESTION;
 /// How long a finished connection repeats its last word.
 pub(super) const TIME_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -39,9 +41,16 @@ impl<M: Memory> Engine<M> {
 
     /// Takes a step and does what it says.
     pub(super) fn cm_step_with(&mut self, now: Time, id: u32, input: Input, details: &Details<'_>) {
-        let Some(state) = self.cm.get(id).map(|c| c.state) else {
-            return;
-        };
+        let Some(c) = self.cm.get_mut(id) else { return };
+        match input {
+            Input::Req => c.asked_again(),
+            // Only one that received our id, or our packets' numbers, can say these.
+            Input::Rtu | Input::Data | Input::Rep | Input::Mra | Input::Dreq | Input::Drep => {
+                c.allowance = None;
+            }
+            _ => {}
+        }
+        let state = c.state;
         let Some(step) = state.step(input) else {
             return;
         };
@@ -92,12 +101,12 @@ impl<M: Memory> Engine<M> {
         match action {
             Action::Repeat => {
                 if let Some(last) = c.last.clone() {
-                    self.mads.push_back((c.remote, last));
+                    self.send(id, last);
                 }
             }
             Action::SendMra => {
                 let mra = c.mra();
-                self.mads.push_back((c.remote, mra));
+                self.send(id, mra);
                 self.keep_request(id, now + silence_after_mra());
             }
             Action::ConnectQp => {
@@ -164,11 +173,33 @@ impl<M: Memory> Engine<M> {
             .push_back(Event::Cm(CmEvent { id, qpn, kind }));
     }
 
+    /// Sends a message, unless its receiver would get too much that it may not have asked for.
+    fn send(&mut self, id: u32, message: Box<Mad>) {
+        if let Some(c) = self.cm.get_mut(id)
+            && c.spend(DATAGRAM)
+        {
+            self.mads.push_back((c.remote, message));
+        }
+    }
+
     /// Sends a message and keeps it for repetition, by request only.
     fn say_once(&mut self, id: u32, message: Box<Mad>) {
+        self.send(id, message.clone());
         if let Some(c) = self.cm.get_mut(id) {
-            self.mads.push_back((c.remote, message.clone()));
             c.last = Some(message);
+        }
+    }
+
+    /// Asks the peer's queue pair, whose answer is as good as an RTU, instead of repeating the REP: it takes few bytes.
+    fn question(&mut self, id: u32) {
+        let Some(c) = self.cm.get_mut(id) else { return };
+        let affords = c.spend(QUESTION);
+        if let Some(qpn) = c.qpn.filter(|_| affords)
+            && let Some(slot) = self.slot(qpn)
+            && let Some(qp) = &mut self.qps[slot as usize]
+        {
+            qp.ask_once();
+            self.enqueue(slot);
         }
     }
 
@@ -319,8 +350,13 @@ impl<M: Memory> Engine<M> {
         }
         c.repeated += 1;
         let due = now + pause(c.repeated);
+        let asks = c.state == State::RepSent && !c.affords(DATAGRAM + QUESTIONS);
         self.wake_connection(id, due);
-        self.cm_step(now, id, Input::Timeout);
+        if asks {
+            self.question(id);
+        } else {
+            self.cm_step(now, id, Input::Timeout);
+        }
     }
 
     /// The queue pair goes away or is broken by its owner: so does its connection.

@@ -73,7 +73,7 @@ impl<M: Memory> Engine<M> {
             }
             (QpKind::Ud, _) => false,
         };
-        let waiting = qp.cm.filter(|_| qp.awaits_data());
+        let waiting = qp.cm.filter(|_| qp.awaits_data() && qp.agrees(&packet));
         if !self.intact(meta, payload, own) {
             return;
         }

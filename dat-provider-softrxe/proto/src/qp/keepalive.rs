@@ -32,8 +32,8 @@ struct Asking {
     retries: u32,
     /// The question has not gone out yet.
     unsent: bool,
-    /// When it is asked again.
-    due: Time,
+    /// When it is asked again, or the peer is taken for dead; `None`: not because of this question.
+    due: Option<Time>,
 }
 
 /// What a passed deadline means.
@@ -70,14 +70,14 @@ impl KeepAlive {
             before: 0,
             retries,
             unsent: true,
-            due: now + retransmission(first, 0),
+            due: Some(now + retransmission(first, 0)),
         });
         true
     }
 
     pub(super) const fn deadline(&self) -> Option<Time> {
         match &self.asking {
-            Some(asking) => Some(asking.due),
+            Some(asking) => asking.due,
             None => None,
         }
     }
@@ -87,13 +87,13 @@ impl KeepAlive {
             self.asking = None;
         }
         match &mut self.asking {
-            Some(asking) if asking.due <= now => {
+            Some(asking) if asking.due.is_some_and(|due| due <= now) => {
                 if asking.before >= asking.retries {
                     return Outcome::Dead;
                 }
                 asking.before += 1;
                 asking.unsent = true;
-                asking.due = now + retransmission(first, asking.before);
+                asking.due = Some(now + retransmission(first, asking.before));
                 Outcome::Ask
             }
             _ => Outcome::Wait,
@@ -118,6 +118,23 @@ impl Qp {
     pub(crate) fn doubt<M>(&mut self, cx: &Context<'_, M>) -> bool {
         // What causes the doubt may be forged: a few packets that get lost must not be enough.
         !self.is_busy() && self.keepalive.ask(cx.now, cx.config.ack_timeout, PATIENT)
+    }
+
+    /// Asks once, for the connection manager, which has its own idea of how long to wait.
+    pub(crate) fn ask_once(&mut self) {
+        self.keepalive.asking = Some(Asking {
+            before: 0,
+            retries: 0,
+            unsent: true,
+            due: None,
+        });
+    }
+
+    /// The connection manager asks no longer.
+    pub(super) fn asked_enough(&mut self) {
+        if self.keepalive.deadline().is_none() {
+            self.keepalive.asking = None;
+        }
     }
 
     /// The peer may be dead by now.

@@ -97,6 +97,9 @@ pub struct Path {
     pub own: bool,
 }
 
+/// First packets of a peer that may be lost before one is heard.
+const NEAR: i32 = 1024;
+
 /// The memory of a packet is gone.
 pub(crate) struct Inaccessible;
 
@@ -172,8 +175,21 @@ impl Qp {
         self.awaits_data
     }
 
-    pub(crate) const fn await_data(&mut self, on: bool) {
+    pub(crate) fn await_data(&mut self, on: bool) {
         self.awaits_data = on;
+        if !on {
+            self.asked_enough();
+        }
+    }
+
+    /// Returns true if `packet` can be from a peer that has our REP: it names a PSN that only the REP tells.
+    pub(crate) fn agrees(&self, packet: &Packet<'_>) -> bool {
+        let first = match packet.opcode.request() {
+            Some(_) => self.responder.expected,
+            None => self.requester.una,
+        };
+        // The first packets may be lost; a question, and the answer to one, is just before.
+        (-1..NEAR).contains(&packet.bth.psn.distance(first))
     }
 
     fn step(&mut self, input: QpInput) -> bool {
