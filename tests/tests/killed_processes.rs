@@ -12,6 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Of no other test: UDP port 4791 belongs to one set of processes an address.
 const ADDRESS: &str = "127.88.1.1";
 const TEST: &str = "processes_are_killed_and_the_others_go_on";
+/// Callers that go before they are answered.
+const CALLERS: &str = "callers_are_killed_while_they_ask";
 /// The same over IPv6.
 const TEST6: &str = "over_ipv6_as_well";
 /// Which of the two it is.
@@ -101,6 +103,69 @@ fn fork_and_hold() {
     }
     println!("ready");
     std::thread::sleep(10 * PATIENCE);
+}
+
+/// Asks for a connection to `port`, and says so.
+fn call(port: u64) {
+    let ia = Ia::open("user").expect("opens");
+    let pz = ia.create_pz().expect("a PZ");
+    let side = side(&ia, &pz, &events(&ia));
+    let address: IpAddr = over().1.parse().expect("an address");
+    let asked = side.ep.connect(address, port).timeout(10 * PATIENCE);
+    asked.start().expect("starts");
+    println!("ready");
+    std::thread::sleep(10 * PATIENCE);
+}
+
+/// A server hears at once of a caller that is killed before it has its answer, and before it has confirmed it.
+fn answer_the_dead() {
+    let ia = Ia::open("user").expect("opens");
+    let pz = ia.create_pz().expect("a PZ");
+    let connections = events(&ia);
+    let _listener = ia.listen(Some(5001), &connections).expect("listens");
+    for answered_first in [false, true] {
+        let caller = Process::start("call 5001");
+        let Ok(Event::Request(request)) = connections.wait(PATIENCE) else {
+            panic!("no request");
+        };
+        let side = side(&ia, &pz, &events(&ia));
+        let begin = if answered_first {
+            // Stopped, it does not confirm the answer.
+            let pid = caller.0.id().cast_signed();
+            // SAFETY: a plain system call on a child that was not waited for.
+            assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
+            request.accept(&side.ep, &[]).expect("accepts");
+            caller.kill();
+            Instant::now()
+        } else {
+            caller.kill();
+            let begin = Instant::now();
+            request.accept(&side.ep, &[]).expect("accepts");
+            begin
+        };
+        let event = side.connections.wait(PATIENCE);
+        assert!(
+            matches!(
+                event,
+                Ok(Event::Ended {
+                    how: ConnectionEvent::AcceptCompletionError,
+                    ..
+                })
+            ),
+            "{event:?}"
+        );
+        // The connection manager gives a silent caller 27 seconds.
+        assert!(begin.elapsed() < Duration::from_secs(20));
+    }
+    // The next one is served as if nothing had happened.
+    let _caller = Process::start("call 5001");
+    let Ok(Event::Request(request)) = connections.wait(PATIENCE) else {
+        panic!("no request");
+    };
+    let side = side(&ia, &pz, &events(&ia));
+    request.accept(&side.ep, &[]).expect("accepts");
+    let event = side.connections.wait(PATIENCE);
+    assert!(matches!(event, Ok(Event::Established { .. })), "{event:?}");
 }
 
 /// Sends back what connections to `port` bring.
@@ -259,10 +324,16 @@ fn scenario() {
 
 /// Test and address.
 fn over() -> (&'static str, &'static str) {
-    match std::env::var_os(OVER) {
-        Some(_) => (TEST6, "::1"),
-        None => (TEST, ADDRESS),
+    match std::env::var(OVER).as_deref() {
+        Ok(TEST6) => (TEST6, "::1"),
+        Ok(_) => (CALLERS, "127.88.1.2"),
+        Err(_) => (TEST, ADDRESS),
     }
+}
+
+#[test]
+fn callers_are_killed_while_they_ask() {
+    play((CALLERS, "127.88.1.2"));
 }
 
 #[test]
@@ -279,15 +350,16 @@ fn play((test, address): (&str, &str)) {
     match std::env::var(ROLE).as_deref() {
         Ok("hold") => return hold(),
         Ok("fork") => return fork_and_hold(),
+        Ok("scenario") if test == CALLERS => return answer_the_dead(),
         Ok("scenario") => return scenario(),
         Ok(role) => {
-            return echo(
-                role.split_once(' ')
-                    .expect("a port")
-                    .1
-                    .parse()
-                    .expect("a number"),
-            );
+            let (what, port) = role.split_once(' ').expect("a port");
+            let port = port.parse().expect("a number");
+            return if what == "call" {
+                call(port);
+            } else {
+                echo(port);
+            };
         }
         Err(_) => {}
     }
@@ -297,8 +369,8 @@ fn play((test, address): (&str, &str)) {
         &format!("{address} 0 engine=user"),
     );
     let (mut inner, _conf) = dat_tests::again(test, &conf);
-    if test == TEST6 {
-        inner.env(OVER, "6");
+    if test != TEST {
+        inner.env(OVER, test);
     }
     let inner = inner.env(ROLE, "scenario").status();
     assert!(inner.expect("the test runs").success());

@@ -88,7 +88,7 @@ fn enter(state: &mut State, id: CmId, qp: &Qp, token: Token, port: u16, passive:
         port,
         passive,
         established: false,
-        neighbour: None,
+        neighbour: state.callers.remove(&id),
     };
     state.connections.insert(id, connection);
     state.by_qpn.insert(qp.qpn, id);
@@ -138,6 +138,7 @@ pub(super) fn accept(
             }
             // The peer gave up before it was answered, or began anew.
             Err(CmError::UnknownId(_) | CmError::State { .. }) => {
+                state.callers.remove(&id);
                 state
                     .jobs
                     .push_back(Job::Connection(token, Input::AcceptError));

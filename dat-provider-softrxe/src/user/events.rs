@@ -96,6 +96,17 @@ pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) ->
     }
 }
 
+/// Requests of engines that are `gone` end. The consumer still answers them, and hears then that there is no peer.
+pub(crate) fn withdrawn(state: &mut State, now: Time, gone: &[Neighbour]) {
+    let callers = state.callers.iter();
+    let dead = callers.filter(|(_, who)| gone.contains(who));
+    for id in dead.map(|(id, _)| *id).collect::<Vec<_>>() {
+        state.callers.remove(&id);
+        // It may have ended meanwhile.
+        let _ = state.engine.disconnect(now, id);
+    }
+}
+
 /// Connections to engines that are `gone` break.
 pub(crate) fn bereaved(state: &mut State, now: Time, gone: &[Neighbour]) -> Vec<Job> {
     let of_gone = |c: &Connection| c.neighbour.is_some_and(|who| gone.contains(&who));
@@ -114,6 +125,7 @@ fn connection(hub: &Arc<Hub>, state: &mut State, event: CmEvent) -> Option<Job> 
     let CmEvent { id, kind, .. } = event;
     if let CmEventKind::Request(asked) = kind {
         let request = ConnRequest::new(hub, id, &asked);
+        hub.befriend_caller(state, id);
         let Some((token, _)) = state.services.get(&asked.service_id) else {
             // The job refuses it without the lock.
             return Some(Job::Request(

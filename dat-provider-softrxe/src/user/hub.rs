@@ -91,6 +91,8 @@ pub(crate) struct State {
     neighbours: Neighbours,
     pub(crate) services: HashMap<u64, (Token, Mailbox)>,
     pub(crate) connections: HashMap<CmId, Connection>,
+    /// Engines of this host whose requests the consumer has not answered.
+    pub(crate) callers: HashMap<CmId, Neighbour>,
     pub(crate) questions: HashMap<CmId, Question>,
     pub(crate) by_qpn: HashMap<Qpn, CmId>,
     pub(crate) cqs: HashMap<CqId, CqNotice>,
@@ -186,6 +188,7 @@ impl Hub {
             neighbours: Neighbours::default(),
             services: HashMap::new(),
             connections: HashMap::new(),
+            callers: HashMap::new(),
             questions: HashMap::new(),
             by_qpn: HashMap::new(),
             cqs: HashMap::new(),
@@ -364,6 +367,7 @@ impl Hub {
             if gone.is_empty() {
                 return;
             }
+            events::withdrawn(&mut state, clock::now(), &gone);
             if !self.last_words(&mut state, &gone) {
                 forget_gone(&mut state, clock::now(), &gone);
                 return;
@@ -410,18 +414,29 @@ impl Hub {
 
     /// Watches over the peer of a connection, if it is an engine of this host.
     pub(crate) fn befriend(&self, state: &mut State, id: CmId) {
-        let Some((ip, qpn, true)) = state.engine.peer(id) else {
-            return;
-        };
-        let who = (ip, slot_of_qpn(qpn.value()));
-        // An engine is its own neighbour, which it survives.
-        let other = who != (self.place.address, state.slot);
-        if other
-            && state.neighbours.watch(who, &self.lives)
+        if let Some(who) = self.watched(state, id)
             && let Some(connection) = state.connections.get_mut(&id)
         {
             connection.neighbour = Some(who);
         }
+    }
+
+    /// As [`befriend`](Self::befriend) for the peer of a request. It is watched from here on: once it is gone, its name is gone, too.
+    pub(crate) fn befriend_caller(&self, state: &mut State, id: CmId) {
+        if let Some(who) = self.watched(state, id) {
+            state.callers.insert(id, who);
+        }
+    }
+
+    /// The engine of this host that is the peer of `id`, and is watched.
+    fn watched(&self, state: &mut State, id: CmId) -> Option<Neighbour> {
+        let (ip, qpn, true) = state.engine.peer(id)? else {
+            return None;
+        };
+        let who = (ip, slot_of_qpn(qpn.value()));
+        // An engine is its own neighbour, which it survives.
+        let other = who != (self.place.address, state.slot);
+        (other && state.neighbours.watch(who, &self.lives)).then_some(who)
     }
 
     /// Has the helper thread look after a service's mailbox; dropping the mailbox takes it out.

@@ -198,6 +198,7 @@ impl ConnRequest {
         self.answered = true;
         let (id, datagram) = (self.id, self.caller.is_some());
         self.hub.with(|state, now| {
+            state.callers.remove(&id);
             if datagram {
                 datagram::refuse(state, now, id, data);
             } else {
