@@ -19,15 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const HERE: &str = "127.90.1.1";
 const THERE: &str = "127.90.1.2";
 
-/// No memory at all.
+/// No memory: what is read is a pattern, and what is written is refused.
 struct Nothing;
 
 impl Memory for Nothing {
     fn check(&self, access: &Access, _: u64, _: u64) -> Result<(), AccessError> {
         Err(AccessError::Key(access.key))
     }
-    fn read(&self, access: &Access, _: u64, _: &mut [u8]) -> Result<(), AccessError> {
-        Err(AccessError::Key(access.key))
+    fn read(&self, _: &Access, va: u64, into: &mut [u8]) -> Result<(), AccessError> {
+        into.fill(va as u8);
+        Ok(())
     }
     fn write(&self, access: &Access, _: u64, _: &[u8]) -> Result<(), AccessError> {
         Err(AccessError::Key(access.key))
@@ -53,6 +54,8 @@ struct Peer {
     foreign: bool,
     /// DREQs that will be lost.
     lost: u32,
+    /// Of the last connection that it accepted.
+    accepted: Qpn,
 }
 
 /// Where the CA GUID is in a REQ and a REP: behind BTH, DETH and MAD header.
@@ -104,6 +107,7 @@ impl Peer {
             address: ip,
             foreign: false,
             lost: 0,
+            accepted: Qpn::default(),
         }
     }
 
@@ -188,6 +192,7 @@ impl Peer {
                     let (now, qpn) = (self.now(), self.qp());
                     let accepted = self.engine.accept(now, event.id, qpn, &Accept::new(b""));
                     accepted.expect("accepts");
+                    self.accepted = qpn;
                 }
             }
             match connections.poll().expect("polls") {
@@ -259,6 +264,56 @@ fn a_peer_hears_of_the_end_though_the_message_is_lost_and_the_adapter_closed() {
             assert!(begin.elapsed() < PATIENCE, "nobody said so again");
         }
         closing.join().expect("closes");
+    });
+}
+
+#[test]
+fn a_peer_that_guesses_a_key_loses_its_connection() {
+    let name = "a_peer_that_guesses_a_key_loses_its_connection";
+    with_engine(name, "127.90.4.1", || {
+        let mut peer = Peer::new("127.90.4.2");
+        let user = peer.called();
+        let region = user.3.allocate(64, Granted::ALL).expect("memory");
+        let granted = region.remote(0..64);
+        let guess = granted.key ^ 1 << 31;
+        for (byte, key, status) in [
+            (1, granted.key, Status::Success),
+            (2, guess, Status::RemoteAccess),
+            (3, granted.key, Status::Flushed),
+        ] {
+            let target = softrxe_proto::Remote {
+                address: granted.address,
+                key,
+            };
+            let local = [softrxe_proto::Sge {
+                address: byte,
+                length: 8,
+                key: 1,
+            }];
+            let request = SendRequest::new(1, Op::Write(target), &local);
+            let (now, qpn) = (peer.now(), peer.accepted);
+            let posted = peer.engine.post_send(now, qpn, &request);
+            posted.expect("posts");
+            let mut done = [Completion::default(); 1];
+            let begin = Instant::now();
+            while peer.engine.poll_cq(peer.cq, &mut done) == 0 {
+                assert!(begin.elapsed() < PATIENCE, "no answer");
+                peer.drive();
+            }
+            assert_eq!(done[0].status, status);
+        }
+        let event = user.1.wait(PATIENCE);
+        assert!(
+            matches!(
+                event,
+                Ok(Event::Ended {
+                    how: ConnectionEvent::Broken,
+                    ..
+                })
+            ),
+            "{event:?}"
+        );
+        assert_eq!(region.to_vec(0..8), [1; 8]);
     });
 }
 

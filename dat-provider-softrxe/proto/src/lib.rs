@@ -17,6 +17,8 @@ pub use engine::{Engine, QpError};
 mod event;
 pub use event::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason};
 
+mod guesses;
+
 pub mod memory;
 pub use memory::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Rights, WindowType};
 

@@ -4,6 +4,7 @@ use std::collections::{TryReserveError, VecDeque};
 
 use crate::config::Config;
 use crate::event::Event;
+use crate::guesses::Guesses;
 use crate::qp::ring::{Receive, Ring};
 use crate::time::Time;
 use crate::wire::seal::Sealer;
@@ -28,8 +29,11 @@ pub struct Counters {
     pub duplicates: u64,
     /// Requests after a gap.
     pub out_of_sequence: u64,
-    /// NAKs for requests that were invalid or not allowed.
+    /// NAKs for requests that were invalid or not allowed; each ends its connection.
     pub refused: u64,
+    /// Of them, those whose key does not grant what was asked for: unknown, closed, of another protection domain, too short, without the
+    /// right. A peer that guesses keys shows here.
+    pub wrong_keys: u64,
     /// RNR NAKs sent.
     pub rnr_sent: u64,
     /// RNR NAKs received.
@@ -72,6 +76,7 @@ pub(crate) struct Outputs {
     srqs: Vec<Option<Srq>>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
+    pub(crate) guesses: Guesses,
 }
 
 /// Puts `value` in the first free slot.

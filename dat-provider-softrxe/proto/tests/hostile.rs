@@ -10,24 +10,8 @@ use common::memory::ALL;
 use common::pair::Pair;
 use common::pcap;
 use softrxe_proto::opcode::Opcode;
-use softrxe_proto::wire::{Aeth, Bth, Headers, Packet, icrc, packet};
+use softrxe_proto::wire::{Aeth, Bth, Headers, Packet, packet};
 use softrxe_proto::{Meta, Op, Psn, QpState, Qpn, Remote, SendRequest, Sge, service_id};
-
-/// Sends `bytes` (BTH to padding) from side 0's address to side 1's engine, with a right ICRC.
-fn inject(pair: &mut Pair, mut bytes: Vec<u8>) {
-    let flow = icrc::Flow {
-        source: pair.sides[0].address,
-        destination: pair.sides[1].address,
-    };
-    let crc = icrc::compute(&flow, 0, &bytes);
-    bytes.extend(crc.to_le_bytes());
-    let meta = Meta {
-        source: flow.source,
-        ip_id: 0,
-    };
-    let now = pair.now;
-    pair.sides[1].engine.handle_datagram(now, &meta, &bytes);
-}
 
 fn response(rng: &mut Rng, to: Qpn) -> Vec<u8> {
     let opcode = Opcode::from_wire(0x0d + rng.below(6) as u8).expect("a response");
@@ -94,7 +78,7 @@ fn answers_to_questions_that_were_not_asked() {
             let engine = &mut pair.sides[1].engine;
             while engine.poll_transmit(now, &mut buffer).is_some() {}
             let bytes = response(&mut rng, b);
-            inject(&mut pair, bytes);
+            pair.inject(bytes);
             pair.now += Duration::from_micros(rng.below(500));
             let now = pair.now;
             pair.sides[1].engine.handle_timeout(now);
@@ -156,7 +140,7 @@ fn management_datagrams_with_changed_bytes() {
                 let at = 20 + rng.below(256) as usize;
                 bytes[at] = rng.next() as u8;
             }
-            inject(&mut pair, bytes);
+            pair.inject(bytes);
             pair.now += Duration::from_millis(rng.below(300));
             let now = pair.now;
             let engine = &mut pair.sides[1].engine;
@@ -228,7 +212,7 @@ fn a_receive_that_was_begun_completes_when_the_next_packet_is_refused() {
         let mut bytes = vec![0; 1200];
         let end = packet.emit(&mut bytes);
         bytes.truncate(end);
-        inject(&mut pair, bytes);
+        pair.inject(bytes);
     }
     let mut done = [softrxe_proto::Completion::default(); 4];
     let side = &mut pair.sides[1];

@@ -70,7 +70,11 @@ impl Transport for UserEngine {
                 IaCounter::LnkErrRcvConstraint,
                 counted.foreign + counted.unknown_qp,
             ),
-            (IaCounter::DiagErrRqRae, counted.refused),
+            (IaCounter::DiagErrRqRae, counted.wrong_keys),
+            (
+                IaCounter::DiagErrRqRire,
+                counted.refused - counted.wrong_keys,
+            ),
             (IaCounter::DiagErrRqOos, counted.out_of_sequence),
             (IaCounter::DiagErrRqUdsdprd, counted.ud_dropped),
             (IaCounter::DiagErrSqOos, counted.go_backs),

@@ -7,6 +7,7 @@ use std::collections::{TryReserveError, VecDeque};
 
 use super::ring::Receive;
 use super::{Path, Qp};
+use crate::guesses::what_is_wrong;
 use crate::memory::{Access, AccessError, AtomicOp, Memory, Rights};
 use crate::opcode::{Opcode, RequestKind};
 use crate::outputs::Context;
@@ -89,18 +90,21 @@ pub(super) struct Responder {
 enum Refusal {
     NotReady,
     Nak(Nak, Option<Status>),
+    /// The key does not grant the access.
+    Access(AccessError),
+    /// The key does not name what a peer may invalidate.
+    Invalidate(AccessError),
 }
 
 impl Refusal {
     const INVALID: Self = Self::Nak(Nak::InvalidRequest, None);
-    const ACCESS: Self = Self::Nak(Nak::RemoteAccess, None);
 }
 
 /// Memory that is missing is no fault of the peer's.
 const fn refusal(error: AccessError) -> Refusal {
     match error {
         AccessError::Fault { .. } => Refusal::Nak(Nak::RemoteOperation, None),
-        _ => Refusal::ACCESS,
+        _ => Refusal::Access(error),
     }
 }
 
@@ -259,24 +263,64 @@ impl Qp {
                 self.responder.nak = Some((packet.bth.psn, Syndrome::Rnr(cx.config.rnr_code)));
                 self.responder.reported = true;
             }
-            Err(Refusal::Nak(nak, receive)) => {
-                cx.out.counters.refused += 1;
-                self.responder.nak = Some((packet.bth.psn, Syndrome::Nak(nak)));
-                self.responder.ack = None;
-                // Without a status of its own it is flushed with the others.
-                if let Some(status) = receive
-                    && let Some(taken) = self.responder.abandon()
-                {
-                    self.complete_receive(cx, taken.wr_id, status);
-                }
-                let status = match nak {
-                    Nak::RemoteAccess => Status::RemoteAccess,
-                    Nak::RemoteOperation => Status::RemoteOperation,
-                    Nak::SequenceError | Nak::InvalidRequest => Status::RemoteInvalidRequest,
-                };
-                self.fail(cx, Some(receive.unwrap_or(status)));
+            Err(Refusal::Nak(nak, receive)) => self.refuse(cx, packet, nak, receive),
+            Err(Refusal::Access(error)) => {
+                self.wrong_key(cx, &error);
+                self.refuse(cx, packet, Nak::RemoteAccess, None);
+            }
+            Err(Refusal::Invalidate(error)) => {
+                self.wrong_key(cx, &error);
+                let status = Some(Status::RemoteInvalidRequest);
+                self.refuse(cx, packet, Nak::InvalidRequest, status);
             }
         }
+    }
+
+    /// Answers a request with a NAK, after which the queue pair is in Error: its peer has no second try.
+    fn refuse<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Packet<'_>,
+        nak: Nak,
+        receive: Option<Status>,
+    ) {
+        cx.out.counters.refused += 1;
+        self.responder.nak = Some((packet.bth.psn, Syndrome::Nak(nak)));
+        self.responder.ack = None;
+        // Without a status of its own it is flushed with the others.
+        if let Some(status) = receive
+            && let Some(taken) = self.responder.abandon()
+        {
+            self.complete_receive(cx, taken.wr_id, status);
+        }
+        let status = match nak {
+            Nak::RemoteAccess => Status::RemoteAccess,
+            Nak::RemoteOperation => Status::RemoteOperation,
+            Nak::SequenceError | Nak::InvalidRequest => Status::RemoteInvalidRequest,
+        };
+        self.fail(cx, Some(receive.unwrap_or(status)));
+    }
+
+    /// The peer named a key that does not grant what it asked for.
+    fn wrong_key<M>(&self, cx: &mut Context<'_, M>, error: &AccessError) {
+        tracing::debug!(qpn = ?self.qpn, %error, "remote access refused");
+        let Some(reason) = what_is_wrong(error) else {
+            return;
+        };
+        cx.out.counters.wrong_keys += 1;
+        let Some(unsaid) = cx.out.guesses.note(cx.now) else {
+            return;
+        };
+        let peer = self.path.as_ref().map(|path| path.remote);
+        let total = cx.out.counters.wrong_keys;
+        tracing::warn!(
+            ?peer,
+            qpn = ?self.qpn,
+            reason,
+            unsaid,
+            total,
+            "a peer used a wrong key of memory and lost its connection"
+        );
     }
 
     /// The request with the expected PSN.
@@ -347,9 +391,7 @@ impl Qp {
         if let Some(key) = packet.headers.invalidate {
             cx.memory
                 .invalidate(key, self.init.pd, self.qpn, true)
-                .map_err(|_| {
-                    Refusal::Nak(Nak::InvalidRequest, Some(Status::RemoteInvalidRequest))
-                })?;
+                .map_err(Refusal::Invalidate)?;
         }
         self.complete_message(cx, packet, CompletedOp::Receive, total);
         Ok(())
@@ -555,10 +597,7 @@ impl Qp {
         let access = self.remote(reth.rkey, need);
         cx.memory
             .check(&access, reth.va, u64::from(reth.length))
-            .map_err(|error| {
-                tracing::debug!(qpn = ?self.qpn, %error, "remote access refused");
-                Refusal::ACCESS
-            })
+            .map_err(Refusal::Access)
     }
 }
 

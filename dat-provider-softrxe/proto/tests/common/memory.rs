@@ -60,6 +60,11 @@ pub fn at(sge: Sge) -> Remote {
 impl TestMemory {
     /// Registers `bytes` at a made-up address; returns its SGE.
     pub fn register(&self, bytes: Vec<u8>, rights: Rights) -> Sge {
+        self.register_in(PD, bytes, rights)
+    }
+
+    /// The same in another protection domain.
+    pub fn register_in(&self, pd: Pd, bytes: Vec<u8>, rights: Rights) -> Sge {
         let mut inner = self.0.borrow_mut();
         inner.next_key += 1;
         let key = inner.next_key << 8 | 0x5a;
@@ -68,7 +73,7 @@ impl TestMemory {
         inner.regions.insert(
             key,
             Region {
-                pd: PD,
+                pd,
                 base,
                 bytes,
                 rights,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use softrxe_proto::wire::icrc;
 use softrxe_proto::{
     CmEvent, CmEventKind, CmId, Completion, Config, CqId, Engine, Event, Meta, Path, Psn, QpInit,
     QpKind, Qpn, ROCE_PORT, Rights, SecretKey, SendRequest, Sge, Time,
@@ -226,6 +227,20 @@ impl Pair {
                 packet.len()
             })
             .collect()
+    }
+
+    /// Gives side 1 a packet that side 0 did not make, as if it came from there: `bytes` are BTH to padding.
+    pub fn inject(&mut self, mut bytes: Vec<u8>) {
+        let source = self.sides[0].address;
+        let flow = icrc::Flow {
+            source,
+            destination: self.sides[1].address,
+        };
+        let crc = icrc::compute(&flow, 0, &bytes);
+        bytes.extend(crc.to_le_bytes());
+        let meta = Meta { source, ip_id: 0 };
+        let engine = &mut self.sides[1].engine;
+        engine.handle_datagram(self.now, &meta, &bytes);
     }
 
     /// Takes what the engines want sent.
