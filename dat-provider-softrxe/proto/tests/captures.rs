@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::collections::{HashMap, HashSet};
+
 use common::pcap;
-use softrxe_proto::wire::cm::CmMessage;
+use softrxe_proto::wire::cm::{Answered, CmMessage};
 use softrxe_proto::wire::icrc::{self, Flow, Verdict};
 use softrxe_proto::wire::{CmaHeader, MadHeader, Packet};
 
@@ -145,4 +147,63 @@ fn no_prefix_of_a_packet_makes_the_parser_panic() {
             }
         }
     }
+}
+
+/// What an engine takes for an answer to its REQ or SIDR_REQ brings that one's transaction id back, as the kernel's does; and no DREQ
+/// comes before the REP has.
+#[test]
+fn the_kernel_answers_with_the_transaction_of_the_request() {
+    let mut answers = [0; 4];
+    for (name, _, _) in index() {
+        let (mut asked, mut answered) = (HashMap::new(), HashSet::new());
+        for d in pcap::read(&name) {
+            let Ok(packet) = Packet::parse(&d.payload) else {
+                continue;
+            };
+            let Some(header) =
+                MadHeader::parse(packet.payload).filter(|_| packet.payload.len() == 256)
+            else {
+                continue;
+            };
+            let body = packet.payload[MadHeader::LEN..].try_into().unwrap();
+            let (source, destination) = d.addresses();
+            let transaction = header.transaction_id;
+            // The side that asked, its id, and which answer it is.
+            let asker = destination.ip();
+            let (asker, id, kind) = match CmMessage::parse(header.attribute_id, body) {
+                Some(CmMessage::Req(req)) => {
+                    asked.insert((source.ip(), req.local_id), transaction);
+                    continue;
+                }
+                Some(CmMessage::SidrReq(req)) => {
+                    asked.insert((source.ip(), req.request_id), transaction);
+                    continue;
+                }
+                Some(CmMessage::Rep(rep)) => {
+                    answered.insert((asker, rep.remote_id));
+                    (asker, rep.remote_id, 0)
+                }
+                Some(CmMessage::Rej(rej)) if rej.message == Answered::Req => {
+                    (asker, rej.remote_id, 1)
+                }
+                Some(CmMessage::Mra(mra)) if mra.message == Answered::Req => {
+                    (asker, mra.remote_id, 2)
+                }
+                Some(CmMessage::SidrRep(rep)) => (asker, rep.request_id, 3),
+                Some(CmMessage::Dreq(dreq)) if asked.contains_key(&(asker, dreq.remote_id)) => {
+                    assert!(answered.contains(&(asker, dreq.remote_id)), "{name}");
+                    continue;
+                }
+                _ => continue,
+            };
+            if let Some(request) = asked.get(&(asker, id)) {
+                assert_eq!(*request, transaction, "{name}, frame {}", d.frame);
+                answers[kind] += 1;
+            }
+        }
+    }
+    assert!(
+        answers.iter().all(|count| *count > 0),
+        "REP, REJ, MRA, SIDR_REP: {answers:?}"
+    );
 }

@@ -35,7 +35,7 @@ impl<M: Memory> Engine<M> {
             CmMessage::Rep(rep) => self.handle_rep(now, source, transaction, rep),
             CmMessage::Dreq(dreq) => self.handle_dreq(now, source, transaction, dreq),
             CmMessage::SidrReq(req) => self.handle_sidr_req(now, source, transaction, req),
-            CmMessage::SidrRep(rep) => self.handle_sidr_rep(source, rep),
+            CmMessage::SidrRep(rep) => self.handle_sidr_rep(source, transaction, rep),
             CmMessage::Mra(mra) => {
                 let details = Details {
                     service_timeout: mra.service_timeout,
@@ -282,6 +282,10 @@ impl<M: Memory> Engine<M> {
             self.mads.push_back((reply_to(source, own), drep));
             return;
         };
+        // Only engines of this crate end a connection before their REP has arrived, and with the REQ's transaction id.
+        if !self.may_answer(id, transaction) {
+            return;
+        }
         let ours = self.cm.get(id).and_then(|c| c.qpn);
         if ours.is_some_and(|qpn| qpn != dreq.remote_qpn) {
             return;
@@ -357,9 +361,11 @@ impl<M: Memory> Engine<M> {
         self.raise(id, CmEventKind::SidrRequest(request));
     }
 
-    fn handle_sidr_rep(&mut self, source: SocketAddr, rep: &SidrRep) {
+    fn handle_sidr_rep(&mut self, source: SocketAddr, transaction: u64, rep: &SidrRep) {
         let asked = self.cm.resolution(rep.request_id);
-        if !asked.is_some_and(|r| r.ours && r.remote.ip() == source.ip()) {
+        let answers =
+            |r: &Resolution| r.ours && r.remote.ip() == source.ip() && r.transaction == transaction;
+        if !asked.is_some_and(|r| answers(r)) {
             return;
         }
         self.cm.remove_resolution(rep.request_id);
