@@ -1,6 +1,7 @@
 //! The edge to C: no panic crosses it, and raw arguments are turned into Rust ones here.
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Error {
     Error::of(Kind::InternalError)
 }
 
-/// Writes a result through argument `number`.
+/// Writes a result through argument `number`, at any alignment.
 ///
 /// # Safety
 /// `to` is NULL or valid for a write of `O`.
@@ -99,7 +100,7 @@ pub(crate) unsafe fn put<O>(to: *mut O, number: u16, value: O) -> Result<()> {
         return Err(Error::arg(number));
     }
     // SAFETY: not NULL, and valid by the caller's promise.
-    unsafe { to.write(value) };
+    unsafe { to.write_unaligned(value) };
     Ok(())
 }
 
@@ -115,46 +116,45 @@ pub(crate) fn need<O>(pointer: *const O, number: u16) -> Result<()> {
     }
 }
 
-/// An array argument: `count` at argument `count_number`, the pointer behind it.
+/// An argument of bytes: `count` at argument `count_number`, the pointer behind it.
 ///
 /// # Safety
-/// If `count` is positive, `pointer` is NULL or valid for reads of `count` elements while the result lives.
+/// If `count` is positive, `pointer` is NULL or valid for reads of `count` bytes while the result lives.
 ///
 /// # Errors
 /// `DAT_INVALID_PARAMETER` for a negative count, or NULL with a positive one.
-#[inline(always)]
-pub(crate) unsafe fn array<'a, O>(
+pub(crate) unsafe fn bytes<'a>(
     count: DatCount,
-    pointer: *const O,
+    pointer: *const c_void,
     count_number: u16,
-) -> Result<&'a [O]> {
+) -> Result<&'a [u8]> {
     if count == 0 {
         return Ok(&[]);
     }
     let Ok(length) = usize::try_from(count) else {
         return Err(Error::arg(count_number));
     };
-    if pointer.is_null() || !pointer.is_aligned() {
+    if pointer.is_null() {
         return Err(Error::arg(count_number + 1));
     }
-    // SAFETY: not NULL, aligned, and valid by the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(pointer, length) })
+    // SAFETY: not NULL, and valid by the caller's promise; bytes have no alignment.
+    Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
 }
 
-/// A structure argument.
+/// A structure argument, copied from any alignment.
 ///
 /// # Safety
-/// `pointer` is NULL or valid for reads while the result lives.
+/// `pointer` is NULL or valid for reads.
 ///
 /// # Errors
 /// `DAT_INVALID_PARAMETER` for NULL.
 #[inline(always)]
-pub(crate) unsafe fn structure<'a, O>(pointer: *const O, number: u16) -> Result<&'a O> {
-    if pointer.is_null() || !pointer.is_aligned() {
+pub(crate) unsafe fn structure<O: Copy>(pointer: *const O, number: u16) -> Result<O> {
+    if pointer.is_null() {
         return Err(Error::arg(number));
     }
-    // SAFETY: not NULL, aligned, and valid by the caller's promise.
-    Ok(unsafe { &*pointer })
+    // SAFETY: not NULL, and valid by the caller's promise.
+    Ok(unsafe { pointer.read_unaligned() })
 }
 
 /// `DAT_TIMEOUT` in microseconds; `None` is `DAT_TIMEOUT_INFINITE`.
@@ -190,15 +190,19 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_checked_before_they_are_slices() {
-        let three = [1u64, 2, 3];
-        // SAFETY: the pointers are NULL, misaligned (refused) or of `three`.
+    fn arguments_are_checked_before_they_are_read() {
+        let three = [1_u8, 2, 3];
+        let at = three.as_ptr().cast();
+        let words = [0x0102_0304_0506_0708_u64, 9];
+        // SAFETY: the pointers are NULL or of `three` and `words`.
         unsafe {
-            assert_eq!(array(3, three.as_ptr(), 2), Ok(&three[..]));
-            assert_eq!(array::<u64>(0, std::ptr::null(), 2), Ok(&[][..]));
-            assert_eq!(array(-1, three.as_ptr(), 2), Err(Error::arg(2)));
-            assert_eq!(array::<u64>(1, std::ptr::null(), 2), Err(Error::arg(3)));
-            assert_eq!(array(1, three.as_ptr().byte_add(1), 2), Err(Error::arg(3)));
+            assert_eq!(bytes(3, at, 2), Ok(&three[..]));
+            assert_eq!(bytes(0, std::ptr::null(), 2), Ok(&[][..]));
+            assert_eq!(bytes(-1, at, 2), Err(Error::arg(2)));
+            assert_eq!(bytes(1, std::ptr::null(), 2), Err(Error::arg(3)));
+            assert_eq!(structure::<u64>(std::ptr::null(), 3), Err(Error::arg(3)));
+            let odd = words.as_ptr().byte_add(1);
+            assert_eq!(structure(odd, 3), Ok(words[0] >> 8 | words[1] << 56));
         }
     }
 }

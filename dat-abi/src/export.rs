@@ -183,7 +183,7 @@ pub(crate) unsafe extern "C" fn ia_open<P: Provider, V: Version>(
         // SAFETY: not NULL, so a C string by the slot's contract.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         // SAFETY: not NULL, so valid by the slot's contract.
-        let existing = unsafe { async_evd.read() };
+        let existing = unsafe { async_evd.read_unaligned() };
         let opened = open_named::<P>(&name, V::MAJOR, async_qlen, existing)?;
         // SAFETY: not NULL, so valid by the slot's contract.
         unsafe {

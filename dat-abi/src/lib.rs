@@ -10,6 +10,7 @@ pub(crate) mod handle;
 pub(crate) mod intern;
 pub mod log;
 pub mod ret;
+mod segments;
 pub mod sockaddr;
 pub mod strerror;
 mod table;

@@ -25,6 +25,41 @@ pub struct RmrTriplet {
     pub rmr_context: u32,
 }
 
+/// The segments of a post, which a consumer counts and keeps: those of more than a queue takes are not even read.
+#[derive(Clone, Copy, Debug)]
+pub struct Iov<'a>(Option<&'a [LmrTriplet]>);
+
+impl<'a> Iov<'a> {
+    /// More segments than the queue takes: it refuses them, in its place among what else may be wrong.
+    pub const TOO_MANY: Self = Self(None);
+
+    /// All of them; `None` for too many.
+    #[must_use]
+    pub const fn all(self) -> Option<&'a [LmrTriplet]> {
+        self.0
+    }
+
+    /// All of them, if they are at most `most`.
+    #[inline(always)]
+    pub(crate) fn within(self, most: usize) -> Option<&'a [LmrTriplet]> {
+        self.0.filter(|all| all.len() <= most)
+    }
+}
+
+impl<'a> From<&'a [LmrTriplet]> for Iov<'a> {
+    #[inline(always)]
+    fn from(all: &'a [LmrTriplet]) -> Self {
+        Self(Some(all))
+    }
+}
+
+impl<'a, const COUNT: usize> From<&'a [LmrTriplet; COUNT]> for Iov<'a> {
+    #[inline(always)]
+    fn from(all: &'a [LmrTriplet; COUNT]) -> Self {
+        Self(Some(all))
+    }
+}
+
 /// A piece of local memory as a consumer describes it, in the layout of its version of the API.
 pub trait Local {
     /// Bytes.

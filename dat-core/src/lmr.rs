@@ -232,10 +232,17 @@ impl<T: Transport> Lmr<T> {
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (argument 2) if a segment is outside of its LMR or the LMR unknown;
-    /// `DAT_INVALID_HANDLE` (IA closed).
-    pub fn sync_read(ia: &'static Ia<T>, segments: &[LmrTriplet]) -> Result<()> {
+    /// `DAT_INVALID_HANDLE` (IA closed); what stands in a segment's place. Those behind the first wrong one are not asked for.
+    pub fn sync_read(
+        ia: &'static Ia<T>,
+        segments: impl IntoIterator<Item = Result<LmrTriplet>>,
+    ) -> Result<()> {
         ia.adapter()?;
-        for segment in segments.iter().filter(|s| s.segment_length != 0) {
+        for segment in segments {
+            let segment = segment?;
+            if segment.segment_length == 0 {
+                continue;
+            }
             let info = ia
                 .lmr(segment.lmr_context)
                 .and_then(|lmr| lmr.info().ok())
@@ -254,7 +261,10 @@ impl<T: Transport> Lmr<T> {
     ///
     /// # Errors
     /// As [`Lmr::sync_read`].
-    pub fn sync_write(ia: &'static Ia<T>, segments: &[LmrTriplet]) -> Result<()> {
+    pub fn sync_write(
+        ia: &'static Ia<T>,
+        segments: impl IntoIterator<Item = Result<LmrTriplet>>,
+    ) -> Result<()> {
         Self::sync_read(ia, segments)
     }
 

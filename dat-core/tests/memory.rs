@@ -186,26 +186,32 @@ fn syncs_check_their_segments() {
     };
     let good = segment(AT + 10, 90, context);
     let wrong = Err(Error::arg(2));
-    assert_eq!(Lmr::sync_read(ia, &[good, segment(0, 0, 77)]), Ok(()));
-    assert_eq!(Lmr::sync_write(ia, &[good]), Ok(()));
     assert_eq!(
-        Lmr::sync_read(ia, &[good, segment(AT + 10, 91, context)]),
+        Lmr::sync_read(ia, [good, segment(0, 0, 77)].map(Ok)),
+        Ok(())
+    );
+    assert_eq!(Lmr::sync_write(ia, [good].map(Ok)), Ok(()));
+    assert_eq!(
+        Lmr::sync_read(ia, [good, segment(AT + 10, 91, context)].map(Ok)),
         wrong
     );
-    assert_eq!(Lmr::sync_read(ia, &[segment(AT - 1, 1, context)]), wrong);
     assert_eq!(
-        Lmr::sync_read(ia, &[segment(usize::MAX, 2, context)]),
+        Lmr::sync_read(ia, [segment(AT - 1, 1, context)].map(Ok)),
         wrong
     );
     assert_eq!(
-        Lmr::sync_read(ia, &[segment(AT, 1, context ^ 1 << 30)]),
+        Lmr::sync_read(ia, [segment(usize::MAX, 2, context)].map(Ok)),
+        wrong
+    );
+    assert_eq!(
+        Lmr::sync_read(ia, [segment(AT, 1, context ^ 1 << 30)].map(Ok)),
         wrong
     );
     lmr.free().unwrap();
-    assert_eq!(Lmr::sync_read(ia, &[good]), wrong);
+    assert_eq!(Lmr::sync_read(ia, [good].map(Ok)), wrong);
     ia.close(Close::Abrupt).unwrap();
     assert_eq!(
-        Lmr::sync_read(ia, &[]),
+        Lmr::sync_read(ia, [].map(Ok)),
         Err(Error::handle(Subtype::InvalidHandleIa))
     );
 }

@@ -194,7 +194,7 @@ fn call(w: &World, r: &mut Random) -> Option<Result<(), Error>> {
                     segment_length: 8,
                     lmr_context: r.below(100) as u32,
                 };
-                Lmr::sync_read(w.ia, &[segment])
+                Lmr::sync_read(w.ia, [Ok(segment)])
             }
         },
     })

@@ -32,3 +32,25 @@ fn a_place_without_an_object_is_an_invalid_handle_to_every_function() {
         }
     }
 }
+
+#[test]
+fn a_count_beyond_the_limit_is_refused_before_an_array_is_read() {
+    for (arguments, version) in VERSIONS {
+        let name = format!("short-arrays-{version}");
+        let program = PREFIX.compile("gcc", "short_arrays.c", arguments, &name);
+        for ia in ["loop", "user"] {
+            passed(&program, &[ia], "short_arrays: PASS");
+        }
+    }
+}
+
+#[test]
+fn arrays_and_structures_may_be_at_any_address() {
+    for (arguments, version) in VERSIONS {
+        let name = format!("odd-addresses-{version}");
+        let program = PREFIX.compile("gcc", "odd_addresses.c", arguments, &name);
+        for ia in ["loop", "user"] {
+            passed(&program, &[ia], "odd_addresses: PASS");
+        }
+    }
+}

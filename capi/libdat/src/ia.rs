@@ -47,7 +47,7 @@ unsafe fn open(
         extension: 0,
     });
     // SAFETY: not NULL, so valid by the function's contract.
-    unsafe { ia.write(handle) };
+    unsafe { ia.write_unaligned(handle) };
     Ok(())
 }
 

@@ -117,7 +117,7 @@ unsafe fn open(
         extension,
     });
     // SAFETY: not NULL, so valid by the function's contract.
-    unsafe { ia.write(number) };
+    unsafe { ia.write_unaligned(number) };
     Ok(())
 }
 
@@ -166,7 +166,7 @@ export! {
                 return Err(Error::arg(2));
             }
             // SAFETY: not NULL, so valid by the function's contract.
-            unsafe { handle.write(provider) };
+            unsafe { handle.write_unaligned(provider) };
             Ok(())
         })
     }

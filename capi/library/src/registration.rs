@@ -20,6 +20,15 @@ fn refused(error: RegisterError) -> Error {
     })
 }
 
+/// A copy of an entry's names and numbers; `None` for NULL.
+///
+/// # Safety
+/// `info` is NULL or valid, at any alignment.
+unsafe fn given(info: *const DatProviderInfo) -> Option<DatProviderInfo> {
+    // SAFETY: not NULL, so valid by the caller's promise.
+    (!info.is_null()).then(|| unsafe { info.read_unaligned() })
+}
+
 impl Library {
     /// Either runs `own` with the registration that a C caller describes, or, for the other version's, the function
     /// `name` of that version's library: with both in the global scope a provider's call may arrive at either.
@@ -37,7 +46,7 @@ impl Library {
             return Err(Error::arg(1));
         }
         // SAFETY: NULL or valid by the caller's promise.
-        let known = unsafe { info.as_ref() }.ok_or(Error::arg(2))?;
+        let known = unsafe { given(info) }.ok_or(Error::arg(2))?;
         if known.dapl_version_major == self.version.major {
             return own(Registered {
                 name: known.name(),
@@ -110,7 +119,9 @@ impl Library {
             }
             let all = self.registry().list(self.version.major);
             // SAFETY: not NULL, so valid by the contract of the function.
-            unsafe { number.write(DatCount::try_from(all.len()).unwrap_or(DatCount::MAX)) };
+            unsafe {
+                number.write_unaligned(DatCount::try_from(all.len()).unwrap_or(DatCount::MAX));
+            }
             let room = usize::try_from(room).map_err(|_| Error::arg(1))?;
             if room > 0 && list.is_null() {
                 return Err(Error::arg(3));
@@ -118,11 +129,12 @@ impl Library {
             for (at, (name, major, minor, thread_safe)) in all.iter().take(room).enumerate() {
                 // SAFETY: `list` has `room` pointers, each NULL or valid, by the contract of the function.
                 unsafe {
-                    let to = *list.add(at);
+                    let to = list.add(at).read_unaligned();
                     if to.is_null() {
                         return Err(Error::arg(3));
                     }
-                    to.write(DatProviderInfo::new(name, *major, *minor, *thread_safe));
+                    let info = DatProviderInfo::new(name, *major, *minor, *thread_safe);
+                    to.write_unaligned(info);
                 }
             }
             if all.len() > room {
@@ -175,7 +187,7 @@ impl Library {
                 relation(ask(&names[0], raw[1]), ask(&names[1], raw[0]))
             };
             // SAFETY: not NULL, so valid by the contract of the function.
-            unsafe { answer.write(relation) };
+            unsafe { answer.write_unaligned(relation) };
             Ok(())
         })
     }

@@ -25,9 +25,9 @@ impl Library {
             let found = strings((self.version.from_numbers)(code));
             // SAFETY: not NULL, so valid by the function's contract; the strings live for ever.
             unsafe {
-                major.write(found.major.unwrap_or(UNKNOWN_MAJOR).as_ptr());
+                major.write_unaligned(found.major.unwrap_or(UNKNOWN_MAJOR).as_ptr());
                 if !minor.is_null() {
-                    minor.write(found.minor.unwrap_or(UNKNOWN_MINOR).as_ptr());
+                    minor.write_unaligned(found.minor.unwrap_or(UNKNOWN_MINOR).as_ptr());
                 }
             }
             match found.major.and(found.minor) {

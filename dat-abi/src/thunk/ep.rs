@@ -7,7 +7,7 @@ use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::Transport;
 
 use super::close_flags;
-use crate::boundary::{Version, array, guard, limit, put, timeout};
+use crate::boundary::{Version, bytes, guard, limit, put, timeout};
 use crate::handle;
 use crate::sockaddr::read_canonical;
 use crate::types::{
@@ -40,7 +40,7 @@ pub(crate) unsafe extern "C" fn ep_connect<T: Transport, V: Version>(
         let (remote, data) = unsafe {
             (
                 read_canonical(address.cast()).map(|at| at.ip()),
-                array(size, private_data.cast(), 5)?,
+                bytes(size, private_data, 5)?,
             )
         };
         let remote = remote.ok_or(Error::of(Kind::InvalidAddress))?;
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn ep_dup_connect<T: Transport, V: Version>(
     guard::<V>(|| {
         let (ep, model) = (find::<T>(ep)?, find::<T>(model)?);
         // SAFETY: NULL or valid by the slot's contract.
-        let data = unsafe { array(size, private_data.cast(), 4)? };
+        let data = unsafe { bytes(size, private_data, 4)? };
         ep.dup_connect(model, timeout(span), data, qos)
     })
 }

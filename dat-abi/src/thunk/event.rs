@@ -9,7 +9,7 @@ use dat_core::head::raw;
 use dat_core::transport::Transport;
 
 use super::layout::Layout;
-use crate::boundary::{caught, guard, guard_hot, limit, structure, timeout};
+use crate::boundary::{caught, guard, guard_hot, limit, need, timeout};
 use crate::handle;
 use crate::ret::DAT_SUCCESS;
 use crate::types::{DatCount, DatHandle, DatTimeout};
@@ -55,7 +55,7 @@ unsafe extern "C" fn dequeue_at_hand<T: Transport, V: Layout>(
 ) -> u32 {
     // SAFETY: valid by the caller's promise. It may be uninitialised; every bit pattern is a DAT_EVENT, and only writes
     // happen.
-    if evd.take_at_hand(&mut V::sink::<T>(unsafe { &mut *event }, raw(evd))) {
+    if evd.take_at_hand(&mut unsafe { V::sink::<T>(event, raw(evd)) }) {
         return DAT_SUCCESS;
     }
     evd_dequeue_long::<T, V>(raw(evd), event)
@@ -72,7 +72,7 @@ unsafe extern "C" fn dequeue_polled<T: Transport, V: Layout>(
 ) -> u32 {
     let polled = caught(|| {
         // SAFETY: as in `dequeue_at_hand`.
-        evd.take_polled(&mut V::sink::<T>(unsafe { &mut *event }, raw(evd)))
+        evd.take_polled(&mut unsafe { V::sink::<T>(event, raw(evd)) })
     });
     match polled {
         Ok(Polled::Nothing) => V::pack(evd::EMPTY_CQ),
@@ -97,7 +97,7 @@ extern "C" fn evd_dequeue_long<T: Transport, V: Layout>(
             return Err(Error::arg(2));
         }
         // SAFETY: not NULL, so valid by the slot's contract; see `dequeue_at_hand`.
-        evd.dequeue(&mut V::sink::<T>(unsafe { &mut *event }, handle))
+        evd.dequeue(&mut unsafe { V::sink::<T>(event, handle) })
     })
 }
 
@@ -143,11 +143,11 @@ unsafe extern "C-unwind" fn wait_at_hand<T: Transport, V: Layout>(
     nmore: *mut DatCount,
 ) -> u32 {
     // SAFETY: as in `dequeue_at_hand`.
-    let taken = caught(|| evd.wait_at_hand(&mut V::sink::<T>(unsafe { &mut *event }, raw(evd))));
+    let taken = caught(|| evd.wait_at_hand(&mut unsafe { V::sink::<T>(event, raw(evd)) }));
     match taken {
         Ok(Some(left)) => {
             // SAFETY: the caller's promise.
-            unsafe { nmore.write(left.cast_signed()) };
+            unsafe { nmore.write_unaligned(left.cast_signed()) };
             DAT_SUCCESS
         }
         Ok(None) => wait_guarded::<T, V>(raw(evd), span, threshold, event, nmore),
@@ -168,11 +168,11 @@ unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
     nmore: *mut DatCount,
 ) -> u32 {
     // SAFETY: as in `dequeue_at_hand`.
-    let polled = caught(|| evd.wait_polled(&mut V::sink::<T>(unsafe { &mut *event }, raw(evd))));
+    let polled = caught(|| evd.wait_polled(&mut unsafe { V::sink::<T>(event, raw(evd)) }));
     match polled {
         Ok(Polled::Taken) => {
             // SAFETY: the caller's promise.
-            unsafe { nmore.write(0) };
+            unsafe { nmore.write_unaligned(0) };
             DAT_SUCCESS
         }
         // SAFETY: the same promise.
@@ -224,11 +224,11 @@ unsafe fn wait_long<T: Transport, V: Layout>(
         return Err(Error::arg(5));
     }
     // SAFETY: as in `dequeue_at_hand`.
-    let event = unsafe { &mut *event };
-    let waited = evd.wait(timeout(span), threshold, &mut V::sink::<T>(event, handle));
+    let mut sink = unsafe { V::sink::<T>(event, handle) };
+    let waited = evd.wait(timeout(span), threshold, &mut sink);
     let more = waited.unwrap_or_else(|failed| failed.nmore);
     // SAFETY: not NULL, so valid by the slot's contract.
-    unsafe { nmore.write(limit(more)) };
+    unsafe { nmore.write_unaligned(limit(more)) };
     waited.map(|_| ()).map_err(|failed| failed.error)
 }
 
@@ -238,8 +238,9 @@ pub(crate) unsafe extern "C" fn evd_post_se<T: Transport, V: Layout>(
 ) -> u32 {
     guard::<V>(|| {
         let evd = handle::evd::<T>(handle, Subtype::InvalidHandle1)?;
-        // SAFETY: NULL or valid by the slot's contract.
-        let event = unsafe { structure(event, 2)? };
-        evd.post_se(V::software(event).ok_or(Error::arg(2))?)
+        need(event, 2)?;
+        // SAFETY: not NULL, so valid by the slot's contract.
+        let pointer = unsafe { V::software(event) };
+        evd.post_se(pointer.ok_or(Error::arg(2))?)
     })
 }

@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn cr_accept<T: Transport, V: Version>(
         let ep = handle::optional(ep, |h| handle::ep(h, Subtype::InvalidHandleEp))?;
         // SAFETY: NULL or valid by the slot's contract.
         cr.accept(ep, unsafe {
-            crate::boundary::array(size, private_data.cast(), 3)?
+            crate::boundary::bytes(size, private_data, 3)?
         })
     })
 }

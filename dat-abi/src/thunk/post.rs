@@ -9,8 +9,9 @@ use dat_core::transport::Transport;
 
 use super::find;
 use super::layout::Layout;
-use crate::boundary::{array, guard_hot, structure};
+use crate::boundary::{guard_hot, structure};
 use crate::handle;
+use crate::segments::Given;
 use crate::types::{DatContext, DatCount, DatHandle};
 
 /// Completion flags of a hot call: core refuses those that the endpoint cannot have, unknown ones among them.
@@ -21,37 +22,46 @@ fn hot_flags(bits: u32) -> CompletionFlags {
 
 /// A frequent request as a C program asks for it: what is beside its segments is not looked at yet.
 trait Wanted: Copy {
-    type What: Frequent;
-    /// The address of a structure that the request needs; of none one that is not wrong.
+    /// The structure that is beside them.
+    type Beside: Copy;
+    type What<'a>: Frequent;
+    /// The address of the structure; of none one that is not wrong.
     fn address(self) -> usize;
     /// The request.
+    fn what(beside: &Self::Beside) -> Self::What<'_>;
+    /// The structure where it is.
     ///
     /// # Safety
-    /// The structure is there: not NULL, aligned, valid for reads.
-    unsafe fn what(self) -> Self::What;
-    /// The same, of any address.
+    /// It is there: not NULL, aligned, valid for reads until the result is used up.
+    unsafe fn beside<'a>(self) -> &'a Self::Beside;
+    /// A copy of the structure, of any address.
     ///
     /// # Safety
-    /// The structure is NULL or valid for reads.
+    /// It is NULL or valid for reads.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER`.
-    unsafe fn checked(self) -> Result<Self::What>;
+    unsafe fn copied(self) -> Result<Self::Beside>;
 }
 
 impl Wanted for Send {
-    type What = Self;
+    type Beside = ();
+    type What<'a> = Self;
     #[inline(always)]
     fn address(self) -> usize {
         8
     }
     #[inline(always)]
-    unsafe fn what(self) -> Self {
-        self
+    fn what((): &()) -> Self {
+        Self
     }
     #[inline(always)]
-    unsafe fn checked(self) -> Result<Self> {
-        Ok(self)
+    unsafe fn beside<'a>(self) -> &'a () {
+        &()
+    }
+    #[inline(always)]
+    unsafe fn copied(self) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -66,21 +76,26 @@ struct ReadFrom<R>(*const R);
 macro_rules! wanted {
     ($($from:ident: $what:ident;)*) => {$(
         impl<R: Remote + 'static> Wanted for $from<R> {
-            type What = $what<'static, R>;
+            type Beside = R;
+            type What<'a> = $what<'a, R>;
             #[inline(always)]
             fn address(self) -> usize {
                 self.0.addr()
             }
             #[inline(always)]
-            unsafe fn what(self) -> Self::What {
-                const { assert!(align_of::<R>() <= 8) };
-                // SAFETY: by the caller's promise; it is used up before the call returns.
-                $what(unsafe { &*self.0 })
+            fn what(beside: &R) -> $what<'_, R> {
+                $what(beside)
             }
             #[inline(always)]
-            unsafe fn checked(self) -> Result<Self::What> {
-                // SAFETY: by the caller's promise, and likewise.
-                unsafe { structure(self.0, 5) }.map($what)
+            unsafe fn beside<'a>(self) -> &'a R {
+                const { assert!(align_of::<R>() <= 8) };
+                // SAFETY: by the caller's promise.
+                unsafe { &*self.0 }
+            }
+            #[inline(always)]
+            unsafe fn copied(self) -> Result<R> {
+                // SAFETY: by the caller's promise.
+                unsafe { structure(self.0, 5) }
             }
         }
     )*};
@@ -132,7 +147,8 @@ unsafe fn request<T: Transport, V: Layout, W: Wanted>(
     guard_hot::<V>(|| {
         if is_usual::<T, _>(ep, segments, iov, wanted.address(), completion) {
             // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
-            let (ep, one, what) = unsafe { (T::arenas().ep.at(ep), &*iov, wanted.what()) };
+            let (ep, one, what) =
+                unsafe { (T::arenas().ep.at(ep), &*iov, W::what(wanted.beside())) };
             return ep.post_short(One(one), cookie, CompletionFlags::empty(), what);
         }
         // SAFETY: the same promise.
@@ -161,7 +177,7 @@ unsafe fn flagged<T: Transport, V: Layout, W: Wanted>(
 ) -> Result<()> {
     if is_usual::<T, _>(ep, segments, iov, wanted.address(), 0) {
         // SAFETY: as in `request`.
-        let (ep, one, what) = unsafe { (T::arenas().ep.at(ep), &*iov, wanted.what()) };
+        let (ep, one, what) = unsafe { (T::arenas().ep.at(ep), &*iov, W::what(wanted.beside())) };
         return ep.post_short(One(one), cookie, hot_flags(completion), what);
     }
     // SAFETY: the same promise.
@@ -180,14 +196,18 @@ unsafe fn several<T: Transport, V: Layout, W: Wanted>(
     cookie: DatContext,
     wanted: W,
 ) -> Result<()> {
-    if segments > 1 && wrong(iov.addr(), wanted.address()) == 0 && T::arenas().ep.holds(ep) {
+    if wrong(iov.addr(), wanted.address()) == 0 && T::arenas().ep.holds(ep) {
         // SAFETY: as in `request`.
-        let (ep, what) = unsafe { (T::arenas().ep.at(ep), wanted.what()) };
-        // SAFETY: not NULL, aligned, and valid by the slot's contract.
-        let all = unsafe { std::slice::from_raw_parts(iov, segments as usize) };
-        let no = CompletionFlags::empty();
-        if let Some(posted) = V::few(all, |all| ep.post_short(all, cookie, no, what)) {
-            return posted;
+        let (ep, what) = unsafe { (T::arenas().ep.at(ep), W::what(wanted.beside())) };
+        let count = segments.cast_unsigned();
+        // Not 0 and not too many. Before that is known none is read.
+        if count.wrapping_sub(1) < ep.most_segments() {
+            // SAFETY: not NULL, aligned, and valid by the slot's contract.
+            let all = unsafe { std::slice::from_raw_parts(iov, count as usize) };
+            let no = CompletionFlags::empty();
+            if let Some(posted) = V::few(all, |all| ep.post_short(all, cookie, no, what)) {
+                return posted;
+            }
         }
     }
     // SAFETY: the same promise.
@@ -210,12 +230,10 @@ unsafe fn unusual<T: Transport, V: Layout, W: Wanted>(
 ) -> Result<()> {
     let ep = find::<T>(ep)?;
     // SAFETY: by the caller's promise.
-    let (iov, what) = unsafe { (array(segments, iov, 2)?, wanted.checked()?) };
-    V::segments(
-        iov,
-        || ep.info().map(|info| info.attr.max_request_iov),
-        |all| ep.post_long(all.iov, cookie, hot_flags(completion), what),
-    )
+    let (given, beside) = unsafe { (Given::new(segments, iov, 2)?, wanted.copied()?) };
+    given.with(ep.most_segments(), |iov| {
+        ep.post_long(iov, cookie, hot_flags(completion), W::what(&beside))
+    })
 }
 
 /// Any other receive, good or bad.
@@ -232,12 +250,10 @@ unsafe fn unusual_recv<T: Transport, V: Layout>(
 ) -> Result<()> {
     let ep = find::<T>(ep)?;
     // SAFETY: by the caller's promise.
-    let iov = unsafe { array(segments, iov, 2)? };
-    V::segments(
-        iov,
-        || ep.info().map(|info| info.attr.max_recv_iov),
-        |all| ep.post_recv(all.iov, cookie, hot_flags(completion)),
-    )
+    let given = unsafe { Given::new(segments, iov, 2)? };
+    given.with(ep.most_recv_segments(), |iov| {
+        ep.post_recv(iov, cookie, hot_flags(completion))
+    })
 }
 
 pub(crate) unsafe extern "C" fn ep_post_send<T: Transport, V: Layout>(
@@ -302,11 +318,7 @@ pub(crate) unsafe extern "C" fn srq_post_recv<T: Transport, V: Layout>(
     guard_hot::<V>(|| {
         let srq = handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
         // SAFETY: NULL or valid by the slot's contract.
-        let iov = unsafe { array(segments, iov.cast_const(), 2)? };
-        V::segments(
-            iov,
-            || srq.info().map(|info| info.attr.max_recv_iov),
-            |all| srq.post_recv(all.iov, cookie),
-        )
+        let given = unsafe { Given::new(segments, iov.cast_const(), 2)? };
+        given.with(srq.most_segments(), |iov| srq.post_recv(iov, cookie))
     })
 }

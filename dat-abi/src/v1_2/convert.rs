@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use dat_core::attr::{AdapterAttr, EpAttr};
 use dat_core::ep::Ep;
 use dat_core::ep::short::Several;
-use dat_core::error::{Error, Kind, Result};
+use dat_core::error::{Error, Result};
 use dat_core::evd::EventSink;
 use dat_core::event::{Dto, DtoOp, Event, RawHandle};
 use dat_core::iov::{LmrTriplet, Local, Remote, RmrTriplet};
@@ -63,7 +63,7 @@ fn local(c: &DatLmrTriplet) -> LmrTriplet {
     }
 }
 
-/// Segments that fit the stack when they are converted; more need memory.
+/// Segments that fit the stack when they are converted; more go the long way.
 const FEW_SEGMENTS: usize = 16;
 
 type Room = [MaybeUninit<LmrTriplet>; FEW_SEGMENTS];
@@ -80,39 +80,26 @@ fn narrowed<'a>(segments: &[DatLmrTriplet], room: &'a mut Room) -> Option<Severa
         return None;
     }
     let (mut length, mut bits) = (0u64, 0);
-    for (to, from) in room.iter_mut().zip(segments) {
-        length = length.wrapping_add(from.segment_length);
-        bits |= from.segment_length;
-        to.write(local(from));
+    // Laid out one behind the other: a loop needs more registers, and those must be saved.
+    macro_rules! turns {
+        ($($number:literal)*) => {
+            'all: {
+                $(
+                    let Some(from) = segments.get($number) else {
+                        break 'all;
+                    };
+                    length = length.wrapping_add(from.segment_length);
+                    bits |= from.segment_length;
+                    room[$number].write(local(from));
+                )*
+            }
+        };
     }
+    const { assert!(FEW_SEGMENTS == 16) };
+    turns!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     // SAFETY: written above, as many as there are segments.
     let iov = unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), segments.len()) };
     (bits <= u32::MAX.into()).then_some(Several { iov, length })
-}
-
-/// Calls `f` with the segments in core's layout. Of more than a few, those beyond `most` are not even read: whoever
-/// counts wrong has no memory there.
-///
-/// # Errors
-/// Those of `f` and of `most`; `DAT_LENGTH_ERROR` for a segment of 4 GiB or more; `DAT_INVALID_PARAMETER` (argument 2)
-/// for more than `most`.
-pub(crate) fn with_iov<R>(
-    segments: &[DatLmrTriplet],
-    most: impl FnOnce() -> Result<u32>,
-    f: impl FnOnce(Several<'_>) -> Result<R>,
-) -> Result<R> {
-    let mut room = room();
-    if let Some(few) = narrowed(segments, &mut room) {
-        return f(few);
-    }
-    if segments.len() > FEW_SEGMENTS && segments.len() > most()? as usize {
-        return Err(Error::arg(2));
-    }
-    if segments.iter().any(|s| s.segment_length > u32::MAX.into()) {
-        return Err(Error::of(Kind::LengthError));
-    }
-    let many: Vec<_> = segments.iter().map(local).collect();
-    f(Several::new(&many))
 }
 
 /// `DAT_IA_ATTR` of an adapter.
@@ -283,29 +270,23 @@ pub(crate) fn ep_mask_in(mask: u64) -> Result<u64> {
 
 /// Writes an event where the consumer wants it, field by field.
 pub(crate) struct Sink<'a, T: Transport> {
-    event: &'a mut DatEvent,
+    /// Valid for writes at any alignment; uninitialised, it may be.
+    event: *mut DatEvent,
     evd: RawHandle,
+    lives: PhantomData<&'a mut DatEvent>,
     transport: PhantomData<fn() -> T>,
 }
 
-impl<'a, T: Transport> Sink<'a, T> {
-    /// Into `event`, as one of `evd`.
-    #[inline(always)]
-    pub(crate) fn new(event: &'a mut DatEvent, evd: RawHandle) -> Self {
-        Self {
-            event,
-            evd,
-            transport: PhantomData,
-        }
-    }
-
+impl<T: Transport> Sink<'_, T> {
     #[inline(always)]
     fn put(&mut self, event_number: u32, event_data: DatEventData) {
-        *self.event = DatEvent {
+        let event = DatEvent {
             event_number,
             evd_handle: self.evd,
             event_data,
         };
+        // SAFETY: valid for writes, see `Layout::sink`.
+        unsafe { self.event.write_unaligned(event) };
     }
 }
 
@@ -316,27 +297,27 @@ impl Layout for V1_2 {
     type Sink<'a, T: Transport> = Sink<'a, T>;
 
     #[inline(always)]
-    fn sink<T: Transport>(event: &mut DatEvent, evd: RawHandle) -> Sink<'_, T> {
-        Sink::new(event, evd)
+    unsafe fn sink<'a, T: Transport>(event: *mut DatEvent, evd: RawHandle) -> Sink<'a, T> {
+        Sink {
+            event,
+            evd,
+            lives: PhantomData,
+            transport: PhantomData,
+        }
     }
 
-    fn software(event: &DatEvent) -> Option<usize> {
-        // SAFETY: a software event's data is its pointer; any bits are one.
-        (event.event_number == event_number::SOFTWARE)
-            .then_some(unsafe { event.event_data.software_event_data.pointer })
+    unsafe fn software(event: *const DatEvent) -> Option<usize> {
+        // SAFETY: valid for reads by the caller's promise; a software event's data is its pointer, and any bits are one.
+        unsafe {
+            let number = (&raw const (*event).event_number).read_unaligned();
+            let pointer = &raw const (*event).event_data.software_event_data.pointer;
+            (number == event_number::SOFTWARE).then(|| pointer.read_unaligned())
+        }
     }
 
     #[inline(always)]
     fn few<R>(segments: &[DatLmrTriplet], f: impl FnOnce(Several<'_>) -> R) -> Option<R> {
         narrowed(segments, &mut room()).map(f)
-    }
-
-    fn segments<R>(
-        segments: &[DatLmrTriplet],
-        most: impl FnOnce() -> Result<u32>,
-        f: impl FnOnce(Several<'_>) -> Result<R>,
-    ) -> Result<R> {
-        with_iov(segments, most, f)
     }
 }
 
@@ -457,30 +438,21 @@ mod tests {
     }
 
     #[test]
-    fn segments_keep_order_and_are_refused_when_they_are_too_long() {
-        for count in [0, 1, FEW_SEGMENTS, FEW_SEGMENTS + 1, 100] {
-            with_iov(
-                &segments(count, 9),
-                || Ok(100),
-                |Several { iov, length }| {
-                    assert_eq!((iov.len(), length), (count, 9 * count as u64));
-                    for (i, t) in iov.iter().enumerate() {
-                        let (at, length, key) =
-                            (t.virtual_address, t.segment_length, t.lmr_context);
-                        assert_eq!((at, length, key), (4096 * i as u64, 9, 7));
-                    }
-                    Ok(())
-                },
-            )
-            .unwrap();
-            let long = with_iov(&segments(count, 1 << 32), || Ok(100), |_| Ok(()));
-            let expected = if count == 0 {
-                Ok(())
-            } else {
-                Err(Error::of(Kind::LengthError))
-            };
-            assert_eq!(long, expected);
+    fn segments_keep_order_and_leave_the_short_way_when_they_are_too_long_or_many() {
+        for count in [0, 1, FEW_SEGMENTS] {
+            let mut room = room();
+            let all = segments(count, 9);
+            let Several { iov, length } = narrowed(&all, &mut room).unwrap();
+            assert_eq!((iov.len(), length), (count, 9 * count as u64));
+            for (i, t) in iov.iter().enumerate() {
+                let (at, length, key) = (t.virtual_address, t.segment_length, t.lmr_context);
+                assert_eq!((at, length, key), (4096 * i as u64, 9, 7));
+            }
         }
+        let long = segments(2, 1 << 32);
+        assert!(narrowed(&long, &mut room()).is_none());
+        let many = segments(FEW_SEGMENTS + 1, 9);
+        assert!(narrowed(&many, &mut room()).is_none());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Core's types to and from the structures of uDAPL 2.0.
 
+use std::marker::PhantomData;
+
 use dat_core::attr::{AdapterAttr, EpAttr};
 use dat_core::ep::Ep;
 use dat_core::ep::short::Several;
@@ -14,7 +16,7 @@ use super::extension_event;
 use super::types::{
     DAT_EXTENSION_IB, DAT_IB_DTO_EVENT, DAT_IB_EXTENSION_VERSION,
     DAT_IB_UD_CONNECTION_REQUEST_EVENT, DatCrArrivalEventData, DatDtoCompletionEventData,
-    DatEpAttr, DatEvent, DatEventData, DatIaAttr, DatProviderAttr,
+    DatEpAttr, DatEvent, DatEventData, DatIaAttr, DatIbExtensionEventData, DatProviderAttr,
 };
 use crate::boundary::{V2_0, count, limit};
 use crate::export::registered_thread_safe;
@@ -178,26 +180,29 @@ pub(crate) fn ep_attr_out(attr: &EpAttr) -> DatEpAttr {
 
 /// Writes an event where the consumer wants it, field by field.
 pub(crate) struct Sink<'a, T: Transport> {
-    event: &'a mut DatEvent,
+    /// Valid for writes at any alignment; uninitialised, it may be.
+    event: *mut DatEvent,
     evd: RawHandle,
-    transport: std::marker::PhantomData<fn() -> T>,
+    lives: PhantomData<&'a mut DatEvent>,
+    transport: PhantomData<fn() -> T>,
 }
 
-impl<'a, T: Transport> Sink<'a, T> {
-    /// Into `event`, as one of `evd`.
-    pub(crate) fn new(event: &'a mut DatEvent, evd: RawHandle) -> Self {
-        Self {
-            event,
-            evd,
-            transport: std::marker::PhantomData,
+impl<T: Transport> Sink<'_, T> {
+    #[inline(always)]
+    fn put(&mut self, number: u32, data: DatEventData) {
+        // SAFETY: valid for writes, see `Layout::sink`.
+        unsafe {
+            (&raw mut (*self.event).event_number).write_unaligned(number);
+            (&raw mut (*self.event).evd_handle).write_unaligned(self.evd);
+            (&raw mut (*self.event).event_data).write_unaligned(data);
         }
     }
 
-    #[inline(always)]
-    fn put(&mut self, number: u32, data: DatEventData) {
-        self.event.event_number = number;
-        self.event.evd_handle = self.evd;
-        self.event.event_data = data;
+    /// What the IB extension adds to the event.
+    fn extend(&mut self, data: &DatIbExtensionEventData) {
+        let words = extension_event::words(data);
+        // SAFETY: valid for writes, see `Layout::sink`.
+        unsafe { (&raw mut (*self.event).event_extension_data).write_unaligned(words) };
     }
 }
 
@@ -208,28 +213,27 @@ impl Layout for V2_0 {
     type Sink<'a, T: Transport> = Sink<'a, T>;
 
     #[inline(always)]
-    fn sink<T: Transport>(event: &mut DatEvent, evd: RawHandle) -> Sink<'_, T> {
-        Sink::new(event, evd)
+    unsafe fn sink<'a, T: Transport>(event: *mut DatEvent, evd: RawHandle) -> Sink<'a, T> {
+        Sink {
+            event,
+            evd,
+            lives: PhantomData,
+            transport: PhantomData,
+        }
     }
 
-    fn software(event: &DatEvent) -> Option<usize> {
-        // SAFETY: a software event's data is its pointer; any bits are one.
-        (event.event_number == event_number::SOFTWARE)
-            .then_some(unsafe { event.event_data.software_event_data.pointer })
+    unsafe fn software(event: *const DatEvent) -> Option<usize> {
+        // SAFETY: valid for reads by the caller's promise; a software event's data is its pointer, and any bits are one.
+        unsafe {
+            let number = (&raw const (*event).event_number).read_unaligned();
+            let pointer = &raw const (*event).event_data.software_event_data.pointer;
+            (number == event_number::SOFTWARE).then(|| pointer.read_unaligned())
+        }
     }
 
     #[inline(always)]
     fn few<R>(segments: &[LmrTriplet], f: impl FnOnce(Several<'_>) -> R) -> Option<R> {
         Some(f(Several::new(segments)))
-    }
-
-    #[inline(always)]
-    fn segments<R>(
-        segments: &[LmrTriplet],
-        _most: impl FnOnce() -> Result<u32>,
-        f: impl FnOnce(Several<'_>) -> Result<R>,
-    ) -> Result<R> {
-        f(Several::new(segments))
     }
 }
 
@@ -254,7 +258,7 @@ impl<T: Transport> EventSink for Sink<'_, T> {
             && let Some(extension) = extension_event::type_of(dto.op)
         {
             number = DAT_IB_DTO_EVENT;
-            extension_event::completion(self.event, extension, dto);
+            self.extend(&extension_event::completion(extension, dto));
         }
         let dto_completion_event_data = DatDtoCompletionEventData {
             ep_handle: dto.ep,
@@ -290,7 +294,7 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                     truncate_flag: 0,
                 };
                 let number = if datagram {
-                    extension_event::request(self.event);
+                    self.extend(&extension_event::request());
                     DAT_IB_UD_CONNECTION_REQUEST_EVENT
                 } else {
                     event_number::CONNECTION_REQUEST
@@ -312,7 +316,8 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                 self.put(number as u32, DatEventData { connect_event_data });
             }
             Event::Datagram { number, ep, ah } => {
-                let data = extension_event::datagram::<T>(self.event, number, ep, ah);
+                let (extension, data) = extension_event::datagram::<T>(number, ep, ah);
+                self.extend(&extension);
                 self.put(number as u32, data);
             }
             Event::Async {

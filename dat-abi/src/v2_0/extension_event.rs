@@ -6,7 +6,7 @@ use dat_core::ah::Ah;
 use dat_core::event::{DatagramEvent, Dto, DtoOp, DtoStatus, RawHandle};
 use dat_core::transport::Transport;
 
-use super::types::{DatEvent, DatEventData, DatIbAddrHandle, DatIbExtensionEventData, ib_ext_type};
+use super::types::{DatEventData, DatIbAddrHandle, DatIbExtensionEventData, ib_ext_type};
 use crate::sockaddr;
 use crate::types::DatConnectionEventData;
 
@@ -39,10 +39,9 @@ const NONE: DatIbExtensionEventData = DatIbExtensionEventData {
     context: 0,
 };
 
-/// Writes `data` into the event, padding as zeros.
-fn put(event: &mut DatEvent, data: &DatIbExtensionEventData) {
-    let words = &mut event.event_extension_data;
-    *words = [0; 8];
+/// `data` as an event has it, padding as zeros.
+pub(crate) fn words(data: &DatIbExtensionEventData) -> [u64; 8] {
+    let mut words = [0; 8];
     words[0] = u64::from(data.r#type) | u64::from(data.status) << 32;
     words[1] = u64::from(data.val);
     words[2] = data.remote_ah.ah as u64;
@@ -54,26 +53,25 @@ fn put(event: &mut DatEvent, data: &DatIbExtensionEventData) {
         *word = u64::from_ne_bytes(eight.try_into().unwrap_or_default());
     }
     words[7] = data.context;
+    words
 }
 
 /// For a completion of the extended kind `extension`.
-pub(crate) fn completion(event: &mut DatEvent, extension: u32, dto: &Dto) {
-    let data = DatIbExtensionEventData {
+pub(crate) fn completion(extension: u32, dto: &Dto) -> DatIbExtensionEventData {
+    DatIbExtensionEventData {
         r#type: extension,
         status: u32::from(dto.status != DtoStatus::Success) * OP_ERR,
         val: dto.immediate,
         ..NONE
-    };
-    put(event, &data);
+    }
 }
 
 /// For a connection request of a datagram endpoint.
-pub(crate) fn request(event: &mut DatEvent) {
-    let data = DatIbExtensionEventData {
+pub(crate) fn request() -> DatIbExtensionEventData {
+    DatIbExtensionEventData {
         r#type: ib_ext_type::UD_CONNECT_REQUEST,
         ..NONE
-    };
-    put(event, &data);
+    }
 }
 
 /// `remote_ah.ia_addr`: the socket address of the peer.
@@ -81,13 +79,12 @@ fn ia_addr(remote: SocketAddr) -> [u8; 28] {
     sockaddr::bytes(Some(remote.ip()), 0, remote.port())
 }
 
-/// For a datagram endpoint's answer; returns what belongs into the event itself.
+/// For a datagram endpoint's answer, with what belongs into the event itself.
 pub(crate) fn datagram<T: Transport>(
-    event: &mut DatEvent,
     number: DatagramEvent,
     ep: RawHandle,
     ah: RawHandle,
-) -> DatEventData {
+) -> (DatIbExtensionEventData, DatEventData) {
     let object = T::arenas().ah.from_addr(ah);
     let info = object.and_then(Ah::info);
     let mut data = DatIbExtensionEventData {
@@ -110,14 +107,13 @@ pub(crate) fn datagram<T: Transport>(
             ia_addr: ia_addr(remote),
         };
     }
-    put(event, &data);
     let private_data = object.map(Ah::private_data);
     let connect_event_data = DatConnectionEventData {
         ep_handle: ep,
         private_data_size: private_data.map_or(0, |d| d.len() as i32),
         private_data: private_data.map_or(std::ptr::null_mut(), |d| d.address().cast()),
     };
-    DatEventData { connect_event_data }
+    (data, DatEventData { connect_event_data })
 }
 
 #[cfg(test)]
@@ -126,7 +122,6 @@ mod tests {
 
     #[test]
     fn words_are_the_c_structure() {
-        let mut event = DatEvent::default();
         let data = DatIbExtensionEventData {
             r#type: 6,
             status: 1,
@@ -138,8 +133,7 @@ mod tests {
             },
             context: 0x99,
         };
-        put(&mut event, &data);
-        let words = event.event_extension_data;
+        let words = words(&data);
         // SAFETY: 64 aligned bytes, any of which make the structure.
         let seen = unsafe { &*words.as_ptr().cast::<DatIbExtensionEventData>() };
         assert_eq!((seen.r#type, seen.status, seen.val), (6, 1, 0x1122_3344));

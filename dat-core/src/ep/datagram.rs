@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::Feed;
 use crate::event::{DatagramEvent, DtoOp, Event};
 use crate::flags::CompletionFlags;
-use crate::iov::LmrTriplet;
+use crate::iov::Iov;
 use crate::timer;
 use crate::transport::{Connect, Op, Request, Token, Transport};
 use crate::upcall::DatagramInput;
@@ -156,9 +156,9 @@ impl<T: Transport> Ep<T> {
     /// `DAT_INVALID_PARAMETER` for too many segments (argument 3) or flags that the endpoint cannot have (7);
     /// `DAT_LENGTH_ERROR` beyond the adapter's datagram size; `DAT_INSUFFICIENT_RESOURCES` when the endpoint's
     /// request DTOs are all outstanding.
-    pub fn post_send_ud(
+    pub fn post_send_ud<'a>(
         &'static self,
-        iov: &[LmrTriplet],
+        iov: impl Into<Iov<'a>>,
         to: &'static Ah<T>,
         qpn: u32,
         cookie: u64,
@@ -179,9 +179,9 @@ impl<T: Transport> Ep<T> {
         if flags.bits() & queue.refused != 0 {
             return Err(Error::arg(7));
         }
-        if iov.len() > queue.max_iov {
+        let Some(iov) = iov.into().within(queue.max_iov) else {
             return Err(Error::arg(3));
-        }
+        };
         let length = iov.iter().map(|s| u64::from(s.segment_length)).sum();
         if length > queue.max_message {
             return Err(Error::of(Kind::LengthError));

@@ -65,6 +65,8 @@ pub struct Ep<T: Transport> {
     datagram: AtomicBool,
     connection: Mutex<Connection<T>>,
     private_data: PrivateData,
+    /// Segments that a request and a receive may have: what [`Ep::most_segments`] tells.
+    most_segments: [AtomicU32; 2],
 }
 
 debug_by_head!(Ep);
@@ -83,6 +85,7 @@ impl<T: Transport> Default for Ep<T> {
             datagram: AtomicBool::new(false),
             connection: Mutex::default(),
             private_data: PrivateData::default(),
+            most_segments: [const { AtomicU32::new(0) }; 2],
         }
     }
 }
@@ -139,6 +142,18 @@ impl<T: Transport> Ep<T> {
     /// The IA it belongs to.
     pub fn ia(&self) -> &'static Ia<T> {
         Ia::of(&self.head)
+    }
+
+    /// How many segments a request may have, as of now, without a lock: for those who must not read more. 0 before there is a queue.
+    #[inline(always)]
+    pub fn most_segments(&self) -> u32 {
+        self.most_segments[0].load(Ordering::Relaxed)
+    }
+
+    /// The same of a receive.
+    #[inline(always)]
+    pub fn most_recv_segments(&self) -> u32 {
+        self.most_segments[1].load(Ordering::Relaxed)
     }
 
     /// The handle as a number.

@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::Evd;
 use crate::event::{Dto, DtoOp, DtoStatus, Event};
 use crate::flags::CompletionFlags;
-use crate::iov::{LmrTriplet, RmrTriplet};
+use crate::iov::{Iov, LmrTriplet, RmrTriplet};
 use crate::transport::{Op, Request, Transport};
 
 pub(super) const FULL: Error = Error::resource(Subtype::ResourceMemory);
@@ -31,7 +31,7 @@ pub(super) enum Limit {
 
 /// A request on the long way.
 pub(super) struct Post<'a, T: Transport> {
-    pub(super) iov: &'a [LmrTriplet],
+    pub(super) iov: Iov<'a>,
     pub(super) cookie: u64,
     pub(super) flags: u32,
     /// The number of the flags in the C prototype.
@@ -90,7 +90,7 @@ impl<T: Transport> Ep<T> {
     #[inline(never)]
     pub fn post_long<K: Frequent>(
         &'static self,
-        iov: &[LmrTriplet],
+        iov: Iov<'_>,
         cookie: u64,
         flags: CompletionFlags,
         what: K,
@@ -120,10 +120,10 @@ impl<T: Transport> Ep<T> {
         if post.flags & queue.refused != 0 {
             return Err(Error::arg(post.argument));
         }
-        if post.iov.len() > queue.max_iov {
+        let Some(iov) = post.iov.within(queue.max_iov) else {
             return Err(Error::arg(2));
-        }
-        let length = length_of(post.iov);
+        };
+        let length = length_of(iov);
         if !post.limit.allows(&queue, length) {
             return Err(Error::of(Kind::LengthError));
         }
@@ -142,7 +142,7 @@ impl<T: Transport> Ep<T> {
             &Request {
                 id: id(queue.id_base, number),
                 op: post.op,
-                iov: post.iov,
+                iov,
                 length,
                 signaled: queue.asks(number, post.flags & QUIET == 0),
                 solicited: post.flags & CompletionFlags::SOLICITED_WAIT.bits() != 0,
@@ -230,12 +230,12 @@ impl<T: Transport> Ep<T> {
         if post.flags & queue.refused != 0 {
             return Err(Error::arg(post.argument));
         }
-        if post.iov.len() > queue.max_iov {
+        let Some(iov) = post.iov.within(queue.max_iov) else {
             return Err(Error::arg(2));
-        }
+        };
         let (evd, drain) = (queue.evd, queue.drain);
         drop(queue);
-        self.flush_at_once(evd, drain, post.cookie, post.kind, length_of(post.iov));
+        self.flush_at_once(evd, drain, post.cookie, post.kind, length_of(iov));
         Ok(())
     }
 

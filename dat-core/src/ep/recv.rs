@@ -11,7 +11,7 @@ use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Result, Subtype};
 use crate::event::DtoOp;
 use crate::flags::CompletionFlags;
-use crate::iov::LmrTriplet;
+use crate::iov::Iov;
 use crate::transport::Transport;
 
 impl<T: Transport> Ep<T> {
@@ -21,19 +21,19 @@ impl<T: Transport> Ep<T> {
     /// `DAT_INVALID_PARAMETER` (too many segments: argument 2; flags: 5; an endpoint on an SRQ: 1),
     /// `DAT_INSUFFICIENT_RESOURCES` when the endpoint's receive DTOs are all outstanding.
     #[inline]
-    pub fn post_recv(
+    pub fn post_recv<'a>(
         &'static self,
-        iov: &[LmrTriplet],
+        iov: impl Into<Iov<'a>>,
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_any_recv(iov, cookie, flags.bits())
+        self.post_any_recv(iov.into(), cookie, flags.bits())
     }
 
     #[inline(never)]
     pub(super) fn post_any_recv(
         &'static self,
-        iov: &[LmrTriplet],
+        iov: Iov<'_>,
         cookie: u64,
         flags: u32,
     ) -> Result<()> {
@@ -44,9 +44,9 @@ impl<T: Transport> Ep<T> {
         if flags & queue.refused != 0 {
             return Err(Error::arg(5));
         }
-        if iov.len() > queue.max_iov {
+        let Some(iov) = iov.within(queue.max_iov) else {
             return Err(self.too_many_segments(&queue));
-        }
+        };
         if queue.head == queue.limit {
             queue = match self.refill_receives(queue, cookie)? {
                 Some(queue) => queue,

@@ -7,7 +7,7 @@ use super::post::{Limit, Post};
 use crate::error::{Error, Kind, Result};
 use crate::event::DtoOp;
 use crate::flags::CompletionFlags;
-use crate::iov::{LmrTriplet, RmrTriplet};
+use crate::iov::{Iov, LmrTriplet, RmrTriplet};
 use crate::transport::{Op, Transport};
 
 impl<T: Transport> Ep<T> {
@@ -19,22 +19,22 @@ impl<T: Transport> Ep<T> {
     /// `DAT_LENGTH_ERROR` beyond the adapter's message size, `DAT_INSUFFICIENT_RESOURCES` when the
     /// endpoint's request DTOs are all outstanding.
     #[inline]
-    pub fn post_send(
+    pub fn post_send<'a>(
         &'static self,
-        iov: &[LmrTriplet],
+        iov: impl Into<Iov<'a>>,
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_long(iov, cookie, flags, Send)
+        self.post_long(iov.into(), cookie, flags, Send)
     }
 
     /// 2.0 dat_ep_post_send_with_invalidate: the same, and the peer's `rmr_context` is invalidated if `invalidate`.
     ///
     /// # Errors
     /// As [`Ep::post_send`].
-    pub fn post_send_with_invalidate(
+    pub fn post_send_with_invalidate<'a>(
         &'static self,
-        iov: &[LmrTriplet],
+        iov: impl Into<Iov<'a>>,
         cookie: u64,
         flags: CompletionFlags,
         invalidate: bool,
@@ -46,7 +46,7 @@ impl<T: Transport> Ep<T> {
             Op::Send
         };
         self.post_any(&Post {
-            iov,
+            iov: iov.into(),
             cookie,
             flags: flags.bits(),
             argument: 5,
@@ -62,14 +62,14 @@ impl<T: Transport> Ep<T> {
     /// As [`Ep::post_send`]; `DAT_LENGTH_ERROR` if `remote` is shorter than the segments, or they are longer than
     /// the adapter's RDMA size.
     #[inline]
-    pub fn post_rdma_read(
+    pub fn post_rdma_read<'a>(
         &'static self,
-        iov: &[LmrTriplet],
+        iov: impl Into<Iov<'a>>,
         cookie: u64,
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_long(iov, cookie, flags, RdmaRead(remote))
+        self.post_long(iov.into(), cookie, flags, RdmaRead(remote))
     }
 
     /// 2.0 dat_ep_post_rdma_read_to_rmr: no verbs transport can.
@@ -91,30 +91,30 @@ impl<T: Transport> Ep<T> {
     /// # Errors
     /// As [`Ep::post_rdma_read`].
     #[inline]
-    pub fn post_rdma_write(
+    pub fn post_rdma_write<'a>(
         &'static self,
-        iov: &[LmrTriplet],
+        iov: impl Into<Iov<'a>>,
         cookie: u64,
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_long(iov, cookie, flags, RdmaWrite(remote))
+        self.post_long(iov.into(), cookie, flags, RdmaWrite(remote))
     }
 
     /// IB extension: RDMA Write with immediate data.
     ///
     /// # Errors
     /// As [`Ep::post_rdma_write`].
-    pub fn post_rdma_write_immediate(
+    pub fn post_rdma_write_immediate<'a>(
         &'static self,
-        iov: &[LmrTriplet],
+        iov: impl Into<Iov<'a>>,
         cookie: u64,
         remote: &RmrTriplet,
         immediate: u32,
         flags: CompletionFlags,
     ) -> Result<()> {
         self.post_any(&Post {
-            iov,
+            iov: iov.into(),
             cookie,
             flags: flags.bits(),
             argument: 7,
@@ -176,9 +176,8 @@ impl<T: Transport> Ep<T> {
         if local.segment_length != 8 {
             return Err(Error::of(Kind::LengthError));
         }
-        let iov = std::slice::from_ref(local);
         self.post_any(&Post {
-            iov,
+            iov: std::slice::from_ref(local).into(),
             cookie,
             flags: flags.bits(),
             argument,

@@ -278,6 +278,18 @@ impl<T: Transport> Ep<T> {
             None => Some(self.recv_ring.open(attr.max_recv_dtos)?),
             Some(_) => None,
         };
+        let recv_iov = if side.parts.srq.is_none() {
+            attr.max_recv_iov
+        } else {
+            0
+        };
+        for (most, now) in self
+            .most_segments
+            .iter()
+            .zip([attr.max_request_iov, recv_iov])
+        {
+            most.store(now, Ordering::Relaxed);
+        }
         send.open(
             requests,
             id_base(index, life, Lane::Request),

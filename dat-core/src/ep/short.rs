@@ -178,7 +178,7 @@ impl<T: Transport> Ep<T> {
         if segments.too_long() {
             return Err(Error::of(Kind::LengthError));
         }
-        segments.with(|iov| self.post_long(iov, cookie, flags, what))
+        segments.with(|iov| self.post_long(iov.into(), cookie, flags, what))
     }
 
     /// The short way of a receive, of one segment without flags; see [`Ep::post_short`].
@@ -227,6 +227,6 @@ impl<T: Transport> Ep<T> {
         if self.head.alive() && One(segment).too_long() {
             return Err(Error::of(Kind::LengthError));
         }
-        segment.with(|one| self.post_any_recv(std::slice::from_ref(one), cookie, 0))
+        segment.with(|one| self.post_any_recv(std::slice::from_ref(one).into(), cookie, 0))
     }
 }

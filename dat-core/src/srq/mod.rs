@@ -15,7 +15,7 @@ use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::AsyncEvent;
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
-use crate::iov::LmrTriplet;
+use crate::iov::Iov;
 use crate::ledger::Claim;
 use crate::pz::Pz;
 use crate::transport::{Token, Transport};
@@ -158,14 +158,14 @@ impl<T: Transport> Srq<T> {
     /// `DAT_INVALID_PARAMETER` for too many segments (argument 2), `DAT_INSUFFICIENT_RESOURCES` when all are
     /// outstanding.
     #[inline]
-    pub fn post_recv(&'static self, iov: &[LmrTriplet], cookie: u64) -> Result<()> {
+    pub fn post_recv<'a>(&'static self, iov: impl Into<Iov<'a>>, cookie: u64) -> Result<()> {
         let inner = self.inner.lock();
         let Some(queue) = &inner.queue else {
             return Err(DEAD);
         };
-        if iov.len() > inner.max_recv_iov as usize {
+        let Some(iov) = iov.into().within(inner.max_recv_iov as usize) else {
             return Err(Error::arg(2));
-        }
+        };
         if self.slots.taken() >= inner.max_recv_dtos {
             return Err(Error::resource(Subtype::ResourceMemory));
         }
@@ -175,6 +175,11 @@ impl<T: Transport> Srq<T> {
         T::post_srq_recv(queue, id(inner.id_base, number), iov).inspect_err(|_| {
             self.slots.give_back(number);
         })
+    }
+
+    /// How many segments a receive may have; 0 of one that was freed.
+    pub fn most_segments(&self) -> u32 {
+        self.inner.lock().max_recv_iov
     }
 
     /// The receive of `id` is completed: its cookie. Called under an EVD's lock, takes none itself. `None` if it

@@ -1,19 +1,17 @@
 //! LMRs and RMRs: no VA type, the LMR of a bind is named by its context.
 
-use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::error::Subtype;
 use dat_core::flags::{MemType, VaType};
 use dat_core::head::raw;
-use dat_core::ia::Ia;
-use dat_core::iov::LmrTriplet;
 use dat_core::lmr::{Lmr, Source};
 use dat_core::rmr::{LmrRange, Rmr};
 use dat_core::transport::Transport;
 
 use super::guard;
-use crate::boundary::{array, need, put, structure};
+use crate::boundary::{need, put, structure};
 use crate::handle;
+use crate::segments::Synced;
 use crate::types::{DatContext, DatHandle, DatRegionDescription};
-use crate::v1_2::convert::with_iov;
 use crate::v1_2::types::{DatLmrParam, DatLmrTriplet, DatRmrParam};
 use crate::v2_0::thunk::{LmrOut, flags, rights, source};
 
@@ -85,47 +83,16 @@ pub(crate) unsafe extern "C" fn lmr_query<T: Transport>(
     })
 }
 
-/// The segments of a sync: argument 2 is the array, 3 the 64-bit count.
-///
-/// # Safety
-/// As [`array()`].
-unsafe fn segments<'a>(iov: *const DatLmrTriplet, number: u64) -> Result<&'a [DatLmrTriplet]> {
-    let count = i32::try_from(number).map_err(|_| Error::arg(3))?;
-    // SAFETY: the caller's promise.
-    unsafe { array(count, iov, 1) }
-}
-
-/// dat_lmr_sync_rdma_*: `sync` with the segments in core's layout. No LMR has a segment of 4 GiB that core could not
-/// express, so such a one is out of bounds.
-///
-/// # Safety
-/// As [`array()`].
-unsafe fn synced<T: Transport>(
-    ia: DatHandle,
-    iov: *const DatLmrTriplet,
-    number: u64,
-    sync: fn(&'static Ia<T>, &[LmrTriplet]) -> Result<()>,
-) -> Result<()> {
-    let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-    // SAFETY: the caller's promise.
-    let segments = unsafe { segments(iov, number)? };
-    let too_long = Error::of(Kind::LengthError);
-    with_iov(segments, || Ok(u32::MAX), |all| sync(ia, all.iov)).map_err(|error| {
-        if error == too_long {
-            Error::arg(2)
-        } else {
-            error
-        }
-    })
-}
-
 pub(crate) unsafe extern "C" fn lmr_sync_rdma_read<T: Transport>(
     ia: DatHandle,
     iov: *const DatLmrTriplet,
     number: u64,
 ) -> u32 {
-    // SAFETY: NULL or valid by the slot's contract.
-    guard(|| unsafe { synced::<T>(ia, iov, number, Lmr::sync_read) })
+    guard(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        Lmr::sync_read(ia, unsafe { Synced::new(iov, number)? })
+    })
 }
 
 pub(crate) unsafe extern "C" fn lmr_sync_rdma_write<T: Transport>(
@@ -133,8 +100,11 @@ pub(crate) unsafe extern "C" fn lmr_sync_rdma_write<T: Transport>(
     iov: *const DatLmrTriplet,
     number: u64,
 ) -> u32 {
-    // SAFETY: NULL or valid by the slot's contract.
-    guard(|| unsafe { synced::<T>(ia, iov, number, Lmr::sync_write) })
+    guard(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        Lmr::sync_write(ia, unsafe { Synced::new(iov, number)? })
+    })
 }
 
 #[allow(clippy::too_many_arguments, reason = "dat_rmr_bind has as many")]

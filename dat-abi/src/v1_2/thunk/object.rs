@@ -111,7 +111,7 @@ unsafe fn attributes(
         return Ok(None);
     }
     // SAFETY: valid by the caller's promise.
-    Ok(Some(ep_attr_in(unsafe { structure(attr, number)? })))
+    Ok(Some(ep_attr_in(&unsafe { structure(attr, number)? })))
 }
 
 pub(crate) unsafe extern "C" fn ep_create<T: Transport>(
@@ -195,6 +195,6 @@ pub(crate) unsafe extern "C" fn ep_modify<T: Transport>(
         let mask = ep_mask_in(mask)?;
         // SAFETY: NULL or valid by the slot's contract.
         let param = unsafe { structure(param, 3)? };
-        ep.modify(&ep_change(mask, &ep_param_in(param))?)
+        ep.modify(&ep_change(mask, &ep_param_in(&param))?)
     })
 }

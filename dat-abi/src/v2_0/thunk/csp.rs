@@ -9,7 +9,7 @@ use dat_core::sp::{Sp, SpKind};
 use dat_core::transport::Transport;
 
 use super::guard;
-use crate::boundary::{array, need, put, structure, timeout};
+use crate::boundary::{bytes, need, put, structure, timeout};
 use crate::handle;
 use crate::intern;
 use crate::sockaddr::read_canonical;
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn csp_create<T: Transport>(
     guard(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: NULL or valid by the slot's contract.
-        check(unsafe { structure(comm.cast_const(), 2)? })?;
+        check(&unsafe { structure(comm.cast_const(), 2)? })?;
         need(address, 3)?;
         let evd = handle::evd(evd, Subtype::InvalidHandleEvdCr)?;
         need(csp, 5)?;
@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C" fn ep_common_connect<T: Transport>(
         let (remote, data) = unsafe {
             (
                 read_canonical(address.cast()),
-                array(size, private_data.cast(), 4)?,
+                bytes(size, private_data, 4)?,
             )
         };
         let remote = remote.ok_or(Error::of(Kind::InvalidAddress))?;

@@ -68,8 +68,8 @@ pub(crate) unsafe fn ep_made<T: Transport>(
 /// The attributes of argument `number`; `None` for NULL.
 ///
 /// # Safety
-/// `attr` is NULL or valid while the result lives.
-unsafe fn attributes<'a>(attr: *const DatEpAttr, number: u16) -> Result<Option<&'a DatEpAttr>> {
+/// `attr` is NULL or valid.
+unsafe fn attributes(attr: *const DatEpAttr, number: u16) -> Result<Option<DatEpAttr>> {
     if attr.is_null() {
         return Ok(None);
     }
@@ -89,7 +89,7 @@ pub(crate) unsafe extern "C" fn ep_create<T: Transport>(
     guard(|| {
         let parts = parts(pz, recv, request, connect, 0);
         // SAFETY: NULL or valid by the slot's contract.
-        unsafe { ep_made::<T>(ia, parts, attributes(attr, 6)?, 6, ep) }
+        unsafe { ep_made::<T>(ia, parts, attributes(attr, 6)?.as_ref(), 6, ep) }
     })
 }
 
@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C" fn ep_create_with_srq<T: Transport>(
         handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
         let parts = parts(pz, recv, request, connect, srq);
         // SAFETY: NULL or valid by the slot's contract.
-        unsafe { ep_made::<T>(ia, parts, attributes(attr, 7)?, 7, ep) }
+        unsafe { ep_made::<T>(ia, parts, attributes(attr, 7)?.as_ref(), 7, ep) }
     })
 }
 
@@ -184,7 +184,7 @@ pub(crate) unsafe extern "C" fn ep_modify<T: Transport>(
         let ep = find::<T>(ep)?;
         // SAFETY: NULL or valid by the slot's contract.
         let param = unsafe { structure(param, 3)? };
-        ep.modify(&ep_change(mask, param)?)
+        ep.modify(&ep_change(mask, &param)?)
     })
 }
 

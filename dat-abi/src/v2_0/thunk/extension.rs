@@ -5,12 +5,14 @@ use std::ffi::{CStr, c_char, c_void};
 use dat_core::ah::{Ah, Half};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::flags::Close;
+use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::Transport;
 
 use super::post::flags;
 use super::{counters, guard};
-use crate::boundary::{array, need, put, structure};
+use crate::boundary::{need, put, structure};
 use crate::export::{Provider, open_named};
+use crate::segments::Given;
 use crate::thunk::find;
 use crate::types::{DAT_EVD_ASYNC_EXISTS, DatHandle};
 use crate::v2_0::table::DatProvider;
@@ -80,55 +82,49 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
             match op {
                 ib_op::FETCH_AND_ADD => {
                     let add = list.word();
-                    let local = structure(list.word() as *const _, 4)?;
+                    let local = structure(list.word() as *const LmrTriplet, 4)?;
                     let cookie = list.word();
-                    let remote = structure(list.word() as *const _, 6)?;
-                    ep.fetch_add(add, local, cookie, remote, flags(list.word() as u32, 7)?)
+                    let remote = structure(list.word() as *const RmrTriplet, 6)?;
+                    ep.fetch_add(add, &local, cookie, &remote, flags(list.word() as u32, 7)?)
                 }
                 ib_op::CMP_AND_SWAP => {
                     let (compare, swap) = (list.word(), list.word());
-                    let local = structure(list.word() as *const _, 5)?;
+                    let local = structure(list.word() as *const LmrTriplet, 5)?;
                     let cookie = list.word();
-                    let remote = structure(list.word() as *const _, 7)?;
+                    let remote = structure(list.word() as *const RmrTriplet, 7)?;
                     ep.compare_swap(
                         compare,
                         swap,
-                        local,
+                        &local,
                         cookie,
-                        remote,
+                        &remote,
                         flags(list.word() as u32, 8)?,
                     )
                 }
                 ib_op::RDMA_WRITE_IMMED => {
                     let segments = list.word() as i32;
-                    let iov = array(segments, list.word() as *const _, 3)?;
+                    let given = Given::new(segments, list.word() as *const LmrTriplet, 3)?;
                     let cookie = list.word();
-                    let remote = structure(list.word() as *const _, 6)?;
+                    let remote = structure(list.word() as *const RmrTriplet, 6)?;
                     let immediate = list.word() as u32;
-                    ep.post_rdma_write_immediate(
-                        iov,
-                        cookie,
-                        remote,
-                        immediate,
-                        flags(list.word() as u32, 8)?,
-                    )
+                    let flags = flags(list.word() as u32, 8)?;
+                    given.with(ep.most_segments(), |iov| {
+                        ep.post_rdma_write_immediate(iov, cookie, &remote, immediate, flags)
+                    })
                 }
                 ib_op::UD_SEND => {
                     let segments = list.word() as i32;
-                    let iov = array(segments, list.word() as *const _, 3)?;
-                    let to: &DatIbAddrHandle = structure(list.word() as *const _, 5)?;
+                    let given = Given::new(segments, list.word() as *const LmrTriplet, 3)?;
+                    let to: DatIbAddrHandle = structure(list.word() as *const _, 5)?;
                     let cookie = list.word();
                     let flags = flags(list.word() as u32, 7)?;
-                    ep.post_send_ud(
-                        iov,
-                        address_handle::<T>(to.ah as usize)?,
-                        to.qpn,
-                        cookie,
-                        flags,
-                    )
+                    let ah = address_handle::<T>(to.ah as usize)?;
+                    given.with(ep.most_segments(), |iov| {
+                        ep.post_send_ud(iov, ah, to.qpn, cookie, flags)
+                    })
                 }
                 ib_op::UD_AH_FREE => {
-                    let of: &DatIbAddrHandle = structure(list.word() as *const _, 3)?;
+                    let of: DatIbAddrHandle = structure(list.word() as *const _, 3)?;
                     address_handle::<T>(of.ah as usize)?.give_back(ep, Half::Handle)
                 }
                 ib_op::UD_CM_FREE => {

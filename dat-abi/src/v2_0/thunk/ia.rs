@@ -7,7 +7,7 @@ use dat_core::head::raw;
 use dat_core::transport::Transport;
 
 use super::guard;
-use crate::boundary::{array, put};
+use crate::boundary::{bytes, put};
 use crate::handle;
 use crate::types::{DAT_EVD_OUT_OF_SCOPE, DatCount, DatHandle};
 use crate::v2_0::convert::{ia_attr, provider_attr};
@@ -52,6 +52,6 @@ pub(crate) unsafe extern "C" fn cr_reject<T: Transport>(
     guard(|| {
         let cr = handle::cr::<T>(cr, Subtype::InvalidHandleCr)?;
         // SAFETY: NULL or valid by the slot's contract.
-        cr.reject(unsafe { array(size, private_data.cast(), 2)? })
+        cr.reject(unsafe { bytes(size, private_data, 2)? })
     })
 }

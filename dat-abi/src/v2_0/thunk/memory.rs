@@ -12,6 +12,7 @@ use super::guard;
 use super::post::flags;
 use crate::boundary::{need, put, structure};
 use crate::handle;
+use crate::segments::Synced;
 use crate::types::{DatContext, DatHandle, DatRegionDescription};
 use crate::v2_0::types::{DatLmrParam, DatRmrParam};
 
@@ -44,7 +45,7 @@ pub(crate) unsafe fn source<T: Transport>(
         1 => Source::Lmr(handle::lmr(region.address, Subtype::InvalidHandleLmr)?),
         2 => {
             // SAFETY: NULL or valid by the caller's promise.
-            let cookie = *unsafe { structure(region.shared_memory_id, 3)? };
+            let cookie = unsafe { structure(region.shared_memory_id, 3)? };
             Source::Shared {
                 address: region.address,
                 cookie: cookie.map(|b| b),
@@ -75,13 +76,13 @@ impl LmrOut {
         let info = made.info()?;
         // SAFETY: NULL is left out, the rest is valid by the caller's promise.
         unsafe {
-            self.lmr.write(raw(made));
+            self.lmr.write_unaligned(raw(made));
             for (to, value) in [
                 (self.lmr_context, info.lmr_context),
                 (self.rmr_context, info.rmr_context),
             ] {
                 if !to.is_null() {
-                    to.write(value);
+                    to.write_unaligned(value);
                 }
             }
             for (to, value) in [
@@ -89,7 +90,7 @@ impl LmrOut {
                 (self.address, info.registered_address),
             ] {
                 if !to.is_null() {
-                    to.write(value);
+                    to.write_unaligned(value);
                 }
             }
         }
@@ -168,16 +169,6 @@ pub(crate) unsafe extern "C" fn lmr_query<T: Transport>(
     })
 }
 
-/// The segments of a sync: 64-bit count.
-///
-/// # Safety
-/// As [`crate::boundary::array`].
-unsafe fn segments<'a>(iov: *const LmrTriplet, number: u64) -> Result<&'a [LmrTriplet]> {
-    let count = i32::try_from(number).map_err(|_| Error::arg(3))?;
-    // SAFETY: the caller's promise. Argument 2 is the array, 3 the count.
-    unsafe { crate::boundary::array(count, iov, 1) }
-}
-
 pub(crate) unsafe extern "C" fn lmr_sync_rdma_read<T: Transport>(
     ia: DatHandle,
     iov: *const LmrTriplet,
@@ -186,7 +177,7 @@ pub(crate) unsafe extern "C" fn lmr_sync_rdma_read<T: Transport>(
     guard(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: NULL or valid by the slot's contract.
-        Lmr::sync_read(ia, unsafe { segments(iov, number)? })
+        Lmr::sync_read(ia, unsafe { Synced::new(iov, number)? })
     })
 }
 
@@ -198,7 +189,7 @@ pub(crate) unsafe extern "C" fn lmr_sync_rdma_write<T: Transport>(
     guard(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: NULL or valid by the slot's contract.
-        Lmr::sync_write(ia, unsafe { segments(iov, number)? })
+        Lmr::sync_write(ia, unsafe { Synced::new(iov, number)? })
     })
 }
 
@@ -217,7 +208,7 @@ pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
     guard(|| {
         let rmr: &Rmr<T> = handle::rmr(rmr, Subtype::InvalidHandleRmr)?;
         // SAFETY: NULL or valid by the slot's contract.
-        let range = LmrRange::from(*unsafe { structure(triplet, 3)? });
+        let range = LmrRange::from(unsafe { structure(triplet, 3)? });
         let lmr = if range.length == 0 {
             None
         } else {

@@ -6,7 +6,8 @@ use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::Transport;
 
 use super::guard;
-use crate::boundary::{array, structure};
+use crate::boundary::structure;
+use crate::segments::Given;
 use crate::thunk::find;
 use crate::types::{DatBoolean, DatContext, DatCount, DatHandle};
 
@@ -28,14 +29,11 @@ pub(crate) unsafe extern "C" fn ep_post_send_with_invalidate<T: Transport>(
     guard(|| {
         let ep = find::<T>(ep)?;
         // SAFETY: NULL or valid by the slot's contract.
-        let iov = unsafe { array(segments, iov.cast_const(), 2)? };
-        ep.post_send_with_invalidate(
-            iov,
-            cookie,
-            flags(completion, 5)?,
-            invalidate != 0,
-            rmr_context,
-        )
+        let given = unsafe { Given::new(segments, iov.cast_const(), 2)? };
+        let flags = flags(completion, 5)?;
+        given.with(ep.most_segments(), |iov| {
+            ep.post_send_with_invalidate(iov, cookie, flags, invalidate != 0, rmr_context)
+        })
     })
 }
 
@@ -50,6 +48,6 @@ pub(crate) unsafe extern "C" fn ep_post_rdma_read_to_rmr<T: Transport>(
         let ep = find::<T>(ep)?;
         // SAFETY: NULL or valid by the slot's contract.
         let (local, remote) = unsafe { (structure(local, 2)?, structure(remote, 4)?) };
-        ep.post_rdma_read_to_rmr(local, cookie, remote, flags(completion, 5)?)
+        ep.post_rdma_read_to_rmr(&local, cookie, &remote, flags(completion, 5)?)
     })
 }

@@ -255,7 +255,7 @@ impl<'a> Caller<'a> {
         watch.function.store(number, Ordering::Relaxed);
         let now = self.shared.begun.elapsed().as_millis() as usize;
         watch.since.store(now.max(1), Ordering::Release);
-        // SAFETY: `words` made pointers that are NULL, or good for the function, or misaligned ones that it must not follow.
+        // SAFETY: `words` made pointers that are NULL, or good for the function, at any alignment.
         let code = unsafe { table.call(function.name, &words) };
         watch.since.store(0, Ordering::Release);
         self.shared.calls.fetch_add(1, Ordering::Relaxed);

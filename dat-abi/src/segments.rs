@@ -1,0 +1,230 @@
+//! Arrays of segments as C programs hand them in: at any address, of any count, in the layout of their version.
+//!
+//! What a count says is believed only as far as the queue takes segments: no more than that is read.
+
+use std::any::TypeId;
+use std::mem::size_of;
+
+use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::iov::{Iov, LmrTriplet, Local};
+
+use crate::types::DatCount;
+
+/// Segments that are copied to the stack; more need memory.
+const FEW: usize = 16;
+
+/// An array that is counted and there, and not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given<L> {
+    first: *const L,
+    count: usize,
+}
+
+impl<L: Local + 'static> Given<L> {
+    /// The array at argument `number` + 1, with its count before it.
+    ///
+    /// # Safety
+    /// If `count` is positive, `first` is NULL or valid for reads of `count` segments, at any alignment, until the last use of the result.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` for a negative count, or NULL with a positive one.
+    pub(crate) unsafe fn new(count: DatCount, first: *const L, number: u16) -> Result<Self> {
+        let count = usize::try_from(count).map_err(|_| Error::arg(number))?;
+        if count > 0 && first.is_null() {
+            return Err(Error::arg(number + 1));
+        }
+        Ok(Self { first, count })
+    }
+
+    /// The segment at `index`, which is below the count.
+    fn read(&self, index: usize) -> Result<LmrTriplet> {
+        // SAFETY: `new`'s promise; any bits make a segment.
+        let segment = unsafe { self.first.add(index).read_unaligned() };
+        if segment.length() > u32::MAX.into() {
+            return Err(Error::of(Kind::LengthError));
+        }
+        Ok(segment.with(|segment| *segment))
+    }
+
+    /// Calls `f` with all of them in core's layout, or with [`Iov::TOO_MANY`] if they are more than `most`.
+    ///
+    /// # Errors
+    /// Those of `f`; `DAT_LENGTH_ERROR` for a segment of 4 GiB or more; `DAT_INSUFFICIENT_RESOURCES`.
+    pub(crate) fn with<R>(self, most: u32, f: impl FnOnce(Iov<'_>) -> Result<R>) -> Result<R> {
+        if self.count > most as usize {
+            return f(Iov::TOO_MANY);
+        }
+        if self.count == 0 {
+            return f(Iov::from(&[]));
+        }
+        let same = self.first.cast::<LmrTriplet>();
+        if TypeId::of::<L>() == TypeId::of::<LmrTriplet>() && same.is_aligned() {
+            // SAFETY: of that type, aligned, and valid by the promise of `new`.
+            return f(Iov::from(unsafe {
+                std::slice::from_raw_parts(same, self.count)
+            }));
+        }
+        if self.count <= FEW {
+            let mut room = [LmrTriplet::default(); FEW];
+            let few = &mut room[..self.count];
+            for (index, to) in few.iter_mut().enumerate() {
+                *to = self.read(index)?;
+            }
+            return f(Iov::from(&*few));
+        }
+        let mut many = Vec::new();
+        many.try_reserve_exact(self.count)
+            .map_err(|_| Error::resource(Subtype::ResourceMemory))?;
+        for index in 0..self.count {
+            many.push(self.read(index)?);
+        }
+        f(Iov::from(&*many))
+    }
+}
+
+/// The segments of dat_lmr_sync_rdma_*, one after the other. The call has no limit for their number, so those of a long array are read by
+/// way of the kernel: where the array is shorter than its count, the end of its memory is an error and no signal.
+pub(crate) struct Synced<L> {
+    next: *const L,
+    left: usize,
+    /// Whether they are as many as the kernel is asked for.
+    long: bool,
+}
+
+impl<L: Local + 'static> Synced<L> {
+    /// Of argument 2, with the count at argument 3.
+    ///
+    /// # Safety
+    /// `first` is NULL or valid for reads of `count` segments, at any alignment, until the last use of the result.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` for NULL with a positive count, and for a count that is no `DAT_COUNT`.
+    pub(crate) unsafe fn new(first: *const L, count: u64) -> Result<Self> {
+        let count = DatCount::try_from(count).map_err(|_| Error::arg(3))?;
+        let left = usize::try_from(count).map_err(|_| Error::arg(3))?;
+        if left > 0 && first.is_null() {
+            return Err(Error::arg(2));
+        }
+        Ok(Self {
+            next: first,
+            left,
+            long: left > FEW,
+        })
+    }
+}
+
+impl<L: Local + 'static> Iterator for Synced<L> {
+    type Item = Result<LmrTriplet>;
+
+    fn next(&mut self) -> Option<Result<LmrTriplet>> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.next;
+        self.next = at.wrapping_add(1);
+        if self.long && !readable(at.cast(), size_of::<L>()) {
+            return Some(Err(Error::arg(2)));
+        }
+        let one = Given {
+            first: at,
+            count: 1,
+        };
+        // A segment that core's layout cannot say is of no LMR.
+        Some(one.read(0).map_err(|_| Error::arg(2)))
+    }
+}
+
+/// Whether so many bytes can be read, as the kernel knows it; where it does not say, they can.
+fn readable(at: *const u8, bytes: usize) -> bool {
+    let mut room = [0_u8; 64];
+    let local = libc::iovec {
+        iov_base: room.as_mut_ptr().cast(),
+        iov_len: bytes.min(room.len()),
+    };
+    let remote = libc::iovec {
+        iov_base: at.cast_mut().cast(),
+        iov_len: local.iov_len,
+    };
+    // SAFETY: the room is ours; the kernel checks the other range.
+    let read = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    match usize::try_from(read) {
+        Ok(read) => read == local.iov_len,
+        Err(_) => std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v1_2::types::DatLmrTriplet;
+
+    const ONE: LmrTriplet = LmrTriplet {
+        virtual_address: 0x1_2345_6789,
+        segment_length: 7,
+        lmr_context: 9,
+    };
+    const OLD: DatLmrTriplet = DatLmrTriplet {
+        lmr_context: 9,
+        pad: 0,
+        virtual_address: 0x1_2345_6789,
+        segment_length: 7,
+    };
+
+    /// What `f` of [`Given::with`] sees; `None` for too many.
+    fn seen<L: Local + 'static>(
+        count: i32,
+        at: *const L,
+        most: u32,
+    ) -> Result<Option<Vec<LmrTriplet>>> {
+        // SAFETY: the callers' arrays are as long as the count, or as the limit.
+        let given = unsafe { Given::new(count, at, 2)? };
+        given.with(most, |iov| Ok(iov.all().map(<[_]>::to_vec)))
+    }
+
+    /// `count` copies of `one` at `offset` from an aligned address.
+    fn placed<L: Copy>(one: L, count: usize, offset: usize) -> (Vec<u64>, *const L) {
+        let mut room = vec![0_u64; (count * size_of::<L>()).div_ceil(8) + 2];
+        // SAFETY: inside the room.
+        let at = unsafe { room.as_mut_ptr().byte_add(offset).cast::<L>() };
+        for index in 0..count {
+            // SAFETY: as above.
+            unsafe { at.add(index).write_unaligned(one) };
+        }
+        (room, at)
+    }
+
+    #[test]
+    fn any_address_and_either_layout_is_the_same_array() {
+        for offset in [0, 1, 4, 7] {
+            for count in [1, 3, FEW, FEW + 1, 40] {
+                let number = count as i32;
+                let (_new, new) = placed(ONE, count, offset);
+                assert_eq!(seen(number, new, 40), Ok(Some(vec![ONE; count])));
+                let (_old, old) = placed(OLD, count, offset);
+                assert_eq!(seen(number, old, 40), Ok(Some(vec![ONE; count])));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_counted_wrong_is_not_read() {
+        let (_room, one) = placed(ONE, 1, 0);
+        let (_room, old) = placed(OLD, 1, 0);
+        for count in [2, 100, i32::MAX] {
+            assert_eq!(seen(count, one, 1), Ok(None));
+            assert_eq!(seen(count, old, 1), Ok(None));
+        }
+        assert_eq!(seen(-1, one, 1), Err(Error::arg(2)));
+        assert_eq!(
+            seen::<LmrTriplet>(1, std::ptr::null(), 4),
+            Err(Error::arg(3))
+        );
+        assert_eq!(seen::<LmrTriplet>(0, std::ptr::null(), 4), Ok(Some(vec![])));
+        let long = DatLmrTriplet {
+            segment_length: 1 << 32,
+            ..OLD
+        };
+        let (_room, long) = placed(long, 1, 0);
+        assert_eq!(seen(1, long, 4), Err(Error::of(Kind::LengthError)));
+    }
+}
