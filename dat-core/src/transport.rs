@@ -318,6 +318,11 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// a cancellation point ([`dat_cancel`]): the caller holds locks, and has not disabled cancellation, which costs more than the rest.
     fn poll_cq(cq: &Self::Cq, into: &mut [Self::RawCompletion]) -> usize;
 
+    /// The calling thread's dat_evd_dequeue found nothing and holds no lock any more. A transport that needs the processor for other threads or
+    /// processes may give it to them here, for a moment.
+    #[inline(always)]
+    fn polled_in_vain() {}
+
     /// The id of a completion, and whether it succeeded: all that is asked of most.
     fn outcome(raw: &Self::RawCompletion) -> (WrId, bool);
 

@@ -87,6 +87,9 @@ impl<T: Transport> Evd<T> {
         if yields {
             std::thread::yield_now();
         }
+        if !taken {
+            T::polled_in_vain();
+        }
         match (taken, has_cq) {
             (true, _) => Ok(()),
             (false, false) => Err(EMPTY),
@@ -129,6 +132,8 @@ impl<T: Transport> Evd<T> {
         }
         if !inner.queue.poll() {
             inner.tally.missed += 1;
+            drop(inner);
+            T::polled_in_vain();
             return Polled::Nothing;
         }
         if inner.queue.at_hand() == 1 && inner.queue.take_usual(sink) {

@@ -15,6 +15,7 @@ use softrxe_proto::{CmId, Config, CqId, Engine, Event, Meta, Qpn, ROCE_PORT, Srq
 
 use super::UserEngine;
 use super::clock;
+use super::crowd::{Crowd, Vain};
 use super::datagram::Question;
 use super::events::{self, Job};
 use super::habits::{Answers, Batch, Spin};
@@ -108,6 +109,9 @@ pub(crate) struct State {
     /// As `answers`, of RDMA writes, which the consumer notices by itself.
     pub(crate) echoes: Answers,
     pub(crate) batch: Batch,
+    pub(crate) vain: Vain,
+    /// Noticed by consumers that poll and by the helper.
+    pub(crate) crowd: Crowd,
     pub(crate) next: u32,
 }
 
@@ -202,6 +206,8 @@ impl Hub {
             answers: Answers::default(),
             echoes: Answers::default(),
             batch: Batch::default(),
+            vain: Vain::default(),
+            crowd: Crowd::default(),
             next: 0,
         };
         Ok(Arc::new(Self {

@@ -3,6 +3,7 @@
 mod clock;
 mod connect;
 mod convert;
+mod crowd;
 mod datagram;
 mod events;
 mod habits;
@@ -17,6 +18,7 @@ mod place;
 mod progress;
 mod secrets;
 mod settings;
+mod slice;
 mod transport;
 
 pub(crate) use net::interface::default_address;

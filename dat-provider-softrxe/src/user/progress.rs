@@ -5,6 +5,8 @@
 //! * The *helper* thread drives when no consumer does: for peers that read and write our memory while the program computes, for
 //!   connections, for timers. While consumers poll it naps, because a thread that sleeps on the socket would be woken by each datagram.
 //!   While a leader sleeps on the descriptors it rests.
+//! * Where more threads run than there are processors (see [`crowd`]) the helper asks for short slices, sleeps longer than it works and naps
+//!   shortly, and a consumer that polls in vain pauses.
 //! * Upcalls are made with the lock released, by the helper or by a leader, one of them at a time: what happened to a connection is told
 //!   in order.
 //!
@@ -22,12 +24,14 @@ use dat_core::transport::Parked;
 use softrxe_proto::{CompletedOp, Completion, CqId, PostError, Qpn, SendRequest, Time};
 
 use super::clock;
+use super::crowd::{self, FORFEIT, LOST, PAUSE, rest};
 use super::events::{self, Job};
 use super::habits::Spin;
 use super::hub::{Hub, State};
 use super::net::life::stirs;
 use super::net::wake::{Wake, processors, sleep};
 use super::park::Bell;
+use super::slice::{self, Slice};
 
 /// How long the helper naps while consumers poll.
 const NAP: Duration = Duration::from_millis(1);
@@ -89,14 +93,14 @@ enum Plan {
 }
 
 impl Hub {
-    /// Takes completions; without any looks what has arrived.
-    pub(crate) fn poll(&self, cq: CqId, into: &mut [Completion]) -> usize {
+    /// Takes completions; without any looks what has arrived. Returns how many, and whether the caller is to [pause](Self::pause).
+    pub(crate) fn poll(&self, cq: CqId, into: &mut [Completion]) -> (usize, bool) {
         let mut state = self.state.lock();
         let mut count = state.engine.poll_cq(cq, into);
         let now = clock::now();
         state.batch.called(now);
         if count == 0 && (state.answers.just_handed(now) || state.echoes.just_shown(now)) {
-            return 0;
+            return (0, false);
         }
         if count == 0 {
             state.answers.passed();
@@ -126,7 +130,21 @@ impl Hub {
         if into[..count].iter().any(message) {
             state.answers.handed(now);
         }
-        count
+        let pause = if count == 0 {
+            let State { vain, crowd, .. } = &mut *state;
+            vain.polled(crowd, now, slice::preempted)
+        } else {
+            state.vain.found();
+            false
+        };
+        (count, pause)
+    }
+
+    /// Sleeps until something arrives, for [`PAUSE`] at most. A consumer that polls in a loop where processors are few keeps its peers on this host from
+    /// sending what it polls for.
+    pub(crate) fn pause(&self) {
+        let fds = [self.socket.as_raw_fd(), self.bundle.as_raw_fd()];
+        let _ = sleep(fds, Some(PAUSE));
     }
 
     /// Posts a request and sends it, or leaves it for the next call if more are likely to follow.
@@ -456,18 +474,24 @@ impl Hub {
         let mut polls = 0;
         let mut spin = Spin::new(LINGER, processors());
         let mut slept: Option<(Duration, Instant)> = None;
+        let mut asked = Slice::Usual;
+        slice::sleep_exactly();
         while !self.stop.load(Ordering::Acquire) {
+            let woken = Instant::now();
             self.wake.clear();
             self.inherit();
             self.mourn();
             // A leader that has it makes all upcalls, and calls again for what is left.
             let turn = self.turn.try_lock();
-            let (jobs, plan, busy, deaf_until) = {
+            let (jobs, plan, busy, crowded, deaf_until) = {
                 let mut state = self.state.lock();
                 let now = clock::now();
+                let crowded = state.crowd.is_here(now);
                 state.roles.called = false;
                 state.roles.resting = false;
-                let driven = state.roles.polls != polls || state.roles.watch == Watch::Leader;
+                // A few polls are no loop: the consumer may poll its memory now, for what nobody else would take in.
+                let polled = state.roles.polls.wrapping_sub(polls) >= LOOP;
+                let driven = polled || state.roles.watch == Watch::Leader;
                 polls = state.roles.polls;
                 let mut busy = false;
                 if !driven {
@@ -486,9 +510,10 @@ impl Hub {
                     if state.roles.watch == Watch::Helper {
                         state.roles.watch = Watch::Nobody;
                     }
-                    (jobs, Plan::Nap, busy, state.deaf_until)
+                    (jobs, Plan::Nap, busy, crowded, state.deaf_until)
                 } else {
-                    (jobs, self.plan(&mut state, driven), busy, state.deaf_until)
+                    let plan = self.plan(&mut state, driven);
+                    (jobs, plan, busy, crowded, state.deaf_until)
                 }
             };
             let idle = jobs.is_empty();
@@ -496,17 +521,38 @@ impl Hub {
                 job.run(self.upcalls);
             }
             drop(turn);
+            if crowded && std::mem::replace(&mut asked, Slice::Short) != Slice::Short {
+                Slice::Short.ask();
+            }
             if !idle {
                 continue;
             }
             let again = || deaf_until.map(|end| end.saturating_duration_since(Instant::now()));
             match plan {
-                Plan::Nap => drop(sleep([self.wake.as_raw_fd()], Some(NAP))),
+                Plan::Nap => {
+                    let nap = if crowded { crowd::NAP } else { NAP };
+                    let _ = sleep([self.wake.as_raw_fd()], Some(nap));
+                }
                 Plan::Rest => drop(sleep([self.wake.as_raw_fd()], again())),
                 Plan::Watch(due) => {
+                    if busy && crowded {
+                        // Not woken by what arrives: a wake-up that comes too early waits for a tick.
+                        let rest = rest(woken.elapsed());
+                        let _ = sleep([self.wake.as_raw_fd()], Some(rest));
+                        continue;
+                    }
                     if busy {
                         let (begin, spun) = (Instant::now(), spin.budget());
-                        if self.linger(spun) {
+                        let found = self.linger(spun);
+                        if begin.elapsed() >= spun + LOST {
+                            self.state.lock().crowd.lost(clock::now());
+                            let _ = sleep([self.wake.as_raw_fd()], Some(FORFEIT));
+                            continue;
+                        }
+                        if std::mem::replace(&mut asked, Slice::Usual) != Slice::Usual {
+                            Slice::Usual.ask();
+                        }
+                        if found {
                             spin.hit();
                             continue;
                         }

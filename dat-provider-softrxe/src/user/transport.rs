@@ -1,7 +1,8 @@
 //! [`UserEngine`]: the answers to what core asks of a transport.
 
-use std::sync::Arc;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dat_core::arenas::Arenas;
@@ -23,7 +24,7 @@ use softrxe_proto::{CompletedOp, MwBind, Rights, Sge, Status, WindowType};
 use super::connect;
 use super::convert::{FULL, MAX_IOV, completion, made, op, posted, rights, sges};
 use super::datagram::{self, AddressHandle};
-use super::hub::CqNotice;
+use super::hub::{CqNotice, Hub};
 use super::memory::foreign::Range;
 use super::memory::guard;
 use super::named;
@@ -32,6 +33,11 @@ use super::park::Parker;
 
 /// RDMA Reads and atomics of a connection, each way.
 const MAX_READS: u32 = 16;
+
+thread_local! {
+    /// Where this thread is to pause when it has given its locks back. It does not keep an adapter that is closed meanwhile.
+    static DUE: Cell<Weak<Hub>> = const { Cell::new(Weak::new()) };
+}
 
 /// RoCEv2 in this process.
 #[derive(Debug)]
@@ -246,7 +252,17 @@ impl Transport for UserEngine {
     }
 
     fn poll_cq(cq: &Cq, into: &mut [proto::Completion]) -> usize {
-        cq.hub.poll(cq.id, into)
+        let (count, pause) = cq.hub.poll(cq.id, into);
+        if pause {
+            DUE.set(Arc::downgrade(&cq.hub));
+        }
+        count
+    }
+
+    fn polled_in_vain() {
+        if let Some(hub) = DUE.take().upgrade() {
+            hub.pause();
+        }
     }
 
     #[inline(always)]
