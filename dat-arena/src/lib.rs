@@ -54,12 +54,13 @@ pub struct Arena<O, const WHOLE: u32 = 0> {
 const GROWTH: usize = 128 << 10;
 
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
-/// What a range is mapped with. Miri has no mprotect(2).
+/// What a range is mapped with, and how. Miri has no mprotect(2), and no promise of memory either.
 const RESERVED: libc::c_int = if cfg!(miri) {
     READ_WRITE
 } else {
     libc::PROT_READ
 };
+const UNPROMISED: libc::c_int = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
 
 impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     /// Distance between two objects, a power of two so that an address is checked without a division.
@@ -231,7 +232,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
                     std::ptr::null_mut(),
                     count << Self::SHIFT,
                     RESERVED,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | UNPROMISED,
                     -1,
                     0,
                 )

@@ -53,7 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-tools", &["dat", "dat-core", "dat-registry"]),
     ("dat-conformance", &["dat-core", "dat-abi", "dat-registry"]),
     ("dat-bench", &["dat"]),
-    ("dat-fuzz", &["softrxe-proto"]),
+    ("dat-fuzz", &["softrxe-proto", "dat-registry"]),
     ("dat-hostile", &["dat", "dat-tests"]),
     ("dat-loom", &[]),
     ("dat-tests", &[]),

@@ -394,7 +394,10 @@ mod tests {
     #[test]
     fn sizes_are_powers_of_two_that_fit() {
         let ring = ring();
-        for count in [0, 1, 16, 17, 64, 65, 5000, 1 << 20, Ring::MAX + 1] {
+        // Miri keeps a record of each byte.
+        let most = if cfg!(miri) { 5000 } else { u32::MAX };
+        let counts = [0, 1, 16, 17, 64, 65, 5000, 1 << 20, Ring::MAX + 1];
+        for count in counts.into_iter().filter(|count| *count <= most) {
             assert!(ring.open(count).unwrap().span() + 1 >= count);
             assert_eq!(ring.take(u32::MAX), None, "nothing outstanding at the end");
         }

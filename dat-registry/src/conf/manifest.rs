@@ -93,19 +93,19 @@ pub(super) fn parse(text: &str, path: &Path) -> (Vec<Entry>, Vec<ConfError>) {
                     quote(&ia.platform),
                 ]
                 .join(" ");
-                let (found, faults) = parser::parse(&line, path);
                 let origin = Origin {
                     path: path.to_owned(),
                     line: number,
                 };
-                entries.extend(found.into_iter().map(|e| Entry {
-                    origin: origin.clone(),
-                    ..e
-                }));
-                errors.extend(faults.into_iter().map(|e| ConfError {
-                    origin: origin.clone(),
-                    ..e
-                }));
+                // Not as a file: a value may hold line breaks, and a table is one entry.
+                match parser::entry(&line, &origin) {
+                    Ok(entry) => entries.extend(entry),
+                    Err((column, kind)) => errors.push(ConfError {
+                        origin,
+                        column,
+                        kind,
+                    }),
+                }
             }
         }
     }
@@ -115,6 +115,19 @@ pub(super) fn parse(text: &str, path: &Path) -> (Vec<Entry>, Vec<ConfError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_with_line_breaks_in_its_values_is_one_entry_or_one_error() {
+        let table = |name: &str, api: &str| {
+            format!("[[ia]]\nname = {name:?}\nlibrary = \"l\"\napi = {api:?}\n")
+        };
+        let broken = "a\nb u2.0 threadsafe default l d.1.0 p q";
+        let (entries, errors) = parse(&table(broken, "u2.0"), Path::new("x.toml"));
+        assert_eq!((entries.len(), errors.len()), (1, 0), "{errors:?}");
+        assert_eq!(entries[0].name, broken);
+        let (entries, errors) = parse(&table("a", "u2.0\nb u2.0"), Path::new("x.toml"));
+        assert_eq!((entries.len(), errors.len()), (0, 1), "{entries:?}");
+    }
 
     #[test]
     fn a_table_is_an_entry() {

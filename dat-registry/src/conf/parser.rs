@@ -40,7 +40,11 @@ pub(super) fn parse(text: &str, path: &Path) -> (Vec<Entry>, Vec<ConfError>) {
     (entries, errors)
 }
 
-fn entry(line: &str, origin: &Origin) -> Result<Option<Entry>, (usize, ConfErrorKind)> {
+/// The entry of a line; `None` for a line without words. A line break in `line` is a blank like others.
+///
+/// # Errors
+/// The column, and what is wrong there.
+pub(super) fn entry(line: &str, origin: &Origin) -> Result<Option<Entry>, (usize, ConfErrorKind)> {
     let words = words(line)?;
     if words.is_empty() {
         return Ok(None);

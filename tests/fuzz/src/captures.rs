@@ -61,6 +61,11 @@ fn datagram(packet: &[u8]) -> Option<(u8, Vec<u8>)> {
 /// # Errors
 /// As [`read`].
 pub fn seeds(body: &str) -> io::Result<Vec<Vec<u8>>> {
+    match body {
+        "conf" => return Ok(crate::conf::seeds()),
+        "scm" => return Ok(crate::scm::seeds()),
+        _ => {}
+    }
     let mut files: Vec<PathBuf> = fs::read_dir(folder())?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|e| e == "pcap"))

@@ -100,3 +100,13 @@ fn requester() {
 fn pair() {
     fuzz("pair");
 }
+
+#[test]
+fn conf() {
+    fuzz("conf");
+}
+
+#[test]
+fn scm() {
+    fuzz("scm");
+}
