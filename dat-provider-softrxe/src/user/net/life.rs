@@ -31,6 +31,8 @@ pub struct Life {
     most: usize,
     /// The listener is not in `lives`, because there is no room for another watcher.
     full: bool,
+    /// That was said in the log, which is not to be flooded either.
+    warned: bool,
 }
 
 impl Life {
@@ -52,6 +54,7 @@ impl Life {
             watchers: HashMap::new(),
             most: most_lines(),
             full: false,
+            warned: false,
         })
     }
 
@@ -87,10 +90,12 @@ impl Life {
             }
         }
         // The queue stays as it is until a watcher goes.
-        tracing::warn!(
-            watchers = self.watchers.len(),
-            "no more processes can watch over this one; further ones wait"
-        );
+        if !std::mem::replace(&mut self.warned, true) {
+            tracing::warn!(
+                watchers = self.watchers.len(),
+                "no more processes can watch over this one; further ones wait"
+            );
+        }
         lives.remove(self.listener.as_raw_fd());
         self.full = true;
         true
