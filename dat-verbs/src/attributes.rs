@@ -12,16 +12,39 @@ use crate::find::{OpenError, Place};
 use crate::settings::{Manager, Settings};
 use crate::sys::{self, device_cap, ibv_atomic_cap, ibv_port_state};
 use crate::verbs::ah::gid;
-use crate::verbs::device::Device;
+use crate::verbs::device::{Device, Transport};
 
 /// The vendor number of Linux' Soft-RoCE.
 pub(crate) const VENDOR_RXE: u32 = 0x00ff_ffff;
 /// The vendor's name of rdma_rxe.
 pub(crate) const SOFT_ROCE: &str = "Linux Soft-RoCE";
 
+/// What a device can do beside RDMA Reads and Writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Abilities {
+    atomics: bool,
+    immediate_data: bool,
+    datagrams: bool,
+}
+
+impl Abilities {
+    /// Those of a device of this transport, with these atomics, whose connections are made by `cm`. iWARP (RFC 5040 to 5044) knows neither
+    /// immediate data nor datagrams; its atomics (RFC 7306) are what the device says.
+    fn of(transport: Transport, atomics: ibv_atomic_cap::Type, cm: Manager) -> Self {
+        let infiniband = transport == Transport::InfiniBand;
+        Self {
+            atomics: atomics != ibv_atomic_cap::IBV_ATOMIC_NONE,
+            immediate_data: infiniband,
+            // DAPL's scm protocol has datagrams too, but nobody could ever use them on RoCE.
+            datagrams: infiniband && cm == Manager::Rdmacm,
+        }
+    }
+}
+
 /// What was read of a device and its port.
 pub(crate) struct Facts<'a> {
     place: &'a Place,
+    transport: Transport,
     device: sys::ibv_device_attr,
     port: sys::ibv_port_attr,
     gid: Option<[u8; 16]>,
@@ -37,6 +60,7 @@ impl<'a> Facts<'a> {
     pub(crate) fn read(device: &Device, place: &'a Place) -> Result<Self, i32> {
         Ok(Self {
             place,
+            transport: device.transport(),
             device: device.query()?,
             port: device.query_port(place.port)?,
             gid: gid_of(device, place),
@@ -77,7 +101,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The named attributes.
-    fn named(&self, atomics: bool, datagrams: bool, protocol: &str) -> Vec<(String, String)> {
+    fn named(&self, can: Abilities, protocol: &str) -> Vec<(String, String)> {
         let truth = |b: bool| if b { "TRUE" } else { "FALSE" }.to_owned();
         let state = if self.active() { "ACTIVE" } else { "DOWN" };
         [
@@ -92,10 +116,10 @@ impl<'a> Facts<'a> {
             ("DAT_IB_PORT_STATUS", state.to_owned()),
             ("DAT_IB_PORT_NUMBER", self.place.port.to_string()),
             ("DAT_EXTENSION_INTERFACE", truth(true)),
-            ("DAT_IB_FETCH_AND_ADD", truth(atomics)),
-            ("DAT_IB_CMP_AND_SWAP", truth(atomics)),
-            ("DAT_IB_IMMED_DATA", truth(true)),
-            ("DAT_IB_UD", truth(datagrams)),
+            ("DAT_IB_FETCH_AND_ADD", truth(can.atomics)),
+            ("DAT_IB_CMP_AND_SWAP", truth(can.atomics)),
+            ("DAT_IB_IMMED_DATA", truth(can.immediate_data)),
+            ("DAT_IB_UD", truth(can.datagrams)),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
@@ -135,13 +159,11 @@ impl<'a> Facts<'a> {
             Manager::Socket => ("SCM", socket::wire::MAX_PRIVATE),
         };
         let d = &self.device;
-        let atomics = d.atomic_cap != ibv_atomic_cap::IBV_ATOMIC_NONE;
+        let can = Abilities::of(self.transport, d.atomic_cap, cm);
         let windows = d.max_mw > 0 && d.device_cap_flags & device_cap::MEM_WINDOW != 0;
         let reads_in = positive(d.max_qp_rd_atom);
         let reads_out = positive(d.max_qp_init_rd_atom);
         let sges = positive(d.max_sge);
-        // DAPL's scm protocol has datagrams too, but nobody could ever use them on RoCE.
-        let datagrams = cm == Manager::Rdmacm;
         AdapterAttr {
             adapter_name: self.place.device.clone(),
             vendor_name: self.vendor(),
@@ -176,10 +198,10 @@ impl<'a> Facts<'a> {
             max_recv_per_srq: positive(d.max_srq_wr),
             max_private_data_size: private_data as u32,
             zero_based: true,
-            named: self.named(atomics, datagrams, protocol),
-            atomics,
-            immediate_data: true,
-            max_datagram: if datagrams { self.mtu() } else { 0 },
+            named: self.named(can, protocol),
+            atomics: can.atomics,
+            immediate_data: can.immediate_data,
+            max_datagram: if can.datagrams { self.mtu() } else { 0 },
             windows,
         }
     }
@@ -222,6 +244,29 @@ fn version(text: &str) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn iwarp_has_neither_immediate_data_nor_datagrams() {
+        use Manager::{Rdmacm, Socket};
+        use Transport::{InfiniBand, Iwarp, Other};
+        use ibv_atomic_cap::{IBV_ATOMIC_HCA, IBV_ATOMIC_NONE};
+        for (transport, cap, cm, atomics, immediate_data, datagrams) in [
+            (InfiniBand, IBV_ATOMIC_HCA, Rdmacm, true, true, true),
+            (InfiniBand, IBV_ATOMIC_NONE, Rdmacm, false, true, true),
+            (InfiniBand, IBV_ATOMIC_HCA, Socket, true, true, false),
+            // siw.
+            (Iwarp, IBV_ATOMIC_NONE, Rdmacm, false, false, false),
+            (Iwarp, IBV_ATOMIC_HCA, Rdmacm, true, false, false),
+            (Other, IBV_ATOMIC_NONE, Rdmacm, false, false, false),
+        ] {
+            let can = Abilities {
+                atomics,
+                immediate_data,
+                datagrams,
+            };
+            assert_eq!(Abilities::of(transport, cap, cm), can, "{transport:?}");
+        }
+    }
 
     #[test]
     fn words_are_grouped() {

@@ -6,6 +6,27 @@ use std::ptr::NonNull;
 use crate::attributes::VENDOR_RXE;
 use crate::sys;
 
+/// `ibv_transport_type`, as far as it matters here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Transport {
+    /// InfiniBand's, over whatever link: RoCE too.
+    InfiniBand,
+    /// iWARP.
+    Iwarp,
+    /// usNIC, or one that is not yet known.
+    Other,
+}
+
+impl Transport {
+    fn of(number: i32) -> Self {
+        match number {
+            0 => Self::InfiniBand,
+            1 => Self::Iwarp,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// An open device (`ibv_context`).
 pub(crate) struct Device {
     context: NonNull<sys::ibv_context>,
@@ -94,6 +115,16 @@ impl Device {
     /// The device's name, e.g. `rxe0`.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What it speaks.
+    pub(crate) fn transport(&self) -> Transport {
+        // SAFETY: the context is open, and its device is as long. Read as the integer that it is: the binding's enum lacks numbers
+        // that a newer libibverbs may have.
+        Transport::of(unsafe {
+            let device = self.context.as_ref().device;
+            (&raw const (*device).transport_type).cast::<i32>().read()
+        })
     }
 
     /// The node GUID.
@@ -198,6 +229,15 @@ impl Drop for Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn transports_are_verbs_h_s() {
+        assert_eq!(Transport::of(0), Transport::InfiniBand);
+        assert_eq!(Transport::of(1), Transport::Iwarp);
+        for usnic_unspecified_unknown in [2, 3, 4, 5, 6, -1] {
+            assert_eq!(Transport::of(usnic_unspecified_unknown), Transport::Other);
+        }
+    }
 
     #[test]
     fn software_devices_post_by_the_kernel_and_adapters_do_not() {
