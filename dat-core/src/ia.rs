@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use crate::cno::Cno;
 use crate::counters::{Counted, CounterType, IaCounter, IaCounters, Which};
 use crate::cr::Cr;
 use crate::ep::Ep;
-use crate::error::{Error, Result, Subtype};
+use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::evd::{Evd, Feed};
 use crate::event::{AsyncEvent, Event, RawHandle};
 use crate::flags::{Close, CompletionFlags, EvdFlags};
@@ -83,6 +83,8 @@ pub struct Ia<T: Transport> {
     /// Table, liveness, generation.
     pub head: Head,
     counters: IaCounters,
+    /// `strict=lengths` of the entry.
+    strict_lengths: AtomicBool,
     inner: Mutex<Inner<T>>,
 }
 
@@ -110,6 +112,7 @@ impl<T: Transport> Default for Ia<T> {
         Self {
             head: Head::default(),
             counters: IaCounters::default(),
+            strict_lengths: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 name: String::new(),
                 adapter: None,
@@ -171,11 +174,16 @@ impl<T: Transport> Ia<T> {
         async_evd: AsyncEvd<T>,
     ) -> Result<()> {
         let token = self.head.token(index);
+        let strict_lengths = params.strict_lengths().map_err(|why| {
+            tracing::error!("{name}: {why}");
+            Error::of(ErrorKind::InvalidParameter)
+        })?;
         let adapter = T::open(name, params, Upcalls::new(token))?;
         let mut attributes = T::attributes(&adapter);
         attributes
             .named
             .push(("DAT_COUNTERS".to_owned(), "TRUE".to_owned()));
+        self.strict_lengths.store(strict_lengths, Ordering::Relaxed);
         self.counters.begin();
         {
             let mut inner = self.inner.lock();
@@ -296,6 +304,11 @@ impl<T: Transport> Ia<T> {
     /// `DAT_INVALID_HANDLE` if the IA is closed.
     pub fn attributes(&self) -> Result<Arc<AdapterAttr>> {
         self.inner.lock().attributes.clone().ok_or(DEAD)
+    }
+
+    /// Returns true if a request must not be longer than the remote segment that its consumer names.
+    pub(crate) fn strict_lengths(&self) -> bool {
+        self.strict_lengths.load(Ordering::Relaxed)
     }
 
     /// The EVD of asynchronous errors; `None` is `DAT_EVD_OUT_OF_SCOPE`.

@@ -54,6 +54,9 @@ pub enum IaParamsError {
     },
 }
 
+/// Settings of core, which the entry of any transport may have.
+const CORE: &[&str] = &["strict"];
+
 impl IaParams {
     /// Parses the field.
     ///
@@ -90,11 +93,12 @@ impl IaParams {
         })
     }
 
-    /// Refuses settings that are not in `known`.
+    /// Refuses settings that are neither in `known` nor core's own.
     ///
     /// # Errors
-    /// [`IaParamsError::UnknownKey`], which lists `known`.
+    /// [`IaParamsError::UnknownKey`], which lists both.
     pub fn known(&self, known: &[&str]) -> Result<(), IaParamsError> {
+        let known = [known, CORE].concat();
         match self.settings.keys().find(|k| !known.contains(&k.as_str())) {
             None => Ok(()),
             Some(key) => Err(IaParamsError::UnknownKey {
@@ -102,6 +106,15 @@ impl IaParams {
                 known: known.join(", "),
             }),
         }
+    }
+
+    /// Returns true with `strict=lengths`: an RDMA request that is longer than the remote segment which its consumer names is
+    /// `DAT_LENGTH_ERROR`, as dat_ep_post_rdma_write(3) says. Without it the peer's key alone decides, as with DAPL.
+    ///
+    /// # Errors
+    /// [`IaParamsError::Value`] for anything but `lengths`.
+    pub fn strict_lengths(&self) -> Result<bool, IaParamsError> {
+        Ok(self.word("strict", &["lengths"])?.is_some())
     }
 
     /// The setting `key` as a number (decimal or 0x...), if it is given.
@@ -187,6 +200,12 @@ mod tests {
             text.contains("mtu=9000") && text.contains("256 to 4096"),
             "{text}"
         );
+        let strict = |text| IaParams::parse(text).unwrap().strict_lengths();
+        assert_eq!(strict("v0 0"), Ok(false));
+        assert_eq!(strict("v0 0 strict=lengths"), Ok(true));
+        assert!(strict("v0 0 strict=1").is_err());
+        let core = IaParams::parse("strict=lengths").unwrap();
+        assert_eq!(core.known(&[]), Ok(()));
         let text = p.word("colour", &["blue"]).unwrap_err().to_string();
         assert!(text.contains("one of blue"), "{text}");
     }

@@ -38,7 +38,12 @@ struct Pair {
 }
 
 fn connected(qual: u64) -> Pair {
-    let (client, server) = (Side::open(), Side::open());
+    connected_with("", qual)
+}
+
+/// The side that posts has these `ia_params`.
+fn connected_with(params: &str, qual: u64) -> Pair {
+    let (client, server) = (Side::open_with(params), Side::open());
     let (from, to) = (client.ep(), server.ep());
     join(&client, from, &server, to, qual);
     Pair {
@@ -125,7 +130,32 @@ fn immediate_data_and_atomics() {
 }
 
 /// dat_ep_post_send: UNSIGNALLED is INVALID_PARAMETER unless the endpoint was made for it.
-/// dat_ep_post_rdma_write: a remote buffer that is too small is LENGTH_ERROR.
+/// dat_ep_post_rdma_write: with `strict=lengths` a remote buffer that is too small is LENGTH_ERROR.
+#[test]
+fn the_length_of_the_remote_segment_counts_where_the_entry_says_so() {
+    for (params, qual) in [("", 211), ("strict=lengths", 212)] {
+        let p = connected_with(params, qual);
+        let counts = !params.is_empty();
+        let short = if counts {
+            Err(Error::of(Kind::LengthError))
+        } else {
+            Ok(())
+        };
+        for (far, outcome) in [(8, short), (0, Ok(())), (9, Ok(())), (10, Ok(()))] {
+            let (iov, far) = ([bytes(4), bytes(5)], remote(far));
+            let one = [bytes(9)];
+            assert_eq!(p.from.post_rdma_write(&one, 1, &far, NONE), outcome);
+            assert_eq!(p.from.post_rdma_write(&iov, 2, &far, NONE), outcome);
+            assert_eq!(p.from.post_rdma_read(&one, 3, &far, NONE), outcome);
+            let flags = F::SUPPRESS;
+            assert_eq!(p.from.post_rdma_write(&one, 4, &far, flags), outcome);
+            let immediate = p.from.post_rdma_write_immediate(&one, 5, &far, 6, NONE);
+            assert_eq!(immediate, outcome, "{params}");
+            all(p.client.request);
+        }
+    }
+}
+
 #[test]
 fn each_wrong_argument_has_its_code_and_posts_nothing() {
     let p = connected(203);
@@ -145,14 +175,6 @@ fn each_wrong_argument_has_its_code_and_posts_nothing() {
         p.from.post_send(&[bytes(u32::MAX); 4], 0, NONE),
         length,
         "sums do not wrap"
-    );
-    assert_eq!(
-        p.from.post_rdma_write(&[bytes(9)], 0, &remote(8), NONE),
-        length
-    );
-    assert_eq!(
-        p.from.post_rdma_read(&[bytes(9)], 0, &remote(8), NONE),
-        length
     );
     // UNSIGNALLED only where the endpoint is made for it; unknown flags never.
     assert_eq!(p.from.post_send(&[], 0, F::UNSIGNALLED), Err(Error::arg(5)));

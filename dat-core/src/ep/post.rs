@@ -50,16 +50,19 @@ impl Limit {
     pub(super) fn allows<T: Transport>(self, queue: &SendQueue<T>, length: u64) -> bool {
         match self {
             Self::Message => length <= queue.max_message,
-            Self::Rdma(remote) => length <= queue.max_rdma && (remote == 0 || length <= remote),
+            Self::Rdma(remote) => {
+                let fits = !queue.strict || remote == 0 || length <= remote;
+                length <= queue.max_rdma && fits
+            }
         }
     }
 
-    /// The same on the short way: the odd remote length goes the long one.
+    /// The same on the short way. The remote length counts on the long one only.
     #[inline(always)]
     pub(super) fn allows_short<T: Transport>(self, queue: &SendQueue<T>, length: u64) -> bool {
         match self {
             Self::Message => length < queue.short_message,
-            Self::Rdma(remote) => length < queue.short_rdma && length <= remote,
+            Self::Rdma(_) => length < queue.short_rdma,
         }
     }
 }

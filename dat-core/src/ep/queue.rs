@@ -38,7 +38,9 @@ pub(super) struct SendQueue<T: Transport> {
     pub(super) max_iov: usize,
     pub(super) max_message: u64,
     pub(super) max_rdma: u64,
-    /// On the short way requests are shorter than this; 0 if they must have no segments.
+    /// The length of the remote segment counts, and not only the peer's key.
+    pub(super) strict: bool,
+    /// On the short way requests are shorter than this; 0 if they must have no segments, or are not to go it.
     pub(super) short_message: u64,
     pub(super) short_rdma: u64,
     /// Flags that a post must not have.
@@ -68,6 +70,7 @@ impl<T: Transport> Default for SendQueue<T> {
             max_iov: 0,
             max_message: 0,
             max_rdma: 0,
+            strict: false,
             short_message: 0,
             short_rdma: 0,
             refused: 0,
@@ -177,6 +180,7 @@ impl<T: Transport> SendQueue<T> {
         qp: Arc<T::Qp>,
         attr: &EpAttr,
         adapter: &AdapterAttr,
+        strict: bool,
         evd: Option<&'static Evd<T>>,
         unheard: Option<&'static Evd<T>>,
     ) {
@@ -212,8 +216,13 @@ impl<T: Transport> SendQueue<T> {
                 adapter.max_datagram.into()
             },
             max_rdma: adapter.max_rdma_size,
+            strict,
             short_message: short(adapter.max_message_size),
-            short_rdma: short(adapter.max_rdma_size),
+            short_rdma: if strict {
+                0
+            } else {
+                short(adapter.max_rdma_size)
+            },
             refused: !allowed.bits(),
             rare: !allowed.bits() | QUIET,
             mute: if evd.is_some() { 0 } else { Note::MUTE },

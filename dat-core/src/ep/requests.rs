@@ -59,8 +59,8 @@ impl<T: Transport> Ep<T> {
     /// dat_ep_post_rdma_read.
     ///
     /// # Errors
-    /// As [`Ep::post_send`]; `DAT_LENGTH_ERROR` if `remote` is shorter than the segments, or they are longer than
-    /// the adapter's RDMA size.
+    /// As [`Ep::post_send`]; `DAT_LENGTH_ERROR` if the segments are longer than the adapter's RDMA size, or, with
+    /// `strict=lengths`, than `remote`.
     #[inline]
     pub fn post_rdma_read<'a>(
         &'static self,

@@ -259,11 +259,12 @@ impl<T: Transport> Ep<T> {
         )?);
         self.qp_token.store(token.0, Ordering::Release);
         side.replace(qp.clone());
-        self.open_queues(side, &adapter, &attr, &qp)
+        self.open_queues(ia, side, &adapter, &attr, &qp)
     }
 
     fn open_queues(
         &'static self,
+        ia: &'static Ia<T>,
         side: &Connection<T>,
         adapter: &AdapterAttr,
         attr: &EpAttr,
@@ -296,6 +297,7 @@ impl<T: Transport> Ep<T> {
             qp.clone(),
             attr,
             adapter,
+            ia.strict_lengths(),
             side.parts.request_evd,
             side.unheard.0,
         );
@@ -346,7 +348,7 @@ impl<T: Transport> Ep<T> {
         if as_new {
             let adapter = ia.attributes()?;
             let attr = side.attr.clone().ok_or(super::DEAD)?;
-            self.open_queues(side, &adapter, &attr, &qp)?;
+            self.open_queues(ia, side, &adapter, &attr, &qp)?;
             return Ok(None);
         }
         self.build(ia, side, self.head.token(self.index()))?;

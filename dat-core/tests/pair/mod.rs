@@ -767,9 +767,15 @@ pub fn attr(recv: u32, request: u32) -> EpAttr {
 
 impl Side {
     pub fn open() -> Self {
+        Self::open_with("")
+    }
+
+    /// With `ia_params`.
+    pub fn open_with(params: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("fake{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let ia = Ia::<Fake>::open(&name, &IaParams::default(), 8, AsyncEvd::New, 0x7ab1e).unwrap();
+        let params = IaParams::parse(params).unwrap();
+        let ia = Ia::<Fake>::open(&name, &params, 8, AsyncEvd::New, 0x7ab1e).unwrap();
         let pz = Pz::create(ia).unwrap();
         let evd = |flags| Evd::create(ia, 64, None, flags).unwrap();
         Self {

@@ -7,7 +7,7 @@ use dat_core::flags::{CompletionFlags, MemPriv};
 
 use super::statements;
 use crate::dat::{Dat, Post};
-use crate::event::{FLUSHED, SUCCESS, Seen};
+use crate::event::{FLUSHED, REMOTE_ACCESS, SUCCESS, Seen};
 use crate::fixture::{ABRUPT, Pair, Side};
 use crate::verdict::{Check, holds, ok, refused, same};
 
@@ -20,7 +20,7 @@ statements! {
     "dat_ep_post_recv": "Receives may be posted before the connection, and are used in order." => before_connection;
     "dat_ep_post_recv": "A negative number of segments is DAT_INVALID_PARAMETER." => too_many_segments;
     "dat_ep_post_rdma_write": "The bytes are in the peer's memory, and the peer hears nothing." => writes;
-    "dat_ep_post_rdma_write": "More bytes than the remote segment has is DAT_LENGTH_ERROR." => write_length;
+    "dat_ep_post_rdma_write": "The peer's key and not the length of the remote segment bounds a request; more bytes than it grants end in DAT_DTO_ERR_REMOTE_ACCESS." => write_length;
     "dat_ep_post_rdma_read": "The bytes of the peer's memory are in ours." => reads;
 }
 
@@ -134,10 +134,18 @@ fn writes(dat: &Dat) -> Check {
 
 fn write_length(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
-    let (own, far) = (pair.a.memory(32, ALL)?, pair.b.memory(31, ALL)?);
+    let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
+    own.fill(8);
+    let mut named = far.remote();
+    named.segment_length = 16;
+    pair.a
+        .post(pair.from, Post::Write(named), &[own.local()], 1)?;
+    pair.a.completes(pair.a.request, 1, SUCCESS)?;
+    holds(far.is_all(8), "the bytes are not there")?;
+    let more = pair.a.memory(65, ALL)?;
     let write = Post::Write(far.remote());
-    let code = dat.post(pair.from, write, &[own.local()], 1, 0);
-    refused(code, Kind::LengthError, "dat_ep_post_rdma_write")
+    pair.a.post(pair.from, write, &[more.local()], 2)?;
+    pair.a.completes(pair.a.request, 2, REMOTE_ACCESS)
 }
 
 fn reads(dat: &Dat) -> Check {
