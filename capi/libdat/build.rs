@@ -1,7 +1,12 @@
-//! Gives the shared object its soname. Symbols have no version: the node's name in OFED's library is not known, and
-//! a symbol without version satisfies any reference.
+//! Gives the shared object its soname and its version node, which is that of OpenFabrics' compat-dapl 1.2. The node's symbols are named in
+//! the sources, one `.symver` beside each function.
+
+use std::env;
 
 fn main() {
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libdat.so.1");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={here}/nodes.map");
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=nodes.map");
 }

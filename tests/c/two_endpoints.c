@@ -28,6 +28,12 @@
 
 #define SIZE 4096
 
+/* No header declares it. */
+#ifdef __cplusplus
+extern "C"
+#endif
+DAT_RETURN dats_get_ia_handle(unsigned long ia, DAT_IA_HANDLE *handle);
+
 struct side {
     DAT_EP_HANDLE ep;
     DAT_EVD_HANDLE dto, conn;
@@ -158,7 +164,7 @@ static void extensions(char *name, struct side *a, struct side *b)
 int main(int argc, char **argv)
 {
     DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
-    DAT_IA_HANDLE ia;
+    DAT_IA_HANDLE ia, inner = NULL;
     DAT_PZ_HANDLE pz;
     DAT_PSP_HANDLE psp;
     DAT_CONN_QUAL qual = 0;
@@ -181,6 +187,10 @@ int main(int argc, char **argv)
     memset(&provider, 0, sizeof provider);
     CHECK(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &attr, DAT_PROVIDER_FIELD_ALL, &provider));
     NEED(provider.dapl_version_major == DAT_VERSION_MAJOR);
+    /* The provider's handle, as programs that call its table themselves look it up. */
+    CHECK(dats_get_ia_handle((unsigned long)(uintptr_t)ia, &inner));
+    NEED(inner != NULL && *(void **)inner != NULL && dat_ia_query(inner, NULL, DAT_IA_FIELD_NONE, NULL, 0, NULL) == DAT_SUCCESS);
+    NEED(dats_get_ia_handle(12345, &inner) == (DAT_RETURN)(DAT_CLASS_ERROR | DAT_INVALID_HANDLE | DAT_INVALID_HANDLE_IA));
     CHECK(dat_pz_create(ia, &pz));
     make(ia, pz, &a, 1);
     make(ia, pz, &b, 2);

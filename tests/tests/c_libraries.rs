@@ -69,25 +69,128 @@ const FORGOTTEN: [&str; 11] = [
     "dat_rmr_create_for_ep",
 ];
 
+/// What compat-dapl's libdat.so.1 exports (1.2.15 to 1.2.19), all under the node `DAT_1.2`.
+const COMPAT_DAPL: [&str; 73] = [
+    "dat_cno_create",
+    "dat_cno_free",
+    "dat_cno_modify_agent",
+    "dat_cno_query",
+    "dat_cno_wait",
+    "dat_cr_accept",
+    "dat_cr_handoff",
+    "dat_cr_query",
+    "dat_cr_reject",
+    "dat_ep_connect",
+    "dat_ep_create",
+    "dat_ep_create_with_srq",
+    "dat_ep_disconnect",
+    "dat_ep_dup_connect",
+    "dat_ep_free",
+    "dat_ep_get_status",
+    "dat_ep_modify",
+    "dat_ep_post_rdma_read",
+    "dat_ep_post_rdma_write",
+    "dat_ep_post_recv",
+    "dat_ep_post_send",
+    "dat_ep_query",
+    "dat_ep_recv_query",
+    "dat_ep_reset",
+    "dat_ep_set_watermark",
+    "dat_evd_clear_unwaitable",
+    "dat_evd_create",
+    "dat_evd_dequeue",
+    "dat_evd_disable",
+    "dat_evd_enable",
+    "dat_evd_free",
+    "dat_evd_modify_cno",
+    "dat_evd_post_se",
+    "dat_evd_query",
+    "dat_evd_resize",
+    "dat_evd_set_unwaitable",
+    "dat_evd_wait",
+    "dat_get_consumer_context",
+    "dat_get_handle_type",
+    "dat_ia_close",
+    "dat_ia_openv",
+    "dat_ia_query",
+    "dat_lmr_create",
+    "dat_lmr_free",
+    "dat_lmr_query",
+    "dat_lmr_sync_rdma_read",
+    "dat_lmr_sync_rdma_write",
+    "dat_psp_create",
+    "dat_psp_create_any",
+    "dat_psp_free",
+    "dat_psp_query",
+    "dat_pz_create",
+    "dat_pz_free",
+    "dat_pz_query",
+    "dat_registry_add_provider",
+    "dat_registry_list_providers",
+    "dat_registry_remove_provider",
+    "dat_rmr_bind",
+    "dat_rmr_create",
+    "dat_rmr_free",
+    "dat_rmr_query",
+    "dat_rsp_create",
+    "dat_rsp_free",
+    "dat_rsp_query",
+    "dat_set_consumer_context",
+    "dat_srq_create",
+    "dat_srq_free",
+    "dat_srq_post_recv",
+    "dat_srq_query",
+    "dat_srq_resize",
+    "dat_srq_set_lw",
+    "dat_strerror",
+    "dats_get_ia_handle",
+];
+
 #[test]
-fn libdat_has_the_soname_and_one_function_a_page() {
+fn libdat_has_the_soname_and_the_versioned_exports_of_compat_dapls() {
     let ours = PREFIX.path("libdat.so.1");
     assert!(readelf(&["-d"], &ours).contains("[libdat.so.1]"));
-    let exports = exports(&ours);
-    assert!(
-        exports.iter().all(|name| name.starts_with("dat_")),
-        "{exports:?}"
-    );
-    // 66 slots besides open and close, those two, three of the registry, dat_strerror.
-    assert_eq!(exports.len(), 72);
-    for name in [
-        "dat_ia_openv",
-        "dat_lmr_sync_rdma_read",
-        "dat_srq_set_lw",
-        "dat_psp_create_any",
-    ] {
-        assert!(exports.contains(name), "{name}");
-    }
+    let theirs: BTreeSet<String> = COMPAT_DAPL
+        .iter()
+        .map(|name| format!("{name}@@DAT_1.2"))
+        .collect();
+    let ours = exports(&ours);
+    let differ: Vec<_> = ours.symmetric_difference(&theirs).collect();
+    assert!(differ.is_empty(), "{differ:?}");
+}
+
+#[test]
+fn a_program_linked_with_compat_dapls_library_finds_its_versions_in_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let functions = COMPAT_DAPL.map(|name| format!("void {name}(void) {{}}\n"));
+    std::fs::write(file("stub.c"), functions.concat()).unwrap();
+    std::fs::write(
+        file("stub.map"),
+        "DAT_1.2 { global: dat_*; dats_*; local: *; };\n",
+    )
+    .unwrap();
+    let stub = file("libdat-stub.so");
+    let made = Command::new("gcc")
+        .args(["-shared", "-fPIC", "-Wl,-soname,libdat.so.1", "-o"])
+        .arg(&stub)
+        .arg(format!(
+            "-Wl,--version-script={}",
+            file("stub.map").display()
+        ))
+        .arg(file("stub.c"))
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let arguments = ["-DUDAPL_1_2", stub.to_str().unwrap()];
+    let program = PREFIX.compile("gcc", "two_endpoints.c", &arguments, "two-compat");
+    assert!(readelf(&["-V"], &program).contains("Name: DAT_1.2"));
+    let out = PREFIX.run(&program, &["loop"]);
+    let words = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{words}");
+    assert!(!words.contains("version information"), "{words}");
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(said, "two_endpoints: PASS uDAPL 1.2\n", "{words}");
 }
 
 /// The functions that MATRIX.md says a library has: those of the version's table, and those of the libraries.

@@ -93,6 +93,21 @@ export! {
         LIBRARY.guard_from_fork(|| unsafe { open(name, qlen, async_evd, ia, asked) })
     }
 
+    /// The provider's handle behind an IA. It is the one that dat_ia_open gave; with compat-dapl's library, where that is a small
+    /// number, programs look it up before they call a provider's table themselves. Such a number is understood, too.
+    fn dats_get_ia_handle(ia: DatHandle, handle: *mut DatHandle) -> u32 {
+        LIBRARY.guard_from_fork(|| {
+            let open = registry().handles.find(ia);
+            let open = open.ok_or(Error::handle(Subtype::InvalidHandleIa))?;
+            if handle.is_null() {
+                return Err(Error::arg(2));
+            }
+            // SAFETY: not NULL, so valid by the function's contract.
+            unsafe { handle.write(open.provider) };
+            Ok(())
+        })
+    }
+
     /// Closes an IA (dat_ia_close).
     fn dat_ia_close(ia: DatHandle, flags: u32) -> u32 {
         LIBRARY.guard_from_fork(|| close(ia, flags))

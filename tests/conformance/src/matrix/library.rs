@@ -56,7 +56,7 @@ pub static LIBRARY: &[LibraryFunction] = &[
         "c_libraries::every_code_has_its_strings_and_providers_are_listed",
     ),
     newer("dat_extension_op", "dat_ib_*"),
-    newer(
+    both(
         "dats_get_ia_handle",
         "c_libraries::data_moves_through_both_libraries_from_c_and_cpp",
     ),
