@@ -5,14 +5,16 @@
 //! one addition, one rotation and one comparison ([`Arena::from_addr`]), and a stale reference still
 //! points at an object of the same type, whose own state says that it is dead. Objects are built once
 //! with [`Default`] and reused through their interior mutability; a freed one goes to the end of a long
-//! queue, so that a stale handle meets a stranger as late as possible.
+//! queue, so that a stale handle meets a stranger late: [`Arena::LATE`] says when.
 //!
 //! Every method may be called from any thread.
 //!
-//! Beside it stands what else of dat-core, which forbids unsafe code, is unsafe: its lock, and what its threads do about signals.
+//! Beside it stands what else of dat-core, which forbids unsafe code, is unsafe: its lock, what its threads do about
+//! signals, and the question whether there is memory left.
 
 mod cycle;
 mod lock;
+pub mod memory;
 #[cfg(all(loom, test))]
 mod models;
 pub mod signals;
@@ -27,8 +29,8 @@ use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 pub use cycle::Cycle;
 pub use lock::{BriefGuard, BriefMutex, RawBrief};
 
-/// A freed slot is not reused while fewer than this many are free and new ones can still be made.
-const RECYCLE_AFTER: usize = 256;
+/// Freed objects of a kind are kept from use again for as long as they take no more memory than this.
+const LATE_BYTES: usize = 16 << 20;
 
 /// One kind's objects: contiguous, never unmapped, recycled late.
 ///
@@ -69,6 +71,13 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         assert!(n <= 1 << 16, "an object is at most 64 KiB");
         if n < 64 { 64 } else { n.next_power_of_two() }
     };
+    /// A freed object is not used again while fewer than this many are free and new ones can still be made: so the address of one is that
+    /// of a stranger at the earliest when as many others were made and freed, less one. The range of addresses has room for more; what
+    /// limits it is memory, as each of them has been written to.
+    pub const LATE: usize = {
+        let many = LATE_BYTES / Self::STRIDE;
+        if many < 256 { 256 } else { many }
+    };
     const SHIFT: u32 = Self::STRIDE.trailing_zeros();
     /// Objects in [`GROWTH`] bytes.
     const STEP: u32 = (GROWTH >> Self::SHIFT) as u32;
@@ -99,7 +108,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         let mut free = self.free.lock();
         let built = self.built.load(Ordering::Relaxed);
         let full = built != 0 && built >= self.capacity.load(Ordering::Relaxed);
-        if free.len() >= RECYCLE_AFTER || (full && !free.is_empty()) {
+        if free.len() >= Self::LATE || (full && !free.is_empty()) {
             let index = free.pop_front()?;
             return self.get(index).map(|o| (index, o));
         }
@@ -109,6 +118,9 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         if !self.reserve_locked() || !self.grow(built) {
             return None;
         }
+        // Room to give back every one of them: `recycle` cannot fail.
+        let places = (built as usize + 1).saturating_sub(free.len());
+        free.try_reserve(places).ok()?;
         let at = self.base() + ((built as usize) << Self::SHIFT);
         // SAFETY: `at` is in a private mapping of `capacity * STRIDE` bytes, page aligned and writable up to here, as
         // `built < capacity`; nobody else writes here because `free` is locked, and nobody reads more than
