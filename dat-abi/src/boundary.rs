@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use dat_core::error::{Error, Kind, Result};
+use dat_core::error::{Error, Kind, Result, Subtype};
 
 use crate::ret::{DAT_SUCCESS, DatReturn, to_v1_2};
 use crate::types::{DAT_TIMEOUT_INFINITE, DatCount, DatTimeout};
@@ -62,7 +62,18 @@ pub(crate) fn guard_hot<V: Version>(body: impl FnOnce() -> Result<()>) -> DatRet
     }
 }
 
-/// The same where the body has no error: what it returns, or `DAT_INTERNAL_ERROR`.
+/// The same of a slot that makes something: it is not begun when there is no memory for what cannot fail in it.
+pub(crate) fn making<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
+    guard::<V>(|| {
+        if dat_arena::memory::is_spare() {
+            body()
+        } else {
+            Err(Error::resource(Subtype::ResourceMemory))
+        }
+    })
+}
+
+/// The same as [`guard`] where the body has no error: what it returns, or `DAT_INTERNAL_ERROR`.
 #[inline(always)]
 pub(crate) fn caught<R>(body: impl FnOnce() -> R) -> Result<R> {
     catch_unwind(AssertUnwindSafe(body)).map_err(panicked)

@@ -10,7 +10,7 @@ use dat_core::ia::{AsyncEvd, Ia};
 use dat_core::ia_params::IaParams;
 use dat_core::transport::Transport;
 
-use crate::boundary::{V1_2, V2_0, Version, count, guard, need, put};
+use crate::boundary::{V1_2, V2_0, Version, count, guard, making, need, put};
 use crate::fork;
 use crate::handle;
 pub use crate::handle::owns;
@@ -175,7 +175,7 @@ pub(crate) unsafe extern "C" fn ia_open<P: Provider, V: Version>(
     async_evd: *mut DatHandle,
     ia: *mut DatHandle,
 ) -> DatReturn {
-    guard::<V>(|| {
+    making::<V>(|| {
         need(name, 1)?;
         let async_qlen = count(async_qlen, 2)?;
         need(async_evd, 3)?;

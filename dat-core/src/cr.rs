@@ -65,8 +65,10 @@ impl<T: Transport> Cr<T> {
         ep: Option<&'static Ep<T>>,
     ) -> Result<&'static Self> {
         let arena = &T::arenas().cr;
-        let (index, cr) = arena
-            .alloc()
+        // No thunk has asked: a transport's thread is here.
+        let (index, cr) = dat_arena::memory::is_spare()
+            .then(|| arena.alloc())
+            .flatten()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
         cr.private_data.set(arrival.private_data);
         let mut inner = cr.inner.lock();

@@ -7,7 +7,7 @@ use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::Transport;
 
 use super::close_flags;
-use crate::boundary::{Version, bytes, guard, limit, put, timeout};
+use crate::boundary::{Version, bytes, guard, limit, making, put, timeout};
 use crate::handle;
 use crate::sockaddr::read_canonical;
 use crate::types::{
@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn ep_connect<T: Transport, V: Version>(
     qos: u32,
     flags: u32,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let ep = find::<T>(ep)?;
         if address.is_null() {
             return Err(Error::arg(2));
@@ -56,7 +56,7 @@ pub(crate) unsafe extern "C" fn ep_dup_connect<T: Transport, V: Version>(
     private_data: *const c_void,
     qos: u32,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let (ep, model) = (find::<T>(ep)?, find::<T>(model)?);
         // SAFETY: NULL or valid by the slot's contract.
         let data = unsafe { bytes(size, private_data, 4)? };
@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn ep_disconnect<T: Transport, V: Version>(
     ep: DatHandle,
     flags: u32,
 ) -> u32 {
-    guard::<V>(|| find::<T>(ep)?.disconnect(close_flags(flags, 2)?))
+    making::<V>(|| find::<T>(ep)?.disconnect(close_flags(flags, 2)?))
 }
 
 pub(crate) unsafe extern "C" fn ep_get_status<T: Transport, V: Version>(
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn ep_free<T: Transport, V: Version>(ep: DatHandle)
 }
 
 pub(crate) unsafe extern "C" fn ep_reset<T: Transport, V: Version>(ep: DatHandle) -> u32 {
-    guard::<V>(|| find::<T>(ep)?.reset())
+    making::<V>(|| find::<T>(ep)?.reset())
 }
 
 pub(crate) unsafe extern "C" fn ep_recv_query<T: Transport, V: Version>(

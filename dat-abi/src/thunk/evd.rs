@@ -6,7 +6,7 @@ use dat_core::flags::EvdFlags;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use crate::boundary::{Version, count, guard, limit, need, put, timeout};
+use crate::boundary::{Version, count, guard, limit, making, need, put, timeout};
 use crate::handle;
 use crate::types::{DatCount, DatEvdParam, DatHandle, DatTimeout};
 
@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn evd_create<T: Transport, V: Version>(
     evd_flags: u32,
     evd: *mut DatHandle,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let qlen = count(qlen, 2)?;
         let cno = handle::optional(cno, |h| handle::cno(h, Subtype::InvalidHandleCno))?;
@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn evd_modify_cno<T: Transport, V: Version>(
     evd: DatHandle,
     cno: DatHandle,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let evd = find::<T>(evd)?;
         evd.modify_cno(handle::optional(cno, |h| {
             handle::cno(h, Subtype::InvalidHandleCno)
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn evd_resize<T: Transport, V: Version>(
     evd: DatHandle,
     qlen: DatCount,
 ) -> u32 {
-    guard::<V>(|| find::<T>(evd)?.resize(count(qlen, 2)?))
+    making::<V>(|| find::<T>(evd)?.resize(count(qlen, 2)?))
 }
 
 pub(crate) unsafe extern "C" fn evd_free<T: Transport, V: Version>(evd: DatHandle) -> u32 {

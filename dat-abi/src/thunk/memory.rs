@@ -8,7 +8,7 @@ use dat_core::rmr::Rmr;
 use dat_core::srq::Srq;
 use dat_core::transport::Transport;
 
-use crate::boundary::{Version, count, guard, limit, need, put, structure};
+use crate::boundary::{Version, count, guard, limit, making, need, put, structure};
 use crate::handle;
 use crate::types::{DatCount, DatHandle, DatPzParam, DatSrqAttr, DatSrqParam};
 
@@ -19,7 +19,7 @@ pub(crate) unsafe extern "C" fn pz_create<T: Transport, V: Version>(
     ia: DatHandle,
     pz: *mut DatHandle,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         need(pz, 2)?;
         // SAFETY: NULL or valid by the slot's contract.
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn rmr_create<T: Transport, V: Version>(
     pz: DatHandle,
     rmr: *mut DatHandle,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let pz = handle::pz::<T>(pz, Subtype::InvalidHandlePz)?;
         need(rmr, 2)?;
         // SAFETY: NULL or valid by the slot's contract.
@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C" fn srq_create<T: Transport, V: Version>(
     attr: *mut DatSrqAttr,
     srq: *mut DatHandle,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let pz = handle::pz::<T>(pz, Subtype::InvalidHandlePz)?;
         // SAFETY: NULL or valid by the slot's contract.
@@ -129,7 +129,7 @@ pub(crate) unsafe extern "C" fn srq_resize<T: Transport, V: Version>(
     handle: DatHandle,
     max_recv_dtos: DatCount,
 ) -> u32 {
-    guard::<V>(|| srq::<T>(handle)?.resize(count(max_recv_dtos, 2)?))
+    making::<V>(|| srq::<T>(handle)?.resize(count(max_recv_dtos, 2)?))
 }
 
 pub(crate) unsafe extern "C" fn srq_set_lw<T: Transport, V: Version>(

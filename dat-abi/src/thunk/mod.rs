@@ -27,7 +27,7 @@ use dat_core::error::{Error, Result, Subtype};
 use dat_core::flags::Close;
 use dat_core::transport::Transport;
 
-use crate::boundary::{Version, guard, need, put};
+use crate::boundary::{Version, guard, making, need, put};
 use crate::handle;
 use crate::types::{DatContext, DatHandle};
 
@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn cr_accept<T: Transport, V: Version>(
     size: i32,
     private_data: *const c_void,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let cr = handle::cr::<T>(cr, Subtype::InvalidHandleCr)?;
         let ep = handle::optional(ep, |h| handle::ep(h, Subtype::InvalidHandleEp))?;
         // SAFETY: NULL or valid by the slot's contract.
@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn cr_handoff<T: Transport, V: Version>(
     cr: DatHandle,
     conn_qual: u64,
 ) -> u32 {
-    guard::<V>(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.handoff(conn_qual))
+    making::<V>(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.handoff(conn_qual))
 }
 
 pub(crate) unsafe extern "C" fn cr_query<T: Transport, V: Version>(
@@ -107,7 +107,7 @@ pub(crate) unsafe extern "C" fn cr_query<T: Transport, V: Version>(
     _mask: u32,
     param: *mut crate::types::DatCrParam,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let cr = handle::cr::<T>(cr, Subtype::InvalidHandleCr)?;
         need(param, 3)?;
         let info = cr.info()?;

@@ -5,7 +5,7 @@ use dat_core::head::raw;
 use dat_core::sp::{Sp, SpKind};
 use dat_core::transport::Transport;
 
-use crate::boundary::{Version, guard, need, put};
+use crate::boundary::{Version, guard, making, need, put};
 use crate::handle;
 use crate::types::{DatHandle, DatPspParam, DatRspParam};
 
@@ -27,7 +27,7 @@ pub(crate) unsafe extern "C" fn psp_create<T: Transport, V: Version>(
     flags: u32,
     psp: *mut DatHandle,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let evd = handle::evd(evd, Subtype::InvalidHandleEvdCr)?;
         let provider_ep = provider_ep(flags, 4)?;
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn psp_create_any<T: Transport, V: Version>(
     flags: u32,
     psp: *mut DatHandle,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         need(conn_qual, 2)?;
         let evd = handle::evd(evd, Subtype::InvalidHandleEvdCr)?;
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn rsp_create<T: Transport, V: Version>(
     evd: DatHandle,
     rsp: *mut DatHandle,
 ) -> u32 {
-    guard::<V>(|| {
+    making::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let ep = handle::ep(ep, Subtype::InvalidHandleEp)?;
         let evd = handle::evd(evd, Subtype::InvalidHandleEvdCr)?;

@@ -198,12 +198,12 @@ impl<T: Transport> Evd<T> {
             None
         };
         let word = if cq.is_some() { QUIET } else { IDLE };
-        {
+        let started = {
             let mut inner = evd.inner.lock();
             inner.state = State::default();
             inner.qlen = qlen;
             inner.flags = flags;
-            inner.queue.start(qlen, cq);
+            let started = inner.queue.start(qlen, cq);
             inner.watched = false;
             inner.patience = Patience::default();
             evd.bars.store(0, Ordering::Relaxed);
@@ -211,8 +211,10 @@ impl<T: Transport> Evd<T> {
             inner.cq_depth = depth;
             inner.tally = EvdTally::default();
             (inner.quiet_feeds, inner.solicited_feeds, inner.loose_feeds) = (0, 0, 0);
-        }
-        ia.adopt(Kind::Evd, index, &evd.head, word)
+            started
+        };
+        started
+            .and_then(|()| ia.adopt(Kind::Evd, index, &evd.head, word))
             .inspect_err(|_| {
                 let cq = evd.inner.lock().queue.stop();
                 drop(cq);
@@ -381,6 +383,7 @@ impl<T: Transport> Evd<T> {
                 told.deliver();
                 return Err(Error::of(ErrorKind::InvalidState));
             }
+            inner.queue.reserve(qlen)?;
             let resized = match inner.queue.cq.clone() {
                 Some(cq) if qlen > inner.cq_depth => T::resize_cq(&cq, qlen).map(|()| {
                     inner.cq_depth = qlen;
@@ -389,7 +392,6 @@ impl<T: Transport> Evd<T> {
             };
             if resized.is_ok() {
                 inner.qlen = qlen;
-                inner.queue.reserve(qlen);
             }
             resized.map(|()| told)?
         };

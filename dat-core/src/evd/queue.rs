@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::EventSink;
 use crate::ep::dto::{self, Origins};
+use crate::error::{Error, Result, Subtype};
 use crate::event::{Dto, DtoStatus, Event};
 use crate::transport::Transport;
 
@@ -56,10 +57,13 @@ impl<T: Transport> Default for Queue<T> {
 
 impl<T: Transport> Queue<T> {
     /// Empty, for `qlen` events without another allocation.
-    pub(super) fn start(&mut self, qlen: u32, cq: Option<Arc<T::Cq>>) {
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`; then it is empty, with `cq`.
+    pub(super) fn start(&mut self, qlen: u32, cq: Option<Arc<T::Cq>>) -> Result<()> {
         self.stop();
-        self.events.reserve(qlen as usize);
         self.cq = cq;
+        self.reserve(qlen)
     }
 
     /// Forgets all events; returns the completion queue, to be dropped without locks.
@@ -79,9 +83,14 @@ impl<T: Transport> Queue<T> {
     }
 
     /// Room for `qlen` events without another allocation.
-    pub(super) fn reserve(&mut self, qlen: u32) {
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    pub(super) fn reserve(&mut self, qlen: u32) -> Result<()> {
         let more = (qlen as usize).saturating_sub(self.events.len());
-        self.events.reserve(more);
+        self.events
+            .try_reserve(more)
+            .map_err(|_| Error::resource(Subtype::ResourceMemory))
     }
 
     /// Events queued; completions not yet taken in do not count.
@@ -180,6 +189,11 @@ impl<T: Transport> Queue<T> {
         self.behind.drain(..self.first);
         self.first = 0;
         while let Some(cq) = &self.cq {
+            if self.behind.try_reserve(BATCH).is_err() {
+                // They stay where they are.
+                self.unsure = true;
+                return;
+            }
             let polled = T::poll_cq(cq, &mut self.spare).min(BATCH);
             if polled == 0 {
                 self.polls.1 += 1;

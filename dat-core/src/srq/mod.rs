@@ -130,7 +130,7 @@ impl<T: Transport> Srq<T> {
         let queue =
             T::create_srq(&pz.zone()?, attr, Token::new(index, generation)).map_err(unsupported)?;
         let life = self.life.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-        self.slots.open(attr.max_recv_dtos);
+        self.slots.open(attr.max_recv_dtos)?;
         *self.inner.lock() = Inner {
             queue: Some(Arc::new(queue)),
             pz: Some(pz),
@@ -237,8 +237,8 @@ impl<T: Transport> Srq<T> {
         }
         // "There is no requirement to shrink the SRQ to return DAT_SUCCESS."
         if max_recv_dtos > inner.max_recv_dtos {
+            self.slots.grow(max_recv_dtos)?;
             T::resize_srq(&queue, max_recv_dtos)?;
-            self.slots.grow(max_recv_dtos);
         }
         inner.max_recv_dtos = max_recv_dtos;
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use crate::error::{Error, Result, Subtype};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Receives an SRQ can hold at most.
@@ -36,7 +37,10 @@ const TAKEN: u32 = u32::MAX;
 
 impl Slots {
     /// Empties it and makes at least `count` slots.
-    pub(super) fn open(&self, count: u32) {
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`; those that were made stay.
+    pub(super) fn open(&self, count: u32) -> Result<()> {
         let made = self.made.load(Ordering::Acquire);
         self.taken.store(0, Ordering::Release);
         self.free.store(0, Ordering::Release);
@@ -45,15 +49,27 @@ impl Slots {
                 self.push(number, slot);
             }
         }
-        self.grow(count);
+        self.grow(count)
     }
 
-    pub(super) fn grow(&self, count: u32) {
+    /// Makes at least `count` slots.
+    ///
+    /// # Errors
+    /// As [`Slots::open`].
+    pub(super) fn grow(&self, count: u32) -> Result<()> {
+        const SCARCE: Error = Error::resource(Subtype::ResourceMemory);
         let mut made = self.made.load(Ordering::Acquire);
         while made < count.min(MOST) {
             let (chunk, _) = place(made);
-            let slots = self.chunks[chunk]
-                .get_or_init(|| (0..LEAST << chunk).map(|_| Slot::default()).collect());
+            if self.chunks[chunk].get().is_none() {
+                let wanted = LEAST << chunk;
+                let mut slots = Vec::new();
+                slots.try_reserve_exact(wanted).map_err(|_| SCARCE)?;
+                slots.resize_with(wanted, Slot::default);
+                // Fails only if another thread was faster: then those are there.
+                let _ = self.chunks[chunk].set(slots.into_boxed_slice());
+            }
+            let slots = self.chunks[chunk].get().ok_or(SCARCE)?;
             self.made
                 .store(made + slots.len() as u32, Ordering::Release);
             for (offset, slot) in slots.iter().enumerate() {
@@ -61,6 +77,7 @@ impl Slots {
             }
             made += slots.len() as u32;
         }
+        Ok(())
     }
 
     fn slot(&self, number: u32) -> Option<&Slot> {
@@ -157,7 +174,7 @@ mod tests {
     #[test]
     fn cookies_come_back_in_any_order_and_once() {
         let slots = Slots::default();
-        slots.open(100);
+        slots.open(100).unwrap();
         let numbers: Vec<_> = (0..100u64).map(|c| slots.take(c).unwrap()).collect();
         assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), 100);
         assert_eq!(slots.taken(), 100);
@@ -167,14 +184,14 @@ mod tests {
         }
         assert_eq!(slots.taken(), 96);
         assert_eq!(slots.give_back(1 << 29), None);
-        slots.open(10);
+        slots.open(10).unwrap();
         assert_eq!((slots.taken(), slots.give_back(numbers[7])), (0, None));
     }
 
     #[test]
     fn takers_and_givers_do_not_lose_a_slot() {
         let slots = Slots::default();
-        slots.open(64);
+        slots.open(64).unwrap();
         let (send, recv) = std::sync::mpsc::channel::<(u32, u64)>();
         let recv = Mutex::new(recv);
         thread::scope(|scope| {

@@ -7,7 +7,7 @@ use dat_core::lmr::{Lmr, Source};
 use dat_core::rmr::{LmrRange, Rmr};
 use dat_core::transport::Transport;
 
-use super::guard;
+use super::{guard, making};
 use crate::boundary::{need, put, structure};
 use crate::handle;
 use crate::segments::Synced;
@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C" fn lmr_create<T: Transport>(
     size: *mut u64,
     address: *mut u64,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: the cookie is NULL or valid by the slot's contract.
         let source = unsafe { source::<T>(mem_type, &region)? };
@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
     completion: u32,
     context: *mut u32,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let rmr: &Rmr<T> = handle::rmr(rmr, Subtype::InvalidHandleRmr)?;
         // SAFETY: NULL or valid by the slot's contract.
         let triplet = unsafe { structure(triplet, 2)? };

@@ -15,3 +15,8 @@ use crate::boundary::V1_2;
 fn guard(body: impl FnOnce() -> Result<()>) -> u32 {
     crate::boundary::guard::<V1_2>(body)
 }
+
+/// [`crate::boundary::making`] with 1.2's numbers.
+fn making(body: impl FnOnce() -> Result<()>) -> u32 {
+    crate::boundary::making::<V1_2>(body)
+}

@@ -5,7 +5,7 @@ use dat_core::error::{Result, Subtype};
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use super::guard;
+use super::{guard, making};
 use crate::boundary::{need, put, structure};
 use crate::handle;
 use crate::intern;
@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn ia_query<T: Transport>(
     provider_mask: u64,
     provider: *mut DatProviderAttr,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let attributes = ia.attributes()?;
         // SAFETY: each is NULL or valid by the slot's contract. A structure is filled whole or not at all.
@@ -46,7 +46,7 @@ pub(crate) unsafe extern "C" fn ia_query<T: Transport>(
 }
 
 pub(crate) unsafe extern "C" fn cr_reject<T: Transport>(cr: DatHandle) -> u32 {
-    guard(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.reject(&[]))
+    making(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.reject(&[]))
 }
 
 pub(crate) unsafe extern "C" fn cno_create<T: Transport>(
@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn cno_create<T: Transport>(
     given: DatOsWaitProxyAgent,
     cno: *mut DatHandle,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         need(cno, 3)?;
         let proxy = agent(given).map_or(CnoProxy::None, CnoProxy::Agent);
@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn cno_modify_agent<T: Transport>(
     cno: DatHandle,
     given: DatOsWaitProxyAgent,
 ) -> u32 {
-    guard(|| handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.modify_agent(agent(given)))
+    making(|| handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.modify_agent(agent(given)))
 }
 
 pub(crate) unsafe extern "C" fn cno_query<T: Transport>(
@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn ep_create<T: Transport>(
     attr: *const DatEpAttr,
     ep: *mut DatHandle,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         // SAFETY: NULL or valid by the slot's contract.
         let attr = unsafe { attributes(attr, 6)? };
         let parts = parts(pz, recv, request, connect, 0);
@@ -146,7 +146,7 @@ pub(crate) unsafe extern "C" fn ep_create_with_srq<T: Transport>(
     attr: *const DatEpAttr,
     ep: *mut DatHandle,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
         // SAFETY: NULL or valid by the slot's contract.
@@ -162,7 +162,7 @@ pub(crate) unsafe extern "C" fn ep_query<T: Transport>(
     _mask: u64,
     param: *mut DatEpParam,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ep = find::<T>(ep)?;
         need(param, 3)?;
         let info = ep.info()?;
@@ -190,7 +190,7 @@ pub(crate) unsafe extern "C" fn ep_modify<T: Transport>(
     mask: u64,
     param: *const DatEpParam,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ep = find::<T>(ep)?;
         let mask = ep_mask_in(mask)?;
         // SAFETY: NULL or valid by the slot's contract.

@@ -5,7 +5,7 @@ use dat_core::error::Subtype;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use super::guard;
+use super::{guard, making};
 use crate::boundary::{need, put};
 use crate::handle;
 use crate::types::{DatHandle, DatOsWaitProxyAgent};
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C" fn cno_create<T: Transport>(
     given: DatOsWaitProxyAgent,
     cno: *mut DatHandle,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         need(cno, 3)?;
         let proxy = agent(given).map_or(CnoProxy::None, CnoProxy::Agent);
@@ -61,7 +61,7 @@ pub(crate) unsafe extern "C" fn cno_fd_create<T: Transport>(
     fd: *mut i32,
     cno: *mut DatHandle,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         need(fd, 2)?;
         need(cno, 3)?;
@@ -79,7 +79,7 @@ pub(crate) unsafe extern "C" fn cno_modify_agent<T: Transport>(
     cno: DatHandle,
     given: DatOsWaitProxyAgent,
 ) -> u32 {
-    guard(|| handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.modify_agent(agent(given)))
+    making(|| handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.modify_agent(agent(given)))
 }
 
 pub(crate) unsafe extern "C" fn cno_trigger<T: Transport>(

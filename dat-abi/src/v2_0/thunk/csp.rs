@@ -8,7 +8,7 @@ use dat_core::head::raw;
 use dat_core::sp::{Sp, SpKind};
 use dat_core::transport::Transport;
 
-use super::guard;
+use super::{guard, making};
 use crate::boundary::{bytes, need, put, structure, timeout};
 use crate::handle;
 use crate::intern;
@@ -56,7 +56,7 @@ pub(crate) unsafe extern "C" fn csp_create<T: Transport>(
     evd: DatHandle,
     csp: *mut DatHandle,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: NULL or valid by the slot's contract.
         check(&unsafe { structure(comm.cast_const(), 2)? })?;
@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn csp_query<T: Transport>(
     _mask: u32,
     param: *mut DatCspParam,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let csp = handle::csp::<T>(csp)?;
         need(param, 3)?;
         let info = csp.info()?;
@@ -105,7 +105,7 @@ pub(crate) unsafe extern "C" fn ep_common_connect<T: Transport>(
     size: DatCount,
     private_data: *const c_void,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ep = find::<T>(ep)?;
         need(address, 2)?;
         // SAFETY: NULL or valid by the slot's contract.

@@ -6,7 +6,7 @@ use dat_core::flags::CompletionFlags;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use super::guard;
+use super::making;
 use crate::boundary::{count, need, put, structure};
 use crate::handle;
 use crate::intern;
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn ep_create<T: Transport>(
     attr: *const DatEpAttr,
     ep: *mut DatHandle,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let parts = parts(pz, recv, request, connect, 0);
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { ep_made::<T>(ia, parts, attributes(attr, 6)?.as_ref(), 6, ep) }
@@ -107,7 +107,7 @@ pub(crate) unsafe extern "C" fn ep_create_with_srq<T: Transport>(
     attr: *const DatEpAttr,
     ep: *mut DatHandle,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
         let parts = parts(pz, recv, request, connect, srq);
@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn ep_query<T: Transport>(
     _mask: u64,
     param: *mut DatEpParam,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ep = find::<T>(ep)?;
         need(param, 3)?;
         let info = ep.info()?;
@@ -180,7 +180,7 @@ pub(crate) unsafe extern "C" fn ep_modify<T: Transport>(
     mask: u64,
     param: *const DatEpParam,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ep = find::<T>(ep)?;
         // SAFETY: NULL or valid by the slot's contract.
         let param = unsafe { structure(param, 3)? };

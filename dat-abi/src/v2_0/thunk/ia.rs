@@ -6,7 +6,7 @@ use dat_core::error::Subtype;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use super::guard;
+use super::making;
 use crate::boundary::{bytes, put};
 use crate::handle;
 use crate::types::{DAT_EVD_OUT_OF_SCOPE, DatCount, DatHandle};
@@ -21,7 +21,7 @@ pub(crate) unsafe extern "C" fn ia_query<T: Transport>(
     provider_mask: u64,
     provider: *mut DatProviderAttr,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let attributes = ia.attributes()?;
         // SAFETY: each is NULL or valid by the slot's contract. A structure is filled whole or not at all.
@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn cr_reject<T: Transport>(
     size: DatCount,
     private_data: *const c_void,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let cr = handle::cr::<T>(cr, Subtype::InvalidHandleCr)?;
         // SAFETY: NULL or valid by the slot's contract.
         cr.reject(unsafe { bytes(size, private_data, 2)? })

@@ -8,8 +8,8 @@ use dat_core::lmr::{Lmr, Source};
 use dat_core::rmr::{LmrRange, Rmr};
 use dat_core::transport::Transport;
 
-use super::guard;
 use super::post::flags;
+use super::{guard, making};
 use crate::boundary::{need, put, structure};
 use crate::handle;
 use crate::segments::Synced;
@@ -113,7 +113,7 @@ pub(crate) unsafe extern "C" fn lmr_create<T: Transport>(
     size: *mut u64,
     address: *mut u64,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: the cookie is NULL or valid by the slot's contract.
         let source = unsafe { source::<T>(mem_type, &region)? };
@@ -205,7 +205,7 @@ pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
     completion: u32,
     context: *mut u32,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let rmr: &Rmr<T> = handle::rmr(rmr, Subtype::InvalidHandleRmr)?;
         // SAFETY: NULL or valid by the slot's contract.
         let range = LmrRange::from(unsafe { structure(triplet, 3)? });
@@ -234,7 +234,7 @@ pub(crate) unsafe extern "C" fn rmr_create_for_ep<T: Transport>(
     pz: DatHandle,
     rmr: *mut DatHandle,
 ) -> u32 {
-    guard(|| {
+    making(|| {
         let pz = handle::pz::<T>(pz, Subtype::InvalidHandlePz)?;
         need(rmr, 2)?;
         // SAFETY: NULL or valid by the slot's contract.

@@ -26,3 +26,8 @@ use crate::boundary::V2_0;
 fn guard(body: impl FnOnce() -> Result<()>) -> u32 {
     crate::boundary::guard::<V2_0>(body)
 }
+
+/// [`crate::boundary::making`] with 2.0's numbers.
+fn making(body: impl FnOnce() -> Result<()>) -> u32 {
+    crate::boundary::making::<V2_0>(body)
+}

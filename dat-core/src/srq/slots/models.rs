@@ -9,7 +9,7 @@ use super::*;
 /// As many slots as one chunk of the models has.
 fn slots() -> Arc<Slots> {
     let slots = Slots::default();
-    slots.open(LEAST as u32);
+    slots.open(LEAST as u32).unwrap();
     Arc::new(slots)
 }
 
