@@ -86,6 +86,7 @@ fn plan() -> Vec<(Figure, Who, Take)> {
             W::Ucx,
             take(|| others::ucx("ucp_put_bw", 64, 500_000, others::RATE)),
         ),
+        (F::Crowd, W::Engine, take(ours::crowd)),
         (F::Connections, W::Engine, take(ours::connections)),
     ];
     for (at, size) in table::SIZES.into_iter().enumerate() {
@@ -178,6 +179,7 @@ fn main() -> ExitCode {
         ["cost", word] => cost::print(word),
         // The other process of a measurement.
         ["serve-ours", mode] => ours::serve(mode),
+        ["put-beside"] => ours::put_beside(),
         ["serve-raw", mode] => raw::serve(mode),
         ["memory", count] => ours::print_memory(count),
         ["memory-connected", count] => ours::print_memory_connected(count),

@@ -237,6 +237,63 @@ pub(crate) fn write_latency() -> Result<f64> {
     Ok(half_of_median(&mut times))
 }
 
+/// RDMA writes of 64 bytes, one after the other, until the completion is polled. The target spins on its memory and calls nothing.
+struct Puts {
+    _peer: Peer,
+    side: Side,
+    to: Remote,
+}
+
+impl Puts {
+    fn new() -> Result<Self> {
+        let (peer, side, remote) = connected("spin", true)?;
+        let to = Remote {
+            length: 64,
+            ..remote
+        };
+        Ok(Self {
+            _peer: peer,
+            side,
+            to,
+        })
+    }
+
+    fn put(&self) -> Result<()> {
+        let bytes = [self.side.messages.slice(MESSAGE..2 * MESSAGE)];
+        let always = CompletionFlags::empty();
+        self.side.ep.post_rdma_write(&bytes, self.to, 3, always)?;
+        self.side.completion()?;
+        Ok(())
+    }
+}
+
+/// Microseconds of such a write, while another pair of processes does the same: two processes on each of two processors.
+pub(crate) fn crowd() -> Result<f64> {
+    let (_other, _) = Peer::ourselves(&["put-beside"])?;
+    let puts = Puts::new()?;
+    let (mut begin, mut done, mut warm) = (Instant::now(), 0u32, false);
+    loop {
+        puts.put()?;
+        done += 1;
+        if begin.elapsed() >= SPELL {
+            if warm {
+                return Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(done));
+            }
+            (warm, begin, done) = (true, Instant::now(), 0);
+        }
+    }
+}
+
+/// The other pair's first process, until it is killed.
+pub(crate) fn put_beside() -> Result<()> {
+    let puts = Puts::new()?;
+    println!("putting");
+    std::io::stdout().flush()?;
+    loop {
+        puts.put()?;
+    }
+}
+
 /// Rate of `post`, called with a running number, while at most `deep` are outstanding; one in `SILENT` completes if `deep` is
 /// larger than that, else each.
 fn rate(side: &Side, deep: u64, post: impl Fn(u64, CompletionFlags) -> Result<()>) -> Result<f64> {
@@ -534,6 +591,16 @@ fn answer(side: &Side, mode: &str, remote: Remote) -> Result<()> {
                     break;
                 }
                 side.raise(remote, flag, round)?;
+            }
+            Ok(())
+        }
+        // No call that drives the engine; the end of the connection is looked for now and then.
+        "spin" => {
+            for turn in 0u32.. {
+                let _ = side.window.load(MESSAGE - 1);
+                if turn % 65_536 == 65_535 && side.connections.poll()?.is_some() {
+                    break;
+                }
             }
             Ok(())
         }

@@ -21,6 +21,7 @@ pub(crate) enum Figure {
     Messages,
     Write(usize),
     Read(usize),
+    Crowd,
     Connections,
     Memory(usize),
     MemoryConnected(usize),
@@ -38,6 +39,9 @@ impl Figure {
             Self::SendBlocking => "send 64 B, blocking, half round trip, us".into(),
             Self::WritePolled => "RDMA write 64 B, polled, half round trip, us".into(),
             Self::Messages => "RDMA writes of 64 B, million/s".into(),
+            Self::Crowd => {
+                "RDMA write to a target that spins, 4 processes on 2 processors, mean, us".into()
+            }
             Self::Write(at) => format!("RDMA write {}, GB/s", size(at)),
             Self::Read(at) => format!("RDMA read {}, GB/s", size(at)),
             Self::Connections => "connections/s, one after the other".into(),
@@ -55,6 +59,7 @@ impl Figure {
                 | Self::DataOnly
                 | Self::SendBlocking
                 | Self::WritePolled
+                | Self::Crowd
                 | Self::Memory(_)
                 | Self::MemoryConnected(_)
         )
