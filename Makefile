@@ -52,7 +52,7 @@ valgrind: dist ## C programs on the user engine under memcheck, both libraries, 
 	@scripts/valgrind.sh --all
 
 .PHONY: sanitize
-sanitize: ## loom, miri: orders of threads and undefined behaviour (docs/sanitizers.md; PART="loom miri")
+sanitize: ## loom, miri, ThreadSanitizer: orders of threads, undefined behaviour, races (docs/sanitizers.md; PART="loom miri tsan")
 	@scripts/sanitize.sh $(PART)
 
 .PHONY: interop

@@ -1,9 +1,8 @@
 #!/bin/bash
-# What tests cannot see: orders of threads (loom), undefined behaviour (miri), wrong accesses (AddressSanitizer) and data races
-# (ThreadSanitizer). One line of result for each part; fails on any finding, and when a part cannot run. docs/sanitizers.md says what each part shows.
+# What tests cannot see: orders of threads (loom), undefined behaviour (miri) and data races (ThreadSanitizer). One line of result for each part; fails on any finding, and when a part cannot run. docs/sanitizers.md says what each part shows.
 #
-# usage: sanitize.sh [PART]...        parts: loom miri, all without any. Loom needs the stable toolchain alone; miri needs nightly:
-#        rustup component add miri rust-src --toolchain nightly
+# usage: sanitize.sh [PART]...        parts: loom miri tsan, all without any. Loom needs the stable toolchain alone; the others nightly:
+#        rustup component add miri rust-src --toolchain nightly; tsan gcc's runtime libtsan2, and Debian's dapl2-utils
 set -uo pipefail
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -63,10 +62,78 @@ part_miri() {
     done
 }
 
+# Both C libraries and the user engine with -Zsanitizer=thread, and C programs on them, which are not built anew: gcc's runtime, whose interface is the
+# compiler's, is loaded before them. The standard library is built too: the order that it makes must be seen.
+part_tsan() {
+    local name=tsan runtime=/usr/lib/x86_64-linux-gnu/libtsan.so.2 begin=$SECONDS lib=$target/tsan/lib work=$target/tsan/run
+    if [ ! -e "$runtime" ] || ! command -v dtest >/dev/null || ! cargo "+$nightly" --version >/dev/null 2>&1; then
+        missing "$name" "needs $runtime, dtest (apt-get install libtsan2 dapl2-utils) and the toolchain '$nightly'"
+        return
+    fi
+    local triple=x86_64-unknown-linux-gnu
+    if ! RUSTFLAGS="-Zsanitizer=thread" CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo "+$nightly" build --locked -Zbuild-std --target "$triple" \
+        --target-dir "$target/$name" -p dat2 -p dat1 -p dat-provider-softrxe >"$logs/$name-build" 2>&1; then
+        report "$name" FAILED "does not build; the log is $logs/$name-build"
+        return
+    fi
+    rm -rf "$lib" "$work"
+    mkdir -p "$lib" "$work"
+    local built=$target/$name/$triple/debug
+    cp "$built/libdat2.so" "$lib/libdat2.so.2"
+    cp "$built/libdat1.so" "$lib/libdat.so.1"
+    ln -s libdat2.so.2 "$lib/libdat2.so"
+    ln -s libdat.so.1 "$lib/libdat.so"
+    cp "$built/libdat_provider_softrxe.so" "$lib/libdat-provider-softrxe.so.2"
+    # The compiler's names for what gcc 12's runtime watches under the C library's.
+    printf '%s\n' '#include <string.h>' \
+        'void *__tsan_memcpy(void *d, const void *s, size_t n) { return memcpy(d, s, n); }' \
+        'void *__tsan_memmove(void *d, const void *s, size_t n) { return memmove(d, s, n); }' \
+        'void *__tsan_memset(void *d, int c, size_t n) { return memset(d, c, n); }' >"$work/names.c"
+    gcc -shared -fPIC -O1 -fno-builtin -o "$work/names.so" "$work/names.c"
+    local preload=$runtime:$work/names.so
+    local api
+    for api in u2.0 u1.2; do
+        echo "adapter $api nonthreadsafe default libdat-provider-softrxe.so.2 dapl.2.0 \"127.0.8.1 0 engine=user\" \"\""
+    done >"$work/dat.conf"
+    # Where a program is missing, its run below does not end well.
+    gcc -g -I capi/include -o "$work/mpi-2.0" tests/c/mpi_like/*.c -ldl
+    gcc -g -DUDAPL_1_2 -I capi/include -o "$work/mpi-1.2" tests/c/mpi_like/*.c -ldl
+    # run LOG COMMAND...
+    run() {
+        local log=$1
+        shift
+        env LD_LIBRARY_PATH="$lib" DAT_OVERRIDE="$work/dat.conf" LD_PRELOAD="$preload" \
+            TSAN_OPTIONS="log_path=$work/findings:report_signal_unsafe=0" \
+            timeout -k 5 240 "$@" >"$work/$log" 2>&1
+    }
+    local bad=""
+    run server stdbuf -oL dtest -P adapter -s -b 4096 -B 5 &
+    local server=$! n
+    for n in $(seq 600); do
+        grep -q 'Server is waiting' "$work/server" 2>/dev/null && break
+        sleep 0.1
+    done
+    run dtest dtest -P adapter -h 127.0.8.1 -b 4096 -B 5
+    wait $server
+    grep -q 'DAPL Test Complete. PASSED' "$work/dtest" || bad+=" dtest"
+    for n in 1.2 2.0; do
+        run "mpi-$n.log" "$work/mpi-$n" cno adapter
+        grep -q 'mpi_like: PASS' "$work/mpi-$n.log" || bad+=" mpi-$n"
+    done
+    local findings
+    findings=$(cat "$work"/findings.* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer')
+    if [ -n "$bad" ] || [ "$findings" != 0 ]; then
+        cat "$work"/findings.* 2>/dev/null | grep '^SUMMARY' | sort | uniq -c | sort -rn | head -20 >&2
+        report "$name" FAILED "$findings findings in $work/findings.*;${bad:+ did not end well:$bad} ($((SECONDS - begin)) s)"
+    else
+        report "$name" ok "dtest, mpi_like of 1.2 and 2.0 without a finding ($((SECONDS - begin)) s)"
+    fi
+}
+
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(loom miri)
+[ ${#parts[@]} -gt 0 ] || parts=(loom miri tsan)
 for part in "${parts[@]}"; do
-    declare -F "part_$part" >/dev/null || { echo "sanitize: no part '$part'; the parts are loom miri" >&2; exit 2; }
+    declare -F "part_$part" >/dev/null || { echo "sanitize: no part '$part'; the parts are loom miri tsan" >&2; exit 2; }
     "part_$part"
 done
 [ $failed = 0 ]
