@@ -129,14 +129,14 @@ fn a_dreq_before_the_rep_needs_the_transaction_of_the_req() {
     let dreq = stranger::dreq(0x1234, id.number(), qpns[0]);
     give(&mut pair, 0, &(transaction ^ 1, dreq.clone(), source));
     assert_eq!(pair.sides[0].cm_events(), []);
-    // The REP was lost, and its sender ended the connection.
+    // The peer's own: its REP was lost, and it ended the connection.
     give(&mut pair, 0, &(transaction, dreq, source));
     let end = pair.sides[0].cm_event();
     assert!(matches!(end.kind, CmEventKind::Rejected { .. }), "{end:?}");
 }
 
 #[test]
-fn a_resolution_is_answered_by_who_knows_its_transaction() {
+fn an_answer_to_a_resolution_brings_its_transaction_back() {
     let mut pair = Pair::new("forged_sidr_rep");
     let service = service_id::udp(13);
     let held = hold(&mut pair, |m| matches!(m, CmMessage::SidrRep(_)));

@@ -20,7 +20,7 @@ fn message(packet: &Packet) -> Option<(u64, CmMessage)> {
     Some((header.transaction_id, message))
 }
 
-/// REQ and REP of a connection, as whoever is on the wire sees them.
+/// Transaction id, REQ and REP of a connection, as they are on the wire.
 fn seen(pair: &mut Pair) -> (u64, Req, Rep) {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let note = Rc::clone(&seen);

@@ -80,7 +80,7 @@ mod tests {
         (engine.guid(), key)
     }
 
-    /// Such a generator is seeded from the clock, and who sees one of its numbers can find the others.
+    /// fastrand is seeded from the clock, and one of its numbers leads to the others. Here both engines would draw the same.
     #[test]
     fn a_generator_of_the_process_decides_nothing() {
         let [first, second] = ["127.77.6.1", "127.77.6.2"].map(|address| {

@@ -1,8 +1,8 @@
 //! Numbers for keys: all 32 bits are random, so that a guess hits a live key with 1 in 2^32 for each that there is, whatever keys the
 //! guesser has.
 //!
-//! A key that is a look-up in a table shows nothing of what is behind it. A key that is an index with a generation beside it would
-//! give away how many there are and which comes next, unless a cipher hid that; the table asks for less at each packet.
+//! A key is looked up as a whole in a table. The usual alternative, an index and a generation, shows how many keys there are and which
+//! comes next; a cipher would hide that, but costs each packet more than the look-up.
 
 use std::collections::VecDeque;
 
