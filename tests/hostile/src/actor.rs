@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::identity::{Identity, this_program};
@@ -70,41 +70,54 @@ impl Stage {
     #[must_use]
     pub fn start(&self, part: &str, identity: Identity) -> Actor {
         let (mut command, _program) = this_program().expect("this test has a file");
-        identity.apply(&mut command);
-        let mut child = command
+        command
             .args(["--exact", &self.test, "--nocapture"])
+            .env(PART, part);
+        self.run(part, command, identity)
+    }
+
+    /// Starts `command` as `identity`, as the actor `part`, with the dat.conf of this stage.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn run(&self, part: &str, mut command: Command, identity: Identity) -> Actor {
+        identity.apply(&mut command);
+        let level = std::env::var("DAT_LOG");
+        let mut child = command
             .env("DAT_OVERRIDE", self.path("dat.conf"))
-            .env("DAT_LOG", "warn")
-            .env(PART, part)
+            .env("DAT_LOG", level.as_deref().unwrap_or("warn"))
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{part} as {identity:?} does not start: {error}"));
-        let (sender, lines) = channel();
-        listen(part, child.stdout.take().expect("piped"), sender.clone());
-        listen(part, child.stderr.take().expect("piped"), sender);
+        let said = listen(part, child.stdout.take().expect("piped"));
+        let logged = listen(part, child.stderr.take().expect("piped"));
         Actor {
             part: part.to_owned(),
             input: child.stdin.take(),
             child,
-            lines,
+            said,
+            logged,
         }
     }
 }
 
-/// Passes on the lines of `from`, and shows them.
-fn listen(part: &str, from: impl Read + Send + 'static, to: Sender<String>) {
+/// Collects the lines of `from`, and shows them.
+fn listen(part: &str, from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
     let part = part.to_owned();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             eprintln!("[{part}] {line}");
-            if to.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }
     });
+    lines
 }
 
 /// A process that plays a part. It is killed when this is dropped.
@@ -113,7 +126,8 @@ pub struct Actor {
     part: String,
     child: Child,
     input: Option<ChildStdin>,
-    lines: Receiver<String>,
+    said: Receiver<String>,
+    logged: Receiver<String>,
 }
 
 impl Drop for Actor {
@@ -124,12 +138,12 @@ impl Drop for Actor {
 }
 
 impl Actor {
-    /// Waits for a line that contains `word`, on standard output or standard error; returns what follows the word.
+    /// Waits for a line that begins with `word` on standard output; returns what follows the word.
     ///
     /// # Panics
     /// When the process ends first, or the line does not come in [`PATIENCE`].
     pub fn says(&self, word: &str) -> String {
-        match self.might_say(word, PATIENCE) {
+        match find(&self.said, PATIENCE, |line| line.strip_prefix(word)) {
             Ok(rest) => rest,
             Err(error) => panic!("{} does not say {word:?}: {error}", self.part),
         }
@@ -139,17 +153,20 @@ impl Actor {
     /// before the process ended.
     #[must_use]
     pub fn says_within(&self, word: &str, within: Duration) -> Option<String> {
-        self.might_say(word, within).ok()
+        find(&self.said, within, |line| line.strip_prefix(word)).ok()
     }
 
-    fn might_say(&self, word: &str, within: Duration) -> Result<String, RecvTimeoutError> {
-        let end = Instant::now() + within;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(left)?;
-            if let Some((_, rest)) = line.split_once(word) {
-                return Ok(rest.trim().to_owned());
-            }
+    /// Waits for a line that contains `word` on standard error, where the library's messages go; returns what follows
+    /// the word.
+    ///
+    /// # Panics
+    /// When the process ends first, or the line does not come in [`PATIENCE`].
+    pub fn logs(&self, word: &str) -> String {
+        match find(&self.logged, PATIENCE, |line| {
+            Some(line.split_once(word)?.1)
+        }) {
+            Ok(rest) => rest,
+            Err(error) => panic!("{} does not log {word:?}: {error}", self.part),
         }
     }
 
@@ -214,5 +231,21 @@ impl Actor {
     /// Kills the process with SIGKILL and waits for its end.
     pub fn kill(self) {
         drop(self);
+    }
+}
+
+/// The first line of which `rest` makes something.
+fn find(
+    lines: &Receiver<String>,
+    within: Duration,
+    rest: impl for<'a> Fn(&'a str) -> Option<&'a str>,
+) -> Result<String, RecvTimeoutError> {
+    let end = Instant::now() + within;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let line = lines.recv_timeout(left)?;
+        if let Some(rest) = rest(&line) {
+            return Ok(rest.trim().to_owned());
+        }
     }
 }

@@ -83,6 +83,10 @@ impl Side {
 
     /// Sends back each message until the connection ends.
     fn answer(&self) -> Result<(), Error> {
+        // A message may come before the event that allows an answer.
+        if !matches!(self.connections.wait(PATIENCE)?, Event::Established { .. }) {
+            return Ok(());
+        }
         loop {
             if self.done.wait_completion(20 * PATIENCE)?.cookie == 1 {
                 let message = self.region.to_vec(0..BYTES);
@@ -119,7 +123,11 @@ fn try_serve(port: u64) -> Result<(), Error> {
             String::from_utf8_lossy(&request.private_data()).trim_end_matches('\0')
         ));
         if request.accept(&side.ep, &[]).is_ok() {
-            std::thread::spawn(move || side.answer());
+            std::thread::spawn(move || {
+                if let Err(error) = side.answer() {
+                    say(format_args!("connection over: {error}"));
+                }
+            });
         }
     }
 }

@@ -2,9 +2,10 @@
 //! packets. The headers below the datagram are made up here as they stood on the wire; the IPv4 identification of
 //! what came in, which a socket does not show, is found from the ICRC.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,20 +26,24 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins the file anew; `%p` in its name stands for this process's number.
+    /// Begins the file anew; `%p` in its name stands for this process's number. Only the own user can read it: it shows what
+    /// the application sends.
     ///
     /// # Errors
-    /// As `open`; `WouldBlock` when another process is writing it.
+    /// As `open`; `WouldBlock` when another process is writing it; `InvalidInput` for anything but a regular file of the own user
+    /// with one name: through a link, or in a file that another user made, the capture would be another's to choose or to read.
     pub fn create(path: &Path) -> io::Result<Self> {
         let name = path
             .to_string_lossy()
             .replace("%p", &std::process::id().to_string());
         let path = PathBuf::from(name);
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)?;
+        let file = open(&path).map_err(|error| match error.raw_os_error() {
+            Some(libc::ELOOP) => refused("it is a symbolic link"),
+            Some(libc::ENXIO) => refused("it is no regular file"),
+            _ => error,
+        })?;
+        check(&file.metadata()?)?;
+        file.set_permissions(Permissions::from_mode(PRIVATE))?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => io::Error::from(ErrorKind::WouldBlock),
             TryLockError::Error(error) => error,
@@ -165,6 +170,44 @@ impl Drop for Capture {
     }
 }
 
+/// Mode of a capture.
+const PRIVATE: u32 = 0o600;
+
+/// Opens what is there, or makes a file. Not in one call: for that the kernel may refuse files of others in shared folders
+/// without a word on why.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(PRIVATE);
+    // A FIFO without a reader is an error then, and not a wait.
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
+    match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => options.create_new(true).open(path),
+        opened => opened,
+    }
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, why.to_owned())
+}
+
+/// Says why an open file is not to be written.
+fn check(file: &Metadata) -> io::Result<()> {
+    // SAFETY: a plain system call that cannot fail.
+    let own = unsafe { libc::geteuid() };
+    if !file.is_file() {
+        return Err(refused("it is no regular file"));
+    }
+    if file.uid() != own {
+        let owner = file.uid();
+        let words = format!("it belongs to user {owner}, and this process is user {own}'s");
+        return Err(refused(&words));
+    }
+    if file.nlink() != 1 {
+        return Err(refused("the file has another name (a hard link)"));
+    }
+    Ok(())
+}
+
 /// Of an IPv4 header.
 fn checksum(header: &[u8]) -> u16 {
     let words = header
@@ -230,5 +273,43 @@ mod tests {
         );
         drop(first);
         Capture::create(&path).unwrap();
+    }
+
+    #[test]
+    fn only_a_private_file_of_the_own_user_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let why = |name: &str| Capture::create(&at(name)).unwrap_err().to_string();
+        std::fs::write(at("precious"), b"precious").unwrap();
+        std::os::unix::fs::symlink(at("precious"), at("link")).unwrap();
+        std::os::unix::fs::symlink(at("new"), at("dangling")).unwrap();
+        std::fs::hard_link(at("precious"), at("second")).unwrap();
+        let fifo = std::ffi::CString::new(at("fifo").to_str().unwrap()).unwrap();
+        // SAFETY: the path ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o666) }, 0);
+        assert_eq!(why("link"), "it is a symbolic link");
+        assert_eq!(why("dangling"), "it is a symbolic link");
+        assert_eq!(why("second"), "the file has another name (a hard link)");
+        assert_eq!(why("fifo"), "it is no regular file");
+        let reader = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(at("fifo"))
+            .unwrap();
+        assert_eq!(why("fifo"), "it is no regular file");
+        drop(reader);
+        let null = Capture::create(Path::new("/dev/null")).unwrap_err();
+        assert_eq!(null.kind(), ErrorKind::InvalidInput);
+        assert!(!at("new").exists());
+        assert_eq!(std::fs::read(at("precious")).unwrap(), b"precious");
+        // What is there, of the own user and open to all, is private afterwards.
+        let mode = |name: &str| std::fs::metadata(at(name)).unwrap().mode() & 0o777;
+        std::fs::write(at("old"), [0; 1000]).unwrap();
+        std::fs::set_permissions(at("old"), Permissions::from_mode(0o644)).unwrap();
+        for name in ["old", "fresh"] {
+            Capture::create(&at(name)).unwrap();
+            assert_eq!(mode(name), 0o600, "{name}");
+            assert_eq!(std::fs::metadata(at(name)).unwrap().len(), 24);
+        }
     }
 }
