@@ -8,6 +8,7 @@
 #   include/dat2, dat        headers
 #   etc/dat.conf             names our providers by soname: LD_LIBRARY_PATH finds them
 #   share/doc/dat            documents, licences
+#   share/systemd            units of `dat serve-port`, for /etc/systemd/system
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +32,7 @@ cargo build --quiet --locked --profile "$profile" -p dat2 -p dat1 -p dat-provide
 # A fresh folder swapped in at the end: a program that runs from the old one keeps its files, and no stale file stays.
 new=$dist.new
 rm -rf "$new"
-mkdir -p "$new"/{bin,lib/pkgconfig,include,etc,share/doc/dat}
+mkdir -p "$new"/{bin,lib/pkgconfig,include,etc,share/doc/dat,share/systemd}
 
 fail() { echo "dist: $*" >&2; exit 1; }
 
@@ -61,6 +62,7 @@ cp -r capi/include/. "$new/include/"
 install -m 644 dat.conf "$new/etc/dat.conf"
 install -m 644 ./*.md LICENSE-MIT LICENSE-APACHE "$new/share/doc/dat/"
 cp -r docs/. "$new/share/doc/dat/"
+install -m 644 dat-tools/systemd/* "$new/share/systemd/"
 
 # package NAME INCLUDE-FOLDER API
 package() {

@@ -25,9 +25,9 @@ step() {
     verdicts+=("$verdict $((SECONDS - begin))s")
 }
 
-# The shared objects that tests load: these would build them themselves, but in the time that each of them has.
+# The shared objects that tests load, and the command: these would build them themselves, but in the time that each of them has.
 unit() {
-    cargo build --locked --quiet -p dat1 -p dat2 -p dat-loopback-provider -p dat-provider-softrxe -p dat-provider-ibverbs &&
+    cargo build --locked --quiet -p dat1 -p dat2 -p dat-loopback-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-tools &&
         cargo nextest run --locked --workspace
 }
 

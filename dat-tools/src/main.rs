@@ -4,6 +4,7 @@
 mod check;
 mod demo;
 mod info;
+mod serve_port;
 
 use std::process::{Command, ExitCode};
 
@@ -12,6 +13,8 @@ usage: dat list                     the IAs of dat.conf
        dat info IA                  open one and say what it can do
        dat check [FILE]             check a dat.conf, line by line
        dat demo [--ia IA]           move data between two processes through an IA, and verify it
+       dat serve-port [--state DIR] [ADDRESS...]
+                                    hold UDP port 4791 for the user engine's processes of all users; run by root
 
 dat.conf is the file of DAT_OVERRIDE, else ../etc/dat.conf beside the command, else /etc/dat.conf.
 DAT_LOG=off|error|warn|info|debug|trace says how much the libraries tell on stderr.";
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         ["demo"] => demo::run(None),
         ["demo", "--ia", ia] => demo::run(Some(ia)),
         ["demo-peer", ia] => demo::peer(ia),
+        ["serve-port", ref rest @ ..] => serve_port::run(rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

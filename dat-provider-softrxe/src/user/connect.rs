@@ -1,10 +1,13 @@
 //! Connections, as core asks for them: by the engine's connection manager, and by the names that this host's processes share.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dat_core::error::{Error, Kind, Result};
 use dat_core::rdma_cm::{REJ_PRIVATE, REJ_VERSION, port_of};
 use dat_core::transport::{Connect, Token};
+use parking_lot::MutexGuard;
 use softrxe_proto as proto;
 use softrxe_proto::{CmError, CmId, service_id};
 
@@ -12,7 +15,8 @@ use super::convert::FULL;
 use super::datagram;
 use super::events::{Input, Job};
 use super::hub::{Connection, Hub, State, manager};
-use super::net::door::Mailbox;
+use super::net::letter::Addressee;
+use super::net::share::{Service, is_end};
 use super::objects::{ConnRequest, Listener, Qp};
 
 /// Ports that are given out when the consumer names none.
@@ -26,6 +30,9 @@ fn source_port() -> Result<u16> {
     })?;
     Ok(DYNAMIC.start() + random as u16 % (DYNAMIC.end() - DYNAMIC.start() + 1))
 }
+/// How long the port may be without a holder before a service cannot be registered, and the pause between two looks.
+const SUCCESSION: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(1);
 
 const GONE: Error = Error::of(Kind::InternalError);
 
@@ -40,35 +47,66 @@ fn managed(error: CmError) -> Error {
     }
 }
 
+/// Takes a service id of the adapter's address. `None`: it is in use.
+fn take(hub: &Hub, state: &mut MutexGuard<'_, State>, service_id: u64) -> Result<Option<Service>> {
+    if state.services.contains_key(&service_id) {
+        return Ok(None);
+    }
+    let begin = Instant::now();
+    loop {
+        match state.share.take_service(hub.place.address, service_id) {
+            Ok(service) => return Ok(Some(service)),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => return Ok(None),
+            Err(error) if is_end(&error) && begin.elapsed() < SUCCESSION => {
+                // The helper thread finds the next holder of the port.
+                hub.wake.ring();
+                MutexGuard::unlocked(state, || std::thread::sleep(LOOK));
+            }
+            Err(error) => {
+                tracing::error!(%error, service_id, "cannot register a service at UDP port 4791");
+                return Err(FULL);
+            }
+        }
+    }
+}
+
+/// The first connection qualifier of the dynamic ones that is free.
+fn any(hub: &Hub, state: &mut MutexGuard<'_, State>) -> Result<(u64, Service)> {
+    for qual in DYNAMIC.map(u64::from) {
+        if let Some(service) = take(hub, state, service_id::tcp(port_of(qual)))? {
+            return Ok((qual, service));
+        }
+    }
+    Err(Error::of(Kind::ConnQualUnavailable))
+}
+
 /// Listens on a connection qualifier, or on one of its own choice.
 pub(super) fn listen(
     hub: &Arc<Hub>,
     conn_qual: Option<u64>,
     token: Token,
 ) -> Result<(Listener, u64)> {
-    let ip = hub.place.address;
-    let claim = |qual: u64| Mailbox::service(ip, service_id::tcp(port_of(qual)));
-    let (qual, mailbox) = match conn_qual {
-        Some(qual) => (
-            qual,
-            claim(qual).map_err(|_| Error::of(Kind::ConnQualInUse))?,
-        ),
-        None => DYNAMIC
-            .map(u64::from)
-            .find_map(|qual| claim(qual).ok().map(|mailbox| (qual, mailbox)))
-            .ok_or(Error::of(Kind::ConnQualUnavailable))?,
+    let mut state = hub.state.lock();
+    let (qual, service) = match conn_qual {
+        Some(qual) => {
+            let taken = take(hub, &mut state, service_id::tcp(port_of(qual)))?;
+            (qual, taken.ok_or(Error::of(Kind::ConnQualInUse))?)
+        }
+        None => any(hub, &mut state)?,
     };
     let service_id = service_id::tcp(port_of(qual));
-    hub.watch(&mailbox).map_err(|_| FULL)?;
-    let mut state = hub.state.lock();
-    state.engine.listen(service_id).map_err(managed)?;
-    state.services.insert(service_id, (token, mailbox));
+    let listens = state.engine.listen(service_id);
+    if listens.is_err() {
+        state.share.release(Addressee::Service(service_id));
+    }
+    listens.map_err(managed)?;
+    state.services.insert(service_id, (token, service));
     let mut service_ids = vec![service_id];
     // Datagram queue pairs ask for another one. Somebody else may have it; then only connections come in here.
     let datagrams = service_id::udp(port_of(qual));
-    match Mailbox::service(ip, datagrams) {
-        Ok(mailbox) if hub.watch(&mailbox).is_ok() && state.engine.listen(datagrams).is_ok() => {
-            state.services.insert(datagrams, (token, mailbox));
+    match take(hub, &mut state, datagrams) {
+        Ok(Some(service)) if state.engine.listen(datagrams).is_ok() => {
+            state.services.insert(datagrams, (token, service));
             service_ids.push(datagrams);
         }
         _ => tracing::warn!(qual, "no datagram peers at this qualifier: it is in use"),

@@ -1,9 +1,8 @@
 //! One adapter: the protocol engine, its socket and the mailboxes behind one lock. Who drives it is `progress`'s business.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,10 +20,10 @@ use super::events::{self, Job};
 use super::habits::{Answers, Batch, Spin};
 use super::memory::regions::Regions;
 use super::net::capture::Capture;
-use super::net::door::{Addressee, Mailbox, SLOT_BITS, slot_of_qpn};
+use super::net::letter::Addressee;
 use super::net::life::{Life, Neighbour, Neighbours, stirs};
 use super::net::route::Requests;
-use super::net::share::Share;
+use super::net::share::{Policy, SLOT_BITS, Service, Share, ShareError, slot_of_qpn};
 use super::net::socket::{Received, Socket};
 use super::net::wake::{Bundle, Wake, processors};
 use super::park::Bell;
@@ -35,6 +34,8 @@ use super::settings::Settings;
 
 /// Socket reads at a time before what they caused goes out; each is up to 64 KiB, and the sender waits for its acknowledgement.
 const READS: usize = 4;
+/// Datagrams of the port's holder at a time.
+const LETTERS: usize = 4 * READS;
 /// A read of fewer bytes emptied the socket, most likely: the next look comes soon enough, and another read would cost the answer
 /// a system call.
 const SHORT: usize = 1024;
@@ -86,11 +87,11 @@ pub(crate) struct State {
     pub(crate) share: Share,
     requests: Requests,
     capture: Option<Capture>,
-    /// Dropped before `own_box`: whoever takes the slot next takes its life too.
     life: Life,
-    own_box: Mailbox,
+    /// A failure to take the port over was reported.
+    port_is_missed: bool,
     neighbours: Neighbours,
-    pub(crate) services: HashMap<u64, (Token, Mailbox)>,
+    pub(crate) services: HashMap<u64, (Token, Service)>,
     pub(crate) connections: HashMap<CmId, Connection>,
     /// Engines of this host whose requests the consumer has not answered.
     pub(crate) callers: HashMap<CmId, Neighbour>,
@@ -138,31 +139,30 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// Takes the address: port 4791 if it is free, else a port of its own and what the owner of 4791 passes on.
+    /// Takes the address: port 4791 if it is free, else a port of its own and what the holder of 4791 passes on.
     pub(crate) fn open(
         settings: Settings,
         place: Place,
         capture: Option<Capture>,
         secrets: Secrets,
         upcalls: Upcalls<UserEngine>,
-    ) -> io::Result<Arc<Self>> {
+    ) -> Result<Arc<Self>, ShareError> {
         let ip = place.address;
-        let share = Share::take(ip, ROCE_PORT, SOCKET_BUFFER)?;
+        let policy = policy(&settings);
+        let mut share = Share::take(manager(ip), SOCKET_BUFFER, policy)?;
         let socket = match &share {
-            Share::Porter(socket, _) => Arc::clone(socket),
-            Share::Guest(_) => Arc::new(Socket::bind(ip, 0, SOCKET_BUFFER)?),
+            Share::Holder(holder) => Arc::clone(holder.socket()),
+            Share::Member(_) => Arc::new(Socket::bind(ip, 0, SOCKET_BUFFER)?),
         };
-        let (slot, own_box) = Mailbox::slot(ip, secrets.slot)?;
-        let bundle = Bundle::new()?;
-        if share.as_raw_fd() != socket.as_raw_fd() {
-            bundle.add(share.as_raw_fd())?;
-        }
-        bundle.add(own_box.as_fd().as_raw_fd())?;
-        let (life, lives) = (Life::of_engine(ip, slot)?, Bundle::new()?);
+        let (slot, life) = share.take_slot(ip, secrets.slot)?;
+        let (bundle, lives) = (Bundle::new()?, Bundle::new()?);
         bundle.add(lives.as_raw_fd())?;
-        lives.add(life.as_raw_fd())?;
-        if let Share::Porter(_, porter) = &share {
-            lives.add(porter.present.as_raw_fd())?;
+        if let Some(descriptor) = life.descriptor() {
+            lives.add(descriptor)?;
+        }
+        match &share {
+            Share::Holder(holder) => lives.add(holder.as_raw_fd())?,
+            Share::Member(member) => bundle.add(member.as_raw_fd())?,
         }
         let mut config = Config::new(ip, secrets.engine, secrets.guid);
         config.port = socket.local().port();
@@ -187,8 +187,8 @@ impl Hub {
             share,
             requests: Requests::default(),
             capture,
-            own_box,
             life,
+            port_is_missed: false,
             neighbours: Neighbours::default(),
             services: HashMap::new(),
             connections: HashMap::new(),
@@ -302,35 +302,50 @@ impl Hub {
                 return;
             }
         }
-        let ip = self.place.address;
-        // It may take a moment, so without the lock. Only this thread changes the share.
-        let taken = Share::take(ip, ROCE_PORT, SOCKET_BUFFER).and_then(|share| {
-            self.bundle.add(share.as_raw_fd())?;
-            if let Share::Porter(_, porter) = &share {
-                self.lives.add(porter.present.as_raw_fd())?;
-            }
-            Ok(share)
-        });
-        match taken {
-            Ok(share) => {
-                tracing::info!(%ip, ?share, "the process that had UDP port 4791 is gone");
-                let mut state = self.state.lock();
-                self.bundle.remove(state.share.as_raw_fd());
-                state.share = share;
+        // Only this thread changes the share.
+        let mut state = self.state.lock();
+        let local = manager(self.place.address);
+        // What the holder passed on before it ended is still to be read.
+        state.drain(clock::now());
+        match self.succeed(&mut state, local) {
+            Ok(()) => {
+                tracing::info!(%local, "the process that held the port is gone");
+                state.port_is_missed = false;
             }
             // The old share stays readable.
             Err(error) => {
-                tracing::error!(%ip, %error, "cannot take UDP port 4791 over");
-                self.go_deaf(&mut self.state.lock());
+                if !std::mem::replace(&mut state.port_is_missed, true) {
+                    tracing::error!(%error, "the process that held the port is gone");
+                }
+                self.go_deaf(&mut state);
             }
         }
+    }
+
+    /// Puts a new share in the place of one whose holder is gone, and registers there what this engine has.
+    fn succeed(&self, state: &mut State, local: SocketAddr) -> Result<(), ShareError> {
+        let share = state
+            .share
+            .succeed(local, SOCKET_BUFFER, policy(&self.settings))?;
+        match &share {
+            Share::Holder(holder) => self.lives.add(holder.as_raw_fd())?,
+            Share::Member(member) => self.bundle.add(member.as_raw_fd())?,
+        }
+        self.bundle.remove(state.share.as_raw_fd());
+        state.share = share;
+        let slot = Addressee::Slot(state.slot);
+        let services = state.services.keys().map(|id| Addressee::Service(*id));
+        for what in std::iter::once(slot).chain(services) {
+            state.share.claim(what)?;
+        }
+        Ok(())
     }
 
     /// Leaves others' coming and going alone for a while.
     fn go_deaf(&self, state: &mut State) {
         if state.deaf_until.is_none() {
             self.bundle.remove(self.lives.as_raw_fd());
-            if let Share::Guest(_) = &state.share {
+            if let Share::Member(_) = &state.share {
                 self.bundle.remove(state.share.as_raw_fd());
             }
         }
@@ -347,7 +362,7 @@ impl Hub {
         }
         state.deaf_until = None;
         let mut added = self.bundle.add(self.lives.as_raw_fd());
-        if let Share::Guest(_) = &state.share {
+        if let Share::Member(_) = &state.share {
             added = added.and(self.bundle.add(state.share.as_raw_fd()));
         }
         if added.is_err() {
@@ -445,22 +460,10 @@ impl Hub {
         (other && state.neighbours.watch(who, &self.lives)).then_some(who)
     }
 
-    /// Has the helper thread look after a service's mailbox; dropping the mailbox takes it out.
-    pub(crate) fn watch(&self, mailbox: &Mailbox) -> io::Result<()> {
-        self.bundle.add(mailbox.as_fd().as_raw_fd())
-    }
-
     /// Ends the helper thread.
     pub(crate) fn end(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake.ring();
-    }
-}
-
-impl Drop for Hub {
-    fn drop(&mut self) {
-        let state = self.state.get_mut();
-        state.share.pass_on_rest(&mut state.received);
     }
 }
 
@@ -480,8 +483,10 @@ impl State {
         let (mut all, mut gone) = (true, Vec::new());
         for fd in lives.ready() {
             all &= self.life.stirred(fd, lives);
-            if let Share::Porter(_, porter) = &mut self.share {
-                all &= porter.present.stirred(fd, lives);
+            if let Share::Holder(holder) = &mut self.share
+                && fd == holder.as_raw_fd()
+            {
+                all &= holder.look_after();
             }
             gone.extend(self.neighbours.gone(fd, lives));
         }
@@ -503,33 +508,47 @@ impl State {
 
     fn receive(&mut self, socket: &Socket, now: Time, all: bool) {
         match &self.share {
-            Share::Guest(_) => self.read(socket, now, false),
-            Share::Porter(shared, _) if shared.as_raw_fd() == socket.as_raw_fd() => {
+            Share::Member(_) => self.read(socket, now, false),
+            Share::Holder(holder) if holder.socket().as_raw_fd() == socket.as_raw_fd() => {
                 self.read(socket, now, true);
             }
             // Taken over: the peers that know our own port go on using it.
-            Share::Porter(shared, _) => {
-                let shared = Arc::clone(shared);
+            Share::Holder(holder) => {
+                let shared = Arc::clone(holder.socket());
                 self.read(socket, now, false);
                 self.read(&shared, now, true);
             }
         }
-        if !all {
-            return;
+        if all {
+            self.read_letters(now, LETTERS);
         }
-        let boxes = std::iter::once(&self.own_box).chain(self.services.values().map(|(_, b)| b));
-        for mailbox in boxes {
-            for _ in 0..READS {
-                let Ok(Some((source, _, datagram))) = mailbox.receive(&mut self.letter) else {
-                    break;
-                };
-                let meta = Meta { source, ip_id: 0 };
-                if let Some(capture) = &mut self.capture {
-                    let shared = manager(self.engine.config().local);
-                    capture.received(source, shared, 0, datagram);
+    }
+
+    /// Takes in all that the port's holder has passed on, up to a bound.
+    fn drain(&mut self, now: Time) {
+        self.read_letters(now, MANY);
+    }
+
+    /// Takes in what the port's holder has passed on, `most` datagrams at most.
+    fn read_letters(&mut self, now: Time, most: usize) {
+        let Share::Member(member) = &mut self.share else {
+            return;
+        };
+        for _ in 0..most {
+            let (source, datagram) = match member.receive(&mut self.letter) {
+                Ok(Some((source, _, datagram))) => (source, datagram),
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read what the port's holder passes on");
+                    return;
                 }
-                self.engine.handle_datagram(now, &meta, datagram);
+            };
+            if let Some(capture) = &mut self.capture {
+                let shared = manager(self.engine.config().local);
+                capture.received(source, shared, 0, datagram);
             }
+            let meta = Meta { source, ip_id: 0 };
+            self.engine.handle_datagram(now, &meta, datagram);
         }
     }
 
@@ -546,11 +565,11 @@ impl State {
             }
             let source = self.received.from;
             for (ip_id, datagram) in self.received.datagrams() {
-                if shared && let Share::Porter(_, porter) = &mut self.share {
+                if shared && let Share::Holder(holder) = &mut self.share {
                     let passed = match self.requests.addressee(source.ip(), datagram) {
                         Some(Addressee::Slot(slot)) if slot == self.slot => false,
                         Some(Addressee::Service(id)) if self.services.contains_key(&id) => false,
-                        Some(to) => porter.deliver(to, source, 0, datagram).unwrap_or(false),
+                        Some(to) => holder.deliver(to, source, 0, datagram),
                         None => false,
                     };
                     if passed {
@@ -582,6 +601,13 @@ impl State {
 fn forget_gone(state: &mut State, now: Time, gone: &[Neighbour]) {
     let of_gone = |ip, qpn: Qpn| gone.contains(&(ip, slot_of_qpn(qpn.value())));
     state.engine.forget_gone(now, of_gone);
+}
+
+/// The holders of the port that an adapter accepts.
+fn policy(settings: &Settings) -> Policy {
+    Policy {
+        holder: settings.holder,
+    }
 }
 
 /// Where the connection manager of `ip` is reached.

@@ -15,6 +15,7 @@ use super::UserEngine;
 use super::hub::Hub;
 use super::net::capture::Capture;
 use super::net::interface::{default_address, interfaces};
+use super::net::share::ShareError;
 use super::objects::Adapter;
 use super::place::{self, Place, PlaceError};
 use super::secrets::Secrets;
@@ -29,11 +30,8 @@ enum OpenError {
     Place(#[from] PlaceError),
     #[error("cannot list the netdevs of this host: {0}")]
     Netdevs(#[source] io::Error),
-    #[error(
-        "UDP port 4791 of {address} belongs to a program that is no engine of ours, so peers cannot reach us. \
-         If it is the kernel (`lsmod | grep rdma_rxe`), use engine=kernel"
-    )]
-    Port { address: IpAddr },
+    #[error(transparent)]
+    Port(ShareError),
     #[error("cannot open a RoCE socket on {address}: {error}")]
     Socket { address: IpAddr, error: io::Error },
     #[error(
@@ -56,7 +54,7 @@ impl OpenError {
                 Error::new(Kind::InvalidAddress, Subtype::InvalidAddressMalformed)
             }
             Self::Place(_) => Error::new(Kind::InvalidAddress, Subtype::InvalidAddressUnreachable),
-            Self::Netdevs(_) | Self::Port { .. } | Self::Socket { .. } | Self::Random(_) => {
+            Self::Netdevs(_) | Self::Port(_) | Self::Socket { .. } | Self::Random(_) => {
                 Error::resource(Subtype::ResourceDevice)
             }
             Self::Thread(_) => Error::resource(Subtype::ResourceMemory),
@@ -84,12 +82,11 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     let address = place.address;
     let capture = settings.pcap.as_deref().map(capture).transpose()?;
     let secrets = Secrets::draw().map_err(OpenError::Random)?;
-    let hub = Hub::open(settings, place, capture, secrets, upcalls).map_err(|error| match error
-        .kind()
-    {
-        io::ErrorKind::AddrInUse => OpenError::Port { address },
-        _ => OpenError::Socket { address, error },
-    })?;
+    let hub =
+        Hub::open(settings, place, capture, secrets, upcalls).map_err(|error| match error {
+            ShareError::Io(error) => OpenError::Socket { address, error },
+            other => OpenError::Port(other),
+        })?;
     let helper = Arc::clone(&hub);
     let thread = std::thread::Builder::new()
         .name("dat-softrxe".into())

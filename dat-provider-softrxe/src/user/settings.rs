@@ -16,6 +16,7 @@ pub(crate) const KEYS: &[&str] = &[
     "wr_max",
     "keepalive",
     "pcap",
+    "holder",
 ];
 
 /// DAPL's environment variables that set the same.
@@ -56,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) keepalive: Option<Duration>,
     /// File to write every datagram to.
     pub(crate) pcap: Option<PathBuf>,
+    /// User whose `dat serve-port` is to hold UDP port 4791.
+    pub(crate) holder: Option<u32>,
 }
 
 impl Settings {
@@ -102,6 +105,9 @@ impl Settings {
                 .filter(|seconds| *seconds > 0)
                 .map(Duration::from_secs),
             pcap: pcap.map(PathBuf::from),
+            holder: params
+                .number("holder", 0..=u64::from(u32::MAX))?
+                .map(|uid| uid as u32),
         })
     }
 }
@@ -133,10 +139,11 @@ mod tests {
             wr_max: 1 << 20,
             keepalive: Some(Duration::from_secs(5)),
             pcap: None,
+            holder: None,
         };
         assert_eq!(parse("lo"), Ok(usual));
         let given = parse(
-            "v0 0 mtu=1024 retry=3 rnr_retry=2 rnr_timer=1 ack_timer=14 wr_max=100 keepalive=60 pcap=/tmp/x",
+            "v0 0 mtu=1024 retry=3 rnr_retry=2 rnr_timer=1 ack_timer=14 wr_max=100 keepalive=60 pcap=/tmp/x holder=1000",
         );
         let expected = Settings {
             mtu: 1024,
@@ -147,6 +154,7 @@ mod tests {
             wr_max: 100,
             keepalive: Some(Duration::from_secs(60)),
             pcap: Some("/tmp/x".into()),
+            holder: Some(1000),
         };
         assert_eq!(given, Ok(expected));
     }

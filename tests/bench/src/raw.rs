@@ -5,24 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+// The engine's own socket, without the engine.
+use softrxe_port::socket::{Received, Socket};
+
 use crate::Result;
 use crate::cost::{Cost, charge};
 use crate::pair::{Peer, pin};
-
-// The engine's own socket, without the engine.
-#[allow(
-    dead_code,
-    unreachable_pub,
-    missing_docs,
-    reason = "made for the engine, which uses all of it"
-)]
-#[path = "../../../dat-provider-softrxe/src/user/net"]
-mod net {
-    pub(crate) mod address;
-    mod child;
-    pub(crate) mod socket;
-}
-use net::socket::{Received, Socket};
 
 /// A message of 64 bytes on the wire: transport header, data, checksum. And an acknowledgement.
 const MESSAGE: usize = 80;

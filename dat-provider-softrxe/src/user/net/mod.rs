@@ -1,13 +1,6 @@
-//! UDP for RoCEv2: sockets, and the sharing of port 4791 between processes.
+//! UDP for RoCEv2. The sockets and the sharing of port 4791 between processes are in `softrxe-port`.
 
-pub(crate) mod address;
 pub mod capture;
-mod child;
-mod dial;
-pub mod door;
 pub mod interface;
-pub mod life;
-pub mod route;
-pub mod share;
-pub mod socket;
-pub mod wake;
+
+pub(crate) use softrxe_port::{address, letter, life, route, share, socket, wake};

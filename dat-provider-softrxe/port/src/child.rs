@@ -9,11 +9,11 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::address::from_storage;
+use super::estate::is_memory;
+use crate::ROCE_PORT;
 
 /// How the names of all engines begin, in the abstract namespace.
-pub(super) const NAMES: &str = "dat-rs/roce/";
-/// UDP port of RoCEv2.
-const ROCE_PORT: u16 = 4791;
+pub const NAMES: &str = "dat-rs/roce/";
 
 /// One bit a descriptor; those beyond are kept by children, as without this.
 static OPEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
@@ -29,11 +29,14 @@ const fn place(fd: RawFd) -> (usize, u64) {
 
 /// Owns a descriptor that children close.
 #[derive(Debug)]
-pub(crate) struct NotInherited<T: AsRawFd>(ManuallyDrop<T>);
+pub struct NotInherited<T: AsRawFd>(ManuallyDrop<T>);
 
 impl<T: AsRawFd> NotInherited<T> {
     /// What `open` opens and binds.
-    pub(crate) fn new(open: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn new(open: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
         watch();
         MOMENTS.fetch_add(1, Ordering::SeqCst);
         let opened = open();
@@ -69,6 +72,16 @@ impl<T: AsRawFd> Drop for NotInherited<T> {
     }
 }
 
+/// Does `act`, which makes descriptors and has them noted. A child that is forked meanwhile looks for all that are of an
+/// engine.
+pub fn in_a_moment<R>(act: impl FnOnce() -> R) -> R {
+    watch();
+    MOMENTS.fetch_add(1, Ordering::SeqCst);
+    let result = act();
+    MOMENTS.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
 fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
@@ -102,8 +115,11 @@ extern "C" fn close_all() {
     }
 }
 
-/// Whether the descriptor is a socket bound to UDP port 4791, or to a name of ours.
+/// Whether the descriptor is a socket bound to UDP port 4791, or to a name of ours, or what a holder of the port leaves.
 fn is_of_an_engine(fd: RawFd) -> bool {
+    if is_memory(fd) {
+        return true;
+    }
     // SAFETY: all-zero is a valid address.
     let mut address: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use super::door::{Addressee, slot_of_comm_id, slot_of_qpn};
+use crate::letter::Addressee;
+use crate::share::{slot_of_comm_id, slot_of_qpn};
 
 /// Offsets within the UDP payload: BTH, then for the connection manager DETH and the MAD.
 mod field {

@@ -78,13 +78,47 @@ impl Socket {
         if let Err(error) = set(raw, libc::IPPROTO_UDP, libc::UDP_GRO, 1) {
             tracing::debug!(%error, "no UDP_GRO here: datagrams come one by one");
         }
-        let (mut name, mut length) = to_c(&SocketAddr::new(ip, port));
+        let (name, length) = to_c(&SocketAddr::new(ip, port));
         // SAFETY: `name` holds `length` bytes of a socket address.
         if unsafe { libc::bind(raw, (&raw const name).cast(), length) } != 0 {
             return Err(io::Error::last_os_error());
         }
+        Self::adopt(fd)
+    }
+
+    /// Takes the bound UDP socket that a process was started with as descriptor `fd`, and sets it up for reading.
+    ///
+    /// # Errors
+    /// As `fcntl`, `setsockopt`, `getsockname`; when the descriptor is no UDP socket.
+    pub fn inherit(fd: RawFd, buffer: usize) -> io::Result<Self> {
+        // SAFETY: plain system calls; a descriptor that is not open is an error of the first.
+        unsafe {
+            let flags = libc::fcntl(fd, libc::F_GETFL);
+            if flags < 0
+                || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0
+                || libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) < 0
+            {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        set(fd, libc::IPPROTO_UDP, libc::UDP_GRO, 1)?;
+        set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, buffer as libc::c_int)?;
+        // SAFETY: the descriptor is open, and by the caller's word this process's own from its start.
+        let fd = NotInherited::new(|| Ok(unsafe { OwnedFd::from_raw_fd(fd) }))?;
+        Self::adopt(fd)
+    }
+
+    /// Takes a bound UDP socket of another process, or of an earlier time.
+    ///
+    /// # Errors
+    /// As `getsockname`; for a socket that is not of the internet.
+    pub fn adopt(fd: NotInherited<OwnedFd>) -> io::Result<Self> {
+        let mut name = room();
+        let mut length = size_of_val(&name) as libc::socklen_t;
         // SAFETY: `name` has room for `length` bytes.
-        if unsafe { libc::getsockname(raw, (&raw mut name).cast(), &raw mut length) } != 0 {
+        if unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut name).cast(), &raw mut length) }
+            != 0
+        {
             return Err(io::Error::last_os_error());
         }
         let local = from_c(&name).ok_or_else(|| io::Error::other("address family"))?;

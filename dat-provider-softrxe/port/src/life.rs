@@ -1,33 +1,38 @@
-//! Lifelines: a process of this host learns at once that another one is gone, however it went.
+//! Lifelines: a process of this host learns at once that another one of its user is gone, however it went.
 //!
-//! Each engine, and each porter, listens under a name of the abstract UNIX namespace. Who depends on it connects and never says
-//! anything; the kernel hangs up when the process ends.
+//! Each engine listens under a name of the abstract UNIX namespace. A process that depends on it connects and never says
+//! anything; the kernel hangs up when the process ends. Each side makes sure that the other one is of its own user: another
+//! user could else end connections by taking a name and hanging up.
 
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use dat_cancel::Slept;
 
 use super::child::NotInherited;
-use super::dial::dial;
-use super::door::name;
+use super::credentials::Trust;
+use super::dial::{self, Kind};
+use super::names;
+use super::packets;
 use super::wake::{Bundle, sleep};
 
 /// Lifelines taken in at most, and those of ours to others: a part of the descriptors that this process may have. More wait in the
 /// listener's queue, where they hear of our end as well.
 const SHARE_OF_DESCRIPTORS: libc::rlim_t = 4;
 const MOST: usize = 4096;
+/// Connections that are taken in before other work has its turn.
+const ACCEPTED: usize = 128;
 
 /// Held as long as this process lives.
 #[derive(Debug)]
 pub struct Life {
-    listener: NotInherited<UnixListener>,
+    /// `None` where other programs have all names.
+    listener: Option<NotInherited<OwnedFd>>,
     /// By descriptor, which is what [`Bundle::ready`] names.
-    watchers: HashMap<RawFd, NotInherited<UnixStream>>,
+    watchers: HashMap<RawFd, NotInherited<OwnedFd>>,
     most: usize,
     /// The listener is not in `lives`, because there is no room for another watcher.
     full: bool,
@@ -39,79 +44,94 @@ impl Life {
     /// The life of the engine in `slot` of `ip`.
     ///
     /// # Errors
-    /// As `bind`; `AddrInUse` where there is one.
+    /// As `bind`; `AddrInUse` where there is one, or where another program has its name.
     pub fn of_engine(ip: IpAddr, slot: u16) -> io::Result<Self> {
-        Self::new(ip, &format!("life/{slot}"))
+        let listener = names::listen_at(Kind::Stream, &name(ip, slot))?;
+        Ok(Self {
+            listener: Some(listener),
+            ..Self::untold()
+        })
     }
 
-    /// Called `rest` among the names of `ip`.
-    pub(super) fn new(ip: IpAddr, rest: &str) -> io::Result<Self> {
-        let name = name(ip, rest)?;
-        let listener = NotInherited::new(|| UnixListener::bind_addr(&name))?;
-        listener.set_nonblocking(true)?;
-        Ok(Self {
-            listener,
+    /// A life that no other process can watch.
+    #[must_use]
+    pub fn untold() -> Self {
+        Self {
+            listener: None,
             watchers: HashMap::new(),
             most: most_lines(),
             full: false,
             warned: false,
-        })
+        }
+    }
+
+    /// A descriptor that is readable when a process is to be taken in; `None`: none ever is.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.listener.as_ref().map(|listener| listener.as_raw_fd())
     }
 
     /// Deals with `fd`, which is ready in `lives`, if it belongs to this life: takes in those that have connected, or forgets the one
     /// that is gone. `false`: one waits to be taken in, and there is no descriptor for it.
     pub fn stirred(&mut self, fd: RawFd, lives: &Bundle) -> bool {
-        if fd == self.listener.as_raw_fd() {
+        if Some(fd) == self.descriptor() {
             return self.take_in(lives);
         }
-        if self
-            .watchers
-            .get(&fd)
-            .is_some_and(|watcher| is_over(watcher))
-        {
+        if self.watchers.get(&fd).is_some_and(is_over) {
             lives.remove(fd);
             self.watchers.remove(&fd);
-            if std::mem::take(&mut self.full) && lives.add(self.listener.as_raw_fd()).is_err() {
-                self.full = true;
+            if self.full
+                && let Some(listener) = self.descriptor()
+            {
+                self.full = lives.add(listener).is_err();
             }
         }
         true
     }
 
     fn take_in(&mut self, lives: &Bundle) -> bool {
-        while self.watchers.len() < self.most {
-            let watcher = match NotInherited::new(|| Ok(self.listener.accept()?.0)) {
+        let Some(listener) = &self.listener else {
+            return true;
+        };
+        for _ in 0..ACCEPTED {
+            if self.watchers.len() >= self.most {
+                // The queue stays as it is until a watcher goes.
+                if !std::mem::replace(&mut self.warned, true) {
+                    tracing::warn!(
+                        watchers = self.watchers.len(),
+                        "no more processes can watch over this one; further ones wait"
+                    );
+                }
+                lives.remove(listener.as_raw_fd());
+                self.full = true;
+                return true;
+            }
+            let watcher = match NotInherited::new(|| dial::accept(listener.as_fd())) {
                 Ok(watcher) => watcher,
-                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+                Err(error) => {
+                    return matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::ConnectionAborted
+                    );
+                }
             };
-            // One that cannot be asked whether it is gone is as good as none: it hears of our end too soon.
-            if watcher.set_nonblocking(true).is_ok() && lives.add(watcher.as_raw_fd()).is_ok() {
+            // One that cannot be asked whether it is gone is as good as none: it hears of our end too soon. So does a process of
+            // another user.
+            if Trust::Own.covers(watcher.as_fd()) && lives.add(watcher.as_raw_fd()).is_ok() {
                 self.watchers.insert(watcher.as_raw_fd(), watcher);
             }
         }
-        // The queue stays as it is until a watcher goes.
-        if !std::mem::replace(&mut self.warned, true) {
-            tracing::warn!(
-                watchers = self.watchers.len(),
-                "no more processes can watch over this one; further ones wait"
-            );
-        }
-        lives.remove(self.listener.as_raw_fd());
-        self.full = true;
         true
     }
 }
 
-impl AsRawFd for Life {
-    /// Readable when there is one to take in.
-    fn as_raw_fd(&self) -> RawFd {
-        self.listener.as_raw_fd()
-    }
+fn name(ip: IpAddr, slot: u16) -> String {
+    names::of_user(ip, &format!("life/{slot}"))
 }
 
-/// Connects to the life called `rest`; `WouldBlock` if too many wait to be taken in.
-pub(super) fn watch(ip: IpAddr, rest: &str) -> io::Result<UnixStream> {
-    dial(&name(ip, rest)?)
+/// Connects to the life of a process of the own user; `WouldBlock` if too many wait to be taken in.
+fn watch(ip: IpAddr, slot: u16) -> io::Result<NotInherited<OwnedFd>> {
+    names::meet_at(Kind::Stream, &name(ip, slot), Trust::Own)
 }
 
 /// Lifelines each way at most.
@@ -131,8 +151,8 @@ fn most_lines() -> usize {
 }
 
 /// Returns true if the other end is gone.
-pub(super) fn is_over(mut stream: &UnixStream) -> bool {
-    !matches!(stream.read(&mut [0]), Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted))
+fn is_over(line: &NotInherited<OwnedFd>) -> bool {
+    packets::is_over(line.as_fd())
 }
 
 /// Address and slot of an engine of this host.
@@ -141,7 +161,7 @@ pub type Neighbour = (IpAddr, u16);
 /// The engines of this host that this one is connected to.
 #[derive(Debug)]
 pub struct Neighbours {
-    lines: HashMap<Neighbour, NotInherited<UnixStream>>,
+    lines: HashMap<Neighbour, NotInherited<OwnedFd>>,
     /// By descriptor, which is what [`Bundle::ready`] names.
     by_fd: HashMap<RawFd, Neighbour>,
     most: usize,
@@ -168,7 +188,7 @@ impl Neighbours {
             tracing::warn!(?who, "too many neighbours: its end will be noticed later");
             return false;
         }
-        let line = match NotInherited::new(|| watch(who.0, &format!("life/{}", who.1))) {
+        let line = match watch(who.0, who.1) {
             Ok(line) => line,
             Err(error) => {
                 if error.kind() == ErrorKind::WouldBlock {
@@ -193,7 +213,7 @@ impl Neighbours {
     /// The neighbour that has ended, if `fd`, which is ready in `lives`, was the line to it; `lives` hears no more of it.
     pub fn gone(&mut self, fd: RawFd, lives: &Bundle) -> Option<Neighbour> {
         let who = *self.by_fd.get(&fd)?;
-        let over = self.lines.get(&who).is_none_or(|line| is_over(line));
+        let over = self.lines.get(&who).is_none_or(is_over);
         if !over {
             return None;
         }
@@ -235,7 +255,7 @@ mod tests {
 
     fn life(ip: IpAddr, lives: &Bundle) -> Life {
         let life = Life::of_engine(ip, 1).unwrap();
-        lives.add(life.as_raw_fd()).unwrap();
+        lives.add(life.descriptor().unwrap()).unwrap();
         life
     }
 
@@ -285,7 +305,7 @@ mod tests {
         let lives = Bundle::new().unwrap();
         let mut life = life(ip, &lives);
         for _ in 0..10 {
-            let watchers: Vec<_> = (0..100).map(|_| watch(ip, "life/1").unwrap()).collect();
+            let watchers: Vec<_> = (0..100).map(|_| watch(ip, 1).unwrap()).collect();
             look_after(&mut life, &lives);
             assert_eq!(life.watchers.len(), 100);
             drop(watchers);
@@ -297,7 +317,7 @@ mod tests {
         // More than any backlog holds, one after the other.
         for _ in 0..50 {
             for _ in 0..100 {
-                drop(watch(ip, "life/1").unwrap());
+                drop(watch(ip, 1).unwrap());
             }
             look_after(&mut life, &lives);
         }
@@ -309,10 +329,10 @@ mod tests {
         let ip: IpAddr = "127.77.4.4".parse().unwrap();
         let lives = Bundle::new().unwrap();
         let mut life = life(ip, &lives);
-        let idle: Vec<_> = (0..200).map(|_| watch(ip, "life/1").unwrap()).collect();
+        let idle: Vec<_> = (0..200).map(|_| watch(ip, 1).unwrap()).collect();
         look_after(&mut life, &lives);
         assert_eq!(life.watchers.len(), idle.len());
-        let one = watch(ip, "life/1").unwrap();
+        let one = watch(ip, 1).unwrap();
         assert_eq!(look_after(&mut life, &lives), 1, "the listener");
         drop(one);
         assert_eq!(look_after(&mut life, &lives), 1, "the one that went");
@@ -324,7 +344,7 @@ mod tests {
         let lives = Bundle::new().unwrap();
         let mut life = life(ip, &lives);
         life.most = 4;
-        let mut lines: Vec<_> = (0..6).map(|_| watch(ip, "life/1").unwrap()).collect();
+        let mut lines: Vec<_> = (0..6).map(|_| watch(ip, 1).unwrap()).collect();
         look_after(&mut life, &lives);
         assert_eq!(life.watchers.len(), 4);
         assert!(!stirs(&lives), "the two outside keep no thread busy");

@@ -75,6 +75,7 @@ pub fn sleep<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> Slep
 
 /// Processors of this machine. Not only those that this process may use: one that is bound to a single processor can still wait
 /// for a peer that runs on another.
+#[must_use]
 pub fn processors() -> usize {
     // SAFETY: a plain library call.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };

@@ -1,0 +1,114 @@
+//! The user at the other end of a connection, and the users that are trusted.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::OnceLock;
+
+/// The effective user of this process.
+#[must_use]
+pub fn own_uid() -> u32 {
+    // SAFETY: a plain system call that cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The effective user of the process at the other end of a connected UNIX socket, at the moment when it called
+/// listen(2) or connect(2). The kernel notes it; the process cannot choose it.
+///
+/// # Errors
+/// As `getsockopt`.
+pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: all-zero is a valid ucred.
+    let mut peer: libc::ucred = unsafe { zeroed() };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `peer` has room for `length` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if done == 0 {
+        Ok(peer.uid)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The users whose processes a process deals with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trust {
+    /// The own user.
+    Own,
+    /// This user, who runs a holder for all users.
+    Holder(u32),
+    /// All users: only a holder for all users does that.
+    Everyone,
+}
+
+impl Trust {
+    /// Returns true if the process at the other end belongs to a trusted user.
+    #[must_use]
+    pub fn covers(self, socket: BorrowedFd<'_>) -> bool {
+        match peer_uid(socket) {
+            Ok(uid) => match self {
+                Self::Own => uid == own_uid() && !is_ambiguous(uid),
+                Self::Holder(holder) => uid == holder && !is_ambiguous(uid),
+                Self::Everyone => true,
+            },
+            Err(error) => {
+                tracing::warn!(%error, "the kernel does not tell the user of a peer: it is refused");
+                false
+            }
+        }
+    }
+}
+
+/// Returns true for the number that the kernel gives for each user that a user namespace has no number for: one user
+/// cannot be told from another by it. In the initial namespace every user has a number.
+fn is_ambiguous(uid: u32) -> bool {
+    static OVERFLOW: OnceLock<Option<u32>> = OnceLock::new();
+    let overflow = OVERFLOW.get_or_init(|| {
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let overflow = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+        let overflow = overflow.trim().parse().unwrap_or(65_534);
+        (!maps_all(&map)).then_some(overflow)
+    });
+    *overflow == Some(uid)
+}
+
+/// Returns true for the map of the initial user namespace.
+fn maps_all(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_is_known_by_its_user() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        let own = own_uid();
+        assert_eq!(peer_uid(a.as_fd()).unwrap(), own);
+        assert!(Trust::Own.covers(a.as_fd()) && Trust::Everyone.covers(a.as_fd()));
+        assert!(Trust::Holder(own).covers(a.as_fd()));
+        assert!(!Trust::Holder(own + 1).covers(a.as_fd()));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(!Trust::Everyone.covers(file.as_fd()));
+    }
+
+    #[test]
+    fn the_initial_namespace_is_told_from_others() {
+        assert!(maps_all("         0          0 4294967295\n"));
+        for map in ["", "0 1000 1\n", "0 0 65536\n", "0 0 1\n1 1 4294967294\n"] {
+            assert!(!maps_all(map), "{map:?}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Sockets of the abstract UNIX namespace that never wait.
+//!
+//! Where the queue of the listener is full, connect(2) waits until its process takes somebody in. That one may be stopped, or may
+//! be waiting for us in the same way.
+
+use std::io;
+use std::mem::{offset_of, size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+
+/// How bytes travel on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Without limits between messages.
+    Stream,
+    /// Message by message, in order.
+    Packets,
+}
+
+/// Connections that may wait to be taken in; the kernel may allow fewer (net.core.somaxconn).
+const QUEUE: libc::c_int = 4096;
+
+fn socket(kind: Kind) -> io::Result<OwnedFd> {
+    let kind = match kind {
+        Kind::Stream => libc::SOCK_STREAM,
+        Kind::Packets => libc::SOCK_SEQPACKET,
+    };
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: a plain system call.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor without another owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The C form of a name of the abstract namespace, and its length.
+fn to_c(name: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    // SAFETY: all-zero is a valid sockaddr_un.
+    let mut c: libc::sockaddr_un = unsafe { zeroed() };
+    c.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let name = name.as_abstract_name().unwrap_or_default();
+    // The first byte stays 0.
+    let room = c.sun_path.get_mut(1..=name.len());
+    let Some(room) = room.filter(|_| !name.is_empty()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    for (to, from) in room.iter_mut().zip(name) {
+        *to = from.cast_signed();
+    }
+    let length = offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    debug_assert!(length <= size_of::<libc::sockaddr_un>());
+    Ok((c, length as libc::socklen_t))
+}
+
+/// A connection, which does not block.
+///
+/// # Errors
+/// `ConnectionRefused` when no process listens, `WouldBlock` when the listener's queue is full; `InvalidInput` for a name of another kind.
+pub(super) fn dial(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
+    let (c, length) = to_c(name)?;
+    let fd = socket(kind)?;
+    // SAFETY: `length` bytes are within `c`, which is read only.
+    if unsafe { libc::connect(fd.as_raw_fd(), (&raw const c).cast(), length) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fd)
+}
+
+/// A socket that has `name` and does not listen.
+pub(super) fn bind(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
+    let (c, length) = to_c(name)?;
+    let fd = socket(kind)?;
+    // SAFETY: `length` bytes are within `c`, which is read only.
+    if unsafe { libc::bind(fd.as_raw_fd(), (&raw const c).cast(), length) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fd)
+}
+
+/// A listener, which does not block.
+pub(super) fn listen(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
+    let fd = bind(kind, name)?;
+    // SAFETY: a plain system call.
+    if unsafe { libc::listen(fd.as_raw_fd(), QUEUE) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fd)
+}
+
+/// The next connection of a listener; it does not block.
+///
+/// # Errors
+/// `WouldBlock` when there is none.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    loop {
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let nowhere = std::ptr::null_mut();
+        // SAFETY: a system call that is given no room for an address, and needs none.
+        let fd =
+            unsafe { libc::accept4(listener.as_raw_fd(), nowhere, std::ptr::null_mut(), flags) };
+        if fd >= 0 {
+            // SAFETY: a new descriptor without another owner.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn named(name: &str) -> SocketAddr {
+        SocketAddr::from_abstract_name(name).unwrap()
+    }
+
+    #[test]
+    fn who_listens_is_reached_and_who_does_not_is_not() {
+        let name = named(&format!("dial/{}", std::process::id()));
+        let refused = || dial(Kind::Stream, &name).unwrap_err().kind();
+        assert_eq!(refused(), ErrorKind::ConnectionRefused);
+        let bound = bind(Kind::Stream, &name).unwrap();
+        assert_eq!(refused(), ErrorKind::ConnectionRefused);
+        drop(bound);
+        let listener = listen(Kind::Stream, &name).unwrap();
+        let none = accept(listener.as_fd()).unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::WouldBlock);
+        let mut near = UnixStream::from(dial(Kind::Stream, &name).unwrap());
+        let nothing = near.read(&mut [0]).unwrap_err();
+        assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
+        let mut far = UnixStream::from(accept(listener.as_fd()).unwrap());
+        far.write_all(b"x").unwrap();
+        let mut got = [0];
+        assert_eq!((near.read(&mut got).unwrap(), got), (1, *b"x"));
+        let path = SocketAddr::from_pathname("/tmp/x").unwrap();
+        let error = dial(Kind::Stream, &path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_full_queue_is_an_error_and_not_a_wait() {
+        let name = named(&format!("dial/full/{}", std::process::id()));
+        let listener = listen(Kind::Stream, &name).unwrap();
+        // SAFETY: a plain system call; asking again changes the queue's length.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 3) }, 0);
+        let mut queued = Vec::new();
+        let error = loop {
+            match dial(Kind::Stream, &name) {
+                Ok(stream) => queued.push(stream),
+                Err(error) => break error,
+            }
+            assert!(queued.len() < 100, "the queue has no end");
+        };
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        accept(listener.as_fd()).unwrap();
+        dial(Kind::Stream, &name).unwrap();
+    }
+}

@@ -1,0 +1,176 @@
+//! What a holder leaves to the members of its user: the socket of the port, and a lock that says which of them holds it.
+//!
+//! Each member has a descriptor of the socket, so the port is never free while one of them lives: no other process can
+//! take it, and datagrams wait in the socket until the next holder reads them. The lock is a flock(2) on memory that
+//! only these processes have; the kernel ends it when its process ends.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use crate::child::NotInherited;
+use crate::socket::Socket;
+
+const NAME: &CStr = c"dat-rs-port";
+/// By its length and its seals a forked child knows the memory.
+pub(crate) const LENGTH: libc::off_t = 4791;
+pub(crate) const SEALS: libc::c_int =
+    libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Estate {
+    socket: Arc<Socket>,
+    /// What is passed on.
+    shared: NotInherited<OwnedFd>,
+    /// The same memory, opened by this process: a lock belongs to an opening.
+    own: NotInherited<File>,
+}
+
+impl Estate {
+    /// That of the first holder, who has bound `socket`; locked.
+    ///
+    /// # Errors
+    /// As `memfd_create`, and as `open` on /proc/self/fd.
+    pub fn new(socket: Arc<Socket>) -> io::Result<Self> {
+        let shared = NotInherited::new(memory)?;
+        let estate = Self::of(socket, shared)?;
+        estate.own.try_lock()?;
+        Ok(estate)
+    }
+
+    /// What a holder of the port of `local` passed on.
+    ///
+    /// # Errors
+    /// `InvalidData` when the descriptors are others; as `open` on /proc/self/fd.
+    pub(crate) fn passed(descriptors: Vec<OwnedFd>, local: SocketAddr) -> io::Result<Self> {
+        let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+        let [socket, shared]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| wrong())?;
+        let socket = NotInherited::new(|| Ok(socket))?;
+        let shared = NotInherited::new(|| Ok(shared))?;
+        let socket = Socket::adopt(socket)?;
+        if socket.local() != local || !is_memory(shared.as_raw_fd()) {
+            return Err(wrong());
+        }
+        Self::of(Arc::new(socket), shared)
+    }
+
+    fn of(socket: Arc<Socket>, shared: NotInherited<OwnedFd>) -> io::Result<Self> {
+        let path = format!("/proc/self/fd/{}", shared.as_raw_fd());
+        let own = NotInherited::new(|| File::open(path))?;
+        Ok(Self {
+            socket,
+            shared,
+            own,
+        })
+    }
+
+    /// Makes this process the holder, unless another one is.
+    #[must_use]
+    pub fn enter(&self) -> bool {
+        self.own.try_lock().is_ok()
+    }
+
+    /// The socket of the port. Only the holder reads it.
+    #[must_use]
+    pub fn socket(&self) -> &Arc<Socket> {
+        &self.socket
+    }
+
+    /// What is passed on to a member.
+    pub(crate) fn descriptors(&self) -> [RawFd; 2] {
+        [self.socket.as_raw_fd(), self.shared.as_raw_fd()]
+    }
+}
+
+/// Memory that cannot change.
+fn memory() -> io::Result<OwnedFd> {
+    // SAFETY: plain system calls on a new descriptor, which is owned at once.
+    unsafe {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let fd = libc::memfd_create(NAME.as_ptr(), flags);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let owned = OwnedFd::from_raw_fd(fd);
+        if libc::ftruncate(fd, LENGTH) != 0 || libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(owned)
+    }
+}
+
+/// Returns true if `fd` is the memory of an estate. Takes no lock and no memory.
+pub(crate) fn is_memory(fd: RawFd) -> bool {
+    // SAFETY: plain system calls, which write to `status` only.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        libc::fcntl(fd, libc::F_GET_SEALS) == SEALS
+            && libc::fstat(fd, &raw mut status) == 0
+            && status.st_size == LENGTH
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn copy(fd: RawFd) -> OwnedFd {
+        // SAFETY: the descriptor is open.
+        let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+        borrowed.try_clone_to_owned().unwrap()
+    }
+
+    #[test]
+    fn one_process_after_the_other_has_it() {
+        let socket = Arc::new(Socket::bind("127.77.7.1".parse().unwrap(), 0, 1 << 16).unwrap());
+        let local = socket.local();
+        let first = Estate::new(socket).unwrap();
+        let passed = || {
+            let descriptors = first.descriptors().map(copy).into();
+            Estate::passed(descriptors, local).unwrap()
+        };
+        let (second, third) = (passed(), passed());
+        assert!(first.enter(), "it has it already");
+        assert!(!second.enter() && !third.enter());
+        drop(first);
+        assert!(second.enter());
+        assert!(!third.enter());
+        assert_eq!(third.socket().local(), local);
+        // The socket is bound as long as one is left.
+        assert!(std::net::UdpSocket::bind(local).is_err());
+        drop(second);
+        assert!(third.enter());
+        drop(third);
+        assert!(std::net::UdpSocket::bind(local).is_ok());
+    }
+
+    #[test]
+    fn other_descriptors_are_refused() {
+        let bind = |n| Arc::new(Socket::bind(n, 0, 1 << 16).unwrap());
+        let socket = bind("127.77.7.2".parse().unwrap());
+        let local = socket.local();
+        let estate = Estate::new(socket).unwrap();
+        let [udp, memory] = estate.descriptors();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let null = file.as_fd().as_raw_fd();
+        for wrong in [
+            vec![],
+            vec![udp],
+            vec![udp, null],
+            vec![null, memory],
+            vec![memory, udp],
+        ] {
+            let wrong = wrong.into_iter().map(copy).collect();
+            assert!(Estate::passed(wrong, local).is_err());
+        }
+        let elsewhere = SocketAddr::new("127.77.7.3".parse().unwrap(), local.port());
+        assert!(Estate::passed([udp, memory].map(copy).into(), elsewhere).is_err());
+        assert!(is_memory(memory) && !is_memory(null) && !is_memory(udp) && !is_memory(-1));
+    }
+}

@@ -1,0 +1,37 @@
+//! UDP port 4791 of an address, shared by several processes.
+//!
+//! The kernel gives (address, 4791) to one socket. The process that has it, the *port holder*, passes on what is for
+//! the others, its *members*. Each member has queue pair numbers of its own (a *slot*: their top bits) and services
+//! that it listens on, and registers both with the holder over a connection of the UNIX domain.
+//!
+//! * Processes of one user trust each other. The first one holds the port; the others join it; when it ends, one of
+//!   them goes on with the same socket, which it has a descriptor of ([`estate`]).
+//! * Processes of several users share an address only through a holder that all of them agree to: `dat serve-port`
+//!   ([`serve`]).
+//!
+//! Each side of each connection asks the kernel for the user of the other side (`SO_PEERCRED`) before it says or reads a
+//! byte. A name of the abstract namespace protects nothing: any user can take any name first. Where that happened, a
+//! process goes by an unguessable name instead, which the others find in the list of names ([`names`]).
+//!
+//! The design stands in `docs/security.md`, "Processes of one host".
+
+pub mod address;
+pub mod child;
+pub mod credentials;
+mod dial;
+pub mod estate;
+pub mod holder;
+pub mod letter;
+pub mod life;
+pub mod member;
+pub mod names;
+pub mod packets;
+pub mod registry;
+pub mod route;
+pub mod serve;
+pub mod share;
+pub mod socket;
+pub mod wake;
+
+/// UDP port of RoCEv2.
+pub const ROCE_PORT: u16 = 4791;

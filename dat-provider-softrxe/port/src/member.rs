@@ -1,0 +1,210 @@
+//! A process that gets its datagrams of UDP port 4791 from the port's holder.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::child::{self, NotInherited};
+use crate::credentials::Trust;
+use crate::dial::Kind;
+use crate::estate::Estate;
+use crate::letter::{Addressee, FromHolder, FromMember};
+use crate::names;
+use crate::packets::{self, Got};
+
+/// How long a holder may take to answer a claim.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Member {
+    connection: NotInherited<OwnedFd>,
+    local: SocketAddr,
+    trust: Trust,
+    /// Where the holder is of the own user, from the moment when it took this process in.
+    estate: Option<Arc<Estate>>,
+    /// Claims that a caller waits for, and their answers.
+    asked: HashMap<Addressee, Option<bool>>,
+    /// Packets that came while a caller waited for an answer.
+    backlog: VecDeque<Vec<u8>>,
+}
+
+impl Member {
+    /// Joins the holder of `local` (an address and the port) that belongs to the own user, or with [`Trust::Holder`]
+    /// the one that this user runs for all. `estate` is what an earlier holder left.
+    ///
+    /// # Errors
+    /// As [`names::meet`].
+    pub fn join(local: SocketAddr, trust: Trust, estate: Option<Arc<Estate>>) -> io::Result<Self> {
+        let ip: IpAddr = local.ip();
+        let name = match trust {
+            Trust::Own => names::of_user(ip, "port"),
+            Trust::Holder(_) | Trust::Everyone => names::of_system(ip),
+        };
+        let connection = names::meet(Kind::Packets, &name, trust)?;
+        Ok(Self {
+            connection,
+            local,
+            trust,
+            estate,
+            asked: HashMap::new(),
+            backlog: VecDeque::new(),
+        })
+    }
+
+    /// Returns true if the holder is one for all users.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.trust != Trust::Own
+    }
+
+    /// What the holder leaves to its members.
+    #[must_use]
+    pub fn estate(&self) -> Option<&Arc<Estate>> {
+        self.estate.as_ref()
+    }
+
+    /// Returns true if the holder is gone. Datagrams that it passed on before may still wait.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        packets::is_over(self.connection.as_fd())
+    }
+
+    /// Claims `what` and does not wait for the answer.
+    ///
+    /// # Errors
+    /// As `sendmsg`.
+    pub fn claim(&self, what: Addressee) -> io::Result<()> {
+        let claim = FromMember::Claim(what).encode();
+        packets::send(self.connection.as_fd(), &claim, &[])
+    }
+
+    /// Claims `what` and waits for the answer.
+    ///
+    /// # Errors
+    /// `TimedOut` when the holder is stopped, or too busy; as `sendmsg` and `recvmsg`.
+    pub fn claim_and_wait(&mut self, what: Addressee) -> io::Result<bool> {
+        self.asked.insert(what, None);
+        let answer = self.claim(what).and_then(|()| self.answer(what));
+        self.asked.remove(&what);
+        answer
+    }
+
+    fn answer(&mut self, what: Addressee) -> io::Result<bool> {
+        let end = Instant::now() + ANSWER;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match self.take(&mut buffer)? {
+                Some(length) => {
+                    if !self.heed(&buffer[..length]) {
+                        self.backlog.push_back(buffer[..length].to_vec());
+                    }
+                }
+                None => {
+                    if self.is_over() {
+                        return Err(ErrorKind::ConnectionReset.into());
+                    }
+                    let left = end.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                    packets::wait(self.connection.as_fd(), libc::POLLIN, left);
+                }
+            }
+            if let Some(Some(granted)) = self.asked.get(&what) {
+                return Ok(*granted);
+            }
+        }
+    }
+
+    /// Gives `what` back.
+    pub fn release(&self, what: Addressee) {
+        let release = FromMember::Release(what).encode();
+        // Where the holder is gone, so is the claim.
+        if let Err(error) = packets::send(self.connection.as_fd(), &release, &[]) {
+            tracing::debug!(%error, ?what, "the port's holder is not told that this is free");
+        }
+    }
+
+    /// Takes the next datagram into `buffer` without waiting: its sender, its ECN bits, its bytes.
+    ///
+    /// # Errors
+    /// As `recvmsg`. The end of the holder is no error, but `None` for ever.
+    pub fn receive<'a>(
+        &mut self,
+        buffer: &'a mut [u8],
+    ) -> io::Result<Option<(SocketAddr, u8, &'a [u8])>> {
+        let length = loop {
+            if let Some(packet) = self.backlog.pop_front() {
+                let room = buffer.get_mut(..packet.len());
+                let room = room.ok_or(ErrorKind::InvalidInput)?;
+                room.copy_from_slice(&packet);
+                break packet.len();
+            }
+            match self.take(buffer)? {
+                None => return Ok(None),
+                Some(length) if self.heed(&buffer[..length]) => {}
+                Some(length) => break length,
+            }
+        };
+        Ok(match FromHolder::decode(&buffer[..length]) {
+            Some(FromHolder::Datagram {
+                from,
+                ecn,
+                datagram,
+            }) => Some((from, ecn, datagram)),
+            _ => None,
+        })
+    }
+
+    /// Takes a packet, and what is left to the members if it comes with it.
+    fn take(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let wants = self.trust == Trust::Own;
+        let connection = self.connection.as_fd();
+        let (length, estate) = child::in_a_moment(|| {
+            Ok::<_, io::Error>(match packets::receive(connection, buffer, wants)? {
+                Got::Nothing | Got::End => (None, None),
+                Got::Packet(length, with) if with.is_empty() => (Some(length), None),
+                Got::Packet(length, with) => (Some(length), Some(Estate::passed(with, self.local))),
+            })
+        })?;
+        match estate {
+            Some(Ok(estate)) => self.estate = Some(Arc::new(estate)),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "this process cannot go on with the port of its holder");
+            }
+            None => {}
+        }
+        Ok(length)
+    }
+
+    /// Deals with a packet that is no datagram. `false`: it is one.
+    fn heed(&mut self, packet: &[u8]) -> bool {
+        match FromHolder::decode(packet) {
+            Some(FromHolder::Datagram { .. }) => false,
+            Some(FromHolder::Answer(what, granted)) => {
+                match self.asked.get_mut(&what) {
+                    Some(answer) => *answer = Some(granted),
+                    None if granted => {}
+                    None => tracing::warn!(
+                        ?what,
+                        local = %self.local,
+                        "another process still has what this one registered at the port"
+                    ),
+                }
+                true
+            }
+            Some(FromHolder::Welcome) | None => true,
+        }
+    }
+}
+
+impl AsRawFd for Member {
+    /// Readable when a datagram came, or the holder is gone.
+    fn as_raw_fd(&self) -> RawFd {
+        self.connection.as_raw_fd()
+    }
+}

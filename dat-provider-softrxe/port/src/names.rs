@@ -1,0 +1,187 @@
+//! Names in the abstract UNIX namespace under which processes meet.
+//!
+//! A name protects nothing: any user of the network namespace can take any name. So a name says only where to look;
+//! the user at the other end decides. The usual name of a thing can be guessed and taken by an attacker in advance.
+//! Then its owner takes a random name that begins with the usual one, and a process that finds an untrusted user, or
+//! no listener, at the usual name looks through the kernel's list of names for the others.
+
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+
+use crate::child::{NAMES, NotInherited};
+use crate::credentials::{Trust, own_uid};
+use crate::dial::{self, Kind};
+
+/// The kernel's list of names.
+const LIST: &str = "/proc/net/unix";
+/// Random names of one thing that are tried at most. An attacker can make more, but each costs it a descriptor.
+const TRIED: usize = 4096;
+
+/// The name of `thing` on `ip` for processes of the own user.
+#[must_use]
+pub fn of_user(ip: IpAddr, thing: &str) -> String {
+    format!("{NAMES}{}/{ip}/{thing}", own_uid())
+}
+
+/// The name of the holder of `ip` for all users.
+#[must_use]
+pub fn of_system(ip: IpAddr) -> String {
+    format!("{NAMES}system/{ip}/port")
+}
+
+fn address(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name)
+}
+
+/// Listens under `name`, or under a random name of the same thing if `name` is taken.
+///
+/// # Errors
+/// As `socket`, `bind`, `listen`.
+pub fn listen(kind: Kind, name: &str) -> io::Result<NotInherited<OwnedFd>> {
+    match listen_at(kind, name) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+        other => return other,
+    }
+    let mut random = [0_u8; 16];
+    getrandom::fill(&mut random)?;
+    let random = u128::from_ne_bytes(random);
+    listen_at(kind, &format!("{name}/{random:032x}"))
+}
+
+/// Listens under `name` and no other.
+///
+/// # Errors
+/// `AddrInUse` when it is taken; else as `socket`, `bind`, `listen`.
+pub fn listen_at(kind: Kind, name: &str) -> io::Result<NotInherited<OwnedFd>> {
+    let address = address(name)?;
+    NotInherited::new(|| dial::listen(kind, &address))
+}
+
+/// Takes `name` without listening: a lock.
+///
+/// # Errors
+/// `AddrInUse` when it is taken; else as `socket`, `bind`.
+pub fn lock(name: &str) -> io::Result<NotInherited<OwnedFd>> {
+    let address = address(name)?;
+    NotInherited::new(|| dial::bind(Kind::Stream, &address))
+}
+
+/// Connects to `name`, to a process of a trusted user.
+///
+/// # Errors
+/// `PermissionDenied` when a user that is not trusted has the name; `ConnectionRefused` when no process listens
+/// there; `WouldBlock` when too many wait to be taken in.
+pub fn meet_at(kind: Kind, name: &str, trust: Trust) -> io::Result<NotInherited<OwnedFd>> {
+    let address = address(name)?;
+    let peer = NotInherited::new(|| dial::dial(kind, &address))?;
+    if trust.covers(peer.as_fd()) {
+        Ok(peer)
+    } else {
+        Err(ErrorKind::PermissionDenied.into())
+    }
+}
+
+/// Connects to `name`, or to a random name of the same thing, to a process of a trusted user.
+///
+/// # Errors
+/// As [`meet_at`], for the usual name.
+pub fn meet(kind: Kind, name: &str, trust: Trust) -> io::Result<NotInherited<OwnedFd>> {
+    let usual = match meet_at(kind, name, trust) {
+        Err(error) => error,
+        found => return found,
+    };
+    // A name without a listener, or one that takes no process in, may be an attacker's.
+    for other in alternatives(name)? {
+        if let Ok(found) = meet_at(kind, &other, trust) {
+            return Ok(found);
+        }
+    }
+    Err(usual)
+}
+
+/// The random names of the thing called `name`, from a random one on.
+fn alternatives(name: &str) -> io::Result<Vec<String>> {
+    let mut found = match std::fs::File::open(LIST) {
+        Ok(file) => listed(BufReader::new(file), name)?,
+        Err(error) => {
+            tracing::debug!(%error, "{LIST} is not readable: only usual names are found");
+            Vec::new()
+        }
+    };
+    if !found.is_empty() {
+        let first = getrandom::u64()? as usize % found.len();
+        found.rotate_left(first);
+    }
+    found.truncate(TRIED);
+    Ok(found)
+}
+
+fn listed(list: impl BufRead, name: &str) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for line in list.split(b'\n') {
+        // Paths of other programs need not be text.
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        let path = line
+            .split(' ')
+            .next_back()
+            .and_then(|p| p.strip_prefix('@'));
+        let random = path.and_then(|path| path.strip_prefix(name)?.strip_prefix('/'));
+        let is_random =
+            |word: &str| word.len() == 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
+        if let (Some(path), true) = (path, random.is_some_and(is_random)) {
+            found.push(path.to_owned());
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_name_is_gone_round() {
+        let ip: IpAddr = "127.77.6.1".parse().unwrap();
+        let name = of_user(ip, "port");
+        let refused = meet(Kind::Packets, &name, Trust::Own).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        // A squatter that does not listen.
+        let squatter = dial::bind(Kind::Packets, &address(&name).unwrap()).unwrap();
+        let listener = listen(Kind::Packets, &name).unwrap();
+        let near = meet(Kind::Packets, &name, Trust::Own).unwrap();
+        drop(dial::accept(listener.as_fd()).unwrap());
+        drop((near, squatter, listener));
+        let _listener = listen(Kind::Packets, &name).unwrap();
+        meet_at(Kind::Packets, &name, Trust::Own).unwrap();
+        let denied = meet(Kind::Packets, &name, Trust::Holder(own_uid() + 1)).unwrap_err();
+        assert_eq!(denied.kind(), ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn the_list_is_read_for_random_names_of_the_thing() {
+        let random = "00112233445566778899aabbccddeeff";
+        let list = format!(
+            "Num       RefCount Protocol Flags    Type St Inode Path\n\
+             ffff: 00000002 00000000 00010000 0005 01 7 @a/b/{random}\n\
+             ffff: 00000002 00000000 00010000 0005 01 7 @a/b/{random}\n\
+             ffff: 00000003 00000000 00000000 0001 03 8\n\
+             ffff: 00000002 00000000 00010000 0005 01 7 @a/bc/{random}\n\
+             ffff: 00000002 00000000 00010000 0005 01 7 /a/b/{random}\n\
+             ffff: 00000002 00000000 00010000 0005 01 7 @a/b/{random}0\n\
+             ffff: 00000002 00000000 00010000 0005 01 7 @a/b\n"
+        );
+        let found = listed(list.as_bytes(), "a/b").unwrap();
+        assert_eq!(found, [format!("a/b/{random}")]);
+        assert!(
+            listed(&b"@\xff\xfe @a/b/\xff\n"[..], "a/b")
+                .unwrap()
+                .is_empty()
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! Packets on connections of the UNIX domain, with descriptors. No call waits.
+
+use std::io::{self, ErrorKind};
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// Descriptors that a packet carries at most.
+const MOST: usize = 2;
+
+/// Room for a control message with [`MOST`] descriptors, aligned as `cmsghdr` must be.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// What [`receive`] found.
+#[derive(Debug)]
+pub enum Got {
+    /// Nothing yet.
+    Nothing,
+    /// The other end is gone.
+    End,
+    /// A packet of this length, and the descriptors that came with it.
+    Packet(usize, Vec<OwnedFd>),
+}
+
+/// Sends a packet.
+///
+/// # Errors
+/// `WouldBlock` when the other end has too much to read; else as `sendmsg`.
+pub fn send(to: BorrowedFd<'_>, packet: &[u8], with: &[RawFd]) -> io::Result<()> {
+    let mut piece = libc::iovec {
+        iov_base: packet.as_ptr().cast_mut().cast(),
+        iov_len: packet.len(),
+    };
+    let mut control = Control([0; 64]);
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut piece;
+    message.msg_iovlen = 1;
+    if !with.is_empty() {
+        if with.len() > MOST {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let bytes = size_of_val(with) as u32;
+        let header: *mut libc::cmsghdr = control.0.as_mut_ptr().cast();
+        message.msg_control = header.cast();
+        // SAFETY: `control` is aligned for a cmsghdr and has room for one with MOST descriptors.
+        unsafe {
+            message.msg_controllen = libc::CMSG_SPACE(bytes) as _;
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(bytes) as _;
+            let to = libc::CMSG_DATA(header).cast::<RawFd>();
+            for (index, fd) in with.iter().enumerate() {
+                to.add(index).write_unaligned(*fd);
+            }
+        }
+    }
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // Not by libc's function, at which a thread may be cancelled: callers have locks.
+    // SAFETY: the packet and the control message live until the call returns.
+    let sent =
+        unsafe { libc::syscall(libc::SYS_sendmsg, to.as_raw_fd(), &raw const message, flags) };
+    if sent < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Takes the next packet into `into`. Descriptors are taken only if the caller wants them; the kernel closes others.
+///
+/// # Errors
+/// As `recvmsg`.
+pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::Result<Got> {
+    loop {
+        let mut piece = libc::iovec {
+            iov_base: into.as_mut_ptr().cast(),
+            iov_len: into.len(),
+        };
+        let mut control = Control([0; 64]);
+        // SAFETY: all-zero is a valid msghdr.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_iov = &raw mut piece;
+        message.msg_iovlen = 1;
+        if descriptors {
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = control.0.len() as _;
+        }
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: buffer and control live until the call returns and have the lengths given.
+        let got =
+            unsafe { libc::syscall(libc::SYS_recvmsg, from.as_raw_fd(), &raw mut message, flags) };
+        if got < 0 {
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                ErrorKind::WouldBlock => return Ok(Got::Nothing),
+                ErrorKind::Interrupted => continue,
+                ErrorKind::ConnectionReset => return Ok(Got::End),
+                _ => return Err(error),
+            }
+        }
+        let with = if descriptors {
+            taken(&message)
+        } else {
+            Vec::new()
+        };
+        return Ok(match got {
+            0 => Got::End,
+            got => Got::Packet(got as usize, with),
+        });
+    }
+}
+
+/// The descriptors that came with `message`, which [`receive`] filled.
+fn taken(message: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut found = Vec::new();
+    // SAFETY: the kernel filled the control part up to its length; the macros stay inside. Each descriptor is new and
+    // has no other owner.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let bytes = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let first = libc::CMSG_DATA(header).cast::<RawFd>();
+                for index in 0..bytes / size_of::<RawFd>() {
+                    found.push(OwnedFd::from_raw_fd(first.add(index).read_unaligned()));
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    found
+}
+
+/// Waits until `socket` has one of the poll(2) `events`, an error or a hang-up. `false`: not in this time.
+pub(crate) fn wait(socket: BorrowedFd<'_>, events: libc::c_short, timeout: Duration) -> bool {
+    let mut polled = libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events,
+        revents: 0,
+    };
+    let span = libc::timespec {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    // Not by libc's function, as in `send`. The kernel may write to the time.
+    let mut span = span;
+    let no_signals = std::ptr::null::<libc::sigset_t>();
+    // SAFETY: one pollfd, and a timespec that lives until the return.
+    let ready = unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            &raw mut polled,
+            1_usize,
+            &raw mut span,
+            no_signals,
+            0_usize,
+        )
+    };
+    ready > 0
+}
+
+/// Returns true if the other end of a connection is gone, also where packets of it wait.
+pub(crate) fn is_over(socket: BorrowedFd<'_>) -> bool {
+    wait(socket, libc::POLLRDHUP, Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let mut fds = [0; 2];
+        // SAFETY: room for two descriptors, which are new.
+        unsafe {
+            let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+            assert_eq!(
+                libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()),
+                0
+            );
+            (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
+        }
+    }
+
+    #[test]
+    fn packets_and_descriptors_arrive_in_order() {
+        let (near, far) = pair();
+        let mut buffer = [0; 100];
+        let mut got = |descriptors| receive(far.as_fd(), &mut buffer, descriptors).unwrap();
+        assert!(matches!(got(true), Got::Nothing));
+        let file = File::open("/dev/null").unwrap();
+        let fds = [file.as_raw_fd(), near.as_raw_fd()];
+        for _ in 0..2 {
+            send(near.as_fd(), b"with", &fds).unwrap();
+        }
+        send(near.as_fd(), b"without", &[]).unwrap();
+        assert!(send(near.as_fd(), b"x", &[0; 3]).is_err());
+        assert!(matches!(got(true), Got::Packet(4, with) if with.len() == 2));
+        assert!(matches!(got(false), Got::Packet(4, with) if with.is_empty()));
+        assert!(!is_over(far.as_fd()));
+        drop(near);
+        assert!(is_over(far.as_fd()));
+        assert!(matches!(got(true), Got::Packet(7, with) if with.is_empty()));
+        assert!(matches!(got(true), Got::End));
+        assert!(send(far.as_fd(), b"x", &[]).is_err());
+    }
+
+    #[test]
+    fn a_full_connection_is_an_error_and_not_a_wait() {
+        let (near, _far) = pair();
+        let error = loop {
+            if let Err(error) = send(near.as_fd(), &[0; 4096], &[]) {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        assert!(!wait(near.as_fd(), libc::POLLOUT, Duration::from_millis(1)));
+    }
+}

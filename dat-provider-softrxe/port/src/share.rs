@@ -1,0 +1,542 @@
+//! A process's share in UDP port 4791 of an address: it holds the port, or it is a member of the process that does.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::child::NotInherited;
+use crate::credentials::{Trust, own_uid};
+use crate::estate::Estate;
+use crate::holder::Holder;
+use crate::letter::Addressee;
+use crate::life::Life;
+use crate::member::Member;
+use crate::names;
+use crate::socket::Socket;
+
+/// Bits of a queue pair number (24) and of a communication id (32) that name the engine: its slot.
+pub const SLOT_BITS: u32 = 10;
+/// Engines of one address.
+pub const SLOTS: u16 = 1 << SLOT_BITS;
+/// How long the port may be taken while no trusted process answers for it: the moment of a change.
+const CHANGE: Duration = Duration::from_secs(1);
+/// Pauses between two looks in that time.
+const PAUSES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_millis(32);
+/// The user whose holder serves all users.
+pub const SYSTEM: u32 = 0;
+
+/// Slot of a queue pair number.
+#[must_use]
+pub const fn slot_of_qpn(qpn: u32) -> u16 {
+    (qpn >> (24 - SLOT_BITS)) as u16 & (SLOTS - 1)
+}
+
+/// Slot of a communication id.
+#[must_use]
+pub const fn slot_of_comm_id(id: u32) -> u16 {
+    (id >> (32 - SLOT_BITS)) as u16
+}
+
+/// The holders that a process accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Policy {
+    /// Only the holder that this user runs for all users; the process never holds the port itself. `None`: any holder
+    /// of the own user, root's holder for all users, or the process itself.
+    pub holder: Option<u32>,
+}
+
+/// An occupant of a UDP port, as the kernel's list shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Occupant {
+    /// The user of its socket.
+    pub uid: u32,
+}
+
+impl fmt::Display for Occupant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own = own_uid();
+        if self.uid == own {
+            write!(
+                f,
+                "a program of this user (uid {own}) that is no engine, or one that does not answer"
+            )
+        } else {
+            write!(f, "user {} and not to this one (uid {own})", self.uid)
+        }
+    }
+}
+
+/// Why a process has no share in the port.
+#[derive(Debug, thiserror::Error)]
+pub enum ShareError {
+    /// A process that is not trusted has the port.
+    #[error(
+        "UDP port {} of {} belongs to {}, which would get what peers send here. Use another address, end that process, \
+         or have root run `dat serve-port {}` (docs/security.md); if it is the kernel's (`lsmod | grep rdma_rxe`), use engine=kernel",
+        .local.port(), .local.ip(),
+        .occupant.map_or_else(|| "an unknown program".to_owned(), |o| o.to_string()),
+        .local.ip()
+    )]
+    Foreign {
+        /// Address and port.
+        local: SocketAddr,
+        /// The process's user, if the kernel tells.
+        occupant: Option<Occupant>,
+    },
+    /// The holder for all users that the policy asks for is not there.
+    #[error(
+        "no `dat serve-port {}` of user {uid} holds UDP port {} of {}: have that user run it, or leave holder={uid} out of ia_params",
+        .local.ip(), .local.port(), .local.ip()
+    )]
+    NoHolder {
+        /// Address and port.
+        local: SocketAddr,
+        /// The user.
+        uid: u32,
+    },
+    /// A system call failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub enum Share {
+    /// This process holds the port.
+    Holder(Box<Holder>),
+    /// Another one does.
+    Member(Box<Member>),
+}
+
+impl Share {
+    /// Takes the port of `local` if it is free, else joins the process that holds it.
+    ///
+    /// # Errors
+    /// [`ShareError::Foreign`] and [`ShareError::NoHolder`] when no trusted process answers for the port within a second.
+    pub fn take(local: SocketAddr, buffer: usize, policy: Policy) -> Result<Self, ShareError> {
+        let begin = Instant::now();
+        let mut pause = *PAUSES.start();
+        loop {
+            match Self::attempt(local, buffer, policy, None) {
+                Err(ShareError::Foreign { .. } | ShareError::NoHolder { .. })
+                    if begin.elapsed() < CHANGE => {}
+                done => return done,
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(*PAUSES.end());
+        }
+    }
+
+    /// After the end of its holder: goes on with the port, or joins the process that does. Looks once.
+    ///
+    /// # Errors
+    /// As [`Share::take`], when there is no new holder yet.
+    pub fn succeed(
+        &self,
+        local: SocketAddr,
+        buffer: usize,
+        policy: Policy,
+    ) -> Result<Self, ShareError> {
+        let (mut policy, mut estate) = (policy, None);
+        if let Self::Member(member) = self {
+            estate = member.estate();
+            // A process that took the port of a holder for all would keep it from the other users.
+            if member.is_served() && policy.holder.is_none() {
+                policy.holder = Some(SYSTEM);
+            }
+        }
+        Self::attempt(local, buffer, policy, estate)
+    }
+
+    fn attempt(
+        local: SocketAddr,
+        buffer: usize,
+        policy: Policy,
+        estate: Option<&Arc<Estate>>,
+    ) -> Result<Self, ShareError> {
+        if let Some(uid) = policy.holder {
+            let joined = Member::join(local, Trust::Holder(uid), None);
+            return joined
+                .map(|member| Self::Member(Box::new(member)))
+                .map_err(|_| ShareError::NoHolder { local, uid });
+        }
+        let held = match estate {
+            Some(estate) => estate.enter().then(|| Arc::clone(estate)),
+            None => match Socket::bind(local.ip(), local.port(), buffer) {
+                Ok(socket) => Some(Arc::new(Estate::new(Arc::new(socket))?)),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        if let Some(estate) = held {
+            return Ok(Self::Holder(Box::new(Holder::for_user(
+                local.ip(),
+                estate,
+            )?)));
+        }
+        for trust in [Trust::Own, Trust::Holder(SYSTEM)] {
+            match Member::join(local, trust, estate.cloned()) {
+                Ok(member) => return Ok(Self::Member(Box::new(member))),
+                Err(error) => tracing::debug!(%error, ?trust, "no holder of the port to join"),
+            }
+        }
+        let occupant = occupant(local);
+        Err(ShareError::Foreign { local, occupant })
+    }
+
+    /// Returns true if the port's holder is gone. The holder itself says no.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        match self {
+            Self::Holder(_) => false,
+            Self::Member(member) => member.is_over(),
+        }
+    }
+
+    /// Takes a free slot of `ip`, from `first` on, and what tells other processes of the end of this one.
+    ///
+    /// # Errors
+    /// `AddrInUse` when all slots are taken; as `socket`, `bind`, `sendmsg`.
+    pub fn take_slot(&mut self, ip: IpAddr, first: u16) -> io::Result<(u16, Life)> {
+        // Queue pair numbers 0 and 1 are special, so there is no slot 0.
+        let slots = || {
+            let all = (0..SLOTS).map(move |step| first.wrapping_add(step) & (SLOTS - 1));
+            all.filter(|slot| *slot != 0)
+        };
+        for slot in slots() {
+            match Life::of_engine(ip, slot) {
+                Ok(life) if self.wins(Addressee::Slot(slot), true)? => return Ok((slot, life)),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
+        tracing::warn!(%ip, "other programs have the names of all slots: other processes notice the end of this one late");
+        for slot in slots() {
+            if self.wins(Addressee::Slot(slot), false)? {
+                return Ok((slot, Life::untold()));
+            }
+        }
+        Err(ErrorKind::AddrInUse.into())
+    }
+
+    /// Claims `what` and waits for the answer. `named`: this process has its name, so that no other one of the user
+    /// asks for it in the usual way; then a holder that does not answer, as it is stopped, is no obstacle.
+    fn wins(&mut self, what: Addressee, named: bool) -> io::Result<bool> {
+        let granted = match self {
+            Self::Holder(holder) => Ok(holder.claim(what)),
+            Self::Member(member) => member.claim_and_wait(what),
+        };
+        let granted = match granted {
+            Err(error) if named && !self.is_served() => {
+                tracing::debug!(%error, ?what, "the port's holder does not answer");
+                true
+            }
+            other => other?,
+        };
+        if !granted {
+            self.release(what);
+        }
+        Ok(granted)
+    }
+
+    fn is_served(&self) -> bool {
+        matches!(self, Self::Member(member) if member.is_served())
+    }
+
+    /// Takes a service id of `ip`, for this and all other engines of the address.
+    ///
+    /// # Errors
+    /// `AddrInUse` when another process listens on it; one for which [`is_end`] is true when the holder ends before it
+    /// answers, and the next one is to be asked; as `socket`, `bind`, `sendmsg`.
+    pub fn take_service(&mut self, ip: IpAddr, id: u64) -> io::Result<Service> {
+        let what = Addressee::Service(id);
+        let name = match names::lock(&names::of_user(ip, &format!("sid/{id:016x}"))) {
+            Ok(name) => Some(name),
+            // An engine has it, or another user's program has its name only.
+            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+            Err(error) => return Err(error),
+        };
+        if name.is_some() && !self.is_served() {
+            // No other process of the user has it, or it has just ended.
+            self.claim(what)?;
+        } else if !self.wins(what, false)? {
+            return Err(ErrorKind::AddrInUse.into());
+        }
+        Ok(Service { _name: name })
+    }
+
+    /// Claims `what`, which this process has a right to, and does not wait for the answer. Where the holder is gone, the
+    /// claim is to be repeated to the next one.
+    ///
+    /// # Errors
+    /// As `sendmsg`.
+    pub fn claim(&mut self, what: Addressee) -> io::Result<()> {
+        match self {
+            Self::Holder(holder) => {
+                holder.claim(what);
+                Ok(())
+            }
+            Self::Member(member) => match member.claim(what) {
+                Err(error) if is_end(&error) => Ok(()),
+                done => done,
+            },
+        }
+    }
+
+    /// Gives back what this process claimed.
+    pub fn release(&mut self, what: Addressee) {
+        match self {
+            Self::Holder(holder) => holder.release(what),
+            Self::Member(member) => member.release(what),
+        }
+    }
+}
+
+/// Returns true for what a member is told when the holder is gone.
+#[must_use]
+pub fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected
+    )
+}
+
+/// A service id that this process listens on. [`Share::release`] gives it back, and comes first.
+#[derive(Debug)]
+pub struct Service {
+    /// Held so that no other process of the user takes it.
+    _name: Option<NotInherited<OwnedFd>>,
+}
+
+impl AsRawFd for Share {
+    /// Readable when there is something to do. A holder's socket is not part of it.
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Self::Holder(holder) => holder.as_raw_fd(),
+            Self::Member(member) => member.as_raw_fd(),
+        }
+    }
+}
+
+/// The user that has the UDP port of `local`, at this address or at all.
+fn occupant(local: SocketAddr) -> Option<Occupant> {
+    let list = match local.ip() {
+        IpAddr::V4(_) => "/proc/net/udp",
+        IpAddr::V6(_) => "/proc/net/udp6",
+    };
+    let list = BufReader::new(std::fs::File::open(list).ok()?);
+    let lines = list.lines().map_while(Result::ok);
+    let mut found = lines.filter_map(|line| listed(&line)).filter(|(at, _)| {
+        at.port() == local.port() && (at.ip() == local.ip() || at.ip().is_unspecified())
+    });
+    found.next().map(|(_, uid)| Occupant { uid })
+}
+
+/// Local address and user of a line of /proc/net/udp or udp6.
+fn listed(line: &str) -> Option<(SocketAddr, u32)> {
+    let mut words = line.split_whitespace();
+    let (ip, port) = words.nth(1)?.split_once(':')?;
+    let uid = words.nth(5)?.parse().ok()?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    // Words of 32 bits as the processor has them.
+    let word = |at: usize| {
+        let word = u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?;
+        Some(word.to_ne_bytes())
+    };
+    let ip = if ip.len() == 8 {
+        IpAddr::from(Ipv4Addr::from(word(0)?))
+    } else {
+        let mut octets = [0; 16];
+        for (index, four) in octets.chunks_exact_mut(4).enumerate() {
+            four.copy_from_slice(&word(8 * index)?);
+        }
+        IpAddr::from(Ipv6Addr::from(octets))
+    };
+    Some((SocketAddr::new(ip, port), uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use crate::socket::Received;
+    use crate::wake::sleep;
+
+    use dat_cancel::Slept;
+
+    use super::*;
+
+    const PORT: u16 = 47_911;
+
+    fn at(ip: &str) -> SocketAddr {
+        SocketAddr::new(ip.parse().unwrap(), PORT)
+    }
+
+    fn take(local: SocketAddr) -> Share {
+        Share::take(local, 1 << 20, Policy::default()).unwrap()
+    }
+
+    fn look_after(share: &mut Share) {
+        let Share::Holder(holder) = share else {
+            panic!("{share:?}")
+        };
+        assert!(holder.look_after());
+    }
+
+    /// A queue pair number of `slot`.
+    fn qpn(slot: u16) -> u32 {
+        (2..1_u32 << 24)
+            .find(|qpn| slot_of_qpn(*qpn) == slot)
+            .unwrap()
+    }
+
+    /// What the holder reads goes to the members.
+    fn pass_on(share: &mut Share) {
+        let Share::Holder(holder) = share else {
+            panic!("{share:?}")
+        };
+        let mut received = Received::new();
+        let socket = Arc::clone(holder.socket());
+        while socket.receive(&mut received).unwrap() {
+            for (_, datagram) in received.datagrams() {
+                let to = crate::route::addressee(datagram).unwrap();
+                holder.deliver(to, received.from, 0, datagram);
+            }
+        }
+    }
+
+    #[test]
+    fn the_port_changes_hands_when_its_holder_ends() {
+        let local = at("127.77.1.1");
+        let policy = Policy::default();
+        let mut first = take(local);
+        assert!(matches!(first, Share::Holder(_)) && !first.is_over());
+        let mut members = [(); 2].map(|()| take(local));
+        look_after(&mut first);
+        for member in &mut members {
+            assert!(matches!(member, Share::Member(_)) && !member.is_over());
+            let Share::Member(member) = member else {
+                unreachable!()
+            };
+            assert!(member.receive(&mut [0; 100]).unwrap().is_none());
+            assert!(member.estate().is_some());
+        }
+        drop(first);
+        for member in &members {
+            let ended = sleep([member.as_raw_fd()], Some(Duration::from_secs(5)));
+            assert_eq!(ended, Slept::Woken);
+            assert!(member.is_over());
+        }
+        // The port is never free in between.
+        assert!(UdpSocket::bind(local).is_err());
+        let heir = members[1].succeed(local, 1 << 20, policy).unwrap();
+        assert!(matches!(heir, Share::Holder(_)));
+        let other = members[0].succeed(local, 1 << 20, policy).unwrap();
+        assert!(matches!(other, Share::Member(_)) && !other.is_over());
+    }
+
+    #[test]
+    fn nothing_that_waits_is_lost_when_the_holder_ends() {
+        let local = at("127.77.1.3");
+        let mut first = take(local);
+        let mut members = [(); 2].map(|()| take(local));
+        look_after(&mut first);
+        let mut buffer = [0; 100];
+        for member in &mut members {
+            let Share::Member(member) = member else {
+                unreachable!()
+            };
+            assert!(member.receive(&mut buffer).unwrap().is_none());
+        }
+        let sender = UdpSocket::bind((local.ip(), 0)).unwrap();
+        for n in 0..6 {
+            let mut datagram = [n; 32];
+            datagram[4..8].copy_from_slice(&qpn(5).to_be_bytes());
+            sender.send_to(&datagram, local).unwrap();
+        }
+        drop(first);
+        let mut heir = members[0]
+            .succeed(local, 1 << 20, Policy::default())
+            .unwrap();
+        let mut member = members[1]
+            .succeed(local, 1 << 20, Policy::default())
+            .unwrap();
+        member.claim(Addressee::Slot(5)).unwrap();
+        pass_on(&mut heir);
+        let Share::Member(member) = &mut member else {
+            unreachable!()
+        };
+        for n in 0..6 {
+            let (from, _, datagram) = member.receive(&mut buffer).unwrap().unwrap();
+            assert_eq!(from, sender.local_addr().unwrap());
+            assert_eq!((datagram.len(), datagram[0]), (32, n));
+        }
+    }
+
+    #[test]
+    fn slots_and_services_are_had_once() {
+        let local = at("127.77.1.4");
+        let ip = local.ip();
+        let mut holder = take(local);
+        let mut member = take(local);
+        let (slot, _life) = holder.take_slot(ip, 7).unwrap();
+        assert_eq!(slot, 7);
+        let service = holder.take_service(ip, 5).unwrap();
+        // While the member waits the holder looks after it, as an engine's helper does.
+        let (other, refused) = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| {
+                let (slot, life) = member.take_slot(ip, 7).unwrap();
+                let refused = member.take_service(ip, 5).unwrap_err();
+                (((slot, life), &mut member), refused)
+            });
+            while !asks.is_finished() {
+                look_after(&mut holder);
+                std::thread::yield_now();
+            }
+            asks.join().unwrap()
+        });
+        let ((slot, _life), member) = other;
+        assert_eq!((slot, refused.kind()), (8, ErrorKind::AddrInUse));
+        holder.release(Addressee::Service(5));
+        drop(service);
+        member.take_service(ip, 5).unwrap();
+    }
+
+    #[test]
+    fn a_stranger_on_the_port_is_an_error_that_names_its_user() {
+        let local = at("127.77.1.2");
+        let _stranger = Socket::bind(local.ip(), PORT, 1 << 16).unwrap();
+        let error = Share::take(local, 1 << 16, Policy::default()).unwrap_err();
+        let own = own_uid();
+        assert!(
+            matches!(error, ShareError::Foreign { occupant: Some(Occupant { uid }), .. } if uid == own),
+            "{error}"
+        );
+        let policy = Policy { holder: Some(own) };
+        let error = Share::take(local, 1 << 16, policy).unwrap_err();
+        assert!(matches!(error, ShareError::NoHolder { .. }), "{error}");
+    }
+
+    #[test]
+    fn the_list_of_udp_ports_is_read() {
+        let v4 = "  123: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000 65534        0 9 2 0000 0";
+        assert_eq!(
+            listed(v4),
+            Some(("127.0.0.1:4791".parse().unwrap(), 65_534))
+        );
+        let v6 = "  9: 00000000000000000000000001000000:12B7 00000000000000000000000000000000:0000 07 0:0 00:0 0 1000 0 9 2 0 0";
+        assert_eq!(listed(v6), Some(("[::1]:4791".parse().unwrap(), 1000)));
+        for odd in [
+            "",
+            "  sl  local_address rem_address   st tx_queue rx_queue tr",
+            "1: 0100:12 0 0 0 0 0 0",
+        ] {
+            assert_eq!(listed(odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Several users share an address through `dat serve-port`: data moves between them, none gets what is another's, and the
+//! holder may be killed and started again, also while an attacker waits for that moment.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use dat::{Ia, Streams};
+use dat_hostile::{Actor, Figures, Identity, NOBODY, Stage, echo, play, say, tempt};
+
+const ROCE_PORT: u16 = 4791;
+const ALICE: Identity = Identity::User(1234);
+const BOB: Identity = Identity::User(NOBODY);
+
+fn dat() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let folder = BUILT.get_or_init(|| dat_tests::built(&["dat-tools"]));
+    folder.join("dat")
+}
+
+fn holder(stage: &Stage, address: &str, identity: Identity) -> Actor {
+    let mut command = Command::new(dat());
+    command.args(["serve-port", address]);
+    let holder = stage.run("holder", command, identity);
+    holder.says("holding UDP port 4791 of");
+    holder
+}
+
+/// As systemd starts it: with a socket that stays bound when the holder ends.
+fn holder_on(stage: &Stage, socket: &UdpSocket) -> Actor {
+    let mut command = Command::new("sh");
+    let state = stage.path("state");
+    let script = r#"LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" serve-port --state "$1""#;
+    command.args(["-c", script]).arg(dat()).arg(state);
+    let fd = socket.as_raw_fd();
+    let pass = move || {
+        // SAFETY: plain system calls between fork and exec. A copy onto itself would be closed by exec.
+        let passed = unsafe { libc::dup2(fd, 3) == 3 && libc::fcntl(3, libc::F_SETFD, 0) == 0 };
+        if passed {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    };
+    // SAFETY: the function makes system calls only.
+    unsafe { command.pre_exec(pass) };
+    let holder = stage.run("holder", command, Identity::Root);
+    holder.says("holding UDP port 4791 of");
+    holder
+}
+
+fn start(stage: &Stage, part: &str, who: Identity) -> Actor {
+    let actor = stage.start(part, who);
+    actor.says("ready");
+    actor
+}
+
+fn meets(client: &mut Actor, address: &str, port: u16, server: &Actor, word: &str) {
+    client.tell(&format!("connect {address} {port} {word}"));
+    assert_eq!(server.says("request "), word);
+    client.says("established");
+    pings(client, 20);
+}
+
+fn pings(client: &mut Actor, count: u8) {
+    for mark in 1..=count {
+        client.tell(&format!("ping {mark}"));
+        assert_eq!(client.says("pong "), mark.to_string());
+    }
+}
+
+fn part(name: &str) {
+    match name {
+        "server 5001" => echo::serve(5001),
+        "server 5002" => echo::serve(5002),
+        "client" => echo::ask(),
+        other => panic!("no part {other}"),
+    }
+}
+
+#[test]
+fn users_share_an_address_and_get_only_what_is_theirs() {
+    let name = "users_share_an_address_and_get_only_what_is_theirs";
+    let address = "127.60.5.1";
+    let scenario = || {
+        let stage = Stage::new(name, address, "");
+        let holder = holder(&stage, address, Identity::Root);
+        let mut figures = Figures::new("dat serve-port");
+        figures.note("no member", &holder);
+        let alices = start(&stage, "server 5001", ALICE);
+        let bobs = start(&stage, "server 5002", BOB);
+        let mut alice = start(&stage, "client", ALICE);
+        let mut bob = start(&stage, "client", BOB);
+        let mut root = start(&stage, "client", Identity::Root);
+        // Each to each, and to its own.
+        for (client, word) in [
+            (&mut alice, "alice"),
+            (&mut bob, "bob"),
+            (&mut root, "root"),
+        ] {
+            meets(client, address, 5001, &alices, word);
+            meets(client, address, 5002, &bobs, word);
+        }
+        figures.note("five members, six connections", &holder);
+        // A service belongs to the user that has it, as long as that process lives.
+        for who in [BOB, Identity::Root, ALICE] {
+            let second = stage.start("server 5001", who);
+            assert!(second.says("error ").contains("CONN_QUAL_IN_USE"));
+        }
+        meets(&mut bob, address, 5001, &alices, "again");
+        alices.kill();
+        let now_bobs = start(&stage, "server 5001", BOB);
+        meets(&mut alice, address, 5001, &now_bobs, "third");
+        figures.note("seven connections more", &holder);
+        figures.show();
+    };
+    play(name, scenario, part);
+}
+
+#[test]
+fn the_holder_is_killed_and_started_again() {
+    let name = "the_holder_is_killed_and_started_again";
+    let address = "127.60.5.2";
+    let scenario = || {
+        let stage = Stage::new(name, address, "holder=0");
+        let local = SocketAddr::new(address.parse::<IpAddr>().expect("one"), ROCE_PORT);
+        let socket = UdpSocket::bind(local).expect("the port is free");
+        let mut holding = holder_on(&stage, &socket);
+        let server = start(&stage, "server 5001", ALICE);
+        let mut client = start(&stage, "client", BOB);
+        meets(&mut client, address, 5001, &server, "first");
+        let attacker = stage.start("attacker", BOB);
+        attacker.says("waits");
+        for round in 0..3 {
+            // What was registered is in the file by then.
+            std::thread::sleep(Duration::from_millis(200));
+            holding.kill();
+            // Connections between engines go on without it.
+            pings(&mut client, 20);
+            holding = holder_on(&stage, &socket);
+            meets(
+                &mut client,
+                address,
+                5001,
+                &server,
+                &format!("round{round}"),
+            );
+        }
+        assert_eq!(attacker.says_within("stole", Duration::ZERO), None);
+    };
+    play(name, scenario, |name| match name {
+        "attacker" => {
+            let ia = Ia::open("user").expect("the holder takes all users in");
+            let requests = ia.create_evd(8, Streams::CR).expect("an EVD");
+            say("waits");
+            loop {
+                let local: SocketAddr = (address.parse::<IpAddr>().expect("one"), ROCE_PORT).into();
+                if let Ok(socket) = UdpSocket::bind(local) {
+                    tempt("stole the port", || socket);
+                }
+                if let Ok(listener) = ia.listen(Some(5001), &requests) {
+                    tempt("stole the service", || listener);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        other => part(other),
+    });
+}
+
+#[test]
+fn only_the_holder_that_is_asked_for_is_joined() {
+    let name = "only_the_holder_that_is_asked_for_is_joined";
+    let address = "127.60.5.3";
+    let scenario = || {
+        // No holder at all: the process does not take the port itself.
+        let strict = Stage::new(name, address, "holder=0");
+        let victim = strict.start("server 5001", ALICE);
+        victim.logs("no `dat serve-port 127.60.5.3` of user 0 holds UDP port 4791");
+        victim.says("error ");
+        // One of a user that is not root.
+        let stage = Stage::new(name, address, "");
+        let _holder = holder(&stage, address, BOB);
+        for victim in [
+            stage.start("server 5001", ALICE),
+            strict.start("server 5001", ALICE),
+            stage.start("server 5001", Identity::Root),
+        ] {
+            victim.logs("UDP port 4791");
+            victim.says("error ");
+        }
+        let agreed = Stage::new(name, address, "holder=65534");
+        let server = start(&agreed, "server 5001", ALICE);
+        let mut client = start(&agreed, "client", Identity::Root);
+        meets(&mut client, address, 5001, &server, "agreed");
+    };
+    play(name, scenario, part);
+}
