@@ -17,6 +17,7 @@ mod lock;
 pub mod memory;
 #[cfg(all(loom, test))]
 mod models;
+pub mod reserve;
 pub mod signals;
 mod sync;
 

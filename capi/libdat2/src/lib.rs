@@ -10,3 +10,7 @@ mod ia;
 mod redirect;
 mod registry;
 mod strerror;
+
+/// Out of memory is an error and no end of the process.
+#[global_allocator]
+static MEMORY: dat_core::reserve::Reserve = dat_core::reserve::Reserve;

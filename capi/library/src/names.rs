@@ -45,6 +45,9 @@ impl Library {
                 return Err(Error::arg(number));
             }
         }
+        if !dat_core::reserve::has_room() {
+            return Err(Error::resource(Subtype::ResourceMemory));
+        }
         // SAFETY: not NULL, so a C string by the caller's promise.
         let name = unsafe { CStr::from_ptr(name) }
             .to_string_lossy()

@@ -326,6 +326,19 @@ impl Received {
         }
     }
 
+    /// Room for the largest read, if there is memory for it.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn try_new() -> io::Result<Self> {
+        Ok(Self {
+            bytes: zeros(1 << 16)?,
+            length: 0,
+            segment: 1,
+            from: SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0),
+        })
+    }
+
     /// Bytes of the last read.
     #[must_use]
     pub fn length(&self) -> usize {
@@ -344,6 +357,16 @@ impl Default for Received {
     }
 }
 
+/// A buffer of so many zeros.
+///
+/// # Errors
+/// `OutOfMemory`.
+pub fn zeros(bytes: usize) -> io::Result<Box<[u8]>> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(bytes)?;
+    buffer.resize(bytes, 0);
+    Ok(buffer.into())
+}
 /// Room for one control message, aligned as `cmsghdr` must be.
 #[repr(C, align(8))]
 struct Control([u8; 64]);

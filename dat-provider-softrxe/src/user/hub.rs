@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use dat_core::reserve;
 use dat_core::transport::Token;
 use dat_core::upcall::Upcalls;
 use parking_lot::Mutex;
@@ -24,7 +25,7 @@ use super::net::letter::Addressee;
 use super::net::life::{Life, Neighbour, Neighbours, stirs};
 use super::net::route::Requests;
 use super::net::share::{Policy, SLOT_BITS, Service, Share, ShareError, slot_of_qpn};
-use super::net::socket::{Received, Socket};
+use super::net::socket::{Received, Socket, zeros};
 use super::net::wake::{Bundle, Wake, processors};
 use super::park::Bell;
 use super::place::Place;
@@ -181,9 +182,9 @@ impl Hub {
         let state = State {
             engine: Engine::new(config, Regions::new(&secrets.keys)),
             slot,
-            out: vec![0; 65_000].into(),
-            letter: vec![0; 1 << 16].into(),
-            received: Received::new(),
+            out: zeros(65_000)?,
+            letter: zeros(1 << 16)?,
+            received: Received::try_new()?,
             share,
             requests: Requests::default(),
             capture,
@@ -548,7 +549,9 @@ impl State {
                 capture.received(source, shared, 0, datagram);
             }
             let meta = Meta { source, ip_id: 0 };
-            self.engine.handle_datagram(now, &meta, datagram);
+            if may_handle(datagram) {
+                self.engine.handle_datagram(now, &meta, datagram);
+            }
         }
     }
 
@@ -579,8 +582,10 @@ impl State {
                 if let Some(capture) = &mut self.capture {
                     capture.received(source, socket.local(), ip_id, datagram);
                 }
-                self.engine
-                    .handle_datagram(now, &Meta { source, ip_id }, datagram);
+                if may_handle(datagram) {
+                    let meta = Meta { source, ip_id };
+                    self.engine.handle_datagram(now, &meta, datagram);
+                }
             }
             if self.received.length() < SHORT {
                 break;
@@ -595,6 +600,12 @@ impl State {
             self.capture = None;
         }
     }
+}
+
+/// What the connection manager is told makes something new. Without memory for it, it is as lost on the wire: the peer repeats it.
+fn may_handle(datagram: &[u8]) -> bool {
+    let for_manager = datagram.get(5..8) == Some(&[0, 0, 1]);
+    !for_manager || reserve::is_fit()
 }
 
 /// Nobody confirms the end of a connection to one of these.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use dat_core::environment;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::ia_params::{IaParams, IaParamsError};
+use dat_core::reserve;
 use dat_core::upcall::Upcalls;
 use parking_lot::Mutex;
 
@@ -44,6 +45,8 @@ enum OpenError {
     Random(#[source] getrandom::Error),
     #[error("cannot start the helper thread: {0}")]
     Thread(#[source] io::Error),
+    #[error("the process has no memory left; raise `ulimit -v`, or open fewer adapters")]
+    Memory,
 }
 
 impl OpenError {
@@ -57,7 +60,7 @@ impl OpenError {
             Self::Netdevs(_) | Self::Port(_) | Self::Socket { .. } | Self::Random(_) => {
                 Error::resource(Subtype::ResourceDevice)
             }
-            Self::Thread(_) => Error::resource(Subtype::ResourceMemory),
+            Self::Thread(_) | Self::Memory => Error::resource(Subtype::ResourceMemory),
         }
     }
 }
@@ -87,6 +90,10 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
             ShareError::Io(error) => OpenError::Socket { address, error },
             other => OpenError::Port(other),
         })?;
+    // What a thread needs to begin is not ours to ask for: without it the C library ends the process.
+    if !reserve::has_room() {
+        return Err(OpenError::Memory);
+    }
     let helper = Arc::clone(&hub);
     let thread = std::thread::Builder::new()
         .name("dat-softrxe".into())
