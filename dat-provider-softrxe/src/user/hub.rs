@@ -329,7 +329,10 @@ impl Hub {
             .share
             .succeed(local, SOCKET_BUFFER, policy(&self.settings))?;
         match &share {
-            Share::Holder(holder) => self.lives.add(holder.as_raw_fd())?,
+            Share::Holder(holder) => {
+                self.bundle.add(holder.socket().as_raw_fd())?;
+                self.lives.add(holder.as_raw_fd())?;
+            }
             Share::Member(member) => self.bundle.add(member.as_raw_fd())?,
         }
         self.bundle.remove(state.share.as_raw_fd());
