@@ -6,7 +6,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::time::Duration;
 
-use dat_hostile::{Actor, Figures, Identity, NOBODY, Stage, echo, play, say, tempt};
+use dat_hostile::{Actor, Figures, Identity, NOBODY, Stage, echo, hear, play, say, tempt};
+use softrxe_port::life::{Life, Neighbours};
+use softrxe_port::wake::Bundle;
 
 /// Names that processes of the victim's user would take on `address`, and those of older versions.
 fn names(address: &str, kind: &str) -> Vec<String> {
@@ -242,5 +244,40 @@ fn the_lifeline_of_a_remote_host_is_squatted() {
                 held
             });
         }
+    });
+}
+
+/// The name that a process of the victim's user would have, for an engine of another host.
+#[test]
+fn a_lifeline_of_another_user_is_not_watched() {
+    let name = "a_lifeline_of_another_user_is_not_watched";
+    let (there, slot) = ("127.60.3.6", 7);
+    let scenario = || {
+        let stage = Stage::new(name, there, "");
+        let attacker = stage.start("attacker", Identity::User(1234));
+        attacker.says("squats");
+        let mut victim = stage.start("victim", Identity::Root);
+        assert_eq!(victim.says("watches "), "false");
+        attacker.kill();
+        victim.tell("go on");
+        // The name is free, and one of the own user has it: the watch works.
+        assert_eq!(victim.says("watches "), "true");
+    };
+    play(name, scenario, |part| {
+        if part == "attacker" {
+            let taken = format!("dat-rs/roce/0/{there}/life/{slot}");
+            let squats = || listener(&taken, libc::SOCK_STREAM, &How::Listening);
+            return tempt("squats", || squats().expect("the name is free"));
+        }
+        let ip = there.parse().expect("an address");
+        let lives = Bundle::new().expect("an epoll descriptor");
+        let mut neighbours = Neighbours::default();
+        let watched = neighbours.watch((ip, slot), &lives);
+        say(format_args!("watches {watched}"));
+        let _ = hear();
+        let _own = Life::of_engine(ip, slot).expect("the name is free");
+        let watched = neighbours.watch((ip, slot), &lives);
+        say(format_args!("watches {watched}"));
+        while hear().is_some() {}
     });
 }

@@ -18,7 +18,7 @@ use super::loans::{LEAST, Loans};
 /// Regions and windows of an engine, at most.
 const MOST: usize = 1 << 23;
 
-/// All regions and windows of one engine, by their [`keys`](super::keys).
+/// All regions and windows of one engine, by their keys (module `keys`).
 #[derive(Debug)]
 pub struct Regions {
     table: RefCell<Table>,
@@ -109,7 +109,7 @@ impl Regions {
         self.loans.borrow_mut().gather(out, send)
     }
 
-    /// Opens `range` under a new key; addresses in it count from `start`. `None`: there are [`MOST`] already, or
+    /// Opens `range` under a new key; addresses in it count from `start`. `None`: there are `MOST` already, or
     /// memory for the table is short.
     #[must_use]
     pub fn register(&self, range: Range, start: u64, rights: Rights, pd: Pd) -> Option<u32> {

@@ -133,7 +133,7 @@ pub unsafe fn write(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
 /// Stores `bytes`, 1, 2, 4 or 8 of them, to `to`, a multiple of their number, in one store.
 ///
 /// # Safety
-/// As [`write`].
+/// As [`write()`].
 pub unsafe fn store(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
     match way {
         // SAFETY: as for `write`.
@@ -146,7 +146,7 @@ pub unsafe fn store(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
 /// atomic towards the consumer's processors.
 ///
 /// # Safety
-/// As [`write`].
+/// As [`write()`].
 pub unsafe fn update(way: Way, at: usize, mut f: impl FnMut(u64) -> u64) -> Result<u64, Fault> {
     match way {
         // SAFETY: as for `write`.
