@@ -1,12 +1,12 @@
 #!/bin/bash
-# Coverage-guided fuzzing of the user engine's protocol, the scm provider's messages and dat.conf with libFuzzer, on the stable toolchain: fuzz.sh [HOURS [BODY...]].
+# Coverage-guided fuzzing of the user engine's protocol, messages of a host's processes and of the scm provider, private data and dat.conf with libFuzzer, on the stable toolchain: fuzz.sh [HOURS [BODY...]].
 # The bodies take turns of at most ten minutes. Corpus and findings stay in target/fuzz; a finding ends the run with its name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hours=${1:-0.1}
 shift || true
 bodies=("${@:-}")
-[ -n "${bodies[0]}" ] || bodies=(wire cm responder requester pair conf scm)
+[ -n "${bodies[0]}" ] || bodies=(wire cm responder requester pair conf scm port private)
 target=${CARGO_TARGET_DIR:-$PWD/target}
 home=$target/fuzz
 # What cargo-fuzz sets without a sanitizer; those need nightly.

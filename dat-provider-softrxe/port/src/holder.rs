@@ -11,11 +11,12 @@ use crate::child::NotInherited;
 use crate::credentials::{Trust, own_uid, peer_uid};
 use crate::dial::{self, Kind};
 use crate::estate::Estate;
-use crate::letter::{Addressee, FromHolder, FromMember};
+use crate::letter::{Addressee, FromHolder};
 use crate::life::stirs;
+use crate::members::{Heard, Members};
 use crate::names;
 use crate::packets::{self, Got};
-use crate::registry::{Owner, Registry};
+use crate::registry::{Most, Owner, Registry};
 use crate::socket::Socket;
 use crate::wake::Bundle;
 
@@ -30,14 +31,6 @@ const READ: usize = 64;
 const LOOKS: usize = 16;
 /// Bytes asked for between the holder and a member; the kernel may give fewer (net.core.wmem_max).
 const BUFFER: libc::c_int = 4 << 20;
-/// Members, and slots, of one user where several users share a holder.
-const MOST_OF_A_USER: usize = 512;
-
-#[derive(Debug)]
-struct Peer {
-    connection: NotInherited<OwnedFd>,
-    uid: u32,
-}
 
 /// See the module's text.
 #[derive(Debug)]
@@ -49,11 +42,11 @@ pub struct Holder {
     /// Readable when there is something to look after.
     bundle: Bundle,
     admits: Trust,
-    peers: HashMap<u64, Peer>,
+    /// By the member's number.
+    connections: HashMap<u64, NotInherited<OwnedFd>>,
     /// By descriptor, which is what [`Bundle::ready`] names.
     by_fd: HashMap<RawFd, u64>,
-    next: u64,
-    registry: Registry,
+    members: Members,
     letter: Vec<u8>,
     impatient_until: Option<Instant>,
 }
@@ -66,7 +59,7 @@ impl Holder {
     pub fn for_user(ip: IpAddr, estate: Arc<Estate>) -> io::Result<Self> {
         let socket = Arc::clone(estate.socket());
         let name = names::of_user(ip, "port");
-        Self::new(socket, Some(estate), &name, Trust::Own, Registry::default())
+        Self::new(socket, Some(estate), &name, Trust::Own, Members::default())
     }
 
     /// A holder for the processes of all users.
@@ -74,9 +67,9 @@ impl Holder {
     /// # Errors
     /// As `socket`, `bind`, `epoll_create1`.
     pub fn for_everyone(ip: IpAddr, socket: Arc<Socket>) -> io::Result<Self> {
-        let registry = Registry::with_most_slots(MOST_OF_A_USER);
+        let members = Members::of_everyone(Most::default());
         let name = names::of_system(ip);
-        Self::new(socket, None, &name, Trust::Everyone, registry)
+        Self::new(socket, None, &name, Trust::Everyone, members)
     }
 
     fn new(
@@ -84,7 +77,7 @@ impl Holder {
         estate: Option<Arc<Estate>>,
         name: &str,
         admits: Trust,
-        registry: Registry,
+        members: Members,
     ) -> io::Result<Self> {
         let listener = names::listen(Kind::Packets, name)?;
         let bundle = Bundle::new()?;
@@ -95,10 +88,9 @@ impl Holder {
             listener,
             bundle,
             admits,
-            peers: HashMap::new(),
+            connections: HashMap::new(),
             by_fd: HashMap::new(),
-            next: 0,
-            registry,
+            members,
             letter: Vec::with_capacity(8192),
             impatient_until: None,
         })
@@ -112,19 +104,19 @@ impl Holder {
 
     /// The slots and services of the address.
     pub fn registry(&mut self) -> &mut Registry {
-        &mut self.registry
+        self.members.registry()
     }
 
     /// Claims `what` for the holder itself. `false`: a member has it.
     pub fn claim(&mut self, what: Addressee) -> bool {
         // A claim of a member may wait to be read, and was made before.
         self.catch_up();
-        self.registry.claim(what, Owner::Holder, own_uid())
+        self.registry().claim(what, Owner::Holder, own_uid())
     }
 
     /// Gives back what the holder itself claimed.
     pub fn release(&mut self, what: Addressee) {
-        self.registry.release(what, Owner::Holder);
+        self.registry().release(what, Owner::Holder);
     }
 
     /// Takes in processes that have connected, reads what members say, and forgets those that are gone. `false`: a
@@ -173,13 +165,10 @@ impl Holder {
             tracing::debug!("a process of another user is not taken in");
             return;
         };
-        if self.admits == Trust::Everyone {
-            let of_user = self.peers.values().filter(|peer| peer.uid == uid);
-            if of_user.count() >= MOST_OF_A_USER {
-                tracing::warn!(uid, "the user has too many processes at the port");
-                return;
-            }
-        }
+        let Some(member) = self.members.admit(uid) else {
+            tracing::warn!(uid, "the user has too many processes at the port");
+            return;
+        };
         ask_for_room(connection.as_raw_fd());
         FromHolder::Welcome.encode(&mut self.letter);
         let estate = self.estate.as_ref().map(|estate| estate.descriptors());
@@ -188,12 +177,11 @@ impl Holder {
         let added = self.bundle.add(connection.as_raw_fd());
         if let Err(error) = welcomed.and(added) {
             tracing::debug!(%error, "a process is not taken in");
+            self.members.forget(member);
             return;
         }
-        let member = self.next;
-        self.next += 1;
         self.by_fd.insert(connection.as_raw_fd(), member);
-        self.peers.insert(member, Peer { connection, uid });
+        self.connections.insert(member, connection);
         self.read(member);
     }
 
@@ -201,22 +189,20 @@ impl Holder {
     fn read(&mut self, member: u64) {
         let mut buffer = [0; 64];
         for _ in 0..READ {
-            let Some(peer) = self.peers.get(&member) else {
+            let Some(connection) = self.connections.get(&member) else {
                 return;
             };
-            let connection = peer.connection.as_fd();
-            let owner = Owner::Member(member);
+            let connection = connection.as_fd();
             match packets::receive(connection, &mut buffer, false) {
                 Ok(Got::Nothing) => return,
-                Ok(Got::Packet(length, _)) => match FromMember::decode(&buffer[..length]) {
-                    Some(FromMember::Claim(what)) => {
-                        let granted = self.registry.claim(what, owner, peer.uid);
+                Ok(Got::Packet(length, _)) => match self.members.hear(member, &buffer[..length]) {
+                    Heard::Answer(what, granted) => {
                         FromHolder::Answer(what, granted).encode(&mut self.letter);
                         // One that does not read its answers waits in vain.
                         let _ = packets::send(connection, &self.letter, &[]);
                     }
-                    Some(FromMember::Release(what)) => self.registry.release(what, owner),
-                    None => return self.forget(member),
+                    Heard::Silence => {}
+                    Heard::Nonsense => return self.forget(member),
                 },
                 Ok(Got::End) | Err(_) => return self.forget(member),
             }
@@ -224,9 +210,9 @@ impl Holder {
     }
 
     fn forget(&mut self, member: u64) {
-        self.registry.forget(Owner::Member(member));
-        if let Some(peer) = self.peers.remove(&member) {
-            let fd = peer.connection.as_raw_fd();
+        self.members.forget(member);
+        if let Some(connection) = self.connections.remove(&member) {
+            let fd = connection.as_raw_fd();
             self.by_fd.remove(&fd);
             self.bundle.remove(fd);
         }
@@ -236,15 +222,15 @@ impl Holder {
     /// millisecond later, loses the datagram, as a full socket loses it.
     pub fn deliver(&mut self, to: Addressee, from: SocketAddr, ecn: u8, datagram: &[u8]) -> bool {
         // What a member said before its peer sent this may wait to be read.
-        let mut owner = self.registry.owner(to);
+        let mut owner = self.members.owner(to);
         if owner.is_none() {
             self.catch_up();
-            owner = self.registry.owner(to);
+            owner = self.members.owner(to);
         }
         let Some(Owner::Member(member)) = owner else {
             return false;
         };
-        let Some(peer) = self.peers.get(&member) else {
+        let Some(connection) = self.connections.get(&member) else {
             return false;
         };
         let letter = FromHolder::Datagram {
@@ -253,7 +239,7 @@ impl Holder {
             datagram,
         };
         letter.encode(&mut self.letter);
-        let connection = peer.connection.as_fd();
+        let connection = connection.as_fd();
         let full = |sent: &io::Result<()>| matches!(sent, Err(error) if error.kind() == ErrorKind::WouldBlock);
         let mut sent = packets::send(connection, &self.letter, &[]);
         // Members of other users are never waited for.

@@ -24,6 +24,7 @@ pub mod holder;
 pub mod letter;
 pub mod life;
 pub mod member;
+pub mod members;
 pub mod names;
 pub mod packets;
 pub mod registry;

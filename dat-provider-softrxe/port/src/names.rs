@@ -119,7 +119,12 @@ fn alternatives(name: &str) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-fn listed(list: impl BufRead, name: &str) -> io::Result<Vec<String>> {
+/// The random names of the thing called `name` in a list in the form of /proc/net/unix, sorted, each once. Any user can
+/// put any bytes into that list, line breaks too.
+///
+/// # Errors
+/// As reading the list.
+pub fn listed(list: impl BufRead, name: &str) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for line in list.split(b'\n') {
         // Paths of other programs need not be text.

@@ -13,11 +13,29 @@ pub enum Owner {
     Member(u64),
 }
 
-/// Things that one user may have at most: services, and slots, so that no user keeps the others out.
-const MOST_SERVICES: usize = 16_384;
+/// Things that one user may have at most where several users share a holder, so that no user keeps the others out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Most {
+    /// Processes.
+    pub members: usize,
+    /// Slots.
+    pub slots: usize,
+    /// Services; also where all processes are of one user.
+    pub services: usize,
+}
+
+impl Default for Most {
+    fn default() -> Self {
+        Self {
+            members: 512,
+            slots: 512,
+            services: 16_384,
+        }
+    }
+}
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Registry {
     owners: HashMap<Addressee, (Owner, u32)>,
     /// Processes that get a thing when its owner gives it back, where all processes are of one user.
@@ -26,6 +44,8 @@ pub struct Registry {
     reserved: HashMap<Addressee, u32>,
     /// Slots that one user may have; `None`: all.
     most_slots: Option<usize>,
+    /// Services that one user may have.
+    most_services: usize,
     /// Services and slots of each user.
     counts: HashMap<u32, [usize; 2]>,
     changed: bool,
@@ -38,12 +58,28 @@ const fn kind(what: Addressee) -> usize {
     }
 }
 
-impl Registry {
-    /// An empty one that gives a user so many slots.
-    #[must_use]
-    pub fn with_most_slots(most: usize) -> Self {
+impl Default for Registry {
+    /// An empty one for the processes of one user.
+    fn default() -> Self {
         Self {
-            most_slots: Some(most),
+            owners: HashMap::new(),
+            waiting: HashMap::new(),
+            reserved: HashMap::new(),
+            most_slots: None,
+            most_services: Most::default().services,
+            counts: HashMap::new(),
+            changed: false,
+        }
+    }
+}
+
+impl Registry {
+    /// An empty one for the processes of several users, each of which may have so much.
+    #[must_use]
+    pub fn with_most(most: Most) -> Self {
+        Self {
+            most_slots: Some(most.slots),
+            most_services: most.services,
             ..Self::default()
         }
     }
@@ -68,7 +104,7 @@ impl Registry {
         let count = &mut self.counts.entry(uid).or_default()[kind(what)];
         let most = match what {
             Addressee::Slot(_) => self.most_slots.unwrap_or(usize::MAX),
-            Addressee::Service(_) => MOST_SERVICES,
+            Addressee::Service(_) => self.most_services,
         };
         if *count >= most {
             return false;
@@ -124,6 +160,13 @@ impl Registry {
         self.owners.get(&what).map(|(owner, _)| *owner)
     }
 
+    /// Entries of all tables: what the registry takes of memory grows with it.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        let waiting = self.waiting.values().map(|waiting| 1 + waiting.len());
+        self.owners.len() + waiting.sum::<usize>() + self.reserved.len() + self.counts.len()
+    }
+
     /// Keeps `what` for the processes of `uid` until [`Registry::open_to_all`].
     pub fn reserve(&mut self, what: Addressee, uid: u32) {
         self.reserved.insert(what, uid);
@@ -161,9 +204,16 @@ mod tests {
     const A: Owner = Owner::Member(1);
     const B: Owner = Owner::Member(2);
 
+    fn with_most_slots(slots: usize) -> Registry {
+        Registry::with_most(Most {
+            slots,
+            ..Most::default()
+        })
+    }
+
     #[test]
     fn a_thing_has_one_owner_until_it_is_given_back() {
-        let mut registry = Registry::with_most_slots(9);
+        let mut registry = with_most_slots(9);
         for what in [Addressee::Slot(5), Addressee::Service(5)] {
             assert_eq!(registry.owner(what), None);
             assert!(registry.claim(what, A, 10));
@@ -199,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_user_cannot_take_all() {
-        let mut registry = Registry::with_most_slots(2);
+        let mut registry = with_most_slots(2);
         let slots = [1, 2, 3].map(Addressee::Slot);
         assert_eq!(
             slots.map(|what| registry.claim(what, A, 10)),
@@ -208,7 +258,7 @@ mod tests {
         assert!(registry.claim(slots[2], B, 11));
         registry.release(slots[0], A);
         assert!(registry.claim(Addressee::Slot(9), A, 10));
-        for id in 0..MOST_SERVICES as u64 {
+        for id in 0..Most::default().services as u64 {
             assert!(registry.claim(Addressee::Service(id), A, 10));
         }
         assert!(!registry.claim(Addressee::Service(u64::MAX), A, 10));

@@ -64,6 +64,8 @@ pub fn seeds(body: &str) -> io::Result<Vec<Vec<u8>>> {
     match body {
         "conf" => return Ok(crate::conf::seeds()),
         "scm" => return Ok(crate::scm::seeds()),
+        "port" => return Ok(crate::port::seeds()),
+        "private" => return Ok(crate::private::seeds()),
         _ => {}
     }
     let mut files: Vec<PathBuf> = fs::read_dir(folder())?

@@ -1,5 +1,5 @@
-//! Fuzzing of `softrxe-proto`, of dat.conf and of the messages of DAPL's scm provider: bodies that take any bytes and panic when a
-//! promise is broken.
+//! Fuzzing of `softrxe-proto`, of dat.conf, of private data, of the messages between the processes of a host and of those of DAPL's scm
+//! provider: bodies that take any bytes and panic when a promise is broken.
 //!
 //! Each body of the protocol reads its input as a list of decisions, plays the network, the peer and the consumer
 //! with it, and checks after each step what must hold whatever arrives: no byte outside what is granted is read or written, receives and
@@ -14,6 +14,8 @@ mod memory;
 pub mod mutate;
 mod packets;
 mod pair;
+mod port;
+mod private;
 mod rc;
 mod scm;
 mod wire;
@@ -21,6 +23,8 @@ mod wire;
 pub use cm::cm;
 pub use conf::conf;
 pub use pair::pair;
+pub use port::port;
+pub use private::private;
 pub use rc::{requester, responder};
 pub use scm::scm;
 pub use wire::wire;
@@ -37,6 +41,8 @@ pub const BODIES: &[(&str, Body)] = &[
     ("pair", pair),
     ("conf", conf),
     ("scm", scm),
+    ("port", port),
+    ("private", private),
 ];
 
 /// The body called `name`.

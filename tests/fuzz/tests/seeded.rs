@@ -110,3 +110,13 @@ fn conf() {
 fn scm() {
     fuzz("scm");
 }
+
+#[test]
+fn port() {
+    fuzz("port");
+}
+
+#[test]
+fn private() {
+    fuzz("private");
+}

@@ -1,0 +1,121 @@
+//! The members of a holder: the user of each, and what each of them has. Pure.
+
+use std::collections::HashMap;
+
+use crate::letter::{Addressee, FromMember};
+use crate::registry::{Most, Owner, Registry};
+
+/// What a packet of a member leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// The member is to be told whether its claim is granted.
+    Answer(Addressee, bool),
+    /// Nothing is to be said.
+    Silence,
+    /// The packet is none of a member, which is to be forgotten.
+    Nonsense,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Members {
+    /// The user of each member, by the member's number.
+    users: HashMap<u64, u32>,
+    next: u64,
+    /// Members of one user; `None`: any number, as all are of one user.
+    most: Option<usize>,
+    registry: Registry,
+}
+
+impl Members {
+    /// No members yet; they will be of several users, each of which may have so much.
+    #[must_use]
+    pub fn of_everyone(most: Most) -> Self {
+        Self {
+            most: Some(most.members),
+            registry: Registry::with_most(most),
+            ..Self::default()
+        }
+    }
+
+    /// Takes in a process of user `uid` and returns its number, which no other member gets later. `None`: the user has
+    /// too many members.
+    pub fn admit(&mut self, uid: u32) -> Option<u64> {
+        if let Some(most) = self.most
+            && self.users.values().filter(|user| **user == uid).count() >= most
+        {
+            return None;
+        }
+        let member = self.next;
+        self.next += 1;
+        self.users.insert(member, uid);
+        Some(member)
+    }
+
+    /// Does what a packet of `member` asks for.
+    pub fn hear(&mut self, member: u64, packet: &[u8]) -> Heard {
+        let owner = Owner::Member(member);
+        match (self.users.get(&member), FromMember::decode(packet)) {
+            (Some(uid), Some(FromMember::Claim(what))) => {
+                Heard::Answer(what, self.registry.claim(what, owner, *uid))
+            }
+            (Some(_), Some(FromMember::Release(what))) => {
+                self.registry.release(what, owner);
+                Heard::Silence
+            }
+            _ => Heard::Nonsense,
+        }
+    }
+
+    /// Takes back all that `member` has.
+    pub fn forget(&mut self, member: u64) {
+        self.registry.forget(Owner::Member(member));
+        self.users.remove(&member);
+    }
+
+    /// The process that gets what is for `to`.
+    #[must_use]
+    pub fn owner(&self, to: Addressee) -> Option<Owner> {
+        self.registry.owner(to)
+    }
+
+    /// What the members, and the holder itself, have.
+    pub fn registry(&mut self) -> &mut Registry {
+        &mut self.registry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_so_many_members_and_a_number_is_not_used_again() {
+        let most = Most {
+            members: 2,
+            ..Most::default()
+        };
+        let mut members = Members::of_everyone(most);
+        let numbers = [1000, 1000, 1000, 1001].map(|uid| members.admit(uid));
+        assert_eq!(numbers, [Some(0), Some(1), None, Some(2)]);
+        members.forget(1);
+        assert_eq!(members.admit(1000), Some(3));
+        let mut of_one = Members::default();
+        assert!((0..1000).all(|number| of_one.admit(0) == Some(number)));
+    }
+
+    #[test]
+    fn a_packet_is_done_answered_or_nonsense() {
+        let mut members = Members::default();
+        let member = members.admit(0).unwrap();
+        let what = Addressee::Service(7);
+        let claim = FromMember::Claim(what).encode();
+        assert_eq!(members.hear(member, &claim), Heard::Answer(what, true));
+        assert_eq!(members.owner(what), Some(Owner::Member(member)));
+        assert_eq!(members.hear(member, &claim[1..]), Heard::Nonsense);
+        assert_eq!(members.hear(member + 1, &claim), Heard::Nonsense);
+        let release = FromMember::Release(what).encode();
+        assert_eq!(members.hear(member, &release), Heard::Silence);
+        assert_eq!(members.owner(what), None);
+    }
+}
