@@ -24,6 +24,8 @@ use crate::wake::Bundle;
 const ROOM: Duration = Duration::from_millis(1);
 /// After waiting in vain the holder waits for no member: a process that is stopped must not slow down the others.
 const IMPATIENCE: Duration = Duration::from_millis(100);
+/// Members of an earlier holder find the next one within this time. A peer repeats its request later than that.
+const SETTLING: Duration = Duration::from_millis(200);
 /// Connections that are taken in, and packets that are read of each member, before other work has its turn.
 const ACCEPTED: usize = 128;
 const READ: usize = 64;
@@ -49,6 +51,7 @@ pub struct Holder {
     members: Members,
     letter: Vec<u8>,
     impatient_until: Option<Instant>,
+    settling_until: Option<Instant>,
 }
 
 impl Holder {
@@ -93,7 +96,19 @@ impl Holder {
             members,
             letter: Vec::with_capacity(8192),
             impatient_until: None,
+            settling_until: None,
         })
+    }
+
+    /// Notes that members of an earlier holder have still to join this one.
+    pub(crate) fn settle(&mut self) {
+        self.settling_until = Some(Instant::now() + SETTLING);
+    }
+
+    /// Returns true while members of an earlier holder may not have joined yet. What no member has is to be dropped then, not refused.
+    pub fn is_settling(&mut self) -> bool {
+        self.settling_until.take_if(|end| *end <= Instant::now());
+        self.settling_until.is_some()
     }
 
     /// The socket of the port.

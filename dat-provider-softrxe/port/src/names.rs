@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
+use std::time::Duration;
 
 use crate::child::{NAMES, NotInherited};
 use crate::credentials::{Trust, own_uid};
@@ -19,6 +20,9 @@ use crate::dial::{self, Kind};
 const LIST: &str = "/proc/net/unix";
 /// Random names of one thing that are tried at most. An attacker can make more, but each costs it a descriptor.
 const TRIED: usize = 4096;
+/// Looks at a name whose program does not listen, and the pause after each.
+const LOOKS: usize = 3;
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// The name of `thing` on `ip` for processes of the own user.
 #[must_use]
@@ -60,13 +64,27 @@ pub fn listen_at(kind: Kind, name: &str) -> io::Result<NotInherited<OwnedFd>> {
     NotInherited::new(|| dial::listen(kind, &address))
 }
 
-/// Takes `name` without listening: a lock.
+/// Takes `name` for this process, as a lock among the processes of the own user. `None`: the program that has it is not one of them,
+/// so the name decides nothing.
 ///
 /// # Errors
-/// `AddrInUse` when it is taken; else as `socket`, `bind`.
-pub fn lock(name: &str) -> io::Result<NotInherited<OwnedFd>> {
-    let address = address(name)?;
-    NotInherited::new(|| dial::bind(Kind::Stream, &address))
+/// `AddrInUse` when a process of the own user has it; else as `socket`, `bind`, `listen`.
+pub fn hold(name: &str) -> io::Result<Option<NotInherited<OwnedFd>>> {
+    for _ in 0..LOOKS {
+        match listen_at(Kind::Stream, name) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            other => return other.map(Some),
+        }
+        // The kernel tells the user of a listener only. A process of the own user listens a moment after it took the name.
+        match meet_at(Kind::Stream, name, Trust::Own) {
+            Ok(_) => return Err(ErrorKind::AddrInUse.into()),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                std::thread::sleep(MOMENT);
+            }
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(None)
 }
 
 /// Connects to `name`, to a process of a trusted user.
@@ -166,6 +184,21 @@ mod tests {
         meet_at(Kind::Packets, &name, Trust::Own).unwrap();
         let denied = meet(Kind::Packets, &name, Trust::Holder(own_uid() + 1)).unwrap_err();
         assert_eq!(denied.kind(), ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn a_lock_is_had_once_by_a_user_and_not_decided_by_a_squatter() {
+        let ip: IpAddr = "127.77.6.2".parse().unwrap();
+        let name = of_user(ip, "sid/1");
+        let held = hold(&name).unwrap();
+        assert!(held.is_some());
+        assert_eq!(hold(&name).unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop(held);
+        // A squatter that does not listen shows no user.
+        let squatter = dial::bind(Kind::Stream, &address(&name).unwrap()).unwrap();
+        assert!(hold(&name).unwrap().is_none());
+        drop(squatter);
+        assert!(hold(&name).unwrap().is_some());
     }
 
     #[test]

@@ -172,11 +172,12 @@ impl Share {
                 Err(error) => return Err(error.into()),
             },
         };
-        if let Some(estate) = held {
-            return Ok(Self::Holder(Box::new(Holder::for_user(
-                local.ip(),
-                estate,
-            )?)));
+        if let Some(held) = held {
+            let mut holder = Holder::for_user(local.ip(), held)?;
+            if estate.is_some() {
+                holder.settle();
+            }
+            return Ok(Self::Holder(Box::new(holder)));
         }
         for trust in [Trust::Own, Trust::Holder(SYSTEM)] {
             match Member::join(local, trust, estate.cloned()) {
@@ -251,16 +252,11 @@ impl Share {
     /// Takes a service id of `ip`, for this and all other engines of the address.
     ///
     /// # Errors
-    /// `AddrInUse` when another process listens on it; one for which [`is_end`] is true when the holder ends before it
+    /// `AddrInUse` when another process has it; one for which [`is_end`] is true when the holder ends before it
     /// answers, and the next one is to be asked; as `socket`, `bind`, `sendmsg`.
     pub fn take_service(&mut self, ip: IpAddr, id: u64) -> io::Result<Service> {
         let what = Addressee::Service(id);
-        let name = match names::lock(&names::of_user(ip, &format!("sid/{id:016x}"))) {
-            Ok(name) => Some(name),
-            // An engine has it, or another user's program has its name only.
-            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
-            Err(error) => return Err(error),
-        };
+        let name = names::hold(&names::of_user(ip, &format!("sid/{id:016x}")))?;
         if name.is_some() && !self.is_served() {
             // No other process of the user has it, or it has just ended.
             self.claim(what)?;
@@ -505,6 +501,34 @@ mod tests {
         holder.release(Addressee::Service(5));
         drop(service);
         member.take_service(ip, 5).unwrap();
+    }
+
+    #[test]
+    fn a_service_stays_with_its_process_when_the_holder_ends() {
+        let local = at("127.77.1.5");
+        let ip = local.ip();
+        let mut first = take(local);
+        let mut members = [(); 2].map(|()| take(local));
+        look_after(&mut first);
+        for member in &mut members {
+            let Share::Member(member) = member else {
+                unreachable!()
+            };
+            assert!(member.receive(&mut [0; 100]).unwrap().is_none());
+        }
+        let _service = members[0].take_service(ip, 5).unwrap();
+        look_after(&mut first);
+        drop(first);
+        let mut heir = members[1]
+            .succeed(local, 1 << 20, Policy::default())
+            .unwrap();
+        // The member that has it has not joined the heir, whose list is empty.
+        let refused = heir.take_service(ip, 5).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AddrInUse);
+        let Share::Holder(heir) = &mut heir else {
+            panic!("{heir:?}")
+        };
+        assert!(heir.is_settling());
     }
 
     #[test]

@@ -575,7 +575,7 @@ impl State {
                     let passed = match self.requests.addressee(source.ip(), datagram) {
                         Some(Addressee::Slot(slot)) if slot == self.slot => false,
                         Some(Addressee::Service(id)) if self.services.contains_key(&id) => false,
-                        Some(to) => holder.deliver(to, source, 0, datagram),
+                        Some(to) => holder.deliver(to, source, 0, datagram) || holder.is_settling(),
                         None => false,
                     };
                     if passed {
