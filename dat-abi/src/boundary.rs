@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::reserve::has_room;
 
 use crate::ret::{DAT_SUCCESS, DatReturn, to_v1_2};
 use crate::types::{DAT_TIMEOUT_INFINITE, DatCount, DatTimeout};
@@ -62,12 +63,14 @@ pub(crate) fn guard_hot<V: Version>(body: impl FnOnce() -> Result<()>) -> DatRet
     }
 }
 
-/// The same of a slot that makes something: it is not begun when there is no memory for what cannot fail in it.
+/// The same of a slot that makes something: it is refused when there is no room for what cannot fail in it ([`has_room`]). All slots that
+/// create, connect, accept or resize are called through this.
 pub(crate) fn making<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
     guard::<V>(|| {
-        if dat_arena::memory::is_spare() {
+        if has_room() {
             body()
         } else {
+            tracing::error!("the process has no memory left; free objects, or raise `ulimit -v`");
             Err(Error::resource(Subtype::ResourceMemory))
         }
     })

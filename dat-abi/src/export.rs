@@ -8,6 +8,8 @@ use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::head::raw;
 use dat_core::ia::{AsyncEvd, Ia};
 use dat_core::ia_params::IaParams;
+#[doc(hidden)]
+pub use dat_core::reserve::Reserve;
 use dat_core::transport::Transport;
 
 use crate::boundary::{V1_2, V2_0, Version, count, guard, making, need, put};
@@ -81,7 +83,7 @@ impl OpenRequest<'_> {
             DAT_EVD_ASYNC_EXISTS => AsyncEvd::OutOfScope,
             other => AsyncEvd::Existing(handle::evd::<T>(other, Subtype::InvalidHandleEvdAsync)?),
         };
-        if !has_address_space::<T>() {
+        if !said(T::arenas().reserve_all()) {
             return Err(Error::resource(Subtype::ResourceMemory));
         }
         fork::watch::<T>();
@@ -94,12 +96,11 @@ impl OpenRequest<'_> {
     }
 }
 
-/// Reserves what the handles of `T` need. Says so if it is not there.
-fn has_address_space<T: Transport>() -> bool {
-    let reserved = T::arenas().reserve();
+/// Returns `reserved`: whether there is the address space that handles need. Says so if it is not there.
+fn said(reserved: bool) -> bool {
     if !reserved {
         tracing::error!(
-            "a provider cannot be used: 256 MiB of address space for handles are not to be had; raise the limit (ulimit -v)"
+            "a provider cannot be used: the address space for handles (up to 512 MiB for each engine) is not to be had; raise the limit (ulimit -v)"
         );
     }
     reserved
@@ -219,14 +220,16 @@ fn registry(name: &CStr) -> Option<RegistryFn> {
 ///
 /// # Safety
 /// `info` is NULL or valid; `params` is NULL or a C string; `add` registers a table.
+///
+/// Returns `DAT_INSUFFICIENT_RESOURCES` if it registered nothing for want of memory: it may be called again when there is more.
 #[doc(hidden)]
 pub unsafe fn init<P: Provider>(
     info: *const DatProviderInfo,
     params: *const c_char,
     add: Option<RegistryFn>,
-) {
+) -> DatReturn {
     crate::log::install();
-    guard::<V2_0>(|| {
+    making::<V2_0>(|| {
         // SAFETY: NULL or valid by the caller's promise.
         let given = unsafe { crate::boundary::structure(info, 1)? };
         let text = if params.is_null() {
@@ -238,8 +241,8 @@ pub unsafe fn init<P: Provider>(
                 .into_owned()
         };
         let key = (given.name(), given.dapl_version_major);
-        if !has_address_space::<P::Transport>() {
-            return Ok(());
+        if !said(P::Transport::arenas().reserve()) {
+            return Err(Error::resource(Subtype::ResourceMemory));
         }
         let Some(table) = provider_table::<P>(given.dapl_version_major) else {
             tracing::error!(
@@ -269,7 +272,7 @@ pub unsafe fn init<P: Provider>(
             }
         }
         Ok(())
-    });
+    })
 }
 
 /// Body of `dat_provider_fini`.
@@ -312,10 +315,14 @@ fn provider_table<P: Provider>(major: u32) -> Option<*const c_void> {
 }
 
 /// Makes a `cdylib` a DAT provider: exports `dat_provider_init` and `dat_provider_fini` for a
-/// [`Provider`](crate::export::Provider), which every [`Transport`](dat_core::transport::Transport) is.
+/// [`Provider`](crate::export::Provider), which every [`Transport`](dat_core::transport::Transport) is. The library's allocator is
+/// [`Reserve`](dat_core::reserve::Reserve), so that a process without memory gets an error and does not end.
 #[macro_export]
 macro_rules! export_provider {
     ($provider:ty) => {
+        #[global_allocator]
+        static DAT_RESERVE: $crate::export::Reserve = $crate::export::Reserve;
+
         /// Called by the registry once for each dat.conf entry that names this library.
         ///
         /// # Safety
@@ -326,11 +333,11 @@ macro_rules! export_provider {
             params: *const ::std::ffi::c_char,
         ) {
             // SAFETY: the registry's promise is the same.
-            unsafe { $crate::export::init::<$provider>(info, params, None) }
+            unsafe { $crate::export::init::<$provider>(info, params, None) };
         }
 
         /// The same for a registry of ours, which brings the function to register with: nothing needs to be
-        /// global in the process then.
+        /// global in the process then. Returns `DAT_INSUFFICIENT_RESOURCES` if nothing was registered for want of memory.
         ///
         /// # Safety
         /// `info` is valid; `params` is NULL or a C string; `add` registers a table.
@@ -339,7 +346,7 @@ macro_rules! export_provider {
             info: *const $crate::types::DatProviderInfo,
             params: *const ::std::ffi::c_char,
             add: $crate::export::RegistryFn,
-        ) {
+        ) -> u32 {
             // SAFETY: the registry's promise is the same.
             unsafe {
                 $crate::export::init::<$provider>(info, params, ::std::option::Option::Some(add))

@@ -10,11 +10,10 @@
 //! Every method may be called from any thread.
 //!
 //! Beside it stands what else of dat-core, which forbids unsafe code, is unsafe: its lock, what its threads do about
-//! signals, and the question whether there is memory left.
+//! signals, and the memory that is left when the process has no more ([`reserve`]).
 
 mod cycle;
 mod lock;
-pub mod memory;
 #[cfg(all(loom, test))]
 mod models;
 pub mod reserve;
@@ -55,6 +54,10 @@ pub struct Arena<O, const WHOLE: u32 = 0> {
 
 /// So many bytes become writable at a time: a kernel that promises no more memory than it has counts those only.
 const GROWTH: usize = 128 << 10;
+
+/// Address space that a range leaves to the heap, to threads and to other ranges, where a limit (`ulimit -v`) is in force. A thread takes
+/// 8 MiB for its stack.
+const LEFT: usize = 64 << 20;
 
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// What a range is mapped with, and how. Miri has no mprotect(2), and no promise of memory either.
@@ -232,23 +235,30 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     }
 
     /// Reserves address space (not memory) for `wanted` objects, or half, or a quarter ... of them where a limit on
-    /// address space is in force. `free` is locked.
+    /// address space is in force: as much again and [`LEFT`] bytes remain. `free` is locked.
     fn reserve_locked(&self) -> bool {
         if self.bias.load(Ordering::Relaxed) != 0 {
             return true;
         }
         let mut count = self.wanted.max(1) as usize;
         loop {
-            // SAFETY: an anonymous private mapping at an address the kernel chooses touches nothing.
+            let bytes = (count << Self::SHIFT).next_multiple_of(GROWTH);
+            let rest = LEFT + if WHOLE == 0 { bytes } else { 0 };
+            // SAFETY: an anonymous private mapping at an address the kernel chooses touches nothing. What is behind the range is given
+            // back before anything knows its address.
             let at = unsafe {
-                libc::mmap(
+                let at = libc::mmap(
                     std::ptr::null_mut(),
-                    count << Self::SHIFT,
+                    bytes + if cfg!(miri) { 0 } else { rest },
                     RESERVED,
                     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | UNPROMISED,
                     -1,
                     0,
-                )
+                );
+                if at != libc::MAP_FAILED && !cfg!(miri) {
+                    libc::munmap(at.byte_add(bytes), rest);
+                }
+                at
             };
             if at != libc::MAP_FAILED {
                 self.capacity.store(count as u32, Ordering::Relaxed);

@@ -23,7 +23,7 @@ const LARGEST: usize = 16 << 10;
 /// What [`has_room`] asks the C library for: pieces that lie in its heap, each below what it would map by itself.
 const PIECES: usize = 4;
 const PIECE: usize = 60 << 10;
-/// And the kernel, at the same time: a thread's stack. A thread that finds no memory when it begins ends the process in the C library.
+/// What [`has_thread_room`] asks the kernel for: a stack with what belongs to it.
 const STACK: usize = 4 << 20;
 
 #[repr(C, align(4096))]
@@ -45,8 +45,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub struct Reserve;
 
-/// May something new be begun? True if the C library has a quarter of a megabyte left in its heap, the kernel room for a stack, and half
-/// of the pool is free. Takes some microseconds.
+/// Returns true if something new may be begun: the C library has a quarter of a megabyte left in its heap, and half of the pool is free.
+/// A call that makes something asks this first. Takes some microseconds.
 #[must_use]
 pub fn has_room() -> bool {
     if !is_fit() {
@@ -58,19 +58,29 @@ pub fn has_room() -> bool {
         .all(|piece| piece.try_reserve_exact(PIECE).is_ok());
     // Else the compiler might see that nothing is done with them.
     black_box(&mut pieces);
-    asked && has_stack()
+    asked
 }
 
-fn has_stack() -> bool {
+/// Returns true if a thread may be started, which also takes address space for its stack: to be asked before each start, as a thread
+/// that finds no memory when it begins ends the process in the C library.
+#[must_use]
+pub fn has_thread_room() -> bool {
+    has_room() && has_space(STACK)
+}
+
+/// Returns true if the kernel has address space for so many bytes.
+#[must_use]
+pub fn has_space(bytes: usize) -> bool {
     // SAFETY: a mapping of its own, which is not touched and is given back.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let stack = libc::mmap(null_mut(), STACK, libc::PROT_NONE, flags, -1, 0);
-        stack != libc::MAP_FAILED && libc::munmap(stack, STACK) == 0
+        let at = libc::mmap(null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
+        at != libc::MAP_FAILED && libc::munmap(at, bytes) == 0
     }
 }
 
-/// Is at least half of the pool free? One load.
+/// Returns true if at least half of the pool is free: what arrives at a thread of ours, which has no caller to refuse, may be
+/// begun. One load.
 #[must_use]
 pub fn is_fit() -> bool {
     USED.load(Ordering::Relaxed) < BLOCKS / 2

@@ -73,6 +73,15 @@ impl<T: Transport> Arenas<T> {
         self.evd.reserve()
     }
 
+    /// Reserves the address space of all kinds, before an IA opens: a CR is made at a transport's thread, which has no caller to refuse.
+    /// False: there is not as much. What was reserved stays, and a later call goes on from there.
+    pub fn reserve_all(&self) -> bool {
+        macro_rules! reserve {
+            ($($arena:ident)*) => { self.reserve() $(&& self.$arena.reserve())* };
+        }
+        reserve!(ia ep cr ah sp cno pz srq lmr rmr)
+    }
+
     /// Makes every object dead without taking it apart: in a forked child, where all of them are the parent's, so that
     /// no handle reaches the connections and memory which the parent goes on using. Takes no locks: those that other
     /// threads of the parent held are never given back here.

@@ -65,8 +65,8 @@ impl<T: Transport> Cr<T> {
         ep: Option<&'static Ep<T>>,
     ) -> Result<&'static Self> {
         let arena = &T::arenas().cr;
-        // No thunk has asked: a transport's thread is here.
-        let (index, cr) = dat_arena::memory::is_spare()
+        // No thunk has asked: a transport's thread is here, and the address space of CRs is reserved.
+        let (index, cr) = dat_arena::reserve::is_fit()
             .then(|| arena.alloc())
             .flatten()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
@@ -115,6 +115,7 @@ impl<T: Transport> Cr<T> {
         let mut slot = self.inner.lock();
         let inner = slot.as_ref().ok_or(DEAD)?;
         check_length(private_data, limit, 3)?;
+        crate::timer::ready()?;
         let ep = match (inner.ep, ep) {
             (Some(_), Some(_)) => return Err(Error::arg(2)),
             (Some(own), None) => own,

@@ -1,12 +1,16 @@
 //! One thread of core's own for what must happen later: time limits of dat_ep_connect, the end of a graceful
-//! disconnect, breaking a connection after a failed completion. It starts with the first job and ends when
-//! there are none, so a program that needs none of this has no such thread.
+//! disconnect, breaking a connection after a failed completion. It starts with the first call that connects or accepts, which
+//! is refused if it cannot start: what needs it later has no caller to refuse. It stays until [`shut_down`]; a program that makes no
+//! connection has no such thread.
 
 use std::collections::BinaryHeap;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::error::{Error, Result, Subtype};
+use crate::reserve::has_thread_room;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -39,7 +43,6 @@ struct Queue {
     entries: BinaryHeap<Entry>,
     count: u64,
     thread: Option<JoinHandle<()>>,
-    running: bool,
     stopping: bool,
 }
 
@@ -64,6 +67,40 @@ fn timer() -> &'static Timer {
     }
 }
 
+/// Makes sure that jobs will run.
+///
+/// # Errors
+/// `DAT_INSUFFICIENT_RESOURCES` if the thread cannot start.
+pub(crate) fn ready() -> Result<()> {
+    start(&mut timer().queue.lock())
+}
+
+fn start(queue: &mut Queue) -> Result<()> {
+    if queue.thread.is_some() || queue.stopping {
+        return Ok(());
+    }
+    if !has_thread_room() {
+        tracing::error!(
+            "no memory for the thread that keeps time limits; free objects, or raise `ulimit -v`"
+        );
+        return Err(Error::resource(Subtype::ResourceMemory));
+    }
+    let body = || {
+        dat_arena::signals::leave_to_the_consumer();
+        run();
+    };
+    let thread = std::thread::Builder::new()
+        .name("dat-timer".into())
+        .stack_size(256 << 10)
+        .spawn(body)
+        .map_err(|error| {
+            tracing::error!(%error, "no thread for time limits of connections; raise the limit of memory or threads");
+            Error::resource(Subtype::ResourceMemory)
+        })?;
+    queue.thread = Some(thread);
+    Ok(())
+}
+
 /// Runs `job` after `delay`, with no locks held. Jobs are short, and check themselves whether they are still
 /// wanted: there is no way to take one back.
 pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
@@ -84,32 +121,10 @@ pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
         number,
         job: Box::new(job),
     });
-    if queue.running {
+    // Says itself what is wrong; the job runs once a later call has started the thread.
+    if start(&mut queue).is_ok() && queue.entries.peek().map(|first| first.due) != next {
         // The thread sleeps until the first of the jobs: it need not hear of one that is due later.
-        let first = queue.entries.peek().map(|first| first.due);
-        if first != next {
-            timer.changed.notify_one();
-        }
-        return;
-    }
-    // A thread that has ended without jobs is done but for its last instructions.
-    if let Some(ended) = queue.thread.take() {
-        drop(ended);
-    }
-    match std::thread::Builder::new()
-        .name("dat-timer".into())
-        .stack_size(256 << 10)
-        .spawn(|| {
-            dat_arena::signals::leave_to_the_consumer();
-            run();
-        }) {
-        Ok(thread) => {
-            queue.thread = Some(thread);
-            queue.running = true;
-        }
-        Err(error) => {
-            tracing::error!(%error, "no thread for timers: time limits of connections are not kept");
-        }
+        timer.changed.notify_one();
     }
 }
 
@@ -140,20 +155,19 @@ pub fn shut_down() {
 fn run() {
     let timer = timer();
     let mut queue = timer.queue.lock();
-    while let Some(first) = queue.entries.peek() {
-        let due = first.due;
-        if due > Instant::now() {
-            timer.changed.wait_until(&mut queue, due);
-            continue;
+    while !queue.stopping {
+        match queue.entries.peek().map(|first| first.due) {
+            None => timer.changed.wait(&mut queue),
+            Some(due) if due > Instant::now() => {
+                timer.changed.wait_until(&mut queue, due);
+            }
+            Some(_) => {
+                if let Some(entry) = queue.entries.pop() {
+                    MutexGuard::unlocked(&mut queue, entry.job);
+                }
+            }
         }
-        let Some(entry) = queue.entries.pop() else {
-            break;
-        };
-        drop(queue);
-        (entry.job)();
-        queue = timer.queue.lock();
     }
-    queue.running = false;
 }
 
 #[cfg(test)]
@@ -163,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_run_in_order_of_time_and_the_thread_comes_back() {
+    fn jobs_run_in_order_of_time_and_later_ones_do_too() {
         let (send, recv) = mpsc::channel();
         for (delay, name) in [(30, "late"), (1, "first"), (15, "second")] {
             let send = send.clone();
@@ -174,7 +188,6 @@ mod tests {
         let wait = Duration::from_secs(10);
         let got: Vec<_> = (0..3).map(|_| recv.recv_timeout(wait).unwrap()).collect();
         assert_eq!(got, ["first", "second", "late"]);
-        // Whether the thread has ended by now or not, a new job runs.
         soon(move || send.send("again").unwrap());
         assert_eq!(recv.recv_timeout(wait), Ok("again"));
     }

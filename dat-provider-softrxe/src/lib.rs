@@ -10,8 +10,4 @@ pub mod user;
 
 pub use provider::SoftRxe;
 
-/// Out of memory is an error and no end of the process.
-#[global_allocator]
-static MEMORY: dat_core::reserve::Reserve = dat_core::reserve::Reserve;
-
 dat_abi::export_provider!(SoftRxe);

@@ -11,7 +11,10 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
+use dat_abi::ret::TYPE_MASK;
 use dat_abi::types::DatProviderInfo;
+use dat_core::error::{Error, Subtype};
+use dat_core::reserve::{has_room, has_space};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
 use crate::conf::Entry;
@@ -20,7 +23,7 @@ use crate::conf::Entry;
 pub type AddProvider = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32;
 
 type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
-type InitWith = unsafe extern "C" fn(*const DatProviderInfo, *const c_char, AddProvider);
+type InitWith = unsafe extern "C" fn(*const DatProviderInfo, *const c_char, AddProvider) -> u32;
 type Owns = unsafe extern "C" fn(usize) -> bool;
 type Fini = unsafe extern "C" fn(*const DatProviderInfo);
 
@@ -35,6 +38,16 @@ pub enum LoadError {
         /// As the entry names it.
         library: String,
         /// The loader's words.
+        reason: String,
+    },
+    /// There is not the memory or the address space to load or initialise the library. A later attempt may succeed.
+    #[error("{origin}: no memory to load {library:?}: {reason}; raise the limit (ulimit -v)")]
+    Memory {
+        /// File and line of the entry.
+        origin: String,
+        /// As the entry names it.
+        library: String,
+        /// What failed.
         reason: String,
     },
     /// The library has no `dat_provider_init`.
@@ -69,6 +82,12 @@ pub enum LoadError {
         library: String,
     },
 }
+
+/// Address space that a provider takes with the libraries that it needs: where there is less, dlopen failed for want of it.
+const LIBRARY: usize = 64 << 20;
+
+/// What a library of ours answers that could not be initialised for want of memory.
+const NO_MEMORY: Error = Error::resource(Subtype::ResourceMemory);
 
 /// What is known of an entry's library, by the entry's origin and name.
 #[derive(Debug)]
@@ -178,13 +197,20 @@ impl Loader {
         unsafe {
             let symbols = &library.library;
             if let Ok(init) = symbols.get::<InitWith>(b"dat_rs_provider_init\0") {
+                let code = init(&raw const info, params.as_ptr(), add);
+                if code & TYPE_MASK == NO_MEMORY.code() & TYPE_MASK {
+                    return Err(LoadError::Memory {
+                        origin: entry.origin.to_string(),
+                        library: entry.library.clone(),
+                        reason: "the address space for handles is not to be had".into(),
+                    });
+                }
                 if let Ok(owns) = symbols.get::<Owns>(b"dat_rs_owns\0") {
                     self.owners
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
                         .push(*owns);
                 }
-                init(&raw const info, params.as_ptr(), add);
             } else if let Ok(init) = symbols.get::<Init>(b"dat_provider_init\0") {
                 init(&raw const info, params.as_ptr());
             } else {
@@ -275,13 +301,25 @@ fn open(entry: &Entry, prefix: Option<&Path>) -> Result<Loaded, LoadError> {
 }
 
 fn failed(entry: &Entry, error: &libloading::Error) -> LoadError {
-    LoadError::Open {
-        origin: entry.origin.to_string(),
-        library: entry.library.clone(),
-        // The error itself says only "dlopen failed"; its source has the reason.
-        reason: error
-            .source()
-            .map_or_else(|| error.to_string(), ToString::to_string),
+    let origin = entry.origin.to_string();
+    let library = entry.library.clone();
+    // The error itself says only "dlopen failed"; its source has the reason.
+    let reason = error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string);
+    // The reason is in the language of the program, and has no number.
+    if has_room() && has_space(LIBRARY) {
+        LoadError::Open {
+            origin,
+            library,
+            reason,
+        }
+    } else {
+        LoadError::Memory {
+            origin,
+            library,
+            reason,
+        }
     }
 }
 

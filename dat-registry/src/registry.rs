@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use dat_core::error::{Error, Kind};
+use dat_core::error::{Error, Kind, Subtype};
 
 use crate::catalog::{Catalog, Request};
 use crate::conf::Entry;
@@ -27,10 +27,13 @@ pub enum LookupError {
 }
 
 impl LookupError {
-    /// The code for C: every one of these is `DAT_PROVIDER_NOT_FOUND`.
+    /// The code for C: `DAT_INSUFFICIENT_RESOURCES` for want of memory, else `DAT_PROVIDER_NOT_FOUND`.
     #[must_use]
     pub fn code(&self) -> Error {
-        Error::of(Kind::ProviderNotFound)
+        match self {
+            Self::Load(LoadError::Memory { .. }) => Error::resource(Subtype::ResourceMemory),
+            _ => Error::new(Kind::ProviderNotFound, Subtype::NameNotRegistered),
+        }
     }
 }
 

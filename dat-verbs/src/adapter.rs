@@ -182,6 +182,9 @@ impl Adapter {
             table: Mutex::default(),
             last_key: AtomicU64::new(FIRST_KEY),
         });
+        if !dat_core::reserve::has_thread_room() {
+            return Err(OpenError::Resources("no memory for a thread".into()));
+        }
         let running = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("dat {}", place.device))

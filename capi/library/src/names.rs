@@ -71,10 +71,7 @@ impl Library {
             Ok(table) => Ok((name, table)),
             Err(error) => {
                 tracing::error!("dat_ia_open({name:?}): {error}");
-                Err(Error::new(
-                    Kind::ProviderNotFound,
-                    Subtype::NameNotRegistered,
-                ))
+                Err(error.code())
             }
         }
     }

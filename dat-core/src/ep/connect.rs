@@ -195,6 +195,7 @@ impl<T: Transport> Ep<T> {
             return self.find_peer(remote, conn_qual, timeout, private_data);
         }
         let adapter = ia.adapter()?;
+        timer::ready()?;
         let (loan, token) = self.begin_attempt(Input::Connect, (remote, conn_qual))?;
         let connect = Connect {
             token,

@@ -39,6 +39,7 @@ impl<T: Transport> Ep<T> {
     ) -> Result<()> {
         let make = || Ah::asking(self, remote, conn_qual, private_data);
         let adapter = self.ia().adapter()?;
+        timer::ready()?;
         let (loan, token) = self.begin_peer(Input::Resolve, make)?;
         let connect = Connect {
             token,

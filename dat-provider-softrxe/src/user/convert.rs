@@ -1,10 +1,9 @@
 //! Requests and completions between core's words and the protocol's.
 
-use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::error::{Error, Kind, Result};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::MemPriv;
 use dat_core::iov::{LmrTriplet, RmrTriplet};
-use dat_core::reserve;
 use dat_core::transport::{Completion, Op, Token, Transport, WrId};
 use softrxe_proto as proto;
 use softrxe_proto::{CompletedOp, DatagramPeer, PostError, Qpn, Remote, Rights, Sge, Status};
@@ -50,16 +49,6 @@ const fn remote(at: RmrTriplet) -> Remote {
     Remote {
         address: at.virtual_address,
         key: at.rmr_context,
-    }
-}
-
-/// May something new be begun?
-pub(super) fn room() -> Result<()> {
-    if reserve::has_room() {
-        Ok(())
-    } else {
-        tracing::error!("the process has no memory left; free objects, or raise `ulimit -v`");
-        Err(Error::resource(Subtype::ResourceMemory))
     }
 }
 

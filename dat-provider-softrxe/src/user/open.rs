@@ -91,7 +91,7 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
             other => OpenError::Port(other),
         })?;
     // What a thread needs to begin is not ours to ask for: without it the C library ends the process.
-    if !reserve::has_room() {
+    if !reserve::has_thread_room() {
         return Err(OpenError::Memory);
     }
     let helper = Arc::clone(&hub);

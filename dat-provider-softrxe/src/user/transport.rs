@@ -22,7 +22,7 @@ use softrxe_proto as proto;
 use softrxe_proto::{CompletedOp, MwBind, Rights, Sge, Status, WindowType};
 
 use super::connect;
-use super::convert::{FULL, MAX_IOV, completion, made, op, posted, rights, room, sges};
+use super::convert::{FULL, MAX_IOV, completion, made, op, posted, rights, sges};
 use super::datagram::{self, AddressHandle};
 use super::hub::{CqNotice, Hub};
 use super::memory::foreign::Range;
@@ -65,7 +65,6 @@ impl Transport for UserEngine {
     }
 
     fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Self>) -> Result<Adapter> {
-        room()?;
         super::open::open(ia_name, params, upcalls)
     }
 
@@ -137,7 +136,6 @@ impl Transport for UserEngine {
     }
 
     fn create_pz(adapter: &Arc<Adapter>) -> Result<Pz> {
-        room()?;
         let mut state = adapter.hub.state.lock();
         state.next += 1;
         Ok(Pz {
@@ -153,7 +151,6 @@ impl Transport for UserEngine {
         privileges: MemPriv,
         va_type: VaType,
     ) -> Result<(Lmr, Keys)> {
-        room()?;
         let writable = privileges
             .intersects(MemPriv::LOCAL_WRITE | MemPriv::REMOTE_WRITE | MemPriv::REMOTE_ATOMIC);
         let range = Range::probe(address, length, writable).map_err(|error| {
@@ -189,7 +186,6 @@ impl Transport for UserEngine {
     }
 
     fn create_rmr(pz: &Arc<Pz>, scope: Scope) -> Result<Rmr> {
-        room()?;
         let kind = match scope {
             Scope::Endpoint => WindowType::Type2,
             Scope::Zone => WindowType::Type1,
@@ -237,7 +233,6 @@ impl Transport for UserEngine {
     }
 
     fn create_cq(adapter: &Arc<Adapter>, _depth: u32, token: Token) -> Result<Cq> {
-        room()?;
         let mut state = adapter.hub.state.lock();
         let id = state.engine.create_cq().map_err(made)?;
         let notice = CqNotice {
@@ -318,7 +313,6 @@ impl Transport for UserEngine {
     }
 
     fn create_srq(pz: &Arc<Pz>, attr: &SrqAttr, token: Token) -> Result<Srq> {
-        room()?;
         let mut state = pz.hub.state.lock();
         let id = state
             .engine
@@ -361,7 +355,6 @@ impl Transport for UserEngine {
         srq: Option<&Arc<Srq>>,
         token: Token,
     ) -> Result<Qp> {
-        room()?;
         let init = proto::QpInit {
             kind: if caps.datagram {
                 proto::QpKind::Ud
@@ -435,17 +428,14 @@ impl Transport for UserEngine {
         conn_qual: Option<u64>,
         token: Token,
     ) -> Result<(Listener, u64)> {
-        room()?;
         connect::listen(&adapter.hub, conn_qual, token)
     }
 
     fn connect(_adapter: &Arc<Adapter>, qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
-        room()?;
         connect::connect(qp, connect)
     }
 
     fn accept(request: ConnRequest, qp: &Arc<Qp>, token: Token, private_data: &[u8]) -> Result<()> {
-        room()?;
         connect::accept(request, qp, token, private_data)
     }
 

@@ -167,6 +167,10 @@ impl Transport for Loopback {
             );
             return Err(Error::resource(Subtype::ResourceDevice));
         }
+        crate::worker::start().map_err(|error| {
+            tracing::error!(ia = ia_name, %error, "loopback: no thread for upcalls; raise the limit");
+            Error::resource(Subtype::ResourceMemory)
+        })?;
         *fabric().adapters.entry(settings.address).or_default() += 1;
         Ok(Adapter { settings, upcalls })
     }

@@ -1,10 +1,12 @@
 //! The thread that makes all upcalls: core must not be called from inside a call of its own, nor with a lock of the
 //! transport held. One queue keeps what concerns one connection in order.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{LazyLock, mpsc};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
+use dat_core::reserve::has_thread_room;
 use dat_core::transport::Token;
 use dat_core::upcall::{Arrival, ConnInput, DatagramInput, Fault, Upcalls};
 
@@ -169,18 +171,35 @@ impl Job {
     }
 }
 
+static QUEUE: Mutex<Option<mpsc::Sender<Job>>> = Mutex::new(None);
+
+fn queue() -> MutexGuard<'static, Option<mpsc::Sender<Job>>> {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes sure that there is a worker: without one no connection would be announced.
+///
+/// # Errors
+/// As of the kernel, if it has no thread for us.
+pub(crate) fn start() -> io::Result<()> {
+    let mut queue = queue();
+    if queue.is_none() {
+        if !has_thread_room() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let (sender, jobs) = mpsc::channel::<Job>();
+        std::thread::Builder::new()
+            .name("dat-loopback".into())
+            .spawn(move || jobs.into_iter().for_each(Job::carry_out))?;
+        *queue = Some(sender);
+    }
+    Ok(())
+}
+
 /// Has the worker make the upcall; never blocks.
 pub(crate) fn tell(job: Job) {
-    static QUEUE: LazyLock<mpsc::Sender<Job>> = LazyLock::new(|| {
-        let (queue, jobs) = mpsc::channel::<Job>();
-        let spawned = std::thread::Builder::new()
-            .name("dat-loopback".into())
-            .spawn(move || jobs.into_iter().for_each(Job::carry_out));
-        if let Err(error) = spawned {
-            tracing::error!(%error, "no thread for upcalls: no connection will be announced; raise the limit");
-        }
-        queue
-    });
-    // Fails only when the thread could not be started, which is reported above.
-    let _ = QUEUE.send(job);
+    if let Some(queue) = &*queue() {
+        // The worker lives as long as the queue, which is for ever.
+        let _ = queue.send(job);
+    }
 }

@@ -1,0 +1,67 @@
+//! Out of memory in an unmodified C program: `two_endpoints` under `ulimit -v`, over the range from less than the provider's library takes to
+//! more than the program needs. At each limit it succeeds or a call says DAT_INSUFFICIENT_RESOURCES; it neither ends nor hangs.
+
+use std::process::Command;
+
+use dat_tests::prefix::PREFIX;
+
+/// What the C library says when it has no memory for a thread's own variables, and ends the process: that is not ours to prevent.
+const OF_LIBC: [&str; 2] = ["thread-local data", "TLS destructor"];
+
+/// Runs the program with each of the limits, in MiB; returns how often it succeeded, and how often it was refused.
+fn sweep(program: &str, ia: &str, limits: impl Iterator<Item = u64>) -> (u32, u32) {
+    let (mut passed, mut refused, mut of_libc) = (0, 0, 0);
+    for mebibytes in limits {
+        let limit = format!(
+            "ulimit -v {}; exec {} {ia}",
+            mebibytes << 10,
+            PREFIX.path(program).display()
+        );
+        // The program's own waits end after five seconds each.
+        let output = Command::new("timeout")
+            .args(["120", "sh", "-c", &limit])
+            .env("LD_LIBRARY_PATH", PREFIX.path(""))
+            .env("DAT_OVERRIDE", PREFIX.path("scarce_limits.conf"))
+            .output()
+            .expect("the shell starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        if output.status.success() && said.contains("PASS") {
+            passed += 1;
+        } else if output.status.code() == Some(1) && said.contains("DAT_INSUFFICIENT_RESOURCES") {
+            refused += 1;
+        } else {
+            let known = OF_LIBC.iter().any(|words| said.contains(words));
+            assert!(known, "{program} {ia}, {mebibytes} MiB: {output:?}");
+            of_libc += 1;
+        }
+    }
+    assert!(of_libc < 5, "{of_libc} ended in the C library");
+    (passed, refused)
+}
+
+#[test]
+fn every_limit_of_the_address_space_is_success_or_a_clean_error() {
+    let _ = PREFIX.compile("gcc", "two_endpoints.c", &["-ldat2"], "scarce-2.0");
+    let arguments = ["-DUDAPL_1_2", "-ldat"];
+    let _ = PREFIX.compile("gcc", "two_endpoints.c", &arguments, "scarce-1.2");
+    let mut conf = String::new();
+    for version in ["u1.2", "u2.0"] {
+        for (name, library, params) in [
+            ("scarce-loop", "loopback.so", "127.0.0.1 0"),
+            ("scarce-user", "softrxe.so", "127.68.2.1 0 engine=user"),
+        ] {
+            conf += &dat_tests::line(name, &PREFIX.path(library), params).replace("u2.0", version);
+        }
+    }
+    std::fs::write(PREFIX.path("scarce_limits.conf"), conf).expect("dat.conf");
+    for program in ["scarce-1.2", "scarce-2.0"] {
+        for (ia, enough) in [("scarce-loop", 800), ("scarce-user", 1400)] {
+            let (passed, refused) = sweep(program, ia, (40..enough).step_by(11));
+            assert!(
+                passed > 10 && refused > 10,
+                "{program} {ia}: {passed} and {refused}"
+            );
+        }
+    }
+}
