@@ -1,8 +1,8 @@
 #!/bin/bash
-# What tests cannot see: orders of threads (loom), undefined behaviour (miri) and data races (ThreadSanitizer). One line of result for each part; fails on any finding, and when a part cannot run. docs/sanitizers.md says what each part shows.
+# What tests cannot see: orders of threads (loom), undefined behaviour (miri), data races (ThreadSanitizer) and accesses outside of memory (AddressSanitizer). One line of result for each part; fails on any finding, and when a part cannot run. docs/sanitizers.md says what each part shows.
 #
-# usage: sanitize.sh [PART]...        parts: loom miri tsan, all without any. Loom needs the stable toolchain alone; the others nightly:
-#        rustup component add miri rust-src --toolchain nightly; tsan gcc's runtime libtsan2, and Debian's dapl2-utils
+# usage: sanitize.sh [PART]...        parts: loom miri tsan asan, all without any. Loom needs the stable toolchain alone; the others nightly:
+#        rustup component add miri rust-src --toolchain nightly; tsan and asan gcc's runtimes libtsan2 and libasan8, and Debian's dapl2-utils
 set -uo pipefail
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -62,16 +62,19 @@ part_miri() {
     done
 }
 
-# Both C libraries and the user engine with -Zsanitizer=thread, and C programs on them, which are not built anew: gcc's runtime, whose interface is the
-# compiler's, is loaded before them. The standard library is built too: the order that it makes must be seen.
-part_tsan() {
-    local name=tsan runtime=/usr/lib/x86_64-linux-gnu/libtsan.so.2 begin=$SECONDS lib=$target/tsan/lib work=$target/tsan/run
+# Both C libraries and the user engine with a sanitizer, and C programs on them, which are not built anew: gcc's runtime, whose interface is the
+# compiler's, is loaded before them. The standard library is built too.
+# on_engine NAME RUSTC RUNTIME OPTIONS [WRONG]: NAME is gcc's name of the sanitizer's library, RUSTC the compiler's of the sanitizer; OPTIONS is
+# an assignment to the runtime's variable, to which the file for findings is added; WRONG a program that must not pass unnoticed.
+on_engine() {
+    local name=$1 sanitizer=$2 runtime=/usr/lib/x86_64-linux-gnu/$3 options=$4 wrong=${5:-}
+    local begin=$SECONDS lib=$target/$name/lib work=$target/$name/run
     if [ ! -e "$runtime" ] || ! command -v dtest >/dev/null || ! cargo "+$nightly" --version >/dev/null 2>&1; then
-        missing "$name" "needs $runtime, dtest (apt-get install libtsan2 dapl2-utils) and the toolchain '$nightly'"
+        missing "$name" "needs $runtime, dtest (apt-get install ${3/.so./} dapl2-utils) and the toolchain '$nightly'"
         return
     fi
     local triple=x86_64-unknown-linux-gnu
-    if ! RUSTFLAGS="-Zsanitizer=thread" CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo "+$nightly" build --locked -Zbuild-std --target "$triple" \
+    if ! RUSTFLAGS="-Zsanitizer=$sanitizer" CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo "+$nightly" build --locked -Zbuild-std --target "$triple" \
         --target-dir "$target/$name" -p dat2 -p dat1 -p dat-provider-softrxe >"$logs/$name-build" 2>&1; then
         report "$name" FAILED "does not build; the log is $logs/$name-build"
         return
@@ -84,11 +87,11 @@ part_tsan() {
     ln -s libdat2.so.2 "$lib/libdat2.so"
     ln -s libdat.so.1 "$lib/libdat.so"
     cp "$built/libdat_provider_softrxe.so" "$lib/libdat-provider-softrxe.so.2"
-    # The compiler's names for what gcc 12's runtime watches under the C library's.
+    # The compiler's names for what gcc 12's runtime watches under the C library's: __tsan_memcpy and so on.
     printf '%s\n' '#include <string.h>' \
-        'void *__tsan_memcpy(void *d, const void *s, size_t n) { return memcpy(d, s, n); }' \
-        'void *__tsan_memmove(void *d, const void *s, size_t n) { return memmove(d, s, n); }' \
-        'void *__tsan_memset(void *d, int c, size_t n) { return memset(d, c, n); }' >"$work/names.c"
+        "void *__${name}_memcpy(void *d, const void *s, size_t n) { return memcpy(d, s, n); }" \
+        "void *__${name}_memmove(void *d, const void *s, size_t n) { return memmove(d, s, n); }" \
+        "void *__${name}_memset(void *d, int c, size_t n) { return memset(d, c, n); }" >"$work/names.c"
     gcc -shared -fPIC -O1 -fno-builtin -o "$work/names.so" "$work/names.c"
     local preload=$runtime:$work/names.so
     local api
@@ -103,7 +106,7 @@ part_tsan() {
         local log=$1
         shift
         env LD_LIBRARY_PATH="$lib" DAT_OVERRIDE="$work/dat.conf" LD_PRELOAD="$preload" \
-            TSAN_OPTIONS="log_path=$work/findings:report_signal_unsafe=0" \
+            "$options:log_path=$work/${findings:-findings}" \
             timeout -k 5 240 "$@" >"$work/$log" 2>&1
     }
     local bad=""
@@ -120,8 +123,15 @@ part_tsan() {
         run "mpi-$n.log" "$work/mpi-$n" cno adapter
         grep -q 'mpi_like: PASS' "$work/mpi-$n.log" || bad+=" mpi-$n"
     done
+    if [ -n "$wrong" ]; then
+        sed 's/^adapter u2.0/another u2.0/' "$work/dat.conf" >"$work/more.conf"
+        cat "$work/more.conf" >>"$work/dat.conf"
+        gcc -g -I capi/include -o "$work/$wrong" "tests/c/$wrong.c" -ldl
+        findings=control run "$wrong.log" "$work/$wrong"
+        grep -q 'ERROR: AddressSanitizer: heap-buffer-overflow' "$work"/control.* || bad+=" $wrong (was not noticed)"
+    fi
     local findings
-    findings=$(cat "$work"/findings.* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer')
+    findings=$(cat "$work"/findings.* 2>/dev/null | grep -cE '^WARNING: ThreadSanitizer|ERROR: AddressSanitizer')
     if [ -n "$bad" ] || [ "$findings" != 0 ]; then
         cat "$work"/findings.* 2>/dev/null | grep '^SUMMARY' | sort | uniq -c | sort -rn | head -20 >&2
         report "$name" FAILED "$findings findings in $work/findings.*;${bad:+ did not end well:$bad} ($((SECONDS - begin)) s)"
@@ -130,10 +140,20 @@ part_tsan() {
     fi
 }
 
+# Data races. The order that the standard library makes is seen, as it is built with the sanitizer, too.
+part_tsan() {
+    on_engine tsan thread libtsan.so.2 TSAN_OPTIONS=report_signal_unsafe=0
+}
+
+# Accesses outside of objects and after their end. Leaks are no finding: memory of DAT objects is never given back.
+part_asan() {
+    on_engine asan address libasan.so.8 ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 short_list
+}
+
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(loom miri tsan)
+[ ${#parts[@]} -gt 0 ] || parts=(loom miri tsan asan)
 for part in "${parts[@]}"; do
-    declare -F "part_$part" >/dev/null || { echo "sanitize: no part '$part'; the parts are loom miri tsan" >&2; exit 2; }
+    declare -F "part_$part" >/dev/null || { echo "sanitize: no part '$part'; the parts are loom miri tsan asan" >&2; exit 2; }
     "part_$part"
 done
 [ $failed = 0 ]
