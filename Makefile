@@ -52,7 +52,7 @@ valgrind: dist ## C programs on the user engine under memcheck, both libraries, 
 	@scripts/valgrind.sh --all
 
 .PHONY: sanitize
-sanitize: ## loom, miri, ThreadSanitizer: orders of threads, undefined behaviour, races (docs/sanitizers.md; PART="loom miri tsan")
+sanitize: ## loom, miri, ThreadSanitizer, AddressSanitizer: orders of threads, undefined behaviour, races, stray accesses (docs/sanitizers.md; PART="loom miri tsan asan")
 	@scripts/sanitize.sh $(PART)
 
 .PHONY: interop

@@ -216,7 +216,9 @@ mod tests {
 
     #[test]
     fn any_identification_is_found_again_and_other_damage_is_not_explained() {
-        for length in [16, 20, 280, 1036, 4112] {
+        let longest = if cfg!(miri) { 280 } else { 4112 };
+        let lengths = [16, 20, 280, 1036, 4112].into_iter();
+        for length in lengths.filter(|length| *length <= longest) {
             let transport: Vec<u8> = (0..length).map(|i| (i * 7) as u8).collect();
             let base = compute(&flow4(), 0, &transport);
             for id in [1, 2, 0x100, 0x8000, 0xde67, 0xffff] {

@@ -143,16 +143,22 @@ mod tests {
 
     #[test]
     fn every_checksum_is_the_one_that_is_computed_in_full() {
+        let all = [(16, 0), (92, 0), (92, 1), (92, 63), (4108, 14), (16, 0)];
+        // Miri is slow; its second round meets peers that were forgotten, too.
+        let (last, kinds) = if cfg!(miri) {
+            (2, &all[..2])
+        } else {
+            (3, &all[..])
+        };
         for local in ["127.0.0.1:4791", "[fd09::1]:4791"] {
             let local: SocketAddr = local.parse().unwrap();
             let mut sealer = Sealer::new(local);
             let mut rounds = 0u32;
-            for round in 0..3u8 {
+            for round in 0..last {
                 // More peers than are told apart at a time.
-                for peer in 0..20u16 {
-                    let mut peer: SocketAddr = SocketAddr::new(local.ip(), 5000 + peer);
-                    peer.set_port(peer.port() | 1);
-                    for (length, id) in [(16, 0), (92, 0), (92, 1), (92, 63), (4108, 14), (16, 0)] {
+                for peer in 0..PEERS as u16 + 4 {
+                    let peer = SocketAddr::new(local.ip(), 5000 + peer);
+                    for &(length, id) in kinds {
                         for mark in [0, 0x80] {
                             let mut packet: Vec<u8> = (0..length)
                                 .map(|i| (i as u8).wrapping_mul(round + 3))
@@ -175,7 +181,10 @@ mod tests {
                     }
                 }
             }
-            assert!(rounds > 1000);
+            assert_eq!(
+                rounds as usize,
+                usize::from(last) * (PEERS + 4) * kinds.len() * 4
+            );
         }
     }
 }
