@@ -11,7 +11,7 @@ use dat_abi::types::{
 };
 use dat_abi::v2_0::table::DatProvider;
 use dat_abi::v2_0::tables::provider_table;
-use dat_abi::v2_0::types::DatEpAttr;
+use dat_abi::v2_0::types::{DatEpAttr, DatEvent, DatIaAttr};
 use dat_loopback::Loopback;
 
 thread_local! {
@@ -62,6 +62,7 @@ const EVD_CR: u32 = 0x10;
 const EVD_DTO: u32 = 0x20;
 const EVD_CONNECTION: u32 = 0x40;
 const PRIV_ALL: u32 = 0x33;
+const ESTABLISHED: u32 = 0x4001;
 
 unsafe extern "C" fn add(_table: *const c_void, _info: *const DatProviderInfo) -> u32 {
     0
@@ -213,5 +214,82 @@ fn what_cannot_be_made_for_want_of_memory_is_said() {
         },
         || assert_eq!(call!(PLENTY, t, ia_close(made.get(), 0)), 0),
     );
+    let lengths = Cell::new(2000);
+    scarcely(
+        "evd_resize",
+        |left| call!(left, t, evd_resize(dto, lengths.get())),
+        || lengths.set(lengths.get() + 2000),
+    );
+    connect_scarcely(t, ia, [pz, dto, conn, cr]);
+    // Abruptly, with all that is left.
     assert_eq!(call!(PLENTY, t, ia_close(ia, 0)), 0);
+}
+
+/// Repeats `call` with ever more memory until it succeeds; what comes before must be refused for want of it.
+fn until_it_succeeds(name: &str, mut call: impl FnMut(usize) -> u32) {
+    for (refused, left) in (0..1 << 20).step_by(4 << 10).enumerate() {
+        match call(left) {
+            0 => {
+                assert!(refused > 0, "{name} never ran out of memory");
+                return;
+            }
+            code => assert_eq!(
+                code & TYPE_MASK,
+                INSUFFICIENT_RESOURCES,
+                "{name}: {code:#x}"
+            ),
+        }
+    }
+    panic!("{name} does not succeed with a megabyte");
+}
+
+/// Connects two endpoints of `ia`; each call that was refused can be repeated and then succeeds.
+fn connect_scarcely(t: &DatProvider, ia: DatHandle, [pz, dto, conn, cr]: [DatHandle; 4]) {
+    const FIVE_SECONDS: u32 = 5_000_000;
+    let (mut psp, mut active, mut passive) = (0, 0, 0);
+    assert_eq!(call!(PLENTY, t, psp_create(ia, 778, cr, 0, &mut psp)), 0);
+    for ep in [&mut active, &mut passive] {
+        let code = call!(
+            PLENTY,
+            t,
+            ep_create(ia, pz, dto, dto, conn, null::<DatEpAttr>(), ep)
+        );
+        assert_eq!(code, 0);
+    }
+    // SAFETY: plain data, for which zeros are valid.
+    let mut attr: DatIaAttr = unsafe { std::mem::zeroed() };
+    let code = call!(
+        PLENTY,
+        t,
+        ia_query(ia, null_mut(), u64::MAX, &mut attr, 0, null_mut())
+    );
+    assert_eq!(code, 0);
+    let remote = attr.ia_address_ptr;
+    until_it_succeeds("ep_connect", |left| {
+        call!(
+            left,
+            t,
+            ep_connect(active, remote, 778, FIVE_SECONDS, 0, null(), 0, 0)
+        )
+    });
+    let wait = |evd| {
+        let (mut event, mut more) = (DatEvent::default(), 0);
+        let code = call!(
+            PLENTY,
+            t,
+            evd_wait(evd, FIVE_SECONDS, 1, &mut event, &mut more)
+        );
+        assert_eq!(code, 0);
+        event
+    };
+    let arrival = wait(cr);
+    // SAFETY: an event of an EVD of requests.
+    let request = unsafe { arrival.event_data.cr_arrival_event_data.cr_handle };
+    until_it_succeeds("cr_accept", |left| {
+        call!(left, t, cr_accept(request, passive, 0, null()))
+    });
+    for _ in 0..2 {
+        let event = wait(conn);
+        assert_eq!(event.event_number, ESTABLISHED);
+    }
 }
