@@ -58,7 +58,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("dat-conformance", &["dat-core", "dat-abi", "dat-registry"]),
     ("dat-bench", &["dat", "softrxe-port"]),
-    ("dat-fuzz", &["softrxe-proto", "dat-registry"]),
+    (
+        "dat-fuzz",
+        &["softrxe-proto", "softrxe-port", "dat-registry", "dat-core"],
+    ),
     ("dat-hostile", &["dat", "dat-tests"]),
     ("dat-loom", &[]),
     ("dat-tests", &[]),
