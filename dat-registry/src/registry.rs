@@ -10,7 +10,7 @@ use crate::conf::Entry;
 use crate::handles::Handles;
 use crate::loaded::{Loaded, Table};
 use crate::loader::{AddProvider, LoadError, Loader};
-use crate::search::SearchError;
+use crate::search::{SearchError, gained_rights};
 
 /// Why an IA cannot be opened by name.
 #[derive(Debug, thiserror::Error)]
@@ -63,10 +63,21 @@ impl Registry {
         }
     }
 
-    /// Says which library or program this registry is part of: `../etc/dat.conf` from there is looked at, and `../lib` for
-    /// libraries.
+    /// Says which library this registry is part of: `../etc/dat.conf` from there is looked at, and `../lib` for libraries.
     pub fn set_beside(&self, library: PathBuf) {
         *self.beside.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
+    }
+
+    /// The same for a registry that is part of the program itself. It does nothing in a process that gained rights at exec:
+    /// a program may have been started by a hard link in a folder of its caller (`fs.protected_hardlinks` = 0), where
+    /// the caller chooses what lies beside it.
+    pub fn set_beside_program(&self) {
+        if gained_rights() {
+            return;
+        }
+        if let Ok(program) = std::env::current_exe() {
+            self.set_beside(program);
+        }
     }
 
     fn beside(&self) -> Option<PathBuf> {

@@ -24,14 +24,10 @@ use crate::{Error, Listener, Streams};
 
 static REGISTRY: Registry = Registry::new();
 
-/// The registry, which on first use learns where the program lies: a prefix works in place.
+/// The registry, which on first use learns where the program lies, unless it gained rights: a prefix works in place.
 fn registry() -> &'static Registry {
     static STARTED: Once = Once::new();
-    STARTED.call_once(|| {
-        if let Ok(program) = std::env::current_exe() {
-            REGISTRY.set_beside(program);
-        }
-    });
+    STARTED.call_once(|| REGISTRY.set_beside_program());
     &REGISTRY
 }
 
