@@ -33,6 +33,8 @@ const READ: usize = 64;
 const LOOKS: usize = 16;
 /// Bytes asked for between the holder and a member; the kernel may give fewer (net.core.wmem_max).
 const BUFFER: libc::c_int = 4 << 20;
+/// The same where members are of several users: the kernel keeps up to twice as much for each member that does not read.
+const BUFFER_OF_EVERYONE: libc::c_int = 256 << 10;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -65,12 +67,12 @@ impl Holder {
         Self::new(socket, Some(estate), &name, Trust::Own, Members::default())
     }
 
-    /// A holder for the processes of all users.
+    /// A holder for the processes of all users, which share so much.
     ///
     /// # Errors
     /// As `socket`, `bind`, `epoll_create1`.
-    pub fn for_everyone(ip: IpAddr, socket: Arc<Socket>) -> io::Result<Self> {
-        let members = Members::of_everyone(Most::default());
+    pub fn for_everyone(ip: IpAddr, socket: Arc<Socket>, most: Most) -> io::Result<Self> {
+        let members = Members::of_everyone(most);
         let name = names::of_system(ip);
         Self::new(socket, None, &name, Trust::Everyone, members)
     }
@@ -98,6 +100,21 @@ impl Holder {
             impatient_until: None,
             settling_until: None,
         })
+    }
+
+    /// Stops looking for processes that want to be taken in, or does so again: where there is no descriptor for them, the
+    /// holder would be readable without an end.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`: out of memory.
+    pub fn look_for_processes(&self, look: bool) -> io::Result<()> {
+        let listener = self.listener.as_raw_fd();
+        self.bundle.remove(listener);
+        if look {
+            self.bundle.add(listener)
+        } else {
+            Ok(())
+        }
     }
 
     /// Notes that members of an earlier holder have still to join this one.
@@ -184,7 +201,12 @@ impl Holder {
             tracing::warn!(uid, "the user has too many processes at the port");
             return;
         };
-        ask_for_room(connection.as_raw_fd());
+        let room = if self.admits == Trust::Own {
+            BUFFER
+        } else {
+            BUFFER_OF_EVERYONE
+        };
+        ask_for_room(connection.as_raw_fd(), room);
         FromHolder::Welcome.encode(&mut self.letter);
         let estate = self.estate.as_ref().map(|estate| estate.descriptors());
         let with = estate.as_ref().map_or(&[][..], |fds| &fds[..]);
@@ -284,8 +306,7 @@ impl AsRawFd for Holder {
 }
 
 /// Asks for room for datagrams on the way to a member. With less than that, more are lost.
-fn ask_for_room(connection: RawFd) {
-    let bytes = BUFFER;
+fn ask_for_room(connection: RawFd, bytes: libc::c_int) {
     // SAFETY: the option is read for its own size.
     let _ = unsafe {
         libc::setsockopt(

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::letter::{Addressee, FromMember};
-use crate::registry::{Most, Owner, Registry};
+use crate::registry::{Most, Owner, Registry, has_share};
 
 /// What a packet of a member leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,17 +22,17 @@ pub struct Members {
     /// The user of each member, by the member's number.
     users: HashMap<u64, u32>,
     next: u64,
-    /// Members of one user; `None`: any number, as all are of one user.
-    most: Option<usize>,
+    /// What several users share; `None`: any number of members, as all are of one user.
+    most: Option<Most>,
     registry: Registry,
 }
 
 impl Members {
-    /// No members yet; they will be of several users, each of which may have so much.
+    /// No members yet; they will be of several users, which share so much.
     #[must_use]
     pub fn of_everyone(most: Most) -> Self {
         Self {
-            most: Some(most.members),
+            most: Some(most),
             registry: Registry::with_most(most),
             ..Self::default()
         }
@@ -41,10 +41,11 @@ impl Members {
     /// Takes in a process of user `uid` and returns its number, which no other member gets later. `None`: the user has
     /// too many members.
     pub fn admit(&mut self, uid: u32) -> Option<u64> {
-        if let Some(most) = self.most
-            && self.users.values().filter(|user| **user == uid).count() >= most
-        {
-            return None;
+        if let Some(most) = self.most {
+            let own = self.users.values().filter(|user| **user == uid).count();
+            if own >= most.members || !has_share(own, self.users.len(), most.places) {
+                return None;
+            }
         }
         let member = self.next;
         self.next += 1;
@@ -102,6 +103,21 @@ mod tests {
         assert_eq!(members.admit(1000), Some(3));
         let mut of_one = Members::default();
         assert!((0..1000).all(|number| of_one.admit(0) == Some(number)));
+    }
+
+    #[test]
+    fn users_share_the_places() {
+        let most = Most {
+            places: 9,
+            ..Most::default()
+        };
+        let mut members = Members::of_everyone(most);
+        let mut admitted = |uid| (0..9).filter(|_| members.admit(uid).is_some()).count();
+        assert_eq!([10, 11, 12, 13, 14].map(&mut admitted), [3, 2, 2, 1, 1]);
+        assert_eq!(admitted(15), 0);
+        members.forget(0);
+        assert_eq!(members.admit(10), None, "another user may need it");
+        assert!(members.admit(15).is_some());
     }
 
     #[test]

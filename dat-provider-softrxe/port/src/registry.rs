@@ -13,25 +13,38 @@ pub enum Owner {
     Member(u64),
 }
 
-/// Things that one user may have at most where several users share a holder, so that no user keeps the others out.
+/// What there is where several users share a holder, and what one of them may have, so that no user keeps the others out.
+/// Members and slots are shared by [`has_share`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Most {
-    /// Processes.
+    /// Members of all users together.
+    pub places: usize,
+    /// Members of one user, however many places are free.
     pub members: usize,
-    /// Slots.
+    /// Slots of all users together.
     pub slots: usize,
-    /// Services; also where all processes are of one user.
+    /// Services of one user; also where all processes are of one user.
     pub services: usize,
 }
 
 impl Default for Most {
     fn default() -> Self {
         Self {
+            places: 1 << 20,
             members: 512,
-            slots: 512,
+            // 10 bits without slot 0.
+            slots: 1023,
             services: 16_384,
         }
     }
+}
+
+/// Returns true if a user that has `own` things may get another one, where `taken` of `all` are taken: the user must
+/// have less than half as many as are free. So a user alone gets a third of all, each further one gets a third of what
+/// the users before it left, and a user that has none gets one as long as one is free.
+#[must_use]
+pub const fn has_share(own: usize, taken: usize, all: usize) -> bool {
+    own.saturating_mul(2) < all.saturating_sub(taken)
 }
 
 /// See the module's text.
@@ -42,8 +55,10 @@ pub struct Registry {
     waiting: HashMap<Addressee, Vec<(Owner, u32)>>,
     /// What belonged to a user before the holder was restarted.
     reserved: HashMap<Addressee, u32>,
-    /// Slots that one user may have; `None`: all.
-    most_slots: Option<usize>,
+    /// Reserved slots that no process has yet.
+    slots_kept: usize,
+    /// Slots that several users share; `None`: all processes are of one user.
+    shared_slots: Option<usize>,
     /// Services that one user may have.
     most_services: usize,
     /// Services and slots of each user.
@@ -65,7 +80,8 @@ impl Default for Registry {
             owners: HashMap::new(),
             waiting: HashMap::new(),
             reserved: HashMap::new(),
-            most_slots: None,
+            slots_kept: 0,
+            shared_slots: None,
             most_services: Most::default().services,
             counts: HashMap::new(),
             changed: false,
@@ -74,11 +90,11 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// An empty one for the processes of several users, each of which may have so much.
+    /// An empty one for the processes of several users that share so much.
     #[must_use]
     pub fn with_most(most: Most) -> Self {
         Self {
-            most_slots: Some(most.slots),
+            shared_slots: Some(most.slots),
             most_services: most.services,
             ..Self::default()
         }
@@ -90,7 +106,7 @@ impl Registry {
     pub fn claim(&mut self, what: Addressee, owner: Owner, uid: u32) -> bool {
         if let Some((has, _)) = self.owners.get(&what) {
             let has = *has == owner;
-            if !has && self.most_slots.is_none() {
+            if !has && self.shared_slots.is_none() {
                 let waiting = self.waiting.entry(what).or_default();
                 if !waiting.iter().any(|(other, _)| *other == owner) {
                     waiting.push((owner, uid));
@@ -98,21 +114,30 @@ impl Registry {
             }
             return has;
         }
-        if self.reserved.get(&what).is_some_and(|of| *of != uid) {
-            return false;
-        }
-        let count = &mut self.counts.entry(uid).or_default()[kind(what)];
-        let most = match what {
-            Addressee::Slot(_) => self.most_slots.unwrap_or(usize::MAX),
-            Addressee::Service(_) => self.most_services,
+        let own = self.counts.get(&uid).map_or(0, |all| all[kind(what)]);
+        let may = match (self.reserved.get(&what), what, self.shared_slots) {
+            (Some(of), ..) if *of != uid => false,
+            (_, Addressee::Service(_), _) => own < self.most_services,
+            // It was granted by this rule before the restart.
+            (Some(_), Addressee::Slot(_), _) | (_, _, None) => true,
+            (None, Addressee::Slot(_), Some(all)) => has_share(own, self.slots_taken(), all),
         };
-        if *count >= most {
+        if !may {
             return false;
         }
-        *count += 1;
+        self.counts.entry(uid).or_default()[kind(what)] += 1;
+        if self.is_reserved_slot(what) {
+            self.slots_kept -= 1;
+        }
         self.owners.insert(what, (owner, uid));
         self.changed = true;
         true
+    }
+
+    /// Slots that a process has or that are reserved.
+    fn slots_taken(&self) -> usize {
+        let had = self.counts.values().map(|all| all[0]).sum::<usize>();
+        had + self.slots_kept
     }
 
     /// Takes `what` back if `owner` has it, or its wish to have it.
@@ -139,8 +164,15 @@ impl Registry {
         }
     }
 
+    fn is_reserved_slot(&self, what: Addressee) -> bool {
+        matches!(what, Addressee::Slot(_)) && self.reserved.contains_key(&what)
+    }
+
     fn count_off(&mut self, what: Addressee, uid: u32) {
         self.changed = true;
+        if self.is_reserved_slot(what) {
+            self.slots_kept += 1;
+        }
         if let Some(counts) = self.counts.get_mut(&uid) {
             counts[kind(what)] -= 1;
             if counts.iter().all(|count| *count == 0) {
@@ -169,19 +201,29 @@ impl Registry {
 
     /// Keeps `what` for the processes of `uid` until [`Registry::open_to_all`].
     pub fn reserve(&mut self, what: Addressee, uid: u32) {
-        self.reserved.insert(what, uid);
+        let before = self.reserved.insert(what, uid);
+        let slot = matches!(what, Addressee::Slot(_));
+        if slot && before.is_none() && !self.owners.contains_key(&what) {
+            self.slots_kept += 1;
+        }
     }
 
     /// Ends all reservations.
     pub fn open_to_all(&mut self) {
         self.changed |= !self.reserved.is_empty();
         self.reserved.clear();
+        self.slots_kept = 0;
     }
 
     /// Returns true if [`Registry::changes`] has something to say.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.changed
+    }
+
+    /// Makes [`Registry::changes`] say everything again: what it said could not be kept.
+    pub fn repeat_changes(&mut self) {
+        self.changed = true;
     }
 
     /// All that is had or reserved, with its user, if that changed since the last call.
@@ -248,8 +290,72 @@ mod tests {
     }
 
     #[test]
+    fn a_share_is_less_than_half_as_much_as_is_free() {
+        for (own, taken, all, may) in [
+            (0, 0, 1023, true),
+            (340, 340, 1023, true),
+            (341, 341, 1023, false),
+            // Another user has 341 of them: a third of the rest.
+            (227, 568, 1023, true),
+            (228, 569, 1023, false),
+            // A user gives way only with what it does not have yet.
+            (100, 900, 1023, false),
+            (100, 822, 1023, true),
+            // The last one is for a user that has none.
+            (1, 1022, 1023, false),
+            (0, 1022, 1023, true),
+            (0, 1023, 1023, false),
+            (0, 2000, 1023, false),
+            (usize::MAX, 0, usize::MAX, false),
+        ] {
+            assert_eq!(has_share(own, taken, all), may, "{own} {taken} {all}");
+        }
+    }
+
+    #[test]
+    fn users_that_take_all_they_can_leave_slots_for_others() {
+        let mut registry = Registry::with_most(Most::default());
+        let mut had = Vec::new();
+        for uid in 0..10 {
+            let owner = Owner::Member(uid.into());
+            let claims = (1..1024).map(|slot| registry.claim(Addressee::Slot(slot), owner, uid));
+            had.push(claims.filter(|granted| *granted).count());
+        }
+        // Claims of another one's slot are refused as well, so the sums count.
+        assert_eq!(had[..3], [341, 228, 152]);
+        assert!(had.iter().all(|count| *count > 0), "{had:?}");
+        assert!(1023 - had.iter().sum::<usize>() > 10, "{had:?}");
+    }
+
+    #[test]
+    fn after_a_restart_a_user_gets_its_slots_though_they_are_more_than_its_share_now() {
+        let mut registry = with_most_slots(9);
+        for (slot, uid) in [
+            (1, 10),
+            (2, 10),
+            (3, 10),
+            (4, 11),
+            (5, 11),
+            (6, 12),
+            (7, 13),
+        ] {
+            registry.reserve(Addressee::Slot(slot), uid);
+        }
+        let mut take = |slot, uid| registry.claim(Addressee::Slot(slot), A, uid);
+        assert_eq!([1, 2, 3].map(|slot| take(slot, 10)), [true; 3]);
+        // What is kept for others is not free: two of nine are.
+        assert!(!take(8, 10) && take(8, 14) && !take(9, 14));
+        registry.release(Addressee::Slot(1), A);
+        assert!(registry.claim(Addressee::Slot(1), B, 10));
+        assert_eq!(registry.slots_taken(), 8);
+        registry.open_to_all();
+        assert_eq!(registry.slots_taken(), 4);
+        assert!(registry.claim(Addressee::Slot(4), B, 14));
+    }
+
+    #[test]
     fn a_user_cannot_take_all() {
-        let mut registry = with_most_slots(2);
+        let mut registry = with_most_slots(5);
         let slots = [1, 2, 3].map(Addressee::Slot);
         assert_eq!(
             slots.map(|what| registry.claim(what, A, 10)),

@@ -4,11 +4,11 @@
 //! it is for. When it is restarted its members come back by themselves; until they had time to, what a user had is kept
 //! for that user, by a file.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use crate::ROCE_PORT;
 use crate::credentials::own_uid;
 use crate::holder::Holder;
 use crate::letter::Addressee;
+use crate::registry::Most;
 use crate::route::Requests;
 use crate::socket::{Received, Socket};
 use crate::wake::{Bundle, sleep};
@@ -28,8 +29,13 @@ const READS: usize = 64;
 const KEPT: Duration = Duration::from_secs(10);
 /// The file is written so long after a change, with all changes until then.
 const WRITTEN: Duration = Duration::from_millis(50);
-/// Pause when there is no descriptor for a process that waits to be taken in.
+/// A write of the file that failed is repeated after this time.
+const REPEATED: Duration = Duration::from_secs(1);
+/// The server does not look for processes that wait to be taken in for so long when there is no descriptor for them.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Descriptors that are not for members: for each port three and one for its file, and these.
+const SPARE: usize = 32;
+const SPARE_OF_PORT: usize = 8;
 /// The first descriptor that systemd passes on.
 const FIRST_PASSED: RawFd = 3;
 
@@ -79,6 +85,8 @@ struct Port {
     holder: Holder,
     requests: Requests,
     record: Option<Record>,
+    /// Until then processes that wait to be taken in are not looked for.
+    paused_until: Option<Instant>,
 }
 
 /// Holds UDP port 4791 of some addresses for all users.
@@ -116,11 +124,15 @@ impl Server {
             })?;
         }
         let bundle = Bundle::new()?;
+        let most = Most {
+            places: places(raise_descriptors(), sockets.len()),
+            ..Most::default()
+        };
         let mut ports = Vec::new();
         for socket in sockets {
             let local = socket.local();
             bundle.add(socket.as_raw_fd())?;
-            let mut holder = Holder::for_everyone(local.ip(), socket.into())?;
+            let mut holder = Holder::for_everyone(local.ip(), socket.into(), most)?;
             bundle.add(holder.as_raw_fd())?;
             let record = state.map(|folder| Record {
                 path: folder.join(local.ip().to_string()),
@@ -136,6 +148,7 @@ impl Server {
                 holder,
                 requests: Requests::default(),
                 record,
+                paused_until: None,
             });
         }
         Ok(Self {
@@ -154,46 +167,58 @@ impl Server {
     /// Serves until the process ends.
     pub fn run(mut self) -> ! {
         loop {
-            let due = self
-                .ports
-                .iter()
-                .filter_map(|port| port.record.as_ref()?.due);
-            let next = due.chain(self.kept_until).min();
-            let limit = next.map(|at| at.saturating_duration_since(Instant::now()));
+            let limit = self
+                .next()
+                .map(|at| at.saturating_duration_since(Instant::now()));
             let _ = sleep([self.bundle.as_raw_fd()], limit);
-            if self.step() {
-                continue;
-            }
-            std::thread::sleep(PAUSE);
+            self.step(Instant::now());
         }
     }
 
-    /// Does what there is to do. `false`: a process waits to be taken in, and there is no descriptor for it.
-    fn step(&mut self) -> bool {
-        let now = Instant::now();
+    /// When there is something to do though no descriptor is readable.
+    fn next(&self) -> Option<Instant> {
+        let due = self
+            .ports
+            .iter()
+            .filter_map(|port| port.record.as_ref()?.due);
+        let paused = self.ports.iter().filter_map(|port| port.paused_until);
+        due.chain(paused).chain(self.kept_until).min()
+    }
+
+    /// Does what there is to do.
+    fn step(&mut self, now: Instant) {
         let opens = self.kept_until.is_some_and(|end| end <= now);
         if opens {
             self.kept_until = None;
         }
         let ready = self.bundle.ready();
-        let mut all = true;
         for port in &mut self.ports {
             if opens {
                 port.holder.registry().open_to_all();
             }
-            if ready.contains(&port.holder.as_raw_fd()) {
-                all &= port.holder.look_after();
+            if port.paused_until.is_some_and(|end| end <= now) {
+                port.look_for_processes(now, true);
+            }
+            if ready.contains(&port.holder.as_raw_fd()) && !port.holder.look_after() {
+                port.look_for_processes(now, false);
             }
             if ready.contains(&port.holder.socket().as_raw_fd()) {
                 port.pass_on(&mut self.received);
             }
             port.write(now);
         }
-        all
     }
 }
 
 impl Port {
+    /// Looks for processes that wait to be taken in, or does so after a pause. Datagrams and members do not wait
+    /// meanwhile.
+    fn look_for_processes(&mut self, now: Instant, look: bool) {
+        let done = self.holder.look_for_processes(look);
+        let looks = look && done.is_ok();
+        self.paused_until = (!looks).then(|| now + PAUSE);
+    }
+
     fn pass_on(&mut self, received: &mut Received) {
         let socket = std::sync::Arc::clone(self.holder.socket());
         for _ in 0..READS {
@@ -225,7 +250,9 @@ impl Port {
                 record.due = None;
                 let all = self.holder.registry().changes().unwrap_or_default();
                 if let Err(error) = write(&record.path, &all) {
-                    tracing::error!(%error, path = %record.path.display(), "the registry is not kept");
+                    tracing::error!(%error, path = %record.path.display(), "the registry is not kept; trying again");
+                    self.holder.registry().repeat_changes();
+                    record.due = Some(now + REPEATED);
                 }
             }
             _ => {}
@@ -278,9 +305,48 @@ fn write(path: &Path, all: &[(Addressee, u32)]) -> io::Result<()> {
             Addressee::Service(id) => writeln!(lines, "service {id} {uid}")?,
         }
     }
-    let next = path.with_extension("next");
-    File::create(&next)?.write_all(&lines)?;
+    // The whole name: a part of it is the same for several addresses.
+    let mut next = path.as_os_str().to_owned();
+    next.push(".next");
+    // A server that was killed may have left one.
+    match std::fs::remove_file(&next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&next)?;
+    file.write_all(&lines)?;
     std::fs::rename(next, path)
+}
+
+/// Raises the limit of descriptors as far as this process may, and returns it.
+fn raise_descriptors() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a structure of the right type that lives until the return.
+    let soft = unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+            return 1024;
+        }
+        let soft = limit.rlim_cur;
+        limit.rlim_cur = limit.rlim_max;
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0 {
+            limit.rlim_max
+        } else {
+            soft
+        }
+    };
+    usize::try_from(soft).unwrap_or(usize::MAX)
+}
+
+/// Members that each of some ports has descriptors for.
+fn places(descriptors: usize, ports: usize) -> usize {
+    (descriptors.saturating_sub(SPARE) / ports.max(1)).saturating_sub(SPARE_OF_PORT)
 }
 
 fn read(path: &Path) -> Vec<(Addressee, u32)> {
@@ -299,6 +365,8 @@ fn read(path: &Path) -> Vec<(Addressee, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -321,6 +389,90 @@ mod tests {
         )
         .unwrap();
         assert_eq!(read(&path), [(Addressee::Slot(6), 7)]);
+    }
+
+    #[test]
+    fn two_addresses_do_not_write_to_one_file_and_a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        // What a server of the other address, or a killed one of this address, has there.
+        std::fs::write(file("127.66.0.next"), "of the other").unwrap();
+        std::fs::write(file("target"), "kept").unwrap();
+        std::os::unix::fs::symlink(file("target"), file("127.66.0.9.next")).unwrap();
+        for name in ["127.66.0.8", "127.66.0.9"] {
+            write(&file(name), &[(Addressee::Slot(8), 7)]).unwrap();
+            assert_eq!(read(&file(name)), [(Addressee::Slot(8), 7)]);
+        }
+        let text = |name: &str| std::fs::read_to_string(file(name)).unwrap();
+        assert_eq!(text("127.66.0.next"), "of the other");
+        assert_eq!(text("target"), "kept");
+    }
+
+    fn server(address: &str, state: Option<&Path>) -> Server {
+        Server::new(&[address.parse().unwrap()], state).unwrap()
+    }
+
+    #[test]
+    fn a_write_that_failed_is_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = "127.61.9.1";
+        let mut server = server(address, Some(folder.path()));
+        let blocked = folder.path().join(format!("{address}.next"));
+        std::fs::create_dir(&blocked).unwrap();
+        let what = Addressee::Slot(5);
+        let holder = &mut server.ports[0].holder;
+        assert!(holder.claim(what));
+        let now = Instant::now();
+        server.step(now);
+        server.step(now + WRITTEN);
+        let path = folder.path().join(address);
+        assert_eq!(read(&path), []);
+        std::fs::remove_dir(&blocked).unwrap();
+        let next = server.ports[0].record.as_ref().unwrap().due.unwrap();
+        assert_eq!(next, now + WRITTEN + REPEATED);
+        server.step(next);
+        assert_eq!(read(&path), [(what, own_uid())]);
+        assert_eq!(server.ports[0].record.as_ref().unwrap().due, None);
+    }
+
+    #[test]
+    fn while_processes_are_not_looked_for_the_server_sleeps() {
+        let address = "127.61.9.2";
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::SocketAddr;
+        let mut server = server(address, None);
+        let quiet = |server: &Server| {
+            sleep([server.bundle.as_raw_fd()], Some(Duration::ZERO)) == dat_cancel::Slept::TimedOut
+        };
+        let now = Instant::now();
+        server.ports[0].look_for_processes(now, false);
+        let name = crate::names::of_system(address.parse().unwrap());
+        let name = SocketAddr::from_abstract_name(name).unwrap();
+        let process = crate::dial::dial(crate::dial::Kind::Packets, &name).unwrap();
+        assert!(quiet(&server));
+        assert_eq!(server.next(), Some(now + PAUSE));
+        server.step(now);
+        assert!(server.ports[0].paused_until.is_some() && quiet(&server));
+        server.step(now + PAUSE);
+        assert_eq!(server.ports[0].paused_until, None);
+        server.step(now + PAUSE);
+        let welcome = crate::packets::receive(process.as_fd(), &mut [0; 64], false).unwrap();
+        assert!(matches!(welcome, crate::packets::Got::Packet(1, _)));
+        assert!(quiet(&server));
+    }
+
+    #[test]
+    fn descriptors_are_for_members_but_for_some() {
+        for (descriptors, ports, each) in [
+            (1024, 1, 984),
+            (1024, 4, 240),
+            (16, 1, 0),
+            (usize::MAX, 1, usize::MAX - 40),
+        ] {
+            assert_eq!(places(descriptors, ports), each);
+        }
+        let limit = raise_descriptors();
+        assert_eq!(raise_descriptors(), limit);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use crate::input::Input;
 
 /// What a user may have; small, so that inputs get there.
 const MOST: Most = Most {
+    places: 8,
     members: 3,
-    slots: 2,
+    slots: 6,
     services: 4,
 };
 const UIDS: [u32; 3] = [1000, 1001, 65_534];
@@ -68,12 +69,16 @@ impl Model {
             *of == uid && is_slot(had) == is_slot(&what)
         };
         let count = self.had.iter().filter(|one| same(*one)).count();
-        let most = if is_slot(&what) {
-            MOST.slots
+        let all = self.all();
+        let taken = all.iter().filter(|(had, _)| is_slot(had)).count();
+        let enough = if !is_slot(&what) {
+            count >= MOST.services
+        } else if self.reserved.contains_key(&what) {
+            false
         } else {
-            MOST.services
+            taken >= MOST.slots || count >= (MOST.slots - taken).div_ceil(2)
         };
-        if of_another || self.mixed && count >= most {
+        if of_another || self.mixed && enough {
             return false;
         }
         self.had.insert(what, (owner, uid));
@@ -255,7 +260,8 @@ impl Run<'_> {
             HOLDER_UID
         };
         let count = self.model.users.values().filter(|of| **of == uid).count();
-        let room = !self.model.mixed || count < MOST.members;
+        let free = MOST.places - self.model.users.len().min(MOST.places);
+        let room = !self.model.mixed || count < MOST.members && 2 * count < free;
         let member = self.members.admit(uid);
         assert_eq!(member.is_some(), room, "{count} members of {uid}");
         if let Some(member) = member {
