@@ -462,6 +462,37 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_keeps_half_a_megabyte_for_a_member_that_does_not_read() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::SocketAddr;
+        const DATAGRAM: [u8; 4000] = [7; 4000];
+        let address = "127.61.9.3";
+        let mut server = server(address, None);
+        let name = crate::names::of_system(address.parse().unwrap());
+        let name = SocketAddr::from_abstract_name(name).unwrap();
+        let process = crate::dial::dial(crate::dial::Kind::Packets, &name).unwrap();
+        let what = Addressee::Slot(5);
+        let claim = crate::letter::FromMember::Claim(what).encode();
+        server.step(Instant::now());
+        crate::packets::send(process.as_fd(), &claim, &[]).unwrap();
+        server.step(Instant::now());
+        let holder = &mut server.ports[0].holder;
+        let from = "127.61.9.4:4791".parse().unwrap();
+        // Far more than any limit: 40 MB.
+        for _ in 0..10_000 {
+            assert!(holder.deliver(what, from, 0, &DATAGRAM));
+        }
+        let (mut kept, mut buffer) = (0, [0; 5000]);
+        while let crate::packets::Got::Packet(length, _) =
+            crate::packets::receive(process.as_fd(), &mut buffer, false).unwrap()
+        {
+            kept += length;
+        }
+        assert!(kept > 16 * DATAGRAM.len(), "{kept} bytes: nearly nothing");
+        assert!(kept <= (512 << 10) + DATAGRAM.len(), "{kept} bytes");
+    }
+
+    #[test]
     fn descriptors_are_for_members_but_for_some() {
         for (descriptors, ports, each) in [
             (1024, 1, 984),
