@@ -2,10 +2,14 @@
 //!
 //! Where the queue of the listener is full, connect(2) waits until its process takes somebody in. That one may be stopped, or may
 //! be waiting for us in the same way.
+//!
+//! No socket of this module takes descriptors until [`expect_descriptors`]. The kernel closes a descriptor that arrives and is
+//! not taken, in the thread that reads or closes the connection. It may be a TCP socket with SO_LINGER and unsent data of
+//! another user, whose close waits for as long as that user likes.
 
 use std::io;
 use std::mem::{offset_of, size_of, zeroed};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 
@@ -20,6 +24,8 @@ pub enum Kind {
 
 /// Connections that may wait to be taken in; the kernel may allow fewer (net.core.somaxconn).
 const QUEUE: libc::c_int = 4096;
+/// Linux's include/uapi/asm-generic/socket.h.
+const SO_PASSRIGHTS: libc::c_int = 83;
 
 fn socket(kind: Kind) -> io::Result<OwnedFd> {
     let kind = match kind {
@@ -33,7 +39,42 @@ fn socket(kind: Kind) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: a new descriptor without another owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // A connection has the option of its listener from the moment when it enters the queue.
+    pass_rights(socket.as_fd(), false)?;
+    Ok(socket)
+}
+
+/// Lets descriptors through to a dialled connection. The other end is to be of a trusted user.
+///
+/// # Errors
+/// As `setsockopt`.
+pub(super) fn expect_descriptors(connection: BorrowedFd<'_>) -> io::Result<()> {
+    pass_rights(connection, true)
+}
+
+/// Sets whether the kernel lets the other end send descriptors; where not, its sendmsg(2) fails with EPERM. Kernels before
+/// Linux 6.16 have no such option and let all through.
+fn pass_rights(socket: BorrowedFd<'_>, pass: bool) -> io::Result<()> {
+    let value = libc::c_int::from(pass);
+    // SAFETY: the option is read for its own size.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if done == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ENOPROTOOPT) {
+        return Ok(());
+    }
+    Err(error)
 }
 
 /// The C form of a name of the abstract namespace, and its length.
@@ -115,7 +156,6 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Read, Write};
-    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -145,6 +185,55 @@ mod tests {
         let path = SocketAddr::from_pathname("/tmp/x").unwrap();
         let error = dial(Kind::Stream, &path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+
+    /// Returns true if the kernel has the option.
+    fn refuses_descriptors() -> bool {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let value: libc::c_int = 0;
+        // SAFETY: the option is read for its own size.
+        let done = unsafe {
+            libc::setsockopt(
+                near.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_PASSRIGHTS,
+                (&raw const value).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        done == 0
+    }
+
+    /// Returns true if the kernel lets a descriptor through.
+    fn passes(from: BorrowedFd<'_>) -> bool {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        match crate::packets::send(from, b"x", &[null.as_raw_fd()]) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn descriptors_are_refused_from_the_first_moment_until_they_are_expected() {
+        let name = named(&format!("dial/rights/{}", std::process::id()));
+        if !refuses_descriptors() {
+            eprintln!("not tested: this kernel has no SO_PASSRIGHTS (Linux 6.16)");
+            return;
+        }
+        for kind in [Kind::Stream, Kind::Packets] {
+            let listener = listen(kind, &name).unwrap();
+            let near = dial(kind, &name).unwrap();
+            assert!(!passes(near.as_fd()), "in the queue");
+            let far = accept(listener.as_fd()).unwrap();
+            assert!(!passes(near.as_fd()), "taken in");
+            assert!(!passes(far.as_fd()), "dialled");
+            expect_descriptors(near.as_fd()).unwrap();
+            assert!(passes(far.as_fd()), "expected");
+            assert!(!passes(near.as_fd()), "still only in one direction");
+        }
     }
 
     #[test]

@@ -207,12 +207,7 @@ impl Holder {
             BUFFER_OF_EVERYONE
         };
         ask_for_room(connection.as_raw_fd(), room);
-        FromHolder::Welcome.encode(&mut self.letter);
-        let estate = self.estate.as_ref().map(|estate| estate.descriptors());
-        let with = estate.as_ref().map_or(&[][..], |fds| &fds[..]);
-        let welcomed = packets::send(connection.as_fd(), &self.letter, with);
-        let added = self.bundle.add(connection.as_raw_fd());
-        if let Err(error) = welcomed.and(added) {
+        if let Err(error) = self.bundle.add(connection.as_raw_fd()) {
             tracing::debug!(%error, "a process is not taken in");
             self.members.forget(member);
             return;
@@ -237,6 +232,15 @@ impl Holder {
                         FromHolder::Answer(what, granted).encode(&mut self.letter);
                         // One that does not read its answers waits in vain.
                         let _ = packets::send(connection, &self.letter, &[]);
+                    }
+                    Heard::Welcome => {
+                        FromHolder::Welcome.encode(&mut self.letter);
+                        let estate = self.estate.as_ref().map(|estate| estate.descriptors());
+                        let with = estate.as_ref().map_or(&[][..], |fds| &fds[..]);
+                        if let Err(error) = packets::send(connection, &self.letter, with) {
+                            tracing::debug!(%error, "a process is not taken in");
+                            return self.forget(member);
+                        }
                     }
                     Heard::Silence => {}
                     Heard::Nonsense => return self.forget(member),

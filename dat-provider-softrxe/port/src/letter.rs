@@ -2,9 +2,10 @@
 //!
 //! | from | packet | bytes |
 //! |---|---|---|
+//! | member | is ready for the holder's descriptors; comes first | 3, nine zeros |
 //! | member | claims a slot or service | 1, kind (0 slot, 1 service), number (8, big endian) |
 //! | member | gives one back | 2, as above |
-//! | holder | takes the member in; comes first, with the descriptors of an estate where both are of one user | 16 |
+//! | holder | answers that first packet, with the descriptors of an estate where both are of one user | 16 |
 //! | holder | answers a claim | 17, kind, number, 1: granted, 0: another one has it |
 //! | holder | passes a datagram on | 18, sender's address (16, IPv4 mapped), port (2), ECN, the datagram |
 
@@ -21,17 +22,20 @@ pub enum Addressee {
 
 const CLAIM: u8 = 1;
 const RELEASE: u8 = 2;
+const HELLO: u8 = 3;
 const WELCOME: u8 = 16;
 const ANSWER: u8 = 17;
 const DATAGRAM: u8 = 18;
 /// Bytes before a datagram that is passed on.
 const ENVELOPE: usize = 20;
-/// Bytes of a claim.
+/// Bytes of a member's packet.
 const CLAIM_BYTES: usize = 10;
 
 /// A packet of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FromMember {
+    /// Trusts the holder and is ready for its descriptors.
+    Hello,
     /// Claims this.
     Claim(Addressee),
     /// Gives this back.
@@ -86,6 +90,11 @@ impl FromMember {
     #[must_use]
     pub fn encode(self) -> [u8; CLAIM_BYTES] {
         match self {
+            Self::Hello => {
+                let mut bytes = [0; CLAIM_BYTES];
+                bytes[0] = HELLO;
+                bytes
+            }
             Self::Claim(what) => put(CLAIM, what),
             Self::Release(what) => put(RELEASE, what),
         }
@@ -94,6 +103,9 @@ impl FromMember {
     /// `None`: not one of these.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes == Self::Hello.encode() {
+            return Some(Self::Hello);
+        }
         let what = take(bytes).filter(|_| bytes.len() == CLAIM_BYTES)?;
         match bytes[0] {
             CLAIM => Some(Self::Claim(what)),
@@ -180,6 +192,8 @@ mod tests {
                 assert_eq!(FromHolder::decode(&bytes), Some(said));
             }
         }
+        let hello = FromMember::Hello;
+        assert_eq!(FromMember::decode(&hello.encode()), Some(hello));
         FromHolder::Welcome.encode(&mut bytes);
         assert_eq!(FromHolder::decode(&bytes), Some(FromHolder::Welcome));
         for from in ["10.1.2.3:4791", "[fd09::1]:7"] {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::child::{self, NotInherited};
 use crate::credentials::Trust;
-use crate::dial::Kind;
+use crate::dial::{self, Kind};
 use crate::estate::Estate;
 use crate::letter::{Addressee, FromHolder, FromMember};
 use crate::names;
@@ -37,7 +37,7 @@ impl Member {
     /// the one that this user runs for all. `estate` is what an earlier holder left.
     ///
     /// # Errors
-    /// As [`names::meet`].
+    /// As [`names::meet`], `setsockopt` and `sendmsg`.
     pub fn join(local: SocketAddr, trust: Trust, estate: Option<Arc<Estate>>) -> io::Result<Self> {
         let ip: IpAddr = local.ip();
         let name = match trust {
@@ -45,6 +45,11 @@ impl Member {
             Trust::Holder(_) | Trust::Everyone => names::of_system(ip),
         };
         let connection = names::meet(Kind::Packets, &name, trust)?;
+        // `meet` has made sure of the holder's user. A holder for all users passes no descriptors on.
+        if trust == Trust::Own {
+            dial::expect_descriptors(connection.as_fd())?;
+        }
+        packets::send(connection.as_fd(), &FromMember::Hello.encode(), &[])?;
         Ok(Self {
             connection,
             local,

@@ -8,6 +8,8 @@ use crate::registry::{Most, Owner, Registry, has_share};
 /// What a packet of a member leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
+    /// The member is to be told that it is taken in.
+    Welcome,
     /// The member is to be told whether its claim is granted.
     Answer(Addressee, bool),
     /// Nothing is to be said.
@@ -57,6 +59,7 @@ impl Members {
     pub fn hear(&mut self, member: u64, packet: &[u8]) -> Heard {
         let owner = Owner::Member(member);
         match (self.users.get(&member), FromMember::decode(packet)) {
+            (Some(_), Some(FromMember::Hello)) => Heard::Welcome,
             (Some(uid), Some(FromMember::Claim(what))) => {
                 Heard::Answer(what, self.registry.claim(what, owner, *uid))
             }
@@ -124,6 +127,9 @@ mod tests {
     fn a_packet_is_done_answered_or_nonsense() {
         let mut members = Members::default();
         let member = members.admit(0).unwrap();
+        let hello = FromMember::Hello.encode();
+        assert_eq!(members.hear(member, &hello), Heard::Welcome);
+        assert_eq!(members.hear(member + 1, &hello), Heard::Nonsense);
         let what = Addressee::Service(7);
         let claim = FromMember::Claim(what).encode();
         assert_eq!(members.hear(member, &claim), Heard::Answer(what, true));

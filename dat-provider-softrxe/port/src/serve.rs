@@ -449,6 +449,8 @@ mod tests {
         let name = crate::names::of_system(address.parse().unwrap());
         let name = SocketAddr::from_abstract_name(name).unwrap();
         let process = crate::dial::dial(crate::dial::Kind::Packets, &name).unwrap();
+        let hello = crate::letter::FromMember::Hello.encode();
+        crate::packets::send(process.as_fd(), &hello, &[]).unwrap();
         assert!(quiet(&server));
         assert_eq!(server.next(), Some(now + PAUSE));
         server.step(now);

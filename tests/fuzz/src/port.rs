@@ -184,6 +184,7 @@ impl Run<'_> {
             5 => {
                 let release = FromMember::Release(self.thing());
                 self.tell(&release.encode());
+                self.tell(&FromMember::Hello.encode());
             }
             6 => {
                 // A packet that is one but for a byte, a piece of one, or one with more behind it.
@@ -291,6 +292,9 @@ impl Run<'_> {
                 assert_eq!(heard, Heard::Silence);
                 self.model.release(what, owner);
                 self.check(what);
+            }
+            None if packet == [3, 0, 0, 0, 0, 0, 0, 0, 0, 0] => {
+                assert_eq!(heard, Heard::Welcome);
             }
             None => {
                 assert_eq!(heard, Heard::Nonsense, "{packet:?}");

@@ -1,0 +1,253 @@
+//! Another user sends descriptors that the victim never asked for: TCP sockets with SO_LINGER and unsent data. The last
+//! close of such a socket waits in the kernel for the time that the attacker chose. Connections refuse descriptors, so no
+//! process of the victim ever closes one.
+
+use std::io::{ErrorKind, Write};
+use std::mem::size_of;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+
+use dat_hostile::{Actor, Identity, NOBODY, PATIENCE, Stage, echo, play, say, tempt};
+use softrxe_port::packets;
+
+const ATTACKER: Identity = Identity::User(NOBODY);
+/// Attempts for each name. A connection that was hung up before the message was sent is another attempt.
+const SENT: usize = 8;
+/// The service of the victim.
+const PORT: u64 = 5001;
+
+/// A socket whose last close waits longer than any step of a test, and the end that never reads.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let mut near = TcpStream::connect(address).expect("a connection");
+    let (far, _) = listener.accept().expect("it is in the queue");
+    near.set_nonblocking(true).expect("a socket");
+    let full = loop {
+        if let Err(error) = near.write(&[0; 1 << 16]) {
+            break error;
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::WouldBlock);
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 20 * PATIENCE.as_secs() as libc::c_int,
+    };
+    // SAFETY: the option is read for its own size.
+    let done = unsafe {
+        libc::setsockopt(
+            near.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    (near, far)
+}
+
+fn connect(name: &str, kind: libc::c_int) -> std::io::Result<OwnedFd> {
+    // SAFETY: plain system calls on a new descriptor and an address of the length given.
+    unsafe {
+        let mut at: libc::sockaddr_un = std::mem::zeroed();
+        at.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        for (to, from) in at.sun_path[1..].iter_mut().zip(name.bytes()) {
+            *to = from.cast_signed();
+        }
+        let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+        let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let fd = libc::socket(libc::AF_UNIX, kind, 0);
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        let owned = OwnedFd::from_raw_fd(fd);
+        if libc::connect(fd, (&raw const at).cast(), length as libc::socklen_t) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(owned)
+    }
+}
+
+/// Sends lingering sockets to the listener of `name`, and closes the own copy of those that were let through. Returns
+/// what must stay open, and the number of those that the kernel refused.
+fn attack(name: &str, kind: libc::c_int) -> (Vec<OwnedFd>, usize) {
+    let (mut kept, mut refused) = (Vec::new(), 0);
+    for _ in 0..SENT {
+        let (near, far) = lingering();
+        // A victim that is frozen has a full queue in the end.
+        for _ in 0..100_000 {
+            let Ok(connection) = connect(name, kind) else {
+                continue;
+            };
+            match packets::send(connection.as_fd(), &[1; 10], &[near.as_raw_fd()]) {
+                Ok(()) => {
+                    // Where the victim was faster, this is the last close, and it waits.
+                    std::thread::spawn(move || drop(near));
+                    kept.extend([far.into(), connection]);
+                    break;
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                    refused += 1;
+                    kept.extend([near.into(), far.into(), connection]);
+                    break;
+                }
+                // It was hung up before.
+                Err(_) => {}
+            }
+        }
+    }
+    (kept, refused)
+}
+
+/// Names of `begin` that are listened on now.
+fn names(begin: &str) -> Vec<String> {
+    let list = std::fs::read("/proc/net/unix").expect("the list of names");
+    let list = String::from_utf8_lossy(&list);
+    let names = list.lines().filter_map(|line| line.rsplit_once('@'));
+    let mut names: Vec<String> = names
+        .map(|(_, name)| name.to_owned())
+        .filter(|name| name.starts_with(begin))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Attacks all names that begin with one of `begins`; says how many messages there were, and how many were refused.
+fn attacker(begins: &[String]) {
+    tempt("over", || {
+        let mut kept = Vec::new();
+        for begin in begins {
+            let names = names(begin);
+            assert!(!names.is_empty(), "no process listens under {begin}");
+            for name in names {
+                let kind = if name.contains("/life/") {
+                    libc::SOCK_STREAM
+                } else {
+                    libc::SOCK_SEQPACKET
+                };
+                let (held, refused) = attack(&name, kind);
+                say(format_args!("attacked {name}: {refused} of {SENT} refused"));
+                kept.push(held);
+            }
+        }
+        kept
+    });
+}
+
+fn pings(client: &mut Actor) {
+    for mark in 1..=20 {
+        client.tell(&format!("ping {mark}"));
+        assert_eq!(client.says("pong "), mark.to_string());
+    }
+}
+
+fn meets(client: &mut Actor, address: &str, server: &Actor, word: &str) {
+    client.tell(&format!("connect {address} {PORT} {word}"));
+    assert_eq!(server.says("request "), word);
+    client.says("established");
+    pings(client);
+}
+
+/// The attacker is done with `names` names, and each of its messages was refused by the kernel.
+fn is_refused(attacker: &Actor, names: usize) {
+    for _ in 0..names {
+        let said = attacker.says("attacked ");
+        let all = format!(": {SENT} of {SENT} refused");
+        assert!(said.ends_with(&all), "{said}");
+    }
+}
+
+/// Returns true if the kernel has SO_PASSRIGHTS (Linux 6.16). Without it the attack works (docs/security.md).
+fn is_refusable() -> bool {
+    let (near, _far) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    let value: libc::c_int = 0;
+    // SAFETY: the option is read for its own size.
+    let done = unsafe {
+        libc::setsockopt(
+            near.as_raw_fd(),
+            libc::SOL_SOCKET,
+            83,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if done != 0 {
+        eprintln!("not tested: this kernel has no SO_PASSRIGHTS");
+    }
+    done == 0
+}
+
+fn start(stage: &Stage, part: &str, who: Identity) -> Actor {
+    let actor = stage.start(part, who);
+    actor.says("ready");
+    actor
+}
+
+#[test]
+fn sockets_that_linger_freeze_no_engine() {
+    let name = "sockets_that_linger_freeze_no_engine";
+    let address = "127.60.8.1";
+    let scenario = || {
+        if !is_refusable() {
+            return;
+        }
+        let stage = Stage::new(name, address, "");
+        let server = start(&stage, "server", Identity::Root);
+        let mut client = start(&stage, "client", Identity::Root);
+        meets(&mut client, address, &server, "before");
+        for part in ["attacker of the port", "attacker of lifelines"] {
+            let attacker = stage.start(part, ATTACKER);
+            attacker.says("over");
+            pings(&mut client);
+            meets(&mut client, address, &server, "beside");
+            // A process that comes now is taken in.
+            let mut second = start(&stage, "client", Identity::Root);
+            meets(&mut second, address, &server, "second");
+        }
+        let attacker = stage.start("attacker of the port", ATTACKER);
+        is_refused(&attacker, 1);
+        let attacker = stage.start("attacker of lifelines", ATTACKER);
+        is_refused(&attacker, 2);
+        // The holder's own descriptors still get through: its heir has the port.
+        server.kill();
+        let server = start(&stage, "server", Identity::Root);
+        meets(&mut client, address, &server, "heir");
+    };
+    play(name, scenario, |part| match part {
+        "server" => echo::serve(PORT),
+        "client" => echo::ask(),
+        "attacker of the port" => attacker(&[format!("dat-rs/roce/0/{address}/port")]),
+        _ => attacker(&[format!("dat-rs/roce/0/{address}/life/")]),
+    });
+}
+
+#[test]
+fn sockets_that_linger_do_not_freeze_the_holder_for_all_users() {
+    let name = "sockets_that_linger_do_not_freeze_the_holder_for_all_users";
+    let address = "127.60.8.2";
+    let scenario = || {
+        if !is_refusable() {
+            return;
+        }
+        let stage = Stage::new(name, address, "holder=0");
+        let mut command = Command::new(dat_tests::built(&["dat-tools"]).join("dat"));
+        command.args(["serve-port", address]);
+        let holder = stage.run("holder", command, Identity::Root);
+        holder.says("holding UDP port 4791 of");
+        let server = start(&stage, "server", Identity::User(1234));
+        let mut client = start(&stage, "client", Identity::User(1234));
+        meets(&mut client, address, &server, "before");
+        let attacker = stage.start("attacker", ATTACKER);
+        attacker.says("over");
+        let mut second = start(&stage, "client", Identity::User(1234));
+        meets(&mut second, address, &server, "second");
+        let attacker = stage.start("attacker", ATTACKER);
+        is_refused(&attacker, 1);
+    };
+    play(name, scenario, |part| match part {
+        "server" => echo::serve(PORT),
+        "client" => echo::ask(),
+        _ => attacker(&[format!("dat-rs/roce/system/{address}/port")]),
+    });
+}
