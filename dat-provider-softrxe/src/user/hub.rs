@@ -297,14 +297,10 @@ impl Hub {
 
     /// When the holder of port 4791 is gone: takes it over, or finds the one who did.
     pub(crate) fn inherit(&self) {
-        {
-            let mut state = self.state.lock();
-            if !self.hears_again(&mut state) || !state.share.is_over() {
-                return;
-            }
-        }
-        // Only this thread changes the share.
         let mut state = self.state.lock();
+        if !self.hears_again(&mut state) || !state.share.is_over() {
+            return;
+        }
         let local = manager(self.place.address);
         // What the holder passed on before it ended is still to be read.
         state.drain(clock::now());
