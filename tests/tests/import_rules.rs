@@ -1,11 +1,11 @@
-//! Imports point one way: the dependencies of each crate are those that ARCHITECTURE.md allows.
+//! Checks that each crate depends only on the crates that ARCHITECTURE.md allows.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Crate -> the crates of ours that it may depend on. Development dependencies do not count.
+/// Each crate of the workspace with the workspace crates that it may depend on. Dev-dependencies are not checked.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-arena", &[]),
     ("softrxe-proto", &[]),
@@ -94,7 +94,7 @@ fn every_dependency_is_one_that_the_architecture_allows() {
         let name = package["name"].as_str().expect("a package has a name");
         let Some(may) = allowed.get(name) else {
             wrong.push(format!(
-                "{name} is not in the list of tests/tests/arrows.rs"
+                "{name} is not in the list of tests/tests/import_rules.rs"
             ));
             continue;
         };
