@@ -1,12 +1,11 @@
-//! DAT provider for Soft-RoCE, kernel and user-space.
+//! DAT provider for Soft-RoCE: chooses between the kernel's rdma_rxe and the user-space engine.
 //!
-//! `engine=kernel` opens the kernel's rdma_rxe device of a netdev through `dat_verbs`, after `kernel` has found or
-//! made it; `engine=user` is RoCEv2 in this process. Without the setting it is the kernel's where that is possible.
-//! See `docs/ia_params.md`.
+//! `engine=kernel` opens the kernel's rdma_rxe device of a netdev through `dat_verbs`; [`kernel`] finds that device or
+//! creates it. `engine=user` opens `softrxe_engine`, RoCEv2 in this process. Without the setting the kernel's engine is
+//! used where that is possible. See `docs/ia_params.md`.
 
 pub mod kernel;
 mod provider;
-pub mod user;
 
 pub use provider::SoftRxe;
 

@@ -5,9 +5,9 @@ use dat_abi::types::DatHandle;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::ia_params::{IaParams, IaParamsError};
 use dat_verbs::Verbs;
+use softrxe_engine::UserEngine;
 
 use crate::kernel;
-use crate::user::{self, UserEngine};
 
 /// The provider.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Engine {
     const fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Kernel => dat_verbs::KEYS,
-            Self::User => user::KEYS,
+            Self::User => softrxe_engine::KEYS,
         }
     }
 
@@ -67,7 +67,7 @@ fn asked(params: &IaParams) -> Result<Option<Engine>, IaParamsError> {
 
 /// The device field for the kernel. Nothing means the netdev of the default route.
 fn device(params: &IaParams) -> String {
-    match user::default_address() {
+    match softrxe_engine::default_address() {
         Some(address) if params.device.is_empty() => address.to_string(),
         _ => params.device.clone(),
     }

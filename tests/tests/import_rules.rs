@@ -29,16 +29,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["dat-core", "dat-abi", "dat-verbs"],
     ),
     (
-        "dat-provider-softrxe",
+        "softrxe-engine",
         &[
             "dat-core",
-            "dat-abi",
-            "dat-arena",
             "dat-cancel",
             "dat-verbs",
             "softrxe-port",
             "softrxe-proto",
         ],
+    ),
+    (
+        "dat-provider-softrxe",
+        &["dat-core", "dat-abi", "dat-verbs", "softrxe-engine"],
     ),
     (
         "dat-c-library",

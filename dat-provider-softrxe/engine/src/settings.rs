@@ -7,7 +7,7 @@ use dat_core::environment;
 use dat_core::ia_params::{IaParams, IaParamsError};
 
 /// The settings that this engine knows.
-pub(crate) const KEYS: &[&str] = &[
+pub const KEYS: &[&str] = &[
     "mtu",
     "retry",
     "rnr_retry",

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 
 use super::foreign::Range;
 use super::guard::Way;
-use crate::user::net::socket::MAX_SEGMENTS;
+use crate::net::socket::MAX_SEGMENTS;
 
 /// A shorter payload is copied: that costs less than two pieces more in the list (docs/performance.md).
 pub const LEAST: usize = 2048;
