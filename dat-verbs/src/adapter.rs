@@ -1,5 +1,5 @@
-//! An open adapter: device, connection manager, event thread, and the table by which the thread finds who
-//! an event is for.
+//! An open adapter: device, connection manager, event thread, and the table that maps the key of an event to its
+//! target.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, Weak};
@@ -24,65 +24,68 @@ use crate::map;
 use crate::park::EventFd;
 use crate::settings::{HONOURED, KEYS, Manager, Settings};
 use crate::sys;
-use crate::thread::{self, Epoll, FIRST_KEY, Later};
+use crate::thread::{self, Deferred, Epoll, FIRST_KEY};
 use crate::transport::Verbs;
 use crate::verbs::cq::Notifier;
 use crate::verbs::device::Device;
 
-/// See [`Transport::Adapter`](dat_core::transport::Transport::Adapter). Dropping it ends the event thread.
+/// Implements [`Transport::Adapter`](dat_core::transport::Transport::Adapter). Dropping it ends the event thread.
 pub struct Adapter {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the event thread and the objects share.
+/// State shared by the event thread and the objects of an adapter.
 pub(crate) struct Shared {
-    // Dropped in this order: ids are gone by then, the channel goes before the device.
+    // The channel is dropped before the device. Every id holds an `Arc` of the channel, so no id is left by then.
     pub(crate) channel: Arc<Channel>,
     pub(crate) device: Device,
     pub(crate) port: u8,
-    /// The port is no InfiniBand one.
+    /// True if the port's link layer is not InfiniBand.
     pub(crate) roce: bool,
-    /// Of the port; 0 on RoCE.
+    /// LID of the port; 0 on RoCE.
     pub(crate) lid: u16,
     pub(crate) attr: AdapterAttr,
     pub(crate) settings: Settings,
-    /// With `cm=socket`.
+    /// The socket connection manager; set with `cm=socket`.
     pub(crate) socket: Option<cm::socket::Manager>,
     pub(crate) upcalls: Upcalls<Verbs>,
     pub(crate) epoll: Epoll,
     pub(crate) wake: EventFd,
     pub(crate) stopping: AtomicBool,
-    /// The device is gone, and core knows.
+    /// True once core has been notified that the device is gone.
     pub(crate) removed: AtomicBool,
-    pub(crate) later: Mutex<Vec<Later>>,
-    table: Mutex<FxHashMap<u64, Slot>>,
+    pub(crate) deferred: Mutex<Vec<Deferred>>,
+    table: Mutex<FxHashMap<u64, EventTarget>>,
     last_key: AtomicU64,
 }
 
-/// Whom an event is for.
+/// The object that an event concerns.
 #[derive(Clone)]
-pub(crate) enum Slot {
+pub(crate) enum EventTarget {
     /// A service point.
     Listener(Token),
-    /// A request not yet answered; whether its peer has given up.
+    /// A request that is not answered yet. `withdrawn`: the peer has given up.
     Pending { withdrawn: bool },
     /// A connection.
     Conn(Weak<Conn>),
-    /// A socket of the other connection manager.
+    /// A socket of the socket connection manager.
     Socket(cm::socket::Watched),
-    /// A datagram queue pair's question.
+    /// A service id resolution of a datagram queue pair.
     Resolution(Weak<Resolution>),
     /// A watched completion queue.
     Cq(Weak<Notifier>),
 }
 
-/// Registered memory and fork(2): kernels since 5.12 copy pinned pages at fork, and then this is free; on
-/// older ones libibverbs keeps registered pages out of the child, so that a program that calls system(3) or
-/// popen(3) goes on receiving into its own pages. It must come before the first registration of the process.
+/// Protects registered memory from fork(2) where the kernel does not.
 ///
-/// libibverbs asks the kernel whether it copies, and where it gets no answer keeps the pages out all the same: a child then
-/// lacks whatever else its heap had on them, and dies. So the kernel's version decides here.
+/// Kernels since 5.12 copy pinned pages at fork, and then this does nothing. On older kernels libibverbs keeps
+/// registered pages out of the child, so a program that calls system(3) or popen(3) continues to receive into its own
+/// pages. The call must precede the first registration of the process.
+///
+/// libibverbs asks the kernel whether it copies pinned pages. If it gets no answer, it keeps the pages out of the
+/// child anyway; the child then lacks the other heap data on those pages and crashes. So the kernel's version decides
+/// here.
 fn protect_from_fork() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -101,7 +104,7 @@ fn protect_from_fork() {
     });
 }
 
-/// Whether a kernel of this release copies pinned pages at fork(2).
+/// Returns true if a kernel of this release copies pinned pages at fork(2).
 fn copies_pinned_pages(release: &str) -> bool {
     let mut numbers = release.split(['.', '-']).map_while(|n| n.parse().ok());
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -109,7 +112,7 @@ fn copies_pinned_pages(release: &str) -> bool {
 }
 
 impl Adapter {
-    /// Opens what `params` name.
+    /// Opens the device that `params` name.
     pub(crate) fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Verbs>) -> Result<Self> {
         Self::try_open(params, upcalls).map_err(|error| {
             tracing::error!("{ia_name}: {error}");
@@ -125,27 +128,27 @@ impl Adapter {
         let environment = |name: &str| std::env::var(name).ok();
         let settings = Settings::new(params, environment)?;
         dat_core::environment::report(HONOURED, environment);
-        find::any_device()?;
+        find::require_device()?;
         protect_from_fork();
         let channel = Arc::new(Channel::open().map_err(OpenError::no_cm)?);
-        let place = find::find(&channel, &params.device, params.port)?;
-        let device = Device::open(&place.device)
-            .ok_or_else(|| OpenError::gone(&place.device))?
+        let device_port = find::find(&channel, &params.device, params.port)?;
+        let device = Device::open(&device_port.device)
+            .ok_or_else(|| OpenError::gone(&device_port.device))?
             .map_err(|errno| OpenError::Device {
-                device: place.device.clone(),
+                device: device_port.device.clone(),
                 reason: find::device_text(errno),
             })?;
         let facts =
-            attributes::Facts::read(&device, &place).map_err(|errno| OpenError::Device {
-                device: place.device.clone(),
+            attributes::Facts::read(&device, &device_port).map_err(|errno| OpenError::Device {
+                device: device_port.device.clone(),
                 reason: map::text(errno),
             })?;
         if !facts.active() {
             tracing::warn!(
                 "{} port {} is not active: connections fail until the link is up (`ip link set {} up`)",
-                place.device,
-                place.port,
-                place.netdev.as_deref().unwrap_or("NETDEV"),
+                device_port.device,
+                device_port.port,
+                device_port.netdev.as_deref().unwrap_or("NETDEV"),
             );
         }
         let resources = |errno| OpenError::Resources(map::text(errno));
@@ -160,13 +163,13 @@ impl Adapter {
             Manager::Socket => {
                 let manager = facts.socket_manager(&device, &settings)?;
                 epoll.add_timer(manager.timers.fd()).map_err(resources)?;
-                cm::socket::stream::make_room(wake.fd(), cm::socket::DESCRIPTORS);
+                cm::socket::stream::reserve_descriptors(wake.fd(), cm::socket::DESCRIPTORS);
                 Some(manager)
             }
         };
         let shared = Arc::new(Shared {
             channel,
-            port: place.port,
+            port: device_port.port,
             roce: facts.roce(),
             lid: facts.lid(),
             attr: facts.attr(settings.cm, settings.wr_max),
@@ -178,7 +181,7 @@ impl Adapter {
             wake,
             stopping: AtomicBool::new(false),
             removed: AtomicBool::new(false),
-            later: Mutex::new(Vec::new()),
+            deferred: Mutex::new(Vec::new()),
             table: Mutex::default(),
             last_key: AtomicU64::new(FIRST_KEY),
         });
@@ -187,9 +190,9 @@ impl Adapter {
         }
         let running = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
-            .name(format!("dat {}", place.device))
+            .name(format!("dat {}", device_port.device))
             .spawn(move || {
-                // No signal of the program is for this thread.
+                // The consumer's signals are not delivered to this thread.
                 dat_core::signals::leave_to_the_consumer();
                 thread::run(&running);
             })
@@ -205,89 +208,93 @@ impl Drop for Adapter {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.wake.signal();
-        // The last object of the adapter may go in an upcall: the thread then ends after it.
+        // An upcall may drop the last object of the adapter. The thread then ends after that upcall.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
             thread.join().ok();
-            self.shared.later.lock().clear();
+            self.shared.deferred.lock().clear();
         }
     }
 }
 
 impl Shared {
-    /// A key that was never used before.
+    /// Returns a key that was never used before.
     pub(crate) fn new_key(&self) -> u64 {
         self.last_key.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(crate) fn put(&self, key: u64, slot: Slot) {
+    pub(crate) fn put(&self, key: u64, slot: EventTarget) {
         self.table.lock().insert(key, slot);
     }
 
-    pub(crate) fn get(&self, key: u64) -> Option<Slot> {
+    pub(crate) fn get(&self, key: u64) -> Option<EventTarget> {
         self.table.lock().get(&key).cloned()
     }
 
     pub(crate) fn remove(&self, key: u64) {
         let slot = self.table.lock().remove(&key);
-        // Outside the lock, whatever it holds.
+        // Dropped after the table is unlocked, since the drop may run arbitrary code.
         drop(slot);
     }
 
-    /// Makes a request a connection; whether its peer had given up.
-    pub(crate) fn replace_pending(&self, key: u64, slot: Slot) -> bool {
+    /// Replaces a pending request with its connection; returns true if the peer had given up.
+    pub(crate) fn replace_pending(&self, key: u64, slot: EventTarget) -> bool {
         let old = self.table.lock().insert(key, slot);
-        matches!(old, Some(Slot::Pending { withdrawn: true }))
+        matches!(old, Some(EventTarget::Pending { withdrawn: true }))
     }
 
-    /// The peer of a request not yet answered has closed.
+    /// Records that the peer of a pending request has closed.
     pub(crate) fn withdraw(&self, key: u64) {
-        if let Some(Slot::Pending { withdrawn }) = self.table.lock().get_mut(&key) {
+        if let Some(EventTarget::Pending { withdrawn }) = self.table.lock().get_mut(&key) {
             *withdrawn = true;
         }
     }
 
-    /// The connection that `input` is for. For a request not yet answered it can only be the peer's withdrawal.
+    /// Returns the connection with `key`. For a request that is not answered yet, `input` can only be the peer's
+    /// withdrawal.
     pub(crate) fn conn(&self, key: u64, input: Input) -> Option<Arc<Conn>> {
         match self.table.lock().get_mut(&key)? {
-            Slot::Conn(conn) => conn.upgrade(),
-            Slot::Pending { withdrawn } => {
+            EventTarget::Conn(conn) => conn.upgrade(),
+            EventTarget::Pending { withdrawn } => {
                 tracing::debug!(key, ?input, "the peer withdraws its request");
                 *withdrawn = true;
                 None
             }
-            Slot::Listener(_) | Slot::Cq(_) | Slot::Socket(_) | Slot::Resolution(_) => None,
+            EventTarget::Listener(_)
+            | EventTarget::Cq(_)
+            | EventTarget::Socket(_)
+            | EventTarget::Resolution(_) => None,
         }
     }
 
-    /// The resolution of `key`.
+    /// Returns the resolution with `key`.
     pub(crate) fn resolution(&self, key: u64) -> Option<Arc<Resolution>> {
         match self.get(key) {
-            Some(Slot::Resolution(resolution)) => resolution.upgrade(),
+            Some(EventTarget::Resolution(resolution)) => resolution.upgrade(),
             _ => None,
         }
     }
 
-    /// The service point of `key`.
+    /// Returns the token of the service point with `key`.
     pub(crate) fn listener(&self, key: u64) -> Option<Token> {
         match self.get(key) {
-            Some(Slot::Listener(token)) => Some(token),
+            Some(EventTarget::Listener(token)) => Some(token),
             _ => None,
         }
     }
 
-    /// Leaves something for the event thread.
-    pub(crate) fn later(&self, later: Later) {
-        self.later.lock().push(later);
+    /// Queues work for the event thread and wakes it.
+    pub(crate) fn defer(&self, work: Deferred) {
+        self.deferred.lock().push(work);
         self.wake.signal();
     }
 
-    /// Announces the next completion of `notifier`'s queue.
+    /// Requests an upcall for the next completion of `notifier`'s queue.
     pub(crate) fn watch_cq(&self, notifier: &Arc<Notifier>) -> Result<()> {
         let mut watching = notifier.watching.lock();
         if !*watching {
-            self.put(notifier.key, Slot::Cq(Arc::downgrade(notifier)));
+            self.put(notifier.key, EventTarget::Cq(Arc::downgrade(notifier)));
         }
         self.epoll
             .once(notifier.fd(), notifier.key, *watching)
@@ -297,7 +304,7 @@ impl Shared {
         notifier.arm()
     }
 
-    /// Announces nothing more of `notifier`'s queue.
+    /// Stops upcalls for `notifier`'s queue.
     pub(crate) fn forget_cq(&self, notifier: &Notifier) {
         self.epoll.remove(notifier.fd());
         self.remove(notifier.key);

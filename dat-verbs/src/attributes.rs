@@ -1,5 +1,5 @@
-//! What a device can do, in DAT's words (dat_ia_query), and the named attributes in the order that programs
-//! written for DAPL expect.
+//! Adapter attributes (dat_ia_query) from the device's, and the named attributes in the order that programs written
+//! for DAPL expect.
 
 use std::ffi::CStr;
 use std::fmt::Write as _;
@@ -8,42 +8,43 @@ use dat_core::attr::AdapterAttr;
 use dat_core::rdma_cm;
 
 use crate::cm::socket::{self, gid::Gids, timers::Timers};
-use crate::find::{OpenError, Place};
+use crate::find::{DevicePort, OpenError};
 use crate::settings::{Manager, Settings};
 use crate::sys::{self, device_cap, ibv_atomic_cap, ibv_port_state};
 use crate::verbs::ah::gid;
 use crate::verbs::device::{Device, Transport};
 
-/// The vendor number of Linux' Soft-RoCE.
+/// Vendor number of Linux' Soft-RoCE.
 pub(crate) const VENDOR_RXE: u32 = 0x00ff_ffff;
-/// The vendor's name of rdma_rxe.
+/// Vendor name of rdma_rxe.
 pub(crate) const SOFT_ROCE: &str = "Linux Soft-RoCE";
 
-/// What a device can do beside RDMA Reads and Writes.
+/// Optional capabilities of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Abilities {
+struct Capabilities {
     atomics: bool,
     immediate_data: bool,
     datagrams: bool,
 }
 
-impl Abilities {
-    /// Those of a device of this transport, with these atomics, whose connections are made by `cm`. iWARP (RFC 5040 to 5044) knows neither
-    /// immediate data nor datagrams; its atomics (RFC 7306) are what the device says.
+impl Capabilities {
+    /// Returns the capabilities of a device with this transport and these atomics, whose connections are made by `cm`.
+    /// iWARP (RFC 5040 to 5044) has neither immediate data nor datagrams; its atomics (RFC 7306) are those that the
+    /// device reports.
     fn of(transport: Transport, atomics: ibv_atomic_cap::Type, cm: Manager) -> Self {
         let infiniband = transport == Transport::InfiniBand;
         Self {
             atomics: atomics != ibv_atomic_cap::IBV_ATOMIC_NONE,
             immediate_data: infiniband,
-            // DAPL's scm protocol has datagrams too, but nobody could ever use them on RoCE.
+            // DAPL's scm protocol has datagrams too, but they never worked on RoCE.
             datagrams: infiniband && cm == Manager::Rdmacm,
         }
     }
 }
 
-/// What was read of a device and its port.
+/// Raw attributes of a device and its port.
 pub(crate) struct Facts<'a> {
-    place: &'a Place,
+    device_port: &'a DevicePort,
     transport: Transport,
     device: sys::ibv_device_attr,
     port: sys::ibv_port_attr,
@@ -56,29 +57,29 @@ fn positive(n: i32) -> u32 {
 }
 
 impl<'a> Facts<'a> {
-    /// Asks the device; the errno on failure.
-    pub(crate) fn read(device: &Device, place: &'a Place) -> Result<Self, i32> {
+    /// Queries the device; the errno on failure.
+    pub(crate) fn read(device: &Device, device_port: &'a DevicePort) -> Result<Self, i32> {
         Ok(Self {
-            place,
+            device_port,
             transport: device.transport(),
             device: device.query()?,
-            port: device.query_port(place.port)?,
-            gid: gid_of(device, place),
+            port: device.query_port(device_port.port)?,
+            gid: gid_of(device, device_port),
             guid: device.guid(),
         })
     }
 
-    /// The link is up.
+    /// Returns true if the link is up.
     pub(crate) fn active(&self) -> bool {
         self.port.state == ibv_port_state::IBV_PORT_ACTIVE
     }
 
-    /// The port speaks RoCE (or iWARP), not InfiniBand.
+    /// Returns true if the port's link layer is RoCE or iWARP, not InfiniBand.
     pub(crate) fn roce(&self) -> bool {
         self.port.link_layer != sys::LINK_LAYER_INFINIBAND
     }
 
-    /// The port's LID; RoCE has none.
+    /// Returns the port's LID; 0 on RoCE, which has none.
     pub(crate) fn lid(&self) -> u16 {
         self.port.lid
     }
@@ -100,21 +101,21 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The named attributes.
-    fn named(&self, can: Abilities, protocol: &str) -> Vec<(String, String)> {
+    /// Returns the named attributes.
+    fn named(&self, can: Capabilities, protocol: &str) -> Vec<(String, String)> {
         let truth = |b: bool| if b { "TRUE" } else { "FALSE" }.to_owned();
         let state = if self.active() { "ACTIVE" } else { "DOWN" };
         [
-            // The name of the connection manager protocol, as DAPL's provider for it is called.
+            // The name of the connection manager protocol: that of DAPL's provider for it.
             ("DAT_IB_PROVIDER_NAME", protocol.to_owned()),
-            ("DAT_IB_DEVICE_NAME", self.place.device.clone()),
+            ("DAT_IB_DEVICE_NAME", self.device_port.device.clone()),
             ("DAT_IB_CONNECTIVITY_MODE", "DIRECT".to_owned()),
             ("DAT_IB_RDMA_READ", truth(self.device.max_qp_rd_atom > 0)),
             ("DAT_IB_NODE_GUID", groups(&self.guid.to_be_bytes())),
             ("DAT_IB_GID", groups(&self.gid.unwrap_or_default())),
             ("DAT_IB_TRANSPORT_MTU", self.mtu().to_string()),
             ("DAT_IB_PORT_STATUS", state.to_owned()),
-            ("DAT_IB_PORT_NUMBER", self.place.port.to_string()),
+            ("DAT_IB_PORT_NUMBER", self.device_port.port.to_string()),
             ("DAT_EXTENSION_INTERFACE", truth(true)),
             ("DAT_IB_FETCH_AND_ADD", truth(can.atomics)),
             ("DAT_IB_CMP_AND_SWAP", truth(can.atomics)),
@@ -125,20 +126,20 @@ impl<'a> Facts<'a> {
         .into()
     }
 
-    /// What connections over sockets need of the port.
+    /// Makes the socket connection manager from the port's attributes.
     pub(crate) fn socket_manager(
         &self,
         device: &Device,
         settings: &Settings,
     ) -> Result<socket::Manager, OpenError> {
-        let (port, wanted) = (self.place.port, settings.gid_index);
-        let gids = Gids::read(device, port, self.place.ip, self.roce(), wanted).ok_or_else(|| {
+        let (port, wanted) = (self.device_port.port, settings.gid_index);
+        let gids = Gids::read(device, port, self.device_port.ip, self.roce(), wanted).ok_or_else(|| {
             let index = wanted.unwrap_or(0);
             OpenError::Device {
-                device: self.place.device.clone(),
+                device: self.device_port.device.clone(),
                 reason: format!(
                     "port {port} has no entry {index} in its GID table; see /sys/class/infiniband/{}/ports/{port}/gids",
-                    self.place.device
+                    self.device_port.device
                 ),
             }
         })?;
@@ -152,25 +153,25 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// All of it, with at most `wr_max` requests or receives an endpoint.
+    /// Returns all adapter attributes. `wr_max` limits the requests and the receives of an endpoint.
     pub(crate) fn attr(&self, cm: Manager, wr_max: Option<u32>) -> AdapterAttr {
         let (protocol, private_data) = match cm {
             Manager::Rdmacm => ("CMA", rdma_cm::REQ_PRIVATE),
             Manager::Socket => ("SCM", socket::wire::MAX_PRIVATE),
         };
         let d = &self.device;
-        let can = Abilities::of(self.transport, d.atomic_cap, cm);
+        let can = Capabilities::of(self.transport, d.atomic_cap, cm);
         let windows = d.max_mw > 0 && d.device_cap_flags & device_cap::MEM_WINDOW != 0;
         let reads_in = positive(d.max_qp_rd_atom);
         let reads_out = positive(d.max_qp_init_rd_atom);
         let sges = positive(d.max_sge);
         AdapterAttr {
-            adapter_name: self.place.device.clone(),
+            adapter_name: self.device_port.device.clone(),
             vendor_name: self.vendor(),
             hardware_version: (d.hw_ver, 0),
             firmware_version: version(&self.firmware()),
-            address: self.place.ip,
-            scope_id: self.place.scope,
+            address: self.device_port.ip,
+            scope_id: self.device_port.scope,
             max_eps: positive(d.max_qp),
             max_dto_per_ep: positive(d.max_qp_wr).min(wr_max.unwrap_or(u32::MAX)),
             max_rdma_read_per_ep_in: reads_in,
@@ -207,16 +208,16 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The GID that stands for the IA's address, else the port's first.
-fn gid_of(device: &Device, place: &Place) -> Option<[u8; 16]> {
-    let wanted = gid(place.ip);
+/// Returns the GID of the IA's address, else the port's first.
+fn gid_of(device: &Device, device_port: &DevicePort) -> Option<[u8; 16]> {
+    let wanted = gid(device_port.ip);
     (0..256)
-        .map_while(|index| device.gid(place.port, index))
+        .map_while(|index| device.gid(device_port.port, index))
         .find(|gid| *gid == wanted)
-        .or_else(|| device.gid(place.port, 0))
+        .or_else(|| device.gid(device_port.port, 0))
 }
 
-/// Bytes as groups of four hexadecimal digits.
+/// Formats bytes as groups of four hexadecimal digits.
 fn groups(bytes: &[u8]) -> String {
     let mut text = String::new();
     for pair in bytes.chunks(2) {
@@ -232,7 +233,7 @@ fn groups(bytes: &[u8]) -> String {
     text
 }
 
-/// The first two numbers of a firmware version.
+/// Returns the first two numbers of a firmware version.
 fn version(text: &str) -> (u32, u32) {
     let mut numbers = text
         .split(|c: char| !c.is_ascii_digit())
@@ -259,12 +260,12 @@ mod tests {
             (Iwarp, IBV_ATOMIC_HCA, Rdmacm, true, false, false),
             (Other, IBV_ATOMIC_NONE, Rdmacm, false, false, false),
         ] {
-            let can = Abilities {
+            let can = Capabilities {
                 atomics,
                 immediate_data,
                 datagrams,
             };
-            assert_eq!(Abilities::of(transport, cap, cm), can, "{transport:?}");
+            assert_eq!(Capabilities::of(transport, cap, cm), can, "{transport:?}");
         }
     }
 

@@ -1,11 +1,11 @@
-//! What a verbs device counts, from sysfs (dat_ib_query_counters' link and diagnostic counters).
+//! Counters of a verbs device, from sysfs (dat_ib_query_counters' link and diagnostic counters).
 
 use std::path::{Path, PathBuf};
 
 use dat_core::counters::IaCounter as C;
 
-/// Each counter's files below the device's folder, `{}` for the port: the first one that there is counts. InfiniBand's
-/// port counters and mlx4's diagnostics, then what rdma_rxe and newer devices have of the same meaning.
+/// Files of each counter below the device's folder, `{}` for the port. The first file that exists is read:
+/// InfiniBand's port counters and mlx4's diagnostics, then those of rdma_rxe and newer devices with the same meaning.
 const FILES: [(C, &[&str]); 18] = [
     (C::LnkErrRcv, &["ports/{}/counters/port_rcv_errors"]),
     (
@@ -74,7 +74,7 @@ const FILES: [(C, &[&str]); 18] = [
     ),
 ];
 
-/// Of the device `name`, as far as there are any.
+/// Returns the counters that the device `name` has.
 pub(crate) fn of_device(name: &str, port: u8) -> Vec<(C, u64)> {
     in_folder(&PathBuf::from("/sys/class/infiniband").join(name), port)
 }

@@ -1,5 +1,5 @@
-//! Which device and port an IA means: by verbs device and port, netdev, IP address or host name. librdmacm
-//! knows which device an address belongs to (RoCE, IPoIB and iWARP alike), so every way leads over addresses.
+//! Finds the device and port that an IA names: by verbs device and port, netdev, IP address or host name. librdmacm
+//! maps an address to its device (for RoCE, IPoIB and iWARP alike), so every form is resolved to addresses first.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,22 +14,22 @@ use crate::cm::rdma::id::{Channel, CmId, PortSpace};
 use crate::map;
 use crate::verbs::device;
 
-/// Where an IA is.
+/// Device, port and address of an IA.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Verbs device.
+pub(crate) struct DevicePort {
+    /// Name of the verbs device.
     pub(crate) device: String,
-    /// Its port, from 1.
+    /// Number of the port, from 1.
     pub(crate) port: u8,
     /// The address that peers connect to.
     pub(crate) ip: IpAddr,
-    /// Scope of an IPv6 link-local address.
+    /// Scope of an IPv6 link-local address, else 0.
     pub(crate) scope: u32,
     /// The netdev that has the address.
     pub(crate) netdev: Option<String>,
 }
 
-/// Why an IA does not open.
+/// The reason why an IA does not open.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error(transparent)]
@@ -71,7 +71,7 @@ pub(crate) enum OpenError {
 }
 
 impl OpenError {
-    /// The return code of dat_ia_open.
+    /// Returns the return code of dat_ia_open.
     pub(crate) fn code(&self) -> Error {
         match self {
             Self::Params(_) => Error::of(Kind::InvalidParameter),
@@ -90,7 +90,7 @@ impl OpenError {
         }
     }
 
-    /// librdmacm does not open.
+    /// Makes the error for a librdmacm that does not open.
     pub(crate) fn no_cm(errno: i32) -> Self {
         let permission = matches!(errno, libc::EACCES | libc::EPERM);
         let text = map::text(errno);
@@ -104,7 +104,7 @@ impl OpenError {
         Self::NoCm { reason, permission }
     }
 
-    /// A device that librdmacm named cannot be found any more.
+    /// Makes the error for a device that librdmacm named and that no longer exists.
     pub(crate) fn gone(device: &str) -> Self {
         Self::Device {
             device: device.to_owned(),
@@ -113,7 +113,7 @@ impl OpenError {
     }
 }
 
-/// Why a device does not open, and what helps.
+/// Explains why a device does not open, and what helps.
 pub(crate) fn device_text(errno: i32) -> String {
     let text = map::text(errno);
     match errno {
@@ -127,17 +127,17 @@ pub(crate) fn device_text(errno: i32) -> String {
     }
 }
 
-/// One address of this machine.
+/// One IP address of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Local {
+pub(crate) struct LocalAddress {
     pub(crate) netdev: String,
     pub(crate) address: Option<SocketAddr>,
     pub(crate) up: bool,
     pub(crate) loopback: bool,
 }
 
-/// The netdevs of this machine with their addresses.
-pub(crate) fn locals() -> Vec<Local> {
+/// Returns the netdevs of this machine with their addresses.
+pub(crate) fn addresses() -> Vec<LocalAddress> {
     let mut list = std::ptr::null_mut();
     // SAFETY: `list` is valid for the write.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
@@ -155,7 +155,7 @@ pub(crate) fn locals() -> Vec<Local> {
             )
         };
         let flag = |f: i32| entry.ifa_flags & f.cast_unsigned() != 0;
-        found.push(Local {
+        found.push(LocalAddress {
             netdev: name.to_string_lossy().into_owned(),
             address,
             up: flag(libc::IFF_UP),
@@ -168,15 +168,15 @@ pub(crate) fn locals() -> Vec<Local> {
     found
 }
 
-/// The addresses of this machine with their netdevs.
+/// Returns the addresses of this machine with the names of their netdevs.
 #[must_use]
 pub fn local_addresses() -> Vec<(String, IpAddr)> {
-    let with_address = |l: Local| l.address.map(|a| (l.netdev, a.ip()));
-    locals().into_iter().filter_map(with_address).collect()
+    let with_address = |l: LocalAddress| l.address.map(|a| (l.netdev, a.ip()));
+    addresses().into_iter().filter_map(with_address).collect()
 }
 
-/// IPv4 first, as DAPL takes nothing else; link-local and loopback addresses last.
-fn in_order(mut list: Vec<Local>) -> Vec<Local> {
+/// Sorts IPv4 first, since DAPL accepts nothing else; link-local and loopback addresses last.
+fn in_order(mut list: Vec<LocalAddress>) -> Vec<LocalAddress> {
     list.sort_by_key(|l| match l.address.map(|a| a.ip()) {
         Some(_) if l.loopback => 3,
         Some(IpAddr::V4(_)) => 0,
@@ -187,24 +187,24 @@ fn in_order(mut list: Vec<Local>) -> Vec<Local> {
     list
 }
 
-/// Whether there is any verbs device: without one librdmacm's own error is less helpful.
-pub(crate) fn any_device() -> Result<(), OpenError> {
+/// Fails if the machine has no verbs device: librdmacm's own error for that is less helpful.
+pub(crate) fn require_device() -> Result<(), OpenError> {
     if device::names().is_empty() {
         return Err(OpenError::NoDevice {
-            found: inventory(&in_order(locals())),
+            found: list_devices(&in_order(addresses())),
         });
     }
     Ok(())
 }
 
-/// What there is, for an error message.
-fn inventory(locals: &[Local]) -> String {
+/// Lists devices and netdevs for an error message.
+fn list_devices(addresses: &[LocalAddress]) -> String {
     let list = |names: Vec<String>| match names.as_slice() {
         [] => "none".to_owned(),
         some => some.join(", "),
     };
     let mut netdevs: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for local in locals.iter().filter(|l| !l.loopback) {
+    for local in addresses.iter().filter(|l| !l.loopback) {
         let addresses = netdevs.entry(&local.netdev).or_default();
         addresses.extend(local.address.map(|a| a.ip().to_string()));
     }
@@ -222,8 +222,8 @@ fn inventory(locals: &[Local]) -> String {
     text
 }
 
-/// Tries one address: which device and port it belongs to.
-fn probe(channel: &Arc<Channel>, local: &Local) -> Result<Place, i32> {
+/// Binds to one address to learn the device and port that own it.
+fn probe(channel: &Arc<Channel>, local: &LocalAddress) -> Result<DevicePort, i32> {
     let address = local.address.ok_or(libc::EADDRNOTAVAIL)?;
     let scope = match address {
         SocketAddr::V4(_) => 0,
@@ -232,7 +232,7 @@ fn probe(channel: &Arc<Channel>, local: &Local) -> Result<Place, i32> {
     let id = CmId::new(channel, 0, PortSpace::Connection)?;
     id.bind(addr::socket(address.ip(), 0, scope))?;
     let (device, port) = id.device().ok_or(libc::ENODEV)?;
-    Ok(Place {
+    Ok(DevicePort {
         device,
         port,
         ip: address.ip(),
@@ -241,21 +241,25 @@ fn probe(channel: &Arc<Channel>, local: &Local) -> Result<Place, i32> {
     })
 }
 
-/// Finds what `wanted` and `port` mean.
-pub(crate) fn find(channel: &Arc<Channel>, wanted: &str, port: u32) -> Result<Place, OpenError> {
-    let locals = in_order(locals());
-    let probe = |l: &Local| probe(channel, l);
-    let fits = |p: &Place| port == 0 || u32::from(p.port) == port;
+/// Finds the device and port that `wanted` and `port` name.
+pub(crate) fn find(
+    channel: &Arc<Channel>,
+    wanted: &str,
+    port: u32,
+) -> Result<DevicePort, OpenError> {
+    let addresses = in_order(addresses());
+    let probe = |l: &LocalAddress| probe(channel, l);
+    let fits = |p: &DevicePort| port == 0 || u32::from(p.port) == port;
 
     if wanted.is_empty() {
-        let place = locals.iter().filter_map(|l| probe(l).ok()).find(fits);
-        return place.ok_or_else(|| OpenError::NoDevice {
-            found: inventory(&locals),
+        let device_port = addresses.iter().filter_map(|l| probe(l).ok()).find(fits);
+        return device_port.ok_or_else(|| OpenError::NoDevice {
+            found: list_devices(&addresses),
         });
     }
     if device::names().iter().any(|name| name == wanted) {
-        let mut places = locals.iter().filter_map(|l| probe(l).ok());
-        return places
+        let mut device_ports = addresses.iter().filter_map(|l| probe(l).ok());
+        return device_ports
             .find(|p| p.device == wanted && fits(p))
             .ok_or_else(|| OpenError::NoAddress {
                 device: wanted.to_owned(),
@@ -264,26 +268,26 @@ pub(crate) fn find(channel: &Arc<Channel>, wanted: &str, port: u32) -> Result<Pl
                 } else {
                     format!(" port {port}")
                 },
-                found: inventory(&locals),
+                found: list_devices(&addresses),
             });
     }
 
-    let candidates = candidates(wanted, &locals);
+    let candidates = candidates(wanted, &addresses);
     if candidates.iter().all(|c| c.netdev.is_empty()) {
         return Err(OpenError::NoSuch {
             wanted: wanted.to_owned(),
-            found: inventory(&locals),
+            found: list_devices(&addresses),
         });
     }
     let mut last = libc::EADDRNOTAVAIL;
     for candidate in &candidates {
         match probe(candidate) {
-            Ok(place) if fits(&place) => return Ok(place),
-            Ok(place) => {
+            Ok(device_port) if fits(&device_port) => return Ok(device_port),
+            Ok(device_port) => {
                 return Err(OpenError::Port {
                     wanted: wanted.to_owned(),
-                    device: place.device,
-                    found: place.port,
+                    device: device_port.device,
+                    found: device_port.port,
                     asked: port,
                 });
             }
@@ -292,15 +296,15 @@ pub(crate) fn find(channel: &Arc<Channel>, wanted: &str, port: u32) -> Result<Pl
     }
     Err(OpenError::NotRdma {
         wanted: wanted.to_owned(),
-        reason: why_not(&candidates, last),
-        found: inventory(&locals),
+        reason: failure_reason(&candidates, last),
+        found: list_devices(&addresses),
     })
 }
 
-/// Addresses that `wanted` may mean: those of the netdev of that name, else itself, else what the name
-/// resolves to.
-fn candidates(wanted: &str, locals: &[Local]) -> Vec<Local> {
-    let of_netdev: Vec<Local> = locals
+/// Returns the addresses that `wanted` may mean: those of the netdev with that name, else `wanted` itself, else what
+/// the host name resolves to.
+fn candidates(wanted: &str, addresses: &[LocalAddress]) -> Vec<LocalAddress> {
+    let of_netdev: Vec<LocalAddress> = addresses
         .iter()
         .filter(|l| l.netdev == wanted)
         .cloned()
@@ -308,19 +312,19 @@ fn candidates(wanted: &str, locals: &[Local]) -> Vec<Local> {
     if !of_netdev.is_empty() {
         return of_netdev;
     }
-    let addresses: Vec<SocketAddr> = match wanted.parse::<IpAddr>() {
+    let resolved: Vec<SocketAddr> = match wanted.parse::<IpAddr>() {
         Ok(ip) => vec![SocketAddr::new(ip, 0)],
         Err(_) => (wanted, 0)
             .to_socket_addrs()
             .map(Iterator::collect)
             .unwrap_or_default(),
     };
-    let named = addresses.into_iter().map(|address| {
-        // Known ones come with their netdev and scope.
-        let known = locals
+    let named = resolved.into_iter().map(|address| {
+        // An address of this machine is returned with its netdev and scope.
+        let known = addresses
             .iter()
             .find(|l| l.address.is_some_and(|a| a.ip() == address.ip()));
-        known.cloned().unwrap_or(Local {
+        known.cloned().unwrap_or(LocalAddress {
             netdev: String::new(),
             address: Some(address),
             up: true,
@@ -330,8 +334,8 @@ fn candidates(wanted: &str, locals: &[Local]) -> Vec<Local> {
     in_order(named.collect())
 }
 
-/// Why no address of `candidates` led to a device.
-fn why_not(candidates: &[Local], errno: i32) -> String {
+/// Explains why no address of `candidates` led to a device.
+fn failure_reason(candidates: &[LocalAddress], errno: i32) -> String {
     let netdev = candidates.iter().find(|l| !l.netdev.is_empty());
     match netdev {
         Some(l) if !l.up => format!("netdev {0} is down (`ip link set {0} up`)", l.netdev),
@@ -347,8 +351,8 @@ fn why_not(candidates: &[Local], errno: i32) -> String {
 mod tests {
     use super::*;
 
-    fn local(netdev: &str, address: &str, up: bool) -> Local {
-        Local {
+    fn local(netdev: &str, address: &str, up: bool) -> LocalAddress {
+        LocalAddress {
             netdev: netdev.to_owned(),
             address: address.parse().ok().map(|ip| SocketAddr::new(ip, 0)),
             up,
@@ -377,22 +381,22 @@ mod tests {
 
     #[test]
     fn a_name_means_a_netdev_before_an_address() {
-        let locals = [
+        let addresses = [
             local("v0", "10.9.0.1", true),
             local("lo", "127.0.0.1", true),
         ];
-        assert_eq!(candidates("v0", &locals), locals[..1]);
-        assert_eq!(candidates("10.9.0.1", &locals), locals[..1]);
-        assert_eq!(candidates("10.9.0.7", &locals)[0].netdev, "");
-        assert!(candidates("no such name at all", &locals).is_empty());
+        assert_eq!(candidates("v0", &addresses), addresses[..1]);
+        assert_eq!(candidates("10.9.0.1", &addresses), addresses[..1]);
+        assert_eq!(candidates("10.9.0.7", &addresses)[0].netdev, "");
+        assert!(candidates("no such name at all", &addresses).is_empty());
     }
 
     #[test]
     fn reasons_say_what_to_type() {
         let down = [local("v0", "10.9.0.1", false)];
-        assert!(why_not(&down, libc::ENODEV).contains("ip link set v0 up"));
+        assert!(failure_reason(&down, libc::ENODEV).contains("ip link set v0 up"));
         let bare = [local("v0", "", true)];
-        assert!(why_not(&bare, libc::ENODEV).contains("ip addr add"));
+        assert!(failure_reason(&bare, libc::ENODEV).contains("ip addr add"));
         assert!(
             OpenError::no_cm(libc::ENODEV)
                 .to_string()
@@ -407,19 +411,23 @@ mod tests {
 
     #[test]
     fn the_inventory_names_each_netdev_once() {
-        let locals = [
+        let addresses = [
             local("v0", "10.9.0.1", true),
             local("v0", "fd09::1", true),
             local("v1", "", true),
             local("lo", "127.0.0.1", true),
         ];
-        let text = inventory(&locals);
+        let text = list_devices(&addresses);
         let netdevs = "netdevs: v0 (10.9.0.1 fd09::1), v1 (no address)";
         assert!(text.contains(netdevs), "{text}");
     }
 
     #[test]
     fn this_machine_has_a_loopback_address() {
-        assert!(locals().iter().any(|l| l.loopback && l.address.is_some()));
+        assert!(
+            addresses()
+                .iter()
+                .any(|l| l.loopback && l.address.is_some())
+        );
     }
 }

@@ -1,14 +1,19 @@
 //! The DAT transport over libibverbs and librdmacm.
 //!
-//! [`Verbs`] implements [`dat_core::transport::Transport`] for any verbs device: InfiniBand and RoCE adapters and
-//! the kernel's Soft-RoCE (`rdma_rxe`). Connections are plain `rdma_cm` ones with the parameters of DAPL's cma
-//! provider, or with `cm=socket` those of its scm provider, so an endpoint of either may be at the other end.
+//! [`Verbs`] implements [`dat_core::transport::Transport`] for any verbs device: InfiniBand and RoCE adapters and the
+//! kernel's Soft-RoCE (`rdma_rxe`). Connections are plain `rdma_cm` ones with the parameters of DAPL's cma provider,
+//! or with `cm=socket` those of its scm provider. The remote endpoint may therefore be one of either DAPL provider.
 //!
-//! * `sys` is the only user of `rdma-sys`, `verbs` holds the libibverbs objects, `cm` the connections;
-//! * `map` translates between DAT and verbs, `settings` reads `ia_params`, `find` finds the device;
-//! * `adapter` and `thread`: one thread an open adapter makes every upcall.
+//! Begin reading in `transport`, which maps each operation of the trait to an object. Then:
+//! * `adapter` opens and closes the device, `shared` holds the state of an open adapter, `thread` runs its event
+//!   thread;
+//! * `verbs` holds the libibverbs objects, `cm` the connections; `sys` is the only user of `rdma-sys`;
+//! * `map` translates between DAT and verbs, `settings` parses `ia_params`, `find` locates the device.
 //!
-//! **Device removal**: connections report Broken, then nothing works any more; close the IA.
+//! The crate may import `dat-core` and the crate of operating system calls. Unsafe code stands in `sys`, `verbs`, `cm`
+//! and the files that make system calls.
+//!
+//! **Device removal**: every connection reports Broken, and all later operations fail. The consumer closes the IA.
 //!
 //! **fork**: see `docs/ia_params.md`.
 
@@ -30,7 +35,7 @@ pub use find::local_addresses;
 pub use settings::KEYS;
 pub use transport::Verbs;
 
-/// The types that [`Verbs`] gives core, opaque.
+/// The objects of [`Verbs`] that core holds; opaque to other crates.
 pub mod objects {
     pub use crate::adapter::Adapter;
     pub use crate::cm::{ConnRequest, Listener};

@@ -1,5 +1,5 @@
-//! DAT's words for what verbs says, and the other way round. Pure; errors come as errno values, which verbs
-//! *returns* from its data path calls and leaves in `errno` elsewhere: the caller knows which.
+//! Pure translation between verbs and DAT values. Errors are errno values: verbs' data path calls *return* them, its
+//! other calls set `errno`, and the code at the call passes the right one.
 
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::event::{DtoOp, DtoStatus};
@@ -8,16 +8,18 @@ use dat_core::transport::{Completion, Token, WrId};
 
 use crate::sys::{self, Wc, access, ibv_wc_opcode as opcode, ibv_wc_status as status};
 
-/// Status of a service id resolution where nobody listens (`IB_SIDR_UNSUPPORTED`).
+/// Status of a service id resolution when no queue pair serves the id (`IB_SIDR_UNSUPPORTED`).
 pub(crate) const SIDR_NO_SERVICE: i32 = 1;
 /// Status of a service id resolution that was refused (`IB_SIDR_REJECT`).
 pub(crate) const SIDR_REJECT: i32 = 2;
-/// Status of a refusal by the peer's consumer (InfiniBand CM reason 28).
+/// Reject reason of the peer's consumer (InfiniBand CM reason 28).
 pub(crate) const REJ_CONSUMER: i32 = 28;
 
-/// Verbs accesses for DAT rights, to be tried in order. Verbs always allows local reads, and wants local writes
-/// wherever remote ones are allowed. Whether a window will be bound to the region is not known at registration, so
-/// all can take one; but the kernel wants such memory to be writable, which memory that is only read need not be.
+/// Returns the verbs access flags for DAT rights, to be tried in order.
+///
+/// Verbs always allows local reads, and requires local write access wherever a remote access is granted. Registration
+/// does not say whether a window will be bound to the region, so every region is registered with window binding first.
+/// The kernel requires such memory to be writable, which read-only memory need not be.
 pub(crate) fn region_access(rights: MemPriv, windows: bool) -> Vec<u32> {
     let mut flags = remote_access(rights);
     if rights.intersects(MemPriv::LOCAL_WRITE | MemPriv::REMOTE_WRITE | MemPriv::REMOTE_ATOMIC) {
@@ -30,7 +32,7 @@ pub(crate) fn region_access(rights: MemPriv, windows: bool) -> Vec<u32> {
     }
 }
 
-/// The remote part of DAT rights, as windows take it.
+/// Returns the verbs access flags of the remote DAT rights, for windows.
 pub(crate) fn remote_access(rights: MemPriv) -> u32 {
     [
         (MemPriv::REMOTE_READ, access::REMOTE_READ),
@@ -42,7 +44,7 @@ pub(crate) fn remote_access(rights: MemPriv) -> u32 {
     .fold(0, |flags, (_, flag)| flags | flag)
 }
 
-/// DAT's completion status for a verbs one.
+/// Returns DAT's completion status for a verbs status.
 #[inline(always)]
 pub(crate) const fn dto_status(status: u32) -> DtoStatus {
     match status {
@@ -59,13 +61,13 @@ pub(crate) const fn dto_status(status: u32) -> DtoStatus {
         status::IBV_WC_RETRY_EXC_ERR | status::IBV_WC_RESP_TIMEOUT_ERR => DtoStatus::Transport,
         status::IBV_WC_RNR_RETRY_EXC_ERR => DtoStatus::ReceiverNotReady,
         status::IBV_WC_MW_BIND_ERR => DtoStatus::RmrOperationFailed,
-        // LOC_QP_OP, the EEC and RDD ones, FATAL, GENERAL, and what later versions may add.
+        // LOC_QP_OP, the EEC and RDD statuses, FATAL, GENERAL, and those of later versions.
         _ => DtoStatus::LocalEp,
     }
 }
 
-/// What a receive brought. Requests are named too, for what it is worth: after a failure verbs leaves the opcode
-/// undefined, so core keeps its own record.
+/// Returns the operation of a completion. For requests the value is a hint only: after a failure verbs leaves the
+/// opcode undefined, so core keeps its own record.
 #[inline(always)]
 pub(crate) const fn dto_op(wc: &Wc) -> DtoOp {
     match wc.opcode {
@@ -87,7 +89,7 @@ pub(crate) const fn dto_op(wc: &Wc) -> DtoOp {
     }
 }
 
-/// A completion in DAT's words. `ep` is for receives of an SRQ.
+/// Converts a completion. `ep` is the endpoint of a receive from an SRQ.
 #[inline(always)]
 pub(crate) const fn completion(wc: &Wc, ep: Token) -> Completion {
     let op = dto_op(wc);
@@ -103,7 +105,7 @@ pub(crate) const fn completion(wc: &Wc, ep: Token) -> Completion {
     }
 }
 
-/// The return code for an errno of a call that makes something; `what` is what ran short.
+/// Returns the code for the errno of a call that creates an object; `what` is the resource that ran short.
 pub(crate) const fn errno(errno: i32, what: Subtype) -> Error {
     match errno {
         libc::EINVAL | libc::EFAULT => Error::of(Kind::InvalidParameter),
@@ -114,7 +116,7 @@ pub(crate) const fn errno(errno: i32, what: Subtype) -> Error {
     }
 }
 
-/// The return code for the errno that a post returned.
+/// Returns the code for the errno that a post returned.
 #[cold]
 pub(crate) const fn posted(errno: i32) -> Error {
     match errno {
@@ -126,7 +128,7 @@ pub(crate) const fn posted(errno: i32) -> Error {
     }
 }
 
-/// The return code for the errno of a listen.
+/// Returns the code for the errno of a listen.
 pub(crate) const fn listening(errno: i32) -> Error {
     match errno {
         libc::EADDRINUSE | libc::EADDRNOTAVAIL | libc::EBUSY => Error::of(Kind::ConnQualInUse),
@@ -136,19 +138,19 @@ pub(crate) const fn listening(errno: i32) -> Error {
     }
 }
 
-/// Logs that `call` failed and gives the return code.
+/// Logs that `call` failed and returns the code.
 #[cold]
 pub(crate) fn failed(call: &str, number: i32, what: Subtype) -> Error {
     tracing::error!("{call}: {}", text(number));
     errno(number, what)
 }
 
-/// The text of an errno.
+/// Returns the text of an errno.
 pub(crate) fn text(errno: i32) -> String {
     std::io::Error::from_raw_os_error(errno).to_string()
 }
 
-/// Why a registration failed and what helps.
+/// Explains why a registration failed and what helps.
 pub(crate) fn registration_text(address: usize, length: usize, errno: i32) -> String {
     let what = format!(
         "cannot register {length} bytes at {address:#x}: {}",
@@ -173,7 +175,7 @@ pub(crate) fn registration_text(address: usize, length: usize, errno: i32) -> St
 mod tests {
     use super::*;
 
-    /// Whatever number a provider's verb returns, and errno says.
+    /// Covers any number that a provider's verb may return or leave in errno.
     #[test]
     fn a_post_that_failed_is_never_a_success() {
         for number in -200..200 {

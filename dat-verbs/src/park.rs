@@ -1,4 +1,5 @@
-//! Where [`Transport::park`](dat_core::transport::Transport::park) sleeps: a futex, or an eventfd beside the completion channel.
+//! Implements the sleep of [`Transport::park`](dat_core::transport::Transport::park): on a futex, or on an eventfd
+//! together with the completion channel.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -11,7 +12,7 @@ use dat_core::transport::Parked;
 
 use crate::verbs::cq::{Cq, Notifier};
 
-/// How often to look when no descriptor is left to sleep on.
+/// Poll interval when no descriptor is left to sleep on.
 const WITHOUT_FD: Duration = Duration::from_millis(5);
 
 /// A non-blocking eventfd.
@@ -25,7 +26,7 @@ impl EventFd {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fd` was just made and belongs to nobody else.
+        // SAFETY: `fd` was just created and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -33,15 +34,15 @@ impl EventFd {
         self.0.as_raw_fd()
     }
 
-    /// Makes it readable.
+    /// Makes the descriptor readable.
     pub(crate) fn signal(&self) {
         let one = 1_u64;
-        // Not libc's function, which is a cancellation point: the hot calls come here, too.
-        // SAFETY: eight bytes are readable at `one`. Failure means that it is readable already.
+        // Not libc's function, which is a cancellation point: posts and polls call this, too.
+        // SAFETY: eight bytes are readable at `one`. Failure means that the descriptor is readable already.
         unsafe { libc::syscall(libc::SYS_write, self.fd(), &raw const one, 8_usize) };
     }
 
-    /// Makes it unreadable.
+    /// Makes the descriptor unreadable.
     pub(crate) fn clear(&self) {
         let mut count = 0_u64;
         // SAFETY: eight bytes are writable at `count`. Failure means that nothing was signalled.
@@ -58,20 +59,21 @@ pub(crate) fn set_nonblocking(fd: RawFd) {
     }
 }
 
-/// What a [`Parker`] is about.
-mod place {
-    /// Nobody sleeps on the futex, no wake-up is left.
+/// States of a [`Parker`].
+mod state {
+    /// No thread sleeps on the futex, no wake-up is pending.
     pub(super) const EMPTY: u32 = 0;
     /// The next sleep ends at once.
     pub(super) const PERMIT: u32 = 1;
-    /// Somebody sleeps on the futex.
+    /// A thread sleeps on the futex.
     pub(super) const ASLEEP: u32 = 2;
 }
 
-/// A sleeping place. The descriptor is made at the first sleep beside a completion queue: most EVDs have none, or are only polled.
+/// Sleep and wake-up of one waiter. The eventfd is created at the first sleep that includes a completion queue: most
+/// EVDs have none, or are only polled.
 #[derive(Debug, Default)]
 pub struct Parker {
-    place: AtomicU32,
+    state: AtomicU32,
     fd: OnceLock<Option<Arc<EventFd>>>,
 }
 
@@ -88,14 +90,14 @@ impl Parker {
         fd.as_ref()
     }
 
-    /// Ends the present or the next sleep.
+    /// Ends the current sleep, or makes the next one return at once.
     pub(crate) fn unpark(&self) {
-        match self.place.swap(place::PERMIT, Ordering::SeqCst) {
-            // The sleeper has not yet seen what the one before left; it looks for everything when it does.
-            place::PERMIT => {}
-            place::ASLEEP => sleep::wake(&self.place, 1),
+        match self.state.swap(state::PERMIT, Ordering::SeqCst) {
+            // The sleeper has not consumed the previous permit yet; it checks every condition when it does.
+            state::PERMIT => {}
+            state::ASLEEP => sleep::wake(&self.state, 1),
             _ => {
-                // Either this sees the descriptor, or the sleeper that makes it sees the permit.
+                // Either this load sees the descriptor, or the sleeper that creates it sees the permit.
                 fence(Ordering::SeqCst);
                 if let Some(Some(fd)) = self.fd.get() {
                     fd.signal();
@@ -105,14 +107,14 @@ impl Parker {
     }
 
     fn take_permit(&self) -> bool {
-        self.place.swap(place::EMPTY, Ordering::SeqCst) == place::PERMIT
+        self.state.swap(state::EMPTY, Ordering::SeqCst) == state::PERMIT
     }
 
     /// Sleeps on the futex.
-    fn doze(&self, deadline: Option<Instant>) -> Parked {
-        let (empty, asleep) = (place::EMPTY, place::ASLEEP);
-        let place = &self.place;
-        if place
+    fn sleep_on_futex(&self, deadline: Option<Instant>) -> Parked {
+        let (empty, asleep) = (state::EMPTY, state::ASLEEP);
+        let state = &self.state;
+        if state
             .compare_exchange(empty, asleep, Ordering::SeqCst, Ordering::SeqCst)
             .is_err()
         {
@@ -120,11 +122,11 @@ impl Parker {
             return Parked::Woken;
         }
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        let slept = sleep::on_word(place, asleep, left);
+        let slept = sleep::on_word(state, asleep, left);
         match slept {
             Slept::Cancelled => {
-                // A permit that was given meanwhile is for the next sleep.
-                let _ = place.compare_exchange(asleep, empty, Ordering::SeqCst, Ordering::SeqCst);
+                // A permit that was given meanwhile counts for the next sleep.
+                let _ = state.compare_exchange(asleep, empty, Ordering::SeqCst, Ordering::SeqCst);
                 Parked::Cancelled
             }
             _ if self.take_permit() => Parked::Woken,
@@ -132,7 +134,7 @@ impl Parker {
         }
     }
 
-    /// See [`Transport::park`](dat_core::transport::Transport::park).
+    /// Implements [`Transport::park`](dat_core::transport::Transport::park).
     pub(crate) fn park(
         &self,
         cq: Option<&Cq>,
@@ -144,7 +146,7 @@ impl Parker {
             if self.take_permit() || ready() {
                 return Parked::Woken;
             }
-            return self.doze(deadline);
+            return self.sleep_on_futex(deadline);
         };
         let fd = self.fd();
         fence(Ordering::SeqCst);
@@ -153,7 +155,7 @@ impl Parker {
         }
         let notifier = &*cq.notifier;
         *notifier.sleeper.lock() = fd.cloned();
-        // Not armed (the device is gone): the timeout and unpark still end the sleep.
+        // If arming fails (the device is gone), the timeout and unpark still end the sleep.
         let armed = notifier.arm();
         let parked = if armed.is_err() || ready() {
             Parked::Woken
@@ -198,7 +200,7 @@ impl Parker {
         {
             fd.clear();
         }
-        // The wake-up is what this permit is for; whoever unparks after this leaves another.
+        // The wake-up consumes the permit; a later unpark leaves a new one.
         self.take_permit();
         Parked::Woken
     }
@@ -242,7 +244,7 @@ mod tests {
         sleeper.join().unwrap();
     }
 
-    /// glibc's `signal` asks for calls to be restarted; a wait has to end all the same.
+    /// Checks that a signal ends a wait, although glibc's `signal` requests restart of interrupted calls.
     #[test]
     fn a_signal_interrupts_a_sleep_without_end() {
         use std::os::unix::thread::JoinHandleExt;
@@ -261,7 +263,10 @@ mod tests {
         let sleeper = std::thread::spawn(|| Parker::default().park(None, None, &mut || false));
         let begin = Instant::now();
         while !sleeper.is_finished() {
-            assert!(begin.elapsed() < Duration::from_secs(20), "it sleeps on");
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "the signal does not end the sleep"
+            );
             // SAFETY: the thread is not joined yet.
             unsafe { libc::pthread_kill(sleeper.as_pthread_t(), libc::SIGURG) };
             std::thread::yield_now();

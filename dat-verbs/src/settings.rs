@@ -1,11 +1,11 @@
-//! What `ia_params` and DAPL's environment variables set. The `key=value` of the IA wins over the environment.
+//! Settings from `ia_params` and DAPL's environment variables. The `key=value` of the IA overrides the environment.
 
 use std::time::Duration;
 
 use dat_core::environment::number as number_of;
 use dat_core::ia_params::{IaParams, IaParamsError};
 
-/// The settings of a verbs IA, see `docs/ia_params.md`.
+/// Keys of `ia_params` that a verbs IA accepts, see `docs/ia_params.md`.
 pub const KEYS: &[&str] = &[
     "cm",
     "gid_index",
@@ -21,7 +21,7 @@ pub const KEYS: &[&str] = &[
     "wr_max",
 ];
 
-/// DAPL's environment variables that set the same.
+/// DAPL's environment variables for the same settings.
 pub(crate) const HONOURED: &[&str] = &[
     "DAPL_MAX_INLINE",
     "DAPL_IB_MTU",
@@ -37,48 +37,48 @@ pub(crate) const HONOURED: &[&str] = &[
     "DAPL_WR_MAX",
 ];
 
-/// The most that `wr_max` can be.
+/// Maximum of `wr_max`.
 const WR_MAX: u64 = 1 << 20;
 
-/// Who makes connections.
+/// The connection manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manager {
-    /// librdmacm, as DAPL's cma provider.
+    /// librdmacm, compatible with DAPL's cma provider.
     Rdmacm,
-    /// Queue pair data over TCP, as DAPL's scm provider.
+    /// Queue pair data over TCP, compatible with DAPL's scm provider.
     Socket,
 }
 
-/// Their values.
+/// Parsed settings of a verbs IA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) cm: Manager,
     /// With [`Manager::Socket`]: the entry of the port's GID table to send from.
     pub(crate) gid_index: Option<u8>,
-    /// Bytes that a send or write carries in the request itself.
+    /// Maximum inline data of a send or write, in bytes.
     pub(crate) inline: u32,
     /// Upper bound of the path MTU, as `ibv_mtu` code (1 is 256 ... 5 is 4096).
     pub(crate) mtu: Option<u32>,
-    /// Retries without an answer.
+    /// Retries when no acknowledgement arrives.
     pub(crate) retry: u8,
-    /// Retries when the peer has no receive posted; 7 is for ever.
+    /// Retries when the peer has no receive posted; 7 is unlimited.
     pub(crate) rnr_retry: u8,
-    /// Code of the pause that a sender makes when no receive is posted here; 12 is 0.64 ms.
+    /// RNR timer code: the pause of a sender when no receive is posted here; 12 is 0.64 ms.
     pub(crate) rnr_timer: u8,
-    /// Code of the time to wait for an answer: 4.096 us * 2^n. `None`: as the connection manager finds.
+    /// ACK timeout code: 4.096 us * 2^n. `None`: the connection manager's value.
     pub(crate) ack_timer: Option<u8>,
     /// IP type of service of connections.
     pub(crate) tos: Option<u8>,
-    /// For one try to resolve the address and one for the route, in ms.
+    /// Timeouts of one try to resolve the address and of one to resolve the route, in ms.
     pub(crate) resolve_timeout: [i32; 2],
-    /// Tries for each after the first.
+    /// Retries after the first try, for address and route.
     pub(crate) resolve_retry: [u32; 2],
     /// Upper bound of the requests, and of the receives, of an endpoint.
     pub(crate) wr_max: Option<u32>,
 }
 
 impl Settings {
-    /// From `params`, else from the environment as `env` reads it, else the usual values.
+    /// Reads `params`, else the environment through `env`, else the defaults.
     pub(crate) fn new(
         params: &IaParams,
         env: impl Fn(&str) -> Option<String>,
@@ -156,14 +156,14 @@ impl Settings {
         })
     }
 
-    /// How long one step of a connection over sockets may take that depends on nobody but the peer's provider.
+    /// Time limit of a handshake step over sockets that only the peer's provider has to complete.
     pub(crate) fn handshake_time(&self) -> Duration {
         let time = Duration::from_millis(self.resolve_timeout[0].max(1) as u64);
         time.saturating_mul(self.resolve_retry[0].saturating_add(1))
     }
 }
 
-/// `ibv_mtu` of a number of bytes.
+/// Returns the `ibv_mtu` code of a number of bytes.
 fn mtu_code(bytes: u64) -> Option<u32> {
     [256, 512, 1024, 2048, 4096]
         .iter()
@@ -241,7 +241,7 @@ mod tests {
         let mut honoured = HONOURED.to_vec();
         honoured.sort_unstable();
         assert_eq!(read, honoured);
-        // All of them are DAPL's.
+        // Every honoured variable is one of DAPL's; the report of the ignored ones omits them.
         let others = ignored(HONOURED, |_| Some("1".into()));
         assert_eq!(others.len() + HONOURED.len() + 1, VARIABLES.len());
     }

@@ -1,10 +1,10 @@
-//! The only door to `rdma-sys`: what this crate uses of libibverbs and librdmacm, and the three places
-//! where the binding's types do not serve.
+//! The only user of `rdma-sys`: the parts of libibverbs and librdmacm that this crate calls, and three replacements
+//! for types of the binding that do not serve.
 //!
 //! * [`Wc`]: the binding's `ibv_wc` is neither `Copy` nor `Default`.
-//! * [`AsyncEvent`]: the binding's event number is a Rust enum, so a number that a newer kernel adds would
-//!   be undefined behaviour; here it is an integer.
-//! * [`sges`]: a 2.0 `DAT_LMR_TRIPLET` is bit for bit an `ibv_sge`.
+//! * [`AsyncEvent`]: the binding's event number is a Rust enum, so a number that a newer kernel adds would be
+//!   undefined behaviour; here it is an integer.
+//! * [`sges`]: a 2.0 `DAT_LMR_TRIPLET` has the layout of an `ibv_sge`.
 
 use dat_core::iov::LmrTriplet;
 
@@ -29,7 +29,7 @@ pub(crate) use rdma_sys::{
     rdma_reject_ece, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
 };
 
-/// `ibv_access_flags` as the integers that the calls take.
+/// `ibv_access_flags` as integers, which the calls take.
 pub(crate) mod access {
     pub(crate) const LOCAL_WRITE: u32 = 1;
     pub(crate) const REMOTE_WRITE: u32 = 1 << 1;
@@ -64,7 +64,7 @@ pub(crate) mod qp_mask {
     pub(crate) const SQ_PSN: i32 = 1 << 16;
     pub(crate) const MAX_DEST_RD_ATOMIC: i32 = 1 << 17;
     pub(crate) const DEST_QPN: i32 = 1 << 20;
-    /// SMAC, VLAN and alternates, which kernels set for RoCE only (librdmacm masks them off elsewhere).
+    /// SMAC, VLAN and alternate path attributes, which kernels set for RoCE only (librdmacm masks them off elsewhere).
     pub(crate) const ROCE_ONLY: i32 = 0x00e0_0000;
 }
 
@@ -72,8 +72,8 @@ pub(crate) mod qp_mask {
 pub(crate) mod wc_flag {
     pub(crate) const WITH_IMM: u32 = 1 << 1;
     pub(crate) const WITH_INV: u32 = 1 << 3;
-    /// The kernel's own number for the same (`IB_WC_WITH_INVALIDATE`), which rdma_rxe tells user space too; of other
-    /// devices it says that a checksum is right.
+    /// The kernel's number for the same flag (`IB_WC_WITH_INVALIDATE`), which rdma_rxe passes to user space too; with
+    /// other devices the bit means that a checksum is correct.
     pub(crate) const KERNEL_WITH_INV: u32 = 1 << 2;
 }
 
@@ -107,13 +107,13 @@ pub(crate) mod option {
     pub(crate) const ID_REUSEADDR: i32 = 1;
 }
 
-/// The Q_Key of all datagram queue pairs that rdma_cm introduces (`RDMA_UDP_QKEY`).
+/// Q_Key of all datagram queue pairs that use rdma_cm (`RDMA_UDP_QKEY`).
 pub(crate) const DATAGRAM_QKEY: u32 = 0x0123_4567;
 
 /// `IBV_LINK_LAYER_INFINIBAND`.
 pub(crate) const LINK_LAYER_INFINIBAND: u8 = 1;
 
-/// A completion, laid out as `ibv_wc` (checked below).
+/// A completion with the layout of `ibv_wc` (checked below).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Wc {
@@ -133,13 +133,13 @@ pub struct Wc {
 }
 
 impl Wc {
-    /// Whether the work request succeeded.
+    /// Returns true if the work request succeeded.
     #[inline(always)]
     pub(crate) fn succeeded(&self) -> bool {
         self.status == ibv_wc_status::IBV_WC_SUCCESS
     }
 
-    /// Of a receive that succeeded: whether it brought nothing but data.
+    /// Returns true for a successful receive without immediate data or invalidation.
     #[inline(always)]
     pub(crate) fn is_plain_receive(&self) -> bool {
         self.opcode == ibv_wc_opcode::IBV_WC_RECV
@@ -147,7 +147,7 @@ impl Wc {
                 == 0
     }
 
-    /// A completion of rdma_rxe, as other devices would tell it.
+    /// Converts a completion of rdma_rxe to the flags of other devices.
     pub(crate) fn of_rxe(mut self) -> Self {
         if self.wc_flags & wc_flag::KERNEL_WITH_INV != 0 {
             self.wc_flags |= wc_flag::WITH_INV;
@@ -156,7 +156,7 @@ impl Wc {
     }
 }
 
-/// `ibv_async_event` with the event number as it came.
+/// `ibv_async_event` with the event number as an integer.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct AsyncEvent {
@@ -185,19 +185,19 @@ const _: () = {
     assert!(offset_of!(LmrTriplet, lmr_context) == offset_of!(ibv_sge, lkey));
 };
 
-/// Segments as verbs takes them. Verbs never writes through the pointer.
+/// Casts segments to the type that verbs takes. Verbs never writes through the pointer.
 #[inline(always)]
 pub(crate) fn sges(iov: &[LmrTriplet]) -> *mut ibv_sge {
     iov.as_ptr().cast::<ibv_sge>().cast_mut()
 }
 
-/// The present `errno`, for the calls that report through it.
+/// Returns the current `errno`, for the calls that report through it.
 pub(crate) fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// The device's functions of the hot path. libibverbs' inline `ibv_post_send` and so on look them up, and whether they
-/// are there, in each call; a device sets them when it is opened.
+/// The device's data path functions. libibverbs' inline `ibv_post_send` and its siblings look them up in each call and
+/// check that they exist; a device sets them when it is opened.
 #[derive(Clone, Copy)]
 pub(crate) struct Calls {
     pub(crate) post_send:
@@ -205,12 +205,12 @@ pub(crate) struct Calls {
     pub(crate) post_recv:
         unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
-    /// `post_send` makes a system call: libc's `write`, a cancellation point.
+    /// True if `post_send` makes a system call: libc's `write`, a cancellation point.
     pub(crate) posts_by_kernel: bool,
 }
 
 impl Calls {
-    /// Those of an open device; `None` if it lacks one.
+    /// Returns the functions of an open device; `None` if it lacks one.
     pub(crate) fn of(context: &ibv_context, posts_by_kernel: bool) -> Option<Self> {
         Some(Self {
             posts_by_kernel,
@@ -220,9 +220,9 @@ impl Calls {
         })
     }
 
-    /// Runs `post`, which calls `post_send` with locks held: no cancellation point.
+    /// Runs `post`, which calls `post_send` with locks held, without a cancellation point.
     #[inline(always)]
-    pub(crate) fn posting<R>(&self, post: impl FnOnce() -> R) -> R {
+    pub(crate) fn without_cancellation<R>(&self, post: impl FnOnce() -> R) -> R {
         if self.posts_by_kernel {
             dat_cancel::defer(post)
         } else {

@@ -1,5 +1,5 @@
-//! The one thread of an adapter: waits for connection events, asynchronous events of the device and watched
-//! completion queues, and tells core.
+//! The event thread of an adapter: waits for connection events, asynchronous events of the device and watched
+//! completion queues, and makes the upcalls to core.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
@@ -8,31 +8,31 @@ use std::sync::{Arc, Weak};
 use dat_core::transport::Token;
 use dat_core::upcall::{Arrival, Fault};
 
-use crate::adapter::{Shared, Slot};
+use crate::adapter::{EventTarget, Shared};
 use crate::cm;
 use crate::cm::rdma::caller::Caller;
 use crate::cm::rdma::conn::Conn;
-use crate::cm::rdma::event::{Event, What};
+use crate::cm::rdma::event::{Event, EventKind};
 use crate::cm::rdma::request::{ConnRequest, Offer};
-use crate::cm::rdma::resolution::{Answer, Resolution};
+use crate::cm::rdma::resolution::{Outcome, Resolution};
 use crate::cm::rdma::stage::Input;
 use crate::cm::report::Report;
 use crate::sys;
 use crate::verbs::cq::Notifier;
 
-/// What a consumer's call leaves for the event thread, since upcalls come from there only.
-pub(crate) enum Later {
-    /// An input of a connection.
+/// Work that a consumer's call defers to the event thread, since only that thread makes upcalls.
+pub(crate) enum Deferred {
+    /// An input to a connection.
     Rdma { conn: Arc<Conn>, input: Input },
-    /// What core is to be told.
+    /// A report to core.
     Report { token: Token, report: Report },
-    /// An input of a resolution.
+    /// An input to a resolution.
     Resolution(Arc<Resolution>, Input),
-    /// The peer of a datagram queue pair.
-    Answer(Token, Answer),
+    /// The result of a datagram queue pair's resolution.
+    Resolved(Token, Outcome),
 }
 
-/// Keys below this are not in the adapter's table.
+/// Keys below this are reserved for the fixed descriptors and not in the adapter's table.
 pub(crate) const FIRST_KEY: u64 = 16;
 const WAKE: u64 = 0;
 const CM: u64 = 1;
@@ -49,7 +49,7 @@ impl Epoll {
         if fd < 0 {
             return Err(sys::errno());
         }
-        // SAFETY: `fd` was just made and belongs to nobody else.
+        // SAFETY: `fd` was just created and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -65,12 +65,12 @@ impl Epoll {
         }
     }
 
-    /// Watches `fd` until [`Epoll::remove`].
+    /// Watches `fd` for input until [`Epoll::remove`].
     pub(crate) fn add(&self, fd: RawFd, key: u64) -> Result<(), i32> {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, key)
     }
 
-    /// Announces each change of `fd` once, until it is closed: that something can be read, or also written.
+    /// Reports each change of `fd` once (edge-triggered) until it is closed: readable, and with `write` also writable.
     pub(crate) fn add_edge(&self, fd: RawFd, key: u64, write: bool) -> Result<(), i32> {
         let mut events = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET;
         if write {
@@ -84,7 +84,7 @@ impl Epoll {
         self.add(fd, TIMER)
     }
 
-    /// Watches `fd` for one event; `known` if it was watched before.
+    /// Watches `fd` for one event; `known` is true if it was watched before.
     pub(crate) fn once(&self, fd: RawFd, key: u64, known: bool) -> Result<(), i32> {
         let op = if known {
             libc::EPOLL_CTL_MOD
@@ -94,9 +94,9 @@ impl Epoll {
         self.control(op, fd, libc::EPOLLIN | libc::EPOLLONESHOT, key)
     }
 
-    /// Watches `fd` no longer.
+    /// Stops watching `fd`.
     pub(crate) fn remove(&self, fd: RawFd) {
-        // It fails if it was not watched: that is what was wanted.
+        // It fails if the descriptor was not watched, which is the wanted state.
         self.control(libc::EPOLL_CTL_DEL, fd, 0, 0).ok();
     }
 
@@ -107,7 +107,7 @@ impl Epoll {
         self.add(device, ASYNC)
     }
 
-    /// Waits for events; their keys.
+    /// Waits for events and returns them.
     fn wait<'a>(&self, into: &'a mut [libc::epoll_event]) -> &'a [libc::epoll_event] {
         // SAFETY: `into` is valid for its length.
         let n = unsafe {
@@ -117,7 +117,7 @@ impl Epoll {
     }
 }
 
-/// Runs until `stopping` is set and `wake` signalled.
+/// Runs until `stopping` is set and `wake` is signalled.
 pub(crate) fn run(shared: &Arc<Shared>) {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
     while !shared.stopping.load(Ordering::Acquire) {
@@ -125,16 +125,16 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             match event.u64 {
                 WAKE => {
                     shared.wake.clear();
-                    for later in std::mem::take(&mut *shared.later.lock()) {
-                        match later {
-                            Later::Rdma { conn, input } => conn.feed(input, &[]),
-                            Later::Report { token, report } => {
+                    for work in std::mem::take(&mut *shared.deferred.lock()) {
+                        match work {
+                            Deferred::Rdma { conn, input } => conn.feed(input, &[]),
+                            Deferred::Report { token, report } => {
                                 shared.upcalls.connection(token, report.with(&[]));
                             }
-                            Later::Resolution(resolution, input) => {
+                            Deferred::Resolution(resolution, input) => {
                                 resolution.feed(input, None, &[]);
                             }
-                            Later::Answer(token, answer) => answer.tell(shared, token),
+                            Deferred::Resolved(token, outcome) => outcome.report(shared, token),
                         }
                     }
                 }
@@ -158,9 +158,9 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 fn handle_cm(shared: &Arc<Shared>, event: Event) {
     tracing::trace!(key = event.key, "connection event");
     let private_data = event.private_data().to_vec();
-    match event.what {
-        What::Nothing => {}
-        What::Conn(input) => {
+    match event.kind {
+        EventKind::Ignored => {}
+        EventKind::Conn(input) => {
             if let Some(conn) = shared.conn(event.key, input) {
                 conn.feed(input, &private_data);
             }
@@ -168,7 +168,7 @@ fn handle_cm(shared: &Arc<Shared>, event: Event) {
                 handle_removal(shared);
             }
         }
-        What::Resolution(input, found) => {
+        EventKind::Resolution(input, found) => {
             if let Some(resolution) = shared.resolution(event.key) {
                 resolution.feed(input, found.as_ref(), &private_data);
             }
@@ -176,7 +176,7 @@ fn handle_cm(shared: &Arc<Shared>, event: Event) {
                 handle_removal(shared);
             }
         }
-        What::Request {
+        EventKind::Request {
             id,
             new_key,
             reads_in,
@@ -194,7 +194,7 @@ fn handle_cm(shared: &Arc<Shared>, event: Event) {
                 (true, None) => {
                     tracing::debug!(
                         ?remote,
-                        "refused: a datagram peer that does not say who it is"
+                        "refused: a datagram peer without the header of its queue pair"
                     );
                     id.refuse();
                     return;
@@ -212,15 +212,15 @@ fn handle_cm(shared: &Arc<Shared>, event: Event) {
                         datagram,
                     },
                 ),
-                // The service point went away while this was on its way.
+                // The service point was closed while the event was queued.
                 _ => drop(request),
             }
         }
     }
 }
 
-/// What an asynchronous event of the device means. `None`: nothing that anybody has to hear of; ports that come and
-/// go, GIDs and LIDs that change, connections notice by themselves if it hurts.
+/// Maps an asynchronous event of the device to a fault. `None`: the event needs no report. After a change of port, GID
+/// or LID, connections detect by themselves if the change breaks them.
 fn fault(number: i32, token: Token) -> Option<Fault> {
     use crate::sys::event as e;
     match number {
@@ -233,7 +233,7 @@ fn fault(number: i32, token: Token) -> Option<Fault> {
     }
 }
 
-/// Every id is told, listeners too; the adapter goes once.
+/// Reports removal of the device once. librdmacm sends the event to every id, listeners included.
 fn handle_removal(shared: &Shared) {
     if !shared.removed.swap(true, Ordering::AcqRel) {
         tracing::error!("device {} is being removed", shared.device.name());
@@ -255,13 +255,13 @@ fn handle_async(shared: &Shared, number: i32, token: Token) {
     shared.upcalls.fault(fault);
 }
 
-/// What is in the table.
+/// Handles an event of an object in the table.
 fn handle(shared: &Arc<Shared>, key: u64, events: i32) {
     let ended = events & (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0;
     match shared.get(key) {
-        Some(Slot::Cq(notifier)) => handle_cq(shared, key, &notifier),
-        Some(Slot::Socket(socket)) => socket.ready(shared, key, ended),
-        Some(Slot::Pending { .. }) if ended => shared.withdraw(key),
+        Some(EventTarget::Cq(notifier)) => handle_cq(shared, key, &notifier),
+        Some(EventTarget::Socket(socket)) => socket.ready(shared, key, ended),
+        Some(EventTarget::Pending { .. }) if ended => shared.withdraw(key),
         _ => {}
     }
 }
@@ -269,7 +269,7 @@ fn handle(shared: &Arc<Shared>, key: u64, events: i32) {
 fn handle_timer(shared: &Arc<Shared>) {
     let due = shared.socket.as_ref().map(|manager| manager.timers.due());
     for key in due.unwrap_or_default() {
-        if let Some(Slot::Socket(socket)) = shared.get(key) {
+        if let Some(EventTarget::Socket(socket)) = shared.get(key) {
             socket.expired(shared, key);
         }
     }
@@ -280,7 +280,7 @@ fn handle_cq(shared: &Shared, key: u64, notifier: &Weak<Notifier>) {
         return;
     };
     if !notifier.drain() {
-        // A waiter was quicker; it looks at the queue itself, but the announcement is owed all the same.
+        // A waiter read the event first. It polls the queue itself, but core requested this upcall too.
         tracing::trace!(key, "completion event already taken");
     }
     if let Some(sleeper) = &*notifier.sleeper.lock() {
@@ -310,7 +310,7 @@ mod tests {
         starts(15, "SrqLow");
         starts(16, "LastReceive");
         // COMM_EST, SQ_DRAINED, PATH_MIG, PATH_MIG_ERR, PORT_ACTIVE, PORT_ERR, LID_CHANGE, PKEY_CHANGE, SM_CHANGE,
-        // CLIENT_REREGISTER, GID_CHANGE, and what is yet to come.
+        // CLIENT_REREGISTER, GID_CHANGE, and a number that is not assigned yet.
         for harmless in [4, 5, 6, 7, 9, 10, 11, 12, 13, 17, 18, 99] {
             assert_eq!(told(harmless), None, "event {harmless}");
         }

@@ -1,4 +1,4 @@
-//! The [`Transport`] of verbs: each operation handed to the object that does it.
+//! The [`Transport`] of verbs: passes each operation to the object that implements it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,12 @@ use crate::sys::{Wc, send};
 use crate::verbs::ah::AddressHandle;
 use crate::verbs::cq::Cq;
 use crate::verbs::mr::{Lmr, Mr};
-use crate::verbs::mw::{Opening, Rmr};
+use crate::verbs::mw::{BindRequest, Rmr};
 use crate::verbs::pd::Pd;
 use crate::verbs::qp::Qp;
 use crate::verbs::srq::Srq;
 
-/// Data through libibverbs, connections through librdmacm.
+/// The transport type: data through libibverbs, connections through librdmacm or sockets.
 #[derive(Debug)]
 pub struct Verbs;
 
@@ -105,7 +105,7 @@ impl Transport for Verbs {
 
     fn post_bind(qp: &Qp, bind: &Bind<'_, Self>) -> Result<u32> {
         if bind.va_type == VaType::ZeroBased && bind.length != 0 {
-            // Windows count by virtual address only.
+            // Windows are addressed by virtual address only.
             return Err(Error::of(Kind::ModelNotSupported));
         }
         let mut send_flags = 0;
@@ -118,7 +118,7 @@ impl Transport for Verbs {
         let region = bind.lmr.filter(|_| bind.length != 0);
         bind.rmr.bind(
             qp,
-            &Opening {
+            &BindRequest {
                 wr_id: bind.id.0,
                 send_flags,
                 region: region.map(|lmr| (&lmr.mr, bind.address, bind.length)),
@@ -246,15 +246,15 @@ impl Transport for Verbs {
 
     fn disconnect(qp: &Qp) {
         if qp.caps.datagram {
-            // Nobody needs to be told; questions on their way come to nothing.
+            // No peer needs a message. Pending resolutions are cancelled.
             let resolutions = std::mem::take(&mut *qp.resolutions.lock());
             drop(resolutions);
-            qp.fail();
+            qp.to_error();
             return;
         }
         let conn = qp.conn.lock().clone();
         if let Some(conn) = conn {
-            conn.leave(qp);
+            conn.disconnect(qp);
         }
     }
 

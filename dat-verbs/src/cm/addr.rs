@@ -1,4 +1,4 @@
-//! Socket addresses between Rust and C.
+//! Conversion of socket addresses between Rust and C.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -41,7 +41,7 @@ impl CAddr {
     }
 }
 
-/// The address behind `p`; `None` for NULL and other families.
+/// Reads the address behind `p`; `None` for NULL and for other families.
 ///
 /// # Safety
 /// `p` is NULL or points to a socket address as large as its family says.
@@ -49,7 +49,7 @@ pub(crate) unsafe fn from_c(p: *const libc::sockaddr) -> Option<SocketAddr> {
     if p.is_null() {
         return None;
     }
-    // SAFETY: the caller vouches for the family field and for what follows it.
+    // SAFETY: the caller guarantees the family field and the bytes that follow it.
     unsafe {
         match i32::from((*p).sa_family) {
             libc::AF_INET => {
@@ -68,7 +68,7 @@ pub(crate) unsafe fn from_c(p: *const libc::sockaddr) -> Option<SocketAddr> {
     }
 }
 
-/// `ip` and `port`, with the scope that IPv6 link-local addresses need.
+/// Returns the socket address of `ip` and `port`, with the scope that IPv6 link-local addresses need.
 pub(crate) fn socket(ip: IpAddr, port: u16, scope: u32) -> SocketAddr {
     match ip {
         IpAddr::V4(v4) => SocketAddrV4::new(v4, port).into(),

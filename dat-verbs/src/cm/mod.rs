@@ -1,7 +1,7 @@
-//! Connections. Which manager makes them is the IA's `cm` setting; peers must use the same.
+//! Connections. The IA's `cm` setting selects the connection manager; peers must use the same one.
 //!
-//! * `rdma`: librdmacm, as DAPL's cma provider;
-//! * `socket`: queue pair data exchanged over TCP, as DAPL's scm provider.
+//! * `rdma`: librdmacm, compatible with DAPL's cma provider;
+//! * `socket`: queue pair data exchanged over TCP, compatible with DAPL's scm provider.
 
 pub(crate) mod addr;
 pub(crate) mod rdma;
@@ -25,7 +25,7 @@ pub(crate) enum Conn {
 }
 
 impl Conn {
-    /// Starts an attempt; it ends in an upcall.
+    /// Starts a connection attempt; an upcall reports its result.
     pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         match qp.pd.adapter.shared.settings.cm {
             Manager::Rdmacm if qp.caps.datagram => rdma::resolution::Resolution::start(qp, connect),
@@ -34,7 +34,7 @@ impl Conn {
         }
     }
 
-    /// Accepts `request`; it ends in an upcall.
+    /// Accepts `request`; an upcall reports the result.
     pub(crate) fn accept(
         request: ConnRequest,
         qp: &Arc<Qp>,
@@ -52,7 +52,7 @@ impl Conn {
         }
     }
 
-    /// The port of our end, 0 once the connection is over.
+    /// Returns the port of our end; 0 after the connection has ended.
     pub(crate) fn local_port(&self) -> u16 {
         match self {
             Self::Rdma(conn) => conn.local_port(),
@@ -60,21 +60,22 @@ impl Conn {
         }
     }
 
-    /// The consumer wants the end.
-    pub(crate) fn leave(&self, qp: &Qp) {
+    /// Starts the disconnect that the consumer requested.
+    pub(crate) fn disconnect(&self, qp: &Qp) {
         match self {
-            Self::Rdma(conn) => conn.leave(qp),
-            Self::Socket(conn) => conn.leave(qp),
+            Self::Rdma(conn) => conn.disconnect(qp),
+            Self::Socket(conn) => conn.disconnect(qp),
         }
     }
 }
 
 enum Request {
     Rdma(rdma::request::ConnRequest),
-    Socket(socket::request::Incoming),
+    Socket(socket::request::ConnRequest),
 }
 
-/// See [`Transport::ConnRequest`](dat_core::transport::Transport::ConnRequest); dropping it refuses it.
+/// Implements [`Transport::ConnRequest`](dat_core::transport::Transport::ConnRequest). Dropping it refuses the
+/// request.
 pub struct ConnRequest(Request);
 
 impl ConnRequest {
@@ -82,11 +83,11 @@ impl ConnRequest {
         Self(Request::Rdma(request))
     }
 
-    pub(crate) fn of_socket(request: socket::request::Incoming) -> Self {
+    pub(crate) fn of_socket(request: socket::request::ConnRequest) -> Self {
         Self(Request::Socket(request))
     }
 
-    /// Refuses with the consumer's data.
+    /// Refuses the request with the consumer's private data.
     pub(crate) fn reject(self, private_data: &[u8]) -> Result<()> {
         match self.0 {
             Request::Rdma(request) => request.reject(private_data),
@@ -95,37 +96,37 @@ impl ConnRequest {
     }
 }
 
-enum Place {
+enum Inner {
     Rdma {
         _listener: rdma::listener::Listener,
     },
     Socket {
-        _listener: socket::listener::Listening,
+        _listener: socket::listener::Listener,
     },
 }
 
-/// See [`Transport::Listener`](dat_core::transport::Transport::Listener).
+/// Implements [`Transport::Listener`](dat_core::transport::Transport::Listener).
 pub struct Listener {
-    _place: Place,
+    _inner: Inner,
 }
 
 impl Listener {
-    /// Listens on `conn_qual`, or on what the kernel chooses; the qualifier.
+    /// Listens on `conn_qual`, or on a port that the kernel chooses; returns the qualifier too.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         conn_qual: Option<u64>,
         token: Token,
     ) -> Result<(Self, u64)> {
-        let (place, qual) = match shared.settings.cm {
+        let (inner, qual) = match shared.settings.cm {
             Manager::Rdmacm => {
                 let (_listener, qual) = rdma::listener::Listener::new(shared, conn_qual, token)?;
-                (Place::Rdma { _listener }, qual)
+                (Inner::Rdma { _listener }, qual)
             }
             Manager::Socket => {
-                let (_listener, qual) = socket::listener::Listening::new(shared, conn_qual, token)?;
-                (Place::Socket { _listener }, qual)
+                let (_listener, qual) = socket::listener::Listener::new(shared, conn_qual, token)?;
+                (Inner::Socket { _listener }, qual)
             }
         };
-        Ok((Self { _place: place }, qual))
+        Ok((Self { _inner: inner }, qual))
     }
 }

@@ -1,8 +1,8 @@
-//! What core is told of a connection, whichever manager made it.
+//! Reports to core about a connection, common to both connection managers.
 
 use dat_core::upcall::ConnInput;
 
-/// What happened to a connection, or to the attempt to make one.
+/// Outcome or end of a connection, or of the attempt to make one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Report {
     Established,
@@ -15,7 +15,7 @@ pub(crate) enum Report {
 }
 
 impl Report {
-    /// With the private data that came with it.
+    /// Converts the report to core's type, with the private data that came with it.
     pub(crate) fn with(self, private_data: &[u8]) -> ConnInput<'_> {
         match self {
             Self::Established => ConnInput::Established { private_data },

@@ -1,4 +1,4 @@
-//! Address handles: where datagrams go.
+//! Address handles: destinations of datagrams.
 
 use std::net::IpAddr;
 use std::ptr::NonNull;
@@ -8,7 +8,7 @@ use crate::adapter::Shared;
 use crate::sys;
 use crate::verbs::pd::Pd;
 
-/// `ibv_ah`, and the Q_Key that its queue pairs want.
+/// `ibv_ah`, and the Q_Key that the destination queue pairs require.
 pub struct AddressHandle {
     ah: NonNull<sys::ibv_ah>,
     pub(crate) qkey: u32,
@@ -30,7 +30,7 @@ impl std::fmt::Debug for AddressHandle {
 }
 
 impl AddressHandle {
-    /// To where `attr` says; the errno on failure.
+    /// Creates the handle for `attr`; the errno on failure.
     pub(crate) fn new(pd: &Arc<Pd>, attr: &sys::ibv_ah_attr, qkey: u32) -> Result<Self, i32> {
         let mut attr = *attr;
         // SAFETY: the PD is open, `attr` is valid.
@@ -43,7 +43,7 @@ impl AddressHandle {
         })
     }
 
-    /// To the adapter with the address `to`; `lid` is its LID, which only InfiniBand ports have.
+    /// Creates the handle for the adapter with the address `to`; `lid` is its LID, which only InfiniBand ports have.
     pub(crate) fn to(pd: &Arc<Pd>, to: IpAddr, lid: u16, qkey: u32) -> Result<Self, i32> {
         let shared = &pd.adapter.shared;
         // SAFETY: all-zero is a valid value of this plain C struct.
@@ -76,7 +76,7 @@ impl Drop for AddressHandle {
     }
 }
 
-/// The GID that stands for an IP address on RoCE.
+/// Returns the GID of an IP address on RoCE.
 pub(crate) fn gid(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -84,7 +84,7 @@ pub(crate) fn gid(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The index of our own address in the port's GID table: the entry for RoCE v2 where there are several.
+/// Returns the index of our own address in the port's GID table: the entry for RoCE v2 if there are several.
 fn own_gid(shared: &Shared) -> Option<u8> {
     let wanted = gid(shared.attr.address);
     let ours = |index: &i32| shared.device.gid(shared.port, *index) == Some(wanted);

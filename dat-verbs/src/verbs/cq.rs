@@ -1,4 +1,4 @@
-//! Completion queues with the channel that announces completions.
+//! Completion queues with their completion channels.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -16,17 +16,17 @@ use crate::map;
 use crate::park::EventFd;
 use crate::sys::{self, Wc};
 
-/// Consumers ask for small queues and attach endpoints that produce more: this many at least.
+/// Minimum depth of a queue: consumers request small queues and attach endpoints that produce more completions.
 const LEAST: u32 = 256;
 
-/// A completion queue; what the event thread needs of it is in `Notifier`.
+/// A completion queue. `Notifier` is the part that the event thread uses.
 pub struct Cq {
     cq: NonNull<sys::ibv_cq>,
     calls: sys::Calls,
     pub(crate) notifier: Arc<Notifier>,
-    /// Of rdma_rxe.
+    /// True for a device of rdma_rxe.
     soft: bool,
-    /// Which endpoint a queue pair of an SRQ belongs to: its completions do not say.
+    /// The endpoint of each queue pair on an SRQ, by queue pair number: completions do not carry it.
     shared: RwLock<HashMap<u32, Token>>,
     has_shared: AtomicBool,
 }
@@ -41,16 +41,17 @@ pub(crate) struct Notifier {
     cq: NonNull<sys::ibv_cq>,
     channel: NonNull<sys::ibv_comp_channel>,
     pub(crate) token: Token,
-    /// The key in the adapter's table, by which the event thread finds it.
+    /// Key of the queue in the adapter's table.
     pub(crate) key: u64,
     pub(crate) adapter: Arc<Adapter>,
-    /// An event will come for the next completion.
+    /// True if the next completion will produce an event.
     armed: AtomicBool,
-    /// Events read and not yet acknowledged: that takes a lock, so it is done once, at the end.
+    /// Number of events that were read and not acknowledged. Acknowledging takes a lock, so it is done once, before
+    /// the queue is destroyed.
     unacked: AtomicU32,
-    /// The event thread listens on the channel; `watching` serialises changes.
+    /// True if the event thread watches the channel; the lock serialises changes.
     pub(crate) watching: Mutex<bool>,
-    /// Who sleeps in `park` while the event thread listens too.
+    /// The waiter that sleeps in `park` while the event thread watches the channel too.
     pub(crate) sleeper: Mutex<Option<Arc<EventFd>>>,
 }
 
@@ -60,7 +61,7 @@ unsafe impl Send for Notifier {}
 unsafe impl Sync for Notifier {}
 
 impl Cq {
-    /// What `raw` means.
+    /// Converts a raw completion.
     #[inline(always)]
     pub(crate) fn decode(&self, raw: &Wc) -> Completion {
         let raw = if self.soft { raw.of_rxe() } else { *raw };
@@ -124,7 +125,7 @@ impl Cq {
         self.cq.as_ptr()
     }
 
-    /// Takes completions in order.
+    /// Polls completions in order and returns their number.
     #[inline(always)]
     pub(crate) fn poll(&self, into: &mut [Wc]) -> usize {
         let room = i32::try_from(into.len()).unwrap_or(i32::MAX);
@@ -133,7 +134,7 @@ impl Cq {
         usize::try_from(n).unwrap_or(0)
     }
 
-    /// The endpoint of `qp_num`, if it is one on an SRQ.
+    /// Returns the endpoint of the queue pair `qp_num` on an SRQ.
     #[inline(always)]
     pub(crate) fn ep_of(&self, qp_num: u32) -> Token {
         if self.has_shared.load(Ordering::Relaxed) {
@@ -148,13 +149,13 @@ impl Cq {
         self.shared.read().get(&qp_num).copied().unwrap_or_default()
     }
 
-    /// From now on completions of `qp_num` belong to `token`.
+    /// Maps completions of `qp_num` to `token` from now on.
     pub(crate) fn attach(&self, qp_num: u32, token: Token) {
         self.shared.write().insert(qp_num, token);
         self.has_shared.store(true, Ordering::Relaxed);
     }
 
-    /// Forgets `qp_num`, unless it has already become another endpoint's.
+    /// Removes the mapping of `qp_num`, unless another endpoint has taken the number.
     pub(crate) fn detach(&self, qp_num: u32, token: Token) {
         let mut shared = self.shared.write();
         if shared.get(&qp_num) == Some(&token) {
@@ -190,7 +191,7 @@ impl Drop for Cq {
 }
 
 impl Notifier {
-    /// The channel's descriptor.
+    /// Returns the channel's descriptor.
     pub(crate) fn fd(&self) -> RawFd {
         // SAFETY: the channel is open until drop.
         unsafe { self.channel.as_ref() }.fd
@@ -211,8 +212,8 @@ impl Notifier {
         }
     }
 
-    /// Takes the channel's event; whether there was one. Arming makes one event, and arms nothing before that is taken, so a second
-    /// read would only find the channel empty.
+    /// Reads the channel's event and returns true if there was one. Arming produces one event, and the queue cannot be
+    /// armed again before that is read, so a second read would only find the channel empty.
     pub(crate) fn drain(&self) -> bool {
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the channel is open and non-blocking; both pointers are valid for the write.
@@ -226,7 +227,7 @@ impl Notifier {
         true
     }
 
-    /// The event thread no longer listens here.
+    /// Stops the event thread from watching the channel.
     pub(crate) fn unwatch(&self) {
         let mut watching = self.watching.lock();
         if std::mem::take(&mut *watching) {

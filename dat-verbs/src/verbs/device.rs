@@ -1,4 +1,4 @@
-//! Verbs devices: listing them, opening one, asking what it can do.
+//! Verbs devices: listing, bind_request, and querying.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -6,14 +6,14 @@ use std::ptr::NonNull;
 use crate::attributes::VENDOR_RXE;
 use crate::sys;
 
-/// `ibv_transport_type`, as far as it matters here.
+/// `ibv_transport_type`, reduced to the distinctions that matter here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Transport {
-    /// InfiniBand's, over whatever link: RoCE too.
+    /// The InfiniBand transport over any link layer, RoCE included.
     InfiniBand,
     /// iWARP.
     Iwarp,
-    /// usNIC, or one that is not yet known.
+    /// usNIC, or an unknown transport.
     Other,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Device {
     guid: u64,
 }
 
-// SAFETY: libibverbs locks inside a context; the struct itself is never changed after opening.
+// SAFETY: libibverbs locks inside a context; the struct itself is never changed after bind_request.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
@@ -47,7 +47,7 @@ fn posts_by_kernel(vendor: u32) -> bool {
     matches!(vendor, VENDOR_RXE | SIW | QIB_AND_HFI1)
 }
 
-/// Runs `f` over the device list, which is freed afterwards.
+/// Runs `f` on the device list, then frees the list.
 fn with_devices<R>(f: impl FnOnce(&[*mut sys::ibv_device]) -> R) -> R {
     let mut count = 0;
     // SAFETY: `count` is valid for the write; NULL means no list.
@@ -70,12 +70,12 @@ fn name_of(device: *mut sys::ibv_device) -> String {
         .into_owned()
 }
 
-/// Names of the verbs devices of this machine.
+/// Returns the names of the verbs devices of this machine.
 pub(crate) fn names() -> Vec<String> {
     with_devices(|list| list.iter().map(|d| name_of(*d)).collect())
 }
 
-/// Name of the device of a librdmacm id's context.
+/// Returns the name of the device of a librdmacm id's context.
 pub(crate) fn name_of_context(context: *mut sys::ibv_context) -> String {
     // SAFETY: a bound id's context is open for as long as librdmacm is loaded.
     name_of(unsafe { (*context).device })
@@ -100,7 +100,7 @@ impl Device {
         })
     }
 
-    /// The functions of the hot path.
+    /// Returns the data path functions.
     pub(crate) fn calls(&self) -> Option<sys::Calls> {
         // SAFETY: the context is open.
         let context = unsafe { self.context.as_ref() };
@@ -112,12 +112,12 @@ impl Device {
         self.context.as_ptr()
     }
 
-    /// The device's name, e.g. `rxe0`.
+    /// Returns the device's name, e.g. `rxe0`.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it speaks.
+    /// Returns the device's transport.
     pub(crate) fn transport(&self) -> Transport {
         // SAFETY: the context is open, and its device is as long. Read as the integer that it is: the binding's enum lacks numbers
         // that a newer libibverbs may have.
@@ -127,18 +127,18 @@ impl Device {
         })
     }
 
-    /// The node GUID.
+    /// Returns the node GUID.
     pub(crate) fn guid(&self) -> u64 {
         self.guid
     }
 
-    /// The descriptor of asynchronous events.
+    /// Returns the descriptor of asynchronous events.
     pub(crate) fn async_fd(&self) -> i32 {
         // SAFETY: the context is open.
         unsafe { self.context.as_ref() }.async_fd
     }
 
-    /// `ibv_query_device`.
+    /// Calls `ibv_query_device`.
     pub(crate) fn query(&self) -> Result<sys::ibv_device_attr, i32> {
         // SAFETY: all-zero is a valid value of this plain C struct.
         let mut attr: sys::ibv_device_attr = unsafe { std::mem::zeroed() };
@@ -149,7 +149,7 @@ impl Device {
         }
     }
 
-    /// `ibv_query_port`.
+    /// Calls `ibv_query_port`.
     pub(crate) fn query_port(&self, port: u8) -> Result<sys::ibv_port_attr, i32> {
         // SAFETY: all-zero is a valid value of this plain C struct.
         let mut attr: sys::ibv_port_attr = unsafe { std::mem::zeroed() };
@@ -160,7 +160,7 @@ impl Device {
         }
     }
 
-    /// Entry `index` of the port's GID table; `None` if it is empty.
+    /// Returns entry `index` of the port's GID table; `None` if it is empty.
     pub(crate) fn gid(&self, port: u8, index: i32) -> Option<[u8; 16]> {
         let mut gid = sys::ibv_gid { raw: [0; 16] };
         // SAFETY: the context is open, `gid` is valid for the write.
@@ -170,15 +170,15 @@ impl Device {
         (result == 0 && raw != [0; 16]).then_some(raw)
     }
 
-    /// Whether entry `index` of the port's GID table is one of RoCE v2.
+    /// Returns true if entry `index` of the port's GID table is of type RoCE v2.
     pub(crate) fn is_roce_v2(&self, port: u8, index: i32) -> bool {
         let name = &self.name;
         let kind = format!("/sys/class/infiniband/{name}/ports/{port}/gid_attrs/types/{index}");
         std::fs::read_to_string(kind).is_ok_and(|kind| kind.trim() == "RoCE v2")
     }
 
-    /// Next asynchronous event of this context, if one is there (the descriptor is non-blocking). It is
-    /// acknowledged at once: `context_of` has copied what is needed.
+    /// Returns the next asynchronous event of this context, if there is one (the descriptor is non-blocking). The
+    /// event is acknowledged at once: `context_of` has copied the needed field.
     pub(crate) fn next_event(&self) -> Option<(i32, u64)> {
         let mut event = sys::AsyncEvent {
             element: std::ptr::null_mut(),
@@ -196,7 +196,7 @@ impl Device {
     }
 }
 
-/// The number that the object of `event` was created with (its token), 0 for events without an object.
+/// Returns the token that the object of `event` was created with; 0 for events without an object.
 fn context_of(event: &sys::AsyncEvent) -> u64 {
     let context = match event.number {
         sys::event::CQ_ERR => {

@@ -1,4 +1,4 @@
-//! libibverbs objects, each freed when dropped and each keeping what it was made from.
+//! libibverbs objects. Each is freed when dropped and keeps alive the objects that it was created from.
 
 pub(crate) mod ah;
 pub(crate) mod cq;

@@ -9,7 +9,7 @@ use crate::map;
 use crate::sys;
 use crate::verbs::pd::Pd;
 
-/// `ibv_mr` without an owner of its PD; see [`Lmr`].
+/// `ibv_mr` without a reference to its PD; see [`Lmr`].
 #[derive(Debug)]
 pub(crate) struct Mr(NonNull<sys::ibv_mr>);
 
@@ -19,8 +19,8 @@ unsafe impl Send for Mr {}
 unsafe impl Sync for Mr {}
 
 impl Mr {
-    /// Registers `[address, address + length)` with the first of `accesses` that works; `zero_based` counts
-    /// remote and local addresses from 0.
+    /// Registers `[address, address + length)` with the first of `accesses` that works. With `zero_based`, remote and
+    /// local addresses begin at 0.
     pub(crate) fn register(
         pd: &Pd,
         address: usize,
@@ -62,7 +62,7 @@ impl Mr {
         unsafe { self.0.as_ref() }.rkey
     }
 
-    /// First byte, as an unbind names it.
+    /// Returns the address of the first byte, as an unbind passes it.
     pub(crate) fn address(&self) -> u64 {
         // SAFETY: as above.
         unsafe { self.0.as_ref() }.addr.addr() as u64
@@ -71,8 +71,8 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // SAFETY: registered by us and dropped once. A window still bound makes this fail: core's ledger
-        // does not free such an LMR, and closing the device frees the rest.
+        // SAFETY: registered by us and dropped once. The call fails while a window is bound; core's use counts do not
+        // let such an LMR be freed, and closing the device frees the rest.
         let result = unsafe { sys::ibv_dereg_mr(self.raw()) };
         if result != 0 {
             tracing::warn!("ibv_dereg_mr: {}", map::text(result));
@@ -80,14 +80,14 @@ impl Drop for Mr {
     }
 }
 
-/// A registered region and the PZ it is in.
+/// A registered region and its PD.
 #[derive(Debug)]
 pub struct Lmr {
     pub(crate) mr: Mr,
     _pd: PdHold,
 }
 
-/// Keeps a PD without showing it.
+/// Holds a reference to a PD and formats it as its address.
 pub(crate) struct PdHold(pub(crate) Arc<Pd>);
 
 impl std::fmt::Debug for PdHold {

@@ -1,5 +1,5 @@
-//! Memory windows: a DAT remote memory region (RMR). One that belongs to a PZ is of type 1, one that belongs to an
-//! endpoint of type 2, which the peer may invalidate (IBTA 10.6.7.2).
+//! Memory windows: a DAT remote memory region (RMR). A window of a PZ is of type 1; a window of an endpoint is of type
+//! 2, which the peer may invalidate (IBTA 10.6.7.2).
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::verbs::mr::{Mr, PdHold};
 use crate::verbs::pd::Pd;
 use crate::verbs::qp::Qp;
 
-/// A window, unbound at first.
+/// A window, initially unbound.
 #[derive(Debug)]
 pub struct Rmr {
     window: Arc<Window>,
@@ -46,21 +46,21 @@ impl Drop for Mw {
     }
 }
 
-/// What a queue pair knows of a window of type 2 that was bound on it.
+/// The part of a type 2 window that the queue pair holds while the window is bound on it.
 #[derive(Debug, Default)]
 pub(crate) struct Window(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
     mw: Option<Mw>,
-    /// Of type 2: the number of the queue pair that a bind was posted on.
+    /// Type 2: the number of the queue pair that the last bind was posted on.
     bound_on: Option<u32>,
 }
 
 impl Window {
-    /// Unbinds, if it is bound on the queue pair of this number. A queue pair must not go before its windows: rdma_rxe
-    /// counts them as its users.
-    pub(crate) fn close_on(&self, qpn: u32) {
+    /// Unbinds the window if it is bound on the queue pair with this number. A queue pair must be destroyed after its
+    /// windows: rdma_rxe counts them as its users.
+    pub(crate) fn unbind_on(&self, qpn: u32) {
         let mut held = self.0.lock();
         if held.bound_on == Some(qpn) {
             *held = Held::default();
@@ -68,17 +68,17 @@ impl Window {
     }
 }
 
-/// What a bind opens.
-pub(crate) struct Opening<'a> {
+/// Parameters of a bind.
+pub(crate) struct BindRequest<'a> {
     pub(crate) wr_id: u64,
     pub(crate) send_flags: u32,
-    /// `None` closes the window.
+    /// Region, address and length; `None` unbinds the window.
     pub(crate) region: Option<(&'a Mr, u64, u64)>,
     pub(crate) access: u32,
 }
 
 impl Rmr {
-    /// Of type 2 for an endpoint, if the device has such; else of type 1.
+    /// Creates a type 2 window for an endpoint if the device supports it, else one of type 1.
     pub(crate) fn new(pd: &Arc<Pd>, scope: Scope) -> Result<Self> {
         if !pd.adapter.shared.attr.windows {
             return Err(Error::of(Kind::NotImplemented));
@@ -101,31 +101,31 @@ impl Rmr {
         })
     }
 
-    /// Posts a bind on `qp`; the new key.
-    pub(crate) fn bind(&self, qp: &Qp, opening: &Opening<'_>) -> Result<u32> {
+    /// Posts a bind on `qp` and returns the new key.
+    pub(crate) fn bind(&self, qp: &Qp, bind_request: &BindRequest<'_>) -> Result<u32> {
         match self.scope {
-            Scope::Zone => self.bind_type_1(qp, opening),
-            Scope::Endpoint => self.bind_type_2(qp, opening),
+            Scope::Zone => self.bind_type_1(qp, bind_request),
+            Scope::Endpoint => self.bind_type_2(qp, bind_request),
         }
     }
 
-    fn bind_type_1(&self, qp: &Qp, opening: &Opening<'_>) -> Result<u32> {
-        let (mr, addr, length) = match opening.region {
+    fn bind_type_1(&self, qp: &Qp, bind_request: &BindRequest<'_>) -> Result<u32> {
+        let (mr, addr, length) = match bind_request.region {
             Some(region) => region,
             None => {
-                let anchor = self.pd.0.anchor();
+                let anchor = self.pd.0.unbind_region();
                 let anchor = anchor.ok_or_else(|| Error::of(Kind::InsufficientResources))?;
                 (anchor, anchor.address(), 0)
             }
         };
         let mut bind = sys::ibv_mw_bind {
-            wr_id: opening.wr_id,
-            send_flags: opening.send_flags,
+            wr_id: bind_request.wr_id,
+            send_flags: bind_request.send_flags,
             bind_info: sys::ibv_mw_bind_info {
                 mr: mr.raw(),
                 addr,
                 length,
-                mw_access_flags: opening.access,
+                mw_access_flags: bind_request.access,
             },
         };
         let held = self.window.0.lock();
@@ -139,19 +139,20 @@ impl Rmr {
         Ok(unsafe { mw.0.as_ref() }.rkey)
     }
 
-    /// Each bind takes a new window, and frees the one that is bound: whether a peer has invalidated that is not known
-    /// here, and to invalidate a free window is an error (rdma_rxe of Linux 6.1 follows a NULL pointer then).
-    fn bind_type_2(&self, qp: &Qp, opening: &Opening<'_>) -> Result<u32> {
+    /// Binds a new window each time, and frees the previous one. Whether a peer has invalidated the previous window is
+    /// not known here, and to invalidate a free window is an error (rdma_rxe of Linux 6.1 follows a NULL pointer
+    /// then).
+    fn bind_type_2(&self, qp: &Qp, bind_request: &BindRequest<'_>) -> Result<u32> {
         let mut held = self.window.0.lock();
         if held.bound_on.is_some() {
             *held = Held::default();
         }
         // SAFETY: all-zero is a valid value of this plain C struct.
         let mut wr: sys::ibv_send_wr = unsafe { std::mem::zeroed() };
-        wr.wr_id = opening.wr_id;
-        wr.send_flags = opening.send_flags;
-        let Some((mr, addr, length)) = opening.region else {
-            // It is unbound already; an empty write, which needs no key, completes in the order of the posts.
+        wr.wr_id = bind_request.wr_id;
+        wr.send_flags = bind_request.send_flags;
+        let Some((mr, addr, length)) = bind_request.region else {
+            // The window is unbound already. An empty write needs no key and completes in the order of the posts.
             wr.opcode = opcode::IBV_WR_RDMA_WRITE;
             return qp.post(&mut wr).map(|()| 0);
         };
@@ -160,9 +161,9 @@ impl Rmr {
             None => Mw::alloc(&self.pd.0, mw_type::IBV_MW_TYPE_2)?,
         };
         let at = mw.0.as_ptr();
-        // SAFETY: the window is alive, and nobody else has it.
+        // SAFETY: the window is alive, and no other thread uses it.
         let old = unsafe { (*at).rkey };
-        // The upper part names the window, the lowest byte is the consumer's to choose.
+        // The upper bits identify the window; the consumer chooses the lowest byte.
         let rkey = old & !0xff | old.wrapping_add(1) & 0xff;
         wr.opcode = opcode::IBV_WR_BIND_MW;
         wr.bind_mw_tso_union.bind_mw = sys::bind_mw_t {
@@ -172,15 +173,15 @@ impl Rmr {
                 mr: mr.raw(),
                 addr,
                 length,
-                mw_access_flags: opening.access,
+                mw_access_flags: bind_request.access,
             },
         };
         let posted = qp.post(&mut wr);
         if posted.is_ok() {
-            // SAFETY: as above. Providers look for the present key here.
+            // SAFETY: as above. Providers read the current key from this field.
             unsafe { (*at).rkey = rkey };
             held.bound_on = Some(qp.number());
-            qp.keep(&self.window);
+            qp.add_window(&self.window);
         }
         held.mw = Some(mw);
         posted.map(|()| rkey)

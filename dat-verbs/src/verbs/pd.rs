@@ -15,7 +15,7 @@ use crate::verbs::mr::Mr;
 pub struct Pd {
     pd: NonNull<sys::ibv_pd>,
     pub(crate) adapter: Arc<Adapter>,
-    anchor: OnceLock<Option<Mr>>,
+    unbind_region: OnceLock<Option<Mr>>,
 }
 
 // SAFETY: libibverbs locks inside; the pointer is freed once, in drop.
@@ -23,8 +23,8 @@ unsafe impl Send for Pd {}
 // SAFETY: as above.
 unsafe impl Sync for Pd {}
 
-/// What an unbind names as its region, see [`Pd::anchor`]. Writable, as whatever windows can be bound to.
-static ANCHOR: AtomicU64 = AtomicU64::new(0);
+/// Memory of the region that an unbind names, see [`Pd::unbind_region`]. Writable, as windows require.
+static UNBIND_MEMORY: AtomicU64 = AtomicU64::new(0);
 
 impl Pd {
     pub(crate) fn new(adapter: &Arc<Adapter>) -> Result<Self> {
@@ -34,7 +34,7 @@ impl Pd {
             .map(|pd| Self {
                 pd,
                 adapter: Arc::clone(adapter),
-                anchor: OnceLock::new(),
+                unbind_region: OnceLock::new(),
             })
             .ok_or_else(|| {
                 map::failed(
@@ -49,12 +49,12 @@ impl Pd {
         self.pd.as_ptr()
     }
 
-    /// A region of eight bytes. Unbinding a window is a bind of length 0, and librxe follows the
-    /// region's pointer even then, so there has to be one that cannot go away.
-    pub(crate) fn anchor(&self) -> Option<&Mr> {
-        self.anchor
+    /// Returns a region of eight bytes for unbinds. An unbind is a bind of length 0, and librxe dereferences the
+    /// region's pointer even then, so the region must outlive the window.
+    pub(crate) fn unbind_region(&self) -> Option<&Mr> {
+        self.unbind_region
             .get_or_init(|| {
-                let address = (&raw const ANCHOR).addr();
+                let address = (&raw const UNBIND_MEMORY).addr();
                 Mr::register(self, address, 8, &[sys::access::MW_BIND], false).ok()
             })
             .as_ref()
@@ -63,7 +63,7 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        drop(self.anchor.take());
+        drop(self.unbind_region.take());
         // SAFETY: everything made from the PD holds this object, so nothing is left.
         unsafe { sys::ibv_dealloc_pd(self.raw()) };
     }

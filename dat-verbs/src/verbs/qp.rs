@@ -1,5 +1,5 @@
-//! Queue pairs: the moving part of a DAT endpoint. Made in state INIT, so that receives can be posted
-//! before there is a connection; `cm` moves them on.
+//! Queue pairs, the data path of a DAT endpoint. A queue pair is created in state INIT, so that receives can be posted
+//! before a connection exists; `cm` moves it to RTR and RTS.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -20,7 +20,7 @@ use crate::verbs::mw::Window;
 use crate::verbs::pd::Pd;
 use crate::verbs::srq::Srq;
 
-/// `ibv_qp` of type RC, and its connection or attempt at one; or of type UD, and its questions for peers.
+/// `ibv_qp` of type RC with its connection or attempt at one, or of type UD with its service id resolutions.
 pub struct Qp {
     qp: NonNull<sys::ibv_qp>,
     calls: sys::Calls,
@@ -33,7 +33,7 @@ pub struct Qp {
     recv_cq: Arc<Cq>,
     _request_cq: Arc<Cq>,
     srq: Option<Arc<Srq>>,
-    /// That were bound on it, of type 2.
+    /// Windows of type 2 that were bound on this queue pair.
     windows: Mutex<Vec<Weak<Window>>>,
 }
 
@@ -42,34 +42,34 @@ unsafe impl Send for Qp {}
 // SAFETY: as above.
 unsafe impl Sync for Qp {}
 
-/// What the connection decides about a queue pair when it starts to receive and send.
+/// Limits that the connection sets when a queue pair moves to RTR and RTS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathLimits {
-    /// RDMA Reads and atomics served at a time.
+    /// Maximum number of incoming RDMA Reads and atomics in progress.
     pub(crate) reads_in: u8,
-    /// RDMA Reads and atomics issued at a time.
+    /// Maximum number of outgoing RDMA Reads and atomics in progress.
     pub(crate) reads_out: u8,
 }
 
-/// A path that both ends told each other, without the connection manager of the kernel.
+/// A path negotiated by both ends without the kernel's connection manager.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    /// `ibv_mtu` code.
+    /// MTU as `ibv_mtu` code.
     pub(crate) mtu: u8,
     pub(crate) dest_qpn: u32,
     pub(crate) dest_lid: u16,
-    /// Entry of our GID table.
+    /// Index in our GID table.
     pub(crate) sgid_index: u8,
     /// The peer's GID.
     pub(crate) dgid: [u8; 16],
 }
 
 impl Path {
-    /// Both directions' first packet number.
+    /// First packet number in both directions.
     const PSN: u32 = 1;
-    /// Routers on the way, at most.
+    /// Hop limit of the GRH.
     const HOP_LIMIT: u8 = 255;
-    /// Time to wait for an answer: 4.096 us * 2^n, about a second.
+    /// ACK timeout code: 4.096 us * 2^n, about a second.
     const ACK_TIMER: u8 = 18;
 }
 
@@ -111,7 +111,7 @@ impl Qp {
         // SAFETY: PD, queues and SRQ are alive; `init` is valid.
         let mut qp = unsafe { sys::ibv_create_qp(pd.raw(), &raw mut init) };
         if qp.is_null() && wanted.max_inline_data != 0 {
-            // Some devices refuse what they cannot inline beside this many segments: inline is a luxury.
+            // Some devices refuse inline data together with this many segments. Inline data is optional.
             init.cap = wanted;
             init.cap.max_inline_data = 0;
             // SAFETY: as above.
@@ -136,7 +136,7 @@ impl Qp {
         if qp.srq.is_some() {
             qp.recv_cq.attach(qp.number(), token);
         }
-        qp.begin()?;
+        qp.initialize()?;
         Ok(qp)
     }
 
@@ -144,13 +144,13 @@ impl Qp {
         self.qp.as_ptr()
     }
 
-    /// The queue pair number.
+    /// Returns the queue pair number.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: the queue pair is alive; its number never changes.
         unsafe { self.qp.as_ref() }.qp_num
     }
 
-    /// Whether receives come from a shared queue.
+    /// Returns true if receives come from a shared receive queue.
     pub(crate) fn has_srq(&self) -> bool {
         self.srq.is_some()
     }
@@ -167,8 +167,8 @@ impl Qp {
         }
     }
 
-    /// From RESET to where receives can be posted, and for datagrams to where everything can.
-    fn begin(&self) -> Result<()> {
+    /// Moves from RESET to INIT, where receives can be posted; a datagram queue pair to RTS.
+    fn initialize(&self) -> Result<()> {
         if self.caps.datagram {
             self.to_rts_datagram()
         } else {
@@ -198,7 +198,7 @@ impl Qp {
         self.modify("INIT", &mut attr, mask)
     }
 
-    /// RTR and RTS with what the connection manager knows of the path. `attr_for` is `rdma_init_qp_attr`.
+    /// Moves to RTR and RTS with the connection manager's path. `attr_for` is `rdma_init_qp_attr`.
     pub(crate) fn to_rts(
         &self,
         limits: PathLimits,
@@ -211,7 +211,7 @@ impl Qp {
         let mut attr = blank(state::IBV_QPS_RTR);
         let mut mask = attr_for(&mut attr)? & !foreign;
         if mask & qp_mask::MIN_RNR_TIMER != 0 {
-            // The kernel says 0, which is 655 ms between two tries of a sender that came too early.
+            // The kernel sets 0, which is 655 ms between two tries of a sender whose receive was not posted.
             attr.min_rnr_timer = settings.rnr_timer;
         }
         if mask & qp_mask::MAX_DEST_RD_ATOMIC != 0 {
@@ -243,7 +243,7 @@ impl Qp {
         self.modify("RTS", &mut attr, mask)
     }
 
-    /// RTR and RTS along `path`.
+    /// Moves to RTR and RTS along `path`.
     pub(crate) fn to_rts_along(&self, limits: PathLimits, path: &Path) -> Result<()> {
         let shared = &self.pd.adapter.shared;
         let settings = &shared.settings;
@@ -286,16 +286,16 @@ impl Qp {
         self.modify("RTS", &mut attr, mask)
     }
 
-    /// To ERR: whatever is outstanding completes as flushed.
-    pub(crate) fn fail(&self) {
+    /// Moves to ERR: outstanding work completes as flushed.
+    pub(crate) fn to_error(&self) {
         let mut attr = blank(state::IBV_QPS_ERR);
-        // Logged; a device that is gone flushes nothing any more.
+        // A failure is logged. A device that is gone flushes nothing.
         self.modify("ERR", &mut attr, qp_mask::STATE).ok();
     }
 
-    /// As new, receives and requests forgotten. Not for one that tried to connect: its number would come back
-    /// while the peer's connection manager may still hold the old connection under it, and the new attempt
-    /// would be refused as stale. Core makes a new queue pair then.
+    /// Resets the queue pair: receives and requests are discarded. Fails for a queue pair that tried to connect. The
+    /// peer's connection manager may still hold the old connection under its number and would refuse the new attempt
+    /// as stale; core creates a new queue pair then.
     pub(crate) fn reset(&self) -> Result<()> {
         let used = self.conn.lock().take().is_some();
         if used {
@@ -303,29 +303,29 @@ impl Qp {
         }
         let mut attr = blank(state::IBV_QPS_RESET);
         self.modify("RESET", &mut attr, qp_mask::STATE)
-            .and_then(|()| self.begin())
+            .and_then(|()| self.initialize())
             .map_err(|_| Error::of(Kind::InternalError))
     }
 
-    /// Posts what the caller has filled in.
+    /// Posts a work request that is filled in.
     pub(crate) fn post(&self, wr: &mut sys::ibv_send_wr) -> Result<()> {
         let mut bad = MaybeUninit::uninit();
         // SAFETY: the queue pair is alive, and what `wr` points to outlives the call; core serialises posts.
         let post = || unsafe { (self.calls.post_send)(self.qp.as_ptr(), wr, bad.as_mut_ptr()) };
-        match self.calls.posting(post) {
+        match self.calls.without_cancellation(post) {
             0 => Ok(()),
             e => Err(map::posted(e)),
         }
     }
 
-    /// The window is bound on this queue pair, which closes it before it goes.
-    pub(crate) fn keep(&self, window: &Arc<Window>) {
+    /// Records that the window is bound on this queue pair, which unbinds it before its own destruction.
+    pub(crate) fn add_window(&self, window: &Arc<Window>) {
         let mut windows = self.windows.lock();
         windows.retain(|w| w.strong_count() > 0 && !std::ptr::eq(w.as_ptr(), &raw const **window));
         windows.push(Arc::downgrade(window));
     }
 
-    /// Posts a request: built on the stack, only the fields that its opcode has.
+    /// Posts a request. The work request is built on the stack, with only the fields that its opcode uses.
     #[inline(always)]
     pub(crate) fn post_send(&self, request: &Request<'_, Verbs>) -> Result<()> {
         let mut wr = MaybeUninit::<sys::ibv_send_wr>::uninit();
@@ -416,7 +416,7 @@ impl Qp {
             (&raw mut (*p).send_flags).write(flags);
             let mut bad = MaybeUninit::uninit();
             let post = || (self.calls.post_send)(self.qp.as_ptr(), p, bad.as_mut_ptr());
-            match self.calls.posting(post) {
+            match self.calls.without_cancellation(post) {
                 0 => Ok(()),
                 e => Err(map::posted(e)),
             }
@@ -441,7 +441,7 @@ impl Qp {
     }
 }
 
-/// Attributes for a change to `to`, everything else 0.
+/// Returns attributes for a change to `to`, with all other fields 0.
 fn blank(to: u32) -> sys::ibv_qp_attr {
     // SAFETY: all-zero is a valid value of this plain C struct.
     let mut attr: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -451,7 +451,7 @@ fn blank(to: u32) -> sys::ibv_qp_attr {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // The connection goes first: its peer is told.
+        // The connection is dropped first, which notifies its peer.
         drop(self.conn.get_mut().take());
         if self.srq.is_some() {
             self.recv_cq.detach(self.number(), self.token);
@@ -459,7 +459,7 @@ impl Drop for Qp {
         let qpn = self.number();
         for window in self.windows.get_mut().drain(..) {
             if let Some(window) = window.upgrade() {
-                window.close_on(qpn);
+                window.unbind_on(qpn);
             }
         }
         // SAFETY: made by us and destroyed once.

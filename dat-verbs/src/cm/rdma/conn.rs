@@ -1,4 +1,4 @@
-//! One connection, or attempt at one: does what [`stage`](super::stage) decides.
+//! One connection or connection attempt: performs the actions that [`stage`](super::stage) decides.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -8,27 +8,27 @@ use dat_core::rdma_cm;
 use dat_core::transport::{Connect, Token};
 use parking_lot::Mutex;
 
-use crate::adapter::{Shared, Slot};
+use crate::adapter::{EventTarget, Shared};
 use crate::cm::addr;
 use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;
 use crate::cm::rdma::stage::{Act, Input, Stage, step};
 use crate::cm::report::Report;
 use crate::map;
-use crate::thread::Later;
+use crate::thread::Deferred;
 use crate::verbs::qp::{PathLimits, Qp};
 
-/// Ports that connecting ids share, one a process, see [`Conn::begin`]: above what the kernel gives out, and above where
-/// programs listen (dapltest counts up from 62000).
+/// Source ports of connecting ids, one port per process (see [`Conn::begin`]). The range is above the kernel's
+/// ephemeral ports, and above the ports of usual listeners (dapltest counts up from 62000).
 const SOURCE_PORTS: std::ops::Range<u16> = 65_000..65_500;
 
-/// A connection of a queue pair. The queue pair holds it; the event thread finds it by its key.
+/// A connection of a queue pair. The queue pair owns it; the event thread finds it by its key.
 pub(crate) struct Conn {
     shared: Arc<Shared>,
     qp: Weak<Qp>,
     token: Token,
     key: u64,
-    /// Active side: the peer.
+    /// The peer; set on the active side.
     to: Option<SocketAddr>,
     private_data: Vec<u8>,
     limits: PathLimits,
@@ -40,13 +40,13 @@ struct State {
     id: Option<CmId>,
 }
 
-/// RDMA Reads that both the endpoint and the device can do; the CM has a byte for them.
+/// Returns the number of RDMA Reads that both the endpoint and the device support; the CM has one byte for it.
 fn reads(of_endpoint: u32, of_device: u32) -> u8 {
     u8::try_from(of_endpoint.min(of_device)).unwrap_or(u8::MAX)
 }
 
 impl Conn {
-    /// Starts an attempt. What fails from here on ends in an upcall.
+    /// Starts a connection attempt. Errors from here on are reported by an upcall.
     pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         let shared = &qp.pd.adapter.shared;
         if connect.private_data.len() > rdma_cm::REQ_PRIVATE {
@@ -87,13 +87,13 @@ impl Conn {
                 id: Some(id),
             }),
         });
-        shared.put(key, Slot::Conn(Arc::downgrade(&conn)));
+        shared.put(key, EventTarget::Conn(Arc::downgrade(&conn)));
         *qp.conn.lock() = Some(crate::cm::Conn::Rdma(Arc::clone(&conn)));
         let started = conn.begin(&conn.state.lock());
         if let Err(e) = started {
             tracing::debug!(%to, "no way to the peer: {}", map::text(e));
-            // The consumer learns it as an event, as of failures a moment later.
-            conn.fault_later();
+            // The consumer receives this failure as an event, like failures a moment later.
+            conn.defer_local_fault();
         }
         Ok(())
     }
@@ -133,9 +133,9 @@ impl Conn {
         });
         *qp.conn.lock() = Some(crate::cm::Conn::Rdma(Arc::clone(&conn)));
         let accepted = {
-            // Held, so that an answer that is quicker than we are waits.
+            // The lock is held so that the peer's response cannot be processed before the slot is set up.
             let state = conn.state.lock();
-            let withdrawn = shared.replace_pending(key, Slot::Conn(Arc::downgrade(&conn)));
+            let withdrawn = shared.replace_pending(key, EventTarget::Conn(Arc::downgrade(&conn)));
             let id = state.id.as_ref().filter(|_| !withdrawn);
             id.map_or(Err(libc::ECONNABORTED), |id| {
                 conn.to_rts(qp, id)?;
@@ -145,8 +145,8 @@ impl Conn {
             })
         };
         if accepted.is_err() {
-            // The peer has given up meanwhile, or will be told so: the consumer learns it as an event.
-            conn.fault_later();
+            // The peer has given up, or will see the refusal. The consumer receives the failure as an event.
+            conn.defer_local_fault();
         }
         Ok(())
     }
@@ -171,9 +171,9 @@ impl Conn {
         .map_err(|_| libc::EIO)
     }
 
-    /// The first try. It binds the id as well: all connecting ids of a process share one port, above those that
-    /// the kernel gives out, unless somebody else has it. A port each, as DAPL does it, collides with listeners
-    /// now and then.
+    /// Starts the first attempt and binds the id. All connecting ids of a process share one port above the kernel's
+    /// ephemeral ports, unless another process has bound it. One port per id, as DAPL does it, occasionally collides
+    /// with listeners.
     fn begin(&self, state: &State) -> std::result::Result<(), i32> {
         let at = |port| addr::socket(self.shared.attr.address, port, self.shared.attr.scope_id);
         let spread = std::process::id() % SOURCE_PORTS.len() as u32;
@@ -196,15 +196,15 @@ impl Conn {
         }
     }
 
-    /// Something happened. Called by the event thread, with none of its locks held.
+    /// Processes an input. Called by the event thread without locks.
     pub(crate) fn feed(&self, input: Input, private_data: &[u8]) {
-        // A queue pair that is gone takes its connection along: nobody is left to tell.
+        // The connection ends with its queue pair: then there is no endpoint to report to.
         let Some(qp) = self.qp.upgrade() else { return };
         if let Some(report) = self.advance(&qp, input) {
             let data = match report {
-                // On the passive side nothing comes with the last word.
+                // The passive side's RTU carries no private data.
                 Report::Established if self.to.is_none() => &[],
-                // The version word is DAPL's, not the consumer's.
+                // The version word belongs to DAPL's protocol, not to the consumer's data.
                 Report::PeerRejected => private_data
                     .get(rdma_cm::REJ_VERSION.len()..)
                     .unwrap_or_default(),
@@ -216,7 +216,7 @@ impl Conn {
         }
     }
 
-    /// Steps until nothing is left to do; what core has to be told.
+    /// Steps the state machine until no action is left; returns the report for core.
     fn advance(&self, qp: &Qp, input: Input) -> Option<Report> {
         let mut state = self.state.lock();
         let mut input = input;
@@ -245,8 +245,8 @@ impl Conn {
                         id.establish()
                     })
                     .map(|()| Some(Report::Established)),
-                Act::HangUp => {
-                    qp.fail();
+                Act::Disconnect => {
+                    qp.to_error();
                     self.with_id(&state, |id| {
                         id.disconnect();
                         Ok(())
@@ -255,7 +255,7 @@ impl Conn {
                 }
                 Act::Abandon => break (None, self.end(qp, &mut state)),
                 Act::Fail(report) => break (Some(report), self.end(qp, &mut state)),
-                Act::Farewell(report) => {
+                Act::ReplyDisconnect(report) => {
                     if let Some(id) = &state.id {
                         id.disconnect();
                     }
@@ -271,14 +271,14 @@ impl Conn {
             }
         };
         drop(state);
-        // Outside the lock: it may wait for the event thread.
+        // Dropped outside the lock: the drop may wait for the event thread.
         drop(gone);
         report
     }
 
-    /// A call failed whose caller is to learn it as an event.
-    fn fault_later(self: &Arc<Self>) {
-        self.shared.later(Later::Rdma {
+    /// Defers the failure of a consumer's call to the event thread, which reports it as an event.
+    fn defer_local_fault(self: &Arc<Self>) {
+        self.shared.defer(Deferred::Rdma {
             conn: Arc::clone(self),
             input: Input::LocalFault,
         });
@@ -292,29 +292,29 @@ impl Conn {
         state.id.as_ref().map_or(Err(libc::ENOTCONN), f)
     }
 
-    /// Nothing more will happen: outstanding work is flushed, the id may go.
+    /// Ends the connection: outstanding work is flushed, the id is released.
     fn end(&self, qp: &Qp, state: &mut State) -> Option<CmId> {
-        qp.fail();
+        qp.to_error();
         self.shared.remove(self.key);
         state.id.take()
     }
 
-    /// The port of our end, 0 once the connection is over.
+    /// Returns the port of our end; 0 after the connection has ended.
     pub(crate) fn local_port(&self) -> u16 {
         let state = self.state.lock();
         state.id.as_ref().map_or(0, CmId::source_port)
     }
 
-    /// The consumer wants the end.
-    pub(crate) fn leave(&self, qp: &Qp) {
-        let report = self.advance(qp, Input::Leave);
+    /// Starts the disconnect that the consumer requested.
+    pub(crate) fn disconnect(&self, qp: &Qp) {
+        let report = self.advance(qp, Input::LocalDisconnect);
         debug_assert_eq!(report, None);
     }
 }
 
 impl Drop for Conn {
     fn drop(&mut self) {
-        // First the key, so that the event thread no longer looks; then the id.
+        // The key goes first, so that the event thread finds no connection; then the id.
         self.shared.remove(self.key);
     }
 }

@@ -1,5 +1,5 @@
-//! Events of the connection manager, copied out and acknowledged at once: an id that is being destroyed
-//! waits for that, and may be in the hands of a thread that holds a lock we need.
+//! Events of librdmacm, copied and acknowledged at once. Destroying an id waits until its events are acknowledged, and
+//! the destroying thread may hold a lock that the event thread needs.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::sys::{self, rdma_cm_event_type as kind};
 /// Private data is at most 255 bytes long.
 type PrivateData = ([u8; 255], usize);
 
-/// An event and whom it concerns.
+/// A copied event and the key of its target.
 pub(crate) struct Event {
-    /// The key of the id, for a request that of the listener.
+    /// Key of the id; for a request that of the listener.
     pub(crate) key: u64,
-    pub(crate) what: What,
+    pub(crate) kind: EventKind,
     private_data: PrivateData,
 }
 
-pub(crate) enum What {
-    /// For the connection, or a request not yet answered, of that key.
+pub(crate) enum EventKind {
+    /// Input to the connection, or to the pending request, with that key.
     Conn(Input),
-    /// For the resolution of that key; with an answer comes whom it found.
-    Resolution(Input, Option<Found>),
-    /// A new request: its id (with `new_key`) and what the peer offers, seen from here.
+    /// Input to the resolution with that key, with the queue pair that a positive reply names.
+    Resolution(Input, Option<ResolvedQp>),
+    /// A new request: its id (with `new_key`) and the peer's offer from this side's view.
     Request {
         id: CmId,
         new_key: u64,
@@ -33,13 +33,13 @@ pub(crate) enum What {
         reads_out: u8,
         datagram: bool,
     },
-    /// Nothing that concerns anybody.
-    Nothing,
+    /// An event that needs no action.
+    Ignored,
 }
 
 /// The datagram queue pair behind a service id.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct ResolvedQp {
     pub(crate) ah_attr: sys::ibv_ah_attr,
     pub(crate) qpn: u32,
     pub(crate) qkey: u32,
@@ -50,7 +50,7 @@ impl Event {
         &self.private_data.0[..self.private_data.1]
     }
 
-    /// The next event, if there is one. `new_key` makes the key of a request's id.
+    /// Returns the next event, if there is one. `new_key` makes the key of a request's id.
     pub(crate) fn next(channel: &Arc<Channel>, new_key: impl FnOnce() -> u64) -> Option<Self> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the channel is open and non-blocking, `raw` is valid for the write.
@@ -80,7 +80,7 @@ impl Event {
         } else {
             event.id
         };
-        // SAFETY: the caller vouches for the event; every id of this channel has a key as its context.
+        // SAFETY: the caller guarantees that the event is valid; every id of this channel has a key as its context.
         let (key, space) = unsafe { ((*id).context as usize as u64, (*id).ps) };
         let datagram = space == sys::rdma_port_space::RDMA_PS_UDP;
         let (mut reads_in, mut reads_out, mut found) = (0, 0, None);
@@ -89,7 +89,7 @@ impl Event {
         let private_data = unsafe {
             if datagram {
                 let ud = &event.param.ud;
-                found = Some(Found {
+                found = Some(ResolvedQp {
                     ah_attr: ud.ah_attr,
                     qpn: ud.qp_num,
                     qkey: ud.qkey,
@@ -101,10 +101,10 @@ impl Event {
                 copy(conn.private_data, conn.private_data_len)
             }
         };
-        let what = match NonNull::new(event.id) {
+        let kind = match NonNull::new(event.id) {
             Some(new) if is_request => {
                 let new_key = new_key();
-                What::Request {
+                EventKind::Request {
                     // SAFETY: the event is a request of this channel, not acknowledged yet.
                     id: unsafe { CmId::adopt(new, channel, new_key) },
                     new_key,
@@ -114,13 +114,15 @@ impl Event {
                 }
             }
             _ if datagram => answer(event.event, event.status, private_data.0[..4] != [0; 4])
-                .map_or(What::Nothing, |input| What::Resolution(input, found)),
+                .map_or(EventKind::Ignored, |input| {
+                    EventKind::Resolution(input, found)
+                }),
             _ => input(event.event, event.status, private_data.0[..4] != [0; 4])
-                .map_or(What::Nothing, What::Conn),
+                .map_or(EventKind::Ignored, EventKind::Conn),
         };
         Self {
             key,
-            what,
+            kind,
             private_data,
         }
     }
@@ -134,14 +136,14 @@ unsafe fn copy(from: *const libc::c_void, length: u8) -> PrivateData {
     if from.is_null() || length == 0 {
         return (data, 0);
     }
-    // SAFETY: the caller vouches that so many bytes are there; a u8 never exceeds the array.
+    // SAFETY: the caller guarantees that this many bytes exist; a u8 never exceeds the array.
     let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
     data[..length].copy_from_slice(bytes);
     (data, length)
 }
 
-/// What an event means to a connection. A consumer's refusal has a version word before its data; the kernel
-/// refuses on behalf of a process that died with the same reason, but without it.
+/// Maps an event to the input of a connection. A consumer's refusal has a version word before its data. The kernel
+/// refuses on behalf of a dead process with the same reason, but without the word.
 fn input(event: u32, status: i32, has_version: bool) -> Option<Input> {
     let timed_out = status == -libc::ETIMEDOUT;
     Some(match event {
@@ -162,7 +164,7 @@ fn input(event: u32, status: i32, has_version: bool) -> Option<Input> {
     })
 }
 
-/// What an event means to a resolution. A refusal arrives as "unreachable", with the answer's status.
+/// Maps an event to the input of a resolution. A refusal arrives as "unreachable", with the status of the reply.
 fn answer(event: u32, status: i32, has_version: bool) -> Option<Input> {
     match (event, status) {
         (kind::RDMA_CM_EVENT_UNREACHABLE, map::SIDR_NO_SERVICE) => {
@@ -184,7 +186,7 @@ mod tests {
         let unreachable = kind::RDMA_CM_EVENT_UNREACHABLE;
         for (status, has_version, expected) in [
             (2, true, Input::Rejected { by_consumer: true }),
-            // By a provider, by nobody at all, and no answer.
+            // Refused by the provider, refused without a reason, and no reply.
             (2, false, Input::Failed),
             (1, false, Input::Rejected { by_consumer: false }),
             (-libc::ETIMEDOUT, false, Input::Failed),

@@ -1,4 +1,4 @@
-//! The event channel and the ids of librdmacm.
+//! Event channel and ids of librdmacm.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -19,7 +19,7 @@ unsafe impl Send for Channel {}
 unsafe impl Sync for Channel {}
 
 impl Channel {
-    /// Opens the connection manager; the errno on failure.
+    /// Opens the event channel; the errno on failure.
     pub(crate) fn open() -> Result<Self, i32> {
         // SAFETY: no arguments.
         let channel = unsafe { sys::rdma_create_event_channel() };
@@ -46,7 +46,7 @@ impl Drop for Channel {
     }
 }
 
-/// `rdma_port_space`: what an id introduces to each other.
+/// `rdma_port_space`: the type of queue pair that an id connects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PortSpace {
     /// `RDMA_PS_TCP`: reliable connections.
@@ -55,10 +55,10 @@ pub(crate) enum PortSpace {
     Datagram,
 }
 
-/// `rdma_cm_id`. Its context is a key of the adapter's table, 0 for a probe.
+/// `rdma_cm_id`. Its context is a key of the adapter's table, or 0 for a probe.
 ///
-/// Dropping it ends the connection or the attempt, and waits until the event thread has acknowledged the
-/// id's events: that thread acknowledges before it takes any lock.
+/// Dropping it ends the connection or the attempt, and waits until the event thread has acknowledged the id's events:
+/// that thread acknowledges before it takes any lock.
 pub(crate) struct CmId {
     id: NonNull<sys::rdma_cm_id>,
     _channel: Arc<Channel>,
@@ -69,7 +69,7 @@ unsafe impl Send for CmId {}
 // SAFETY: as above.
 unsafe impl Sync for CmId {}
 
-/// What both sides say when they connect.
+/// Connection parameters that both sides exchange.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Params<'a> {
     pub(crate) private_data: &'a [u8],
@@ -99,7 +99,7 @@ impl Params<'_> {
     }
 }
 
-/// The result of a librdmacm call: 0, or -1 and `errno`.
+/// Converts the result of a librdmacm call: 0, or -1 and `errno`.
 fn check(result: i32) -> Result<(), i32> {
     if result == 0 {
         Ok(())
@@ -125,16 +125,16 @@ impl CmId {
         })
     }
 
-    /// Takes over the id of a connection request and gives it the key by which its events are found.
+    /// Adopts the id of a connection request and sets the key by which its events are found.
     ///
     /// # Safety
-    /// `id` came with a CONNECT_REQUEST of `channel` that is not acknowledged yet, and is taken over only once.
+    /// `id` came with a CONNECT_REQUEST of `channel` that is not acknowledged yet, and is adopted only once.
     pub(crate) unsafe fn adopt(
         id: NonNull<sys::rdma_cm_id>,
         channel: &Arc<Channel>,
         key: u64,
     ) -> Self {
-        // SAFETY: nobody else knows the id yet.
+        // SAFETY: no other thread has the id yet.
         unsafe { (*id.as_ptr()).context = std::ptr::without_provenance_mut(key as usize) };
         Self {
             id,
@@ -146,14 +146,14 @@ impl CmId {
         self.id.as_ptr()
     }
 
-    /// Binds to `address`, which also chooses the device.
+    /// Binds to `address`, which also selects the device.
     pub(crate) fn bind(&self, address: SocketAddr) -> Result<(), i32> {
         let mut address = CAddr::new(address);
         // SAFETY: the id is alive, the address outlives the call.
         check(unsafe { sys::rdma_bind_addr(self.raw(), address.as_mut_ptr()) })
     }
 
-    /// Name and port of the device that it is bound to.
+    /// Returns name and port of the device that the id is bound to.
     pub(crate) fn device(&self) -> Option<(String, u8)> {
         // SAFETY: the id is alive; `verbs` is NULL or an open context.
         unsafe {
@@ -163,13 +163,13 @@ impl CmId {
         }
     }
 
-    /// The port that it is bound to.
+    /// Returns the port that the id is bound to.
     pub(crate) fn source_port(&self) -> u16 {
         // SAFETY: the id is alive.
         u16::from_be(unsafe { sys::rdma_get_src_port(self.raw()) })
     }
 
-    /// The two ends of a connection or a request.
+    /// Returns the local and the remote address of a connection or a request.
     pub(crate) fn ends(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         // SAFETY: the id is alive; both addresses are members of it, as large as any family.
         unsafe {
@@ -194,7 +194,7 @@ impl CmId {
         })
     }
 
-    /// Lets other connecting ids have the same port.
+    /// Lets several connecting ids use the same port.
     pub(crate) fn share_port(&self) -> Result<(), i32> {
         self.option(sys::option::ID_REUSEADDR, 1_i32)
     }
@@ -209,7 +209,7 @@ impl CmId {
         check(unsafe { sys::rdma_listen(self.raw(), 0) })
     }
 
-    /// Resolves `to`, and binds to `from` first if the id is not bound yet.
+    /// Resolves `to`. Binds to `from` first if the id is not bound yet.
     pub(crate) fn resolve_addr(
         &self,
         from: Option<SocketAddr>,
@@ -230,7 +230,7 @@ impl CmId {
         check(unsafe { sys::rdma_resolve_route(self.raw(), timeout_ms) })
     }
 
-    /// What the queue pair needs for the state in `attr`; the mask of what was set.
+    /// Fills `attr` for its state; returns the mask of the fields set.
     pub(crate) fn qp_attr(&self, attr: &mut sys::ibv_qp_attr) -> Result<i32, i32> {
         let mut mask = 0;
         // SAFETY: the id is alive, both are valid for the write.
@@ -250,13 +250,13 @@ impl CmId {
         check(unsafe { sys::rdma_accept(self.raw(), &raw mut raw) })
     }
 
-    /// The active side's last word.
+    /// Sends RTU, the active side's last message.
     pub(crate) fn establish(&self) -> Result<(), i32> {
         // SAFETY: the id is alive.
         check(unsafe { sys::rdma_establish(self.raw()) })
     }
 
-    /// Refuses as the consumer: `data` with the version word before it.
+    /// Refuses as the consumer: `data` preceded by the version word.
     pub(crate) fn reject(&self, data: &[u8]) -> Result<(), i32> {
         let mut all = Vec::with_capacity(rdma_cm::REJ_VERSION.len() + data.len());
         all.extend_from_slice(&rdma_cm::REJ_VERSION);
@@ -266,13 +266,13 @@ impl CmId {
         check(unsafe { sys::rdma_reject(self.raw(), all.as_ptr().cast(), length) })
     }
 
-    /// Refuses on the consumer's behalf. The reason sent is not "consumer defined" where the kernel lets us choose.
+    /// Refuses on the provider's behalf. The reject reason is not "consumer defined" where the kernel allows a choice.
     pub(crate) fn refuse(&self) {
         // SAFETY: the id is alive; no data.
         unsafe { sys::rdma_reject_ece(self.raw(), std::ptr::null(), 0) };
     }
 
-    /// Asks for the end of the connection, or agrees to it.
+    /// Starts a disconnect, or confirms the peer's.
     pub(crate) fn disconnect(&self) {
         // SAFETY: the id is alive. It fails when there is no connection any more: that is what was wanted.
         unsafe { sys::rdma_disconnect(self.raw()) };

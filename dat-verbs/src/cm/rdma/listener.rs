@@ -1,4 +1,4 @@
-//! A service point that listens.
+//! A listening service point.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use dat_core::error::{Result, Subtype};
 use dat_core::rdma_cm;
 use dat_core::transport::Token;
 
-use crate::adapter::{Shared, Slot};
+use crate::adapter::{EventTarget, Shared};
 use crate::cm::addr;
 use crate::cm::rdma::id::{CmId, PortSpace};
 use crate::map;
 
-/// See [`Transport::Listener`](dat_core::transport::Transport::Listener).
+/// Implements [`Transport::Listener`](dat_core::transport::Transport::Listener).
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     key: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens on `conn_qual`, or on what the kernel chooses; the qualifier.
+    /// Listens on `conn_qual`, or on a port that the kernel chooses; returns the qualifier too.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         conn_qual: Option<u64>,
@@ -34,16 +34,16 @@ impl Listener {
         let id = make(PortSpace::Connection)?;
         let port = conn_qual.map_or(0, rdma_cm::port_of);
         let at = addr::socket(shared.attr.address, port, shared.attr.scope_id);
-        // Before the kernel knows of the listener, so that the first request finds it.
-        shared.put(key, Slot::Listener(token));
+        // Entered before the kernel listens, so that the first request finds it.
+        shared.put(key, EventTarget::Listener(token));
         if let Err(e) = id.bind(at).and_then(|()| id.listen()) {
             shared.remove(key);
             tracing::warn!("cannot listen on {at}: {}", map::text(e));
             return Err(map::listening(e));
         }
         let qual = conn_qual.unwrap_or_else(|| id.source_port().into());
-        // The same port for datagram queue pairs. The two port spaces have nothing to do with each other, so
-        // somebody else may have it; then only connections come in here.
+        // The same port for datagram queue pairs. The two port spaces are independent, so another process may have
+        // this one; then only connections are accepted.
         let at = addr::socket(shared.attr.address, id.source_port(), shared.attr.scope_id);
         let datagrams = make(PortSpace::Datagram).ok().filter(|id| {
             let listening = id.bind(at).and_then(|()| id.listen());

@@ -1,10 +1,10 @@
-//! Connections through librdmacm. The ids carry no queue pair: the queue pair is made by the endpoint long
-//! before it connects, and this module moves it on with what the connection manager knows of the path.
+//! Connections through librdmacm. The ids carry no queue pair: the endpoint creates its queue pair long before it
+//! connects, and this module moves it to RTR and RTS with the path of the connection manager.
 //!
-//! `id` and `event` wrap librdmacm, `stage` decides (pure), `conn` does what was decided, `listener` and
-//! `request` are the passive side's service point and its unanswered requests; `resolution` finds the peers of
-//! datagram queue pairs, which send a `caller` header to each other. What goes over the wire is what
-//! DAPL's cma provider sends, so either may be at the other end.
+//! `id` and `event` wrap librdmacm, `stage` decides (pure), `conn` performs the actions. `listener` and `request` are
+//! the passive side's service point and its pending requests. `resolution` finds the peers of datagram queue pairs,
+//! which send a `caller` header to each other. The wire format is that of DAPL's cma provider, so the peer may be
+//! DAPL.
 
 pub(crate) mod caller;
 pub(crate) mod conn;

@@ -6,30 +6,31 @@ use std::sync::Arc;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::rdma_cm;
 
-use crate::adapter::{Shared, Slot};
+use crate::adapter::{EventTarget, Shared};
 use crate::cm::rdma::caller::Caller;
 use crate::cm::rdma::id::CmId;
 use crate::map;
 
-/// RDMA Reads that the peer offers, seen from here.
+/// RDMA Reads that the peer offers, from this side's view.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
     pub(crate) reads_in: u8,
     pub(crate) reads_out: u8,
 }
 
-/// See [`Transport::ConnRequest`](dat_core::transport::Transport::ConnRequest); dropping it refuses it.
+/// Implements [`Transport::ConnRequest`](dat_core::transport::Transport::ConnRequest). Dropping it refuses the
+/// request.
 pub(crate) struct ConnRequest {
     shared: Arc<Shared>,
     id: Option<CmId>,
     key: u64,
     offer: Offer,
-    /// Of a datagram queue pair.
+    /// The peer's queue pair, if the request is one of a datagram queue pair.
     pub(crate) caller: Option<Caller>,
 }
 
 impl ConnRequest {
-    /// For the id of a request, whose context is `key`.
+    /// Makes the request of `id`, whose context is `key`.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         id: CmId,
@@ -37,7 +38,7 @@ impl ConnRequest {
         offer: Offer,
         caller: Option<Caller>,
     ) -> Self {
-        shared.put(key, Slot::Pending { withdrawn: false });
+        shared.put(key, EventTarget::Pending { withdrawn: false });
         Self {
             shared: Arc::clone(shared),
             id: Some(id),
@@ -47,18 +48,18 @@ impl ConnRequest {
         }
     }
 
-    /// Who asks.
+    /// Returns the address of the requester.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         self.id.as_ref()?.ends().1
     }
 
-    /// The id for a connection that takes over its key. There always is one: whatever takes it out consumes
-    /// the request.
+    /// Returns the id for a connection that takes over its key. The id is always present: every path that takes it
+    /// consumes the request.
     pub(crate) fn take(mut self) -> Option<(CmId, u64, Offer)> {
         self.id.take().map(|id| (id, self.key, self.offer))
     }
 
-    /// Refuses with the consumer's data.
+    /// Refuses the request with the consumer's private data.
     pub(crate) fn reject(mut self, private_data: &[u8]) -> Result<()> {
         if private_data.len() > rdma_cm::REJ_PRIVATE {
             return Err(Error::of(Kind::InvalidParameter));
@@ -68,7 +69,7 @@ impl ConnRequest {
         };
         self.shared.remove(self.key);
         if let Err(e) = id.reject(private_data) {
-            // The peer has given up: it does not need to be told.
+            // The peer has given up and needs no refusal.
             tracing::debug!("rdma_reject: {}", map::text(e));
         }
         Ok(())

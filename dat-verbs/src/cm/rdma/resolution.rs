@@ -1,7 +1,7 @@
-//! How a datagram queue pair finds a peer: service id resolution of rdma_cm (`RDMA_PS_UDP`).
+//! Resolution of a datagram queue pair's peer: service id resolution of rdma_cm (`RDMA_PS_UDP`).
 //!
-//! The asking side goes through the stages of a connection until it is answered, and then needs its id no more. The
-//! answering side is done with its answer.
+//! The active side goes through the stages of a connection until the reply arrives, and then releases its id. The
+//! passive side is finished when it has sent its reply.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -12,36 +12,36 @@ use dat_core::transport::{Connect, Token};
 use dat_core::upcall::DatagramInput;
 use parking_lot::Mutex;
 
-use crate::adapter::{Shared, Slot};
+use crate::adapter::{EventTarget, Shared};
 use crate::cm::addr;
 use crate::cm::rdma::caller::Caller;
-use crate::cm::rdma::event::Found;
+use crate::cm::rdma::event::ResolvedQp;
 use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;
 use crate::cm::rdma::stage::{Act, Input, Stage, step};
 use crate::cm::report::Report;
 use crate::map;
 use crate::sys;
-use crate::thread::Later;
+use crate::thread::Deferred;
 use crate::transport::Verbs;
 use crate::verbs::ah::AddressHandle;
 use crate::verbs::qp::Qp;
 
-/// A question on its way. The queue pair holds it; the event thread finds it by its key.
+/// A resolution in progress. The queue pair owns it; the event thread finds it by its key.
 pub(crate) struct Resolution {
     shared: Arc<Shared>,
     qp: Weak<Qp>,
     token: Token,
     key: u64,
     to: SocketAddr,
-    /// With our header.
+    /// Private data of the request, with our header.
     private_data: Vec<u8>,
     state: Mutex<(Stage, Option<CmId>)>,
 }
 
-/// An answer on its way to core.
-pub(crate) enum Answer {
-    /// Whom datagrams reach.
+/// Outcome of a resolution, to be reported to core.
+pub(crate) enum Outcome {
+    /// The peer's queue pair is known.
     Peer {
         address: AddressHandle,
         qpn: u32,
@@ -50,14 +50,14 @@ pub(crate) enum Answer {
     },
     /// The peer's consumer refused.
     Rejected(Vec<u8>),
-    NobodyListens,
-    /// No answer, or no way back.
+    NoService,
+    /// No reply, or no address handle for the peer.
     Failed,
 }
 
-impl Answer {
-    /// Tells core. Called by the event thread.
-    pub(crate) fn tell(self, shared: &Shared, token: Token) {
+impl Outcome {
+    /// Makes the upcall. Called by the event thread.
+    pub(crate) fn report(self, shared: &Shared, token: Token) {
         let data;
         let input: DatagramInput<'_, Verbs> = match self {
             Self::Peer {
@@ -80,7 +80,7 @@ impl Answer {
                     private_data: &data,
                 }
             }
-            Self::NobodyListens => DatagramInput::NobodyListens,
+            Self::NoService => DatagramInput::NobodyListens,
             Self::Failed => DatagramInput::Failed,
         };
         shared.upcalls.datagram(token, input);
@@ -88,7 +88,7 @@ impl Answer {
 }
 
 impl Resolution {
-    /// Starts to ask. What fails from here on ends in an upcall.
+    /// Starts a resolution. Errors from here on are reported by an upcall.
     pub(crate) fn start(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         let shared = &qp.pd.adapter.shared;
         if connect.private_data.len() > rdma_cm::REQ_PRIVATE {
@@ -118,18 +118,18 @@ impl Resolution {
             private_data: caller.write(connect.private_data),
             state: Mutex::new((Stage::Address(shared.settings.resolve_retry[0]), Some(id))),
         });
-        shared.put(key, Slot::Resolution(Arc::downgrade(&resolution)));
+        shared.put(key, EventTarget::Resolution(Arc::downgrade(&resolution)));
         qp.resolutions.lock().push(Arc::clone(&resolution));
         let own = addr::socket(shared.attr.address, 0, shared.attr.scope_id);
         let started = resolution.resolve_address(&resolution.state.lock().1, Some(own));
         if let Err(e) = started {
             tracing::debug!(to = %resolution.to, "no way to the peer: {}", map::text(e));
-            shared.later(Later::Resolution(resolution, Input::LocalFault));
+            shared.defer(Deferred::Resolution(resolution, Input::LocalFault));
         }
         Ok(())
     }
 
-    /// Answers `request` with `qp`, and tells core of the peer.
+    /// Accepts `request` with `qp`, and reports the peer to core.
     pub(crate) fn accept(
         request: ConnRequest,
         qp: &Arc<Qp>,
@@ -155,8 +155,8 @@ impl Resolution {
             srq: qp.has_srq(),
             qp_num: qp.number(),
         });
-        let answer = match answered {
-            Ok(()) => Answer::Peer {
+        let outcome = match answered {
+            Ok(()) => Outcome::Peer {
                 address,
                 qpn: caller.qpn,
                 remote,
@@ -164,10 +164,10 @@ impl Resolution {
             },
             Err(e) => {
                 tracing::warn!(%remote, "rdma_accept of a datagram peer: {}", map::text(e));
-                Answer::Failed
+                Outcome::Failed
             }
         };
-        shared.later(Later::Answer(token, answer));
+        shared.defer(Deferred::Resolved(token, outcome));
         Ok(())
     }
 
@@ -180,22 +180,22 @@ impl Resolution {
         id.resolve_addr(from, self.to, self.shared.settings.resolve_timeout[0])
     }
 
-    /// Something happened; `found` and `private_data` came with it. Called by the event thread, with none of its
-    /// locks held.
-    pub(crate) fn feed(&self, input: Input, found: Option<&Found>, private_data: &[u8]) {
+    /// Processes an input, with the queue pair and private data that came with it. Called by the event thread without
+    /// locks.
+    pub(crate) fn feed(&self, input: Input, found: Option<&ResolvedQp>, private_data: &[u8]) {
         let Some(qp) = self.qp.upgrade() else { return };
         let Some(report) = self.advance(&qp, input) else {
             return;
         };
         qp.resolutions.lock().retain(|other| other.key != self.key);
-        let answer = match (report, found) {
+        let outcome = match (report, found) {
             (Report::Established, Some(found)) => {
                 AddressHandle::new(&qp.pd, &found.ah_attr, found.qkey).map_or_else(
                     |e| {
                         tracing::warn!(to = %self.to, "ibv_create_ah: {}", map::text(e));
-                        Answer::Failed
+                        Outcome::Failed
                     },
-                    |address| Answer::Peer {
+                    |address| Outcome::Peer {
                         address,
                         qpn: found.qpn,
                         remote: self.to,
@@ -205,15 +205,15 @@ impl Resolution {
             }
             (Report::PeerRejected, _) => {
                 let data = private_data.get(rdma_cm::REJ_VERSION.len()..);
-                Answer::Rejected(data.unwrap_or_default().to_vec())
+                Outcome::Rejected(data.unwrap_or_default().to_vec())
             }
-            (Report::NonPeerRejected, _) => Answer::NobodyListens,
-            _ => Answer::Failed,
+            (Report::NonPeerRejected, _) => Outcome::NoService,
+            _ => Outcome::Failed,
         };
-        answer.tell(&self.shared, self.token);
+        outcome.report(&self.shared, self.token);
     }
 
-    /// Steps until nothing is left to do; what core has to be told. With a report the id is gone.
+    /// Steps the state machine until no action is left; returns the report for core. With a report the id is released.
     fn advance(&self, qp: &Qp, input: Input) -> Option<Report> {
         let mut state = self.state.lock();
         let mut input = input;
@@ -244,9 +244,9 @@ impl Resolution {
                     })
                 }),
                 Act::Ready => break Report::Established,
-                Act::Fail(report) | Act::Farewell(report) => break report,
-                // No queue pair is moved, and nobody hangs up.
-                Act::Nothing | Act::Finish | Act::HangUp | Act::Abandon => return None,
+                Act::Fail(report) | Act::ReplyDisconnect(report) => break report,
+                // A resolution changes no queue pair state and has no disconnect.
+                Act::Nothing | Act::Finish | Act::Disconnect | Act::Abandon => return None,
             };
             match done {
                 Ok(()) => return None,
@@ -256,12 +256,12 @@ impl Resolution {
                 }
             }
         };
-        // Nothing more comes: an answer that is repeated is of no interest.
+        // A repeated reply is ignored.
         state.0 = Stage::Down;
         self.shared.remove(self.key);
         let id = state.1.take();
         drop(state);
-        // Outside the lock: it may wait for the event thread.
+        // Dropped outside the lock: the drop may wait for the event thread.
         drop(id);
         Some(report)
     }
@@ -269,7 +269,7 @@ impl Resolution {
 
 impl Drop for Resolution {
     fn drop(&mut self) {
-        // First the key, so that the event thread no longer looks; then the id.
+        // The key goes first, so that the event thread finds no resolution; then the id.
         self.shared.remove(self.key);
     }
 }

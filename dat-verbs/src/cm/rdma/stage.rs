@@ -1,13 +1,13 @@
-//! How far a connection is, as a pure function: (stage, input) -> (stage, what to do).
+//! State machine of a connection, as a pure function: (stage, input) -> (stage, action).
 
 use crate::cm::report::Report;
 
-/// How far a connection, or the attempt to make one, is.
+/// Stage of a connection, or of the attempt to make one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// Active side: the peer's address is being resolved; so many tries are left.
+    /// Active side: the peer's address is being resolved; the number of tries left.
     Address(u32),
-    /// Active side: the route is being resolved; so many tries are left.
+    /// Active side: the route is being resolved; the number of tries left.
     Route(u32),
     /// Active side: REQ is sent.
     Requested,
@@ -15,13 +15,13 @@ pub(crate) enum Stage {
     Accepted,
     /// Connected.
     Up,
-    /// We asked for the end.
-    Leaving,
-    /// Over, or come to nothing.
+    /// DREQ is sent.
+    Disconnecting,
+    /// The connection has ended, or the attempt has failed.
     Down,
 }
 
-/// What may happen to it.
+/// Input of the state machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Input {
     AddressResolved,
@@ -34,25 +34,25 @@ pub(crate) enum Input {
     },
     /// REP came.
     Response,
-    /// RTU came (or what counts as one).
+    /// RTU came (or an event that counts as RTU).
     Established,
     /// REJ came.
     Rejected {
         by_consumer: bool,
     },
-    /// No answer, or one that made no sense.
+    /// No reply, or an invalid one.
     Failed,
     /// DREQ or DREP came.
     Disconnected,
     /// The device is going away.
     Removed,
-    /// A call of ours failed.
+    /// A local call failed.
     LocalFault,
-    /// The consumer wants the end.
-    Leave,
+    /// The consumer disconnects.
+    LocalDisconnect,
 }
 
-/// What has to be done.
+/// Action that the caller of [`step`] performs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     Nothing,
@@ -60,30 +60,31 @@ pub(crate) enum Act {
     ResolveRoute,
     /// Send REQ.
     Request,
-    /// Queue pair to RTS, send RTU, report that it is established.
+    /// Move the queue pair to RTS, send RTU, report that the connection is established.
     Finish,
-    /// Report that it is established.
+    /// Report that the connection is established.
     Ready,
-    /// Queue pair to ERR, send DREQ.
-    HangUp,
-    /// Queue pair to ERR, let the id go, tell nobody.
+    /// Move the queue pair to ERR, send DREQ.
+    Disconnect,
+    /// Move the queue pair to ERR, release the id, report nothing.
     Abandon,
-    /// Queue pair to ERR, let the id go, report.
+    /// Move the queue pair to ERR, release the id, report.
     Fail(Report),
-    /// The same, but answer the peer first.
-    Farewell(Report),
+    /// Like [`Act::Fail`], after a reply to the peer's DREQ.
+    ReplyDisconnect(Report),
 }
 
-/// One step.
+/// Performs one step.
 pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
     use Act::{
-        Abandon, Fail, Farewell, Finish, HangUp, Nothing, Ready, ResolveAddress, ResolveRoute,
+        Abandon, Disconnect, Fail, Finish, Nothing, Ready, ReplyDisconnect, ResolveAddress,
+        ResolveRoute,
     };
-    use Stage::{Accepted, Address, Down, Leaving, Requested, Route, Up};
+    use Stage::{Accepted, Address, Disconnecting, Down, Requested, Route, Up};
     match (stage, input) {
         (Down, _) => (Down, Nothing),
 
-        // Finding the way.
+        // Resolving.
         (Address(tries), Input::AddressResolved) => (Route(tries), ResolveRoute),
         (Address(tries), Input::AddressFailed { timed_out: true }) if tries > 0 => {
             (Address(tries - 1), ResolveAddress)
@@ -101,7 +102,7 @@ pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
             | Input::LocalFault,
         ) => (Down, Fail(Report::Unreachable)),
 
-        // Coming up.
+        // Connecting.
         (Requested, Input::Response) => (Up, Finish),
         (Requested | Accepted, Input::Established) => (Up, Ready),
         (Requested, Input::Rejected { by_consumer: true }) => (Down, Fail(Report::PeerRejected)),
@@ -109,22 +110,22 @@ pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
             (Down, Fail(Report::NonPeerRejected))
         }
         (Requested, Input::Failed) => (Down, Fail(Report::Unreachable)),
-        (Requested, Input::Disconnected) => (Down, Farewell(Report::NonPeerRejected)),
+        (Requested, Input::Disconnected) => (Down, ReplyDisconnect(Report::NonPeerRejected)),
         (Accepted, Input::Rejected { .. } | Input::Failed | Input::LocalFault) => {
             (Down, Fail(Report::AcceptError))
         }
-        (Accepted, Input::Disconnected) => (Down, Farewell(Report::AcceptError)),
+        (Accepted, Input::Disconnected) => (Down, ReplyDisconnect(Report::AcceptError)),
 
-        // Going down.
-        (Up | Leaving, Input::Disconnected) => (Down, Farewell(Report::Disconnected)),
-        (Leaving, Input::Rejected { .. } | Input::Failed | Input::LocalFault) => {
+        // Disconnecting.
+        (Up | Disconnecting, Input::Disconnected) => (Down, ReplyDisconnect(Report::Disconnected)),
+        (Disconnecting, Input::Rejected { .. } | Input::Failed | Input::LocalFault) => {
             (Down, Fail(Report::Disconnected))
         }
         (Up, Input::Rejected { .. } | Input::Failed) | (Up | Requested, Input::LocalFault) => {
             (Down, Fail(Report::Broken))
         }
-        (Up, Input::Leave) => (Leaving, HangUp),
-        (Address(_) | Route(_) | Requested | Accepted, Input::Leave) => (Down, Abandon),
+        (Up, Input::LocalDisconnect) => (Disconnecting, Disconnect),
+        (Address(_) | Route(_) | Requested | Accepted, Input::LocalDisconnect) => (Down, Abandon),
         (_, Input::Removed) => (Down, Fail(Report::Broken)),
 
         // An event that overtook another, or that came twice.
@@ -144,7 +145,7 @@ mod tests {
         Stage::Requested,
         Stage::Accepted,
         Stage::Up,
-        Stage::Leaving,
+        Stage::Disconnecting,
         Stage::Down,
     ];
     const INPUTS: [Input; 15] = [
@@ -162,13 +163,13 @@ mod tests {
         Input::Disconnected,
         Input::Removed,
         Input::LocalFault,
-        Input::Leave,
+        Input::LocalDisconnect,
     ];
 
-    /// One letter for each cell: `.` stays, `a` `r` try again, `q` REQ, `f` finish, `u` ready, `h` hang up,
+    /// Returns one letter for each cell: `.` stays, `a` `r` try again, `q` REQ, `f` finish, `u` ready, `h` disconnect,
     /// `x` abandon; the rest end with a report: `P`eer rejected, `N`on-peer, un`R`eachable, `A`ccept error,
     /// `D`isconnected, `B`roken.
-    fn letter((from, to, act): (Stage, Stage, Act)) -> char {
+    fn cell((from, to, act): (Stage, Stage, Act)) -> char {
         let report = |r| match r {
             Report::Established => panic!("{from:?}: no stage fails with success"),
             Report::PeerRejected => 'P',
@@ -188,9 +189,9 @@ mod tests {
             Act::Request => 'q',
             Act::Finish => 'f',
             Act::Ready => 'u',
-            Act::HangUp => 'h',
+            Act::Disconnect => 'h',
             Act::Abandon => 'x',
-            Act::Fail(r) | Act::Farewell(r) => {
+            Act::Fail(r) | Act::ReplyDisconnect(r) => {
                 assert_eq!(to, Stage::Down);
                 report(r)
             }
@@ -215,7 +216,7 @@ mod tests {
                 .iter()
                 .map(|input| {
                     let (to, act) = step(*stage, *input);
-                    letter((*stage, to, act))
+                    cell((*stage, to, act))
                 })
                 .collect();
             assert_eq!(found, row, "{stage:?}");
@@ -227,7 +228,7 @@ mod tests {
         for a in STAGES {
             for i in INPUTS {
                 let (b, act) = step(a, i);
-                let ends = matches!(act, Act::Fail(_) | Act::Farewell(_) | Act::Abandon);
+                let ends = matches!(act, Act::Fail(_) | Act::ReplyDisconnect(_) | Act::Abandon);
                 assert_eq!(ends, a != Stage::Down && b == Stage::Down, "{a:?} {i:?}");
             }
         }

@@ -1,4 +1,4 @@
-//! One connection, or attempt at one: does what [`stage`](super::stage) decides.
+//! One connection or connection attempt: performs the actions that [`stage`](super::stage) decides.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,37 +9,37 @@ use dat_core::error::{Error, Kind, Result};
 use dat_core::transport::{Connect, Token};
 use parking_lot::Mutex;
 
-use crate::adapter::{Shared, Slot};
+use crate::adapter::{EventTarget, Shared};
 use crate::cm::report::Report;
 use crate::cm::socket::gid::Choice;
-use crate::cm::socket::hearing::{State, failed_dial};
-use crate::cm::socket::request::Incoming;
+use crate::cm::socket::request::ConnRequest;
 use crate::cm::socket::stage::{Act, Input, Stage, TRIES, step};
+use crate::cm::socket::state::{State, connect_failure};
 use crate::cm::socket::stream::Stream;
 use crate::cm::socket::wire::{
-    FAREWELL, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, RTU, Reader, VERSION,
+    DISCONNECT, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, RTU, Reader, VERSION,
 };
 use crate::cm::socket::{Manager, Watched, service};
-use crate::thread::Later;
+use crate::thread::Deferred;
 use crate::verbs::qp::{Path, PathLimits, Qp};
 
-/// When the active side begins to ask whether its peer lives.
-const ASKED_AFTER: Duration = Duration::from_secs(5);
+/// Age at which the active side enables TCP keepalive.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
 
-/// A connection of a queue pair. The queue pair holds it; the event thread finds it by its key.
+/// A connection of a queue pair. The queue pair owns it; the event thread finds it by its key.
 pub(crate) struct Conn {
     shared: Arc<Shared>,
     qp: Weak<Qp>,
     token: Token,
     key: u64,
-    /// Active side: the peer.
+    /// The peer; set on the active side.
     to: Option<SocketAddr>,
     private_data: Vec<u8>,
     limits: PathLimits,
     state: Mutex<State>,
 }
 
-/// RDMA Reads that both the endpoint and the device can do; the message has a byte for them.
+/// Returns the number of RDMA Reads that both the endpoint and the device support; the message has one byte for it.
 fn reads(of_endpoint: u32, of_device: u32) -> u8 {
     u8::try_from(of_endpoint.min(of_device)).unwrap_or(u8::MAX)
 }
@@ -53,7 +53,7 @@ fn limits(qp: &Qp) -> PathLimits {
 }
 
 impl Conn {
-    /// Starts an attempt. What fails from here on ends in an upcall.
+    /// Starts a connection attempt. Errors from here on are reported by an upcall.
     pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         let shared = &qp.pd.adapter.shared;
         if connect.private_data.len() > MAX_PRIVATE {
@@ -70,35 +70,38 @@ impl Conn {
             private_data: connect.private_data.to_vec(),
             limits: limits(qp),
             state: State::new(
-                Stage::Dialing {
+                Stage::Connecting {
                     tries: TRIES,
-                    old: false,
+                    pre_v8: false,
                 },
                 None,
                 None,
             ),
         });
-        shared.put(key, Slot::Socket(Watched::Conn(Arc::downgrade(&conn))));
+        shared.put(
+            key,
+            EventTarget::Socket(Watched::Conn(Arc::downgrade(&conn))),
+        );
         *qp.conn.lock() = Some(crate::cm::Conn::Socket(Arc::clone(&conn)));
         let mut state = conn.state.lock();
-        if let Some(input) = conn.dial(&mut state) {
-            conn.advance_later(qp, &mut state, input);
+        if let Some(input) = conn.connect_tcp(&mut state) {
+            conn.advance_deferred(qp, &mut state, input);
         }
         let dialed = state.stream.clone();
-        let connected = !matches!(state.stage, Stage::Dialing { .. });
+        let connected = !matches!(state.stage, Stage::Connecting { .. });
         drop(state);
-        // Without the lock, which the event thread takes for what this announces.
+        // Called without the lock, which the event thread takes for the events that follow.
         if let Some(stream) = dialed
             && conn.watch(&stream, connected).is_err()
         {
-            conn.advance_later(qp, &mut conn.state.lock(), Input::LocalFault);
+            conn.advance_deferred(qp, &mut conn.state.lock(), Input::LocalFault);
         }
         Ok(())
     }
 
     /// Accepts `request`.
     pub(crate) fn accept(
-        request: Incoming,
+        request: ConnRequest,
         qp: &Arc<Qp>,
         token: Token,
         private_data: &[u8],
@@ -122,20 +125,20 @@ impl Conn {
         });
         *qp.conn.lock() = Some(crate::cm::Conn::Socket(Arc::clone(&conn)));
         let mut state = conn.state.lock();
-        let slot = Slot::Socket(Watched::Conn(Arc::downgrade(&conn)));
+        let slot = EventTarget::Socket(Watched::Conn(Arc::downgrade(&conn)));
         let withdrawn = shared.replace_pending(key, slot);
         let reply = (!withdrawn)
             .then(|| conn.reply(qp, &mut state, local))
             .flatten();
         let stream = state.stream.clone();
         drop(state);
-        // Without the lock, which the event thread takes for the peer's answer.
+        // Called without the lock, which the event thread takes for the peer's answer.
         let replied = reply
             .zip(stream)
-            .and_then(|(reply, stream)| sent(stream.send(&reply)));
+            .and_then(|(reply, stream)| log_failure(stream.send(&reply)));
         if replied.is_none() {
-            // The peer has given up meanwhile, or will see that we close: the consumer learns it as an event.
-            conn.advance_later(qp, &mut conn.state.lock(), Input::LocalFault);
+            // The peer has given up, or will see the close. The consumer receives the failure as an event.
+            conn.advance_deferred(qp, &mut conn.state.lock(), Input::LocalFault);
         }
         Ok(())
     }
@@ -144,29 +147,30 @@ impl Conn {
         self.shared.socket.as_ref()
     }
 
-    /// Connects TCP; the input that this is if it is known at once. The caller [watches](Self::watch) the stream.
-    fn dial(&self, state: &mut State) -> Option<Input> {
+    /// Starts the TCP connection; returns the input if the result is known at once. The caller [watches](Self::watch)
+    /// the stream.
+    fn connect_tcp(&self, state: &mut State) -> Option<Input> {
         let attr = &self.shared.attr;
         let to = self.to?;
         state.reader = Reader::default();
         state.stream = None;
-        let (stream, connected) = match Stream::dial(attr.address, attr.scope_id, to) {
+        let (stream, connected) = match Stream::connect(attr.address, attr.scope_id, to) {
             Ok(dialed) => dialed,
-            Err(e) => return Some(failed_dial(&e)),
+            Err(e) => return Some(connect_failure(&e)),
         };
         state.stream = Some(Arc::new(stream));
         if connected {
-            return Some(Input::Dialed);
+            return Some(Input::TcpConnected);
         }
         self.set_deadline(state, self.shared.settings.handshake_time());
         None
     }
 
-    /// Has the event thread look at what `stream` brings, and at whether it is connected.
+    /// Adds `stream` to the event thread's epoll set: for input, and until it is connected for output.
     fn watch(&self, stream: &Stream, connected: bool) -> std::result::Result<(), i32> {
         let epoll = &self.shared.epoll;
         match epoll.add_edge(stream.fd(), self.key, !connected) {
-            // A first attempt that failed at once has begun the next one.
+            // A first attempt that failed at once has already started the next one.
             Err(libc::EEXIST) => Ok(()),
             watched => watched,
         }
@@ -186,7 +190,7 @@ impl Conn {
         }
     }
 
-    /// REQ or REP. The second GID is what may be chosen, or was.
+    /// Builds a REQ or REP. The second GID is an offer in a REQ, the choice in a REP.
     fn message(
         &self,
         operation: Operation,
@@ -213,7 +217,7 @@ impl Conn {
     }
 
     /// Sends REQ.
-    fn request(&self, qp: &Qp, state: &State, old: bool) -> Option<()> {
+    fn request(&self, qp: &Qp, state: &State, pre_v8: bool) -> Option<()> {
         let manager = self.manager()?;
         let stream = state.stream.as_ref()?;
         let gids = (
@@ -222,29 +226,29 @@ impl Conn {
         );
         let socket = stream.local();
         let request = self.message(Operation::Request, manager.mtu, gids, qp, socket);
-        sent(stream.send(&request.encode(old)))
+        log_failure(stream.send(&request.encode(pre_v8)))
     }
 
-    /// Queue pair to RTS; the REP to send from `local`.
+    /// Moves the queue pair to RTS; returns the REP to send from `local`.
     fn reply(&self, qp: &Qp, state: &mut State, local: SocketAddr) -> Option<Vec<u8>> {
         let manager = self.manager()?;
         let peer = state.peer.as_ref()?;
-        let choice = manager.gids.answer(peer);
+        let choice = manager.gids.choose(peer);
         self.to_rts(qp, manager, peer, choice)?;
-        let gids = (choice.mine.raw, choice.second.then_some(choice.mine.raw));
+        let gids = (choice.local.raw, choice.second.then_some(choice.local.raw));
         let mtu = manager.mtu_with(peer);
         let reply = self.message(Operation::Reply, mtu, gids, qp, Some(local));
-        let reply = reply.encode(peer.wants_old_tail());
+        let reply = reply.encode(peer.expects_old_tail());
         self.set_deadline(state, self.shared.settings.handshake_time());
         Some(reply)
     }
 
-    /// Queue pair to RTS, RTU.
+    /// Moves the queue pair to RTS and sends RTU.
     fn finish(&self, qp: &Qp, state: &State) -> Option<()> {
         let manager = self.manager()?;
         let peer = state.peer.as_ref()?;
-        self.to_rts(qp, manager, peer, manager.gids.chosen(peer))?;
-        sent(state.stream.as_ref()?.send(&RTU))
+        self.to_rts(qp, manager, peer, manager.gids.choice_of(peer))?;
+        log_failure(state.stream.as_ref()?.send(&RTU))
     }
 
     fn to_rts(&self, qp: &Qp, manager: &Manager, peer: &Message, choice: Choice) -> Option<()> {
@@ -258,25 +262,29 @@ impl Conn {
             mtu: manager.mtu_with(peer),
             dest_qpn: peer.qp.qpn,
             dest_lid: peer.qp.lid,
-            sgid_index: choice.mine.index,
-            dgid: choice.theirs,
+            sgid_index: choice.local.index,
+            dgid: choice.remote,
         };
         tracing::debug!(?path, ?limits, "path");
         qp.to_rts_along(limits, &path).ok()
     }
 
-    /// The socket has something; whether that is an end too. Called by the event thread, with none of its locks held.
+    /// Processes socket events; `ended` is true if they include a hang-up or an error. Called by the event thread
+    /// without locks.
     pub(crate) fn ready(&self, ended: bool) {
-        // A queue pair that is gone takes its connection along: nobody is left to tell.
+        // The connection ends with its queue pair: then there is no endpoint to report to.
         let Some(qp) = self.qp.upgrade() else { return };
         loop {
             let mut state = self.state.lock();
-            let Some(input) = state.look() else { return };
+            let Some(input) = state.next_input() else {
+                return;
+            };
             let report = self.advance(&qp, &mut state, input);
-            // What comes after this is announced.
-            let all = state.stage == Stage::Down || !(ended || state.more || state.farewell);
+            // Deferred data causes another (edge-triggered) event.
+            let all =
+                state.stage == Stage::Down || !(ended || state.more || state.disconnect_received);
             let data = match (report, &mut state.peer) {
-                // On the passive side nothing comes with the last word.
+                // The passive side's RTU carries no private data.
                 (Some(Report::Established), Some(peer)) if self.to.is_some() => {
                     std::mem::take(&mut peer.private_data)
                 }
@@ -285,7 +293,7 @@ impl Conn {
             };
             drop(state);
             if let Some(report) = report {
-                self.tell(report, &data);
+                self.report(report, &data);
             }
             if all {
                 return;
@@ -293,11 +301,11 @@ impl Conn {
         }
     }
 
-    /// The deadline has passed.
+    /// Processes the passed deadline.
     pub(crate) fn expired(&self) {
         let Some(qp) = self.qp.upgrade() else { return };
         let mut state = self.state.lock();
-        // One that was set anew since has its own.
+        // A deadline that was set again since has its own timer event.
         if state.deadline.is_none_or(|at| at > Instant::now()) {
             return;
         }
@@ -308,36 +316,37 @@ impl Conn {
             }
             return;
         }
-        let report = self.advance(&qp, &mut state, Input::Expired);
+        let report = self.advance(&qp, &mut state, Input::TimedOut);
         drop(state);
         if let Some(report) = report {
             tracing::warn!(to = ?self.to, "no answer in time: {report:?}");
-            self.tell(report, &[]);
+            self.report(report, &[]);
         }
     }
 
-    fn tell(&self, report: Report, private_data: &[u8]) {
+    fn report(&self, report: Report, private_data: &[u8]) {
         self.shared
             .upcalls
             .connection(self.token, report.with(private_data));
     }
 
-    /// Tells from the event thread: upcalls come from there only.
-    fn tell_later(&self, report: Report) {
-        self.shared.later(Later::Report {
+    /// Defers a report to the event thread, which makes all upcalls.
+    fn defer_report(&self, report: Report) {
+        self.shared.defer(Deferred::Report {
             token: self.token,
             report,
         });
     }
 
-    /// [Steps](Self::advance) from a consumer's call: it learns of failures as an event, as of those a moment later.
-    fn advance_later(&self, qp: &Qp, state: &mut State, input: Input) {
+    /// [Steps](Self::advance) from a consumer's call. The consumer receives failures as events, like failures a moment
+    /// later.
+    fn advance_deferred(&self, qp: &Qp, state: &mut State, input: Input) {
         if let Some(report) = self.advance(qp, state, input) {
-            self.tell_later(report);
+            self.defer_report(report);
         }
     }
 
-    /// Steps until nothing is left to do; what core has to be told.
+    /// Steps the state machine until no action is left; returns the report for core.
     fn advance(&self, qp: &Qp, state: &mut State, input: Input) -> Option<Report> {
         let mut input = input;
         loop {
@@ -350,9 +359,9 @@ impl Conn {
             let done = match act {
                 Act::Nothing => return None,
                 Act::Ready => return Some(Report::Established),
-                Act::Dial => {
-                    let dialed = self.dial(state);
-                    let connected = dialed == Some(Input::Dialed);
+                Act::ConnectTcp => {
+                    let dialed = self.connect_tcp(state);
+                    let connected = dialed == Some(Input::TcpConnected);
                     let watched = state.stream.as_ref().map(|s| self.watch(s, connected));
                     input = match watched {
                         Some(Err(_)) => Input::LocalFault,
@@ -361,21 +370,21 @@ impl Conn {
                     continue;
                 }
                 Act::Request => {
-                    let old = matches!(stage, Stage::Requested { old: true, .. });
-                    if self.request(qp, state, old).is_some() {
+                    let pre_v8 = matches!(stage, Stage::Requested { pre_v8: true, .. });
+                    if self.request(qp, state, pre_v8).is_some() {
                         return None;
                     }
                     input = Input::Closed { reset: true };
                     continue;
                 }
                 Act::Finish => self.finish(qp, state).map(|()| {
-                    // Asking costs calls that a connection which ends sooner can spare.
-                    self.set_deadline(state, ASKED_AFTER);
+                    // Keepalive costs system calls, which short connections save.
+                    self.set_deadline(state, KEEP_ALIVE_AFTER);
                 }),
-                Act::HangUp(report) => {
+                Act::Disconnect(report) => {
                     if let Some(stream) = &state.stream {
-                        // The close that follows says the same.
-                        stream.send(&FAREWELL).ok();
+                        // If the send fails, the close that follows has the same meaning.
+                        stream.send(&DISCONNECT).ok();
                     }
                     self.end(qp, state);
                     return Some(report);
@@ -396,28 +405,28 @@ impl Conn {
         }
     }
 
-    /// Nothing more will happen: outstanding work is flushed, the socket closed.
+    /// Ends the connection: outstanding work is flushed, the socket is closed.
     fn end(&self, qp: &Qp, state: &mut State) {
-        qp.fail();
+        qp.to_error();
         self.shared.remove(self.key);
         state.stream = None;
     }
 
-    /// The TCP port of our end, 0 once the connection is over.
+    /// Returns the TCP port of our end; 0 after the connection has ended.
     pub(crate) fn local_port(&self) -> u16 {
         let state = self.state.lock();
         let local = state.stream.as_ref().and_then(|stream| stream.local());
         local.map_or(0, |address| address.port())
     }
 
-    /// The consumer wants the end.
-    pub(crate) fn leave(&self, qp: &Qp) {
-        self.advance_later(qp, &mut self.state.lock(), Input::Leave);
+    /// Starts the disconnect that the consumer requested.
+    pub(crate) fn disconnect(&self, qp: &Qp) {
+        self.advance_deferred(qp, &mut self.state.lock(), Input::LocalDisconnect);
     }
 }
 
-/// `None` with a word about why.
-fn sent(result: io::Result<()>) -> Option<()> {
+/// Logs the error of a send; `None` on failure.
+fn log_failure(result: io::Result<()>) -> Option<()> {
     result
         .inspect_err(|e| tracing::debug!("the peer does not take our message: {e}"))
         .ok()
@@ -425,7 +434,7 @@ fn sent(result: io::Result<()>) -> Option<()> {
 
 impl Drop for Conn {
     fn drop(&mut self) {
-        // First the key, so that the event thread no longer looks; then the socket.
+        // The key goes first, so that the event thread finds no connection; then the socket.
         self.shared.remove(self.key);
         let state = self.state.get_mut();
         if let (Some(at), Some(manager)) = (state.deadline.take(), self.shared.socket.as_ref()) {

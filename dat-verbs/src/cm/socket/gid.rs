@@ -1,9 +1,9 @@
-//! Which of the port's GIDs a queue pair sends from.
+//! Choice of the GID that a queue pair sends from.
 //!
-//! DAPL's scm provider uses entry 0 whatever it is, on RoCE a link-local one. Towards it nothing else can work,
-//! and a REQ goes out before the peer is known: entry 0 is what it names. The GID of the IA's address, which also
-//! crosses routers (RoCE v2), goes along in a field that DAPL does not read; an acceptor of ours chooses it and
-//! says so by naming its own in the same field.
+//! DAPL's scm provider uses entry 0 of the port's table, whatever it is; on RoCE that is a link-local one. Only entry
+//! 0 works with DAPL, and a REQ is sent before the kind of peer is known, so the REQ names entry 0. The GID of the
+//! IA's address, which also crosses routers (RoCE v2), is sent in a field that DAPL does not read. An acceptor of this
+//! crate selects it, and shows that by its own second GID in the same field of the REP.
 
 use std::net::IpAddr;
 
@@ -17,16 +17,16 @@ pub(crate) struct Gid {
     pub(crate) raw: [u8; 16],
 }
 
-/// What an IA offers its peers.
+/// GIDs that an IA offers its peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Gids {
-    /// What DAPL expects, or what the entry of dat.conf says.
+    /// Entry 0, which DAPL expects, or the entry that dat.conf names.
     pub(crate) first: Gid,
-    /// That of the IA's address, if it is another.
+    /// The entry of the IA's address, if it is another one.
     pub(crate) second: Option<Gid>,
 }
 
-/// Kinds of GID that cannot talk to each other.
+/// Kinds of GID; a path needs the same kind at both ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     V4,
@@ -43,7 +43,7 @@ fn kind(gid: [u8; 16]) -> Kind {
 }
 
 impl Gids {
-    /// Reads the table of `port`; `None` if it has no entry, or not the one that `wanted` says.
+    /// Reads the table of `port`; `None` if it is empty, or has no entry `wanted`.
     pub(crate) fn read(
         device: &Device,
         port: u8,
@@ -71,56 +71,56 @@ impl Gids {
         })
     }
 
-    /// For the acceptor of `request`: which of ours to use, and which of the peer's.
-    pub(crate) fn answer(&self, request: &Message) -> Choice {
-        if let (Some(mine), Some(theirs)) = (self.second, request.second_gid)
-            && kind(mine.raw) == kind(theirs)
+    /// Chooses our GID and the peer's for the acceptor of `request`.
+    pub(crate) fn choose(&self, request: &Message) -> Choice {
+        if let (Some(local), Some(remote)) = (self.second, request.second_gid)
+            && kind(local.raw) == kind(remote)
         {
             return Choice {
-                mine,
-                theirs,
+                local,
+                remote,
                 second: true,
             };
         }
-        let theirs = request.qp.gid;
-        let fits = |gid: &Gid| kind(gid.raw) == kind(theirs);
+        let remote = request.qp.gid;
+        let fits = |gid: &Gid| kind(gid.raw) == kind(remote);
         Choice {
-            mine: self
+            local: self
                 .second
                 .filter(|s| fits(s) && !fits(&self.first))
                 .unwrap_or(self.first),
-            theirs,
+            remote,
             second: false,
         }
     }
 
-    /// For the one whose request was answered by `reply`.
-    pub(crate) fn chosen(&self, reply: &Message) -> Choice {
+    /// Returns the GIDs that the peer chose in `reply`.
+    pub(crate) fn choice_of(&self, reply: &Message) -> Choice {
         match (self.second, reply.second_gid) {
-            (Some(mine), Some(theirs)) => Choice {
-                mine,
-                theirs,
+            (Some(local), Some(remote)) => Choice {
+                local,
+                remote,
                 second: true,
             },
             _ => Choice {
-                mine: self.first,
-                theirs: reply.qp.gid,
+                local: self.first,
+                remote: reply.qp.gid,
                 second: false,
             },
         }
     }
 }
 
-/// The two ends of a path.
+/// GIDs of both ends of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
-    pub(crate) mine: Gid,
-    pub(crate) theirs: [u8; 16],
-    /// Both sides' second ones.
+    pub(crate) local: Gid,
+    pub(crate) remote: [u8; 16],
+    /// True if both are second GIDs.
     pub(crate) second: bool,
 }
 
-/// The entry that stands for `ip`; one of RoCE v2 before one of v1.
+/// Returns the entry of `ip`; one of RoCE v2 before one of v1.
 fn of_address(
     table: impl Iterator<Item = Gid>,
     ip: IpAddr,
@@ -207,21 +207,21 @@ mod tests {
     #[test]
     fn two_of_ours_meet_on_their_addresses() {
         let asked = message("fe80::2", Some("10.9.0.2"));
-        let answer = gids().answer(&asked);
+        let answer = gids().choose(&asked);
         assert_eq!(
-            (answer.mine.index, answer.theirs, answer.second),
+            (answer.local.index, answer.remote, answer.second),
             (3, raw("10.9.0.2"), true)
         );
-        let chosen = gids().chosen(&message("10.9.0.2", Some("10.9.0.2")));
+        let chosen = gids().choice_of(&message("10.9.0.2", Some("10.9.0.2")));
         assert_eq!(chosen, answer);
     }
 
     #[test]
     fn with_dapl_both_use_the_first_entry() {
         let dapl = message("fe80::2", None);
-        for choice in [gids().answer(&dapl), gids().chosen(&dapl)] {
+        for choice in [gids().choose(&dapl), gids().choice_of(&dapl)] {
             assert_eq!(
-                (choice.mine.index, choice.theirs, choice.second),
+                (choice.local.index, choice.remote, choice.second),
                 (0, raw("fe80::2"), false)
             );
         }
@@ -229,15 +229,19 @@ mod tests {
 
     #[test]
     fn an_acceptor_takes_what_can_talk_to_the_peer() {
-        assert_eq!(gids().answer(&message("10.9.0.2", None)).mine.index, 3);
-        assert_eq!(gids().answer(&message("fd09::2", None)).mine.index, 0);
+        assert_eq!(gids().choose(&message("10.9.0.2", None)).local.index, 3);
+        assert_eq!(gids().choose(&message("fd09::2", None)).local.index, 0);
         let v6 = message("fe80::2", Some("fd09::2"));
-        assert_eq!(gids().answer(&v6).mine.index, 0, "IPv4 and IPv6 do not mix");
+        assert_eq!(
+            gids().choose(&v6).local.index,
+            0,
+            "a path does not mix IPv4 and IPv6"
+        );
         let fixed = Gids {
             first: gid(5, "fd09::1"),
             second: None,
         };
         let asked = message("fe80::2", Some("10.9.0.2"));
-        assert_eq!(fixed.answer(&asked).mine.index, 5, "as the entry says");
+        assert_eq!(fixed.choose(&asked).local.index, 5, "gid_index is used");
     }
 }

@@ -1,4 +1,4 @@
-//! A service point that listens, and what arrives there until it is a request.
+//! A listening service point, and incoming connections until their request is complete.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,34 +11,34 @@ use dat_core::transport::Token;
 use dat_core::upcall::Arrival;
 use parking_lot::Mutex;
 
-use crate::adapter::{Shared, Slot};
+use crate::adapter::{EventTarget, Shared};
 use crate::cm::addr;
-use crate::cm::socket::request::{Incoming, refuse};
-use crate::cm::socket::stream::{Stream, Taken, prepare};
+use crate::cm::socket::request::{ConnRequest, refuse};
+use crate::cm::socket::stream::{Received, Stream, set_listen_options};
 use crate::cm::socket::wire::{Message, Operation, RELIABLE, Reader};
 use crate::cm::socket::{Manager, PORT_OFFSET, Watched, service};
 use crate::map;
 
-/// When to look again if no descriptor is left to accept with.
-const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+/// Pause before the next accept when no descriptor is left.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// A listening socket.
-pub(crate) struct Door {
+pub(crate) struct ListenSocket {
     listener: TcpListener,
-    /// Where it listens.
+    /// Local address of the socket.
     local: SocketAddr,
     token: Token,
     key: u64,
 }
 
-/// A service point's door; dropping it closes it.
-pub(crate) struct Listening {
+/// The listening socket of a service point; dropping it closes the socket.
+pub(crate) struct Listener {
     shared: Arc<Shared>,
-    door: Arc<Door>,
+    socket: Arc<ListenSocket>,
 }
 
-/// A TCP connection whose REQ is not whole yet.
-pub(crate) struct Arriving {
+/// A TCP connection whose REQ is not complete yet.
+pub(crate) struct PartialRequest {
     stream: Mutex<Option<Stream>>,
     reader: Mutex<Reader>,
     remote: SocketAddr,
@@ -47,8 +47,8 @@ pub(crate) struct Arriving {
     deadline: Instant,
 }
 
-impl Listening {
-    /// Listens on `conn_qual`, or on what the kernel chooses; the qualifier.
+impl Listener {
+    /// Listens on `conn_qual`, or on a port that the kernel chooses; returns the qualifier too.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         conn_qual: Option<u64>,
@@ -65,65 +65,75 @@ impl Listening {
         };
         let listener = TcpListener::bind(at).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        prepare(listener.as_raw_fd());
+        set_listen_options(listener.as_raw_fd());
         let local = listener.local_addr().map_err(failed)?;
         let key = shared.new_key();
-        let door = Arc::new(Door {
+        let socket = Arc::new(ListenSocket {
             listener,
             local,
             token,
             key,
         });
-        shared.put(key, Slot::Socket(Watched::Door(Arc::downgrade(&door))));
+        shared.put(
+            key,
+            EventTarget::Socket(Watched::ListenSocket(Arc::downgrade(&socket))),
+        );
         let listening = Self {
             shared: Arc::clone(shared),
-            door,
+            socket,
         };
-        let door = &listening.door;
-        door.open(shared)
+        let socket = &listening.socket;
+        socket
+            .open(shared)
             .map_err(|e| map::failed("epoll_ctl", e, Subtype::ResourceDevice))?;
         let usual = || u64::from(local.port()).wrapping_sub(PORT_OFFSET);
         Ok((listening, conn_qual.unwrap_or_else(usual)))
     }
 }
 
-impl Drop for Listening {
+impl Drop for Listener {
     fn drop(&mut self) {
-        self.shared.remove(self.door.key);
-        self.shared.epoll.remove(self.door.listener.as_raw_fd());
+        self.shared.remove(self.socket.key);
+        self.shared.epoll.remove(self.socket.listener.as_raw_fd());
     }
 }
 
-impl Door {
-    /// Says that somebody waits outside as long as somebody does.
+impl ListenSocket {
+    /// Watches the socket, level-triggered: events repeat while a connection waits.
     fn open(&self, shared: &Shared) -> std::result::Result<(), i32> {
         shared.epoll.add(self.listener.as_raw_fd(), self.key)
     }
 
-    /// Takes in the next one who waits outside.
+    /// Accepts the next waiting connection.
     pub(crate) fn ready(&self, shared: &Arc<Shared>) {
         let Some(manager) = &shared.socket else {
             return;
         };
         match Stream::accept(&self.listener) {
-            Ok((stream, remote)) => self.take_in(shared, manager, stream, remote),
+            Ok((stream, remote)) => self.read_request(shared, manager, stream, remote),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => match e.raw_os_error() {
-                // The one that waited has gone.
+                // The waiting connection was closed.
                 Some(libc::ECONNABORTED | libc::EINTR) => {}
                 _ => {
                     tracing::warn!("accept: {e}; trying again");
                     shared.epoll.remove(self.listener.as_raw_fd());
-                    manager.timers.set(SHORT_OF_DESCRIPTORS, self.key);
+                    manager.timers.set(ACCEPT_RETRY, self.key);
                 }
             },
         }
     }
 
-    fn take_in(&self, shared: &Arc<Shared>, manager: &Manager, stream: Stream, remote: SocketAddr) {
+    fn read_request(
+        &self,
+        shared: &Arc<Shared>,
+        manager: &Manager,
+        stream: Stream,
+        remote: SocketAddr,
+    ) {
         let key = shared.new_key();
         let fd = stream.fd();
-        let arriving = Arc::new(Arriving {
+        let partial = Arc::new(PartialRequest {
             stream: Mutex::new(Some(stream)),
             reader: Mutex::new(Reader::default()),
             remote,
@@ -131,30 +141,33 @@ impl Door {
             token: self.token,
             deadline: manager.timers.set(shared.settings.handshake_time(), key),
         });
-        let slot = Slot::Socket(Watched::Arriving(Arc::clone(&arriving)));
+        let slot = EventTarget::Socket(Watched::PartialRequest(Arc::clone(&partial)));
         shared.put(key, slot);
         if let Err(e) = shared.epoll.add_edge(fd, key, false) {
-            tracing::warn!("{remote} is turned away: {}", map::text(e));
+            tracing::warn!("connection of {remote} refused: {}", map::text(e));
             shared.remove(key);
             return;
         }
-        // It comes with the connection as a rule.
-        arriving.ready(shared, key);
+        // The REQ usually arrives together with the connection.
+        partial.ready(shared, key);
     }
 
-    /// The time to try again has come.
+    /// Watches the socket again after the pause.
     pub(crate) fn expired(&self, shared: &Arc<Shared>) {
         if let Err(e) = self.open(shared)
             && let Some(manager) = &shared.socket
         {
-            tracing::warn!("nobody is let in: {}; trying again", map::text(e));
-            manager.timers.set(SHORT_OF_DESCRIPTORS, self.key);
+            tracing::warn!(
+                "cannot watch the listening socket: {}; trying again",
+                map::text(e)
+            );
+            manager.timers.set(ACCEPT_RETRY, self.key);
         }
     }
 }
 
-impl Arriving {
-    /// Reads on. A whole REQ goes to the consumer, anything else ends it.
+impl PartialRequest {
+    /// Reads available data. A complete REQ is reported to the consumer; any other message ends the connection.
     pub(crate) fn ready(&self, shared: &Arc<Shared>, key: u64) {
         let Some(message) = self.read() else { return };
         let Some(stream) = self.stop(shared, key) else {
@@ -164,7 +177,10 @@ impl Arriving {
         let message = match message {
             Ok(message) if message.operation == Operation::Request => message,
             Ok(message) => {
-                tracing::warn!("{remote} says {:?} first, not REQ", message.operation);
+                tracing::warn!(
+                    "first message of {remote} is {:?}, not REQ",
+                    message.operation
+                );
                 return;
             }
             Err(what) => {
@@ -173,12 +189,12 @@ impl Arriving {
             }
         };
         if message.qp.kind != RELIABLE {
-            tracing::warn!("{remote} asks for a queue pair of type {}", message.qp.kind);
+            tracing::warn!("{remote} requests a queue pair of type {}", message.qp.kind);
             refuse(&stream, &message, false, &[]);
             return;
         }
         let private_data = message.private_data.clone();
-        let request = Incoming::new(shared, stream, key, self.local, message);
+        let request = ConnRequest::new(shared, stream, key, self.local, message);
         shared.upcalls.connect_request(
             self.token,
             crate::cm::ConnRequest::of_socket(request),
@@ -191,7 +207,7 @@ impl Arriving {
         );
     }
 
-    /// The message or why there is none; nothing if more is to come.
+    /// Returns the message or the reason why it is invalid; `None` if more data is needed.
     fn read(&self) -> Option<std::result::Result<Message, String>> {
         let stream = self.stream.lock();
         let stream = stream.as_ref()?;
@@ -200,19 +216,21 @@ impl Arriving {
             match reader.message() {
                 Err(e) => return Some(Err(e.to_string())),
                 Ok(Some(message)) => return Some(Ok(message)),
-                Ok(None) => match stream.take(reader.room()) {
-                    Taken::Some(n) => reader.filled(n),
-                    Taken::None => return None,
-                    Taken::End { .. } if reader.is_empty() => {
-                        return Some(Err("closed without a word".into()));
+                Ok(None) => match stream.receive(reader.spare()) {
+                    Received::Bytes(n) => reader.filled(n),
+                    Received::Nothing => return None,
+                    Received::End { .. } if reader.is_empty() => {
+                        return Some(Err("closed without a message".into()));
                     }
-                    Taken::End { .. } => return Some(Err("half a REQ, then the end".into())),
+                    Received::End { .. } => {
+                        return Some(Err("closed after an incomplete REQ".into()));
+                    }
                 },
             }
         }
     }
 
-    /// No longer arriving; the stream, the first time.
+    /// Ends the read of the REQ; returns the stream, the first time.
     fn stop(&self, shared: &Shared, key: u64) -> Option<Stream> {
         if let Some(manager) = &shared.socket {
             manager.timers.unset(self.deadline, key);
@@ -221,10 +239,13 @@ impl Arriving {
         self.stream.lock().take()
     }
 
-    /// The time for a whole REQ is over.
+    /// Processes the passed deadline of the REQ.
     pub(crate) fn expired(&self, shared: &Arc<Shared>, key: u64) {
         if self.stop(shared, key).is_some() {
-            tracing::warn!("{} connected and sent no whole REQ in time", self.remote);
+            tracing::warn!(
+                "{} connected, but its REQ was not complete in time",
+                self.remote
+            );
         }
     }
 }

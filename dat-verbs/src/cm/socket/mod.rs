@@ -1,17 +1,17 @@
-//! Connections by an exchange of queue pair data over TCP, as DAPL's scm provider makes them; either may be at the
-//! other end. The TCP connection lives as long as the RDMA one: its end is the disconnect.
+//! Connections by an exchange of queue pair data over TCP, compatible with DAPL's scm provider. The TCP connection
+//! lives as long as the RDMA one: its close is the disconnect.
 //!
-//! `wire` has the messages, `stage` decides, `gid` chooses the path (all three pure); `stream` and `timers` wrap
-//! the system; `hearing` reads what comes, `conn` does what was decided, `listener` and `request` are the passive
-//! side up to the consumer's answer. All sockets are non-blocking. Consumers' calls send REQ and REP, the adapter's
-//! event thread does the rest.
+//! `wire` defines the messages, `stage` decides, `gid` chooses the path (all three pure). `stream` and `timers` wrap
+//! the system's sockets and timer. `state` receives and parses, `conn` performs the actions, `listener` and `request`
+//! are the passive side until the consumer answers. All sockets are non-blocking. Consumers' calls send REQ and REP,
+//! the adapter's event thread does the rest.
 
 pub(crate) mod conn;
 pub(crate) mod gid;
-mod hearing;
 pub(crate) mod listener;
 pub(crate) mod request;
 pub(crate) mod stage;
+mod state;
 pub(crate) mod stream;
 pub(crate) mod timers;
 pub(crate) mod wire;
@@ -25,54 +25,54 @@ use crate::adapter::Shared;
 use crate::cm::addr;
 use crate::cm::socket::conn::Conn;
 use crate::cm::socket::gid::Gids;
-use crate::cm::socket::listener::{Arriving, Door};
+use crate::cm::socket::listener::{ListenSocket, PartialRequest};
 use crate::cm::socket::timers::Timers;
 
-/// DAPL listens this much above the connection qualifier.
+/// Offset of DAPL's TCP port from the connection qualifier.
 const PORT_OFFSET: u64 = 1000;
 
-/// Each connection has a descriptor: how many a process gets ready for.
+/// Descriptors that a process reserves: each connection has one.
 pub(crate) const DESCRIPTORS: i32 = 1024;
 
-/// What an adapter has for connections of this kind.
+/// State of an adapter with socket connections.
 pub(crate) struct Manager {
     pub(crate) timers: Timers,
     pub(crate) gids: Gids,
     pub(crate) lid: u16,
-    /// `ibv_mtu` code: the port's, or less by the `mtu` setting.
+    /// `ibv_mtu` code: the port's, or the lower `mtu` setting.
     pub(crate) mtu: u8,
-    /// The `mtu` setting was given.
+    /// True if the `mtu` setting was given.
     pub(crate) mtu_is_set: bool,
 }
 
 impl Manager {
-    /// The MTU for a peer whose message has `mtu`; one that says nothing takes 2048, as does DAPL.
+    /// Returns the MTU for a peer whose message has `mtu`. A message without one means 2048, as in DAPL.
     pub(crate) fn mtu_with(&self, peer: &wire::Message) -> u8 {
         match peer.mtu {
             None if self.mtu_is_set => self.mtu,
-            _ => self.mtu.min(peer.mtu_or_usual()),
+            _ => self.mtu.min(peer.mtu_or_default()),
         }
     }
 }
 
-/// Whom an event of a socket, or a deadline, is for.
+/// Target of a socket event or a deadline.
 #[derive(Clone)]
 pub(crate) enum Watched {
-    Door(Weak<Door>),
-    Arriving(Arc<Arriving>),
+    ListenSocket(Weak<ListenSocket>),
+    PartialRequest(Arc<PartialRequest>),
     Conn(Weak<Conn>),
 }
 
 impl Watched {
-    /// Its socket has something; whether that is an end too.
+    /// Processes socket events; `ended` is true if they include a hang-up or an error.
     pub(crate) fn ready(self, shared: &Arc<Shared>, key: u64, ended: bool) {
         match self {
-            Self::Door(door) => {
-                if let Some(door) = door.upgrade() {
-                    door.ready(shared);
+            Self::ListenSocket(socket) => {
+                if let Some(socket) = socket.upgrade() {
+                    socket.ready(shared);
                 }
             }
-            Self::Arriving(arriving) => arriving.ready(shared, key),
+            Self::PartialRequest(partial) => partial.ready(shared, key),
             Self::Conn(conn) => {
                 if let Some(conn) = conn.upgrade() {
                     conn.ready(ended);
@@ -81,15 +81,15 @@ impl Watched {
         }
     }
 
-    /// Its deadline has passed.
+    /// Processes a passed deadline.
     pub(crate) fn expired(self, shared: &Arc<Shared>, key: u64) {
         match self {
-            Self::Door(door) => {
-                if let Some(door) = door.upgrade() {
-                    door.expired(shared);
+            Self::ListenSocket(socket) => {
+                if let Some(socket) = socket.upgrade() {
+                    socket.expired(shared);
                 }
             }
-            Self::Arriving(arriving) => arriving.expired(shared, key),
+            Self::PartialRequest(partial) => partial.expired(shared, key),
             Self::Conn(conn) => {
                 if let Some(conn) = conn.upgrade() {
                     conn.expired();
@@ -99,10 +99,10 @@ impl Watched {
     }
 }
 
-/// The TCP address of a service point. The qualifier is not hashed: both ends cut it to 16 bits.
+/// Returns the TCP address of a service point. The qualifier is not hashed: both ends truncate it to 16 bits.
 fn service(ip: IpAddr, conn_qual: u64, scope: u32) -> Result<SocketAddr> {
     match conn_qual.wrapping_add(PORT_OFFSET) as u16 {
-        // The system would choose one.
+        // With port 0 the system would choose one.
         0 => Err(Error::of(Kind::InvalidParameter)),
         port => Ok(addr::socket(ip, port, scope)),
     }

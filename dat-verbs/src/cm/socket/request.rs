@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use dat_core::error::{Error, Kind, Result};
 
-use crate::adapter::{Shared, Slot};
+use crate::adapter::{EventTarget, Shared};
 use crate::cm::socket::stream::Stream;
 use crate::cm::socket::wire::{MAX_PRIVATE, Message};
 
-/// A request and the TCP connection it came on; dropping it refuses it.
-pub(crate) struct Incoming {
+/// A request and its TCP connection; dropping it refuses the request.
+pub(crate) struct ConnRequest {
     shared: Arc<Shared>,
     stream: Option<Stream>,
     key: u64,
-    /// Our end.
+    /// Local address of the TCP connection.
     local: SocketAddr,
     message: Message,
 }
 
-impl Incoming {
-    /// For what arrived under `key`.
+impl ConnRequest {
+    /// Makes the request that arrived under `key`.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         stream: Stream,
@@ -28,7 +28,7 @@ impl Incoming {
         local: SocketAddr,
         message: Message,
     ) -> Self {
-        shared.put(key, Slot::Pending { withdrawn: false });
+        shared.put(key, EventTarget::Pending { withdrawn: false });
         Self {
             shared: Arc::clone(shared),
             stream: Some(stream),
@@ -38,14 +38,14 @@ impl Incoming {
         }
     }
 
-    /// The parts for a connection that takes over the key. There always are: whatever takes them out consumes the
-    /// request.
+    /// Returns the parts for a connection that takes over the key. They are always present: every path that takes them
+    /// consumes the request.
     pub(crate) fn take(mut self) -> Option<(Stream, u64, SocketAddr, Message)> {
         let stream = self.stream.take()?;
         Some((stream, self.key, self.local, self.message.clone()))
     }
 
-    /// Refuses with the consumer's data.
+    /// Refuses the request with the consumer's private data.
     pub(crate) fn reject(mut self, private_data: &[u8]) -> Result<()> {
         if private_data.len() > MAX_PRIVATE {
             return Err(Error::of(Kind::InvalidParameter));
@@ -67,14 +67,14 @@ impl Incoming {
 pub(crate) fn refuse(stream: &Stream, request: &Message, by_consumer: bool, private_data: &[u8]) {
     let refusal = request
         .refusal(by_consumer, private_data)
-        .encode(request.wants_old_tail());
+        .encode(request.expects_old_tail());
     if let Err(e) = stream.send(&refusal) {
-        // The peer has given up: it does not need to be told.
+        // The peer has given up and needs no refusal.
         tracing::debug!("refusal: {e}");
     }
 }
 
-impl Drop for Incoming {
+impl Drop for ConnRequest {
     fn drop(&mut self) {
         self.refuse(false, &[]);
     }

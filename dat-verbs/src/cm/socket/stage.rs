@@ -1,34 +1,34 @@
-//! How far a connection is, as a pure function: (stage, input) -> (stage, what to do).
+//! State machine of a connection, as a pure function: (stage, input) -> (stage, action).
 
 use crate::cm::report::Report;
 
-/// How often an attempt may begin again because the peer closed on it, as DAPL's.
+/// Number of new attempts after the peer closed, as in DAPL.
 pub(crate) const TRIES: u32 = 4;
 
-/// How far a connection, or the attempt to make one, is.
+/// Stage of a connection, or of the attempt to make one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// Active side: TCP connects; so many tries are left, and whether REQ will be an old peer's.
-    Dialing { tries: u32, old: bool },
+    /// Active side: TCP connects. `tries` are left; with `pre_v8` the REQ has the layout of versions before 8.
+    Connecting { tries: u32, pre_v8: bool },
     /// Active side: REQ is sent.
-    Requested { tries: u32, old: bool },
+    Requested { tries: u32, pre_v8: bool },
     /// Passive side: REP is sent.
     Accepted,
     /// Connected.
     Up,
-    /// Over, or come to nothing.
+    /// The connection has ended, or the attempt has failed.
     Down,
 }
 
-/// What may happen to it.
+/// Input of the state machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Input {
     /// TCP is connected.
-    Dialed,
-    /// Nobody listens.
-    Refused,
-    /// No way to the peer.
-    NoWay,
+    TcpConnected,
+    /// The peer does not listen.
+    TcpRefused,
+    /// The peer is not reachable.
+    Unreachable,
     /// REP came.
     Reply,
     /// REJ came.
@@ -37,50 +37,52 @@ pub(crate) enum Input {
     Confirmed,
     /// The peer closed, or its system reset the connection.
     Closed { reset: bool },
-    /// What came is none of the peer's messages.
-    Nonsense,
-    /// Something came on a connection that is up: the peer's farewell, whatever it says.
-    Farewell,
-    /// The time for this stage is over.
-    Expired,
-    /// A call of ours failed.
+    /// The received bytes are no valid message.
+    Malformed,
+    /// A message arrived on an established connection. Any such message is a disconnect.
+    DisconnectMessage,
+    /// The deadline of this stage has passed.
+    TimedOut,
+    /// A local call failed.
     LocalFault,
-    /// The consumer wants the end.
-    Leave,
+    /// The consumer disconnects.
+    LocalDisconnect,
 }
 
-/// What has to be done.
+/// Action that the caller of [`step`] performs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     Nothing,
-    /// Connect TCP anew.
-    Dial,
+    /// Connect TCP again.
+    ConnectTcp,
     /// Send REQ.
     Request,
-    /// Queue pair to RTS, send RTU, report that it is established.
+    /// Move the queue pair to RTS, send RTU, report that the connection is established.
     Finish,
-    /// Report that it is established.
+    /// Report that the connection is established.
     Ready,
-    /// Queue pair to ERR, say farewell, close, report.
-    HangUp(Report),
-    /// Queue pair to ERR, close, tell nobody.
+    /// Move the queue pair to ERR, send the disconnect message, close, report.
+    Disconnect(Report),
+    /// Move the queue pair to ERR, close, report nothing.
     Abandon,
-    /// Queue pair to ERR, close, report.
+    /// Move the queue pair to ERR, close, report.
     Fail(Report),
 }
 
-/// One step.
+/// Performs one step.
 pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
-    use Act::{Abandon, Dial, Fail, Finish, HangUp, Nothing, Ready};
-    use Stage::{Accepted, Dialing, Down, Requested, Up};
+    use Act::{Abandon, ConnectTcp, Disconnect, Fail, Finish, Nothing, Ready};
+    use Stage::{Accepted, Connecting, Down, Requested, Up};
     match (stage, input) {
         (Down, _) => (Down, Nothing),
 
-        (Dialing { tries, old }, Input::Dialed) => (Requested { tries, old }, Act::Request),
-        (Dialing { .. }, Input::Refused | Input::Closed { .. }) => {
+        (Connecting { tries, pre_v8 }, Input::TcpConnected) => {
+            (Requested { tries, pre_v8 }, Act::Request)
+        }
+        (Connecting { .. }, Input::TcpRefused | Input::Closed { .. }) => {
             (Down, Fail(Report::NonPeerRejected))
         }
-        (Dialing { .. }, Input::NoWay | Input::Expired | Input::LocalFault) => {
+        (Connecting { .. }, Input::Unreachable | Input::TimedOut | Input::LocalFault) => {
             (Down, Fail(Report::Unreachable))
         }
 
@@ -91,31 +93,46 @@ pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
         (Requested { .. }, Input::Rejected { by_consumer: false }) => {
             (Down, Fail(Report::NonPeerRejected))
         }
-        // A system under load resets what it accepted.
-        (Requested { tries, old }, Input::Closed { reset: true }) if tries > 0 => {
+        // A loaded system resets connections that it has accepted.
+        (Requested { tries, pre_v8 }, Input::Closed { reset: true }) if tries > 0 => {
             let tries = tries - 1;
-            (Dialing { tries, old }, Dial)
+            (Connecting { tries, pre_v8 }, ConnectTcp)
         }
-        // A peer before version 8 waits for two bytes more, or answers in its own way.
-        (Requested { tries, old: false }, Input::Closed { reset: false } | Input::Nonsense)
-            if tries > 0 =>
-        {
+        // A peer before version 8 waits for two more bytes, or answers with another layout.
+        (
+            Requested {
+                tries,
+                pre_v8: false,
+            },
+            Input::Closed { reset: false } | Input::Malformed,
+        ) if tries > 0 => {
             let tries = tries - 1;
-            (Dialing { tries, old: true }, Dial)
+            (
+                Connecting {
+                    tries,
+                    pre_v8: true,
+                },
+                ConnectTcp,
+            )
         }
-        (Requested { .. }, Input::Closed { .. } | Input::Nonsense) => {
+        (Requested { .. }, Input::Closed { .. } | Input::Malformed) => {
             (Down, Fail(Report::NonPeerRejected))
         }
 
         (Accepted, Input::Confirmed) => (Up, Ready),
-        (Accepted, Input::Closed { .. } | Input::Nonsense | Input::Expired | Input::LocalFault) => {
-            (Down, Fail(Report::AcceptError))
-        }
+        (
+            Accepted,
+            Input::Closed { .. } | Input::Malformed | Input::TimedOut | Input::LocalFault,
+        ) => (Down, Fail(Report::AcceptError)),
 
-        (Up, Input::Farewell | Input::Closed { .. }) => (Down, HangUp(Report::Disconnected)),
+        (Up, Input::DisconnectMessage | Input::Closed { .. }) => {
+            (Down, Disconnect(Report::Disconnected))
+        }
         (Up | Requested { .. }, Input::LocalFault) => (Down, Fail(Report::Broken)),
-        (Up, Input::Leave) => (Down, HangUp(Report::Disconnected)),
-        (Dialing { .. } | Requested { .. } | Accepted, Input::Leave) => (Down, Abandon),
+        (Up, Input::LocalDisconnect) => (Down, Disconnect(Report::Disconnected)),
+        (Connecting { .. } | Requested { .. } | Accepted, Input::LocalDisconnect) => {
+            (Down, Abandon)
+        }
 
         // An event that came twice, or a timer that fires late.
         (stage, _) => (stage, Nothing),
@@ -127,55 +144,55 @@ mod tests {
     use super::*;
 
     const STAGES: [Stage; 9] = [
-        Stage::Dialing {
+        Stage::Connecting {
             tries: 1,
-            old: false,
+            pre_v8: false,
         },
-        Stage::Dialing {
+        Stage::Connecting {
             tries: 0,
-            old: true,
-        },
-        Stage::Requested {
-            tries: 1,
-            old: false,
+            pre_v8: true,
         },
         Stage::Requested {
             tries: 1,
-            old: true,
+            pre_v8: false,
+        },
+        Stage::Requested {
+            tries: 1,
+            pre_v8: true,
         },
         Stage::Requested {
             tries: 0,
-            old: false,
+            pre_v8: false,
         },
         Stage::Requested {
             tries: 0,
-            old: true,
+            pre_v8: true,
         },
         Stage::Accepted,
         Stage::Up,
         Stage::Down,
     ];
     const INPUTS: [Input; 14] = [
-        Input::Dialed,
-        Input::Refused,
-        Input::NoWay,
+        Input::TcpConnected,
+        Input::TcpRefused,
+        Input::Unreachable,
         Input::Reply,
         Input::Rejected { by_consumer: true },
         Input::Rejected { by_consumer: false },
         Input::Confirmed,
         Input::Closed { reset: true },
         Input::Closed { reset: false },
-        Input::Nonsense,
-        Input::Farewell,
-        Input::Expired,
+        Input::Malformed,
+        Input::DisconnectMessage,
+        Input::TimedOut,
         Input::LocalFault,
-        Input::Leave,
+        Input::LocalDisconnect,
     ];
 
-    /// One letter for each cell: `.` stays, `d` dials anew, `o` dials anew for an old peer, `q` REQ, `f` finish,
-    /// `u` ready, `x` abandon; the rest end with a report: `P`eer rejected, `N`on-peer, un`R`eachable, `A`ccept
-    /// error, `D`isconnected, `B`roken.
-    fn letter(from: Stage, to: Stage, act: Act) -> char {
+    /// Returns one letter for each cell: `.` stays, `d` connects again, `o` connects again to a peer before version 8,
+    /// `q` REQ, `f` finish, `u` ready, `x` abandon; the rest end with a report: `P`eer rejected, `N`on-peer,
+    /// un`R`eachable, `A`ccept error, `D`isconnected, `B`roken.
+    fn cell(from: Stage, to: Stage, act: Act) -> char {
         let end = |report| {
             assert_eq!(to, Stage::Down);
             match report {
@@ -188,10 +205,10 @@ mod tests {
                 Report::Broken => 'B',
             }
         };
-        let old = |stage| {
+        let pre_v8 = |stage| {
             matches!(
                 stage,
-                Stage::Requested { old: true, .. } | Stage::Dialing { old: true, .. }
+                Stage::Requested { pre_v8: true, .. } | Stage::Connecting { pre_v8: true, .. }
             )
         };
         match act {
@@ -199,13 +216,13 @@ mod tests {
                 assert_eq!(from, to);
                 '.'
             }
-            Act::Dial if old(to) && !old(from) => 'o',
-            Act::Dial => 'd',
+            Act::ConnectTcp if pre_v8(to) && !pre_v8(from) => 'o',
+            Act::ConnectTcp => 'd',
             Act::Request => 'q',
             Act::Finish => 'f',
             Act::Ready => 'u',
             Act::Abandon => 'x',
-            Act::HangUp(r) | Act::Fail(r) => end(r),
+            Act::Disconnect(r) | Act::Fail(r) => end(r),
         }
     }
 
@@ -227,7 +244,7 @@ mod tests {
                 .iter()
                 .map(|input| {
                     let (to, act) = step(*stage, *input);
-                    letter(*stage, to, act)
+                    cell(*stage, to, act)
                 })
                 .collect();
             assert_eq!(found, row, "{stage:?}");
@@ -239,15 +256,15 @@ mod tests {
         for closes in [
             Input::Closed { reset: true },
             Input::Closed { reset: false },
-            Input::Nonsense,
+            Input::Malformed,
         ] {
-            let mut stage = Stage::Dialing {
+            let mut stage = Stage::Connecting {
                 tries: TRIES,
-                old: false,
+                pre_v8: false,
             };
             let mut dials = 0;
             while stage != Stage::Down {
-                (stage, _) = step(stage, Input::Dialed);
+                (stage, _) = step(stage, Input::TcpConnected);
                 (stage, _) = step(stage, closes);
                 dials += 1;
             }

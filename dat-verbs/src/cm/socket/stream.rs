@@ -1,4 +1,4 @@
-//! TCP connections that never block.
+//! Non-blocking TCP connections.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,40 +6,41 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::cm::addr::CAddr;
 
-/// Level, name and value of a socket's option.
+/// Level, name and value of a socket option.
 type Setting = (i32, i32, i32);
 
-/// Seconds of silence before a peer is asked whether it lives, and between questions, of which there are nine: a host that
-/// went away without a word ends its connections after 47 s.
+/// Keepalive: idle time and interval in seconds; with nine probes, the connection to a host that vanished ends after
+/// 47 s.
 const KEEP_ALIVE: [Setting; 3] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
     (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 20),
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 3),
 ];
 
-/// Who connects sends at once: before that the system need not say that somebody is there. After a second it does.
-const WITH_REQUEST: Setting = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1);
+/// Delays accept until data arrives, for at most one second: the active side sends at once, so its data acknowledges
+/// the handshake.
+const DEFER_ACCEPT: Setting = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1);
 
-/// What comes is answered soon: the answer acknowledges it, and nothing needs to go before.
+/// Disables quick ACKs: the answer follows soon and acknowledges the data.
 const NO_QUICK_ACK: Setting = (libc::IPPROTO_TCP, libc::TCP_QUICKACK, 0);
 
-/// A connection, or one in the making. Dropping it shuts it down, also where a forked child still has it.
+/// A connection, established or not. Dropping it shuts it down, even where a forked child has the descriptor.
 #[derive(Debug)]
 pub(crate) struct Stream(TcpStream);
 
-/// What a read brought.
-pub(crate) enum Taken {
-    /// So many bytes.
-    Some(usize),
-    /// Nothing yet.
-    None,
-    /// The end; whether it was a reset or another error.
+/// Result of a read.
+pub(crate) enum Received {
+    /// The number of bytes read.
+    Bytes(usize),
+    /// No data yet.
+    Nothing,
+    /// The end of the stream; `reset` for a reset or another error.
     End { reset: bool },
 }
 
 impl Stream {
-    /// Starts to connect from `from` to `to`; whether it is connected already.
-    pub(crate) fn dial(from: IpAddr, scope: u32, to: SocketAddr) -> io::Result<(Self, bool)> {
+    /// Starts to connect from `from` to `to`; true if connected at once.
+    pub(crate) fn connect(from: IpAddr, scope: u32, to: SocketAddr) -> io::Result<(Self, bool)> {
         let family = if to.is_ipv4() {
             libc::AF_INET
         } else {
@@ -51,9 +52,9 @@ impl Stream {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fd` was just made and belongs to nobody else.
+        // SAFETY: `fd` was just created and has no other owner.
         let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
-        // The port is chosen when it connects, so that connections to different peers can share one.
+        // The port is chosen at connect, so that connections to different peers can share one.
         set(fd, (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1));
         set(fd, NO_QUICK_ACK);
         let length = |a: &SocketAddr| match a {
@@ -76,21 +77,21 @@ impl Stream {
             },
         };
         match connect() {
-            // A peer on this machine has answered meanwhile, which a second call finds out.
+            // A peer on this machine may have answered already; a second call returns the result.
             Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => connect(),
             done => done,
         }
         .map(|connected| (stream, connected))
     }
 
-    /// Asks the peer from time to time whether it lives. Whom a [door](prepare) let in does so from the beginning.
+    /// Enables TCP keepalive. Accepted connections inherit it from the [listening socket](set_listen_options).
     pub(crate) fn keep_alive(&self) {
         KEEP_ALIVE
             .into_iter()
             .for_each(|option| set(self.fd(), option));
     }
 
-    /// The next one that waits at `listener`, which was [prepared](prepare): its options are inherited.
+    /// Accepts the next waiting connection of `listener`, whose [options](set_listen_options) it inherits.
     pub(crate) fn accept(listener: &TcpListener) -> io::Result<(Self, SocketAddr)> {
         let mut peer = CAddr::new(SocketAddr::from(([0; 16], 0)));
         let mut length = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
@@ -107,7 +108,7 @@ impl Stream {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fd` was just made and belongs to nobody else.
+        // SAFETY: `fd` was just created and has no other owner.
         let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
         // SAFETY: the kernel wrote a whole address.
         let peer = unsafe { crate::cm::addr::from_c(peer.as_mut_ptr()) };
@@ -118,36 +119,36 @@ impl Stream {
         self.0.as_raw_fd()
     }
 
-    /// Our end.
+    /// Returns the local address.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         self.0.local_addr().ok()
     }
 
-    /// Whether what [`Stream::dial`] began is done, and how it ended.
-    pub(crate) fn dialed(&self) -> Option<io::Result<()>> {
+    /// Returns the result of [`Stream::connect`], or `None` while it is in progress.
+    pub(crate) fn connect_result(&self) -> Option<io::Result<()>> {
         match self.0.take_error() {
             Ok(Some(e)) | Err(e) => Some(Err(e)),
             Ok(None) => self.0.peer_addr().is_ok().then_some(Ok(())),
         }
     }
 
-    /// Reads what is there.
-    pub(crate) fn take(&self, into: &mut [u8]) -> Taken {
+    /// Reads the available data.
+    pub(crate) fn receive(&self, into: &mut [u8]) -> Received {
         loop {
             return match (&self.0).read(into) {
-                Ok(0) => Taken::End { reset: false },
-                Ok(n) => Taken::Some(n),
+                Ok(0) => Received::End { reset: false },
+                Ok(n) => Received::Bytes(n),
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => Taken::None,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => Received::Nothing,
                 Err(e) => {
                     tracing::debug!("read: {e}");
-                    Taken::End { reset: true }
+                    Received::End { reset: true }
                 }
             };
         }
     }
 
-    /// Sends all of it: messages are far smaller than any send buffer.
+    /// Sends all bytes: messages are far smaller than any send buffer.
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         loop {
             match (&self.0).write(bytes) {
@@ -160,19 +161,19 @@ impl Stream {
     }
 }
 
-/// Sets the options of a socket that listens. None is needed for small messages to go at once: each is one write, and nothing
-/// else is on its way then; the farewell goes with the end.
-pub(crate) fn prepare(fd: RawFd) {
+/// Sets the options of a listening socket. TCP_NODELAY is not needed: each message is one write with nothing else in
+/// flight, and the disconnect message goes with the FIN.
+pub(crate) fn set_listen_options(fd: RawFd) {
     KEEP_ALIVE
         .into_iter()
-        .chain([WITH_REQUEST, NO_QUICK_ACK])
+        .chain([DEFER_ACCEPT, NO_QUICK_ACK])
         .for_each(|option| set(fd, option));
 }
 
-/// Makes room for so many descriptors in the process's table, if it may have them. A process with several threads that grows its
-/// table waits for a while (`synchronize_rcu`, some 10 ms), and so do all its connections in the making.
-pub(crate) fn make_room(fd: RawFd, descriptors: i32) {
-    // SAFETY: no pointers are involved; the copy belongs to nobody else.
+/// Grows the process's descriptor table to `descriptors`, within its limit. Growing the table of a process with
+/// several threads waits some 10 ms (`synchronize_rcu`), which would delay all connections in progress.
+pub(crate) fn reserve_descriptors(fd: RawFd, descriptors: i32) {
+    // SAFETY: no pointers are involved; the copy has no other owner.
     unsafe {
         let copy = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, descriptors - 1);
         if copy >= 0 {
@@ -182,7 +183,7 @@ pub(crate) fn make_room(fd: RawFd, descriptors: i32) {
 }
 
 fn set(fd: RawFd, (level, name, value): Setting) {
-    // SAFETY: `value` is an int of that size. Without the option the connection works too.
+    // SAFETY: `value` is an int of that size. The connection works without the option too.
     unsafe {
         libc::setsockopt(
             fd,
@@ -196,7 +197,7 @@ fn set(fd: RawFd, (level, name, value): Setting) {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // It fails when there is no connection any more.
+        // It fails when the connection has already ended.
         self.0.shutdown(Shutdown::Both).ok();
     }
 }
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn room_for_descriptors_is_made_and_none_of_them_kept() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        make_room(socket.as_raw_fd(), 512);
+        reserve_descriptors(socket.as_raw_fd(), 512);
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
         assert!(
@@ -222,20 +223,20 @@ mod tests {
     fn a_connection_on_this_machine_is_there_at_once_and_a_refusal_too() {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let listener = TcpListener::bind((ip, 0)).unwrap();
-        prepare(listener.as_raw_fd());
+        set_listen_options(listener.as_raw_fd());
         let to = listener.local_addr().unwrap();
-        let (stream, connected) = Stream::dial(ip, 0, to).unwrap();
+        let (stream, connected) = Stream::connect(ip, 0, to).unwrap();
         assert!(connected);
-        // The system lets in who has something to say.
+        // The system reports the connection once data has arrived.
         listener.set_nonblocking(true).unwrap();
         let nobody = Stream::accept(&listener).unwrap_err();
         assert_eq!(nobody.kind(), ErrorKind::WouldBlock);
         stream.send(b"hello").unwrap();
         let (peer, remote) = Stream::accept(&listener).unwrap();
         assert_eq!(Some(remote), stream.local());
-        assert!(matches!(peer.take(&mut [0; 16]), Taken::Some(5)));
+        assert!(matches!(peer.receive(&mut [0; 16]), Received::Bytes(5)));
         drop((stream, peer, listener));
-        let refused = Stream::dial(ip, 0, to).unwrap_err();
+        let refused = Stream::connect(ip, 0, to).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     }
 }

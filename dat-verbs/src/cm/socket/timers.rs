@@ -1,4 +1,4 @@
-//! Deadlines of connections that are being made, on one timer descriptor.
+//! Deadlines of connections in progress, on one timer descriptor.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,8 +16,8 @@ pub(crate) struct Timers {
 #[derive(Default)]
 struct State {
     queue: BTreeSet<(Instant, u64)>,
-    /// When the descriptor will fire. It is not moved back when its deadline is forgotten: nearly all are, and then one
-    /// firing for nothing costs less than a system call for each.
+    /// Time at which the descriptor will fire. It is not moved back when its deadline is removed: nearly all are
+    /// removed, and one spurious event costs less than a system call for each.
     armed: Option<Instant>,
 }
 
@@ -29,7 +29,7 @@ impl Timers {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fd` was just made and belongs to nobody else.
+        // SAFETY: `fd` was just created and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self {
             fd,
@@ -41,7 +41,7 @@ impl Timers {
         self.fd.as_raw_fd()
     }
 
-    /// Remembers a deadline for `key`; it is what [`Timers::unset`] wants back.
+    /// Adds a deadline for `key`; returns the value that [`Timers::unset`] takes.
     pub(crate) fn set(&self, after: Duration, key: u64) -> Instant {
         let at = Instant::now() + after;
         let mut state = self.state.lock();
@@ -53,12 +53,12 @@ impl Timers {
         at
     }
 
-    /// Forgets it. The descriptor may still fire for nothing.
+    /// Removes a deadline. The descriptor may still fire for it.
     pub(crate) fn unset(&self, at: Instant, key: u64) {
         self.state.lock().queue.remove(&(at, key));
     }
 
-    /// The keys whose deadlines have passed, which are forgotten.
+    /// Removes and returns the keys whose deadlines have passed.
     pub(crate) fn due(&self) -> Vec<u64> {
         let mut count = 0_u64;
         // SAFETY: eight bytes are writable at `count`. Failure means that nothing fired.
@@ -91,7 +91,7 @@ impl Timers {
                 tv_nsec: libc::c_long::from(after.subsec_nanos()).max(1),
             },
         };
-        // SAFETY: `spec` is valid for the call, the old value is not asked for.
+        // SAFETY: `spec` is valid for the call, the previous value is not requested.
         unsafe { libc::timerfd_settime(self.fd(), 0, &raw const spec, std::ptr::null_mut()) };
     }
 }
@@ -100,7 +100,7 @@ impl Timers {
 mod tests {
     use super::*;
 
-    /// Whether it fires within `time`.
+    /// Returns true if the timer fires within `time`.
     fn fires(timers: &Timers, time: Duration) -> bool {
         let mut entry = libc::pollfd {
             fd: timers.fd(),
@@ -120,7 +120,7 @@ mod tests {
         let never = timers.set(Duration::from_millis(10), 3);
         timers.unset(never, 3);
         let mut due = Vec::new();
-        // The first firing is that of the forgotten one.
+        // The first event is that of the removed deadline.
         while due.is_empty() {
             assert!(fires(&timers, Duration::from_secs(20)));
             due = timers.due();

@@ -1,34 +1,34 @@
-//! The messages of DAPL's scm provider as bytes: no sockets, no clock.
+//! Encoding of the messages of DAPL's scm provider: no sockets, no clock.
 //!
-//! REQ, REP and REJ are a fixed part of 148 bytes and at most 68 bytes of private data behind it; RTU and the
-//! farewell are words of four bytes. The layout is a C struct's, numbers are big endian. Version 9 is written,
-//! 6 and later are read; before version 8 the fixed part had two more bytes at its end.
+//! REQ, REP and REJ have a fixed part of 148 bytes followed by at most 68 bytes of private data; RTU and the
+//! disconnect message have four bytes. The layout is a C struct's, numbers are big endian. Version 9 is written, 6 and
+//! later are read; before version 8 the fixed part had two more bytes at its end.
 //!
-//! One thing is ours: the field for an alternate address, which DAPL leaves zero and does not read, may hold a
-//! second GID. Old peers use the first GID, which is what they expect; ours may prefer the second.
+//! One extension is ours: the field for an alternate address, which DAPL sets to zero and does not read, may hold a
+//! second GID. DAPL uses the first GID; peers with this crate may prefer the second.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Bytes of the fixed part.
 pub(crate) const FIXED: usize = 148;
-/// Most bytes of private data.
+/// Maximum length of the private data.
 pub(crate) const MAX_PRIVATE: usize = 68;
-/// Our version.
+/// The version that is written.
 pub(crate) const VERSION: u16 = 9;
 /// RTU: version and operation only.
 pub(crate) const RTU: [u8; 4] = [0, 9, 0, 5];
-/// Either side's last word.
-pub(crate) const FAREWELL: [u8; 4] = [0, 0, 0xde, 0xad];
+/// The disconnect message of either side.
+pub(crate) const DISCONNECT: [u8; 4] = [0, 0, 0xde, 0xad];
 /// Reliable connections (`ibv_qp_type`).
 pub(crate) const RELIABLE: u8 = 2;
 
-/// What the fixed part has more in versions before [`FIRST_SHORT`].
+/// Additional bytes of the fixed part in versions before [`FIRST_SHORT`].
 const OLD_TAIL: usize = 2;
 const FIRST_SHORT: u16 = 8;
 const OLDEST: u16 = 6;
 /// First version with `reads_in`.
 const FIRST_READS: u16 = 7;
-/// First version with `mtu`; `ibv_mtu` code that is meant without it.
+/// First version with `mtu`, and the `ibv_mtu` code that earlier versions imply.
 const FIRST_MTU: u16 = 9;
 const MTU_2048: u8 = 4;
 
@@ -43,7 +43,7 @@ const IN_QP_NUMBER: usize = 4;
 const IN_QP_GID: usize = 8;
 const IN_QP_TYPE: usize = 27;
 
-/// What a message wants.
+/// Operation of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
     /// REQ: connect.
@@ -77,7 +77,7 @@ impl Operation {
     }
 }
 
-/// A queue pair and where it is.
+/// A queue pair and its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct QpAddress {
     pub(crate) lid: u16,
@@ -87,24 +87,24 @@ pub(crate) struct QpAddress {
     pub(crate) kind: u8,
 }
 
-/// A message.
+/// A REQ, REP or REJ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Message {
     pub(crate) version: u16,
     pub(crate) operation: Operation,
     /// RDMA Reads that the sender serves at a time; `None` before version 7.
     pub(crate) reads_in: Option<u8>,
-    /// `ibv_mtu` code; `None` before version 9, and 2048 is meant.
+    /// `ibv_mtu` code; `None` before version 9, which implies 2048.
     pub(crate) mtu: Option<u8>,
     pub(crate) qp: QpAddress,
     /// The sender's end of the TCP connection.
     pub(crate) socket: Option<SocketAddr>,
-    /// Another GID of the queue pair, or the one chosen of two.
+    /// A second GID of the queue pair; in a REP the one chosen.
     pub(crate) second_gid: Option<[u8; 16]>,
     pub(crate) private_data: Vec<u8>,
 }
 
-/// Why bytes are no message.
+/// The reason why bytes are no valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("version {0}, not 6 or later: the peer is no DAPL scm provider")]
@@ -130,8 +130,8 @@ fn gid(bytes: &[u8], at: usize) -> [u8; 16] {
 }
 
 impl Message {
-    /// As version 9. `old_tail` puts the two bytes behind the fixed part that versions before 8 wait for.
-    /// Private data beyond [`MAX_PRIVATE`] is cut off.
+    /// Encodes as version 9. `old_tail` adds the two bytes after the fixed part that versions before 8 expect. Private
+    /// data beyond [`MAX_PRIVATE`] is cut off.
     pub(crate) fn encode(&self, old_tail: bool) -> Vec<u8> {
         let private_data = &self.private_data[..self.private_data.len().min(MAX_PRIVATE)];
         let mut out = vec![0; FIXED];
@@ -160,7 +160,7 @@ impl Message {
         out
     }
 
-    /// Of a whole message.
+    /// Decodes a complete message.
     fn decode(bytes: &[u8], private_data: &[u8]) -> Result<Self, WireError> {
         let version = be16(bytes, 0);
         let operation = be16(bytes, 2);
@@ -194,7 +194,7 @@ impl Message {
         })
     }
 
-    /// The refusal of this request: DAPL sends the request back with another operation and other data.
+    /// Builds the refusal of this request: DAPL sends the request back with another operation and other data.
     pub(crate) fn refusal(&self, by_consumer: bool, private_data: &[u8]) -> Self {
         Self {
             operation: if by_consumer {
@@ -207,18 +207,18 @@ impl Message {
         }
     }
 
-    /// Whether the sender waits for the two bytes of old versions.
-    pub(crate) const fn wants_old_tail(&self) -> bool {
+    /// Returns true if the sender expects the two bytes of old versions.
+    pub(crate) const fn expects_old_tail(&self) -> bool {
         self.version < FIRST_SHORT
     }
 
-    /// The greatest MTU code that the sender takes.
-    pub(crate) fn mtu_or_usual(&self) -> u8 {
+    /// Returns the greatest MTU code that the sender accepts.
+    pub(crate) fn mtu_or_default(&self) -> u8 {
         self.mtu.unwrap_or(MTU_2048)
     }
 }
 
-/// A `sockaddr_in` or `sockaddr_in6` as memory holds it: the family in host order.
+/// Writes a `sockaddr_in` or `sockaddr_in6` in its memory layout: the family in host order.
 fn put_socket(out: &mut [u8], address: SocketAddr) {
     let family = if address.is_ipv4() {
         libc::AF_INET
@@ -233,7 +233,7 @@ fn put_socket(out: &mut [u8], address: SocketAddr) {
     }
 }
 
-/// The other way round; `None` for another family.
+/// Reads a `sockaddr_in` or `sockaddr_in6`; `None` for another family.
 fn socket(bytes: &[u8]) -> Option<SocketAddr> {
     let ip: IpAddr = match i32::from(u16::from_ne_bytes([bytes[0], bytes[1]])) {
         libc::AF_INET => Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]).into(),
@@ -243,7 +243,7 @@ fn socket(bytes: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, be16(bytes, 2)))
 }
 
-/// Collects a message from pieces of any size.
+/// Assembles a message from pieces of any size.
 #[derive(Debug)]
 pub(crate) struct Reader {
     bytes: [u8; Self::ROOM],
@@ -260,15 +260,16 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// One byte more than the longest message, to see that there is none.
+    /// One byte more than the longest message, to detect excess data.
     const ROOM: usize = FIXED + OLD_TAIL + MAX_PRIVATE + 1;
 
-    /// Where the next bytes go. Nothing may follow a message until it is answered, so one read can take all.
-    pub(crate) fn room(&mut self) -> &mut [u8] {
+    /// Returns the buffer for the next bytes. The peer sends nothing after a message until it is answered, so one read
+    /// can fetch all of it.
+    pub(crate) fn spare(&mut self) -> &mut [u8] {
         &mut self.bytes[self.length..]
     }
 
-    /// So many were put into [`Reader::room`].
+    /// Records that `count` bytes were put into [`Reader::spare`].
     pub(crate) fn filled(&mut self, count: usize) {
         self.length = (self.length + count).min(Self::ROOM);
     }
@@ -277,7 +278,8 @@ impl Reader {
         &self.bytes[..self.length]
     }
 
-    /// How many bytes are missing; 0 when the message is whole. Nonsense is found as soon as it shows.
+    /// Returns the number of missing bytes; 0 when the message is complete. Malformed data is an error as soon as it
+    /// is detectable.
     fn missing(&self) -> Result<usize, WireError> {
         let bytes = self.bytes();
         if bytes.len() >= 2 && be16(bytes, 0) < OLDEST {
@@ -301,12 +303,12 @@ impl Reader {
         }
     }
 
-    /// Whether anything came.
+    /// Returns true if no bytes were received.
     pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The message when it is whole, the error as soon as there is one.
+    /// Returns the message when it is complete, the error as soon as it is detectable.
     pub(crate) fn message(&self) -> Result<Option<Message>, WireError> {
         if self.missing()? > 0 {
             return Ok(None);
@@ -315,7 +317,7 @@ impl Reader {
         Message::decode(fixed, private_data).map(Some)
     }
 
-    /// Bytes before the private data.
+    /// Returns the length of the part before the private data.
     fn fixed(&self) -> usize {
         if be16(&self.bytes[..], 0) < FIRST_SHORT {
             FIXED + OLD_TAIL
@@ -329,7 +331,7 @@ impl Reader {
 mod tests {
     use super::*;
 
-    /// Taken off the wire between two `dtest` over Debian's libdaploscm.so.2 on rxe: REQ and REP.
+    /// Recorded between two `dtest` over Debian's libdaploscm.so.2 on rxe: REQ and REP.
     const RECORDED: [&str; 2] = [
         "0009000100000000000000000000000000300000000000000000000004000000030000000000000000000014fe80000000000000\
          906d1efffe6b8002000000020200c1600a0900010000000000000000000000000000000000000000000000000000000000000000\
@@ -349,13 +351,13 @@ mod tests {
             .collect()
     }
 
-    /// Reads `bytes` in pieces of `piece` until there is a message or an error.
+    /// Reads `bytes` in pieces of `piece` bytes until there is a message or an error.
     fn read(bytes: &[u8], piece: usize) -> Result<Option<Message>, WireError> {
         let mut reader = Reader::default();
         let mut rest = bytes;
         loop {
             let message = reader.message()?;
-            let room = reader.room();
+            let room = reader.spare();
             let taken = piece.min(room.len()).min(rest.len());
             if taken == 0 || message.is_some() {
                 return Ok(message);
@@ -411,7 +413,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert_eq!(read(&bytes[..cut], 4096), Ok(None), "{cut} bytes");
         }
-        bytes.extend_from_slice(&FAREWELL);
+        bytes.extend_from_slice(&DISCONNECT);
         assert_eq!(read(&bytes, 4096), Err(WireError::Surplus(4)));
         bytes.resize(1000, 0);
         assert_eq!(read(&bytes, 4096), Err(WireError::Surplus(23)));
@@ -419,20 +421,20 @@ mod tests {
 
     #[test]
     fn before_version_8_two_bytes_more_come_first() {
-        let mut old = bytes(RECORDED[0]);
-        old.splice(FIXED..FIXED, [0xff, 0xff]);
+        let mut pre_v8 = bytes(RECORDED[0]);
+        pre_v8.splice(FIXED..FIXED, [0xff, 0xff]);
         for (version, reads_in) in [(6, None), (7, Some(4))] {
-            old[1] = version;
-            let message = whole(&old);
+            pre_v8[1] = version;
+            let message = whole(&pre_v8);
             assert_eq!(message.private_data[..3], [1, 2, 3], "version {version}");
             assert_eq!((message.reads_in, message.mtu), (reads_in, None));
-            assert_eq!(message.mtu_or_usual(), MTU_2048);
-            assert!(message.wants_old_tail());
+            assert_eq!(message.mtu_or_default(), MTU_2048);
+            assert!(message.expects_old_tail());
             let answer = message.refusal(false, &[9]).encode(true);
             assert_eq!((answer.len(), answer[FIXED + OLD_TAIL]), (FIXED + 3, 9));
         }
         let message = whole(&bytes(RECORDED[0]));
-        assert!(!message.wants_old_tail());
+        assert!(!message.expects_old_tail());
     }
 
     #[test]
@@ -489,7 +491,7 @@ mod tests {
             WireError::Operation(0x5420),
             "a browser"
         );
-        assert_eq!(read(&FAREWELL, 4), Err(WireError::Version(0)));
+        assert_eq!(read(&DISCONNECT, 4), Err(WireError::Version(0)));
     }
 
     #[test]

@@ -1,0 +1,125 @@
+//! Receive side of a connection: the socket and the bytes received so far.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::cm::socket::stage::{Input, Stage};
+use crate::cm::socket::stream::{Received, Stream};
+use crate::cm::socket::wire::{Message, Operation, RTU, Reader};
+
+/// State of a connection under its lock.
+pub(super) struct State {
+    pub(super) stage: Stage,
+    /// Shared with code that watches or sends without the lock.
+    pub(super) stream: Option<Arc<Stream>>,
+    /// True if the last read filled its buffer: more data may be there, and no event will report it.
+    pub(super) more: bool,
+    /// True if a disconnect message came together with RTU.
+    pub(super) disconnect_received: bool,
+    /// Receives the answer.
+    pub(super) reader: Reader,
+    /// The bytes of RTU received so far.
+    rtu: Vec<u8>,
+    /// The peer's REQ, REP or REJ.
+    pub(super) peer: Option<Message>,
+    pub(super) deadline: Option<Instant>,
+}
+
+impl State {
+    pub(super) fn new(stage: Stage, stream: Option<Stream>, peer: Option<Message>) -> Mutex<Self> {
+        Mutex::new(Self {
+            stage,
+            stream: stream.map(Arc::new),
+            more: false,
+            disconnect_received: false,
+            reader: Reader::default(),
+            rtu: Vec::with_capacity(RTU.len()),
+            peer,
+            deadline: None,
+        })
+    }
+
+    /// Reads the socket and returns the next input; `None` if there is none.
+    pub(super) fn next_input(&mut self) -> Option<Input> {
+        let stream = self.stream.as_ref()?;
+        match self.stage {
+            Stage::Connecting { .. } => stream.connect_result().map(|done| match done {
+                Ok(()) => Input::TcpConnected,
+                Err(e) => connect_failure(&e),
+            }),
+            Stage::Requested { .. } => loop {
+                match self.reader.message() {
+                    Ok(Some(message)) => {
+                        let operation = message.operation;
+                        self.peer = Some(message);
+                        return Some(match operation {
+                            Operation::Request => Input::Malformed,
+                            Operation::Reply => Input::Reply,
+                            Operation::RejectedByConsumer => Input::Rejected { by_consumer: true },
+                            Operation::RejectedByProvider => Input::Rejected { by_consumer: false },
+                        });
+                    }
+                    Ok(None) => match stream.receive(self.reader.spare()) {
+                        // A message never fills the buffer.
+                        Received::Bytes(n) => self.reader.filled(n),
+                        Received::Nothing => return None,
+                        Received::End { .. } if !self.reader.is_empty() => {
+                            return malformed("connection closed after an incomplete answer");
+                        }
+                        Received::End { reset } => return Some(Input::Closed { reset }),
+                    },
+                    Err(e) => return malformed(&e.to_string()),
+                }
+            },
+            Stage::Accepted => loop {
+                let mut bytes = [0; 64];
+                match stream.receive(&mut bytes) {
+                    Received::Bytes(n) => {
+                        let (rtu, rest) = bytes[..n].split_at(n.min(RTU.len() - self.rtu.len()));
+                        self.rtu.extend_from_slice(rtu);
+                        self.disconnect_received = !rest.is_empty();
+                        self.more = n == bytes.len();
+                    }
+                    Received::Nothing => return None,
+                    Received::End { reset } => return Some(Input::Closed { reset }),
+                }
+                if self.rtu.len() == RTU.len() {
+                    // The version may be any.
+                    let confirmed = self.rtu[2..] == RTU[2..];
+                    let malformed = || malformed("no RTU after our REP");
+                    return if confirmed {
+                        Some(Input::Confirmed)
+                    } else {
+                        malformed()
+                    };
+                }
+            },
+            Stage::Up if self.disconnect_received => Some(Input::DisconnectMessage),
+            Stage::Up => match stream.receive(&mut [0; 64]) {
+                Received::Nothing => None,
+                Received::Bytes(_) => Some(Input::DisconnectMessage),
+                Received::End { reset } => Some(Input::Closed { reset }),
+            },
+            Stage::Down => None,
+        }
+    }
+}
+
+fn malformed(what: &str) -> Option<Input> {
+    tracing::warn!("socket connection manager: {what}");
+    Some(Input::Malformed)
+}
+
+/// Maps a failed TCP connection to an input.
+pub(super) fn connect_failure(error: &io::Error) -> Input {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED | libc::ECONNRESET) => Input::TcpRefused,
+        _ => {
+            tracing::warn!("connect: {error}");
+            Input::Unreachable
+        }
+    }
+}
