@@ -1,0 +1,122 @@
+//! The documentation agrees with the code: links, paths, names, tables, pictures. `DAT_BLESS=1` writes the pictures anew.
+
+mod picture;
+mod prose;
+mod references;
+mod tables;
+mod tree;
+
+use tree::Tree;
+
+/// Fails with all findings, one a line.
+fn report(findings: &[String]) {
+    assert!(findings.is_empty(), "\n{}", findings.join("\n"));
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let tree = Tree::read();
+    report(
+        &tree
+            .pages()
+            .flat_map(|page| references::dead_links(&tree, &page))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn paths_are_of_files_that_exist() {
+    let tree = Tree::read();
+    report(
+        &tree
+            .pages()
+            .flat_map(|page| references::dead_paths(&tree, &page))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn names_are_of_items_that_exist() {
+    let tree = Tree::read();
+    report(
+        &tree
+            .pages()
+            .flat_map(|page| references::dead_names(&tree, &page))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn tests_are_in_the_files_that_are_named() {
+    let tree = Tree::read();
+    report(
+        &tree
+            .pages()
+            .flat_map(|page| references::dead_functions(&tree, &page))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn commands_are_targets_of_the_makefile() {
+    let tree = Tree::read();
+    report(
+        &tree
+            .pages()
+            .flat_map(|page| references::dead_targets(&tree, &page))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn sentences_are_short() {
+    let tree = Tree::read();
+    report(
+        &tree
+            .pages()
+            .flat_map(|page| prose::long_sentences(&page, 80))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn the_crate_table_has_every_crate_with_its_imports() {
+    report(&tables::crates(&Tree::read()));
+}
+
+#[test]
+fn the_lock_order_is_that_of_the_code() {
+    report(&tables::lock_order(&Tree::read()));
+}
+
+#[test]
+fn the_settings_are_those_of_the_code() {
+    report(&tables::settings(&Tree::read()));
+}
+
+#[test]
+fn the_new_names_of_the_glossary_exist() {
+    report(&tables::renames(&Tree::read()));
+}
+
+#[test]
+fn the_pictures_are_those_of_their_sources() {
+    let tree = Tree::read();
+    let mut stale = Vec::new();
+    for source in tree.files_in("docs/pictures", "txt") {
+        let name = source
+            .trim_start_matches("docs/pictures/")
+            .trim_end_matches(".txt");
+        let svg = picture::svg(name, &tree.text(&source));
+        let target = tree.path(&format!("docs/pictures/{name}.svg"));
+        if std::env::var_os("DAT_BLESS").is_some() {
+            std::fs::write(&target, &svg).expect("the picture is written");
+        }
+        if std::fs::read_to_string(&target).ok().as_ref() != Some(&svg) {
+            stale.push(format!(
+                "docs/pictures/{name}.svg: run this test with DAT_BLESS=1"
+            ));
+        }
+    }
+    report(&stale);
+}

@@ -1,0 +1,175 @@
+//! Tables and lists of the pages, compared with the code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::tree::Tree;
+
+/// Returns the part of a page between `<!-- name -->` and `<!-- end -->`.
+fn part<'a>(text: &'a str, name: &str) -> &'a str {
+    let (_, after) = text
+        .split_once(&format!("<!-- {name} -->"))
+        .unwrap_or_else(|| panic!("no part {name}"));
+    after.split_once("<!-- end -->").expect("the part ends").0
+}
+
+/// Returns the code spans of a text.
+fn code(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// Compares the crate table of ARCHITECTURE.md with the workspace's dependencies.
+pub(crate) fn crates(tree: &Tree) -> Vec<String> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
+        .current_dir(tree.path(""))
+        .output()
+        .expect("cargo metadata runs");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let name = |value: &Value| value["name"].as_str().expect("a name").to_owned();
+    let ours: BTreeSet<String> = packages.iter().map(name).collect();
+    let page = tree.text("ARCHITECTURE.md");
+    let mut table = BTreeMap::new();
+    for row in part(&page, "crates")
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+    {
+        let cells: Vec<&str> = row.split('|').collect();
+        let imports: BTreeSet<String> = code(cells[4]).into_iter().map(str::to_owned).collect();
+        for named in code(cells[1]).into_iter().filter(|it| ours.contains(*it)) {
+            table.insert(named.to_owned(), imports.clone());
+        }
+        for path in code(cells[1]).into_iter().filter(|it| it.contains('/')) {
+            assert!(tree.has(path), "ARCHITECTURE.md: no {path}");
+        }
+    }
+    let mut wrong = Vec::new();
+    for package in packages {
+        let (crate_name, depends) = (
+            name(package),
+            package["dependencies"].as_array().expect("dependencies"),
+        );
+        let Some(said) = table.remove(&crate_name) else {
+            wrong.push(format!("ARCHITECTURE.md has no row for {crate_name}"));
+            continue;
+        };
+        let normal = depends.iter().filter(|it| it["kind"] != "dev").map(name);
+        for import in normal.filter(|it| ours.contains(it) && !said.contains(it)) {
+            wrong.push(format!("ARCHITECTURE.md: {crate_name} imports {import}"));
+        }
+        for stranger in said.iter().filter(|it| !ours.contains(*it)) {
+            wrong.push(format!(
+                "ARCHITECTURE.md: {crate_name}: there is no crate {stranger}"
+            ));
+        }
+    }
+    wrong
+}
+
+/// Compares the lock order of seam.md with the numbered list of order.rs.
+pub(crate) fn lock_order(tree: &Tree) -> Vec<String> {
+    let numbered = |text: &str, mark: &str| -> Vec<String> {
+        let item = |line: &str| {
+            let line = line.trim().strip_prefix(mark)?.trim_start();
+            let (number, text) = line.split_once(". ")?;
+            number.parse::<u32>().ok()?;
+            Some(text.replace('`', ""))
+        };
+        text.lines().filter_map(item).collect()
+    };
+    let code = numbered(&tree.text("dat-core/src/order.rs"), "//!");
+    let page = tree.text("docs/design/seam.md");
+    let page = numbered(part(&page, "lock order"), "");
+    assert!(!code.is_empty(), "order.rs has a list");
+    if code == page {
+        Vec::new()
+    } else {
+        vec![format!("seam.md: {page:#?}\norder.rs: {code:#?}")]
+    }
+}
+
+/// Returns the strings of the `KEYS` of a file.
+fn keys(text: &str) -> BTreeSet<String> {
+    let (_, list) = text.split_once("const KEYS: &[&str] = &[").expect("KEYS");
+    list.split(']')
+        .next()
+        .unwrap_or_default()
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Compares the settings of ia_params.md with those that the engines and core accept.
+pub(crate) fn settings(tree: &Tree) -> Vec<String> {
+    let page = tree.text("docs/ia_params.md");
+    let mut known = BTreeSet::from(["strict".to_owned(), "engine".to_owned()]);
+    let mut files = 0;
+    for file in tree
+        .files_in("dat-verbs", "rs")
+        .into_iter()
+        .chain(tree.files_in("dat-provider-softrxe", "rs"))
+    {
+        let text = tree.text(&file);
+        if text.contains("const KEYS: &[&str] = &[") {
+            known.extend(keys(&text));
+            files += 1;
+        }
+    }
+    assert!(files >= 2, "the settings of both engines are found");
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let first: BTreeSet<&str> = rows
+        .map(|(key, _)| key)
+        .filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        .collect();
+    let mut wrong: Vec<String> = known
+        .iter()
+        .filter(|key| !first.contains(key.as_str()))
+        .map(|key| format!("ia_params.md has no row for {key}"))
+        .collect();
+    wrong.extend(
+        first
+            .iter()
+            .filter(|key| !known.contains(**key))
+            .map(|key| format!("ia_params.md: no engine has the setting {key}")),
+    );
+    wrong
+}
+
+/// Returns the rows of the glossary's table of renames whose new name the code does not have.
+pub(crate) fn renames(tree: &Tree) -> Vec<String> {
+    let page = tree.text("docs/design/glossary.md");
+    let rows = part(&page, "renamed")
+        .lines()
+        .filter(|line| line.starts_with("| `"));
+    let mut wrong = Vec::new();
+    for row in rows {
+        let new = row.split('|').nth(2).unwrap_or_default();
+        for name in code(new) {
+            let path = name.contains('/') || name.ends_with(".rs");
+            let exists = if path {
+                !tree.ending_in(name.trim_end_matches('/')).is_empty()
+            } else {
+                let plain = |c: char| !c.is_alphanumeric() && c != '_';
+                let words = name.split(plain).filter(|word| !word.is_empty());
+                words.into_iter().all(|word| tree.words().contains(word))
+            };
+            if !exists {
+                wrong.push(format!("glossary.md: there is no {name}"));
+            }
+        }
+    }
+    wrong
+}
