@@ -15,8 +15,8 @@ use super::convert::FULL;
 use super::datagram;
 use super::events::{Input, Job};
 use super::hub::{Connection, Hub, State, manager};
-use super::net::letter::Addressee;
-use super::net::share::{Service, is_end};
+use super::net::message::Destination;
+use super::net::port_share::{Service, is_holder_gone};
 use super::objects::{ConnRequest, Listener, Qp};
 
 /// Ports that are given out when the consumer names none.
@@ -54,10 +54,10 @@ fn take(hub: &Hub, state: &mut MutexGuard<'_, State>, service_id: u64) -> Result
     }
     let begin = Instant::now();
     loop {
-        match state.share.take_service(hub.place.address, service_id) {
+        match state.share.claim_service(hub.place.address, service_id) {
             Ok(service) => return Ok(Some(service)),
             Err(error) if error.kind() == ErrorKind::AddrInUse => return Ok(None),
-            Err(error) if is_end(&error) && begin.elapsed() < SUCCESSION => {
+            Err(error) if is_holder_gone(&error) && begin.elapsed() < SUCCESSION => {
                 // The helper thread finds the next holder of the port.
                 hub.wake.ring();
                 MutexGuard::unlocked(state, || std::thread::sleep(LOOK));
@@ -97,7 +97,7 @@ pub(super) fn listen(
     let service_id = service_id::tcp(port_of(qual));
     let listens = state.engine.listen(service_id);
     if listens.is_err() {
-        state.share.release(Addressee::Service(service_id));
+        state.share.release(Destination::Service(service_id));
     }
     listens.map_err(managed)?;
     state.services.insert(service_id, (token, service));

@@ -11,7 +11,7 @@ use softrxe_proto::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectRea
 use super::UserEngine;
 use super::datagram::{self, Answer};
 use super::hub::{Connection, Hub, State};
-use super::net::life::Neighbour;
+use super::net::liveness::LocalPeer;
 use super::objects::ConnRequest;
 
 /// The owned form of [`ConnInput`].
@@ -97,7 +97,7 @@ pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) ->
 }
 
 /// Requests of engines that are `gone` end. The consumer still answers them, and hears then that there is no peer.
-pub(crate) fn withdrawn(state: &mut State, now: Time, gone: &[Neighbour]) {
+pub(crate) fn withdrawn(state: &mut State, now: Time, gone: &[LocalPeer]) {
     let callers = state.callers.iter();
     let dead = callers.filter(|(_, who)| gone.contains(who));
     for id in dead.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -108,7 +108,7 @@ pub(crate) fn withdrawn(state: &mut State, now: Time, gone: &[Neighbour]) {
 }
 
 /// Connections to engines that are `gone` break.
-pub(crate) fn bereaved(state: &mut State, now: Time, gone: &[Neighbour]) -> Vec<Job> {
+pub(crate) fn bereaved(state: &mut State, now: Time, gone: &[LocalPeer]) -> Vec<Job> {
     let of_gone = |c: &Connection| c.neighbour.is_some_and(|who| gone.contains(&who));
     let all = state.connections.iter();
     let broken: Vec<CmId> = all.filter(|(_, c)| of_gone(c)).map(|(id, _)| *id).collect();

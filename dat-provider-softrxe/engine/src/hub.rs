@@ -21,12 +21,12 @@ use super::events::{self, Job};
 use super::habits::{Answers, Batch, Spin};
 use super::memory::regions::Regions;
 use super::net::capture::Capture;
-use super::net::letter::Addressee;
-use super::net::life::{Life, Neighbour, Neighbours, stirs};
-use super::net::route::Requests;
-use super::net::share::{Policy, SLOT_BITS, Service, Share, ShareError, slot_of_qpn};
+use super::net::liveness::{Liveness, LocalPeer, LocalPeers};
+use super::net::message::Destination;
+use super::net::port_share::{Policy, PortShare, PortShareError, SLOT_BITS, Service, slot_of_qpn};
+use super::net::route::RecentRequests;
 use super::net::socket::{Received, Socket, zeros};
-use super::net::wake::{Bundle, Wake, processors};
+use super::net::wake::{PollSet, Wake, processors};
 use super::park::Bell;
 use super::place::Place;
 use super::progress::Roles;
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
     pub(crate) passive: bool,
     pub(crate) established: bool,
     /// The peer's engine, if it is one of this host's.
-    pub(crate) neighbour: Option<Neighbour>,
+    pub(crate) neighbour: Option<LocalPeer>,
 }
 
 /// What core waits for on a completion queue.
@@ -85,17 +85,17 @@ pub(crate) struct State {
     out: Box<[u8]>,
     letter: Box<[u8]>,
     received: Received,
-    pub(crate) share: Share,
-    requests: Requests,
+    pub(crate) share: PortShare,
+    requests: RecentRequests,
     capture: Option<Capture>,
-    life: Life,
+    life: Liveness,
     /// A failure to take the port over was reported.
     port_is_missed: bool,
-    neighbours: Neighbours,
+    neighbours: LocalPeers,
     pub(crate) services: HashMap<u64, (Token, Service)>,
     pub(crate) connections: HashMap<CmId, Connection>,
     /// Engines of this host whose requests the consumer has not answered.
-    pub(crate) callers: HashMap<CmId, Neighbour>,
+    pub(crate) callers: HashMap<CmId, LocalPeer>,
     pub(crate) questions: HashMap<CmId, Question>,
     pub(crate) by_qpn: HashMap<Qpn, CmId>,
     pub(crate) cqs: HashMap<CqId, CqNotice>,
@@ -127,9 +127,9 @@ pub(crate) struct Hub {
     pub(crate) state: Mutex<State>,
     /// All that a sleeper listens to beside `socket` and its own call. The socket is not in it: it would pay for each datagram
     /// that arrives, also while nobody sleeps.
-    pub(crate) bundle: Bundle,
+    pub(crate) bundle: PollSet,
     /// Of other processes, on which this one depends or which depend on it; in `bundle` as well.
-    pub(crate) lives: Bundle,
+    pub(crate) lives: PollSet,
     /// What we send from, and peers that are engines of ours send to: port 4791 or one of our own.
     pub(crate) socket: Arc<Socket>,
     /// Calls the helper thread.
@@ -147,23 +147,23 @@ impl Hub {
         capture: Option<Capture>,
         secrets: Secrets,
         upcalls: Upcalls<UserEngine>,
-    ) -> Result<Arc<Self>, ShareError> {
+    ) -> Result<Arc<Self>, PortShareError> {
         let ip = place.address;
         let policy = policy(&settings);
-        let mut share = Share::take(manager(ip), SOCKET_BUFFER, policy)?;
+        let mut share = PortShare::take(manager(ip), SOCKET_BUFFER, policy)?;
         let socket = match &share {
-            Share::Holder(holder) => Arc::clone(holder.socket()),
-            Share::Member(_) => Arc::new(Socket::bind(ip, 0, SOCKET_BUFFER)?),
+            PortShare::Holder(holder) => Arc::clone(holder.socket()),
+            PortShare::Member(_) => Arc::new(Socket::bind(ip, 0, SOCKET_BUFFER)?),
         };
-        let (slot, life) = share.take_slot(ip, secrets.slot)?;
-        let (bundle, lives) = (Bundle::new()?, Bundle::new()?);
+        let (slot, life) = share.claim_slot(ip, secrets.slot)?;
+        let (bundle, lives) = (PollSet::new()?, PollSet::new()?);
         bundle.add(lives.as_raw_fd())?;
         if let Some(descriptor) = life.descriptor() {
             lives.add(descriptor)?;
         }
         match &share {
-            Share::Holder(holder) => lives.add(holder.as_raw_fd())?,
-            Share::Member(member) => bundle.add(member.as_raw_fd())?,
+            PortShare::Holder(holder) => lives.add(holder.as_raw_fd())?,
+            PortShare::Member(member) => bundle.add(member.as_raw_fd())?,
         }
         let mut config = Config::new(ip, secrets.engine, secrets.guid);
         config.port = socket.local().port();
@@ -186,11 +186,11 @@ impl Hub {
             letter: zeros(1 << 16)?,
             received: Received::try_new()?,
             share,
-            requests: Requests::default(),
+            requests: RecentRequests::default(),
             capture,
             life,
             port_is_missed: false,
-            neighbours: Neighbours::default(),
+            neighbours: LocalPeers::default(),
             services: HashMap::new(),
             connections: HashMap::new(),
             callers: HashMap::new(),
@@ -298,7 +298,7 @@ impl Hub {
     /// When the holder of port 4791 is gone: takes it over, or finds the one who did.
     pub(crate) fn inherit(&self) {
         let mut state = self.state.lock();
-        if !self.hears_again(&mut state) || !state.share.is_over() {
+        if !self.hears_again(&mut state) || !state.share.holder_is_gone() {
             return;
         }
         let local = manager(self.place.address);
@@ -320,21 +320,21 @@ impl Hub {
     }
 
     /// Puts a new share in the place of one whose holder is gone, and registers there what this engine has.
-    fn succeed(&self, state: &mut State, local: SocketAddr) -> Result<(), ShareError> {
+    fn succeed(&self, state: &mut State, local: SocketAddr) -> Result<(), PortShareError> {
         let share = state
             .share
-            .succeed(local, SOCKET_BUFFER, policy(&self.settings))?;
+            .take_over(local, SOCKET_BUFFER, policy(&self.settings))?;
         match &share {
-            Share::Holder(holder) => {
+            PortShare::Holder(holder) => {
                 self.bundle.add(holder.socket().as_raw_fd())?;
                 self.lives.add(holder.as_raw_fd())?;
             }
-            Share::Member(member) => self.bundle.add(member.as_raw_fd())?,
+            PortShare::Member(member) => self.bundle.add(member.as_raw_fd())?,
         }
         self.bundle.remove(state.share.as_raw_fd());
         state.share = share;
-        let slot = Addressee::Slot(state.slot);
-        let services = state.services.keys().map(|id| Addressee::Service(*id));
+        let slot = Destination::Slot(state.slot);
+        let services = state.services.keys().map(|id| Destination::Service(*id));
         for what in std::iter::once(slot).chain(services) {
             state.share.claim(what)?;
         }
@@ -345,7 +345,7 @@ impl Hub {
     fn go_deaf(&self, state: &mut State) {
         if state.deaf_until.is_none() {
             self.bundle.remove(self.lives.as_raw_fd());
-            if let Share::Member(_) = &state.share {
+            if let PortShare::Member(_) = &state.share {
                 self.bundle.remove(state.share.as_raw_fd());
             }
         }
@@ -362,7 +362,7 @@ impl Hub {
         }
         state.deaf_until = None;
         let mut added = self.bundle.add(self.lives.as_raw_fd());
-        if let Share::Member(_) = &state.share {
+        if let PortShare::Member(_) = &state.share {
             added = added.and(self.bundle.add(state.share.as_raw_fd()));
         }
         if added.is_err() {
@@ -373,7 +373,7 @@ impl Hub {
 
     /// Looks after the lives of others: connections to those that are gone break.
     pub(crate) fn mourn(self: &Arc<Self>) {
-        if !stirs(&self.lives) {
+        if !self.lives.is_readable() {
             return;
         }
         let gone = {
@@ -409,14 +409,14 @@ impl Hub {
 
     /// While leaving: who came is taken in, who went need not be waited for, and nothing of that stays readable.
     pub(crate) fn take_leave_of(&self, state: &mut State, now: Time) {
-        if stirs(&self.lives) {
+        if self.lives.is_readable() {
             let (_, gone) = state.look_after(&self.lives);
             forget_gone(state, now, &gone);
         }
     }
 
     /// Takes in what `gone` said last. Whether there are still connections to them.
-    fn last_words(self: &Arc<Self>, state: &mut State, gone: &[Neighbour]) -> bool {
+    fn last_words(self: &Arc<Self>, state: &mut State, gone: &[LocalPeer]) -> bool {
         let now = clock::now();
         for _ in 0..MANY {
             if !self.take_in(state, now, true) {
@@ -450,7 +450,7 @@ impl Hub {
     }
 
     /// The engine of this host that is the peer of `id`, and is watched.
-    fn watched(&self, state: &mut State, id: CmId) -> Option<Neighbour> {
+    fn watched(&self, state: &mut State, id: CmId) -> Option<LocalPeer> {
         let (ip, qpn, true) = state.engine.peer(id)? else {
             return None;
         };
@@ -479,16 +479,16 @@ impl State {
 
     /// Takes in those that came, and names those that went: some of them where very many did. `false`: one waits, and there is no
     /// descriptor for it.
-    fn look_after(&mut self, lives: &Bundle) -> (bool, Vec<Neighbour>) {
+    fn look_after(&mut self, lives: &PollSet) -> (bool, Vec<LocalPeer>) {
         let (mut all, mut gone) = (true, Vec::new());
         for fd in lives.ready() {
-            all &= self.life.stirred(fd, lives);
-            if let Share::Holder(holder) = &mut self.share
+            all &= self.life.handle_ready(fd, lives);
+            if let PortShare::Holder(holder) = &mut self.share
                 && fd == holder.as_raw_fd()
             {
-                all &= holder.look_after();
+                all &= holder.poll_members();
             }
-            gone.extend(self.neighbours.gone(fd, lives));
+            gone.extend(self.neighbours.take_closed(fd, lives));
         }
         (all, gone)
     }
@@ -508,12 +508,12 @@ impl State {
 
     fn receive(&mut self, socket: &Socket, now: Time, all: bool) {
         match &self.share {
-            Share::Member(_) => self.read(socket, now, false),
-            Share::Holder(holder) if holder.socket().as_raw_fd() == socket.as_raw_fd() => {
+            PortShare::Member(_) => self.read(socket, now, false),
+            PortShare::Holder(holder) if holder.socket().as_raw_fd() == socket.as_raw_fd() => {
                 self.read(socket, now, true);
             }
             // Taken over: the peers that know our own port go on using it.
-            Share::Holder(holder) => {
+            PortShare::Holder(holder) => {
                 let shared = Arc::clone(holder.socket());
                 self.read(socket, now, false);
                 self.read(&shared, now, true);
@@ -531,7 +531,7 @@ impl State {
 
     /// Takes in what the port's holder has passed on, `most` datagrams at most.
     fn read_letters(&mut self, now: Time, most: usize) {
-        let Share::Member(member) = &mut self.share else {
+        let PortShare::Member(member) = &mut self.share else {
             return;
         };
         for _ in 0..most {
@@ -567,11 +567,13 @@ impl State {
             }
             let source = self.received.from;
             for (ip_id, datagram) in self.received.datagrams() {
-                if shared && let Share::Holder(holder) = &mut self.share {
-                    let passed = match self.requests.addressee(source.ip(), datagram) {
-                        Some(Addressee::Slot(slot)) if slot == self.slot => false,
-                        Some(Addressee::Service(id)) if self.services.contains_key(&id) => false,
-                        Some(to) => holder.deliver(to, source, 0, datagram) || holder.is_settling(),
+                if shared && let PortShare::Holder(holder) = &mut self.share {
+                    let passed = match self.requests.destination(source.ip(), datagram) {
+                        Some(Destination::Slot(slot)) if slot == self.slot => false,
+                        Some(Destination::Service(id)) if self.services.contains_key(&id) => false,
+                        Some(to) => {
+                            holder.deliver(to, source, 0, datagram) || holder.in_grace_period()
+                        }
                         None => false,
                     };
                     if passed {
@@ -608,7 +610,7 @@ fn may_handle(datagram: &[u8]) -> bool {
 }
 
 /// Nobody confirms the end of a connection to one of these.
-fn forget_gone(state: &mut State, now: Time, gone: &[Neighbour]) {
+fn forget_gone(state: &mut State, now: Time, gone: &[LocalPeer]) {
     let of_gone = |ip, qpn: Qpn| gone.contains(&(ip, slot_of_qpn(qpn.value())));
     state.engine.forget_gone(now, of_gone);
 }

@@ -12,7 +12,7 @@ use softrxe_proto::{CmId, ConnectRequest, CqId, Event, Pd, Qpn, RejectReason, Sr
 use super::datagram;
 use super::hub::Hub;
 use super::memory::regions::Window;
-use super::net::letter::Addressee;
+use super::net::message::Destination;
 
 /// An open adapter and its helper thread.
 pub struct Adapter {
@@ -162,7 +162,7 @@ impl Drop for Listener {
         for service_id in &self.service_ids {
             state.engine.unlisten(*service_id);
             // Others may take the name of the service as soon as it is dropped.
-            state.share.release(Addressee::Service(*service_id));
+            state.share.release(Destination::Service(*service_id));
             state.services.remove(service_id);
         }
     }

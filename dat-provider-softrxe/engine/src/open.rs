@@ -16,7 +16,7 @@ use super::UserEngine;
 use super::hub::Hub;
 use super::net::capture::Capture;
 use super::net::interface::{default_address, interfaces};
-use super::net::share::ShareError;
+use super::net::port_share::PortShareError;
 use super::objects::Adapter;
 use super::place::{self, Place, PlaceError};
 use super::secrets::Secrets;
@@ -32,7 +32,7 @@ enum OpenError {
     #[error("cannot list the netdevs of this host: {0}")]
     Netdevs(#[source] io::Error),
     #[error(transparent)]
-    Port(ShareError),
+    Port(PortShareError),
     #[error("cannot open a RoCE socket on {address}: {error}")]
     Socket { address: IpAddr, error: io::Error },
     #[error(
@@ -87,7 +87,7 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     let secrets = Secrets::draw().map_err(OpenError::Random)?;
     let hub =
         Hub::open(settings, place, capture, secrets, upcalls).map_err(|error| match error {
-            ShareError::Io(error) => OpenError::Socket { address, error },
+            PortShareError::Io(error) => OpenError::Socket { address, error },
             other => OpenError::Port(other),
         })?;
     // What a thread needs to begin is not ours to ask for: without it the C library ends the process.

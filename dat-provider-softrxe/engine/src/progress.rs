@@ -28,7 +28,6 @@ use super::crowd::{self, FORFEIT, LOST, PAUSE, rest};
 use super::events::{self, Job};
 use super::habits::Spin;
 use super::hub::{Hub, State};
-use super::net::life::stirs;
 use super::net::wake::{Wake, processors, sleep};
 use super::park::Bell;
 use super::slice::{self, Slice};
@@ -319,7 +318,7 @@ impl Hub {
                 let now = clock::now();
                 if !self.take_in(&mut state, now, true)
                     && state.deaf_until.is_none()
-                    && stirs(&self.lives)
+                    && self.lives.is_readable()
                 {
                     self.summon(&mut state);
                 }
@@ -342,7 +341,7 @@ impl Hub {
                 }
                 // Not about to answer after all.
                 self.flush(&mut state, now, false);
-                if state.deaf_until.is_none() && state.share.is_over() {
+                if state.deaf_until.is_none() && state.share.holder_is_gone() {
                     self.summon(&mut state);
                 }
                 self.call(&mut state);

@@ -5,16 +5,16 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6};
 
 /// Room for an address of either family: that of IPv6, which is the longer one. A `sockaddr_storage` would have to be cleared for
 /// each datagram.
-pub type Room = libc::sockaddr_in6;
+pub type RawAddress = libc::sockaddr_in6;
 
 /// All zero.
-pub const fn room() -> Room {
+pub const fn room() -> RawAddress {
     // SAFETY: all-zero is a valid sockaddr_in6.
     unsafe { zeroed() }
 }
 
 /// The C form and its length.
-pub fn to_c(address: &SocketAddr) -> (Room, libc::socklen_t) {
+pub fn to_c(address: &SocketAddr) -> (RawAddress, libc::socklen_t) {
     let mut room = room();
     let length = match address {
         SocketAddr::V4(v4) => {
@@ -47,7 +47,7 @@ pub fn to_c(address: &SocketAddr) -> (Room, libc::socklen_t) {
 }
 
 /// `None` for a family other than IPv4 and IPv6.
-pub fn from_c(room: &Room) -> Option<SocketAddr> {
+pub fn from_c(room: &RawAddress) -> Option<SocketAddr> {
     match i32::from(room.sin6_family) {
         libc::AF_INET => {
             // SAFETY: the family says that a sockaddr_in is in there.
@@ -71,7 +71,7 @@ pub fn from_c(room: &Room) -> Option<SocketAddr> {
 /// As [`from_c`], from room for addresses of any family.
 pub fn from_storage(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     // SAFETY: a sockaddr_storage is longer than a sockaddr_in6 and aligned for it.
-    from_c(unsafe { &*(&raw const *storage).cast::<Room>() })
+    from_c(unsafe { &*(&raw const *storage).cast::<RawAddress>() })
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub enum Trust {
 impl Trust {
     /// Returns true if the process at the other end belongs to a trusted user.
     #[must_use]
-    pub fn covers(self, socket: BorrowedFd<'_>) -> bool {
+    pub fn accepts(self, socket: BorrowedFd<'_>) -> bool {
         match peer_uid(socket) {
             Ok(uid) => match self {
                 Self::Own => uid == own_uid() && !is_ambiguous(uid),
@@ -97,11 +97,11 @@ mod tests {
         let (a, _b) = UnixStream::pair().unwrap();
         let own = own_uid();
         assert_eq!(peer_uid(a.as_fd()).unwrap(), own);
-        assert!(Trust::Own.covers(a.as_fd()) && Trust::Everyone.covers(a.as_fd()));
-        assert!(Trust::Holder(own).covers(a.as_fd()));
-        assert!(!Trust::Holder(own + 1).covers(a.as_fd()));
+        assert!(Trust::Own.accepts(a.as_fd()) && Trust::Everyone.accepts(a.as_fd()));
+        assert!(Trust::Holder(own).accepts(a.as_fd()));
+        assert!(!Trust::Holder(own + 1).accepts(a.as_fd()));
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(!Trust::Everyone.covers(file.as_fd()));
+        assert!(!Trust::Everyone.accepts(file.as_fd()));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! that it listens on, and registers both with the holder over a connection of the UNIX domain.
 //!
 //! * Processes of one user trust each other. The first one holds the port; the others join it; when it ends, one of
-//!   them goes on with the same socket, which it has a descriptor of ([`estate`]).
+//!   them goes on with the same socket, which it has a descriptor of ([`shared_socket`]).
 //! * Processes of several users share an address only through a holder that all of them agree to: `dat serve-port`
 //!   ([`serve`]).
 //!
@@ -16,22 +16,22 @@
 //! The design stands in `docs/security.md`, "Processes of one host".
 
 pub mod address;
-pub mod child;
 pub mod credentials;
-mod dial;
-pub mod estate;
+pub mod fork;
 pub mod holder;
-pub mod letter;
-pub mod life;
+pub mod liveness;
 pub mod member;
 pub mod members;
+pub mod message;
 pub mod names;
 pub mod packets;
+pub mod port_share;
 pub mod registry;
 pub mod route;
 pub mod serve;
-pub mod share;
+pub mod shared_socket;
 pub mod socket;
+mod unix_socket;
 pub mod wake;
 
 /// UDP port of RoCEv2.

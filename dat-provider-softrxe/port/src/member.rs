@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::child::{self, NotInherited};
 use crate::credentials::Trust;
-use crate::dial::{self, Kind};
-use crate::estate::Estate;
-use crate::letter::{Addressee, FromHolder, FromMember};
+use crate::fork::{self, CloseOnFork};
+use crate::message::{Destination, FromHolder, FromMember};
 use crate::names;
-use crate::packets::{self, Got};
+use crate::packets::{self, Incoming};
+use crate::shared_socket::SharedSocket;
+use crate::unix_socket::{self, Kind};
 
 /// How long a holder may take to answer a claim.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -21,13 +21,13 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// See the module's text.
 #[derive(Debug)]
 pub struct Member {
-    connection: NotInherited<OwnedFd>,
+    connection: CloseOnFork<OwnedFd>,
     local: SocketAddr,
     trust: Trust,
     /// Where the holder is of the own user, from the moment when it took this process in.
-    estate: Option<Arc<Estate>>,
+    shared_socket: Option<Arc<SharedSocket>>,
     /// Claims that a caller waits for, and their answers.
-    asked: HashMap<Addressee, Option<bool>>,
+    pending: HashMap<Destination, Option<bool>>,
     /// Packets that came while a caller waited for an answer.
     backlog: VecDeque<Vec<u8>>,
 }
@@ -37,44 +37,48 @@ impl Member {
     /// the one that this user runs for all. `estate` is what an earlier holder left.
     ///
     /// # Errors
-    /// As [`names::meet`], `setsockopt` and `sendmsg`.
-    pub fn join(local: SocketAddr, trust: Trust, estate: Option<Arc<Estate>>) -> io::Result<Self> {
+    /// As [`names::connect`], `setsockopt` and `sendmsg`.
+    pub fn join(
+        local: SocketAddr,
+        trust: Trust,
+        shared_socket: Option<Arc<SharedSocket>>,
+    ) -> io::Result<Self> {
         let ip: IpAddr = local.ip();
         let name = match trust {
-            Trust::Own => names::of_user(ip, "port"),
-            Trust::Holder(_) | Trust::Everyone => names::of_system(ip),
+            Trust::Own => names::user_name(ip, "port"),
+            Trust::Holder(_) | Trust::Everyone => names::system_name(ip),
         };
-        let connection = names::meet(Kind::Packets, &name, trust)?;
+        let connection = names::connect(Kind::Packets, &name, trust)?;
         // `meet` has made sure of the holder's user. A holder for all users passes no descriptors on.
         if trust == Trust::Own {
-            dial::expect_descriptors(connection.as_fd())?;
+            unix_socket::allow_descriptors(connection.as_fd())?;
         }
         packets::send(connection.as_fd(), &FromMember::Hello.encode(), &[])?;
         Ok(Self {
             connection,
             local,
             trust,
-            estate,
-            asked: HashMap::new(),
+            shared_socket,
+            pending: HashMap::new(),
             backlog: VecDeque::new(),
         })
     }
 
     /// Returns true if the holder is one for all users.
     #[must_use]
-    pub fn is_served(&self) -> bool {
+    pub fn uses_system_holder(&self) -> bool {
         self.trust != Trust::Own
     }
 
     /// What the holder leaves to its members.
     #[must_use]
-    pub fn estate(&self) -> Option<&Arc<Estate>> {
-        self.estate.as_ref()
+    pub fn shared_socket(&self) -> Option<&Arc<SharedSocket>> {
+        self.shared_socket.as_ref()
     }
 
     /// Returns true if the holder is gone. Datagrams that it passed on before may still wait.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn holder_is_gone(&self) -> bool {
         packets::is_over(self.connection.as_fd())
     }
 
@@ -82,7 +86,7 @@ impl Member {
     ///
     /// # Errors
     /// As `sendmsg`.
-    pub fn claim(&self, what: Addressee) -> io::Result<()> {
+    pub fn claim(&self, what: Destination) -> io::Result<()> {
         let claim = FromMember::Claim(what).encode();
         packets::send(self.connection.as_fd(), &claim, &[])
     }
@@ -91,25 +95,25 @@ impl Member {
     ///
     /// # Errors
     /// `TimedOut` when the holder is stopped, or too busy; as `sendmsg` and `recvmsg`.
-    pub fn claim_and_wait(&mut self, what: Addressee) -> io::Result<bool> {
-        self.asked.insert(what, None);
+    pub fn claim_and_wait(&mut self, what: Destination) -> io::Result<bool> {
+        self.pending.insert(what, None);
         let answer = self.claim(what).and_then(|()| self.answer(what));
-        self.asked.remove(&what);
+        self.pending.remove(&what);
         answer
     }
 
-    fn answer(&mut self, what: Addressee) -> io::Result<bool> {
+    fn answer(&mut self, what: Destination) -> io::Result<bool> {
         let end = Instant::now() + ANSWER;
         let mut buffer = vec![0; 1 << 16];
         loop {
             match self.take(&mut buffer)? {
                 Some(length) => {
-                    if !self.heed(&buffer[..length]) {
+                    if !self.handle_control(&buffer[..length]) {
                         self.backlog.push_back(buffer[..length].to_vec());
                     }
                 }
                 None => {
-                    if self.is_over() {
+                    if self.holder_is_gone() {
                         return Err(ErrorKind::ConnectionReset.into());
                     }
                     let left = end.saturating_duration_since(Instant::now());
@@ -119,14 +123,14 @@ impl Member {
                     packets::wait(self.connection.as_fd(), libc::POLLIN, left);
                 }
             }
-            if let Some(Some(granted)) = self.asked.get(&what) {
+            if let Some(Some(granted)) = self.pending.get(&what) {
                 return Ok(*granted);
             }
         }
     }
 
     /// Gives `what` back.
-    pub fn release(&self, what: Addressee) {
+    pub fn release(&self, what: Destination) {
         let release = FromMember::Release(what).encode();
         // Where the holder is gone, so is the claim.
         if let Err(error) = packets::send(self.connection.as_fd(), &release, &[]) {
@@ -151,7 +155,7 @@ impl Member {
             }
             match self.take(buffer)? {
                 None => return Ok(None),
-                Some(length) if self.heed(&buffer[..length]) => {}
+                Some(length) if self.handle_control(&buffer[..length]) => {}
                 Some(length) => break length,
             }
         };
@@ -169,15 +173,18 @@ impl Member {
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let wants = self.trust == Trust::Own;
         let connection = self.connection.as_fd();
-        let (length, estate) = child::in_a_moment(|| {
+        let (length, shared_socket) = fork::while_changing_descriptors(|| {
             Ok::<_, io::Error>(match packets::receive(connection, buffer, wants)? {
-                Got::Nothing | Got::End => (None, None),
-                Got::Packet(length, with) if with.is_empty() => (Some(length), None),
-                Got::Packet(length, with) => (Some(length), Some(Estate::passed(with, self.local))),
+                Incoming::Empty | Incoming::Closed => (None, None),
+                Incoming::Packet(length, with) if with.is_empty() => (Some(length), None),
+                Incoming::Packet(length, with) => (
+                    Some(length),
+                    Some(SharedSocket::from_descriptors(with, self.local)),
+                ),
             })
         })?;
-        match estate {
-            Some(Ok(estate)) => self.estate = Some(Arc::new(estate)),
+        match shared_socket {
+            Some(Ok(shared_socket)) => self.shared_socket = Some(Arc::new(shared_socket)),
             Some(Err(error)) => {
                 tracing::warn!(%error, "this process cannot go on with the port of its holder");
             }
@@ -187,11 +194,11 @@ impl Member {
     }
 
     /// Deals with a packet that is no datagram. `false`: it is one.
-    fn heed(&mut self, packet: &[u8]) -> bool {
+    fn handle_control(&mut self, packet: &[u8]) -> bool {
         match FromHolder::decode(packet) {
             Some(FromHolder::Datagram { .. }) => false,
             Some(FromHolder::Answer(what, granted)) => {
-                match self.asked.get_mut(&what) {
+                match self.pending.get_mut(&what) {
                     Some(answer) => *answer = Some(granted),
                     None if granted => {}
                     None => tracing::warn!(

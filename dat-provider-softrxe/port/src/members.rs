@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 
-use crate::letter::{Addressee, FromMember};
-use crate::registry::{Most, Owner, Registry, has_share};
+use crate::message::{Destination, FromMember};
+use crate::registry::{Owner, Quotas, Registry, within_fair_share};
 
 /// What a packet of a member leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum Response {
     /// The member is to be told that it is taken in.
     Welcome,
     /// The member is to be told whether its claim is granted.
-    Answer(Addressee, bool),
+    Answer(Destination, bool),
     /// Nothing is to be said.
-    Silence,
+    Nothing,
     /// The packet is none of a member, which is to be forgotten.
-    Nonsense,
+    Invalid,
 }
 
 /// See the module's text.
@@ -25,17 +25,17 @@ pub struct Members {
     users: HashMap<u64, u32>,
     next: u64,
     /// What several users share; `None`: any number of members, as all are of one user.
-    most: Option<Most>,
+    quotas: Option<Quotas>,
     registry: Registry,
 }
 
 impl Members {
     /// No members yet; they will be of several users, which share so much.
     #[must_use]
-    pub fn of_everyone(most: Most) -> Self {
+    pub fn for_all_users(quotas: Quotas) -> Self {
         Self {
-            most: Some(most),
-            registry: Registry::with_most(most),
+            quotas: Some(quotas),
+            registry: Registry::with_quotas(quotas),
             ..Self::default()
         }
     }
@@ -43,9 +43,11 @@ impl Members {
     /// Takes in a process of user `uid` and returns its number, which no other member gets later. `None`: the user has
     /// too many members.
     pub fn admit(&mut self, uid: u32) -> Option<u64> {
-        if let Some(most) = self.most {
+        if let Some(quotas) = self.quotas {
             let own = self.users.values().filter(|user| **user == uid).count();
-            if own >= most.members || !has_share(own, self.users.len(), most.places) {
+            if own >= quotas.members_per_user
+                || !within_fair_share(own, self.users.len(), quotas.members_total)
+            {
                 return None;
             }
         }
@@ -56,18 +58,18 @@ impl Members {
     }
 
     /// Does what a packet of `member` asks for.
-    pub fn hear(&mut self, member: u64, packet: &[u8]) -> Heard {
+    pub fn handle(&mut self, member: u64, packet: &[u8]) -> Response {
         let owner = Owner::Member(member);
         match (self.users.get(&member), FromMember::decode(packet)) {
-            (Some(_), Some(FromMember::Hello)) => Heard::Welcome,
+            (Some(_), Some(FromMember::Hello)) => Response::Welcome,
             (Some(uid), Some(FromMember::Claim(what))) => {
-                Heard::Answer(what, self.registry.claim(what, owner, *uid))
+                Response::Answer(what, self.registry.claim(what, owner, *uid))
             }
             (Some(_), Some(FromMember::Release(what))) => {
                 self.registry.release(what, owner);
-                Heard::Silence
+                Response::Nothing
             }
-            _ => Heard::Nonsense,
+            _ => Response::Invalid,
         }
     }
 
@@ -79,7 +81,7 @@ impl Members {
 
     /// The process that gets what is for `to`.
     #[must_use]
-    pub fn owner(&self, to: Addressee) -> Option<Owner> {
+    pub fn owner(&self, to: Destination) -> Option<Owner> {
         self.registry.owner(to)
     }
 
@@ -95,11 +97,11 @@ mod tests {
 
     #[test]
     fn a_user_has_so_many_members_and_a_number_is_not_used_again() {
-        let most = Most {
-            members: 2,
-            ..Most::default()
+        let quotas = Quotas {
+            members_per_user: 2,
+            ..Quotas::default()
         };
-        let mut members = Members::of_everyone(most);
+        let mut members = Members::for_all_users(quotas);
         let numbers = [1000, 1000, 1000, 1001].map(|uid| members.admit(uid));
         assert_eq!(numbers, [Some(0), Some(1), None, Some(2)]);
         members.forget(1);
@@ -110,11 +112,11 @@ mod tests {
 
     #[test]
     fn users_share_the_places() {
-        let most = Most {
-            places: 9,
-            ..Most::default()
+        let quotas = Quotas {
+            members_total: 9,
+            ..Quotas::default()
         };
-        let mut members = Members::of_everyone(most);
+        let mut members = Members::for_all_users(quotas);
         let mut admitted = |uid| (0..9).filter(|_| members.admit(uid).is_some()).count();
         assert_eq!([10, 11, 12, 13, 14].map(&mut admitted), [3, 2, 2, 1, 1]);
         assert_eq!(admitted(15), 0);
@@ -128,16 +130,16 @@ mod tests {
         let mut members = Members::default();
         let member = members.admit(0).unwrap();
         let hello = FromMember::Hello.encode();
-        assert_eq!(members.hear(member, &hello), Heard::Welcome);
-        assert_eq!(members.hear(member + 1, &hello), Heard::Nonsense);
-        let what = Addressee::Service(7);
+        assert_eq!(members.handle(member, &hello), Response::Welcome);
+        assert_eq!(members.handle(member + 1, &hello), Response::Invalid);
+        let what = Destination::Service(7);
         let claim = FromMember::Claim(what).encode();
-        assert_eq!(members.hear(member, &claim), Heard::Answer(what, true));
+        assert_eq!(members.handle(member, &claim), Response::Answer(what, true));
         assert_eq!(members.owner(what), Some(Owner::Member(member)));
-        assert_eq!(members.hear(member, &claim[1..]), Heard::Nonsense);
-        assert_eq!(members.hear(member + 1, &claim), Heard::Nonsense);
+        assert_eq!(members.handle(member, &claim[1..]), Response::Invalid);
+        assert_eq!(members.handle(member + 1, &claim), Response::Invalid);
         let release = FromMember::Release(what).encode();
-        assert_eq!(members.hear(member, &release), Heard::Silence);
+        assert_eq!(members.handle(member, &release), Response::Nothing);
         assert_eq!(members.owner(what), None);
     }
 }

@@ -12,27 +12,27 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::time::Duration;
 
-use crate::child::{NAMES, NotInherited};
 use crate::credentials::{Trust, own_uid};
-use crate::dial::{self, Kind};
+use crate::fork::{CloseOnFork, NAMES};
+use crate::unix_socket::{self, Kind};
 
 /// The kernel's list of names.
 const LIST: &str = "/proc/net/unix";
 /// Random names of one thing that are tried at most. An attacker can make more, but each costs it a descriptor.
-const TRIED: usize = 4096;
+const MAX_TRIED: usize = 4096;
 /// Looks at a name whose program does not listen, and the pause after each.
 const LOOKS: usize = 3;
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// The name of `thing` on `ip` for processes of the own user.
 #[must_use]
-pub fn of_user(ip: IpAddr, thing: &str) -> String {
+pub fn user_name(ip: IpAddr, thing: &str) -> String {
     format!("{NAMES}{}/{ip}/{thing}", own_uid())
 }
 
 /// The name of the holder of `ip` for all users.
 #[must_use]
-pub fn of_system(ip: IpAddr) -> String {
+pub fn system_name(ip: IpAddr) -> String {
     format!("{NAMES}system/{ip}/port")
 }
 
@@ -44,24 +44,24 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 ///
 /// # Errors
 /// As `socket`, `bind`, `listen`.
-pub fn listen(kind: Kind, name: &str) -> io::Result<NotInherited<OwnedFd>> {
-    match listen_at(kind, name) {
+pub fn listen(kind: Kind, name: &str) -> io::Result<CloseOnFork<OwnedFd>> {
+    match listen_exact(kind, name) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {}
         other => return other,
     }
     let mut random = [0_u8; 16];
     getrandom::fill(&mut random)?;
     let random = u128::from_ne_bytes(random);
-    listen_at(kind, &format!("{name}/{random:032x}"))
+    listen_exact(kind, &format!("{name}/{random:032x}"))
 }
 
 /// Listens under `name` and no other.
 ///
 /// # Errors
 /// `AddrInUse` when it is taken; else as `socket`, `bind`, `listen`.
-pub fn listen_at(kind: Kind, name: &str) -> io::Result<NotInherited<OwnedFd>> {
+pub fn listen_exact(kind: Kind, name: &str) -> io::Result<CloseOnFork<OwnedFd>> {
     let address = address(name)?;
-    NotInherited::new(|| dial::listen(kind, &address))
+    CloseOnFork::new(|| unix_socket::listen(kind, &address))
 }
 
 /// Takes `name` for this process, as a lock among the processes of the own user. `None`: the program that has it is not one of them,
@@ -69,14 +69,14 @@ pub fn listen_at(kind: Kind, name: &str) -> io::Result<NotInherited<OwnedFd>> {
 ///
 /// # Errors
 /// `AddrInUse` when a process of the own user has it; else as `socket`, `bind`, `listen`.
-pub fn hold(name: &str) -> io::Result<Option<NotInherited<OwnedFd>>> {
+pub fn claim_name(name: &str) -> io::Result<Option<CloseOnFork<OwnedFd>>> {
     for _ in 0..LOOKS {
-        match listen_at(Kind::Stream, name) {
+        match listen_exact(Kind::Stream, name) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {}
             other => return other.map(Some),
         }
         // The kernel tells the user of a listener only. A process of the own user listens a moment after it took the name.
-        match meet_at(Kind::Stream, name, Trust::Own) {
+        match connect_exact(Kind::Stream, name, Trust::Own) {
             Ok(_) => return Err(ErrorKind::AddrInUse.into()),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 std::thread::sleep(MOMENT);
@@ -92,10 +92,10 @@ pub fn hold(name: &str) -> io::Result<Option<NotInherited<OwnedFd>>> {
 /// # Errors
 /// `PermissionDenied` when a user that is not trusted has the name; `ConnectionRefused` when no process listens
 /// there; `WouldBlock` when too many wait to be taken in.
-pub fn meet_at(kind: Kind, name: &str, trust: Trust) -> io::Result<NotInherited<OwnedFd>> {
+pub fn connect_exact(kind: Kind, name: &str, trust: Trust) -> io::Result<CloseOnFork<OwnedFd>> {
     let address = address(name)?;
-    let peer = NotInherited::new(|| dial::dial(kind, &address))?;
-    if trust.covers(peer.as_fd()) {
+    let peer = CloseOnFork::new(|| unix_socket::connect(kind, &address))?;
+    if trust.accepts(peer.as_fd()) {
         Ok(peer)
     } else {
         Err(ErrorKind::PermissionDenied.into())
@@ -105,15 +105,15 @@ pub fn meet_at(kind: Kind, name: &str, trust: Trust) -> io::Result<NotInherited<
 /// Connects to `name`, or to a random name of the same thing, to a process of a trusted user.
 ///
 /// # Errors
-/// As [`meet_at`], for the usual name.
-pub fn meet(kind: Kind, name: &str, trust: Trust) -> io::Result<NotInherited<OwnedFd>> {
-    let usual = match meet_at(kind, name, trust) {
+/// As [`connect_exact`], for the usual name.
+pub fn connect(kind: Kind, name: &str, trust: Trust) -> io::Result<CloseOnFork<OwnedFd>> {
+    let usual = match connect_exact(kind, name, trust) {
         Err(error) => error,
         found => return found,
     };
     // A name without a listener, or one that takes no process in, may be an attacker's.
-    for other in alternatives(name)? {
-        if let Ok(found) = meet_at(kind, &other, trust) {
+    for other in random_names(name)? {
+        if let Ok(found) = connect_exact(kind, &other, trust) {
             return Ok(found);
         }
     }
@@ -121,9 +121,9 @@ pub fn meet(kind: Kind, name: &str, trust: Trust) -> io::Result<NotInherited<Own
 }
 
 /// The random names of the thing called `name`, from a random one on.
-fn alternatives(name: &str) -> io::Result<Vec<String>> {
+fn random_names(name: &str) -> io::Result<Vec<String>> {
     let mut found = match std::fs::File::open(LIST) {
-        Ok(file) => listed(BufReader::new(file), name)?,
+        Ok(file) => parse_list(BufReader::new(file), name)?,
         Err(error) => {
             tracing::debug!(%error, "{LIST} is not readable: only usual names are found");
             Vec::new()
@@ -133,7 +133,7 @@ fn alternatives(name: &str) -> io::Result<Vec<String>> {
         let first = getrandom::u64()? as usize % found.len();
         found.rotate_left(first);
     }
-    found.truncate(TRIED);
+    found.truncate(MAX_TRIED);
     Ok(found)
 }
 
@@ -142,7 +142,7 @@ fn alternatives(name: &str) -> io::Result<Vec<String>> {
 ///
 /// # Errors
 /// As reading the list.
-pub fn listed(list: impl BufRead, name: &str) -> io::Result<Vec<String>> {
+pub fn parse_list(list: impl BufRead, name: &str) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for line in list.split(b'\n') {
         // Paths of other programs need not be text.
@@ -171,34 +171,34 @@ mod tests {
     #[test]
     fn a_taken_name_is_gone_round() {
         let ip: IpAddr = "127.77.6.1".parse().unwrap();
-        let name = of_user(ip, "port");
-        let refused = meet(Kind::Packets, &name, Trust::Own).unwrap_err();
+        let name = user_name(ip, "port");
+        let refused = connect(Kind::Packets, &name, Trust::Own).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         // A squatter that does not listen.
-        let squatter = dial::bind(Kind::Packets, &address(&name).unwrap()).unwrap();
+        let squatter = unix_socket::bind(Kind::Packets, &address(&name).unwrap()).unwrap();
         let listener = listen(Kind::Packets, &name).unwrap();
-        let near = meet(Kind::Packets, &name, Trust::Own).unwrap();
-        drop(dial::accept(listener.as_fd()).unwrap());
+        let near = connect(Kind::Packets, &name, Trust::Own).unwrap();
+        drop(unix_socket::accept(listener.as_fd()).unwrap());
         drop((near, squatter, listener));
         let _listener = listen(Kind::Packets, &name).unwrap();
-        meet_at(Kind::Packets, &name, Trust::Own).unwrap();
-        let denied = meet(Kind::Packets, &name, Trust::Holder(own_uid() + 1)).unwrap_err();
+        connect_exact(Kind::Packets, &name, Trust::Own).unwrap();
+        let denied = connect(Kind::Packets, &name, Trust::Holder(own_uid() + 1)).unwrap_err();
         assert_eq!(denied.kind(), ErrorKind::PermissionDenied);
     }
 
     #[test]
     fn a_lock_is_had_once_by_a_user_and_not_decided_by_a_squatter() {
         let ip: IpAddr = "127.77.6.2".parse().unwrap();
-        let name = of_user(ip, "sid/1");
-        let held = hold(&name).unwrap();
+        let name = user_name(ip, "sid/1");
+        let held = claim_name(&name).unwrap();
         assert!(held.is_some());
-        assert_eq!(hold(&name).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(claim_name(&name).unwrap_err().kind(), ErrorKind::AddrInUse);
         drop(held);
         // A squatter that does not listen shows no user.
-        let squatter = dial::bind(Kind::Stream, &address(&name).unwrap()).unwrap();
-        assert!(hold(&name).unwrap().is_none());
+        let squatter = unix_socket::bind(Kind::Stream, &address(&name).unwrap()).unwrap();
+        assert!(claim_name(&name).unwrap().is_none());
         drop(squatter);
-        assert!(hold(&name).unwrap().is_some());
+        assert!(claim_name(&name).unwrap().is_some());
     }
 
     #[test]
@@ -214,10 +214,10 @@ mod tests {
              ffff: 00000002 00000000 00010000 0005 01 7 @a/b/{random}0\n\
              ffff: 00000002 00000000 00010000 0005 01 7 @a/b\n"
         );
-        let found = listed(list.as_bytes(), "a/b").unwrap();
+        let found = parse_list(list.as_bytes(), "a/b").unwrap();
         assert_eq!(found, [format!("a/b/{random}")]);
         assert!(
-            listed(&b"@\xff\xfe @a/b/\xff\n"[..], "a/b")
+            parse_list(&b"@\xff\xfe @a/b/\xff\n"[..], "a/b")
                 .unwrap()
                 .is_empty()
         );

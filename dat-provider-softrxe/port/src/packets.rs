@@ -14,11 +14,11 @@ struct Control([u8; 64]);
 
 /// What [`receive`] found.
 #[derive(Debug)]
-pub enum Got {
+pub enum Incoming {
     /// Nothing yet.
-    Nothing,
+    Empty,
     /// The other end is gone.
-    End,
+    Closed,
     /// A packet of this length, and the descriptors that came with it.
     Packet(usize, Vec<OwnedFd>),
 }
@@ -72,7 +72,7 @@ pub fn send(to: BorrowedFd<'_>, packet: &[u8], with: &[RawFd]) -> io::Result<()>
 ///
 /// # Errors
 /// As `recvmsg`.
-pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::Result<Got> {
+pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::Result<Incoming> {
     loop {
         let mut piece = libc::iovec {
             iov_base: into.as_mut_ptr().cast(),
@@ -94,9 +94,9 @@ pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::
         if got < 0 {
             let error = io::Error::last_os_error();
             match error.kind() {
-                ErrorKind::WouldBlock => return Ok(Got::Nothing),
+                ErrorKind::WouldBlock => return Ok(Incoming::Empty),
                 ErrorKind::Interrupted => continue,
-                ErrorKind::ConnectionReset => return Ok(Got::End),
+                ErrorKind::ConnectionReset => return Ok(Incoming::Closed),
                 _ => return Err(error),
             }
         }
@@ -106,8 +106,8 @@ pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::
             Vec::new()
         };
         return Ok(match got {
-            0 => Got::End,
-            got => Got::Packet(got as usize, with),
+            0 => Incoming::Closed,
+            got => Incoming::Packet(got as usize, with),
         });
     }
 }
@@ -191,7 +191,7 @@ mod tests {
         let (near, far) = pair();
         let mut buffer = [0; 100];
         let mut got = |descriptors| receive(far.as_fd(), &mut buffer, descriptors).unwrap();
-        assert!(matches!(got(true), Got::Nothing));
+        assert!(matches!(got(true), Incoming::Empty));
         let file = File::open("/dev/null").unwrap();
         let fds = [file.as_raw_fd(), near.as_raw_fd()];
         for _ in 0..2 {
@@ -199,13 +199,13 @@ mod tests {
         }
         send(near.as_fd(), b"without", &[]).unwrap();
         assert!(send(near.as_fd(), b"x", &[0; 3]).is_err());
-        assert!(matches!(got(true), Got::Packet(4, with) if with.len() == 2));
-        assert!(matches!(got(false), Got::Packet(4, with) if with.is_empty()));
+        assert!(matches!(got(true), Incoming::Packet(4, with) if with.len() == 2));
+        assert!(matches!(got(false), Incoming::Packet(4, with) if with.is_empty()));
         assert!(!is_over(far.as_fd()));
         drop(near);
         assert!(is_over(far.as_fd()));
-        assert!(matches!(got(true), Got::Packet(7, with) if with.is_empty()));
-        assert!(matches!(got(true), Got::End));
+        assert!(matches!(got(true), Incoming::Packet(7, with) if with.is_empty()));
+        assert!(matches!(got(true), Incoming::Closed));
         assert!(send(far.as_fd(), b"x", &[]).is_err());
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::letter::Addressee;
+use crate::message::Destination;
 
 /// A process that claims things.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -14,27 +14,27 @@ pub enum Owner {
 }
 
 /// What there is where several users share a holder, and what one of them may have, so that no user keeps the others out.
-/// Members and slots are shared by [`has_share`].
+/// Members and slots are shared by [`within_fair_share`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Most {
+pub struct Quotas {
     /// Members of all users together.
-    pub places: usize,
+    pub members_total: usize,
     /// Members of one user, however many places are free.
-    pub members: usize,
+    pub members_per_user: usize,
     /// Slots of all users together.
     pub slots: usize,
     /// Services of one user; also where all processes are of one user.
-    pub services: usize,
+    pub services_per_user: usize,
 }
 
-impl Default for Most {
+impl Default for Quotas {
     fn default() -> Self {
         Self {
-            places: 1 << 20,
-            members: 512,
+            members_total: 1 << 20,
+            members_per_user: 512,
             // 10 bits without slot 0.
             slots: 1023,
-            services: 16_384,
+            services_per_user: 16_384,
         }
     }
 }
@@ -43,33 +43,33 @@ impl Default for Most {
 /// have less than half as many as are free. So a user alone gets a third of all, each further one gets a third of what
 /// the users before it left, and a user that has none gets one as long as one is free.
 #[must_use]
-pub const fn has_share(own: usize, taken: usize, all: usize) -> bool {
+pub const fn within_fair_share(own: usize, taken: usize, all: usize) -> bool {
     own.saturating_mul(2) < all.saturating_sub(taken)
 }
 
 /// See the module's text.
 #[derive(Debug)]
 pub struct Registry {
-    owners: HashMap<Addressee, (Owner, u32)>,
+    owners: HashMap<Destination, (Owner, u32)>,
     /// Processes that get a thing when its owner gives it back, where all processes are of one user.
-    waiting: HashMap<Addressee, Vec<(Owner, u32)>>,
+    waiting: HashMap<Destination, Vec<(Owner, u32)>>,
     /// What belonged to a user before the holder was restarted.
-    reserved: HashMap<Addressee, u32>,
+    reserved: HashMap<Destination, u32>,
     /// Reserved slots that no process has yet.
-    slots_kept: usize,
+    reserved_slots_free: usize,
     /// Slots that several users share; `None`: all processes are of one user.
     shared_slots: Option<usize>,
     /// Services that one user may have.
-    most_services: usize,
+    services_per_user: usize,
     /// Services and slots of each user.
     counts: HashMap<u32, [usize; 2]>,
     changed: bool,
 }
 
-const fn kind(what: Addressee) -> usize {
+const fn kind(what: Destination) -> usize {
     match what {
-        Addressee::Slot(_) => 0,
-        Addressee::Service(_) => 1,
+        Destination::Slot(_) => 0,
+        Destination::Service(_) => 1,
     }
 }
 
@@ -80,9 +80,9 @@ impl Default for Registry {
             owners: HashMap::new(),
             waiting: HashMap::new(),
             reserved: HashMap::new(),
-            slots_kept: 0,
+            reserved_slots_free: 0,
             shared_slots: None,
-            most_services: Most::default().services,
+            services_per_user: Quotas::default().services_per_user,
             counts: HashMap::new(),
             changed: false,
         }
@@ -92,10 +92,10 @@ impl Default for Registry {
 impl Registry {
     /// An empty one for the processes of several users that share so much.
     #[must_use]
-    pub fn with_most(most: Most) -> Self {
+    pub fn with_quotas(quotas: Quotas) -> Self {
         Self {
-            shared_slots: Some(most.slots),
-            most_services: most.services,
+            shared_slots: Some(quotas.slots),
+            services_per_user: quotas.services_per_user,
             ..Self::default()
         }
     }
@@ -103,7 +103,7 @@ impl Registry {
     /// Gives `what` to `owner`, a process of user `uid`. `false`: another one has it, or the user has too many. Where
     /// all processes are of one user, `owner` gets it when the other one gives it back: a process that has just ended
     /// may not have been noticed yet.
-    pub fn claim(&mut self, what: Addressee, owner: Owner, uid: u32) -> bool {
+    pub fn claim(&mut self, what: Destination, owner: Owner, uid: u32) -> bool {
         if let Some((has, _)) = self.owners.get(&what) {
             let has = *has == owner;
             if !has && self.shared_slots.is_none() {
@@ -117,17 +117,19 @@ impl Registry {
         let own = self.counts.get(&uid).map_or(0, |all| all[kind(what)]);
         let may = match (self.reserved.get(&what), what, self.shared_slots) {
             (Some(of), ..) if *of != uid => false,
-            (_, Addressee::Service(_), _) => own < self.most_services,
+            (_, Destination::Service(_), _) => own < self.services_per_user,
             // It was granted by this rule before the restart.
-            (Some(_), Addressee::Slot(_), _) | (_, _, None) => true,
-            (None, Addressee::Slot(_), Some(all)) => has_share(own, self.slots_taken(), all),
+            (Some(_), Destination::Slot(_), _) | (_, _, None) => true,
+            (None, Destination::Slot(_), Some(all)) => {
+                within_fair_share(own, self.slots_taken(), all)
+            }
         };
         if !may {
             return false;
         }
         self.counts.entry(uid).or_default()[kind(what)] += 1;
         if self.is_reserved_slot(what) {
-            self.slots_kept -= 1;
+            self.reserved_slots_free -= 1;
         }
         self.owners.insert(what, (owner, uid));
         self.changed = true;
@@ -137,11 +139,11 @@ impl Registry {
     /// Slots that a process has or that are reserved.
     fn slots_taken(&self) -> usize {
         let had = self.counts.values().map(|all| all[0]).sum::<usize>();
-        had + self.slots_kept
+        had + self.reserved_slots_free
     }
 
     /// Takes `what` back if `owner` has it, or its wish to have it.
-    pub fn release(&mut self, what: Addressee, owner: Owner) {
+    pub fn release(&mut self, what: Destination, owner: Owner) {
         if let Some(waiting) = self.waiting.get_mut(&what) {
             waiting.retain(|(other, _)| *other != owner);
         }
@@ -158,20 +160,20 @@ impl Registry {
             waiting.retain(|(other, _)| *other != owner);
         }
         let gone = self.owners.extract_if(|_, (has, _)| *has == owner);
-        let gone: Vec<(Addressee, u32)> = gone.map(|(what, (_, uid))| (what, uid)).collect();
+        let gone: Vec<(Destination, u32)> = gone.map(|(what, (_, uid))| (what, uid)).collect();
         for (what, uid) in gone {
             self.count_off(what, uid);
         }
     }
 
-    fn is_reserved_slot(&self, what: Addressee) -> bool {
-        matches!(what, Addressee::Slot(_)) && self.reserved.contains_key(&what)
+    fn is_reserved_slot(&self, what: Destination) -> bool {
+        matches!(what, Destination::Slot(_)) && self.reserved.contains_key(&what)
     }
 
-    fn count_off(&mut self, what: Addressee, uid: u32) {
+    fn count_off(&mut self, what: Destination, uid: u32) {
         self.changed = true;
         if self.is_reserved_slot(what) {
-            self.slots_kept += 1;
+            self.reserved_slots_free += 1;
         }
         if let Some(counts) = self.counts.get_mut(&uid) {
             counts[kind(what)] -= 1;
@@ -188,7 +190,7 @@ impl Registry {
 
     /// The process that has `what`.
     #[must_use]
-    pub fn owner(&self, what: Addressee) -> Option<Owner> {
+    pub fn owner(&self, what: Destination) -> Option<Owner> {
         self.owners.get(&what).map(|(owner, _)| *owner)
     }
 
@@ -199,20 +201,20 @@ impl Registry {
         self.owners.len() + waiting.sum::<usize>() + self.reserved.len() + self.counts.len()
     }
 
-    /// Keeps `what` for the processes of `uid` until [`Registry::open_to_all`].
-    pub fn reserve(&mut self, what: Addressee, uid: u32) {
+    /// Keeps `what` for the processes of `uid` until [`Registry::clear_reservations`].
+    pub fn reserve(&mut self, what: Destination, uid: u32) {
         let before = self.reserved.insert(what, uid);
-        let slot = matches!(what, Addressee::Slot(_));
+        let slot = matches!(what, Destination::Slot(_));
         if slot && before.is_none() && !self.owners.contains_key(&what) {
-            self.slots_kept += 1;
+            self.reserved_slots_free += 1;
         }
     }
 
     /// Ends all reservations.
-    pub fn open_to_all(&mut self) {
+    pub fn clear_reservations(&mut self) {
         self.changed |= !self.reserved.is_empty();
         self.reserved.clear();
-        self.slots_kept = 0;
+        self.reserved_slots_free = 0;
     }
 
     /// Returns true if [`Registry::changes`] has something to say.
@@ -222,12 +224,12 @@ impl Registry {
     }
 
     /// Makes [`Registry::changes`] say everything again: what it said could not be kept.
-    pub fn repeat_changes(&mut self) {
+    pub fn mark_changed(&mut self) {
         self.changed = true;
     }
 
     /// All that is had or reserved, with its user, if that changed since the last call.
-    pub fn changes(&mut self) -> Option<Vec<(Addressee, u32)>> {
+    pub fn changes(&mut self) -> Option<Vec<(Destination, u32)>> {
         if !std::mem::take(&mut self.changed) {
             return None;
         }
@@ -247,16 +249,16 @@ mod tests {
     const B: Owner = Owner::Member(2);
 
     fn with_most_slots(slots: usize) -> Registry {
-        Registry::with_most(Most {
+        Registry::with_quotas(Quotas {
             slots,
-            ..Most::default()
+            ..Quotas::default()
         })
     }
 
     #[test]
     fn a_thing_has_one_owner_until_it_is_given_back() {
         let mut registry = with_most_slots(9);
-        for what in [Addressee::Slot(5), Addressee::Service(5)] {
+        for what in [Destination::Slot(5), Destination::Service(5)] {
             assert_eq!(registry.owner(what), None);
             assert!(registry.claim(what, A, 10));
             assert!(registry.claim(what, A, 10), "again");
@@ -264,17 +266,17 @@ mod tests {
             registry.release(what, B);
             assert_eq!(registry.owner(what), Some(A));
         }
-        registry.release(Addressee::Slot(5), A);
-        assert!(registry.claim(Addressee::Slot(5), B, 11));
+        registry.release(Destination::Slot(5), A);
+        assert!(registry.claim(Destination::Slot(5), B, 11));
         registry.forget(A);
-        assert_eq!(registry.owner(Addressee::Service(5)), None);
-        assert_eq!(registry.owner(Addressee::Slot(5)), Some(B));
+        assert_eq!(registry.owner(Destination::Service(5)), None);
+        assert_eq!(registry.owner(Destination::Slot(5)), Some(B));
     }
 
     #[test]
     fn the_next_of_the_user_gets_what_is_given_back() {
         let mut registry = Registry::default();
-        let what = Addressee::Service(5);
+        let what = Destination::Service(5);
         assert!(registry.claim(what, A, 10));
         for next in [B, B, Owner::Holder, Owner::Member(3)] {
             assert!(!registry.claim(what, next, 10));
@@ -308,17 +310,21 @@ mod tests {
             (0, 2000, 1023, false),
             (usize::MAX, 0, usize::MAX, false),
         ] {
-            assert_eq!(has_share(own, taken, all), may, "{own} {taken} {all}");
+            assert_eq!(
+                within_fair_share(own, taken, all),
+                may,
+                "{own} {taken} {all}"
+            );
         }
     }
 
     #[test]
     fn users_that_take_all_they_can_leave_slots_for_others() {
-        let mut registry = Registry::with_most(Most::default());
+        let mut registry = Registry::with_quotas(Quotas::default());
         let mut had = Vec::new();
         for uid in 0..10 {
             let owner = Owner::Member(uid.into());
-            let claims = (1..1024).map(|slot| registry.claim(Addressee::Slot(slot), owner, uid));
+            let claims = (1..1024).map(|slot| registry.claim(Destination::Slot(slot), owner, uid));
             had.push(claims.filter(|granted| *granted).count());
         }
         // Claims of another one's slot are refused as well, so the sums count.
@@ -339,36 +345,36 @@ mod tests {
             (6, 12),
             (7, 13),
         ] {
-            registry.reserve(Addressee::Slot(slot), uid);
+            registry.reserve(Destination::Slot(slot), uid);
         }
-        let mut take = |slot, uid| registry.claim(Addressee::Slot(slot), A, uid);
+        let mut take = |slot, uid| registry.claim(Destination::Slot(slot), A, uid);
         assert_eq!([1, 2, 3].map(|slot| take(slot, 10)), [true; 3]);
         // What is kept for others is not free: two of nine are.
         assert!(!take(8, 10) && take(8, 14) && !take(9, 14));
-        registry.release(Addressee::Slot(1), A);
-        assert!(registry.claim(Addressee::Slot(1), B, 10));
+        registry.release(Destination::Slot(1), A);
+        assert!(registry.claim(Destination::Slot(1), B, 10));
         assert_eq!(registry.slots_taken(), 8);
-        registry.open_to_all();
+        registry.clear_reservations();
         assert_eq!(registry.slots_taken(), 4);
-        assert!(registry.claim(Addressee::Slot(4), B, 14));
+        assert!(registry.claim(Destination::Slot(4), B, 14));
     }
 
     #[test]
     fn a_user_cannot_take_all() {
         let mut registry = with_most_slots(5);
-        let slots = [1, 2, 3].map(Addressee::Slot);
+        let slots = [1, 2, 3].map(Destination::Slot);
         assert_eq!(
             slots.map(|what| registry.claim(what, A, 10)),
             [true, true, false]
         );
         assert!(registry.claim(slots[2], B, 11));
         registry.release(slots[0], A);
-        assert!(registry.claim(Addressee::Slot(9), A, 10));
-        for id in 0..Most::default().services as u64 {
-            assert!(registry.claim(Addressee::Service(id), A, 10));
+        assert!(registry.claim(Destination::Slot(9), A, 10));
+        for id in 0..Quotas::default().services_per_user as u64 {
+            assert!(registry.claim(Destination::Service(id), A, 10));
         }
-        assert!(!registry.claim(Addressee::Service(u64::MAX), A, 10));
-        assert!(registry.claim(Addressee::Service(u64::MAX), B, 11));
+        assert!(!registry.claim(Destination::Service(u64::MAX), A, 10));
+        assert!(registry.claim(Destination::Service(u64::MAX), B, 11));
         registry.forget(A);
         registry.forget(B);
         assert!(registry.counts.is_empty());
@@ -377,14 +383,14 @@ mod tests {
     #[test]
     fn what_was_a_users_before_a_restart_is_kept_for_it() {
         let mut registry = Registry::default();
-        let (first, second) = (Addressee::Slot(1), Addressee::Service(2));
+        let (first, second) = (Destination::Slot(1), Destination::Service(2));
         registry.reserve(first, 10);
         registry.reserve(second, 10);
         assert!(!registry.claim(first, B, 11));
         assert!(registry.claim(first, A, 10));
         assert_eq!(registry.changes(), Some(vec![(first, 10), (second, 10)]));
         assert_eq!(registry.changes(), None);
-        registry.open_to_all();
+        registry.clear_reservations();
         assert_eq!(registry.changes(), Some(vec![(first, 10)]));
         assert!(
             !registry.claim(first, B, 11),

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use crate::letter::Addressee;
-use crate::share::{slot_of_comm_id, slot_of_qpn};
+use crate::message::Destination;
+use crate::port_share::{slot_of_comm_id, slot_of_qpn};
 
 /// Offsets within the UDP payload: BTH, then for the connection manager DETH and the MAD.
 mod field {
@@ -31,19 +31,19 @@ fn word(datagram: &[u8], at: usize) -> Option<u32> {
 /// Requests go by their service id, answers by our communication id (SIDR: request id) in them, everything
 /// else by the destination queue pair.
 #[must_use]
-pub fn addressee(datagram: &[u8]) -> Option<Addressee> {
+pub fn destination(datagram: &[u8]) -> Option<Destination> {
     let qpn = word(datagram, field::DESTINATION_QPN)? & 0x00ff_ffff;
     if qpn != 1 {
-        return Some(Addressee::Slot(slot_of_qpn(qpn)));
+        return Some(Destination::Slot(slot_of_qpn(qpn)));
     }
     Some(match attribute(datagram)? {
         REQ | SIDR_REQ => {
             let high = word(datagram, field::CM + 8)?;
             let low = word(datagram, field::CM + 12)?;
-            Addressee::Service(u64::from(high) << 32 | u64::from(low))
+            Destination::Service(u64::from(high) << 32 | u64::from(low))
         }
-        SIDR_REP => Addressee::Slot(slot_of_comm_id(word(datagram, field::CM)?)),
-        _ => Addressee::Slot(slot_of_comm_id(word(datagram, field::CM + 4)?)),
+        SIDR_REP => Destination::Slot(slot_of_comm_id(word(datagram, field::CM)?)),
+        _ => Destination::Slot(slot_of_comm_id(word(datagram, field::CM + 4)?)),
     })
 }
 
@@ -53,32 +53,32 @@ fn attribute(datagram: &[u8]) -> Option<u16> {
 
 /// The requests of late, for a peer that gives one up before it knows our communication id: its REJ names only its own.
 #[derive(Debug, Default)]
-pub struct Requests {
+pub struct RecentRequests {
     /// Whose, by what id, for which service; the newest last.
-    late: VecDeque<(IpAddr, u32, u64)>,
+    recent: VecDeque<(IpAddr, u32, u64)>,
 }
 
-impl Requests {
-    /// As [`addressee`], of a datagram that `source` sent.
+impl RecentRequests {
+    /// As [`destination`], of a datagram that `source` sent.
     #[must_use]
-    pub fn addressee(&mut self, source: IpAddr, datagram: &[u8]) -> Option<Addressee> {
-        let to = addressee(datagram)?;
+    pub fn destination(&mut self, source: IpAddr, datagram: &[u8]) -> Option<Destination> {
+        let to = destination(datagram)?;
         match to {
-            Addressee::Service(service) if attribute(datagram) == Some(REQ) => {
+            Destination::Service(service) if attribute(datagram) == Some(REQ) => {
                 let request = (source, word(datagram, field::CM)?, service);
-                if !self.late.contains(&request) {
-                    if self.late.len() == REMEMBERED {
-                        self.late.pop_front();
+                if !self.recent.contains(&request) {
+                    if self.recent.len() == REMEMBERED {
+                        self.recent.pop_front();
                     }
-                    self.late.push_back(request);
+                    self.recent.push_back(request);
                 }
                 Some(to)
             }
-            Addressee::Slot(0) if attribute(datagram) == Some(REJ) => {
+            Destination::Slot(0) if attribute(datagram) == Some(REJ) => {
                 let id = word(datagram, field::CM)?;
-                let mut newest_first = self.late.iter().rev();
+                let mut newest_first = self.recent.iter().rev();
                 let known = newest_first.find(|known| (known.0, known.1) == (source, id));
-                Some(known.map_or(to, |known| Addressee::Service(known.2)))
+                Some(known.map_or(to, |known| Destination::Service(known.2)))
             }
             _ => Some(to),
         }
@@ -103,27 +103,27 @@ mod tests {
     fn each_message_finds_its_engine() {
         let mut data = vec![0; 16];
         data[4..8].copy_from_slice(&(0xff00_0000u32 | 5 << 14 | 3).to_be_bytes());
-        assert_eq!(addressee(&data), Some(Addressee::Slot(5)));
-        assert_eq!(addressee(&data[..7]), None);
+        assert_eq!(destination(&data), Some(Destination::Slot(5)));
+        assert_eq!(destination(&data[..7]), None);
         let words = [9 << 22 | 1, 7 << 22 | 2, 0x0106, 0x1b59 | 1 << 24];
         let service = 0x0000_0106_0100_1b59;
         assert_eq!(
-            addressee(&mad(0x10, words)),
-            Some(Addressee::Service(service))
+            destination(&mad(0x10, words)),
+            Some(Destination::Service(service))
         );
         assert_eq!(
-            addressee(&mad(0x17, words)),
-            Some(Addressee::Service(service))
+            destination(&mad(0x17, words)),
+            Some(Destination::Service(service))
         );
-        assert_eq!(addressee(&mad(0x18, words)), Some(Addressee::Slot(9)));
+        assert_eq!(destination(&mad(0x18, words)), Some(Destination::Slot(9)));
         for answer in [0x11, 0x12, 0x13, 0x14, 0x15, 0x16] {
             assert_eq!(
-                addressee(&mad(answer, words)),
-                Some(Addressee::Slot(7)),
+                destination(&mad(answer, words)),
+                Some(Destination::Slot(7)),
                 "{answer:#x}"
             );
         }
-        assert_eq!(addressee(&mad(0x10, words)[..50]), None);
+        assert_eq!(destination(&mad(0x10, words)[..50]), None);
     }
 
     #[test]
@@ -131,30 +131,30 @@ mod tests {
         let (a, b): (IpAddr, IpAddr) = ("10.9.0.2".parse().unwrap(), "10.9.0.3".parse().unwrap());
         let request = |id: u32, service: u32| mad(REQ, [id, 0, 0x0106, service]);
         let gives_up = |id: u32| mad(REJ, [id, 0, 0, 0]);
-        let service = |low: u32| Some(Addressee::Service(0x0106 << 32 | u64::from(low)));
-        let nobody = Some(Addressee::Slot(0));
-        let mut requests = Requests::default();
-        assert_eq!(requests.addressee(a, &gives_up(7)), nobody);
-        assert_eq!(requests.addressee(a, &request(7, 1)), service(1));
-        assert_eq!(requests.addressee(b, &request(7, 2)), service(2));
-        assert_eq!(requests.addressee(a, &gives_up(7)), service(1));
-        assert_eq!(requests.addressee(b, &gives_up(7)), service(2));
-        assert_eq!(requests.addressee(b, &gives_up(8)), nobody);
+        let service = |low: u32| Some(Destination::Service(0x0106 << 32 | u64::from(low)));
+        let nobody = Some(Destination::Slot(0));
+        let mut requests = RecentRequests::default();
+        assert_eq!(requests.destination(a, &gives_up(7)), nobody);
+        assert_eq!(requests.destination(a, &request(7, 1)), service(1));
+        assert_eq!(requests.destination(b, &request(7, 2)), service(2));
+        assert_eq!(requests.destination(a, &gives_up(7)), service(1));
+        assert_eq!(requests.destination(b, &gives_up(7)), service(2));
+        assert_eq!(requests.destination(b, &gives_up(8)), nobody);
         // The same id for another service, later.
-        assert_eq!(requests.addressee(a, &request(7, 3)), service(3));
-        assert_eq!(requests.addressee(a, &gives_up(7)), service(3));
+        assert_eq!(requests.destination(a, &request(7, 3)), service(3));
+        assert_eq!(requests.destination(a, &gives_up(7)), service(3));
         // Repeated requests take no room, many others do.
         for n in 0..2 * REMEMBERED as u32 {
-            let _ = requests.addressee(a, &request(100, 4));
-            assert_eq!(requests.addressee(b, &gives_up(7)), service(2), "{n}");
+            let _ = requests.destination(a, &request(100, 4));
+            assert_eq!(requests.destination(b, &gives_up(7)), service(2), "{n}");
         }
         for id in 0..2 * REMEMBERED as u32 {
-            let _ = requests.addressee(a, &request(1000 + id, 4));
+            let _ = requests.destination(a, &request(1000 + id, 4));
         }
-        assert_eq!(requests.late.len(), REMEMBERED);
-        assert_eq!(requests.addressee(b, &gives_up(7)), nobody);
+        assert_eq!(requests.recent.len(), REMEMBERED);
+        assert_eq!(requests.destination(b, &gives_up(7)), nobody);
         // Others' answers to us go by our id.
         let known = mad(REJ, [7, 9 << 22, 0, 0]);
-        assert_eq!(requests.addressee(a, &known), Some(Addressee::Slot(9)));
+        assert_eq!(requests.destination(a, &known), Some(Destination::Slot(9)));
     }
 }

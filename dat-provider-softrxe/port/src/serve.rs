@@ -15,22 +15,22 @@ use std::time::{Duration, Instant};
 use crate::ROCE_PORT;
 use crate::credentials::own_uid;
 use crate::holder::Holder;
-use crate::letter::Addressee;
-use crate::registry::Most;
-use crate::route::Requests;
+use crate::message::Destination;
+use crate::registry::Quotas;
+use crate::route::RecentRequests;
 use crate::socket::{Received, Socket};
-use crate::wake::{Bundle, sleep};
+use crate::wake::{PollSet, sleep};
 
 /// Bytes asked for in the receive buffer of a port.
 const BUFFER: usize = 4 << 20;
 /// Reads of a port before the others, and the members, have their turn.
 const READS: usize = 64;
 /// How long what a user had before a restart is kept for it.
-const KEPT: Duration = Duration::from_secs(10);
+const RESERVED_FOR: Duration = Duration::from_secs(10);
 /// The file is written so long after a change, with all changes until then.
-const WRITTEN: Duration = Duration::from_millis(50);
+const WRITE_DELAY: Duration = Duration::from_millis(50);
 /// A write of the file that failed is repeated after this time.
-const REPEATED: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The server does not look for processes that wait to be taken in for so long when there is no descriptor for them.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Descriptors that are not for members: for each port three and one for its file, and these.
@@ -55,7 +55,7 @@ pub enum ServeError {
     },
     /// A socket of systemd is not bound to the port.
     #[error("systemd passed on a socket of {local}, which is not UDP port 4791 of one address")]
-    Passed {
+    WrongSocket {
         /// Where the socket is bound.
         local: SocketAddr,
     },
@@ -83,7 +83,7 @@ struct Record {
 struct Port {
     local: SocketAddr,
     holder: Holder,
-    requests: Requests,
+    requests: RecentRequests,
     record: Option<Record>,
     /// Until then processes that wait to be taken in are not looked for.
     paused_until: Option<Instant>,
@@ -93,10 +93,10 @@ struct Port {
 #[derive(Debug)]
 pub struct Server {
     ports: Vec<Port>,
-    bundle: Bundle,
+    bundle: PollSet,
     received: Received,
     /// Until then reservations hold.
-    kept_until: Option<Instant>,
+    reserved_until: Option<Instant>,
 }
 
 impl Server {
@@ -123,16 +123,16 @@ impl Server {
                 error,
             })?;
         }
-        let bundle = Bundle::new()?;
-        let most = Most {
-            places: places(raise_descriptors(), sockets.len()),
-            ..Most::default()
+        let bundle = PollSet::new()?;
+        let quotas = Quotas {
+            members_total: members_total(raise_descriptors(), sockets.len()),
+            ..Quotas::default()
         };
         let mut ports = Vec::new();
         for socket in sockets {
             let local = socket.local();
             bundle.add(socket.as_raw_fd())?;
-            let mut holder = Holder::for_everyone(local.ip(), socket.into(), most)?;
+            let mut holder = Holder::for_all_users(local.ip(), socket.into(), quotas)?;
             bundle.add(holder.as_raw_fd())?;
             let record = state.map(|folder| Record {
                 path: folder.join(local.ip().to_string()),
@@ -146,7 +146,7 @@ impl Server {
             ports.push(Port {
                 local,
                 holder,
-                requests: Requests::default(),
+                requests: RecentRequests::default(),
                 record,
                 paused_until: None,
             });
@@ -155,7 +155,7 @@ impl Server {
             ports,
             bundle,
             received: Received::new(),
-            kept_until: Some(Instant::now() + KEPT),
+            reserved_until: Some(Instant::now() + RESERVED_FOR),
         })
     }
 
@@ -182,25 +182,25 @@ impl Server {
             .iter()
             .filter_map(|port| port.record.as_ref()?.due);
         let paused = self.ports.iter().filter_map(|port| port.paused_until);
-        due.chain(paused).chain(self.kept_until).min()
+        due.chain(paused).chain(self.reserved_until).min()
     }
 
     /// Does what there is to do.
     fn step(&mut self, now: Instant) {
-        let opens = self.kept_until.is_some_and(|end| end <= now);
+        let opens = self.reserved_until.is_some_and(|end| end <= now);
         if opens {
-            self.kept_until = None;
+            self.reserved_until = None;
         }
         let ready = self.bundle.ready();
         for port in &mut self.ports {
             if opens {
-                port.holder.registry().open_to_all();
+                port.holder.registry().clear_reservations();
             }
             if port.paused_until.is_some_and(|end| end <= now) {
-                port.look_for_processes(now, true);
+                port.set_accepting(now, true);
             }
-            if ready.contains(&port.holder.as_raw_fd()) && !port.holder.look_after() {
-                port.look_for_processes(now, false);
+            if ready.contains(&port.holder.as_raw_fd()) && !port.holder.poll_members() {
+                port.set_accepting(now, false);
             }
             if ready.contains(&port.holder.socket().as_raw_fd()) {
                 port.pass_on(&mut self.received);
@@ -213,8 +213,8 @@ impl Server {
 impl Port {
     /// Looks for processes that wait to be taken in, or does so after a pause. Datagrams and members do not wait
     /// meanwhile.
-    fn look_for_processes(&mut self, now: Instant, look: bool) {
-        let done = self.holder.look_for_processes(look);
+    fn set_accepting(&mut self, now: Instant, look: bool) {
+        let done = self.holder.set_accepting(look);
         let looks = look && done.is_ok();
         self.paused_until = (!looks).then(|| now + PAUSE);
     }
@@ -232,7 +232,7 @@ impl Port {
             }
             let from = received.from;
             for (_, datagram) in received.datagrams() {
-                if let Some(to) = self.requests.addressee(from.ip(), datagram) {
+                if let Some(to) = self.requests.destination(from.ip(), datagram) {
                     self.holder.deliver(to, from, 0, datagram);
                 }
             }
@@ -245,14 +245,14 @@ impl Port {
             return;
         };
         match record.due {
-            None if self.holder.registry().has_changed() => record.due = Some(now + WRITTEN),
+            None if self.holder.registry().has_changed() => record.due = Some(now + WRITE_DELAY),
             Some(due) if due <= now => {
                 record.due = None;
                 let all = self.holder.registry().changes().unwrap_or_default();
                 if let Err(error) = write(&record.path, &all) {
                     tracing::error!(%error, path = %record.path.display(), "the registry is not kept; trying again");
-                    self.holder.registry().repeat_changes();
-                    record.due = Some(now + REPEATED);
+                    self.holder.registry().mark_changed();
+                    record.due = Some(now + RETRY_DELAY);
                 }
             }
             _ => {}
@@ -272,7 +272,7 @@ fn passed() -> Result<Vec<Socket>, ServeError> {
         let socket = Socket::inherit(FIRST_PASSED + index.cast_signed(), BUFFER)?;
         let local = socket.local();
         if local.port() != ROCE_PORT || local.ip().is_unspecified() {
-            return Err(ServeError::Passed { local });
+            return Err(ServeError::WrongSocket { local });
         }
         sockets.push(socket);
     }
@@ -297,12 +297,12 @@ fn prepare(folder: &Path) -> io::Result<()> {
 }
 
 /// One line each: `slot` or `service`, number, user.
-fn write(path: &Path, all: &[(Addressee, u32)]) -> io::Result<()> {
+fn write(path: &Path, all: &[(Destination, u32)]) -> io::Result<()> {
     let mut lines = Vec::new();
     for (what, uid) in all {
         match what {
-            Addressee::Slot(slot) => writeln!(lines, "slot {slot} {uid}")?,
-            Addressee::Service(id) => writeln!(lines, "service {id} {uid}")?,
+            Destination::Slot(slot) => writeln!(lines, "slot {slot} {uid}")?,
+            Destination::Service(id) => writeln!(lines, "service {id} {uid}")?,
         }
     }
     // The whole name: a part of it is the same for several addresses.
@@ -345,17 +345,17 @@ fn raise_descriptors() -> usize {
 }
 
 /// Members that each of some ports has descriptors for.
-fn places(descriptors: usize, ports: usize) -> usize {
+fn members_total(descriptors: usize, ports: usize) -> usize {
     (descriptors.saturating_sub(SPARE) / ports.max(1)).saturating_sub(SPARE_OF_PORT)
 }
 
-fn read(path: &Path) -> Vec<(Addressee, u32)> {
+fn read(path: &Path) -> Vec<(Destination, u32)> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let line = |line: &str| {
         let (what, uid) = line.rsplit_once(' ')?;
         let what = match what.split_once(' ')? {
-            ("slot", slot) => Addressee::Slot(slot.parse().ok()?),
-            ("service", id) => Addressee::Service(id.parse().ok()?),
+            ("slot", slot) => Destination::Slot(slot.parse().ok()?),
+            ("service", id) => Destination::Service(id.parse().ok()?),
             _ => return None,
         };
         Some((what, uid.parse().ok()?))
@@ -378,8 +378,8 @@ mod tests {
         let path = state.join("127.0.0.1");
         assert_eq!(read(&path), []);
         let all = [
-            (Addressee::Slot(5), 0),
-            (Addressee::Service(u64::MAX), 65_534),
+            (Destination::Slot(5), 0),
+            (Destination::Service(u64::MAX), 65_534),
         ];
         write(&path, &all).unwrap();
         assert_eq!(read(&path), all);
@@ -388,7 +388,7 @@ mod tests {
             "slot 5\nslot 70000 1\nservice x 1\nother 1 1\n\nslot 6 7\n",
         )
         .unwrap();
-        assert_eq!(read(&path), [(Addressee::Slot(6), 7)]);
+        assert_eq!(read(&path), [(Destination::Slot(6), 7)]);
     }
 
     #[test]
@@ -400,8 +400,8 @@ mod tests {
         std::fs::write(file("target"), "kept").unwrap();
         std::os::unix::fs::symlink(file("target"), file("127.66.0.9.next")).unwrap();
         for name in ["127.66.0.8", "127.66.0.9"] {
-            write(&file(name), &[(Addressee::Slot(8), 7)]).unwrap();
-            assert_eq!(read(&file(name)), [(Addressee::Slot(8), 7)]);
+            write(&file(name), &[(Destination::Slot(8), 7)]).unwrap();
+            assert_eq!(read(&file(name)), [(Destination::Slot(8), 7)]);
         }
         let text = |name: &str| std::fs::read_to_string(file(name)).unwrap();
         assert_eq!(text("127.66.0.next"), "of the other");
@@ -419,17 +419,17 @@ mod tests {
         let mut server = server(address, Some(folder.path()));
         let blocked = folder.path().join(format!("{address}.next"));
         std::fs::create_dir(&blocked).unwrap();
-        let what = Addressee::Slot(5);
+        let what = Destination::Slot(5);
         let holder = &mut server.ports[0].holder;
         assert!(holder.claim(what));
         let now = Instant::now();
         server.step(now);
-        server.step(now + WRITTEN);
+        server.step(now + WRITE_DELAY);
         let path = folder.path().join(address);
         assert_eq!(read(&path), []);
         std::fs::remove_dir(&blocked).unwrap();
         let next = server.ports[0].record.as_ref().unwrap().due.unwrap();
-        assert_eq!(next, now + WRITTEN + REPEATED);
+        assert_eq!(next, now + WRITE_DELAY + RETRY_DELAY);
         server.step(next);
         assert_eq!(read(&path), [(what, own_uid())]);
         assert_eq!(server.ports[0].record.as_ref().unwrap().due, None);
@@ -445,11 +445,12 @@ mod tests {
             sleep([server.bundle.as_raw_fd()], Some(Duration::ZERO)) == dat_cancel::Slept::TimedOut
         };
         let now = Instant::now();
-        server.ports[0].look_for_processes(now, false);
-        let name = crate::names::of_system(address.parse().unwrap());
+        server.ports[0].set_accepting(now, false);
+        let name = crate::names::system_name(address.parse().unwrap());
         let name = SocketAddr::from_abstract_name(name).unwrap();
-        let process = crate::dial::dial(crate::dial::Kind::Packets, &name).unwrap();
-        let hello = crate::letter::FromMember::Hello.encode();
+        let process =
+            crate::unix_socket::connect(crate::unix_socket::Kind::Packets, &name).unwrap();
+        let hello = crate::message::FromMember::Hello.encode();
         crate::packets::send(process.as_fd(), &hello, &[]).unwrap();
         assert!(quiet(&server));
         assert_eq!(server.next(), Some(now + PAUSE));
@@ -459,7 +460,7 @@ mod tests {
         assert_eq!(server.ports[0].paused_until, None);
         server.step(now + PAUSE);
         let welcome = crate::packets::receive(process.as_fd(), &mut [0; 64], false).unwrap();
-        assert!(matches!(welcome, crate::packets::Got::Packet(1, _)));
+        assert!(matches!(welcome, crate::packets::Incoming::Packet(1, _)));
         assert!(quiet(&server));
     }
 
@@ -470,11 +471,12 @@ mod tests {
         const DATAGRAM: [u8; 4000] = [7; 4000];
         let address = "127.61.9.3";
         let mut server = server(address, None);
-        let name = crate::names::of_system(address.parse().unwrap());
+        let name = crate::names::system_name(address.parse().unwrap());
         let name = SocketAddr::from_abstract_name(name).unwrap();
-        let process = crate::dial::dial(crate::dial::Kind::Packets, &name).unwrap();
-        let what = Addressee::Slot(5);
-        let claim = crate::letter::FromMember::Claim(what).encode();
+        let process =
+            crate::unix_socket::connect(crate::unix_socket::Kind::Packets, &name).unwrap();
+        let what = Destination::Slot(5);
+        let claim = crate::message::FromMember::Claim(what).encode();
         server.step(Instant::now());
         crate::packets::send(process.as_fd(), &claim, &[]).unwrap();
         server.step(Instant::now());
@@ -485,7 +487,7 @@ mod tests {
             assert!(holder.deliver(what, from, 0, &DATAGRAM));
         }
         let (mut kept, mut buffer) = (0, [0; 5000]);
-        while let crate::packets::Got::Packet(length, _) =
+        while let crate::packets::Incoming::Packet(length, _) =
             crate::packets::receive(process.as_fd(), &mut buffer, false).unwrap()
         {
             kept += length;
@@ -502,7 +504,7 @@ mod tests {
             (16, 1, 0),
             (usize::MAX, 1, usize::MAX - 40),
         ] {
-            assert_eq!(places(descriptors, ports), each);
+            assert_eq!(members_total(descriptors, ports), each);
         }
         let limit = raise_descriptors();
         assert_eq!(raise_descriptors(), limit);

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::address::{from_c, room, to_c};
-use super::child::NotInherited;
+use super::fork::CloseOnFork;
 
 /// Largest run of equal datagrams that one [`Socket::send`] takes (`UDP_MAX_SEGMENTS` of Linux before 6.x).
 pub const MAX_SEGMENTS: usize = 64;
@@ -19,7 +19,7 @@ const UDP_NO_CHECK6_RX: libc::c_int = 102;
 /// See the module's text. All methods take `&self` and may be called from any thread.
 #[derive(Debug)]
 pub struct Socket {
-    fd: NotInherited<OwnedFd>,
+    fd: CloseOnFork<OwnedFd>,
     local: SocketAddr,
 }
 
@@ -36,7 +36,7 @@ impl Socket {
             libc::AF_INET6
         };
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let fd = NotInherited::new(|| {
+        let fd = CloseOnFork::new(|| {
             // SAFETY: a plain system call.
             let fd = unsafe { libc::socket(family, kind, 0) };
             if fd < 0 {
@@ -104,7 +104,7 @@ impl Socket {
         set(fd, libc::IPPROTO_UDP, libc::UDP_GRO, 1)?;
         set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, buffer as libc::c_int)?;
         // SAFETY: the descriptor is open, and by the caller's word this process's own from its start.
-        let fd = NotInherited::new(|| Ok(unsafe { OwnedFd::from_raw_fd(fd) }))?;
+        let fd = CloseOnFork::new(|| Ok(unsafe { OwnedFd::from_raw_fd(fd) }))?;
         Self::adopt(fd)
     }
 
@@ -112,7 +112,7 @@ impl Socket {
     ///
     /// # Errors
     /// As `getsockname`; for a socket that is not of the internet.
-    pub fn adopt(fd: NotInherited<OwnedFd>) -> io::Result<Self> {
+    pub fn adopt(fd: CloseOnFork<OwnedFd>) -> io::Result<Self> {
         let mut name = room();
         let mut length = size_of_val(&name) as libc::socklen_t;
         // SAFETY: `name` has room for `length` bytes.

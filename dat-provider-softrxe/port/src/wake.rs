@@ -82,16 +82,16 @@ pub fn processors() -> usize {
     usize::try_from(online).unwrap_or(1)
 }
 
-/// Descriptors that [`Bundle::ready`] names at a time.
+/// Descriptors that [`PollSet::ready`] names at a time.
 const SOME: usize = 256;
 
 /// Many descriptors as one that is readable when any of them is.
 #[derive(Debug)]
-pub struct Bundle {
+pub struct PollSet {
     fd: OwnedFd,
 }
 
-impl Bundle {
+impl PollSet {
     /// Empty.
     ///
     /// # Errors
@@ -143,6 +143,12 @@ impl Bundle {
         };
     }
 
+    /// Returns true if a descriptor in it is readable or hung up.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        sleep([self.fd.as_raw_fd()], Some(Duration::ZERO)) == Slept::Woken
+    }
+
     /// Descriptors in it that are readable or hung up, some of them where there are very many: the rest keeps the bundle readable.
     pub fn ready(&self) -> Vec<RawFd> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; SOME];
@@ -161,7 +167,7 @@ impl Bundle {
     }
 }
 
-impl AsRawFd for Bundle {
+impl AsRawFd for PollSet {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
@@ -173,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_ring_ends_a_sleep_also_through_a_bundle_and_stays_until_cleared() {
-        let (wake, bundle) = (Wake::new().unwrap(), Bundle::new().unwrap());
+        let (wake, bundle) = (Wake::new().unwrap(), PollSet::new().unwrap());
         bundle.add(wake.as_raw_fd()).unwrap();
         let soon = Some(Duration::from_millis(1));
         assert_eq!(

@@ -4,33 +4,33 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use softrxe_port::letter::{Addressee, FromHolder, FromMember};
-use softrxe_port::members::{Heard, Members};
+use softrxe_port::members::{Members, Response};
+use softrxe_port::message::{Destination, FromHolder, FromMember};
 use softrxe_port::names;
-use softrxe_port::registry::{Most, Owner};
-use softrxe_port::route::Requests;
+use softrxe_port::registry::{Owner, Quotas};
+use softrxe_port::route::RecentRequests;
 
 use crate::input::Input;
 
 /// What a user may have; small, so that inputs get there.
-const MOST: Most = Most {
-    places: 8,
-    members: 3,
+const QUOTAS: Quotas = Quotas {
+    members_total: 8,
+    members_per_user: 3,
     slots: 6,
-    services: 4,
+    services_per_user: 4,
 };
 const UIDS: [u32; 3] = [1000, 1001, 65_534];
 const HOLDER_UID: u32 = 0;
 /// Things that are often asked for.
-const THINGS: [Addressee; 8] = [
-    Addressee::Slot(0),
-    Addressee::Slot(1),
-    Addressee::Slot(2),
-    Addressee::Slot(u16::MAX),
-    Addressee::Service(0),
-    Addressee::Service(0x0106_1b59),
-    Addressee::Service(0x0106_1b5a),
-    Addressee::Service(u64::MAX),
+const THINGS: [Destination; 8] = [
+    Destination::Slot(0),
+    Destination::Slot(1),
+    Destination::Slot(2),
+    Destination::Slot(u16::MAX),
+    Destination::Service(0),
+    Destination::Service(0x0106_1b59),
+    Destination::Service(0x0106_1b5a),
+    Destination::Service(u64::MAX),
 ];
 const SOURCES: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)),
@@ -46,15 +46,15 @@ struct Model {
     /// Members are of several users.
     mixed: bool,
     users: BTreeMap<u64, u32>,
-    had: BTreeMap<Addressee, (Owner, u32)>,
+    had: BTreeMap<Destination, (Owner, u32)>,
     /// In the order in which they will get it.
-    wishes: BTreeMap<Addressee, VecDeque<(Owner, u32)>>,
-    reserved: BTreeMap<Addressee, u32>,
+    wishes: BTreeMap<Destination, VecDeque<(Owner, u32)>>,
+    reserved: BTreeMap<Destination, u32>,
 }
 
 impl Model {
     /// Returns true if the claim is to be granted.
-    fn claim(&mut self, what: Addressee, owner: Owner, uid: u32) -> bool {
+    fn claim(&mut self, what: Destination, owner: Owner, uid: u32) -> bool {
         if let Some((has, _)) = self.had.get(&what) {
             let has = *has == owner;
             let wishes = self.wishes.entry(what).or_default();
@@ -64,19 +64,19 @@ impl Model {
             return has;
         }
         let of_another = self.reserved.get(&what).is_some_and(|of| *of != uid);
-        let is_slot = |what: &Addressee| matches!(what, Addressee::Slot(_));
-        let same = |(had, (_, of)): (&Addressee, &(Owner, u32))| {
+        let is_slot = |what: &Destination| matches!(what, Destination::Slot(_));
+        let same = |(had, (_, of)): (&Destination, &(Owner, u32))| {
             *of == uid && is_slot(had) == is_slot(&what)
         };
         let count = self.had.iter().filter(|one| same(*one)).count();
         let all = self.all();
         let taken = all.iter().filter(|(had, _)| is_slot(had)).count();
         let enough = if !is_slot(&what) {
-            count >= MOST.services
+            count >= QUOTAS.services_per_user
         } else if self.reserved.contains_key(&what) {
             false
         } else {
-            taken >= MOST.slots || count >= (MOST.slots - taken).div_ceil(2)
+            taken >= QUOTAS.slots || count >= (QUOTAS.slots - taken).div_ceil(2)
         };
         if of_another || self.mixed && enough {
             return false;
@@ -85,7 +85,7 @@ impl Model {
         true
     }
 
-    fn release(&mut self, what: Addressee, owner: Owner) {
+    fn release(&mut self, what: Destination, owner: Owner) {
         if let Some(wishes) = self.wishes.get_mut(&what) {
             wishes.retain(|(other, _)| *other != owner);
         }
@@ -99,7 +99,8 @@ impl Model {
     }
 
     fn forget(&mut self, member: u64) {
-        let all: HashSet<Addressee> = self.had.keys().chain(self.wishes.keys()).copied().collect();
+        let all: HashSet<Destination> =
+            self.had.keys().chain(self.wishes.keys()).copied().collect();
         for what in all {
             self.release(what, Owner::Member(member));
         }
@@ -107,7 +108,7 @@ impl Model {
     }
 
     /// All that is had or reserved, with its user.
-    fn all(&self) -> Vec<(Addressee, u32)> {
+    fn all(&self) -> Vec<(Destination, u32)> {
         let mut all = self.reserved.clone();
         all.extend(self.had.iter().map(|(what, (_, uid))| (*what, *uid)));
         all.into_iter().collect()
@@ -115,14 +116,14 @@ impl Model {
 }
 
 /// A claim or a release, by its table in `letter`.
-fn said(packet: &[u8]) -> Option<(bool, Addressee)> {
+fn said(packet: &[u8]) -> Option<(bool, Destination)> {
     let [word, kind, number @ ..] = packet else {
         return None;
     };
     let number = u64::from_be_bytes(number.try_into().ok()?);
     let what = match kind {
-        0 => Addressee::Slot(number.try_into().ok()?),
-        1 => Addressee::Service(number),
+        0 => Destination::Slot(number.try_into().ok()?),
+        1 => Destination::Service(number),
         _ => return None,
     };
     [1, 2].contains(word).then_some((*word == 1, what))
@@ -132,7 +133,7 @@ struct Run<'a> {
     input: Input<'a>,
     members: Members,
     model: Model,
-    requests: Requests,
+    requests: RecentRequests,
     /// Requests that arrived: from where, by what id, for which service.
     asked: HashSet<(IpAddr, [u8; 4], u64)>,
 }
@@ -148,7 +149,7 @@ pub fn port(data: &[u8]) {
     let mixed = input.flag();
     let mut run = Run {
         members: if mixed {
-            Members::of_everyone(MOST)
+            Members::for_all_users(QUOTAS)
         } else {
             Members::default()
         },
@@ -157,7 +158,7 @@ pub fn port(data: &[u8]) {
             ..Model::default()
         },
         input,
-        requests: Requests::default(),
+        requests: RecentRequests::default(),
         asked: HashSet::new(),
     };
     if mixed {
@@ -223,7 +224,7 @@ impl Run<'_> {
                 self.check(what);
             }
             10 => {
-                self.members.registry().open_to_all();
+                self.members.registry().clear_reservations();
                 self.model.reserved.clear();
             }
             11 => {
@@ -241,10 +242,10 @@ impl Run<'_> {
         }
     }
 
-    fn thing(&mut self) -> Addressee {
+    fn thing(&mut self) -> Destination {
         match self.input.below(10) {
-            8 => Addressee::Slot(self.input.u16()),
-            9 => Addressee::Service(self.input.u16().into()),
+            8 => Destination::Slot(self.input.u16()),
+            9 => Destination::Service(self.input.u16().into()),
             common => THINGS[common],
         }
     }
@@ -261,8 +262,8 @@ impl Run<'_> {
             HOLDER_UID
         };
         let count = self.model.users.values().filter(|of| **of == uid).count();
-        let free = MOST.places - self.model.users.len().min(MOST.places);
-        let room = !self.model.mixed || count < MOST.members && 2 * count < free;
+        let free = QUOTAS.members_total - self.model.users.len().min(QUOTAS.members_total);
+        let room = !self.model.mixed || count < QUOTAS.members_per_user && 2 * count < free;
         let member = self.members.admit(uid);
         assert_eq!(member.is_some(), room, "{count} members of {uid}");
         if let Some(member) = member {
@@ -274,14 +275,14 @@ impl Run<'_> {
     fn tell(&mut self, packet: &[u8]) {
         // A packet of a member that is gone may have been read before that was seen.
         let gone = u64::MAX;
-        assert_eq!(self.members.hear(gone, packet), Heard::Nonsense);
+        assert_eq!(self.members.handle(gone, packet), Response::Invalid);
         let Some(member) = self.member() else { return };
         let (owner, uid) = (Owner::Member(member), self.model.users[&member]);
-        let heard = self.members.hear(member, packet);
+        let heard = self.members.handle(member, packet);
         match said(packet) {
             Some((true, what)) => {
                 let granted = self.model.claim(what, owner, uid);
-                assert_eq!(heard, Heard::Answer(what, granted), "{owner:?} of {uid}");
+                assert_eq!(heard, Response::Answer(what, granted), "{owner:?} of {uid}");
                 let mut answer = Vec::new();
                 FromHolder::Answer(what, granted).encode(&mut answer);
                 let read = FromHolder::decode(&answer);
@@ -289,15 +290,15 @@ impl Run<'_> {
                 self.check(what);
             }
             Some((false, what)) => {
-                assert_eq!(heard, Heard::Silence);
+                assert_eq!(heard, Response::Nothing);
                 self.model.release(what, owner);
                 self.check(what);
             }
             None if packet == [3, 0, 0, 0, 0, 0, 0, 0, 0, 0] => {
-                assert_eq!(heard, Heard::Welcome);
+                assert_eq!(heard, Response::Welcome);
             }
             None => {
-                assert_eq!(heard, Heard::Nonsense, "{packet:?}");
+                assert_eq!(heard, Response::Invalid, "{packet:?}");
                 self.forget(member);
             }
         }
@@ -312,7 +313,7 @@ impl Run<'_> {
         }
     }
 
-    fn check(&self, what: Addressee) {
+    fn check(&self, what: Destination) {
         let had = self.model.had.get(&what).map(|(owner, _)| *owner);
         assert_eq!(self.members.owner(what), had, "{what:?}");
     }
@@ -324,8 +325,8 @@ impl Run<'_> {
         datagram[37] = self.input.pick(&[0x10, 0x12, 0x13, 0x17, 0x18]);
         datagram[47] = self.input.below(4) as u8;
         let word = match self.thing() {
-            Addressee::Slot(slot) => u64::from(slot) << 54,
-            Addressee::Service(id) => id,
+            Destination::Slot(slot) => u64::from(slot) << 54,
+            Destination::Service(id) => id,
         };
         let at = self.input.pick(&[48, 52]);
         datagram[at..at + 8].copy_from_slice(&word.to_be_bytes());
@@ -334,12 +335,12 @@ impl Run<'_> {
 
     fn arrive(&mut self, datagram: &[u8]) {
         let source = self.input.pick(&SOURCES);
-        let to = self.requests.addressee(source, datagram);
+        let to = self.requests.destination(source, datagram);
         let attribute = datagram.get(36..38);
         let managed = datagram.get(5..8) == Some(&[0, 0, 1]);
         let id: Option<[u8; 4]> = datagram.get(44..48).and_then(|id| id.try_into().ok());
         match to {
-            Some(Addressee::Service(service)) => {
+            Some(Destination::Service(service)) => {
                 let id = id.expect("it has an id");
                 assert!(managed, "only a message is for a service");
                 if attribute == Some(&[0, 0x12]) {
@@ -351,7 +352,7 @@ impl Run<'_> {
                     self.asked.insert((source, id, service));
                 }
             }
-            Some(Addressee::Slot(slot)) => {
+            Some(Destination::Slot(slot)) => {
                 assert!(slot < 1024);
                 let by_qpn = u16::from_be_bytes([datagram[5], datagram[6]]) >> 6;
                 assert!(managed || slot == by_qpn);
@@ -393,7 +394,7 @@ impl Run<'_> {
             self.members.registry().release(*what, Owner::Holder);
             assert_eq!(self.members.owner(*what), None);
         }
-        self.members.registry().open_to_all();
+        self.members.registry().clear_reservations();
         assert_eq!(self.members.registry().entries(), 0, "something is left");
     }
 }
@@ -401,7 +402,7 @@ impl Run<'_> {
 /// The kernel's list of names, into which any user can put any bytes; and a packet of a holder.
 fn list(data: &[u8]) {
     const NAME: &str = "thing";
-    let found = names::listed(data, NAME).expect("no input, no error");
+    let found = names::parse_list(data, NAME).expect("no input, no error");
     assert!(found.is_sorted() && found.len() <= data.len() / 32);
     for name in &found {
         let random = name.strip_prefix("thing/").expect("it is the thing's");
@@ -410,7 +411,7 @@ fn list(data: &[u8]) {
     // What other users put there hides no name.
     let own = "thing/00112233445566778899aabbccddeeff";
     let more = [data, b"\n1: 2 0 10000 5 1 7 @", own.as_bytes(), b"\n"].concat();
-    let with_own = names::listed(&more[..], NAME).expect("no input, no error");
+    let with_own = names::parse_list(&more[..], NAME).expect("no input, no error");
     assert!(with_own.iter().any(|name| name == own));
     assert!(found.iter().all(|name| with_own.contains(name)));
 

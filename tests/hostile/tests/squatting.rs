@@ -7,8 +7,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::time::Duration;
 
 use dat_hostile::{Actor, Figures, Identity, NOBODY, Stage, echo, hear, play, say, tempt};
-use softrxe_port::life::{Life, Neighbours};
-use softrxe_port::wake::Bundle;
+use softrxe_port::liveness::{Liveness, LocalPeers};
+use softrxe_port::wake::PollSet;
 
 /// Names that processes of the victim's user would take on `address`, and those of older versions.
 fn names(address: &str, kind: &str) -> Vec<String> {
@@ -270,12 +270,12 @@ fn a_lifeline_of_another_user_is_not_watched() {
             return tempt("squats", || squats().expect("the name is free"));
         }
         let ip = there.parse().expect("an address");
-        let lives = Bundle::new().expect("an epoll descriptor");
-        let mut neighbours = Neighbours::default();
+        let lives = PollSet::new().expect("an epoll descriptor");
+        let mut neighbours = LocalPeers::default();
         let watched = neighbours.watch((ip, slot), &lives);
         say(format_args!("watches {watched}"));
         let _ = hear();
-        let _own = Life::of_engine(ip, slot).expect("the name is free");
+        let _own = Liveness::listen(ip, slot).expect("the name is free");
         let watched = neighbours.watch((ip, slot), &lives);
         say(format_args!("watches {watched}"));
         while hear().is_some() {}

@@ -8,31 +8,28 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::time::Duration;
 
-use dat_cancel::Slept;
-
-use super::child::NotInherited;
 use super::credentials::Trust;
-use super::dial::{self, Kind};
+use super::fork::CloseOnFork;
 use super::names;
 use super::packets;
-use super::wake::{Bundle, sleep};
+use super::unix_socket::{self, Kind};
+use super::wake::PollSet;
 
 /// Lifelines taken in at most, and those of ours to others: a part of the descriptors that this process may have. More wait in the
 /// listener's queue, where they hear of our end as well.
 const SHARE_OF_DESCRIPTORS: libc::rlim_t = 4;
 const MOST: usize = 4096;
 /// Connections that are taken in before other work has its turn.
-const ACCEPTED: usize = 128;
+const ACCEPT_BATCH: usize = 128;
 
 /// Held as long as this process lives.
 #[derive(Debug)]
-pub struct Life {
+pub struct Liveness {
     /// `None` where other programs have all names.
-    listener: Option<NotInherited<OwnedFd>>,
-    /// By descriptor, which is what [`Bundle::ready`] names.
-    watchers: HashMap<RawFd, NotInherited<OwnedFd>>,
+    listener: Option<CloseOnFork<OwnedFd>>,
+    /// By descriptor, which is what [`PollSet::ready`] names.
+    watchers: HashMap<RawFd, CloseOnFork<OwnedFd>>,
     most: usize,
     /// The listener is not in `lives`, because there is no room for another watcher.
     full: bool,
@@ -40,26 +37,26 @@ pub struct Life {
     warned: bool,
 }
 
-impl Life {
+impl Liveness {
     /// The life of the engine in `slot` of `ip`.
     ///
     /// # Errors
     /// As `bind`; `AddrInUse` where there is one, or where another program has its name.
-    pub fn of_engine(ip: IpAddr, slot: u16) -> io::Result<Self> {
-        let listener = names::listen_at(Kind::Stream, &name(ip, slot))?;
+    pub fn listen(ip: IpAddr, slot: u16) -> io::Result<Self> {
+        let listener = names::listen_exact(Kind::Stream, &name(ip, slot))?;
         Ok(Self {
             listener: Some(listener),
-            ..Self::untold()
+            ..Self::unwatchable()
         })
     }
 
     /// A life that no other process can watch.
     #[must_use]
-    pub fn untold() -> Self {
+    pub fn unwatchable() -> Self {
         Self {
             listener: None,
             watchers: HashMap::new(),
-            most: most_lines(),
+            most: max_connections(),
             full: false,
             warned: false,
         }
@@ -73,9 +70,9 @@ impl Life {
 
     /// Deals with `fd`, which is ready in `lives`, if it belongs to this life: takes in those that have connected, or forgets the one
     /// that is gone. `false`: one waits to be taken in, and there is no descriptor for it.
-    pub fn stirred(&mut self, fd: RawFd, lives: &Bundle) -> bool {
+    pub fn handle_ready(&mut self, fd: RawFd, lives: &PollSet) -> bool {
         if Some(fd) == self.descriptor() {
-            return self.take_in(lives);
+            return self.admit(lives);
         }
         if self.watchers.get(&fd).is_some_and(is_over) {
             lives.remove(fd);
@@ -89,11 +86,11 @@ impl Life {
         true
     }
 
-    fn take_in(&mut self, lives: &Bundle) -> bool {
+    fn admit(&mut self, lives: &PollSet) -> bool {
         let Some(listener) = &self.listener else {
             return true;
         };
-        for _ in 0..ACCEPTED {
+        for _ in 0..ACCEPT_BATCH {
             if self.watchers.len() >= self.most {
                 // The queue stays as it is until a watcher goes.
                 if !std::mem::replace(&mut self.warned, true) {
@@ -106,7 +103,7 @@ impl Life {
                 self.full = true;
                 return true;
             }
-            let watcher = match NotInherited::new(|| dial::accept(listener.as_fd())) {
+            let watcher = match CloseOnFork::new(|| unix_socket::accept(listener.as_fd())) {
                 Ok(watcher) => watcher,
                 Err(error) => {
                     return matches!(
@@ -117,7 +114,7 @@ impl Life {
             };
             // One that cannot be asked whether it is gone is as good as none: it hears of our end too soon. So does a process of
             // another user.
-            if Trust::Own.covers(watcher.as_fd()) && lives.add(watcher.as_raw_fd()).is_ok() {
+            if Trust::Own.accepts(watcher.as_fd()) && lives.add(watcher.as_raw_fd()).is_ok() {
                 self.watchers.insert(watcher.as_raw_fd(), watcher);
             }
         }
@@ -126,16 +123,16 @@ impl Life {
 }
 
 fn name(ip: IpAddr, slot: u16) -> String {
-    names::of_user(ip, &format!("life/{slot}"))
+    names::user_name(ip, &format!("life/{slot}"))
 }
 
 /// Connects to the life of a process of the own user; `WouldBlock` if too many wait to be taken in.
-fn watch(ip: IpAddr, slot: u16) -> io::Result<NotInherited<OwnedFd>> {
-    names::meet_at(Kind::Stream, &name(ip, slot), Trust::Own)
+fn watch(ip: IpAddr, slot: u16) -> io::Result<CloseOnFork<OwnedFd>> {
+    names::connect_exact(Kind::Stream, &name(ip, slot), Trust::Own)
 }
 
 /// Lifelines each way at most.
-fn most_lines() -> usize {
+fn max_connections() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -151,36 +148,36 @@ fn most_lines() -> usize {
 }
 
 /// Returns true if the other end is gone.
-fn is_over(line: &NotInherited<OwnedFd>) -> bool {
+fn is_over(line: &CloseOnFork<OwnedFd>) -> bool {
     packets::is_over(line.as_fd())
 }
 
 /// Address and slot of an engine of this host.
-pub type Neighbour = (IpAddr, u16);
+pub type LocalPeer = (IpAddr, u16);
 
 /// The engines of this host that this one is connected to.
 #[derive(Debug)]
-pub struct Neighbours {
-    lines: HashMap<Neighbour, NotInherited<OwnedFd>>,
-    /// By descriptor, which is what [`Bundle::ready`] names.
-    by_fd: HashMap<RawFd, Neighbour>,
+pub struct LocalPeers {
+    lines: HashMap<LocalPeer, CloseOnFork<OwnedFd>>,
+    /// By descriptor, which is what [`PollSet::ready`] names.
+    by_fd: HashMap<RawFd, LocalPeer>,
     most: usize,
 }
 
-impl Default for Neighbours {
+impl Default for LocalPeers {
     fn default() -> Self {
         Self {
             lines: HashMap::new(),
             by_fd: HashMap::new(),
-            most: most_lines(),
+            most: max_connections(),
         }
     }
 }
 
-impl Neighbours {
-    /// From now on [`gone`](Self::gone) tells of the end of `who`, and `lives` is readable then. `false`: no such engine on this host,
+impl LocalPeers {
+    /// From now on [`gone`](Self::take_closed) tells of the end of `who`, and `lives` is readable then. `false`: no such engine on this host,
     /// one that takes none in, one too many, or one in the place of another whose end was not told yet, and would be taken for its.
-    pub fn watch(&mut self, who: Neighbour, lives: &Bundle) -> bool {
+    pub fn watch(&mut self, who: LocalPeer, lives: &PollSet) -> bool {
         if let Some(line) = self.lines.get(&who) {
             return !is_over(line);
         }
@@ -211,7 +208,7 @@ impl Neighbours {
     }
 
     /// The neighbour that has ended, if `fd`, which is ready in `lives`, was the line to it; `lives` hears no more of it.
-    pub fn gone(&mut self, fd: RawFd, lives: &Bundle) -> Option<Neighbour> {
+    pub fn take_closed(&mut self, fd: RawFd, lives: &PollSet) -> Option<LocalPeer> {
         let who = *self.by_fd.get(&fd)?;
         let over = self.lines.get(&who).is_none_or(is_over);
         if !over {
@@ -224,37 +221,32 @@ impl Neighbours {
     }
 }
 
-/// Returns true if one came or went.
-#[must_use]
-pub fn stirs(lives: &Bundle) -> bool {
-    sleep([lives.as_raw_fd()], Some(Duration::ZERO)) == Slept::Woken
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Those that have ended since, of all that `lives` names.
-    fn gone(neighbours: &mut Neighbours, lives: &Bundle) -> Vec<Neighbour> {
+    fn gone(neighbours: &mut LocalPeers, lives: &PollSet) -> Vec<LocalPeer> {
         let ready = lives.ready();
         let gone = ready.into_iter();
-        gone.filter_map(|fd| neighbours.gone(fd, lives)).collect()
+        gone.filter_map(|fd| neighbours.take_closed(fd, lives))
+            .collect()
     }
 
     /// Deals with all that stirs; how many descriptors were looked at.
-    fn look_after(life: &mut Life, lives: &Bundle) -> usize {
+    fn poll_members(life: &mut Liveness, lives: &PollSet) -> usize {
         let mut looks = 0;
-        while stirs(lives) {
+        while lives.is_readable() {
             for fd in lives.ready() {
-                assert!(life.stirred(fd, lives));
+                assert!(life.handle_ready(fd, lives));
                 looks += 1;
             }
         }
         looks
     }
 
-    fn life(ip: IpAddr, lives: &Bundle) -> Life {
-        let life = Life::of_engine(ip, 1).unwrap();
+    fn life(ip: IpAddr, lives: &PollSet) -> Liveness {
+        let life = Liveness::listen(ip, 1).unwrap();
         lives.add(life.descriptor().unwrap()).unwrap();
         life
     }
@@ -262,24 +254,24 @@ mod tests {
     #[test]
     fn the_end_of_a_neighbour_is_heard_and_only_that() {
         let ip: IpAddr = "127.77.4.1".parse().unwrap();
-        let lives = Bundle::new().unwrap();
-        let mut neighbours = Neighbours::default();
+        let lives = PollSet::new().unwrap();
+        let mut neighbours = LocalPeers::default();
         assert!(!neighbours.watch((ip, 7), &lives));
         let (mut first, second) = (
-            Life::of_engine(ip, 7).unwrap(),
-            Life::of_engine(ip, 8).unwrap(),
+            Liveness::listen(ip, 7).unwrap(),
+            Liveness::listen(ip, 8).unwrap(),
         );
         for slot in [7, 8, 7] {
             assert!(neighbours.watch((ip, slot), &lives));
         }
-        assert!(!stirs(&lives));
-        assert!(first.take_in(&lives));
+        assert!(!lives.is_readable());
+        assert!(first.admit(&lives));
         assert_eq!(gone(&mut neighbours, &lives), []);
         // Taken in or not.
         drop(first);
-        assert!(stirs(&lives));
+        assert!(lives.is_readable());
         assert_eq!(gone(&mut neighbours, &lives), [(ip, 7)]);
-        assert!(!stirs(&lives));
+        assert!(!lives.is_readable());
         drop(second);
         assert_eq!(gone(&mut neighbours, &lives), [(ip, 8)]);
     }
@@ -287,12 +279,12 @@ mod tests {
     #[test]
     fn a_successor_is_not_taken_for_the_one_before() {
         let ip: IpAddr = "127.77.4.3".parse().unwrap();
-        let lives = Bundle::new().unwrap();
-        let mut neighbours = Neighbours::default();
-        let first = Life::of_engine(ip, 7).unwrap();
+        let lives = PollSet::new().unwrap();
+        let mut neighbours = LocalPeers::default();
+        let first = Liveness::listen(ip, 7).unwrap();
         assert!(neighbours.watch((ip, 7), &lives));
         drop(first);
-        let _second = Life::of_engine(ip, 7).unwrap();
+        let _second = Liveness::listen(ip, 7).unwrap();
         assert!(!neighbours.watch((ip, 7), &lives));
         assert_eq!(gone(&mut neighbours, &lives), [(ip, 7)]);
         assert!(neighbours.watch((ip, 7), &lives));
@@ -302,24 +294,24 @@ mod tests {
     #[test]
     fn thousands_that_come_and_go_leave_nothing() {
         let ip: IpAddr = "127.77.4.2".parse().unwrap();
-        let lives = Bundle::new().unwrap();
+        let lives = PollSet::new().unwrap();
         let mut life = life(ip, &lives);
         for _ in 0..10 {
             let watchers: Vec<_> = (0..100).map(|_| watch(ip, 1).unwrap()).collect();
-            look_after(&mut life, &lives);
+            poll_members(&mut life, &lives);
             assert_eq!(life.watchers.len(), 100);
             drop(watchers);
-            assert!(stirs(&lives));
-            look_after(&mut life, &lives);
+            assert!(lives.is_readable());
+            poll_members(&mut life, &lives);
             assert_eq!(life.watchers.len(), 0);
-            assert!(!stirs(&lives));
+            assert!(!lives.is_readable());
         }
         // More than any backlog holds, one after the other.
         for _ in 0..50 {
             for _ in 0..100 {
                 drop(watch(ip, 1).unwrap());
             }
-            look_after(&mut life, &lives);
+            poll_members(&mut life, &lives);
         }
         assert_eq!(life.watchers.len(), 0);
     }
@@ -327,29 +319,29 @@ mod tests {
     #[test]
     fn idle_lifelines_are_not_looked_at_when_another_one_comes_or_goes() {
         let ip: IpAddr = "127.77.4.4".parse().unwrap();
-        let lives = Bundle::new().unwrap();
+        let lives = PollSet::new().unwrap();
         let mut life = life(ip, &lives);
         let idle: Vec<_> = (0..200).map(|_| watch(ip, 1).unwrap()).collect();
-        look_after(&mut life, &lives);
+        poll_members(&mut life, &lives);
         assert_eq!(life.watchers.len(), idle.len());
         let one = watch(ip, 1).unwrap();
-        assert_eq!(look_after(&mut life, &lives), 1, "the listener");
+        assert_eq!(poll_members(&mut life, &lives), 1, "the listener");
         drop(one);
-        assert_eq!(look_after(&mut life, &lives), 1, "the one that went");
+        assert_eq!(poll_members(&mut life, &lives), 1, "the one that went");
     }
 
     #[test]
     fn one_too_many_waits_outside_and_still_hears_of_the_end() {
         let ip: IpAddr = "127.77.4.5".parse().unwrap();
-        let lives = Bundle::new().unwrap();
+        let lives = PollSet::new().unwrap();
         let mut life = life(ip, &lives);
         life.most = 4;
         let mut lines: Vec<_> = (0..6).map(|_| watch(ip, 1).unwrap()).collect();
-        look_after(&mut life, &lives);
+        poll_members(&mut life, &lives);
         assert_eq!(life.watchers.len(), 4);
-        assert!(!stirs(&lives), "the two outside keep no thread busy");
+        assert!(!lives.is_readable(), "the two outside keep no thread busy");
         drop(lines.remove(0));
-        look_after(&mut life, &lives);
+        poll_members(&mut life, &lives);
         assert_eq!(life.watchers.len(), 4, "the next one has its place");
         assert!(lines.iter().all(|line| !is_over(line)));
         drop(life);

@@ -7,14 +7,14 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::child::NotInherited;
 use crate::credentials::{Trust, own_uid};
-use crate::estate::Estate;
+use crate::fork::CloseOnFork;
 use crate::holder::Holder;
-use crate::letter::Addressee;
-use crate::life::Life;
+use crate::liveness::Liveness;
 use crate::member::Member;
+use crate::message::Destination;
 use crate::names;
+use crate::shared_socket::SharedSocket;
 use crate::socket::Socket;
 
 /// Bits of a queue pair number (24) and of a communication id (32) that name the engine: its slot.
@@ -27,7 +27,7 @@ const CHANGE: Duration = Duration::from_secs(1);
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(32);
 /// The user whose holder serves all users.
-pub const SYSTEM: u32 = 0;
+pub const SYSTEM_UID: u32 = 0;
 
 /// Slot of a queue pair number.
 #[must_use]
@@ -51,12 +51,12 @@ pub struct Policy {
 
 /// An occupant of a UDP port, as the kernel's list shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Occupant {
+pub struct PortOwner {
     /// The user of its socket.
     pub uid: u32,
 }
 
-impl fmt::Display for Occupant {
+impl fmt::Display for PortOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own = own_uid();
         if self.uid == own {
@@ -72,7 +72,7 @@ impl fmt::Display for Occupant {
 
 /// Why a process has no share in the port.
 #[derive(Debug, thiserror::Error)]
-pub enum ShareError {
+pub enum PortShareError {
     /// A process that is not trusted has the port.
     #[error(
         "UDP port {} of {} belongs to {}, which would get what peers send here. Use another address, end that process, \
@@ -85,7 +85,7 @@ pub enum ShareError {
         /// Address and port.
         local: SocketAddr,
         /// The process's user, if the kernel tells.
-        occupant: Option<Occupant>,
+        occupant: Option<PortOwner>,
     },
     /// The holder for all users that the policy asks for is not there.
     #[error(
@@ -105,24 +105,24 @@ pub enum ShareError {
 
 /// See the module's text.
 #[derive(Debug)]
-pub enum Share {
+pub enum PortShare {
     /// This process holds the port.
     Holder(Box<Holder>),
     /// Another one does.
     Member(Box<Member>),
 }
 
-impl Share {
+impl PortShare {
     /// Takes the port of `local` if it is free, else joins the process that holds it.
     ///
     /// # Errors
-    /// [`ShareError::Foreign`] and [`ShareError::NoHolder`] when no trusted process answers for the port within a second.
-    pub fn take(local: SocketAddr, buffer: usize, policy: Policy) -> Result<Self, ShareError> {
+    /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] when no trusted process answers for the port within a second.
+    pub fn take(local: SocketAddr, buffer: usize, policy: Policy) -> Result<Self, PortShareError> {
         let begin = Instant::now();
         let mut pause = *PAUSES.start();
         loop {
             match Self::attempt(local, buffer, policy, None) {
-                Err(ShareError::Foreign { .. } | ShareError::NoHolder { .. })
+                Err(PortShareError::Foreign { .. } | PortShareError::NoHolder { .. })
                     if begin.elapsed() < CHANGE => {}
                 done => return done,
             }
@@ -134,67 +134,69 @@ impl Share {
     /// After the end of its holder: goes on with the port, or joins the process that does. Looks once.
     ///
     /// # Errors
-    /// As [`Share::take`], when there is no new holder yet.
-    pub fn succeed(
+    /// As [`PortShare::take`], when there is no new holder yet.
+    pub fn take_over(
         &self,
         local: SocketAddr,
         buffer: usize,
         policy: Policy,
-    ) -> Result<Self, ShareError> {
-        let (mut policy, mut estate) = (policy, None);
+    ) -> Result<Self, PortShareError> {
+        let (mut policy, mut shared_socket) = (policy, None);
         if let Self::Member(member) = self {
-            estate = member.estate();
+            shared_socket = member.shared_socket();
             // A process that took the port of a holder for all would keep it from the other users.
-            if member.is_served() && policy.holder.is_none() {
-                policy.holder = Some(SYSTEM);
+            if member.uses_system_holder() && policy.holder.is_none() {
+                policy.holder = Some(SYSTEM_UID);
             }
         }
-        Self::attempt(local, buffer, policy, estate)
+        Self::attempt(local, buffer, policy, shared_socket)
     }
 
     fn attempt(
         local: SocketAddr,
         buffer: usize,
         policy: Policy,
-        estate: Option<&Arc<Estate>>,
-    ) -> Result<Self, ShareError> {
+        shared_socket: Option<&Arc<SharedSocket>>,
+    ) -> Result<Self, PortShareError> {
         if let Some(uid) = policy.holder {
             let joined = Member::join(local, Trust::Holder(uid), None);
             return joined
                 .map(|member| Self::Member(Box::new(member)))
-                .map_err(|_| ShareError::NoHolder { local, uid });
+                .map_err(|_| PortShareError::NoHolder { local, uid });
         }
-        let held = match estate {
-            Some(estate) => estate.enter().then(|| Arc::clone(estate)),
+        let held = match shared_socket {
+            Some(shared_socket) => shared_socket
+                .try_become_holder()
+                .then(|| Arc::clone(shared_socket)),
             None => match Socket::bind(local.ip(), local.port(), buffer) {
-                Ok(socket) => Some(Arc::new(Estate::new(Arc::new(socket))?)),
+                Ok(socket) => Some(Arc::new(SharedSocket::new(Arc::new(socket))?)),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => None,
                 Err(error) => return Err(error.into()),
             },
         };
         if let Some(held) = held {
             let mut holder = Holder::for_user(local.ip(), held)?;
-            if estate.is_some() {
-                holder.settle();
+            if shared_socket.is_some() {
+                holder.start_grace_period();
             }
             return Ok(Self::Holder(Box::new(holder)));
         }
-        for trust in [Trust::Own, Trust::Holder(SYSTEM)] {
-            match Member::join(local, trust, estate.cloned()) {
+        for trust in [Trust::Own, Trust::Holder(SYSTEM_UID)] {
+            match Member::join(local, trust, shared_socket.cloned()) {
                 Ok(member) => return Ok(Self::Member(Box::new(member))),
                 Err(error) => tracing::debug!(%error, ?trust, "no holder of the port to join"),
             }
         }
         let occupant = occupant(local);
-        Err(ShareError::Foreign { local, occupant })
+        Err(PortShareError::Foreign { local, occupant })
     }
 
     /// Returns true if the port's holder is gone. The holder itself says no.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn holder_is_gone(&self) -> bool {
         match self {
             Self::Holder(_) => false,
-            Self::Member(member) => member.is_over(),
+            Self::Member(member) => member.holder_is_gone(),
         }
     }
 
@@ -202,15 +204,17 @@ impl Share {
     ///
     /// # Errors
     /// `AddrInUse` when all slots are taken; as `socket`, `bind`, `sendmsg`.
-    pub fn take_slot(&mut self, ip: IpAddr, first: u16) -> io::Result<(u16, Life)> {
+    pub fn claim_slot(&mut self, ip: IpAddr, first: u16) -> io::Result<(u16, Liveness)> {
         // Queue pair numbers 0 and 1 are special, so there is no slot 0.
         let slots = || {
             let all = (0..SLOTS).map(move |step| first.wrapping_add(step) & (SLOTS - 1));
             all.filter(|slot| *slot != 0)
         };
         for slot in slots() {
-            match Life::of_engine(ip, slot) {
-                Ok(life) if self.wins(Addressee::Slot(slot), true)? => return Ok((slot, life)),
+            match Liveness::listen(ip, slot) {
+                Ok(life) if self.claim_and_wait(Destination::Slot(slot), true)? => {
+                    return Ok((slot, life));
+                }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 Err(error) => return Err(error),
@@ -218,8 +222,8 @@ impl Share {
         }
         tracing::warn!(%ip, "other programs have the names of all slots: other processes notice the end of this one late");
         for slot in slots() {
-            if self.wins(Addressee::Slot(slot), false)? {
-                return Ok((slot, Life::untold()));
+            if self.claim_and_wait(Destination::Slot(slot), false)? {
+                return Ok((slot, Liveness::unwatchable()));
             }
         }
         Err(ErrorKind::AddrInUse.into())
@@ -227,13 +231,13 @@ impl Share {
 
     /// Claims `what` and waits for the answer. `named`: this process has its name, so that no other one of the user
     /// asks for it in the usual way; then a holder that does not answer, as it is stopped, is no obstacle.
-    fn wins(&mut self, what: Addressee, named: bool) -> io::Result<bool> {
+    fn claim_and_wait(&mut self, what: Destination, named: bool) -> io::Result<bool> {
         let granted = match self {
             Self::Holder(holder) => Ok(holder.claim(what)),
             Self::Member(member) => member.claim_and_wait(what),
         };
         let granted = match granted {
-            Err(error) if named && !self.is_served() => {
+            Err(error) if named && !self.uses_system_holder() => {
                 tracing::debug!(%error, ?what, "the port's holder does not answer");
                 true
             }
@@ -245,22 +249,22 @@ impl Share {
         Ok(granted)
     }
 
-    fn is_served(&self) -> bool {
-        matches!(self, Self::Member(member) if member.is_served())
+    fn uses_system_holder(&self) -> bool {
+        matches!(self, Self::Member(member) if member.uses_system_holder())
     }
 
     /// Takes a service id of `ip`, for this and all other engines of the address.
     ///
     /// # Errors
-    /// `AddrInUse` when another process has it; one for which [`is_end`] is true when the holder ends before it
+    /// `AddrInUse` when another process has it; one for which [`is_holder_gone`] is true when the holder ends before it
     /// answers, and the next one is to be asked; as `socket`, `bind`, `sendmsg`.
-    pub fn take_service(&mut self, ip: IpAddr, id: u64) -> io::Result<Service> {
-        let what = Addressee::Service(id);
-        let name = names::hold(&names::of_user(ip, &format!("sid/{id:016x}")))?;
-        if name.is_some() && !self.is_served() {
+    pub fn claim_service(&mut self, ip: IpAddr, id: u64) -> io::Result<Service> {
+        let what = Destination::Service(id);
+        let name = names::claim_name(&names::user_name(ip, &format!("sid/{id:016x}")))?;
+        if name.is_some() && !self.uses_system_holder() {
             // No other process of the user has it, or it has just ended.
             self.claim(what)?;
-        } else if !self.wins(what, false)? {
+        } else if !self.claim_and_wait(what, false)? {
             return Err(ErrorKind::AddrInUse.into());
         }
         Ok(Service { _name: name })
@@ -271,21 +275,21 @@ impl Share {
     ///
     /// # Errors
     /// As `sendmsg`.
-    pub fn claim(&mut self, what: Addressee) -> io::Result<()> {
+    pub fn claim(&mut self, what: Destination) -> io::Result<()> {
         match self {
             Self::Holder(holder) => {
                 holder.claim(what);
                 Ok(())
             }
             Self::Member(member) => match member.claim(what) {
-                Err(error) if is_end(&error) => Ok(()),
+                Err(error) if is_holder_gone(&error) => Ok(()),
                 done => done,
             },
         }
     }
 
     /// Gives back what this process claimed.
-    pub fn release(&mut self, what: Addressee) {
+    pub fn release(&mut self, what: Destination) {
         match self {
             Self::Holder(holder) => holder.release(what),
             Self::Member(member) => member.release(what),
@@ -295,21 +299,21 @@ impl Share {
 
 /// Returns true for what a member is told when the holder is gone.
 #[must_use]
-pub fn is_end(error: &io::Error) -> bool {
+pub fn is_holder_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected
     )
 }
 
-/// A service id that this process listens on. [`Share::release`] gives it back, and comes first.
+/// A service id that this process listens on. [`PortShare::release`] gives it back, and comes first.
 #[derive(Debug)]
 pub struct Service {
     /// Held so that no other process of the user takes it.
-    _name: Option<NotInherited<OwnedFd>>,
+    _name: Option<CloseOnFork<OwnedFd>>,
 }
 
-impl AsRawFd for Share {
+impl AsRawFd for PortShare {
     /// Readable when there is something to do. A holder's socket is not part of it.
     fn as_raw_fd(&self) -> RawFd {
         match self {
@@ -320,7 +324,7 @@ impl AsRawFd for Share {
 }
 
 /// The user that has the UDP port of `local`, at this address or at all.
-fn occupant(local: SocketAddr) -> Option<Occupant> {
+fn occupant(local: SocketAddr) -> Option<PortOwner> {
     let list = match local.ip() {
         IpAddr::V4(_) => "/proc/net/udp",
         IpAddr::V6(_) => "/proc/net/udp6",
@@ -330,7 +334,7 @@ fn occupant(local: SocketAddr) -> Option<Occupant> {
     let mut found = lines.filter_map(|line| listed(&line)).filter(|(at, _)| {
         at.port() == local.port() && (at.ip() == local.ip() || at.ip().is_unspecified())
     });
-    found.next().map(|(_, uid)| Occupant { uid })
+    found.next().map(|(_, uid)| PortOwner { uid })
 }
 
 /// Local address and user of a line of /proc/net/udp or udp6.
@@ -373,15 +377,15 @@ mod tests {
         SocketAddr::new(ip.parse().unwrap(), PORT)
     }
 
-    fn take(local: SocketAddr) -> Share {
-        Share::take(local, 1 << 20, Policy::default()).unwrap()
+    fn take(local: SocketAddr) -> PortShare {
+        PortShare::take(local, 1 << 20, Policy::default()).unwrap()
     }
 
-    fn look_after(share: &mut Share) {
-        let Share::Holder(holder) = share else {
+    fn poll_members(share: &mut PortShare) {
+        let PortShare::Holder(holder) = share else {
             panic!("{share:?}")
         };
-        assert!(holder.look_after());
+        assert!(holder.poll_members());
     }
 
     /// A queue pair number of `slot`.
@@ -392,15 +396,15 @@ mod tests {
     }
 
     /// What the holder reads goes to the members.
-    fn pass_on(share: &mut Share) {
-        let Share::Holder(holder) = share else {
+    fn pass_on(share: &mut PortShare) {
+        let PortShare::Holder(holder) = share else {
             panic!("{share:?}")
         };
         let mut received = Received::new();
         let socket = Arc::clone(holder.socket());
         while socket.receive(&mut received).unwrap() {
             for (_, datagram) in received.datagrams() {
-                let to = crate::route::addressee(datagram).unwrap();
+                let to = crate::route::destination(datagram).unwrap();
                 holder.deliver(to, received.from, 0, datagram);
             }
         }
@@ -411,29 +415,29 @@ mod tests {
         let local = at("127.77.1.1");
         let policy = Policy::default();
         let mut first = take(local);
-        assert!(matches!(first, Share::Holder(_)) && !first.is_over());
+        assert!(matches!(first, PortShare::Holder(_)) && !first.holder_is_gone());
         let mut members = [(); 2].map(|()| take(local));
-        look_after(&mut first);
+        poll_members(&mut first);
         for member in &mut members {
-            assert!(matches!(member, Share::Member(_)) && !member.is_over());
-            let Share::Member(member) = member else {
+            assert!(matches!(member, PortShare::Member(_)) && !member.holder_is_gone());
+            let PortShare::Member(member) = member else {
                 unreachable!()
             };
             assert!(member.receive(&mut [0; 100]).unwrap().is_none());
-            assert!(member.estate().is_some());
+            assert!(member.shared_socket().is_some());
         }
         drop(first);
         for member in &members {
             let ended = sleep([member.as_raw_fd()], Some(Duration::from_secs(5)));
             assert_eq!(ended, Slept::Woken);
-            assert!(member.is_over());
+            assert!(member.holder_is_gone());
         }
         // The port is never free in between.
         assert!(UdpSocket::bind(local).is_err());
-        let heir = members[1].succeed(local, 1 << 20, policy).unwrap();
-        assert!(matches!(heir, Share::Holder(_)));
-        let other = members[0].succeed(local, 1 << 20, policy).unwrap();
-        assert!(matches!(other, Share::Member(_)) && !other.is_over());
+        let heir = members[1].take_over(local, 1 << 20, policy).unwrap();
+        assert!(matches!(heir, PortShare::Holder(_)));
+        let other = members[0].take_over(local, 1 << 20, policy).unwrap();
+        assert!(matches!(other, PortShare::Member(_)) && !other.holder_is_gone());
     }
 
     #[test]
@@ -441,10 +445,10 @@ mod tests {
         let local = at("127.77.1.3");
         let mut first = take(local);
         let mut members = [(); 2].map(|()| take(local));
-        look_after(&mut first);
+        poll_members(&mut first);
         let mut buffer = [0; 100];
         for member in &mut members {
-            let Share::Member(member) = member else {
+            let PortShare::Member(member) = member else {
                 unreachable!()
             };
             assert!(member.receive(&mut buffer).unwrap().is_none());
@@ -457,14 +461,14 @@ mod tests {
         }
         drop(first);
         let mut heir = members[0]
-            .succeed(local, 1 << 20, Policy::default())
+            .take_over(local, 1 << 20, Policy::default())
             .unwrap();
         let mut member = members[1]
-            .succeed(local, 1 << 20, Policy::default())
+            .take_over(local, 1 << 20, Policy::default())
             .unwrap();
-        member.claim(Addressee::Slot(5)).unwrap();
+        member.claim(Destination::Slot(5)).unwrap();
         pass_on(&mut heir);
-        let Share::Member(member) = &mut member else {
+        let PortShare::Member(member) = &mut member else {
             unreachable!()
         };
         for n in 0..6 {
@@ -480,27 +484,27 @@ mod tests {
         let ip = local.ip();
         let mut holder = take(local);
         let mut member = take(local);
-        let (slot, _life) = holder.take_slot(ip, 7).unwrap();
+        let (slot, _life) = holder.claim_slot(ip, 7).unwrap();
         assert_eq!(slot, 7);
-        let service = holder.take_service(ip, 5).unwrap();
+        let service = holder.claim_service(ip, 5).unwrap();
         // While the member waits the holder looks after it, as an engine's helper does.
         let (other, refused) = std::thread::scope(|scope| {
             let asks = scope.spawn(|| {
-                let (slot, life) = member.take_slot(ip, 7).unwrap();
-                let refused = member.take_service(ip, 5).unwrap_err();
+                let (slot, life) = member.claim_slot(ip, 7).unwrap();
+                let refused = member.claim_service(ip, 5).unwrap_err();
                 (((slot, life), &mut member), refused)
             });
             while !asks.is_finished() {
-                look_after(&mut holder);
+                poll_members(&mut holder);
                 std::thread::yield_now();
             }
             asks.join().unwrap()
         });
         let ((slot, _life), member) = other;
         assert_eq!((slot, refused.kind()), (8, ErrorKind::AddrInUse));
-        holder.release(Addressee::Service(5));
+        holder.release(Destination::Service(5));
         drop(service);
-        member.take_service(ip, 5).unwrap();
+        member.claim_service(ip, 5).unwrap();
     }
 
     #[test]
@@ -509,41 +513,41 @@ mod tests {
         let ip = local.ip();
         let mut first = take(local);
         let mut members = [(); 2].map(|()| take(local));
-        look_after(&mut first);
+        poll_members(&mut first);
         for member in &mut members {
-            let Share::Member(member) = member else {
+            let PortShare::Member(member) = member else {
                 unreachable!()
             };
             assert!(member.receive(&mut [0; 100]).unwrap().is_none());
         }
-        let _service = members[0].take_service(ip, 5).unwrap();
-        look_after(&mut first);
+        let _service = members[0].claim_service(ip, 5).unwrap();
+        poll_members(&mut first);
         drop(first);
         let mut heir = members[1]
-            .succeed(local, 1 << 20, Policy::default())
+            .take_over(local, 1 << 20, Policy::default())
             .unwrap();
         // The member that has it has not joined the heir, whose list is empty.
-        let refused = heir.take_service(ip, 5).unwrap_err();
+        let refused = heir.claim_service(ip, 5).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::AddrInUse);
-        let Share::Holder(heir) = &mut heir else {
+        let PortShare::Holder(heir) = &mut heir else {
             panic!("{heir:?}")
         };
-        assert!(heir.is_settling());
+        assert!(heir.in_grace_period());
     }
 
     #[test]
     fn a_stranger_on_the_port_is_an_error_that_names_its_user() {
         let local = at("127.77.1.2");
         let _stranger = Socket::bind(local.ip(), PORT, 1 << 16).unwrap();
-        let error = Share::take(local, 1 << 16, Policy::default()).unwrap_err();
+        let error = PortShare::take(local, 1 << 16, Policy::default()).unwrap_err();
         let own = own_uid();
         assert!(
-            matches!(error, ShareError::Foreign { occupant: Some(Occupant { uid }), .. } if uid == own),
+            matches!(error, PortShareError::Foreign { occupant: Some(PortOwner { uid }), .. } if uid == own),
             "{error}"
         );
         let policy = Policy { holder: Some(own) };
-        let error = Share::take(local, 1 << 16, policy).unwrap_err();
-        assert!(matches!(error, ShareError::NoHolder { .. }), "{error}");
+        let error = PortShare::take(local, 1 << 16, policy).unwrap_err();
+        assert!(matches!(error, PortShareError::NoHolder { .. }), "{error}");
     }
 
     #[test]

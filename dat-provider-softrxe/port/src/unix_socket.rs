@@ -3,7 +3,7 @@
 //! Where the queue of the listener is full, connect(2) waits until its process takes somebody in. That one may be stopped, or may
 //! be waiting for us in the same way.
 //!
-//! No socket of this module takes descriptors until [`expect_descriptors`]. The kernel closes a descriptor that arrives and is
+//! No socket of this module takes descriptors until [`allow_descriptors`]. The kernel closes a descriptor that arrives and is
 //! not taken, in the thread that reads or closes the connection. It may be a TCP socket with SO_LINGER and unsent data of
 //! another user, whose close waits for as long as that user likes.
 
@@ -49,7 +49,7 @@ fn socket(kind: Kind) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// As `setsockopt`.
-pub(super) fn expect_descriptors(connection: BorrowedFd<'_>) -> io::Result<()> {
+pub(super) fn allow_descriptors(connection: BorrowedFd<'_>) -> io::Result<()> {
     pass_rights(connection, true)
 }
 
@@ -100,7 +100,7 @@ fn to_c(name: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
 ///
 /// # Errors
 /// `ConnectionRefused` when no process listens, `WouldBlock` when the listener's queue is full; `InvalidInput` for a name of another kind.
-pub(super) fn dial(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
+pub(super) fn connect(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
     let (c, length) = to_c(name)?;
     let fd = socket(kind)?;
     // SAFETY: `length` bytes are within `c`, which is read only.
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn who_listens_is_reached_and_who_does_not_is_not() {
         let name = named(&format!("dial/{}", std::process::id()));
-        let refused = || dial(Kind::Stream, &name).unwrap_err().kind();
+        let refused = || connect(Kind::Stream, &name).unwrap_err().kind();
         assert_eq!(refused(), ErrorKind::ConnectionRefused);
         let bound = bind(Kind::Stream, &name).unwrap();
         assert_eq!(refused(), ErrorKind::ConnectionRefused);
@@ -175,7 +175,7 @@ mod tests {
         let listener = listen(Kind::Stream, &name).unwrap();
         let none = accept(listener.as_fd()).unwrap_err();
         assert_eq!(none.kind(), ErrorKind::WouldBlock);
-        let mut near = UnixStream::from(dial(Kind::Stream, &name).unwrap());
+        let mut near = UnixStream::from(connect(Kind::Stream, &name).unwrap());
         let nothing = near.read(&mut [0]).unwrap_err();
         assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
         let mut far = UnixStream::from(accept(listener.as_fd()).unwrap());
@@ -183,7 +183,7 @@ mod tests {
         let mut got = [0];
         assert_eq!((near.read(&mut got).unwrap(), got), (1, *b"x"));
         let path = SocketAddr::from_pathname("/tmp/x").unwrap();
-        let error = dial(Kind::Stream, &path).unwrap_err();
+        let error = connect(Kind::Stream, &path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 
@@ -225,12 +225,12 @@ mod tests {
         }
         for kind in [Kind::Stream, Kind::Packets] {
             let listener = listen(kind, &name).unwrap();
-            let near = dial(kind, &name).unwrap();
+            let near = connect(kind, &name).unwrap();
             assert!(!passes(near.as_fd()), "in the queue");
             let far = accept(listener.as_fd()).unwrap();
             assert!(!passes(near.as_fd()), "taken in");
             assert!(!passes(far.as_fd()), "dialled");
-            expect_descriptors(near.as_fd()).unwrap();
+            allow_descriptors(near.as_fd()).unwrap();
             assert!(passes(far.as_fd()), "expected");
             assert!(!passes(near.as_fd()), "still only in one direction");
         }
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 3) }, 0);
         let mut queued = Vec::new();
         let error = loop {
-            match dial(Kind::Stream, &name) {
+            match connect(Kind::Stream, &name) {
                 Ok(stream) => queued.push(stream),
                 Err(error) => break error,
             }
@@ -252,6 +252,6 @@ mod tests {
         };
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         accept(listener.as_fd()).unwrap();
-        dial(Kind::Stream, &name).unwrap();
+        connect(Kind::Stream, &name).unwrap();
     }
 }

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// What a holder passes datagrams on by.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Addressee {
+pub enum Destination {
     /// The engine of this slot.
     Slot(u16),
     /// The listener on this service id.
@@ -37,9 +37,9 @@ pub enum FromMember {
     /// Trusts the holder and is ready for its descriptors.
     Hello,
     /// Claims this.
-    Claim(Addressee),
+    Claim(Destination),
     /// Gives this back.
-    Release(Addressee),
+    Release(Destination),
 }
 
 /// A packet of a holder.
@@ -48,7 +48,7 @@ pub enum FromHolder<'a> {
     /// The member is taken in.
     Welcome,
     /// The claim is granted, or another one has it.
-    Answer(Addressee, bool),
+    Answer(Destination, bool),
     /// A datagram that came to the port.
     Datagram {
         /// Its sender.
@@ -60,14 +60,14 @@ pub enum FromHolder<'a> {
     },
 }
 
-fn number(what: Addressee) -> (u8, u64) {
+fn number(what: Destination) -> (u8, u64) {
     match what {
-        Addressee::Slot(slot) => (0, slot.into()),
-        Addressee::Service(id) => (1, id),
+        Destination::Slot(slot) => (0, slot.into()),
+        Destination::Service(id) => (1, id),
     }
 }
 
-fn put(kind: u8, what: Addressee) -> [u8; CLAIM_BYTES] {
+fn put(kind: u8, what: Destination) -> [u8; CLAIM_BYTES] {
     let (which, number) = number(what);
     let mut bytes = [0; CLAIM_BYTES];
     bytes[0] = kind;
@@ -76,11 +76,11 @@ fn put(kind: u8, what: Addressee) -> [u8; CLAIM_BYTES] {
     bytes
 }
 
-fn take(bytes: &[u8]) -> Option<Addressee> {
+fn take(bytes: &[u8]) -> Option<Destination> {
     let number = u64::from_be_bytes(bytes.get(2..CLAIM_BYTES)?.try_into().ok()?);
     match bytes[1] {
-        0 => u16::try_from(number).ok().map(Addressee::Slot),
-        1 => Some(Addressee::Service(number)),
+        0 => u16::try_from(number).ok().map(Destination::Slot),
+        1 => Some(Destination::Service(number)),
         _ => None,
     }
 }
@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn every_packet_is_read_as_it_was_written() {
         let things = [
-            Addressee::Slot(1023),
-            Addressee::Service(0x0106_1b59),
-            Addressee::Service(u64::MAX),
+            Destination::Slot(1023),
+            Destination::Service(0x0106_1b59),
+            Destination::Service(u64::MAX),
         ];
         let mut bytes = Vec::new();
         for what in things {
@@ -222,7 +222,7 @@ mod tests {
                 let _ = FromHolder::decode(&bytes);
             }
         }
-        let slot = FromMember::Claim(Addressee::Slot(1)).encode();
+        let slot = FromMember::Claim(Destination::Slot(1)).encode();
         assert_eq!(FromMember::decode(&slot[..9]), None);
         assert_eq!(FromHolder::decode(&[DATAGRAM; 19]), None);
         assert_eq!(FromHolder::decode(&[ANSWER; 10]), None);

@@ -9,49 +9,49 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::address::from_storage;
-use super::estate::is_memory;
+use super::shared_socket::is_memory;
 use crate::ROCE_PORT;
 
 /// How the names of all engines begin, in the abstract namespace.
 pub const NAMES: &str = "dat-rs/roce/";
 
 /// One bit a descriptor; those beyond are kept by children, as without this.
-static OPEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+static TRACKED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
 /// Threads that are making and noting a descriptor, or forgetting and closing one: a child of that moment looks for more than is noted.
-static MOMENTS: AtomicU32 = AtomicU32::new(0);
+static CHANGING: AtomicU32 = AtomicU32::new(0);
 /// How far it looks.
-const FURTHEST: RawFd = 4096;
+const MAX_SCANNED: RawFd = 4096;
 
-const fn place(fd: RawFd) -> (usize, u64) {
+const fn bit_of(fd: RawFd) -> (usize, u64) {
     (fd as usize / 64, 1 << (fd as usize % 64))
 }
 
 /// Owns a descriptor that children close.
 #[derive(Debug)]
-pub struct NotInherited<T: AsRawFd>(ManuallyDrop<T>);
+pub struct CloseOnFork<T: AsRawFd>(ManuallyDrop<T>);
 
-impl<T: AsRawFd> NotInherited<T> {
+impl<T: AsRawFd> CloseOnFork<T> {
     /// What `open` opens and binds.
     ///
     /// # Errors
     /// As `open`.
     pub fn new(open: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
         watch();
-        MOMENTS.fetch_add(1, Ordering::SeqCst);
+        CHANGING.fetch_add(1, Ordering::SeqCst);
         let opened = open();
         if let Ok(owner) = &opened {
-            let (word, bit) = place(owner.as_raw_fd());
-            if let Some(word) = OPEN.get(word) {
+            let (word, bit) = bit_of(owner.as_raw_fd());
+            if let Some(word) = TRACKED.get(word) {
                 word.fetch_or(bit, Ordering::AcqRel);
             }
         }
-        MOMENTS.fetch_sub(1, Ordering::SeqCst);
+        CHANGING.fetch_sub(1, Ordering::SeqCst);
         Ok(Self(ManuallyDrop::new(opened?)))
     }
 }
 
-impl<T: AsRawFd> Deref for NotInherited<T> {
+impl<T: AsRawFd> Deref for CloseOnFork<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -59,26 +59,26 @@ impl<T: AsRawFd> Deref for NotInherited<T> {
     }
 }
 
-impl<T: AsRawFd> Drop for NotInherited<T> {
+impl<T: AsRawFd> Drop for CloseOnFork<T> {
     fn drop(&mut self) {
-        MOMENTS.fetch_add(1, Ordering::SeqCst);
-        let (word, bit) = place(self.as_raw_fd());
-        if let Some(word) = OPEN.get(word) {
+        CHANGING.fetch_add(1, Ordering::SeqCst);
+        let (word, bit) = bit_of(self.as_raw_fd());
+        if let Some(word) = TRACKED.get(word) {
             word.fetch_and(!bit, Ordering::AcqRel);
         }
         // SAFETY: dropped once, here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.0) };
-        MOMENTS.fetch_sub(1, Ordering::SeqCst);
+        CHANGING.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// Does `act`, which makes descriptors and has them noted. A child that is forked meanwhile looks for all that are of an
 /// engine.
-pub fn in_a_moment<R>(act: impl FnOnce() -> R) -> R {
+pub fn while_changing_descriptors<R>(act: impl FnOnce() -> R) -> R {
     watch();
-    MOMENTS.fetch_add(1, Ordering::SeqCst);
+    CHANGING.fetch_add(1, Ordering::SeqCst);
     let result = act();
-    MOMENTS.fetch_sub(1, Ordering::SeqCst);
+    CHANGING.fetch_sub(1, Ordering::SeqCst);
     result
 }
 
@@ -95,7 +95,7 @@ fn watch() {
 
 /// In the child, before fork(2) returns: no locks and no memory.
 extern "C" fn close_all() {
-    for (number, word) in OPEN.iter().enumerate() {
+    for (number, word) in TRACKED.iter().enumerate() {
         let mut bits = word.swap(0, Ordering::AcqRel);
         while bits != 0 {
             let fd = number * 64 + bits.trailing_zeros() as usize;
@@ -105,9 +105,9 @@ extern "C" fn close_all() {
             unsafe { libc::close(fd as RawFd) };
         }
     }
-    if MOMENTS.swap(0, Ordering::SeqCst) != 0 {
-        for fd in 0..FURTHEST {
-            if is_of_an_engine(fd) {
+    if CHANGING.swap(0, Ordering::SeqCst) != 0 {
+        for fd in 0..MAX_SCANNED {
+            if belongs_to_engine(fd) {
                 // SAFETY: as above; the thread that was about to note or close it is not there.
                 unsafe { libc::close(fd) };
             }
@@ -116,7 +116,7 @@ extern "C" fn close_all() {
 }
 
 /// Whether the descriptor is a socket bound to UDP port 4791, or to a name of ours, or what a holder of the port leaves.
-fn is_of_an_engine(fd: RawFd) -> bool {
+fn belongs_to_engine(fd: RawFd) -> bool {
     if is_memory(fd) {
         return true;
     }
@@ -145,19 +145,19 @@ mod tests {
 
     use super::*;
 
-    fn is_noted(fd: RawFd) -> bool {
-        let (word, bit) = place(fd);
-        OPEN[word].load(Ordering::Acquire) & bit != 0
+    fn is_tracked(fd: RawFd) -> bool {
+        let (word, bit) = bit_of(fd);
+        TRACKED[word].load(Ordering::Acquire) & bit != 0
     }
 
     #[test]
     fn a_descriptor_is_noted_as_long_as_it_is_open() {
-        let file = NotInherited::new(|| File::open("/dev/null")).unwrap();
+        let file = CloseOnFork::new(|| File::open("/dev/null")).unwrap();
         let fd = file.as_raw_fd();
-        assert!(is_noted(fd));
+        assert!(is_tracked(fd));
         drop(file);
-        assert!(!is_noted(fd));
-        assert!(NotInherited::new(|| File::open("/no/such")).is_err());
+        assert!(!is_tracked(fd));
+        assert!(CloseOnFork::new(|| File::open("/no/such")).is_err());
     }
 
     #[test]
@@ -167,14 +167,14 @@ mod tests {
         let ip = Ipv4Addr::new(127, 78, high, low.max(1));
         let name = UnixAddr::from_abstract_name(format!("{NAMES}{ip}/child")).unwrap();
         let ours = UnixDatagram::bind_addr(&name).unwrap();
-        assert!(is_of_an_engine(ours.as_raw_fd()));
+        assert!(belongs_to_engine(ours.as_raw_fd()));
         let roce = UdpSocket::bind((ip, ROCE_PORT)).unwrap();
-        assert!(is_of_an_engine(roce.as_raw_fd()));
+        assert!(belongs_to_engine(roce.as_raw_fd()));
         let other = UdpSocket::bind((ip, 0)).unwrap();
         let unnamed = UnixDatagram::unbound().unwrap();
         let file = File::open("/dev/null").unwrap();
         for fd in [other.as_raw_fd(), unnamed.as_raw_fd(), file.as_raw_fd(), -1] {
-            assert!(!is_of_an_engine(fd), "{fd}");
+            assert!(!belongs_to_engine(fd), "{fd}");
         }
     }
 }

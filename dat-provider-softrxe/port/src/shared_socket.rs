@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use crate::child::NotInherited;
+use crate::fork::CloseOnFork;
 use crate::socket::Socket;
 
 const NAME: &CStr = c"dat-rs-port";
@@ -22,35 +22,38 @@ pub(crate) const SEALS: libc::c_int =
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Estate {
+pub struct SharedSocket {
     socket: Arc<Socket>,
     /// What is passed on.
-    shared: NotInherited<OwnedFd>,
+    shared: CloseOnFork<OwnedFd>,
     /// The same memory, opened by this process: a lock belongs to an opening.
-    own: NotInherited<File>,
+    own: CloseOnFork<File>,
 }
 
-impl Estate {
+impl SharedSocket {
     /// That of the first holder, who has bound `socket`; locked.
     ///
     /// # Errors
     /// As `memfd_create`, and as `open` on /proc/self/fd.
     pub fn new(socket: Arc<Socket>) -> io::Result<Self> {
-        let shared = NotInherited::new(memory)?;
-        let estate = Self::of(socket, shared)?;
-        estate.own.try_lock()?;
-        Ok(estate)
+        let shared = CloseOnFork::new(memory)?;
+        let shared_socket = Self::of(socket, shared)?;
+        shared_socket.own.try_lock()?;
+        Ok(shared_socket)
     }
 
     /// What a holder of the port of `local` passed on.
     ///
     /// # Errors
     /// `InvalidData` when the descriptors are others; as `open` on /proc/self/fd.
-    pub(crate) fn passed(descriptors: Vec<OwnedFd>, local: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn from_descriptors(
+        descriptors: Vec<OwnedFd>,
+        local: SocketAddr,
+    ) -> io::Result<Self> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidData);
         let [socket, shared]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| wrong())?;
-        let socket = NotInherited::new(|| Ok(socket))?;
-        let shared = NotInherited::new(|| Ok(shared))?;
+        let socket = CloseOnFork::new(|| Ok(socket))?;
+        let shared = CloseOnFork::new(|| Ok(shared))?;
         let socket = Socket::adopt(socket)?;
         if socket.local() != local || !is_memory(shared.as_raw_fd()) {
             return Err(wrong());
@@ -58,9 +61,9 @@ impl Estate {
         Self::of(Arc::new(socket), shared)
     }
 
-    fn of(socket: Arc<Socket>, shared: NotInherited<OwnedFd>) -> io::Result<Self> {
+    fn of(socket: Arc<Socket>, shared: CloseOnFork<OwnedFd>) -> io::Result<Self> {
         let path = format!("/proc/self/fd/{}", shared.as_raw_fd());
-        let own = NotInherited::new(|| File::open(path))?;
+        let own = CloseOnFork::new(|| File::open(path))?;
         Ok(Self {
             socket,
             shared,
@@ -70,7 +73,7 @@ impl Estate {
 
     /// Makes this process the holder, unless another one is.
     #[must_use]
-    pub fn enter(&self) -> bool {
+    pub fn try_become_holder(&self) -> bool {
         self.own.try_lock().is_ok()
     }
 
@@ -130,22 +133,22 @@ mod tests {
     fn one_process_after_the_other_has_it() {
         let socket = Arc::new(Socket::bind("127.77.7.1".parse().unwrap(), 0, 1 << 16).unwrap());
         let local = socket.local();
-        let first = Estate::new(socket).unwrap();
+        let first = SharedSocket::new(socket).unwrap();
         let passed = || {
             let descriptors = first.descriptors().map(copy).into();
-            Estate::passed(descriptors, local).unwrap()
+            SharedSocket::from_descriptors(descriptors, local).unwrap()
         };
         let (second, third) = (passed(), passed());
-        assert!(first.enter(), "it has it already");
-        assert!(!second.enter() && !third.enter());
+        assert!(first.try_become_holder(), "it has it already");
+        assert!(!second.try_become_holder() && !third.try_become_holder());
         drop(first);
-        assert!(second.enter());
-        assert!(!third.enter());
+        assert!(second.try_become_holder());
+        assert!(!third.try_become_holder());
         assert_eq!(third.socket().local(), local);
         // The socket is bound as long as one is left.
         assert!(std::net::UdpSocket::bind(local).is_err());
         drop(second);
-        assert!(third.enter());
+        assert!(third.try_become_holder());
         drop(third);
         assert!(std::net::UdpSocket::bind(local).is_ok());
     }
@@ -155,8 +158,8 @@ mod tests {
         let bind = |n| Arc::new(Socket::bind(n, 0, 1 << 16).unwrap());
         let socket = bind("127.77.7.2".parse().unwrap());
         let local = socket.local();
-        let estate = Estate::new(socket).unwrap();
-        let [udp, memory] = estate.descriptors();
+        let shared_socket = SharedSocket::new(socket).unwrap();
+        let [udp, memory] = shared_socket.descriptors();
         let file = std::fs::File::open("/dev/null").unwrap();
         let null = file.as_fd().as_raw_fd();
         for wrong in [
@@ -167,10 +170,10 @@ mod tests {
             vec![memory, udp],
         ] {
             let wrong = wrong.into_iter().map(copy).collect();
-            assert!(Estate::passed(wrong, local).is_err());
+            assert!(SharedSocket::from_descriptors(wrong, local).is_err());
         }
         let elsewhere = SocketAddr::new("127.77.7.3".parse().unwrap(), local.port());
-        assert!(Estate::passed([udp, memory].map(copy).into(), elsewhere).is_err());
+        assert!(SharedSocket::from_descriptors([udp, memory].map(copy).into(), elsewhere).is_err());
         assert!(is_memory(memory) && !is_memory(null) && !is_memory(udp) && !is_memory(-1));
     }
 }
