@@ -48,7 +48,7 @@ impl Version for V2_0 {
 /// Runs a slot's body; a panic is `DAT_INTERNAL_ERROR`, and no call in it is a cancellation point.
 #[inline]
 pub(crate) fn guard<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
-    let _deferred = dat_cancel::Deferred::new();
+    let _deferred = dat_os::cancel::Deferred::new();
     guard_hot::<V>(body)
 }
 

@@ -56,7 +56,7 @@ impl Subscriber for Stderr {
             line.message,
             line.fields
         );
-        let _ = dat_cancel::defer(|| std::io::stderr().write_all(text.as_bytes()));
+        let _ = dat_os::cancel::defer(|| std::io::stderr().write_all(text.as_bytes()));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

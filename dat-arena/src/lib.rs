@@ -9,15 +9,14 @@
 //!
 //! Every method may be called from any thread.
 //!
-//! Beside it stands what else of dat-core, which forbids unsafe code, is unsafe: its lock, what its threads do about
-//! signals, and the memory that is left when the process has no more ([`reserve`]).
+//! The crate also has the other parts of dat-core that need unsafe code, which dat-core forbids: a lock ([`BriefMutex`]) and a memory
+//! reserve for a process that runs out of memory ([`reserve`]).
 
 mod cycle;
 mod lock;
 #[cfg(all(loom, test))]
 mod models;
 pub mod reserve;
-pub mod signals;
 mod sync;
 
 use std::collections::VecDeque;

@@ -1,18 +1,17 @@
-//! Consumer notification objects (dat_cno_create, dat_cno_wait ...): one place to wait for many EVDs.
+//! Consumer notification objects (dat_cno_create, dat_cno_wait ...): a thread waits for many EVDs at one object.
 //!
-//! An EVD that has something is *pending* on its CNO until a waiter (or dat_cno_trigger) takes it. Completions
-//! come to light only when the transport is asked to announce them: a CNO *listens*, and has its EVDs ask,
-//! while a thread waits on it or a proxy is set; so programs that only poll pay nothing.
+//! An EVD that has an event is *pending* on its CNO until a waiter (or dat_cno_trigger) takes it. A transport reports completions
+//! only where it is requested to. A CNO *listens*, and its EVDs request reports, while a thread waits on it or a proxy is set;
+//! programs that only poll pay nothing.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use dat_os::eventfd::EventFd;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
@@ -22,10 +21,10 @@ use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::transport::{Parked, Transport};
 
-/// An OS wait proxy agent. It is called once, with the handle of the EVD that has an event (0: the IA
-/// closes), by a thread that holds no lock of this library; then it is forgotten (dat_cno_create).
+/// An OS wait proxy agent (dat_cno_create). It is called once, with the handle of the EVD that has an event, or with 0 when the
+/// IA closes; then it is dropped. The calling thread holds no lock of this library.
 pub struct Agent {
-    /// What to call.
+    /// The function of the consumer.
     pub call: Box<dyn Fn(RawHandle) + Send + Sync>,
     /// `instance_data`, for dat_cno_query.
     pub instance_data: usize,
@@ -39,10 +38,10 @@ impl fmt::Debug for Agent {
     }
 }
 
-/// Who else is told when a CNO is triggered (`DAT_PROXY_TYPE`).
+/// What is notified, besides waiters, when a CNO is triggered (`DAT_PROXY_TYPE`).
 #[derive(Debug, Default)]
 pub enum CnoProxy {
-    /// Nobody but the waiter.
+    /// No proxy.
     #[default]
     None,
     /// A function of the consumer.
@@ -51,7 +50,7 @@ pub enum CnoProxy {
     Fd,
 }
 
-/// `DAT_PROXY_TYPE` as dat_cno_query tells it.
+/// The proxy (`DAT_PROXY_TYPE`) that dat_cno_query returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProxyInfo {
     /// `DAT_PROXY_TYPE_NONE`.
@@ -67,23 +66,23 @@ pub enum ProxyInfo {
     Fd(RawFd),
 }
 
-/// What dat_cno_query tells.
+/// The attributes that dat_cno_query returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CnoInfo {
     /// The IA's handle.
     pub ia: RawHandle,
-    /// Its proxy.
+    /// The CNO's proxy.
     pub proxy: ProxyInfo,
-    /// Threads in dat_cno_wait (not in `DAT_CNO_PARAM`).
+    /// Number of threads in dat_cno_wait; not part of `DAT_CNO_PARAM`.
     pub waiters: usize,
 }
 
 /// A consumer notification object. All methods may be called from any thread.
 #[repr(C)]
 pub struct Cno<T: Transport> {
-    /// Table, liveness, generation, ledger.
+    /// Function table, liveness, generation and use count.
     pub head: Head,
-    /// See [`Cno::listens`].
+    /// The result of [`Cno::listens`], kept up to date by [`Cno::update_listens`].
     listens: AtomicBool,
     inner: Mutex<Inner<T>>,
 }
@@ -93,60 +92,44 @@ struct Inner<T: Transport> {
     pending: VecDeque<RawHandle>,
     proxy: Proxy,
     waiters: Vec<Arc<T::Parker>>,
-    /// Waiters that came before it changed return a null handle.
+    /// Count of dismissals: a waiter that entered before the last one returns a null handle.
     dismissed: u64,
-    /// Kept for the next waiter.
+    /// A parker that the next waiter reuses.
     spare: Option<Arc<T::Parker>>,
 }
 
 enum Proxy {
     None,
     Agent(Agent),
-    Fd(Bell),
+    Fd(Descriptor),
 }
 
-/// A descriptor that is readable while it rings.
-struct Bell {
-    consumer: UnixStream,
-    ours: UnixStream,
-    rings: bool,
+/// The descriptor of a [`CnoProxy::Fd`].
+struct Descriptor {
+    event: EventFd,
+    readable: bool,
 }
 
-impl Bell {
+impl Descriptor {
     fn new() -> Result<Self> {
-        let pair = || {
-            let (consumer, ours) = UnixStream::pair()?;
-            consumer.set_nonblocking(true)?;
-            ours.set_nonblocking(true)?;
-            Ok::<_, std::io::Error>((consumer, ours))
-        };
-        let (consumer, ours) = pair().map_err(|error| {
-            tracing::error!(%error, "no descriptors for a CNO; raise the limit of open files");
+        let event = EventFd::new().map_err(|error| {
+            tracing::error!(%error, "no descriptor for a CNO; raise the limit of open files");
             Error::resource(Subtype::ResourceDevice)
         })?;
         Ok(Self {
-            consumer,
-            ours,
-            rings: false,
+            event,
+            readable: false,
         })
     }
 
-    /// One byte is in the pair while it rings, so neither call blocks or fails.
-    fn ring(&mut self, on: bool) {
-        if self.rings != on {
-            // The hot calls, too, come here.
-            let done = dat_cancel::defer(|| {
-                if on {
-                    self.ours.write(&[1])
-                } else {
-                    self.consumer.read(&mut [0])
-                }
-            });
-            if let Err(error) = done {
-                // The consumer read the byte itself.
-                tracing::debug!(%error, on, "the descriptor of a CNO was touched");
+    fn set_readable(&mut self, readable: bool) {
+        if self.readable != readable {
+            if readable {
+                self.event.signal();
+            } else {
+                self.event.clear();
             }
-            self.rings = on;
+            self.readable = readable;
         }
     }
 }
@@ -174,7 +157,7 @@ const DEAD: Error = Error::handle(Subtype::InvalidHandleCno);
 const EMPTY: Error = Error::of(ErrorKind::QueueEmpty).without_class();
 
 impl<T: Transport> Cno<T> {
-    /// dat_cno_create, dat_cno_fd_create.
+    /// Creates a CNO (dat_cno_create, dat_cno_fd_create).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` (IA closed), `DAT_INSUFFICIENT_RESOURCES`.
@@ -182,7 +165,7 @@ impl<T: Transport> Cno<T> {
         let proxy = match proxy {
             CnoProxy::None => Proxy::None,
             CnoProxy::Agent(agent) => Proxy::Agent(agent),
-            CnoProxy::Fd => Proxy::Fd(Bell::new()?),
+            CnoProxy::Fd => Proxy::Fd(Descriptor::new()?),
         };
         let arena = &T::arenas().cno;
         let (index, cno) = arena
@@ -191,7 +174,7 @@ impl<T: Transport> Cno<T> {
         {
             let mut inner = cno.inner.lock();
             inner.proxy = proxy;
-            cno.note(&inner);
+            cno.update_listens(&inner);
         }
         ia.adopt(Kind::Cno, index, &cno.head, 0).inspect_err(|_| {
             cno.inner.lock().proxy = Proxy::None;
@@ -200,10 +183,10 @@ impl<T: Transport> Cno<T> {
         Ok(cno)
     }
 
-    /// The descriptor of a [`CnoProxy::Fd`]. It is the CNO's: the consumer polls it and no more.
+    /// Returns the descriptor of a [`CnoProxy::Fd`]. The CNO owns it; the consumer may only poll it.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE`; `DAT_INVALID_PARAMETER` (argument 1) if it has none.
+    /// `DAT_INVALID_HANDLE`; `DAT_INVALID_PARAMETER` (argument 1) if the CNO has none.
     pub fn fd(&'static self) -> Result<RawFd> {
         match self.info()?.proxy {
             ProxyInfo::Fd(fd) => Ok(fd),
@@ -211,7 +194,7 @@ impl<T: Transport> Cno<T> {
         }
     }
 
-    /// dat_cno_modify_agent: `None` takes the agent away.
+    /// Replaces the agent, or removes it if `agent` is `None` (dat_cno_modify_agent).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`; `DAT_INVALID_PARAMETER` (argument 2) for a CNO with a descriptor.
@@ -226,7 +209,7 @@ impl<T: Transport> Cno<T> {
             }
             let new = agent.map_or(Proxy::None, Proxy::Agent);
             let old = std::mem::replace(&mut inner.proxy, new);
-            self.note(&inner);
+            self.update_listens(&inner);
             (old, inner.evds.clone())
         };
         drop(old);
@@ -236,16 +219,16 @@ impl<T: Transport> Cno<T> {
         Ok(())
     }
 
-    /// dat_cno_wait: the handle of one EVD that was triggered since it was last handed out; 0 when the IA is
-    /// closed or the last of its EVDs freed. `timeout` `None` is `DAT_TIMEOUT_INFINITE`.
+    /// Waits for a pending EVD and returns its handle (dat_cno_wait). Returns 0 when the IA is closed or the last EVD of the CNO is
+    /// freed. A `timeout` of `None` is `DAT_TIMEOUT_INFINITE`.
     ///
     /// # Errors
-    /// `DAT_QUEUE_EMPTY` without the class bit (time over), `DAT_INTERRUPTED_CALL` (also when the thread is cancelled),
+    /// `DAT_QUEUE_EMPTY` without the class bit (timeout), `DAT_INTERRUPTED_CALL` (also when the thread is cancelled),
     /// `DAT_INVALID_HANDLE`.
     pub fn wait(&'static self, timeout: Option<Duration>) -> Result<RawHandle> {
         let adapter;
         let parker;
-        let (life, dismissed, evds);
+        let (generation, dismissed, evds);
         {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
@@ -256,11 +239,11 @@ impl<T: Transport> Cno<T> {
             }
             adapter = Ia::<T>::of(&self.head).adapter()?;
             parker = inner.spare.take().unwrap_or_default();
-            life = self.head.generation.load(Ordering::Relaxed);
+            generation = self.head.generation.load(Ordering::Relaxed);
             dismissed = inner.dismissed;
             evds = inner.evds.clone();
             inner.waiters.push(Arc::clone(&parker));
-            self.note(&inner);
+            self.update_listens(&inner);
         }
         for evd in evds {
             evd.listen_for_cno();
@@ -270,29 +253,29 @@ impl<T: Transport> Cno<T> {
         loop {
             {
                 let mut inner = self.inner.lock();
-                if self.head.generation.load(Ordering::Relaxed) != life
+                if self.head.generation.load(Ordering::Relaxed) != generation
                     || inner.dismissed != dismissed
                 {
-                    // The CNO may be another one by now; `dismiss` has forgotten this waiter.
+                    // The memory may hold another CNO by now; `dismiss` has removed this waiter.
                     return Ok(0);
                 }
-                let over = deadline.is_some_and(|d| Instant::now() >= d);
+                let expired = deadline.is_some_and(|d| Instant::now() >= d);
                 let interrupted = Some(Err(Error::of(ErrorKind::InterruptedCall)));
                 let outcome = if parked == Parked::Cancelled {
-                    // Nothing is taken: the caller does not come to see it.
+                    // Take nothing: the cancelled thread would not see it.
                     interrupted
                 } else {
                     match inner.take() {
                         Some(evd) => Some(Ok(evd)),
                         None if parked == Parked::Interrupted => interrupted,
-                        None if over => Some(Err(EMPTY)),
+                        None if expired => Some(Err(EMPTY)),
                         None => None,
                     }
                 };
                 if let Some(outcome) = outcome {
                     inner.waiters.retain(|other| !Arc::ptr_eq(other, &parker));
                     inner.spare = Some(parker);
-                    self.note(&inner);
+                    self.update_listens(&inner);
                     return outcome;
                 }
             }
@@ -301,13 +284,13 @@ impl<T: Transport> Cno<T> {
                 let inner = self.inner.lock();
                 !inner.pending.is_empty()
                     || inner.dismissed != dismissed
-                    || self.head.generation.load(Ordering::Relaxed) != life
+                    || self.head.generation.load(Ordering::Relaxed) != generation
             };
             parked = T::park(&adapter, None, &parker, left, &mut ready);
         }
     }
 
-    /// dat_cno_trigger (2.0): the EVD that made the descriptor readable, as [`Cno::wait`] without waiting.
+    /// Returns a pending EVD like [`Cno::wait`], without waiting (dat_cno_trigger of 2.0).
     ///
     /// # Errors
     /// `DAT_QUEUE_EMPTY` without the class bit, `DAT_INVALID_HANDLE`.
@@ -315,7 +298,7 @@ impl<T: Transport> Cno<T> {
         self.wait(Some(Duration::ZERO))
     }
 
-    /// dat_cno_query.
+    /// Returns the CNO's attributes (dat_cno_query).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
@@ -330,7 +313,7 @@ impl<T: Transport> Cno<T> {
                 instance_data: agent.instance_data,
                 function: agent.function,
             },
-            Proxy::Fd(bell) => ProxyInfo::Fd(bell.consumer.as_raw_fd()),
+            Proxy::Fd(descriptor) => ProxyInfo::Fd(descriptor.event.as_raw_fd()),
         };
         Ok(CnoInfo {
             ia: raw(Ia::<T>::of(&self.head)),
@@ -339,7 +322,7 @@ impl<T: Transport> Cno<T> {
         })
     }
 
-    /// dat_cno_free.
+    /// Frees the CNO (dat_cno_free).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`; `DAT_INVALID_STATE` (`CNO_IN_USE`) while an EVD uses it or a thread waits.
@@ -352,27 +335,27 @@ impl<T: Transport> Cno<T> {
             self.head
                 .retire(Subtype::InvalidHandleCno, Subtype::InvalidStateCnoInUse)?;
         }
-        self.bury();
+        self.release();
         Ok(())
     }
 
-    /// The abrupt close's free: waiters and the agent are told with a null handle.
+    /// Frees the CNO in an abrupt close of the IA: waiters return a null handle, and the agent is called with one.
     pub(crate) fn destroy(&'static self) -> Result<()> {
         self.head
             .retire(Subtype::InvalidHandleCno, Subtype::InvalidStateCnoInUse)?;
-        self.bury();
+        self.release();
         Ok(())
     }
 
-    /// Takes the parts out of a retired CNO.
-    fn bury(&'static self) {
+    /// Drops the parts of a retired CNO, wakes its waiters, and recycles its memory.
+    fn release(&'static self) {
         let (proxy, waiters) = {
             let mut inner = self.inner.lock();
             inner.pending.clear();
             inner.spare = None;
             let proxy = std::mem::replace(&mut inner.proxy, Proxy::None);
             let waiters = inner.dismiss();
-            self.note(&inner);
+            self.update_listens(&inner);
             (proxy, waiters)
         };
         for parker in waiters {
@@ -390,11 +373,11 @@ impl<T: Transport> Cno<T> {
         arena.recycle(index);
     }
 
-    /// An EVD has something: it becomes pending, and everybody is told. Called without locks.
+    /// Makes `evd` pending, and notifies waiters and the proxy. The caller holds no locks.
     pub(crate) fn notify(&'static self, evd: RawHandle) {
         let (waiters, agent) = {
             let mut inner = self.inner.lock();
-            // The EVD was freed or given another CNO meanwhile: nobody waits for it here.
+            // The EVD was freed or moved to another CNO meanwhile.
             if !self.head.alive() || !inner.evds.iter().any(|e| raw(*e) == evd) {
                 return;
             }
@@ -404,10 +387,10 @@ impl<T: Transport> Cno<T> {
             let mut agent = None;
             match &mut inner.proxy {
                 Proxy::None => {}
-                Proxy::Fd(bell) => bell.ring(true),
+                Proxy::Fd(descriptor) => descriptor.set_readable(true),
                 proxy @ Proxy::Agent(_) => agent = Some(std::mem::replace(proxy, Proxy::None)),
             }
-            self.note(&inner);
+            self.update_listens(&inner);
             (inner.waiters.clone(), agent)
         };
         for parker in &waiters {
@@ -418,28 +401,26 @@ impl<T: Transport> Cno<T> {
         }
     }
 
-    /// Whether anybody wants to hear of completions at once: a waiter, an agent, or whoever polls the
-    /// descriptor.
+    /// Returns true if completions must be reported at once, because there is a waiter, an agent or a descriptor.
     pub(crate) fn listens(&self) -> bool {
         self.listens.load(Ordering::Acquire)
     }
 
-    /// The EVD has this CNO from now on. Called under the EVD's lock.
+    /// Adds `evd`. The caller holds the EVD's lock.
     pub(crate) fn attach(&self, evd: &'static Evd<T>) {
         self.inner.lock().evds.push(evd);
     }
 
-    /// The EVD has it no more. When it was the last one and was freed, waiters are let go. Called without
-    /// the CNO's lock.
+    /// Removes `evd`. If it was `freed` and was the last EVD, dismisses the waiters. The caller does not hold the CNO's lock.
     pub(crate) fn detach(&self, evd: &'static Evd<T>, freed: bool) {
         let waiters = {
             let mut inner = self.inner.lock();
             inner.evds.retain(|e| !std::ptr::eq(*e, evd));
             inner.pending.retain(|e| *e != raw(evd));
-            inner.settle_bell();
+            inner.update_descriptor();
             if freed && inner.evds.is_empty() {
                 let waiters = inner.dismiss();
-                self.note(&inner);
+                self.update_listens(&inner);
                 waiters
             } else {
                 Vec::new()
@@ -450,29 +431,29 @@ impl<T: Transport> Cno<T> {
         }
     }
 
-    /// Keeps `listens` true to the rest.
-    fn note(&self, inner: &Inner<T>) {
+    /// Recomputes `listens` after a change of waiters or proxy.
+    fn update_listens(&self, inner: &Inner<T>) {
         let listens = !inner.waiters.is_empty() || !matches!(inner.proxy, Proxy::None);
         self.listens.store(listens, Ordering::Release);
     }
 }
 
 impl<T: Transport> Inner<T> {
-    /// The first pending EVD.
+    /// Removes and returns the first pending EVD.
     fn take(&mut self) -> Option<RawHandle> {
         let evd = self.pending.pop_front();
-        self.settle_bell();
+        self.update_descriptor();
         evd
     }
 
-    fn settle_bell(&mut self) {
+    fn update_descriptor(&mut self) {
         let pending = !self.pending.is_empty();
-        if let Proxy::Fd(bell) = &mut self.proxy {
-            bell.ring(pending);
+        if let Proxy::Fd(descriptor) = &mut self.proxy {
+            descriptor.set_readable(pending);
         }
     }
 
-    /// Forgets the waiters, who will return a null handle when they are woken.
+    /// Removes and returns the waiters; they return a null handle when they are woken.
     fn dismiss(&mut self) -> Vec<Arc<T::Parker>> {
         self.dismissed += 1;
         std::mem::take(&mut self.waiters)

@@ -37,4 +37,4 @@ pub mod timer;
 pub mod transport;
 pub mod upcall;
 
-pub use dat_arena::{reserve, signals};
+pub use dat_arena::reserve;

@@ -86,7 +86,7 @@ fn start(queue: &mut Queue) -> Result<()> {
         return Err(Error::resource(Subtype::ResourceMemory));
     }
     let body = || {
-        dat_arena::signals::leave_to_the_consumer();
+        dat_os::signals::block_asynchronous();
         run();
     };
     let thread = std::thread::Builder::new()

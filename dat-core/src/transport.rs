@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dat_cancel::Slept;
+use dat_os::sleep::Slept;
 
 use crate::arenas::Arenas;
 use crate::attr::{AdapterAttr, SrqAttr};
@@ -315,7 +315,7 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
 
     /// Takes up to `into.len()` completions in order; returns how many. Never blocks or allocates; a
     /// transport without a thread of its own makes progress here. As in `post_send` and `post_recv`, no call of libc in it is
-    /// a cancellation point ([`dat_cancel`]): the caller holds locks, and has not disabled cancellation, which costs more than the rest.
+    /// a cancellation point ([`dat_os::cancel`]): the caller holds locks, and has not disabled cancellation, which costs more than the rest.
     fn poll_cq(cq: &Self::Cq, into: &mut [Self::RawCompletion]) -> usize;
 
     /// The calling thread's dat_evd_dequeue found nothing and holds no lock any more. A transport that needs the processor for other threads or
@@ -354,7 +354,7 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// Sleeps until a completion may be in `cq`, [`Transport::unpark`] was called on `parker` (also
     /// before: it leaves a permit), or `timeout` is over. May return early. Arms `cq` itself and looks
     /// again after arming: `ready` tells whether a completion is there already (core polls). Sleeps in a call of
-    /// [`dat_cancel::sleep`] or a [`dat_cancel::Permit`], so that `pthread_cancel` ends it; in others a request waits for their end.
+    /// [`dat_os::sleep`] or a [`dat_os::permit::Permit`], so that `pthread_cancel` ends it; in others a request waits for their end.
     fn park(
         adapter: &Self::Adapter,
         cq: Option<&Self::Cq>,

@@ -193,7 +193,7 @@ impl Adapter {
             .name(format!("dat {}", device_port.device))
             .spawn(move || {
                 // The consumer's signals are not delivered to this thread.
-                dat_core::signals::leave_to_the_consumer();
+                dat_os::signals::block_asynchronous();
                 thread::run(&running);
             })
             .map_err(|e| OpenError::Resources(e.to_string()))?;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use dat_cancel::sleep::{self, Slept};
 use dat_core::transport::Parked;
+use dat_os::sleep::{self, Slept};
 
 use crate::verbs::cq::{Cq, Notifier};
 

@@ -224,7 +224,7 @@ impl Calls {
     #[inline(always)]
     pub(crate) fn without_cancellation<R>(&self, post: impl FnOnce() -> R) -> R {
         if self.posts_by_kernel {
-            dat_cancel::defer(post)
+            dat_os::cancel::defer(post)
         } else {
             post()
         }

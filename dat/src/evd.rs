@@ -135,7 +135,7 @@ impl Evd {
                 .min(u32::MAX - 1);
             let (mut event, mut more) = (DatEvent::default(), 0);
             // `pthread_cancel` would unwind frames that own things: a request waits.
-            let waited = dat_cancel::defer(|| {
+            let waited = dat_os::cancel::defer(|| {
                 call!(
                     self.handle(),
                     evd_wait(piece, 1, &raw mut event, &raw mut more)

@@ -9,17 +9,14 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-arena", &[]),
     ("softrxe-proto", &[]),
-    ("softrxe-port", &["dat-cancel"]),
-    ("dat-cancel", &[]),
-    ("dat-core", &["dat-arena", "dat-cancel"]),
-    ("dat-abi", &["dat-core", "dat-arena", "dat-cancel"]),
+    ("softrxe-port", &["dat-os"]),
+    ("dat-os", &[]),
+    ("dat-core", &["dat-arena", "dat-os"]),
+    ("dat-abi", &["dat-core", "dat-arena", "dat-os"]),
     ("dat-registry", &["dat-core", "dat-abi"]),
-    (
-        "dat",
-        &["dat-core", "dat-abi", "dat-registry", "dat-cancel"],
-    ),
-    ("dat-verbs", &["dat-core", "dat-arena", "dat-cancel"]),
-    ("dat-loopback", &["dat-core", "dat-arena", "dat-cancel"]),
+    ("dat", &["dat-core", "dat-abi", "dat-registry", "dat-os"]),
+    ("dat-verbs", &["dat-core", "dat-arena", "dat-os"]),
+    ("dat-loopback", &["dat-core", "dat-arena", "dat-os"]),
     (
         "dat-loopback-provider",
         &["dat-core", "dat-abi", "dat-loopback"],
@@ -32,7 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "softrxe-engine",
         &[
             "dat-core",
-            "dat-cancel",
+            "dat-os",
             "dat-verbs",
             "softrxe-port",
             "softrxe-proto",
@@ -44,7 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "dat-c-library",
-        &["dat-core", "dat-abi", "dat-registry", "dat-cancel"],
+        &["dat-core", "dat-abi", "dat-registry", "dat-os"],
     ),
     (
         "dat2",

@@ -84,7 +84,7 @@ impl Library {
 
     /// Runs a cold function's body; a panic is `DAT_INTERNAL_ERROR`, and no call in it is a cancellation point.
     pub fn guard(&self, body: impl FnOnce() -> Result<()>) -> u32 {
-        let _deferred = dat_cancel::Deferred::new();
+        let _deferred = dat_os::cancel::Deferred::new();
         match catch_unwind(AssertUnwindSafe(body)) {
             Ok(Ok(())) => DAT_SUCCESS,
             Ok(Err(error)) => self.code(error),

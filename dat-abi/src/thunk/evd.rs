@@ -129,5 +129,5 @@ pub(crate) unsafe extern "C-unwind" fn cno_wait<T: Transport, V: Version>(
         })
     };
     // SAFETY: this function has nothing to drop.
-    unsafe { dat_cancel::point(body) }
+    unsafe { dat_os::cancel::point(body) }
 }

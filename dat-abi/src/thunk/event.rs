@@ -198,7 +198,7 @@ extern "C-unwind" fn wait_guarded<T: Transport, V: Layout>(
         guard::<V>(|| unsafe { wait_long::<T, V>(handle, span, threshold, event, nmore) })
     };
     // SAFETY: this function, and those of this file that call it, have nothing to drop.
-    unsafe { dat_cancel::point(body) }
+    unsafe { dat_os::cancel::point(body) }
 }
 
 /// All but a completion that is there already.

@@ -3,7 +3,7 @@
 //! [`UserEngine`] implements `dat_core::transport::Transport`. The provider `dat-provider-softrxe` links it into its
 //! shared object; a Rust program may use it statically, through `dat_core::ia::Ia::<UserEngine>::open`.
 //! The protocol is in `softrxe-proto`, UDP port 4791 and its sharing between processes in `softrxe-port`. This crate
-//! imports these, `dat-core` and `dat-cancel`. Reading begins at `transport` (what core calls), then `hub`.
+//! imports these, `dat-core` and `dat-os`. Reading begins at `transport` (what core calls), then `hub`.
 
 mod clock;
 mod connect;

@@ -98,7 +98,7 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     let thread = std::thread::Builder::new()
         .name("dat-softrxe".into())
         .spawn(move || {
-            dat_core::signals::leave_to_the_consumer();
+            dat_os::signals::block_asynchronous();
             helper.run();
         })
         .map_err(OpenError::Thread)?;

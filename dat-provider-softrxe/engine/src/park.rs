@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use dat_cancel::sleep::{self, Slept};
 use dat_core::transport::Parked;
+use dat_os::sleep::{self, Slept};
 use parking_lot::Mutex;
 
 use super::net::wake::Wake;

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dat_cancel::Slept;
 use dat_core::transport::Parked;
+use dat_os::sleep::Slept;
 use softrxe_proto::{CompletedOp, Completion, CqId, PostError, Qpn, SendRequest, Time};
 
 use super::clock;

@@ -367,7 +367,7 @@ mod tests {
     use crate::socket::Received;
     use crate::wake::sleep;
 
-    use dat_cancel::Slept;
+    use dat_os::sleep::Slept;
 
     use super::*;
 

@@ -442,7 +442,8 @@ mod tests {
         use std::os::unix::net::SocketAddr;
         let mut server = server(address, None);
         let quiet = |server: &Server| {
-            sleep([server.bundle.as_raw_fd()], Some(Duration::ZERO)) == dat_cancel::Slept::TimedOut
+            sleep([server.bundle.as_raw_fd()], Some(Duration::ZERO))
+                == dat_os::sleep::Slept::TimedOut
         };
         let now = Instant::now();
         server.ports[0].set_accepting(now, false);

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use dat_cancel::Slept;
+use dat_os::sleep::Slept;
 
 /// A descriptor that another thread makes readable.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub fn sleep<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> Slep
         events: libc::POLLIN,
         revents: 0,
     });
-    dat_cancel::sleep::on_descriptors(&mut polled, timeout)
+    dat_os::sleep::on_descriptors(&mut polled, timeout)
 }
 
 /// Processors of this machine. Not only those that this process may use: one that is bound to a single processor can still wait

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dat_cancel::Permit;
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::transport::{Completion, Parked, Token, WrId};
 use dat_core::upcall::{Fault, Upcalls};
+use dat_os::permit::Permit;
 use parking_lot::Mutex;
 
 use crate::transport::Loopback;

@@ -23,7 +23,7 @@ pub(crate) fn agent(given: DatOsWaitProxyAgent) -> Option<Agent> {
     // thread while the CNO lives.
     let call = move |evd| unsafe { function(instance_data as *mut std::ffi::c_void, evd) };
     // It may be run by a thread of the consumer that is in a hot call, or in a wait.
-    let call = move |evd| dat_cancel::defer(|| call(evd));
+    let call = move |evd| dat_os::cancel::defer(|| call(evd));
     Some(Agent {
         call: Box::new(call),
         instance_data,

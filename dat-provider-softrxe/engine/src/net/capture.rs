@@ -151,7 +151,7 @@ impl Capture {
             return Ok(());
         }
         // Hot calls come here, with locks: no cancellation point.
-        dat_cancel::defer(|| self.file.write_all(&self.records))?;
+        dat_os::cancel::defer(|| self.file.write_all(&self.records))?;
         self.records.clear();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Compiles the one function that Rust cannot express: it returns a second time, as `setjmp` does.
+//! Compiles the one function that Rust cannot express: it returns twice, like `setjmp`.
 
 use std::env;
 
@@ -8,11 +8,11 @@ fn main() {
     if env::var("CARGO_CFG_TARGET_ENV").as_deref() == Ok("gnu") {
         cc::Build::new()
             .file("src/sleep.c")
-            // The C library's unwinder starts at any instruction of it.
+            // glibc may start to unwind at any instruction of the function.
             .flag("-fasynchronous-unwind-tables")
-            // With -fexceptions pthread.h declares other cleanup functions.
+            // With -fexceptions pthread.h declares different cleanup functions.
             .flag("-fno-exceptions")
             .warnings_into_errors(true)
-            .compile("dat_cancel_sleep");
+            .compile("dat_os_sleep");
     }
 }

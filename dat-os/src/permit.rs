@@ -1,4 +1,4 @@
-//! A permit that one thread waits for.
+//! A one-token semaphore on a futex, for which one thread waits.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -7,27 +7,28 @@ use crate::sleep::{self, Slept};
 
 const NONE: u32 = 0;
 const GIVEN: u32 = 1;
-/// A thread sleeps until it is given.
+/// A thread sleeps until the permit is given.
 const WANTED: u32 = 2;
 
-/// Given by any thread, also before it is waited for; taken by one thread at a time. Giving it twice is giving it once.
+/// A permit that any thread gives, possibly before the wait, and one thread at a time takes. Giving it twice has the effect of
+/// giving it once.
 #[derive(Debug, Default)]
 pub struct Permit(AtomicU32);
 
 impl Permit {
-    /// Ends the present or the next [`Permit::wait`]. Makes a system call only where a thread sleeps.
+    /// Ends the current or the next [`Permit::wait`]. Makes a system call only if a thread sleeps.
     pub fn give(&self) {
         if self.0.swap(GIVEN, Ordering::SeqCst) == WANTED {
             sleep::wake(&self.0, 1);
         }
     }
 
-    /// Takes the permit if it is there.
+    /// Takes the permit if it was given; returns true if it was.
     pub fn take(&self) -> bool {
         self.0.swap(NONE, Ordering::SeqCst) == GIVEN
     }
 
-    /// Sleeps until the permit is there, and takes it ([`Slept::Woken`]); until `end` at most, `None`: no limit.
+    /// Sleeps until the permit is given and takes it ([`Slept::Woken`]), or until `end`; `None` means no limit.
     pub fn wait(&self, end: Option<Instant>) -> Slept {
         loop {
             let wanted = self
@@ -41,7 +42,7 @@ impl Permit {
                 Some(Duration::ZERO) => Slept::TimedOut,
                 left => sleep::on_word(&self.0, WANTED, left),
             };
-            // What was given meanwhile is for the next wait of a thread that is cancelled.
+            // A cancelled thread does not take a permit that was given meanwhile: it stays for the next wait.
             if slept == Slept::Cancelled {
                 let _ = self
                     .0

@@ -1,43 +1,37 @@
 //! Thread cancellation (`pthread_cancel`): a wait of the API is a cancellation point, and no other call is one.
 //!
-//! glibc cancels a thread by unwinding its stack, from the system call in which it sleeps. Rust frames between that and the
-//! program hold locks, own memory and catch panics: such an unwinding must not meet them. So
+//! glibc cancels a thread by unwinding its stack from the system call in which it sleeps. The Rust frames between that call and
+//! the program hold locks, own memory and catch panics, so such an unwinding must not reach them. Therefore:
 //!
-//! * every call of the API runs with cancellation disabled ([`defer`]); the hot ones make no call of libc that is a cancellation
-//!   point, which costs nothing;
-//! * a wait is a [`point`]. It acts on a request that is already there before it begins;
-//! * the system call in which a wait sleeps ([`sleep`]) is made with cancellation enabled, if the program has it enabled. A
-//!   request ends it, and is caught there: the call returns [`Slept::Cancelled`], every frame above returns and lets go of
-//!   what it holds, and the outermost one, [`point`], ends the thread as `pthread_cancel` would have: the program's cleanup
-//!   handlers run, and `pthread_join` gives `PTHREAD_CANCELED`.
+//! * Every call of the API runs with cancellation disabled ([`defer`]). Calls on the fast path call no libc function that is a
+//!   cancellation point, so they need no `defer`, and pay nothing.
+//! * A wait is a [`point`]. It acts on a pending request before it begins.
+//! * The system call in which a wait sleeps ([`crate::sleep`]) runs with cancellation enabled, if the program has it enabled. A
+//!   request ends the system call and is caught there: the call returns [`Slept::Cancelled`](crate::sleep::Slept::Cancelled),
+//!   each frame above returns and releases what it holds, and [`point`] ends the thread as `pthread_cancel` would have done:
+//!   the program's cleanup handlers run, and `pthread_join` returns `PTHREAD_CANCELED`.
 //!
-//! The program's frames see deferred cancellation at dat_evd_wait and dat_cno_wait. Asynchronous cancellation
-//! (`PTHREAD_CANCEL_ASYNCHRONOUS`) is not supported: POSIX lets such a thread call three functions, and none of them is ours.
-//! With a C library other than glibc nothing is a cancellation point.
-
-mod permit;
-pub mod sleep;
+//! The program observes deferred cancellation in dat_evd_wait and dat_cno_wait. Asynchronous cancellation
+//! (`PTHREAD_CANCEL_ASYNCHRONOUS`) is not supported: POSIX allows such a thread to call three functions, and none of them is in
+//! this API. With a C library other than glibc no call is a cancellation point.
 
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::marker::PhantomData;
 
-pub use permit::Permit;
-pub use sleep::Slept;
-
-/// What a sleep of this thread may do about a request.
+/// How the sleeps of a thread treat a cancellation request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    /// No [`point`] is below, or the program has disabled cancellation: the request waits.
+pub(crate) enum Stage {
+    /// The request stays pending: the thread is in no [`point`], or the program has disabled cancellation.
     Deferred,
-    /// Catch it.
+    /// The next sleep catches the request.
     Armed,
-    /// One was caught: sleep no more.
+    /// A sleep has caught a request; later sleeps return at once.
     Caught,
 }
 
 thread_local! {
-    static STAGE: Cell<Stage> = const { Cell::new(Stage::Deferred) };
+    pub(crate) static STAGE: Cell<Stage> = const { Cell::new(Stage::Deferred) };
 }
 
 #[cfg(target_env = "gnu")]
@@ -53,14 +47,14 @@ mod c {
         pub(super) fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
     }
 
-    // These two unwind.
+    // Both functions may unwind.
     unsafe extern "C-unwind" {
         pub(super) fn pthread_testcancel();
         pub(super) fn pthread_exit(value: *mut c_void) -> !;
     }
 }
 
-/// Sets the state and returns the former one.
+/// Sets the thread's cancellation state and returns the previous state.
 fn set_state(state: c_int) -> c_int {
     #[cfg(target_env = "gnu")]
     {
@@ -79,16 +73,16 @@ mod c {
     pub(super) const DISABLE: std::ffi::c_int = 1;
 }
 
-/// Cancellation of this thread is disabled while it lives, and then as before.
+/// A guard that disables cancellation of the calling thread; dropping it restores the previous state.
 #[derive(Debug)]
 pub struct Deferred {
     before: c_int,
-    /// The state is the thread's.
+    /// The cancellation state belongs to the thread, so the guard must not move to another one.
     not_send: PhantomData<*const ()>,
 }
 
 impl Deferred {
-    /// Disables it.
+    /// Disables cancellation of the calling thread.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -112,18 +106,18 @@ impl Drop for Deferred {
     }
 }
 
-/// Runs `body` with cancellation disabled: no call in it is a cancellation point.
+/// Runs `body` with cancellation disabled, so that no call in it is a cancellation point.
 pub fn defer<R>(body: impl FnOnce() -> R) -> R {
     let _deferred = Deferred::new();
     body()
 }
 
-/// Runs the body of a wait as a cancellation point. The body must not panic, and is run with cancellation disabled except in
-/// [`sleep`]'s calls. Where the thread is cancelled this does not return: it unwinds the frames above.
+/// Runs the body of a wait as a cancellation point. The body must not panic. It runs with cancellation disabled, except for the
+/// system calls of [`crate::sleep`]. If the thread is cancelled, this function does not return: it unwinds the frames above it.
 ///
 /// # Safety
-/// Every frame between this and the program's may be unwound by force: it has no destructors (nothing to be dropped), and its
-/// function is declared `extern "C-unwind"`. `R` and `F` being `Copy` keeps this function itself to that.
+/// Every frame between this function and the program's code may be unwound by force: it has no value with a destructor, and its
+/// function is declared `extern "C-unwind"`. The bounds `R: Copy` and `F: Copy` make this function itself obey the rule.
 #[inline(always)]
 pub unsafe fn point<R: Copy, F: FnOnce() -> R + Copy>(body: F) -> R {
     // SAFETY: the frames above are the caller's promise, and this one has no destructors.
@@ -142,7 +136,7 @@ pub unsafe fn point<R: Copy, F: FnOnce() -> R + Copy>(body: F) -> R {
     let stage = STAGE.replace(outer);
     #[cfg(target_env = "gnu")]
     if stage == Stage::Caught {
-        // SAFETY: as above.
+        // SAFETY: as for pthread_testcancel above.
         unsafe { c::pthread_exit(c::CANCELED) }
     }
     #[cfg(not(target_env = "gnu"))]

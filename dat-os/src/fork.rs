@@ -1,0 +1,65 @@
+//! Functions that run around fork(2) (pthread_atfork(3)).
+
+use std::io;
+
+/// A function that the C library calls around fork.
+pub type Handler = unsafe extern "C" fn();
+
+/// Registers functions for every later fork of this process: `before` runs in the parent before it, `parent` and `child` run after
+/// it in the two processes.
+///
+/// # Safety
+/// The functions stay mapped as long as the process may fork, except where the C library drops the registrations of a shared object
+/// that it unloads, as glibc does. `child` does only what a signal handler may do: other threads may have held any lock, that of
+/// the allocator included, and do not exist in the child.
+///
+/// # Errors
+/// `ENOMEM`.
+pub unsafe fn at_fork(
+    before: Option<Handler>,
+    parent: Option<Handler>,
+    child: Option<Handler>,
+) -> io::Result<()> {
+    // SAFETY: the caller's promise.
+    match unsafe { libc::pthread_atfork(before, parent, child) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+
+    unsafe extern "C" fn before() {
+        CALLS.fetch_add(1, Ordering::SeqCst);
+    }
+    unsafe extern "C" fn parent() {
+        CALLS.fetch_add(10, Ordering::SeqCst);
+    }
+    unsafe extern "C" fn child() {
+        CALLS.fetch_add(100, Ordering::SeqCst);
+    }
+
+    #[test]
+    fn each_process_runs_its_functions() {
+        // SAFETY: the functions store to an atomic; the child exits at once.
+        let status = unsafe {
+            at_fork(Some(before), Some(parent), Some(child)).unwrap();
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::_exit(i32::from(CALLS.load(Ordering::SeqCst) != 101));
+            }
+            assert!(pid > 0);
+            let mut status = 0;
+            assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+            status
+        };
+        assert_eq!(status, 0, "exit status of the child");
+        assert_eq!(CALLS.load(Ordering::SeqCst), 11);
+    }
+}

@@ -1,0 +1,25 @@
+//! What this project requests from the operating system: one small module with a safe interface for each kind of request.
+//!
+//! | module | system interface |
+//! |---|---|
+//! | [`sleep`] | futex(2) and ppoll(2): the calls in which a thread sleeps |
+//! | [`cancel`] | `pthread_cancel`: which calls are cancellation points |
+//! | [`permit`] | a one-token semaphore on a futex |
+//! | [`eventfd`], [`poll_set`], [`timerfd`] | eventfd(2), epoll(7), timerfd_create(2) |
+//! | [`fork`], [`signals`] | pthread_atfork(3), pthread_sigmask(3) |
+//! | [`schedule`], [`clock`] | sched_setattr(2), prctl(2), getrusage(2), clock_gettime(2) |
+//!
+//! The crate imports `libc` and no crate of this project; every crate may import it. It runs on Linux only, and a port to another
+//! system begins here. Start to read at [`cancel`], which explains why the other modules call `syscall` where libc has a function:
+//! most libc functions that may block are cancellation points, `syscall` is not.
+
+pub mod cancel;
+pub mod clock;
+pub mod eventfd;
+pub mod fork;
+pub mod permit;
+pub mod poll_set;
+pub mod schedule;
+pub mod signals;
+pub mod sleep;
+pub mod timerfd;

@@ -1,0 +1,148 @@
+//! Requests of a thread to the scheduler, and what the scheduler reports about it. None of them needs privileges.
+
+use std::cell::Cell;
+use std::io;
+
+/// The length of [`Slice::Short`]: the minimum that Linux accepts.
+const SHORT_NANOSECONDS: u64 = 100_000;
+
+/// Length of the time slice in which a thread runs. Among waking threads the scheduler prefers those with a shorter slice
+/// (sched_setattr(2), Linux 6.12 and later; older kernels ignore the request).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slice {
+    /// The system's default.
+    Default,
+    /// A tenth of a millisecond.
+    Short,
+}
+
+impl Slice {
+    /// Requests this slice for the calling thread. A thread of a real-time or idle class is left as it is, and so is one whose
+    /// scheduling attributes cannot be read.
+    ///
+    /// # Errors
+    /// The errors of `sched_setattr`; a seccomp filter may refuse it.
+    pub fn request(self) -> io::Result<()> {
+        let normal = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(libc::c_int::cast_unsigned);
+        let Some(mut attr) = attributes().filter(|attr| normal.contains(&attr.sched_policy)) else {
+            return Ok(());
+        };
+        attr.sched_runtime = match self {
+            Self::Default => 0,
+            Self::Short => SHORT_NANOSECONDS,
+        };
+        // SAFETY: the kernel filled in `attr`, which is valid for the call; 0 is the calling thread.
+        match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0u32) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Returns the scheduling attributes of the calling thread.
+fn attributes() -> Option<libc::sched_attr> {
+    let size = size_of::<libc::sched_attr>() as u32;
+    // SAFETY: all-zero is a value of this structure of numbers.
+    let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: `attr` has room for `size` bytes; 0 is the calling thread.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0u32) };
+    (got == 0).then_some(attr)
+}
+
+/// Makes the calling thread's short sleeps end on time: by default the kernel may add 50 us to them (timer slack).
+pub fn sleep_exactly() {
+    let nanoseconds: libc::c_ulong = 1000;
+    // SAFETY: the call changes the calling thread only, and cannot fail.
+    let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
+}
+
+/// Returns true if the scheduler preempted the calling thread since the thread's previous call of this function.
+pub fn preempted() -> bool {
+    thread_local! {
+        static COUNTED: Cell<libc::c_long> = const { Cell::new(0) };
+    }
+    // SAFETY: all-zero is a value of this structure of numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` has room for the answer; the query for the calling thread cannot fail.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    COUNTED.replace(usage.ru_nivcsw) != usage.ru_nivcsw
+}
+
+/// Returns the number of processors of this machine, not only of those that this process may use: a process that is bound to one
+/// processor can still wait for a peer that runs on another.
+#[must_use]
+pub fn processors() -> usize {
+    // SAFETY: no pointers are involved.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(online).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn slice() -> u64 {
+        attributes().expect("sched_getattr works").sched_runtime
+    }
+
+    #[test]
+    fn a_thread_requests_a_short_slice_and_returns_to_the_default() {
+        std::thread::spawn(|| {
+            let before = slice();
+            Slice::Short.request().unwrap();
+            let short = slice();
+            Slice::Default.request().unwrap();
+            // Kernels without slices per thread report 0.
+            assert!(
+                before == 0 || short == SHORT_NANOSECONDS,
+                "{before} {short}"
+            );
+            assert_eq!(slice(), before);
+        })
+        .join()
+        .expect("no panic");
+    }
+
+    #[test]
+    fn a_preempted_thread_learns_of_it_once() {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let processor = pin(None);
+                preempted();
+                // Yielding to another thread on the same processor counts as a preemption.
+                let stop = &stop;
+                scope.spawn(move || {
+                    pin(Some(processor));
+                    while !stop.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
+                });
+                while !preempted() {
+                    std::thread::yield_now();
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+        });
+    }
+
+    /// Binds the calling thread to `processor`, or to the one on which it runs; returns the processor's number.
+    fn pin(processor: Option<usize>) -> usize {
+        // SAFETY: an all-zero set is an empty one, and is valid for the call.
+        unsafe {
+            let here = || usize::try_from(libc::sched_getcpu()).expect("a processor");
+            let processor = processor.unwrap_or_else(here);
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(processor, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+            processor
+        }
+    }
+
+    #[test]
+    fn a_machine_has_processors() {
+        assert!(processors() >= 1);
+    }
+}
