@@ -20,7 +20,7 @@ use crate::ia::{Ia, Kind};
 use crate::private_data::PrivateData;
 use crate::timer;
 use crate::transport::{Connect, Token, Transport};
-use crate::upcall::DatagramInput;
+use crate::upcall::DatagramOutcome;
 
 /// A peer of a datagram endpoint, or the attempt to find one. All methods may be called from any thread.
 #[repr(C)]
@@ -155,7 +155,7 @@ impl<T: Transport> Ah<T> {
     }
 
     /// The transport's answer, or the end of the time for one. Only the first counts.
-    pub(crate) fn input(token: Token, input: DatagramInput<'_, T>) {
+    pub(crate) fn lookup_ended(token: Token, outcome: DatagramOutcome<T>) {
         let Some(ah) = Self::by_token(token) else {
             tracing::debug!(?token, "an answer for an address handle that is gone");
             return;
@@ -165,7 +165,7 @@ impl<T: Transport> Ah<T> {
             let Some(inner) = slot.as_mut().filter(|inner| !inner.answered) else {
                 return;
             };
-            if let (DatagramInput::NobodyListens, Some(question)) = (&input, &mut inner.question)
+            if let (DatagramOutcome::NoListener, Some(question)) = (&outcome, &mut inner.question)
                 && question.tries > 0
             {
                 question.tries -= 1;
@@ -173,8 +173,8 @@ impl<T: Transport> Ah<T> {
                 return;
             }
             inner.answered = true;
-            let event = match input {
-                DatagramInput::Resolved {
+            let event = match outcome {
+                DatagramOutcome::Resolved {
                     address,
                     qpn,
                     remote,
@@ -186,15 +186,15 @@ impl<T: Transport> Ah<T> {
                         remote,
                     });
                     if !inner.passive {
-                        ah.private_data.set(private_data);
+                        ah.private_data.set(&private_data);
                     }
                     DatagramEvent::Established
                 }
-                DatagramInput::PeerRejected { private_data } => {
-                    ah.private_data.set(private_data);
+                DatagramOutcome::PeerRejected { private_data } => {
+                    ah.private_data.set(&private_data);
                     DatagramEvent::Rejected
                 }
-                DatagramInput::NobodyListens | DatagramInput::Failed => DatagramEvent::Failed,
+                DatagramOutcome::NoListener | DatagramOutcome::Failed => DatagramEvent::Failed,
             };
             (inner.ep, event)
         };
@@ -221,7 +221,7 @@ impl<T: Transport> Ah<T> {
             timeout: None,
         };
         if ep.ask(&connect).is_err() {
-            Self::input(token, DatagramInput::Failed);
+            Self::lookup_ended(token, DatagramOutcome::Failed);
         }
     }
 

@@ -19,7 +19,7 @@ pub struct Head {
     pub generation: AtomicU32,
     /// Arena index of the IA that the object belongs to (an IA: its own).
     pub(crate) ia: AtomicU32,
-    /// The ledger's word, see [`crate::ledger`].
+    /// The ledger's word, see [`crate::use_count`].
     pub(crate) uses: AtomicU64,
     /// The consumer's own word (dat_set_consumer_context); never looked at.
     pub context: AtomicU64,
@@ -53,7 +53,7 @@ impl Head {
         self.context.store(0, Ordering::Relaxed);
         self.ia.store(ia, Ordering::Relaxed);
         self.set_table(table);
-        self.begin_ledger();
+        self.begin_use_count();
     }
 
     /// Makes the object usable, with the kind's own bits of [`Head::word`].

@@ -273,7 +273,7 @@ impl<T: Transport> Ia<T> {
         inner.own_async_evd = None;
         drop(inner);
         if let Some(adapter) = adapter {
-            T::leave(&adapter);
+            T::close(&adapter);
         }
     }
 

@@ -23,7 +23,6 @@ pub mod head;
 pub mod ia;
 pub mod ia_params;
 pub mod iov;
-pub mod ledger;
 pub mod lmr;
 pub mod order;
 pub mod private_data;
@@ -36,5 +35,6 @@ mod sync;
 pub mod timer;
 pub mod transport;
 pub mod upcall;
+pub mod use_count;
 
 pub use dat_arena::reserve;

@@ -10,9 +10,9 @@ use crate::flags::{MemPriv, VaType};
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::iov::LmrTriplet;
-use crate::ledger::Claim;
 use crate::pz::Pz;
 use crate::transport::Transport;
+use crate::use_count::Claim;
 
 /// Bytes of a `DAT_LMR_COOKIE`.
 pub const COOKIE_SIZE: usize = 40;

@@ -9,10 +9,10 @@ use crate::flags::{CompletionFlags, MemPriv, VaType};
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::iov::LmrTriplet;
-use crate::ledger::Claim;
 use crate::lmr::{Lmr, LmrInfo, within};
 use crate::pz::Pz;
 use crate::transport::{Bind, Transport};
+use crate::use_count::Claim;
 
 /// The part of an LMR to bind to: wide enough for both versions' `DAT_LMR_TRIPLET`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

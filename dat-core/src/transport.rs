@@ -260,7 +260,7 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// The IA closes and its objects are gone: what must still be said to peers is said now, and threads of the adapter's own end.
     /// Core calls it once, and waits in dat_ia_close. Dropping the adapter is no place for it: a thread that a wait is just
     /// returning to may hold it a little longer, and would have to do the waiting.
-    fn leave(_adapter: &Self::Adapter) {}
+    fn close(_adapter: &Self::Adapter) {}
 
     /// Limits and identity of the adapter, true of the device.
     fn attributes(adapter: &Self::Adapter) -> AdapterAttr;
@@ -321,13 +321,13 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// The calling thread's dat_evd_dequeue found nothing and holds no lock any more. A transport that needs the processor for other threads or
     /// processes may give it to them here, for a moment.
     #[inline(always)]
-    fn polled_in_vain() {}
+    fn after_empty_poll() {}
 
     /// The id of a completion, and whether it succeeded: all that is asked of most.
     fn outcome(raw: &Self::RawCompletion) -> (WrId, bool);
 
     /// Of a receive that succeeded: its length, if it brought nothing but data.
-    fn plain_receive(raw: &Self::RawCompletion) -> Option<u32>;
+    fn data_only_receive(raw: &Self::RawCompletion) -> Option<u32>;
 
     /// Meaning of a completion of `cq`.
     fn decode(cq: &Self::Cq, raw: &Self::RawCompletion) -> Completion;

@@ -28,29 +28,44 @@ impl<T: Transport> Clone for Upcalls<T> {
 }
 impl<T: Transport> Copy for Upcalls<T> {}
 
-/// What happened to a connection, or to the attempt to make one. `private_data` as it arrived.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ConnInput<'a> {
+/// Outcome of an attempt to connect, or end of a connection. Transports queue this type and pass it to
+/// [`Upcalls::connection`]; the endpoint's state machine takes it as
+/// [`Input::Transport`](crate::ep::state::Input::Transport) and chooses the event.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ConnOutcome {
     /// Both sides are connected.
-    Established {
-        /// The peer's, from dat_cr_accept; empty on the passive side.
-        private_data: &'a [u8],
-    },
-    /// The peer's consumer refused.
-    PeerRejected {
-        /// From dat_cr_reject.
-        private_data: &'a [u8],
-    },
-    /// Nobody listens, or the provider at the other end refused.
+    Established,
+    /// The peer's consumer rejected the request.
+    PeerRejected,
+    /// The peer has no listener, or its provider rejected the request.
     NonPeerRejected,
-    /// No route, no answer.
+    /// There is no route, or no answer.
     Unreachable,
-    /// The passive side's accept failed.
+    /// The accept of the passive side failed.
     AcceptError,
-    /// The peer disconnected, or our own disconnect is done.
+    /// The peer disconnected, or the disconnect of this side is done.
     Disconnected,
-    /// Retries are used up, a protection error, the device is gone.
+    /// Retries are used up, a protection error occurred, or the device is gone.
     Broken,
+}
+
+impl ConnOutcome {
+    /// Every outcome.
+    pub const ALL: [Self; 7] = [
+        Self::Established,
+        Self::PeerRejected,
+        Self::NonPeerRejected,
+        Self::Unreachable,
+        Self::AcceptError,
+        Self::Disconnected,
+        Self::Broken,
+    ];
+
+    /// Returns true if private data of the peer comes with this outcome.
+    #[must_use]
+    pub const fn has_private_data(self) -> bool {
+        matches!(self, Self::Established | Self::PeerRejected)
+    }
 }
 
 /// A request at a service point.
@@ -66,29 +81,29 @@ pub struct Arrival<'a> {
     pub datagram: bool,
 }
 
-/// What became of looking for the peer of a datagram queue pair (IB extension).
+/// Outcome of the lookup of a datagram peer (IB extension).
 #[derive(Debug)]
-pub enum DatagramInput<'a, T: Transport> {
-    /// Datagrams reach it from now on.
+pub enum DatagramOutcome<T: Transport> {
+    /// The peer is found: datagrams can be sent to it.
     Resolved {
-        /// Where it is.
+        /// Address handle of the peer.
         address: T::AddressHandle,
-        /// Its queue pair.
+        /// Queue pair number of the peer.
         qpn: u32,
-        /// Its IA address and port.
+        /// IA address and port of the peer.
         remote: SocketAddr,
-        /// From dat_cr_accept; on the passive side core knows it already.
-        private_data: &'a [u8],
+        /// Private data of dat_cr_accept; ignored on the passive side, where core has the data of the request.
+        private_data: Box<[u8]>,
     },
-    /// The peer's consumer refused.
+    /// The peer's consumer rejected the request.
     PeerRejected {
-        /// From dat_cr_reject.
-        private_data: &'a [u8],
+        /// Private data of dat_cr_reject.
+        private_data: Box<[u8]>,
     },
-    /// Nobody listens there. Core asks again a few times: real programs begin to listen and to ask at the same time
-    /// (dtestx), and DAPL's scm provider had patience too.
-    NobodyListens,
-    /// No way, no answer, or a refusal that is not the consumer's.
+    /// The peer has no listener. Core repeats the lookup a few times: real programs start to listen and to connect at
+    /// the same time (dtestx), and DAPL's scm provider retries too.
+    NoListener,
+    /// There is no route or no answer, or the request was rejected, but not by the peer's consumer.
     Failed,
 }
 
@@ -124,16 +139,18 @@ impl<T: Transport> Upcalls<T> {
         Sp::<T>::request(sp, request, arrival);
     }
 
-    /// Something happened to the connection of `ep` (the token given to `connect` or `accept`).
-    pub fn connection(&self, ep: Token, input: ConnInput<'_>) {
-        tracing::debug!(?ep, ?input, "connection");
-        Ep::<T>::transport_input(ep, input);
+    /// Reports an outcome for the connection `ep` (the token given to `connect` or `accept`). `private_data` is that of
+    /// dat_cr_accept (empty on the passive side) or of dat_cr_reject, as it arrived; it is ignored unless `outcome`
+    /// [has private data](ConnOutcome::has_private_data).
+    pub fn connection(&self, ep: Token, outcome: ConnOutcome, private_data: &[u8]) {
+        tracing::debug!(?ep, ?outcome, "connection");
+        Ep::<T>::transport_outcome(ep, outcome, private_data);
     }
 
-    /// The peer of `ah` (the token given to `connect` or `accept` of a datagram queue pair) is found, or not.
-    pub fn datagram(&self, ah: Token, input: DatagramInput<'_, T>) {
-        tracing::debug!(?ah, ?input, "datagram peer");
-        Ah::<T>::input(ah, input);
+    /// Reports the outcome of the lookup `ah` (the token given to `connect` or `accept` of a datagram queue pair).
+    pub fn datagram(&self, ah: Token, outcome: DatagramOutcome<T>) {
+        tracing::debug!(?ah, ?outcome, "datagram peer");
+        Ah::<T>::lookup_ended(ah, outcome);
     }
 
     /// A watched completion queue has something (the token given to `create_cq`).

@@ -205,7 +205,7 @@ fn count_what_is_left(bursts: bool) {
             1..=4 => {
                 let left = match side.evd.wait_polled(&mut sink) {
                     Polled::Taken => Some(0),
-                    _ => side.evd.wait_at_hand(&mut sink),
+                    _ => side.evd.wait_batched(&mut sink),
                 };
                 let Some(left) = left else { continue };
                 waits += 1;
@@ -221,8 +221,8 @@ fn count_what_is_left(bursts: bool) {
                 }
             },
             _ => {
-                let taken = side.evd.take_at_hand(&mut sink)
-                    || side.evd.take_polled(&mut sink) == Polled::Taken
+                let taken = side.evd.dequeue_batched(&mut sink)
+                    || side.evd.dequeue_polled(&mut sink) == Polled::Taken
                     || side.evd.dequeue(&mut sink).is_ok();
                 assert_eq!(taken, ready != 0);
                 if !taken {

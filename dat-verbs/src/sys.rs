@@ -141,7 +141,7 @@ impl Wc {
 
     /// Returns true for a successful receive without immediate data or invalidation.
     #[inline(always)]
-    pub(crate) fn is_plain_receive(&self) -> bool {
+    pub(crate) fn is_data_only_receive(&self) -> bool {
         self.opcode == ibv_wc_opcode::IBV_WC_RECV
             && self.wc_flags & (wc_flag::WITH_IMM | wc_flag::WITH_INV | wc_flag::KERNEL_WITH_INV)
                 == 0

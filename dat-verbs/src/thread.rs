@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use dat_core::transport::Token;
-use dat_core::upcall::{Arrival, Fault};
+use dat_core::upcall::{Arrival, ConnOutcome, DatagramOutcome, Fault};
 
 use crate::adapter::{EventTarget, Shared};
 use crate::cm;
@@ -14,10 +14,10 @@ use crate::cm::rdma::caller::Caller;
 use crate::cm::rdma::conn::Conn;
 use crate::cm::rdma::event::{Event, EventKind};
 use crate::cm::rdma::request::{ConnRequest, Offer};
-use crate::cm::rdma::resolution::{Outcome, Resolution};
+use crate::cm::rdma::resolution::Resolution;
 use crate::cm::rdma::stage::Input;
-use crate::cm::report::Report;
 use crate::sys;
+use crate::transport::Verbs;
 use crate::verbs::cq::Notifier;
 
 /// Work that a consumer's call defers to the event thread, since only that thread makes upcalls.
@@ -25,11 +25,11 @@ pub(crate) enum Deferred {
     /// An input to a connection.
     Rdma { conn: Arc<Conn>, input: Input },
     /// A report to core.
-    Report { token: Token, report: Report },
+    Report { token: Token, report: ConnOutcome },
     /// An input to a resolution.
     Resolution(Arc<Resolution>, Input),
     /// The result of a datagram queue pair's resolution.
-    Resolved(Token, Outcome),
+    Resolved(Token, DatagramOutcome<Verbs>),
 }
 
 /// Keys below this are reserved for the fixed descriptors and not in the adapter's table.
@@ -129,12 +129,14 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                         match work {
                             Deferred::Rdma { conn, input } => conn.feed(input, &[]),
                             Deferred::Report { token, report } => {
-                                shared.upcalls.connection(token, report.with(&[]));
+                                shared.upcalls.connection(token, report, &[]);
                             }
                             Deferred::Resolution(resolution, input) => {
                                 resolution.feed(input, None, &[]);
                             }
-                            Deferred::Resolved(token, outcome) => outcome.report(shared, token),
+                            Deferred::Resolved(token, outcome) => {
+                                shared.upcalls.datagram(token, outcome)
+                            }
                         }
                     }
                 }

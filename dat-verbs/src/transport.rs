@@ -150,8 +150,8 @@ impl Transport for Verbs {
     }
 
     #[inline(always)]
-    fn plain_receive(raw: &Wc) -> Option<u32> {
-        raw.is_plain_receive().then_some(raw.byte_len)
+    fn data_only_receive(raw: &Wc) -> Option<u32> {
+        raw.is_data_only_receive().then_some(raw.byte_len)
     }
 
     #[inline(always)]

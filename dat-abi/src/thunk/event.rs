@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use dat_core::error::{Error, Result, Subtype};
-use dat_core::evd::word::{is_at_hand, is_idle, is_quiet};
+use dat_core::evd::word::{is_batched, is_idle, needs_cq_poll};
 use dat_core::evd::{self, Evd, Polled};
 use dat_core::head::raw;
 use dat_core::transport::Transport;
@@ -33,11 +33,11 @@ pub(crate) unsafe extern "C" fn evd_dequeue<T: Transport, V: Layout>(
     }
     // SAFETY: alive in both cases, so it is an EVD; `event` is not NULL, so valid by the slot's contract.
     unsafe {
-        if is_quiet(word) {
+        if needs_cq_poll(word) {
             return dequeue_polled::<T, V>(&*place, event);
         }
-        if is_at_hand(word) {
-            return dequeue_at_hand::<T, V>(&*place, event);
+        if is_batched(word) {
+            return dequeue_batched::<T, V>(&*place, event);
         }
     }
     evd_dequeue_long::<T, V>(handle, event)
@@ -49,13 +49,13 @@ pub(crate) unsafe extern "C" fn evd_dequeue<T: Transport, V: Layout>(
 /// # Safety
 /// `event` is valid for writes.
 #[inline(never)]
-unsafe extern "C" fn dequeue_at_hand<T: Transport, V: Layout>(
+unsafe extern "C" fn dequeue_batched<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
     event: *mut V::Event,
 ) -> u32 {
     // SAFETY: valid by the caller's promise. It may be uninitialised; every bit pattern is a DAT_EVENT, and only writes
     // happen.
-    if evd.take_at_hand(&mut unsafe { V::sink::<T>(event, raw(evd)) }) {
+    if evd.dequeue_batched(&mut unsafe { V::sink::<T>(event, raw(evd)) }) {
         return DAT_SUCCESS;
     }
     evd_dequeue_long::<T, V>(raw(evd), event)
@@ -71,15 +71,15 @@ unsafe extern "C" fn dequeue_polled<T: Transport, V: Layout>(
     event: *mut V::Event,
 ) -> u32 {
     let polled = caught(|| {
-        // SAFETY: as in `dequeue_at_hand`.
-        evd.take_polled(&mut unsafe { V::sink::<T>(event, raw(evd)) })
+        // SAFETY: as in `dequeue_batched`.
+        evd.dequeue_polled(&mut unsafe { V::sink::<T>(event, raw(evd)) })
     });
     match polled {
-        Ok(Polled::Nothing) => V::pack(evd::EMPTY_CQ),
+        Ok(Polled::Empty) => V::pack(evd::EMPTY_CQ),
         Ok(Polled::Taken) => DAT_SUCCESS,
         // SAFETY: the same promise.
-        Ok(Polled::AtHand) => unsafe { dequeue_at_hand::<T, V>(evd, event) },
-        Ok(Polled::Unusual) => evd_dequeue_long::<T, V>(raw(evd), event),
+        Ok(Polled::Batched) => unsafe { dequeue_batched::<T, V>(evd, event) },
+        Ok(Polled::SlowPath) => evd_dequeue_long::<T, V>(raw(evd), event),
         Err(error) => V::pack(error),
     }
 }
@@ -96,7 +96,7 @@ extern "C" fn evd_dequeue_long<T: Transport, V: Layout>(
         if event.is_null() {
             return Err(Error::arg(2));
         }
-        // SAFETY: not NULL, so valid by the slot's contract; see `dequeue_at_hand`.
+        // SAFETY: not NULL, so valid by the slot's contract; see `dequeue_batched`.
         evd.dequeue(&mut unsafe { V::sink::<T>(event, handle) })
     })
 }
@@ -119,10 +119,10 @@ pub(crate) unsafe extern "C-unwind" fn evd_wait<T: Transport, V: Layout>(
         // SAFETY: as in `evd_dequeue`; `nmore` is valid by the slot's contract too.
         unsafe {
             let word = (*place).head.word.load(Ordering::Acquire);
-            if is_at_hand(word) {
-                return wait_at_hand::<T, V>(&*place, span, threshold, event, nmore);
+            if is_batched(word) {
+                return wait_batched::<T, V>(&*place, span, threshold, event, nmore);
             }
-            if is_quiet(word) {
+            if needs_cq_poll(word) {
                 return wait_polled::<T, V>(&*place, span, threshold, event, nmore);
             }
         }
@@ -135,15 +135,15 @@ pub(crate) unsafe extern "C-unwind" fn evd_wait<T: Transport, V: Layout>(
 /// # Safety
 /// `event` and `nmore` are valid for writes.
 #[inline(never)]
-unsafe extern "C-unwind" fn wait_at_hand<T: Transport, V: Layout>(
+unsafe extern "C-unwind" fn wait_batched<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
     span: DatTimeout,
     threshold: DatCount,
     event: *mut V::Event,
     nmore: *mut DatCount,
 ) -> u32 {
-    // SAFETY: as in `dequeue_at_hand`.
-    let taken = caught(|| evd.wait_at_hand(&mut unsafe { V::sink::<T>(event, raw(evd)) }));
+    // SAFETY: as in `dequeue_batched`.
+    let taken = caught(|| evd.wait_batched(&mut unsafe { V::sink::<T>(event, raw(evd)) }));
     match taken {
         Ok(Some(left)) => {
             // SAFETY: the caller's promise.
@@ -158,7 +158,7 @@ unsafe extern "C-unwind" fn wait_at_hand<T: Transport, V: Layout>(
 /// Nothing is at hand: asks the transport.
 ///
 /// # Safety
-/// As [`wait_at_hand`].
+/// As [`wait_batched`].
 #[inline(never)]
 unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
@@ -167,7 +167,7 @@ unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
     event: *mut V::Event,
     nmore: *mut DatCount,
 ) -> u32 {
-    // SAFETY: as in `dequeue_at_hand`.
+    // SAFETY: as in `dequeue_batched`.
     let polled = caught(|| evd.wait_polled(&mut unsafe { V::sink::<T>(event, raw(evd)) }));
     match polled {
         Ok(Polled::Taken) => {
@@ -176,8 +176,8 @@ unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
             DAT_SUCCESS
         }
         // SAFETY: the same promise.
-        Ok(Polled::AtHand) => unsafe { wait_at_hand::<T, V>(evd, span, threshold, event, nmore) },
-        Ok(Polled::Nothing | Polled::Unusual) => {
+        Ok(Polled::Batched) => unsafe { wait_batched::<T, V>(evd, span, threshold, event, nmore) },
+        Ok(Polled::Empty | Polled::SlowPath) => {
             wait_guarded::<T, V>(raw(evd), span, threshold, event, nmore)
         }
         Err(error) => V::pack(error),
@@ -223,7 +223,7 @@ unsafe fn wait_long<T: Transport, V: Layout>(
     if nmore.is_null() {
         return Err(Error::arg(5));
     }
-    // SAFETY: as in `dequeue_at_hand`.
+    // SAFETY: as in `dequeue_batched`.
     let mut sink = unsafe { V::sink::<T>(event, handle) };
     let waited = evd.wait(timeout(span), threshold, &mut sink);
     let more = waited.unwrap_or_else(|failed| failed.nmore);

@@ -1,6 +1,6 @@
 //! The structures of the hot calls, of which each version has its own.
 
-use dat_core::ep::short::Several;
+use dat_core::ep::fast_path::Several;
 use dat_core::evd::EventSink;
 use dat_core::event::RawHandle;
 use dat_core::iov::{Local, Remote};

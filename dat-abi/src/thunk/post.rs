@@ -1,7 +1,7 @@
 //! Posting: each usual kind of post leads straight to core's short way, everything else to the long one.
 
-use dat_core::ep::frequent::{Frequent, RdmaRead, RdmaWrite, Send};
-use dat_core::ep::short::One;
+use dat_core::ep::fast_ops::{FastOp, RdmaRead, RdmaWrite, Send};
+use dat_core::ep::fast_path::One;
 use dat_core::error::{Result, Subtype};
 use dat_core::flags::CompletionFlags;
 use dat_core::iov::Remote;
@@ -24,7 +24,7 @@ fn hot_flags(bits: u32) -> CompletionFlags {
 trait Wanted: Copy {
     /// The structure that is beside them.
     type Beside: Copy;
-    type What<'a>: Frequent;
+    type What<'a>: FastOp;
     /// The address of the structure; of none one that is not wrong.
     fn address(self) -> usize;
     /// The request.
@@ -149,7 +149,7 @@ unsafe fn request<T: Transport, V: Layout, W: Wanted>(
             // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
             let (ep, one, what) =
                 unsafe { (T::arenas().ep.at(ep), &*iov, W::what(wanted.beside())) };
-            return ep.post_short(One(one), cookie, CompletionFlags::empty(), what);
+            return ep.post_fast(One(one), cookie, CompletionFlags::empty(), what);
         }
         // SAFETY: the same promise.
         unsafe {
@@ -178,7 +178,7 @@ unsafe fn flagged<T: Transport, V: Layout, W: Wanted>(
     if is_usual::<T, _>(ep, segments, iov, wanted.address(), 0) {
         // SAFETY: as in `request`.
         let (ep, one, what) = unsafe { (T::arenas().ep.at(ep), &*iov, W::what(wanted.beside())) };
-        return ep.post_short(One(one), cookie, hot_flags(completion), what);
+        return ep.post_fast(One(one), cookie, hot_flags(completion), what);
     }
     // SAFETY: the same promise.
     unsafe { unusual::<T, V, W>(ep, segments, iov, cookie, completion, wanted) }
@@ -201,11 +201,11 @@ unsafe fn several<T: Transport, V: Layout, W: Wanted>(
         let (ep, what) = unsafe { (T::arenas().ep.at(ep), W::what(wanted.beside())) };
         let count = segments.cast_unsigned();
         // Not 0 and not too many. Before that is known none is read.
-        if count.wrapping_sub(1) < ep.most_segments() {
+        if count.wrapping_sub(1) < ep.max_segments() {
             // SAFETY: not NULL, aligned, and valid by the slot's contract.
             let all = unsafe { std::slice::from_raw_parts(iov, count as usize) };
             let no = CompletionFlags::empty();
-            if let Some(posted) = V::few(all, |all| ep.post_short(all, cookie, no, what)) {
+            if let Some(posted) = V::few(all, |all| ep.post_fast(all, cookie, no, what)) {
                 return posted;
             }
         }
@@ -231,8 +231,8 @@ unsafe fn unusual<T: Transport, V: Layout, W: Wanted>(
     let ep = find::<T>(ep)?;
     // SAFETY: by the caller's promise.
     let (given, beside) = unsafe { (Given::new(segments, iov, 2)?, wanted.copied()?) };
-    given.with(ep.most_segments(), |iov| {
-        ep.post_long(iov, cookie, hot_flags(completion), W::what(&beside))
+    given.with(ep.max_segments(), |iov| {
+        ep.post_slow(iov, cookie, hot_flags(completion), W::what(&beside))
     })
 }
 
@@ -251,7 +251,7 @@ unsafe fn unusual_recv<T: Transport, V: Layout>(
     let ep = find::<T>(ep)?;
     // SAFETY: by the caller's promise.
     let given = unsafe { Given::new(segments, iov, 2)? };
-    given.with(ep.most_recv_segments(), |iov| {
+    given.with(ep.max_recv_segments(), |iov| {
         ep.post_recv(iov, cookie, hot_flags(completion))
     })
 }
@@ -302,7 +302,7 @@ pub(crate) unsafe extern "C" fn ep_post_recv<T: Transport, V: Layout>(
         if is_usual::<T, _>(ep, segments, iov, Send.address(), completion) {
             // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
             let (ep, one) = unsafe { (T::arenas().ep.at(ep), &*iov) };
-            return ep.post_one_recv(one, cookie);
+            return ep.post_recv_fast(one, cookie);
         }
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { unusual_recv::<T, V>(ep, segments, iov, cookie, completion) }
@@ -319,6 +319,6 @@ pub(crate) unsafe extern "C" fn srq_post_recv<T: Transport, V: Layout>(
         let srq = handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
         // SAFETY: NULL or valid by the slot's contract.
         let given = unsafe { Given::new(segments, iov.cast_const(), 2)? };
-        given.with(srq.most_segments(), |iov| srq.post_recv(iov, cookie))
+        given.with(srq.max_segments(), |iov| srq.post_recv(iov, cookie))
     })
 }

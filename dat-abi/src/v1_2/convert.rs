@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use dat_core::attr::{AdapterAttr, EpAttr};
 use dat_core::ep::Ep;
-use dat_core::ep::short::Several;
+use dat_core::ep::fast_path::Several;
 use dat_core::error::{Error, Result};
 use dat_core::evd::EventSink;
 use dat_core::event::{Dto, DtoOp, Event, RawHandle};

@@ -17,11 +17,11 @@ use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::{Evd, Expected, Feed};
 use crate::event::{AsyncEvent, ConnectionEvent, Event};
 use crate::flags::Close;
-use crate::ledger::Claim;
 use crate::private_data::{PrivateData, check_length};
 use crate::timer;
 use crate::transport::{Connect, Token, Transport};
-use crate::upcall::ConnInput;
+use crate::upcall::ConnOutcome;
+use crate::use_count::Claim;
 
 /// How often a graceful disconnect looks whether the outstanding requests are done.
 const DRAIN_INTERVAL: Duration = Duration::from_micros(500);
@@ -296,32 +296,25 @@ impl<T: Transport> Ep<T> {
         &self.private_data
     }
 
-    /// A transport's word about the connection named `token`.
-    pub(crate) fn transport_input(token: Token, input: ConnInput<'_>) {
-        match input {
-            ConnInput::Established { private_data } => {
-                Self::input(token, Input::Established, Some(private_data));
-            }
-            ConnInput::PeerRejected { private_data } => {
-                Self::input(token, Input::PeerRejected, Some(private_data));
-            }
-            ConnInput::NonPeerRejected => Self::input(token, Input::NonPeerRejected, None),
-            ConnInput::Unreachable => Self::input(token, Input::Unreachable, None),
-            ConnInput::AcceptError => Self::input(token, Input::AcceptError, None),
-            ConnInput::Disconnected => Self::input(token, Input::PeerDisconnected, None),
-            ConnInput::Broken => Self::input(token, Input::Broken, None),
-        }
+    /// Takes what a transport reports of the connection `token`.
+    pub(crate) fn transport_outcome(token: Token, outcome: ConnOutcome, private_data: &[u8]) {
+        let private_data = outcome.has_private_data().then_some(private_data);
+        Self::input(token, Input::Transport(outcome), private_data);
     }
 
     /// Breaks the present connection from the timer's thread: for callers that hold locks.
     pub(super) fn break_later(&'static self) {
         let token = self.head.token(self.index());
-        timer::soon(move || Self::input(token, Input::Broken, None));
+        timer::soon(move || Self::input(token, Input::Transport(ConnOutcome::Broken), None));
     }
 
     /// Breaks the present connection.
     pub(crate) fn break_now(&'static self) {
-        Self::input(self.head.token(self.index()), Input::Broken, None);
+        Self::input(
+            self.head.token(self.index()),
+            Input::Transport(ConnOutcome::Broken),
+            None,
+        );
     }
 
     /// The endpoint whose present connection, or attempt, `token` names.
@@ -340,7 +333,7 @@ impl<T: Transport> Ep<T> {
         } else {
             token
         };
-        Self::input(token, Input::Broken, None);
+        Self::input(token, Input::Transport(ConnOutcome::Broken), None);
     }
 
     /// The transport says that the endpoint takes no more receives from its SRQ.
@@ -484,17 +477,18 @@ impl<T: Transport> Ep<T> {
 
 /// What the connection manager told of, when `input` moved an endpoint out of the state `was`.
 const fn told_of(was: EpState, input: Input) -> &'static [IaCounter] {
+    use ConnOutcome as O;
     use IaCounter as C;
     match (was, input) {
-        (EpState::ActiveConnectionPending, Input::Established) => {
+        (EpState::ActiveConnectionPending, Input::Transport(O::Established)) => {
             &[C::CmRepRx, C::CmRtuTx, C::CmActiveEst]
         }
-        (_, Input::Established) => &[C::CmRtuRx, C::CmPassiveEst],
-        (_, Input::PeerRejected) => &[C::CmUserRejRx],
-        (_, Input::NonPeerRejected) => &[C::CmErr, C::CmErrRejRx, C::CmErrRefused],
+        (_, Input::Transport(O::Established)) => &[C::CmRtuRx, C::CmPassiveEst],
+        (_, Input::Transport(O::PeerRejected)) => &[C::CmUserRejRx],
+        (_, Input::Transport(O::NonPeerRejected)) => &[C::CmErr, C::CmErrRejRx, C::CmErrRefused],
         (_, Input::TimedOut) => &[C::CmErr, C::CmErrTimeout],
-        (_, Input::Unreachable | Input::AcceptError) => &[C::CmErr],
-        (EpState::Connected, Input::PeerDisconnected) => &[C::CmDreqRx],
+        (_, Input::Transport(O::Unreachable | O::AcceptError)) => &[C::CmErr],
+        (EpState::Connected, Input::Transport(O::Disconnected)) => &[C::CmDreqRx],
         _ => &[],
     }
 }

@@ -21,7 +21,7 @@ use crate::flags::CompletionFlags;
 use crate::iov::Iov;
 use crate::timer;
 use crate::transport::{Connect, Op, Request, Token, Transport};
-use crate::upcall::DatagramInput;
+use crate::upcall::DatagramOutcome;
 
 impl<T: Transport> Ep<T> {
     /// Whether it is of the service type UD.
@@ -60,7 +60,7 @@ impl<T: Transport> Ep<T> {
         self.ia().count(IaCounter::CmAhReqTx);
         if let Some(timeout) = timeout {
             timer::after(timeout, move || {
-                Ah::<T>::input(token, DatagramInput::Failed);
+                Ah::<T>::lookup_ended(token, DatagramOutcome::Failed);
             });
         }
         Ok(())

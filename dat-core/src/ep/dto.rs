@@ -121,7 +121,7 @@ pub(crate) fn complete_usual<T: Transport>(
     }
     let from = id.origin();
     if from == origins.receive.key {
-        let Some(length) = T::plain_receive(raw) else {
+        let Some(length) = T::data_only_receive(raw) else {
             return false;
         };
         let Some((cookie, _)) = origins.receive.take_usual(id) else {

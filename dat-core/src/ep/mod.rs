@@ -8,7 +8,8 @@ mod bind;
 pub mod connect;
 mod datagram;
 pub mod dto;
-pub mod frequent;
+pub mod fast_ops;
+pub mod fast_path;
 mod loan;
 pub mod post;
 pub mod query;
@@ -17,7 +18,6 @@ mod recv;
 mod requests;
 mod ring;
 mod setup;
-pub mod short;
 pub mod state;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -65,8 +65,8 @@ pub struct Ep<T: Transport> {
     datagram: AtomicBool,
     connection: Mutex<Connection<T>>,
     private_data: PrivateData,
-    /// Segments that a request and a receive may have: what [`Ep::most_segments`] tells.
-    most_segments: [AtomicU32; 2],
+    /// Segments that a request and a receive may have: what [`Ep::max_segments`] tells.
+    max_segments: [AtomicU32; 2],
 }
 
 debug_by_head!(Ep);
@@ -85,7 +85,7 @@ impl<T: Transport> Default for Ep<T> {
             datagram: AtomicBool::new(false),
             connection: Mutex::default(),
             private_data: PrivateData::default(),
-            most_segments: [const { AtomicU32::new(0) }; 2],
+            max_segments: [const { AtomicU32::new(0) }; 2],
         }
     }
 }
@@ -146,14 +146,14 @@ impl<T: Transport> Ep<T> {
 
     /// How many segments a request may have, as of now, without a lock: for those who must not read more. 0 before there is a queue.
     #[inline(always)]
-    pub fn most_segments(&self) -> u32 {
-        self.most_segments[0].load(Ordering::Relaxed)
+    pub fn max_segments(&self) -> u32 {
+        self.max_segments[0].load(Ordering::Relaxed)
     }
 
     /// The same of a receive.
     #[inline(always)]
-    pub fn most_recv_segments(&self) -> u32 {
-        self.most_segments[1].load(Ordering::Relaxed)
+    pub fn max_recv_segments(&self) -> u32 {
+        self.max_segments[1].load(Ordering::Relaxed)
     }
 
     /// The handle as a number.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use dat_arena::BriefGuard;
 
-use super::frequent::Frequent;
+use super::fast_ops::FastOp;
 use super::queue::SendQueue;
 use super::ring::{Note, Outstanding, Ring, id};
 use super::{DEAD, Ep, EpState};
@@ -91,7 +91,7 @@ impl<T: Transport> Ep<T> {
     /// # Errors
     /// As the function of its kind, e.g. [`Ep::post_send`].
     #[inline(never)]
-    pub fn post_long<K: Frequent>(
+    pub fn post_slow<K: FastOp>(
         &'static self,
         iov: Iov<'_>,
         cookie: u64,

@@ -2,7 +2,7 @@
 //! additions. What they have in common is in `post`.
 
 use super::Ep;
-use super::frequent::{RdmaRead, RdmaWrite, Send};
+use super::fast_ops::{RdmaRead, RdmaWrite, Send};
 use super::post::{Limit, Post};
 use crate::error::{Error, Kind, Result};
 use crate::event::DtoOp;
@@ -25,7 +25,7 @@ impl<T: Transport> Ep<T> {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_long(iov.into(), cookie, flags, Send)
+        self.post_slow(iov.into(), cookie, flags, Send)
     }
 
     /// 2.0 dat_ep_post_send_with_invalidate: the same, and the peer's `rmr_context` is invalidated if `invalidate`.
@@ -69,7 +69,7 @@ impl<T: Transport> Ep<T> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_long(iov.into(), cookie, flags, RdmaRead(remote))
+        self.post_slow(iov.into(), cookie, flags, RdmaRead(remote))
     }
 
     /// 2.0 dat_ep_post_rdma_read_to_rmr: no verbs transport can.
@@ -98,7 +98,7 @@ impl<T: Transport> Ep<T> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_long(iov.into(), cookie, flags, RdmaWrite(remote))
+        self.post_slow(iov.into(), cookie, flags, RdmaWrite(remote))
     }
 
     /// IB extension: RDMA Write with immediate data.

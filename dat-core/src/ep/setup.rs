@@ -285,7 +285,7 @@ impl<T: Transport> Ep<T> {
             0
         };
         for (most, now) in self
-            .most_segments
+            .max_segments
             .iter()
             .zip([attr.max_request_iov, recv_iov])
         {

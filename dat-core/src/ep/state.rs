@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::error::{Error, Result, Subtype};
 use crate::event::ConnectionEvent;
+use crate::upcall::ConnOutcome;
 
 /// `DAT_EP_STATE`, with its numbers. The states of unconfigured endpoints and of multipathing do not occur.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -144,22 +145,10 @@ pub enum Input {
     Reset,
     /// dat_ep_free.
     Free,
-    /// Transport: connected.
-    Established,
-    /// Transport: the peer's consumer refused.
-    PeerRejected,
-    /// Transport: refused otherwise.
-    NonPeerRejected,
-    /// Transport: no way to the address.
-    Unreachable,
-    /// The time given to dat_ep_connect is over.
+    /// Outcome that the transport reports for the connection.
+    Transport(ConnOutcome),
+    /// The timeout of dat_ep_connect expired.
     TimedOut,
-    /// Transport: the accept failed.
-    AcceptError,
-    /// Transport: the connection ended in order.
-    PeerDisconnected,
-    /// Transport: the connection broke.
-    Broken,
     /// dat_ep_connect of a datagram endpoint, which may look for several peers at a time.
     Resolve,
     /// dat_cr_accept of a datagram request.
@@ -184,14 +173,14 @@ impl Input {
         Self::Drained,
         Self::Reset,
         Self::Free,
-        Self::Established,
-        Self::PeerRejected,
-        Self::NonPeerRejected,
-        Self::Unreachable,
+        Self::Transport(ConnOutcome::Established),
+        Self::Transport(ConnOutcome::PeerRejected),
+        Self::Transport(ConnOutcome::NonPeerRejected),
+        Self::Transport(ConnOutcome::Unreachable),
         Self::TimedOut,
-        Self::AcceptError,
-        Self::PeerDisconnected,
-        Self::Broken,
+        Self::Transport(ConnOutcome::AcceptError),
+        Self::Transport(ConnOutcome::Disconnected),
+        Self::Transport(ConnOutcome::Broken),
         Self::Resolve,
         Self::AcceptDatagram,
         Self::Resolved,
@@ -245,6 +234,7 @@ const fn end(event: ConnectionEvent) -> Step {
 /// `DAT_INVALID_STATE` with the state's subtype for a call that the state forbids. Inputs of the transport
 /// never fail.
 pub const fn step(state: EpState, input: Input) -> Result<Step> {
+    use ConnOutcome as O;
     use ConnectionEvent as E;
     Ok(match (input, state) {
         (Input::Connect, Unconnected) => to(ActiveConnectionPending),
@@ -304,34 +294,36 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
         (Input::RequestArrived, Reserved) => to(PassiveConnectionPending),
         (Input::Drained, DisconnectPending) => end(E::Disconnected),
 
-        (Input::Established, ActiveConnectionPending | CompletionPending) => Step {
+        (Input::Transport(O::Established), ActiveConnectionPending | CompletionPending) => Step {
             next: Connected,
             event: Some(E::Established),
             effect: Effect::None,
         },
         (Input::Resolved, Unconnected) => to(Connected),
-        (Input::PeerRejected, ActiveConnectionPending) => end(E::PeerRejected),
-        (Input::Unreachable, ActiveConnectionPending) => end(E::Unreachable),
+        (Input::Transport(O::PeerRejected), ActiveConnectionPending) => end(E::PeerRejected),
+        (Input::Transport(O::Unreachable), ActiveConnectionPending) => end(E::Unreachable),
         (Input::TimedOut, ActiveConnectionPending) => end(E::TimedOut),
         // "All reasons of not establishing the connection, except timeout, remote host not reachable,
         // and remote peer reject" (dat_ep_connect).
         (
-            Input::NonPeerRejected | Input::AcceptError | Input::PeerDisconnected | Input::Broken,
+            Input::Transport(O::NonPeerRejected | O::AcceptError | O::Disconnected | O::Broken),
             ActiveConnectionPending,
         ) => end(E::NonPeerRejected),
         // "Active side timeout expiration, transport error, or any other reason" (dat_cr_accept).
         (
-            Input::PeerRejected
-            | Input::NonPeerRejected
-            | Input::Unreachable
-            | Input::TimedOut
-            | Input::AcceptError
-            | Input::PeerDisconnected
-            | Input::Broken,
+            Input::TimedOut
+            | Input::Transport(
+                O::PeerRejected
+                | O::NonPeerRejected
+                | O::Unreachable
+                | O::AcceptError
+                | O::Disconnected
+                | O::Broken,
+            ),
             CompletionPending,
         ) => end(E::AcceptCompletionError),
-        (Input::PeerDisconnected, Connected | DisconnectPending) => end(E::Disconnected),
-        (Input::Broken, Connected | DisconnectPending) => end(E::Broken),
+        (Input::Transport(O::Disconnected), Connected | DisconnectPending) => end(E::Disconnected),
+        (Input::Transport(O::Broken), Connected | DisconnectPending) => end(E::Broken),
         _ => to(state),
     })
 }
@@ -369,7 +361,7 @@ mod tests {
              NonPeerRejected>Disconnected!NonPeerRejected+Teardown \
              Unreachable>Disconnected!Unreachable+Teardown TimedOut>Disconnected!TimedOut+Teardown \
              AcceptError>Disconnected!NonPeerRejected+Teardown \
-             PeerDisconnected>Disconnected!NonPeerRejected+Teardown \
+             Disconnected>Disconnected!NonPeerRejected+Teardown \
              Broken>Disconnected!NonPeerRejected+Teardown",
         ),
         (
@@ -382,7 +374,7 @@ mod tests {
             Subtype::InvalidStateEpConnected,
             "DisconnectAbrupt>Disconnected!Disconnected+Teardown \
              DisconnectGraceful>DisconnectPending+AwaitDrain Free>Unconnected+Teardown \
-             PeerDisconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown \
+             Disconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown \
              Resolve>Connected AcceptDatagram>Connected",
         ),
         (
@@ -390,7 +382,7 @@ mod tests {
             Subtype::InvalidStateEpDiscpending,
             "DisconnectAbrupt>Disconnected!Disconnected+Teardown DisconnectGraceful>DisconnectPending \
              Drained>Disconnected!Disconnected+Teardown Free>Unconnected+Teardown \
-             PeerDisconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown",
+             Disconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown",
         ),
         (
             "DISCONNECTED",
@@ -409,7 +401,7 @@ mod tests {
              Unreachable>Disconnected!AcceptCompletionError+Teardown \
              TimedOut>Disconnected!AcceptCompletionError+Teardown \
              AcceptError>Disconnected!AcceptCompletionError+Teardown \
-             PeerDisconnected>Disconnected!AcceptCompletionError+Teardown \
+             Disconnected>Disconnected!AcceptCompletionError+Teardown \
              Broken>Disconnected!AcceptCompletionError+Teardown",
         ),
     ];
@@ -433,7 +425,10 @@ mod tests {
         for (state, (name, subtype, row)) in EpState::ALL.into_iter().zip(TABLE) {
             assert_eq!(state.name(), format!("DAT_EP_STATE_{name}"));
             for input in Input::ALL {
-                let input_name = format!("{input:?}");
+                let input_name = match input {
+                    Input::Transport(outcome) => format!("{outcome:?}"),
+                    call => format!("{call:?}"),
+                };
                 let expected = row
                     .split_whitespace()
                     .find_map(|c| c.strip_prefix(&input_name).filter(|c| c.starts_with('>')));

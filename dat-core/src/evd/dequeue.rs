@@ -24,17 +24,17 @@ fn refuse<T: Transport>(held: BriefGuard<'static, Inner<T>>) -> bool {
     false
 }
 
-/// What [`Evd::take_polled`] or [`Evd::wait_polled`] came to.
+/// Result of [`Evd::dequeue_polled`] and [`Evd::wait_polled`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Polled {
-    /// An event: the only completion that there was.
+    /// The only completion of the queue was handed out.
     Taken,
-    /// There is no completion: `DAT_QUEUE_EMPTY` without the class bit, or somebody has to wait.
-    Nothing,
-    /// Completions are at hand now: [`Evd::take_at_hand`], [`Evd::wait_at_hand`].
-    AtHand,
-    /// Nothing was done: [`Evd::dequeue`] or [`Evd::wait`] does it.
-    Unusual,
+    /// The completion queue is empty: a dequeue returns `DAT_QUEUE_EMPTY` without the class bit, a wait has to block.
+    Empty,
+    /// The batch has completions now: continue with [`Evd::dequeue_batched`] or [`Evd::wait_batched`].
+    Batched,
+    /// Nothing was done: continue with [`Evd::dequeue`] or [`Evd::wait`].
+    SlowPath,
 }
 
 /// `DAT_INVALID_HANDLE`, of the argument that dat_evd_dequeue calls the EVD.
@@ -88,7 +88,7 @@ impl<T: Transport> Evd<T> {
             std::thread::yield_now();
         }
         if !taken {
-            T::polled_in_vain();
+            T::after_empty_poll();
         }
         match (taken, has_cq) {
             (true, _) => Ok(()),
@@ -97,10 +97,10 @@ impl<T: Transport> Evd<T> {
         }
     }
 
-    /// The short way where a completion [is at hand](super::word::is_at_hand): if it is of the usual kind it goes straight from
+    /// The short way where a completion [is at hand](super::word::is_batched): if it is of the usual kind it goes straight from
     /// the transport to `sink`, past every call. False: nothing was done, [`Evd::dequeue`] does it.
     #[inline(always)]
-    pub fn take_at_hand(&'static self, sink: &mut impl EventSink) -> bool {
+    pub fn dequeue_batched(&'static self, sink: &mut impl EventSink) -> bool {
         let Some(mut inner) = self.inner.try_lock() else {
             return false;
         };
@@ -121,20 +121,20 @@ impl<T: Transport> Evd<T> {
         true
     }
 
-    /// The short way where [nothing is at hand](super::word::is_quiet): asks the transport.
+    /// The short way where [nothing is at hand](super::word::needs_cq_poll): asks the transport.
     #[inline(always)]
-    pub fn take_polled(&'static self, sink: &mut impl EventSink) -> Polled {
+    pub fn dequeue_polled(&'static self, sink: &mut impl EventSink) -> Polled {
         let Some(mut inner) = self.inner.try_lock() else {
-            return Polled::Unusual;
+            return Polled::SlowPath;
         };
         if self.head.word.load(Ordering::Relaxed) != QUIET {
-            return Polled::Unusual;
+            return Polled::SlowPath;
         }
         if !inner.queue.poll() {
             inner.tally.missed += 1;
             drop(inner);
-            T::polled_in_vain();
-            return Polled::Nothing;
+            T::after_empty_poll();
+            return Polled::Empty;
         }
         if inner.queue.at_hand() == 1 && inner.queue.take_usual(sink) {
             inner.queue.step();
@@ -142,7 +142,7 @@ impl<T: Transport> Evd<T> {
             return Polled::Taken;
         }
         self.turn(QUIET, AT_HAND);
-        Polled::AtHand
+        Polled::Batched
     }
 
     /// From one word to another, under the lock, unless the EVD's life has ended.

@@ -6,8 +6,8 @@ use super::state::Config;
 use super::{Evd, Inner};
 use crate::error::{Error, Result, Subtype};
 use crate::flags::{CompletionFlags, EvdFlags};
-use crate::ledger::Claim;
 use crate::transport::Transport;
+use crate::use_count::Claim;
 
 /// An event stream that feeds an EVD. While it exists the EVD is not freed; dropping it ends the stream.
 #[derive(Debug)]

@@ -32,8 +32,8 @@ use crate::event::RawHandle;
 use crate::flags::EvdFlags;
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
-use crate::ledger::Claim;
 use crate::transport::Transport;
+use crate::use_count::Claim;
 
 pub use self::dequeue::{EMPTY, EMPTY_CQ, EventSink, Polled};
 pub(crate) use self::feed::Feed;

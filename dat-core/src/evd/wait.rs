@@ -47,11 +47,11 @@ impl Waiting {
 }
 
 impl<T: Transport> Evd<T> {
-    /// The short way of dat_evd_wait with a threshold of 1 where completions [are at hand](super::word::is_at_hand): hands
+    /// The short way of dat_evd_wait with a threshold of 1 where completions [are at hand](super::word::is_batched): hands
     /// one out, and returns how many are left: all that were in the completion queue when it was last asked, which is when
     /// nothing was left at hand. `None`: nothing was done, [`Evd::wait`] does it.
     #[inline(always)]
-    pub fn wait_at_hand(&'static self, sink: &mut impl EventSink) -> Option<u32> {
+    pub fn wait_batched(&'static self, sink: &mut impl EventSink) -> Option<u32> {
         let mut inner = self.inner.try_lock()?;
         if !self.is_plain(AT_HAND) || !inner.queue.take_usual(sink) {
             return None;
@@ -64,17 +64,17 @@ impl<T: Transport> Evd<T> {
         Some(inner.queue.left() as u32)
     }
 
-    /// The same where [nothing is at hand](super::word::is_quiet): asks the transport. With [`Polled::Taken`] none is left.
+    /// The same where [nothing is at hand](super::word::needs_cq_poll): asks the transport. With [`Polled::Taken`] none is left.
     #[inline(always)]
     pub fn wait_polled(&'static self, sink: &mut impl EventSink) -> Polled {
         let Some(mut inner) = self.inner.try_lock() else {
-            return Polled::Unusual;
+            return Polled::SlowPath;
         };
         if !self.is_plain(QUIET) {
-            return Polled::Unusual;
+            return Polled::SlowPath;
         }
         if !inner.queue.poll() {
-            return Polled::Nothing;
+            return Polled::Empty;
         }
         // As it did not fill the batch, the poll has emptied the completion queue.
         if inner.queue.at_hand() == 1 && inner.queue.take_usual(sink) {
@@ -83,7 +83,7 @@ impl<T: Transport> Evd<T> {
             return Polled::Taken;
         }
         self.turn(QUIET, AT_HAND);
-        Polled::AtHand
+        Polled::Batched
     }
 
     /// Whether the word is `word`, everybody is to hear of each completion, and waiting is allowed. With these words nobody
@@ -93,7 +93,7 @@ impl<T: Transport> Evd<T> {
         self.head.word.load(Ordering::Relaxed) == word && self.bars.load(Ordering::Acquire) == 0
     }
 
-    /// The rest of [`Evd::wait_at_hand`] where the batch is used up, or the transport may have more.
+    /// The rest of [`Evd::wait_batched`] where the batch is used up, or the transport may have more.
     #[cold]
     #[inline(never)]
     fn go_on(&'static self, mut inner: BriefGuard<'static, Inner<T>>) -> u32 {

@@ -30,17 +30,17 @@ pub fn is_idle(word: u64, event: usize) -> bool {
     word.wrapping_sub(IDLE) < event as u64
 }
 
-/// Whether [`Evd::take_polled`] may find something.
+/// Whether [`Evd::dequeue_polled`] may find something.
 #[inline(always)]
 #[must_use]
-pub fn is_quiet(word: u64) -> bool {
+pub fn needs_cq_poll(word: u64) -> bool {
     word == QUIET
 }
 
-/// Whether [`Evd::take_at_hand`] may find something.
+/// Whether [`Evd::dequeue_batched`] may find something.
 #[inline(always)]
 #[must_use]
-pub fn is_at_hand(word: u64) -> bool {
+pub fn is_batched(word: u64) -> bool {
     word == AT_HAND
 }
 
@@ -83,8 +83,8 @@ mod tests {
             }
         }
         for word in [DEAD, IDLE, OTHER, AT_HAND, QUIET] {
-            assert_eq!(is_quiet(word), word == QUIET);
-            assert_eq!(is_at_hand(word), word == AT_HAND);
+            assert_eq!(needs_cq_poll(word), word == QUIET);
+            assert_eq!(is_batched(word), word == AT_HAND);
         }
     }
 

@@ -16,9 +16,9 @@ use crate::event::AsyncEvent;
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::iov::Iov;
-use crate::ledger::Claim;
 use crate::pz::Pz;
 use crate::transport::{Token, Transport};
+use crate::use_count::Claim;
 
 /// `DAT_SRQ_LOW_WATERMARK_EVENT`, the reason of the asynchronous event.
 const LOW_WATERMARK_REASON: u32 = 2;
@@ -178,7 +178,7 @@ impl<T: Transport> Srq<T> {
     }
 
     /// How many segments a receive may have; 0 of one that was freed.
-    pub fn most_segments(&self) -> u32 {
+    pub fn max_segments(&self) -> u32 {
         self.inner.lock().max_recv_iov
     }
 

@@ -23,7 +23,7 @@ use dat_core::rmr::Scope;
 use dat_core::transport::{
     Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
 };
-use dat_core::upcall::{Arrival, ConnInput, Upcalls};
+use dat_core::upcall::{Arrival, ConnOutcome, Upcalls};
 use parking_lot::{Condvar, Mutex};
 
 /// See the module.
@@ -117,8 +117,8 @@ impl Qp {
     /// The peer accepted.
     pub(crate) fn establish(&self) {
         let token = *self.connection.lock();
-        let input = ConnInput::Established { private_data: &[] };
-        self.request_cq.upcalls.connection(token, input);
+        let outcome = ConnOutcome::Established;
+        self.request_cq.upcalls.connection(token, outcome, &[]);
     }
 
     /// The next `count` requests are done, as far as they are signaled.
@@ -232,7 +232,7 @@ impl Transport for Null {
         Ok(Adapter { upcalls })
     }
 
-    fn leave(_adapter: &Adapter) {
+    fn close(_adapter: &Adapter) {
         LEAVES.set(LEAVES.get() + 1);
     }
 
@@ -330,7 +330,7 @@ impl Transport for Null {
         (raw.id, raw.status == DtoStatus::Success)
     }
 
-    fn plain_receive(raw: &Raw) -> Option<u32> {
+    fn data_only_receive(raw: &Raw) -> Option<u32> {
         (raw.op == DtoOp::Receive).then_some(5)
     }
 

@@ -31,7 +31,7 @@ use dat_core::sp::Sp;
 use dat_core::transport::{
     Completion, Connect, Keys, Op, Parked, QpCaps, Request, Token, Transport, WrId,
 };
-use dat_core::upcall::{Arrival, ConnInput, Fault, Upcalls};
+use dat_core::upcall::{Arrival, ConnOutcome, Fault, Upcalls};
 use parking_lot::{Condvar, Mutex};
 
 /// RDMA to this address fails with a remote access error.
@@ -163,7 +163,7 @@ impl Drop for ConnRequest {
             client
                 .adapter
                 .upcalls
-                .connection(self.token, ConnInput::NonPeerRejected);
+                .connection(self.token, ConnOutcome::NonPeerRejected, &[]);
         }
     }
 }
@@ -410,7 +410,7 @@ impl Transport for Fake {
         (raw.0.id, raw.0.status == DtoStatus::Success)
     }
 
-    fn plain_receive(raw: &Raw) -> Option<u32> {
+    fn data_only_receive(raw: &Raw) -> Option<u32> {
         (raw.0.op == DtoOp::Receive).then_some(raw.0.length)
     }
 
@@ -596,7 +596,7 @@ impl Transport for Fake {
         let Some((upcalls, sp)) = listener else {
             adapter
                 .upcalls
-                .connection(connect.token, ConnInput::NonPeerRejected);
+                .connection(connect.token, ConnOutcome::NonPeerRejected, &[]);
             return Ok(());
         };
         let request = ConnRequest {
@@ -626,7 +626,9 @@ impl Transport for Fake {
         qp.take()?;
         let client = request.client.take().unwrap();
         if client.state.lock().error {
-            qp.adapter.upcalls.connection(token, ConnInput::AcceptError);
+            qp.adapter
+                .upcalls
+                .connection(token, ConnOutcome::AcceptError, &[]);
             return Ok(());
         }
         for (one, other, token) in [(&client, &***qp, request.token), (qp, &*client, token)] {
@@ -638,10 +640,10 @@ impl Transport for Fake {
         client
             .adapter
             .upcalls
-            .connection(request.token, ConnInput::Established { private_data });
+            .connection(request.token, ConnOutcome::Established, private_data);
         qp.adapter
             .upcalls
-            .connection(token, ConnInput::Established { private_data: &[] });
+            .connection(token, ConnOutcome::Established, &[]);
         Ok(())
     }
 
@@ -650,7 +652,7 @@ impl Transport for Fake {
         client
             .adapter
             .upcalls
-            .connection(request.token, ConnInput::PeerRejected { private_data });
+            .connection(request.token, ConnOutcome::PeerRejected, private_data);
         Ok(())
     }
 
@@ -670,7 +672,7 @@ impl Transport for Fake {
         }
         qp.adapter
             .upcalls
-            .connection(token, ConnInput::Disconnected);
+            .connection(token, ConnOutcome::Disconnected, &[]);
         if let Some(peer) = peer {
             let (connected, token) = {
                 let state = peer.state.lock();
@@ -679,7 +681,7 @@ impl Transport for Fake {
             if connected {
                 peer.adapter
                     .upcalls
-                    .connection(token, ConnInput::Disconnected);
+                    .connection(token, ConnOutcome::Disconnected, &[]);
             }
         }
     }

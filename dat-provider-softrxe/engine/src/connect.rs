@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use dat_core::error::{Error, Kind, Result};
 use dat_core::rdma_cm::{REJ_PRIVATE, REJ_VERSION, port_of};
 use dat_core::transport::{Connect, Token};
+use dat_core::upcall::ConnOutcome;
 use parking_lot::MutexGuard;
 use softrxe_proto as proto;
 use softrxe_proto::{CmError, CmId, service_id};
 
 use super::convert::FULL;
 use super::datagram;
-use super::events::{Input, Job};
+use super::events::Job;
 use super::hub::{Connection, Hub, State, manager};
 use super::net::message::Destination;
 use super::net::port_share::{Service, is_holder_gone};
@@ -177,9 +178,11 @@ pub(super) fn accept(
             // The peer gave up before it was answered, or began anew.
             Err(CmError::UnknownId(_) | CmError::State { .. }) => {
                 state.callers.remove(&id);
-                state
-                    .jobs
-                    .push_back(Job::Connection(token, Input::AcceptError));
+                state.jobs.push_back(Job::Connection(
+                    token,
+                    ConnOutcome::AcceptError,
+                    Box::default(),
+                ));
                 Ok(())
             }
             Err(error) => Err(managed(error)),

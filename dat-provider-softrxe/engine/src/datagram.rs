@@ -7,13 +7,12 @@ use std::sync::Arc;
 use dat_core::error::Result;
 use dat_core::rdma_cm::REJ_VERSION;
 use dat_core::transport::{Connect, Token};
-use dat_core::upcall::{DatagramInput, Upcalls};
+use dat_core::upcall::DatagramOutcome;
 use dat_verbs::Caller;
 use softrxe_proto::{
     CmError, CmEventKind, CmId, ConnectRequest, Qpn, SidrReply, SidrRequest, Time, service_id,
 };
 
-use super::UserEngine;
 use super::events::Job;
 use super::hub::{Hub, State, manager};
 use super::objects::{ConnRequest, Qp};
@@ -41,41 +40,6 @@ pub(crate) struct Question {
     qpn: Qpn,
     /// Whom: address and port.
     remote: SocketAddr,
-}
-
-/// What became of it; the owned form of [`DatagramInput`].
-pub(crate) enum Answer {
-    Peer {
-        address: AddressHandle,
-        qpn: u32,
-        remote: SocketAddr,
-        private_data: Box<[u8]>,
-    },
-    Rejected(Box<[u8]>),
-    NobodyListens,
-    Failed,
-}
-
-impl Answer {
-    pub(crate) fn tell(self, upcalls: Upcalls<UserEngine>, ah: Token) {
-        let input = match &self {
-            Self::Peer {
-                address,
-                qpn,
-                remote,
-                private_data,
-            } => DatagramInput::Resolved {
-                address: *address,
-                qpn: *qpn,
-                remote: *remote,
-                private_data,
-            },
-            Self::Rejected(private_data) => DatagramInput::PeerRejected { private_data },
-            Self::NobodyListens => DatagramInput::NobodyListens,
-            Self::Failed => DatagramInput::Failed,
-        };
-        upcalls.datagram(ah, input);
-    }
 }
 
 /// Starts to look for a peer.
@@ -123,7 +87,7 @@ pub(crate) fn answer(
         qkey: QKEY,
         private_data,
     };
-    let peer = Answer::Peer {
+    let peer = DatagramOutcome::Resolved {
         address: AddressHandle {
             address: request.remote.ip(),
             qkey: caller.qkey,
@@ -136,7 +100,7 @@ pub(crate) fn answer(
         let peer = match state.engine.sidr_reply(now, id, &reply) {
             Ok(()) => peer,
             // The peer gave up before it was answered.
-            Err(CmError::UnknownId(_)) => Answer::Failed,
+            Err(CmError::UnknownId(_)) => DatagramOutcome::Failed,
             Err(error) => return Err(error),
         };
         state.jobs.push_back(Job::Datagram(ah, peer));
@@ -190,7 +154,7 @@ pub(crate) fn answered(state: &mut State, id: CmId, kind: &CmEventKind) -> Optio
             qpn,
             qkey,
             private_data,
-        } => Answer::Peer {
+        } => DatagramOutcome::Resolved {
             address: AddressHandle {
                 address: question.remote.ip(),
                 qkey: *qkey,
@@ -204,13 +168,15 @@ pub(crate) fn answered(state: &mut State, id: CmId, kind: &CmEventKind) -> Optio
             private_data,
             ..
         } => match private_data.strip_prefix(&REJ_VERSION) {
-            Some(data) => Answer::Rejected(data.into()),
-            None => Answer::Failed,
+            Some(data) => DatagramOutcome::PeerRejected {
+                private_data: data.into(),
+            },
+            None => DatagramOutcome::Failed,
         },
         CmEventKind::SidrReply {
             status: NO_SERVICE, ..
-        } => Answer::NobodyListens,
-        _ => Answer::Failed,
+        } => DatagramOutcome::NoListener,
+        _ => DatagramOutcome::Failed,
     };
     Some(Job::Datagram(question.token, answer))
 }

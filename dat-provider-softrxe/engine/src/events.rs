@@ -5,36 +5,30 @@ use std::sync::Arc;
 
 use dat_core::rdma_cm::REJ_VERSION;
 use dat_core::transport::Token;
-use dat_core::upcall::{Arrival, ConnInput, Fault, Upcalls};
+use dat_core::upcall::{Arrival, ConnOutcome, DatagramOutcome, Fault, Upcalls};
 use softrxe_proto::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason, Time};
 
 use super::UserEngine;
-use super::datagram::{self, Answer};
+use super::datagram;
 use super::hub::{Connection, Hub, State};
 use super::net::liveness::LocalPeer;
 use super::objects::ConnRequest;
 
-/// The owned form of [`ConnInput`].
-pub(crate) enum Input {
-    Established(Box<[u8]>),
-    PeerRejected(Box<[u8]>),
-    NonPeerRejected,
-    Unreachable,
-    AcceptError,
-    Disconnected,
-    Broken,
-}
-
 /// An upcall to be made without the lock.
 pub(crate) enum Job {
     Request(Token, ConnRequest, ConnectRequest, IpAddr),
-    Connection(Token, Input),
-    Datagram(Token, Answer),
+    Connection(Token, ConnOutcome, Box<[u8]>),
+    Datagram(Token, DatagramOutcome<UserEngine>),
     CqReady(Token),
     SrqLow(Token),
 }
 
 impl Job {
+    /// The upcall for a connection that broke.
+    fn broken(token: Token) -> Self {
+        Self::Connection(token, ConnOutcome::Broken, Box::default())
+    }
+
     pub(crate) fn run(self, upcalls: Upcalls<UserEngine>) {
         match self {
             Self::Request(sp, request, asked, local) => {
@@ -47,19 +41,8 @@ impl Job {
                 };
                 upcalls.connect_request(sp, request, &arrival);
             }
-            Self::Connection(token, input) => {
-                let input = match &input {
-                    Input::Established(data) => ConnInput::Established { private_data: data },
-                    Input::PeerRejected(data) => ConnInput::PeerRejected { private_data: data },
-                    Input::NonPeerRejected => ConnInput::NonPeerRejected,
-                    Input::Unreachable => ConnInput::Unreachable,
-                    Input::AcceptError => ConnInput::AcceptError,
-                    Input::Disconnected => ConnInput::Disconnected,
-                    Input::Broken => ConnInput::Broken,
-                };
-                upcalls.connection(token, input);
-            }
-            Self::Datagram(ah, answer) => answer.tell(upcalls, ah),
+            Self::Connection(token, outcome, data) => upcalls.connection(token, outcome, &data),
+            Self::Datagram(ah, outcome) => upcalls.datagram(ah, outcome),
             Self::CqReady(token) => upcalls.cq_ready(token),
             Self::SrqLow(token) => upcalls.fault(Fault::SrqLow(token)),
         }
@@ -89,7 +72,7 @@ pub(crate) fn job(hub: &Arc<Hub>, state: &mut State, now: Time, event: Event) ->
             let connection = state.part(id)?;
             // It may have ended meanwhile.
             let _ = state.engine.disconnect(now, id);
-            Some(Job::Connection(connection.token, Input::Broken))
+            Some(Job::broken(connection.token))
         }
         Event::QpError { .. } => None,
         Event::SrqLimit(srq) => state.srqs.get(&srq).copied().map(Job::SrqLow),
@@ -116,7 +99,7 @@ pub(crate) fn bereaved(state: &mut State, now: Time, gone: &[LocalPeer]) -> Vec<
         let connection = state.part(id)?;
         // It may have ended meanwhile.
         let _ = state.engine.disconnect(now, id);
-        Some(Job::Connection(connection.token, Input::Broken))
+        Some(Job::broken(connection.token))
     };
     broken.into_iter().filter_map(end).collect()
 }
@@ -139,27 +122,35 @@ fn connection(hub: &Arc<Hub>, state: &mut State, event: CmEvent) -> Option<Job> 
     }
     let known = state.connections.get_mut(&id)?;
     let token = known.token;
-    let input = match kind {
+    let mut data = Box::default();
+    let outcome = match kind {
         CmEventKind::Established(data) => {
             known.established = true;
             let passive = known.passive;
             hub.befriend(state, id);
             let data = if passive { Box::default() } else { data };
-            return Some(Job::Connection(token, Input::Established(data)));
+            return Some(Job::Connection(token, ConnOutcome::Established, data));
         }
-        CmEventKind::Rejected { .. } | CmEventKind::TimedOut if known.passive => Input::AcceptError,
+        CmEventKind::Rejected { .. } | CmEventKind::TimedOut if known.passive => {
+            ConnOutcome::AcceptError
+        }
         CmEventKind::Rejected {
             reason,
             private_data,
         } => match private_data.strip_prefix(&REJ_VERSION) {
-            Some(data) if reason == RejectReason::CONSUMER => Input::PeerRejected(data.into()),
-            _ => Input::NonPeerRejected,
+            Some(theirs) if reason == RejectReason::CONSUMER => {
+                data = theirs.into();
+                ConnOutcome::PeerRejected
+            }
+            _ => ConnOutcome::NonPeerRejected,
         },
-        CmEventKind::TimedOut => Input::Unreachable,
-        CmEventKind::Disconnected if known.passive && !known.established => Input::AcceptError,
-        CmEventKind::Disconnected => Input::Disconnected,
+        CmEventKind::TimedOut => ConnOutcome::Unreachable,
+        CmEventKind::Disconnected if known.passive && !known.established => {
+            ConnOutcome::AcceptError
+        }
+        CmEventKind::Disconnected => ConnOutcome::Disconnected,
         _ => return None,
     };
     state.part(id);
-    Some(Job::Connection(token, input))
+    Some(Job::Connection(token, outcome, data))
 }

@@ -87,7 +87,7 @@ impl Transport for UserEngine {
         ]
     }
 
-    fn leave(adapter: &Adapter) {
+    fn close(adapter: &Adapter) {
         adapter.end();
     }
 
@@ -259,7 +259,7 @@ impl Transport for UserEngine {
         count
     }
 
-    fn polled_in_vain() {
+    fn after_empty_poll() {
         if let Some(hub) = DUE.take().upgrade() {
             hub.pause();
         }
@@ -271,7 +271,7 @@ impl Transport for UserEngine {
     }
 
     #[inline(always)]
-    fn plain_receive(raw: &proto::Completion) -> Option<u32> {
+    fn data_only_receive(raw: &proto::Completion) -> Option<u32> {
         let plain =
             raw.op == CompletedOp::Receive && raw.immediate.is_none() && raw.invalidated.is_none();
         plain.then_some(raw.length)

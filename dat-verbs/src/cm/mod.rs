@@ -5,7 +5,6 @@
 
 pub(crate) mod addr;
 pub(crate) mod rdma;
-pub(crate) mod report;
 pub(crate) mod socket;
 
 use std::sync::Arc;

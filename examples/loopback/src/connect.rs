@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use dat_core::error::{Error, Kind, Result};
 use dat_core::transport::{Connect, Token};
-use dat_core::upcall::{Fault, Upcalls};
+use dat_core::upcall::{ConnOutcome, DatagramOutcome, Fault, Upcalls};
 
 use crate::fabric::{Fabric, Service, fabric};
 use crate::qp::Link;
 use crate::settings::{Fail, Settings};
-use crate::transport::Loopback;
-use crate::worker::{self, Input, Job};
+use crate::transport::{Loopback, Place};
+use crate::worker::{self, Job};
 
 /// Qualifiers that are given out when the consumer names none.
 const DYNAMIC: std::ops::RangeInclusive<u64> = 49_152..=65_535;
@@ -47,23 +47,25 @@ impl Drop for ConnRequest {
     // Takes no lock: it may be dropped anywhere.
     fn drop(&mut self) {
         if !self.answered {
-            self.answer(if self.datagram {
-                Input::AcceptError
+            if self.datagram {
+                self.answer_datagram(DatagramOutcome::Failed);
             } else {
-                Input::NonPeerRejected
-            });
+                self.answer(ConnOutcome::NonPeerRejected, &[]);
+            }
         }
     }
 }
 
 impl ConnRequest {
-    fn answer(&mut self, input: Input) {
+    fn answer(&mut self, outcome: ConnOutcome, private_data: &[u8]) {
         self.answered = true;
-        let job = if self.datagram {
-            Job::datagram(self.upcalls, self.token, input)
-        } else {
-            Job::connection(self.upcalls, self.token, input)
-        };
+        let job = Job::connection(self.upcalls, self.token, outcome, private_data);
+        worker::tell(job.after(self.settings.delay));
+    }
+
+    fn answer_datagram(&mut self, outcome: DatagramOutcome<Loopback>) {
+        self.answered = true;
+        let job = Job::datagram(self.upcalls, self.token, outcome);
         worker::tell(job.after(self.settings.delay));
     }
 }
@@ -111,19 +113,19 @@ pub(crate) fn connect(number: u32, asked: &Connect<'_>) -> Result<()> {
     // The qualifier of the asking side means nothing here; consumers print it.
     qp.port = number as u16;
     let (upcalls, settings) = (qp.upcalls, qp.settings);
-    let tell = |input| {
+    let fail = |outcome, datagram_outcome| {
         let job = if datagram {
-            Job::datagram(upcalls, asked.token, input)
+            Job::datagram(upcalls, asked.token, datagram_outcome)
         } else {
-            Job::connection(upcalls, asked.token, input)
+            Job::connection(upcalls, asked.token, outcome, &[])
         };
         worker::tell(job.after(settings.delay));
     };
     match (settings.fail, service) {
         (Some(Fail::Answer), _) => {}
-        (Some(Fail::Route), _) => tell(Input::Unreachable),
-        (_, None) if !reachable => tell(Input::Unreachable),
-        (_, None) => tell(Input::NonPeerRejected),
+        (Some(Fail::Route), _) => fail(ConnOutcome::Unreachable, DatagramOutcome::Failed),
+        (_, None) if !reachable => fail(ConnOutcome::Unreachable, DatagramOutcome::Failed),
+        (_, None) => fail(ConnOutcome::NonPeerRejected, DatagramOutcome::NoListener),
         (_, Some(service)) => {
             let request = ConnRequest {
                 from: number,
@@ -164,22 +166,26 @@ fn introduce(
     let answering = answering.ok_or(Error::of(Kind::InternalError))?;
     let asking = fabric.queue_pairs.get(&request.from);
     let theirs = match asking {
-        Some(asking) if answering.settings.fail != Some(Fail::Accept) => Input::Peer {
-            number: request.from,
-            remote: (asking.settings.address, asking.port).into(),
-            private_data: Vec::new(),
-        },
-        _ => Input::AcceptError,
+        Some(asking) if answering.settings.fail != Some(Fail::Accept) => {
+            DatagramOutcome::Resolved {
+                address: Place,
+                qpn: request.from,
+                remote: (asking.settings.address, asking.port).into(),
+                private_data: Box::default(),
+            }
+        }
+        _ => DatagramOutcome::Failed,
     };
     let job = Job::datagram(answering.upcalls, token, theirs);
     worker::tell(job.after(answering.settings.delay));
-    let ours = Input::Peer {
-        number,
+    let ours = DatagramOutcome::Resolved {
+        address: Place,
+        qpn: number,
         remote: (answering.settings.address, request.port).into(),
-        private_data: private_data.to_vec(),
+        private_data: private_data.into(),
     };
     drop(fabric);
-    request.answer(ours);
+    request.answer_datagram(ours);
     Ok(())
 }
 
@@ -203,9 +209,9 @@ pub(crate) fn accept(
         .get_mut(&number)
         .ok_or(Error::of(Kind::InternalError))?;
     let (upcalls, delay) = (qp.upcalls, qp.settings.delay);
-    let tell = |input| worker::tell(Job::connection(upcalls, token, input).after(delay));
+    let tell = |outcome| worker::tell(Job::connection(upcalls, token, outcome, &[]).after(delay));
     if !asking || qp.settings.fail == Some(Fail::Accept) {
-        tell(Input::AcceptError);
+        tell(ConnOutcome::AcceptError);
         return Ok(());
     }
     qp.link = Link::Up {
@@ -219,28 +225,34 @@ pub(crate) fn accept(
             token: request.token,
         };
     }
-    request.answer(Input::Established(private_data.to_vec()));
-    tell(Input::Established(Vec::new()));
+    request.answer(ConnOutcome::Established, private_data);
+    tell(ConnOutcome::Established);
     Ok(())
 }
 
 pub(crate) fn reject(mut request: ConnRequest, private_data: &[u8]) {
-    request.answer(Input::PeerRejected(private_data.to_vec()));
+    if request.datagram {
+        request.answer_datagram(DatagramOutcome::PeerRejected {
+            private_data: private_data.into(),
+        });
+    } else {
+        request.answer(ConnOutcome::PeerRejected, private_data);
+    }
 }
 
 impl Fabric {
     /// Ends the connection of queue pair `number` in order, or its attempt to make one: both sides are flushed and
     /// hear of it.
     pub(crate) fn disconnect(&mut self, number: u32) {
-        self.end(number, || Input::Disconnected);
+        self.end(number, ConnOutcome::Disconnected);
     }
 
     /// Breaks the connection of queue pair `number`, on both sides.
     pub(crate) fn break_connection(&mut self, number: u32) {
-        self.end(number, || Input::Broken);
+        self.end(number, ConnOutcome::Broken);
     }
 
-    fn end(&mut self, number: u32, how: fn() -> Input) {
+    fn end(&mut self, number: u32, how: ConnOutcome) {
         let Some(peer) = self.end_one(number, how) else {
             return;
         };
@@ -252,7 +264,7 @@ impl Fabric {
     }
 
     /// One side; returns the other if there was a connection.
-    fn end_one(&mut self, number: u32, how: fn() -> Input) -> Option<u32> {
+    fn end_one(&mut self, number: u32, how: ConnOutcome) -> Option<u32> {
         let qp = self.queue_pairs.get_mut(&number)?;
         let was = qp.link;
         if was == Link::Idle && !qp.caps.datagram {
@@ -267,7 +279,7 @@ impl Fabric {
             // It takes no more receives from the shared queue.
             worker::tell(Job::fault(qp.upcalls, Fault::LastReceive(qp.token)));
         }
-        let job = Job::connection(qp.upcalls, token, how());
+        let job = Job::connection(qp.upcalls, token, how, &[]);
         worker::tell(job.after(qp.settings.delay));
         Some(peer)
     }

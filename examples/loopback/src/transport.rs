@@ -300,7 +300,7 @@ impl Transport for Loopback {
         )
     }
 
-    fn plain_receive(raw: &Entry) -> Option<u32> {
+    fn data_only_receive(raw: &Entry) -> Option<u32> {
         (raw.completion.op == DtoOp::Receive).then_some(raw.completion.length)
     }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use dat_core::reserve::has_thread_room;
 use dat_core::transport::Token;
-use dat_core::upcall::{Arrival, ConnInput, DatagramInput, Fault, Upcalls};
+use dat_core::upcall::{Arrival, ConnOutcome, DatagramOutcome, Fault, Upcalls};
 
 use crate::connect::ConnRequest;
-use crate::transport::{Loopback, Place};
+use crate::transport::Loopback;
 
 /// An upcall to be made.
 #[derive(Debug)]
@@ -32,62 +32,10 @@ enum What {
         private_data: Vec<u8>,
         datagram: bool,
     },
-    Connection(Token, Input),
-    Datagram(Token, Input),
+    Connection(Token, ConnOutcome, Box<[u8]>),
+    Datagram(Token, DatagramOutcome<Loopback>),
     Ready(Token),
     Fault(Fault),
-}
-
-/// [`ConnInput`] with private data of its own.
-#[derive(Debug)]
-pub(crate) enum Input {
-    Established(Vec<u8>),
-    /// For a datagram queue pair: the other one.
-    Peer {
-        number: u32,
-        remote: SocketAddr,
-        private_data: Vec<u8>,
-    },
-    PeerRejected(Vec<u8>),
-    NonPeerRejected,
-    Unreachable,
-    AcceptError,
-    Disconnected,
-    Broken,
-}
-
-impl Input {
-    fn borrow(&self) -> ConnInput<'_> {
-        match self {
-            Self::Established(private_data) | Self::Peer { private_data, .. } => {
-                ConnInput::Established { private_data }
-            }
-            Self::PeerRejected(private_data) => ConnInput::PeerRejected { private_data },
-            Self::NonPeerRejected => ConnInput::NonPeerRejected,
-            Self::Unreachable => ConnInput::Unreachable,
-            Self::AcceptError => ConnInput::AcceptError,
-            Self::Disconnected => ConnInput::Disconnected,
-            Self::Broken => ConnInput::Broken,
-        }
-    }
-
-    fn datagram(&self) -> DatagramInput<'_, Loopback> {
-        match self {
-            Self::Peer {
-                number,
-                remote,
-                private_data,
-            } => DatagramInput::Resolved {
-                address: Place,
-                qpn: *number,
-                remote: *remote,
-                private_data,
-            },
-            Self::PeerRejected(private_data) => DatagramInput::PeerRejected { private_data },
-            Self::NonPeerRejected => DatagramInput::NobodyListens,
-            _ => DatagramInput::Failed,
-        }
-    }
 }
 
 impl Job {
@@ -113,12 +61,24 @@ impl Job {
         )
     }
 
-    pub(crate) fn datagram(upcalls: Upcalls<Loopback>, token: Token, input: Input) -> Self {
-        Self::new(upcalls, What::Datagram(token, input))
+    pub(crate) fn datagram(
+        upcalls: Upcalls<Loopback>,
+        token: Token,
+        outcome: DatagramOutcome<Loopback>,
+    ) -> Self {
+        Self::new(upcalls, What::Datagram(token, outcome))
     }
 
-    pub(crate) fn connection(upcalls: Upcalls<Loopback>, token: Token, input: Input) -> Self {
-        Self::new(upcalls, What::Connection(token, input))
+    pub(crate) fn connection(
+        upcalls: Upcalls<Loopback>,
+        token: Token,
+        outcome: ConnOutcome,
+        private_data: &[u8],
+    ) -> Self {
+        Self::new(
+            upcalls,
+            What::Connection(token, outcome, private_data.into()),
+        )
     }
 
     pub(crate) fn ready(upcalls: Upcalls<Loopback>, evd: Token) -> Self {
@@ -163,8 +123,10 @@ impl Job {
                     datagram,
                 },
             ),
-            What::Connection(token, input) => self.upcalls.connection(token, input.borrow()),
-            What::Datagram(token, input) => self.upcalls.datagram(token, input.datagram()),
+            What::Connection(token, outcome, data) => {
+                self.upcalls.connection(token, outcome, &data);
+            }
+            What::Datagram(token, outcome) => self.upcalls.datagram(token, outcome),
             What::Ready(evd) => self.upcalls.cq_ready(evd),
             What::Fault(fault) => self.upcalls.fault(fault),
         }

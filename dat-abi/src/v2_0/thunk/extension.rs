@@ -108,7 +108,7 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
                     let remote = structure(list.word() as *const RmrTriplet, 6)?;
                     let immediate = list.word() as u32;
                     let flags = flags(list.word() as u32, 8)?;
-                    given.with(ep.most_segments(), |iov| {
+                    given.with(ep.max_segments(), |iov| {
                         ep.post_rdma_write_immediate(iov, cookie, &remote, immediate, flags)
                     })
                 }
@@ -119,7 +119,7 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
                     let cookie = list.word();
                     let flags = flags(list.word() as u32, 7)?;
                     let ah = address_handle::<T>(to.ah as usize)?;
-                    given.with(ep.most_segments(), |iov| {
+                    given.with(ep.max_segments(), |iov| {
                         ep.post_send_ud(iov, ah, to.qpn, cookie, flags)
                     })
                 }

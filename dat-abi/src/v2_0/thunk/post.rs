@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn ep_post_send_with_invalidate<T: Transport>(
         // SAFETY: NULL or valid by the slot's contract.
         let given = unsafe { Given::new(segments, iov.cast_const(), 2)? };
         let flags = flags(completion, 5)?;
-        given.with(ep.most_segments(), |iov| {
+        given.with(ep.max_segments(), |iov| {
             ep.post_send_with_invalidate(iov, cookie, flags, invalidate != 0, rmr_context)
         })
     })

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::rdma_cm;
 use dat_core::transport::{Connect, Token};
+use dat_core::upcall::ConnOutcome;
 use parking_lot::Mutex;
 
 use crate::adapter::{EventTarget, Shared};
@@ -13,7 +14,6 @@ use crate::cm::addr;
 use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;
 use crate::cm::rdma::stage::{Act, Input, Stage, step};
-use crate::cm::report::Report;
 use crate::map;
 use crate::thread::Deferred;
 use crate::verbs::qp::{PathLimits, Qp};
@@ -203,21 +203,19 @@ impl Conn {
         if let Some(report) = self.advance(&qp, input) {
             let data = match report {
                 // The passive side's RTU carries no private data.
-                Report::Established if self.to.is_none() => &[],
+                ConnOutcome::Established if self.to.is_none() => &[],
                 // The version word belongs to DAPL's protocol, not to the consumer's data.
-                Report::PeerRejected => private_data
+                ConnOutcome::PeerRejected => private_data
                     .get(rdma_cm::REJ_VERSION.len()..)
                     .unwrap_or_default(),
                 _ => private_data,
             };
-            self.shared
-                .upcalls
-                .connection(self.token, report.with(data));
+            self.shared.upcalls.connection(self.token, report, data);
         }
     }
 
     /// Steps the state machine until no action is left; returns the report for core.
-    fn advance(&self, qp: &Qp, input: Input) -> Option<Report> {
+    fn advance(&self, qp: &Qp, input: Input) -> Option<ConnOutcome> {
         let mut state = self.state.lock();
         let mut input = input;
         let (report, gone) = loop {
@@ -226,7 +224,7 @@ impl Conn {
             state.stage = stage;
             let done = match act {
                 Act::Nothing => break (None, None),
-                Act::Ready => break (Some(Report::Established), None),
+                Act::Ready => break (Some(ConnOutcome::Established), None),
                 Act::ResolveAddress => self.resolve_address(&state, None).map(|()| None),
                 Act::ResolveRoute => {
                     if input == Input::AddressResolved {
@@ -244,7 +242,7 @@ impl Conn {
                         self.to_rts(qp, id)?;
                         id.establish()
                     })
-                    .map(|()| Some(Report::Established)),
+                    .map(|()| Some(ConnOutcome::Established)),
                 Act::Disconnect => {
                     qp.to_error();
                     self.with_id(&state, |id| {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::rdma_cm;
 use dat_core::transport::{Connect, Token};
-use dat_core::upcall::DatagramInput;
+use dat_core::upcall::{ConnOutcome, DatagramOutcome};
 use parking_lot::Mutex;
 
 use crate::adapter::{EventTarget, Shared};
@@ -19,11 +19,9 @@ use crate::cm::rdma::event::ResolvedQp;
 use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;
 use crate::cm::rdma::stage::{Act, Input, Stage, step};
-use crate::cm::report::Report;
 use crate::map;
 use crate::sys;
 use crate::thread::Deferred;
-use crate::transport::Verbs;
 use crate::verbs::ah::AddressHandle;
 use crate::verbs::qp::Qp;
 
@@ -37,54 +35,6 @@ pub(crate) struct Resolution {
     /// Private data of the request, with our header.
     private_data: Vec<u8>,
     state: Mutex<(Stage, Option<CmId>)>,
-}
-
-/// Outcome of a resolution, to be reported to core.
-pub(crate) enum Outcome {
-    /// The peer's queue pair is known.
-    Peer {
-        address: AddressHandle,
-        qpn: u32,
-        remote: SocketAddr,
-        private_data: Vec<u8>,
-    },
-    /// The peer's consumer refused.
-    Rejected(Vec<u8>),
-    NoService,
-    /// No reply, or no address handle for the peer.
-    Failed,
-}
-
-impl Outcome {
-    /// Makes the upcall. Called by the event thread.
-    pub(crate) fn report(self, shared: &Shared, token: Token) {
-        let data;
-        let input: DatagramInput<'_, Verbs> = match self {
-            Self::Peer {
-                address,
-                qpn,
-                remote,
-                private_data,
-            } => {
-                data = private_data;
-                DatagramInput::Resolved {
-                    address,
-                    qpn,
-                    remote,
-                    private_data: &data,
-                }
-            }
-            Self::Rejected(private_data) => {
-                data = private_data;
-                DatagramInput::PeerRejected {
-                    private_data: &data,
-                }
-            }
-            Self::NoService => DatagramInput::NobodyListens,
-            Self::Failed => DatagramInput::Failed,
-        };
-        shared.upcalls.datagram(token, input);
-    }
 }
 
 impl Resolution {
@@ -156,15 +106,15 @@ impl Resolution {
             qp_num: qp.number(),
         });
         let outcome = match answered {
-            Ok(()) => Outcome::Peer {
+            Ok(()) => DatagramOutcome::Resolved {
                 address,
                 qpn: caller.qpn,
                 remote,
-                private_data: Vec::new(),
+                private_data: Box::default(),
             },
             Err(e) => {
                 tracing::warn!(%remote, "rdma_accept of a datagram peer: {}", map::text(e));
-                Outcome::Failed
+                DatagramOutcome::Failed
             }
         };
         shared.defer(Deferred::Resolved(token, outcome));
@@ -189,32 +139,34 @@ impl Resolution {
         };
         qp.resolutions.lock().retain(|other| other.key != self.key);
         let outcome = match (report, found) {
-            (Report::Established, Some(found)) => {
+            (ConnOutcome::Established, Some(found)) => {
                 AddressHandle::new(&qp.pd, &found.ah_attr, found.qkey).map_or_else(
                     |e| {
                         tracing::warn!(to = %self.to, "ibv_create_ah: {}", map::text(e));
-                        Outcome::Failed
+                        DatagramOutcome::Failed
                     },
-                    |address| Outcome::Peer {
+                    |address| DatagramOutcome::Resolved {
                         address,
                         qpn: found.qpn,
                         remote: self.to,
-                        private_data: private_data.to_vec(),
+                        private_data: private_data.into(),
                     },
                 )
             }
-            (Report::PeerRejected, _) => {
+            (ConnOutcome::PeerRejected, _) => {
                 let data = private_data.get(rdma_cm::REJ_VERSION.len()..);
-                Outcome::Rejected(data.unwrap_or_default().to_vec())
+                DatagramOutcome::PeerRejected {
+                    private_data: data.unwrap_or_default().into(),
+                }
             }
-            (Report::NonPeerRejected, _) => Outcome::NoService,
-            _ => Outcome::Failed,
+            (ConnOutcome::NonPeerRejected, _) => DatagramOutcome::NoListener,
+            _ => DatagramOutcome::Failed,
         };
-        outcome.report(&self.shared, self.token);
+        self.shared.upcalls.datagram(self.token, outcome);
     }
 
     /// Steps the state machine until no action is left; returns the report for core. With a report the id is released.
-    fn advance(&self, qp: &Qp, input: Input) -> Option<Report> {
+    fn advance(&self, qp: &Qp, input: Input) -> Option<ConnOutcome> {
         let mut state = self.state.lock();
         let mut input = input;
         let report = loop {
@@ -243,7 +195,7 @@ impl Resolution {
                         qp_num: qp.number(),
                     })
                 }),
-                Act::Ready => break Report::Established,
+                Act::Ready => break ConnOutcome::Established,
                 Act::Fail(report) | Act::ReplyDisconnect(report) => break report,
                 // A resolution changes no queue pair state and has no disconnect.
                 Act::Nothing | Act::Finish | Act::Disconnect | Act::Abandon => return None,

@@ -1,6 +1,6 @@
 //! State machine of a connection, as a pure function: (stage, input) -> (stage, action).
 
-use crate::cm::report::Report;
+use dat_core::upcall::ConnOutcome;
 
 /// Stage of a connection, or of the attempt to make one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,9 +69,9 @@ pub(crate) enum Act {
     /// Move the queue pair to ERR, release the id, report nothing.
     Abandon,
     /// Move the queue pair to ERR, release the id, report.
-    Fail(Report),
+    Fail(ConnOutcome),
     /// Like [`Act::Fail`], after a reply to the peer's DREQ.
-    ReplyDisconnect(Report),
+    ReplyDisconnect(ConnOutcome),
 }
 
 /// Performs one step.
@@ -100,33 +100,37 @@ pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
             | Input::Failed
             | Input::Rejected { .. }
             | Input::LocalFault,
-        ) => (Down, Fail(Report::Unreachable)),
+        ) => (Down, Fail(ConnOutcome::Unreachable)),
 
         // Connecting.
         (Requested, Input::Response) => (Up, Finish),
         (Requested | Accepted, Input::Established) => (Up, Ready),
-        (Requested, Input::Rejected { by_consumer: true }) => (Down, Fail(Report::PeerRejected)),
+        (Requested, Input::Rejected { by_consumer: true }) => {
+            (Down, Fail(ConnOutcome::PeerRejected))
+        }
         (Requested, Input::Rejected { by_consumer: false }) => {
-            (Down, Fail(Report::NonPeerRejected))
+            (Down, Fail(ConnOutcome::NonPeerRejected))
         }
-        (Requested, Input::Failed) => (Down, Fail(Report::Unreachable)),
-        (Requested, Input::Disconnected) => (Down, ReplyDisconnect(Report::NonPeerRejected)),
+        (Requested, Input::Failed) => (Down, Fail(ConnOutcome::Unreachable)),
+        (Requested, Input::Disconnected) => (Down, ReplyDisconnect(ConnOutcome::NonPeerRejected)),
         (Accepted, Input::Rejected { .. } | Input::Failed | Input::LocalFault) => {
-            (Down, Fail(Report::AcceptError))
+            (Down, Fail(ConnOutcome::AcceptError))
         }
-        (Accepted, Input::Disconnected) => (Down, ReplyDisconnect(Report::AcceptError)),
+        (Accepted, Input::Disconnected) => (Down, ReplyDisconnect(ConnOutcome::AcceptError)),
 
         // Disconnecting.
-        (Up | Disconnecting, Input::Disconnected) => (Down, ReplyDisconnect(Report::Disconnected)),
+        (Up | Disconnecting, Input::Disconnected) => {
+            (Down, ReplyDisconnect(ConnOutcome::Disconnected))
+        }
         (Disconnecting, Input::Rejected { .. } | Input::Failed | Input::LocalFault) => {
-            (Down, Fail(Report::Disconnected))
+            (Down, Fail(ConnOutcome::Disconnected))
         }
         (Up, Input::Rejected { .. } | Input::Failed) | (Up | Requested, Input::LocalFault) => {
-            (Down, Fail(Report::Broken))
+            (Down, Fail(ConnOutcome::Broken))
         }
         (Up, Input::LocalDisconnect) => (Disconnecting, Disconnect),
         (Address(_) | Route(_) | Requested | Accepted, Input::LocalDisconnect) => (Down, Abandon),
-        (_, Input::Removed) => (Down, Fail(Report::Broken)),
+        (_, Input::Removed) => (Down, Fail(ConnOutcome::Broken)),
 
         // An event that overtook another, or that came twice.
         (stage, _) => (stage, Nothing),
@@ -171,13 +175,13 @@ mod tests {
     /// `D`isconnected, `B`roken.
     fn cell((from, to, act): (Stage, Stage, Act)) -> char {
         let report = |r| match r {
-            Report::Established => panic!("{from:?}: no stage fails with success"),
-            Report::PeerRejected => 'P',
-            Report::NonPeerRejected => 'N',
-            Report::Unreachable => 'R',
-            Report::AcceptError => 'A',
-            Report::Disconnected => 'D',
-            Report::Broken => 'B',
+            ConnOutcome::Established => panic!("{from:?}: no stage fails with success"),
+            ConnOutcome::PeerRejected => 'P',
+            ConnOutcome::NonPeerRejected => 'N',
+            ConnOutcome::Unreachable => 'R',
+            ConnOutcome::AcceptError => 'A',
+            ConnOutcome::Disconnected => 'D',
+            ConnOutcome::Broken => 'B',
         };
         match act {
             Act::Nothing => {

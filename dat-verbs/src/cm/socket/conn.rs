@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use dat_core::error::{Error, Kind, Result};
 use dat_core::transport::{Connect, Token};
+use dat_core::upcall::ConnOutcome;
 use parking_lot::Mutex;
 
 use crate::adapter::{EventTarget, Shared};
-use crate::cm::report::Report;
 use crate::cm::socket::gid::Choice;
 use crate::cm::socket::request::ConnRequest;
 use crate::cm::socket::stage::{Act, Input, Stage, TRIES, step};
@@ -285,10 +285,12 @@ impl Conn {
                 state.stage == Stage::Down || !(ended || state.more || state.disconnect_received);
             let data = match (report, &mut state.peer) {
                 // The passive side's RTU carries no private data.
-                (Some(Report::Established), Some(peer)) if self.to.is_some() => {
+                (Some(ConnOutcome::Established), Some(peer)) if self.to.is_some() => {
                     std::mem::take(&mut peer.private_data)
                 }
-                (Some(Report::PeerRejected), Some(peer)) => std::mem::take(&mut peer.private_data),
+                (Some(ConnOutcome::PeerRejected), Some(peer)) => {
+                    std::mem::take(&mut peer.private_data)
+                }
                 _ => Vec::new(),
             };
             drop(state);
@@ -324,14 +326,14 @@ impl Conn {
         }
     }
 
-    fn report(&self, report: Report, private_data: &[u8]) {
+    fn report(&self, report: ConnOutcome, private_data: &[u8]) {
         self.shared
             .upcalls
-            .connection(self.token, report.with(private_data));
+            .connection(self.token, report, private_data);
     }
 
     /// Defers a report to the event thread, which makes all upcalls.
-    fn defer_report(&self, report: Report) {
+    fn defer_report(&self, report: ConnOutcome) {
         self.shared.defer(Deferred::Report {
             token: self.token,
             report,
@@ -347,7 +349,7 @@ impl Conn {
     }
 
     /// Steps the state machine until no action is left; returns the report for core.
-    fn advance(&self, qp: &Qp, state: &mut State, input: Input) -> Option<Report> {
+    fn advance(&self, qp: &Qp, state: &mut State, input: Input) -> Option<ConnOutcome> {
         let mut input = input;
         loop {
             let (stage, act) = step(state.stage, input);
@@ -358,7 +360,7 @@ impl Conn {
             }
             let done = match act {
                 Act::Nothing => return None,
-                Act::Ready => return Some(Report::Established),
+                Act::Ready => return Some(ConnOutcome::Established),
                 Act::ConnectTcp => {
                     let dialed = self.connect_tcp(state);
                     let connected = dialed == Some(Input::TcpConnected);
@@ -399,7 +401,7 @@ impl Conn {
                 }
             };
             if done.is_some() {
-                return Some(Report::Established);
+                return Some(ConnOutcome::Established);
             }
             input = Input::LocalFault;
         }

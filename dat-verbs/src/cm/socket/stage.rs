@@ -1,6 +1,6 @@
 //! State machine of a connection, as a pure function: (stage, input) -> (stage, action).
 
-use crate::cm::report::Report;
+use dat_core::upcall::ConnOutcome;
 
 /// Number of new attempts after the peer closed, as in DAPL.
 pub(crate) const TRIES: u32 = 4;
@@ -62,11 +62,11 @@ pub(crate) enum Act {
     /// Report that the connection is established.
     Ready,
     /// Move the queue pair to ERR, send the disconnect message, close, report.
-    Disconnect(Report),
+    Disconnect(ConnOutcome),
     /// Move the queue pair to ERR, close, report nothing.
     Abandon,
     /// Move the queue pair to ERR, close, report.
-    Fail(Report),
+    Fail(ConnOutcome),
 }
 
 /// Performs one step.
@@ -80,18 +80,18 @@ pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
             (Requested { tries, pre_v8 }, Act::Request)
         }
         (Connecting { .. }, Input::TcpRefused | Input::Closed { .. }) => {
-            (Down, Fail(Report::NonPeerRejected))
+            (Down, Fail(ConnOutcome::NonPeerRejected))
         }
         (Connecting { .. }, Input::Unreachable | Input::TimedOut | Input::LocalFault) => {
-            (Down, Fail(Report::Unreachable))
+            (Down, Fail(ConnOutcome::Unreachable))
         }
 
         (Requested { .. }, Input::Reply) => (Up, Finish),
         (Requested { .. }, Input::Rejected { by_consumer: true }) => {
-            (Down, Fail(Report::PeerRejected))
+            (Down, Fail(ConnOutcome::PeerRejected))
         }
         (Requested { .. }, Input::Rejected { by_consumer: false }) => {
-            (Down, Fail(Report::NonPeerRejected))
+            (Down, Fail(ConnOutcome::NonPeerRejected))
         }
         // A loaded system resets connections that it has accepted.
         (Requested { tries, pre_v8 }, Input::Closed { reset: true }) if tries > 0 => {
@@ -116,20 +116,20 @@ pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
             )
         }
         (Requested { .. }, Input::Closed { .. } | Input::Malformed) => {
-            (Down, Fail(Report::NonPeerRejected))
+            (Down, Fail(ConnOutcome::NonPeerRejected))
         }
 
         (Accepted, Input::Confirmed) => (Up, Ready),
         (
             Accepted,
             Input::Closed { .. } | Input::Malformed | Input::TimedOut | Input::LocalFault,
-        ) => (Down, Fail(Report::AcceptError)),
+        ) => (Down, Fail(ConnOutcome::AcceptError)),
 
         (Up, Input::DisconnectMessage | Input::Closed { .. }) => {
-            (Down, Disconnect(Report::Disconnected))
+            (Down, Disconnect(ConnOutcome::Disconnected))
         }
-        (Up | Requested { .. }, Input::LocalFault) => (Down, Fail(Report::Broken)),
-        (Up, Input::LocalDisconnect) => (Down, Disconnect(Report::Disconnected)),
+        (Up | Requested { .. }, Input::LocalFault) => (Down, Fail(ConnOutcome::Broken)),
+        (Up, Input::LocalDisconnect) => (Down, Disconnect(ConnOutcome::Disconnected)),
         (Connecting { .. } | Requested { .. } | Accepted, Input::LocalDisconnect) => {
             (Down, Abandon)
         }
@@ -196,13 +196,13 @@ mod tests {
         let end = |report| {
             assert_eq!(to, Stage::Down);
             match report {
-                Report::Established => panic!("{from:?}: no stage fails with success"),
-                Report::PeerRejected => 'P',
-                Report::NonPeerRejected => 'N',
-                Report::Unreachable => 'R',
-                Report::AcceptError => 'A',
-                Report::Disconnected => 'D',
-                Report::Broken => 'B',
+                ConnOutcome::Established => panic!("{from:?}: no stage fails with success"),
+                ConnOutcome::PeerRejected => 'P',
+                ConnOutcome::NonPeerRejected => 'N',
+                ConnOutcome::Unreachable => 'R',
+                ConnOutcome::AcceptError => 'A',
+                ConnOutcome::Disconnected => 'D',
+                ConnOutcome::Broken => 'B',
             }
         };
         let pre_v8 = |stage| {

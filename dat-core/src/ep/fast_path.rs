@@ -4,7 +4,7 @@
 
 use dat_arena::BriefGuard;
 
-use super::frequent::Frequent;
+use super::fast_ops::FastOp;
 use super::post::{QUIET, length_of, limit, note_bits};
 use super::queue::Uncount;
 use super::ring::{Note, Outstanding, id};
@@ -110,7 +110,7 @@ impl<T: Transport> Ep<T> {
     /// # Errors
     /// As the function of its kind, e.g. [`Ep::post_send`].
     #[inline(always)]
-    pub fn post_short<K: Frequent, S: Segments>(
+    pub fn post_fast<K: FastOp, S: Segments>(
         &'static self,
         segments: S,
         cookie: u64,
@@ -165,7 +165,7 @@ impl<T: Transport> Ep<T> {
     /// What did not go the short way.
     #[cold]
     #[inline(never)]
-    fn post_again<K: Frequent, S: Segments>(
+    fn post_again<K: FastOp, S: Segments>(
         &'static self,
         segments: S,
         cookie: u64,
@@ -178,15 +178,15 @@ impl<T: Transport> Ep<T> {
         if segments.too_long() {
             return Err(Error::of(Kind::LengthError));
         }
-        segments.with(|iov| self.post_long(iov.into(), cookie, flags, what))
+        segments.with(|iov| self.post_slow(iov.into(), cookie, flags, what))
     }
 
-    /// The short way of a receive, of one segment without flags; see [`Ep::post_short`].
+    /// The short way of a receive, of one segment without flags; see [`Ep::post_fast`].
     ///
     /// # Errors
     /// As [`Ep::post_recv`].
     #[inline(always)]
-    pub fn post_one_recv<L: Local>(&'static self, segment: &L, cookie: u64) -> Result<()> {
+    pub fn post_recv_fast<L: Local>(&'static self, segment: &L, cookie: u64) -> Result<()> {
         let Some(mut guard) = self.recv.try_lock() else {
             return self.post_recv_again(segment, cookie);
         };

@@ -49,7 +49,7 @@ pub struct Claim {
 
 impl Head {
     /// Begins the next life in the ledger, with nothing on the object.
-    pub(crate) fn begin_ledger(&self) {
+    pub(crate) fn begin_use_count(&self) {
         let life = Uses::of(self.uses.load(Ordering::Relaxed)).life;
         let life = life.wrapping_add(1);
         self.uses

@@ -1,11 +1,11 @@
-//! The requests that programs post all the time: they have a short way ([`Ep::post_short`](super::Ep::post_short)).
+//! The requests that programs post all the time: they have a short way ([`Ep::post_fast`](super::Ep::post_fast)).
 
 use crate::event::DtoOp;
 use crate::iov::Remote;
 use crate::transport::{Op, Transport};
 
 /// One of them, with what it needs beside a segment and a cookie.
-pub trait Frequent: Copy {
+pub trait FastOp: Copy {
     /// What completes.
     const KIND: DtoOp;
     /// The number of the flags in the C prototype.
@@ -28,7 +28,7 @@ pub struct RdmaWrite<'a, R>(pub &'a R);
 #[derive(Clone, Copy, Debug)]
 pub struct RdmaRead<'a, R>(pub &'a R);
 
-impl Frequent for Send {
+impl FastOp for Send {
     const KIND: DtoOp = DtoOp::Send;
     const FLAGS: u16 = 5;
     #[inline(always)]
@@ -41,7 +41,7 @@ impl Frequent for Send {
     }
 }
 
-impl<R: Remote> Frequent for RdmaWrite<'_, R> {
+impl<R: Remote> FastOp for RdmaWrite<'_, R> {
     const KIND: DtoOp = DtoOp::RdmaWrite;
     const FLAGS: u16 = 6;
     #[inline(always)]
@@ -54,7 +54,7 @@ impl<R: Remote> Frequent for RdmaWrite<'_, R> {
     }
 }
 
-impl<R: Remote> Frequent for RdmaRead<'_, R> {
+impl<R: Remote> FastOp for RdmaRead<'_, R> {
     const KIND: DtoOp = DtoOp::RdmaRead;
     const FLAGS: u16 = 6;
     #[inline(always)]
