@@ -40,7 +40,7 @@ pub fn scm(data: &[u8]) {
         };
         let mut expected = answer;
         expected.reads_in = expected.reads_in.or(Some(0));
-        expected.mtu = Some(expected.mtu_or_usual());
+        expected.mtu = Some(expected.mtu_or_default());
         expected.version = again.version;
         if let (Some(socket), Some(read)) = (&mut expected.socket, again.socket) {
             // The scope and flow of an IPv6 end are not carried.
@@ -56,7 +56,7 @@ fn read(bytes: &[u8], piece: usize) -> Result<Option<Message>, WireError> {
     let mut rest = bytes;
     loop {
         let message = reader.message()?;
-        let room = reader.room();
+        let room = reader.spare();
         let taken = piece.min(room.len()).min(rest.len());
         if taken == 0 || message.is_some() {
             return Ok(message);
