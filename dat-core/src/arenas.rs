@@ -1,4 +1,4 @@
-//! Where the objects of one transport live.
+//! The memory of one transport's objects: an arena for each kind.
 
 use dat_arena::Arena;
 
@@ -15,10 +15,10 @@ use crate::sp::Sp;
 use crate::srq::Srq;
 use crate::transport::Transport;
 
-/// So many EVDs can be; see [`Arena`]'s `WHOLE`.
+/// Maximum number of EVDs; see [`Arena`]'s `WHOLE`.
 const EVDS: u32 = 1 << 17;
 
-/// One arena a kind of object. A transport keeps one in a `static`.
+/// One arena for each kind of object. A transport has one such value in a `static`.
 pub struct Arenas<T: Transport> {
     /// Interface adapters.
     pub ia: Arena<Ia<T>>,
@@ -45,7 +45,7 @@ pub struct Arenas<T: Transport> {
 }
 
 impl<T: Transport> Arenas<T> {
-    /// Empty arenas; address space is reserved at the first object of a kind, or by [`Arenas::reserve`].
+    /// Creates empty arenas. Address space is reserved with the first object of a kind, or by [`Arenas::reserve`].
     #[must_use]
     #[allow(
         clippy::new_without_default,
@@ -67,14 +67,15 @@ impl<T: Transport> Arenas<T> {
         }
     }
 
-    /// Reserves the address space that must be there before a handle is looked up by [`Arena::place`]. False: there is
-    /// not as much.
+    /// Reserves the address space that [`Arena::place`] needs before it looks up a handle. Returns false if the process has not
+    /// enough address space.
     pub fn reserve(&self) -> bool {
         self.evd.reserve()
     }
 
-    /// Reserves the address space of all kinds, before an IA opens: a CR is made at a transport's thread, which has no caller to refuse.
-    /// False: there is not as much. What was reserved stays, and a later call goes on from there.
+    /// Reserves the address space of all kinds before an IA opens: a transport's thread creates CRs and has no caller to which it
+    /// could report a failure. Returns false if the process has not enough address space; the ranges reserved so far remain,
+    /// and a later call reserves the others.
     pub fn reserve_all(&self) -> bool {
         macro_rules! reserve {
             ($($arena:ident)*) => { self.reserve() $(&& self.$arena.reserve())* };
@@ -82,9 +83,9 @@ impl<T: Transport> Arenas<T> {
         reserve!(ia ep cr ah sp cno pz srq lmr rmr)
     }
 
-    /// Makes every object dead without taking it apart: in a forked child, where all of them are the parent's, so that
-    /// no handle reaches the connections and memory which the parent goes on using. Takes no locks: those that other
-    /// threads of the parent held are never given back here.
+    /// Marks every object as dead without dropping its parts, in a forked child: all objects belong to the parent, and no handle
+    /// may reach the connections and memory that the parent continues to use. Takes no locks, because a lock that another
+    /// thread of the parent held is never released in the child.
     pub fn disown(&self) {
         macro_rules! disown {
             ($($arena:ident)*) => {

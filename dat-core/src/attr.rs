@@ -1,124 +1,124 @@
-//! Attributes of adapters, endpoints and shared receive queues, free of the layout of either version.
+//! Attributes of adapters, endpoints and shared receive queues, independent of the layouts of API 1.2 and 2.0.
 
 use std::net::IpAddr;
 
 use crate::flags::CompletionFlags;
 
-/// What `dat_ia_query` reports of a device (`DAT_IA_ATTR`, `DAT_PROVIDER_ATTR`).
+/// Limits and identity of a device that `dat_ia_query` returns (`DAT_IA_ATTR`, `DAT_PROVIDER_ATTR`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterAttr {
-    /// Device name.
+    /// Name of the device.
     pub adapter_name: String,
-    /// Maker, or what the transport calls itself.
+    /// Name of the vendor, or of the transport.
     pub vendor_name: String,
     /// Hardware version.
     pub hardware_version: (u32, u32),
     /// Firmware version.
     pub firmware_version: (u32, u32),
-    /// The address peers connect to.
+    /// Address that peers connect to.
     pub address: IpAddr,
     /// Scope id of an IPv6 link-local address.
     pub scope_id: u32,
-    /// Endpoints.
+    /// Maximum number of endpoints.
     pub max_eps: u32,
-    /// DTOs outstanding per endpoint and direction.
+    /// Maximum number of outstanding DTOs of an endpoint in each direction.
     pub max_dto_per_ep: u32,
-    /// RDMA Reads served at a time per endpoint.
+    /// Maximum number of RDMA Reads that an endpoint serves at a time.
     pub max_rdma_read_per_ep_in: u32,
-    /// RDMA Reads issued at a time per endpoint.
+    /// Maximum number of RDMA Reads that an endpoint issues at a time.
     pub max_rdma_read_per_ep_out: u32,
-    /// RDMA Reads served at a time in all.
+    /// Maximum number of RDMA Reads that all endpoints serve at a time.
     pub max_rdma_read_in: u32,
-    /// RDMA Reads issued at a time in all.
+    /// Maximum number of RDMA Reads that all endpoints issue at a time.
     pub max_rdma_read_out: u32,
-    /// Event dispatchers.
+    /// Maximum number of event dispatchers.
     pub max_evds: u32,
-    /// Events of one.
+    /// Maximum number of events queued on one event dispatcher.
     pub max_evd_qlen: u32,
-    /// Segments of a send or receive.
+    /// Maximum number of segments of a send or receive.
     pub max_iov: u32,
-    /// Segments of an RDMA Read.
+    /// Maximum number of segments of an RDMA Read.
     pub max_iov_rdma_read: u32,
-    /// Segments of an RDMA Write.
+    /// Maximum number of segments of an RDMA Write.
     pub max_iov_rdma_write: u32,
-    /// Memory regions.
+    /// Maximum number of memory regions.
     pub max_lmrs: u32,
-    /// Bytes of one.
+    /// Maximum length of a memory region in bytes.
     pub max_lmr_block_size: u64,
-    /// Highest address of one.
+    /// Highest address of a memory region.
     pub max_lmr_virtual_address: u64,
-    /// Protection zones.
+    /// Maximum number of protection zones.
     pub max_pzs: u32,
-    /// Bytes of a message.
+    /// Maximum length of a message in bytes.
     pub max_message_size: u64,
-    /// Bytes of an RDMA operation.
+    /// Maximum length of an RDMA operation in bytes.
     pub max_rdma_size: u64,
-    /// Memory windows.
+    /// Maximum number of memory windows.
     pub max_rmrs: u32,
-    /// Shared receive queues.
+    /// Maximum number of shared receive queues.
     pub max_srqs: u32,
-    /// Endpoints per shared receive queue.
+    /// Maximum number of endpoints of a shared receive queue.
     pub max_ep_per_srq: u32,
-    /// Receives per shared receive queue.
+    /// Maximum number of outstanding receives of a shared receive queue.
     pub max_recv_per_srq: u32,
-    /// Bytes of private data in a connection request.
+    /// Maximum number of bytes of private data in a connection request.
     pub max_private_data_size: u32,
-    /// Zero-based addresses.
+    /// True if regions may have zero-based addresses.
     pub zero_based: bool,
-    /// Named attributes: transport facts such as `DAT_IB_TRANSPORT_MTU`, in the order clients expect.
+    /// Named attributes of the transport, such as `DAT_IB_TRANSPORT_MTU`, in the order that clients expect.
     pub named: Vec<(String, String)>,
-    /// RDMA atomics.
+    /// True if the transport has RDMA atomics.
     pub atomics: bool,
-    /// Immediate data.
+    /// True if the transport has immediate data.
     pub immediate_data: bool,
-    /// Bytes of an unreliable datagram (IB extension); 0 where there are none.
+    /// Maximum length of an unreliable datagram in bytes (IB extension); 0 if the transport has none.
     pub max_datagram: u32,
-    /// RMRs (memory windows).
+    /// True if the transport has RMRs (memory windows).
     pub windows: bool,
 }
 
-/// `DAT_EP_ATTR`.
+/// Attributes of an endpoint (`DAT_EP_ATTR`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpAttr {
-    /// `DAT_SERVICE_TYPE`: 0 is the reliable connection, the only one of the core API; the IB extension's UD is 1.
+    /// Service type (`DAT_SERVICE_TYPE`): 0 is the reliable connection, 1 the unreliable datagram of the IB extension.
     pub service_type: u32,
-    /// Bytes of a message.
+    /// Maximum length of a message in bytes.
     pub max_message_size: u64,
-    /// Bytes of an RDMA operation.
+    /// Maximum length of an RDMA operation in bytes.
     pub max_rdma_size: u64,
-    /// `DAT_QOS`.
+    /// Quality of service (`DAT_QOS`).
     pub qos: u32,
     /// Completion flags of receives.
     pub recv_completion_flags: CompletionFlags,
     /// Completion flags of requests.
     pub request_completion_flags: CompletionFlags,
-    /// Receives outstanding.
+    /// Maximum number of outstanding receives.
     pub max_recv_dtos: u32,
-    /// Requests outstanding.
+    /// Maximum number of outstanding requests.
     pub max_request_dtos: u32,
-    /// Segments of a receive.
+    /// Maximum number of segments of a receive.
     pub max_recv_iov: u32,
-    /// Segments of a send.
+    /// Maximum number of segments of a send.
     pub max_request_iov: u32,
-    /// RDMA Reads served at a time.
+    /// Maximum number of RDMA Reads served at a time.
     pub max_rdma_read_in: u32,
-    /// RDMA Reads issued at a time.
+    /// Maximum number of RDMA Reads issued at a time.
     pub max_rdma_read_out: u32,
-    /// Soft high watermark of receives from an SRQ; -1 is none.
+    /// Soft high watermark of receives taken from an SRQ; -1 means none.
     pub srq_soft_hw: i32,
-    /// Segments of an RDMA Read.
+    /// Maximum number of segments of an RDMA Read.
     pub max_rdma_read_iov: u32,
-    /// Segments of an RDMA Write.
+    /// Maximum number of segments of an RDMA Write.
     pub max_rdma_write_iov: u32,
 }
 
-/// `DAT_SRQ_ATTR`.
+/// Attributes of a shared receive queue (`DAT_SRQ_ATTR`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqAttr {
-    /// Receives outstanding.
+    /// Maximum number of outstanding receives.
     pub max_recv_dtos: u32,
-    /// Segments of one.
+    /// Maximum number of segments of a receive.
     pub max_recv_iov: u32,
-    /// Event when fewer are left; `None` is `DAT_SRQ_LW_DEFAULT`.
+    /// Number of receives below which an event is raised; `None` is `DAT_SRQ_LW_DEFAULT`.
     pub low_watermark: Option<u32>,
 }

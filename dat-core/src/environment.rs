@@ -1,23 +1,23 @@
-//! The environment variables of OpenFabrics DAPL 2.1.10 that administrators set for their programs (`DAPL_*`, `DAT_*`): what an
-//! adapter has a setting for is honoured, the rest is named once, so that nobody wonders why it has no effect.
+//! The environment variables of OpenFabrics DAPL 2.1.10 that administrators set for their programs (`DAPL_*`, `DAT_*`). An adapter
+//! honours those that it has a setting for; each other one causes one warning that it has no effect.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// A variable of DAPL.
+/// An environment variable of DAPL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// Its name.
+    /// Name of the variable.
     pub name: &'static str,
-    /// What takes its place here, for whoever set it.
-    pub instead: &'static str,
+    /// Hint for the administrator: the replacement of the variable.
+    pub replacement: &'static str,
 }
 
 macro_rules! variables {
-    ($($instead:literal: $($name:literal)+;)*) => {
-        /// Every variable that DAPL 2.1.10 reads, its providers and its libdat2 (but for `DAT_OVERRIDE` and `DAT_DBG_TYPE`, which
-        /// are the same here).
-        pub const VARIABLES: &[Variable] = &[$($(Variable { name: $name, instead: $instead },)+)*];
+    ($($replacement:literal: $($name:literal)+;)*) => {
+        /// Every variable that DAPL 2.1.10, its providers and its libdat2 read, except `DAT_OVERRIDE` and `DAT_DBG_TYPE`, which
+        /// have the same effect here.
+        pub const VARIABLES: &[Variable] = &[$($(Variable { name: $name, replacement: $replacement },)+)*];
     };
 }
 
@@ -38,12 +38,12 @@ variables! {
     "it turns warnings on": "DAPL_DBG_TYPE";
 }
 
-/// What every adapter honours: the choice of messages.
+/// Variables that every adapter honours: the choice of messages.
 const ALWAYS: &[&str] = &["DAPL_DBG_TYPE"];
 
-/// A number from the environment as `env` reads it, written as DAPL's are: decimal, 0x..., 0... (octal). What is none, or
-/// more than `most`, is reported and ignored.
-pub fn number(name: &str, most: u64, env: impl Fn(&str) -> Option<String>) -> Option<u64> {
+/// Returns the number in variable `name`, which `env` reads. Like DAPL's numbers it is decimal, hexadecimal (0x...) or octal (0...).
+/// Text that is not a number, or is greater than `max`, causes a warning and is ignored.
+pub fn number(name: &str, max: u64, env: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let text = env(name)?;
     let trimmed = text.trim();
     let number = if let Some(hex) = trimmed.strip_prefix("0x") {
@@ -54,15 +54,15 @@ pub fn number(name: &str, most: u64, env: impl Fn(&str) -> Option<String>) -> Op
         trimmed.parse()
     };
     match number {
-        Ok(n) if n <= most => Some(n),
+        Ok(n) if n <= max => Some(n),
         _ => {
-            tracing::warn!("{name}={text} is ignored: expected a number from 0 to {most}");
+            tracing::warn!("{name}={text} is ignored: expected a number from 0 to {max}");
             None
         }
     }
 }
 
-/// The variables that are set, as `env` reads them, and that an adapter which honours `honoured` ignores.
+/// Returns the variables that are set, as `env` reads them, but that an adapter ignores which honours only `honoured`.
 pub fn ignored(honoured: &[&str], env: impl Fn(&str) -> Option<String>) -> Vec<Variable> {
     VARIABLES
         .iter()
@@ -72,11 +72,11 @@ pub fn ignored(honoured: &[&str], env: impl Fn(&str) -> Option<String>) -> Vec<V
         .collect()
 }
 
-/// Warns of the variables that are set and ignored; of each one once in the life of this shared object.
+/// Logs a warning for each variable that is set and ignored, once per variable while this shared object is loaded.
 pub fn report(honoured: &[&str], env: impl Fn(&str) -> Option<String>) {
-    static TOLD: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    static REPORTED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     for variable in ignored(honoured, env) {
-        let first = TOLD
+        let first = REPORTED
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(variable.name);
@@ -84,7 +84,7 @@ pub fn report(honoured: &[&str], env: impl Fn(&str) -> Option<String>) {
             tracing::warn!(
                 "{} is set and has no effect: {}",
                 variable.name,
-                variable.instead
+                variable.replacement
             );
         }
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_and_not_honoured_is_named() {
+    fn variables_that_are_set_and_not_honoured_are_listed() {
         let set = env(&[
             ("DAPL_IB_MTU", "2048"),
             ("DAPL_UCM_QP_SIZE", "8192"),

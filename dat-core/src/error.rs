@@ -1,5 +1,5 @@
-//! DAT return codes as types: class, type and subtype (numbered as in 2.0's `dat_error.h`; `dat-abi`
-//! renumbers for 1.2).
+//! DAT return codes as types: class, type and subtype. The numbers are those of `dat_error.h` of 2.0; `dat-abi` converts them to
+//! those of 1.2.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -9,9 +9,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An unsuccessful DAT return: a type and a subtype.
 ///
-/// Two codes exist with and without the error class bit because programs compare them whole: an empty
-/// EVD that has a completion queue answers `DAT_QUEUE_EMPTY` without the bit. Such a value is built with
-/// [`Error::without_class`].
+/// Two codes exist with and without the error class bit, because programs compare the whole code: an empty EVD with a completion
+/// queue returns `DAT_QUEUE_EMPTY` without the bit. [`Error::without_class`] builds such a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Error(NonZeroU32);
 
@@ -24,9 +23,9 @@ macro_rules! kinds {
         #[repr(u32)]
         pub enum Kind { $($(#[$doc])* $name = $value,)* }
         impl Kind {
-            /// Every type, in the order of the specification.
+            /// All types, in the order of the specification.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-            /// The C name, e.g. `DAT_INVALID_HANDLE`.
+            /// Returns the C name, such as `DAT_INVALID_HANDLE`.
             #[must_use]
             pub const fn name(self) -> &'static str { match self { $(Self::$name => $text,)* } }
         }
@@ -34,15 +33,15 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The IA was closed or the EVD destroyed under the call.
+    /// The IA was closed or the EVD destroyed during the call.
     Abort = 0x0001_0000, "DAT_ABORT";
-    /// The connection qualifier is taken.
+    /// The connection qualifier is in use.
     ConnQualInUse = 0x0002_0000, "DAT_CONN_QUAL_IN_USE";
-    /// Out of memory or of a device resource.
+    /// Memory or a device resource is exhausted.
     InsufficientResources = 0x0003_0000, "DAT_INSUFFICIENT_RESOURCES";
-    /// A fault of the provider.
+    /// The provider failed.
     InternalError = 0x0004_0000, "DAT_INTERNAL_ERROR";
-    /// NULL, freed, foreign or wrong-kind handle.
+    /// The handle is NULL, freed, of another provider, or of another kind of object.
     InvalidHandle = 0x0005_0000, "DAT_INVALID_HANDLE";
     /// A parameter is out of range; the subtype names the argument.
     InvalidParameter = 0x0006_0000, "DAT_INVALID_PARAMETER";
@@ -50,21 +49,21 @@ kinds! {
     InvalidState = 0x0007_0000, "DAT_INVALID_STATE";
     /// A buffer or message is too long.
     LengthError = 0x0008_0000, "DAT_LENGTH_ERROR";
-    /// The model asked for is not supported.
+    /// The requested model is not supported.
     ModelNotSupported = 0x0009_0000, "DAT_MODEL_NOT_SUPPORTED";
-    /// No entry of that name.
+    /// The registry has no entry of this name.
     ProviderNotFound = 0x000a_0000, "DAT_PROVIDER_NOT_FOUND";
     /// The LMR lacks the privilege.
     PrivilegesViolation = 0x000b_0000, "DAT_PRIVILEGES_VIOLATION";
-    /// Protection zones differ.
+    /// The objects are in different protection zones.
     ProtectionViolation = 0x000c_0000, "DAT_PROTECTION_VIOLATION";
-    /// Nothing is queued.
+    /// The queue is empty.
     QueueEmpty = 0x000d_0000, "DAT_QUEUE_EMPTY";
     /// The event queue is full.
     QueueFull = 0x000e_0000, "DAT_QUEUE_FULL";
-    /// The time is over.
+    /// The timeout has expired.
     TimeoutExpired = 0x000f_0000, "DAT_TIMEOUT_EXPIRED";
-    /// That name is registered already.
+    /// The name is registered already.
     ProviderAlreadyRegistered = 0x0010_0000, "DAT_PROVIDER_ALREADY_REGISTERED";
     /// The provider has open IAs.
     ProviderInUse = 0x0011_0000, "DAT_PROVIDER_IN_USE";
@@ -72,11 +71,11 @@ kinds! {
     InvalidAddress = 0x0012_0000, "DAT_INVALID_ADDRESS";
     /// A signal or an unwaitable EVD ended the wait.
     InterruptedCall = 0x0013_0000, "DAT_INTERRUPTED_CALL";
-    /// No qualifier is left.
+    /// All connection qualifiers are in use.
     ConnQualUnavailable = 0x0014_0000, "DAT_CONN_QUAL_UNAVAILABLE";
-    /// 2.0: the IP port is in use.
+    /// The IP port is in use (2.0).
     PortInUse = 0x0016_0000, "DAT_PORT_IN_USE";
-    /// 2.0: the COMM is not supported.
+    /// The `DAT_COMM` is not supported (2.0).
     CommNotSupported = 0x0017_0000, "DAT_COMM_NOT_SUPPORTED";
     /// The provider does not have this operation.
     NotImplemented = 0x3fff_0000, "DAT_NOT_IMPLEMENTED";
@@ -85,14 +84,14 @@ kinds! {
 macro_rules! subtypes {
     ($($name:ident $text:literal),* $(,)?) => {
         /// The subtype part of a return code (`DAT_RETURN_SUBTYPE`), numbered as in `dat_error.h`.
-        #[allow(missing_docs, reason = "each variant's name is the specification's, less its prefix")]
+        #[allow(missing_docs, reason = "each variant has the name of the specification without its prefix")]
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u16)]
         pub enum Subtype { $($name,)* }
         impl Subtype {
-            /// Every subtype, in the order of the specification.
+            /// All subtypes, in the order of the specification.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-            /// The C name, e.g. `DAT_INVALID_HANDLE_EP`.
+            /// Returns the C name, such as `DAT_INVALID_HANDLE_EP`.
             #[must_use]
             pub const fn name(self) -> &'static str { match self { $(Self::$name => $text,)* } }
         }
@@ -207,7 +206,7 @@ subtypes! {
 }
 
 impl Error {
-    /// No error is 0, which is `DAT_SUCCESS`; so a [`Result`] of nothing is as small as a `DAT_RETURN`.
+    /// Builds an error from its code, which is never 0 (`DAT_SUCCESS`); therefore a `Result<()>` is as small as a `DAT_RETURN`.
     const fn nonzero(code: u32) -> Self {
         match NonZeroU32::new(code) {
             Some(code) => Self(code),
@@ -215,31 +214,31 @@ impl Error {
         }
     }
 
-    /// A code with the error class bit.
+    /// Builds a code with the error class bit.
     #[must_use]
     pub const fn new(kind: Kind, subtype: Subtype) -> Self {
         Self::nonzero(CLASS_ERROR | kind as u32 | subtype as u32)
     }
 
-    /// A code of `kind` without a subtype.
+    /// Builds a code of `kind` without a subtype.
     #[must_use]
     pub const fn of(kind: Kind) -> Self {
         Self::new(kind, Subtype::NoSubtype)
     }
 
-    /// The same type and subtype without the error class bit, for the codes that C programs compare so.
+    /// Returns the same type and subtype without the error class bit, for the codes that C programs expect without it.
     #[must_use]
     pub const fn without_class(self) -> Self {
         Self::nonzero(self.0.get() & !CLASS_ERROR)
     }
 
-    /// `DAT_INVALID_HANDLE` with the subtype that names the kind of handle.
+    /// Builds `DAT_INVALID_HANDLE` with the subtype that names the kind of handle.
     #[must_use]
     pub const fn handle(subtype: Subtype) -> Self {
         Self::new(Kind::InvalidHandle, subtype)
     }
 
-    /// `DAT_INVALID_PARAMETER` for argument `number`, counted from 1 as in the C prototype.
+    /// Builds `DAT_INVALID_PARAMETER` for argument `number`, counted from 1 as in the C prototype.
     #[must_use]
     pub const fn arg(number: u16) -> Self {
         Self::nonzero(
@@ -249,26 +248,26 @@ impl Error {
         )
     }
 
-    /// `DAT_INVALID_STATE` with the subtype that names the state.
+    /// Builds `DAT_INVALID_STATE` with the subtype that names the state.
     #[must_use]
     pub const fn state(subtype: Subtype) -> Self {
         Self::new(Kind::InvalidState, subtype)
     }
 
-    /// `DAT_INSUFFICIENT_RESOURCES` with the resource that is short.
+    /// Builds `DAT_INSUFFICIENT_RESOURCES` with the exhausted resource.
     #[must_use]
     pub const fn resource(subtype: Subtype) -> Self {
         Self::new(Kind::InsufficientResources, subtype)
     }
 
-    /// The `DAT_RETURN` value.
+    /// Returns the `DAT_RETURN` value.
     #[inline]
     #[must_use]
     pub const fn code(self) -> u32 {
         self.0.get()
     }
 
-    /// From a `DAT_RETURN` that is not success, e.g. a foreign provider's.
+    /// Converts a `DAT_RETURN`, for instance of a classic provider; returns `None` for `DAT_SUCCESS`.
     #[must_use]
     pub const fn from_code(code: u32) -> Option<Self> {
         match NonZeroU32::new(code) {
@@ -277,7 +276,7 @@ impl Error {
         }
     }
 
-    /// The type, if it is one of the specification's.
+    /// Returns the type if the specification has it.
     #[must_use]
     pub fn kind(self) -> Option<Kind> {
         Kind::ALL
@@ -286,7 +285,7 @@ impl Error {
             .find(|k| *k as u32 == self.0.get() & 0x3fff_0000)
     }
 
-    /// The subtype, if it is one of the specification's.
+    /// Returns the subtype if the specification has it.
     #[must_use]
     pub fn subtype(self) -> Option<Subtype> {
         Subtype::ALL.get((self.0.get() & 0xffff) as usize).copied()

@@ -1,31 +1,31 @@
-//! Flag words of the DAT API. Unknown bits are kept, so that a check can refuse them.
+//! Flag words of the DAT API. The types keep unknown bits, so that a check can refuse them.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// `DAT_MEM_PRIV_FLAGS`: what may be done with a memory region or window (dat_lmr_create).
+    /// Access rights of a memory region or window (`DAT_MEM_PRIV_FLAGS`, dat_lmr_create).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct MemPriv: u32 {
-        /// A local DTO may read it.
+        /// A local DTO may read the memory.
         const LOCAL_READ = 0x01;
-        /// A remote RDMA Read may read it.
+        /// A remote RDMA Read may read the memory.
         const REMOTE_READ = 0x02;
-        /// A local DTO may write it.
+        /// A local DTO may write the memory.
         const LOCAL_WRITE = 0x10;
-        /// A remote RDMA Write may write it.
+        /// A remote RDMA Write may write the memory.
         const REMOTE_WRITE = 0x20;
-        /// IB extension: remote atomic operations.
+        /// A remote atomic operation may change the memory (IB extension).
         const REMOTE_ATOMIC = 0x40;
-        /// `DAT_MEM_PRIV_ALL_FLAG`.
+        /// All rights but atomics (`DAT_MEM_PRIV_ALL_FLAG`).
         const ALL = 0x33;
-        /// Any right a remote peer could use.
+        /// All rights that a remote peer can use.
         const REMOTE = 0x62;
     }
 
-    /// `DAT_EVD_FLAGS`: the event streams that may feed an EVD (dat_evd_create).
+    /// Event streams that may feed an EVD (`DAT_EVD_FLAGS`, dat_evd_create).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct EvdFlags: u32 {
-        /// dat_evd_post_se.
+        /// Software events (dat_evd_post_se).
         const SOFTWARE = 0x001;
         /// Connection requests.
         const CR = 0x010;
@@ -37,39 +37,39 @@ bitflags! {
         const RMR_BIND = 0x080;
         /// Asynchronous errors.
         const ASYNC = 0x100;
-        /// Streams that come out of a completion queue.
+        /// Streams whose events come out of a completion queue.
         const QUEUED = 0x0a0;
     }
 
-    /// `DAT_COMPLETION_FLAGS` of a post (dat_ep_post_send).
+    /// Flags of a post (`DAT_COMPLETION_FLAGS`, dat_ep_post_send).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct CompletionFlags: u32 {
-        /// No local event on success.
+        /// A success causes no local event.
         const SUPPRESS = 0x01;
         /// The peer's receive completion is a notification event.
         const SOLICITED_WAIT = 0x02;
-        /// No notification for the local completion.
+        /// The local completion is not a notification event.
         const UNSIGNALLED = 0x04;
-        /// Wait for all earlier RDMA Reads of this EP.
+        /// The request starts after all earlier RDMA Reads of this EP have completed.
         const BARRIER_FENCE = 0x08;
-        /// Completion counts for the EVD's threshold (endpoint attribute).
+        /// Completions count for the EVD's threshold (endpoint attribute).
         const EVD_THRESHOLD = 0x10;
-        /// 2.0: wait for a local invalidate.
+        /// The request starts after a local invalidate has completed (2.0).
         const LMR_INVALIDATE_FENCE = 0x20;
     }
 }
 
-/// `DAT_CLOSE_FLAGS` (dat_ep_disconnect, dat_ia_close).
+/// How a disconnect or close treats outstanding work (`DAT_CLOSE_FLAGS`, dat_ep_disconnect, dat_ia_close).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Close {
-    /// At once: outstanding work is flushed. Value 0, the default.
+    /// It takes effect at once and flushes outstanding work. Value 0, the default.
     #[default]
     Abrupt,
-    /// Outstanding requests complete first. Value 1.
+    /// It takes effect when outstanding requests have completed. Value 1.
     Graceful,
 }
 
-/// `DAT_MEM_TYPE` of an LMR (dat_lmr_create).
+/// Kind of memory of an LMR (`DAT_MEM_TYPE`, dat_lmr_create).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum MemType {
@@ -81,13 +81,13 @@ pub enum MemType {
     SharedVirtual = 2,
 }
 
-/// 2.0 `DAT_VA_TYPE`: how remote addresses of a region are counted.
+/// Origin of a region's remote addresses (`DAT_VA_TYPE` of 2.0).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum VaType {
-    /// By virtual address.
+    /// Remote addresses are the owner's virtual addresses.
     #[default]
     Va = 0,
-    /// From zero.
+    /// Remote addresses are offsets from the start of the region.
     ZeroBased = 1,
 }

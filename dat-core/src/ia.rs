@@ -1,4 +1,4 @@
-//! Interface adapters (dat_ia_open, dat_ia_query, dat_ia_close): the root of all other objects.
+//! Interface adapters (dat_ia_open, dat_ia_query, dat_ia_close). Every other object belongs to one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::upcall::Upcalls;
 /// Kinds of objects, in the order in which an abrupt close frees them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Kind {
-    /// PSP, RSP.
+    /// Service points: PSP, RSP.
     Sp,
     Cr,
     Ah,
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Those that count its objects made and freed. Service points are of two kinds, and count themselves.
+    /// Returns the counters of objects created and freed. Service points are of two kinds and count themselves.
     const fn counters(self) -> Option<(IaCounter, IaCounter)> {
         use IaCounter as C;
         Some(match self {
@@ -59,14 +59,14 @@ impl Kind {
     }
 }
 
-/// Where an IA's asynchronous errors go (`async_evd_handle` of dat_ia_open).
+/// Destination of an IA's asynchronous errors (`async_evd_handle` of dat_ia_open).
 #[derive(Debug)]
 pub enum AsyncEvd<T: Transport> {
-    /// `DAT_HANDLE_NULL`: a new EVD, which lives and dies with the IA.
+    /// A new EVD that is freed with the IA (`DAT_HANDLE_NULL`).
     New,
     /// An EVD of another open of the same provider.
     Existing(&'static Evd<T>),
-    /// `DAT_EVD_ASYNC_EXISTS`: somebody else listens; no EVD for this IA.
+    /// No EVD: another IA receives the errors (`DAT_EVD_ASYNC_EXISTS`).
     OutOfScope,
 }
 
@@ -80,10 +80,10 @@ impl<T: Transport> Copy for AsyncEvd<T> {}
 /// An open adapter. All methods may be called from any thread.
 #[repr(C)]
 pub struct Ia<T: Transport> {
-    /// Table, liveness, generation.
+    /// Function table, liveness and generation.
     pub head: Head,
     counters: IaCounters,
-    /// `strict=lengths` of the entry.
+    /// The setting `strict=lengths` of the dat.conf entry.
     strict_lengths: AtomicBool,
     inner: Mutex<Inner<T>>,
 }
@@ -92,16 +92,16 @@ struct Inner<T: Transport> {
     name: String,
     adapter: Option<Arc<T::Adapter>>,
     attributes: Option<Arc<AdapterAttr>>,
-    /// Every object of the IA, in the order an abrupt close frees them.
+    /// All objects of the IA, in the order in which an abrupt close frees them.
     members: BTreeSet<(Kind, u32)>,
-    /// LMRs by lmr_context: 1.2's dat_rmr_bind and the syncs name an LMR so.
+    /// LMRs by lmr_context, by which dat_rmr_bind of 1.2 and the sync calls refer to an LMR.
     lmrs: HashMap<u32, u32>,
     /// RMRs that a peer may invalidate, by rmr_context.
     windows: HashMap<u32, u32>,
-    /// Shared memory by its name: length, and LMRs on it.
+    /// Shared memory by its name: its length, and the number of LMRs on it.
     shared: HashMap<[u8; COOKIE_SIZE], (u64, u32)>,
     async_feed: Option<Feed<T>>,
-    /// Arena index of the asynchronous EVD that dat_ia_open made.
+    /// Arena index of the asynchronous EVD that dat_ia_open created.
     own_async_evd: Option<u32>,
 }
 
@@ -130,20 +130,20 @@ impl<T: Transport> Default for Ia<T> {
 
 const DEAD: Error = Error::handle(Subtype::InvalidHandleIa);
 
-/// The least length of the asynchronous EVD that an open makes. Programs ask for 8 and hear of every endpoint on a shared receive queue that
-/// ends, which dtestsrq lets 100 do at once; what a full queue loses is told nobody.
+/// Minimum length of the asynchronous EVD that an open creates. Programs request 8, but each endpoint on a shared receive queue that
+/// ends causes an event, and dtestsrq ends 100 at once. A full queue drops events without a notification.
 const ASYNC_QLEN: u32 = 128;
 
-/// How long an abrupt close waits for frees that other threads have begun.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for which an abrupt close waits for frees that other threads have begun.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl<T: Transport> Ia<T> {
-    /// dat_ia_open: `table` is the address of the C function table that the IA and its objects answer to.
-    /// The same name may be opened any number of times.
+    /// Opens an IA (dat_ia_open). `table` is the address of the C function table of the IA and its objects. The same name may be
+    /// opened any number of times.
     ///
     /// # Errors
-    /// Those of [`Transport::open`]; `DAT_INVALID_HANDLE` (`EVD_ASYNC`) if the given EVD is no
-    /// asynchronous one; `DAT_INSUFFICIENT_RESOURCES`.
+    /// The errors of [`Transport::open`]; `DAT_INVALID_HANDLE` (`EVD_ASYNC`) if the given EVD is not an asynchronous one;
+    /// `DAT_INSUFFICIENT_RESOURCES`.
     pub fn open(
         name: &str,
         params: &IaParams,
@@ -158,7 +158,7 @@ impl<T: Transport> Ia<T> {
         ia.head.begin(index, table);
         ia.start(index, name, params, async_qlen, async_evd)
             .inspect_err(|_| {
-                // Nobody has seen this IA: it goes as in an abrupt close.
+                // No other thread has the handle: free the IA as an abrupt close does.
                 ia.take_down();
                 arena.recycle(index);
             })?;
@@ -210,14 +210,13 @@ impl<T: Transport> Ia<T> {
         Ok(())
     }
 
-    /// dat_ia_close.
+    /// Closes the IA (dat_ia_close).
     ///
-    /// Graceful: only if nothing is left but the asynchronous EVD that the open made. Abrupt: everything
-    /// is freed in order of dependency, waiters on EVDs return `DAT_ABORT`, waiters on CNOs a null handle.
+    /// A graceful close succeeds only if no object is left but the asynchronous EVD that the open created. An abrupt close frees all
+    /// objects in the order of their dependencies; waiters on EVDs return `DAT_ABORT`, waiters on CNOs a null handle.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` (closed already, or being closed by another thread); `DAT_INVALID_STATE`
-    /// (`IA_IN_USE`).
+    /// `DAT_INVALID_HANDLE` (closed already, or another thread is closing it); `DAT_INVALID_STATE` (`IA_IN_USE`).
     pub fn close(&'static self, how: Close) -> Result<()> {
         {
             let inner = self.inner.lock();
@@ -228,7 +227,7 @@ impl<T: Transport> Ia<T> {
             if how == Close::Graceful && inner.members.len() > own {
                 return Err(Error::state(Subtype::InvalidStateIaInUse));
             }
-            // From here on no object joins, see `join`.
+            // From here on no object is added; see `adopt`.
             self.head
                 .retire(Subtype::InvalidHandleIa, Subtype::InvalidStateIaInUse)?;
         }
@@ -238,7 +237,7 @@ impl<T: Transport> Ia<T> {
         Ok(())
     }
 
-    /// Frees what is left and lets go of the adapter. The IA is dead: nothing joins any more.
+    /// Frees the remaining objects and releases the adapter. The IA is dead, so no object is added any more.
     fn take_down(&self) {
         self.head.word.store(0, Ordering::Release);
         let feed = self.inner.lock().async_feed.take();
@@ -252,7 +251,7 @@ impl<T: Transport> Ia<T> {
             for (kind, index) in members {
                 Self::destroy(kind, index);
             }
-            if begun.elapsed() > CLOSE_PATIENCE {
+            if begun.elapsed() > CLOSE_TIMEOUT {
                 let left: Vec<_> = self.inner.lock().members.iter().copied().collect();
                 tracing::error!(
                     ?left,
@@ -260,7 +259,7 @@ impl<T: Transport> Ia<T> {
                 );
                 break;
             }
-            // What is left is being freed by another thread, or is the base of such an object.
+            // Another thread is freeing the remaining objects, or objects that use them.
             std::thread::yield_now();
         }
         let mut inner = self.inner.lock();
@@ -277,8 +276,8 @@ impl<T: Transport> Ia<T> {
         }
     }
 
-    /// Frees one object whatever its state; it leaves the list when that is done. One that is refused
-    /// (another thread frees it, or it still carries another one) is tried again.
+    /// Frees one object in any state, which removes it from the list. The caller tries again if the object refuses, because another
+    /// thread is freeing it or another object still uses it.
     fn destroy(kind: Kind, index: u32) {
         let arenas = T::arenas();
         let tried = match kind {
@@ -298,7 +297,7 @@ impl<T: Transport> Ia<T> {
         }
     }
 
-    /// Limits and identity of the device (dat_ia_query).
+    /// Returns the limits and the identity of the device (dat_ia_query).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the IA is closed.
@@ -306,12 +305,12 @@ impl<T: Transport> Ia<T> {
         self.inner.lock().attributes.clone().ok_or(DEAD)
     }
 
-    /// Returns true if a request must not be longer than the remote segment that its consumer names.
+    /// Returns true if a request must not be longer than its remote segment.
     pub(crate) fn strict_lengths(&self) -> bool {
         self.strict_lengths.load(Ordering::Relaxed)
     }
 
-    /// The EVD of asynchronous errors; `None` is `DAT_EVD_OUT_OF_SCOPE`.
+    /// Returns the EVD of asynchronous errors; `None` is `DAT_EVD_OUT_OF_SCOPE`.
     pub fn async_evd(&self) -> Option<&'static Evd<T>> {
         let inner = self.inner.lock();
         inner
@@ -321,22 +320,22 @@ impl<T: Transport> Ia<T> {
             .map(Feed::evd)
     }
 
-    /// The name it was opened by.
+    /// Returns the name that the IA was opened by.
     pub fn name(&self) -> String {
         self.inner.lock().name.clone()
     }
 
-    /// The IA that the object of `head` belongs to. Dead if the object is dead.
+    /// Returns the IA that the object of `head` belongs to. It may be dead if the object is dead.
     pub(crate) fn of(head: &Head) -> &'static Self {
         let index = head.ia.load(Ordering::Relaxed);
         match T::arenas().ia.get(index) {
             Some(ia) => ia,
-            // An object begins its life with the index of an IA that exists, and IAs are never unmade.
-            None => unreachable!("IA {index} was never made"),
+            // An object gets the index of an existing IA when it is created, and the memory of an IA is never unmapped.
+            None => unreachable!("IA {index} was never created"),
         }
     }
 
-    /// The transport's adapter.
+    /// Returns the transport's adapter.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the IA is closed.
@@ -344,11 +343,11 @@ impl<T: Transport> Ia<T> {
         self.inner.lock().adapter.clone().ok_or(DEAD)
     }
 
-    /// Begins the life of a new object of this IA and publishes it with `bits` of its [`Head::word`]. The
-    /// caller has filled it in. From here on an abrupt close finds it.
+    /// Makes an object, whose fields the caller has set, a live member of this IA and publishes it with `bits` of its
+    /// [`Head::word`]. From here on an abrupt close frees it.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` if the IA is closed, or closing.
+    /// `DAT_INVALID_HANDLE` if the IA is closed or closing.
     pub(crate) fn adopt(&self, kind: Kind, index: u32, head: &Head, bits: u64) -> Result<()> {
         let mut inner = self.inner.lock();
         if !self.head.alive() {
@@ -363,7 +362,7 @@ impl<T: Transport> Ia<T> {
         Ok(())
     }
 
-    /// The object is freed: an IA that only waits for it may close.
+    /// Removes a freed object from the list of members; a close may be waiting for that.
     pub(crate) fn leave(&self, kind: Kind, index: u32) {
         self.inner.lock().members.remove(&(kind, index));
         if let Some((_, freed)) = kind.counters() {
@@ -371,13 +370,13 @@ impl<T: Transport> Ia<T> {
         }
     }
 
-    /// The LMR of a local key.
+    /// Returns the LMR of a local key.
     pub(crate) fn lmr(&self, lmr_context: u32) -> Option<&'static Lmr<T>> {
         let index = *self.inner.lock().lmrs.get(&lmr_context)?;
         T::arenas().lmr.get(index)
     }
 
-    /// Enters an LMR under its key, or takes the key out (`None`).
+    /// Registers an LMR under its key, or removes the key (`None`).
     pub(crate) fn name_lmr(&self, lmr_context: u32, index: Option<u32>) {
         let mut inner = self.inner.lock();
         match index {
@@ -386,13 +385,13 @@ impl<T: Transport> Ia<T> {
         };
     }
 
-    /// The RMR of a key that a peer may invalidate.
+    /// Returns the RMR of a key that a peer may invalidate.
     pub(crate) fn window(&self, rmr_context: u32) -> Option<&'static Rmr<T>> {
         let index = *self.inner.lock().windows.get(&rmr_context)?;
         T::arenas().rmr.get(index)
     }
 
-    /// Enters such an RMR under its key, or takes the key out (`None`).
+    /// Registers such an RMR under its key, or removes the key (`None`).
     pub(crate) fn name_window(&self, rmr_context: u32, index: Option<u32>) {
         let mut inner = self.inner.lock();
         match index {
@@ -401,7 +400,7 @@ impl<T: Transport> Ia<T> {
         };
     }
 
-    /// One more LMR on the shared memory of that name. False: the name stands for another length.
+    /// Counts one more LMR on the shared memory `cookie`. Returns false if memory of that name has another length.
     pub(crate) fn share(&self, cookie: &[u8; COOKIE_SIZE], length: u64) -> bool {
         let mut inner = self.inner.lock();
         let (known, users) = inner.shared.entry(*cookie).or_insert((length, 0));
@@ -412,7 +411,7 @@ impl<T: Transport> Ia<T> {
         same
     }
 
-    /// One less.
+    /// Counts one LMR less on the shared memory `cookie`.
     pub(crate) fn unshare(&self, cookie: &[u8; COOKIE_SIZE]) {
         let mut inner = self.inner.lock();
         if let Some((_, users)) = inner.shared.get_mut(cookie) {
@@ -423,17 +422,17 @@ impl<T: Transport> Ia<T> {
         }
     }
 
-    /// One more of what `counter` counts.
+    /// Adds 1 to `counter`.
     pub(crate) fn count(&self, counter: IaCounter) {
         self.counters.add(counter);
     }
 
-    /// What the transport's device counts.
+    /// Returns the counters of the transport's device.
     fn device_counters(&self) -> Result<Vec<(IaCounter, u64)>> {
         Ok(T::device_counters(&*self.adapter()?))
     }
 
-    /// dat_ib_query_counters; those that `reset` names begin anew.
+    /// Returns the counters and then resets those that `reset` selects (dat_ib_query_counters).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the IA is closed.
@@ -449,7 +448,7 @@ impl<T: Transport> Ia<T> {
         })
     }
 
-    /// dat_ib_start_counter: the counters of that type are 0 and run.
+    /// Sets the counters of a type to 0 and starts them (dat_ib_start_counter).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the IA is closed.
@@ -458,7 +457,7 @@ impl<T: Transport> Ia<T> {
         Ok(())
     }
 
-    /// dat_ib_stop_counter: the counters of that type stay what they are.
+    /// Stops the counters of a type at their present values (dat_ib_stop_counter).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the IA is closed.
@@ -467,7 +466,7 @@ impl<T: Transport> Ia<T> {
         Ok(())
     }
 
-    /// Posts an asynchronous error, if anybody listens.
+    /// Posts an asynchronous error to the IA's EVD, if it has one.
     pub(crate) fn post_async(&self, number: AsyncEvent, handle: RawHandle, reason: u32) {
         self.count(IaCounter::AsyncError);
         match number {
@@ -487,7 +486,7 @@ impl<T: Transport> Ia<T> {
     }
 }
 
-/// The IA that `token` names, if it is still open.
+/// Returns the IA of `token` if it is still open.
 pub(crate) fn by_token<T: Transport>(token: crate::transport::Token) -> Option<&'static Ia<T>> {
     let ia = T::arenas().ia.get(token.index())?;
     (ia.head.alive() && ia.head.token(token.index()) == token).then_some(ia)

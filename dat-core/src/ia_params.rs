@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-/// Device, port and settings. Which settings exist is the transport's business, see [`IaParams::known`].
+/// Device, port and settings. Each transport defines its own settings; see [`IaParams::known`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IaParams {
     /// Netdev, IP address, host name or verbs device; may be empty.
     pub device: String,
-    /// Port number, 0 for the first.
+    /// Port number; 0 is the first port.
     pub port: u32,
-    /// The `key=value` settings.
+    /// The `key=value` settings, by key.
     pub settings: BTreeMap<String, String>,
 }
 
-/// Why `ia_params` cannot be used.
+/// The reason why an `ia_params` field cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IaParamsError {
-    /// The second field is no number.
+    /// The second word is not a number.
     #[error(
         "ia_params {text:?}: port {port:?} is not a number; write \"device port key=value ...\""
     )]
@@ -26,7 +26,7 @@ pub enum IaParamsError {
         /// The offending word.
         port: String,
     },
-    /// A later field has no `=`, or a key comes twice.
+    /// A later word has no `=`, or a key occurs twice.
     #[error("ia_params {text:?}: {word:?} is not a setting of the form key=value given once")]
     Setting {
         /// The whole field.
@@ -34,27 +34,27 @@ pub enum IaParamsError {
         /// The offending word.
         word: String,
     },
-    /// The transport knows no such setting.
+    /// The transport has no such setting.
     #[error("ia_params: unknown setting {key:?}; known ones: {known}")]
     UnknownKey {
-        /// The key.
+        /// The unknown key.
         key: String,
-        /// The known ones.
+        /// The known keys.
         known: String,
     },
-    /// The transport knows the setting but not this value.
+    /// The transport has the setting, but the value is not allowed.
     #[error("ia_params: {key}={value} is not possible: {expected}")]
     Value {
-        /// The key.
+        /// The unknown key.
         key: String,
         /// The value.
         value: String,
-        /// What would be.
+        /// Description of the allowed values.
         expected: String,
     },
 }
 
-/// Settings of core, which the entry of any transport may have.
+/// Settings that core handles; the entry of any transport may have them.
 const CORE: &[&str] = &["strict"];
 
 impl IaParams {
@@ -93,7 +93,7 @@ impl IaParams {
         })
     }
 
-    /// Refuses settings that are neither in `known` nor core's own.
+    /// Refuses settings that are neither in `known` nor settings of core.
     ///
     /// # Errors
     /// [`IaParamsError::UnknownKey`], which lists both.
@@ -108,19 +108,19 @@ impl IaParams {
         }
     }
 
-    /// Returns true with `strict=lengths`: an RDMA request that is longer than the remote segment which its consumer names is
-    /// `DAT_LENGTH_ERROR`, as dat_ep_post_rdma_write(3) says. Without it the peer's key alone decides, as with DAPL.
+    /// Returns true for `strict=lengths`: an RDMA request that is longer than its remote segment is refused with `DAT_LENGTH_ERROR`,
+    /// as dat_ep_post_rdma_write(3) specifies. Without the setting only the peer's key limits the request, as in DAPL.
     ///
     /// # Errors
-    /// [`IaParamsError::Value`] for anything but `lengths`.
+    /// [`IaParamsError::Value`] for any value but `lengths`.
     pub fn strict_lengths(&self) -> Result<bool, IaParamsError> {
         Ok(self.word("strict", &["lengths"])?.is_some())
     }
 
-    /// The setting `key` as a number (decimal or 0x...), if it is given.
+    /// Returns the setting `key` as a number (decimal or 0x...), or `None` if it is not given.
     ///
     /// # Errors
-    /// [`IaParamsError::Value`] if it is no number within `range`.
+    /// [`IaParamsError::Value`] if it is not a number within `range`.
     pub fn number(
         &self,
         key: &str,
@@ -143,10 +143,10 @@ impl IaParams {
             })
     }
 
-    /// The setting `key` as one of `words`, if it is given.
+    /// Returns the setting `key` if it is one of `words`, or `None` if it is not given.
     ///
     /// # Errors
-    /// [`IaParamsError::Value`] if it is none of them.
+    /// [`IaParamsError::Value`] if it is another word.
     pub fn word<'a>(&'a self, key: &str, words: &[&str]) -> Result<Option<&'a str>, IaParamsError> {
         match self.settings.get(key) {
             None => Ok(None),

@@ -1,48 +1,48 @@
-//! Scatter/gather elements and remote addresses, laid out as in uDAPL 2.0 so that a 2.0 post needs no
-//! conversion (and bit for bit like an `ibv_sge`).
+//! Scatter/gather elements and remote addresses. They have the layout of uDAPL 2.0, so that a 2.0 post needs no conversion; an
+//! `ibv_sge` has the same layout.
 
-/// `DAT_LMR_TRIPLET` of 2.0: a piece of local memory.
+/// A segment of local memory (`DAT_LMR_TRIPLET` of 2.0).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct LmrTriplet {
-    /// First byte.
+    /// Address of the first byte.
     pub virtual_address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub segment_length: u32,
-    /// The LMR's local key.
+    /// Local key of the LMR.
     pub lmr_context: u32,
 }
 
-/// `DAT_RMR_TRIPLET` of 2.0: a piece of remote memory.
+/// A segment of remote memory (`DAT_RMR_TRIPLET` of 2.0).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct RmrTriplet {
-    /// First byte, in the remote region's counting.
+    /// Address of the first byte, as the remote region numbers it.
     pub virtual_address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub segment_length: u32,
-    /// The remote key.
+    /// Remote key of the memory.
     pub rmr_context: u32,
 }
 
-/// The segments of a post, which a consumer counts and keeps: those of more than a queue takes are not even read.
+/// The segments of a post, in memory of the consumer. They are not read if there are more than the queue accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Iov<'a>(Option<&'a [LmrTriplet]>);
 
 impl<'a> Iov<'a> {
-    /// More segments than the queue takes: it refuses them, in its place among what else may be wrong.
+    /// Stands for more segments than the queue accepts. The post refuses it at the point where it checks the number of segments.
     pub const TOO_MANY: Self = Self(None);
 
-    /// All of them; `None` for too many.
+    /// Returns all segments, or `None` for [`Iov::TOO_MANY`].
     #[must_use]
     pub const fn all(self) -> Option<&'a [LmrTriplet]> {
         self.0
     }
 
-    /// All of them, if they are at most `most`.
+    /// Returns all segments if there are at most `max`.
     #[inline(always)]
-    pub(crate) fn within(self, most: usize) -> Option<&'a [LmrTriplet]> {
-        self.0.filter(|all| all.len() <= most)
+    pub(crate) fn within(self, max: usize) -> Option<&'a [LmrTriplet]> {
+        self.0.filter(|all| all.len() <= max)
     }
 }
 
@@ -60,19 +60,19 @@ impl<'a, const COUNT: usize> From<&'a [LmrTriplet; COUNT]> for Iov<'a> {
     }
 }
 
-/// A piece of local memory as a consumer describes it, in the layout of its version of the API.
+/// A segment of local memory in the layout of the consumer's version of the API.
 pub trait Local {
-    /// Bytes.
+    /// Returns the length in bytes.
     fn length(&self) -> u64;
-    /// Calls `f` with it in core's layout, which its length fits: less than 4 GiB.
+    /// Converts the segment to core's layout and calls `f` with it. The length must be less than 4 GiB.
     fn with<R>(&self, f: impl FnOnce(&LmrTriplet) -> R) -> R;
 }
 
-/// The same of remote memory.
+/// A segment of remote memory in the layout of the consumer's version of the API.
 pub trait Remote: Copy {
-    /// Bytes.
+    /// Returns the length in bytes.
     fn length(&self) -> u64;
-    /// In core's layout. Longer than that can say is as long as it can say: it only bounds what is transferred.
+    /// Returns the segment in core's layout. A greater length becomes `u32::MAX`: it is only an upper bound of the transfer.
     fn triplet(&self) -> RmrTriplet;
 }
 

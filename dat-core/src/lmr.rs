@@ -14,54 +14,54 @@ use crate::pz::Pz;
 use crate::transport::Transport;
 use crate::use_count::Claim;
 
-/// Bytes of a `DAT_LMR_COOKIE`.
+/// Length of a `DAT_LMR_COOKIE` in bytes.
 pub const COOKIE_SIZE: usize = 40;
 
-/// What memory to register (`DAT_MEM_TYPE` with its `DAT_REGION_DESCRIPTION`).
+/// The memory to register (`DAT_MEM_TYPE` with its `DAT_REGION_DESCRIPTION`).
 #[derive(Debug)]
 pub enum Source<T: Transport> {
-    /// A range of the caller's memory, by address.
+    /// A range of the caller's memory, given by its address.
     Virtual(usize),
     /// The range of another LMR; the length argument is ignored.
     Lmr(&'static Lmr<T>),
     /// Memory that several processes share under one name.
     Shared {
-        /// Where it is mapped here.
+        /// Address at which this process has mapped the memory.
         address: usize,
-        /// Its name: compared whole, no string.
+        /// Name of the memory; all bytes count, it is not a string.
         cookie: [u8; COOKIE_SIZE],
     },
 }
 
-/// What dat_lmr_query tells.
+/// The attributes that dat_lmr_query returns.
 #[derive(Debug)]
 pub struct LmrInfo<T: Transport> {
     /// The IA's handle.
     pub ia: RawHandle,
-    /// As given at creation.
+    /// Memory, as given at creation.
     pub source: Source<T>,
-    /// As given at creation, in bytes.
+    /// Length in bytes, as given at creation.
     pub length: u64,
     /// The PZ's handle.
     pub pz: RawHandle,
-    /// As given at creation.
+    /// Access rights, as given at creation.
     pub rights: MemPriv,
-    /// As given at creation.
+    /// Origin of remote addresses, as given at creation.
     pub va_type: VaType,
-    /// Key of local segments.
+    /// Key for local segments.
     pub lmr_context: u32,
     /// Key for the peer; 0 without remote rights.
     pub rmr_context: u32,
-    /// Bytes registered.
+    /// Number of registered bytes.
     pub registered_size: u64,
-    /// First byte registered.
+    /// Address of the first registered byte.
     pub registered_address: u64,
 }
 
 /// A local memory region. All methods may be called from any thread.
 #[repr(C)]
 pub struct Lmr<T: Transport> {
-    /// Table, liveness, generation, ledger.
+    /// Function table, liveness, generation and use count.
     pub head: Head,
     inner: Mutex<Option<Inner<T>>>,
 }
@@ -74,7 +74,7 @@ struct Inner<T: Transport> {
     _base_claim: Option<Claim>,
 }
 
-/// What a bind needs to know of its LMR.
+/// The parts of an LMR that a bind uses.
 pub(crate) struct Base<T: Transport> {
     pub(crate) region: Arc<T::Lmr>,
     pub(crate) info: LmrInfo<T>,
@@ -106,12 +106,12 @@ impl<T: Transport> Clone for LmrInfo<T> {
 }
 impl<T: Transport> Copy for LmrInfo<T> {}
 
-/// Rights that exist.
+/// All defined rights.
 const RIGHTS: MemPriv = MemPriv::ALL.union(MemPriv::REMOTE);
 
 const DEAD: Error = Error::handle(Subtype::InvalidHandleLmr);
 
-/// Whether `[address, address + length)` is in `[base, base + size)`, without overflow.
+/// Returns true if `[address, address + length)` is within `[base, base + size)`; the computation does not overflow.
 pub(crate) fn within(address: u64, length: u64, base: u64, size: u64) -> bool {
     address
         .checked_sub(base)
@@ -120,13 +120,13 @@ pub(crate) fn within(address: u64, length: u64, base: u64, size: u64) -> bool {
 }
 
 impl<T: Transport> Lmr<T> {
-    /// dat_lmr_create. Argument numbers are those of 2.0 (1.2 has no `va_type`, the last one).
+    /// Registers memory (dat_lmr_create). Argument numbers are those of 2.0; 1.2 lacks `va_type`, the last argument.
     ///
     /// # Errors
-    /// `DAT_LENGTH_ERROR`: length 0. `DAT_INVALID_PARAMETER`: 3, no address; 4, beyond the address space, or
-    /// another length than that of the shared memory's name; 6, unknown rights. `DAT_MODEL_NOT_SUPPORTED` for zero-based addresses
-    /// that the adapter has not. `DAT_INVALID_HANDLE` of the IA, the PZ, the LMR. What
-    /// [`Transport::register`] says.
+    /// `DAT_LENGTH_ERROR` for length 0. `DAT_INVALID_PARAMETER` for argument 3 without an address, for argument 4 if the range exceeds
+    /// the address space or the shared memory of this name has another length, and for argument 6 with unknown rights.
+    /// `DAT_MODEL_NOT_SUPPORTED` for zero-based addresses on an adapter without them. `DAT_INVALID_HANDLE` of the IA, the PZ or
+    /// the LMR. The errors of [`Transport::register`].
     pub fn create(
         ia: &'static Ia<T>,
         source: Source<T>,
@@ -157,7 +157,7 @@ impl<T: Transport> Lmr<T> {
                 (info.registered_address, info.registered_size)
             }
         };
-        // The page leaves the code for no length open; dapltest -T F -f mem wants this one.
+        // The manual page does not define the code for length 0; dapltest -T F -f mem expects this one.
         if length == 0 {
             return Err(Error::of(ErrorKind::LengthError));
         }
@@ -208,7 +208,7 @@ impl<T: Transport> Lmr<T> {
         Ok(lmr)
     }
 
-    /// dat_lmr_query.
+    /// Returns the attributes (dat_lmr_query).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
@@ -216,7 +216,7 @@ impl<T: Transport> Lmr<T> {
         self.inner.lock().as_ref().map(|i| i.info).ok_or(DEAD)
     }
 
-    /// The parts that a bind stands on; the caller has claimed the LMR.
+    /// Returns the parts that a bind uses; the caller has claimed the LMR.
     pub(crate) fn base(&'static self) -> Result<Base<T>> {
         let inner = self.inner.lock();
         let inner = inner.as_ref().ok_or(DEAD)?;
@@ -227,12 +227,12 @@ impl<T: Transport> Lmr<T> {
         })
     }
 
-    /// dat_lmr_sync_rdma_read: memory is coherent, so this only checks the segments. The LMRs are found
-    /// by the segments' contexts.
+    /// Checks the segments (dat_lmr_sync_rdma_read). Memory is coherent, so no other action is needed. The contexts of the segments
+    /// select the LMRs.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (argument 2) if a segment is outside of its LMR or the LMR unknown;
-    /// `DAT_INVALID_HANDLE` (IA closed); what stands in a segment's place. Those behind the first wrong one are not asked for.
+    /// `DAT_INVALID_PARAMETER` (argument 2) if a segment is outside its LMR or its LMR is unknown; `DAT_INVALID_HANDLE` (IA closed);
+    /// an error that the iterator yields. The iterator is not advanced after the first error.
     pub fn sync_read(
         ia: &'static Ia<T>,
         segments: impl IntoIterator<Item = Result<LmrTriplet>>,
@@ -257,10 +257,10 @@ impl<T: Transport> Lmr<T> {
         Ok(())
     }
 
-    /// dat_lmr_sync_rdma_write, as [`Lmr::sync_read`].
+    /// Checks the segments (dat_lmr_sync_rdma_write), like [`Lmr::sync_read`].
     ///
     /// # Errors
-    /// As [`Lmr::sync_read`].
+    /// The errors of [`Lmr::sync_read`].
     pub fn sync_write(
         ia: &'static Ia<T>,
         segments: impl IntoIterator<Item = Result<LmrTriplet>>,
@@ -268,11 +268,10 @@ impl<T: Transport> Lmr<T> {
         Self::sync_read(ia, segments)
     }
 
-    /// dat_lmr_free. When it returns no remote access reaches the memory any more.
+    /// Frees the LMR (dat_lmr_free). After the return no remote access reaches the memory.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE`; `DAT_INVALID_STATE` (`LMR_IN_USE`) while an RMR is bound to it or an LMR of
-    /// type LMR stands on it.
+    /// `DAT_INVALID_HANDLE`; `DAT_INVALID_STATE` (`LMR_IN_USE`) while an RMR is bound to it or another LMR was created from it.
     pub fn free(&'static self) -> Result<()> {
         self.head
             .retire(Subtype::InvalidHandleLmr, Subtype::InvalidStateLmrInUse)?;
@@ -283,7 +282,7 @@ impl<T: Transport> Lmr<T> {
             if let Source::Shared { cookie, .. } = &inner.info.source {
                 ia.unshare(cookie);
             }
-            // The region goes before the claim on the PZ it is in.
+            // The region is dropped before the claim on its PZ.
             drop(inner.region);
         }
         let arena = &T::arenas().lmr;
@@ -294,7 +293,7 @@ impl<T: Transport> Lmr<T> {
     }
 }
 
-/// An entry in the IA's list of shared memory, undone unless kept.
+/// An entry in the IA's list of shared memory; its drop removes the entry unless [`Sharing::keep`] was called.
 struct Sharing<'a, T: Transport> {
     ia: &'static Ia<T>,
     cookie: &'a [u8; COOKIE_SIZE],

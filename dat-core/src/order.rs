@@ -1,4 +1,4 @@
-//! The lock order, written down.
+//! The lock order.
 //!
 //! A lock may be taken only while all locks held stand before it in this list:
 //!
@@ -11,12 +11,12 @@
 //! 7. SRQ
 //! 8. EVD
 //! 9. CNO
-//! 10. IA, PZ, LMR, AH, what an RMR is bound to: lists and look-ups; nothing is locked under them
+//! 10. IA, PZ, LMR, AH, and the binding of an RMR: lists and look-ups; no lock is taken under them
 //!
-//! No lock at all is held over a consumer's code (an OS wait proxy agent), over
-//! [`Transport::open`](crate::transport::Transport::open) or
-//! [`Transport::park`](crate::transport::Transport::park), or while a transport calls up. The transport's `post_*`
-//! run under the queue's lock and `poll_cq` under the EVD's, so none of them may call up.
+//! No lock is held while a consumer's function runs (an OS wait proxy agent), during
+//! [`Transport::open`](crate::transport::Transport::open) and [`Transport::park`](crate::transport::Transport::park), or while a
+//! transport makes an upcall. The transport's `post_*` run under the queue's lock and `poll_cq` under the EVD's lock, so none
+//! of them may make an upcall.
 //!
-//! Posting an event therefore has two halves: `Evd::post` queues it and decides
-//! under the EVD's lock who is to be told, then drops the lock and tells them.
+//! Posting an event therefore has two halves. `Evd::post` queues the event and selects the waiters and the CNO to notify under
+//! the EVD's lock; then it releases the lock and notifies them.

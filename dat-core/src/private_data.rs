@@ -1,14 +1,14 @@
-//! Private data that arrived with a connection, at an address that a C consumer may keep and write to.
+//! Private data that arrived with a connection. A C consumer may keep its address and write to it.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Most bytes that any transport delivers.
+/// Maximum number of bytes that any transport delivers.
 pub const MAX_PRIVATE_DATA: usize = 256;
 
-/// Up to [`MAX_PRIVATE_DATA`] bytes inside an object that lives for ever. Consumers read it through a raw
-/// pointer and may change it in place (dtest does); so every byte is an atomic of its own.
+/// Up to [`MAX_PRIVATE_DATA`] bytes inside an object whose memory is never unmapped. Consumers read them through a raw pointer and
+/// may change them in place, as dtest does; therefore every byte is an atomic.
 #[derive(Debug)]
 pub struct PrivateData {
     length: AtomicU32,
@@ -25,7 +25,7 @@ impl Default for PrivateData {
 }
 
 impl PrivateData {
-    /// Replaces the content; what is beyond [`MAX_PRIVATE_DATA`] is cut off.
+    /// Replaces the content; bytes beyond [`MAX_PRIVATE_DATA`] are dropped.
     pub fn set(&self, data: &[u8]) {
         let data = &data[..data.len().min(MAX_PRIVATE_DATA)];
         for (to, from) in self.bytes.iter().zip(data) {
@@ -34,25 +34,25 @@ impl PrivateData {
         self.length.store(data.len() as u32, Ordering::Release);
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Acquire) as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Address of the first byte: readable and writable for [`MAX_PRIVATE_DATA`] bytes, for ever.
+    /// Returns the address of the first byte. [`MAX_PRIVATE_DATA`] bytes from there stay readable and writable for ever.
     #[must_use]
     pub fn address(&self) -> *mut u8 {
         self.bytes.as_ptr().cast::<u8>().cast_mut()
     }
 
-    /// A copy.
+    /// Returns a copy of the bytes.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes[..self.len()]
@@ -62,10 +62,10 @@ impl PrivateData {
     }
 }
 
-/// Refuses private data longer than `limit` bytes as argument `number` of the call.
+/// Refuses private data that is longer than `limit` bytes and was argument `number` of the call.
 ///
 /// # Errors
-/// `DAT_INVALID_PARAMETER` with that argument.
+/// `DAT_INVALID_PARAMETER` for that argument.
 pub fn check_length(data: &[u8], limit: u32, number: u16) -> Result<()> {
     if data.len() > (limit as usize).min(MAX_PRIVATE_DATA) {
         return Err(Error::arg(number));
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_its_address_and_cuts_what_is_too_long() {
+    fn its_address_stays_and_excess_bytes_are_dropped() {
         let data = PrivateData::default();
         assert!(data.is_empty());
         let at = data.address();

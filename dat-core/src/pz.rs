@@ -1,5 +1,4 @@
-//! Protection zones (dat_pz_create, dat_pz_query, dat_pz_free): what LMRs, RMRs, EPs and SRQs that work
-//! together have in common.
+//! Protection zones (dat_pz_create, dat_pz_query, dat_pz_free). Only LMRs, RMRs, EPs and SRQs of one zone work together.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::transport::Transport;
 /// A protection zone. All methods may be called from any thread.
 #[repr(C)]
 pub struct Pz<T: Transport> {
-    /// Table, liveness, generation, ledger.
+    /// Function table, liveness, generation and use count.
     pub head: Head,
     zone: Mutex<Option<Arc<T::Pz>>>,
 }
@@ -30,7 +29,7 @@ impl<T: Transport> Default for Pz<T> {
 }
 
 impl<T: Transport> Pz<T> {
-    /// dat_pz_create.
+    /// Creates a protection zone (dat_pz_create).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` (IA closed), `DAT_INSUFFICIENT_RESOURCES`.
@@ -48,12 +47,12 @@ impl<T: Transport> Pz<T> {
         Ok(pz)
     }
 
-    /// The IA it was created on (dat_pz_query).
+    /// Returns the IA that the zone belongs to (dat_pz_query).
     pub fn ia(&self) -> &'static Ia<T> {
         Ia::of(&self.head)
     }
 
-    /// dat_pz_free.
+    /// Frees the zone (dat_pz_free).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`; `DAT_INVALID_STATE` (`PZ_IN_USE`) while an LMR, RMR, EP or SRQ uses it.
@@ -68,7 +67,7 @@ impl<T: Transport> Pz<T> {
         Ok(())
     }
 
-    /// The transport's zone.
+    /// Returns the transport's zone.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if freed.

@@ -1,4 +1,4 @@
-//! Remote memory regions (dat_rmr_create, dat_rmr_bind, dat_rmr_query, dat_rmr_free): windows on an LMR.
+//! Remote memory regions (dat_rmr_create, dat_rmr_bind, dat_rmr_query, dat_rmr_free): memory windows on an LMR.
 
 use parking_lot::Mutex;
 
@@ -14,14 +14,14 @@ use crate::pz::Pz;
 use crate::transport::{Bind, Transport};
 use crate::use_count::Claim;
 
-/// The part of an LMR to bind to: wide enough for both versions' `DAT_LMR_TRIPLET`.
+/// The range of an LMR to bind to. It can represent the `DAT_LMR_TRIPLET` of both versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LmrRange {
-    /// Names the LMR.
+    /// Local key of the LMR.
     pub lmr_context: u32,
-    /// First byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Bytes; 0 unbinds.
+    /// Length in bytes; 0 unbinds.
     pub length: u64,
 }
 
@@ -35,44 +35,44 @@ impl From<LmrTriplet> for LmrRange {
     }
 }
 
-/// What dat_rmr_query tells.
+/// The attributes that dat_rmr_query returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RmrInfo {
     /// The IA's handle.
     pub ia: RawHandle,
     /// The PZ's handle.
     pub pz: RawHandle,
-    /// The LMR bound to, or 0.
+    /// Handle of the LMR that the window is bound to, or 0.
     pub lmr: RawHandle,
-    /// The range bound to.
+    /// Range that the window is bound to.
     pub range: LmrRange,
-    /// Rights for the peer.
+    /// Rights of the peer.
     pub rights: MemPriv,
-    /// How remote addresses count.
+    /// Origin of remote addresses.
     pub va_type: VaType,
-    /// Key for the peer, 0 while unbound.
+    /// Key for the peer; 0 while unbound.
     pub rmr_context: u32,
-    /// To what it belongs.
+    /// Owner of the window.
     pub scope: Scope,
 }
 
-/// To what a window belongs (`DAT_RMR_SCOPE`).
+/// Owner of a window (`DAT_RMR_SCOPE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Scope {
-    /// To the endpoint that it is bound on, whose peer may invalidate it: a window of type 2 (IBTA 10.6.7.2).
+    /// The endpoint that the window is bound on. Its peer may invalidate the window, which is of type 2 (IBTA 10.6.7.2).
     Endpoint = 0,
-    /// To a PZ: any endpoint's peer may use it, none invalidate it. A window of type 1.
+    /// The PZ. The peer of each endpoint may use the window, and none may invalidate it. It is of type 1.
     Zone = 1,
 }
 
 /// A remote memory region. All methods may be called from any thread.
 #[repr(C)]
 pub struct Rmr<T: Transport> {
-    /// Table, liveness, generation, ledger.
+    /// Function table, liveness, generation and use count.
     pub head: Head,
     inner: Mutex<Option<Inner<T>>>,
-    /// Apart, and no other lock is taken under it: a completion tells that a peer has closed the window.
+    /// The binding, under its own lock, which is a leaf: a completion reports under an EVD's lock that a peer invalidated the window.
     bound: Mutex<Option<Bound<T>>>,
 }
 
@@ -83,7 +83,7 @@ struct Inner<T: Transport> {
     _pz_claim: Claim,
 }
 
-/// What the window shows; the LMR cannot be freed meanwhile.
+/// The binding of a window. The claim keeps the LMR from being freed.
 struct Bound<T: Transport> {
     lmr: &'static Lmr<T>,
     _lmr_claim: Claim,
@@ -107,7 +107,7 @@ impl<T: Transport> Default for Rmr<T> {
 
 const DEAD: Error = Error::handle(Subtype::InvalidHandleRmr);
 
-/// A bind's numbering of arguments: 2.0 has the LMR before the triplet.
+/// Argument numbers of a bind; 2.0 has the LMR before the triplet.
 #[derive(Clone, Copy)]
 struct Args {
     triplet: u16,
@@ -115,7 +115,7 @@ struct Args {
 }
 
 impl<T: Transport> Rmr<T> {
-    /// dat_rmr_create: unbound.
+    /// Creates an unbound RMR (dat_rmr_create).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`, `DAT_INSUFFICIENT_RESOURCES`, `DAT_NOT_IMPLEMENTED`.
@@ -123,11 +123,11 @@ impl<T: Transport> Rmr<T> {
         Self::make(pz, Scope::Zone)
     }
 
-    /// 2.0 dat_rmr_create_for_ep: unbound. A peer of the endpoint that it is bound on may close it by
-    /// dat_ep_post_send_with_invalidate, where the transport has such windows.
+    /// Creates an unbound RMR for an endpoint (dat_rmr_create_for_ep of 2.0). If the transport has such windows, the peer of the
+    /// endpoint that it is bound on may invalidate it with dat_ep_post_send_with_invalidate.
     ///
     /// # Errors
-    /// As [`Rmr::create`].
+    /// The errors of [`Rmr::create`].
     pub fn create_for_ep(pz: &'static Pz<T>) -> Result<&'static Self> {
         Self::make(pz, Scope::Endpoint)
     }
@@ -155,14 +155,13 @@ impl<T: Transport> Rmr<T> {
         Ok(rmr)
     }
 
-    /// dat_rmr_bind: posts the bind on `ep` and returns the new rmr_context, which the peer may use once the
-    /// bind completed. Without `lmr` (1.2) the LMR is the one of `range.lmr_context`. Length 0 unbinds. The
-    /// LMR of an earlier bind is released.
+    /// Posts a bind on `ep` and returns the new rmr_context, which the peer may use when the bind has completed (dat_rmr_bind). If
+    /// `lmr` is `None` (1.2), `range.lmr_context` selects the LMR. Length 0 unbinds. The LMR of an earlier bind is released.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (no such LMR, range outside of it, unknown rights);
-    /// `DAT_PRIVILEGES_VIOLATION` (remote reading needs the LMR's local reading, writing likewise);
-    /// `DAT_PROTECTION_VIOLATION` (EP, RMR and LMR are not of one PZ); `DAT_INVALID_STATE` of the EP;
+    /// `DAT_INVALID_PARAMETER` (unknown LMR, range outside the LMR, unknown rights);
+    /// `DAT_PRIVILEGES_VIOLATION` (remote read requires local read on the LMR, remote write requires local write);
+    /// `DAT_PROTECTION_VIOLATION` (EP, RMR and LMR are not in one PZ); `DAT_INVALID_STATE` of the EP;
     /// `DAT_INSUFFICIENT_RESOURCES`; `DAT_INVALID_HANDLE`.
     #[allow(clippy::too_many_arguments, reason = "dat_rmr_bind has as many")]
     pub fn bind(
@@ -244,7 +243,7 @@ impl<T: Transport> Rmr<T> {
         Ok(rmr_context)
     }
 
-    /// Forgets what it was bound to: the LMR is free again.
+    /// Removes the binding and releases the LMR.
     fn unbind(&'static self, ia: &'static Ia<T>) {
         let old = self.bound.lock().take();
         if let Some(old) = old {
@@ -252,14 +251,14 @@ impl<T: Transport> Rmr<T> {
         }
     }
 
-    /// A message closed the window of `rmr_context`. Called under the lock of an EVD.
+    /// Removes the binding of `rmr_context`, which a message of the peer invalidated. The caller holds the lock of an EVD.
     #[cold]
     pub(crate) fn invalidated(ia: &'static Ia<T>, rmr_context: u32) {
         let Some(rmr) = ia.window(rmr_context) else {
             return;
         };
         let mut bound = rmr.bound.lock();
-        // It may be bound anew since.
+        // The window may have been bound again since.
         if bound.as_ref().is_some_and(|b| b.rmr_context == rmr_context) {
             *bound = None;
             drop(bound);
@@ -267,7 +266,7 @@ impl<T: Transport> Rmr<T> {
         }
     }
 
-    /// dat_rmr_query.
+    /// Returns the attributes (dat_rmr_query).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
@@ -288,7 +287,7 @@ impl<T: Transport> Rmr<T> {
         })
     }
 
-    /// dat_rmr_free: a bound one is unbound; when it returns the peer's key is refused.
+    /// Frees the RMR, bound or not (dat_rmr_free). After the return the transport refuses the peer's key.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
@@ -297,7 +296,7 @@ impl<T: Transport> Rmr<T> {
             .retire(Subtype::InvalidHandleRmr, Subtype::InvalidHandleRmr)?;
         let inner = self.inner.lock().take();
         if let Some(inner) = inner {
-            // The window goes before the claims on what it shows.
+            // The window is dropped before the claim on its LMR.
             drop(inner.window);
             self.unbind(inner.pz.ia());
         }
@@ -309,7 +308,7 @@ impl<T: Transport> Rmr<T> {
     }
 }
 
-/// Whether an LMR can carry a bind.
+/// Checks that an LMR permits a bind of `range` with `rights`.
 fn check<T: Transport>(
     info: &LmrInfo<T>,
     range: LmrRange,

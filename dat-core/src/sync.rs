@@ -1,11 +1,11 @@
-//! What loom's models replace: std's atomics.
+//! Atomics of the standard library, which loom's models replace by loom's types.
 
 #[cfg(all(loom, test))]
 pub(crate) use dat_loom::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 #[cfg(not(all(loom, test)))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// [`Cycle::zeroed`](dat_arena::Cycle::zeroed) of these atomics.
+/// Allocates `count` zeroed slots of these atomics; see [`Cycle::zeroed`](dat_arena::Cycle::zeroed).
 pub(crate) fn zeroed<const N: usize>(count: usize) -> Option<dat_arena::Cycle<[AtomicU64; N]>> {
     #[cfg(not(all(loom, test)))]
     let slots = dat_arena::Cycle::zeroed(count);

@@ -1,7 +1,8 @@
-//! One thread of core's own for what must happen later: time limits of dat_ep_connect, the end of a graceful
-//! disconnect, breaking a connection after a failed completion. It starts with the first call that connects or accepts, which
-//! is refused if it cannot start: what needs it later has no caller to refuse. It stays until [`shut_down`]; a program that makes no
-//! connection has no such thread.
+//! The timer thread of core. It runs jobs at a later time: the timeouts of dat_ep_connect, the end of a graceful disconnect, and the
+//! break of a connection after a failed completion.
+//!
+//! The thread starts with the first call that connects or accepts. That call fails if the thread cannot start, because later jobs
+//! have no caller to report a failure to. It runs until [`shut_down`]. A program that makes no connection has no such thread.
 
 use std::collections::BinaryHeap;
 use std::thread::JoinHandle;
@@ -32,7 +33,7 @@ impl PartialOrd for Entry {
     }
 }
 impl Ord for Entry {
-    /// The greatest is the one due first; of equals, the one that came first.
+    /// Orders entries so that the greatest is due first; among entries due at the same time it is the oldest.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.due, other.number).cmp(&(self.due, self.number))
     }
@@ -52,7 +53,7 @@ struct Timer {
     changed: Condvar,
 }
 
-/// The timer of this process: a forked child inherits the parent's jobs, which are none of its, but not the thread.
+/// Returns the timer of this process. A forked child gets a new one: it has copies of the parent's jobs, but not the thread.
 fn timer() -> &'static Timer {
     static TIMER: Mutex<Option<(u32, &'static Timer)>> = Mutex::new(None);
     let process = std::process::id();
@@ -67,7 +68,7 @@ fn timer() -> &'static Timer {
     }
 }
 
-/// Makes sure that jobs will run.
+/// Starts the timer thread unless it runs.
 ///
 /// # Errors
 /// `DAT_INSUFFICIENT_RESOURCES` if the thread cannot start.
@@ -80,9 +81,7 @@ fn start(queue: &mut Queue) -> Result<()> {
         return Ok(());
     }
     if !has_thread_room() {
-        tracing::error!(
-            "no memory for the thread that keeps time limits; free objects, or raise `ulimit -v`"
-        );
+        tracing::error!("no memory for the timer thread; free objects, or raise `ulimit -v`");
         return Err(Error::resource(Subtype::ResourceMemory));
     }
     let body = || {
@@ -94,15 +93,15 @@ fn start(queue: &mut Queue) -> Result<()> {
         .stack_size(256 << 10)
         .spawn(body)
         .map_err(|error| {
-            tracing::error!(%error, "no thread for time limits of connections; raise the limit of memory or threads");
+            tracing::error!(%error, "cannot start the timer thread; raise the limit of memory or threads");
             Error::resource(Subtype::ResourceMemory)
         })?;
     queue.thread = Some(thread);
     Ok(())
 }
 
-/// Runs `job` after `delay`, with no locks held. Jobs are short, and check themselves whether they are still
-/// wanted: there is no way to take one back.
+/// Runs `job` after `delay` on the timer thread, which holds no locks. A job must be short. It cannot be cancelled, so it checks itself
+/// whether it still has to act.
 pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
     let timer = timer();
     let mut queue = timer.queue.lock();
@@ -114,27 +113,26 @@ pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
     let now = Instant::now();
     let next = queue.entries.peek().map(|first| first.due);
     queue.entries.push(Entry {
-        // A limit beyond what the clock can count never comes.
+        // A time that the clock cannot represent is never reached.
         due: now
             .checked_add(delay)
             .unwrap_or(now + Duration::from_secs(1 << 32)),
         number,
         job: Box::new(job),
     });
-    // Says itself what is wrong; the job runs once a later call has started the thread.
+    // `start` logs its failure; the job runs when a later call has started the thread.
     if start(&mut queue).is_ok() && queue.entries.peek().map(|first| first.due) != next {
-        // The thread sleeps until the first of the jobs: it need not hear of one that is due later.
+        // The thread sleeps until the first job is due; a later job need not wake it.
         timer.changed.notify_one();
     }
 }
 
-/// Runs `job` at once on the timer's thread: for callers that hold locks.
+/// Runs `job` on the timer thread as soon as possible, for callers that hold locks.
 pub(crate) fn soon(job: impl FnOnce() + Send + 'static) {
     after(Duration::ZERO, job);
 }
 
-/// Forgets all jobs and waits for the thread's end: for a provider that is about to be unloaded. Not from a
-/// job.
+/// Drops all jobs and waits until the thread has ended, before a provider is unloaded. A job must not call it.
 pub fn shut_down() {
     let timer = timer();
     let mut queue = timer.queue.lock();
@@ -177,9 +175,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_run_in_order_of_time_and_later_ones_do_too() {
+    fn jobs_run_in_order_of_their_times() {
         let (send, recv) = mpsc::channel();
-        // The last job must be given before the first one is due; under Miri that takes long.
+        // All jobs must be queued before the first one is due; under Miri that takes long.
         let unit = Duration::from_millis(if cfg!(miri) { 100 } else { 1 });
         for (delay, name) in [(30, "late"), (1, "first"), (15, "second")] {
             let send = send.clone();
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sooner_job_overtakes_one_that_is_waited_for() {
+    fn a_job_runs_before_one_that_was_queued_earlier_and_is_due_later() {
         let (send, recv) = mpsc::channel();
         let far = send.clone();
         after(Duration::from_secs(3600), move || {

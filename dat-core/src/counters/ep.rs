@@ -6,7 +6,7 @@ use super::counters;
 use crate::event::DtoOp;
 
 counters! {
-    /// `DAT_EP_COUNTERS`. `…Data` are bytes.
+    /// Counters of an endpoint (`DAT_EP_COUNTERS`). Those with `…Data` count bytes.
     EpCounter: "DCNT_EP_";
     Connect = "CONNECT",
     Disconnect = "DISCONNECT",
@@ -34,23 +34,23 @@ counters! {
     RecvRdmaImmData = "RECV_RDMA_IMM_DATA",
 }
 
-/// A value for each counter.
+/// Values of all counters of an endpoint.
 pub(crate) type EpValues = [u64; EpCounter::ALL.len()];
 
-/// What was posted to one queue. Written under the queue's lock.
+/// Numbers and bytes of the posts to one queue. Written under the queue's lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Posted {
     counts: [u64; KINDS],
-    /// Apart: were the two sums of a kind neighbours, the compiler would add them as a vector, in three times as many
-    /// instructions.
+    /// A separate array: if the two sums of a kind were neighbours, the compiler would add them as a vector, with three times as
+    /// many instructions.
     bytes: [u64; KINDS],
 }
 
-/// Operations are numbered below.
+/// Number of operations that are posted: all `DtoOp`s up to this one.
 const KINDS: usize = DtoOp::ReceiveUd as usize + 1;
 
 impl Posted {
-    /// One more, of `bytes`.
+    /// Counts one post of `bytes`.
     #[inline(always)]
     pub(crate) fn add(&mut self, op: DtoOp, bytes: u64) {
         let (count, sum) = (&mut self.counts[op as usize], &mut self.bytes[op as usize]);
@@ -58,34 +58,34 @@ impl Posted {
         *sum = sum.wrapping_add(bytes);
     }
 
-    /// Bytes of one more whose number is told by [`Posted::add_many`] later.
+    /// Adds the bytes of a post that [`Posted::add_many`] counts later.
     #[inline(always)]
     pub(crate) fn add_bytes(&mut self, op: DtoOp, bytes: u64) {
         let sum = &mut self.bytes[op as usize];
         *sum = sum.wrapping_add(bytes);
     }
 
-    /// So many more, whose bytes are told already.
+    /// Counts `count` posts whose bytes were added before.
     pub(crate) fn add_many(&mut self, op: DtoOp, count: u32) {
         let number = &mut self.counts[op as usize];
         *number = number.wrapping_add(count.into());
     }
 
-    /// What was told of bytes came to nothing.
+    /// Subtracts the bytes of a post that failed.
     pub(crate) fn take_back_bytes(&mut self, op: DtoOp, bytes: u64) {
         let sum = &mut self.bytes[op as usize];
         *sum = sum.wrapping_sub(bytes);
     }
 
-    /// What was added last came to nothing.
+    /// Subtracts a post that failed.
     pub(crate) fn take_back(&mut self, op: DtoOp, bytes: u64) {
         let (count, sum) = (&mut self.counts[op as usize], &mut self.bytes[op as usize]);
         *count = count.wrapping_sub(1);
         *sum = sum.wrapping_sub(bytes);
     }
 
-    /// Into the counters that count such operations.
-    pub(crate) fn tell(&self, values: &mut EpValues) {
+    /// Adds the numbers to the counters of these operations.
+    pub(crate) fn add_into(&self, values: &mut EpValues) {
         use EpCounter as C;
         for (op, count, bytes) in [
             (DtoOp::Send, C::PostSend, Some(C::PostSendData)),
@@ -109,8 +109,8 @@ impl Posted {
     }
 }
 
-/// What was received: messages and bytes of each kind. Written under the lock of the EVD where receives complete, read
-/// by anybody.
+/// Numbers and bytes of received messages of each kind. Written under the lock of the EVD where receives complete; any thread may
+/// read them.
 #[derive(Debug)]
 pub(crate) struct Received {
     counts: [AtomicU64; 4],
@@ -125,12 +125,12 @@ impl Received {
         }
     }
 
-    /// So many more that brought nothing but data, `bytes` in all.
+    /// Counts `messages` that have no immediate data, with `bytes` in all.
     pub(crate) fn add_plain(&self, messages: u64, bytes: u64) {
         self.add_to(0, messages, bytes);
     }
 
-    /// One more of any kind.
+    /// Counts one message of any kind.
     pub(crate) fn add(&self, op: DtoOp, bytes: u64) {
         self.add_to(
             match op {
@@ -156,8 +156,8 @@ impl Received {
         more(&self.bytes[kind], bytes);
     }
 
-    /// Into the counters that count such messages.
-    pub(crate) fn tell(&self, values: &mut EpValues) {
+    /// Adds the numbers to the counters of these messages.
+    pub(crate) fn add_into(&self, values: &mut EpValues) {
         let first = EpCounter::Recv as usize;
         let seen = std::iter::zip(&self.counts, &self.bytes).flat_map(|(count, sum)| [count, sum]);
         for (value, counted) in values[first..].iter_mut().zip(seen) {
@@ -183,14 +183,14 @@ mod tests {
         posted.add_bytes(DtoOp::Receive, 40);
         posted.take_back_bytes(DtoOp::Receive, 40);
         posted.add_many(DtoOp::Receive, 1);
-        posted.tell(&mut values);
+        posted.add_into(&mut values);
         let received = Received::new();
         received.add_plain(1, 3);
         received.add(DtoOp::ReceiveWithInvalidate, 4);
         received.add(DtoOp::ReceiveUd, 40);
         received.add(DtoOp::ReceiveMessageImmediate, 1);
         received.add(DtoOp::ReceiveRdmaImmediate, 9);
-        received.tell(&mut values);
+        received.add_into(&mut values);
         for (counter, value) in [
             (C::PostSend, 2),
             (C::PostSendData, 15),

@@ -3,7 +3,7 @@
 use super::counters;
 
 counters! {
-    /// `DAT_EVD_COUNTERS`.
+    /// Counters of an EVD (`DAT_EVD_COUNTERS`).
     EvdCounter: "DCNT_EVD_";
     Wait = "WAIT",
     WaitBlocked = "WAIT_BLOCKED",
@@ -17,29 +17,30 @@ counters! {
     DtoCallback = "DTO_CALLBACK",
 }
 
-/// What happened at an EVD. Written under its lock.
+/// The counts of an EVD. Written under its lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EvdTally {
-    /// Calls of dat_evd_wait.
+    /// Number of calls of dat_evd_wait.
     pub(crate) waits: u64,
-    /// Of these, those that had to sleep.
+    /// Number of calls of dat_evd_wait that slept.
     pub(crate) blocked: u64,
-    /// How often a sleeper was woken.
+    /// Number of times that a sleeping waiter was woken.
     pub(crate) woken: u64,
-    /// Calls of dat_evd_dequeue with an event.
+    /// Number of calls of dat_evd_dequeue that returned an event.
     pub(crate) found: u64,
-    /// Without one, if they had to look: an EVD without a completion queue and without events is not looked at.
+    /// Number of calls of dat_evd_dequeue that looked for an event and found none. A call on an EVD without a completion queue and
+    /// without events does not look.
     pub(crate) missed: u64,
-    /// Polls of the completion queue that brought something, and that did not.
+    /// Number of polls of the completion queue that found completions, and of those that found none.
     pub(crate) polls: (u64, u64),
-    /// Connection events that came.
+    /// Number of connection events.
     pub(crate) connections: u64,
-    /// Announcements of the transport that there are completions.
+    /// Number of times that the transport reported completions.
     pub(crate) announced: u64,
 }
 
 impl EvdTally {
-    /// In the order of [`EvdCounter`].
+    /// Returns the values in the order of [`EvdCounter`].
     pub(crate) fn values(&self) -> [u64; EvdCounter::ALL.len()] {
         [
             self.waits,
@@ -55,7 +56,7 @@ impl EvdTally {
         ]
     }
 
-    /// Forgets the counters that `which` names.
+    /// Resets the counters that `which` selects.
     pub(crate) fn reset(&mut self, which: super::Which) {
         let one = |counter: EvdCounter| which.has(counter as usize);
         for (counter, value) in [
@@ -72,7 +73,7 @@ impl EvdTally {
                 *value = 0;
             }
         }
-        // Sums of two: their parts go.
+        // A sum is reset by resetting its two parts.
         if one(EvdCounter::Dequeue) {
             (self.found, self.missed) = (0, 0);
         }

@@ -1,4 +1,4 @@
-//! Counters of an IA: objects, connections, and what the device counts of its link.
+//! Counters of an IA: objects, connections, and the device's counters of its link.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,8 +8,8 @@ use super::{Which, counters};
 use crate::error::{Error, Result};
 
 counters! {
-    /// `DAT_IA_COUNTERS`. Those from `CmReqTx` on count messages of the connection manager as core sees them:
-    /// what it had sent, and what it heard of. `Lnk…` and `Diag…` are the device's, from dat_ib_start_counter on.
+    /// Counters of an IA (`DAT_IA_COUNTERS`). Those from `CmReqTx` on count connection manager messages that core sent or was notified
+    /// of. `Lnk…` and `Diag…` are counters of the device; they run after dat_ib_start_counter.
     IaCounter: "DCNT_IA_";
     PzCreate = "PZ_CREATE",
     PzFree = "PZ_FREE",
@@ -100,23 +100,23 @@ counters! {
 
 const COUNT: usize = IaCounter::ALL.len();
 
-/// `DAT_IA_COUNTER_TYPE`: what dat_ib_start_counter and dat_ib_stop_counter are about.
+/// Group of counters that dat_ib_start_counter and dat_ib_stop_counter control (`DAT_IA_COUNTER_TYPE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum CounterType {
-    /// The connection manager's: they run from dat_ia_open on.
+    /// Counters of the connection manager; they run from dat_ia_open on.
     Cm,
-    /// The link's.
+    /// Counters of the link.
     Lnk,
-    /// The device's diagnostics.
+    /// Diagnostic counters of the device.
     Diag,
 }
 
 impl CounterType {
-    /// Of the number in the call.
+    /// Converts the number in the call.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (argument 3 of dat_extension_op).
+    /// `DAT_INVALID_PARAMETER` (argument 3 of dat_extension_op) for an unknown number.
     pub fn from_number(number: i32) -> Result<Self> {
         match number {
             0 => Ok(Self::Cm),
@@ -126,7 +126,7 @@ impl CounterType {
         }
     }
 
-    /// Of a counter that is of such a type.
+    /// Returns the type of a counter, if it has one.
     const fn of(counter: usize) -> Option<Self> {
         if counter >= IaCounter::DiagErrRqRae as usize {
             Some(Self::Diag)
@@ -140,8 +140,8 @@ impl CounterType {
     }
 }
 
-/// Counts of one IA, which has one life after the other: they run on, and each life, reset and start remembers where
-/// they were.
+/// Counts in the memory of one IA, which is reused. The counts never go back: each open, reset and start stores the count from which
+/// it begins.
 #[derive(Debug)]
 pub(crate) struct IaCounters {
     counts: [AtomicU64; COUNT],
@@ -150,11 +150,12 @@ pub(crate) struct IaCounters {
 
 #[derive(Debug)]
 struct View {
-    /// What was counted before counts mattered.
+    /// Count of each counter at the open, or at its last reset or start.
     before: [u64; COUNT],
-    /// Counters of a type run; otherwise they stand where they stood.
+    /// True for each type of counters that runs; the values of the others are in `stopped`.
     running: [bool; 3],
-    stood: [u64; COUNT],
+    /// Value of each counter when it was stopped.
+    stopped: [u64; COUNT],
 }
 
 impl Default for IaCounters {
@@ -164,7 +165,7 @@ impl Default for IaCounters {
             view: Mutex::new(View {
                 before: [0; COUNT],
                 running: [true, false, false],
-                stood: [0; COUNT],
+                stopped: [0; COUNT],
             }),
         }
     }
@@ -177,12 +178,12 @@ impl View {
 }
 
 impl IaCounters {
-    /// One more.
+    /// Adds 1 to `counter`.
     pub(crate) fn add(&self, counter: IaCounter) {
         self.counts[counter as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// With what the device says of its own counters.
+    /// Returns all counts, with the device's own counters from `device`.
     fn now(&self, device: &[(IaCounter, u64)]) -> [u64; COUNT] {
         let mut now: [u64; COUNT] = std::array::from_fn(|n| self.counts[n].load(Ordering::Relaxed));
         for (counter, value) in device {
@@ -191,16 +192,16 @@ impl IaCounters {
         now
     }
 
-    /// A new life: all are 0, the device's stand still.
+    /// Sets all counters to 0 for a newly opened IA; the device's counters are stopped.
     pub(crate) fn begin(&self) {
         *self.view.lock() = View {
             before: self.now(&[]),
             running: [true, false, false],
-            stood: [0; COUNT],
+            stopped: [0; COUNT],
         };
     }
 
-    /// dat_ib_start_counter: those of the type are 0 and run.
+    /// Sets the counters of a type to 0 and starts them (dat_ib_start_counter).
     pub(crate) fn start(&self, of: CounterType, device: &[(IaCounter, u64)]) {
         let now = self.now(device);
         let mut view = self.view.lock();
@@ -212,19 +213,19 @@ impl IaCounters {
         }
     }
 
-    /// dat_ib_stop_counter: those of the type stay what they are.
+    /// Stops the counters of a type at their present values (dat_ib_stop_counter).
     pub(crate) fn stop(&self, of: CounterType, device: &[(IaCounter, u64)]) {
         let values = self.values(device);
         let mut view = self.view.lock();
         view.running[of as usize] = false;
         for (n, value) in values.into_iter().enumerate() {
             if CounterType::of(n) == Some(of) {
-                view.stood[n] = value;
+                view.stopped[n] = value;
             }
         }
     }
 
-    /// In the order of [`IaCounter`].
+    /// Returns the values in the order of [`IaCounter`].
     pub(crate) fn values(&self, device: &[(IaCounter, u64)]) -> [u64; COUNT] {
         let now = self.now(device);
         let view = self.view.lock();
@@ -232,19 +233,19 @@ impl IaCounters {
             if view.runs(n) {
                 now[n].saturating_sub(view.before[n])
             } else {
-                view.stood[n]
+                view.stopped[n]
             }
         })
     }
 
-    /// Those that `which` names are 0.
+    /// Sets the counters that `which` selects to 0.
     pub(crate) fn reset(&self, which: Which, device: &[(IaCounter, u64)]) {
         let now = self.now(device);
         let mut view = self.view.lock();
         for (n, now) in now.into_iter().enumerate() {
             if which.has(n) {
                 view.before[n] = now;
-                view.stood[n] = 0;
+                view.stopped[n] = 0;
             }
         }
     }
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_devices_run_between_start_and_stop() {
+    fn counters_of_the_device_run_between_start_and_stop() {
         let counters = IaCounters::default();
         let link = |n| [(IaCounter::LnkErrRcv, n)];
         let of = |device: u64| counters.values(&link(device))[IaCounter::LnkErrRcv as usize];
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_and_a_new_life_begin_at_nought() {
+    fn a_reset_and_an_open_set_counters_to_zero() {
         let counters = IaCounters::default();
         let of = |counter: IaCounter| counters.values(&[])[counter as usize];
         counters.add(IaCounter::PzCreate);
@@ -284,6 +285,6 @@ mod tests {
         counters.begin();
         assert_eq!((of(IaCounter::PzCreate), of(IaCounter::CmListen)), (0, 0));
         counters.add(IaCounter::CmListen);
-        assert_eq!(of(IaCounter::CmListen), 1, "runs in each life");
+        assert_eq!(of(IaCounter::CmListen), 1, "runs after each open");
     }
 }

@@ -1,9 +1,9 @@
-//! Counters of the IB extension (dat_ib_query_counters, dat_ib_print_counters, dat_ib_start_counter,
-//! dat_ib_stop_counter), numbered and called as in `dat_ib_extensions.h`.
+//! Counters of the IB extension (dat_ib_query_counters, dat_ib_print_counters, dat_ib_start_counter, dat_ib_stop_counter), with the
+//! numbers and names of `dat_ib_extensions.h`.
 //!
-//! They count from the beginning of the object's life, or the last reset. What they count of posts and completions
-//! stands where the post or the completion is handled already, each number with one writer at a time: one addition to
-//! memory, no lock or locked instruction of its own. What core cannot see stays 0: repeated and duplicate messages of a
+//! They count from the creation of the object or the last reset. The counters of posts and completions are part of the data that a
+//! post or a completion writes anyway, and each has one writer at a time: counting costs one addition to memory, and no lock or
+//! locked instruction of its own. Counters of events that core cannot observe stay 0: repeated and duplicate messages of a
 //! connection manager, MRA and DREP, and the allocations of DAPL.
 
 mod ep;
@@ -19,22 +19,22 @@ pub(crate) use self::evd::EvdTally;
 pub(crate) use self::ia::IaCounters;
 pub use self::ia::{CounterType, IaCounter};
 
-/// An enumeration of counters with their names.
+/// Defines an enumeration of counters and their names.
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident: $prefix:literal; $($(#[$what:meta])* $counter:ident = $c:literal,)*) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
-        #[allow(missing_docs, reason = "the names say it, as far as the header does")]
+        #[allow(missing_docs, reason = "the header documents no more than the names")]
         pub enum $name {
             $($(#[$what])* $counter,)*
         }
 
         impl $name {
-            /// All of them, in the order of their numbers.
+            /// All counters, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$counter),*];
 
-            /// As the header calls it.
+            /// Returns the name in the header.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -46,20 +46,20 @@ macro_rules! counters {
 }
 pub(crate) use counters;
 
-/// Which counters a call asks for: `DCNT_*_ALL_COUNTERS` or one.
+/// Selection of counters in a call: `DCNT_*_ALL_COUNTERS` or one counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
-    /// All of the object's kind.
+    /// All counters of the object.
     All,
-    /// The one of this number.
+    /// The counter with this number.
     One(usize),
 }
 
 impl Which {
-    /// Of the number in a call about an object that has `count` counters.
+    /// Converts the number in a call for an object with `count` counters.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (argument 3 of dat_extension_op) for a number that no counter has.
+    /// `DAT_INVALID_PARAMETER` (argument 3 of dat_extension_op) for a number without a counter.
     pub fn of(number: i32, count: usize) -> Result<Self> {
         match usize::try_from(number) {
             Ok(number) if number == count => Ok(Self::All),
@@ -68,19 +68,19 @@ impl Which {
         }
     }
 
-    /// Whether it asks for the counter `number`.
+    /// Returns true if counter `number` is selected.
     #[must_use]
     pub fn has(self, number: usize) -> bool {
         self == Self::All || self == Self::One(number)
     }
 }
 
-/// What an object has counted, in the order of the numbers.
+/// The counters of an object, in the order of their numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counted {
-    /// As [`IaCounter::name`] and the like.
+    /// Names of the counters, such as [`IaCounter::name`].
     pub names: Vec<&'static str>,
-    /// Of each name.
+    /// Value of each counter.
     pub values: Vec<u64>,
 }
 
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_names_are_the_headers() {
+    fn numbers_and_names_are_those_of_the_header() {
         assert_eq!(IaCounter::ALL.len(), 85);
         assert_eq!(EpCounter::ALL.len(), 24);
         assert_eq!(EvdCounter::ALL.len(), 10);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_after_the_last_stands_for_all() {
+    fn the_number_after_the_last_counter_selects_all() {
         assert_eq!(Which::of(10, 10), Ok(Which::All));
         assert_eq!(Which::of(9, 10), Ok(Which::One(9)));
         assert_eq!(Which::of(11, 10), Err(Error::arg(3)));

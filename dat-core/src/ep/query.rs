@@ -111,16 +111,16 @@ impl<T: Transport> Ep<T> {
         let mut values = [0; EpCounter::ALL.len()];
         values[EpCounter::Connect as usize] = side.connects;
         values[EpCounter::Disconnect as usize] = side.disconnects;
-        self.send.lock().posted.tell(&mut values);
+        self.send.lock().posted.add_into(&mut values);
         let mut recv = self.recv.lock();
         recv.count();
-        recv.posted.tell(&mut values);
+        recv.posted.add_into(&mut values);
         drop(recv);
         for evd in side.parts.recv_evd.into_iter().chain(side.unheard.0) {
             // It may have received more than it has told.
             evd.forget();
         }
-        self.recv_ring.received().tell(&mut values);
+        self.recv_ring.received().add_into(&mut values);
         values
     }
 
