@@ -69,7 +69,7 @@ fn commands_are_targets_of_the_makefile() {
 }
 
 #[test]
-fn sentences_are_short() {
+fn sentences_have_at_most_45_words() {
     let tree = Tree::read();
     report(
         &tree
