@@ -7,17 +7,12 @@ use std::fmt::Write as _;
 use dat_core::attr::AdapterAttr;
 use dat_core::rdma_cm;
 
-use crate::cm::socket::{self, gid::Gids, timers::Timers};
+use crate::cm::socket::{gid::Gids, manager::SocketManager, timers::Timers, wire};
 use crate::find::{DevicePort, OpenError};
 use crate::settings::{Manager, Settings};
 use crate::sys::{self, device_cap, ibv_atomic_cap, ibv_port_state};
 use crate::verbs::ah::gid;
-use crate::verbs::device::{Device, Transport};
-
-/// Vendor number of Linux' Soft-RoCE.
-pub(crate) const VENDOR_RXE: u32 = 0x00ff_ffff;
-/// Vendor name of rdma_rxe.
-pub(crate) const SOFT_ROCE: &str = "Linux Soft-RoCE";
+use crate::verbs::device::{Device, SOFT_ROCE, Transport, VENDOR_RXE};
 
 /// Optional capabilities of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,7 +126,7 @@ impl<'a> Facts<'a> {
         &self,
         device: &Device,
         settings: &Settings,
-    ) -> Result<socket::Manager, OpenError> {
+    ) -> Result<SocketManager, OpenError> {
         let (port, wanted) = (self.device_port.port, settings.gid_index);
         let gids = Gids::read(device, port, self.device_port.ip, self.roce(), wanted).ok_or_else(|| {
             let index = wanted.unwrap_or(0);
@@ -144,7 +139,7 @@ impl<'a> Facts<'a> {
             }
         })?;
         let active = self.port.active_mtu.clamp(1, 5);
-        Ok(socket::Manager {
+        Ok(SocketManager {
             timers: Timers::new().map_err(|e| OpenError::Resources(e.to_string()))?,
             gids,
             lid: self.port.lid,
@@ -157,7 +152,7 @@ impl<'a> Facts<'a> {
     pub(crate) fn attr(&self, cm: Manager, wr_max: Option<u32>) -> AdapterAttr {
         let (protocol, private_data) = match cm {
             Manager::Rdmacm => ("CMA", rdma_cm::REQ_PRIVATE),
-            Manager::Socket => ("SCM", socket::wire::MAX_PRIVATE),
+            Manager::Socket => ("SCM", wire::MAX_PRIVATE),
         };
         let d = &self.device;
         let can = Capabilities::of(self.transport, d.atomic_cap, cm);

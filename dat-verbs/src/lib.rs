@@ -5,7 +5,7 @@
 //! or with `cm=socket` those of its scm provider. The remote endpoint may therefore be one of either DAPL provider.
 //!
 //! Begin reading in `transport`, which maps each operation of the trait to an object. Then:
-//! * `adapter` opens and closes the device, `shared` holds the state of an open adapter, `thread` runs its event
+//! * `open` opens the device, `adapter` holds the state of an open adapter, `thread` runs its event
 //!   thread;
 //! * `verbs` holds the libibverbs objects, `cm` the connections; `sys` is the only user of `rdma-sys`;
 //! * `map` translates between DAT and verbs, `settings` parses `ia_params`, `find` locates the device.
@@ -21,8 +21,11 @@ mod adapter;
 mod attributes;
 mod cm;
 mod counters;
+mod epoll;
+mod eventfd;
 mod find;
 mod map;
+mod open;
 mod park;
 mod settings;
 mod sys;
@@ -33,17 +36,21 @@ mod verbs;
 pub use cm::rdma::caller::Caller;
 pub use find::local_addresses;
 pub use settings::KEYS;
-pub use transport::Verbs;
+
+/// The transport type: data through libibverbs, connections through librdmacm or sockets.
+#[derive(Debug)]
+pub struct Verbs;
 
 /// The objects of [`Verbs`] that core holds; opaque to other crates.
 pub mod objects {
     pub use crate::adapter::Adapter;
-    pub use crate::cm::{ConnRequest, Listener};
+    pub use crate::cm::listener::Listener;
+    pub use crate::cm::request::ConnRequest;
     pub use crate::park::Parker;
     pub use crate::sys::Wc;
     pub use crate::verbs::ah::AddressHandle;
     pub use crate::verbs::cq::Cq;
-    pub use crate::verbs::mr::Lmr;
+    pub use crate::verbs::lmr::Lmr;
     pub use crate::verbs::mw::Rmr;
     pub use crate::verbs::pd::Pd;
     pub use crate::verbs::qp::Qp;

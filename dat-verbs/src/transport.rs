@@ -16,23 +16,22 @@ use dat_core::transport::{
 };
 use dat_core::upcall::Upcalls;
 
+use crate::Verbs;
 use crate::adapter::Adapter;
-use crate::cm::{Conn, ConnRequest, Listener};
+use crate::cm::connect;
+use crate::cm::listener::Listener;
+use crate::cm::request::ConnRequest;
 use crate::counters;
 use crate::map;
 use crate::park::Parker;
 use crate::sys::{Wc, send};
 use crate::verbs::ah::AddressHandle;
 use crate::verbs::cq::Cq;
-use crate::verbs::mr::{Lmr, Mr};
+use crate::verbs::lmr::Lmr;
 use crate::verbs::mw::{BindRequest, Rmr};
 use crate::verbs::pd::Pd;
 use crate::verbs::qp::Qp;
 use crate::verbs::srq::Srq;
-
-/// The transport type: data through libibverbs, connections through librdmacm or sockets.
-#[derive(Debug)]
-pub struct Verbs;
 
 static ARENAS: Arenas<Verbs> = Arenas::new();
 
@@ -81,7 +80,7 @@ impl Transport for Verbs {
         va_type: VaType,
     ) -> Result<(Lmr, Keys)> {
         let windows = pz.adapter.shared.attr.windows;
-        let mr = Mr::register(
+        let lmr = Lmr::register(
             pz,
             address,
             length,
@@ -89,14 +88,14 @@ impl Transport for Verbs {
             va_type == VaType::ZeroBased,
         )?;
         let keys = Keys {
-            lmr_context: mr.lkey(),
+            lmr_context: lmr.mr.lkey(),
             rmr_context: if rights.intersects(MemPriv::REMOTE) {
-                mr.rkey()
+                lmr.mr.rkey()
             } else {
                 0
             },
         };
-        Ok((Lmr::new(mr, pz), keys))
+        Ok((lmr, keys))
     }
 
     fn create_rmr(pz: &Arc<Pd>, scope: Scope) -> Result<Rmr> {
@@ -161,7 +160,7 @@ impl Transport for Verbs {
 
     fn watch_cq(cq: &Cq, on: bool) -> Result<()> {
         if on {
-            cq.notifier.adapter.shared.watch_cq(&cq.notifier)
+            cq.notifier.watch()
         } else {
             cq.notifier.unwatch();
             Ok(())
@@ -233,11 +232,11 @@ impl Transport for Verbs {
     }
 
     fn connect(_adapter: &Arc<Adapter>, qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
-        Conn::connect(qp, connect)
+        connect::connect(qp, connect)
     }
 
     fn accept(request: ConnRequest, qp: &Arc<Qp>, token: Token, private_data: &[u8]) -> Result<()> {
-        Conn::accept(request, qp, token, private_data)
+        connect::accept(request, qp, token, private_data)
     }
 
     fn reject(request: ConnRequest, private_data: &[u8]) -> Result<()> {

@@ -10,11 +10,11 @@ use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::{Completion, Token};
 use parking_lot::{Mutex, RwLock};
 
-use crate::adapter::Adapter;
-use crate::attributes::SOFT_ROCE;
+use crate::adapter::{Adapter, EventHandler, EventTarget, Shared};
+use crate::eventfd::EventFd;
 use crate::map;
-use crate::park::EventFd;
 use crate::sys::{self, Wc};
+use crate::verbs::device::SOFT_ROCE;
 
 /// Minimum depth of a queue: consumers request small queues and attach endpoints that produce more completions.
 const LEAST: u32 = 256;
@@ -90,7 +90,7 @@ impl Cq {
             )
         })?;
         // SAFETY: the channel is open.
-        crate::park::set_nonblocking(unsafe { channel.as_ref() }.fd);
+        crate::eventfd::set_nonblocking(unsafe { channel.as_ref() }.fd);
         let cqe = depth.max(LEAST).min(limit).cast_signed();
         let cq_context = std::ptr::without_provenance_mut(token.0 as usize);
         // SAFETY: context and channel are open; vector 0 always exists.
@@ -227,12 +227,42 @@ impl Notifier {
         true
     }
 
+    /// Has the event thread make an upcall for the next completion.
+    pub(crate) fn watch(self: &Arc<Self>) -> Result<()> {
+        let shared = &self.adapter.shared;
+        let mut watching = self.watching.lock();
+        if !*watching {
+            shared.put(self.key, EventTarget::object(self));
+        }
+        shared
+            .epoll
+            .once(self.fd(), self.key, *watching)
+            .map_err(|e| map::failed("epoll_ctl", e, Subtype::ResourceTevd))?;
+        *watching = true;
+        drop(watching);
+        self.arm()
+    }
+
     /// Stops the event thread from watching the channel.
     pub(crate) fn unwatch(&self) {
         let mut watching = self.watching.lock();
         if std::mem::take(&mut *watching) {
-            self.adapter.shared.forget_cq(self);
+            self.adapter.shared.epoll.remove(self.fd());
+            self.adapter.shared.remove(self.key);
         }
+    }
+}
+
+impl EventHandler for Notifier {
+    fn ready(&self, shared: &Arc<Shared>, key: u64, _ended: bool) {
+        if !self.drain() {
+            // A waiter read the event first. It polls the queue itself, but core requested this upcall too.
+            tracing::trace!(key, "completion event already taken");
+        }
+        if let Some(sleeper) = &*self.sleeper.lock() {
+            sleeper.signal();
+        }
+        shared.upcalls.cq_ready(self.token);
     }
 }
 

@@ -3,8 +3,12 @@
 use std::ffi::CStr;
 use std::ptr::NonNull;
 
-use crate::attributes::VENDOR_RXE;
 use crate::sys;
+
+/// Vendor number of Linux' Soft-RoCE.
+pub(crate) const VENDOR_RXE: u32 = 0x00ff_ffff;
+/// Vendor name of rdma_rxe.
+pub(crate) const SOFT_ROCE: &str = "Linux Soft-RoCE";
 
 /// `ibv_transport_type`, reduced to the distinctions that matter here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,15 +1,13 @@
-//! Memory regions: a DAT local memory region (LMR).
+//! Memory regions of verbs.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use dat_core::error::{Error, Kind, Result, Subtype};
 
 use crate::map;
 use crate::sys;
-use crate::verbs::pd::Pd;
 
-/// `ibv_mr` without a reference to its PD; see [`Lmr`].
+/// `ibv_mr` without a reference to its PD; see [`Lmr`](super::lmr::Lmr).
 #[derive(Debug)]
 pub(crate) struct Mr(NonNull<sys::ibv_mr>);
 
@@ -21,8 +19,11 @@ unsafe impl Sync for Mr {}
 impl Mr {
     /// Registers `[address, address + length)` with the first of `accesses` that works. With `zero_based`, remote and
     /// local addresses begin at 0.
-    pub(crate) fn register(
-        pd: &Pd,
+    ///
+    /// # Safety
+    /// `pd` is open and stays open until the region is dropped.
+    pub(super) unsafe fn register(
+        pd: *mut sys::ibv_pd,
         address: usize,
         length: u64,
         accesses: &[u32],
@@ -32,12 +33,12 @@ impl Mr {
         let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(address);
         let try_with = |access: &u32| {
             let access = access.cast_signed();
-            // SAFETY: the PD is open; the kernel checks the range itself and pins it, nothing is dereferenced here.
+            // SAFETY: the caller guarantees the PD; the kernel checks the range itself and pins it, nothing is dereferenced here.
             NonNull::new(unsafe {
                 if zero_based {
-                    sys::ibv_reg_mr_iova(pd.raw(), start, length, 0, access)
+                    sys::ibv_reg_mr_iova(pd, start, length, 0, access)
                 } else {
-                    sys::ibv_reg_mr(pd.raw(), start, length, access)
+                    sys::ibv_reg_mr(pd, start, length, access)
                 }
             })
         };
@@ -76,31 +77,6 @@ impl Drop for Mr {
         let result = unsafe { sys::ibv_dereg_mr(self.raw()) };
         if result != 0 {
             tracing::warn!("ibv_dereg_mr: {}", map::text(result));
-        }
-    }
-}
-
-/// A registered region and its PD.
-#[derive(Debug)]
-pub struct Lmr {
-    pub(crate) mr: Mr,
-    _pd: PdHold,
-}
-
-/// Holds a reference to a PD and formats it as its address.
-pub(crate) struct PdHold(pub(crate) Arc<Pd>);
-
-impl std::fmt::Debug for PdHold {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:p}", self.0.raw())
-    }
-}
-
-impl Lmr {
-    pub(crate) fn new(mr: Mr, pd: &Arc<Pd>) -> Self {
-        Self {
-            mr,
-            _pd: PdHold(Arc::clone(pd)),
         }
     }
 }

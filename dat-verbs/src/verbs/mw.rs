@@ -1,18 +1,19 @@
 //! Memory windows: a DAT remote memory region (RMR). A window of a PZ is of type 1; a window of an endpoint is of type
 //! 2, which the peer may invalidate (IBTA 10.6.7.2).
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_core::error::{Error, Kind, Result};
 use dat_core::rmr::Scope;
 use parking_lot::Mutex;
 
 use crate::map;
 use crate::sys::{self, ibv_mw_type as mw_type, ibv_wr_opcode as opcode};
-use crate::verbs::mr::{Mr, PdHold};
+use crate::verbs::lmr::PdHold;
+use crate::verbs::mr::Mr;
 use crate::verbs::pd::Pd;
 use crate::verbs::qp::Qp;
+use crate::verbs::window::{Held, Mw, Window};
 
 /// A window, initially unbound.
 #[derive(Debug)]
@@ -20,52 +21,6 @@ pub struct Rmr {
     window: Arc<Window>,
     pd: PdHold,
     scope: Scope,
-}
-
-/// `ibv_mw`. Freeing it unbinds.
-#[derive(Debug)]
-struct Mw(NonNull<sys::ibv_mw>);
-
-// SAFETY: the key inside changes only in a bind, under the window's lock.
-unsafe impl Send for Mw {}
-
-impl Mw {
-    fn alloc(pd: &Pd, kind: mw_type::Type) -> Result<Self> {
-        // SAFETY: the PD is open.
-        let mw = unsafe { sys::ibv_alloc_mw(pd.raw(), kind) };
-        mw.and_then(NonNull::new)
-            .map(Self)
-            .ok_or_else(|| map::failed("ibv_alloc_mw", sys::errno(), Subtype::ResourceMemoryRegion))
-    }
-}
-
-impl Drop for Mw {
-    fn drop(&mut self) {
-        // SAFETY: allocated by us and dropped once; this unbinds.
-        unsafe { sys::ibv_dealloc_mw(self.0.as_ptr()) };
-    }
-}
-
-/// The part of a type 2 window that the queue pair holds while the window is bound on it.
-#[derive(Debug, Default)]
-pub(crate) struct Window(Mutex<Held>);
-
-#[derive(Debug, Default)]
-struct Held {
-    mw: Option<Mw>,
-    /// Type 2: the number of the queue pair that the last bind was posted on.
-    bound_on: Option<u32>,
-}
-
-impl Window {
-    /// Unbinds the window if it is bound on the queue pair with this number. A queue pair must be destroyed after its
-    /// windows: rdma_rxe counts them as its users.
-    pub(crate) fn unbind_on(&self, qpn: u32) {
-        let mut held = self.0.lock();
-        if held.bound_on == Some(qpn) {
-            *held = Held::default();
-        }
-    }
 }
 
 /// Parameters of a bind.

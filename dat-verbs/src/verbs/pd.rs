@@ -55,7 +55,8 @@ impl Pd {
         self.unbind_region
             .get_or_init(|| {
                 let address = (&raw const UNBIND_MEMORY).addr();
-                Mr::register(self, address, 8, &[sys::access::MW_BIND], false).ok()
+                // SAFETY: the PD is open, and its drop frees the region first.
+                unsafe { Mr::register(self.raw(), address, 8, &[sys::access::MW_BIND], false) }.ok()
             })
             .as_ref()
     }

@@ -10,15 +10,13 @@ use dat_core::iov::LmrTriplet;
 use dat_core::transport::{Op, QpCaps, Request, Token};
 use parking_lot::Mutex;
 
-use crate::cm::Conn;
-use crate::cm::rdma::resolution::Resolution;
+use crate::Verbs;
 use crate::map;
 use crate::sys::{self, ibv_qp_state as state, ibv_wr_opcode as opcode, qp_mask, send};
-use crate::transport::Verbs;
 use crate::verbs::cq::Cq;
-use crate::verbs::mw::Window;
 use crate::verbs::pd::Pd;
 use crate::verbs::srq::Srq;
+use crate::verbs::window::Window;
 
 /// `ibv_qp` of type RC with its connection or attempt at one, or of type UD with its service id resolutions.
 pub struct Qp {
@@ -27,8 +25,9 @@ pub struct Qp {
     max_inline: u64,
     pub(crate) caps: QpCaps,
     pub(crate) token: Token,
-    pub(crate) conn: Mutex<Option<Conn>>,
-    pub(crate) resolutions: Mutex<Vec<Arc<Resolution>>>,
+    pub(crate) conn: Mutex<Option<Arc<dyn Connection>>>,
+    /// Resolutions in progress, by key. Dropping one cancels it.
+    pub(crate) resolutions: Mutex<Vec<(u64, Arc<dyn Send + Sync>)>>,
     pub(crate) pd: Arc<Pd>,
     recv_cq: Arc<Cq>,
     _request_cq: Arc<Cq>,
@@ -41,6 +40,15 @@ pub struct Qp {
 unsafe impl Send for Qp {}
 // SAFETY: as above.
 unsafe impl Sync for Qp {}
+
+/// The connection of a queue pair, or an attempt at one. Dropping it ends it.
+pub(crate) trait Connection: Send + Sync {
+    /// Starts the disconnect that the consumer requested.
+    fn disconnect(&self, qp: &Qp);
+
+    /// Returns the port of our end; 0 after the connection has ended.
+    fn local_port(&self) -> u16;
+}
 
 /// Limits that the connection sets when a queue pair moves to RTR and RTS.
 #[derive(Clone, Copy, Debug)]

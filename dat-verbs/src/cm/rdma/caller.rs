@@ -1,4 +1,4 @@
-//! EventKind a datagram endpoint says of itself when it asks for a peer.
+//! What a datagram endpoint says of itself when it asks for a peer.
 //!
 //! Service id resolution answers the one who asks, but DAT tells both sides of each other. So our request has a
 //! header before the consumer's private data (numbers big endian):

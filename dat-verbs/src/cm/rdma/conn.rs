@@ -9,14 +9,14 @@ use dat_core::transport::{Connect, Token};
 use dat_core::upcall::ConnOutcome;
 use parking_lot::Mutex;
 
-use crate::adapter::{EventTarget, Shared};
+use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::addr;
+use crate::cm::rdma::event::ResolvedQp;
 use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;
 use crate::cm::rdma::stage::{Act, Input, Stage, step};
 use crate::map;
-use crate::thread::Deferred;
-use crate::verbs::qp::{PathLimits, Qp};
+use crate::verbs::qp::{Connection, PathLimits, Qp};
 
 /// Source ports of connecting ids, one port per process (see [`Conn::begin`]). The range is above the kernel's
 /// ephemeral ports, and above the ports of usual listeners (dapltest counts up from 62000).
@@ -87,8 +87,8 @@ impl Conn {
                 id: Some(id),
             }),
         });
-        shared.put(key, EventTarget::Conn(Arc::downgrade(&conn)));
-        *qp.conn.lock() = Some(crate::cm::Conn::Rdma(Arc::clone(&conn)));
+        shared.put(key, EventTarget::object(&conn));
+        *qp.conn.lock() = Some(Arc::<Self>::clone(&conn));
         let started = conn.begin(&conn.state.lock());
         if let Err(e) = started {
             tracing::debug!(%to, "no way to the peer: {}", map::text(e));
@@ -131,11 +131,11 @@ impl Conn {
                 id: Some(id),
             }),
         });
-        *qp.conn.lock() = Some(crate::cm::Conn::Rdma(Arc::clone(&conn)));
+        *qp.conn.lock() = Some(Arc::<Self>::clone(&conn));
         let accepted = {
             // The lock is held so that the peer's response cannot be processed before the slot is set up.
             let state = conn.state.lock();
-            let withdrawn = shared.replace_pending(key, EventTarget::Conn(Arc::downgrade(&conn)));
+            let withdrawn = shared.replace_pending(key, EventTarget::object(&conn));
             let id = state.id.as_ref().filter(|_| !withdrawn);
             id.map_or(Err(libc::ECONNABORTED), |id| {
                 conn.to_rts(qp, id)?;
@@ -197,7 +197,7 @@ impl Conn {
     }
 
     /// Processes an input. Called by the event thread without locks.
-    pub(crate) fn feed(&self, input: Input, private_data: &[u8]) {
+    fn feed(&self, input: Input, private_data: &[u8]) {
         // The connection ends with its queue pair: then there is no endpoint to report to.
         let Some(qp) = self.qp.upgrade() else { return };
         if let Some(report) = self.advance(&qp, input) {
@@ -276,10 +276,9 @@ impl Conn {
 
     /// Defers the failure of a consumer's call to the event thread, which reports it as an event.
     fn defer_local_fault(self: &Arc<Self>) {
-        self.shared.defer(Deferred::Rdma {
-            conn: Arc::clone(self),
-            input: Input::LocalFault,
-        });
+        let conn = Arc::clone(self);
+        self.shared
+            .defer(Box::new(move |_| conn.feed(Input::LocalFault, &[])));
     }
 
     fn with_id(
@@ -296,17 +295,23 @@ impl Conn {
         self.shared.remove(self.key);
         state.id.take()
     }
+}
 
-    /// Returns the port of our end; 0 after the connection has ended.
-    pub(crate) fn local_port(&self) -> u16 {
+impl Connection for Conn {
+    fn disconnect(&self, qp: &Qp) {
+        let report = self.advance(qp, Input::LocalDisconnect);
+        debug_assert_eq!(report, None);
+    }
+
+    fn local_port(&self) -> u16 {
         let state = self.state.lock();
         state.id.as_ref().map_or(0, CmId::source_port)
     }
+}
 
-    /// Starts the disconnect that the consumer requested.
-    pub(crate) fn disconnect(&self, qp: &Qp) {
-        let report = self.advance(qp, Input::LocalDisconnect);
-        debug_assert_eq!(report, None);
+impl EventHandler for Conn {
+    fn cm_event(&self, input: Input, _found: Option<&ResolvedQp>, private_data: &[u8]) {
+        self.feed(input, private_data);
     }
 }
 

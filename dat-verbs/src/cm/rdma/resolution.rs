@@ -12,7 +12,7 @@ use dat_core::transport::{Connect, Token};
 use dat_core::upcall::{ConnOutcome, DatagramOutcome};
 use parking_lot::Mutex;
 
-use crate::adapter::{EventTarget, Shared};
+use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::addr;
 use crate::cm::rdma::caller::Caller;
 use crate::cm::rdma::event::ResolvedQp;
@@ -21,7 +21,6 @@ use crate::cm::rdma::request::ConnRequest;
 use crate::cm::rdma::stage::{Act, Input, Stage, step};
 use crate::map;
 use crate::sys;
-use crate::thread::Deferred;
 use crate::verbs::ah::AddressHandle;
 use crate::verbs::qp::Qp;
 
@@ -68,13 +67,17 @@ impl Resolution {
             private_data: caller.write(connect.private_data),
             state: Mutex::new((Stage::Address(shared.settings.resolve_retry[0]), Some(id))),
         });
-        shared.put(key, EventTarget::Resolution(Arc::downgrade(&resolution)));
-        qp.resolutions.lock().push(Arc::clone(&resolution));
+        shared.put(key, EventTarget::object(&resolution));
+        qp.resolutions
+            .lock()
+            .push((key, Arc::<Self>::clone(&resolution)));
         let own = addr::socket(shared.attr.address, 0, shared.attr.scope_id);
         let started = resolution.resolve_address(&resolution.state.lock().1, Some(own));
         if let Err(e) = started {
             tracing::debug!(to = %resolution.to, "no way to the peer: {}", map::text(e));
-            shared.defer(Deferred::Resolution(resolution, Input::LocalFault));
+            shared.defer(Box::new(move |_| {
+                resolution.cm_event(Input::LocalFault, None, &[]);
+            }));
         }
         Ok(())
     }
@@ -117,7 +120,9 @@ impl Resolution {
                 DatagramOutcome::Failed
             }
         };
-        shared.defer(Deferred::Resolved(token, outcome));
+        shared.defer(Box::new(move |shared| {
+            shared.upcalls.datagram(token, outcome)
+        }));
         Ok(())
     }
 
@@ -128,41 +133,6 @@ impl Resolution {
     ) -> std::result::Result<(), i32> {
         let id = id.as_ref().ok_or(libc::ENOTCONN)?;
         id.resolve_addr(from, self.to, self.shared.settings.resolve_timeout[0])
-    }
-
-    /// Processes an input, with the queue pair and private data that came with it. Called by the event thread without
-    /// locks.
-    pub(crate) fn feed(&self, input: Input, found: Option<&ResolvedQp>, private_data: &[u8]) {
-        let Some(qp) = self.qp.upgrade() else { return };
-        let Some(report) = self.advance(&qp, input) else {
-            return;
-        };
-        qp.resolutions.lock().retain(|other| other.key != self.key);
-        let outcome = match (report, found) {
-            (ConnOutcome::Established, Some(found)) => {
-                AddressHandle::new(&qp.pd, &found.ah_attr, found.qkey).map_or_else(
-                    |e| {
-                        tracing::warn!(to = %self.to, "ibv_create_ah: {}", map::text(e));
-                        DatagramOutcome::Failed
-                    },
-                    |address| DatagramOutcome::Resolved {
-                        address,
-                        qpn: found.qpn,
-                        remote: self.to,
-                        private_data: private_data.into(),
-                    },
-                )
-            }
-            (ConnOutcome::PeerRejected, _) => {
-                let data = private_data.get(rdma_cm::REJ_VERSION.len()..);
-                DatagramOutcome::PeerRejected {
-                    private_data: data.unwrap_or_default().into(),
-                }
-            }
-            (ConnOutcome::NonPeerRejected, _) => DatagramOutcome::NoListener,
-            _ => DatagramOutcome::Failed,
-        };
-        self.shared.upcalls.datagram(self.token, outcome);
     }
 
     /// Steps the state machine until no action is left; returns the report for core. With a report the id is released.
@@ -216,6 +186,41 @@ impl Resolution {
         // Dropped outside the lock: the drop may wait for the event thread.
         drop(id);
         Some(report)
+    }
+}
+
+impl EventHandler for Resolution {
+    fn cm_event(&self, input: Input, found: Option<&ResolvedQp>, private_data: &[u8]) {
+        let Some(qp) = self.qp.upgrade() else { return };
+        let Some(report) = self.advance(&qp, input) else {
+            return;
+        };
+        qp.resolutions.lock().retain(|(key, _)| *key != self.key);
+        let outcome = match (report, found) {
+            (ConnOutcome::Established, Some(found)) => {
+                AddressHandle::new(&qp.pd, &found.ah_attr, found.qkey).map_or_else(
+                    |e| {
+                        tracing::warn!(to = %self.to, "ibv_create_ah: {}", map::text(e));
+                        DatagramOutcome::Failed
+                    },
+                    |address| DatagramOutcome::Resolved {
+                        address,
+                        qpn: found.qpn,
+                        remote: self.to,
+                        private_data: private_data.into(),
+                    },
+                )
+            }
+            (ConnOutcome::PeerRejected, _) => {
+                let data = private_data.get(rdma_cm::REJ_VERSION.len()..);
+                DatagramOutcome::PeerRejected {
+                    private_data: data.unwrap_or_default().into(),
+                }
+            }
+            (ConnOutcome::NonPeerRejected, _) => DatagramOutcome::NoListener,
+            _ => DatagramOutcome::Failed,
+        };
+        self.shared.upcalls.datagram(self.token, outcome);
     }
 }
 

@@ -10,18 +10,18 @@ use dat_core::transport::{Connect, Token};
 use dat_core::upcall::ConnOutcome;
 use parking_lot::Mutex;
 
-use crate::adapter::{EventTarget, Shared};
+use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::socket::gid::Choice;
+use crate::cm::socket::manager::SocketManager;
 use crate::cm::socket::request::ConnRequest;
+use crate::cm::socket::service;
 use crate::cm::socket::stage::{Act, Input, Stage, TRIES, step};
 use crate::cm::socket::state::{State, connect_failure};
 use crate::cm::socket::stream::Stream;
 use crate::cm::socket::wire::{
     DISCONNECT, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, RTU, Reader, VERSION,
 };
-use crate::cm::socket::{Manager, Watched, service};
-use crate::thread::Deferred;
-use crate::verbs::qp::{Path, PathLimits, Qp};
+use crate::verbs::qp::{Connection, Path, PathLimits, Qp};
 
 /// Age at which the active side enables TCP keepalive.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
@@ -78,11 +78,8 @@ impl Conn {
                 None,
             ),
         });
-        shared.put(
-            key,
-            EventTarget::Socket(Watched::Conn(Arc::downgrade(&conn))),
-        );
-        *qp.conn.lock() = Some(crate::cm::Conn::Socket(Arc::clone(&conn)));
+        shared.put(key, EventTarget::object(&conn));
+        *qp.conn.lock() = Some(Arc::<Self>::clone(&conn));
         let mut state = conn.state.lock();
         if let Some(input) = conn.connect_tcp(&mut state) {
             conn.advance_deferred(qp, &mut state, input);
@@ -123,9 +120,9 @@ impl Conn {
             limits: limits(qp),
             state: State::new(Stage::Accepted, Some(stream), Some(message)),
         });
-        *qp.conn.lock() = Some(crate::cm::Conn::Socket(Arc::clone(&conn)));
+        *qp.conn.lock() = Some(Arc::<Self>::clone(&conn));
         let mut state = conn.state.lock();
-        let slot = EventTarget::Socket(Watched::Conn(Arc::downgrade(&conn)));
+        let slot = EventTarget::object(&conn);
         let withdrawn = shared.replace_pending(key, slot);
         let reply = (!withdrawn)
             .then(|| conn.reply(qp, &mut state, local))
@@ -143,7 +140,7 @@ impl Conn {
         Ok(())
     }
 
-    fn manager(&self) -> Option<&Manager> {
+    fn manager(&self) -> Option<&SocketManager> {
         self.shared.socket.as_ref()
     }
 
@@ -251,7 +248,13 @@ impl Conn {
         log_failure(state.stream.as_ref()?.send(&RTU))
     }
 
-    fn to_rts(&self, qp: &Qp, manager: &Manager, peer: &Message, choice: Choice) -> Option<()> {
+    fn to_rts(
+        &self,
+        qp: &Qp,
+        manager: &SocketManager,
+        peer: &Message,
+        choice: Choice,
+    ) -> Option<()> {
         let limits = PathLimits {
             reads_in: self.limits.reads_in,
             reads_out: peer
@@ -269,63 +272,6 @@ impl Conn {
         qp.to_rts_along(limits, &path).ok()
     }
 
-    /// Processes socket events; `ended` is true if they include a hang-up or an error. Called by the event thread
-    /// without locks.
-    pub(crate) fn ready(&self, ended: bool) {
-        // The connection ends with its queue pair: then there is no endpoint to report to.
-        let Some(qp) = self.qp.upgrade() else { return };
-        loop {
-            let mut state = self.state.lock();
-            let Some(input) = state.next_input() else {
-                return;
-            };
-            let report = self.advance(&qp, &mut state, input);
-            // Deferred data causes another (edge-triggered) event.
-            let all =
-                state.stage == Stage::Down || !(ended || state.more || state.disconnect_received);
-            let data = match (report, &mut state.peer) {
-                // The passive side's RTU carries no private data.
-                (Some(ConnOutcome::Established), Some(peer)) if self.to.is_some() => {
-                    std::mem::take(&mut peer.private_data)
-                }
-                (Some(ConnOutcome::PeerRejected), Some(peer)) => {
-                    std::mem::take(&mut peer.private_data)
-                }
-                _ => Vec::new(),
-            };
-            drop(state);
-            if let Some(report) = report {
-                self.report(report, &data);
-            }
-            if all {
-                return;
-            }
-        }
-    }
-
-    /// Processes the passed deadline.
-    pub(crate) fn expired(&self) {
-        let Some(qp) = self.qp.upgrade() else { return };
-        let mut state = self.state.lock();
-        // A deadline that was set again since has its own timer event.
-        if state.deadline.is_none_or(|at| at > Instant::now()) {
-            return;
-        }
-        state.deadline = None;
-        if state.stage == Stage::Up {
-            if let Some(stream) = &state.stream {
-                stream.keep_alive();
-            }
-            return;
-        }
-        let report = self.advance(&qp, &mut state, Input::TimedOut);
-        drop(state);
-        if let Some(report) = report {
-            tracing::warn!(to = ?self.to, "no answer in time: {report:?}");
-            self.report(report, &[]);
-        }
-    }
-
     fn report(&self, report: ConnOutcome, private_data: &[u8]) {
         self.shared
             .upcalls
@@ -334,10 +280,10 @@ impl Conn {
 
     /// Defers a report to the event thread, which makes all upcalls.
     fn defer_report(&self, report: ConnOutcome) {
-        self.shared.defer(Deferred::Report {
-            token: self.token,
-            report,
-        });
+        let token = self.token;
+        self.shared.defer(Box::new(move |shared| {
+            shared.upcalls.connection(token, report, &[]);
+        }));
     }
 
     /// [Steps](Self::advance) from a consumer's call. The consumer receives failures as events, like failures a moment
@@ -413,18 +359,6 @@ impl Conn {
         self.shared.remove(self.key);
         state.stream = None;
     }
-
-    /// Returns the TCP port of our end; 0 after the connection has ended.
-    pub(crate) fn local_port(&self) -> u16 {
-        let state = self.state.lock();
-        let local = state.stream.as_ref().and_then(|stream| stream.local());
-        local.map_or(0, |address| address.port())
-    }
-
-    /// Starts the disconnect that the consumer requested.
-    pub(crate) fn disconnect(&self, qp: &Qp) {
-        self.advance_deferred(qp, &mut self.state.lock(), Input::LocalDisconnect);
-    }
 }
 
 /// Logs the error of a send; `None` on failure.
@@ -432,6 +366,74 @@ fn log_failure(result: io::Result<()>) -> Option<()> {
     result
         .inspect_err(|e| tracing::debug!("the peer does not take our message: {e}"))
         .ok()
+}
+
+impl Connection for Conn {
+    fn disconnect(&self, qp: &Qp) {
+        self.advance_deferred(qp, &mut self.state.lock(), Input::LocalDisconnect);
+    }
+
+    fn local_port(&self) -> u16 {
+        let state = self.state.lock();
+        let local = state.stream.as_ref().and_then(|stream| stream.local());
+        local.map_or(0, |address| address.port())
+    }
+}
+
+impl EventHandler for Conn {
+    fn ready(&self, _shared: &Arc<Shared>, _key: u64, ended: bool) {
+        // The connection ends with its queue pair: then there is no endpoint to report to.
+        let Some(qp) = self.qp.upgrade() else { return };
+        loop {
+            let mut state = self.state.lock();
+            let Some(input) = state.next_input() else {
+                return;
+            };
+            let report = self.advance(&qp, &mut state, input);
+            // Later data causes another (edge-triggered) event.
+            let all =
+                state.stage == Stage::Down || !(ended || state.more || state.disconnect_received);
+            let data = match (report, &mut state.peer) {
+                // The passive side's RTU carries no private data.
+                (Some(ConnOutcome::Established), Some(peer)) if self.to.is_some() => {
+                    std::mem::take(&mut peer.private_data)
+                }
+                (Some(ConnOutcome::PeerRejected), Some(peer)) => {
+                    std::mem::take(&mut peer.private_data)
+                }
+                _ => Vec::new(),
+            };
+            drop(state);
+            if let Some(report) = report {
+                self.report(report, &data);
+            }
+            if all {
+                return;
+            }
+        }
+    }
+
+    fn expired(&self, _shared: &Arc<Shared>, _key: u64) {
+        let Some(qp) = self.qp.upgrade() else { return };
+        let mut state = self.state.lock();
+        // A deadline that was set again since has its own timer event.
+        if state.deadline.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        state.deadline = None;
+        if state.stage == Stage::Up {
+            if let Some(stream) = &state.stream {
+                stream.keep_alive();
+            }
+            return;
+        }
+        let report = self.advance(&qp, &mut state, Input::TimedOut);
+        drop(state);
+        if let Some(report) = report {
+            tracing::warn!(to = ?self.to, "no answer in time: {report:?}");
+            self.report(report, &[]);
+        }
+    }
 }
 
 impl Drop for Conn {

@@ -11,12 +11,13 @@ use dat_core::transport::Token;
 use dat_core::upcall::Arrival;
 use parking_lot::Mutex;
 
-use crate::adapter::{EventTarget, Shared};
+use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::addr;
+use crate::cm::socket::manager::SocketManager;
 use crate::cm::socket::request::{ConnRequest, refuse};
 use crate::cm::socket::stream::{Received, Stream, set_listen_options};
 use crate::cm::socket::wire::{Message, Operation, RELIABLE, Reader};
-use crate::cm::socket::{Manager, PORT_OFFSET, Watched, service};
+use crate::cm::socket::{PORT_OFFSET, service};
 use crate::map;
 
 /// Pause before the next accept when no descriptor is left.
@@ -74,10 +75,7 @@ impl Listener {
             token,
             key,
         });
-        shared.put(
-            key,
-            EventTarget::Socket(Watched::ListenSocket(Arc::downgrade(&socket))),
-        );
+        shared.put(key, EventTarget::object(&socket));
         let listening = Self {
             shared: Arc::clone(shared),
             socket,
@@ -105,7 +103,7 @@ impl ListenSocket {
     }
 
     /// Accepts the next waiting connection.
-    pub(crate) fn ready(&self, shared: &Arc<Shared>) {
+    fn accept_next(&self, shared: &Arc<Shared>) {
         let Some(manager) = &shared.socket else {
             return;
         };
@@ -127,7 +125,7 @@ impl ListenSocket {
     fn read_request(
         &self,
         shared: &Arc<Shared>,
-        manager: &Manager,
+        manager: &SocketManager,
         stream: Stream,
         remote: SocketAddr,
     ) {
@@ -141,7 +139,7 @@ impl ListenSocket {
             token: self.token,
             deadline: manager.timers.set(shared.settings.handshake_time(), key),
         });
-        let slot = EventTarget::Socket(Watched::PartialRequest(Arc::clone(&partial)));
+        let slot = EventTarget::Owned(Arc::<PartialRequest>::clone(&partial));
         shared.put(key, slot);
         if let Err(e) = shared.epoll.add_edge(fd, key, false) {
             tracing::warn!("connection of {remote} refused: {}", map::text(e));
@@ -149,11 +147,16 @@ impl ListenSocket {
             return;
         }
         // The REQ usually arrives together with the connection.
-        partial.ready(shared, key);
+        partial.read_on(shared, key);
+    }
+}
+
+impl EventHandler for ListenSocket {
+    fn ready(&self, shared: &Arc<Shared>, _key: u64, _ended: bool) {
+        self.accept_next(shared);
     }
 
-    /// Watches the socket again after the pause.
-    pub(crate) fn expired(&self, shared: &Arc<Shared>) {
+    fn expired(&self, shared: &Arc<Shared>, _key: u64) {
         if let Err(e) = self.open(shared)
             && let Some(manager) = &shared.socket
         {
@@ -168,7 +171,7 @@ impl ListenSocket {
 
 impl PartialRequest {
     /// Reads available data. A complete REQ is reported to the consumer; any other message ends the connection.
-    pub(crate) fn ready(&self, shared: &Arc<Shared>, key: u64) {
+    fn read_on(&self, shared: &Arc<Shared>, key: u64) {
         let Some(message) = self.read() else { return };
         let Some(stream) = self.stop(shared, key) else {
             return;
@@ -197,7 +200,7 @@ impl PartialRequest {
         let request = ConnRequest::new(shared, stream, key, self.local, message);
         shared.upcalls.connect_request(
             self.token,
-            crate::cm::ConnRequest::of_socket(request),
+            crate::cm::request::ConnRequest::of_socket(request),
             &Arrival {
                 remote,
                 local: self.local.ip(),
@@ -238,9 +241,14 @@ impl PartialRequest {
         shared.remove(key);
         self.stream.lock().take()
     }
+}
 
-    /// Processes the passed deadline of the REQ.
-    pub(crate) fn expired(&self, shared: &Arc<Shared>, key: u64) {
+impl EventHandler for PartialRequest {
+    fn ready(&self, shared: &Arc<Shared>, key: u64, _ended: bool) {
+        self.read_on(shared, key);
+    }
+
+    fn expired(&self, shared: &Arc<Shared>, key: u64) {
         if self.stop(shared, key).is_some() {
             tracing::warn!(
                 "{} connected, but its REQ was not complete in time",

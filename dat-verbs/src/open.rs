@@ -1,0 +1,169 @@
+//! Opens an adapter.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Once};
+
+use dat_core::error::Result;
+use dat_core::ia_params::IaParams;
+use dat_core::upcall::Upcalls;
+use parking_lot::Mutex;
+
+use crate::Verbs;
+use crate::adapter::{Adapter, Shared};
+use crate::attributes;
+use crate::cm::rdma::id::Channel;
+use crate::cm::socket;
+use crate::epoll::{Epoll, FIRST_KEY};
+use crate::eventfd::{EventFd, set_nonblocking};
+use crate::find::{self, OpenError};
+use crate::map;
+use crate::settings::{HONOURED, KEYS, Manager, Settings};
+use crate::sys;
+use crate::thread;
+use crate::verbs::device::Device;
+
+/// Protects registered memory from fork(2) where the kernel does not.
+///
+/// Kernels since 5.12 copy pinned pages at fork, and then this does nothing. On older kernels libibverbs keeps
+/// registered pages out of the child, so a program that calls system(3) or popen(3) continues to receive into its own
+/// pages. The call must precede the first registration of the process.
+///
+/// libibverbs asks the kernel whether it copies pinned pages. If it gets no answer, it keeps the pages out of the
+/// child anyway; the child then lacks the other heap data on those pages and crashes. So the kernel's version decides
+/// here.
+fn protect_from_fork() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+        if release.is_ok_and(|text| copies_pinned_pages(&text)) {
+            return;
+        }
+        // SAFETY: no arguments; it changes libibverbs' own state only.
+        let result = unsafe { sys::ibv_fork_init() };
+        if result != 0 {
+            tracing::info!(
+                "ibv_fork_init: {}; registered memory is not safe in a forked child",
+                map::text(result)
+            );
+        }
+    });
+}
+
+/// Returns true if a kernel of this release copies pinned pages at fork(2).
+fn copies_pinned_pages(release: &str) -> bool {
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.parse().ok());
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= (5, 12)
+}
+
+impl Adapter {
+    /// Opens the device that `params` name.
+    pub(crate) fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Verbs>) -> Result<Self> {
+        Self::try_open(params, upcalls).map_err(|error| {
+            tracing::error!("{ia_name}: {error}");
+            error.code()
+        })
+    }
+
+    fn try_open(
+        params: &IaParams,
+        upcalls: Upcalls<Verbs>,
+    ) -> std::result::Result<Self, OpenError> {
+        params.known(KEYS)?;
+        let environment = |name: &str| std::env::var(name).ok();
+        let settings = Settings::new(params, environment)?;
+        dat_core::environment::report(HONOURED, environment);
+        find::require_device()?;
+        protect_from_fork();
+        let channel = Arc::new(Channel::open().map_err(OpenError::no_cm)?);
+        let device_port = find::find(&channel, &params.device, params.port)?;
+        let device = Device::open(&device_port.device)
+            .ok_or_else(|| OpenError::gone(&device_port.device))?
+            .map_err(|errno| OpenError::Device {
+                device: device_port.device.clone(),
+                reason: find::device_text(errno),
+            })?;
+        let facts =
+            attributes::Facts::read(&device, &device_port).map_err(|errno| OpenError::Device {
+                device: device_port.device.clone(),
+                reason: map::text(errno),
+            })?;
+        if !facts.active() {
+            tracing::warn!(
+                "{} port {} is not active: connections fail until the link is up (`ip link set {} up`)",
+                device_port.device,
+                device_port.port,
+                device_port.netdev.as_deref().unwrap_or("NETDEV"),
+            );
+        }
+        let resources = |errno| OpenError::Resources(map::text(errno));
+        set_nonblocking(device.async_fd());
+        let epoll = Epoll::new().map_err(resources)?;
+        let wake = EventFd::new().map_err(|e| OpenError::Resources(e.to_string()))?;
+        epoll
+            .add_fixed(wake.fd(), channel.fd(), device.async_fd())
+            .map_err(resources)?;
+        let socket = match settings.cm {
+            Manager::Rdmacm => None,
+            Manager::Socket => {
+                let manager = facts.socket_manager(&device, &settings)?;
+                epoll.add_timer(manager.timers.fd()).map_err(resources)?;
+                socket::stream::reserve_descriptors(wake.fd(), socket::DESCRIPTORS);
+                Some(manager)
+            }
+        };
+        let shared = Arc::new(Shared {
+            channel,
+            port: device_port.port,
+            roce: facts.roce(),
+            lid: facts.lid(),
+            attr: facts.attr(settings.cm, settings.wr_max),
+            device,
+            settings,
+            socket,
+            upcalls,
+            epoll,
+            wake,
+            stopping: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
+            deferred: Mutex::new(Vec::new()),
+            table: Mutex::default(),
+            last_key: AtomicU64::new(FIRST_KEY),
+        });
+        if !dat_core::reserve::has_thread_room() {
+            return Err(OpenError::Resources("no memory for a thread".into()));
+        }
+        let running = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("dat {}", device_port.device))
+            .spawn(move || {
+                // The consumer's signals are not delivered to this thread.
+                dat_os::signals::block_asynchronous();
+                thread::run(&running);
+            })
+            .map_err(|e| OpenError::Resources(e.to_string()))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_since_5_12_copy_pinned_pages() {
+        for (release, copies) in [
+            ("6.1.0-56-amd64\n", true),
+            ("5.12.0", true),
+            ("5.11.22", false),
+            ("5.4.0-42-generic", false),
+            ("10.0", true),
+            ("nonsense", false),
+        ] {
+            assert_eq!(copies_pinned_pages(release), copies, "{release}");
+        }
+    }
+}
