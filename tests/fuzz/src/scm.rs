@@ -1,19 +1,21 @@
-//! The messages of DAPL's scm provider, which come over TCP from anything that finds the port: any bytes in any pieces are a message,
-//! no message yet, or refused, and a message says the same when it is written again.
+//! Fuzz body for the messages of DAPL's scm provider, which arrive over TCP from any host that reaches the port. Any bytes in
+//! any pieces are a message, an incomplete message or an error, and a decoded message survives encoding.
 
 use crate::input::Input;
 
 // The codec stands alone in its file; the rest of its crate needs libibverbs.
-#[allow(dead_code, unreachable_pub, reason = "the body uses half of it")]
+#[allow(dead_code, unreachable_pub, reason = "the body uses a part of it")]
 #[path = "../../../dat-verbs/src/cm/socket/wire.rs"]
 mod wire;
 
-use wire::{FIXED, MAX_PRIVATE, Message, Reader, WireError};
+use wire::{
+    FIRST_SHORT, FIXED, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, Reader, WireError,
+};
 
-/// Reads the bytes in pieces as a message: the first is the size of a piece.
+/// Decodes the bytes as a message, in pieces whose size is the first byte.
 ///
 /// # Panics
-/// When pieces of another size make another message, or a message is another one after it was written and read.
+/// If the size of the pieces changes the message, or encoding and decoding changes it.
 pub fn scm(data: &[u8]) {
     let mut input = Input::new(data);
     let piece = usize::from(input.u8()).max(1);
@@ -21,7 +23,7 @@ pub fn scm(data: &[u8]) {
     let whole = read(bytes, usize::MAX);
     let pieces = read(bytes, piece);
     match (&whole, &pieces) {
-        // What follows a message is seen only if it comes with it.
+        // Surplus bytes are detected only if they arrive in the piece that completes the message.
         (
             Err(WireError::Surplus(_)),
             Ok(Some(_)) | Err(WireError::Surplus(_) | WireError::Mtu(_)),
@@ -35,10 +37,10 @@ pub fn scm(data: &[u8]) {
         assert_eq!(written.len(), FIXED + answer.private_data.len());
         let again = match read(&written, usize::MAX) {
             Ok(Some(again)) => again,
-            // Versions before 9 have no MTU; 9 is written, with the usual one.
             other => panic!("{answer:?} became {other:?}"),
         };
         let mut expected = answer;
+        // The encoder writes version 9: fields that older versions lack get their defaults.
         expected.reads_in = expected.reads_in.or(Some(0));
         expected.mtu = Some(expected.mtu_or_default());
         expected.version = again.version;
@@ -67,29 +69,34 @@ fn read(bytes: &[u8], piece: usize) -> Result<Option<Message>, WireError> {
     }
 }
 
-/// A request and a reply as DAPL's dtest sends them, and one of an old version.
+/// Returns a request, a reply and rejects of DAPL's dtest, two of them in the layouts of old versions.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let message = |version: u8, operation: u8, private: &[u8]| {
-        let mut bytes = vec![0; FIXED];
-        bytes[1] = version;
-        bytes[3] = operation;
-        bytes[17] = private.len() as u8;
-        bytes[28] = 4;
-        bytes[32] = 3;
-        bytes[43..48].copy_from_slice(&[0x14, 0xfe, 0x80, 0, 0]);
-        bytes[63] = 2;
-        bytes[64..72].copy_from_slice(&[2, 0, 0xc1, 0x60, 10, 9, 0, 1]);
-        if version < 8 {
-            bytes.extend([0; 2]);
-        }
-        bytes.extend(private);
+    let message = |version: u16, operation: Operation, private_data: &[u8]| {
+        let message = Message {
+            version,
+            operation,
+            reads_in: Some(4),
+            mtu: Some(3),
+            qp: QpAddress {
+                lid: 0,
+                qpn: 0x14,
+                gid: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+                kind: RELIABLE,
+            },
+            socket: Some(([10, 9, 0, 1], 49504).into()),
+            second_gid: None,
+            private_data: private_data.to_vec(),
+        };
+        // The encoder writes the newest version.
+        let mut bytes = message.encode(version < FIRST_SHORT);
+        bytes[..2].copy_from_slice(&version.to_be_bytes());
         [vec![64], bytes].concat()
     };
     vec![
-        message(9, 1, &[1, 2, 3]),
-        message(9, 2, &[7; MAX_PRIVATE]),
-        message(9, 3, &[]),
-        message(6, 1, &[9; 8]),
-        message(7, 4, &[]),
+        message(9, Operation::Request, &[1, 2, 3]),
+        message(9, Operation::Reply, &[7; MAX_PRIVATE]),
+        message(9, Operation::RejectedByConsumer, &[]),
+        message(6, Operation::Request, &[9; 8]),
+        message(7, Operation::RejectedByProvider, &[]),
     ]
 }

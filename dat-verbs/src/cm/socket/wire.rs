@@ -24,7 +24,7 @@ pub(crate) const RELIABLE: u8 = 2;
 
 /// Additional bytes of the fixed part in versions before [`FIRST_SHORT`].
 const OLD_TAIL: usize = 2;
-const FIRST_SHORT: u16 = 8;
+pub(crate) const FIRST_SHORT: u16 = 8;
 const OLDEST: u16 = 6;
 /// First version with `reads_in`.
 const FIRST_READS: u16 = 7;
