@@ -10,7 +10,7 @@
 //! * `verbs` holds the libibverbs objects, `cm` the connections; `sys` is the only user of `rdma-sys`;
 //! * `map` translates between DAT and verbs, `settings` parses `ia_params`, `find` locates the device.
 //!
-//! The crate may import `dat-core` and the crate of operating system calls. Unsafe code stands in `sys`, `verbs`, `cm`
+//! The crate may import `dat-core` and `dat-os`. Unsafe code stands in `sys`, `verbs`, `cm`
 //! and the files that make system calls.
 //!
 //! **Device removal**: every connection reports Broken, and all later operations fail. The consumer closes the IA.
