@@ -27,7 +27,6 @@ pub mod lmr;
 pub mod order;
 pub mod private_data;
 pub mod pz;
-pub mod rdma_cm;
 pub mod rmr;
 pub mod sp;
 pub mod srq;

@@ -33,7 +33,6 @@ mod thread;
 mod transport;
 mod verbs;
 
-pub use cm::rdma::caller::Caller;
 pub use find::local_addresses;
 pub use settings::KEYS;
 

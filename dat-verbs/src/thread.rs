@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use dat_core::transport::Token;
 use dat_core::upcall::{Arrival, Fault};
+use dat_handshake::Caller;
 
 use crate::adapter::Shared;
-use crate::cm::rdma::caller::Caller;
 use crate::cm::rdma::event::{Event, EventKind};
 use crate::cm::rdma::request::{ConnRequest, Offer};
 use crate::cm::rdma::stage::Input;

@@ -8,14 +8,18 @@ use serde_json::Value;
 /// Each crate of the workspace with the workspace crates that it may depend on. Dev-dependencies are not checked.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-arena", &[]),
-    ("softrxe-proto", &[]),
+    ("dat-handshake", &[]),
+    ("softrxe-proto", &["dat-handshake"]),
     ("softrxe-port", &["dat-os"]),
     ("dat-os", &[]),
     ("dat-core", &["dat-arena", "dat-os"]),
     ("dat-abi", &["dat-core", "dat-arena", "dat-os"]),
     ("dat-registry", &["dat-core", "dat-abi"]),
     ("dat", &["dat-core", "dat-abi", "dat-registry", "dat-os"]),
-    ("dat-verbs", &["dat-core", "dat-arena", "dat-os"]),
+    (
+        "dat-verbs",
+        &["dat-core", "dat-handshake", "dat-arena", "dat-os"],
+    ),
     ("dat-loopback", &["dat-core", "dat-arena", "dat-os"]),
     (
         "dat-loopback-provider",
@@ -30,6 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "dat-core",
             "dat-os",
+            "dat-handshake",
             "dat-verbs",
             "softrxe-port",
             "softrxe-proto",
@@ -59,7 +64,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-bench", &["dat", "softrxe-port"]),
     (
         "dat-fuzz",
-        &["softrxe-proto", "softrxe-port", "dat-registry", "dat-core"],
+        &[
+            "softrxe-proto",
+            "softrxe-port",
+            "dat-registry",
+            "dat-core",
+            "dat-handshake",
+        ],
     ),
     ("dat-hostile", &["dat", "dat-tests"]),
     ("dat-loom", &[]),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dat_core::error::{Error, Kind, Result};
-use dat_core::rdma_cm::{REJ_PRIVATE, REJ_VERSION, port_of};
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::ConnOutcome;
+use dat_handshake::rdma_cm::{REJ_PRIVATE, REJ_VERSION, port_of};
 use parking_lot::MutexGuard;
 use softrxe_proto as proto;
 use softrxe_proto::{CmError, CmId, service_id};

@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use dat_core::error::Result;
-use dat_core::rdma_cm::REJ_VERSION;
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::DatagramOutcome;
-use dat_verbs::Caller;
+use dat_handshake::Caller;
+use dat_handshake::rdma_cm::REJ_VERSION;
 use softrxe_proto::{
     CmError, CmEventKind, CmId, ConnectRequest, Qpn, SidrReply, SidrRequest, Time, service_id,
 };

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use dat_core::rdma_cm::REJ_VERSION;
 use dat_core::transport::Token;
 use dat_core::upcall::{Arrival, ConnOutcome, DatagramOutcome, Fault, Upcalls};
+use dat_handshake::rdma_cm::REJ_VERSION;
 use softrxe_proto::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason, Time};
 
 use super::UserEngine;

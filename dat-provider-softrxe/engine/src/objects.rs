@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 
-use dat_verbs::Caller;
+use dat_handshake::Caller;
 use parking_lot::Mutex;
 use softrxe_proto::{CmId, ConnectRequest, CqId, Event, Pd, Qpn, RejectReason, SrqId, WindowType};
 

@@ -12,12 +12,12 @@ use dat_core::error::{Error, Kind, Result};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;
 use dat_core::iov::LmrTriplet;
-use dat_core::rdma_cm::REQ_PRIVATE;
 use dat_core::rmr::Scope;
 use dat_core::transport::{
     Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
 };
 use dat_core::upcall::Upcalls;
+use dat_handshake::rdma_cm::REQ_PRIVATE;
 use softrxe_proto as proto;
 use softrxe_proto::{CompletedOp, MwBind, Rights, Sge, Status, WindowType};
 

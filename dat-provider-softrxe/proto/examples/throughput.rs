@@ -7,8 +7,9 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use softrxe_proto::{
-    Access, AccessError, AtomicOp, Completion, Config, CqId, Engine, Memory, Meta, MwBind, Op,
-    Path, Pd, Psn, QpInit, QpKind, Qpn, Remote, Rights, SecretKey, SendRequest, Sge, Time,
+    Access, AccessError, Agreement, AtomicOp, Completion, Config, CqId, Engine, Memory, Meta,
+    MwBind, Op, Path, Pd, Psn, QpInit, QpKind, Qpn, Remote, Rights, SecretKey, SendRequest, Sge,
+    Time,
 };
 
 /// One region at address 0, behind a lock as a driver's table would be.
@@ -98,7 +99,7 @@ fn path(remote: &str, qpn: Qpn) -> Path {
         responder_resources: 16,
         retry_count: 7,
         rnr_retry: 7,
-        own: true,
+        agreement: Agreement::CURRENT,
     }
 }
 

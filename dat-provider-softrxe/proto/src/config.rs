@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use dat_handshake::Offer;
+
 use crate::secrets::SecretKey;
 
 /// Settings of an engine; fixed for its life.
@@ -16,6 +18,8 @@ pub struct Config {
     pub secret: SecretKey,
     /// The lower 48 bits of the CA GUID. Public: no other engine's, and nothing that `secret` could be told from.
     pub guid: u64,
+    /// Version and capabilities offered to peers that are engines of this crate.
+    pub offer: Offer,
     /// Queue pairs at most, as a power of two; at most 16.
     pub qp_bits: u8,
     /// Top bits of every QPN and communication id, `qpn_prefix_bits` of them: lets several engines share an address.
@@ -75,6 +79,7 @@ impl Config {
             port: crate::ROCE_PORT,
             secret,
             guid,
+            offer: Offer::CURRENT,
             qp_bits: 14,
             qpn_prefix: 0,
             qpn_prefix_bits: 0,

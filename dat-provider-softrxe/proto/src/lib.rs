@@ -50,6 +50,8 @@ pub use work::{
     Status,
 };
 
+pub use dat_handshake::{Agreement, Capabilities, Offer};
+
 pub mod wire;
 pub use wire::cma::service_id;
 

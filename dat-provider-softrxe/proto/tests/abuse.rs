@@ -13,8 +13,8 @@ use common::pair::{Pair, Side};
 use common::stranger::{self, FOREIGN};
 use softrxe_proto::wire::cm::{CmMessage, Rep};
 use softrxe_proto::{
-    Accept, CmError, CmEvent, CmEventKind, CmId, Connect, Event, Op, Path, Psn, QpState, Qpn,
-    RejectReason, SendRequest, Status, service_id,
+    Accept, Agreement, CmError, CmEvent, CmEventKind, CmId, Connect, Event, Op, Path, Psn, QpState,
+    Qpn, RejectReason, SendRequest, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -187,7 +187,7 @@ fn foreign_client(pair: &mut Pair, comm_id: u32) -> ([Qpn; 2], CmId) {
         })
         .collect();
     let path = Path {
-        own: false,
+        agreement: Agreement::FOREIGN,
         ..pair.path(1, rep[0].qpn, [rep[0].starting_psn, Psn::new(100)])
     };
     pair.sides[0].engine.connect_qp(qpns[0], &path).unwrap();

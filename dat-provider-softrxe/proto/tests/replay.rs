@@ -8,8 +8,8 @@ use common::pcap::{self, Captured};
 use softrxe_proto::opcode::Opcode;
 use softrxe_proto::wire::{Bth, Packet};
 use softrxe_proto::{
-    Access, AccessError, AtomicOp, Config, Engine, Memory, Meta, MwBind, Path, Pd, Psn, QpInit,
-    QpKind, Qpn, Rights, SecretKey, Sge, Time,
+    Access, AccessError, Agreement, AtomicOp, Config, Engine, Memory, Meta, MwBind, Path, Pd, Psn,
+    QpInit, QpKind, Qpn, Rights, SecretKey, Sge, Time,
 };
 
 /// Memory that grants everything, or nothing to peers.
@@ -142,7 +142,7 @@ fn replay(talk: &Conversation<'_>, grant: bool, inbox: u32) -> Vec<Answer> {
         responder_resources: 128,
         retry_count: 7,
         rnr_retry: 7,
-        own: false,
+        agreement: Agreement::FOREIGN,
     };
     engine.connect_qp(qpn, &path).unwrap();
     let sge = Sge {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use dat_handshake::{Offer, final_psn};
 use softrxe_proto::opcode::Opcode;
 use softrxe_proto::wire::cm::{
     Answered, CmMessage, CmPath, Drep, Dreq, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq,
+    private_data as private_data_field,
 };
 use softrxe_proto::wire::{Bth, CmaHeader, Deth, Headers, MadHeader, Packet};
 use softrxe_proto::{
@@ -206,7 +208,7 @@ impl World {
             2 => CmMessage::Rep(Rep {
                 local_id,
                 remote_id,
-                qkey: 0,
+                qkey: word(input),
                 qpn,
                 vendor_high: 0,
                 ee_context: 0,
@@ -249,7 +251,7 @@ impl World {
                     0 => qpn,
                     count => self.qps[input.below(count)],
                 },
-                private_data: [5; Dreq::PRIVATE_DATA],
+                private_data: dreq_data(input),
             }),
             7 => CmMessage::Drep(Drep {
                 local_id,
@@ -425,6 +427,14 @@ fn take(from: &mut Vec<CmId>, input: &mut Input<'_>) -> Option<CmId> {
     Some(from.swap_remove(input.below(from.len())))
 }
 
+/// Private data of a DREQ: nothing that means something, or a final PSN.
+fn dreq_data(input: &mut Input<'_>) -> [u8; Dreq::PRIVATE_DATA] {
+    match input.u8() {
+        0 => [5; Dreq::PRIVATE_DATA],
+        psn => private_data_field(&final_psn::emit(psn.into())),
+    }
+}
+
 /// Private data with a CMA header.
 fn private_data<const N: usize>() -> [u8; N] {
     let mut data = [9; N];
@@ -436,6 +446,16 @@ fn private_data<const N: usize>() -> [u8; N] {
     data
 }
 
+/// An offer: none, this version's, a later one's, or one with any bits.
+fn word(input: &mut Input<'_>) -> u32 {
+    match input.below(4) {
+        0 => 0,
+        1 => Offer::CURRENT.word(),
+        2 => u32::MAX,
+        _ => u32::from(input.u8()) << 24 | u32::from(input.u16()),
+    }
+}
+
 fn req(input: &mut Input<'_>, local_id: u32, ca_guid: u64, qpn: Qpn) -> Req {
     let mut primary = CmPath::default();
     primary.remote_gid[10..].copy_from_slice(&[0xff, 0xff, 10, 9, 0, input.pick(&[2, 2, 2, 3])]);
@@ -444,7 +464,7 @@ fn req(input: &mut Input<'_>, local_id: u32, ca_guid: u64, qpn: Qpn) -> Req {
         vendor: 0,
         service_id: input.pick(&[service_id::tcp(PORT), service_id::tcp(PORT), 1]),
         ca_guid,
-        qkey: 0,
+        qkey: word(input),
         qpn,
         responder_resources: input.u8(),
         local_ee_context: 0,

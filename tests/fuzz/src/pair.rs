@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use softrxe_proto::{
-    CompletedOp, Completion, Config, CqId, Engine, Meta, Op, Path, Psn, QpInit, QpKind, Qpn,
-    Remote, Rights, SecretKey, SendRequest, Status, Time,
+    Agreement, CompletedOp, Completion, Config, CqId, Engine, Meta, Op, Path, Psn, QpInit, QpKind,
+    Qpn, Remote, Rights, SecretKey, SendRequest, Status, Time,
 };
 
 use crate::input::Input;
@@ -75,7 +75,7 @@ impl Pair {
     fn new(input: &mut Input<'_>) -> Self {
         let seed = input.u8();
         let mtu = input.pick(&[256, 512, 1024]);
-        let own = input.flag();
+        let agreement = input.pick(&[Agreement::FOREIGN, Agreement::CURRENT]);
         let chunk = input.pick(&[16, 1, 2]);
         let sides = [0, 1].map(|side| {
             let memory = Grants::new(SIZE, 0);
@@ -139,7 +139,7 @@ impl Pair {
                 responder_resources: depth,
                 retry_count: 7,
                 rnr_retry: 7,
-                own,
+                agreement,
             };
             let engine = &mut pair.sides[side].engine;
             engine

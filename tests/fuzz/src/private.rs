@@ -2,17 +2,11 @@
 //! is what the other one gets, behind each of the headers that go before it.
 
 use dat_core::private_data::{MAX_PRIVATE_DATA, PrivateData, check_length};
+use dat_handshake::{Caller, Capabilities, Offer, final_psn, guid};
 use softrxe_proto::wire::CmaHeader;
 use softrxe_proto::wire::cm::{self, Body, CmMessage, Rep, Req, SidrReq};
 
 use crate::input::Input;
-
-// The header stands alone in its file; the rest of its crate needs libibverbs.
-#[allow(dead_code, unreachable_pub, reason = "the body uses half of it")]
-#[path = "../../../dat-verbs/src/cm/rdma/caller.rs"]
-mod caller;
-
-use caller::Caller;
 
 /// Messages with private data.
 const REQ: u16 = 0x10;
@@ -40,11 +34,35 @@ fn arrived(bytes: &[u8]) {
         assert!(bytes.starts_with(&written));
         assert_eq!(Caller::read(&written), Some((caller, rest)));
     }
+    if let Some(psn) = final_psn::parse(bytes) {
+        assert!(bytes.starts_with(&final_psn::emit(psn)));
+    }
+    if let Some((word, rest)) = bytes.split_first_chunk() {
+        agreed(u32::from_be_bytes(*word), rest.first() == Some(&0));
+    }
     if let Some(header) = CmaHeader::parse(bytes) {
         let mut again = [0xee; CmaHeader::LEN];
         header.emit(&mut again);
         assert_eq!(CmaHeader::parse(&again), Some(header));
         assert_eq!(header.source.is_ipv4(), header.destination.is_ipv4());
+    }
+}
+
+/// Any word as the offer of a peer, to each kind of engine: both sides agree, and on no more than both have.
+fn agreed(word: u32, own: bool) {
+    let peer = Offer::from_word(word);
+    assert_eq!(Offer::from_word(peer.word()), peer);
+    let guid = if own { guid::own(word.into()) } else { 1 };
+    for ours in [
+        Offer::LEGACY,
+        Offer::CURRENT,
+        Offer::new(200, Capabilities::all()),
+    ] {
+        let here = ours.agree(guid, word);
+        let there = peer.agree(guid, ours.answer(guid));
+        assert_eq!(here, there);
+        assert_eq!(here.is_own(), own);
+        assert!(here.version() <= (word >> 24) as u8);
     }
 }
 

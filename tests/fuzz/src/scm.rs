@@ -58,12 +58,12 @@ fn read(bytes: &[u8], piece: usize) -> Result<Option<Message>, WireError> {
     let mut rest = bytes;
     loop {
         let message = reader.message()?;
-        let room = reader.spare();
-        let taken = piece.min(room.len()).min(rest.len());
+        let spare = reader.spare();
+        let taken = piece.min(spare.len()).min(rest.len());
         if taken == 0 || message.is_some() {
             return Ok(message);
         }
-        room[..taken].copy_from_slice(&rest[..taken]);
+        spare[..taken].copy_from_slice(&rest[..taken]);
         reader.filled(taken);
         rest = &rest[taken..];
     }

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::last_word;
+use dat_handshake::{Agreement, Capabilities, Offer, final_psn};
+
 use super::state::State;
 use super::table::Peer;
 use crate::qp::Path;
@@ -18,8 +19,6 @@ use crate::{Psn, Qpn, RejectReason};
 /// A whole management datagram.
 pub(crate) type Mad = [u8; mad::MadHeader::MAD_LEN];
 
-/// First 16 bits of the CA GUID of every engine of this crate.
-const OWN_GUID: u64 = 0x5d52;
 /// Local ACK timeout that we propose for the peer's queue pair: 4.096 us * 2^14 = 67 ms.
 const ACK_TIMEOUT: u8 = 14;
 /// CM response timeout that we announce: 4.096 us * 2^20 = 4.3 s.
@@ -47,14 +46,11 @@ pub(crate) fn silence_after_mra() -> Duration {
     timeout_of(SERVICE_TIMEOUT) + silence()
 }
 
-/// The CA GUID of an engine: recognisable, and the lower 48 bits of `number`.
-pub(crate) const fn own_guid(number: u64) -> u64 {
-    OWN_GUID << 48 | (number & ((1 << 48) - 1))
-}
-
-/// Does an engine of this crate speak?
-pub(crate) const fn is_own(guid: u64) -> bool {
-    guid >> 48 == OWN_GUID
+/// What the engine says of itself in a REQ or REP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) guid: u64,
+    pub(crate) offer: Offer,
 }
 
 /// What is agreed on.
@@ -74,6 +70,8 @@ pub(crate) struct Connection {
     pub(crate) local_id: u32,
     pub(crate) remote_id: u32,
     pub(crate) remote_guid: u64,
+    /// What both engines can do; that of a foreign peer until the peer's REQ or REP has come.
+    pub(crate) agreement: Agreement,
     pub(crate) remote_qpn: Qpn,
     pub(crate) remote: SocketAddr,
     pub(crate) transaction: u64,
@@ -174,12 +172,12 @@ impl Connection {
             responder_resources: self.terms.responder_resources,
             retry_count: self.terms.retry_count,
             rnr_retry: self.terms.rnr_retry,
-            own: is_own(self.remote_guid),
+            agreement: self.agreement,
         }
     }
 
     /// The REQ; `data` is the consumer's part of the private data.
-    pub(crate) fn req(&self, guid: u64, local: SocketAddr, qpn: Qpn, data: &[u8]) -> Box<Mad> {
+    pub(crate) fn req(&self, this: Identity, local: SocketAddr, qpn: Qpn, data: &[u8]) -> Box<Mad> {
         let mut field = [0; Req::PRIVATE_DATA];
         let (header, rest) = field.split_at_mut(CmaHeader::LEN);
         CmaHeader {
@@ -192,8 +190,8 @@ impl Connection {
             local_id: self.local_id,
             vendor: 0,
             service_id: self.service_id,
-            ca_guid: guid,
-            qkey: 0,
+            ca_guid: this.guid,
+            qkey: this.offer.word(),
             qpn,
             responder_resources: self.terms.responder_resources,
             local_ee_context: 0,
@@ -219,11 +217,18 @@ impl Connection {
         mad(self.transaction, &CmMessage::Req(req))
     }
 
-    pub(crate) fn rep(&self, guid: u64, qpn: Qpn, srq: bool, rnr: u8, data: &[u8]) -> Box<Mad> {
+    pub(crate) fn rep(
+        &self,
+        this: Identity,
+        qpn: Qpn,
+        srq: bool,
+        rnr: u8,
+        data: &[u8],
+    ) -> Box<Mad> {
         let rep = Rep {
             local_id: self.local_id,
             remote_id: self.remote_id,
-            qkey: 0,
+            qkey: this.offer.answer(self.remote_guid),
             qpn,
             vendor_high: 0,
             ee_context: 0,
@@ -235,7 +240,7 @@ impl Connection {
             flow_control: false,
             rnr_retry: rnr & 7,
             srq,
-            ca_guid: guid,
+            ca_guid: this.guid,
             private_data: private_data(data),
         };
         mad(self.transaction, &CmMessage::Rep(rep))
@@ -279,14 +284,16 @@ impl Connection {
         mad(self.transaction, &CmMessage::Rej(rej))
     }
 
-    /// The DREQ; `expected` is the PSN that our queue pair expected last, which only engines of this crate are told.
+    /// The DREQ; `expected` is the PSN that our queue pair expected last, for peers that read it.
     pub(crate) fn dreq(&self, expected: Option<Psn>) -> Box<Mad> {
-        let told = expected.filter(|_| is_own(self.remote_guid));
+        let expected = expected.filter(|_| self.agreement.has(Capabilities::FINAL_PSN));
         let dreq = Dreq {
             local_id: self.local_id,
             remote_id: self.remote_id,
             remote_qpn: self.remote_qpn,
-            private_data: told.map_or([0; Dreq::PRIVATE_DATA], last_word::emit),
+            private_data: expected.map_or([0; Dreq::PRIVATE_DATA], |psn| {
+                private_data(&final_psn::emit(psn.value()))
+            }),
         };
         mad(self.transaction, &CmMessage::Dreq(dreq))
     }
@@ -357,11 +364,5 @@ mod tests {
         }
         assert_eq!(mtu_of(0), None);
         assert_eq!(mtu_of(6), None);
-    }
-
-    #[test]
-    fn own_guids_are_known_and_others_are_not() {
-        assert!(is_own(own_guid(u64::MAX)));
-        assert!(!is_own(0x0200_00ff_fe00_0001));
     }
 }

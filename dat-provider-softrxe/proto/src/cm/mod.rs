@@ -1,10 +1,9 @@
 //! Connection manager (IBTA 12), as rdma_cm uses it over RoCE.
 //!
 //! `state` is the pure table; `connection` and `sidr` hold what a connection or resolution knows and build its messages;
-//! `last_word` is what our DREQs add, `table` finds them, `unproven` says which requests may wait. The engine (`engine::cm`) executes what the table says.
+//! `table` finds them, `unproven` says which requests may wait. The engine (`engine::cm`) executes what the table says.
 
 pub(crate) mod connection;
-pub(crate) mod last_word;
 pub(crate) mod sidr;
 pub mod state;
 pub(crate) mod table;

@@ -4,7 +4,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-use super::connection::{Connection, is_own};
+use dat_handshake::guid::is_own;
+
+use super::connection::Connection;
 use super::sidr::Resolution;
 use super::state::State;
 use super::unproven::Unproven;
@@ -120,9 +122,7 @@ impl Table {
     /// Connections with own peers that are `gone`, and whose end we await to be confirmed.
     pub(crate) fn unconfirmed(&self, gone: impl Fn(IpAddr, Qpn) -> bool) -> Vec<u32> {
         let awaits = |c: &&Connection| {
-            c.state == State::DreqSent
-                && super::connection::is_own(c.remote_guid)
-                && gone(c.remote.ip(), c.remote_qpn)
+            c.state == State::DreqSent && is_own(c.remote_guid) && gone(c.remote.ip(), c.remote_qpn)
         };
         let all = self.connections.values().filter(awaits);
         all.map(|c| c.local_id).collect()

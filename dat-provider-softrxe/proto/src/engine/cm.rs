@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use dat_handshake::{Agreement, guid};
+
 use super::Engine;
 use super::cm_step::{Details, TIME_WAIT};
 use super::timers::Owner;
-use crate::cm::connection::{Connection, Terms, is_own};
+use crate::cm::connection::{Connection, Terms};
 use crate::cm::sidr::{self, Resolution, SidrReply, SidrRequest};
 use crate::cm::state::{Input, State};
 use crate::cm::{Accept, CmError, Connect};
@@ -72,6 +74,7 @@ impl<M: Memory> Engine<M> {
             local_id,
             remote_id: 0,
             remote_guid: 0,
+            agreement: Agreement::FOREIGN,
             remote_qpn: Qpn::default(),
             remote: arguments.remote,
             transaction: self.random.u64(),
@@ -97,7 +100,7 @@ impl<M: Memory> Engine<M> {
             allowance: None,
         };
         let local = SocketAddr::new(self.config.local, arguments.source_port);
-        let req = connection.req(self.guid, local, qpn, arguments.private_data);
+        let req = connection.req(self.identity(), local, qpn, arguments.private_data);
         self.cm.insert(connection);
         self.attach(qpn, Some(CmId(local_id)));
         self.say(now, local_id, req);
@@ -177,7 +180,13 @@ impl<M: Memory> Engine<M> {
     /// Address and queue pair of a connection's peer, once they are known, and whether it is an engine of this crate.
     pub fn peer(&self, id: CmId) -> Option<(IpAddr, Qpn, bool)> {
         let c = self.cm.get(id.0).filter(|c| c.remote_guid != 0)?;
-        Some((c.remote.ip(), c.remote_qpn, is_own(c.remote_guid)))
+        Some((c.remote.ip(), c.remote_qpn, guid::is_own(c.remote_guid)))
+    }
+
+    /// What was agreed on with a connection's peer, once its REQ or REP has come.
+    pub fn agreement(&self, id: CmId) -> Option<Agreement> {
+        let c = self.cm.get(id.0).filter(|c| c.remote_guid != 0)?;
+        Some(c.agreement)
     }
 
     /// Asks for a datagram queue pair; ends in `SidrReply` or `TimedOut`.

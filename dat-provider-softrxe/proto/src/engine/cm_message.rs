@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 
+use dat_handshake::guid::is_own;
+use dat_handshake::{Capabilities, final_psn};
+
 use super::Engine;
 use super::cm_step::Details;
 use super::output::GSI_QKEY;
 use crate::Psn;
 use crate::cm::connection::{self, Connection, Terms, mtu_of, silence};
-use crate::cm::last_word;
 use crate::cm::sidr::{Resolution, SidrReply};
 use crate::cm::state::{Input, State};
 use crate::cm::table::Peer;
@@ -121,7 +123,7 @@ impl<M: Memory> Engine<M> {
             self.cm_step(now, id, Input::Req);
             return;
         }
-        let own = connection::is_own(req.ca_guid);
+        let own = is_own(req.ca_guid);
         let answer_to = reply_to(source, own);
         if let Some(old) = self.cm.by_qp(peer, req.qpn) {
             let stale = RejectReason::STALE_CONNECTION;
@@ -154,6 +156,7 @@ impl<M: Memory> Engine<M> {
             local_id: id,
             remote_id: req.local_id,
             remote_guid: req.ca_guid,
+            agreement: self.config.offer.agree(req.ca_guid, req.qkey),
             remote_qpn: req.qpn,
             remote: answer_to,
             transaction,
@@ -245,7 +248,7 @@ impl<M: Memory> Engine<M> {
         let Some(id) = self.find(source, rep.remote_id, rep.local_id) else {
             // We gave up, and the REJ that said so was lost or early.
             let rej = connection::refuse_rep(transaction, rep);
-            let own = connection::is_own(rep.ca_guid);
+            let own = is_own(rep.ca_guid);
             self.mads.push_back((reply_to(source, own), rej));
             return;
         };
@@ -256,9 +259,10 @@ impl<M: Memory> Engine<M> {
             }
             c.remote_id = rep.local_id;
             c.remote_guid = rep.ca_guid;
+            c.agreement = self.config.offer.agree(rep.ca_guid, rep.qkey);
             c.remote_qpn = rep.qpn;
             c.send_psn = rep.starting_psn;
-            if connection::is_own(rep.ca_guid) {
+            if is_own(rep.ca_guid) {
                 c.remote.set_port(source.port());
             }
             let terms = &mut c.terms;
@@ -278,7 +282,7 @@ impl<M: Memory> Engine<M> {
         let drep = connection::drep(transaction, dreq);
         let Some(id) = self.find(source, dreq.remote_id, dreq.local_id) else {
             // Nobody knows it: say so, or it asks for a minute.
-            let own = last_word::parse(&dreq.private_data).is_some();
+            let own = final_psn::parse(&dreq.private_data).is_some();
             self.mads.push_back((reply_to(source, own), drep));
             return;
         };
@@ -305,10 +309,11 @@ impl<M: Memory> Engine<M> {
         let Some(c) = self.cm.get(id).filter(up) else {
             return;
         };
-        if let Some(expected) =
-            last_word::parse(&dreq.private_data).filter(|_| connection::is_own(c.remote_guid))
+        if c.agreement.has(Capabilities::FINAL_PSN)
+            && let Some(expected) = final_psn::parse(&dreq.private_data)
             && let Some(slot) = c.qpn.and_then(|qpn| self.slot(qpn))
         {
+            let expected = Psn::new(expected);
             self.with_qp(now, slot, |qp, cx| qp.received_before(cx, expected));
         }
     }

@@ -95,7 +95,7 @@ impl<M: Memory> Engine<M> {
     }
 
     fn act(&mut self, now: Time, id: u32, action: Action, details: &Details<'_>) {
-        let guid = self.guid;
+        let this = self.identity();
         let Some(c) = self.cm.get(id) else { return };
         let data = details.data;
         match action {
@@ -115,7 +115,7 @@ impl<M: Memory> Engine<M> {
             }
             Action::SendRep => {
                 let Some(qpn) = c.qpn else { return };
-                let rep = c.rep(guid, qpn, self.has_srq(qpn), details.rnr_retry, data);
+                let rep = c.rep(this, qpn, self.has_srq(qpn), details.rnr_retry, data);
                 self.say(now, id, rep);
             }
             Action::SendRtu => {
@@ -124,11 +124,11 @@ impl<M: Memory> Engine<M> {
             }
             Action::SendRej => {
                 let reason = details.reason.unwrap_or(RejectReason::CONSUMER);
-                let rej = c.rej(guid, reason, data);
+                let rej = c.rej(this.guid, reason, data);
                 self.say_once(id, rej);
             }
             Action::SendRejTimeout => {
-                let rej = c.rej(guid, RejectReason::TIMEOUT, &[]);
+                let rej = c.rej(this.guid, RejectReason::TIMEOUT, &[]);
                 self.say_once(id, rej);
             }
             Action::SendDreq => {

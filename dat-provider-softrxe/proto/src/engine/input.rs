@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use dat_handshake::Capabilities;
+
 use super::Engine;
 use crate::cm::state::Input;
 use crate::memory::Memory;
@@ -56,7 +58,7 @@ impl<M: Memory> Engine<M> {
             }
             return;
         }
-        let own = match (kind, &qp.path) {
+        let indexed = match (kind, &qp.path) {
             (QpKind::Rc, None) => {
                 self.out.counters.unknown_qp += 1;
                 return;
@@ -64,17 +66,17 @@ impl<M: Memory> Engine<M> {
             (QpKind::Rc, Some(path)) => {
                 // Engines of this crate send from one port, which no other process of their address can send from.
                 let theirs = path.remote.ip() == meta.source.ip()
-                    && (!path.own || path.remote.port() == meta.source.port());
+                    && (!path.agreement.is_own() || path.remote.port() == meta.source.port());
                 if !theirs {
                     self.out.counters.foreign += 1;
                     return;
                 }
-                path.own
+                path.agreement.has(Capabilities::SEGMENT_INDEX)
             }
             (QpKind::Ud, _) => false,
         };
         let waiting = qp.cm.filter(|_| qp.awaits_data() && qp.agrees(&packet));
-        if !self.intact(meta, payload, own) {
+        if !self.intact(meta, payload, indexed) {
             return;
         }
         if let Some(id) = waiting {
@@ -89,13 +91,14 @@ impl<M: Memory> Engine<M> {
         self.arm(now, slot);
     }
 
-    /// Is the ICRC right? Own peers send identification 0 or the index of a segment, others any.
-    fn intact(&mut self, meta: &Meta, payload: &[u8], own: bool) -> bool {
+    /// Returns true if the ICRC is right. It is computed over IPv4 identification 0 or the index of a segment if `indexed`, over
+    /// any identification otherwise.
+    fn intact(&mut self, meta: &Meta, payload: &[u8], indexed: bool) -> bool {
         if !self.config.verify_icrc {
             return true;
         }
-        // What an own peer sends fits at once, unless it was sent to another port than ours.
-        if own
+        // An own engine's packet passes at once, unless it was sent to another port than ours.
+        if indexed
             && let Some((transport, stored)) = payload.split_last_chunk::<{ icrc::LEN }>()
             && self
                 .sealer
@@ -114,7 +117,7 @@ impl<M: Memory> Engine<M> {
         };
         let right_at = |port| match arrived_at(port) {
             Verdict::Exact => true,
-            Verdict::Identification(id) => !own || id <= MAX_SEGMENT,
+            Verdict::Identification(id) => !indexed || id <= MAX_SEGMENT,
             Verdict::Wrong => false,
         };
         // The other is the port that all know: the process that holds it hands on what is not its own.

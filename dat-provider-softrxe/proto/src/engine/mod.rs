@@ -13,7 +13,9 @@ mod timers;
 use std::collections::{TryReserveError, VecDeque};
 use std::net::SocketAddr;
 
-use crate::cm::connection::{Mad, own_guid};
+use dat_handshake::{Capabilities, guid};
+
+use crate::cm::connection::{Identity, Mad};
 use crate::cm::table::Table;
 use crate::config::Config;
 use crate::event::Event;
@@ -104,7 +106,7 @@ impl<M: Memory> Engine<M> {
             ready: VecDeque::new(),
             held: Vec::new(),
             timers: Timers::default(),
-            guid: own_guid(config.guid),
+            guid: guid::own(config.guid),
             cm: Table::default(),
             mads: VecDeque::new(),
             mad_psn: Psn::new(random.u32()),
@@ -314,6 +316,14 @@ impl<M: Memory> Engine<M> {
         self.guid
     }
 
+    /// The GUID and the offer that stand in our REQs and REPs.
+    const fn identity(&self) -> Identity {
+        Identity {
+            guid: self.guid,
+            offer: self.config.offer,
+        }
+    }
+
     /// State of a queue pair.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
         let slot = self.slot(qpn)?;
@@ -329,7 +339,7 @@ impl<M: Memory> Engine<M> {
             return Err(QpError::Invalid("path MTU 256, 512, 1024, 2048 or 4096"));
         }
         let window = self.config.max_window;
-        let max_window = if path.own {
+        let max_window = if path.agreement.has(Capabilities::WIDE_WINDOW) {
             window
         } else {
             window.min(FOREIGN_WINDOW)

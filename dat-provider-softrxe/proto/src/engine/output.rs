@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use dat_handshake::Capabilities;
+
 use super::Engine;
 use crate::memory::Memory;
 use crate::opcode::Opcode;
@@ -151,7 +153,9 @@ impl<M: Memory> Engine<M> {
                 && (gso_foreign
                     || local.is_ipv6()
                     || local.ip().is_loopback()
-                    || qp.path.is_some_and(|path| path.own));
+                    || qp
+                        .path
+                        .is_some_and(|path| path.agreement.has(Capabilities::SEGMENT_INDEX)));
             let mut sent = 0;
             while !run.closed
                 && let Some(packet) = qp.next(cx, hold)

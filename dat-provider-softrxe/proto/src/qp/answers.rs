@@ -1,5 +1,7 @@
 //! The responder's answers in PSN order: READ responses and results of atomics, then NAKs and acknowledgements.
 
+use dat_handshake::Capabilities;
+
 use super::Qp;
 use super::outgoing::{Outgoing, Payload};
 use super::responder::{Job, JobKind};
@@ -122,7 +124,9 @@ impl Qp {
 
     /// The memory of a READ under way is gone: the rest is refused.
     pub(super) fn refuse_read<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
-        let own = self.path.is_some_and(|path| path.own);
+        let may_refuse = self
+            .path
+            .is_some_and(|path| path.agreement.has(Capabilities::LATE_READ_NAK));
         let r = &mut self.responder;
         let again = r.jobs.pop_front().is_some_and(|job| job.again);
         let insists = r.gone.replace(psn) == Some(psn);
@@ -132,7 +136,7 @@ impl Qp {
         }
         r.jobs.clear();
         r.ack = None;
-        if own || r.begins_read(psn) {
+        if may_refuse || r.begins_read(psn) {
             r.nak = Some((psn, Syndrome::Nak(Nak::RemoteAccess)));
         } else {
             // rdma_rxe 6.1 completes a READ of which it has a part without the rest when it hears a NAK: the end of the connection

@@ -23,6 +23,8 @@ use std::collections::TryReserveError;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use dat_handshake::Agreement;
+
 use crate::event::{CmId, Event};
 use crate::memory::{Access, Memory, Pd, Rights};
 use crate::outputs::{Context, Outputs};
@@ -93,8 +95,8 @@ pub struct Path {
     pub retry_count: u8,
     /// RNR NAKs in a row before giving up; 7 is for ever.
     pub rnr_retry: u8,
-    /// An engine of this crate: its window and ICRC follow our rules.
-    pub own: bool,
+    /// What both ends can do beyond RoCE.
+    pub agreement: Agreement,
 }
 
 /// First packets of a peer that may be lost before one is heard.

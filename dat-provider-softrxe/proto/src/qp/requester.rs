@@ -7,6 +7,8 @@
 
 use std::collections::{TryReserveError, VecDeque};
 
+use dat_handshake::Capabilities;
+
 use super::outgoing::{Outgoing, Payload};
 use super::ring::Ring;
 use super::timer::retransmission;
@@ -354,7 +356,7 @@ impl Qp {
                 match wqe.op {
                     // Each packet a WRITE by itself: all are of one size, so that runs go on from one request to the next,
                     // which a longer First would end. The responder's count of messages is no concern of ours.
-                    Op::Write(remote) if path.own => {
+                    Op::Write(remote) if path.agreement.has(Capabilities::WRITE_ONLY_RUNS) => {
                         opcode = Opcode::WriteOnly;
                         headers.reth = Some(Reth {
                             va: remote.address.wrapping_add(u64::from(offset)),

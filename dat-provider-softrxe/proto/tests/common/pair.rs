@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use softrxe_proto::wire::icrc;
 use softrxe_proto::{
-    CmEvent, CmEventKind, CmId, Completion, Config, CqId, Engine, Event, Meta, Path, Psn, QpInit,
-    QpKind, Qpn, ROCE_PORT, Rights, SecretKey, SendRequest, Sge, Time,
+    Agreement, CmEvent, CmEventKind, CmId, Completion, Config, CqId, Engine, Event, Meta, Path,
+    Psn, QpInit, QpKind, Qpn, ROCE_PORT, Rights, SecretKey, SendRequest, Sge, Time,
 };
 
 use super::Rng;
@@ -97,7 +97,7 @@ pub struct Pair {
     pub sides: [Side; 2],
     pub faults: Faults,
     pub rng: Rng,
-    /// Whether each side takes the other for an engine of this crate.
+    /// Each side takes the other for an engine of this crate.
     pub own: bool,
     /// Packets sent, before faults.
     pub sent: u64,
@@ -194,7 +194,11 @@ impl Pair {
             responder_resources: 4,
             retry_count: 7,
             rnr_retry: 7,
-            own: self.own,
+            agreement: if self.own {
+                Agreement::CURRENT
+            } else {
+                Agreement::FOREIGN
+            },
         }
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use dat_core::rdma_cm;
+use dat_handshake::rdma_cm;
 
 use crate::cm::addr::{self, CAddr};
 use crate::sys::{self, rdma_port_space};

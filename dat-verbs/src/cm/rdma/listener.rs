@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dat_core::error::{Result, Subtype};
-use dat_core::rdma_cm;
 use dat_core::transport::Token;
+use dat_handshake::rdma_cm;
 
 use crate::adapter::{EventTarget, Shared};
 use crate::cm::addr;

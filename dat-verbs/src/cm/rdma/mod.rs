@@ -3,10 +3,9 @@
 //!
 //! `id` and `event` wrap librdmacm, `stage` decides (pure), `conn` performs the actions. `listener` and `request` are
 //! the passive side's service point and its pending requests. `resolution` finds the peers of datagram queue pairs,
-//! which send a `caller` header to each other. The wire format is that of DAPL's cma provider, so the peer may be
+//! which send the header of `dat_handshake::datagram` to each other. The wire format is that of DAPL's cma provider, so the peer may be
 //! DAPL.
 
-pub(crate) mod caller;
 pub(crate) mod conn;
 pub(crate) mod event;
 pub(crate) mod id;

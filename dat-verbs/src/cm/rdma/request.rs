@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dat_core::error::{Error, Kind, Result};
-use dat_core::rdma_cm;
+use dat_handshake::{Caller, rdma_cm};
 
 use crate::adapter::{EventTarget, Shared};
-use crate::cm::rdma::caller::Caller;
 use crate::cm::rdma::id::CmId;
 use crate::map;
 

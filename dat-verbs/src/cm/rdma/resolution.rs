@@ -7,14 +7,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use dat_core::error::{Error, Kind, Result, Subtype};
-use dat_core::rdma_cm;
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::{ConnOutcome, DatagramOutcome};
+use dat_handshake::{Caller, rdma_cm};
 use parking_lot::Mutex;
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::addr;
-use crate::cm::rdma::caller::Caller;
 use crate::cm::rdma::event::ResolvedQp;
 use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use softrxe_proto::opcode::Opcode;
 use softrxe_proto::wire::{Nak, Syndrome};
 use softrxe_proto::{
-    CompletedOp, Completion, Config, CqId, Engine, Path, Psn, QpInit, QpKind, QpState, Qpn, Rights,
-    SecretKey, Sge, Status, Time,
+    Agreement, CompletedOp, Completion, Config, CqId, Engine, Path, Psn, QpInit, QpKind, QpState,
+    Qpn, Rights, SecretKey, Sge, Status, Time,
 };
 
 use crate::input::Input;
@@ -134,7 +134,7 @@ impl World {
             responder_resources: input.pick(&[4, 1, 0]),
             retry_count: 3,
             rnr_retry: input.pick(&[7, 1]),
-            own: input.flag(),
+            agreement: input.pick(&[Agreement::FOREIGN, Agreement::CURRENT]),
         };
         self.engine
             .connect_qp(self.qpn, &path)

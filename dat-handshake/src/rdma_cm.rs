@@ -1,17 +1,17 @@
-//! What DAPL 2.1.10 and its successors agree on over rdma_cm: a transport that speaks otherwise meets
-//! nobody else's peers.
+//! What DAPL 2.1.10 and its successors agree on over rdma_cm. A transport that does otherwise reaches no peer of another
+//! implementation.
 
-/// Bytes of a consumer's private data in a connection request: what the CM's 92 leave after rdma_cm's 36.
+/// Bytes of a consumer's private data in a connection request: the CM's 92 less rdma_cm's header of 36.
 pub const REQ_PRIVATE: usize = 56;
-/// The same in an acceptance.
+/// Bytes of a consumer's private data in an acceptance.
 pub const REP_PRIVATE: usize = 160;
-/// The same in a refusal, behind [`REJ_VERSION`].
+/// Bytes of a consumer's private data in a refusal, after [`REJ_VERSION`].
 pub const REJ_PRIVATE: usize = 108;
-/// DAPL puts a version word before the data of a refusal, and takes a refusal without one for the
-/// transport's own: DAT 2.0, provider 2.0.
+/// The version word that DAPL puts before the private data of a consumer's refusal: DAT 2.0, provider 2.0. DAPL takes a refusal
+/// without it for one of the transport.
 pub const REJ_VERSION: [u8; 4] = [0x02, 0x00, 0x02, 0x00];
 
-/// The port of a connection qualifier; both ends must use the same rule. Qualifiers beyond 16 bits are folded as DAPL folds them.
+/// Returns the port of a connection qualifier. Both ends must use the same rule; a qualifier beyond 16 bits is folded as DAPL folds it.
 #[must_use]
 pub const fn port_of(conn_qual: u64) -> u16 {
     if conn_qual <= 0xffff {

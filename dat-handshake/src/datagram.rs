@@ -1,7 +1,7 @@
-//! What a datagram endpoint says of itself when it asks for a peer.
+//! The header in front of a datagram endpoint's private data, in the request of a service id resolution (SIDR_REQ).
 //!
-//! Service id resolution answers the one who asks, but DAT tells both sides of each other. So our request has a
-//! header before the consumer's private data (numbers big endian):
+//! The resolution gives the requester the peer's queue pair, and the responder nothing. DAT gives each side the other's, so the
+//! request carries it (numbers big endian):
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -17,20 +17,19 @@ const LENGTH: usize = 16;
 const MAGIC: [u8; 4] = *b"DATu";
 const VERSION: u8 = 1;
 
-/// Who asks: what a datagram queue pair says of itself in a service id resolution. Every engine that talks to this
-/// one writes and reads it so.
+/// The datagram queue pair that sends a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// LID of its port, 0 on RoCE.
+    /// LID of the port, 0 on RoCE.
     pub lid: u16,
-    /// Its number.
+    /// Queue pair number.
     pub qpn: u32,
-    /// The Q_Key that datagrams to it must have.
+    /// Q_Key that datagrams to the queue pair must have.
     pub qkey: u32,
 }
 
 impl Caller {
-    /// The header and the consumer's `private_data`, at most 255 bytes.
+    /// Returns the header with the consumer's `private_data`, at most 255 bytes, after it.
     #[must_use]
     pub fn write(self, private_data: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(LENGTH + private_data.len());
@@ -44,7 +43,7 @@ impl Caller {
         out
     }
 
-    /// Who asks, and the consumer's private data. `None`: not one of ours, or cut off.
+    /// Reads the header and the consumer's private data; `None` if there is no such header or it is cut short.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<(Self, &[u8])> {
         let (header, rest) = data.split_at_checked(LENGTH)?;
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_whatever_the_wire_pads() {
+    fn what_is_written_is_read_with_any_padding_behind_it() {
         let mut sent = CALLER.write(b"private");
         sent.resize(180, 0);
         assert_eq!(Caller::read(&sent), Some((CALLER, &b"private"[..])));
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn others_and_pieces_are_nobody() {
+    fn other_data_and_truncated_headers_are_refused() {
         let sent = CALLER.write(b"private");
         for length in 0..sent.len() {
             assert_eq!(Caller::read(&sent[..length]), None, "{length}");
