@@ -1,4 +1,4 @@
-//! The documentation agrees with the code: links, paths, names, tables, pictures. `DAT_BLESS=1` writes the pictures anew.
+//! The documentation agrees with the code: links, paths, names, tables, pictures. `DAT_BLESS=1` writes the pictures and the lock order.
 
 mod picture;
 mod prose;
@@ -11,6 +11,11 @@ use tree::Tree;
 /// Fails with all findings, one a line.
 fn report(findings: &[String]) {
     assert!(findings.is_empty(), "\n{}", findings.join("\n"));
+}
+
+/// Returns whether to write what is generated instead of comparing it.
+fn bless() -> bool {
+    std::env::var_os("DAT_BLESS").is_some()
 }
 
 #[test]
@@ -86,7 +91,7 @@ fn the_crate_table_has_every_crate_with_its_imports() {
 
 #[test]
 fn the_lock_order_is_that_of_the_code() {
-    report(&tables::lock_order(&Tree::read()));
+    report(&tables::lock_order(&Tree::read(), bless()));
 }
 
 #[test]
@@ -109,7 +114,7 @@ fn the_pictures_are_those_of_their_sources() {
             .trim_end_matches(".txt");
         let svg = picture::svg(name, &tree.text(&source));
         let target = tree.path(&format!("docs/pictures/{name}.svg"));
-        if std::env::var_os("DAT_BLESS").is_some() {
+        if bless() {
             std::fs::write(&target, &svg).expect("the picture is written");
         }
         if std::fs::read_to_string(&target).ok().as_ref() != Some(&svg) {

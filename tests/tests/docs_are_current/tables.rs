@@ -75,26 +75,30 @@ pub(crate) fn crates(tree: &Tree) -> Vec<String> {
     wrong
 }
 
-/// Compares the lock order of seam.md with the numbered list of order.rs.
-pub(crate) fn lock_order(tree: &Tree) -> Vec<String> {
-    let numbered = |text: &str, mark: &str| -> Vec<String> {
-        let item = |line: &str| {
-            let line = line.trim().strip_prefix(mark)?.trim_start();
-            let (number, text) = line.split_once(". ")?;
-            number.parse::<u32>().ok()?;
-            Some(text.replace('`', ""))
-        };
-        text.lines().filter_map(item).collect()
+/// Compares the lock order of seam.md with the numbered list of order.rs; writes it if `bless`.
+pub(crate) fn lock_order(tree: &Tree, bless: bool) -> Vec<String> {
+    let order = tree.text("dat-core/src/order.rs");
+    let lines = order.lines().filter_map(|line| line.strip_prefix("//! "));
+    let item = |line: &&str| {
+        line.split_once(". ")
+            .is_some_and(|(number, _)| number.parse::<u32>().is_ok())
     };
-    let code = numbered(&tree.text("dat-core/src/order.rs"), "//!");
-    let page = tree.text("docs/design/seam.md");
-    let page = numbered(part(&page, "lock order"), "");
-    assert!(!code.is_empty(), "order.rs has a list");
-    if code == page {
-        Vec::new()
-    } else {
-        vec![format!("seam.md: {page:#?}\norder.rs: {code:#?}")]
+    let list: String = lines.filter(item).map(|line| format!("{line}\n")).collect();
+    assert!(!list.is_empty(), "order.rs has a list");
+    let path = "docs/design/seam.md";
+    let page = tree.text(path);
+    let written = part(&page, "lock order");
+    let list = format!("\n{list}");
+    if written == list {
+        return Vec::new();
     }
+    if bless {
+        std::fs::write(tree.path(path), page.replace(written, &list)).expect("the page is written");
+        return Vec::new();
+    }
+    vec![format!(
+        "{path}: the lock order is not that of order.rs: run this test with DAT_BLESS=1"
+    )]
 }
 
 /// Returns the strings of the `KEYS` of a file.
