@@ -87,8 +87,11 @@ fn is_path(tree: &Tree, word: &str) -> bool {
     plain
         && (extension || folder)
         && !ELSEWHERE.iter().any(|it| word.starts_with(it))
-        && word != "prog.c"
+        && !NOT_HERE.contains(&word)
 }
+
+/// Files of examples and of the kernel.
+const NOT_HERE: &[&str] = &["prog.c", "cm.c", "cma.c"];
 
 /// Names of the kernel's, and parts of names.
 const FOREIGN: &[&str] = &["rxe_xmit_packet", "rxe_cq_post", "get_"];
