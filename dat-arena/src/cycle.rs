@@ -1,15 +1,15 @@
-//! Slots that are used in turn, found by a number that only counts up.
+//! A ring of slots that is indexed by a number that only counts up.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// A slice whose length is a power of two, to be indexed by any number: what is above the length is cut off. So no index
-/// is checked, and none can be wrong.
+/// A slice whose length is a power of two. Any number is an index: its high bits are masked off, so an access needs no bounds check
+/// and cannot fail.
 #[derive(Debug)]
 pub struct Cycle<O: 'static> {
     first: NonNull<O>,
-    /// Length less one.
+    /// Length of the slice minus one.
     mask: u32,
 }
 
@@ -20,20 +20,20 @@ impl<O> Clone for Cycle<O> {
 }
 impl<O> Copy for Cycle<O> {}
 
-// SAFETY: it is no more than a `&'static [O]`.
+// SAFETY: a cycle gives the same access as a `&'static [O]`.
 unsafe impl<O: Sync> Send for Cycle<O> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<O: Sync> Sync for Cycle<O> {}
 
 impl<O> Cycle<O> {
-    /// All of `slots`.
+    /// Creates a cycle of `slots`.
     ///
     /// # Panics
-    /// If their number is no power of two, or above 2^31.
+    /// If their number is not a power of two, or above 2^31.
     #[must_use]
     pub const fn new(slots: &'static [O]) -> Self {
         assert!(slots.len().is_power_of_two() && slots.len() <= 1 << 31);
-        // A slice that is not empty has a first element.
+        // The slice is not empty, so its pointer is not null.
         let Some(first) = NonNull::new(slots.as_ptr().cast_mut()) else {
             unreachable!()
         };
@@ -43,15 +43,15 @@ impl<O> Cycle<O> {
         }
     }
 
-    /// The slot of `number`.
+    /// Returns the slot of `number`.
     #[inline(always)]
     #[must_use]
     pub fn at(&self, number: u32) -> &'static O {
-        // SAFETY: the index is at most the length less one, of a slice that lives for ever.
+        // SAFETY: the index is less than the length of the slice, which is never freed.
         unsafe { self.first.add((number & self.mask) as usize).as_ref() }
     }
 
-    /// The highest index: numbers differ by at most that from each other, or meet in one slot.
+    /// Returns the highest index. Numbers that differ by at most this value have different slots.
     #[inline(always)]
     #[must_use]
     pub const fn span(&self) -> u32 {
@@ -60,18 +60,18 @@ impl<O> Cycle<O> {
 }
 
 impl<const N: usize> Cycle<[AtomicU64; N]> {
-    /// `count` slots of zeros that live for ever; `None` if there is no memory for them. Of a large number, only those that are
-    /// used take memory.
+    /// Allocates `count` zeroed slots that are never freed; returns `None` if memory is exhausted. In a large cycle only the slots in
+    /// use occupy memory.
     ///
     /// # Panics
-    /// If `count` is no power of two, or above 2^31, or `N` is 0.
+    /// If `count` is not a power of two, or above 2^31, or `N` is 0.
     #[must_use]
     pub fn zeroed(count: usize) -> Option<Self> {
         assert!(count.is_power_of_two() && count <= 1 << 31 && N > 0);
         let layout = Layout::array::<[AtomicU64; N]>(count).ok()?;
         // SAFETY: the size is not 0.
         let first = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        // SAFETY: room for `count` slots, aligned for them; zeros are valid atomics, and the memory is never given back.
+        // SAFETY: the memory has room for `count` slots and their alignment; zeros are valid atomics, and it is never freed.
         let slots = unsafe { std::slice::from_raw_parts(first.cast().as_ptr(), count) };
         Some(Self::new(slots))
     }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn zeroed_slots_are_apart_and_too_many_are_refused() {
+    fn zeroed_slots_are_distinct_and_too_many_are_refused() {
         use std::sync::atomic::Ordering::Relaxed;
 
         let cycle = Cycle::<[AtomicU64; 2]>::zeroed(8).unwrap();
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is_power_of_two")]
-    fn no_slots_are_no_cycle() {
+    fn a_cycle_without_slots_is_refused() {
         let _ = Cycle::<u8>::new(&[]);
     }
 }

@@ -1,13 +1,13 @@
 //! Type-stable memory for DAT objects.
 //!
-//! A DAT handle is a raw pointer that a C program may use after it was freed, or make up. So objects of
-//! one kind live in one reserved range of addresses that is never unmapped: an address is checked with
-//! one addition, one rotation and one comparison ([`Arena::from_addr`]), and a stale reference still
-//! points at an object of the same type, whose own state says that it is dead. Objects are built once
-//! with [`Default`] and reused through their interior mutability; a freed one goes to the end of a long
-//! queue, so that a stale handle meets a stranger late: [`Arena::LATE`] says when.
+//! A DAT handle is a raw pointer. A C program may use it after the object was freed, or invent one. Therefore the objects of one
+//! kind live in one reserved range of addresses that is never unmapped. An address is checked with one addition, one rotation
+//! and one comparison ([`Arena::from_addr`]), and a stale reference still points at an object of the same type, whose own state
+//! says that it is dead. Objects are built once with [`Default`] and reused through their interior mutability. A freed object goes
+//! to the end of a long queue, so that a stale handle refers to a new object only after many others were created
+//! ([`Arena::REUSE_AFTER`]).
 //!
-//! Every method may be called from any thread.
+//! Every method may be called from any thread. The crate imports no other crate of this project. Start to read at [`Arena`].
 //!
 //! The crate also has the other parts of dat-core that need unsafe code, which dat-core forbids: a lock ([`BriefMutex`]) and a memory
 //! reserve for a process that runs out of memory ([`reserve`]).
@@ -28,38 +28,38 @@ use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 pub use cycle::Cycle;
 pub use lock::{BriefGuard, BriefMutex, RawBrief};
 
-/// Freed objects of a kind are kept from use again for as long as they take no more memory than this.
-const LATE_BYTES: usize = 16 << 20;
+/// Memory that freed objects of a kind may occupy before the first of them is reused.
+const REUSE_BYTES: usize = 16 << 20;
 
-/// One kind's objects: contiguous, never unmapped, recycled late.
+/// Memory for the objects of one kind: contiguous, never unmapped, recycled late.
 ///
-/// `O` should begin with the word a C program reads through its handle, and must not be larger than
-/// 64 KiB. Meant to be a `static`: references it hands out are `'static`.
+/// `O` should begin with the word that a C program reads through its handle, and must not be larger than 64 KiB. An arena is meant
+/// to be a `static`: the references that it returns are `'static`.
 ///
-/// `WHOLE`, a power of two, is for the kind that is looked up most ([`Arena::place`]): its range has room for as many
-/// objects, or there is none. 0: as many as wanted, or fewer where address space is scarce.
+/// `WHOLE` is for the kind that is looked up most often ([`Arena::place`]): it is a power of two, and the arena reserves a range for
+/// exactly this many objects, or fails. With 0 the range has room for the requested number of objects, or for fewer if address
+/// space is scarce.
 pub struct Arena<O, const WHOLE: u32 = 0> {
-    /// What makes an address an offset when it is added: the first object's address, negated. 0 until the range is
-    /// reserved.
+    /// The negated address of the first object: added to an address it gives the offset in the range. 0 until the range is reserved.
     bias: AtomicUsize,
-    /// Objects built so far: indices below this are valid `O`s for ever.
+    /// Number of objects built so far. An index below it refers to a valid `O` for ever.
     built: AtomicU32,
-    /// Objects the reserved range can hold.
+    /// Number of objects that fit into the reserved range.
     capacity: AtomicU32,
     wanted: u32,
     free: Mutex<VecDeque<u32>>,
     objects: PhantomData<fn() -> O>,
 }
 
-/// So many bytes become writable at a time: a kernel that promises no more memory than it has counts those only.
+/// Number of bytes that become writable at a time. A kernel that does not overcommit memory counts only writable bytes.
 const GROWTH: usize = 128 << 10;
 
-/// Address space that a range leaves to the heap, to threads and to other ranges, where a limit (`ulimit -v`) is in force. A thread takes
-/// 8 MiB for its stack.
+/// Address space that a range leaves to the heap, to threads and to other ranges under a limit (`ulimit -v`). A thread takes 8 MiB for
+/// its stack.
 const LEFT: usize = 64 << 20;
 
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
-/// What a range is mapped with, and how. Miri has no mprotect(2), and no promise of memory either.
+/// Protection of a range when it is mapped. Miri has neither mprotect(2) nor `MAP_NORESERVE`.
 const RESERVED: libc::c_int = if cfg!(miri) {
     READ_WRITE
 } else {
@@ -68,29 +68,29 @@ const RESERVED: libc::c_int = if cfg!(miri) {
 const UNPROMISED: libc::c_int = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
 
 impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
-    /// Distance between two objects, a power of two so that an address is checked without a division.
+    /// Distance between two objects in bytes. It is a power of two, so that an address is checked without a division.
     pub const STRIDE: usize = {
         let n = size_of::<O>();
         assert!(n <= 1 << 16, "an object is at most 64 KiB");
         if n < 64 { 64 } else { n.next_power_of_two() }
     };
-    /// A freed object is not used again while fewer than this many are free and new ones can still be made: so the address of one is that
-    /// of a stranger at the earliest when as many others were made and freed, less one. The range of addresses has room for more; what
-    /// limits it is memory, as each of them has been written to.
-    pub const LATE: usize = {
-        let many = LATE_BYTES / Self::STRIDE;
+    /// Number of free objects from which on a freed one is reused. As long as new objects can be built, the address of a freed object
+    /// belongs to a new object at the earliest when this number, less one, of other objects were created and freed. The range of
+    /// addresses has room for more; the limit is memory, because each freed object has been written to.
+    pub const REUSE_AFTER: usize = {
+        let many = REUSE_BYTES / Self::STRIDE;
         if many < 256 { 256 } else { many }
     };
     const SHIFT: u32 = Self::STRIDE.trailing_zeros();
-    /// Objects in [`GROWTH`] bytes.
+    /// Number of objects in [`GROWTH`] bytes.
     const STEP: u32 = (GROWTH >> Self::SHIFT) as u32;
-    /// The bits that the offset of a place may have.
+    /// Mask of the bits that the offset of an object may have.
     const PLACES: usize = {
         assert!(WHOLE == 0 || WHOLE.is_power_of_two());
         (WHOLE.saturating_sub(1) as usize) << Self::SHIFT
     };
 
-    /// An empty arena for at most `wanted` objects (`WHOLE`, if that is not 0); reserves nothing until the first
+    /// Creates an empty arena for at most `wanted` objects (`WHOLE`, if that is not 0). It reserves nothing until the first
     /// [`Arena::alloc`] or [`Arena::reserve`].
     #[must_use]
     pub const fn new(wanted: u32) -> Self {
@@ -105,13 +105,13 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         }
     }
 
-    /// An object to use: a recycled one, or a new `O::default()`. `None` when the range is full or
-    /// address space cannot be reserved.
+    /// Returns a free object and its index: a recycled one, or a new `O::default()`. Returns `None` if the range is full or the
+    /// process has not enough memory or address space.
     pub fn alloc(&'static self) -> Option<(u32, &'static O)> {
         let mut free = self.free.lock();
         let built = self.built.load(Ordering::Relaxed);
         let full = built != 0 && built >= self.capacity.load(Ordering::Relaxed);
-        if free.len() >= Self::LATE || (full && !free.is_empty()) {
+        if free.len() >= Self::REUSE_AFTER || (full && !free.is_empty()) {
             let index = free.pop_front()?;
             return self.get(index).map(|o| (index, o));
         }
@@ -121,13 +121,13 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         if !self.reserve_locked() || !self.grow(built) {
             return None;
         }
-        // Room to give back every one of them: `recycle` cannot fail.
+        // Room for every index, so that `recycle` cannot fail.
         let places = (built as usize + 1).saturating_sub(free.len());
         free.try_reserve(places).ok()?;
         let at = self.base() + ((built as usize) << Self::SHIFT);
         // SAFETY: `at` is in a private mapping of `capacity * STRIDE` bytes, page aligned and writable up to here, as
-        // `built < capacity`; nobody else writes here because `free` is locked, and nobody reads more than
-        // `place` allows until `built` is published below.
+        // `built < capacity`. No other thread writes here because `free` is locked, and none reads more than `place` allows
+        // until `built` is published below.
         unsafe { (at as *mut O).write(O::default()) };
         self.built.store(built + 1, Ordering::Release);
         self.get(built).map(|o| (built, o))
@@ -137,7 +137,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         self.bias.load(Ordering::Relaxed).wrapping_neg()
     }
 
-    /// The object at `index`, dead or alive; `None` if it was never made.
+    /// Returns the object at `index`, dead or alive, or `None` if it was never built.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&'static O> {
         if index >= self.built.load(Ordering::Acquire) {
@@ -151,22 +151,21 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         }
     }
 
-    /// Whether an object, dead or alive, is at exactly `addr`.
+    /// Returns true if an object, dead or alive, begins at `addr`.
     #[inline(always)]
     pub fn holds(&self, addr: usize) -> bool {
-        // First how many there are: if there is one, the bias was set before, and is seen. The other way round the bias of an
-        // arena without a range could meet the number of one with a range, and any small number would be held.
+        // Load `built` first: if it is not 0, the bias was set before and is visible. In the other order the bias of an arena
+        // without a range could be combined with the count of an arena with one, and any small number would be accepted.
         let built = self.built.load(Ordering::Acquire) as usize;
         #[cfg(test)]
         tests::between_loads();
         let offset = addr.wrapping_add(self.bias.load(Ordering::Relaxed));
-        // The rotation moves the low bits of a misaligned address to the top: one comparison checks
-        // range and alignment.
+        // The rotation moves the low bits of a misaligned address to the top, so one comparison checks range and alignment.
         offset.rotate_right(Self::SHIFT) < built
     }
 
-    /// Where an object is or may come to be: in one addition and one test, without asking how many there are. What is
-    /// there can be read, and is an `O` or zeros. `None` for any other address.
+    /// Returns `addr` as a pointer if it is the address of a slot for an object, built or not; `None` for any other address. It takes
+    /// one addition and one test, without a load of the number of objects. The slot is readable, and has an `O` or zeros.
     ///
     /// # Safety
     /// `WHOLE` is not 0, and [`Arena::reserve`] has succeeded.
@@ -177,37 +176,37 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         (offset & !Self::PLACES == 0).then_some(addr as *const O)
     }
 
-    /// The object at `addr`.
+    /// Returns the object at `addr`.
     ///
     /// # Safety
-    /// The arena [holds](Arena::holds) it.
+    /// The arena [holds](Arena::holds) an object at `addr`.
     #[inline(always)]
     pub unsafe fn at(&self, addr: usize) -> &'static O {
         // SAFETY: `addr` is `base + index * STRIDE` with `index < built`, see `get`.
         unsafe { &*(addr as *const O) }
     }
 
-    /// The object whose address is exactly `addr`, dead or alive; `None` for any other number.
+    /// Returns the object that begins at `addr`, dead or alive, or `None` for any other number.
     #[inline(always)]
     pub fn from_addr(&self, addr: usize) -> Option<&'static O> {
-        // SAFETY: it holds it.
+        // SAFETY: `holds` is checked before the call of `at`.
         self.holds(addr).then(|| unsafe { self.at(addr) })
     }
 
-    /// Index of an object of this arena.
+    /// Returns the index of an object of this arena.
     #[inline]
     pub fn index_of(&self, object: &'static O) -> u32 {
         let offset = std::ptr::from_ref(object) as usize - self.base();
         (offset >> Self::SHIFT) as u32
     }
 
-    /// Hands the object at `index` back for a later [`Arena::alloc`]. The caller has made it dead and
-    /// gives each index back once.
+    /// Returns the object at `index` to the arena for a later [`Arena::alloc`]. The caller has marked it as dead, and returns it
+    /// once.
     pub fn recycle(&self, index: u32) {
         self.free.lock().push_back(index);
     }
 
-    /// First address and length in bytes of the reserved range; (0, 0) before the first object.
+    /// Returns the first address and the length in bytes of the reserved range; (0, 0) before the first object.
     pub fn range(&self) -> (usize, usize) {
         // The capacity is set before the bias.
         let base = self.bias.load(Ordering::Acquire).wrapping_neg();
@@ -218,7 +217,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         (base, bytes)
     }
 
-    /// Calls `f` for every object ever made, dead or alive.
+    /// Calls `f` for every object ever built, dead or alive.
     pub fn for_each(&self, mut f: impl FnMut(u32, &'static O)) {
         for index in 0..self.built.load(Ordering::Acquire) {
             if let Some(object) = self.get(index) {
@@ -227,14 +226,14 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         }
     }
 
-    /// Reserves the range now. False: there is not as much address space (see `WHOLE`).
+    /// Reserves the range now. Returns false if the process has not enough address space (see `WHOLE`).
     pub fn reserve(&self) -> bool {
         let _free = self.free.lock();
         self.reserve_locked()
     }
 
-    /// Reserves address space (not memory) for `wanted` objects, or half, or a quarter ... of them where a limit on
-    /// address space is in force: as much again and [`LEFT`] bytes remain. `free` is locked.
+    /// Reserves address space (not memory) for `wanted` objects. Under a limit on address space it reserves room for a half, a
+    /// quarter ... of them, such that the same amount and [`LEFT`] bytes remain. The caller holds the lock of `free`.
     fn reserve_locked(&self) -> bool {
         if self.bias.load(Ordering::Relaxed) != 0 {
             return true;
@@ -243,8 +242,8 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         loop {
             let bytes = (count << Self::SHIFT).next_multiple_of(GROWTH);
             let rest = LEFT + if WHOLE == 0 { bytes } else { 0 };
-            // SAFETY: an anonymous private mapping at an address the kernel chooses touches nothing. What is behind the range is given
-            // back before anything knows its address.
+            // SAFETY: an anonymous private mapping at an address that the kernel chooses affects no other memory. The part behind
+            // the range is unmapped before its address is stored anywhere.
             let at = unsafe {
                 let at = libc::mmap(
                     std::ptr::null_mut(),
@@ -272,7 +271,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         }
     }
 
-    /// Makes the place of object `next` writable, with those behind it. `free` is locked.
+    /// Makes the slot of object `next` writable, and those behind it. The caller holds the lock of `free`.
     fn grow(&self, next: u32) -> bool {
         let step = Self::STEP.max(1);
         if RESERVED == READ_WRITE || !next.is_multiple_of(step) {
@@ -280,7 +279,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         }
         let left = self.capacity.load(Ordering::Relaxed) - next;
         let at = self.base() + ((next as usize) << Self::SHIFT);
-        // SAFETY: of the range that `reserve_locked` has mapped, from a page boundary on; nobody uses these places yet.
+        // SAFETY: a part of the range that `reserve_locked` has mapped, from a page boundary on; these slots are not in use yet.
         let code = unsafe {
             libc::mprotect(
                 at as *mut libc::c_void,
@@ -299,7 +298,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// What another thread does while this one is between the two loads of [`Arena::holds`].
+        /// Function that runs between the two loads of [`Arena::holds`], in place of another thread.
         static MEANWHILE: Cell<Option<fn()>> = const { Cell::new(None) };
     }
 
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arena_holds_no_small_number_while_its_first_object_is_made() {
+    fn an_arena_holds_no_small_number_while_its_first_object_is_built() {
         static ARENA: Arena<Thing> = Arena::new(1000);
         fn first_object() {
             ARENA.alloc().unwrap();
@@ -350,18 +349,18 @@ mod tests {
     }
 
     #[test]
-    fn a_place_can_be_read_before_an_object_is_there() {
+    fn a_slot_can_be_read_before_its_object_is_built() {
         static ARENA: Arena<Thing, 4096> = Arena::new(4096);
         assert!(ARENA.reserve() && ARENA.reserve());
         let (base, bytes) = ARENA.range();
         assert_eq!(bytes, 4096 * 128);
-        // SAFETY: reserved, and not 0.
+        // SAFETY: the range is reserved, and WHOLE is not 0.
         let place = |addr| unsafe { ARENA.place(addr) };
         for wrong in [0, 1, base + 64, base - 128, base + bytes, base + 1, !0] {
             assert!(place(wrong).is_none(), "{wrong:#x}");
         }
         let last = place(base + bytes - 128).unwrap();
-        // SAFETY: a place of the arena; zeros are atomic words too.
+        // SAFETY: a slot of the arena; zeros are valid atomics.
         let word = unsafe { (*last)._words[0].load(Ordering::Relaxed) };
         assert_eq!(word, 0);
         for _ in 0..4096 {
@@ -373,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_object_comes_back_late_and_a_full_arena_says_so() {
+    fn a_freed_object_is_reused_late_and_a_full_arena_refuses() {
         static ARENA: Arena<Thing> = Arena::new(300);
         let first = ARENA.alloc().unwrap().0;
         ARENA.recycle(first);

@@ -1,8 +1,8 @@
-//! The lock of the hot paths: one count down to take, one store to give back.
+//! The lock of the fast path: one decrement takes it, one store releases it.
 //!
-//! A mutex whose holder never has to wake anybody: whoever finds it taken spins, then yields, then sleeps for ever
-//! longer moments. That suits locks which are nearly always free and held for microseconds (a post, a poll): there it
-//! takes half the instructions of a mutex with a queue, and one locked instruction instead of two.
+//! The holder of this mutex never wakes a thread. A thread that finds it held spins, then yields, then sleeps for longer and longer
+//! times. That suits locks which are nearly always free and are held for microseconds (a post, a poll): there it needs half the
+//! instructions of a mutex with a queue of waiters, and one locked instruction instead of two.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use parking_lot::lock_api;
 
 use crate::sync::{AtomicU64, Ordering, overwrite, sleep, spin_loop, yield_now};
 
-/// A mutex to be held for moments only.
+/// A mutex that is held for microseconds only.
 pub type BriefMutex<T> = lock_api::Mutex<RawBrief, T>;
-/// What a locked [`BriefMutex`] gives.
+/// The guard of a locked [`BriefMutex`].
 pub type BriefGuard<'a, T> = lock_api::MutexGuard<'a, RawBrief, T>;
 
-/// [`RawBrief::tries`] of a lock that nobody holds.
+/// Value of [`RawBrief::tries`] while the lock is free.
 const FREE: u64 = 1;
 
-/// The lock itself; see [`BriefMutex`].
+/// The lock without its data; see [`BriefMutex`].
 #[derive(Debug)]
 pub struct RawBrief {
-    /// [`FREE`], or less by one and by every try that failed meanwhile.
+    /// [`FREE`], or that minus one for the holder and one for every attempt that failed meanwhile.
     tries: AtomicU64,
 }
 
-// SAFETY: only whoever counts `tries` down from `FREE` has it (it does not come there by
-// counting in the age of the world), and gives it back by setting that, so one thread at a time holds the lock; acquire and
-// release order what it does before and after.
+// SAFETY: only the thread that decrements `tries` from `FREE` holds the lock, and it releases the lock by storing `FREE`, so one thread
+// at a time holds it. Failed attempts would have to wrap around 64 bits to reach `FREE`. Acquire and release order the accesses of
+// successive holders.
 unsafe impl lock_api::RawMutex for RawBrief {
     #[allow(
         clippy::declare_interior_mutable_const,
-        reason = "the trait wants it: each use is a lock of its own"
+        reason = "the trait requires it; each use is a new lock"
     )]
     const INIT: Self = Self {
         tries: AtomicU64::new(FREE),
@@ -48,7 +48,7 @@ unsafe impl lock_api::RawMutex for RawBrief {
 
     #[inline(always)]
     fn try_lock(&self) -> bool {
-        // Whether it is 0 now: compilers make one instruction of it, and a jump.
+        // The comparison is with the old value 1, so the new one is 0: compilers emit one instruction and a jump.
         self.tries.fetch_sub(1, Ordering::Acquire) == FREE
     }
 
@@ -58,10 +58,10 @@ unsafe impl lock_api::RawMutex for RawBrief {
     }
 }
 
-/// Up to which turn to spin, and then to yield, before sleeping.
+/// Number of the attempt up to which a waiter spins, and then yields, before it sleeps.
 const SPINS: u32 = 100;
 const YIELDS: u32 = 200;
-/// The first sleep and the longest: a holder that was put off its processor needs as long to come back.
+/// The first and the longest sleep. A preempted holder needs about as long to continue.
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
 impl RawBrief {
@@ -69,12 +69,12 @@ impl RawBrief {
     #[inline(never)]
     fn wait(&self) {
         let mut nap = SLEEPS.0;
-        for turn in 0_u32.. {
-            // Looking does not take the cache line away from the holder, trying does.
+        for attempt in 0_u32.. {
+            // A load does not take the cache line from the holder, a try does.
             if self.tries.load(Ordering::Relaxed) == FREE && lock_api::RawMutex::try_lock(self) {
                 return;
             }
-            match turn {
+            match attempt {
                 0..SPINS => spin_loop(),
                 SPINS..YIELDS => yield_now(),
                 _ => {
@@ -90,19 +90,19 @@ impl RawBrief {
 mod tests {
     use super::*;
 
-    /// Miri takes minutes for thousands.
-    const TURNS: u32 = if cfg!(miri) { 20 } else { 2000 };
+    /// Number of rounds; Miri would take minutes for thousands.
+    const ROUNDS: u32 = if cfg!(miri) { 20 } else { 2000 };
 
     #[test]
-    fn one_at_a_time() {
+    fn one_thread_at_a_time_holds_the_lock() {
         let counter = BriefMutex::new(0_u32);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    for turn in 0..TURNS {
+                    for round in 0..ROUNDS {
                         let mut held = counter.lock();
                         let seen = *held;
-                        if turn % (TURNS / 4) == 0 {
+                        if round % (ROUNDS / 4) == 0 {
                             // Long enough for the others to give up spinning.
                             std::thread::sleep(Duration::from_micros(300));
                         }
@@ -111,11 +111,11 @@ mod tests {
                 });
             }
         });
-        assert_eq!(*counter.lock(), 4 * TURNS);
+        assert_eq!(*counter.lock(), 4 * ROUNDS);
     }
 
     #[test]
-    fn a_taken_one_is_not_taken_again() {
+    fn a_held_lock_is_not_taken_again() {
         let lock = BriefMutex::new(());
         let held = lock.lock();
         assert!(lock.try_lock().is_none());

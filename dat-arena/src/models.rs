@@ -1,4 +1,4 @@
-//! Loom's models of the arena and of its lock: each name is what holds in every order that the threads can take.
+//! Loom models of the arena and of its lock. The name of each test states what holds in every possible interleaving of the threads.
 //! `make sanitize` runs them; see docs/sanitizers.md.
 
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use dat_loom::{Watched, explore, thread};
 use crate::sync::{AtomicU32, Ordering};
 use crate::{Arena, BriefMutex};
 
-/// An object that loom watches: reading it before it is published is a race between its making and its use.
+/// An object that loom observes: a read before it is published is a data race.
 struct Thing(AtomicU32);
 
 impl Default for Thing {
     fn default() -> Self {
         let thing = Self(AtomicU32::new(7));
-        // Made now, as std's would be.
+        // Initialise loom's atomic now, as the standard library's would be.
         thing.0.store(7, Ordering::Relaxed);
         thing
     }
 }
 
-/// An arena whose atomics loom knows. It is leaked: the mapping stays until the process ends, as outside the models.
+/// Creates an arena with loom's atomics. It is leaked: the mapping stays until the process ends, as it does outside the models.
 fn arena(wanted: u32) -> &'static Arena<Thing> {
     let arena: &'static Arena<Thing> = Box::leak(Box::new(Arena::new(wanted)));
     assert_eq!(arena.range(), (0, 0));
@@ -28,7 +28,7 @@ fn arena(wanted: u32) -> &'static Arena<Thing> {
     arena
 }
 
-/// Data beside a [`BriefMutex`], where loom sees two accesses at a time.
+/// Data that a [`BriefMutex`] protects; loom reports two accesses at a time.
 struct Guarded {
     lock: BriefMutex<()>,
     data: Watched<u32>,
@@ -59,7 +59,7 @@ impl Guarded {
 }
 
 #[test]
-fn the_lock_lets_in_one_at_a_time_and_shows_what_the_last_one_wrote() {
+fn one_thread_at_a_time_holds_the_lock_and_sees_the_writes_of_the_previous_holder() {
     explore(3, || {
         let guarded = Guarded::new();
         let other = Arc::clone(&guarded);
@@ -71,7 +71,7 @@ fn the_lock_lets_in_one_at_a_time_and_shows_what_the_last_one_wrote() {
 }
 
 #[test]
-fn failed_tries_neither_open_the_lock_nor_shut_it_for_ever() {
+fn failed_tries_neither_release_the_lock_nor_block_it_for_ever() {
     explore(3, || {
         let guarded = Guarded::new();
         let tries: Vec<_> = (0..2)
@@ -82,14 +82,14 @@ fn failed_tries_neither_open_the_lock_nor_shut_it_for_ever() {
             .collect();
         let mut added = u32::from(guarded.try_add());
         added += tries.into_iter().map(|t| t.join().unwrap()).sum::<u32>();
-        assert!(added >= 1, "of tries at a free lock one succeeds");
+        assert!(added >= 1, "one of several tries on a free lock succeeds");
         assert!(guarded.try_add(), "the lock is free again");
         assert_eq!(guarded.data.read(), added + 2);
     });
 }
 
 #[test]
-fn two_allocations_never_get_one_object_and_a_new_one_is_whole() {
+fn two_allocations_never_return_one_object_and_a_new_object_is_initialised() {
     explore(3, || {
         let arena = arena(4);
         let other = thread::spawn(move || {
@@ -104,15 +104,15 @@ fn two_allocations_never_get_one_object_and_a_new_one_is_whole() {
 }
 
 #[test]
-fn an_object_is_found_only_when_it_is_whole() {
+fn an_object_is_found_only_after_it_is_initialised() {
     explore(3, || {
         let arena = arena(4);
         let maker = thread::spawn(move || std::ptr::from_ref(arena.alloc().unwrap().1) as usize);
-        // By number: what a work request's id does.
+        // Look-up by index, as for a work request's id.
         if let Some(thing) = arena.get(0) {
             assert_eq!(thing.0.load(Ordering::Relaxed), 7);
         }
-        // By address, which the other thread has not told: the one that the kernel chose.
+        // Look-up by the address that the kernel chose, which the other thread has not passed on.
         let (base, _) = arena.range();
         if base != 0
             && let Some(thing) = arena.from_addr(base)
@@ -139,11 +139,11 @@ fn a_recycled_object_goes_to_one_allocation() {
 }
 
 #[test]
-fn no_number_is_an_object_while_the_range_is_reserved() {
+fn no_address_is_accepted_while_the_range_is_being_reserved() {
     explore(3, || {
         let arena = arena(4);
         let maker = thread::spawn(move || arena.alloc().is_some());
-        assert!(!arena.holds(0), "NULL is no object");
+        assert!(!arena.holds(0), "NULL is not an object");
         assert!(maker.join().unwrap());
     });
 }

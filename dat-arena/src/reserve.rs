@@ -1,10 +1,10 @@
-//! Memory for what must not fail when the process has no more.
+//! A memory pool for operations that must not fail when the process is out of memory.
 //!
-//! Most allocations of the library are small ones whose failure Rust answers by ending the process: a name, an entry of a table, a
-//! thread's own data. A shared object of ours therefore has [`Reserve`] for its allocator: when the C library has no more, small
-//! pieces come out of a pool that is part of the object and was there when it was loaded. The pool only carries what is under way
-//! to its end. What begins something new asks [`has_room`] first and answers `DAT_INSUFFICIENT_RESOURCES`; large pieces, which follow
-//! what the consumer asks for, are asked for with `try_reserve` and never come out of the pool.
+//! Most allocations of the library are small: a name, a table entry, thread-local data. If one of them fails, Rust aborts the process.
+//! Therefore each shared object of this project has [`Reserve`] as its allocator: if the C library's allocator fails, small blocks come
+//! from a pool that is part of the shared object. The pool is for operations that are already in progress. A call that begins a
+//! new operation checks [`has_room`] first and otherwise returns `DAT_INSUFFICIENT_RESOURCES`. Large allocations, whose size depends on
+//! the consumer, use `try_reserve` and never come from the pool.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -12,66 +12,70 @@ use std::hint::{black_box, spin_loop};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Bytes of the pool; no page of it is touched before it is needed.
+/// Size of the pool in bytes. Its pages occupy no memory before they are used.
 const POOL: usize = 512 << 10;
-/// It is given out in multiples of this.
+/// Unit of allocation in bytes.
 const BLOCK: usize = 64;
 const BLOCKS: usize = POOL / BLOCK;
-/// No larger piece comes out of it.
+/// Maximum size of an allocation from the pool.
 const LARGEST: usize = 16 << 10;
 
-/// What [`has_room`] asks the C library for: pieces that lie in its heap, each below what it would map by itself.
-const PIECES: usize = 4;
-const PIECE: usize = 60 << 10;
-/// What [`has_thread_room`] asks the kernel for: a stack with what belongs to it.
+/// Number of blocks that [`has_room`] allocates as a test. Each is smaller than what the C library would map separately.
+const TEST_BLOCKS: usize = 4;
+const TEST_BLOCK: usize = 60 << 10;
+/// Address space that [`has_thread_room`] requires: a thread's stack and its other mappings.
 const STACK: usize = 4 << 20;
 
 #[repr(C, align(4096))]
 struct Pool(UnsafeCell<[u8; POOL]>);
 
-// SAFETY: a block belongs to whom it was given, as of any allocator; the pool itself never reads or writes one.
+// SAFETY: a block belongs to its owner, as with any allocator; the pool itself never reads or writes one.
 unsafe impl Sync for Pool {}
 
 static BYTES: Pool = Pool(UnsafeCell::new([0; POOL]));
-/// Which blocks are given out; under `LOCK`.
+/// One bit for each block that is in use; protected by `LOCK`.
 struct Map(UnsafeCell<[u64; BLOCKS / 64]>);
-// SAFETY: only touched under `LOCK`.
+// SAFETY: it is only accessed under `LOCK`.
 unsafe impl Sync for Map {}
 static MAP: Map = Map(UnsafeCell::new([0; BLOCKS / 64]));
 static LOCK: AtomicBool = AtomicBool::new(false);
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The allocator of a shared object of ours: the C library's, with the pool behind it.
+/// Allocator of the shared objects of this project: the C library's, with the pool behind it.
 #[derive(Debug)]
 pub struct Reserve;
 
-/// Returns true if something new may be begun: the C library has a quarter of a megabyte left in its heap, and half of the pool is free.
-/// A call that makes something asks this first. Takes some microseconds.
+/// The allocator `A` with the pool behind it. Tests use it with an allocator that fails on demand.
+#[derive(Debug)]
+pub struct Backed<A>(pub A);
+
+/// Returns true if a new operation may begin: the C library can allocate a quarter of a megabyte, and half of the pool is free. Each
+/// call that creates something checks this first. It takes some microseconds.
 #[must_use]
 pub fn has_room() -> bool {
-    if !is_fit() {
+    if !pool_is_half_free() {
         return false;
     }
-    let mut pieces: [Vec<u8>; PIECES] = Default::default();
-    let asked = pieces
+    let mut blocks: [Vec<u8>; TEST_BLOCKS] = Default::default();
+    let allocated = blocks
         .iter_mut()
-        .all(|piece| piece.try_reserve_exact(PIECE).is_ok());
-    // Else the compiler might see that nothing is done with them.
-    black_box(&mut pieces);
-    asked
+        .all(|block| block.try_reserve_exact(TEST_BLOCK).is_ok());
+    // Keeps the compiler from removing unused allocations.
+    black_box(&mut blocks);
+    allocated
 }
 
-/// Returns true if a thread may be started, which also takes address space for its stack: to be asked before each start, as a thread
-/// that finds no memory when it begins ends the process in the C library.
+/// Returns true if a thread may be started, which also needs address space for its stack. Each start checks this first, because the C
+/// library aborts the process if a thread finds no memory when it begins.
 #[must_use]
 pub fn has_thread_room() -> bool {
     has_room() && has_space(STACK)
 }
 
-/// Returns true if the kernel has address space for so many bytes.
+/// Returns true if the process has `bytes` of address space left.
 #[must_use]
 pub fn has_space(bytes: usize) -> bool {
-    // SAFETY: a mapping of its own, which is not touched and is given back.
+    // SAFETY: the mapping is new, is not accessed, and is unmapped again.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let at = libc::mmap(null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
@@ -79,14 +83,14 @@ pub fn has_space(bytes: usize) -> bool {
     }
 }
 
-/// Returns true if at least half of the pool is free: what arrives at a thread of ours, which has no caller to refuse, may be
-/// begun. One load.
+/// Returns true if at least half of the pool is free. A thread of the library checks this before it begins an operation for which it
+/// has no caller to report an error to, such as an incoming connection request. It is one load.
 #[must_use]
-pub fn is_fit() -> bool {
+pub fn pool_is_half_free() -> bool {
     USED.load(Ordering::Relaxed) < BLOCKS / 2
 }
 
-const fn blocks(bytes: usize) -> usize {
+const fn blocks_of(bytes: usize) -> usize {
     bytes.div_ceil(BLOCK)
 }
 
@@ -98,7 +102,7 @@ fn holds(pointer: *const u8) -> bool {
     (pointer as usize).wrapping_sub(base()) < POOL
 }
 
-/// Runs `act` on the map, alone.
+/// Runs `act` on the map under the lock.
 fn with_map<R>(act: impl FnOnce(&mut [u64; BLOCKS / 64]) -> R) -> R {
     while LOCK
         .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
@@ -106,7 +110,7 @@ fn with_map<R>(act: impl FnOnce(&mut [u64; BLOCKS / 64]) -> R) -> R {
     {
         spin_loop();
     }
-    // SAFETY: the lock is held.
+    // SAFETY: this thread holds the lock.
     let result = act(unsafe { &mut *MAP.0.get() });
     LOCK.store(false, Ordering::Release);
     result
@@ -122,13 +126,13 @@ fn mark(map: &mut [u64; BLOCKS / 64], first: usize, count: usize, taken: bool) {
     }
 }
 
-/// A piece of the pool, or null.
+/// Allocates from the pool; returns null if it has no room for the layout.
 #[cold]
 fn take(layout: Layout) -> *mut u8 {
     if layout.size() > LARGEST || layout.align() > BLOCK || layout.size() == 0 {
         return null_mut();
     }
-    let count = blocks(layout.size());
+    let count = blocks_of(layout.size());
     let first = with_map(|map| {
         let mut run = 0;
         let last = (0..BLOCKS).find(|block| {
@@ -151,58 +155,88 @@ fn take(layout: Layout) -> *mut u8 {
 
 #[cold]
 fn give_back(pointer: *mut u8, layout: Layout) {
-    let (first, count) = ((pointer as usize - base()) / BLOCK, blocks(layout.size()));
+    let (first, count) = (
+        (pointer as usize - base()) / BLOCK,
+        blocks_of(layout.size()),
+    );
     with_map(|map| mark(map, first, count, false));
     USED.fetch_sub(count, Ordering::Relaxed);
 }
 
-// SAFETY: pieces come from the C library's allocator and go back to it, but for those inside the pool, which are told by their address;
-// of the pool no block is given out twice, and blocks are aligned for what they are given to.
+// SAFETY: see `Backed`.
 unsafe impl GlobalAlloc for Reserve {
+    #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is handed on.
-        let piece = unsafe { System.alloc(layout) };
-        if piece.is_null() { take(layout) } else { piece }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Backed(System).alloc(layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Backed(System).alloc_zeroed(layout) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Backed(System).dealloc(pointer, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Backed(System).realloc(pointer, layout, size) }
+    }
+}
+
+// SAFETY: a block outside the pool comes from allocator `A` and goes back to it; a block of the pool is recognised by its address. No
+// block of the pool is in use twice, and each is aligned for its layout.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Backed<A> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise is passed on.
+        let block = unsafe { self.0.alloc(layout) };
+        if block.is_null() { take(layout) } else { block }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is handed on.
-        let mut piece = unsafe { System.alloc_zeroed(layout) };
-        if piece.is_null() {
-            piece = take(layout);
-            if !piece.is_null() {
-                // SAFETY: a piece of that size.
-                unsafe { piece.write_bytes(0, layout.size()) };
+        // SAFETY: the caller's promise is passed on.
+        let mut block = unsafe { self.0.alloc_zeroed(layout) };
+        if block.is_null() {
+            block = take(layout);
+            if !block.is_null() {
+                // SAFETY: the block has that size.
+                unsafe { block.write_bytes(0, layout.size()) };
             }
         }
-        piece
+        block
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         if holds(pointer) {
             give_back(pointer, layout);
         } else {
-            // SAFETY: not of the pool, so it came from there.
-            unsafe { System.dealloc(pointer, layout) };
+            // SAFETY: the block is not of the pool, so it came from `A`.
+            unsafe { self.0.dealloc(pointer, layout) };
         }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if !holds(pointer) {
-            // SAFETY: the caller's promise is handed on.
-            let piece = unsafe { System.realloc(pointer, layout, size) };
-            if !piece.is_null() || size > LARGEST {
-                return piece;
+            // SAFETY: the caller's promise is passed on.
+            let block = unsafe { self.0.realloc(pointer, layout, size) };
+            if !block.is_null() || size > LARGEST {
+                return block;
             }
         }
-        // SAFETY: the caller's promise: the size is good for this alignment, and not 0. The old piece stays if there is no new one.
+        // SAFETY: the caller promises that the size is valid for this alignment, and not 0. The old block stays if there is no new one.
         unsafe {
-            let piece = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
-            if !piece.is_null() {
-                pointer.copy_to_nonoverlapping(piece, size.min(layout.size()));
+            let block = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            if !block.is_null() {
+                pointer.copy_to_nonoverlapping(block, size.min(layout.size()));
                 self.dealloc(pointer, layout);
             }
-            piece
+            block
         }
     }
 }
@@ -212,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_the_pool_are_apart_and_come_back() {
+    fn blocks_of_the_pool_do_not_overlap_and_are_reused() {
         let sizes = [1, 64, 65, 4000, LARGEST];
         let layouts = sizes.map(|size| Layout::from_size_align(size, 16).unwrap());
         let before = USED.load(Ordering::Relaxed);
@@ -222,34 +256,37 @@ mod tests {
             .collect();
         let mut ranges: Vec<_> = taken
             .iter()
-            .map(|(piece, layout)| (*piece as usize, *piece as usize + layout.size()))
+            .map(|(block, layout)| (*block as usize, *block as usize + layout.size()))
             .collect();
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|two| two[0].1 <= two[1].0));
-        for (piece, layout) in &taken {
-            assert!(holds(*piece) && (*piece as usize).is_multiple_of(BLOCK));
-            // SAFETY: a piece of that size.
-            unsafe { piece.write_bytes(7, layout.size()) };
+        for (block, layout) in &taken {
+            assert!(holds(*block) && (*block as usize).is_multiple_of(BLOCK));
+            // SAFETY: the block has that size.
+            unsafe { block.write_bytes(7, layout.size()) };
         }
-        assert!(!is_fit() && !has_room(), "more than half is given out");
+        assert!(
+            !pool_is_half_free() && !has_room(),
+            "more than half is in use"
+        );
         let too_large = Layout::from_size_align(LARGEST + 1, 16).unwrap();
         assert!(take(too_large).is_null());
-        for (piece, layout) in taken {
-            // SAFETY: given out above, once.
-            unsafe { Reserve.dealloc(piece, layout) };
+        for (block, layout) in taken {
+            // SAFETY: allocated above, and freed once.
+            unsafe { Reserve.dealloc(block, layout) };
         }
         assert_eq!(USED.load(Ordering::Relaxed), before);
         assert!(has_room());
     }
 
     #[test]
-    fn a_piece_that_grows_keeps_its_bytes_and_leaves_the_pool() {
+    fn a_block_that_grows_keeps_its_bytes_and_leaves_the_pool() {
         let layout = Layout::from_size_align(100, 8).unwrap();
-        let piece = take(layout);
-        // SAFETY: pieces of these sizes, used as an allocator's are.
+        let block = take(layout);
+        // SAFETY: blocks of these sizes, used like those of any allocator.
         unsafe {
-            piece.write_bytes(9, 100);
-            let grown = Reserve.realloc(piece, layout, 1000);
+            block.write_bytes(9, 100);
+            let grown = Reserve.realloc(block, layout, 1000);
             assert!(!holds(grown));
             assert!((0..100).all(|n| *grown.add(n) == 9));
             Reserve.dealloc(grown, Layout::from_size_align(1000, 8).unwrap());

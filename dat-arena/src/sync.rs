@@ -1,4 +1,4 @@
-//! What loom's models replace: std's atomics, parking_lot's mutex, and the ways to wait.
+//! Atomics of the standard library, parking_lot's mutex, and functions that wait; loom's models replace them by loom's types.
 
 #[cfg(all(loom, test))]
 pub(crate) use dat_loom::{
@@ -12,8 +12,8 @@ pub(crate) use {
     std::thread::{sleep, yield_now},
 };
 
-/// Stores over changes that other threads made and that do not count. A store, but for the models: loom does not know that a
-/// read-modify-write and a later store of another thread have an order, and would take the older for the last one.
+/// Stores `value` over changes of other threads that are to be discarded. In loom's models it is a swap: loom does not order a
+/// read-modify-write before a later store of another thread, and could keep the older value as the last one.
 #[inline(always)]
 pub(crate) fn overwrite(word: &AtomicU64, value: u64, order: Ordering) {
     #[cfg(not(all(loom, test)))]

@@ -66,7 +66,7 @@ impl<T: Transport> Cr<T> {
     ) -> Result<&'static Self> {
         let arena = &T::arenas().cr;
         // No thunk has asked: a transport's thread is here, and the address space of CRs is reserved.
-        let (index, cr) = dat_arena::reserve::is_fit()
+        let (index, cr) = dat_arena::reserve::pool_is_half_free()
             .then(|| arena.alloc())
             .flatten()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;

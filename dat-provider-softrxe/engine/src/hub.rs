@@ -606,7 +606,7 @@ impl State {
 /// What the connection manager is told makes something new. Without memory for it, it is as lost on the wire: the peer repeats it.
 fn may_handle(datagram: &[u8]) -> bool {
     let for_manager = datagram.get(5..8) == Some(&[0, 0, 1]);
-    !for_manager || reserve::is_fit()
+    !for_manager || reserve::pool_is_half_free()
 }
 
 /// Nobody confirms the end of a connection to one of these.
