@@ -23,8 +23,9 @@ use super::memory::regions::Regions;
 use super::net::capture::Capture;
 use super::net::liveness::{Liveness, LocalPeer, LocalPeers};
 use super::net::message::Destination;
-use super::net::port_share::{Policy, PortShare, PortShareError, SLOT_BITS, Service, slot_of_qpn};
+use super::net::port_share::{Policy, PortShare, PortShareError, Service};
 use super::net::route::RecentRequests;
+use super::net::slot::{SLOT_BITS, slot_of_qpn};
 use super::net::socket::{Received, Socket, zeros};
 use super::net::wake::{PollSet, Wake, processors};
 use super::park::Bell;
@@ -155,6 +156,9 @@ impl Hub {
             PortShare::Holder(holder) => Arc::clone(holder.socket()),
             PortShare::Member(_) => Arc::new(Socket::bind(ip, 0, SOCKET_BUFFER)?),
         };
+        if let PortShare::Member(_) = &share {
+            share.report_data_port(&socket);
+        }
         let (slot, life) = share.claim_slot(ip, secrets.slot)?;
         let (bundle, lives) = (PollSet::new()?, PollSet::new()?);
         bundle.add(lives.as_raw_fd())?;
@@ -297,14 +301,20 @@ impl Hub {
 
     /// When the holder of port 4791 is gone: takes it over, or finds the one who did.
     pub(crate) fn inherit(&self) {
-        let mut state = self.state.lock();
-        if !self.hears_again(&mut state) || !state.share.holder_is_gone() {
-            return;
-        }
+        let takeover = {
+            let mut state = self.state.lock();
+            if !self.hears_again(&mut state) || !state.share.holder_is_gone() {
+                return;
+            }
+            state.share.takeover(policy(&self.settings))
+        };
         let local = manager(self.place.address);
+        // Without the lock: other users can make the search for the next holder long.
+        let share = takeover.attempt(local, SOCKET_BUFFER);
+        let mut state = self.state.lock();
         // What the holder passed on before it ended is still to be read.
         state.drain(clock::now());
-        match self.succeed(&mut state, local) {
+        match share.and_then(|share| self.replace_share(&mut state, share)) {
             Ok(()) => {
                 tracing::info!(%local, "the process that held the port is gone");
                 state.port_is_missed = false;
@@ -320,10 +330,7 @@ impl Hub {
     }
 
     /// Puts a new share in the place of one whose holder is gone, and registers there what this engine has.
-    fn succeed(&self, state: &mut State, local: SocketAddr) -> Result<(), PortShareError> {
-        let share = state
-            .share
-            .take_over(local, SOCKET_BUFFER, policy(&self.settings))?;
+    fn replace_share(&self, state: &mut State, share: PortShare) -> Result<(), PortShareError> {
         match &share {
             PortShare::Holder(holder) => {
                 self.bundle.add(holder.socket().as_raw_fd())?;

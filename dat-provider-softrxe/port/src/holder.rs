@@ -13,6 +13,8 @@ use crate::members::{Members, Response};
 use crate::message::{Destination, FromHolder};
 use crate::names;
 use crate::packets::{self, Incoming};
+use crate::port_keeper::{PortKeeper, SharedKeptPorts, max_keepers};
+use crate::port_share::Takeover;
 use crate::registry::{Owner, Quotas, Registry};
 use crate::shared_socket::SharedSocket;
 use crate::socket::Socket;
@@ -50,6 +52,11 @@ pub struct Holder {
     /// By descriptor, which is what [`PollSet::ready`] names.
     by_fd: HashMap<RawFd, u64>,
     members: Members,
+    kept_ports: SharedKeptPorts,
+    /// Keepers at most; each takes a descriptor.
+    max_kept: usize,
+    /// The own UDP port for data of a process that took the shared port over.
+    data_port: u16,
     letter: Vec<u8>,
     no_wait_until: Option<Instant>,
     grace_until: Option<Instant>,
@@ -79,7 +86,10 @@ impl Holder {
     pub fn for_all_users(ip: IpAddr, socket: Arc<Socket>, quotas: Quotas) -> io::Result<Self> {
         let members = Members::for_all_users(quotas);
         let name = names::system_name(ip);
-        Self::new(socket, None, &name, Trust::Everyone, members)
+        let mut holder = Self::new(socket, None, &name, Trust::Everyone, members)?;
+        // Its members are bounded such that there are descriptors for their keepers.
+        holder.max_kept = usize::MAX;
+        Ok(holder)
     }
 
     fn new(
@@ -101,6 +111,9 @@ impl Holder {
             connections: HashMap::new(),
             by_fd: HashMap::new(),
             members,
+            kept_ports: SharedKeptPorts::default(),
+            max_kept: max_keepers(),
+            data_port: 0,
             letter: Vec::with_capacity(8192),
             no_wait_until: None,
             grace_until: None,
@@ -123,7 +136,9 @@ impl Holder {
     }
 
     /// Notes that members of an earlier holder have still to join this one.
-    pub(crate) fn start_grace_period(&mut self) {
+    pub(crate) fn start_grace_period(&mut self, takeover: &Takeover) {
+        self.kept_ports = takeover.kept_ports.clone();
+        self.data_port = takeover.data_port;
         self.grace_until = Some(Instant::now() + GRACE);
     }
 
@@ -240,7 +255,7 @@ impl Holder {
                             let _ = packets::send(connection, &self.letter, &[]);
                         }
                         Response::Welcome => {
-                            FromHolder::Welcome.encode(&mut self.letter);
+                            FromHolder::Welcome(Some(self.data_port)).encode(&mut self.letter);
                             let shared_socket = self
                                 .shared_socket
                                 .as_ref()
@@ -251,6 +266,7 @@ impl Holder {
                                 return self.forget(member);
                             }
                         }
+                        Response::KeepPort(port) => self.keep_port(member, port),
                         Response::Nothing => {}
                         Response::Invalid => return self.forget(member),
                     }
@@ -260,7 +276,30 @@ impl Holder {
         }
     }
 
+    /// Binds a second socket to the UDP port of a member, which stays bound when the member dies.
+    fn keep_port(&mut self, member: u64, port: u16) {
+        let (Some(uid), mut kept) = (self.members.uid(member), self.kept_ports.lock()) else {
+            return;
+        };
+        if kept.has(member) || kept.len() >= self.max_kept {
+            tracing::debug!(
+                uid,
+                port,
+                "a member's UDP port is not kept for when it dies"
+            );
+            return;
+        }
+        let local = SocketAddr::new(self.socket.local().ip(), port);
+        match PortKeeper::bind(local, uid) {
+            Ok(keeper) => kept.insert(member, uid, keeper),
+            Err(error) => {
+                tracing::debug!(%error, uid, port, "a member's UDP port is not kept for when it dies");
+            }
+        }
+    }
+
     fn forget(&mut self, member: u64) {
+        self.kept_ports.lock().member_died(member, Instant::now());
         self.members.forget(member);
         if let Some(connection) = self.connections.remove(&member) {
             let fd = connection.as_raw_fd();

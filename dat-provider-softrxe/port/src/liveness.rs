@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use super::credentials::Trust;
 use super::fork::CloseOnFork;
+use super::limits::descriptor_limit;
 use super::names;
 use super::packets;
 use super::unix_socket::{self, Kind};
@@ -18,7 +19,7 @@ use super::wake::PollSet;
 
 /// Lifelines taken in at most, and those of ours to others: a part of the descriptors that this process may have. More wait in the
 /// listener's queue, where they hear of our end as well.
-const SHARE_OF_DESCRIPTORS: libc::rlim_t = 4;
+const SHARE_OF_DESCRIPTORS: usize = 4;
 const MOST: usize = 4096;
 /// Connections that are taken in before other work has its turn.
 const ACCEPT_BATCH: usize = 128;
@@ -133,18 +134,7 @@ fn watch(ip: IpAddr, slot: u16) -> io::Result<CloseOnFork<OwnedFd>> {
 
 /// Lifelines each way at most.
 fn max_connections() -> usize {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is writable and lives until the return.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
-    let share = if known {
-        limit.rlim_cur / SHARE_OF_DESCRIPTORS
-    } else {
-        0
-    };
-    usize::try_from(share).unwrap_or(MOST).clamp(16, MOST)
+    (descriptor_limit() / SHARE_OF_DESCRIPTORS).clamp(16, MOST)
 }
 
 /// Returns true if the other end is gone.

@@ -7,16 +7,20 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::credentials::Trust;
+use crate::credentials::{Trust, own_uid};
 use crate::fork::{self, CloseOnFork};
 use crate::message::{Destination, FromHolder, FromMember};
 use crate::names;
 use crate::packets::{self, Incoming};
+use crate::port_keeper::{PortKeeper, SharedKeptPorts};
+use crate::port_share::{SYSTEM_UID, Takeover};
 use crate::shared_socket::SharedSocket;
 use crate::unix_socket::{self, Kind};
 
 /// How long a holder may take to answer a claim.
 const ANSWER: Duration = Duration::from_secs(1);
+/// Number of the holder among the members whose ports are kept.
+const HOLDER: u64 = u64::MAX;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -26,6 +30,11 @@ pub struct Member {
     trust: Trust,
     /// Where the holder is of the own user, from the moment when it took this process in.
     shared_socket: Option<Arc<SharedSocket>>,
+    /// This process's own UDP port for data; 0: not reported.
+    data_port: u16,
+    /// The holder has admitted this process and understands [`FromMember::DataPort`].
+    keeps_data_port: bool,
+    kept_ports: SharedKeptPorts,
     /// Claims that a caller waits for, and their answers.
     pending: HashMap<Destination, Option<bool>>,
     /// Packets that came while a caller waited for an answer.
@@ -34,15 +43,11 @@ pub struct Member {
 
 impl Member {
     /// Joins the holder of `local` (an address and the port) that belongs to the own user, or with [`Trust::Holder`]
-    /// the one that this user runs for all. `estate` is what an earlier holder left.
+    /// the one that this user runs for all. `from` is what an earlier share in the port leaves.
     ///
     /// # Errors
     /// As [`names::connect`], `setsockopt` and `sendmsg`.
-    pub fn join(
-        local: SocketAddr,
-        trust: Trust,
-        shared_socket: Option<Arc<SharedSocket>>,
-    ) -> io::Result<Self> {
+    pub fn join(local: SocketAddr, trust: Trust, from: &Takeover) -> io::Result<Self> {
         let ip: IpAddr = local.ip();
         let name = match trust {
             Trust::Own => names::user_name(ip, "port"),
@@ -58,7 +63,10 @@ impl Member {
             connection,
             local,
             trust,
-            shared_socket,
+            shared_socket: from.shared_socket.clone(),
+            data_port: from.data_port,
+            keeps_data_port: false,
+            kept_ports: from.kept_ports.clone(),
             pending: HashMap::new(),
             backlog: VecDeque::new(),
         })
@@ -209,7 +217,51 @@ impl Member {
                 }
                 true
             }
-            Some(FromHolder::Welcome) | None => true,
+            Some(FromHolder::Welcome(holder_port)) => {
+                self.admitted(holder_port);
+                true
+            }
+            None => true,
+        }
+    }
+}
+
+impl Member {
+    /// What this process takes along when the holder is gone.
+    pub(crate) fn takeover(&self) -> Takeover {
+        self.kept_ports.lock().member_died(HOLDER, Instant::now());
+        Takeover {
+            // A process that took the port of a holder for all would keep it from the other users.
+            holder: self.uses_system_holder().then_some(SYSTEM_UID),
+            shared_socket: self.shared_socket.clone(),
+            data_port: self.data_port,
+            kept_ports: self.kept_ports.clone(),
+        }
+    }
+
+    /// Reports this process's own UDP port for data, as soon as the holder has admitted the process.
+    pub(crate) fn report_data_port(&mut self, port: u16) {
+        self.data_port = port;
+        if self.keeps_data_port && port != 0 {
+            let report = FromMember::DataPort(port).encode();
+            // Where the holder is gone, the next one gets the report.
+            if let Err(error) = packets::send(self.connection.as_fd(), &report, &[]) {
+                tracing::debug!(%error, "the UDP port of this process is not reported to the holder");
+            }
+        }
+    }
+
+    /// Handles the admission by a holder that receives data at `holder_port`, 0 for the shared port.
+    fn admitted(&mut self, holder_port: Option<u16>) {
+        self.keeps_data_port = holder_port.is_some();
+        self.report_data_port(self.data_port);
+        let port = holder_port.unwrap_or(0);
+        if self.trust == Trust::Own && port != 0 {
+            let local = SocketAddr::new(self.local.ip(), port);
+            match PortKeeper::bind(local, own_uid()) {
+                Ok(keeper) => self.kept_ports.lock().insert(HOLDER, own_uid(), keeper),
+                Err(error) => tracing::debug!(%error, "the holder's UDP port is free when it dies"),
+            }
         }
     }
 }

@@ -14,6 +14,8 @@ pub enum Response {
     Answer(Destination, bool),
     /// Nothing is to be said.
     Nothing,
+    /// The member receives data at this UDP port, which is to be kept bound when it dies.
+    KeepPort(u16),
     /// The packet is none of a member, which is to be forgotten.
     Invalid,
 }
@@ -69,8 +71,15 @@ impl Members {
                 self.registry.release(what, owner);
                 Response::Nothing
             }
+            (Some(_), Some(FromMember::DataPort(port))) => Response::KeepPort(port),
             _ => Response::Invalid,
         }
+    }
+
+    /// Returns the user of `member`.
+    #[must_use]
+    pub fn uid(&self, member: u64) -> Option<u32> {
+        self.users.get(&member).copied()
     }
 
     /// Takes back all that `member` has.

@@ -5,7 +5,8 @@
 //! | member | is ready for the holder's descriptors; comes first | 3, nine zeros |
 //! | member | claims a slot or service | 1, kind (0 slot, 1 service), number (8, big endian) |
 //! | member | gives one back | 2, as above |
-//! | holder | answers that first packet, with the descriptors of an estate where both are of one user | 16 |
+//! | member | names its own UDP port for data, after 16 | 4, seven zeros, port (2) |
+//! | holder | answers that first packet, with the descriptors of the shared socket where both are of one user | 16, its own UDP port for data (2, 0: none) |
 //! | holder | answers a claim | 17, kind, number, 1: granted, 0: another one has it |
 //! | holder | passes a datagram on | 18, sender's address (16, IPv4 mapped), port (2), ECN, the datagram |
 
@@ -23,6 +24,7 @@ pub enum Destination {
 const CLAIM: u8 = 1;
 const RELEASE: u8 = 2;
 const HELLO: u8 = 3;
+const DATA_PORT: u8 = 4;
 const WELCOME: u8 = 16;
 const ANSWER: u8 = 17;
 const DATAGRAM: u8 = 18;
@@ -40,13 +42,16 @@ pub enum FromMember {
     Claim(Destination),
     /// Gives this back.
     Release(Destination),
+    /// Receives data at this UDP port too. The holder keeps it bound for a while when the member dies.
+    DataPort(u16),
 }
 
 /// A packet of a holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FromHolder<'a> {
-    /// The member is taken in.
-    Welcome,
+    /// The member is admitted. The holder's own UDP port for data, 0 if that is the shared one. A packet of the first
+    /// length, without a port, comes from a holder that does not understand [`FromMember::DataPort`].
+    Welcome(Option<u16>),
     /// The claim is granted, or another one has it.
     Answer(Destination, bool),
     /// A datagram that came to the port.
@@ -97,6 +102,12 @@ impl FromMember {
             }
             Self::Claim(what) => put(CLAIM, what),
             Self::Release(what) => put(RELEASE, what),
+            Self::DataPort(port) => {
+                let mut bytes = [0; CLAIM_BYTES];
+                bytes[0] = DATA_PORT;
+                bytes[CLAIM_BYTES - 2..].copy_from_slice(&port.to_be_bytes());
+                bytes
+            }
         }
     }
 
@@ -105,6 +116,9 @@ impl FromMember {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes == Self::Hello.encode() {
             return Some(Self::Hello);
+        }
+        if let [DATA_PORT, 0, 0, 0, 0, 0, 0, 0, high, low] = *bytes {
+            return Some(Self::DataPort(u16::from_be_bytes([high, low])));
         }
         let what = take(bytes).filter(|_| bytes.len() == CLAIM_BYTES)?;
         match bytes[0] {
@@ -120,7 +134,10 @@ impl FromHolder<'_> {
     pub fn encode(self, into: &mut Vec<u8>) {
         into.clear();
         match self {
-            Self::Welcome => into.push(WELCOME),
+            Self::Welcome(port) => {
+                into.push(WELCOME);
+                into.extend_from_slice(port.map(u16::to_be_bytes).as_ref().map_or(&[], |b| &b[..]));
+            }
             Self::Answer(what, granted) => {
                 into.extend_from_slice(&put(ANSWER, what));
                 into.push(granted.into());
@@ -149,7 +166,10 @@ impl<'a> FromHolder<'a> {
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         match *bytes.first()? {
-            WELCOME => Some(Self::Welcome),
+            WELCOME => Some(Self::Welcome(match *bytes {
+                [_, high, low] => Some(u16::from_be_bytes([high, low])),
+                _ => None,
+            })),
             ANSWER => {
                 let granted = *bytes.get(CLAIM_BYTES)?;
                 Some(Self::Answer(take(bytes)?, granted == 1))
@@ -194,8 +214,13 @@ mod tests {
         }
         let hello = FromMember::Hello;
         assert_eq!(FromMember::decode(&hello.encode()), Some(hello));
-        FromHolder::Welcome.encode(&mut bytes);
-        assert_eq!(FromHolder::decode(&bytes), Some(FromHolder::Welcome));
+        let port = FromMember::DataPort(0x8001);
+        assert_eq!(FromMember::decode(&port.encode()), Some(port));
+        for port in [None, Some(0), Some(0x8001)] {
+            let welcome = FromHolder::Welcome(port);
+            welcome.encode(&mut bytes);
+            assert_eq!(FromHolder::decode(&bytes), Some(welcome));
+        }
         for from in ["10.1.2.3:4791", "[fd09::1]:7"] {
             let said = FromHolder::Datagram {
                 from: from.parse().unwrap(),

@@ -1,26 +1,24 @@
 //! A process's share in UDP port 4791 of an address: it holds the port, or it is a member of the process that does.
 
-use std::fmt;
-use std::io::{self, BufRead, BufReader, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::credentials::{Trust, own_uid};
+use crate::credentials::Trust;
 use crate::fork::CloseOnFork;
 use crate::holder::Holder;
 use crate::liveness::Liveness;
 use crate::member::Member;
 use crate::message::Destination;
 use crate::names;
+use crate::port_keeper::{SharedKeptPorts, allow_keepers};
+use crate::port_owner::PortOwner;
 use crate::shared_socket::SharedSocket;
+use crate::slot::SLOTS;
 use crate::socket::Socket;
 
-/// Bits of a queue pair number (24) and of a communication id (32) that name the engine: its slot.
-pub const SLOT_BITS: u32 = 10;
-/// Engines of one address.
-pub const SLOTS: u16 = 1 << SLOT_BITS;
 /// How long the port may be taken while no trusted process answers for it: the moment of a change.
 const CHANGE: Duration = Duration::from_secs(1);
 /// Pauses between two looks in that time.
@@ -29,45 +27,12 @@ const PAUSES: std::ops::RangeInclusive<Duration> =
 /// The user whose holder serves all users.
 pub const SYSTEM_UID: u32 = 0;
 
-/// Slot of a queue pair number.
-#[must_use]
-pub const fn slot_of_qpn(qpn: u32) -> u16 {
-    (qpn >> (24 - SLOT_BITS)) as u16 & (SLOTS - 1)
-}
-
-/// Slot of a communication id.
-#[must_use]
-pub const fn slot_of_comm_id(id: u32) -> u16 {
-    (id >> (32 - SLOT_BITS)) as u16
-}
-
 /// The holders that a process accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Policy {
     /// Only the holder that this user runs for all users; the process never holds the port itself. `None`: any holder
     /// of the own user, root's holder for all users, or the process itself.
     pub holder: Option<u32>,
-}
-
-/// An occupant of a UDP port, as the kernel's list shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PortOwner {
-    /// The user of its socket.
-    pub uid: u32,
-}
-
-impl fmt::Display for PortOwner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let own = own_uid();
-        if self.uid == own {
-            write!(
-                f,
-                "a program of this user (uid {own}) that is no engine, or one that does not answer"
-            )
-        } else {
-            write!(f, "user {} and not to this one (uid {own})", self.uid)
-        }
-    }
 }
 
 /// Why a process has no share in the port.
@@ -118,10 +83,14 @@ impl PortShare {
     /// # Errors
     /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] when no trusted process answers for the port within a second.
     pub fn take(local: SocketAddr, buffer: usize, policy: Policy) -> Result<Self, PortShareError> {
+        let first = Takeover {
+            holder: policy.holder,
+            ..Takeover::default()
+        };
         let begin = Instant::now();
         let mut pause = *PAUSES.start();
         loop {
-            match Self::attempt(local, buffer, policy, None) {
+            match first.attempt(local, buffer) {
                 Err(PortShareError::Foreign { .. } | PortShareError::NoHolder { .. })
                     if begin.elapsed() < CHANGE => {}
                 done => return done,
@@ -131,64 +100,33 @@ impl PortShare {
         }
     }
 
-    /// After the end of its holder: goes on with the port, or joins the process that does. Looks once.
-    ///
-    /// # Errors
-    /// As [`PortShare::take`], when there is no new holder yet.
-    pub fn take_over(
-        &self,
-        local: SocketAddr,
-        buffer: usize,
-        policy: Policy,
-    ) -> Result<Self, PortShareError> {
-        let (mut policy, mut shared_socket) = (policy, None);
-        if let Self::Member(member) = self {
-            shared_socket = member.shared_socket();
-            // A process that took the port of a holder for all would keep it from the other users.
-            if member.uses_system_holder() && policy.holder.is_none() {
-                policy.holder = Some(SYSTEM_UID);
+    /// Prepares to replace this share, whose holder is gone, by another one.
+    #[must_use]
+    pub fn takeover(&self, policy: Policy) -> Takeover {
+        match self {
+            Self::Member(member) => {
+                let mut takeover = member.takeover();
+                takeover.holder = policy.holder.or(takeover.holder);
+                takeover
             }
+            Self::Holder(_) => Takeover {
+                holder: policy.holder,
+                ..Takeover::default()
+            },
         }
-        Self::attempt(local, buffer, policy, shared_socket)
     }
 
-    fn attempt(
-        local: SocketAddr,
-        buffer: usize,
-        policy: Policy,
-        shared_socket: Option<&Arc<SharedSocket>>,
-    ) -> Result<Self, PortShareError> {
-        if let Some(uid) = policy.holder {
-            let joined = Member::join(local, Trust::Holder(uid), None);
-            return joined
-                .map(|member| Self::Member(Box::new(member)))
-                .map_err(|_| PortShareError::NoHolder { local, uid });
-        }
-        let held = match shared_socket {
-            Some(shared_socket) => shared_socket
-                .try_become_holder()
-                .then(|| Arc::clone(shared_socket)),
-            None => match Socket::bind(local.ip(), local.port(), buffer) {
-                Ok(socket) => Some(Arc::new(SharedSocket::new(Arc::new(socket))?)),
-                Err(error) if error.kind() == ErrorKind::AddrInUse => None,
-                Err(error) => return Err(error.into()),
-            },
-        };
-        if let Some(held) = held {
-            let mut holder = Holder::for_user(local.ip(), held)?;
-            if shared_socket.is_some() {
-                holder.start_grace_period();
-            }
-            return Ok(Self::Holder(Box::new(holder)));
-        }
-        for trust in [Trust::Own, Trust::Holder(SYSTEM_UID)] {
-            match Member::join(local, trust, shared_socket.cloned()) {
-                Ok(member) => return Ok(Self::Member(Box::new(member))),
-                Err(error) => tracing::debug!(%error, ?trust, "no holder of the port to join"),
+    /// Reports the UDP port of `data` to the holder, which keeps it bound for a while when this process dies: no other user can
+    /// bind it then and answer this process's peers. Without effect where this process is the holder.
+    pub fn report_data_port(&mut self, data: &Socket) {
+        if let Self::Member(member) = self {
+            match allow_keepers(data) {
+                Ok(()) => member.report_data_port(data.local().port()),
+                Err(error) => {
+                    tracing::debug!(%error, "the UDP port of this process is free when it dies");
+                }
             }
         }
-        let occupant = occupant(local);
-        Err(PortShareError::Foreign { local, occupant })
     }
 
     /// Returns true if the port's holder is gone. The holder itself says no.
@@ -297,6 +235,58 @@ impl PortShare {
     }
 }
 
+/// What a process takes from its share in the port to the next one when the holder is gone.
+#[derive(Clone, Debug, Default)]
+pub struct Takeover {
+    /// The user whose holder for all users is joined; `None`: see [`Policy`].
+    pub(crate) holder: Option<u32>,
+    /// The socket of the port and its lock, which the former holder passed on.
+    pub(crate) shared_socket: Option<Arc<SharedSocket>>,
+    /// This process's own UDP port for data; 0: none was reported.
+    pub(crate) data_port: u16,
+    /// Keepers of the ports of other processes.
+    pub(crate) kept_ports: SharedKeptPorts,
+}
+
+impl Takeover {
+    /// Becomes the holder of the port of `local` or joins the process that is. Tries once. This may search through thousands of
+    /// names, so the caller holds no lock.
+    ///
+    /// # Errors
+    /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] when there is no trusted holder yet.
+    pub fn attempt(&self, local: SocketAddr, buffer: usize) -> Result<PortShare, PortShareError> {
+        if let Some(uid) = self.holder {
+            let joined = Member::join(local, Trust::Holder(uid), self);
+            return joined
+                .map(|member| PortShare::Member(Box::new(member)))
+                .map_err(|_| PortShareError::NoHolder { local, uid });
+        }
+        let held = match &self.shared_socket {
+            Some(shared) => shared.try_become_holder().then(|| Arc::clone(shared)),
+            None => match Socket::bind(local.ip(), local.port(), buffer) {
+                Ok(socket) => Some(Arc::new(SharedSocket::new(Arc::new(socket))?)),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        if let Some(held) = held {
+            let mut holder = Holder::for_user(local.ip(), held)?;
+            if self.shared_socket.is_some() {
+                holder.start_grace_period(self);
+            }
+            return Ok(PortShare::Holder(Box::new(holder)));
+        }
+        for trust in [Trust::Own, Trust::Holder(SYSTEM_UID)] {
+            match Member::join(local, trust, self) {
+                Ok(member) => return Ok(PortShare::Member(Box::new(member))),
+                Err(error) => tracing::debug!(%error, ?trust, "no holder of the port to join"),
+            }
+        }
+        let occupant = PortOwner::of(local);
+        Err(PortShareError::Foreign { local, occupant })
+    }
+}
+
 /// Returns true for what a member is told when the holder is gone.
 #[must_use]
 pub fn is_holder_gone(error: &io::Error) -> bool {
@@ -323,47 +313,12 @@ impl AsRawFd for PortShare {
     }
 }
 
-/// The user that has the UDP port of `local`, at this address or at all.
-fn occupant(local: SocketAddr) -> Option<PortOwner> {
-    let list = match local.ip() {
-        IpAddr::V4(_) => "/proc/net/udp",
-        IpAddr::V6(_) => "/proc/net/udp6",
-    };
-    let list = BufReader::new(std::fs::File::open(list).ok()?);
-    let lines = list.lines().map_while(Result::ok);
-    let mut found = lines.filter_map(|line| listed(&line)).filter(|(at, _)| {
-        at.port() == local.port() && (at.ip() == local.ip() || at.ip().is_unspecified())
-    });
-    found.next().map(|(_, uid)| PortOwner { uid })
-}
-
-/// Local address and user of a line of /proc/net/udp or udp6.
-fn listed(line: &str) -> Option<(SocketAddr, u32)> {
-    let mut words = line.split_whitespace();
-    let (ip, port) = words.nth(1)?.split_once(':')?;
-    let uid = words.nth(5)?.parse().ok()?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    // Words of 32 bits as the processor has them.
-    let word = |at: usize| {
-        let word = u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?;
-        Some(word.to_ne_bytes())
-    };
-    let ip = if ip.len() == 8 {
-        IpAddr::from(Ipv4Addr::from(word(0)?))
-    } else {
-        let mut octets = [0; 16];
-        for (index, four) in octets.chunks_exact_mut(4).enumerate() {
-            four.copy_from_slice(&word(8 * index)?);
-        }
-        IpAddr::from(Ipv6Addr::from(octets))
-    };
-    Some((SocketAddr::new(ip, port), uid))
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
 
+    use crate::credentials::own_uid;
+    use crate::slot::slot_of_qpn;
     use crate::socket::Received;
     use crate::wake::sleep;
 
@@ -434,9 +389,9 @@ mod tests {
         }
         // The port is never free in between.
         assert!(UdpSocket::bind(local).is_err());
-        let heir = members[1].take_over(local, 1 << 20, policy).unwrap();
+        let heir = members[1].takeover(policy).attempt(local, 1 << 20).unwrap();
         assert!(matches!(heir, PortShare::Holder(_)));
-        let other = members[0].take_over(local, 1 << 20, policy).unwrap();
+        let other = members[0].takeover(policy).attempt(local, 1 << 20).unwrap();
         assert!(matches!(other, PortShare::Member(_)) && !other.holder_is_gone());
     }
 
@@ -461,10 +416,12 @@ mod tests {
         }
         drop(first);
         let mut heir = members[0]
-            .take_over(local, 1 << 20, Policy::default())
+            .takeover(Policy::default())
+            .attempt(local, 1 << 20)
             .unwrap();
         let mut member = members[1]
-            .take_over(local, 1 << 20, Policy::default())
+            .takeover(Policy::default())
+            .attempt(local, 1 << 20)
             .unwrap();
         member.claim(Destination::Slot(5)).unwrap();
         pass_on(&mut heir);
@@ -524,7 +481,8 @@ mod tests {
         poll_members(&mut first);
         drop(first);
         let mut heir = members[1]
-            .take_over(local, 1 << 20, Policy::default())
+            .takeover(Policy::default())
+            .attempt(local, 1 << 20)
             .unwrap();
         // The member that has it has not joined the heir, whose list is empty.
         let refused = heir.claim_service(ip, 5).unwrap_err();
@@ -548,23 +506,5 @@ mod tests {
         let policy = Policy { holder: Some(own) };
         let error = PortShare::take(local, 1 << 16, policy).unwrap_err();
         assert!(matches!(error, PortShareError::NoHolder { .. }), "{error}");
-    }
-
-    #[test]
-    fn the_list_of_udp_ports_is_read() {
-        let v4 = "  123: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000 65534        0 9 2 0000 0";
-        assert_eq!(
-            listed(v4),
-            Some(("127.0.0.1:4791".parse().unwrap(), 65_534))
-        );
-        let v6 = "  9: 00000000000000000000000001000000:12B7 00000000000000000000000000000000:0000 07 0:0 00:0 0 1000 0 9 2 0 0";
-        assert_eq!(listed(v6), Some(("[::1]:4791".parse().unwrap(), 1000)));
-        for odd in [
-            "",
-            "  sl  local_address rem_address   st tx_queue rx_queue tr",
-            "1: 0100:12 0 0 0 0 0 0",
-        ] {
-            assert_eq!(listed(odd), None, "{odd}");
-        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use crate::message::Destination;
-use crate::port_share::{slot_of_comm_id, slot_of_qpn};
+use crate::slot::{slot_of_comm_id, slot_of_qpn};
 
 /// Offsets within the UDP payload: BTH, then for the connection manager DETH and the MAD.
 mod field {

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use crate::ROCE_PORT;
 use crate::credentials::own_uid;
 use crate::holder::Holder;
+use crate::limits::raise_descriptor_limit;
 use crate::message::Destination;
+use crate::port_keeper::MAX_KEPT;
 use crate::registry::Quotas;
 use crate::route::RecentRequests;
 use crate::socket::{Received, Socket};
@@ -125,7 +127,7 @@ impl Server {
         }
         let bundle = PollSet::new()?;
         let quotas = Quotas {
-            members_total: members_total(raise_descriptors(), sockets.len()),
+            members_total: members_total(raise_descriptor_limit(), sockets.len()),
             ..Quotas::default()
         };
         let mut ports = Vec::new();
@@ -322,31 +324,9 @@ fn write(path: &Path, all: &[(Destination, u32)]) -> io::Result<()> {
     std::fs::rename(next, path)
 }
 
-/// Raises the limit of descriptors as far as this process may, and returns it.
-fn raise_descriptors() -> usize {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is a structure of the right type that lives until the return.
-    let soft = unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
-            return 1024;
-        }
-        let soft = limit.rlim_cur;
-        limit.rlim_cur = limit.rlim_max;
-        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0 {
-            limit.rlim_max
-        } else {
-            soft
-        }
-    };
-    usize::try_from(soft).unwrap_or(usize::MAX)
-}
-
-/// Members that each of some ports has descriptors for.
+/// Members that each of some ports has descriptors for: two for each member, one of which keeps its UDP port.
 fn members_total(descriptors: usize, ports: usize) -> usize {
-    (descriptors.saturating_sub(SPARE) / ports.max(1)).saturating_sub(SPARE_OF_PORT)
+    (descriptors.saturating_sub(SPARE) / ports.max(1)).saturating_sub(SPARE_OF_PORT + MAX_KEPT) / 2
 }
 
 fn read(path: &Path) -> Vec<(Destination, u32)> {
@@ -461,7 +441,7 @@ mod tests {
         assert_eq!(server.ports[0].paused_until, None);
         server.step(now + PAUSE);
         let welcome = crate::packets::receive(process.as_fd(), &mut [0; 64], false).unwrap();
-        assert!(matches!(welcome, crate::packets::Incoming::Packet(1, _)));
+        assert!(matches!(welcome, crate::packets::Incoming::Packet(3, _)));
         assert!(quiet(&server));
     }
 
@@ -500,15 +480,15 @@ mod tests {
     #[test]
     fn descriptors_are_for_members_but_for_some() {
         for (descriptors, ports, each) in [
-            (1024, 1, 984),
-            (1024, 4, 240),
+            (1024, 1, 428),
+            (1024, 4, 56),
             (16, 1, 0),
-            (usize::MAX, 1, usize::MAX - 40),
+            (usize::MAX, 1, (usize::MAX - 168) / 2),
         ] {
             assert_eq!(members_total(descriptors, ports), each);
         }
-        let limit = raise_descriptors();
-        assert_eq!(raise_descriptors(), limit);
+        let limit = raise_descriptor_limit();
+        assert_eq!(raise_descriptor_limit(), limit);
     }
 
     #[test]

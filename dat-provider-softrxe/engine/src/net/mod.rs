@@ -3,4 +3,4 @@
 pub mod capture;
 pub mod interface;
 
-pub(crate) use softrxe_port::{address, liveness, message, port_share, route, socket, wake};
+pub(crate) use softrxe_port::{address, liveness, message, port_share, route, slot, socket, wake};

@@ -1,0 +1,156 @@
+//! A process dies. Another user tries to bind the UDP port that its peers still send to, and would be the peer for them.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use dat_hostile::{Actor, Identity, NOBODY, Stage, echo, hear, play, say};
+
+const ROCE_PORT: u16 = 4791;
+const ATTACKER: Identity = Identity::User(NOBODY);
+/// Time for which the attacker tries to bind the port of a dead process.
+const ATTACK: Duration = Duration::from_millis(500);
+
+/// UDP ports that are bound at `ip` now, without the shared one.
+fn ports(ip: IpAddr) -> Vec<u16> {
+    let IpAddr::V4(v4) = ip else {
+        panic!("{ip} is not of IPv4");
+    };
+    let wanted = format!("{:08X}:", u32::from_ne_bytes(v4.octets()));
+    let list = std::fs::read_to_string("/proc/net/udp").expect("the list of UDP sockets");
+    let ports = list.lines().filter_map(|line| {
+        let local = line.split_whitespace().nth(1)?;
+        u16::from_str_radix(local.strip_prefix(&wanted)?, 16).ok()
+    });
+    // A keeper is listed beside the socket whose port it keeps.
+    let ports: BTreeSet<u16> = ports.filter(|port| *port != ROCE_PORT).collect();
+    ports.into_iter().collect()
+}
+
+/// Reads the ports that are bound at `address`, then at each line of input tries to bind them, and says how many it got.
+fn attacker(address: &str) {
+    let ip: IpAddr = address.parse().expect("an address");
+    let ports = ports(ip);
+    say(format_args!("found {}", ports.len()));
+    while hear().is_some() {
+        let (begin, mut bound) = (Instant::now(), Vec::new());
+        while begin.elapsed() < ATTACK {
+            for port in &ports {
+                bound.extend(UdpSocket::bind(SocketAddr::new(ip, *port)));
+            }
+            std::thread::yield_now();
+        }
+        say(format_args!("bound {}", bound.len()));
+    }
+}
+
+fn start(stage: &Stage, part: &str, who: Identity) -> Actor {
+    let actor = stage.start(part, who);
+    actor.says("ready");
+    actor
+}
+
+/// Starts an attacker that sees `count` ports beside the shared one.
+fn attack(stage: &Stage, count: usize) -> Actor {
+    let attacker = stage.start("attacker", ATTACKER);
+    assert_eq!(attacker.says("found "), count.to_string());
+    attacker
+}
+
+fn binds_nothing(attacker: &mut Actor) {
+    attacker.tell("try");
+    assert_eq!(attacker.says("bound "), "0", "ports of dead processes");
+}
+
+fn meets(client: &mut Actor, address: &str, server: &Actor, word: &str) {
+    client.tell(&format!("connect {address} 5001 {word}"));
+    assert_eq!(server.says("request "), word);
+    client.says("established");
+    client.tell("ping 1");
+    client.says("pong 1");
+}
+
+fn part(name: &str, address: &str) {
+    match name {
+        "attacker" => attacker(address),
+        "holder" => echo::serve(5002),
+        "server" => echo::serve(5001),
+        _ => echo::ask(),
+    }
+}
+
+#[test]
+fn the_port_of_a_dead_member_is_not_free_for_others() {
+    let name = "the_port_of_a_dead_member_is_not_free_for_others";
+    let address = "127.60.9.1";
+    let scenario = || {
+        let stage = Stage::new(name, address, "");
+        let holder = start(&stage, "holder", Identity::Root);
+        let server = start(&stage, "server", Identity::Root);
+        let mut client = start(&stage, "client", Identity::Root);
+        meets(&mut client, address, &server, "first");
+        // Those of the server and of the client.
+        let mut attacker = attack(&stage, 2);
+        server.kill();
+        binds_nothing(&mut attacker);
+        // The client goes on as the holder, with a port of its own, and keeps that of the second server. The first server's
+        // port is free: what a holder keeps is lost when that dies, too.
+        holder.kill();
+        let server = start(&stage, "server", Identity::Root);
+        meets(&mut client, address, &server, "second");
+        let mut attacker = attack(&stage, 2);
+        server.kill();
+        binds_nothing(&mut attacker);
+    };
+    play(name, scenario, |name| part(name, address));
+}
+
+#[test]
+fn the_own_port_of_a_process_that_took_the_shared_port_over_is_not_free_for_others() {
+    let name = "the_own_port_of_a_process_that_took_the_shared_port_over_is_not_free_for_others";
+    let address = "127.60.9.2";
+    let scenario = || {
+        let stage = Stage::new(name, address, "");
+        let holder = start(&stage, "holder", Identity::Root);
+        let second = start(&stage, "client", Identity::Root);
+        holder.kill();
+        let server = start(&stage, "server", Identity::Root);
+        let mut client = start(&stage, "client", Identity::Root);
+        meets(&mut client, address, &server, "first");
+        let mut attacker = attack(&stage, 3);
+        second.kill();
+        binds_nothing(&mut attacker);
+    };
+    play(name, scenario, |name| part(name, address));
+}
+
+#[test]
+fn the_port_of_a_dead_member_of_the_holder_for_all_users_is_not_free_for_others() {
+    let name = "the_port_of_a_dead_member_of_the_holder_for_all_users_is_not_free_for_others";
+    let address = "127.60.9.3";
+    let scenario = || {
+        let stage = Stage::new(name, address, "holder=0");
+        let serve = || {
+            let mut command = Command::new(dat_tests::built(&["dat-tools"]).join("dat"));
+            command.args(["serve-port", address]);
+            let holder = stage.run("serve-port", command, Identity::Root);
+            holder.says("holding UDP port 4791 of");
+            holder
+        };
+        let holder = serve();
+        let server = start(&stage, "server", Identity::User(1234));
+        let mut client = start(&stage, "client", Identity::User(1235));
+        meets(&mut client, address, &server, "first");
+        let mut attacker = attack(&stage, 2);
+        holder.kill();
+        let _holder = serve();
+        // Both have joined again.
+        meets(&mut client, address, &server, "second");
+        server.kill();
+        binds_nothing(&mut attacker);
+        client.kill();
+        binds_nothing(&mut attacker);
+    };
+    play(name, scenario, |name| part(name, address));
+}
