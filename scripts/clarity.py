@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Measures how easy the code is to read, for each revision given (default HEAD): words of Rust comments, persons where a thing is meant,
 documentation that begins with a fragment, Markdown sentences over 45 words, circles of imports between the files of a crate, functions
-by length, and how many files name one function of the API. Prints one Markdown row per measure (docs/design/clarity.md).
+by length, and how many files name one function of the API by hand. Prints one Markdown row per measure (docs/design/clarity.md).
 usage: scripts/clarity.py [--circles] [REVISION...]"""
 import collections, io, re, statistics, subprocess, sys, tarfile
 
 PERSON = re.compile(r'\b(nobody|somebody|anybody|everybody|who|whom|whoever|mourn\w*|bereaved|befriend\w*)\b', re.I)
 FRAGMENT = re.compile(r'^(Of|That|Who|For whom|As|Or|And|Else|There|Till|Until then|After which|Ends that)\b')
 FUNCTIONS = ['lmr_sync_rdma_read', 'ep_post_send_with_invalidate', 'srq_post_recv', 'ep_recv_query', 'cno_fd_create']
+# Generated text: between these markers.
+GENERATED = re.compile(r'BEGIN slots\.txt.*?END slots\.txt', re.S)
 # Files that name a function because they implement it, declare it or list it, not because they call it.
-CALLERS = re.compile(r'^(docs/|tests/c/|tests/bench/|tests/lab/|dat/|dat-tools/|examples/)|\.md$')
+CALLERS = re.compile(r'^(docs/|scripts/|tests/c/|tests/bench/|tests/lab/|dat/|dat-tools/|examples/)|\.md$')
 
 
 def read(revision):
@@ -163,7 +165,9 @@ def measure(revision, show):
     rows += [('files over 500 lines', str(sum(count > 500 for count in lines))), ('lines of the longest file', str(lines[0]))]
     for name in FUNCTIONS:
         pattern = re.compile(rf'\b(dat_|dat_ib_|DAT_)?({name}|{name.upper()})\b')
-        rows.append((f'files that name `{name}`', str(sum(bool(pattern.search(text)) for path, text in files.items() if not CALLERS.search(path)))))
+        naming = [path for path, text in files.items() if not CALLERS.search(path) and pattern.search(GENERATED.sub('', text))]
+        tests = sum(path.startswith('tests/') or '/tests/' in path for path in naming)
+        rows.append((f'files by hand that name `{name}`: code, tests', f'{len(naming) - tests}, {tests}'))
     return rows
 
 

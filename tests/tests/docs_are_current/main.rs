@@ -63,6 +63,18 @@ fn tests_are_in_the_files_that_are_named() {
 }
 
 #[test]
+fn steps_name_items_of_their_files() {
+    let tree = Tree::read();
+    report(
+        &tree
+            .pages()
+            .filter(|page| page.path.ends_with("walks.md"))
+            .flat_map(|page| references::dead_steps(&tree, &page))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
 fn commands_are_targets_of_the_makefile() {
     let tree = Tree::read();
     report(

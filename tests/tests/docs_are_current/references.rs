@@ -144,24 +144,67 @@ pub(crate) fn dead_functions(tree: &Tree, page: &Page) -> Vec<String> {
         if !path.is_empty() {
             files = tree.ending_in(path);
         }
-        let defined = |file: &&&str| {
-            let text = tree.text(file);
-            ["fn ", "struct ", "enum ", "trait ", "const ", "mod "]
-                .iter()
-                .any(|kind| {
-                    text.match_indices(&format!("{kind}{function}"))
-                        .any(|(at, found)| {
-                            !text[at + found.len()..]
-                                .starts_with(|c: char| c.is_alphanumeric() || c == '_')
-                        })
-                })
-        };
+        let defined = |file: &&&str| defines(&tree.text(file), function);
         if !function.contains("::") && files.iter().find(defined).is_none() {
             dead.push(format!(
                 "{}:{line}: {} has no {function}",
                 page.path,
                 files.join(", ")
             ));
+        }
+    }
+    dead
+}
+
+/// Returns whether Rust code defines an item.
+fn defines(code: &str, name: &str) -> bool {
+    const KINDS: [&str; 7] = [
+        "fn ",
+        "struct ",
+        "enum ",
+        "trait ",
+        "const ",
+        "mod ",
+        "macro_rules! ",
+    ];
+    KINDS.iter().any(|kind| {
+        let item = format!("{kind}{name}");
+        let mut after = code
+            .match_indices(&item)
+            .map(|(at, found)| &code[at + found.len()..]);
+        after.any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    })
+}
+
+/// Returns the steps `| NUMBER | [file](path) | items | text |` of a page whose file does not define one of the items.
+pub(crate) fn dead_steps(tree: &Tree, page: &Page) -> Vec<String> {
+    let mut dead = Vec::new();
+    for (at, row) in page.text.lines().enumerate() {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        if cells.len() != 6 || cells[1].parse::<u32>().is_err() {
+            continue;
+        }
+        let Some((_, _, target)) = links(cells[2]).pop() else {
+            dead.push(format!("{}:{}: a step without a file", page.path, at + 1));
+            continue;
+        };
+        let file = beside(&page.path, &target);
+        // A file that does not exist is a dead link.
+        let code = if tree.has(&file) {
+            tree.text(&file)
+        } else {
+            continue;
+        };
+        for (_, item) in spans(cells[3]) {
+            let name = item.rsplit("::").next().unwrap_or(&item);
+            let found = if file.ends_with(".rs") {
+                defines(&code, name)
+            } else {
+                code.contains(name)
+            };
+            if !found {
+                dead.push(format!("{}:{}: {file} has no {item}", page.path, at + 1));
+            }
         }
     }
     dead
