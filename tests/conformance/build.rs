@@ -1,4 +1,4 @@
-//! A provider registers with whoever exports the registry's functions to the process: here the program itself.
+//! Exports the registry's functions from the program: a provider registers with the process that exports them.
 
 fn main() {
     for name in ["dat_registry_add_provider", "dat_registry_remove_provider"] {

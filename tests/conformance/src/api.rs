@@ -1,4 +1,4 @@
-//! The two specifications a provider can be asked in.
+//! The versions of the specification.
 
 use std::str::FromStr;
 
@@ -15,10 +15,10 @@ pub enum Api {
 }
 
 impl Api {
-    /// Both.
+    /// Both versions.
     pub const ALL: [Self; 2] = [Self::V1_2, Self::V2_0];
 
-    /// `DAT_VERSION_MAJOR` and `DAT_VERSION_MINOR`.
+    /// Returns `DAT_VERSION_MAJOR` and `DAT_VERSION_MINOR`.
     #[must_use]
     pub const fn version(self) -> (u32, u32) {
         match self {
@@ -40,7 +40,7 @@ impl FromStr for Api {
 
     fn from_str(word: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|api| api.to_string() == word);
-        found.ok_or_else(|| format!("{word:?} is no version of uDAPL: say 1.2 or 2.0"))
+        found.ok_or_else(|| format!("{word:?} is no version of uDAPL; expected 1.2 or 2.0"))
     }
 }
 
@@ -54,7 +54,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// Its version.
+    /// Returns the version.
     #[must_use]
     pub const fn api(self) -> Api {
         match self {
@@ -63,7 +63,7 @@ impl Table {
         }
     }
 
-    /// A return code of this table's functions in 2.0's numbers.
+    /// Converts a return code of this table's functions to 2.0's numbers.
     pub(crate) const fn code(self, raw: u32) -> u32 {
         match self {
             Self::V1_2(_) => from_v1_2(raw),
@@ -71,7 +71,7 @@ impl Table {
         }
     }
 
-    /// The table that a handle begins with.
+    /// Returns the table that a handle begins with.
     ///
     /// # Safety
     /// `handle` is one of a provider of this version.

@@ -1,20 +1,20 @@
-//! Which functions a provider was asked for, and what it said.
+//! Record of the functions called, and of their results.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dat_core::error::{Error, Kind};
 
-/// What came of the calls of one function.
+/// Results of the calls of one function.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Calls {
-    /// How many succeeded.
+    /// Number of calls that succeeded.
     pub succeeded: u64,
-    /// How many were refused as `DAT_NOT_IMPLEMENTED`.
+    /// Number of calls refused as `DAT_NOT_IMPLEMENTED`.
     pub not_implemented: u64,
-    /// How many were refused as `DAT_MODEL_NOT_SUPPORTED`.
+    /// Number of calls refused as `DAT_MODEL_NOT_SUPPORTED`.
     pub not_supported: u64,
-    /// How many failed otherwise.
+    /// Number of calls that failed otherwise.
     pub failed: u64,
 }
 
@@ -24,7 +24,7 @@ pub struct Calls {
 pub struct Coverage(Arc<Mutex<BTreeMap<&'static str, Calls>>>);
 
 impl Coverage {
-    /// Notes a call of `function` that returned `code`, a number of 2.0.
+    /// Records a call of `function` that returned `code` in 2.0's numbers.
     pub(crate) fn note(&self, function: &'static str, code: u32) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = all.entry(function).or_default();
@@ -36,7 +36,7 @@ impl Coverage {
         }
     }
 
-    /// What came of the calls of `function`.
+    /// Returns the results of the calls of `function`.
     #[must_use]
     pub fn of(&self, function: &str) -> Calls {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

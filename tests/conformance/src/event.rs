@@ -1,28 +1,28 @@
-//! Events as a C consumer gets them, made comparable.
+//! Events as a C consumer receives them, in a form that can be compared.
 
 use dat_abi::types::event_number;
 use dat_abi::v2_0::types::DatEvent;
 use dat_core::event::DtoStatus;
 
-/// An event that came out of an EVD.
+/// An event dequeued from an EVD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// `DAT_DTO_COMPLETION_EVENT`.
     Dto {
         /// The endpoint.
         ep: usize,
-        /// As posted.
+        /// Cookie of the post.
         cookie: u64,
         /// `DAT_DTO_COMPLETION_STATUS`.
         status: u32,
-        /// Bytes.
+        /// Transferred length in bytes.
         length: u32,
     },
     /// `DAT_RMR_BIND_COMPLETION_EVENT`.
     Bind {
         /// The window.
         rmr: usize,
-        /// As posted.
+        /// Cookie of the post.
         cookie: u64,
         /// `DAT_RMR_BIND_COMPLETION_STATUS`.
         status: u32,
@@ -33,19 +33,19 @@ pub enum Seen {
         sp: usize,
         /// The request.
         cr: usize,
-        /// Where it came in.
+        /// Qualifier of the service point.
         conn_qual: u64,
     },
     /// `DAT_CONNECTION_EVENT_*`.
     Connection {
-        /// Which.
+        /// Event number.
         number: u32,
         /// The endpoint.
         ep: usize,
     },
     /// `DAT_SOFTWARE_EVENT`.
     Software(usize),
-    /// Anything else.
+    /// Any other event, by number.
     Other(u32),
 }
 
@@ -54,7 +54,7 @@ impl Seen {
         let data = event.event_data;
         match event.event_number {
             event_number::DTO_COMPLETION => {
-                // SAFETY: the number says which field is set; all are plain words.
+                // SAFETY: the event number selects the field; all fields are plain words.
                 let d = unsafe { data.dto_completion_event_data };
                 Self::Dto {
                     ep: d.ep_handle,
@@ -97,7 +97,7 @@ impl Seen {
         }
     }
 
-    /// Cookie and status of a completion.
+    /// Returns cookie and status of a completion.
     pub(crate) fn completion(self) -> Option<(u64, u32)> {
         match self {
             Self::Dto { cookie, status, .. } | Self::Bind { cookie, status, .. } => {

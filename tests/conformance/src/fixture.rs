@@ -1,4 +1,4 @@
-//! An open IA with one of everything, and two of them connected.
+//! An open IA with one object of each kind, and two of them connected.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -11,9 +11,9 @@ use crate::dat::{Dat, Post, Region, Source};
 use crate::event::Seen;
 use crate::verdict::{Check, broken, ok, same};
 
-/// How long an event may take.
-pub(crate) const PATIENCE: u32 = 10_000_000;
-/// A moment in which nothing should happen.
+/// Timeout for an expected event, in microseconds.
+pub(crate) const TIMEOUT: u32 = 10_000_000;
+/// Time in which no event should arrive, in microseconds.
 pub(crate) const MOMENT: u32 = 20_000;
 pub(crate) const FOREVER: u32 = u32::MAX;
 pub(crate) const ABRUPT: u32 = 0;
@@ -23,15 +23,15 @@ pub(crate) const CONSUMER: u32 = 0;
 /// `DAT_PSP_PROVIDER_FLAG`.
 pub(crate) const PROVIDER: u32 = 1;
 
-/// A created object, or the code as a failed check.
-pub(crate) fn made<T>(result: Result<T, u32>, call: &str) -> Check<T> {
+/// Returns the value of a successful call, or its code as a failed check.
+pub(crate) fn expect_ok<T>(result: Result<T, u32>, call: &str) -> Check<T> {
     match result {
         Ok(value) => Ok(value),
         Err(code) => Err(ok(code, call).expect_err("an error code is no success")),
     }
 }
 
-/// An open IA; closed abruptly at the end, with all that is left.
+/// An open IA; dropping it closes it abruptly with all its objects.
 pub(crate) struct Side<'a> {
     pub(crate) dat: &'a Dat,
     pub(crate) ia: usize,
@@ -46,15 +46,15 @@ pub(crate) struct Side<'a> {
 
 impl Drop for Side<'_> {
     fn drop(&mut self) {
-        // Statements about closing have done it themselves.
+        // Statements about closing have already closed it.
         let _ = self.dat.ia_close(self.ia, ABRUPT);
     }
 }
 
 impl<'a> Side<'a> {
     pub(crate) fn open(dat: &'a Dat) -> Check<Self> {
-        let (ia, async_evd) = made(dat.ia_open(), "dat_ia_open")?;
-        let (attr, _) = made(dat.ia_query(ia), "dat_ia_query")?;
+        let (ia, async_evd) = expect_ok(dat.ia_open(), "dat_ia_open")?;
+        let (attr, _) = expect_ok(dat.ia_query(ia), "dat_ia_query")?;
         let mut side = Self {
             dat,
             ia,
@@ -66,7 +66,7 @@ impl<'a> Side<'a> {
             conn: 0,
             cr: 0,
         };
-        side.pz = made(dat.pz_create(ia), "dat_pz_create")?;
+        side.pz = expect_ok(dat.pz_create(ia), "dat_pz_create")?;
         side.recv = side.evd(EvdFlags::DTO)?;
         side.request = side.evd(EvdFlags::DTO | EvdFlags::RMR_BIND)?;
         side.conn = side.evd(EvdFlags::CONNECTION)?;
@@ -76,16 +76,16 @@ impl<'a> Side<'a> {
 
     pub(crate) fn evd(&self, flags: EvdFlags) -> Check<usize> {
         let evd = self.dat.evd_create(self.ia, 64, 0, flags.bits());
-        made(evd, "dat_evd_create")
+        expect_ok(evd, "dat_evd_create")
     }
 
     pub(crate) fn ep(&self) -> Check<usize> {
         let evds = [self.recv, self.request, self.conn];
-        made(self.dat.ep_create(self.ia, self.pz, evds), "dat_ep_create")
+        expect_ok(self.dat.ep_create(self.ia, self.pz, evds), "dat_ep_create")
     }
 
     pub(crate) fn memory(&self, length: usize, privileges: u32) -> Check<Memory> {
-        // For ever: a peer may still write when the statement is through.
+        // Leaked: a peer may still write when the statement has ended.
         let bytes: &'static [AtomicU8] = (0..length)
             .map(|_| AtomicU8::new(0))
             .collect::<Vec<_>>()
@@ -93,16 +93,16 @@ impl<'a> Side<'a> {
         let region = self
             .dat
             .lmr_create(self.ia, Source::Virtual(bytes), self.pz, privileges);
-        let region = made(region, "dat_lmr_create")?;
+        let region = expect_ok(region, "dat_lmr_create")?;
         Ok(Memory { bytes, region })
     }
 
-    /// The next event of `evd`.
+    /// Waits for the next event of `evd`.
     pub(crate) fn wait(&self, evd: usize) -> Check<Seen> {
-        made(self.dat.evd_wait(evd, PATIENCE, 1), "dat_evd_wait (10 s)").map(|(seen, _)| seen)
+        expect_ok(self.dat.evd_wait(evd, TIMEOUT, 1), "dat_evd_wait (10 s)").map(|(seen, _)| seen)
     }
 
-    /// The next event of `evd` must be a completion with this cookie and status.
+    /// Checks that the next event of `evd` is a completion with this cookie and status.
     pub(crate) fn completes(&self, evd: usize, cookie: u64, status: u32) -> Check {
         match self.wait(evd)?.completion() {
             Some(seen) => same(&seen, &(cookie, status), "completion (cookie, status)"),
@@ -110,7 +110,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// The next event of the connect EVD must be this one.
+    /// Checks that the next event of the connect EVD is this one.
     pub(crate) fn connection(&self, ep: usize, number: ConnectionEvent) -> Check {
         let expected = Seen::Connection {
             number: number as u32,
@@ -119,8 +119,8 @@ impl<'a> Side<'a> {
         same(&self.wait(self.conn)?, &expected, "connection event")
     }
 
-    /// The connection of `ep` ends by a fault. Which side hears of it as broken, and which of its peer's disconnect,
-    /// is a race that both may win.
+    /// Checks that the connection of `ep` ends by a fault. Each side may see it as broken or as the peer's disconnect:
+    /// the two race.
     pub(crate) fn ends(&self, ep: usize) -> Check {
         match self.wait(self.conn)? {
             Seen::Connection { number, ep: seen }
@@ -130,19 +130,21 @@ impl<'a> Side<'a> {
             {
                 self.state(ep, EpState::Disconnected)
             }
-            other => broken(format!("the connection did not end: {other:?}")),
+            other => broken(format!(
+                "dat_evd_wait returned {other:?}; expected the end of the connection"
+            )),
         }
     }
 
     pub(crate) fn quiet(&self, evd: usize) -> Check {
         match self.dat.evd_wait(evd, MOMENT, 1) {
-            Ok((seen, _)) => broken(format!("an event nobody should see: {seen:?}")),
+            Ok((seen, _)) => broken(format!("dat_evd_wait returned {seen:?}; expected no event")),
             Err(_) => Ok(()),
         }
     }
 
     pub(crate) fn state(&self, ep: usize, expected: EpState) -> Check {
-        let (state, ..) = made(self.dat.ep_get_status(ep), "dat_ep_get_status")?;
+        let (state, ..) = expect_ok(self.dat.ep_get_status(ep), "dat_ep_get_status")?;
         same(
             &EpState::from_number(state),
             &Some(expected),
@@ -150,38 +152,40 @@ impl<'a> Side<'a> {
         )
     }
 
-    /// The next request at a service point of this side.
+    /// Waits for the next request at a service point of this side.
     pub(crate) fn request(&self) -> Check<usize> {
         match self.wait(self.cr)? {
             Seen::Request { cr, .. } => Ok(cr),
-            other => broken(format!("{other:?} is no connection request")),
+            other => broken(format!(
+                "dat_evd_wait returned {other:?}; expected a connection request"
+            )),
         }
     }
 
     pub(crate) fn listen(&self) -> Check<(usize, u64)> {
         let psp = self.dat.psp_create_any(self.ia, self.cr, CONSUMER);
-        made(psp, "dat_psp_create_any")
+        expect_ok(psp, "dat_psp_create_any")
     }
 
-    /// A qualifier where nobody listens, found by taking one and giving it back.
+    /// Returns a qualifier without a listener: one that was created and freed.
     pub(crate) fn unused(&self) -> Check<u64> {
         let (psp, qual) = self.listen()?;
         ok(self.dat.psp_free(psp), "dat_psp_free")?;
         Ok(qual)
     }
 
-    /// One byte of private data more than the provider takes.
+    /// Returns private data one byte longer than the provider's maximum.
     pub(crate) fn too_much_data(&self) -> Check<Vec<u8>> {
-        let (_, provider) = made(self.dat.ia_query(self.ia), "dat_ia_query")?;
+        let (_, provider) = expect_ok(self.dat.ia_query(self.ia), "dat_ia_query")?;
         match usize::try_from(provider.max_private_data_size) {
             Ok(size) if size > 0 => Ok(vec![1; size + 1]),
-            _ => broken("the provider says that it takes no private data"),
+            _ => broken("dat_ia_query returned 0 as maximum of private data"),
         }
     }
 
-    /// The next connection event of `evd`, with its private data.
+    /// Waits for the next connection event of `evd`, with its private data.
     pub(crate) fn wait_with_data(&self, evd: usize) -> Check<(Seen, Vec<u8>)> {
-        made(self.dat.evd_wait_data(evd, PATIENCE), "dat_evd_wait (10 s)")
+        expect_ok(self.dat.evd_wait_data(evd, TIMEOUT), "dat_evd_wait (10 s)")
     }
 
     pub(crate) fn post(&self, ep: usize, what: Post, iov: &[DatLmrTriplet], cookie: u64) -> Check {
@@ -202,7 +206,7 @@ impl Memory {
         self.bytes
     }
 
-    /// The first eight bytes.
+    /// Returns the first eight bytes.
     pub(crate) fn word(&self) -> u64 {
         let byte = |at: usize| self.bytes[at].load(Ordering::Relaxed);
         u64::from_ne_bytes(std::array::from_fn(byte))
@@ -218,7 +222,7 @@ impl Memory {
         self.bytes.as_ptr() as u64
     }
 
-    /// All of it.
+    /// Returns a local segment of the whole memory.
     pub(crate) fn local(&self) -> DatLmrTriplet {
         DatLmrTriplet {
             virtual_address: self.address(),
@@ -227,7 +231,7 @@ impl Memory {
         }
     }
 
-    /// All of it, under a remote key.
+    /// Returns a remote segment of the whole memory with this key.
     pub(crate) fn under(&self, rmr_context: u32) -> DatRmrTriplet {
         DatRmrTriplet {
             virtual_address: self.address(),
@@ -257,7 +261,7 @@ impl Memory {
     }
 }
 
-/// Two sides with an endpoint each, connected.
+/// Two sides with one endpoint each.
 pub(crate) struct Pair<'a> {
     pub(crate) a: Side<'a>,
     pub(crate) b: Side<'a>,
@@ -272,14 +276,14 @@ impl<'a> Pair<'a> {
         Ok(pair)
     }
 
-    /// Not yet connected.
+    /// Opens both sides, not yet connected.
     pub(crate) fn apart(dat: &'a Dat) -> Check<Self> {
         let (a, b) = (Side::open(dat)?, Side::open(dat)?);
         let (from, to) = (a.ep()?, b.ep()?);
         Ok(Self { a, b, from, to })
     }
 
-    /// Connects endpoint `from` of `a` to `to` of `b`, and takes the events.
+    /// Connects endpoint `from` of `a` to `to` of `b`, and dequeues the events.
     pub(crate) fn join(&self, from: usize, to: usize) -> Check {
         let cr = self.asked(from, FOREVER)?;
         ok(self.b.dat.cr_accept(cr, to, b""), "dat_cr_accept")?;
@@ -287,7 +291,7 @@ impl<'a> Pair<'a> {
         self.b.connection(to, ConnectionEvent::Established)
     }
 
-    /// A request of endpoint `from` at side `b`.
+    /// Sends a request of endpoint `from` and returns it at side `b`.
     pub(crate) fn asked(&self, from: usize, microseconds: u32) -> Check<usize> {
         let (psp, qual) = self.b.listen()?;
         let code = self

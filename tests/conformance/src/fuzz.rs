@@ -1,4 +1,4 @@
-//! Random calls with random handles: most of the right kind, some freed, some of another kind, some none at all.
+//! Random calls with random handles: most of the right kind, some freed, some of another kind, some invalid.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,15 @@ use dat_core::flags::{EvdFlags, MemPriv};
 
 use crate::dat::{Dat, Post};
 use crate::event::Seen;
-use crate::fixture::{Side, made};
+use crate::fixture::{Side, expect_ok};
 use crate::verdict::{Check, broken};
 
-/// How long a call may take; a busy machine needs some.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// Time limit of a call on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Makes `calls` calls, the same for the same `seed` as long as no other thread interferes. No call may block for
-/// long, answer a code that is none of the specification's, or say `DAT_INTERNAL_ERROR`; and in the end a new IA
-/// must work. Returns how many calls succeeded.
+/// Makes `calls` calls, the same for the same `seed` unless another thread interferes. No call may block for long,
+/// return a code outside the specification, or return `DAT_INTERNAL_ERROR`; at the end a new IA must work. Returns the
+/// number of successful calls.
 ///
 /// # Errors
 /// The first wrong answer, with the number of the call.
@@ -31,7 +31,7 @@ pub fn fuzz(dat: &Dat, seed: u64, calls: usize) -> Check<usize> {
     for number in 0..calls {
         let begun = Instant::now();
         let (slot, code) = run.step()?;
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             return broken(format!(
                 "seed {seed}, call {number} ({slot}) took {:?}",
                 begun.elapsed()
@@ -54,16 +54,16 @@ pub fn fuzz(dat: &Dat, seed: u64, calls: usize) -> Check<usize> {
 struct Run<'a> {
     dat: &'a Dat,
     random: fastrand::Rng,
-    /// Handles of any age, with what they are or were.
+    /// Handles of any age, with their current or former kind.
     handles: Vec<(usize, u32)>,
     sides: Vec<Side<'a>>,
 }
 
-/// How many of the last handles are used.
+/// Number of the newest handles that calls use.
 const RECENT: usize = 80;
 
 impl Run<'_> {
-    /// Mostly one of that kind, and mostly a young one.
+    /// Returns a handle: mostly of `kind`, and mostly a recent one.
     fn one(&mut self, kind: u32) -> usize {
         let recent = &self.handles[self.handles.len().saturating_sub(RECENT)..];
         let fitting: Vec<usize> = recent
@@ -87,7 +87,7 @@ impl Run<'_> {
         }
     }
 
-    /// An IA with its objects; old ones are closed.
+    /// Opens an IA with its objects; closes the oldest.
     fn side(&mut self) -> Check {
         let side = Side::open(self.dat)?;
         let memory = side.memory(64, MemPriv::ALL.bits())?.region.lmr;
@@ -109,7 +109,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// EVDs for an endpoint: mostly those that fit.
+    /// Returns EVDs for an endpoint: mostly suitable ones.
     fn evds(&mut self) -> [usize; 3] {
         match self.sides.last() {
             Some(side) if self.random.u32(..4) != 0 => [side.recv, side.request, side.conn],
@@ -117,7 +117,7 @@ impl Run<'_> {
         }
     }
 
-    /// One call: its name and code.
+    /// Makes one call; returns its name and code.
     fn step(&mut self) -> Check<(&'static str, u32)> {
         if self.sides.is_empty() || self.random.u32(..150) == 0 {
             self.side()?;
@@ -135,9 +135,9 @@ impl Run<'_> {
         let (ia, pz, evd) = (self.one(kind::IA), self.one(kind::PZ), self.one(kind::EVD));
         let small = self.random.i32(-2..20);
         let bits = self.random.u32(..0x200);
-        // Few qualifiers, so that requests find service points.
+        // Few different qualifiers, so that requests reach service points.
         let qual = 7000 + u64::from(bits % 3);
-        let (name, made, of) = match self.random.u32(..9) {
+        let (name, created, of) = match self.random.u32(..9) {
             0 => ("pz_create", dat.pz_create(ia), kind::PZ),
             1 => {
                 let both = (EvdFlags::SOFTWARE | EvdFlags::CONNECTION).bits();
@@ -176,7 +176,7 @@ impl Run<'_> {
                 ("ep_create_with_srq", ep, kind::EP)
             }
         };
-        (name, self.keep(made, of))
+        (name, self.keep(created, of))
     }
 
     fn free(&mut self) -> (&'static str, u32) {
@@ -206,7 +206,7 @@ impl Run<'_> {
         match self.random.u32(..12) {
             0 => ("evd_wait", code(dat.evd_wait(evd, 10, small).map(drop))),
             1 | 2 => {
-                // Most likely where requests come in.
+                // The EVD that receives most requests.
                 let at = self.sides.last().map_or(evd, |side| side.cr);
                 let seen = dat.evd_dequeue(if small & 1 == 0 { at } else { evd });
                 if let Ok(Seen::Request { cr, .. }) = seen {
@@ -236,7 +236,7 @@ impl Run<'_> {
         let dat = self.dat;
         let (ep, cr, srq) = (self.one(kind::EP), self.one(kind::CR), self.one(kind::SRQ));
         let bits = self.random.u32(..0x40);
-        let attr = made(self.sides.last().map(|s| s.attr).ok_or(0), "dat_ia_query")?;
+        let attr = expect_ok(self.sides.last().map(|s| s.attr).ok_or(0), "dat_ia_query")?;
         let code = |result: Result<(), u32>| result.err().unwrap_or(0);
         Ok(match self.random.u32(..12) {
             0 | 1 => {

@@ -10,21 +10,21 @@ use dat_abi::{v1_2, v2_0};
 
 use crate::api::{Api, Table};
 
-/// What was registered, by IA name and major version.
+/// Registered tables by IA name and major version.
 static REGISTERED: LazyLock<Mutex<HashMap<(String, u32), Table>>> = LazyLock::new(Mutex::default);
 
 /// The function that a provider registers with. A program that loads classic providers exports it as
-/// `dat_registry_add_provider`; ours are given it.
+/// `dat_registry_add_provider`; our providers receive it as an argument.
 ///
 /// # Safety
-/// `info` is NULL or valid; `table` is NULL or one of the version that `info` says, and lives as long as the provider is
+/// `info` is NULL or valid; `table` is NULL or one of the version in `info`, and lives as long as the provider is
 /// loaded.
 pub unsafe extern "C" fn add_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let Some(info) = (unsafe { info.as_ref() }) else {
         return 0;
     };
-    // SAFETY: the caller's promise; we never unload a provider.
+    // SAFETY: guaranteed by the caller; a provider is never unloaded.
     let table = unsafe {
         match info.dapl_version_major {
             1 => table
@@ -53,10 +53,10 @@ type InitWith = unsafe extern "C" fn(
     unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32,
 );
 
-/// Loads a provider for ever, and has it register `name` for a version.
+/// Loads a provider permanently, and lets it register `name` for a version.
 ///
 /// # Errors
-/// Why not, in words: the loader's, or that nothing was registered.
+/// The loader's error, or that the provider registered nothing.
 pub fn load(path: &Path, name: &str, params: &str, api: Api) -> Result<Table, String> {
     let why = |error: libloading::Error| {
         let source = std::error::Error::source(&error).map(ToString::to_string);
@@ -65,10 +65,10 @@ pub fn load(path: &Path, name: &str, params: &str, api: Api) -> Result<Table, St
     let params = CString::new(params).map_err(|e| e.to_string())?;
     let (major, minor) = api.version();
     let info = DatProviderInfo::new(name, major, minor, true);
-    // SAFETY: whoever names a library trusts its constructors.
+    // SAFETY: the caller that names a library trusts its constructors.
     let library = unsafe { libloading::Library::new(path) }.map_err(why)?;
-    // SAFETY: the names have these types in every provider (dat_registry.h, docs/provider-rules.md); a valid entry
-    // and C string, as the functions want them.
+    // SAFETY: the names have these types in every provider (dat_registry.h, docs/provider-rules.md); entry and C
+    // string are valid, as the functions require.
     unsafe {
         if let Ok(init) = library.get::<InitWith>(b"dat_rs_provider_init") {
             init(&raw const info, params.as_ptr(), add_provider);
@@ -77,7 +77,7 @@ pub fn load(path: &Path, name: &str, params: &str, api: Api) -> Result<Table, St
             init(&raw const info, params.as_ptr());
         }
     }
-    // Its code must stay: it has threads and a table that we keep.
+    // The code must stay loaded: it has threads, and the table points into it.
     std::mem::forget(library);
     let all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     let key = (name.to_owned(), major);

@@ -1,10 +1,14 @@
-//! What the manual pages of DAT promise, sentence by sentence, each with a test that goes through the C function
-//! table of uDAPL 1.2 or 2.0: so it can be put to any provider, whoever wrote it in whatever language.
+//! Conformance tests: the promises of DAT's manual pages, sentence by sentence, each with a test through the C
+//! function table of uDAPL 1.2 or 2.0. They apply to any provider in any language.
 //!
-//! [`STATEMENTS`] is the list; [`judge`] puts one statement to a [`Dat`]. Each statement opens its own IAs, and
-//! closes them abruptly whatever happened, so statements neither depend on nor disturb each other.
+//! [`STATEMENTS`] is the list; [`judge`] runs one statement on a [`Dat`]. Each statement opens its own IAs and closes
+//! them abruptly in any case, so statements neither depend on nor disturb each other.
 //!
 //! Sentences are in our words; the pages are those of uDAPL 1.2 (man3dat), and 2.0's where it has more.
+//!
+//! The crate imports `dat-core`, `dat-abi` and `dat-registry`; it loads providers as shared objects. Begin reading in
+//! `pages/mod.rs` (the statements), then `dat/mod.rs` (the table as methods) and `fixture.rs`; `raw` passes invalid
+//! arguments, `matrix` generates MATRIX.md.
 
 mod api;
 mod coverage;
@@ -30,8 +34,9 @@ pub use revoke::revoke;
 pub use storm::storm;
 pub use verdict::{Check, Verdict};
 
-/// Puts one statement to a provider. A test that panics counts as broken.
+/// Runs one statement on a provider. A test that panics counts as broken.
 pub fn judge(statement: &Statement, dat: &Dat) -> Check {
     let tested = std::panic::AssertUnwindSafe(|| (statement.test)(dat));
-    std::panic::catch_unwind(tested).unwrap_or_else(|_| verdict::broken("the test panicked"))
+    std::panic::catch_unwind(tested)
+        .unwrap_or_else(|_| verdict::broken("the test of the statement panicked"))
 }

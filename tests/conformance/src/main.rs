@@ -1,12 +1,12 @@
-//! Puts a provider's shared object to the statements:
+//! Runs the statements on a provider's shared object:
 //! `dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--api 1.2|2.0] [--page PAGE]`.
 //!
 //! `dat-conformance --matrix` prints MATRIX.md.
 //!
-//! With `--random SECONDS` it calls functions at random instead, and looks what is left over of descriptors and
-//! threads when all IAs are closed.
+//! With `--random SECONDS` it makes random calls instead, and checks that no descriptor and no thread is left when all
+//! IAs are closed.
 
-mod left;
+mod leaks;
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -19,7 +19,7 @@ use dat_conformance::{Api, Dat, STATEMENTS, Verdict, host, judge, matrix, of_ver
 
 const USAGE: &str = "usage: dat-conformance PROVIDER.so [IA-NAME [IA-PARAMS]] [--api 1.2|2.0] [--page PAGE | --random SECONDS]\n       dat-conformance --matrix";
 
-/// Called by a classic provider from its init.
+/// Registry function that a classic provider calls from its init.
 ///
 /// # Safety
 /// As [`host::add_provider`].
@@ -32,7 +32,7 @@ unsafe extern "C" fn dat_registry_add_provider(
     unsafe { host::add_provider(table, info) }
 }
 
-/// Called by the provider from its fini.
+/// Registry function that a provider calls from its fini.
 #[unsafe(no_mangle)]
 extern "C" fn dat_registry_remove_provider(
     _table: *const c_void,
@@ -41,7 +41,7 @@ extern "C" fn dat_registry_remove_provider(
     0
 }
 
-/// Takes `option` and its value out of the command line.
+/// Removes `option` and its value from the command line and returns the value.
 fn option(words: &mut Vec<String>, option: &str) -> Option<String> {
     let at = words.iter().position(|w| w == option)?;
     let mut taken = words.drain(at..(at + 2).min(words.len()));
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
         }
     };
     if let Some(seconds) = random {
-        return left::over(table, name, seconds.parse().unwrap_or(1));
+        return leaks::check(table, name, seconds.parse().unwrap_or(1));
     }
     let dat = Dat::new(table, name);
     match dat.ia_open() {
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
         }
         Err(code) => {
             let why = Error::from_code(code).map_or_else(String::new, |e| e.to_string());
-            eprintln!("dat_ia_open of {name:?} returned {why}; DAT_LOG=error tells more");
+            eprintln!("dat_ia_open of {name:?} returned {why}; DAT_LOG=error shows details");
             return ExitCode::from(2);
         }
     }
@@ -116,9 +116,11 @@ fn main() -> ExitCode {
             println!("       {why}");
         }
     }
-    println!("uDAPL {api}: {held} hold, {lacks} the provider lacks, {broken} broken");
+    println!(
+        "uDAPL {api}: {held} statements hold, {lacks} concern what the provider lacks, {broken} are broken"
+    );
     if held + lacks + broken == 0 {
-        eprintln!("no statement of that page; {USAGE}");
+        eprintln!("no statement for that page; {USAGE}");
         return ExitCode::from(2);
     }
     if broken == 0 {

@@ -1,4 +1,4 @@
-//! Several threads free handles that others use, while new objects take their place.
+//! Several threads free handles that other threads use, while new objects take their place.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,17 +6,17 @@ use dat_core::error::{Error, Kind};
 use dat_core::flags::{EvdFlags, MemPriv};
 
 use crate::dat::{Dat, Post};
-use crate::fixture::{MOMENT, Side, made};
+use crate::fixture::{MOMENT, Side, expect_ok};
 use crate::verdict::{Check, broken};
 
-/// Kinds in the storm: PZ, EVD, CNO, EP, LMR, RMR, PSP, SRQ.
+/// Number of object kinds: PZ, EVD, CNO, EP, LMR, RMR, PSP, SRQ.
 const KINDS: usize = 8;
 
-/// Makes and frees every kind of handle `rounds` times in one thread, while `threads - 1` others use and free the
-/// same handles. Whoever is late must get `DAT_INVALID_HANDLE`, and exactly one free of an object may succeed.
+/// Creates and frees every kind of handle `rounds` times in one thread, while `threads - 1` others use and free the
+/// same handles. A late call must get `DAT_INVALID_HANDLE`, and exactly one free of an object may succeed.
 ///
 /// # Errors
-/// The first code that nobody should see, or an object that was freed twice or never.
+/// The first unexpected code, or an object that was freed twice or never.
 pub fn storm(dat: &Dat, threads: usize, rounds: usize) -> Check {
     let side = Side::open(dat)?;
     let present: [AtomicUsize; KINDS] = Default::default();
@@ -54,10 +54,10 @@ pub fn storm(dat: &Dat, threads: usize, rounds: usize) -> Check {
                 present[kind].store(handle, Ordering::Release);
                 std::thread::yield_now();
                 let own = usize::from(free(dat, kind, handle)?);
-                // Ours, or another thread's that is on its way to count it.
+                // Freed by this thread, or by another that is about to count it.
                 while freed[kind].load(Ordering::Acquire) - before + own == 0 {
                     if over.load(Ordering::Acquire) != 0 {
-                        return broken("an object was never freed");
+                        return broken("an object was never freed successfully");
                     }
                     if others
                         .iter()
@@ -85,13 +85,13 @@ pub fn storm(dat: &Dat, threads: usize, rounds: usize) -> Check {
     })
 }
 
-/// An object; `None` if the provider lacks the kind.
+/// Creates an object; `None` if the provider lacks the kind.
 fn make(side: &Side<'_>, kind: usize) -> Check<Option<usize>> {
     let dat = side.dat;
     Ok(match kind {
-        0 => Some(made(dat.pz_create(side.ia), "dat_pz_create")?),
+        0 => Some(expect_ok(dat.pz_create(side.ia), "dat_pz_create")?),
         1 => Some(side.evd(EvdFlags::SOFTWARE | EvdFlags::DTO)?),
-        2 => Some(made(dat.cno_create(side.ia), "dat_cno_create")?),
+        2 => Some(expect_ok(dat.cno_create(side.ia), "dat_cno_create")?),
         3 => Some(side.ep()?),
         4 => Some(side.memory(64, MemPriv::ALL.bits())?.region.lmr),
         5 => dat.rmr_create(side.pz).ok(),
@@ -117,7 +117,7 @@ fn use_of(dat: &Dat, kind: usize, handle: usize) -> u32 {
     .unwrap_or(0)
 }
 
-/// Whether the free succeeded.
+/// Frees an object; true if the free succeeded.
 fn free(dat: &Dat, kind: usize, handle: usize) -> Check<bool> {
     loop {
         let code = match kind {
@@ -133,14 +133,14 @@ fn free(dat: &Dat, kind: usize, handle: usize) -> Check<bool> {
         match Error::from_code(code).map(Error::kind) {
             None => return Ok(true),
             Some(Some(Kind::InvalidHandle)) => return Ok(false),
-            // In use for a moment by a call of another thread.
+            // A call of another thread uses the object at this moment.
             Some(Some(Kind::InvalidState)) => std::thread::yield_now(),
             Some(_) => return broken(format!("freeing kind {kind} returned {code:#x}")),
         }
     }
 }
 
-/// What a use of a handle that may be freed any moment can say.
+/// Checks that `code` is allowed for a use of a handle that may be freed at any moment.
 fn allowed(code: u32) -> Check {
     let Some(error) = Error::from_code(code) else {
         return Ok(());

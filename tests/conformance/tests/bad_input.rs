@@ -1,5 +1,5 @@
-//! What no program should pass: each argument wrong at a time, and words at random; to the loopback and to
-//! softrxe's user engine, through both tables.
+//! Invalid input through both tables: each argument invalid at a time, and random words; on the loopback and on
+//! softrxe's user engine.
 
 use std::ffi::CString;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use dat_conformance::raw::{self, Plan, Target, World};
 use dat_conformance::{Api, Table, Verdict, host};
 use dat_loopback::Loopback;
 
-/// An adapter of the loopback, one for each test.
+/// Opens an adapter of the loopback, one for each test.
 fn loopback(name: &str, params: &str, api: Api) -> Target {
     let (major, minor) = api.version();
     let info = DatProviderInfo::new(name, major, minor, true);
@@ -29,7 +29,7 @@ fn loopback(name: &str, params: &str, api: Api) -> Target {
     Target { opener, name }
 }
 
-/// Softrxe from where cargo puts it.
+/// Returns the path of the softrxe provider that cargo built.
 fn library() -> PathBuf {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(dat_tests::softrxe);
     BUILT.clone()
@@ -44,7 +44,7 @@ fn user_engine(address: &str, api: Api) -> Target {
 
 fn each_wrong_argument(target: &Target) {
     let api = target.opener.api();
-    match raw::wrong_arguments(target) {
+    match raw::invalid_arguments(target) {
         Ok(calls) => assert!(calls > 1800, "only {calls} calls"),
         Err(Verdict::Broken(why) | Verdict::Lacks(why)) => panic!("uDAPL {api}: {why}"),
     }
@@ -64,11 +64,11 @@ fn each_wrong_argument_gets_its_code_from_the_user_engine() {
     }
 }
 
-fn random_words(target: &Target, strangers: &[usize]) {
+fn random_words(target: &Target, foreign: &[usize]) {
     for threads in [1, 3] {
         let plan = Plan::of_environment(threads);
         println!("uDAPL {}: {plan:?}", target.opener.api());
-        let tally = raw::fuzz(target, strangers, plan).unwrap();
+        let tally = raw::fuzz(target, foreign, plan).unwrap();
         println!("{tally:?}");
         assert!(tally.functions > 30, "{tally:?}");
     }
@@ -81,13 +81,16 @@ fn random_words_do_the_loopback_no_harm() {
     }
 }
 
-/// Handles of the loopback are strangers there.
+/// Handles of the loopback are foreign there.
 #[test]
 fn random_words_do_the_user_engine_no_harm() {
-    let stranger = World::open(&loopback("stranger", "127.0.4.33", Api::V2_0));
-    let strangers = stranger.as_ref().expect("the loopback opens").handles();
+    let foreign_world = World::open(&loopback("foreign_world", "127.0.4.33", Api::V2_0));
+    let foreign = foreign_world
+        .as_ref()
+        .expect("the loopback opens")
+        .handles();
     for api in Api::ALL {
-        random_words(&user_engine("127.0.4.31", api), &strangers);
+        random_words(&user_engine("127.0.4.31", api), &foreign);
     }
 }
 
@@ -114,10 +117,10 @@ fn two_ends_at_once_and_closing_under_way_on_the_user_engine() {
     }
 }
 
-/// Those that the machine was too busy for are few in any case.
+/// Runs the test of endpoints ended during connection setup. A busy machine accepts few requests.
 fn endings(target: &Target) {
     let api = target.opener.api();
-    match raw::ends_under_way(target) {
+    match raw::ends_during_connect(target) {
         Ok(accepted) => assert!(accepted > 5, "uDAPL {api}: only {accepted} accepted"),
         Err(why) => panic!("uDAPL {api}: {why:?}"),
     }
@@ -137,7 +140,7 @@ fn endpoints_end_while_they_are_connected_on_the_user_engine() {
     }
 }
 
-/// What DAPL gets wrong without any bad input, see docs/faults.md.
+/// Runs checks of faults that DAPL has even with valid input, see docs/faults.md.
 fn faults(target: &Target) {
     let api = target.opener.api();
     raw::every_field_is_filled(target).unwrap_or_else(|why| panic!("uDAPL {api}: {why:?}"));
@@ -163,7 +166,7 @@ fn structures_are_filled_connections_storm_and_disconnects_are_short_on_the_user
     }
 }
 
-/// In a process of its own, which may count what it has.
+/// Runs in its own process, whose descriptors and threads it counts.
 #[test]
 fn random_words_leave_no_descriptor_and_no_thread() {
     for api in Api::ALL {

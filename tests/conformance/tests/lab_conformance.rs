@@ -1,4 +1,4 @@
-//! The statements on real rdma_rxe, where `make lab-test` runs this: both providers, both versions.
+//! Runs the statements on real rdma_rxe (`make lab-test`): both providers, both versions.
 
 use std::ffi::CString;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use dat_conformance::matrix::{self, Provider};
 use dat_conformance::raw::{self, Target};
 use dat_conformance::{Api, Dat, Table, host};
 
-/// A provider of `target/dist`, from where cargo put this test: `target/debug/deps/NAME`.
+/// Returns a provider of `target/dist`, relative to this test: `target/debug/deps/NAME`.
 fn library(file: &str) -> PathBuf {
     let here = std::env::current_exe().expect("this test has a path");
     let target = here.ancestors().nth(3).expect("target");
@@ -53,14 +53,14 @@ fn the_kernel_engine_does_what_the_matrix_says_in_2_0() {
     is_as_declared(Provider::Kernel, Api::V2_0);
 }
 
-/// Both providers have the same transport, both versions the same core.
+/// One provider and version suffice: both providers share the transport, both versions the core.
 #[test]
 fn endpoints_end_while_they_are_connected() {
     let target = Target {
         opener: table(Provider::Ibverbs, Api::V2_0),
         name: CString::new("rxe").expect("no 0"),
     };
-    match raw::ends_under_way(&target) {
+    match raw::ends_during_connect(&target) {
         Ok(accepted) => assert!(accepted > 5, "only {accepted} accepted"),
         Err(why) => panic!("{why:?}"),
     }

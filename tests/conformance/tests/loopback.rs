@@ -1,4 +1,4 @@
-//! The statements, put to the loopback; and the storm and the fuzzer.
+//! Runs the statements, the storm and the random calls on the loopback.
 
 use std::ffi::{CString, c_void};
 
@@ -7,12 +7,12 @@ use dat_conformance::matrix::{self, Provider};
 use dat_conformance::{Api, Dat, STATEMENTS, Table, Verdict, fuzz, judge, storm};
 use dat_loopback::Loopback;
 
-/// A registry that takes every provider; the table is known here.
+/// A registry that accepts every provider; the test has the table already.
 unsafe extern "C" fn registered(_table: *const c_void, _info: *const DatProviderInfo) -> u32 {
     0
 }
 
-/// An adapter of its own for each test: service points of different tests do not meet.
+/// Creates an adapter for one test: service points of different tests do not meet.
 fn loopback(name: &str, params: &str, api: Api) -> Dat {
     let (major, minor) = api.version();
     let info = DatProviderInfo::new(name, major, minor, true);
@@ -57,7 +57,10 @@ fn random_calls_do_no_harm() {
         let dat = loopback("fuzz", "127.0.4.21", api);
         for seed in 0..4 {
             let succeeded = fuzz(&dat, seed, 10_000).unwrap();
-            assert!(succeeded > 1000, "only {succeeded} calls did something");
+            assert!(
+                succeeded > 1000,
+                "only {succeeded} calls succeeded; expected more than 1000"
+            );
         }
     }
 }
@@ -83,5 +86,8 @@ fn a_provider_that_fails_is_found_out() {
         .filter(|s| s.page == "dat_ep_post_send" || s.page == "dat_ep_post_rdma_write")
         .filter(|s| matches!(judge(s, &lazy), Err(Verdict::Broken(_))))
         .count();
-    assert!(broken >= 4, "only {broken} statements noticed");
+    assert!(
+        broken >= 4,
+        "only {broken} statements failed; expected 4 or more"
+    );
 }

@@ -1,4 +1,4 @@
-//! MATRIX.md is what the generator prints, and names everything there is.
+//! Checks that MATRIX.md is the generator's output, and that it names every function and statement.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn top(name: &str) -> String {
 fn the_file_is_what_the_generator_prints() {
     assert!(
         top("MATRIX.md") == matrix::markdown(),
-        "MATRIX.md is out of date: make matrix"
+        "MATRIX.md is out of date: run `make matrix`"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The statements, put to softrxe's user engine: RoCEv2 over UDP between two IAs of this process.
+//! Runs the statements on softrxe's user engine: RoCEv2 over UDP between two IAs of this process.
 
 use dat_conformance::matrix::{self, Provider};
 use dat_conformance::{Api, Dat, host, revoke};

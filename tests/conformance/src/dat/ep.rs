@@ -1,4 +1,4 @@
-//! Endpoints, connections, posts.
+//! Calls for endpoints, connections and posts.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -6,9 +6,9 @@ use std::ptr;
 use dat_abi::types::DatSrqAttr;
 use dat_abi::v2_0::types::{DatEpParam, DatIaAttr, DatLmrTriplet, DatRmrTriplet};
 
-use super::{Dat, Table, narrow, value};
+use super::{Dat, Table, convert, value};
 
-/// Which request dat_ep_post_* is to post.
+/// The request that [`Dat::post`] posts.
 #[derive(Clone, Copy, Debug)]
 pub enum Post {
     /// dat_ep_post_send.
@@ -23,7 +23,7 @@ pub enum Post {
 
 /// Bits of 2.0's `DAT_EP_PARAM_MASK`.
 pub mod field {
-    /// The state, which nobody can set.
+    /// The state, which cannot be set.
     pub const EP_STATE: u64 = 0x2;
     /// The protection zone.
     pub const PZ: u64 = 0x80;
@@ -33,29 +33,29 @@ pub mod field {
     pub const REQUEST_EVD: u64 = 0x200;
     /// The EVD for connections.
     pub const CONNECT_EVD: u64 = 0x400;
-    /// How receives complete.
+    /// Completion flags of receives.
     pub const RECV_FLAGS: u64 = 0x1_0000;
-    /// How requests complete.
+    /// Completion flags of requests.
     pub const REQUEST_FLAGS: u64 = 0x2_0000;
-    /// Receives that can be outstanding.
+    /// Maximum of outstanding receives.
     pub const MAX_RECV_DTOS: u64 = 0x4_0000;
-    /// Requests that can be outstanding.
+    /// Maximum of outstanding requests.
     pub const MAX_REQUEST_DTOS: u64 = 0x8_0000;
 }
 
 impl Dat {
-    /// dat_cr_accept.
+    /// Calls dat_cr_accept.
     pub fn cr_accept(&self, cr: usize, ep: usize, data: &[u8]) -> u32 {
         call!(self.cr_accept(cr, ep, data.len() as i32, data.as_ptr().cast::<c_void>()))
     }
 
-    /// dat_cr_reject; 1.2 has no room for `data`.
+    /// Calls dat_cr_reject; 1.2 has no parameter for `data`.
     pub fn cr_reject(&self, cr: usize, data: &[u8]) -> u32 {
         let bytes = data.as_ptr().cast::<c_void>();
         each!(self.cr_reject { V1_2(cr), V2_0(cr, data.len() as i32, bytes) })
     }
 
-    /// The first `length` bytes of private data that dat_cr_query points to, if there are as many.
+    /// Returns the first `length` bytes of the private data of dat_cr_query, if it has as many.
     pub fn cr_private_data(&self, cr: usize, length: usize) -> Option<Vec<u8>> {
         let param = self.cr_query(cr).ok()?;
         let enough = usize::try_from(param.private_data_size).is_ok_and(|size| size >= length);
@@ -67,7 +67,7 @@ impl Dat {
         Some(unsafe { std::slice::from_raw_parts(at, length) }.to_vec())
     }
 
-    /// dat_ep_create with default attributes; `evds` are for receives, requests and connections.
+    /// Calls dat_ep_create with default attributes; `evds` are for receives, requests and connections.
     ///
     /// # Errors
     /// The code of the call.
@@ -81,7 +81,7 @@ impl Dat {
         value(code, ep)
     }
 
-    /// dat_ep_connect to where IA `to` is.
+    /// Calls dat_ep_connect to the address of IA `to`.
     pub fn ep_connect(
         &self,
         ep: usize,
@@ -96,7 +96,7 @@ impl Dat {
         call!(self.ep_connect(ep, at, conn_qual, microseconds, size, bytes, 0, 0))
     }
 
-    /// dat_ep_post_*.
+    /// Calls a dat_ep_post_* function.
     pub fn post(
         &self,
         ep: usize,
@@ -105,7 +105,7 @@ impl Dat {
         cookie: u64,
         flags: u32,
     ) -> u32 {
-        let (mut old, mut iov) = (narrow::local(iov), iov.to_vec());
+        let (mut old, mut iov) = (convert::local(iov), iov.to_vec());
         let (count, old, new) = (iov.len() as i32, old.as_mut_ptr(), iov.as_mut_ptr());
         match what {
             Post::Send => each!(self.ep_post_send {
@@ -117,20 +117,20 @@ impl Dat {
                 V2_0(ep, count, new, cookie, flags)
             }),
             Post::Read(from) => each!(self.ep_post_rdma_read {
-                V1_2(ep, count, old, cookie, &narrow::remote(&from), flags),
+                V1_2(ep, count, old, cookie, &convert::remote(&from), flags),
                 V2_0(ep, count, new, cookie, &from, flags)
             }),
             Post::Write(to) => each!(self.ep_post_rdma_write {
-                V1_2(ep, count, old, cookie, &narrow::remote(&to), flags),
+                V1_2(ep, count, old, cookie, &convert::remote(&to), flags),
                 V2_0(ep, count, new, cookie, &to, flags)
             }),
         }
     }
 
-    /// dat_ep_post_recv of `count` segments of which there are none: for counts that are refused.
+    /// Calls dat_ep_post_recv with `count` but no segments, for counts that are refused.
     pub fn post_recv_count(&self, ep: usize, count: i32) -> u32 {
         let mut none = DatLmrTriplet::default();
-        let mut old = narrow::local(&[none]);
+        let mut old = convert::local(&[none]);
         let count = count.min(0);
         each!(self.ep_post_recv {
             V1_2(ep, count, old.as_mut_ptr(), 0, 0),
@@ -138,7 +138,7 @@ impl Dat {
         })
     }
 
-    /// dat_ep_get_status: the state, and whether receives and requests are idle.
+    /// Calls dat_ep_get_status; returns the state, and whether receives and requests are idle.
     ///
     /// # Errors
     /// The code of the call.
@@ -148,7 +148,7 @@ impl Dat {
         value(code, (state, recv != 0, request != 0))
     }
 
-    /// dat_psp_create_any: PSP and qualifier.
+    /// Calls dat_psp_create_any; returns PSP and qualifier.
     ///
     /// # Errors
     /// The code of the call.
@@ -158,7 +158,7 @@ impl Dat {
         value(code, (psp, qual))
     }
 
-    /// dat_srq_create for receives of one segment.
+    /// Calls dat_srq_create for receives of one segment.
     ///
     /// # Errors
     /// The code of the call.
@@ -172,7 +172,7 @@ impl Dat {
         value(call!(self.srq_create(ia, pz, &mut attr, &mut srq)), srq)
     }
 
-    /// dat_ep_create_with_srq, otherwise like [`Dat::ep_create`].
+    /// Calls dat_ep_create_with_srq, otherwise like [`Dat::ep_create`].
     ///
     /// # Errors
     /// The code of the call.
@@ -192,9 +192,9 @@ impl Dat {
         value(code, ep)
     }
 
-    /// dat_srq_post_recv.
+    /// Calls dat_srq_post_recv.
     pub fn srq_post_recv(&self, srq: usize, iov: &[DatLmrTriplet], cookie: u64) -> u32 {
-        let (mut old, mut iov) = (narrow::local(iov), iov.to_vec());
+        let (mut old, mut iov) = (convert::local(iov), iov.to_vec());
         let count = iov.len() as i32;
         each!(self.srq_post_recv {
             V1_2(srq, count, old.as_mut_ptr(), cookie),
@@ -202,22 +202,22 @@ impl Dat {
         })
     }
 
-    /// dat_ep_modify of the fields that 2.0's `mask` names.
+    /// Calls dat_ep_modify of the fields that 2.0's `mask` names.
     pub fn ep_modify(&self, ep: usize, mask: u64, param: &DatEpParam) -> u32 {
-        let old = narrow::ep_param_in(param);
+        let old = convert::ep_param_in(param);
         each!(self.ep_modify {
-            V1_2(ep, narrow::ep_mask(mask), &old),
+            V1_2(ep, convert::ep_mask(mask), &old),
             V2_0(ep, mask, param)
         })
     }
 
-    /// dat_ep_dup_connect to where `model` is connected.
+    /// Calls dat_ep_dup_connect to the peer of `model`.
     pub fn ep_dup_connect(&self, ep: usize, model: usize, microseconds: u32, data: &[u8]) -> u32 {
         let bytes = data.as_ptr().cast::<c_void>();
         call!(self.ep_dup_connect(ep, model, microseconds, data.len() as i32, bytes, 0))
     }
 
-    /// dat_ep_set_watermark.
+    /// Calls dat_ep_set_watermark.
     pub fn ep_set_watermark(&self, ep: usize, soft: i32, hard: i32) -> u32 {
         let code = call!(self.ep_set_watermark(ep, soft, hard));
         if soft >= 0 || hard >= 0 {
@@ -226,7 +226,7 @@ impl Dat {
         code
     }
 
-    /// dat_ep_recv_query: buffers allocated and spanned.
+    /// Calls dat_ep_recv_query; returns buffers allocated and spanned.
     ///
     /// # Errors
     /// The code of the call.
@@ -236,7 +236,7 @@ impl Dat {
         value(code, (allocated, spanned))
     }
 
-    /// dat_ep_connect with a quality of service or multipathing.
+    /// Calls dat_ep_connect with a quality of service or multipathing.
     pub fn ep_connect_with(&self, ep: usize, to: &DatIaAttr, qos: u32, flags: u32) -> u32 {
         let at = to.ia_address_ptr;
         let code = call!(self.ep_connect(ep, at, 1, u32::MAX, 0, ptr::null(), qos, flags));

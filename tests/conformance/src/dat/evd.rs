@@ -1,4 +1,4 @@
-//! EVDs and CNOs.
+//! Calls for EVDs and CNOs.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,26 +8,26 @@ use dat_abi::types::{DatOsWaitProxyAgent, event_number};
 use dat_abi::v1_2;
 use dat_abi::v2_0::types::DatEvent;
 
-use super::{Api, Dat, Table, narrow, value};
+use super::{Api, Dat, Table, convert, value};
 use crate::event::Seen;
 
-/// A consumer's agent: what it was told.
+/// A consumer's agent, and a record of its calls.
 #[derive(Debug, Default)]
 pub struct Agent {
-    /// How often it was called.
+    /// Number of calls.
     pub calls: AtomicUsize,
-    /// The last EVD.
+    /// EVD of the last call.
     pub evd: AtomicUsize,
 }
 
 impl Agent {
-    /// One that lives for ever, as a provider may call it late.
+    /// Returns a leaked agent: a provider may call it late.
     #[must_use]
     pub fn new() -> &'static Self {
         Box::leak(Box::default())
     }
 
-    /// `DAT_OS_WAIT_PROXY_AGENT`.
+    /// Returns the `DAT_OS_WAIT_PROXY_AGENT` of an agent.
     fn given(agent: Option<&'static Self>) -> DatOsWaitProxyAgent {
         DatOsWaitProxyAgent {
             instance_data: agent.map_or(ptr::null_mut(), |a| ptr::from_ref(a).cast_mut().cast()),
@@ -45,7 +45,7 @@ unsafe extern "C" fn called(instance_data: *mut c_void, evd: usize) {
 }
 
 impl Dat {
-    /// dat_cno_create without an agent.
+    /// Calls dat_cno_create without an agent.
     ///
     /// # Errors
     /// The code of the call.
@@ -53,7 +53,7 @@ impl Dat {
         self.cno_create_with(ia, None)
     }
 
-    /// dat_cno_create with an agent that counts its calls.
+    /// Calls dat_cno_create with an agent that counts its calls.
     ///
     /// # Errors
     /// The code of the call.
@@ -65,12 +65,12 @@ impl Dat {
         )
     }
 
-    /// dat_cno_modify_agent.
+    /// Calls dat_cno_modify_agent.
     pub fn cno_modify_agent(&self, cno: usize, agent: Option<&'static Agent>) -> u32 {
         call!(self.cno_modify_agent(cno, Agent::given(agent)))
     }
 
-    /// dat_cno_wait: the EVD.
+    /// Calls dat_cno_wait; returns the EVD.
     ///
     /// # Errors
     /// The code of the call.
@@ -79,7 +79,7 @@ impl Dat {
         value(call!(self.cno_wait(cno, microseconds, &mut evd)), evd)
     }
 
-    /// dat_evd_wait: the event, and how many more there are.
+    /// Calls dat_evd_wait; returns the event, and how many more there are.
     ///
     /// # Errors
     /// The code of the call.
@@ -93,7 +93,7 @@ impl Dat {
         Ok((Seen::of(&event), more))
     }
 
-    /// The same for a connection event, with the private data that came with it.
+    /// Calls dat_evd_wait for a connection event; returns its private data too.
     ///
     /// # Errors
     /// The code of the call.
@@ -123,7 +123,7 @@ impl Dat {
         microseconds: u32,
         threshold: i32,
     ) -> Result<(DatEvent, i32), u32> {
-        let (mut old, mut event, mut more) = (narrow::event(), DatEvent::default(), 0);
+        let (mut old, mut event, mut more) = (convert::event(), DatEvent::default(), 0);
         let code = each!(self.evd_wait {
             V1_2(evd, microseconds, threshold, &mut old, &mut more),
             V2_0(evd, microseconds, threshold, &mut event, &mut more)
@@ -131,27 +131,27 @@ impl Dat {
         value(code, (self.event(&old, event), more))
     }
 
-    /// dat_evd_dequeue.
+    /// Calls dat_evd_dequeue.
     ///
     /// # Errors
     /// The code of the call.
     pub fn evd_dequeue(&self, evd: usize) -> Result<Seen, u32> {
-        let (mut old, mut event) = (narrow::event(), DatEvent::default());
+        let (mut old, mut event) = (convert::event(), DatEvent::default());
         let code = each!(self.evd_dequeue { V1_2(evd, &mut old), V2_0(evd, &mut event) });
         value(code, Seen::of(&self.event(&old, event)))
     }
 
     fn event(&self, old: &v1_2::types::DatEvent, new: DatEvent) -> DatEvent {
         match self.api() {
-            Api::V1_2 => narrow::event_out(old),
+            Api::V1_2 => convert::event_out(old),
             Api::V2_0 => new,
         }
     }
 
-    /// dat_evd_post_se.
+    /// Calls dat_evd_post_se.
     pub fn evd_post_se(&self, evd: usize, pointer: usize) -> u32 {
         let data = dat_abi::types::DatSoftwareEventData { pointer };
-        let (mut old, mut new) = (narrow::event(), DatEvent::default());
+        let (mut old, mut new) = (convert::event(), DatEvent::default());
         (old.event_number, new.event_number) = (event_number::SOFTWARE, event_number::SOFTWARE);
         old.event_data.software_event_data = data;
         new.event_data.software_event_data = data;

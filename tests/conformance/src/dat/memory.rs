@@ -1,4 +1,4 @@
-//! LMRs and RMRs.
+//! Calls for LMRs and RMRs.
 
 use std::ptr;
 use std::sync::atomic::AtomicU8;
@@ -6,32 +6,32 @@ use std::sync::atomic::AtomicU8;
 use dat_abi::types::{DAT_LMR_COOKIE_SIZE, DatRegionDescription};
 use dat_abi::v2_0::types::DatLmrTriplet;
 
-use super::{Dat, Table, narrow, value};
+use super::{Dat, Table, convert, value};
 
-/// `DAT_MEM_TYPE` with its `DAT_REGION_DESCRIPTION`. Memory must stay for ever: a peer may write to it late.
+/// `DAT_MEM_TYPE` with its `DAT_REGION_DESCRIPTION`. The memory must never be freed: a peer may write to it late.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     /// `DAT_MEM_TYPE_VIRTUAL`.
     Virtual(&'static [AtomicU8]),
-    /// `DAT_MEM_TYPE_LMR`: this LMR's range.
+    /// `DAT_MEM_TYPE_LMR`: the range of this LMR.
     Lmr(usize),
-    /// `DAT_MEM_TYPE_SHARED_VIRTUAL`, by a name of the consumer's.
+    /// `DAT_MEM_TYPE_SHARED_VIRTUAL`, with a name chosen by the consumer.
     Shared(&'static [AtomicU8], [u8; DAT_LMR_COOKIE_SIZE]),
 }
 
-/// What dat_lmr_create gives.
+/// Results of dat_lmr_create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The LMR.
     pub lmr: usize,
-    /// For local segments.
+    /// Key for local segments.
     pub lmr_context: u32,
-    /// For the peer.
+    /// Key for the peer.
     pub rmr_context: u32,
 }
 
 impl Dat {
-    /// dat_lmr_create.
+    /// Calls dat_lmr_create.
     ///
     /// # Errors
     /// The code of the call.
@@ -73,9 +73,9 @@ impl Dat {
         value(code, region)
     }
 
-    /// dat_lmr_sync_rdma_read, or dat_lmr_sync_rdma_write, of the pieces.
+    /// Calls dat_lmr_sync_rdma_read, or dat_lmr_sync_rdma_write, of the pieces.
     pub fn lmr_sync(&self, ia: usize, pieces: &[DatLmrTriplet], write: bool) -> u32 {
-        let (old, count) = (narrow::local(pieces), pieces.len() as u64);
+        let (old, count) = (convert::local(pieces), pieces.len() as u64);
         if write {
             each!(self.lmr_sync_rdma_write {
                 V1_2(ia, old.as_ptr(), count),
@@ -89,10 +89,7 @@ impl Dat {
         }
     }
 
-    /// dat_rmr_bind: the new rmr_context. 1.2 finds the LMR by the context in `piece`.
-    ///
-    /// # Errors
-    /// The code of the call.
+    /// Calls dat_rmr_bind; returns the new rmr_context. 1.2 finds the LMR by the context in `piece`.
     pub fn rmr_bind(
         &self,
         rmr: usize,
@@ -103,7 +100,7 @@ impl Dat {
         cookie: u64,
     ) -> Result<u32, u32> {
         let mut context = 0;
-        let old = narrow::local(&[*piece]);
+        let old = convert::local(&[*piece]);
         let code = each!(self.rmr_bind {
             V1_2(rmr, old.as_ptr(), privileges, ep, cookie, 0, &mut context),
             V2_0(rmr, lmr, piece, privileges, 0, ep, cookie, 0, &mut context)

@@ -1,8 +1,8 @@
-//! The C function table as methods: all `unsafe` calls of the suite. Handles are plain words here: that a provider
-//! refuses those that are wrong is what is tested.
+//! The C function table as methods: all `unsafe` calls of the suite. Handles are plain words here, since the suite
+//! tests that a provider refuses invalid ones.
 //!
-//! Structures and return codes are those of 2.0 whichever version the table has: 1.2's are turned into them, so that
-//! one statement serves both.
+//! Structures and return codes are those of 2.0 for either version of the table: 1.2's are converted, so that one
+//! statement serves both.
 
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
@@ -22,9 +22,10 @@ use crate::coverage::Coverage;
 /// A provider under test: its table, of either version, and the name of an IA.
 #[derive(Clone, Debug)]
 pub struct Dat {
-    /// What the provider registered: opens.
+    /// The registered table, for opening.
     opener: Table,
-    /// What its handles begin with: everything else. A provider with several engines has one each.
+    /// The table that the provider's handles begin with, for all other calls. A provider with several engines has one
+    /// table for each.
     table: Table,
     name: CString,
     coverage: Coverage,
@@ -32,7 +33,7 @@ pub struct Dat {
 
 const NOT_IMPLEMENTED: u32 = Error::of(Kind::NotImplemented).code();
 
-/// Calls a slot with each version's arguments; a missing one answers `DAT_NOT_IMPLEMENTED`. The code is in 2.0's
+/// Calls a slot with each version's arguments; a missing slot returns `DAT_NOT_IMPLEMENTED`. The code is in 2.0's
 /// numbers.
 macro_rules! each {
     ($self:ident.$slot:ident { V1_2($($old:expr),* $(,)?), V2_0($($new:expr),* $(,)?) }) => {{
@@ -55,8 +56,8 @@ macro_rules! call {
     };
 }
 
-/// Calls a slot that 1.2 has not.
-macro_rules! newer {
+/// Calls a slot that 1.2 does not have.
+macro_rules! v2_only {
     ($self:ident.$slot:ident($($arg:expr),* $(,)?)) => {{
         let code = match $self.table {
             Table::V1_2(_) => None,
@@ -67,7 +68,7 @@ macro_rules! newer {
     }};
 }
 
-/// Methods that pass a few words and return the code.
+/// Defines methods that pass a few words and return the code.
 macro_rules! plain {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
         $(#[$doc])*
@@ -77,7 +78,7 @@ macro_rules! plain {
     )*};
 }
 
-/// Methods that pass a few words and get a handle.
+/// Defines methods that pass a few words and return a handle.
 macro_rules! makes {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
         $(#[$doc])*
@@ -91,7 +92,7 @@ macro_rules! makes {
     )*};
 }
 
-/// Methods that fill a parameter structure that both versions have.
+/// Defines methods that fill a parameter structure common to both versions.
 macro_rules! queries {
     ($($(#[$doc:meta])* $name:ident -> $param:ty = $mask:literal;)*) => {$(
         $(#[$doc])*
@@ -107,7 +108,8 @@ macro_rules! queries {
     )*};
 }
 
-/// Methods that fill a parameter structure that differs: mask, type and conversion of 1.2, mask and type of 2.0.
+/// Defines methods that fill a parameter structure that differs: mask, type and conversion of 1.2, mask and type of
+/// 2.0.
 macro_rules! queries_of_each {
     ($($(#[$doc:meta])* $name:ident -> $old:ty = $old_mask:literal / $widen:path, $new:ty = $mask:literal;)*) => {$(
         $(#[$doc])*
@@ -127,26 +129,26 @@ macro_rules! queries_of_each {
     )*};
 }
 
+mod convert;
 mod ep;
 mod evd;
 mod memory;
-mod narrow;
-mod newer;
+mod v2_only;
 
 pub use ep::{Post, field};
 pub use evd::Agent;
 pub use memory::{Region, Source};
-pub use newer::{CommonServicePoint, DatagramPeer, Extension, address_of, readable};
+pub use v2_only::{CommonServicePoint, DatagramPeer, Extension, address_of, readable};
 
 fn value<T>(code: u32, value: T) -> Result<T, u32> {
     if code == 0 { Ok(value) } else { Err(code) }
 }
 
 impl Dat {
-    /// The provider of `table`, which knows an IA of that name.
+    /// Creates the test access to the provider of `table`, which has an IA of that name.
     ///
     /// # Panics
-    /// If the name has a 0 in it.
+    /// If the name contains a 0 byte.
     pub fn new(table: impl Into<Table>, name: &str) -> Self {
         let table = table.into();
         let mut dat = Self {
@@ -163,26 +165,26 @@ impl Dat {
         dat
     }
 
-    /// In which version the provider is asked.
+    /// Returns the version of the table under test.
     #[must_use]
     pub fn api(&self) -> Api {
         self.table.api()
     }
 
-    /// Which functions were called so far.
+    /// Returns the record of the functions called so far.
     #[must_use]
     pub fn coverage(&self) -> &Coverage {
         &self.coverage
     }
 
-    /// Notes a call; `None` for a slot that is missing. The code in 2.0's numbers.
+    /// Records a call, `None` for a missing slot; returns the code in 2.0's numbers.
     fn noted(&self, slot: &'static str, raw: Option<u32>) -> u32 {
         let code = raw.map_or(NOT_IMPLEMENTED, |raw| self.table.code(raw));
         self.coverage.note(slot, code);
         code
     }
 
-    /// dat_ia_open with an asynchronous EVD of its own: IA and EVD.
+    /// Calls dat_ia_open with an asynchronous EVD of its own: IA and EVD.
     ///
     /// # Errors
     /// The code of the call.
@@ -190,7 +192,7 @@ impl Dat {
         self.ia_open_as(&self.name.to_string_lossy())
     }
 
-    /// The same by another name.
+    /// Calls dat_ia_open with another name.
     ///
     /// # Errors
     /// The code of the call.
@@ -207,7 +209,7 @@ impl Dat {
         value(self.noted("ia_open", code), (ia, evd))
     }
 
-    /// dat_ia_query: attributes of adapter and provider.
+    /// Calls dat_ia_query; returns attributes of adapter and provider.
     ///
     /// # Errors
     /// The code of the call.
@@ -233,7 +235,7 @@ impl Dat {
                 (new.0.assume_init(), new.1.assume_init()),
             )
         };
-        let widened = (narrow::ia_attr(&old.0), narrow::provider_attr(&old.1));
+        let widened = (convert::ia_attr(&old.0), convert::provider_attr(&old.1));
         value(
             code,
             if self.api() == Api::V1_2 {
@@ -245,92 +247,92 @@ impl Dat {
     }
 
     plain! {
-        /// dat_ia_close.
+        /// Calls dat_ia_close.
         ia_close(ia: usize, flags: u32);
-        /// dat_set_consumer_context.
+        /// Calls dat_set_consumer_context.
         set_consumer_context(any: usize, context: u64);
-        /// dat_cno_free.
+        /// Calls dat_cno_free.
         cno_free(cno: usize);
-        /// dat_cr_handoff.
+        /// Calls dat_cr_handoff.
         cr_handoff(cr: usize, conn_qual: u64);
-        /// dat_evd_modify_cno.
+        /// Calls dat_evd_modify_cno.
         evd_modify_cno(evd: usize, cno: usize);
-        /// dat_evd_enable.
+        /// Calls dat_evd_enable.
         evd_enable(evd: usize);
-        /// dat_evd_disable.
+        /// Calls dat_evd_disable.
         evd_disable(evd: usize);
-        /// dat_evd_resize.
+        /// Calls dat_evd_resize.
         evd_resize(evd: usize, qlen: i32);
-        /// dat_evd_free.
+        /// Calls dat_evd_free.
         evd_free(evd: usize);
-        /// dat_evd_set_unwaitable.
+        /// Calls dat_evd_set_unwaitable.
         evd_set_unwaitable(evd: usize);
-        /// dat_evd_clear_unwaitable.
+        /// Calls dat_evd_clear_unwaitable.
         evd_clear_unwaitable(evd: usize);
-        /// dat_ep_disconnect.
+        /// Calls dat_ep_disconnect.
         ep_disconnect(ep: usize, flags: u32);
-        /// dat_ep_free.
+        /// Calls dat_ep_free.
         ep_free(ep: usize);
-        /// dat_ep_reset.
+        /// Calls dat_ep_reset.
         ep_reset(ep: usize);
-        /// dat_lmr_free.
+        /// Calls dat_lmr_free.
         lmr_free(lmr: usize);
-        /// dat_rmr_free.
+        /// Calls dat_rmr_free.
         rmr_free(rmr: usize);
-        /// dat_psp_free.
+        /// Calls dat_psp_free.
         psp_free(psp: usize);
-        /// dat_rsp_free.
+        /// Calls dat_rsp_free.
         rsp_free(rsp: usize);
-        /// dat_pz_free.
+        /// Calls dat_pz_free.
         pz_free(pz: usize);
-        /// dat_srq_free.
+        /// Calls dat_srq_free.
         srq_free(srq: usize);
-        /// dat_srq_resize.
+        /// Calls dat_srq_resize.
         srq_resize(srq: usize, dtos: i32);
-        /// dat_srq_set_lw.
+        /// Calls dat_srq_set_lw.
         srq_set_lw(srq: usize, low: i32);
     }
 
     makes! {
-        /// dat_evd_create.
+        /// Calls dat_evd_create.
         evd_create(ia: usize, qlen: i32, cno: usize, flags: u32);
-        /// dat_pz_create.
+        /// Calls dat_pz_create.
         pz_create(ia: usize);
-        /// dat_rmr_create.
+        /// Calls dat_rmr_create.
         rmr_create(pz: usize);
-        /// dat_psp_create.
+        /// Calls dat_psp_create.
         psp_create(ia: usize, conn_qual: u64, evd: usize, flags: u32);
-        /// dat_rsp_create.
+        /// Calls dat_rsp_create.
         rsp_create(ia: usize, conn_qual: u64, ep: usize, evd: usize);
     }
 
     queries! {
-        /// dat_cr_query.
+        /// Calls dat_cr_query.
         cr_query -> DatCrParam = 0x1f;
-        /// dat_evd_query.
+        /// Calls dat_evd_query.
         evd_query -> DatEvdParam = 0x1f;
-        /// dat_psp_query.
+        /// Calls dat_psp_query.
         psp_query -> DatPspParam = 0xf;
-        /// dat_rsp_query.
+        /// Calls dat_rsp_query.
         rsp_query -> DatRspParam = 0xf;
-        /// dat_pz_query.
+        /// Calls dat_pz_query.
         pz_query -> DatPzParam = 0x1;
-        /// dat_srq_query.
+        /// Calls dat_srq_query.
         srq_query -> DatSrqParam = 0xff;
     }
 
     queries_of_each! {
-        /// dat_cno_query.
-        cno_query -> v1_2::types::DatCnoParam = 0x3 / narrow::cno_param, DatCnoParam = 0x3;
-        /// dat_ep_query.
-        ep_query -> v1_2::types::DatEpParam = 0x1fff_ffff / narrow::ep_param, DatEpParam = 0x3fff_ffff;
-        /// dat_lmr_query.
-        lmr_query -> v1_2::types::DatLmrParam = 0x3ff / narrow::lmr_param, DatLmrParam = 0x7ff;
-        /// dat_rmr_query.
-        rmr_query -> v1_2::types::DatRmrParam = 0x1f / narrow::rmr_param, DatRmrParam = 0xff;
+        /// Calls dat_cno_query.
+        cno_query -> v1_2::types::DatCnoParam = 0x3 / convert::cno_param, DatCnoParam = 0x3;
+        /// Calls dat_ep_query.
+        ep_query -> v1_2::types::DatEpParam = 0x1fff_ffff / convert::ep_param, DatEpParam = 0x3fff_ffff;
+        /// Calls dat_lmr_query.
+        lmr_query -> v1_2::types::DatLmrParam = 0x3ff / convert::lmr_param, DatLmrParam = 0x7ff;
+        /// Calls dat_rmr_query.
+        rmr_query -> v1_2::types::DatRmrParam = 0x1f / convert::rmr_param, DatRmrParam = 0xff;
     }
 
-    /// dat_get_consumer_context.
+    /// Calls dat_get_consumer_context.
     ///
     /// # Errors
     /// The code of the call.
@@ -339,7 +341,7 @@ impl Dat {
         value(call!(self.get_consumer_context(any, &mut context)), context)
     }
 
-    /// dat_get_handle_type.
+    /// Calls dat_get_handle_type.
     ///
     /// # Errors
     /// The code of the call.
@@ -349,7 +351,7 @@ impl Dat {
     }
 }
 
-/// Text of a name in the specification's fixed room.
+/// Returns the text of a name in a fixed-size field.
 pub(crate) fn text(name: &[c_char; DAT_NAME_MAX_LENGTH]) -> String {
     let bytes: Vec<u8> = name
         .iter()

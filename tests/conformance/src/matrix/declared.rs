@@ -1,4 +1,4 @@
-//! What our providers refuse, and where they do otherwise than a page says. Each line is proved by [`super::put`].
+//! Declared refusals of our providers, and their exceptions to statements. [`super::put`] proves each line.
 
 use dat_core::error::Kind;
 
@@ -10,13 +10,13 @@ use super::Provider::{Ibverbs, Kernel, Loopback, User};
 pub struct Refusal {
     /// Names as in [`super::rows`].
     pub functions: &'static [&'static str],
-    /// Who refuses.
+    /// The providers that refuse.
     pub providers: &'static [Provider],
     /// `DAT_NOT_IMPLEMENTED` or `DAT_MODEL_NOT_SUPPORTED`.
     pub kind: Kind,
-    /// What is refused in their place: they need it, so that it never comes to a call.
+    /// The function that is refused first: the listed functions need its result and are never called.
     pub by: Option<&'static str>,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
 }
 
@@ -25,24 +25,24 @@ pub struct Refusal {
 pub struct Exception {
     /// The statement's page.
     pub page: &'static str,
-    /// What it says.
+    /// The text of the statement.
     pub says: &'static str,
-    /// Where it does not hold.
+    /// The providers on which it does not hold.
     pub providers: &'static [Provider],
-    /// What is so instead, and why.
+    /// The actual behaviour, and its reason.
     pub why: &'static str,
 }
 
 const EVERY: &[Provider] = &[Ibverbs, Kernel, User, Loopback];
 
-/// All of them.
+/// All refusals.
 pub static REFUSALS: &[Refusal] = &[
     Refusal {
         functions: &["ep_post_rdma_read_to_rmr"],
         providers: EVERY,
         kind: Kind::ModelNotSupported,
         by: None,
-        why: "an RDMA Read of InfiniBand and RoCE lands in a local segment, named by its lmr_context; windows are iWARP's",
+        why: "an RDMA Read of InfiniBand and RoCE writes to a local segment, named by its lmr_context; windows are iWARP's",
     },
     Refusal {
         functions: &["a quality of service", "multipathing"],
@@ -56,7 +56,7 @@ pub static REFUSALS: &[Refusal] = &[
         providers: EVERY,
         kind: Kind::ModelNotSupported,
         by: None,
-        why: "no transport tells how many receives an endpoint has taken from its SRQ; DAT_WATERMARK_INFINITE is taken",
+        why: "no transport reports how many receives an endpoint has taken from its SRQ; DAT_WATERMARK_INFINITE is accepted",
     },
     Refusal {
         functions: &["dat_ib_collective_*"],
@@ -67,7 +67,7 @@ pub static REFUSALS: &[Refusal] = &[
     },
 ];
 
-/// All of them.
+/// All exceptions.
 pub static EXCEPTIONS: &[Exception] = &[
     Exception {
         page: "dat_lmr_free",

@@ -1,13 +1,13 @@
-//! Functions that are in the C libraries and in no provider.
+//! Functions of the C libraries that no provider has.
 
-/// One of them.
+/// A function of the C libraries.
 #[derive(Clone, Copy, Debug)]
 pub struct LibraryFunction {
-    /// Its name.
+    /// Name of the function.
     pub name: &'static str,
-    /// Whether libdat.so.1 has it.
+    /// True if libdat.so.1 exports it.
     pub libdat: bool,
-    /// Whether libdat2.so.2 has it.
+    /// True if libdat2.so.2 exports it.
     pub libdat2: bool,
     /// The test of `tests/tests`, or the statement's page.
     pub tested_by: &'static str,
@@ -29,7 +29,7 @@ const fn newer(name: &'static str, tested_by: &'static str) -> LibraryFunction {
     }
 }
 
-/// All of them: what a library exports is a slot of the table or one of these.
+/// All functions: a library exports the slots of the table and these.
 pub static LIBRARY: &[LibraryFunction] = &[
     both(
         "dat_ia_openv",

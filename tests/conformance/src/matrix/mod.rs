@@ -1,9 +1,9 @@
-//! MATRIX.md: each function, in each version, on each of our providers; what it does there, and which statements test it.
+//! MATRIX.md: the state of each function, in each version, on each of our providers, and the statements that test it.
 //!
-//! What a provider refuses is declared ([`REFUSALS`]); so is what it does otherwise than a page says ([`EXCEPTIONS`]).
-//! [`put`] puts all statements to a provider and finds out whether that is true: a function that is not declared as
-//! refused must have succeeded, one that is must have been refused with that code and never have succeeded.
-//! [`markdown`] writes the declarations down.
+//! Refusals of a provider are declared ([`REFUSALS`]), and so are its exceptions to statements ([`EXCEPTIONS`]).
+//! [`put`] runs all statements on a provider and checks the declarations: a function that is not declared as refused
+//! must have succeeded; one that is must have been refused with the declared code and never have succeeded.
+//! [`markdown`] prints the declarations.
 
 mod declared;
 mod library;
@@ -24,24 +24,24 @@ pub use declared::{EXCEPTIONS, Exception, REFUSALS, Refusal};
 pub use library::{LIBRARY, LibraryFunction};
 pub use print::markdown;
 
-/// A provider of ours: a column.
+/// One of our providers: a column.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Provider {
-    /// dat-provider-ibverbs.
+    /// Provider of dat-provider-ibverbs.
     Ibverbs,
-    /// dat-provider-softrxe, kernel engine.
+    /// Kernel engine of dat-provider-softrxe.
     Kernel,
-    /// dat-provider-softrxe, user engine.
+    /// User engine of dat-provider-softrxe.
     User,
-    /// examples/loopback.
+    /// Provider of examples/loopback.
     Loopback,
 }
 
 impl Provider {
-    /// All, in the order of the columns.
+    /// All providers, in the order of the columns.
     pub const ALL: [Self; 4] = [Self::Ibverbs, Self::Kernel, Self::User, Self::Loopback];
 
-    /// Its name as a heading.
+    /// Returns the heading.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Provider {
     }
 }
 
-/// A line: a function, or what it is asked for.
+/// A row: a function, or a way to call it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
     /// The function without `dat_`, or an extension's macro.
@@ -63,12 +63,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// Under which name [`Coverage`](crate::Coverage) has its calls.
+    /// Returns the name that [`Coverage`](crate::Coverage) uses for its calls.
     fn noted(self) -> &'static str {
         self.with.unwrap_or(self.function)
     }
 
-    /// The manual page.
+    /// Returns the manual page.
     #[must_use]
     pub fn page(self) -> String {
         if self.function.starts_with("dat_") {
@@ -90,7 +90,7 @@ const WAYS: [(&str, &str, Api); 7] = [
     ("lmr_create", "shared memory", Api::V1_2),
 ];
 
-/// All lines of a version: the slots of its table in their order, then the extension's operations.
+/// Returns all rows of a version: the slots of its table in order, then the extension's operations.
 #[must_use]
 pub fn rows(api: Api) -> Vec<Row> {
     let fields = match api {
@@ -99,7 +99,7 @@ pub fn rows(api: Api) -> Vec<Row> {
     };
     let slots = fields.iter().filter_map(|(name, _)| {
         let slot = name.strip_suffix("_func")?;
-        // It is the extension's operations below.
+        // The extension's operations follow as rows of their own.
         (slot != "handle_extendedop").then_some(slot)
     });
     let mut rows = Vec::new();
@@ -126,7 +126,7 @@ pub fn rows(api: Api) -> Vec<Row> {
     rows
 }
 
-/// The declared refusal of a cell; `None`: yes.
+/// Returns the declared refusal of a cell; `None` if the function works.
 #[must_use]
 pub fn refusal(row: Row, provider: Provider) -> Option<&'static Refusal> {
     REFUSALS
@@ -134,15 +134,15 @@ pub fn refusal(row: Row, provider: Provider) -> Option<&'static Refusal> {
         .find(|r| r.functions.contains(&row.noted()) && r.providers.contains(&provider))
 }
 
-/// The declared exception of a provider to a statement.
+/// Returns the declared exception of a provider to a statement.
 fn exception(page: &str, says: &str, provider: Provider) -> Option<&'static Exception> {
     EXCEPTIONS
         .iter()
         .find(|e| e.page == page && e.says == says && e.providers.contains(&provider))
 }
 
-/// Puts all statements to `dat`, which is `provider`, and compares what comes of it with what is declared. What is
-/// returned is wrong with the one or the other.
+/// Runs all statements on `dat`, which is `provider`, and compares the results with the declarations. Returns the
+/// differences.
 #[must_use]
 pub fn put(dat: &Dat, provider: Provider) -> Vec<String> {
     let api = dat.api();
@@ -162,7 +162,9 @@ pub fn put(dat: &Dat, provider: Provider) -> Vec<String> {
                 wrong.push(format!("{what}\n    {why}"));
             }
             (Ok(()), Some(_)) => {
-                wrong.push(format!("{what}\n    holds, but is declared an exception"));
+                wrong.push(format!(
+                    "{what}\n    The statement holds, but is declared an exception."
+                ));
             }
         }
     }
@@ -181,7 +183,9 @@ pub fn put(dat: &Dat, provider: Provider) -> Vec<String> {
             }
         };
         if !as_declared {
-            wrong.push(format!("{name} is not what is declared: {calls:?}"));
+            wrong.push(format!(
+                "{name}: found {calls:?}; this differs from the declaration"
+            ));
         }
     }
     wrong

@@ -1,4 +1,4 @@
-//! The matrix as a document.
+//! The matrix as Markdown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use super::{EXCEPTIONS, LIBRARY, Provider, REFUSALS, Refusal, Row, refusal, rows
 use crate::api::Api;
 use crate::pages::{STATEMENTS, Statement};
 
-/// The text of MATRIX.md.
+/// Returns the text of MATRIX.md.
 #[must_use]
 pub fn markdown() -> String {
     let mut out = String::from(HEAD);
@@ -35,14 +35,14 @@ engine on rdma_rxe in the lab (`tests/conformance/tests/lab_conformance.rs`). By
 `dat-conformance PROVIDER.so IA \"PARAMS\" --api 1.2|2.0`.
 ";
 
-/// Writes a line; a `String` takes all.
+/// Writes a line to a `String`, which cannot fail.
 macro_rules! line {
     ($out:ident, $($text:tt)*) => {
         let _ = writeln!($out, $($text)*);
     };
 }
 
-/// Whether any version that has the row has it in this one.
+/// Returns true if the row exists in this version.
 fn has(row: Row, api: Api) -> bool {
     rows(api).contains(&row)
 }
@@ -54,7 +54,7 @@ fn number(of: &Refusal) -> usize {
         .map_or(0, |at| at + 1)
 }
 
-/// `DAT_NOT_IMPLEMENTED` without `DAT_`: tables are wide enough.
+/// Returns the code without `DAT_`, to keep the tables narrow.
 fn short(kind: Kind) -> &'static str {
     kind.name().trim_start_matches("DAT_")
 }
@@ -70,7 +70,7 @@ fn is_extension(row: Row) -> bool {
     row.function.starts_with("dat_ib_")
 }
 
-/// How many rows of `which` say yes, and how many are refused with each code.
+/// Counts the rows of `which` that work, and those refused with each code.
 fn count(provider: Provider, which: &[Row]) -> (usize, usize, usize) {
     let kinds = which
         .iter()
@@ -126,7 +126,7 @@ fn totals(out: &mut String) {
     let both = all_statements().filter(|s| s.since == Api::V1_2).count();
     line!(
         out,
-        "\n{} statements of {} pages: {both} are put to both versions, {} to 2.0 only.",
+        "\n{} statements of {} pages: {both} apply to both versions, {} to 2.0 only.",
         all_statements().count(),
         pages.len(),
         all_statements().count() - both,

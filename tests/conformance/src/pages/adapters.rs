@@ -4,13 +4,13 @@ use dat_core::error::Kind;
 
 use super::statements;
 use crate::dat::{self, Dat};
-use crate::fixture::{ABRUPT, GRACEFUL, Side, made};
+use crate::fixture::{ABRUPT, GRACEFUL, Side, expect_ok};
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
     "dat_ia_open": "The same adapter can be opened more than once; each open is an IA of its own." => twice;
-    "dat_ia_open": "A name that nobody knows is DAT_PROVIDER_NOT_FOUND." => unknown;
-    "dat_ia_query": "It tells an address, names, and limits that allow for something." => query;
+    "dat_ia_open": "An unknown name is DAT_PROVIDER_NOT_FOUND." => unknown;
+    "dat_ia_query": "The query returns an address, names, and limits above 0." => query;
     "dat_ia_close": "A graceful close with objects left is DAT_INVALID_STATE, and closes nothing." => graceful;
     "dat_ia_close": "An abrupt close destroys all objects of the IA." => abrupt;
     "dat_ia_close": "A closed IA fails in any later operation." => closed;
@@ -21,9 +21,12 @@ statements! {
 
 fn twice(dat: &Dat) -> Check {
     let (one, other) = (Side::open(dat)?, Side::open(dat)?);
-    holds(one.ia != other.ia, "both opens have one handle")?;
+    holds(
+        one.ia != other.ia,
+        "dat_ia_open returned one handle for two opens; expected two handles",
+    )?;
     drop(one);
-    made(dat.ia_query(other.ia), "dat_ia_query of the other open")?;
+    expect_ok(dat.ia_query(other.ia), "dat_ia_query of the other open")?;
     Ok(())
 }
 
@@ -34,12 +37,15 @@ fn unknown(dat: &Dat) -> Check {
 
 fn query(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let (attr, provider) = made(dat.ia_query(side.ia), "dat_ia_query")?;
+    let (attr, provider) = expect_ok(dat.ia_query(side.ia), "dat_ia_query")?;
     holds(!attr.ia_address_ptr.is_null(), "no address")?;
-    holds(!dat::text(&attr.adapter_name).is_empty(), "no adapter name")?;
+    holds(
+        !dat::text(&attr.adapter_name).is_empty(),
+        "dat_ia_query returned an empty adapter name",
+    )?;
     holds(
         !dat::text(&provider.provider_name).is_empty(),
-        "no provider name",
+        "dat_ia_query returned an empty provider name",
     )?;
     let limits = [
         attr.max_eps,
@@ -60,7 +66,7 @@ fn graceful(dat: &Dat) -> Check {
     let code = dat.ia_close(side.ia, GRACEFUL);
     refused(code, Kind::InvalidState, "dat_ia_close, graceful")?;
     side.ep()?;
-    let (ia, _) = made(dat.ia_open(), "dat_ia_open")?;
+    let (ia, _) = expect_ok(dat.ia_open(), "dat_ia_open")?;
     ok(dat.ia_close(ia, GRACEFUL), "dat_ia_close of an unused IA")
 }
 

@@ -8,25 +8,25 @@ use dat_core::event::ConnectionEvent;
 use super::statements;
 use crate::dat::{Dat, address_of};
 use crate::event::Seen;
-use crate::fixture::{MOMENT, PATIENCE, Pair, Side, made};
+use crate::fixture::{MOMENT, Pair, Side, TIMEOUT, expect_ok};
 use crate::verdict::{Check, broken, holds, ok, refused, same};
 
 statements! {
     since V2_0;
-    "dat_csp_create": "A request at its port is announced with its handle, and can be accepted." => announces;
-    "dat_csp_create": "Port 0 finds a free one." => finds_a_port;
+    "dat_csp_create": "A request at its port is reported with its handle, and can be accepted." => announces;
+    "dat_csp_create": "Port 0 selects a free port." => finds_a_port;
     "dat_csp_create": "A port in use is DAT_PORT_IN_USE." => in_use;
-    "dat_csp_create": "Anything but a stream of TCP is DAT_COMM_NOT_SUPPORTED." => other_protocols;
+    "dat_csp_create": "Any protocol but a TCP stream is DAT_COMM_NOT_SUPPORTED." => other_protocols;
     "dat_csp_create": "An address that is not the IA's is DAT_INVALID_ADDRESS." => elsewhere;
-    "dat_csp_create": "An EVD that takes no requests is DAT_INVALID_HANDLE." => wrong_evd;
-    "dat_csp_query": "The query answers IA, EVD, communicator, address and port." => query;
+    "dat_csp_create": "An EVD without the connection request stream is DAT_INVALID_HANDLE." => wrong_evd;
+    "dat_csp_query": "The query returns IA, EVD, communicator, address and port." => query;
     "dat_csp_free": "The handle of a destroyed CSP fails in any later operation." => freed;
     "dat_csp_free": "Requests no longer arrive after the call; connections stay." => no_more;
-    "dat_csp_free": "A PSP is no CSP, nor the other way round: DAT_INVALID_HANDLE." => apart;
+    "dat_csp_free": "A PSP is no CSP, and a CSP is no PSP: DAT_INVALID_HANDLE." => apart;
     "dat_ep_common_connect": "It connects to a common service point, with private data." => connects;
     "dat_ep_common_connect": "It connects to a public service point of that qualifier too, and dat_ep_connect to a common one." => across;
     "dat_ep_common_connect": "Without a listener it ends in DAT_CONNECTION_EVENT_NON_PEER_REJECTED." => nobody;
-    "dat_ep_common_connect": "No port is DAT_INVALID_ADDRESS; a timeout of 0, or too much private data, DAT_INVALID_PARAMETER." => wrong;
+    "dat_ep_common_connect": "An address without port is DAT_INVALID_ADDRESS; a timeout of 0, or too much private data, is DAT_INVALID_PARAMETER." => wrong;
     "dat_ep_common_connect": "The endpoint must be Unconnected: DAT_INVALID_STATE." => twice;
 }
 
@@ -40,30 +40,32 @@ fn family(ip: IpAddr) -> i32 {
 }
 
 fn address(side: &Side<'_>) -> Check<IpAddr> {
-    address_of(&side.attr).map_or_else(|| broken("the IA has no address"), Ok)
+    address_of(&side.attr).map_or_else(|| broken("dat_ia_query returned no address of the IA"), Ok)
 }
 
-/// A common service point of `side` at this port, and where it is.
+/// Creates a common service point of `side` at this port; returns it with its address.
 fn listen(side: &Side<'_>, port: u16) -> Check<(usize, SocketAddr)> {
     let ip = address(side)?;
     let at = SocketAddr::new(ip, port);
     let comm = [family(ip), STREAM, TCP];
-    let csp = made(
+    let csp = expect_ok(
         side.dat.csp_create(side.ia, comm, at, side.cr),
         "dat_csp_create",
     )?;
-    let told = made(side.dat.csp_query(csp), "dat_csp_query")?;
-    told.at
-        .map_or_else(|| broken("it has no address"), |at| Ok((csp, at)))
+    let told = expect_ok(side.dat.csp_query(csp), "dat_csp_query")?;
+    told.at.map_or_else(
+        || broken("dat_csp_query returned no address of the CSP"),
+        |at| Ok((csp, at)),
+    )
 }
 
 fn announces(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let (csp, at) = listen(&pair.b, 0)?;
-    let code = dat.ep_common_connect(pair.from, at, PATIENCE, b"");
+    let code = dat.ep_common_connect(pair.from, at, TIMEOUT, b"");
     ok(code, "dat_ep_common_connect")?;
     let Seen::Request { sp, cr, conn_qual } = pair.b.wait(pair.b.cr)? else {
-        return broken("no connection request");
+        return broken("dat_evd_wait returned an event that is no connection request");
     };
     same(&(sp, conn_qual), &(csp, at.port().into()), "CSP and port")?;
     ok(dat.cr_accept(cr, pair.to, b""), "dat_cr_accept")?;
@@ -77,7 +79,7 @@ fn finds_a_port(dat: &Dat) -> Check {
     let (_, second) = listen(&side, 0)?;
     holds(
         first.port() != 0 && second.port() != 0 && first != second,
-        "no port of its own",
+        "dat_csp_create with port 0 found a port that is 0 or taken",
     )
 }
 
@@ -97,8 +99,8 @@ fn other_protocols(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let ip = address(&side)?;
     let at = SocketAddr::new(ip, 0);
-    // Protocol 0 is the usual one of a stream.
-    made(
+    // Protocol 0 is the default protocol of a stream socket.
+    expect_ok(
         dat.csp_create(side.ia, [family(ip), STREAM, 0], at, side.cr),
         "dat_csp_create",
     )?;
@@ -116,7 +118,7 @@ fn other_protocols(dat: &Dat) -> Check {
 fn elsewhere(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let ip = address(&side)?;
-    // TEST-NET-3 and its like: nobody's.
+    // Addresses for documentation (TEST-NET-3 and its IPv6 counterpart), which no IA has.
     let other = match ip {
         IpAddr::V4(_) => IpAddr::from([203, 0, 113, 99]),
         IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 99]),
@@ -145,7 +147,7 @@ fn wrong_evd(dat: &Dat) -> Check {
 fn query(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let (csp, at) = listen(&side, 0)?;
-    let told = made(dat.csp_query(csp), "dat_csp_query")?;
+    let told = expect_ok(dat.csp_query(csp), "dat_csp_query")?;
     same(&(told.ia, told.evd), &(side.ia, side.cr), "IA and EVD")?;
     same(&told.comm, &[family(at.ip()), STREAM, TCP], "communicator")?;
     same(&at.ip(), &address(&side)?, "address")
@@ -165,7 +167,7 @@ fn freed(dat: &Dat) -> Check {
 fn no_more(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let (csp, at) = listen(&pair.b, 0)?;
-    let code = dat.ep_common_connect(pair.from, at, PATIENCE, b"");
+    let code = dat.ep_common_connect(pair.from, at, TIMEOUT, b"");
     ok(code, "dat_ep_common_connect")?;
     let cr = pair.b.request()?;
     ok(dat.csp_free(csp), "dat_csp_free")?;
@@ -174,7 +176,7 @@ fn no_more(dat: &Dat) -> Check {
     pair.b.connection(pair.to, ConnectionEvent::Established)?;
     let late = pair.a.ep()?;
     ok(
-        dat.ep_common_connect(late, at, PATIENCE, b""),
+        dat.ep_common_connect(late, at, TIMEOUT, b""),
         "dat_ep_common_connect",
     )?;
     pair.a.connection(late, ConnectionEvent::NonPeerRejected)?;
@@ -201,21 +203,24 @@ fn apart(dat: &Dat) -> Check {
 fn connects(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let (_, at) = listen(&pair.b, 0)?;
-    let code = dat.ep_common_connect(pair.from, at, PATIENCE, b"question");
+    let code = dat.ep_common_connect(pair.from, at, TIMEOUT, b"question");
     ok(code, "dat_ep_common_connect")?;
     let cr = pair.b.request()?;
     let asked = dat.cr_private_data(cr, 8);
     same(&asked, &Some(b"question".to_vec()), "private data")?;
     ok(dat.cr_accept(cr, pair.to, b"answer"), "dat_cr_accept")?;
     let (_, data) = pair.a.wait_with_data(pair.a.conn)?;
-    holds(data.starts_with(b"answer"), "not the answer's private data")?;
+    holds(
+        data.starts_with(b"answer"),
+        "the connection event does not carry the private data of dat_cr_accept",
+    )?;
     pair.b.connection(pair.to, ConnectionEvent::Established)
 }
 
 fn across(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let (csp, at) = listen(&pair.b, 0)?;
-    let code = dat.ep_connect(pair.from, &pair.b.attr, at.port().into(), PATIENCE, b"");
+    let code = dat.ep_connect(pair.from, &pair.b.attr, at.port().into(), TIMEOUT, b"");
     ok(code, "dat_ep_connect")?;
     let cr = pair.b.request()?;
     ok(dat.cr_accept(cr, pair.to, b""), "dat_cr_accept")?;
@@ -227,7 +232,7 @@ fn across(dat: &Dat) -> Check {
         return broken(format!("qualifier {qual} is no port"));
     };
     let (from, to) = (pair.a.ep()?, pair.b.ep()?);
-    let code = dat.ep_common_connect(from, SocketAddr::new(at.ip(), port), PATIENCE, b"");
+    let code = dat.ep_common_connect(from, SocketAddr::new(at.ip(), port), TIMEOUT, b"");
     ok(code, "dat_ep_common_connect")?;
     let cr = pair.b.request()?;
     ok(dat.cr_accept(cr, to, b""), "dat_cr_accept")?;
@@ -239,7 +244,7 @@ fn nobody(dat: &Dat) -> Check {
     let (csp, at) = listen(&pair.b, 0)?;
     ok(dat.csp_free(csp), "dat_csp_free")?;
     ok(
-        dat.ep_common_connect(pair.from, at, PATIENCE, b""),
+        dat.ep_common_connect(pair.from, at, TIMEOUT, b""),
         "dat_ep_common_connect",
     )?;
     pair.a
@@ -250,12 +255,12 @@ fn wrong(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let (_, at) = listen(&pair.b, 0)?;
     let no_port = SocketAddr::new(at.ip(), 0);
-    let code = dat.ep_common_connect(pair.from, no_port, PATIENCE, b"");
+    let code = dat.ep_common_connect(pair.from, no_port, TIMEOUT, b"");
     refused(code, Kind::InvalidAddress, "port 0")?;
     let code = dat.ep_common_connect(pair.from, at, 0, b"");
     refused(code, Kind::InvalidParameter, "timeout 0")?;
     let data = pair.a.too_much_data()?;
-    let code = dat.ep_common_connect(pair.from, at, PATIENCE, &data);
+    let code = dat.ep_common_connect(pair.from, at, TIMEOUT, &data);
     refused(code, Kind::InvalidParameter, "too much private data")?;
     match dat.evd_wait(pair.b.cr, MOMENT, 1) {
         Ok((seen, _)) => broken(format!("{seen:?}")),
@@ -266,6 +271,6 @@ fn wrong(dat: &Dat) -> Check {
 fn twice(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
     let (_, at) = listen(&pair.b, 0)?;
-    let code = dat.ep_common_connect(pair.from, at, PATIENCE, b"");
+    let code = dat.ep_common_connect(pair.from, at, TIMEOUT, b"");
     refused(code, Kind::InvalidState, "dat_ep_common_connect, Connected")
 }

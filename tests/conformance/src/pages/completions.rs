@@ -12,16 +12,16 @@ use crate::fixture::{ABRUPT, Pair, Side};
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
-    "dat_ep_post_send": "The bytes are in the peer's receive, whose completion tells how many." => arrives;
+    "dat_ep_post_send": "The bytes are in the peer's receive, whose completion reports their number." => arrives;
     "dat_ep_post_send": "Completions come in the order of the posts, with their cookies." => in_order;
     "dat_ep_post_send": "DAT_COMPLETION_SUPPRESS_FLAG: no event on success." => suppressed;
     "dat_ep_post_send": "An endpoint that is Disconnected flushes the post." => flushed_after;
     "dat_ep_post_send": "A message longer than its receive ends in DAT_DTO_ERR_LOCAL_LENGTH there, and the connection breaks." => too_long;
     "dat_ep_post_recv": "Receives may be posted before the connection, and are used in order." => before_connection;
     "dat_ep_post_recv": "A negative number of segments is DAT_INVALID_PARAMETER." => too_many_segments;
-    "dat_ep_post_rdma_write": "The bytes are in the peer's memory, and the peer hears nothing." => writes;
+    "dat_ep_post_rdma_write": "The bytes are in the peer's memory, and the peer gets no event." => writes;
     "dat_ep_post_rdma_write": "The peer's key and not the length of the remote segment bounds a request; more bytes than it grants end in DAT_DTO_ERR_REMOTE_ACCESS." => write_length;
-    "dat_ep_post_rdma_read": "The bytes of the peer's memory are in ours." => reads;
+    "dat_ep_post_rdma_read": "The bytes of the peer's memory are in the local memory." => reads;
 }
 
 const ALL: u32 = MemPriv::ALL.bits();
@@ -46,7 +46,10 @@ fn arrives(dat: &Dat) -> Check {
     pair.a.post(pair.from, Post::Recv, &[back], 3)?;
     pair.b.post(pair.to, Post::Send, &[half], 4)?;
     pair.a.completes(pair.a.recv, 3, SUCCESS)?;
-    holds(source.is_all(6), "the bytes did not come back as they were")
+    holds(
+        source.is_all(6),
+        "the bytes that came back differ from the bytes sent",
+    )
 }
 
 fn in_order(dat: &Dat) -> Check {
@@ -128,7 +131,10 @@ fn writes(dat: &Dat) -> Check {
     let write = Post::Write(far.remote());
     pair.a.post(pair.from, write, &[own.local()], 1)?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
-    holds(far.is_all(8), "the bytes are not there")?;
+    holds(
+        far.is_all(8),
+        "the destination does not hold the transferred bytes",
+    )?;
     pair.b.quiet(pair.b.recv)
 }
 
@@ -141,7 +147,10 @@ fn write_length(dat: &Dat) -> Check {
     pair.a
         .post(pair.from, Post::Write(named), &[own.local()], 1)?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
-    holds(far.is_all(8), "the bytes are not there")?;
+    holds(
+        far.is_all(8),
+        "the destination does not hold the transferred bytes",
+    )?;
     let more = pair.a.memory(65, ALL)?;
     let write = Post::Write(far.remote());
     pair.a.post(pair.from, write, &[more.local()], 2)?;
@@ -155,5 +164,8 @@ fn reads(dat: &Dat) -> Check {
     let read = Post::Read(far.remote());
     pair.a.post(pair.from, read, &[own.local()], 1)?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
-    holds(own.is_all(4), "the bytes are not there")
+    holds(
+        own.is_all(4),
+        "the destination does not hold the transferred bytes",
+    )
 }

@@ -7,7 +7,7 @@ use dat_core::event::ConnectionEvent;
 use super::statements;
 use crate::dat::Dat;
 use crate::event::Seen;
-use crate::fixture::{CONSUMER, FOREVER, PATIENCE, Pair, Side, made};
+use crate::fixture::{CONSUMER, FOREVER, Pair, Side, TIMEOUT, expect_ok};
 use crate::verdict::{Check, ok, refused, same};
 
 statements! {
@@ -17,7 +17,7 @@ statements! {
     "dat_ep_connect": "Without an answer it ends in DAT_CONNECTION_EVENT_TIMED_OUT." => times_out;
     "dat_ep_connect": "A timeout of 0 is DAT_INVALID_PARAMETER." => no_time;
     "dat_cr_accept": "An accepted request's handle is destroyed." => accepted_is_gone;
-    "dat_cr_accept": "Without an endpoint, for a PSP whose consumer brings it, it is DAT_INVALID_HANDLE." => accept_needs_ep;
+    "dat_cr_accept": "Without an endpoint, on a PSP with DAT_PSP_CONSUMER_FLAG, it is DAT_INVALID_HANDLE." => accept_needs_ep;
     "dat_cr_accept": "The endpoint must be Unconnected: DAT_INVALID_STATE." => accept_connected;
     "dat_cr_reject": "The peer sees DAT_CONNECTION_EVENT_PEER_REJECTED." => rejected;
     "dat_cr_reject": "The request's handle is destroyed." => rejected_is_gone;
@@ -45,7 +45,7 @@ fn connect_twice(dat: &Dat) -> Check {
 fn nobody_listens(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let qual = pair.b.unused()?;
-    let code = dat.ep_connect(pair.from, &pair.b.attr, qual, PATIENCE, b"");
+    let code = dat.ep_connect(pair.from, &pair.b.attr, qual, TIMEOUT, b"");
     ok(code, "dat_ep_connect")?;
     pair.a
         .connection(pair.from, ConnectionEvent::NonPeerRejected)?;
@@ -161,7 +161,7 @@ fn psp_free_ends(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let (psp, qual) = pair.b.listen()?;
     ok(dat.psp_free(psp), "dat_psp_free")?;
-    let code = dat.ep_connect(pair.from, &pair.b.attr, qual, PATIENCE, b"");
+    let code = dat.ep_connect(pair.from, &pair.b.attr, qual, TIMEOUT, b"");
     ok(code, "dat_ep_connect")?;
     pair.a
         .connection(pair.from, ConnectionEvent::NonPeerRejected)?;
@@ -181,7 +181,7 @@ fn rsp_states(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let qual = pair.b.unused()?;
     let rsp = dat.rsp_create(pair.b.ia, qual, pair.to, pair.b.cr);
-    made(rsp, "dat_rsp_create")?;
+    expect_ok(rsp, "dat_rsp_create")?;
     pair.b.state(pair.to, EpState::Reserved)?;
     let code = dat.ep_connect(pair.from, &pair.b.attr, qual, FOREVER, b"");
     ok(code, "dat_ep_connect")?;
@@ -199,12 +199,12 @@ fn rsp_takes_one(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let qual = pair.b.unused()?;
     let rsp = dat.rsp_create(pair.b.ia, qual, pair.to, pair.b.cr);
-    made(rsp, "dat_rsp_create")?;
+    expect_ok(rsp, "dat_rsp_create")?;
     let code = dat.ep_connect(pair.from, &pair.b.attr, qual, FOREVER, b"");
     ok(code, "dat_ep_connect")?;
     pair.b.request()?;
     let second = pair.a.ep()?;
-    let code = dat.ep_connect(second, &pair.b.attr, qual, PATIENCE, b"");
+    let code = dat.ep_connect(second, &pair.b.attr, qual, TIMEOUT, b"");
     ok(code, "dat_ep_connect, second")?;
     pair.a
         .connection(second, ConnectionEvent::NonPeerRejected)?;

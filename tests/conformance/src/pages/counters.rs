@@ -14,21 +14,21 @@ statements! {
     since V2_0;
     "dat_ib_query_counters": "An endpoint counts its posts and receives by kind, with their bytes." => of_an_endpoint;
     "dat_ib_query_counters": "An EVD counts waits, and dequeues with and without an event." => of_an_evd;
-    "dat_ib_query_counters": "An IA counts its objects, and what it hears of connections." => of_an_ia;
-    "dat_ib_query_counters": "A new object has counted nothing." => of_a_new_one;
-    "dat_ib_query_counters": "With a reset the counters asked for begin anew, and no others." => reset;
-    "dat_ib_query_counters": "An unknown counter is DAT_INVALID_PARAMETER, a handle without any DAT_INVALID_HANDLE." => unknown;
+    "dat_ib_query_counters": "An IA counts its objects and its connection events." => of_an_ia;
+    "dat_ib_query_counters": "All counters of a new object are 0." => of_a_new_one;
+    "dat_ib_query_counters": "With a reset the requested counters restart at 0, and no others." => reset;
+    "dat_ib_query_counters": "An unknown counter is DAT_INVALID_PARAMETER, a handle without counters is DAT_INVALID_HANDLE." => unknown;
     "dat_ib_print_counters": "It prints the counters of an IA, an endpoint or an EVD." => prints;
-    "dat_ib_start_counter": "Counters of the type begin anew." => starts;
-    "dat_ib_start_counter": "An unknown type is DAT_INVALID_PARAMETER; a handle of no IA is DAT_INVALID_HANDLE." => no_type;
-    "dat_ib_stop_counter": "Counters of the type stay what they were." => stops;
+    "dat_ib_start_counter": "Counters of the type restart at 0." => starts;
+    "dat_ib_start_counter": "An unknown type is DAT_INVALID_PARAMETER; a handle that is no IA is DAT_INVALID_HANDLE." => no_type;
+    "dat_ib_stop_counter": "Counters of the type keep their values." => stops;
 }
 
 const ALL: u32 = MemPriv::ALL.bits();
 /// `DCNT_IA_CM`.
 const CM: u64 = 0;
 
-/// All counters of `handle`, which has so many.
+/// Returns all `count` counters of `handle`.
 fn all(dat: &Dat, handle: usize, count: usize, reset: bool) -> Check<Vec<u64>> {
     let mut values = vec![u64::MAX; count];
     let arguments = [count as u64, values.as_mut_ptr() as u64, reset.into()];
@@ -48,14 +48,14 @@ fn of_ia(dat: &Dat, ia: usize) -> Check<Vec<u64>> {
     all(dat, ia, IaCounter::ALL.len(), false)
 }
 
-/// These counters have these values.
+/// Checks the values of these counters.
 macro_rules! have {
     ($values:expr, $($counter:expr => $value:expr),* $(,)?) => {
         $(same(&$values[$counter as usize], &$value, $counter.name())?;)*
     };
 }
 
-/// Two messages of 8 bytes and an RDMA Write of 16 go from `a` to `b`.
+/// Sends two messages of 8 bytes and an RDMA Write of 16 bytes from `a` to `b`.
 fn traffic(dat: &Dat) -> Check<Pair<'_>> {
     let pair = Pair::connected(dat)?;
     let (own, far) = (pair.a.memory(16, ALL)?, pair.b.memory(16, ALL)?);
@@ -110,7 +110,7 @@ fn of_an_evd(dat: &Dat) -> Check {
     have!(counted, C::Wait => 3, C::DequeueFound => 1, C::DequeueNotFound => polls, C::Dequeue => polls + 1);
     holds(
         counted[C::DequeuePoll as usize] > counted[C::DequeuePollFound as usize],
-        "no poll of the completion queue was in vain",
+        "the counter of empty polls is 0; expected more",
     )?;
     have!(of_evd(dat, pair.a.conn)?, C::ConnCallback => 1, C::Wait => 1);
     Ok(())
@@ -119,7 +119,7 @@ fn of_an_evd(dat: &Dat) -> Check {
 fn of_an_ia(dat: &Dat) -> Check {
     use IaCounter as C;
     let pair = traffic(dat)?;
-    // Four EVDs that the fixture makes, and the asynchronous one.
+    // Four EVDs of the fixture, and the asynchronous one.
     have!(of_ia(dat, pair.a.ia)?,
         C::PzCreate => 1, C::EvdCreate => 5, C::EpCreate => 1, C::LmrCreate => 1, C::EpFree => 0, C::PspCreateAny => 0,
         C::CmReqTx => 1, C::CmActiveEst => 1, C::CmPassiveEst => 0);
@@ -134,12 +134,16 @@ fn of_an_ia(dat: &Dat) -> Check {
 fn of_a_new_one(dat: &Dat) -> Check {
     let pair = traffic(dat)?;
     ok(dat.ep_free(pair.from), "dat_ep_free")?;
-    // Its memory is used again, some time.
+    // Repeated until the memory of a freed endpoint is reused.
     let evds = [pair.a.recv, pair.a.request, pair.a.conn];
     for _ in 0..64 {
-        let ep = crate::fixture::made(dat.ep_create(pair.a.ia, pair.a.pz, evds), "dat_ep_create")?;
+        let ep =
+            crate::fixture::expect_ok(dat.ep_create(pair.a.ia, pair.a.pz, evds), "dat_ep_create")?;
         let counted = of_ep(dat, ep)?;
-        holds(counted.iter().all(|n| *n == 0), "a new endpoint has counts")?;
+        holds(
+            counted.iter().all(|n| *n == 0),
+            "a counter of a new endpoint is not 0",
+        )?;
         ok(dat.ep_free(ep), "dat_ep_free")?;
     }
     Ok(())
@@ -156,7 +160,10 @@ fn reset(dat: &Dat) -> Check {
     have!(of_ep(dat, pair.from)?, C::PostSendData => 0, C::PostSend => 2);
     all(dat, pair.to, EpCounter::ALL.len(), true)?;
     let counted = of_ep(dat, pair.to)?;
-    holds(counted.iter().all(|n| *n == 0), "not all are 0")?;
+    holds(
+        counted.iter().all(|n| *n == 0),
+        "a counter that was reset is not 0",
+    )?;
     all(dat, pair.a.request, EvdCounter::ALL.len(), true)?;
     have!(of_evd(dat, pair.a.request)?, EvdCounter::Wait => 0);
     all(dat, pair.a.ia, IaCounter::ALL.len(), true)?;

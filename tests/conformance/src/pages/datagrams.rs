@@ -5,17 +5,17 @@ use dat_core::flags::MemPriv;
 
 use super::statements;
 use crate::dat::{Dat, DatagramPeer, Extension};
-use crate::fixture::{PATIENCE, Side, made};
+use crate::fixture::{Side, TIMEOUT, expect_ok};
 use crate::verdict::{Check, broken, holds, ok, refused};
 
 statements! {
     since V2_0;
-    "dat_ib_post_send_ud": "The bytes are in the peer's receive, behind 40 of the route." => arrives;
+    "dat_ib_post_send_ud": "The bytes are in the peer's receive, after 40 bytes of routing header." => arrives;
     "dat_ib_ud_ah_free": "An address handle that was freed is DAT_INVALID_HANDLE." => handle_fails;
-    "dat_ib_ud_cm_free": "What is left of finding the peer can be freed; the address handle stays." => context;
+    "dat_ib_ud_cm_free": "The resources of the resolution can be freed; the address handle stays valid." => context;
 }
 
-/// Two datagram endpoints, of which the first found the second.
+/// Two datagram endpoints; the first has resolved the second.
 struct Found<'a> {
     a: Side<'a>,
     b: Side<'a>,
@@ -30,23 +30,20 @@ impl<'a> Found<'a> {
         let endpoint = |side: &Side<'_>| {
             let evds = [side.recv, side.request, side.conn];
             let ep = dat.ep_create_datagram(side.ia, side.pz, evds);
-            made(ep, "dat_ep_create of an endpoint for datagrams")
+            expect_ok(ep, "dat_ep_create of an endpoint for datagrams")
         };
         let (from, to) = (endpoint(&a)?, endpoint(&b)?);
         let (_, qual) = b.listen()?;
-        let code = dat.ep_connect(from, &b.attr, qual, PATIENCE, b"hello");
+        let code = dat.ep_connect(from, &b.attr, qual, TIMEOUT, b"hello");
         ok(code, "dat_ep_connect")?;
-        let cr = made(
-            dat.evd_wait_datagram_request(b.cr, PATIENCE),
-            "dat_evd_wait",
-        )?;
+        let cr = expect_ok(dat.evd_wait_datagram_request(b.cr, TIMEOUT), "dat_evd_wait")?;
         let Some(cr) = cr else {
-            return broken("no DAT_IB_UD_CONNECTION_REQUEST_EVENT");
+            return broken("dat_evd_wait returned no DAT_IB_UD_CONNECTION_REQUEST_EVENT");
         };
         ok(dat.cr_accept(cr, to, b""), "dat_cr_accept")?;
-        let peer = made(dat.evd_wait_datagram_peer(a.conn, PATIENCE), "dat_evd_wait")?;
+        let peer = expect_ok(dat.evd_wait_datagram_peer(a.conn, TIMEOUT), "dat_evd_wait")?;
         let Some(peer) = peer else {
-            return broken("no DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED");
+            return broken("dat_evd_wait returned no DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED");
         };
         Ok(Self {
             a,
@@ -57,7 +54,7 @@ impl<'a> Found<'a> {
         })
     }
 
-    /// Sends `own` to the peer: the return code.
+    /// Sends `own` to the peer; returns the code.
     fn send(&self, own: &crate::fixture::Memory) -> u32 {
         let (local, to) = ([own.local()], &self.peer.address);
         let arguments = [1, local.as_ptr() as u64, to.as_ptr() as u64, 1, 0];
@@ -69,7 +66,7 @@ impl<'a> Found<'a> {
 
 const ALL: u32 = MemPriv::ALL.bits();
 
-/// Bytes before those of a datagram: where it came from.
+/// Bytes of the routing header before those of a datagram.
 const ROUTE: usize = 40;
 
 fn arrives(dat: &Dat) -> Check {
@@ -83,7 +80,10 @@ fn arrives(dat: &Dat) -> Check {
     ok(found.send(&own), "dat_ib_post_send_ud")?;
     found.a.wait(found.a.request)?;
     found.b.wait(found.b.recv)?;
-    holds(far.is_all_from(ROUTE, 5), "the bytes are not there")
+    holds(
+        far.is_all_from(ROUTE, 5),
+        "the destination does not hold the transferred bytes",
+    )
 }
 
 fn handle_fails(dat: &Dat) -> Check {

@@ -8,7 +8,7 @@ use dat_core::flags::{EvdFlags, MemPriv};
 use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::{FLUSHED, SUCCESS, Seen};
-use crate::fixture::{ABRUPT, CONSUMER, FOREVER, GRACEFUL, Pair, Side, made};
+use crate::fixture::{ABRUPT, CONSUMER, FOREVER, GRACEFUL, Pair, Side, expect_ok};
 use crate::verdict::{Check, broken, holds, ok, refused, same};
 
 statements! {
@@ -16,8 +16,8 @@ statements! {
     "dat_ep_disconnect": "The end is reported by DAT_CONNECTION_EVENT_DISCONNECTED, and the state is Disconnected." => reported;
     "dat_ep_disconnect": "Upon abrupt disconnect all outstanding DTOs complete, unsuccessfully and in order." => abrupt_flushes;
     "dat_ep_disconnect": "Upon graceful disconnect outstanding requests complete first." => graceful_drains;
-    "dat_ep_disconnect": "Meanwhile the state is Disconnect Pending, and no new request can be posted." => pending_refuses;
-    "dat_ep_disconnect": "Nor an RDMA Read, an RDMA Write or a bind." => pending_refuses_rdma;
+    "dat_ep_disconnect": "Until then the state is Disconnect Pending, and no new request can be posted." => pending_refuses;
+    "dat_ep_disconnect": "In Disconnect Pending no RDMA Read, RDMA Write or bind can be posted." => pending_refuses_rdma;
     "dat_ep_disconnect": "An abrupt call in Disconnect Pending ends it without waiting." => abrupt_in_pending;
     "dat_ep_disconnect": "A graceful call in Disconnect Pending has no effect." => graceful_in_pending;
     "dat_ep_disconnect": "On one EVD successful completions precede the disconnect event." => order_on_one_evd;
@@ -72,14 +72,14 @@ fn abrupt_flushes(dat: &Dat) -> Check {
     Ok(())
 }
 
-/// Requests that cannot complete yet: the peer has no receive.
+/// Returns a pair with requests that cannot complete yet: the peer has no receive.
 fn held(dat: &Dat) -> Check<Pair<'_>> {
     let pair = Pair::connected(dat)?;
     for cookie in 1..=2 {
         pair.a.post(pair.from, Post::Send, &[], cookie)?;
     }
     disconnect(dat, pair.from, GRACEFUL)?;
-    let (state, ..) = made(dat.ep_get_status(pair.from), "dat_ep_get_status")?;
+    let (state, ..) = expect_ok(dat.ep_get_status(pair.from), "dat_ep_get_status")?;
     same(
         &EpState::from_number(state),
         &Some(EpState::DisconnectPending),
@@ -151,7 +151,7 @@ fn order_on_one_evd(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let all = EvdFlags::DTO | EvdFlags::CONNECTION;
     let evd = pair.a.evd(all)?;
-    let from = made(
+    let from = expect_ok(
         dat.ep_create(pair.a.ia, pair.a.pz, [evd; 3]),
         "dat_ep_create with one EVD",
     )?;
@@ -199,7 +199,7 @@ fn unconnected(dat: &Dat) -> Check {
 fn reserved(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let (ep, qual) = (side.ep()?, side.unused()?);
-    made(dat.rsp_create(side.ia, qual, ep, side.cr), "dat_rsp_create")?;
+    expect_ok(dat.rsp_create(side.ia, qual, ep, side.cr), "dat_rsp_create")?;
     side.state(ep, EpState::Reserved)?;
     is_disallowed(dat, ep)
 }
@@ -208,7 +208,7 @@ fn passive_pending(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let qual = pair.b.unused()?;
     let rsp = dat.rsp_create(pair.b.ia, qual, pair.to, pair.b.cr);
-    made(rsp, "dat_rsp_create")?;
+    expect_ok(rsp, "dat_rsp_create")?;
     let code = dat.ep_connect(pair.from, &pair.b.attr, qual, FOREVER, b"");
     ok(code, "dat_ep_connect")?;
     pair.b.request()?;
@@ -223,12 +223,14 @@ fn aborts_attempt(dat: &Dat) -> Check {
         pair.a.state(pair.from, EpState::ActiveConnectionPending)?;
         disconnect(dat, pair.from, flags)?;
         pair.a.state(pair.from, EpState::Disconnected)?;
-        // What becomes of the accept depends on the transport; the aborted side must not hear of a connection.
+        // The result of the accept depends on the transport; the aborted side must not report a connection.
         let _ = dat.cr_accept(cr, pair.to, b"");
         while let Ok((seen, _)) = dat.evd_wait(pair.a.conn, 50_000, 1) {
             let established = ConnectionEvent::Established as u32;
             if matches!(seen, Seen::Connection { number, .. } if number == established) {
-                return broken("the aborted attempt is reported as established");
+                return broken(
+                    "dat_evd_dequeue returned DAT_CONNECTION_EVENT_ESTABLISHED of an aborted attempt",
+                );
             }
         }
         pair.a.state(pair.from, EpState::Disconnected)?;
@@ -265,5 +267,8 @@ fn invalid_handle(dat: &Dat) -> Check {
         refused(code, Kind::InvalidHandle, "dat_ep_disconnect")?;
     }
     let psp = dat.psp_create(side.ia, 0, side.pz, CONSUMER);
-    holds(psp.is_err(), "a PZ was taken for an EVD")
+    holds(
+        psp.is_err(),
+        "dat_psp_create accepted the handle of a PZ as EVD",
+    )
 }

@@ -8,30 +8,30 @@ use dat_core::flags::{CompletionFlags, EvdFlags};
 use super::statements;
 use crate::dat::{Dat, Post, field};
 use crate::event::{FLUSHED, SUCCESS};
-use crate::fixture::{ABRUPT, FOREVER, Pair, Side, made};
+use crate::fixture::{ABRUPT, FOREVER, Pair, Side, expect_ok};
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
     "dat_ep_create": "An endpoint is created Unconnected." => created_unconnected;
     "dat_ep_create": "Receives may be posted to an Unconnected endpoint, requests may not." => posts_before;
-    "dat_ep_create": "An EVD that does not take the stream is DAT_INVALID_HANDLE." => wrong_stream;
-    "dat_ep_modify": "Parts and attributes can be changed while Unconnected; the query tells them." => modify;
+    "dat_ep_create": "An EVD without the required stream is DAT_INVALID_HANDLE." => wrong_stream;
+    "dat_ep_modify": "Handles and attributes can be changed while Unconnected; the query returns the new ones." => modify;
     "dat_ep_modify": "A Connected endpoint cannot be changed: DAT_INVALID_STATE." => modify_connected;
-    "dat_ep_modify": "What nobody can set is DAT_INVALID_PARAMETER." => modify_state;
-    "dat_ep_modify": "An EVD that does not take the stream is DAT_INVALID_HANDLE, and nothing has changed." => modify_wrong;
-    "dat_ep_query": "The query answers the handles that it was created with." => query;
+    "dat_ep_modify": "A field that cannot be set is DAT_INVALID_PARAMETER." => modify_state;
+    "dat_ep_modify": "An EVD without the required stream is DAT_INVALID_HANDLE, and nothing changes." => modify_wrong;
+    "dat_ep_query": "The query returns the handles that the endpoint was created with." => query;
     "dat_ep_query": "Each side's local qualifier is what the other side sees as the remote one." => ports;
     "dat_ep_free": "An endpoint can be destroyed Unconnected, Connected, and Disconnected." => any_state;
     "dat_ep_free": "Destroying a connected endpoint ends its connection for the peer." => peer_hears;
-    "dat_ep_free": "Destroying it during connection setup aborts that." => aborts;
+    "dat_ep_free": "Destroying an endpoint during connection setup aborts the attempt." => aborts;
     "dat_ep_free": "A Reserved endpoint cannot be destroyed before its RSP." => reserved;
-    "dat_ep_free": "It lets go of its EVDs and its PZ." => lets_go;
+    "dat_ep_free": "It releases its EVDs and its PZ." => lets_go;
     "dat_ep_free": "The handle of a destroyed endpoint fails in any later operation." => handle_fails;
     "dat_ep_reset": "A Disconnected endpoint becomes Unconnected, and can connect again." => reset_and_again;
     "dat_ep_reset": "A Connected endpoint cannot be reset: DAT_INVALID_STATE." => reset_connected;
     "dat_ep_reset": "Resetting an Unconnected endpoint has no effect." => reset_unconnected;
     "dat_ep_get_status": "Receives and requests are idle unless some are outstanding." => idle;
-    "dat_ep_get_status": "Requests whose events are suppressed count too, until one behind them has completed." => idle_without_events;
+    "dat_ep_get_status": "Requests with suppressed events count too, until a later request has completed." => idle_without_events;
 }
 
 fn created_unconnected(dat: &Dat) -> Check {
@@ -56,7 +56,7 @@ fn wrong_stream(dat: &Dat) -> Check {
 
 fn query(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let param = made(dat.ep_query(side.ep()?), "dat_ep_query")?;
+    let param = expect_ok(dat.ep_query(side.ep()?), "dat_ep_query")?;
     let seen = [param.ia_handle, param.pz_handle, param.recv_evd_handle];
     same(&seen, &[side.ia, side.pz, side.recv], "IA, PZ, receive EVD")?;
     let seen = [param.request_evd_handle, param.connect_evd_handle];
@@ -66,13 +66,16 @@ fn query(dat: &Dat) -> Check {
 fn ports(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
     let (from, to) = (dat.ep_query(pair.from), dat.ep_query(pair.to));
-    let (from, to) = (made(from, "dat_ep_query")?, made(to, "dat_ep_query")?);
+    let (from, to) = (
+        expect_ok(from, "dat_ep_query")?,
+        expect_ok(to, "dat_ep_query")?,
+    );
     let seen = [from.local_port_qual, from.remote_port_qual];
     let expected = [to.remote_port_qual, to.local_port_qual];
     same(&seen, &expected, "local and remote qualifier")?;
     holds(
         seen[0] != 0 && seen[1] != 0,
-        "a connected side has no qualifier",
+        "dat_ep_query of a Connected endpoint returned port qualifier 0",
     )
 }
 
@@ -99,7 +102,7 @@ fn aborts(dat: &Dat) -> Check {
         dat.ep_free(pair.from),
         "dat_ep_free, Active Connection Pending",
     )?;
-    // The request may still be answered; nothing comes of it.
+    // The request may still be answered; the answer has no effect.
     let _ = dat.cr_reject(cr, b"");
     pair.a.quiet(pair.a.conn)
 }
@@ -109,7 +112,7 @@ fn reserved(dat: &Dat) -> Check {
     let ep = side.ep()?;
     let (psp, qual) = side.listen()?;
     ok(dat.psp_free(psp), "dat_psp_free")?;
-    let rsp = made(dat.rsp_create(side.ia, qual, ep, side.cr), "dat_rsp_create")?;
+    let rsp = expect_ok(dat.rsp_create(side.ia, qual, ep, side.cr), "dat_rsp_create")?;
     refused(dat.ep_free(ep), Kind::InvalidState, "dat_ep_free, Reserved")?;
     ok(dat.rsp_free(rsp), "dat_rsp_free")?;
     side.state(ep, EpState::Unconnected)?;
@@ -172,50 +175,66 @@ fn reset_connected(dat: &Dat) -> Check {
 
 fn idle(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
-    let status = || made(dat.ep_get_status(pair.from), "dat_ep_get_status");
+    let status = || expect_ok(dat.ep_get_status(pair.from), "dat_ep_get_status");
     let (_, recv, request) = status()?;
-    holds(recv && request, "a new connection is not idle")?;
+    holds(
+        recv && request,
+        "dat_ep_get_status of a new connection reports busy receives or requests",
+    )?;
     pair.a.post(pair.from, Post::Recv, &[], 1)?;
-    holds(!status()?.1, "receives are idle with one outstanding")?;
+    holds(
+        !status()?.1,
+        "dat_ep_get_status reports idle receives while one is outstanding",
+    )?;
     pair.b.post(pair.to, Post::Send, &[], 2)?;
     pair.a.completes(pair.a.recv, 1, SUCCESS)?;
-    holds(status()?.1, "receives are not idle after the last")
+    holds(
+        status()?.1,
+        "dat_ep_get_status reports busy receives after the last completion",
+    )
 }
 
 fn idle_without_events(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
-    let busy = || made(dat.ep_get_status(pair.from), "dat_ep_get_status").map(|status| !status.2);
-    // Nothing takes them yet, so they stay outstanding.
+    let busy =
+        || expect_ok(dat.ep_get_status(pair.from), "dat_ep_get_status").map(|status| !status.2);
+    // The peer has no receive, so they stay outstanding.
     let suppress = CompletionFlags::SUPPRESS.bits();
     for cookie in 1..=2 {
         let code = dat.post(pair.from, Post::Send, &[], cookie, suppress);
         ok(code, "dat_ep_post_send, suppressed")?;
     }
-    holds(busy()?, "requests are idle with two outstanding")?;
+    holds(
+        busy()?,
+        "dat_ep_get_status reports idle requests while two are outstanding",
+    )?;
     pair.a.post(pair.from, Post::Send, &[], 3)?;
     for cookie in 1..=3 {
         pair.b.post(pair.to, Post::Recv, &[], cookie)?;
     }
     pair.a.completes(pair.a.request, 3, SUCCESS)?;
-    holds(!busy()?, "requests are not idle after the last")?;
+    holds(
+        !busy()?,
+        "dat_ep_get_status reports busy requests after the last completion",
+    )?;
     pair.a.quiet(pair.a.request)
 }
 
 fn modify(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let ep = side.ep()?;
-    let mut param = made(dat.ep_query(ep), "dat_ep_query")?;
+    let mut param = expect_ok(dat.ep_query(ep), "dat_ep_query")?;
     let other = side.evd(EvdFlags::CONNECTION)?;
     param.connect_evd_handle = other;
     param.ep_attr.max_recv_dtos = 3;
     param.ep_attr.max_request_dtos = 5;
     let mask = field::CONNECT_EVD | field::MAX_RECV_DTOS | field::MAX_REQUEST_DTOS;
     ok(dat.ep_modify(ep, mask, &param), "dat_ep_modify")?;
-    let seen = made(dat.ep_query(ep), "dat_ep_query")?;
+    let seen = expect_ok(dat.ep_query(ep), "dat_ep_query")?;
     same(&seen.connect_evd_handle, &other, "connect EVD")?;
     holds(
         seen.ep_attr.max_recv_dtos >= 3 && seen.ep_attr.max_request_dtos >= 5,
-        "less room than was asked for",
+        "the query returned fewer DTOs than were requested",
     )?;
     ok(
         dat.evd_free(side.conn),
@@ -225,7 +244,7 @@ fn modify(dat: &Dat) -> Check {
 
 fn modify_connected(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
-    let mut param = made(dat.ep_query(pair.from), "dat_ep_query")?;
+    let mut param = expect_ok(dat.ep_query(pair.from), "dat_ep_query")?;
     param.ep_attr.max_recv_dtos += 1;
     let code = dat.ep_modify(pair.from, field::MAX_RECV_DTOS, &param);
     refused(code, Kind::InvalidState, "dat_ep_modify, Connected")?;
@@ -235,7 +254,7 @@ fn modify_connected(dat: &Dat) -> Check {
 fn modify_state(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let ep = side.ep()?;
-    let param = made(dat.ep_query(ep), "dat_ep_query")?;
+    let param = expect_ok(dat.ep_query(ep), "dat_ep_query")?;
     let code = dat.ep_modify(ep, field::EP_STATE, &param);
     refused(code, Kind::InvalidParameter, "dat_ep_modify of the state")
 }
@@ -243,11 +262,11 @@ fn modify_state(dat: &Dat) -> Check {
 fn modify_wrong(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let ep = side.ep()?;
-    let mut param = made(dat.ep_query(ep), "dat_ep_query")?;
+    let mut param = expect_ok(dat.ep_query(ep), "dat_ep_query")?;
     param.recv_evd_handle = side.conn;
     let code = dat.ep_modify(ep, field::RECV_EVD, &param);
     refused(code, Kind::InvalidHandle, "dat_ep_modify")?;
-    let seen = made(dat.ep_query(ep), "dat_ep_query")?;
+    let seen = expect_ok(dat.ep_query(ep), "dat_ep_query")?;
     same(&seen.recv_evd_handle, &side.recv, "receive EVD")
 }
 

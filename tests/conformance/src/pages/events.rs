@@ -8,41 +8,41 @@ use dat_core::flags::EvdFlags;
 use super::statements;
 use crate::dat::Dat;
 use crate::event::Seen;
-use crate::fixture::{ABRUPT, FOREVER, MOMENT, PATIENCE, Side, made};
+use crate::fixture::{ABRUPT, FOREVER, MOMENT, Side, TIMEOUT, expect_ok};
 use crate::verdict::{Check, broken, holds, ok, refused, same};
 
 statements! {
     "dat_evd_dequeue": "An empty EVD is DAT_QUEUE_EMPTY." => empty;
     "dat_evd_dequeue": "Events come out in the order in which they went in." => in_order;
-    "dat_evd_post_se": "An EVD without the software stream refuses: DAT_INVALID_PARAMETER or DAT_INVALID_HANDLE." => no_stream;
-    "dat_evd_wait": "It returns with an event, and says how many are left." => waits;
-    "dat_evd_wait": "Without an event it returns DAT_TIMEOUT_EXPIRED when the time is over, not before." => time_over;
+    "dat_evd_post_se": "An EVD without the software stream is DAT_INVALID_PARAMETER or DAT_INVALID_HANDLE." => no_stream;
+    "dat_evd_wait": "It returns an event and the number of events left." => waits;
+    "dat_evd_wait": "Without an event it returns DAT_TIMEOUT_EXPIRED when the timeout has passed, not before." => time_over;
     "dat_evd_wait": "A threshold of 0, or above the queue's length, is DAT_INVALID_PARAMETER." => threshold;
     "dat_evd_wait": "A second waiter is DAT_INVALID_STATE." => one_waiter;
     "dat_evd_wait": "A posted event ends a wait of another thread." => wakes;
     "dat_evd_set_unwaitable": "A wait is DAT_INVALID_STATE until dat_evd_clear_unwaitable." => unwaitable;
     "dat_evd_set_unwaitable": "A waiter is woken." => unwaitable_wakes;
-    "dat_evd_resize": "Events stay, and there is room for more." => resize;
+    "dat_evd_resize": "Events stay, and more events fit." => resize;
     "dat_evd_free": "Events on the queue are lost." => free_loses;
     "dat_evd_free": "The handle of a destroyed EVD fails in any later operation." => freed;
-    "dat_evd_free": "An EVD that is fed cannot be destroyed: DAT_INVALID_STATE." => fed;
+    "dat_evd_free": "An EVD that an object uses cannot be destroyed: DAT_INVALID_STATE." => fed;
     "dat_ia_close": "An abrupt close ends a wait on an EVD of the IA." => close_wakes;
     "dat_cno_wait": "It returns the EVD that has an event." => cno_tells;
-    "dat_cno_wait": "Without one it returns DAT_QUEUE_EMPTY when the time is over." => cno_time_over;
-    "dat_cno_wait": "The EVDs of a CNO are all of its IA: another's is DAT_INVALID_HANDLE." => cno_of_other_ia;
+    "dat_cno_wait": "Without an event it returns DAT_QUEUE_EMPTY when the timeout has passed." => cno_time_over;
+    "dat_cno_wait": "All EVDs of a CNO belong to its IA: an EVD of another IA is DAT_INVALID_HANDLE." => cno_of_other_ia;
     "dat_cno_free": "A CNO with EVDs cannot be destroyed: DAT_INVALID_STATE." => cno_in_use;
-    "dat_evd_disable": "A disabled EVD tells its CNO nothing; enabled it does." => disabled;
+    "dat_evd_disable": "A disabled EVD does not trigger its CNO; an enabled EVD does." => disabled;
 }
 
 fn software<'a>(dat: &'a Dat, cno: bool) -> Check<(Side<'a>, usize, usize)> {
     let side = Side::open(dat)?;
     let cno = if cno {
-        made(dat.cno_create(side.ia), "dat_cno_create")?
+        expect_ok(dat.cno_create(side.ia), "dat_cno_create")?
     } else {
         0
     };
     let evd = dat.evd_create(side.ia, 8, cno, EvdFlags::SOFTWARE.bits());
-    let evd = made(evd, "dat_evd_create")?;
+    let evd = expect_ok(evd, "dat_evd_create")?;
     Ok((side, evd, cno))
 }
 
@@ -94,11 +94,7 @@ fn waits(dat: &Dat) -> Check {
     }
     for n in 1..=3 {
         let expected = Ok((Seen::Software(n), 3 - n as i32));
-        same(
-            &dat.evd_wait(evd, PATIENCE, 1),
-            &expected,
-            "event and nmore",
-        )?;
+        same(&dat.evd_wait(evd, TIMEOUT, 1), &expected, "event and nmore")?;
     }
     Ok(())
 }
@@ -111,7 +107,7 @@ fn time_over(dat: &Dat) -> Check {
     let time = begun.elapsed();
     holds(
         time >= Duration::from_micros(MOMENT.into()),
-        "it returned too early",
+        "dat_evd_wait returned before its timeout",
     )
 }
 
@@ -124,7 +120,7 @@ fn threshold(dat: &Dat) -> Check {
     Ok(())
 }
 
-/// Runs `wait` in a thread, and `act` again and again until that ends.
+/// Runs `wait` in a thread, and repeats `act` until the thread ends.
 fn during<R: Send>(wait: impl FnOnce() -> R + Send, mut act: impl FnMut() -> Check) -> Check<R> {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(wait);
@@ -132,11 +128,13 @@ fn during<R: Send>(wait: impl FnOnce() -> R + Send, mut act: impl FnMut() -> Che
         while !waiter.is_finished() {
             act()?;
             if begun.elapsed() > Duration::from_secs(20) {
-                return broken("the wait did not end");
+                return broken("dat_evd_wait did not return");
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        waiter.join().or_else(|_| broken("the waiter panicked"))
+        waiter
+            .join()
+            .or_else(|_| broken("the waiting thread panicked"))
     })
 }
 
@@ -145,9 +143,9 @@ fn one_waiter(dat: &Dat) -> Check {
     let first = dat.clone();
     let mut seen = 0;
     let waited = during(
-        move || first.evd_wait(evd, PATIENCE, 1),
+        move || first.evd_wait(evd, TIMEOUT, 1),
         || {
-            // Refused once the other thread waits; before that the time is over.
+            // Refused once the other thread waits; before that the timeout passes.
             let second = code(dat.evd_wait(evd, 100, 1));
             if refused(second, Kind::InvalidState, "").is_ok() {
                 seen += 1;
@@ -156,9 +154,12 @@ fn one_waiter(dat: &Dat) -> Check {
             Ok(())
         },
     )?;
-    // The first thread may have come second: then it is the one that was refused.
+    // The first thread may have been second: then its call was refused.
     match waited {
-        Ok(_) => holds(seen > 0, "a second waiter was never refused"),
+        Ok(_) => holds(
+            seen > 0,
+            "no second dat_evd_wait failed; expected DAT_INVALID_STATE",
+        ),
         Err(code) => refused(code, Kind::InvalidState, "dat_evd_wait"),
     }
 }
@@ -187,7 +188,7 @@ fn unwaitable(dat: &Dat) -> Check {
     let waited = code(dat.evd_wait(evd, MOMENT, 1));
     refused(waited, Kind::InvalidState, "dat_evd_wait, unwaitable")?;
     ok(dat.evd_clear_unwaitable(evd), "dat_evd_clear_unwaitable")?;
-    let waited = dat.evd_wait(evd, PATIENCE, 1);
+    let waited = dat.evd_wait(evd, TIMEOUT, 1);
     same(&waited, &Ok((Seen::Software(3), 0)), "event and nmore")
 }
 
@@ -198,7 +199,10 @@ fn unwaitable_wakes(dat: &Dat) -> Check {
         move || waiter.evd_wait(evd, FOREVER, 1),
         || ok(dat.evd_set_unwaitable(evd), "dat_evd_set_unwaitable"),
     )?;
-    holds(waited.is_err(), "the waiter came back with an event")
+    holds(
+        waited.is_err(),
+        "dat_evd_wait returned an event; expected an error",
+    )
 }
 
 fn resize(dat: &Dat) -> Check {
@@ -259,7 +263,7 @@ fn close_wakes(dat: &Dat) -> Check {
     let waited = during(
         move || waiter.evd_wait(evd, FOREVER, 1),
         || {
-            // Most likely the thread waits by now; if not, its handle is refused, which is right too.
+            // The thread probably waits by now; if not, its handle is refused, which is correct too.
             if !closed && begun.elapsed() > Duration::from_millis(20) {
                 closed = true;
                 return ok(dat.ia_close(side.ia, ABRUPT), "dat_ia_close");
@@ -267,13 +271,16 @@ fn close_wakes(dat: &Dat) -> Check {
             Ok(())
         },
     )?;
-    holds(waited.is_err(), "the waiter came back with an event")
+    holds(
+        waited.is_err(),
+        "dat_evd_wait returned an event; expected an error",
+    )
 }
 
 fn cno_tells(dat: &Dat) -> Check {
     let (_side, evd, cno) = software(dat, true)?;
     post(dat, evd, 1)?;
-    same(&dat.cno_wait(cno, PATIENCE), &Ok(evd), "EVD")?;
+    same(&dat.cno_wait(cno, TIMEOUT), &Ok(evd), "EVD")?;
     same(&dat.evd_dequeue(evd), &Ok(Seen::Software(1)), "event")
 }
 
@@ -308,5 +315,5 @@ fn disabled(dat: &Dat) -> Check {
     refused(waited, Kind::QueueEmpty, "dat_cno_wait, EVD disabled")?;
     ok(dat.evd_enable(evd), "dat_evd_enable")?;
     post(dat, evd, 2)?;
-    same(&dat.cno_wait(cno, PATIENCE), &Ok(evd), "EVD")
+    same(&dat.cno_wait(cno, TIMEOUT), &Ok(evd), "EVD")
 }

@@ -1,4 +1,5 @@
-//! What every page says of handles: one that is NULL, freed, of another kind or no handle at all is DAT_INVALID_HANDLE.
+//! Statements that all pages make about handles: a handle that is NULL, freed, of another kind or invalid is
+//! DAT_INVALID_HANDLE.
 
 use dat_abi::types::handle_type;
 use dat_core::error::{Error, Kind, Subtype};
@@ -6,19 +7,19 @@ use dat_core::flags::MemPriv;
 
 use super::statements;
 use crate::dat::Dat;
-use crate::fixture::{MOMENT, Pair, Side, made};
+use crate::fixture::{MOMENT, Pair, Side, expect_ok};
 use crate::verdict::{Check, ok, refused, same};
 
 statements! {
-    "dat_get_handle_type": "It tells the kind of each handle." => kinds;
-    "every page": "Return codes are the version's own numbers: type, and the subtype that tells which argument or state." => numbers;
+    "dat_get_handle_type": "It returns the type of each handle." => kinds;
+    "every page": "Return codes are the numbers of the version: type, and the subtype for the argument or state." => numbers;
     "every page": "NULL is DAT_INVALID_HANDLE." => null;
-    "every page": "A handle of another kind is DAT_INVALID_HANDLE, and stays as it was." => other_kind;
+    "every page": "A handle of another kind is DAT_INVALID_HANDLE, and its object is unchanged." => other_kind;
     "every page": "A number that is no handle is DAT_INVALID_HANDLE." => garbage;
     "every page": "A handle that was freed is DAT_INVALID_HANDLE." => freed;
 }
 
-/// One object of each kind, with the number of its kind. What the provider lacks is left out.
+/// Creates one object of each kind that the provider has; returns handle and kind.
 pub(crate) fn one_of_each(side: &Side<'_>) -> Check<Vec<(usize, u32)>> {
     let dat = side.dat;
     let memory = side.memory(64, MemPriv::ALL.bits())?;
@@ -43,7 +44,7 @@ pub(crate) fn one_of_each(side: &Side<'_>) -> Check<Vec<(usize, u32)>> {
     Ok(all)
 }
 
-/// Calls that take a handle of `kind`, all with `handle`: their codes.
+/// Makes all calls that take a handle of `kind` with `handle`; returns their codes.
 fn calls(dat: &Dat, kind: u32, handle: usize) -> Vec<u32> {
     let err = |code: Option<u32>| code.unwrap_or(0);
     match kind {
@@ -104,7 +105,7 @@ const KINDS: std::ops::RangeInclusive<u32> = handle_type::CR..=handle_type::SRQ;
 
 fn all_refuse(dat: &Dat, kind: u32, handle: usize, what: &str) -> Check {
     for (number, code) in calls(dat, kind, handle).into_iter().enumerate() {
-        // A provider that lacks the call may say so.
+        // A provider that lacks the call may report that.
         let call = format!("call {number} for handle type {kind} with {what}");
         refused(code, Kind::InvalidHandle, &call)
             .or_else(|e| refused(code, Kind::NotImplemented, &call).map_err(|_| e))?;
@@ -130,7 +131,8 @@ fn numbers(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let ep = side.ep()?;
     let wait = dat.evd_wait(side.conn, MOMENT, 0).err().unwrap_or(0);
-    // Codes reach us in 2.0's numbers: of a 1.2 table that returned those itself they would be others.
+    // The codes were converted from the table's version to 2.0's numbers. If a 1.2 table returned 2.0's numbers, the
+    // conversion would change them.
     let codes = [
         ("dat_evd_wait", wait, Error::arg(3)),
         (
@@ -192,7 +194,7 @@ fn garbage(dat: &Dat) -> Check {
             all_refuse(dat, kind, number, &format!("{number:#x}"))?;
         }
     }
-    made(dat.ep_query(ep), "dat_ep_query afterwards")?;
+    expect_ok(dat.ep_query(ep), "dat_ep_query afterwards")?;
     Ok(())
 }
 

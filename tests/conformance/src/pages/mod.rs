@@ -11,11 +11,11 @@ mod disconnect;
 mod endpoints;
 mod events;
 mod handles;
-mod newer;
 mod notification;
 mod regions;
 mod service_points;
 mod shared_receive;
+mod v2_only;
 mod windows;
 
 use crate::api::Api;
@@ -49,7 +49,7 @@ pub const STATEMENTS: &[&[Statement]] = &[
     service_points::STATEMENTS,
     shared_receive::STATEMENTS,
     notification::STATEMENTS,
-    newer::STATEMENTS,
+    v2_only::STATEMENTS,
     datagrams::STATEMENTS,
     counters::STATEMENTS,
     common::STATEMENTS,

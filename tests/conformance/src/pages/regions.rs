@@ -7,7 +7,7 @@ use dat_core::flags::MemPriv;
 use super::statements;
 use crate::dat::{Dat, Post, Region, Source};
 use crate::event::{LOCAL_PROTECTION, REMOTE_ACCESS, SUCCESS};
-use crate::fixture::{Memory, Pair, Side, made};
+use crate::fixture::{Memory, Pair, Side, expect_ok};
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
@@ -20,28 +20,28 @@ statements! {
     "dat_lmr_free": "An RDMA operation that was complete before the call stays complete." => earlier_use_succeeds;
     "dat_lmr_free": "Once it has returned, writes of a peer that are under way no longer touch the memory." => no_late_write;
     "dat_lmr_free": "An invalid handle is DAT_INVALID_HANDLE." => invalid_handle;
-    "dat_lmr_create": "Nothing is remote unless the privileges say so." => no_remote_right;
+    "dat_lmr_create": "Remote access is refused unless the privileges allow it." => no_remote_right;
     "dat_lmr_create": "Remote reading does not imply remote writing." => read_is_not_write;
     "dat_lmr_create": "A local write needs the local write privilege." => local_write_right;
     "dat_lmr_create": "A length of 0 is refused: DAT_INVALID_PARAMETER, or DAT_LENGTH_ERROR as DAPL has it." => no_length;
-    "dat_lmr_create": "An LMR of type DAT_MEM_TYPE_LMR shows its base's memory, which cannot be freed meanwhile." => on_lmr;
+    "dat_lmr_create": "An LMR of type DAT_MEM_TYPE_LMR covers the memory of its base LMR, which cannot be freed before it." => on_lmr;
     "dat_lmr_create": "Shared memory has a name of 40 bytes, compared whole: one name, one length." => shared_name;
     "dat_lmr_create": "Without a remote privilege there is no rmr_context." => no_remote_key;
-    "dat_lmr_create": "Privileges that there are not are DAT_INVALID_PARAMETER." => unknown_privileges;
+    "dat_lmr_create": "Undefined privileges are DAT_INVALID_PARAMETER." => unknown_privileges;
     "dat_lmr_create": "A PZ of another IA is DAT_INVALID_HANDLE." => zone_of_other_ia;
     "dat_lmr_sync_rdma_read": "Pieces of LMRs are made visible to the peer's reads." => sync_read;
     "dat_lmr_sync_rdma_write": "Pieces of LMRs show what the peer wrote." => sync_write;
     "dat_lmr_sync_rdma_write": "A piece beyond its LMR is DAT_INVALID_PARAMETER." => sync_beyond;
-    "dat_pz_create": "It belongs to the IA, and is of use." => zone;
-    "dat_pz_query": "The query answers the IA." => zone_query;
-    "dat_lmr_query": "The query answers what the LMR was created with." => query;
+    "dat_pz_create": "It belongs to the IA, and objects can be created in it." => zone;
+    "dat_pz_query": "The query returns the IA." => zone_query;
+    "dat_lmr_query": "The query returns the parameters that the LMR was created with." => query;
     "dat_pz_free": "A PZ in use by an endpoint or an LMR cannot be destroyed: DAT_INVALID_STATE." => zone_in_use;
     "dat_pz_free": "A destroyed PZ fails in any later operation." => zone_handle_fails;
 }
 
 const ALL: u32 = MemPriv::ALL.bits();
 
-/// A write by `a` into memory of `b`.
+/// Writes from `a` into memory of `b`, and checks the completion.
 fn write(pair: &Pair<'_>, own: &Memory, far: &Memory, cookie: u64, status: u32) -> Check {
     let what = Post::Write(far.remote());
     pair.a.post(pair.from, what, &[own.local()], cookie)?;
@@ -63,10 +63,10 @@ fn in_use(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
     let memory = pair.a.memory(64, ALL)?;
     let lmr = memory.region.lmr;
-    let rmr = made(dat.rmr_create(pair.a.pz), "dat_rmr_create")?;
+    let rmr = expect_ok(dat.rmr_create(pair.a.pz), "dat_rmr_create")?;
     let rights = MemPriv::REMOTE_READ.bits();
     let bound = dat.rmr_bind(rmr, lmr, &memory.local(), rights, pair.from, 1);
-    made(bound, "dat_rmr_bind")?;
+    expect_ok(bound, "dat_rmr_bind")?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
     refused(dat.lmr_free(lmr), Kind::InvalidState, "dat_lmr_free")?;
     ok(dat.rmr_free(rmr), "dat_rmr_free")?;
@@ -78,7 +78,7 @@ fn memory_stays(dat: &Dat) -> Check {
     let memory = side.memory(64, ALL)?;
     memory.fill(7);
     ok(dat.lmr_free(memory.region.lmr), "dat_lmr_free")?;
-    holds(memory.is_all(7), "the memory has changed")
+    holds(memory.is_all(7), "dat_lmr_free changed the memory")
 }
 
 fn handle_fails(dat: &Dat) -> Check {
@@ -108,7 +108,10 @@ fn remote_use_breaks(dat: &Dat) -> Check {
     own.fill(9);
     ok(dat.lmr_free(far.region.lmr), "dat_lmr_free")?;
     write(&pair, &own, &far, 1, REMOTE_ACCESS)?;
-    holds(far.is_all(0), "bytes arrived after dat_lmr_free")?;
+    holds(
+        far.is_all(0),
+        "the memory changed after dat_lmr_free returned",
+    )?;
     broken_on_both_sides(&pair)
 }
 
@@ -118,7 +121,10 @@ fn earlier_use_succeeds(dat: &Dat) -> Check {
     own.fill(9);
     write(&pair, &own, &far, 1, SUCCESS)?;
     ok(dat.lmr_free(far.region.lmr), "dat_lmr_free")?;
-    holds(far.is_all(9), "the bytes are not there")?;
+    holds(
+        far.is_all(9),
+        "the destination does not hold the transferred bytes",
+    )?;
     pair.a.state(pair.from, EpState::Connected)
 }
 
@@ -135,11 +141,14 @@ fn no_late_write(dat: &Dat) -> Check {
         }
         ok(dat.lmr_free(far.region.lmr), "dat_lmr_free")?;
         far.fill(5);
-        // However they end: none was still to be placed.
+        // Their results do not matter: none may still write.
         for _ in 0..WRITES {
             pair.a.wait(pair.a.request)?;
         }
-        holds(far.is_all(5), "bytes arrived after dat_lmr_free")?;
+        holds(
+            far.is_all(5),
+            "the memory changed after dat_lmr_free returned",
+        )?;
     }
     Ok(())
 }
@@ -155,7 +164,10 @@ fn no_remote_right(dat: &Dat) -> Check {
     let far = pair.b.memory(64, local.bits())?;
     own.fill(9);
     write(&pair, &own, &far, 1, REMOTE_ACCESS)?;
-    holds(far.is_all(0), "bytes arrived without a right")?;
+    holds(
+        far.is_all(0),
+        "the memory changed although the access right is missing",
+    )?;
     broken_on_both_sides(&pair)
 }
 
@@ -168,7 +180,10 @@ fn read_is_not_write(dat: &Dat) -> Check {
     let read = Post::Read(far.remote());
     pair.a.post(pair.from, read, &[own.local()], 1)?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
-    holds(own.is_all(3), "the bytes read are not there")?;
+    holds(
+        own.is_all(3),
+        "the local memory does not hold the bytes read",
+    )?;
     write(&pair, &own, &far, 2, REMOTE_ACCESS)
 }
 
@@ -183,7 +198,10 @@ fn local_write_right(dat: &Dat) -> Check {
         return refused(code, Kind::PrivilegesViolation, "dat_ep_post_rdma_read");
     }
     pair.a.completes(pair.a.request, 1, LOCAL_PROTECTION)?;
-    holds(own.is_all(0), "bytes arrived without a right")
+    holds(
+        own.is_all(0),
+        "the memory changed although the access right is missing",
+    )
 }
 
 fn no_length(dat: &Dat) -> Check {
@@ -198,7 +216,7 @@ fn no_length(dat: &Dat) -> Check {
 fn query(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let memory = side.memory(64, ALL)?;
-    let param = made(dat.lmr_query(memory.region.lmr), "dat_lmr_query")?;
+    let param = expect_ok(dat.lmr_query(memory.region.lmr), "dat_lmr_query")?;
     same(&param.ia_handle, &side.ia, "ia_handle")?;
     same(&param.pz_handle, &side.pz, "pz_handle")?;
     same(&(param.mem_priv & ALL), &ALL, "mem_priv")?;
@@ -236,13 +254,16 @@ fn on_lmr(dat: &Dat) -> Check {
     let (own, base) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
     own.fill(6);
     let upper = create(&pair.b, Source::Lmr(base.region.lmr), ALL);
-    let upper = made(upper, "dat_lmr_create, DAT_MEM_TYPE_LMR")?;
+    let upper = expect_ok(upper, "dat_lmr_create, DAT_MEM_TYPE_LMR")?;
     let code = dat.lmr_free(base.region.lmr);
     refused(code, Kind::InvalidState, "dat_lmr_free of the base")?;
     let there = Post::Write(base.under(upper.rmr_context));
     pair.a.post(pair.from, there, &[own.local()], 1)?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
-    holds(base.is_all(6), "the bytes are not there")?;
+    holds(
+        base.is_all(6),
+        "the destination does not hold the transferred bytes",
+    )?;
     ok(dat.lmr_free(upper.lmr), "dat_lmr_free")?;
     ok(dat.lmr_free(base.region.lmr), "dat_lmr_free of the base")
 }
@@ -250,13 +271,13 @@ fn on_lmr(dat: &Dat) -> Check {
 fn shared_name(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let memory = side.memory(64, ALL)?.bytes();
-    // Nobody else has this name: the address is this process's, and no other statement leaks this memory.
+    // The name is unique: it holds an address of this process, and no other statement leaks this memory.
     let mut name = [7; 40];
     name[..8].copy_from_slice(&(memory.as_ptr() as u64).to_ne_bytes());
     let region = create(&side, Source::Shared(memory, name), ALL);
-    let region = made(region, "dat_lmr_create, DAT_MEM_TYPE_SHARED_VIRTUAL")?;
+    let region = expect_ok(region, "dat_lmr_create, DAT_MEM_TYPE_SHARED_VIRTUAL")?;
     let again = create(&side, Source::Shared(memory, name), ALL);
-    made(again, "dat_lmr_create of the same memory")?;
+    expect_ok(again, "dat_lmr_create of the same memory")?;
     let half = create(&side, Source::Shared(&memory[..32], name), ALL).err();
     refused(
         half.unwrap_or(0),
@@ -265,12 +286,12 @@ fn shared_name(dat: &Dat) -> Check {
     )?;
     name[39] = 8;
     let other = create(&side, Source::Shared(&memory[..32], name), ALL);
-    made(
+    expect_ok(
         other,
         "dat_lmr_create by a name that differs in its last byte",
     )?;
     same(
-        &made(dat.lmr_query(region.lmr), "dat_lmr_query")?.mem_type,
+        &expect_ok(dat.lmr_query(region.lmr), "dat_lmr_query")?.mem_type,
         &2,
         "mem_type",
     )
@@ -280,7 +301,7 @@ fn no_remote_key(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let local = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
     let memory = side.memory(64, local.bits())?;
-    let queried = made(dat.lmr_query(memory.region.lmr), "dat_lmr_query")?;
+    let queried = expect_ok(dat.lmr_query(memory.region.lmr), "dat_lmr_query")?;
     same(
         &(memory.region.rmr_context, queried.rmr_context),
         &(0, 0),
@@ -317,7 +338,10 @@ fn sync_read(dat: &Dat) -> Check {
     let read = Post::Read(far.remote());
     pair.a.post(pair.from, read, &[own.local()], 1)?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
-    holds(own.is_all(2), "the bytes are not there")
+    holds(
+        own.is_all(2),
+        "the destination does not hold the transferred bytes",
+    )
 }
 
 fn sync_write(dat: &Dat) -> Check {
@@ -327,7 +351,10 @@ fn sync_write(dat: &Dat) -> Check {
     write(&pair, &own, &far, 1, SUCCESS)?;
     let code = dat.lmr_sync(pair.b.ia, &[far.local()], true);
     ok(code, "dat_lmr_sync_rdma_write")?;
-    holds(far.is_all(2), "the bytes are not there")
+    holds(
+        far.is_all(2),
+        "the destination does not hold the transferred bytes",
+    )
 }
 
 fn sync_beyond(dat: &Dat) -> Check {
@@ -343,17 +370,20 @@ fn sync_beyond(dat: &Dat) -> Check {
 
 fn zone(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let zone = made(dat.pz_create(side.ia), "dat_pz_create")?;
-    holds(zone != side.pz, "two PZs have one handle")?;
+    let zone = expect_ok(dat.pz_create(side.ia), "dat_pz_create")?;
+    holds(
+        zone != side.pz,
+        "dat_pz_create returned the same handle twice",
+    )?;
     let memory = side.memory(64, ALL)?.bytes();
     let region = dat.lmr_create(side.ia, Source::Virtual(memory), zone, ALL);
-    let region = made(region, "dat_lmr_create in the new PZ")?;
+    let region = expect_ok(region, "dat_lmr_create in the new PZ")?;
     ok(dat.lmr_free(region.lmr), "dat_lmr_free")?;
     ok(dat.pz_free(zone), "dat_pz_free")
 }
 
 fn zone_query(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let seen = made(dat.pz_query(side.pz), "dat_pz_query")?;
+    let seen = expect_ok(dat.pz_query(side.pz), "dat_pz_query")?;
     same(&seen.ia_handle, &side.ia, "IA")
 }

@@ -1,4 +1,4 @@
-//! dat_psp_*, dat_rsp_*, dat_cr_handoff, and endpoints that the provider makes for a request.
+//! dat_psp_*, dat_rsp_*, dat_cr_handoff, and endpoints that the provider creates for a request.
 
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
@@ -7,58 +7,58 @@ use dat_core::event::ConnectionEvent;
 use super::statements;
 use crate::dat::{Dat, field};
 use crate::event::{FLUSHED, Seen};
-use crate::fixture::{ABRUPT, CONSUMER, FOREVER, PATIENCE, PROVIDER, Pair, Side, made};
+use crate::fixture::{ABRUPT, CONSUMER, FOREVER, PROVIDER, Pair, Side, TIMEOUT, expect_ok};
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
-    "dat_psp_create": "Requests arrive at the qualifier that was asked for." => at_qualifier;
-    "dat_psp_create": "With DAT_PSP_PROVIDER_FLAG the request brings an endpoint, Tentative Connection Pending." => tentative;
-    "dat_psp_create": "An EVD that takes no requests is DAT_INVALID_HANDLE." => psp_wrong_evd;
+    "dat_psp_create": "Requests arrive at the requested qualifier." => at_qualifier;
+    "dat_psp_create": "With DAT_PSP_PROVIDER_FLAG the request has an endpoint in Tentative Connection Pending." => tentative;
+    "dat_psp_create": "An EVD without the connection request stream is DAT_INVALID_HANDLE." => psp_wrong_evd;
     "dat_psp_create": "Unknown flags are DAT_INVALID_PARAMETER." => psp_flags;
-    "dat_psp_create_any": "It finds a qualifier that is free, and tells it." => any;
-    "dat_psp_query": "The query answers what the PSP was created with." => psp_query;
+    "dat_psp_create_any": "It selects a free qualifier and returns it." => any;
+    "dat_psp_query": "The query returns the parameters that the PSP was created with." => psp_query;
     "dat_psp_free": "Connections that were made through it stay." => psp_free_keeps_connections;
-    "dat_rsp_query": "The query answers what the RSP was created with." => rsp_query;
+    "dat_rsp_query": "The query returns the parameters that the RSP was created with." => rsp_query;
     "dat_rsp_create": "A qualifier in use is DAT_CONN_QUAL_IN_USE." => rsp_qual_in_use;
     "dat_rsp_create": "The endpoint must be Unconnected: DAT_INVALID_STATE." => rsp_connected;
     "dat_rsp_free": "Its endpoint is Unconnected again, and requests no longer arrive." => rsp_free;
-    "dat_cr_accept": "The provider's endpoint connects with the parts that dat_ep_modify gave it." => accept_tentative;
-    "dat_cr_accept": "Private data goes to the peer; too much is DAT_INVALID_PARAMETER." => accept_data;
+    "dat_cr_accept": "The provider's endpoint connects with the handles that dat_ep_modify set." => accept_tentative;
+    "dat_cr_accept": "Private data is sent to the peer; too much is DAT_INVALID_PARAMETER." => accept_data;
     "dat_cr_reject": "The provider's endpoint is destroyed with its request." => reject_tentative;
     "dat_cr_reject": "The endpoint of an RSP is Unconnected again." => reject_reserved;
-    "dat_cr_query": "The query tells where the peer is, and the provider's endpoint." => cr_query;
+    "dat_cr_query": "The query returns the peer's address and the provider's endpoint." => cr_query;
     "dat_cr_handoff": "The request arrives at the other service point, and its handle is destroyed." => handoff;
-    "dat_cr_handoff": "A qualifier where nobody listens is DAT_INVALID_PARAMETER, and the request stays." => handoff_nowhere;
+    "dat_cr_handoff": "A qualifier without a listener is DAT_INVALID_PARAMETER, and the request stays." => handoff_nowhere;
     "dat_ep_free": "Passive and Tentative Connection Pending endpoints cannot be destroyed." => pending_stay;
     "dat_ep_disconnect": "A Tentative Connection Pending endpoint cannot be disconnected." => tentative_disconnect;
     "dat_ep_connect": "A rejected attempt flushes the receives that were posted before." => rejected_flushes;
     "dat_ep_connect": "More private data than the provider's attributes allow is DAT_INVALID_PARAMETER." => too_much_data;
-    "dat_ep_connect": "A quality of service that the provider has not is DAT_MODEL_NOT_SUPPORTED." => quality;
-    "dat_ep_connect": "Multipathing that the provider has not is DAT_MODEL_NOT_SUPPORTED." => multipath;
-    "dat_ep_dup_connect": "It connects to where the other endpoint is connected." => duplicate;
+    "dat_ep_connect": "An unsupported quality of service is DAT_MODEL_NOT_SUPPORTED." => quality;
+    "dat_ep_connect": "Unsupported multipathing is DAT_MODEL_NOT_SUPPORTED." => multipath;
+    "dat_ep_dup_connect": "It connects to the peer of the other endpoint." => duplicate;
     "dat_ep_dup_connect": "The other endpoint must be Connected: DAT_INVALID_STATE." => duplicate_of_nothing;
 }
 
-/// A request of `pair.from` at a PSP whose provider makes the endpoint: request and endpoint.
+/// Sends a request of `pair.from` to a PSP with provider endpoints; returns request and endpoint.
 fn offered(pair: &Pair<'_>) -> Check<(usize, usize)> {
     let (dat, b) = (pair.b.dat, &pair.b);
-    let (_, qual) = made(
+    let (_, qual) = expect_ok(
         dat.psp_create_any(b.ia, b.cr, PROVIDER),
         "dat_psp_create_any, provider's endpoints",
     )?;
     let code = dat.ep_connect(pair.from, &b.attr, qual, FOREVER, b"");
     ok(code, "dat_ep_connect")?;
     let cr = b.request()?;
-    let ep = made(dat.cr_query(cr), "dat_cr_query")?.local_ep_handle;
-    holds(ep != 0, "the request has no endpoint")?;
+    let ep = expect_ok(dat.cr_query(cr), "dat_cr_query")?.local_ep_handle;
+    holds(ep != 0, "dat_cr_query returned no endpoint for the request")?;
     Ok((cr, ep))
 }
 
-/// A request of `pair.from` at an RSP for `pair.to`.
+/// Sends a request of `pair.from` to an RSP for `pair.to`.
 fn reserved(pair: &Pair<'_>) -> Check<usize> {
     let (dat, b) = (pair.b.dat, &pair.b);
     let qual = b.unused()?;
-    made(dat.rsp_create(b.ia, qual, pair.to, b.cr), "dat_rsp_create")?;
+    expect_ok(dat.rsp_create(b.ia, qual, pair.to, b.cr), "dat_rsp_create")?;
     let code = dat.ep_connect(pair.from, &b.attr, qual, FOREVER, b"");
     ok(code, "dat_ep_connect")?;
     b.request()
@@ -68,7 +68,7 @@ fn at_qualifier(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let b = &pair.b;
     let qual = b.unused()?;
-    let psp = made(dat.psp_create(b.ia, qual, b.cr, CONSUMER), "dat_psp_create")?;
+    let psp = expect_ok(dat.psp_create(b.ia, qual, b.cr, CONSUMER), "dat_psp_create")?;
     let code = dat.ep_connect(pair.from, &b.attr, qual, FOREVER, b"");
     ok(code, "dat_ep_connect")?;
     match b.wait(b.cr)? {
@@ -108,7 +108,7 @@ fn any(dat: &Dat) -> Check {
     let ((one, first), (other, second)) = (side.listen()?, side.listen()?);
     holds(
         one != other && first != second && first != 0 && second != 0,
-        "two PSPs share a handle or qualifier, or have none",
+        "two PSPs have the same handle or qualifier, or a null one",
     )
 }
 
@@ -116,8 +116,8 @@ fn psp_query(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     for flags in [CONSUMER, PROVIDER] {
         let psp = dat.psp_create_any(side.ia, side.cr, flags);
-        let (psp, qual) = made(psp, "dat_psp_create_any")?;
-        let seen = made(dat.psp_query(psp), "dat_psp_query")?;
+        let (psp, qual) = expect_ok(psp, "dat_psp_create_any")?;
+        let seen = expect_ok(dat.psp_query(psp), "dat_psp_query")?;
         let seen = (
             seen.ia_handle,
             seen.conn_qual,
@@ -147,8 +147,8 @@ fn psp_free_keeps_connections(dat: &Dat) -> Check {
 fn rsp_query(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let (ep, qual) = (side.ep()?, side.unused()?);
-    let rsp = made(dat.rsp_create(side.ia, qual, ep, side.cr), "dat_rsp_create")?;
-    let seen = made(dat.rsp_query(rsp), "dat_rsp_query")?;
+    let rsp = expect_ok(dat.rsp_create(side.ia, qual, ep, side.cr), "dat_rsp_create")?;
+    let seen = expect_ok(dat.rsp_query(rsp), "dat_rsp_query")?;
     let seen = (
         seen.ia_handle,
         seen.conn_qual,
@@ -179,10 +179,10 @@ fn rsp_free(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let b = &pair.b;
     let qual = b.unused()?;
-    let rsp = made(dat.rsp_create(b.ia, qual, pair.to, b.cr), "dat_rsp_create")?;
+    let rsp = expect_ok(dat.rsp_create(b.ia, qual, pair.to, b.cr), "dat_rsp_create")?;
     ok(dat.rsp_free(rsp), "dat_rsp_free")?;
     b.state(pair.to, EpState::Unconnected)?;
-    let code = dat.ep_connect(pair.from, &b.attr, qual, PATIENCE, b"");
+    let code = dat.ep_connect(pair.from, &b.attr, qual, TIMEOUT, b"");
     ok(code, "dat_ep_connect")?;
     pair.a
         .connection(pair.from, ConnectionEvent::NonPeerRejected)?;
@@ -192,7 +192,7 @@ fn rsp_free(dat: &Dat) -> Check {
 fn accept_tentative(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let (cr, ep) = offered(&pair)?;
-    let mut parts = made(dat.ep_query(ep), "dat_ep_query")?;
+    let mut parts = expect_ok(dat.ep_query(ep), "dat_ep_query")?;
     (parts.pz_handle, parts.recv_evd_handle) = (pair.b.pz, pair.b.recv);
     (parts.request_evd_handle, parts.connect_evd_handle) = (pair.b.request, pair.b.conn);
     let mask = field::PZ | field::RECV_EVD | field::REQUEST_EVD | field::CONNECT_EVD;
@@ -220,12 +220,12 @@ fn accept_data(dat: &Dat) -> Check {
     let number = ConnectionEvent::Established as u32;
     let ep = pair.from;
     same(&event, &Seen::Connection { number, ep }, "event")?;
-    // A transport may pad it to what its messages hold.
+    // A transport may pad it to the size of its message field.
     let (told, padding) = data.split_at(data.len().min(7));
     same(&told, &&b"welcome"[..], "private data")?;
     holds(
         padding.iter().all(|b| *b == 0),
-        "something else behind the private data",
+        "the private data is followed by bytes that are not 0",
     )
 }
 
@@ -249,12 +249,15 @@ fn reject_reserved(dat: &Dat) -> Check {
 fn cr_query(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let cr = pair.asked(pair.from, FOREVER)?;
-    let seen = made(dat.cr_query(cr), "dat_cr_query")?;
+    let seen = expect_ok(dat.cr_query(cr), "dat_cr_query")?;
     holds(!seen.remote_ia_address_ptr.is_null(), "no address")?;
     holds(seen.remote_port_qual != 0, "no qualifier")?;
     same(&seen.local_ep_handle, &0, "endpoint")?;
     let (cr, ep) = offered(&Pair::apart(dat)?)?;
-    holds(cr != 0 && ep != cr, "request and endpoint are one")
+    holds(
+        cr != 0 && ep != cr,
+        "the connection request and its endpoint have the same handle",
+    )
 }
 
 fn handoff(dat: &Dat) -> Check {
@@ -268,7 +271,10 @@ fn handoff(dat: &Dat) -> Check {
         conn_qual,
     } = pair.b.wait(pair.b.cr)?
     else {
-        return holds(false, "no request event");
+        return holds(
+            false,
+            "dat_evd_wait returned no DAT_CONNECTION_REQUEST_EVENT",
+        );
     };
     same(
         &(sp, conn_qual),
@@ -346,7 +352,7 @@ fn too_much_data(dat: &Dat) -> Check {
     pair.a.state(pair.from, EpState::Unconnected)
 }
 
-/// What the provider does not claim to have it must refuse; the endpoint stays as it was.
+/// Checks that the provider refuses what its attributes do not offer, and that the endpoint is unchanged.
 fn beyond(dat: &Dat, qos: u32, flags: u32) -> Check {
     let side = Side::open(dat)?;
     let ep = side.ep()?;
@@ -357,7 +363,7 @@ fn beyond(dat: &Dat, qos: u32, flags: u32) -> Check {
 
 fn quality(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let (_, provider) = made(dat.ia_query(side.ia), "dat_ia_query")?;
+    let (_, provider) = expect_ok(dat.ia_query(side.ia), "dat_ia_query")?;
     const LOW_LATENCY: u32 = 2;
     if provider.dat_qos_supported & LOW_LATENCY != 0 {
         return Ok(());
@@ -367,7 +373,7 @@ fn quality(dat: &Dat) -> Check {
 
 fn multipath(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let (_, provider) = made(dat.ia_query(side.ia), "dat_ia_query")?;
+    let (_, provider) = expect_ok(dat.ia_query(side.ia), "dat_ia_query")?;
     if provider.supports_multipath != 0 {
         return Ok(());
     }

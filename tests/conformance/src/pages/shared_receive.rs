@@ -6,26 +6,26 @@ use dat_core::error::Kind;
 use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::Seen;
-use crate::fixture::{Pair, Side, made};
+use crate::fixture::{Pair, Side, expect_ok};
 use crate::verdict::{Check, broken, holds, ok, refused, same};
 
 statements! {
     "dat_srq_create": "Endpoints on one SRQ take their receives from it." => shared;
-    "dat_srq_create": "A queue of no length is DAT_INVALID_PARAMETER." => no_length;
-    "dat_srq_query": "The query answers what the SRQ was created with, and how many receives are posted." => query;
-    "dat_srq_post_recv": "More than the queue holds is DAT_INSUFFICIENT_RESOURCES." => full;
-    "dat_srq_resize": "There is room for more, and what is posted stays." => grow;
-    "dat_srq_resize": "Fewer than are posted is DAT_INVALID_STATE." => shrink;
-    "dat_srq_set_lw": "An asynchronous event comes once when fewer receives are left." => low;
-    "dat_srq_set_lw": "More than the queue holds is DAT_INVALID_PARAMETER." => too_high;
+    "dat_srq_create": "A queue of length 0 is DAT_INVALID_PARAMETER." => no_length;
+    "dat_srq_query": "The query returns the parameters that the SRQ was created with, and the number of posted receives." => query;
+    "dat_srq_post_recv": "A receive for a full queue is DAT_INSUFFICIENT_RESOURCES." => full;
+    "dat_srq_resize": "More receives can be posted, and posted receives stay." => grow;
+    "dat_srq_resize": "A queue shorter than its posted receives is DAT_INVALID_STATE." => shrink;
+    "dat_srq_set_lw": "One asynchronous event is reported when fewer receives are left." => low;
+    "dat_srq_set_lw": "A low watermark above the queue's length is DAT_INVALID_PARAMETER." => too_high;
     "dat_srq_free": "An SRQ in use by an endpoint cannot be destroyed: DAT_INVALID_STATE." => in_use;
     "dat_srq_free": "The handle of a destroyed SRQ fails in any later operation." => handle_fails;
     "dat_pz_free": "A PZ in use by an RMR or an SRQ cannot be destroyed: DAT_INVALID_STATE." => zone_in_use;
-    "dat_ep_create_with_srq": "The query tells the SRQ, and the endpoint takes no receives of its own." => endpoint;
-    "dat_ep_recv_query": "It tells how many receives are posted." => recv_query;
-    "dat_ep_recv_query": "On an SRQ a provider that does not know says DAT_VALUE_UNKNOWN." => recv_query_shared;
-    "dat_ep_set_watermark": "DAT_WATERMARK_INFINITE is no watermark, which every provider has." => infinite;
-    "dat_ep_set_watermark": "A finite one is taken, or refused as DAT_MODEL_NOT_SUPPORTED." => finite;
+    "dat_ep_create_with_srq": "The query returns the SRQ, and receives cannot be posted to the endpoint." => endpoint;
+    "dat_ep_recv_query": "It returns the number of posted receives." => recv_query;
+    "dat_ep_recv_query": "On an SRQ a provider may return DAT_VALUE_UNKNOWN." => recv_query_shared;
+    "dat_ep_set_watermark": "DAT_WATERMARK_INFINITE sets no watermark; every provider accepts it." => infinite;
+    "dat_ep_set_watermark": "A finite watermark is accepted, or refused as DAT_MODEL_NOT_SUPPORTED." => finite;
 }
 
 /// `DAT_WATERMARK_INFINITE`.
@@ -33,7 +33,7 @@ const INFINITE: i32 = -1;
 
 fn srq<'a>(dat: &'a Dat, depth: i32) -> Check<(Side<'a>, usize)> {
     let side = Side::open(dat)?;
-    let srq = made(dat.srq_create(side.ia, side.pz, depth), "dat_srq_create")?;
+    let srq = expect_ok(dat.srq_create(side.ia, side.pz, depth), "dat_srq_create")?;
     Ok((side, srq))
 }
 
@@ -47,22 +47,24 @@ fn post(dat: &Dat, srq: usize, cookies: std::ops::RangeInclusive<u64>) -> Check 
 fn on(side: &Side<'_>, srq: usize) -> Check<usize> {
     let evds = [side.recv, side.request, side.conn];
     let ep = side.dat.ep_create_with_srq(side.ia, side.pz, evds, srq);
-    made(ep, "dat_ep_create_with_srq")
+    expect_ok(ep, "dat_ep_create_with_srq")
 }
 
-/// The cookie of the receive that a message to `ep` completes.
+/// Returns the cookie of the receive that a message to `ep` completes.
 fn received(pair: &Pair<'_>, from: usize, to: usize) -> Check<u64> {
     pair.a.post(from, Post::Send, &[], 1)?;
     match pair.b.wait(pair.b.recv)? {
         Seen::Dto { ep, cookie, .. } if ep == to => Ok(cookie),
-        other => broken(format!("{other:?} is no receive of that endpoint")),
+        other => broken(format!(
+            "dat_evd_wait returned {other:?}; expected a receive of that endpoint"
+        )),
     }
 }
 
 fn shared(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let b = &pair.b;
-    let srq = made(dat.srq_create(b.ia, b.pz, 8), "dat_srq_create")?;
+    let srq = expect_ok(dat.srq_create(b.ia, b.pz, 8), "dat_srq_create")?;
     post(dat, srq, 1..=2)?;
     for cookie in 1..=2 {
         let (from, to) = (pair.a.ep()?, on(b, srq)?);
@@ -82,24 +84,30 @@ fn no_length(dat: &Dat) -> Check {
 fn query(dat: &Dat) -> Check {
     let (side, srq) = srq(dat, 8)?;
     post(dat, srq, 1..=3)?;
-    let seen = made(dat.srq_query(srq), "dat_srq_query")?;
+    let seen = expect_ok(dat.srq_query(srq), "dat_srq_query")?;
     same(
         &(seen.ia_handle, seen.pz_handle),
         &(side.ia, side.pz),
         "IA and PZ",
     )?;
-    holds(seen.max_recv_dtos >= 8, "less room than was asked for")?;
-    holds(seen.max_recv_iov >= 1, "fewer segments than were asked for")?;
+    holds(
+        seen.max_recv_dtos >= 8,
+        "the query returned fewer DTOs than were requested",
+    )?;
+    holds(
+        seen.max_recv_iov >= 1,
+        "the query returned fewer segments than were requested",
+    )?;
     let known = [3, DAT_VALUE_UNKNOWN];
     holds(
         known.contains(&seen.outstanding_dto_count) && known.contains(&seen.available_dto_count),
-        "three receives are posted, the query tells something else",
+        "dat_srq_query does not return 3 posted receives",
     )
 }
 
 fn full(dat: &Dat) -> Check {
     let (_side, srq) = srq(dat, 4)?;
-    let room = made(dat.srq_query(srq), "dat_srq_query")?.max_recv_dtos;
+    let room = expect_ok(dat.srq_query(srq), "dat_srq_query")?.max_recv_dtos;
     post(dat, srq, 1..=room as u64)?;
     let code = dat.srq_post_recv(srq, &[], 99);
     refused(code, Kind::InsufficientResources, "dat_srq_post_recv")
@@ -108,7 +116,7 @@ fn full(dat: &Dat) -> Check {
 fn grow(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let b = &pair.b;
-    let srq = made(dat.srq_create(b.ia, b.pz, 4), "dat_srq_create")?;
+    let srq = expect_ok(dat.srq_create(b.ia, b.pz, 4), "dat_srq_create")?;
     post(dat, srq, 1..=4)?;
     ok(dat.srq_resize(srq, 16), "dat_srq_resize")?;
     post(dat, srq, 5..=16)?;
@@ -129,7 +137,7 @@ fn shrink(dat: &Dat) -> Check {
 fn low(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let b = &pair.b;
-    let srq = made(dat.srq_create(b.ia, b.pz, 8), "dat_srq_create")?;
+    let srq = expect_ok(dat.srq_create(b.ia, b.pz, 8), "dat_srq_create")?;
     post(dat, srq, 1..=3)?;
     ok(dat.srq_set_lw(srq, 2), "dat_srq_set_lw")?;
     b.quiet(b.async_evd)?;
@@ -140,14 +148,18 @@ fn low(dat: &Dat) -> Check {
     }
     match b.wait(b.async_evd)? {
         Seen::Other(_) => {}
-        other => return broken(format!("{other:?} is no asynchronous event")),
+        other => {
+            return broken(format!(
+                "dat_evd_wait returned {other:?}; expected an asynchronous event"
+            ));
+        }
     }
     b.quiet(b.async_evd)
 }
 
 fn too_high(dat: &Dat) -> Check {
     let (_side, srq) = srq(dat, 8)?;
-    let room = made(dat.srq_query(srq), "dat_srq_query")?.max_recv_dtos;
+    let room = expect_ok(dat.srq_query(srq), "dat_srq_query")?.max_recv_dtos;
     let code = dat.srq_set_lw(srq, room + 1);
     refused(code, Kind::InvalidParameter, "dat_srq_set_lw")
 }
@@ -189,10 +201,13 @@ fn zone_in_use(dat: &Dat) -> Check {
 fn endpoint(dat: &Dat) -> Check {
     let (side, srq) = srq(dat, 8)?;
     let ep = on(&side, srq)?;
-    let seen = made(dat.ep_query(ep), "dat_ep_query")?;
+    let seen = expect_ok(dat.ep_query(ep), "dat_ep_query")?;
     same(&seen.srq_handle, &srq, "SRQ")?;
     let code = dat.post(ep, Post::Recv, &[], 1, 0);
-    holds(code != 0, "a receive was posted to an endpoint on an SRQ")
+    holds(
+        code != 0,
+        "dat_ep_post_recv succeeded on an endpoint with an SRQ",
+    )
 }
 
 fn recv_query(dat: &Dat) -> Check {
@@ -200,7 +215,7 @@ fn recv_query(dat: &Dat) -> Check {
     let ep = side.ep()?;
     for posted in 1..=3 {
         side.post(ep, Post::Recv, &[], 1)?;
-        let (allocated, _) = made(dat.ep_recv_query(ep), "dat_ep_recv_query")?;
+        let (allocated, _) = expect_ok(dat.ep_recv_query(ep), "dat_ep_recv_query")?;
         same(&allocated, &posted, "buffers allocated")?;
     }
     Ok(())
@@ -209,12 +224,12 @@ fn recv_query(dat: &Dat) -> Check {
 fn recv_query_shared(dat: &Dat) -> Check {
     let (side, srq) = srq(dat, 8)?;
     let ep = on(&side, srq)?;
-    let (allocated, spanned) = made(dat.ep_recv_query(ep), "dat_ep_recv_query")?;
+    let (allocated, spanned) = expect_ok(dat.ep_recv_query(ep), "dat_ep_recv_query")?;
     holds(
         [allocated, spanned]
             .iter()
             .all(|n| (0..i32::MAX).contains(n) || *n == DAT_VALUE_UNKNOWN),
-        "numbers of buffers that there cannot be",
+        "dat_ep_recv_query returned an impossible number of buffers",
     )
 }
 

@@ -7,25 +7,25 @@ use dat_core::flags::MemPriv;
 use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::{REMOTE_ACCESS, SUCCESS, Seen};
-use crate::fixture::{Memory, Pair, Side, made};
+use crate::fixture::{Memory, Pair, Side, expect_ok};
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
     "dat_rmr_create": "It is unbound, and belongs to the PZ and its IA." => unbound;
-    "dat_rmr_query": "The query answers what the RMR is bound to." => bound_query;
-    "dat_rmr_free": "An instance of an RMR is destroyed, unbound as it is." => destroys_unbound;
+    "dat_rmr_query": "The query returns the range that the RMR is bound to." => bound_query;
+    "dat_rmr_free": "An unbound RMR is destroyed." => destroys_unbound;
     "dat_rmr_free": "The handle of a destroyed RMR fails in any later operation." => handle_fails;
     "dat_rmr_free": "A peer that uses the rmr_context of a destroyed RMR gets an error, and the connection breaks." => use_after_free_breaks;
     "dat_rmr_free": "A bound RMR is unbound and freed: its LMR is free again." => frees_bound;
     "dat_rmr_free": "An RDMA operation that was complete before the call stays complete." => earlier_use_succeeds;
     "dat_rmr_free": "An invalid handle is DAT_INVALID_HANDLE." => invalid_handle;
     "dat_rmr_bind": "The completion names the RMR and the cookie." => completion;
-    "dat_rmr_bind": "A peer may do what the bind allows, and no more." => rights;
-    "dat_rmr_bind": "A new bind ends the former one: its rmr_context fails." => rebind;
+    "dat_rmr_bind": "A peer has the access rights of the bind, and no others." => rights;
+    "dat_rmr_bind": "A new bind revokes the former one: the former rmr_context fails." => rebind;
     "dat_rmr_bind": "A bind of length 0 unbinds." => unbind;
     "dat_rmr_bind": "A range beyond the LMR is DAT_INVALID_PARAMETER." => beyond;
     "dat_rmr_bind": "A remote write window needs the LMR's local write privilege: DAT_PRIVILEGES_VIOLATION." => privileges;
-    "dat_rmr_bind": "On an endpoint that is not connected it is DAT_INVALID_STATE." => unconnected;
+    "dat_rmr_bind": "A bind on an endpoint that is not connected is DAT_INVALID_STATE." => unconnected;
 }
 
 const WRITE: u32 = MemPriv::REMOTE_WRITE.bits();
@@ -46,7 +46,7 @@ impl<'a> Bound<'a> {
         let local = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
         let far = pair.b.memory(64, local.bits())?;
         own.fill(5);
-        let rmr = made(dat.rmr_create(pair.b.pz), "dat_rmr_create")?;
+        let rmr = expect_ok(dat.rmr_create(pair.b.pz), "dat_rmr_create")?;
         let mut bound = Self {
             pair,
             own,
@@ -64,7 +64,7 @@ impl<'a> Bound<'a> {
         let bound = b
             .dat
             .rmr_bind(self.rmr, lmr, &far.local(), WRITE, self.pair.to, cookie);
-        let key = made(bound, "dat_rmr_bind")?;
+        let key = expect_ok(bound, "dat_rmr_bind")?;
         b.completes(b.request, cookie, SUCCESS)?;
         Ok(key)
     }
@@ -76,11 +76,14 @@ impl<'a> Bound<'a> {
         a.completes(a.request, 1, status)
     }
 
-    /// Writing under `key` fails, changes nothing, and breaks the connection on both sides.
+    /// Checks that a write with `key` fails, changes nothing, and breaks the connection on both sides.
     fn is_closed(&self, key: u32) -> Check {
         self.far.fill(0);
         self.write(key, REMOTE_ACCESS)?;
-        holds(self.far.is_all(0), "bytes arrived through a closed window")?;
+        holds(
+            self.far.is_all(0),
+            "the memory changed through a closed window",
+        )?;
         self.pair.a.ends(self.pair.from)?;
         self.pair.b.ends(self.pair.to)
     }
@@ -88,13 +91,13 @@ impl<'a> Bound<'a> {
 
 fn destroys_unbound(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let rmr = made(dat.rmr_create(side.pz), "dat_rmr_create")?;
+    let rmr = expect_ok(dat.rmr_create(side.pz), "dat_rmr_create")?;
     ok(dat.rmr_free(rmr), "dat_rmr_free")
 }
 
 fn handle_fails(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let rmr = made(dat.rmr_create(side.pz), "dat_rmr_create")?;
+    let rmr = expect_ok(dat.rmr_create(side.pz), "dat_rmr_create")?;
     ok(dat.rmr_free(rmr), "dat_rmr_free")?;
     refused(dat.rmr_free(rmr), Kind::InvalidHandle, "dat_rmr_free")?;
     let queried = dat.rmr_query(rmr).err().unwrap_or(0);
@@ -119,7 +122,10 @@ fn earlier_use_succeeds(dat: &Dat) -> Check {
     let bound = Bound::new(dat)?;
     bound.write(bound.key, SUCCESS)?;
     ok(dat.rmr_free(bound.rmr), "dat_rmr_free")?;
-    holds(bound.far.is_all(5), "the bytes are not there")?;
+    holds(
+        bound.far.is_all(5),
+        "the destination does not hold the transferred bytes",
+    )?;
     bound.pair.a.state(bound.pair.from, EpState::Connected)
 }
 
@@ -138,7 +144,7 @@ fn completion(dat: &Dat) -> Check {
         bound.pair.to,
         77,
     );
-    made(again, "dat_rmr_bind")?;
+    expect_ok(again, "dat_rmr_bind")?;
     let expected = Seen::Bind {
         rmr: bound.rmr,
         cookie: 77,
@@ -150,7 +156,10 @@ fn completion(dat: &Dat) -> Check {
 fn rights(dat: &Dat) -> Check {
     let bound = Bound::new(dat)?;
     bound.write(bound.key, SUCCESS)?;
-    holds(bound.far.is_all(5), "the bytes written are not there")?;
+    holds(
+        bound.far.is_all(5),
+        "the destination does not hold the written bytes",
+    )?;
     let a = &bound.pair.a;
     let read = Post::Read(bound.far.under(bound.key));
     a.post(bound.pair.from, read, &[bound.own.local()], 2)?;
@@ -160,7 +169,10 @@ fn rights(dat: &Dat) -> Check {
 fn rebind(dat: &Dat) -> Check {
     let bound = Bound::new(dat)?;
     let new = bound.bind(101)?;
-    holds(new != bound.key, "the rmr_context did not change")?;
+    holds(
+        new != bound.key,
+        "dat_rmr_bind returned the rmr_context of the former bind",
+    )?;
     bound.write(new, SUCCESS)?;
     bound.is_closed(bound.key)
 }
@@ -172,7 +184,7 @@ fn unbind(dat: &Dat) -> Check {
     let b = &bound.pair.b;
     let lmr = bound.far.region.lmr;
     let unbound = dat.rmr_bind(bound.rmr, lmr, &nothing, 0, bound.pair.to, 102);
-    made(unbound, "dat_rmr_bind of length 0")?;
+    expect_ok(unbound, "dat_rmr_bind of length 0")?;
     b.completes(b.request, 102, SUCCESS)?;
     bound.is_closed(bound.key)?;
     ok(dat.lmr_free(lmr), "dat_lmr_free")
@@ -192,7 +204,7 @@ fn beyond(dat: &Dat) -> Check {
 fn privileges(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
     let memory = pair.a.memory(64, MemPriv::LOCAL_READ.bits())?;
-    let rmr = made(dat.rmr_create(pair.a.pz), "dat_rmr_create")?;
+    let rmr = expect_ok(dat.rmr_create(pair.a.pz), "dat_rmr_create")?;
     let lmr = memory.region.lmr;
     let code = dat
         .rmr_bind(rmr, lmr, &memory.local(), WRITE, pair.from, 1)
@@ -203,7 +215,7 @@ fn privileges(dat: &Dat) -> Check {
 fn unconnected(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let memory = side.memory(64, MemPriv::ALL.bits())?;
-    let rmr = made(dat.rmr_create(side.pz), "dat_rmr_create")?;
+    let rmr = expect_ok(dat.rmr_create(side.pz), "dat_rmr_create")?;
     let lmr = memory.region.lmr;
     let code = dat
         .rmr_bind(rmr, lmr, &memory.local(), WRITE, side.ep()?, 1)
@@ -213,8 +225,8 @@ fn unconnected(dat: &Dat) -> Check {
 
 fn unbound(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let rmr = made(dat.rmr_create(side.pz), "dat_rmr_create")?;
-    let seen = made(dat.rmr_query(rmr), "dat_rmr_query")?;
+    let rmr = expect_ok(dat.rmr_create(side.pz), "dat_rmr_create")?;
+    let seen = expect_ok(dat.rmr_query(rmr), "dat_rmr_query")?;
     same(
         &(seen.ia_handle, seen.pz_handle, seen.rmr_context),
         &(side.ia, side.pz, 0),
@@ -224,7 +236,7 @@ fn unbound(dat: &Dat) -> Check {
 
 fn bound_query(dat: &Dat) -> Check {
     let bound = Bound::new(dat)?;
-    let seen = made(dat.rmr_query(bound.rmr), "dat_rmr_query")?;
+    let seen = expect_ok(dat.rmr_query(bound.rmr), "dat_rmr_query")?;
     let piece = bound.far.local();
     let at = seen.lmr_triplet;
     same(

@@ -1,4 +1,4 @@
-//! What calls fill in: every field of every structure, whatever was there before.
+//! Output structures: a call fills every field of every structure, whatever it contained before.
 
 use dat_abi::types::{
     CLayout, DatCrParam, DatEvdParam, DatPspParam, DatPzParam, DatRspParam, DatSrqParam,
@@ -7,16 +7,17 @@ use dat_abi::types::{
 use dat_abi::{v1_2, v2_0};
 use dat_core::error::Subtype;
 
-use super::ask::triplet;
 use super::functions::Thing;
+use super::valid::triplet;
 use super::world::{Target, World};
 use crate::api::Api;
 use crate::verdict::{Check, broken};
 
-/// Words of room: more than the largest structure.
+/// Buffer size in words: larger than the largest structure.
 const ROOM: usize = 128;
 
-/// Calls twice, into zeros and into ones: a field whose bytes differ afterwards was not written.
+/// Makes the call twice, with a buffer of zeros and one of ones: a field whose bytes differ afterwards was not
+/// written.
 fn filled(what: &str, fields: &[(&str, usize)], mut call: impl FnMut(usize) -> Check) -> Check {
     let (mut zeros, mut ones) = ([0_u64; ROOM], [!0_u64; ROOM]);
     call(zeros.as_mut_ptr() as usize)?;
@@ -30,11 +31,11 @@ fn filled(what: &str, fields: &[(&str, usize)], mut call: impl FnMut(usize) -> C
     if missing.is_empty() {
         Ok(())
     } else {
-        broken(format!("{what} leaves as they were: {missing:?}"))
+        broken(format!("{what} did not write the fields {missing:?}"))
     }
 }
 
-/// The fields of the two versions' structure.
+/// Lists the fields of the two versions' structure.
 macro_rules! fields {
     ($api:expr, $name:ident) => {
         match $api {
@@ -44,10 +45,10 @@ macro_rules! fields {
     };
 }
 
-/// Puts every query to the objects of a world, and takes a completion of each kind of request.
+/// Calls every query on the objects of a world, and takes a completion of each kind of request.
 ///
 /// # Errors
-/// A structure with fields that nobody wrote.
+/// A structure with fields that were not written.
 pub fn every_field_is_filled(target: &Target) -> Check {
     let world = World::open(target)?;
     let api = world.table.api();
@@ -86,7 +87,7 @@ pub fn every_field_is_filled(target: &Target) -> Check {
     completions(&world)
 }
 
-/// A receive, a send, an RDMA write and an RDMA read: who, what and how much is in each event.
+/// Checks the events of a receive, a send, an RDMA write and an RDMA read: endpoint, operation and length.
 fn completions(world: &World) -> Check {
     let api = world.table.api();
     let memory = world.memory.as_ptr() as u64;
@@ -128,7 +129,9 @@ fn completions(world: &World) -> Check {
                 // SAFETY: the room that the event was written to.
                 let number = unsafe { *(at as *const u32) };
                 if number != event_number::DTO_COMPLETION {
-                    return broken(format!("dat_{call} gave event {number:#x}"));
+                    return broken(format!(
+                        "dat_{call} produced event {number:#x}; expected a DTO completion"
+                    ));
                 }
                 for evd in &other {
                     let mut rest = [0_u64; ROOM];
@@ -142,10 +145,10 @@ fn completions(world: &World) -> Check {
     Ok(())
 }
 
-/// How long a completion may take, in microseconds.
+/// Timeout of a completion, in microseconds.
 const WAIT: usize = 10_000_000;
 
-/// The shortest of `times` abrupt disconnects, in microseconds: DAPL sleeps at least 10 ms in each.
+/// Returns the shortest of `times` abrupt disconnects, in microseconds: DAPL sleeps at least 10 ms in each.
 ///
 /// # Errors
 /// A call that failed.
@@ -160,10 +163,10 @@ pub fn shortest_disconnect(target: &Target, times: usize) -> Check<u128> {
     Ok(shortest)
 }
 
-/// Begins `count` connections at once, accepts all of them, and wants all established.
+/// Starts `count` connections at once, accepts all, and expects all to be established.
 ///
 /// # Errors
-/// A call that failed, or an event that is none of theirs.
+/// A call that failed, or an unexpected event.
 pub fn connection_storm(target: &Target, count: usize) -> Check {
     let world = World::open(target)?;
     let evd = |flags| world.make("evd_create", &[world.ia, 4 * count, 0, flags]);
@@ -183,7 +186,9 @@ pub fn connection_storm(target: &Target, count: usize) -> Check {
     for ep in passive {
         let (number, cr) = world.event(requests)?;
         if number != event_number::CONNECTION_REQUEST {
-            return broken(format!("event {number:#x} where requests come in"));
+            return broken(format!(
+                "event {number:#x} on the EVD of requests; expected a connection request"
+            ));
         }
         world.call("cr_accept", &[cr, ep, 0, 0])?;
     }
@@ -191,7 +196,7 @@ pub fn connection_storm(target: &Target, count: usize) -> Check {
         let (number, _) = world.event(conn)?;
         if number != ESTABLISHED {
             return broken(format!(
-                "event {number:#x} after {established} established ones"
+                "found event {number:#x} after {established} established connections; expected another established one"
             ));
         }
     }

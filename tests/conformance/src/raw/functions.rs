@@ -1,10 +1,11 @@
-//! The functions behind the slots of both tables: their arguments, and the types of return code that their manual pages name.
+//! The functions in the slots of both tables: their arguments, and the types of return code that their manual pages
+//! name.
 
 use dat_core::error::{Kind, Subtype};
 
 use crate::api::Api;
 
-/// What a handle may be of.
+/// Kind of object of a handle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "the specification's names")]
 pub enum Thing {
@@ -22,54 +23,54 @@ pub enum Thing {
     Srq,
 }
 
-/// One argument of a C function. Numbers in errors count these.
+/// One argument of a C function. Argument numbers in errors count these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arg {
-    /// A handle; anything else is `DAT_INVALID_HANDLE` with this subtype.
+    /// A handle; any other value is `DAT_INVALID_HANDLE` with this subtype.
     Handle(Thing, Subtype),
     /// The same, or NULL for none.
     Optional(Thing, Subtype),
-    /// A handle of whatever kind.
+    /// A handle of any kind.
     Any,
-    /// Where the handle of a new object goes.
+    /// Pointer to the handle of a new object.
     Made(Thing),
-    /// Where a result goes.
+    /// Pointer to a result.
     Out,
-    /// Where a result goes, unless NULL.
+    /// Pointer to a result, or NULL.
     Maybe,
-    /// `DAT_COUNT`, not negative; this one is good.
+    /// `DAT_COUNT`, not negative, with a valid value.
     Count(i32),
     /// `DAT_COUNT`, positive.
     Positive,
     /// `DAT_COUNT` that may be negative: a watermark.
     Mark,
-    /// Flags or an enumeration: a good value, and a wrong one.
+    /// Flags or an enumeration: a valid and an invalid value.
     Word(u32, u32),
-    /// Anything: a mask, a cookie, a context.
+    /// Any value: a mask, a cookie, a context.
     Free,
-    /// A mask of what to tell; 0 is nothing.
+    /// A mask of the requested fields; 0 requests none.
     Mask,
     /// `DAT_TIMEOUT` of a wait.
     Timeout,
-    /// `DAT_TIMEOUT` of a connection attempt: 0 is wrong.
+    /// `DAT_TIMEOUT` of a connection attempt: 0 is invalid.
     Attempt,
     /// `DAT_CONN_QUAL`.
     Qual,
     /// Number of segments; the array follows.
     Segments,
-    /// An array of `DAT_LMR_TRIPLET`, of the number before it.
+    /// An array of `DAT_LMR_TRIPLET`, whose length is the argument before it.
     Iov,
-    /// The same, and its number of 64 bits follows.
+    /// The same, followed by its length in 64 bits.
     Synced,
-    /// The 64-bit number of the array before it.
+    /// The 64-bit length of the array before it.
     SyncedCount,
     /// A `DAT_LMR_TRIPLET`.
     Local,
     /// A `DAT_RMR_TRIPLET`.
     Remote,
-    /// Size of private data, which follow.
+    /// Size of the private data that follow.
     DataSize,
-    /// Private data, of the size before them.
+    /// Private data, whose size is the argument before them.
     Data,
     /// `DAT_IA_ADDRESS_PTR`.
     Address,
@@ -89,7 +90,7 @@ pub enum Arg {
     MemType,
     /// `DAT_REGION_DESCRIPTION`: two words.
     Region,
-    /// Bytes to register.
+    /// Number of bytes to register.
     Length,
     /// `DAT_OS_WAIT_PROXY_AGENT`: two words.
     Agent,
@@ -104,26 +105,26 @@ pub enum Arg {
 /// A function of the API.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
-    /// As in `dat_NAME`.
+    /// Name of the function without `dat_`.
     pub name: &'static str,
-    /// The version, if the other has another prototype, or none.
+    /// The version, if the function exists in one only or has another prototype there.
     pub only: Option<Api>,
     /// Its arguments.
     pub args: &'static [Arg],
-    /// Types of return code besides wrong handles and parameters.
+    /// Types of return code besides those of invalid handles and parameters.
     pub codes: &'static [Kind],
 }
 
-/// Types of return code that every function may answer.
+/// Types of return code that every function may return.
 const COMMON: &[Kind] = &[Kind::InvalidHandle, Kind::InvalidParameter];
 
 impl Function {
-    /// Whether a version has it.
+    /// Returns true if a version has the function.
     pub fn is_of(&self, version: Api) -> bool {
         self.only.is_none_or(|only| only == version)
     }
 
-    /// Whether the manual page has a type of return code.
+    /// Returns true if the manual page names the type of return code.
     pub fn may_answer(&self, kind: Kind) -> bool {
         COMMON.contains(&kind) || self.codes.contains(&kind)
     }
@@ -151,7 +152,7 @@ use Arg::{
 
 const IA: Arg = Handle(Thing::Ia, Subtype::InvalidHandleIa);
 const PZ: Arg = Handle(Thing::Pz, Subtype::InvalidHandlePz);
-/// The EVD of dat_evd_*: no subtype says "an EVD".
+/// The EVD of dat_evd_*; no subtype exists for "an EVD".
 const EVD: Arg = Handle(Thing::Evd, Subtype::InvalidHandle1);
 const CR_EVD: Arg = Handle(Thing::Evd, Subtype::InvalidHandleEvdCr);
 const CNO: Arg = Handle(Thing::Cno, Subtype::InvalidHandleCno);
@@ -177,7 +178,7 @@ const EVD_FLAGS: Arg = Word(0x001, 0x400);
 const RIGHTS: Arg = Word(0x33, 0x100);
 const VA_TYPE: Arg = Word(0, 2);
 const COMPLETION: Arg = Word(0, 0x100);
-/// Quality of service: what is not best effort is a model that is not supported.
+/// Quality of service: any but best effort is an unsupported model.
 const QOS: Arg = Free;
 
 /// Every function of both tables.

@@ -11,31 +11,31 @@ use dat_core::error::{Error, Kind};
 use fastrand::Rng;
 
 use super::WORDS;
-use super::ask::{places, triplet};
 use super::functions::{Arg, FUNCTIONS, Function, Thing};
-use super::memory::{Ground, LARGE, followed, impostor, large};
+use super::memory::{ArgumentMemory, LARGE, followed, impostor, large};
+use super::valid::{places, triplet};
 use super::world::{CR_WORD, MEMORY, Target, World};
 use crate::api::{Api, Table};
 use crate::verdict::{Check, broken};
 
-/// How long to call what at random.
+/// Duration, seed and threads of the random calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The same seed makes the same calls, as far as threads do not interfere.
+    /// Seed: it determines the calls, unless threads interfere.
     pub seed: u64,
-    /// Threads that call at once.
+    /// Number of calling threads.
     pub threads: usize,
-    /// For how long; longer, up to 12 s, where the machine is too busy for 2000 calls in that time.
+    /// Duration; up to 12 s where a busy machine makes fewer than 2000 calls in that time.
     pub span: Duration,
 }
 
-/// Calls that tell something: every function is likely to have succeeded that can.
+/// Number of calls after which every function that can succeed probably has.
 const LEAST: usize = 2000;
-/// For how long a busy machine may take for them.
+/// Maximum duration on a busy machine.
 const LONGEST: Duration = Duration::from_secs(12);
 
 impl Plan {
-    /// One second with seed 1, unless `DAT_FUZZ_SECONDS` and `DAT_FUZZ_SEED` say otherwise.
+    /// Returns a plan of one second with seed 1, unless `DAT_FUZZ_SECONDS` and `DAT_FUZZ_SEED` are set.
     #[must_use]
     pub fn of_environment(threads: usize) -> Self {
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
@@ -47,42 +47,42 @@ impl Plan {
     }
 }
 
-/// What became of the calls.
+/// Results of the calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Calls made.
+    /// Number of calls.
     pub calls: usize,
-    /// Those that succeeded.
+    /// Number of calls that succeeded.
     pub succeeded: usize,
-    /// Functions that succeeded at least once.
+    /// Number of functions that succeeded at least once.
     pub functions: usize,
 }
 
-/// How long a call may take. All timeouts asked for are shorter; a busy machine needs some.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How many of the last handles are used.
+/// Time limit of a call on a busy machine. All requested timeouts are shorter.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Number of the newest handles that calls use.
 const RECENT: usize = 150;
-/// IAs opened by calls that may stay open.
+/// Maximum number of open IAs that calls opened.
 const OPEN_IAS: usize = 4;
 
-/// Handles of any age, which all threads share.
+/// Handles of any age, shared by all threads.
 #[derive(Debug, Default)]
 struct Pool {
     handles: VecDeque<(Thing, usize)>,
-    /// Of other providers.
-    strangers: Vec<usize>,
+    /// Handles of other providers.
+    foreign: Vec<usize>,
     contexts: Vec<u32>,
     addresses: Vec<usize>,
-    /// Registered memory; never freed.
+    /// Registered memory, never freed.
     memory: Vec<usize>,
     /// IAs that calls opened.
     opened: VecDeque<usize>,
 }
 
-/// What a thread is at, for the one that looks whether it hangs.
+/// The current call of a thread, for the watchdog.
 #[derive(Debug, Default)]
 struct Watch {
-    /// Since when, in milliseconds from the beginning; 0: between calls.
+    /// Begin of the call in milliseconds; 0 between calls.
     since: AtomicUsize,
     function: AtomicUsize,
 }
@@ -93,20 +93,21 @@ struct Shared {
     watches: Vec<Watch>,
     begun: Instant,
     over: AtomicBool,
-    /// By function: how often it succeeded.
+    /// Number of successes of each function.
     succeeded: Vec<AtomicUsize>,
     calls: AtomicUsize,
 }
 
-/// Makes random calls. Each must return in time a code that its manual page names, and in the end a new IA must work.
+/// Makes random calls. Each must return in time with a code that its manual page names, and at the end a new IA must
+/// work.
 ///
 /// # Errors
-/// The first call that did not, with the seed that led to it.
-pub fn fuzz(target: &Target, strangers: &[usize], plan: Plan) -> Check<Tally> {
+/// The first call that did not, with its seed.
+pub fn fuzz(target: &Target, foreign: &[usize], plan: Plan) -> Check<Tally> {
     let shared = Arc::new(Shared {
         target: target.clone(),
         pool: Mutex::new(Pool {
-            strangers: strangers.to_vec(),
+            foreign: foreign.to_vec(),
             ..Pool::default()
         }),
         watches: (0..plan.threads).map(|_| Watch::default()).collect(),
@@ -130,7 +131,10 @@ pub fn fuzz(target: &Target, strangers: &[usize], plan: Plan) -> Check<Tally> {
         unsafe { target.opener.of_handle(ia).call("ia_close", &[ia, 0]) };
     }
     if followed() != 0 {
-        return broken(format!("seed {}: a stranger's table was used", plan.seed));
+        return broken(format!(
+            "seed {}: the provider called a function through an object that is no handle",
+            plan.seed
+        ));
     }
     drop(World::open(target)?);
     let counts = || shared.succeeded.iter().map(|n| n.load(Ordering::Relaxed));
@@ -145,7 +149,7 @@ fn lock(pool: &Mutex<Pool>) -> std::sync::MutexGuard<'_, Pool> {
     pool.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets the threads call until the time is over; a call that hangs is told from here, because its thread cannot.
+/// Lets the threads call for the planned duration. Reports a call that hangs, since its own thread cannot.
 fn attend(
     shared: &Arc<Shared>,
     span: Duration,
@@ -162,9 +166,11 @@ fn attend(
         let now = shared.begun.elapsed().as_millis() as usize;
         for watch in &shared.watches {
             let since = watch.since.load(Ordering::Acquire);
-            if since != 0 && now.saturating_sub(since) > PATIENCE.as_millis() as usize {
+            if since != 0 && now.saturating_sub(since) > TIMEOUT.as_millis() as usize {
                 let function = FUNCTIONS[watch.function.load(Ordering::Relaxed)].name;
-                return Err(format!("dat_{function} has not returned for {PATIENCE:?}"));
+                return Err(format!(
+                    "dat_{function} has not returned within {TIMEOUT:?}"
+                ));
             }
         }
     }
@@ -177,7 +183,7 @@ struct Caller<'a> {
     shared: &'a Shared,
     number: usize,
     random: Rng,
-    ground: Ground,
+    memory_of_arguments: ArgumentMemory,
     worlds: VecDeque<World>,
     table: Table,
 }
@@ -188,7 +194,7 @@ impl<'a> Caller<'a> {
             shared,
             number,
             random: Rng::with_seed(seed),
-            ground: Ground::new(),
+            memory_of_arguments: ArgumentMemory::new(),
             worlds: VecDeque::new(),
             table: shared.target.opener,
         }
@@ -215,11 +221,11 @@ impl<'a> Caller<'a> {
         Ok(())
     }
 
-    /// New handles for all; the oldest world of this thread is closed.
+    /// Opens new handles for all threads and closes the oldest world of this thread.
     fn open(&mut self) -> Result<(), String> {
         let world = match World::open(&self.shared.target) {
             Ok(world) => world,
-            // Another thread's random calls found its handles, or took its qualifier.
+            // A random call of another thread used its handles or its qualifier.
             Err(_) if self.shared.watches.len() > 1 => return Ok(()),
             Err(why) => return Err(format!("a new IA does not work: {why:?}")),
         };
@@ -241,7 +247,7 @@ impl<'a> Caller<'a> {
     fn step(&mut self, number: usize) -> Result<(), String> {
         let function = &FUNCTIONS[number];
         let words = self.words(function);
-        // dat_ia_close is rare: without IAs nothing happens.
+        // dat_ia_close is made rarely: without IAs all calls fail.
         if function.name == "ia_close" && self.random.u32(..40) != 0 {
             return Ok(());
         }
@@ -278,12 +284,12 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Keeps the handles that a call made.
+    /// Records the handles that a call created.
     fn learn(&mut self, function: &Function) {
         let mut pool = lock(&self.shared.pool);
         for (arg, place) in function.args.iter().zip(places(function)) {
             if let Arg::Made(thing) = arg {
-                let handle = self.ground.room(place)[0] as usize;
+                let handle = self.memory_of_arguments.room(place)[0] as usize;
                 pool.handles.push_back((*thing, handle));
                 if *thing == Thing::Ia {
                     pool.opened.push_back(handle);
@@ -292,7 +298,7 @@ impl<'a> Caller<'a> {
         }
         if matches!(function.name, "evd_dequeue" | "evd_wait") {
             let place = if function.name == "evd_wait" { 3 } else { 1 };
-            let event = self.ground.room(place);
+            let event = self.memory_of_arguments.room(place);
             if event[0] as u32 == event_number::CONNECTION_REQUEST {
                 let cr = event[CR_WORD] as usize;
                 pool.handles.push_back((Thing::Cr, cr));
@@ -313,7 +319,7 @@ impl<'a> Caller<'a> {
         from[self.random.usize(..from.len())]
     }
 
-    /// Mostly one of that kind, and a young one.
+    /// Returns a handle: mostly of `thing`, and a recent one.
     fn handle(&mut self, thing: Option<Thing>) -> usize {
         let odd = [
             0,
@@ -334,11 +340,11 @@ impl<'a> Caller<'a> {
             .map(|(_, handle)| *handle)
             .collect();
         let any: Vec<usize> = recent().map(|(_, handle)| *handle).collect();
-        let strangers = pool.strangers.clone();
+        let foreign = pool.foreign.clone();
         drop(pool);
         match self.random.u32(..32) {
             0 => self.pick(&odd),
-            1 if !strangers.is_empty() => self.pick(&strangers),
+            1 if !foreign.is_empty() => self.pick(&foreign),
             2 => self.pick(&any),
             3 => self.pick(&any).wrapping_add(self.pick(&[1, 4, 8, 64, 256])),
             _ if fitting.is_empty() => 0,
@@ -346,7 +352,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// A 32-bit count: small, or at an edge.
+    /// Returns a 32-bit count: small, or an edge value.
     fn count(&mut self) -> usize {
         const EDGES: [i32; 12] = [
             -1,
@@ -369,7 +375,7 @@ impl<'a> Caller<'a> {
         count as u32 as usize
     }
 
-    /// A piece of some world's memory, or of nowhere.
+    /// Returns a part of some world's memory, or an invalid range.
     fn triplet(&mut self) -> Vec<u64> {
         let pool = lock(&self.shared.pool);
         let (memory, contexts) = (pool.memory.clone(), pool.contexts.clone());
@@ -394,7 +400,7 @@ impl<'a> Caller<'a> {
         triplet(self.version(), base.wrapping_add(offset), length, context)
     }
 
-    /// NULL, or misaligned, or as it is.
+    /// Returns NULL, a misaligned pointer, or `good`.
     fn pointer(&mut self, good: usize, misaligned: bool) -> usize {
         match self.random.u32(..40) {
             0 => 0,
@@ -420,14 +426,14 @@ impl<'a> Caller<'a> {
         words
     }
 
-    /// `DAT_LMR_COOKIE`: one of few names.
+    /// Returns a `DAT_LMR_COOKIE`: one of few names.
     fn shm_name(&mut self, place: usize) -> usize {
         let name = [self.random.u64(..3); 5];
-        let good = self.ground.words(place, &name);
+        let good = self.memory_of_arguments.words(place, &name);
         self.pointer(good, false)
     }
 
-    /// dat_lmr_create: memory that is there, or that cannot be; a provider may believe what it is told.
+    /// Adjusts the region of dat_lmr_create to memory that exists, or that cannot: a provider may trust the arguments.
     fn lengths_that_fit(&mut self, function: &Function, words: &mut [usize; WORDS]) {
         if function.name != "lmr_create" {
             return;
@@ -443,13 +449,13 @@ impl<'a> Caller<'a> {
         };
     }
 
-    /// One argument; `before` is the one before it.
+    /// Returns one argument; `before` is the one before it.
     fn word(&mut self, arg: Arg, place: usize, before: usize) -> usize {
         match arg {
             Arg::Handle(thing, _) | Arg::Optional(thing, _) => self.handle(Some(thing)),
             Arg::Any => self.handle(None),
             Arg::Made(_) | Arg::Out | Arg::Maybe => {
-                let good = self.ground.out(place);
+                let good = self.memory_of_arguments.out(place);
                 self.pointer(good, false)
             }
             Arg::Count(_) | Arg::Positive | Arg::Mark => self.count(),
@@ -475,13 +481,13 @@ impl<'a> Caller<'a> {
                     large()
                 } else {
                     let all: Vec<u64> = (0..5).flat_map(|_| self.triplet()).collect();
-                    self.ground.words(place, &all)
+                    self.memory_of_arguments.words(place, &all)
                 };
                 self.pointer(good, true)
             }
             Arg::Synced | Arg::Local | Arg::Remote => {
                 let one = self.triplet();
-                let good = self.ground.words(place, &one);
+                let good = self.memory_of_arguments.words(place, &one);
                 self.pointer(good, true)
             }
             Arg::SyncedCount => self.pick(&[0, 1, 1, 1, 1 << 31, !0]),
@@ -494,10 +500,10 @@ impl<'a> Caller<'a> {
                 let addresses = lock(&self.shared.pool).addresses.clone();
                 match self.random.u32(..12) {
                     0 => 0,
-                    // Some family, some bytes.
+                    // A socket address of random family and bytes.
                     1 => {
                         let some: [u64; 4] = std::array::from_fn(|_| self.random.u64(..));
-                        self.ground.words(place, &some)
+                        self.memory_of_arguments.words(place, &some)
                     }
                     _ => self.pick(&addresses),
                 }
@@ -506,23 +512,25 @@ impl<'a> Caller<'a> {
                 let comm: [u32; 3] = std::array::from_fn(|_| self.pick(&[2, 10, 1, 0, 6, 17]));
                 let usual = self.pick(&[2, 10]);
                 let comm = self.pick(&[comm, [usual, 1, 6], [usual, 1, 0]]);
-                let good = self.ground.halves(place, &comm);
+                let good = self.memory_of_arguments.halves(place, &comm);
                 self.pointer(good, true)
             }
             Arg::Event => {
                 let number = self.pick(&[event_number::SOFTWARE, event_number::SOFTWARE, 1, 0]);
-                let good = self.ground.words(place, &[number.into(), 0, 0x1234]);
+                let good = self
+                    .memory_of_arguments
+                    .words(place, &[number.into(), 0, 0x1234]);
                 self.pointer(good, true)
             }
             Arg::EpAttr | Arg::EpParam => {
                 let halves: Vec<u32> = (0..64).map(|_| self.count() as u32).collect();
-                let good = self.ground.halves(place, &halves);
+                let good = self.memory_of_arguments.halves(place, &halves);
                 let null = matches!(arg, Arg::EpAttr) && self.random.bool();
                 if null { 0 } else { self.pointer(good, true) }
             }
             Arg::SrqAttr => {
                 let halves: Vec<u32> = (0..3).map(|_| self.count() as u32).collect();
-                let good = self.ground.halves(place, &halves);
+                let good = self.memory_of_arguments.halves(place, &halves);
                 self.pointer(good, true)
             }
             Arg::MemType => self.pick(&[0, 0, 0, 1, 2, 3]),
@@ -531,11 +539,11 @@ impl<'a> Caller<'a> {
                 let address = self.pick(&memory);
                 self.pointer(address, false)
             }
-            // Set when all are known; no agent.
+            // Set when all words are known; no agent.
             Arg::Length | Arg::Agent => 0,
             Arg::Name | Arg::Other => {
                 let good = self.shared.target.name.as_ptr() as usize;
-                let long = self.ground.room(place);
+                let long = self.memory_of_arguments.room(place);
                 long.fill(0x6161_6161_6161_6161);
                 long[long.len() - 1] = 0;
                 let long = long.as_ptr() as usize;
@@ -544,7 +552,7 @@ impl<'a> Caller<'a> {
             Arg::AsyncEvd => {
                 let evd = self.handle(Some(Thing::Evd));
                 let given = self.pick(&[0, 0, 1, evd]) as u64;
-                let good = self.ground.words(place, &[given]);
+                let good = self.memory_of_arguments.words(place, &[given]);
                 self.pointer(good, true)
             }
         }

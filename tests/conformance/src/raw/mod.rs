@@ -1,31 +1,31 @@
-//! The function tables of 1.2 and 2.0 as C sees them: words in, a code out. What a buggy program passes has no Rust
-//! type, so functions are data here (`functions`), arguments are made up (`world`) and put through the
-//! table one wrong one at a time ([`wrong_arguments`]) or at random ([`fuzz`]).
+//! The function tables of 1.2 and 2.0 as C sees them: words in, a code out. Invalid arguments of a buggy program have
+//! no Rust type, so functions are data here (`functions`). Arguments are generated (`world`) and passed through the
+//! table one invalid one at a time ([`invalid_arguments`]) or at random ([`fuzz`]).
 
-mod ask;
+mod end_during_connect;
 mod fields;
 mod functions;
 mod fuzz;
+mod invalid;
 mod memory;
 mod races;
-mod under_way;
+mod valid;
 mod world;
-mod wrong;
 
+pub use end_during_connect::ends_during_connect;
 pub use fields::{connection_storm, every_field_is_filled, shortest_disconnect};
 pub use functions::{Arg, FUNCTIONS, Function, Thing};
 pub use fuzz::{Plan, Tally, fuzz};
+pub use invalid::invalid_arguments;
 pub use races::{close_under_way, two_ends};
-pub use under_way::ends_under_way;
 pub use world::{Target, World};
-pub use wrong::wrong_arguments;
 
 use dat_abi::types::CLayout;
 use dat_abi::{v1_2, v2_0};
 
 use crate::api::Table;
 
-/// The most words that a call takes: dat_lmr_create of 2.0, whose region is two.
+/// Maximum number of words of a call: dat_lmr_create of 2.0, whose region takes two.
 pub const WORDS: usize = 13;
 
 type Slot = unsafe extern "C" fn(
@@ -45,7 +45,7 @@ type Slot = unsafe extern "C" fn(
 ) -> u32;
 
 impl Table {
-    /// The function in the slot of `name`, as a number; `None` if the version has no such slot.
+    /// Returns the function in the slot of `name` as a number; `None` if the version has no such slot.
     pub(crate) fn slot(self, name: &str) -> Option<usize> {
         let (fields, at) = match self {
             Self::V1_2(table) => (
@@ -64,10 +64,11 @@ impl Table {
         (function != 0).then_some(function)
     }
 
-    /// Calls the slot of `name` with words as arguments; the code in 2.0's numbers, and `None` if the version has no such slot.
+    /// Calls the slot of `name` with words as arguments; returns the code in 2.0's numbers, `None` if the version has
+    /// no such slot.
     ///
     /// # Safety
-    /// Pointers among the words are NULL, or good for what the slot does with them; handles may be anything.
+    /// Pointers among the words are NULL, or valid for the slot's accesses; handles may have any value.
     pub(crate) unsafe fn call(self, name: &str, words: &[usize]) -> Option<u32> {
         let function = self.slot(name)?;
         let mut all = [0; WORDS];

@@ -1,4 +1,4 @@
-//! Two ends of one object at once, and closing an IA under everybody who uses it.
+//! Concurrent destruction: two calls that end the same object, and closing an IA while other threads use it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use dat_core::error::{Error, Kind, Subtype};
 
-use super::ask::triplet;
 use super::functions::Thing;
+use super::valid::triplet;
 use super::world::{Target, World};
 use crate::api::{Api, Table};
 use crate::verdict::{Check, broken};
 
-/// Ways to end an object, two at once; whether both may succeed, because the second is no operation.
+/// Pairs of calls that end an object; true if both may succeed, because the second has no effect.
 const ENDS: &[([&str; 2], Thing, bool)] = &[
     (["ia_close", "ia_close"], Thing::Ia, false),
     (["pz_free", "pz_free"], Thing::Pz, false),
@@ -34,10 +34,10 @@ const ENDS: &[([&str; 2], Thing, bool)] = &[
 ];
 
 /// Ends one object of each kind from two threads at the same moment, `rounds` times: exactly one call succeeds, the
-/// other is `DAT_INVALID_HANDLE`.
+/// other returns `DAT_INVALID_HANDLE`.
 ///
 /// # Errors
-/// The first pair of codes that says otherwise.
+/// The first other pair of codes.
 pub fn two_ends(target: &Target, rounds: usize) -> Check {
     for (calls, thing, both) in ENDS {
         if *thing == Thing::Csp && target.opener.api() == Api::V1_2 {
@@ -71,7 +71,7 @@ pub fn two_ends(target: &Target, rounds: usize) -> Check {
     Ok(())
 }
 
-/// Both calls, begun by two threads at the same moment.
+/// Makes both calls from two threads at the same moment.
 fn at_once(world: &World, calls: [&'static str; 2], handle: usize) -> [Option<u32>; 2] {
     let start = Arc::new(Barrier::new(2));
     let (table, ep) = (world.table, world.ep);
@@ -79,7 +79,7 @@ fn at_once(world: &World, calls: [&'static str; 2], handle: usize) -> [Option<u3
         .map(|name| {
             let start = Arc::clone(&start);
             spawn(move || {
-                // The endpoint of an accept, the flags of a close, the size of private data.
+                // Third words: the endpoint of an accept, the flags of a close, the size of private data.
                 let words = [handle, if name == "cr_accept" { ep } else { 0 }, 0, 0];
                 start.wait();
                 // SAFETY: no pointers but NULL.
@@ -89,14 +89,14 @@ fn at_once(world: &World, calls: [&'static str; 2], handle: usize) -> [Option<u3
         .map(|thread| thread.join().unwrap_or(None))
 }
 
-/// How long threads may take to find out that their IA is closed.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How often agents were called.
+/// Time limit for threads to detect that their IA is closed.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Number of agent calls.
 static CALLED: AtomicUsize = AtomicUsize::new(0);
-/// The table that the agent calls back through.
+/// The table that the agent calls.
 static CALLBACK: AtomicUsize = AtomicUsize::new(0);
 
-/// A consumer's agent, which calls back as agents do: it takes what the EVD has. `instance` is the function.
+/// A consumer's agent, which dequeues the EVD's events as agents do. `instance` is the function.
 extern "C" fn agent(instance: usize, evd: usize) {
     CALLED.fetch_add(1, Ordering::Relaxed);
     if instance != 0 && evd != 0 {
@@ -110,23 +110,23 @@ extern "C" fn agent(instance: usize, evd: usize) {
     CALLBACK.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Closes an IA abruptly, `rounds` times, while messages are on their way, threads wait on every EVD and on a CNO, and
-/// an agent is called back. Everybody must return, with a code that says so. Returns how often the agent was called.
+/// Closes an IA abruptly, `rounds` times, while messages are in flight, threads wait on every EVD and on a CNO, and an
+/// agent is called. Every call must return with an appropriate code. Returns the number of agent calls.
 ///
 /// # Errors
-/// A code that is none of those, or a thread that does not return.
+/// Another code, or a thread that does not return.
 pub fn close_under_way(target: &Target, rounds: usize) -> Check<usize> {
     let before = CALLED.load(Ordering::Relaxed);
     for round in 0..rounds {
         one_close(target, round)?;
     }
     if CALLED.load(Ordering::Relaxed) != CALLBACK.load(Ordering::Relaxed) {
-        return broken("an agent was still running when its IA was closed");
+        return broken("an agent was still running when dat_ia_close returned");
     }
     Ok(CALLED.load(Ordering::Relaxed) - before)
 }
 
-/// What a call on an object may answer whose IA is closed meanwhile.
+/// Checks the code of a call on an object whose IA is closed concurrently.
 fn allowed(name: &str, code: u32) -> Result<bool, String> {
     let Some(error) = Error::from_code(code) else {
         return Ok(true);
@@ -144,7 +144,7 @@ fn allowed(name: &str, code: u32) -> Result<bool, String> {
     }
 }
 
-/// Calls until the handle is dead.
+/// Repeats a call until the handle is invalid.
 fn repeat(
     table: Table,
     name: &'static str,
@@ -218,18 +218,18 @@ fn one_close(target: &Target, round: usize) -> Check {
     world.ia = 0;
     let begun = Instant::now();
     while !(closer.is_finished() && threads.iter().all(JoinHandle::is_finished)) {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             let who = if busy.load(Ordering::Acquire) {
                 "dat_ia_close has"
             } else {
                 "calls on its objects have"
             };
-            return broken(format!("{who} not returned for {PATIENCE:?}"));
+            return broken(format!("{who} not returned within {TIMEOUT:?}"));
         }
         sleep(Duration::from_millis(1));
     }
     if closer.join().ok().flatten() != Some(0) {
-        return broken("dat_ia_close under traffic failed");
+        return broken("dat_ia_close failed during traffic");
     }
     let ended: Result<(), String> = threads
         .into_iter()

@@ -1,4 +1,4 @@
-//! One of everything, made through the table under test.
+//! One object of each kind, created through the table under test.
 
 use std::ffi::CString;
 use std::mem::{MaybeUninit, offset_of};
@@ -13,16 +13,16 @@ use super::memory::arena;
 use crate::api::{Api, Table};
 use crate::verdict::{Check, broken};
 
-/// A provider's table, and the IA that it opens.
+/// A provider's table and the IA that it opens.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// What the provider registered.
+    /// The registered table.
     pub opener: Table,
-    /// An IA of it.
+    /// Name of an IA.
     pub name: CString,
 }
 
-/// Bytes of memory that a world registers.
+/// Size of the memory that a world registers, in bytes.
 pub(crate) const MEMORY: usize = 4096;
 
 /// An open IA with one live object of each kind and a connection; closed abruptly when dropped.
@@ -41,9 +41,9 @@ pub struct World {
     pub(crate) cr_evd: usize,
     soft: usize,
     cno: usize,
-    /// Unconnected.
+    /// An unconnected endpoint.
     pub(crate) ep: usize,
-    /// Connected to each other.
+    /// Two endpoints connected to each other.
     pub(crate) joined: [usize; 2],
     pub(crate) lmr: usize,
     pub(crate) lmr_context: u32,
@@ -52,26 +52,26 @@ pub struct World {
     rmr: usize,
     psp: usize,
     pub(crate) qual: u64,
-    /// Unlike any other world's.
+    /// Name that is unique among all worlds.
     name: u64,
     rsp: usize,
-    /// 0 in 1.2, which has none.
+    /// The CSP; 0 in 1.2, which has none.
     csp: usize,
     cr: usize,
     srq: usize,
-    /// A handle of each kind that was freed.
+    /// One freed handle of each kind.
     dead: Vec<(Thing, usize)>,
 }
 
-/// Worlds of this process so far.
+/// Number of worlds created in this process.
 static WORLDS: AtomicU64 = AtomicU64::new(0);
 
-/// How long an event may take, in microseconds.
-const PATIENCE: usize = 10_000_000;
+/// Timeout of an event, in microseconds.
+const TIMEOUT: usize = 10_000_000;
 
 impl Drop for World {
     fn drop(&mut self) {
-        // A test may have closed it; the handle of another may be the same by then, if it knows.
+        // A test may have closed the IA; its handle may already belong to another one. Then `ia` is 0.
         if self.ia == 0 {
             return;
         }
@@ -80,7 +80,7 @@ impl Drop for World {
     }
 }
 
-/// A call that must succeed.
+/// Makes a call that must succeed.
 ///
 /// # Safety
 /// As [`Table::call`].
@@ -91,7 +91,7 @@ unsafe fn must(table: Table, name: &str, words: &[usize]) -> Check {
         Some(code) => {
             let why = Error::from_code(code).map_or_else(String::new, |e| e.to_string());
             broken(format!(
-                "dat_{name} of good arguments returned {why} ({code:#x})"
+                "dat_{name} with valid arguments returned {why} ({code:#x}); expected DAT_SUCCESS"
             ))
         }
         None => broken(format!("the table has no {name}")),
@@ -103,7 +103,7 @@ fn at<T>(place: &mut T) -> usize {
 }
 
 impl World {
-    /// Opens the IA and makes the rest.
+    /// Opens the IA and creates the objects.
     pub fn open(target: &Target) -> Check<Self> {
         let (mut ia, mut async_evd) = (0_usize, 0_usize);
         let name = target.name.as_ptr() as usize;
@@ -176,17 +176,17 @@ impl World {
             let words = [ia, at(&mut comm), world.address, world.cr_evd];
             world.csp = world.make("csp_create", &words)?;
         }
-        world.bury()?;
+        world.free_one_of_each()?;
         Ok(world)
     }
 
-    /// Calls with arguments that are good: numbers, handles, and addresses of what the function needs.
+    /// Makes a call with valid arguments: numbers, handles, and addresses that the function needs.
     pub(crate) fn call(&self, name: &str, words: &[usize]) -> Check {
         // SAFETY: the pointers that the callers in this file pass are to locals of the types that the slot wants.
         unsafe { must(self.table, name, words) }
     }
 
-    /// Makes an object: the place for its handle comes last.
+    /// Creates an object; the pointer for its handle is the last argument.
     pub(crate) fn make(&self, name: &str, words: &[usize]) -> Check<usize> {
         let mut made = 0_usize;
         let mut all = words.to_vec();
@@ -199,7 +199,7 @@ impl World {
         self.make("evd_create", &[self.ia, 64, 0, flags])
     }
 
-    /// The arguments of dat_ep_create but for the place of the handle.
+    /// Returns the arguments of dat_ep_create without the pointer for the handle.
     pub(crate) fn parts(&self) -> [usize; 6] {
         [
             self.ia,
@@ -207,7 +207,7 @@ impl World {
             self.recv,
             self.request,
             self.conn,
-            0, // the usual attributes
+            0, // default attributes
         ]
     }
 
@@ -226,7 +226,7 @@ impl World {
         Ok(attr[offset / 8] as usize)
     }
 
-    /// A `DAT_COMM` that goes with the IA's address: a stream of TCP.
+    /// Returns a `DAT_COMM` for the IA's address family: a TCP stream.
     pub(crate) fn comm(&self) -> [u32; 3] {
         // SAFETY: a socket address, which the provider keeps, begins with its family.
         let family = unsafe { (self.address as *const u16).read() };
@@ -254,7 +254,7 @@ impl World {
         Ok(())
     }
 
-    /// A reserved service point at the first free qualifier behind `qual`.
+    /// Creates a reserved service point at the first free qualifier from `qual`.
     fn free_qual(&self, qual: usize, ep: usize) -> Check<usize> {
         let mut last = broken("no qualifier");
         for more in 1..50 {
@@ -272,28 +272,30 @@ impl World {
         let (size, data) = (size_of_val(&name), at(&mut name));
         self.call(
             "ep_connect",
-            &[ep, self.address, qual, PATIENCE, size, data, 0, 0],
+            &[ep, self.address, qual, TIMEOUT, size, data, 0, 0],
         )
     }
 
-    /// The next event: its number, and the word behind the first three of its data.
+    /// Waits for the next event; returns its number, and the fourth word of its data.
     pub(crate) fn event(&self, evd: usize) -> Check<(u32, usize)> {
         let (mut event, mut more) = ([0_u64; 16], 0_i32);
         self.call(
             "evd_wait",
-            &[evd, PATIENCE, 1, at(&mut event), at(&mut more)],
+            &[evd, TIMEOUT, 1, at(&mut event), at(&mut more)],
         )?;
         Ok((event[0] as u32, event[CR_WORD] as usize))
     }
 
-    /// The request of this world's own. A world that had the qualifier before may have left one on the wire.
+    /// Waits for this world's own request. A former world with the same qualifier may have left one in flight.
     fn request(&self) -> Check<usize> {
         loop {
             match self.event(self.cr_evd)? {
                 (event_number::CONNECTION_REQUEST, cr) if self.is_own(cr)? => return Ok(cr),
                 (event_number::CONNECTION_REQUEST, cr) => self.call("cr_reject", &[cr, 0, 0])?,
                 (number, _) => {
-                    return broken(format!("event {number:#x} is no connection request"));
+                    return broken(format!(
+                        "dat_evd_wait returned event {number:#x}; expected a connection request"
+                    ));
                 }
             }
         }
@@ -312,8 +314,8 @@ impl World {
         Ok(name == self.name)
     }
 
-    /// Makes and frees one of each kind that can be freed.
-    fn bury(&mut self) -> Check {
+    /// Creates and frees one object of each kind.
+    fn free_one_of_each(&mut self) -> Check {
         let pz = self.make("pz_create", &[self.ia])?;
         let evd = self.evd(0x01)?;
         let cno = self.make("cno_create", &[self.ia, 0, 0])?;
@@ -340,7 +342,7 @@ impl World {
         Ok(())
     }
 
-    /// The live object of a kind; which EVD, the subtype says.
+    /// Returns the live object of a kind; the subtype selects the EVD.
     pub(crate) fn one(&self, thing: Thing, wanted: Subtype) -> usize {
         match (thing, wanted) {
             (Thing::Ia, _) => self.ia,
@@ -362,12 +364,12 @@ impl World {
         }
     }
 
-    /// All EVDs but the asynchronous one.
+    /// Returns all EVDs but the asynchronous one.
     pub(crate) fn evds(&self) -> [usize; 5] {
         [self.recv, self.request, self.conn, self.cr_evd, self.soft]
     }
 
-    /// All live handles.
+    /// Returns all live handles.
     pub(crate) fn all(&self) -> Vec<(Thing, usize)> {
         let mut all: Vec<_> = [
             Thing::Ia,
@@ -401,17 +403,17 @@ impl World {
         all
     }
 
-    /// All live handles, to be strangers to another provider.
+    /// Returns all live handles, for use as foreign handles with another provider.
     #[must_use]
     pub fn handles(&self) -> Vec<usize> {
         self.all().into_iter().map(|(_, handle)| handle).collect()
     }
 
-    /// Handles that were freed.
+    /// Returns the freed handles.
     pub(crate) fn freed(&self) -> &[(Thing, usize)] {
         &self.dead
     }
 }
 
-/// Where the CR is in a `DAT_EVENT` with a connection request, in both versions.
+/// Word of the CR in a `DAT_EVENT` with a connection request, in both versions.
 pub(crate) const CR_WORD: usize = offset_of!(v2_0::types::DatEvent, event_data) / 8 + 3;

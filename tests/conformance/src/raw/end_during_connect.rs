@@ -1,4 +1,4 @@
-//! Endpoints that are ended from other threads while they are being connected.
+//! Endpoints that other threads end while they are being connected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,26 +13,26 @@ use super::world::{CR_WORD, Target, World};
 use crate::api::Table;
 use crate::verdict::{Check, broken};
 
-/// How many requests are to be accepted, in whatever time up to [`LONGEST`].
+/// Number of requests to accept, within [`LONGEST`].
 const ACCEPTED: usize = 150;
 const LONGEST: Duration = Duration::from_secs(8);
-/// How often it is looked whether they are.
+/// Interval of the checks for that number.
 const LOOK: Duration = Duration::from_millis(200);
-/// Longer than a connection takes, in microseconds: attempts that nobody answers end.
+/// Timeout of an attempt in microseconds, longer than a connection takes: attempts without an answer end.
 const TIMEOUT: usize = 500_000;
 
-/// What the threads share: the two endpoints that they connect and end, which change, and how far they are.
+/// State shared by the threads: the two endpoints that they connect and end, which change, and the progress.
 struct Shared {
     table: Table,
     ends: [AtomicUsize; 2],
     accepted: AtomicUsize,
-    /// Microseconds up to four times of which an end waits: grows where hardly any request gets as far as its answer.
+    /// A quarter of the longest pause before an end, in microseconds. It grows when hardly any request is answered.
     pause: AtomicU64,
     over: AtomicBool,
 }
 
 impl Shared {
-    /// Calls with words that have no pointers, or good ones. Whether it succeeded.
+    /// Makes a call without pointers, or with valid ones; true if it succeeded.
     fn call(&self, name: &str, words: &[usize]) -> Result<bool, String> {
         // SAFETY: the callers in this file pass handles, numbers, and places on their stacks or of the world.
         let code = unsafe { self.table.call(name, words) };
@@ -54,7 +54,7 @@ impl Shared {
         self.ends[which].load(Ordering::Acquire)
     }
 
-    /// A thread that does `step` again and again.
+    /// Starts a thread that repeats `step`.
     fn repeat(
         self: &Arc<Self>,
         mut step: impl FnMut(&Self, usize) -> Result<(), String> + Send + 'static,
@@ -71,7 +71,7 @@ impl Shared {
         })
     }
 
-    /// Takes an event: the word where a request has its CR.
+    /// Dequeues an event; returns the word that holds the CR of a request.
     fn take(&self, evd: usize) -> Result<Option<usize>, String> {
         let mut event = [0_u64; 16];
         let words = [evd, event.as_mut_ptr() as usize];
@@ -80,12 +80,13 @@ impl Shared {
     }
 }
 
-/// One thread connects an endpoint, one accepts with another, and two disconnect, reset and free both, at any moment. Every
-/// call returns a code that its page names, and in the end both ends can be connected. Returns how many were accepted.
+/// Ends endpoints while they are being connected. One thread connects an endpoint, one accepts with another, and two
+/// disconnect, reset and free both at random moments. Every call returns a code that its page names, and at the end
+/// both endpoints can be connected. Returns the number of accepted requests.
 ///
 /// # Errors
-/// The first call that returned another code, or a connection that does not come about afterwards.
-pub fn ends_under_way(target: &Target) -> Check<usize> {
+/// The first call that returned another code, or a connection that fails afterwards.
+pub fn ends_during_connect(target: &Target) -> Check<usize> {
     let world = World::open(target)?;
     let shared = Arc::new(Shared {
         table: world.table,
@@ -132,7 +133,7 @@ pub fn ends_under_way(target: &Target) -> Check<usize> {
                 let mut words = parts.to_vec();
                 words.push(std::ptr::from_mut(&mut made) as usize);
                 if !shared.call("ep_create", &words)? {
-                    return Err("dat_ep_create has nothing left".into());
+                    return Err("dat_ep_create returned no endpoint".into());
                 }
                 shared.ends[which].store(made, Ordering::Release);
             }
@@ -165,7 +166,7 @@ pub fn ends_under_way(target: &Target) -> Check<usize> {
     Ok(shared.accepted.load(Ordering::Relaxed))
 }
 
-/// Nothing of what went before is in the way of a connection.
+/// Checks that a connection works after all that.
 fn connect_once(world: &World, shared: &Shared) -> Check {
     let again = |e: String| broken::<()>(e);
     for which in 0..2 {
@@ -174,7 +175,7 @@ fn connect_once(world: &World, shared: &Shared) -> Check {
             shared.call(call, &[ep, 0]).map(drop).or_else(again)?;
         }
     }
-    // Of its own: requests of attempts that have ended may still be on their way to the other one.
+    // A new EVD: requests of ended attempts may still arrive at the other one.
     let requests = world.make("evd_create", &[world.ia, 4, 0, 0x10])?;
     let (mut psp, mut qual) = (0_usize, 0_u64);
     let qual_place = std::ptr::from_mut(&mut qual) as usize;
@@ -189,7 +190,7 @@ fn connect_once(world: &World, shared: &Shared) -> Check {
     world.call("cr_accept", &[cr, shared.end(1), 0, 0])?;
     let mut established = 0;
     while established < 2 {
-        // Another thread's last word on an attempt that has ended may be late.
+        // The last event of an ended attempt of another thread may be late.
         let (number, _) = world.event(world.conn)?;
         established += usize::from(number == ConnectionEvent::Established as u32);
     }

@@ -1,15 +1,15 @@
-//! Arguments that are good: for a world, the words of a call that should succeed.
+//! Valid arguments: the words of a call that should succeed, for a world.
 
 use dat_abi::types::event_number;
 use dat_core::error::Subtype;
 
 use super::WORDS;
 use super::functions::{Arg, Function, Thing};
-use super::memory::Ground;
+use super::memory::ArgumentMemory;
 use super::world::{MEMORY, World};
 use crate::api::Api;
 
-/// Where each argument's word is: structures by value are two.
+/// Returns the index of each argument's word: structures by value take two.
 pub(crate) fn places(function: &Function) -> Vec<usize> {
     let mut next = 0;
     function
@@ -27,7 +27,7 @@ pub(crate) fn places(function: &Function) -> Vec<usize> {
         .collect()
 }
 
-/// A `DAT_LMR_TRIPLET` or `DAT_RMR_TRIPLET` as words of a version.
+/// Returns a `DAT_LMR_TRIPLET` or `DAT_RMR_TRIPLET` as words of a version.
 pub(crate) fn triplet(version: Api, address: u64, length: u64, context: u32) -> Vec<u64> {
     match version {
         Api::V1_2 => vec![context.into(), address, length],
@@ -38,12 +38,12 @@ pub(crate) fn triplet(version: Api, address: u64, length: u64, context: u32) -> 
     }
 }
 
-/// The words of a call with good arguments.
+/// Returns the words of a call with valid arguments.
 pub(crate) fn good(
     world: &World,
     target: &super::Target,
     function: &Function,
-    ground: &mut Ground,
+    memory_of_arguments: &mut ArgumentMemory,
 ) -> [usize; WORDS] {
     let mut words = [0; WORDS];
     let version = world.table.api();
@@ -56,7 +56,7 @@ pub(crate) fn good(
                 world.one(thing, subtype)
             }
             Arg::Any => world.one(Thing::Evd, Subtype::NoSubtype),
-            Arg::Made(_) | Arg::Out | Arg::Maybe => ground.out(place),
+            Arg::Made(_) | Arg::Out | Arg::Maybe => memory_of_arguments.out(place),
             Arg::Count(good) => good as usize,
             Arg::Positive | Arg::Segments | Arg::SyncedCount => 1,
             Arg::Mark => 2,
@@ -67,30 +67,30 @@ pub(crate) fn good(
             Arg::Qual => world.qual as usize + 100,
             Arg::Iov | Arg::Synced | Arg::Local => {
                 let local = triplet(version, memory as u64, 64, world.lmr_context);
-                ground.words(place, &local)
+                memory_of_arguments.words(place, &local)
             }
             Arg::Remote => {
                 let remote = triplet(version, memory as u64 + 2048, 64, world.rmr_context);
-                ground.words(place, &remote)
+                memory_of_arguments.words(place, &remote)
             }
             Arg::DataSize => 4,
-            Arg::Data => ground.out(place),
+            Arg::Data => memory_of_arguments.out(place),
             Arg::Address => world.address,
-            Arg::Comm => ground.halves(place, &world.comm()),
-            Arg::Event => ground.words(place, &[event_number::SOFTWARE.into()]),
-            Arg::EpParam => ground.words(place, &[]),
-            Arg::SrqAttr => ground.halves(place, &[4, 1, 0]),
+            Arg::Comm => memory_of_arguments.halves(place, &world.comm()),
+            Arg::Event => memory_of_arguments.words(place, &[event_number::SOFTWARE.into()]),
+            Arg::EpParam => memory_of_arguments.words(place, &[]),
+            Arg::SrqAttr => memory_of_arguments.halves(place, &[4, 1, 0]),
             Arg::Region => memory,
             Arg::Length => MEMORY,
             Arg::Agent => 0,
             Arg::Name | Arg::Other => target.name.as_ptr() as usize,
-            Arg::AsyncEvd => ground.words(place, &[]),
+            Arg::AsyncEvd => memory_of_arguments.words(place, &[]),
         };
     }
     words
 }
 
-/// The endpoint that a function wants: connected to post on, else unconnected.
+/// Returns the endpoint that a function needs: connected for posts, else unconnected.
 fn endpoint(world: &World, name: &str, index: usize) -> usize {
     let posts = name.starts_with("ep_post") || name == "rmr_bind" || name == "ep_disconnect";
     // The second one of dat_ep_dup_connect is the model.

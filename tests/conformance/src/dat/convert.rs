@@ -1,4 +1,4 @@
-//! Structures of 1.2 in the layouts of 2.0, in which the statements speak, and the other way round.
+//! Conversions between structures of 1.2 and the layouts of 2.0, which the statements use.
 
 use std::mem::zeroed;
 
@@ -7,17 +7,17 @@ use dat_abi::v2_0::types as v2;
 
 use dat_abi::types::event_number;
 
-/// Copies fields that have one name and type in both.
+/// Copies fields that have the same name and type in both.
 macro_rules! alike {
     ($from:expr => $to:ident: $($field:ident)*) => { $($to.$field = $from.$field;)* };
 }
 
-/// A length where 2.0 has fewer bits; what does not fit is as good as the largest.
+/// Converts a length to a type with fewer bits, saturating.
 fn short(length: u64) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// A consumer's segments.
+/// Converts a consumer's local segments.
 pub(super) fn local(iov: &[v2::DatLmrTriplet]) -> Vec<v1::DatLmrTriplet> {
     let one = |t: &v2::DatLmrTriplet| v1::DatLmrTriplet {
         lmr_context: t.lmr_context,
@@ -28,7 +28,7 @@ pub(super) fn local(iov: &[v2::DatLmrTriplet]) -> Vec<v1::DatLmrTriplet> {
     iov.iter().map(one).collect()
 }
 
-/// A consumer's remote segment.
+/// Converts a consumer's remote segment.
 pub(super) fn remote(t: &v2::DatRmrTriplet) -> v1::DatRmrTriplet {
     v1::DatRmrTriplet {
         rmr_context: t.rmr_context,
@@ -38,13 +38,13 @@ pub(super) fn remote(t: &v2::DatRmrTriplet) -> v1::DatRmrTriplet {
     }
 }
 
-/// An event for the provider to write to.
+/// Returns an empty event for the provider to fill.
 pub(super) fn event() -> v1::DatEvent {
     // SAFETY: all zero is a value: words and NULL pointers.
     unsafe { zeroed() }
 }
 
-/// An event that the provider wrote.
+/// Converts an event that the provider wrote.
 pub(super) fn event_out(from: &v1::DatEvent) -> v2::DatEvent {
     let mut to = v2::DatEvent::default();
     alike!(from => to: event_number evd_handle);
@@ -125,7 +125,7 @@ pub(super) fn ep_param(from: &v1::DatEpParam) -> v2::DatEpParam {
     to
 }
 
-/// What a consumer wants changed.
+/// Converts the parameters of dat_ep_modify.
 pub(super) fn ep_param_in(from: &v2::DatEpParam) -> v1::DatEpParam {
     // SAFETY: all zero is a value: words and NULL pointers.
     let mut to: v1::DatEpParam = unsafe { zeroed() };
@@ -139,8 +139,8 @@ pub(super) fn ep_param_in(from: &v2::DatEpParam) -> v1::DatEpParam {
     to
 }
 
-/// A mask of 2.0's fields: 1.2 has no `COMM`, so that bits of fields behind it are one less. Those of the attributes
-/// are the same.
+/// Converts a mask of 2.0's fields: 1.2 has no `COMM`, so bits of later fields are one lower. The attribute bits are
+/// the same.
 pub(super) fn ep_mask(mask: u64) -> u64 {
     const BEHIND_COMM: u64 = 0xff8;
     mask & !0x4 & !BEHIND_COMM | (mask & BEHIND_COMM) >> 1
@@ -168,7 +168,7 @@ pub(super) fn rmr_param(from: &v1::DatRmrParam) -> v2::DatRmrParam {
     to
 }
 
-/// 1.2 knows agents only; 2.0 names the kind of proxy.
+/// Converts a CNO parameter: 1.2 has agents only; 2.0 names the kind of proxy.
 pub(super) fn cno_param(from: &v1::DatCnoParam) -> v2::DatCnoParam {
     v2::DatCnoParam {
         ia_handle: from.ia_handle,

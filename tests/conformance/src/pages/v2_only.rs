@@ -1,4 +1,4 @@
-//! What 2.0 has more than 1.2, the IB extension included.
+//! Functions that 2.0 has and 1.2 has not, the IB extension included.
 
 use dat_core::error::Kind;
 use dat_core::event::DtoOp;
@@ -7,23 +7,23 @@ use dat_core::flags::{EvdFlags, MemPriv};
 use super::statements;
 use crate::dat::{Dat, Extension, Post, readable};
 use crate::event::{REMOTE_ACCESS, SUCCESS, Seen};
-use crate::fixture::{Memory, PATIENCE, Pair, Side, made};
+use crate::fixture::{Memory, Pair, Side, TIMEOUT, expect_ok};
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
     since V2_0;
-    "dat_cno_fd_create": "The descriptor is readable while an EVD has an event that nobody was told of." => descriptor;
-    "dat_cno_trigger": "It answers the EVD that made the descriptor readable, then DAT_QUEUE_EMPTY." => trigger;
-    "dat_ia_ha_related": "It tells whether a provider can stand in for the IA; an IA cannot for itself." => related;
+    "dat_cno_fd_create": "The descriptor is readable while an EVD has an event that was not reported yet." => descriptor;
+    "dat_cno_trigger": "It returns the EVD that made the descriptor readable, then DAT_QUEUE_EMPTY." => trigger;
+    "dat_ia_ha_related": "It returns whether a provider is an alternative for the IA; an IA is none for itself." => related;
     "dat_rmr_create_for_ep": "It is a window that can be bound on the endpoint." => window_for_ep;
     "dat_ep_post_send_with_invalidate": "The peer's window is closed when the message has arrived." => invalidates;
-    "dat_ep_post_send_with_invalidate": "The receive's completion tells which; its LMR is free, and the RMR can be bound again." => tells_invalidated;
-    "dat_ep_post_rdma_read_to_rmr": "The bytes of the peer's memory are in the window's." => read_to_window;
-    "dat_ib_post_fetch_and_add": "The peer's word is what it was and the operand, and we have what it was." => fetch_and_add;
-    "dat_ib_post_cmp_and_swap": "The peer's word is replaced if it is what was expected." => compare_and_swap;
-    "dat_ib_post_rdma_write_immed": "The bytes are there, and the peer's receive completes." => write_immediate;
-    "dat_ib_open_query": "It tells an IA's attributes without dat_ia_open." => open_query;
-    "dat_ib_close_query": "The handle of dat_ib_open_query is gone." => close_query;
+    "dat_ep_post_send_with_invalidate": "The receive's completion names the window; its LMR is free, and the RMR can be bound again." => tells_invalidated;
+    "dat_ep_post_rdma_read_to_rmr": "The bytes of the peer's memory are in the window's memory." => read_to_window;
+    "dat_ib_post_fetch_and_add": "The operand is added to the peer's word, and the result is its former value." => fetch_and_add;
+    "dat_ib_post_cmp_and_swap": "The peer's word is replaced if it equals the operand." => compare_and_swap;
+    "dat_ib_post_rdma_write_immed": "The bytes are in the peer's memory, and its receive completes." => write_immediate;
+    "dat_ib_open_query": "It returns an IA's attributes without dat_ia_open." => open_query;
+    "dat_ib_close_query": "The handle of dat_ib_open_query is destroyed." => close_query;
     "dat_ib_collective_*": "A member of a collective can be created." => collective;
 }
 
@@ -31,32 +31,47 @@ const ALL: u32 = MemPriv::ALL.bits();
 
 fn descriptor(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let (fd, cno) = made(dat.cno_fd_create(side.ia), "dat_cno_fd_create")?;
+    let (fd, cno) = expect_ok(dat.cno_fd_create(side.ia), "dat_cno_fd_create")?;
     let evd = dat.evd_create(side.ia, 8, cno, EvdFlags::SOFTWARE.bits());
-    let evd = made(evd, "dat_evd_create")?;
-    holds(!readable(fd), "readable without an event")?;
+    let evd = expect_ok(evd, "dat_evd_create")?;
+    holds(
+        !readable(fd),
+        "the descriptor is readable although no EVD has an event",
+    )?;
     ok(dat.evd_post_se(evd, 1), "dat_evd_post_se")?;
-    holds(readable(fd), "not readable with an event")?;
-    same(&dat.cno_wait(cno, PATIENCE), &Ok(evd), "EVD")?;
-    holds(!readable(fd), "readable after dat_cno_wait told of it")
+    holds(
+        readable(fd),
+        "the descriptor is not readable although an EVD has an event",
+    )?;
+    same(&dat.cno_wait(cno, TIMEOUT), &Ok(evd), "EVD")?;
+    holds(
+        !readable(fd),
+        "the descriptor is readable after dat_cno_wait returned the EVD",
+    )
 }
 
 fn trigger(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let (fd, cno) = made(dat.cno_fd_create(side.ia), "dat_cno_fd_create")?;
+    let (fd, cno) = expect_ok(dat.cno_fd_create(side.ia), "dat_cno_fd_create")?;
     let evd = dat.evd_create(side.ia, 8, cno, EvdFlags::SOFTWARE.bits());
-    let evd = made(evd, "dat_evd_create")?;
+    let evd = expect_ok(evd, "dat_evd_create")?;
     ok(dat.evd_post_se(evd, 1), "dat_evd_post_se")?;
     same(&dat.cno_trigger(cno), &Ok(evd), "EVD")?;
-    holds(!readable(fd), "readable after dat_cno_trigger told of it")?;
+    holds(
+        !readable(fd),
+        "the descriptor is readable after dat_cno_trigger returned the EVD",
+    )?;
     let empty = dat.cno_trigger(cno).err().unwrap_or(0);
     refused(empty, Kind::QueueEmpty, "dat_cno_trigger again")
 }
 
 fn related(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    let related = made(dat.ia_ha_related(side.ia), "dat_ia_ha_related")?;
-    holds(!related, "an IA stands in for itself")
+    let related = expect_ok(dat.ia_ha_related(side.ia), "dat_ia_ha_related")?;
+    holds(
+        !related,
+        "dat_ia_ha_related of an IA and itself returned true",
+    )
 }
 
 fn bind(side: &Side<'_>, rmr: usize, memory: &Memory, ep: usize) -> Check<u32> {
@@ -65,7 +80,7 @@ fn bind(side: &Side<'_>, rmr: usize, memory: &Memory, ep: usize) -> Check<u32> {
     let key = side
         .dat
         .rmr_bind(rmr, lmr, &memory.local(), rights, ep, 100);
-    let key = made(key, "dat_rmr_bind")?;
+    let key = expect_ok(key, "dat_rmr_bind")?;
     side.completes(side.request, 100, SUCCESS)?;
     Ok(key)
 }
@@ -74,18 +89,21 @@ fn window_for_ep(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
     let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
     own.fill(3);
-    let rmr = made(dat.rmr_create_for_ep(pair.b.pz), "dat_rmr_create_for_ep")?;
+    let rmr = expect_ok(dat.rmr_create_for_ep(pair.b.pz), "dat_rmr_create_for_ep")?;
     let key = bind(&pair.b, rmr, &far, pair.to)?;
     let write = Post::Write(far.under(key));
     pair.a.post(pair.from, write, &[own.local()], 1)?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
-    holds(far.is_all(3), "the bytes are not there")
+    holds(
+        far.is_all(3),
+        "the destination does not hold the transferred bytes",
+    )
 }
 
-/// A window of `b` that the message of `a` closed; the receive is not yet taken.
+/// Binds a window of `b` and closes it by a message of `a`; the receive is not dequeued yet.
 fn closed<'a>(pair: &Pair<'a>, far: &Memory) -> Check<(usize, u32)> {
     let dat = pair.a.dat;
-    let rmr = made(dat.rmr_create_for_ep(pair.b.pz), "dat_rmr_create_for_ep")?;
+    let rmr = expect_ok(dat.rmr_create_for_ep(pair.b.pz), "dat_rmr_create_for_ep")?;
     let key = bind(&pair.b, rmr, far, pair.to)?;
     pair.b.post(pair.to, Post::Recv, &[], 2)?;
     let code = dat.post_send_with_invalidate(pair.from, &[], 1, key);
@@ -103,7 +121,7 @@ fn invalidates(dat: &Dat) -> Check {
     let write = Post::Write(far.under(key));
     pair.a.post(pair.from, write, &[own.local()], 3)?;
     pair.a.completes(pair.a.request, 3, REMOTE_ACCESS)?;
-    holds(far.is_all(0), "bytes arrived through the closed window")
+    holds(far.is_all(0), "the memory changed through a closed window")
 }
 
 fn tells_invalidated(dat: &Dat) -> Check {
@@ -112,8 +130,8 @@ fn tells_invalidated(dat: &Dat) -> Check {
     let other = pair.b.memory(64, ALL)?;
     own.fill(3);
     let (rmr, key) = closed(&pair, &far)?;
-    let told = made(
-        dat.evd_wait_invalidated(pair.b.recv, PATIENCE),
+    let told = expect_ok(
+        dat.evd_wait_invalidated(pair.b.recv, TIMEOUT),
         "dat_evd_wait",
     )?;
     let expected = Some((DtoOp::ReceiveWithInvalidate as u32, key));
@@ -123,25 +141,31 @@ fn tells_invalidated(dat: &Dat) -> Check {
     let write = Post::Write(other.under(key));
     pair.a.post(pair.from, write, &[own.local()], 3)?;
     pair.a.completes(pair.a.request, 3, SUCCESS)?;
-    holds(other.is_all(3), "the bytes are not there")
+    holds(
+        other.is_all(3),
+        "the destination does not hold the transferred bytes",
+    )
 }
 
 fn read_to_window(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
     let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
     far.fill(3);
-    let rmr = made(dat.rmr_create(pair.a.pz), "dat_rmr_create")?;
+    let rmr = expect_ok(dat.rmr_create(pair.a.pz), "dat_rmr_create")?;
     let key = bind(&pair.a, rmr, &own, pair.from)?;
     let code = dat.post_rdma_read_to_rmr(pair.from, &own.under(key), &far.remote(), 1);
     ok(code, "dat_ep_post_rdma_read_to_rmr")?;
     pair.a.completes(pair.a.request, 1, SUCCESS)?;
-    holds(own.is_all(3), "the bytes are not there")
+    holds(
+        own.is_all(3),
+        "the destination does not hold the transferred bytes",
+    )
 }
 
-/// `DAT_IB_MEM_PRIV_REMOTE_ATOMIC`, and all others.
+/// `DAT_IB_MEM_PRIV_REMOTE_ATOMIC`, with all other rights.
 const ATOMIC: u32 = MemPriv::REMOTE_ATOMIC.bits() | ALL;
 
-/// One atomic operation on a word of the peer's: what we got, and what is there.
+/// Makes one atomic operation on a word of the peer; returns the result and the word's new value.
 fn atomic(dat: &Dat, extension: Extension, operands: &[u64], word: u64) -> Check<(u64, u64)> {
     let pair = Pair::connected(dat)?;
     let (own, far) = (pair.a.memory(8, ALL)?, pair.b.memory(8, ATOMIC)?);
@@ -159,14 +183,22 @@ fn atomic(dat: &Dat, extension: Extension, operands: &[u64], word: u64) -> Check
 
 fn fetch_and_add(dat: &Dat) -> Check {
     let seen = atomic(dat, Extension::FETCH_AND_ADD, &[5], 7)?;
-    same(&seen, &(7, 12), "what it was, and what it is")
+    same(&seen, &(7, 12), "result and new value of the remote word")
 }
 
 fn compare_and_swap(dat: &Dat) -> Check {
     let seen = atomic(dat, Extension::CMP_AND_SWAP, &[7, 9], 7)?;
-    same(&seen, &(7, 9), "what it was, and what it is, as expected")?;
+    same(
+        &seen,
+        &(7, 9),
+        "result and new value of the remote word, operand equal",
+    )?;
     let seen = atomic(dat, Extension::CMP_AND_SWAP, &[7, 9], 8)?;
-    same(&seen, &(8, 8), "what it was, and what it is, otherwise")
+    same(
+        &seen,
+        &(8, 8),
+        "result and new value of the remote word, operand different",
+    )
 }
 
 fn write_immediate(dat: &Dat) -> Check {
@@ -189,13 +221,16 @@ fn write_immediate(dat: &Dat) -> Check {
     let received = pair.b.wait(pair.b.recv)?;
     holds(
         matches!(received, Seen::Other(_) | Seen::Dto { .. }),
-        "no completion of the receive",
+        "dat_evd_wait returned no completion of the receive",
     )?;
-    holds(far.is_all(3), "the bytes are not there")
+    holds(
+        far.is_all(3),
+        "the destination does not hold the transferred bytes",
+    )
 }
 
 fn open_query(dat: &Dat) -> Check {
-    let (ia, attr) = made(dat.open_query(), "dat_ib_open_query")?;
+    let (ia, attr) = expect_ok(dat.open_query(), "dat_ib_open_query")?;
     let side = Side::open(dat)?;
     same(&attr.max_eps, &side.attr.max_eps, "max_eps")?;
     ok(
@@ -205,7 +240,7 @@ fn open_query(dat: &Dat) -> Check {
 }
 
 fn close_query(dat: &Dat) -> Check {
-    let (ia, _) = made(dat.open_query(), "dat_ib_open_query")?;
+    let (ia, _) = expect_ok(dat.open_query(), "dat_ib_open_query")?;
     let close = |ia| dat.extension(ia, Extension::CLOSE_QUERY, &[]);
     ok(close(ia), "dat_ib_close_query")?;
     refused(close(ia), Kind::InvalidHandle, "dat_ib_close_query again")

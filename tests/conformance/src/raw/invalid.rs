@@ -1,22 +1,23 @@
-//! Every function, with each of its arguments wrong in every way: the exact code.
+//! Every function with each of its arguments invalid in every way: the exact code.
 
 use dat_core::error::{Error, Kind, Subtype};
 
-use super::ask::{good, places};
 use super::functions::{Arg, FUNCTIONS, Function, Thing};
-use super::memory::{Ground, followed, impostor, large};
+use super::memory::{ArgumentMemory, followed, impostor, large};
+use super::valid::{good, places};
 use super::world::{Target, World};
 use crate::verdict::{Check, broken};
 
-/// More segments than any adapter takes, and more bytes than private data may have.
+/// More segments than any adapter supports, and more bytes than private data may have.
 const TOO_MANY: usize = 100_000;
 
-/// Calls each function with one argument wrong at a time, in all the ways that argument can be, and wants the code
-/// that names it; then with good ones only, which must succeed, so that it was the wrong one which was refused. Returns how many calls were made.
+/// Calls each function with one invalid argument at a time, in all ways in which it can be invalid, and expects the
+/// code that names it. Then calls it with valid arguments, which must succeed: this proves that the invalid one caused
+/// the refusal. Returns the number of calls.
 ///
 /// # Errors
 /// The first other code.
-pub fn wrong_arguments(target: &Target) -> Check<usize> {
+pub fn invalid_arguments(target: &Target) -> Check<usize> {
     let mut calls = 0;
     let mut wrong = Vec::new();
     for function in FUNCTIONS {
@@ -33,7 +34,7 @@ pub fn wrong_arguments(target: &Target) -> Check<usize> {
 
 fn one_function(target: &Target, function: &Function, wrong: &mut Vec<String>) -> Check<usize> {
     let world = World::open(target)?;
-    let mut ground = Ground::new();
+    let mut memory_of_arguments = ArgumentMemory::new();
     let mut calls = 0;
     let name = function.name;
     let table = if name == "ia_open" {
@@ -43,10 +44,10 @@ fn one_function(target: &Target, function: &Function, wrong: &mut Vec<String>) -
     };
     for (index, place) in places(function).into_iter().enumerate() {
         for (value, expected) in bad(&world, function, index) {
-            let mut words = good(&world, target, function, &mut ground);
+            let mut words = good(&world, target, function, &mut memory_of_arguments);
             if matches!(function.args[index], Arg::EpAttr) {
-                ground.room(place).fill(value as u64);
-                words[place] = ground.room(place).as_mut_ptr() as usize;
+                memory_of_arguments.room(place).fill(value as u64);
+                words[place] = memory_of_arguments.room(place).as_mut_ptr() as usize;
             } else {
                 words[place] = value;
             }
@@ -59,7 +60,7 @@ fn one_function(target: &Target, function: &Function, wrong: &mut Vec<String>) -
             if code != Some(expected.code()) {
                 let told = code.and_then(Error::from_code);
                 wrong.push(format!(
-                    "dat_{name} with argument {} = {value:#x} returned {told:?}, not {expected}",
+                    "dat_{name} with argument {} = {value:#x} returned {told:?}; expected {expected}",
                     index + 1
                 ));
             }
@@ -67,10 +68,10 @@ fn one_function(target: &Target, function: &Function, wrong: &mut Vec<String>) -
     }
     if followed() != 0 {
         return broken(format!(
-            "dat_{name} followed the table of an object that is no handle"
+            "dat_{name} called a function through an object that is no handle"
         ));
     }
-    let words = good(&world, target, function, &mut ground);
+    let words = good(&world, target, function, &mut memory_of_arguments);
     // SAFETY: all pointers are good.
     let code = unsafe { table.call(name, &words) };
     let usual = match code.and_then(Error::from_code) {
@@ -79,35 +80,35 @@ fn one_function(target: &Target, function: &Function, wrong: &mut Vec<String>) -
     };
     if !usual {
         wrong.push(format!(
-            "dat_{name} of good arguments returned {:?}",
+            "dat_{name} with valid arguments returned {:?}; expected success",
             code.and_then(Error::from_code)
         ));
     }
     if name == "ia_open" {
-        let opened = ground.room(3)[0] as usize;
+        let opened = memory_of_arguments.room(3)[0] as usize;
         // SAFETY: no pointers.
         unsafe { table.call("ia_close", &[opened, 0]) };
     }
     Ok(calls + 1)
 }
 
-/// What good arguments get that is no success.
+/// Returns true for the error of a call with valid arguments that cannot succeed.
 fn usual(name: &str, error: Error) -> bool {
     let in_use = |subtype| error == Error::state(subtype);
     match name {
-        // Nothing is there.
+        // The queue is empty.
         "evd_dequeue" => error.kind() == Some(Kind::QueueEmpty),
         "evd_wait" => error.kind() == Some(Kind::TimeoutExpired),
-        // As DAPL: without the class bit.
+        // DAPL returns the code without the class bit.
         "cno_wait" | "cno_trigger" => error == Error::of(Kind::QueueEmpty).without_class(),
-        // No service point is there to hand off to.
+        // There is no service point to hand off to.
         "cr_handoff" => error == Error::arg(2),
         // The world uses them.
         "lmr_free" => in_use(Subtype::InvalidStateLmrInUse),
         "pz_free" => in_use(Subtype::InvalidStatePzInUse),
-        // The address of an IA names no port.
+        // The address of an IA contains no port.
         "ep_common_connect" => error.kind() == Some(Kind::InvalidAddress),
-        // Not on this transport.
+        // Not supported by this transport.
         "ep_post_send_with_invalidate"
         | "ep_post_rdma_read_to_rmr"
         | "ep_set_watermark"
@@ -122,7 +123,7 @@ fn usual(name: &str, error: Error) -> bool {
     }
 }
 
-/// Numbers that are no handles, and handles that are the wrong ones, for an argument of a kind.
+/// Returns numbers that are no handles, and handles that are invalid for an argument of a kind.
 fn no_handles(world: &World, thing: Option<Thing>) -> Vec<usize> {
     let mut all = vec![1, 3, 8, 4096, 1 << 63, !0, !7, impostor(), impostor() + 8];
     all.extend([world.ia + 8, world.pz + 1, world.ep + 8, world.ep + 64]);
@@ -135,7 +136,7 @@ fn no_handles(world: &World, thing: Option<Thing>) -> Vec<usize> {
     all
 }
 
-/// Wrong values for the argument, each with the code it gets.
+/// Returns invalid values for the argument, each with the code it gets.
 fn bad(world: &World, function: &Function, index: usize) -> Vec<(usize, Error)> {
     let number = index as u16 + 1;
     let arg = |values: &[usize]| values.iter().map(|v| (*v, Error::arg(number))).collect();

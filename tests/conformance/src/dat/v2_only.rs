@@ -1,4 +1,4 @@
-//! What 2.0 has more: functions, and the IB extension's operations. Asked in 1.2 they are `DAT_NOT_IMPLEMENTED`.
+//! Functions that only 2.0 has, and the IB extension's operations. With 1.2 they return `DAT_NOT_IMPLEMENTED`.
 
 use std::ffi::c_void;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use dat_abi::va_list::VaList;
 
 use super::{Dat, Table, value};
 
-/// An operation of the IB extension: how a program calls it, and its number.
+/// An operation of the IB extension: its C macro and its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extension {
     /// The macro of `dat_ib_extensions.h`.
@@ -23,7 +23,7 @@ macro_rules! extensions {
         impl Extension {
             $($(#[$doc])* pub const $name: Self = Self { name: $call, op: $op };)*
 
-            /// All of them.
+            /// All operations.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
         }
     };
@@ -34,44 +34,44 @@ extensions! {
     FETCH_AND_ADD = "dat_ib_post_fetch_and_add" / ib_op::FETCH_AND_ADD;
     /// Atomic compare and swap.
     CMP_AND_SWAP = "dat_ib_post_cmp_and_swap" / ib_op::CMP_AND_SWAP;
-    /// RDMA Write that completes a receive.
+    /// RDMA Write with immediate data, which completes a receive.
     WRITE_IMMED = "dat_ib_post_rdma_write_immed" / ib_op::RDMA_WRITE_IMMED;
     /// Datagram.
     SEND_UD = "dat_ib_post_send_ud" / ib_op::UD_SEND;
     /// Counters.
     QUERY_COUNTERS = "dat_ib_query_counters" / ib_op::QUERY_COUNTERS;
-    /// Counters, to standard output.
+    /// Counters, printed to standard output.
     PRINT_COUNTERS = "dat_ib_print_counters" / ib_op::PRINT_COUNTERS;
-    /// Counters on.
+    /// Starts counters.
     START_COUNTER = "dat_ib_start_counter" / ib_op::START_COUNTERS;
-    /// Counters off.
+    /// Stops counters.
     STOP_COUNTER = "dat_ib_stop_counter" / ib_op::STOP_COUNTERS;
-    /// Datagrams: a connection's resources.
+    /// Frees the resources of a datagram resolution.
     UD_CM_FREE = "dat_ib_ud_cm_free" / ib_op::UD_CM_FREE;
-    /// Datagrams: an address handle.
+    /// Frees an address handle.
     UD_AH_FREE = "dat_ib_ud_ah_free" / ib_op::UD_AH_FREE;
     /// Attributes of an IA that is not open.
     OPEN_QUERY = "dat_ib_open_query" / ib_op::OPEN_QUERY;
-    /// Its end.
+    /// Closes the handle of [`Extension::OPEN_QUERY`].
     CLOSE_QUERY = "dat_ib_close_query" / ib_op::CLOSE_QUERY;
-    /// Collectives; the other nineteen are like it.
+    /// Collectives: one of twenty operations with the same result.
     COLLECTIVES = "dat_ib_collective_*" / 6;
 }
 
-/// What dat_csp_query tells.
+/// Results of dat_csp_query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommonServicePoint {
     /// The IA.
     pub ia: usize,
-    /// Where requests go.
+    /// The EVD for requests.
     pub evd: usize,
     /// Protocol family, socket type, protocol.
     pub comm: [i32; 3],
-    /// Where it listens.
+    /// The listening address.
     pub at: Option<SocketAddr>,
 }
 
-/// A C socket address.
+/// Returns a C socket address.
 fn sockaddr(at: SocketAddr) -> [u8; 28] {
     let mut bytes = [0; 28];
     let family: u16 = if at.is_ipv4() { 2 } else { 10 };
@@ -84,7 +84,7 @@ fn sockaddr(at: SocketAddr) -> [u8; 28] {
     bytes
 }
 
-/// What a C socket address says; `None` for NULL and other families.
+/// Parses a C socket address; `None` for NULL and other families.
 ///
 /// # Safety
 /// `at` is NULL or a socket address as long as its family says.
@@ -104,19 +104,19 @@ pub(crate) unsafe fn socket_address(at: *const u8) -> Option<SocketAddr> {
     }
 }
 
-/// The address of an IA, as dat_ia_query told it.
+/// Returns the address of an IA from dat_ia_query's attributes.
 #[must_use]
 pub fn address_of(attr: &DatIaAttr) -> Option<IpAddr> {
     // SAFETY: the provider keeps it.
     unsafe { socket_address(attr.ia_address_ptr.cast()) }.map(|at| at.ip())
 }
 
-/// What DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED tells.
+/// Data of DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED.
 #[derive(Clone, Copy, Debug)]
 pub struct DatagramPeer {
     /// A `DAT_IB_ADDR_HANDLE`.
     pub address: [u64; 5],
-    /// For dat_ib_ud_cm_free.
+    /// Context for dat_ib_ud_cm_free.
     pub context: u64,
 }
 
@@ -124,7 +124,7 @@ const DTO_COMPLETION: u32 = dat_abi::types::event_number::DTO_COMPLETION;
 const UD_CONNECTION_REQUEST: u32 = 0x4_0001;
 const UD_ESTABLISHED: u32 = 0x4_0002;
 
-/// Whether poll would return for the descriptor at once.
+/// Returns true if the descriptor is readable now.
 #[must_use]
 pub fn readable(fd: i32) -> bool {
     let mut asked = libc::pollfd {
@@ -138,14 +138,14 @@ pub fn readable(fd: i32) -> bool {
 }
 
 impl Dat {
-    /// An operation of the IB extension, with its arguments after handle and number.
+    /// Calls an operation of the IB extension, with its arguments after handle and number.
     pub fn extension(&self, handle: usize, extension: Extension, arguments: &[u64]) -> u32 {
         let mut words = arguments.to_vec();
-        // Nobody reads beyond, whatever a provider takes the operation for.
+        // Padded: no provider reads beyond, whichever operation it performs.
         words.resize(16, 0);
         let mut list = VaList::in_memory(&words);
         let list = (&raw mut list).cast::<c_void>();
-        // Opening goes through the provider's own table, as there is no handle yet.
+        // Opening uses the provider's registered table, as there is no handle yet.
         let table = if extension == Extension::OPEN_QUERY {
             self.opener
         } else {
@@ -163,7 +163,7 @@ impl Dat {
         code
     }
 
-    /// dat_ib_open_query: a handle for dat_ib_close_query, and the attributes.
+    /// Calls dat_ib_open_query; returns a handle for dat_ib_close_query, and the attributes.
     ///
     /// # Errors
     /// The code of the call.
@@ -183,45 +183,45 @@ impl Dat {
         value(code, (ia, unsafe { attr.assume_init() }))
     }
 
-    /// dat_cno_fd_create: descriptor and CNO.
+    /// Calls dat_cno_fd_create; returns descriptor and CNO.
     ///
     /// # Errors
     /// The code of the call.
     pub fn cno_fd_create(&self, ia: usize) -> Result<(i32, usize), u32> {
         let (mut fd, mut cno) = (-1, 0);
-        let code = newer!(self.cno_fd_create(ia, &mut fd, &mut cno));
+        let code = v2_only!(self.cno_fd_create(ia, &mut fd, &mut cno));
         value(code, (fd, cno))
     }
 
-    /// dat_cno_trigger: the EVD.
+    /// Calls dat_cno_trigger; returns the EVD.
     ///
     /// # Errors
     /// The code of the call.
     pub fn cno_trigger(&self, cno: usize) -> Result<usize, u32> {
         let mut evd = 0;
-        value(newer!(self.cno_trigger(cno, &mut evd)), evd)
+        value(v2_only!(self.cno_trigger(cno, &mut evd)), evd)
     }
 
-    /// dat_ia_ha_related.
+    /// Calls dat_ia_ha_related.
     ///
     /// # Errors
     /// The code of the call.
     pub fn ia_ha_related(&self, ia: usize) -> Result<bool, u32> {
         let mut answer = u32::MAX;
-        let code = newer!(self.ia_ha_related(ia, self.name.as_ptr(), &mut answer));
+        let code = v2_only!(self.ia_ha_related(ia, self.name.as_ptr(), &mut answer));
         value(code, answer != 0)
     }
 
-    /// dat_rmr_create_for_ep.
+    /// Calls dat_rmr_create_for_ep.
     ///
     /// # Errors
     /// The code of the call.
     pub fn rmr_create_for_ep(&self, pz: usize) -> Result<usize, u32> {
         let mut rmr = 0;
-        value(newer!(self.rmr_create_for_ep(pz, &mut rmr)), rmr)
+        value(v2_only!(self.rmr_create_for_ep(pz, &mut rmr)), rmr)
     }
 
-    /// dat_ep_post_send_with_invalidate of the peer's `rmr_context`.
+    /// Calls dat_ep_post_send_with_invalidate with the peer's `rmr_context`.
     pub fn post_send_with_invalidate(
         &self,
         ep: usize,
@@ -231,11 +231,11 @@ impl Dat {
     ) -> u32 {
         let (mut iov, count) = (iov.to_vec(), iov.len() as i32);
         let at = iov.as_mut_ptr();
-        newer!(self.ep_post_send_with_invalidate(ep, count, at, cookie, 0, 1, rmr_context))
+        v2_only!(self.ep_post_send_with_invalidate(ep, count, at, cookie, 0, 1, rmr_context))
     }
 
-    /// The receive that the next event of an EVD brings: `DAT_DTOS` and the window that the message closed. `None` for
-    /// another event.
+    /// Calls dat_evd_wait for a completed receive; returns its `DAT_DTOS` and the window that the message invalidated,
+    /// `None` for another event.
     ///
     /// # Errors
     /// The code of dat_evd_wait.
@@ -252,7 +252,7 @@ impl Dat {
         }))
     }
 
-    /// dat_ep_post_rdma_read_to_rmr.
+    /// Calls dat_ep_post_rdma_read_to_rmr.
     pub fn post_rdma_read_to_rmr(
         &self,
         ep: usize,
@@ -260,10 +260,10 @@ impl Dat {
         remote: &DatRmrTriplet,
         cookie: u64,
     ) -> u32 {
-        newer!(self.ep_post_rdma_read_to_rmr(ep, local, cookie, remote, 0))
+        v2_only!(self.ep_post_rdma_read_to_rmr(ep, local, cookie, remote, 0))
     }
 
-    /// dat_csp_create at `at`, for the protocol family, socket type and protocol of `comm`.
+    /// Calls dat_csp_create at `at`, for the protocol family, socket type and protocol of `comm`.
     ///
     /// # Errors
     /// The code of the call.
@@ -282,17 +282,17 @@ impl Dat {
         };
         let (mut csp, mut at) = (0, sockaddr(at));
         let at = at.as_mut_ptr().cast::<c_void>();
-        let code = newer!(self.csp_create(ia, &mut comm, at, evd, &mut csp));
+        let code = v2_only!(self.csp_create(ia, &mut comm, at, evd, &mut csp));
         value(code, csp)
     }
 
-    /// dat_csp_query: IA, EVD, communicator and where it listens.
+    /// Calls dat_csp_query; returns IA, EVD, communicator and where it listens.
     ///
     /// # Errors
     /// The code of the call.
     pub fn csp_query(&self, csp: usize) -> Result<CommonServicePoint, u32> {
         let mut param = std::mem::MaybeUninit::<DatCspParam>::zeroed();
-        let code = newer!(self.csp_query(csp, 0xf, param.as_mut_ptr()));
+        let code = v2_only!(self.csp_query(csp, 0xf, param.as_mut_ptr()));
         if code != 0 {
             return Err(code);
         }
@@ -309,12 +309,12 @@ impl Dat {
         }
     }
 
-    /// dat_csp_free.
+    /// Calls dat_csp_free.
     pub fn csp_free(&self, csp: usize) -> u32 {
-        newer!(self.csp_free(csp))
+        v2_only!(self.csp_free(csp))
     }
 
-    /// dat_ep_common_connect.
+    /// Calls dat_ep_common_connect.
     pub fn ep_common_connect(
         &self,
         ep: usize,
@@ -325,10 +325,10 @@ impl Dat {
         let mut to = sockaddr(to);
         let at = to.as_mut_ptr().cast::<c_void>();
         let (size, data) = (data.len() as i32, data.as_ptr().cast::<c_void>());
-        newer!(self.ep_common_connect(ep, at, microseconds, size, data))
+        v2_only!(self.ep_common_connect(ep, at, microseconds, size, data))
     }
 
-    /// dat_ep_create of an endpoint of the service type UD.
+    /// Calls dat_ep_create for an endpoint of service type UD.
     ///
     /// # Errors
     /// The code of the call.
@@ -340,12 +340,12 @@ impl Dat {
         (attr.max_recv_dtos, attr.max_request_dtos) = (8, 8);
         (attr.max_recv_iov, attr.max_request_iov) = (1, 1);
         let mut ep = 0;
-        let code = newer!(self.ep_create(ia, pz, recv, request, connect, &attr, &mut ep));
+        let code = v2_only!(self.ep_create(ia, pz, recv, request, connect, &attr, &mut ep));
         self.coverage.note("an endpoint for datagrams", code);
         value(code, ep)
     }
 
-    /// The request that the next event of an EVD brings; `None` for another event.
+    /// Calls dat_evd_wait for a datagram request; `None` for another event.
     ///
     /// # Errors
     /// The code of dat_evd_wait.
@@ -360,7 +360,7 @@ impl Dat {
             .then_some(unsafe { event.event_data.cr_arrival_event_data.cr_handle }))
     }
 
-    /// The peer that the next event of an EVD tells; `None` for another event.
+    /// Calls dat_evd_wait for a resolved datagram peer; `None` for another event.
     ///
     /// # Errors
     /// The code of dat_evd_wait.

@@ -1,4 +1,4 @@
-//! What random calls leave over in this process.
+//! Resources that random calls leave in this process.
 
 use std::ffi::CString;
 use std::process::ExitCode;
@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 use dat_conformance::raw::{self, Plan, Target};
 use dat_conformance::{Table, Verdict};
 
-/// Descriptors and threads of this process.
+/// Returns the number of descriptors and threads of this process.
 fn held() -> (usize, usize) {
     let count = |folder| std::fs::read_dir(folder).map_or(0, Iterator::count);
     (count("/proc/self/fd"), count("/proc/self/task"))
 }
 
-/// How long threads may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for threads to end.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes random calls, twice: what the second round has more than the first when all IAs are closed was leaked by
-/// it. The first may begin what lives as long as the process.
-pub(crate) fn over(opener: Table, name: &str, seconds: u64) -> ExitCode {
+/// Makes random calls in two rounds. Descriptors and threads that exist after the second round and not after the
+/// first, with all IAs closed, were leaked by it. The first round may create resources that live as long as the
+/// process.
+pub(crate) fn check(opener: Table, name: &str, seconds: u64) -> ExitCode {
     let target = Target {
         opener,
         name: CString::new(name).unwrap_or_default(),
@@ -46,7 +47,7 @@ pub(crate) fn over(opener: Table, name: &str, seconds: u64) -> ExitCode {
     }
     let begun = Instant::now();
     let mut after = held();
-    while (after.0 > before.0 || after.1 > before.1) && begun.elapsed() < PATIENCE {
+    while (after.0 > before.0 || after.1 > before.1) && begun.elapsed() < TIMEOUT {
         sleep(Duration::from_millis(20));
         after = held();
     }
