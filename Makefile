@@ -67,6 +67,10 @@ bench-instructions: dist ## instructions of the hot calls, DAPL's and ours (docs
 matrix: ## write MATRIX.md, what works where
 	@cargo run --quiet -p dat-conformance -- --matrix >MATRIX.md.new && mv MATRIX.md.new MATRIX.md
 
+.PHONY: slots
+slots: ## write what dat-abi/slots/slots.txt says of the API's functions into tables, exports and headers
+	@cargo run --quiet -p dat-slots
+
 .PHONY: bench-lab
 bench-lab: dist ## rates of dapltest -T P there, DAPL's and ours, interleaved
 	@scripts/bench-lab.sh

@@ -1,23 +1,24 @@
-//! How both versions' function tables are written down.
+//! What both versions' function tables have in common: the macro that defines their structs, and the reservation of address
+//! space that their thunks need.
+
+use dat_core::error::{Error, Result, Subtype};
 
 /// Defines a `struct dat_provider`: `device_name`, `extension`, then the slots in order. A slot of a
 /// classic provider may be NULL, hence `Option`. A slot's calling convention is `"C"` unless it says another one.
 macro_rules! provider_table {
-    ($(#[$doc:meta])* $name:ident, $size:literal { $($slot:ident $($abi:literal)? ($($arg:ident: $ty:ty),* $(,)?);)* }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$says:meta])* $slot:ident $($abi:literal)? ($($arg:ident: $ty:ty),* $(,)?);)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         #[repr(C)]
         #[allow(missing_abi, reason = "where a slot says none it is \"C\"")]
-        #[allow(missing_docs, reason = "slot `x` is the specification's `x_func`, see the page dat_x")]
         pub struct $name {
             /// A C string.
             pub device_name: *const std::ffi::c_char,
             /// The provider's own.
             pub extension: *mut std::ffi::c_void,
-            $(pub $slot: Option<unsafe extern $($abi)? fn($($arg: $ty),*) -> $crate::ret::DatReturn>,)*
+            $($(#[$says])*
+            pub $slot: Option<unsafe extern $($abi)? fn($($arg: $ty),*) -> $crate::ret::DatReturn>,)*
         }
-
-        const _: () = assert!(size_of::<$name>() == $size);
 
         // SAFETY: a table is never written to after it was registered, and what `extension` points to is
         // the provider's business.
@@ -26,7 +27,7 @@ macro_rules! provider_table {
         unsafe impl Send for $name {}
 
         impl $crate::types::CLayout for $name {
-            const SIZE: usize = $size;
+            const SIZE: usize = size_of::<Self>();
             const FIELDS: &'static [(&'static str, usize)] = &[
                 ("device_name", std::mem::offset_of!($name, device_name)),
                 ("extension", std::mem::offset_of!($name, extension)),
@@ -46,12 +47,26 @@ macro_rules! provider_table {
 }
 pub(crate) use provider_table;
 
-/// What the thunks of `T` rely on; to be called before its table is handed out.
+/// Reserves the address space for handles that the thunks of `T` rely on. Called before a table of `T` is handed out.
 ///
 /// # Panics
-/// If there is not as much address space: whoever can be told of it asks [`Arenas::reserve`] first.
+/// If there is not that much address space. A caller that can return an error calls [`Arenas::reserve`] first.
 ///
 /// [`Arenas::reserve`]: dat_core::arenas::Arenas::reserve
 pub(crate) fn reserve_for<T: dat_core::transport::Transport>() {
     assert!(T::arenas().reserve(), "no address space for the handles");
+}
+
+/// Turns the result of a reservation of address space for handles into an error, with a message.
+///
+/// # Errors
+/// `DAT_INSUFFICIENT_RESOURCES` if there is not that much.
+pub(crate) fn reserved(reserved: bool) -> Result<()> {
+    if reserved {
+        return Ok(());
+    }
+    tracing::error!(
+        "a provider cannot be used: no address space for its handles (up to 512 MiB for each engine); raise the limit (ulimit -v)"
+    );
+    Err(Error::resource(Subtype::ResourceMemory))
 }

@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-os", &[]),
     ("dat-core", &["dat-arena", "dat-os"]),
     ("dat-abi", &["dat-core", "dat-arena", "dat-os"]),
+    ("dat-slots", &[]),
     ("dat-registry", &["dat-core", "dat-abi"]),
     ("dat", &["dat-core", "dat-abi", "dat-registry", "dat-os"]),
     (

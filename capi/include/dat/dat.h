@@ -25,6 +25,7 @@ DAT_RETURN DAT_API dat_ia_openv(const DAT_NAME_PTR name, DAT_COUNT async_evd_qle
 #define dat_ia_open(name, qlen, async_evd, ia) \
     dat_ia_openv((name), (qlen), (async_evd), (ia), DAT_VERSION_MAJOR, DAT_VERSION_MINOR, DAT_THREADSAFE)
 
+/* BEGIN slots.txt: prototypes 1.2 dat.h */
 DAT_RETURN DAT_API dat_ia_query(DAT_IA_HANDLE ia, DAT_EVD_HANDLE *async_evd,
     DAT_IA_ATTR_MASK ia_mask, DAT_IA_ATTR *ia_attr, DAT_PROVIDER_ATTR_MASK provider_mask,
     DAT_PROVIDER_ATTR *provider_attr);
@@ -113,6 +114,7 @@ DAT_RETURN DAT_API dat_srq_query(DAT_SRQ_HANDLE srq, DAT_SRQ_PARAM_MASK mask,
     DAT_SRQ_PARAM *param);
 DAT_RETURN DAT_API dat_srq_resize(DAT_SRQ_HANDLE srq, DAT_COUNT max_recv_dtos);
 DAT_RETURN DAT_API dat_srq_set_lw(DAT_SRQ_HANDLE srq, DAT_COUNT low_watermark);
+/* END slots.txt */
 
 /* Fills at most max of the structs that the consumer's pointers name; *returned is how many entries there are
  * or were filled. */

@@ -19,6 +19,7 @@ typedef struct dat_provider DAT_PROVIDER;
 #define DAT_HANDLE_TO_PROVIDER(handle) (*(DAT_PROVIDER **)(handle))
 #endif
 
+/* BEGIN slots.txt: macros 1.2 dat.h */
 #define DAT_IA_QUERY(ia, async_evd, ia_mask, ia_attr, provider_mask, provider_attr) \
     DAT_HANDLE_TO_PROVIDER(ia)->ia_query_func(\
         (ia), (async_evd), (ia_mask), (ia_attr), (provider_mask), (provider_attr))
@@ -55,8 +56,8 @@ typedef struct dat_provider DAT_PROVIDER;
     DAT_HANDLE_TO_PROVIDER(ep)->ep_query_func((ep), (mask), (param))
 #define DAT_EP_MODIFY(ep, mask, param) \
     DAT_HANDLE_TO_PROVIDER(ep)->ep_modify_func((ep), (mask), (param))
-#define DAT_EP_CONNECT(ep, remote, conn_qual, timeout, private_data_size, private_data, \
-        qos, flags) \
+#define DAT_EP_CONNECT(ep, remote, conn_qual, timeout, private_data_size, private_data, qos, \
+        flags) \
     DAT_HANDLE_TO_PROVIDER(ep)->ep_connect_func(\
         (ep), (remote), (conn_qual), (timeout), (private_data_size), (private_data), (qos), \
         (flags))
@@ -137,12 +138,14 @@ typedef struct dat_provider DAT_PROVIDER;
     DAT_HANDLE_TO_PROVIDER(srq)->srq_resize_func((srq), (max_recv_dtos))
 #define DAT_SRQ_SET_LW(srq, low_watermark) \
     DAT_HANDLE_TO_PROVIDER(srq)->srq_set_lw_func((srq), (low_watermark))
+/* END slots.txt */
 
 /* Slots of the function table. */
-typedef DAT_RETURN (DAT_API *DAT_IA_OPEN_FUNC)(const DAT_NAME_PTR name, DAT_COUNT async_evd_qlen,
-    DAT_EVD_HANDLE *async_evd, DAT_IA_HANDLE *ia);
 typedef DAT_RETURN (DAT_API *DAT_IA_OPENV_FUNC)(const DAT_NAME_PTR name, DAT_COUNT async_evd_qlen,
     DAT_EVD_HANDLE *async_evd, DAT_IA_HANDLE *ia, DAT_UINT32 major, DAT_UINT32 minor, DAT_BOOLEAN thread_safe);
+/* BEGIN slots.txt: typedefs 1.2 dat.h */
+typedef DAT_RETURN (DAT_API *DAT_IA_OPEN_FUNC)(const DAT_NAME_PTR name,
+    DAT_COUNT async_evd_qlen, DAT_EVD_HANDLE *async_evd, DAT_IA_HANDLE *ia);
 typedef DAT_RETURN (DAT_API *DAT_IA_QUERY_FUNC)(DAT_IA_HANDLE ia, DAT_EVD_HANDLE *async_evd,
     DAT_IA_ATTR_MASK ia_mask, DAT_IA_ATTR *ia_attr, DAT_PROVIDER_ATTR_MASK provider_mask,
     DAT_PROVIDER_ATTR *provider_attr);
@@ -237,6 +240,7 @@ typedef DAT_RETURN (DAT_API *DAT_SRQ_QUERY_FUNC)(DAT_SRQ_HANDLE srq, DAT_SRQ_PAR
     DAT_SRQ_PARAM *param);
 typedef DAT_RETURN (DAT_API *DAT_SRQ_RESIZE_FUNC)(DAT_SRQ_HANDLE srq, DAT_COUNT max_recv_dtos);
 typedef DAT_RETURN (DAT_API *DAT_SRQ_SET_LW_FUNC)(DAT_SRQ_HANDLE srq, DAT_COUNT low_watermark);
+/* END slots.txt */
 
 #ifdef __cplusplus
 }

@@ -143,6 +143,7 @@ struct dat_provider_attr {
 #define DAT_PROVIDER_FIELD_PROVIDER_SPECIFIC_ATTR         UINT64_C(0x02000000)
 #define DAT_PROVIDER_FIELD_ALL                            UINT64_C(0x03FFFFFF)
 
+/* BEGIN slots.txt: prototypes 1.2 udat.h */
 DAT_RETURN DAT_API dat_cno_create(DAT_IA_HANDLE ia, DAT_OS_WAIT_PROXY_AGENT agent,
     DAT_CNO_HANDLE *cno);
 DAT_RETURN DAT_API dat_cno_modify_agent(DAT_CNO_HANDLE cno, DAT_OS_WAIT_PROXY_AGENT agent);
@@ -165,6 +166,7 @@ DAT_RETURN DAT_API dat_lmr_query(DAT_LMR_HANDLE lmr, DAT_LMR_PARAM_MASK mask,
     DAT_LMR_PARAM *param);
 DAT_RETURN DAT_API dat_evd_set_unwaitable(DAT_EVD_HANDLE evd);
 DAT_RETURN DAT_API dat_evd_clear_unwaitable(DAT_EVD_HANDLE evd);
+/* END slots.txt */
 
 #ifdef __cplusplus
 }

@@ -11,6 +11,7 @@
 extern "C" {
 #endif
 
+/* BEGIN slots.txt: macros 1.2 udat.h */
 #define DAT_CNO_CREATE(ia, agent, cno) \
     DAT_HANDLE_TO_PROVIDER(ia)->cno_create_func((ia), (agent), (cno))
 #define DAT_CNO_MODIFY_AGENT(cno, agent) \
@@ -40,7 +41,9 @@ extern "C" {
     DAT_HANDLE_TO_PROVIDER(evd)->evd_set_unwaitable_func((evd))
 #define DAT_EVD_CLEAR_UNWAITABLE(evd) \
     DAT_HANDLE_TO_PROVIDER(evd)->evd_clear_unwaitable_func((evd))
+/* END slots.txt */
 
+/* BEGIN slots.txt: typedefs 1.2 udat.h */
 typedef DAT_RETURN (DAT_API *DAT_CNO_CREATE_FUNC)(DAT_IA_HANDLE ia,
     DAT_OS_WAIT_PROXY_AGENT agent, DAT_CNO_HANDLE *cno);
 typedef DAT_RETURN (DAT_API *DAT_CNO_MODIFY_AGENT_FUNC)(DAT_CNO_HANDLE cno,
@@ -65,12 +68,14 @@ typedef DAT_RETURN (DAT_API *DAT_LMR_QUERY_FUNC)(DAT_LMR_HANDLE lmr, DAT_LMR_PAR
     DAT_LMR_PARAM *param);
 typedef DAT_RETURN (DAT_API *DAT_EVD_SET_UNWAITABLE_FUNC)(DAT_EVD_HANDLE evd);
 typedef DAT_RETURN (DAT_API *DAT_EVD_CLEAR_UNWAITABLE_FUNC)(DAT_EVD_HANDLE evd);
+/* END slots.txt */
 
 /* The function table. Order and layout are ABI: programs call through it. */
 struct dat_provider {
     const char *device_name;
     DAT_PVOID extension;
 
+    /* BEGIN slots.txt: members 1.2 */
     DAT_IA_OPEN_FUNC ia_open_func;
     DAT_IA_QUERY_FUNC ia_query_func;
     DAT_IA_CLOSE_FUNC ia_close_func;
@@ -139,6 +144,7 @@ struct dat_provider {
     DAT_SRQ_QUERY_FUNC srq_query_func;
     DAT_SRQ_RESIZE_FUNC srq_resize_func;
     DAT_SRQ_SET_LW_FUNC srq_set_lw_func;
+    /* END slots.txt */
 };
 
 #ifdef __cplusplus

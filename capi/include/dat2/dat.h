@@ -25,6 +25,7 @@ DAT_RETURN DAT_API dat_ia_openv(const DAT_NAME_PTR name, DAT_COUNT async_evd_qle
 #define dat_ia_open(name, qlen, async_evd, ia) \
     dat_ia_openv((name), (qlen), (async_evd), (ia), DAT_VERSION_MAJOR, DAT_VERSION_MINOR, DAT_THREADSAFE)
 
+/* BEGIN slots.txt: prototypes 2.0 dat.h */
 DAT_RETURN DAT_API dat_ia_query(DAT_IA_HANDLE ia, DAT_EVD_HANDLE *async_evd,
     DAT_IA_ATTR_MASK ia_mask, DAT_IA_ATTR *ia_attr, DAT_PROVIDER_ATTR_MASK provider_mask,
     DAT_PROVIDER_ATTR *provider_attr);
@@ -128,9 +129,9 @@ DAT_RETURN DAT_API dat_ep_post_send_with_invalidate(DAT_EP_HANDLE ep, DAT_COUNT 
     DAT_BOOLEAN invalidate, DAT_RMR_CONTEXT rmr_context);
 DAT_RETURN DAT_API dat_ep_post_rdma_read_to_rmr(DAT_EP_HANDLE ep, const DAT_RMR_TRIPLET *local,
     DAT_DTO_COOKIE cookie, const DAT_RMR_TRIPLET *remote, DAT_COMPLETION_FLAGS flags);
-
-/* Whether the IA is related to another of that name for high availability. */
-DAT_RETURN DAT_API dat_ia_ha_related(DAT_IA_HANDLE ia, const DAT_NAME_PTR name, DAT_BOOLEAN *answer);
+DAT_RETURN DAT_API dat_ia_ha_related(DAT_IA_HANDLE ia, const DAT_NAME_PTR name,
+    DAT_BOOLEAN *answer);
+/* END slots.txt */
 
 /* Extensions: see dat_ib_extensions.h for operations and their arguments. */
 typedef int DAT_EXTENDED_OP;

@@ -19,6 +19,7 @@ typedef struct dat_provider DAT_PROVIDER;
 #define DAT_HANDLE_TO_PROVIDER(handle) (*(DAT_PROVIDER **)(handle))
 #endif
 
+/* BEGIN slots.txt: macros 2.0 dat.h */
 #define DAT_IA_QUERY(ia, async_evd, ia_mask, ia_attr, provider_mask, provider_attr) \
     DAT_HANDLE_TO_PROVIDER(ia)->ia_query_func(\
         (ia), (async_evd), (ia_mask), (ia_attr), (provider_mask), (provider_attr))
@@ -55,8 +56,8 @@ typedef struct dat_provider DAT_PROVIDER;
     DAT_HANDLE_TO_PROVIDER(ep)->ep_query_func((ep), (mask), (param))
 #define DAT_EP_MODIFY(ep, mask, param) \
     DAT_HANDLE_TO_PROVIDER(ep)->ep_modify_func((ep), (mask), (param))
-#define DAT_EP_CONNECT(ep, remote, conn_qual, timeout, private_data_size, private_data, \
-        qos, flags) \
+#define DAT_EP_CONNECT(ep, remote, conn_qual, timeout, private_data_size, private_data, qos, \
+        flags) \
     DAT_HANDLE_TO_PROVIDER(ep)->ep_connect_func(\
         (ep), (remote), (conn_qual), (timeout), (private_data_size), (private_data), (qos), \
         (flags))
@@ -160,12 +161,14 @@ typedef struct dat_provider DAT_PROVIDER;
     DAT_HANDLE_TO_PROVIDER(ia)->ia_ha_related_func((ia), (name), (answer))
 #define DAT_HANDLE_EXTENDEDOP(handle, op, args) \
     DAT_HANDLE_TO_PROVIDER(handle)->handle_extendedop_func((handle), (op), (args))
+/* END slots.txt */
 
 /* Slots of the function table. */
-typedef DAT_RETURN (DAT_API *DAT_IA_OPEN_FUNC)(const DAT_NAME_PTR name, DAT_COUNT async_evd_qlen,
-    DAT_EVD_HANDLE *async_evd, DAT_IA_HANDLE *ia);
 typedef DAT_RETURN (DAT_API *DAT_IA_OPENV_FUNC)(const DAT_NAME_PTR name, DAT_COUNT async_evd_qlen,
     DAT_EVD_HANDLE *async_evd, DAT_IA_HANDLE *ia, DAT_UINT32 major, DAT_UINT32 minor, DAT_BOOLEAN thread_safe);
+/* BEGIN slots.txt: typedefs 2.0 dat.h */
+typedef DAT_RETURN (DAT_API *DAT_IA_OPEN_FUNC)(const DAT_NAME_PTR name,
+    DAT_COUNT async_evd_qlen, DAT_EVD_HANDLE *async_evd, DAT_IA_HANDLE *ia);
 typedef DAT_RETURN (DAT_API *DAT_IA_QUERY_FUNC)(DAT_IA_HANDLE ia, DAT_EVD_HANDLE *async_evd,
     DAT_IA_ATTR_MASK ia_mask, DAT_IA_ATTR *ia_attr, DAT_PROVIDER_ATTR_MASK provider_mask,
     DAT_PROVIDER_ATTR *provider_attr);
@@ -277,8 +280,11 @@ typedef DAT_RETURN (DAT_API *DAT_EP_POST_SEND_WITH_INVALIDATE_FUNC)(DAT_EP_HANDL
 typedef DAT_RETURN (DAT_API *DAT_EP_POST_RDMA_READ_TO_RMR_FUNC)(DAT_EP_HANDLE ep,
     const DAT_RMR_TRIPLET *local, DAT_DTO_COOKIE cookie, const DAT_RMR_TRIPLET *remote,
     DAT_COMPLETION_FLAGS flags);
-typedef DAT_RETURN (DAT_API *DAT_IA_HA_RELATED_FUNC)(DAT_IA_HANDLE ia, const DAT_NAME_PTR name, DAT_BOOLEAN *answer);
-typedef DAT_RETURN (DAT_API *DAT_HANDLE_EXTENDEDOP_FUNC)(DAT_HANDLE handle, DAT_EXTENDED_OP op, va_list args);
+typedef DAT_RETURN (DAT_API *DAT_IA_HA_RELATED_FUNC)(DAT_IA_HANDLE ia, const DAT_NAME_PTR name,
+    DAT_BOOLEAN *answer);
+typedef DAT_RETURN (DAT_API *DAT_HANDLE_EXTENDEDOP_FUNC)(DAT_HANDLE handle, DAT_EXTENDED_OP op,
+    va_list args);
+/* END slots.txt */
 
 #ifdef __cplusplus
 }

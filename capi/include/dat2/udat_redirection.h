@@ -11,6 +11,7 @@
 extern "C" {
 #endif
 
+/* BEGIN slots.txt: macros 2.0 udat.h */
 #define DAT_CNO_CREATE(ia, agent, cno) \
     DAT_HANDLE_TO_PROVIDER(ia)->cno_create_func((ia), (agent), (cno))
 #define DAT_CNO_MODIFY_AGENT(cno, agent) \
@@ -44,7 +45,9 @@ extern "C" {
     DAT_HANDLE_TO_PROVIDER(ia)->cno_fd_create_func((ia), (fd), (cno))
 #define DAT_CNO_TRIGGER(cno, evd) \
     DAT_HANDLE_TO_PROVIDER(cno)->cno_trigger_func((cno), (evd))
+/* END slots.txt */
 
+/* BEGIN slots.txt: typedefs 2.0 udat.h */
 typedef DAT_RETURN (DAT_API *DAT_CNO_CREATE_FUNC)(DAT_IA_HANDLE ia,
     DAT_OS_WAIT_PROXY_AGENT agent, DAT_CNO_HANDLE *cno);
 typedef DAT_RETURN (DAT_API *DAT_CNO_MODIFY_AGENT_FUNC)(DAT_CNO_HANDLE cno,
@@ -73,12 +76,14 @@ typedef DAT_RETURN (DAT_API *DAT_EVD_CLEAR_UNWAITABLE_FUNC)(DAT_EVD_HANDLE evd);
 typedef DAT_RETURN (DAT_API *DAT_CNO_FD_CREATE_FUNC)(DAT_IA_HANDLE ia, DAT_FD *fd,
     DAT_CNO_HANDLE *cno);
 typedef DAT_RETURN (DAT_API *DAT_CNO_TRIGGER_FUNC)(DAT_CNO_HANDLE cno, DAT_EVD_HANDLE *evd);
+/* END slots.txt */
 
 /* The function table. Order and layout are ABI: programs call through it. */
 struct dat_provider {
     const char *device_name;
     DAT_PVOID extension;
 
+    /* BEGIN slots.txt: members 2.0 */
     DAT_IA_OPEN_FUNC ia_open_func;
     DAT_IA_QUERY_FUNC ia_query_func;
     DAT_IA_CLOSE_FUNC ia_close_func;
@@ -158,6 +163,7 @@ struct dat_provider {
     DAT_CNO_TRIGGER_FUNC cno_trigger_func;
     DAT_IA_HA_RELATED_FUNC ia_ha_related_func;
     DAT_HANDLE_EXTENDEDOP_FUNC handle_extendedop_func;
+    /* END slots.txt */
 };
 
 #ifdef __cplusplus

@@ -7,6 +7,7 @@
 mod export;
 mod ia;
 mod redirect;
+mod registration;
 mod registry;
 mod strerror;
 

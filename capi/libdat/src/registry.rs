@@ -1,13 +1,11 @@
-//! The library of this process, and the registry's C functions.
+//! The library's state: one static with the registry of this process. Imports nothing else of this crate.
 
 use std::ffi::c_void;
 
 use dat_abi::ret::{from_v1_2, to_v1_2};
-use dat_abi::types::{DatCount, DatProviderInfo};
+use dat_abi::types::DatProviderInfo;
 use dat_c_library::{Library, Version};
 use dat_registry::registry::Registry;
-
-use crate::redirect;
 
 pub(crate) static LIBRARY: Library = Library::new(Version {
     major: 1,
@@ -17,7 +15,6 @@ pub(crate) static LIBRARY: Library = Library::new(Version {
     from_numbers: from_v1_2,
     from_other: std::convert::identity,
     add_ours,
-    foreign: redirect::foreign,
 });
 
 /// The registry of this process.
@@ -29,29 +26,5 @@ pub(crate) fn registry() -> &'static Registry {
 /// Given to providers of ours at their init: registers without making them foreign.
 unsafe extern "C" fn add_ours(table: *const c_void, info: *const DatProviderInfo) -> u32 {
     // SAFETY: the provider passes on what the registry gave it.
-    unsafe { LIBRARY.add(table, info, false) }
-}
-
-export! {
-    /// Registers a provider's table (dat_registry_add_provider).
-    fn dat_registry_add_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
-        // SAFETY: the contract is the same.
-        unsafe { LIBRARY.add(table, info, true) }
-    }
-
-    /// Takes a registration back (dat_registry_remove_provider).
-    fn dat_registry_remove_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
-        // SAFETY: the contract is the same.
-        unsafe { LIBRARY.remove(table, info) }
-    }
-
-    /// Lists providers (dat_registry_list_providers).
-    fn dat_registry_list_providers(
-        room: DatCount,
-        number: *mut DatCount,
-        list: *const *mut DatProviderInfo,
-    ) -> u32 {
-        // SAFETY: the contract is the same.
-        unsafe { LIBRARY.list(room, number, list) }
-    }
+    unsafe { LIBRARY.add(table, info, None) }
 }

@@ -3,12 +3,9 @@
 use std::ffi::{CStr, c_char};
 
 use dat_abi::ret::unpack_v2_0;
-use dat_abi::types::{
-    DatBoolean, DatCount, DatHandle, DatIaAddressPtr, DatOsWaitProxyAgent, DatRegionDescription,
-    DatSrqAttr,
-};
+use dat_abi::types::*;
 use dat_abi::v2_0::table::DatProvider;
-use dat_abi::v2_0::types::{DatComm, DatEpAttr, DatIaAttr, DatLmrTriplet, DatProviderAttr};
+use dat_abi::v2_0::types::*;
 use dat_c_library::Asked;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_registry::handles::OpenIa;
@@ -22,12 +19,8 @@ const IA_FIELD_ALL: u64 = 0x3f_ffff_ffff;
 const WRONG: Error = Error::handle(Subtype::InvalidHandleIa);
 
 /// The provider's handle behind what a consumer passes as an IA.
-fn provider_handle(ia: DatHandle) -> Result<DatHandle> {
-    registry()
-        .handles
-        .find(ia)
-        .map(|open| open.provider)
-        .ok_or(WRONG)
+fn provider_handle(ia: DatHandle) -> Option<DatHandle> {
+    registry().handles.find(ia).map(|open| open.provider)
 }
 
 /// The table behind a provider's handle.
@@ -42,11 +35,12 @@ unsafe fn table(handle: DatHandle) -> &'static DatProvider {
 /// Calls `slot` of an IA's table with the provider's handle in place of the number.
 fn on<S: Copy>(
     ia: DatHandle,
+    wrong: Error,
     slot: impl FnOnce(&DatProvider) -> Option<S>,
     call: impl FnOnce(S, DatHandle) -> u32,
 ) -> u32 {
     LIBRARY.guard_from_fork(|| {
-        let handle = provider_handle(ia)?;
+        let handle = provider_handle(ia).ok_or(wrong)?;
         // SAFETY: it came from a provider's ia_open.
         let slot = slot(unsafe { table(handle) }).ok_or(Error::of(Kind::NotImplemented))?;
         unpack_v2_0(call(slot, handle))
@@ -161,7 +155,7 @@ export! {
     /// The provider's handle behind an IA number.
     fn dats_get_ia_handle(ia: DatHandle, handle: *mut DatHandle) -> u32 {
         LIBRARY.guard_from_fork(|| {
-            let provider = provider_handle(ia)?;
+            let provider = provider_handle(ia).ok_or(WRONG)?;
             if handle.is_null() {
                 return Err(Error::arg(2));
             }
@@ -170,147 +164,55 @@ export! {
             Ok(())
         })
     }
+}
 
-    /// Attributes of an IA (dat_ia_query).
-    fn dat_ia_query(
-        ia: DatHandle,
-        async_evd: *mut DatHandle,
-        ia_mask: u64,
-        attr: *mut DatIaAttr,
-        provider_mask: u64,
-        provider: *mut DatProviderAttr,
-    ) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.ia_query, |slot, h| unsafe { slot(h, async_evd, ia_mask, attr, provider_mask, provider) })
-    }
-
-    /// Whether two IAs are related for high availability.
-    fn dat_ia_ha_related(ia: DatHandle, name: *const c_char, answer: *mut DatBoolean) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.ia_ha_related, |slot, h| unsafe { slot(h, name, answer) })
-    }
-
-    /// dat_cno_create.
-    fn dat_cno_create(ia: DatHandle, agent: DatOsWaitProxyAgent, cno: *mut DatHandle) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.cno_create, |slot, h| unsafe { slot(h, agent, cno) })
-    }
-
-    /// dat_cno_fd_create.
-    fn dat_cno_fd_create(ia: DatHandle, fd: *mut i32, cno: *mut DatHandle) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.cno_fd_create, |slot, h| unsafe { slot(h, fd, cno) })
-    }
-
-    /// dat_evd_create.
-    fn dat_evd_create(ia: DatHandle, qlen: DatCount, cno: DatHandle, flags: u32, evd: *mut DatHandle) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.evd_create, |slot, h| unsafe { slot(h, qlen, cno, flags, evd) })
-    }
-
-    /// dat_ep_create.
-    fn dat_ep_create(
-        ia: DatHandle,
-        pz: DatHandle,
-        recv: DatHandle,
-        request: DatHandle,
-        connect: DatHandle,
-        attr: *const DatEpAttr,
-        ep: *mut DatHandle,
-    ) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.ep_create, |slot, h| unsafe { slot(h, pz, recv, request, connect, attr, ep) })
-    }
-
-    /// dat_ep_create_with_srq.
-    fn dat_ep_create_with_srq(
-        ia: DatHandle,
-        pz: DatHandle,
-        recv: DatHandle,
-        request: DatHandle,
-        connect: DatHandle,
-        srq: DatHandle,
-        attr: *const DatEpAttr,
-        ep: *mut DatHandle,
-    ) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.ep_create_with_srq, |slot, h| unsafe { slot(h, pz, recv, request, connect, srq, attr, ep) })
-    }
-
-    /// dat_lmr_create.
-    fn dat_lmr_create(
-        ia: DatHandle,
-        mem_type: u32,
-        region: DatRegionDescription,
-        length: u64,
-        pz: DatHandle,
-        privileges: u32,
-        va_type: u32,
-        lmr: *mut DatHandle,
-        lmr_context: *mut u32,
-        rmr_context: *mut u32,
-        size: *mut u64,
-        address: *mut u64,
-    ) -> u32 {
-        on(ia, |t| t.lmr_create, |slot, h| {
-            // SAFETY: the slot's contract is the function's.
-            unsafe {
-                slot(h, mem_type, region, length, pz, privileges, va_type, lmr, lmr_context, rmr_context, size, address)
+/// Each line makes an exported function that passes an IA's number: its slot, the subtype for a wrong handle, its parameters.
+macro_rules! calls_on_an_ia {
+    ($($(#[$meta:meta])* $export:ident = $slot:ident / $wrong:ident ($ia:ident $(, $arg:ident: $ty:ty)*);)*) => {
+        export! {$(
+            $(#[$meta])*
+            fn $export($ia: DatHandle $(, $arg: $ty)*) -> u32 {
+                let wrong = Error::handle(Subtype::$wrong);
+                // SAFETY: the slot's contract is the function's.
+                on($ia, wrong, |table| table.$slot, |slot, handle| unsafe { slot(handle $(, $arg)*) })
             }
-        })
-    }
+        )*}
+    };
+}
 
-    /// dat_lmr_sync_rdma_read.
-    fn dat_lmr_sync_rdma_read(ia: DatHandle, segments: *const DatLmrTriplet, count: u64) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.lmr_sync_rdma_read, |slot, h| unsafe { slot(h, segments, count) })
-    }
-
-    /// dat_lmr_sync_rdma_write.
-    fn dat_lmr_sync_rdma_write(ia: DatHandle, segments: *const DatLmrTriplet, count: u64) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.lmr_sync_rdma_write, |slot, h| unsafe { slot(h, segments, count) })
-    }
-
-    /// dat_psp_create.
-    fn dat_psp_create(ia: DatHandle, qual: u64, evd: DatHandle, flags: u32, psp: *mut DatHandle) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.psp_create, |slot, h| unsafe { slot(h, qual, evd, flags, psp) })
-    }
-
-    /// dat_psp_create_any.
-    fn dat_psp_create_any(ia: DatHandle, qual: *mut u64, evd: DatHandle, flags: u32, psp: *mut DatHandle) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.psp_create_any, |slot, h| unsafe { slot(h, qual, evd, flags, psp) })
-    }
-
-    /// dat_rsp_create.
-    fn dat_rsp_create(ia: DatHandle, qual: u64, ep: DatHandle, evd: DatHandle, rsp: *mut DatHandle) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.rsp_create, |slot, h| unsafe { slot(h, qual, ep, evd, rsp) })
-    }
-
-    /// dat_csp_create.
-    fn dat_csp_create(
-        ia: DatHandle,
-        comm: *mut DatComm,
-        address: DatIaAddressPtr,
-        evd: DatHandle,
-        csp: *mut DatHandle,
-    ) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.csp_create, |slot, h| unsafe { slot(h, comm, address, evd, csp) })
-    }
-
-    /// dat_pz_create.
-    fn dat_pz_create(ia: DatHandle, pz: *mut DatHandle) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.pz_create, |slot, h| unsafe { slot(h, pz) })
-    }
-
-    /// dat_srq_create.
-    fn dat_srq_create(ia: DatHandle, pz: DatHandle, attr: *mut DatSrqAttr, srq: *mut DatHandle) -> u32 {
-        // SAFETY: the slot's contract is the function's.
-        on(ia, |t| t.srq_create, |slot, h| unsafe { slot(h, pz, attr, srq) })
-    }
+calls_on_an_ia! {
+    // BEGIN slots.txt: exports 2.0 ia
+    /// Queries the attributes of an IA and of its provider (dat_ia_query).
+    dat_ia_query = ia_query / InvalidHandleIa (ia, async_evd: *mut DatHandle, ia_mask: u64, ia_attr: *mut DatIaAttr, provider_mask: u64, provider_attr: *mut DatProviderAttr);
+    /// Creates a CNO, with an agent or without (dat_cno_create).
+    dat_cno_create = cno_create / InvalidHandleIa (ia, agent: DatOsWaitProxyAgent, cno: *mut DatHandle);
+    /// Creates an EVD (dat_evd_create).
+    dat_evd_create = evd_create / InvalidHandleIa (ia, min_qlen: DatCount, cno: DatHandle, flags: u32, evd: *mut DatHandle);
+    /// Creates an endpoint (dat_ep_create).
+    dat_ep_create = ep_create / InvalidHandleIa (ia, pz: DatHandle, recv_evd: DatHandle, request_evd: DatHandle, connect_evd: DatHandle, attr: *const DatEpAttr, ep: *mut DatHandle);
+    /// Registers memory (dat_lmr_create).
+    dat_lmr_create = lmr_create / InvalidHandleIa (ia, mem_type: u32, region: DatRegionDescription, length: u64, pz: DatHandle, privileges: u32, va_type: u32, lmr: *mut DatHandle, lmr_context: *mut u32, rmr_context: *mut u32, registered_length: *mut u64, registered_address: *mut u64);
+    /// Creates a public service point on a connection qualifier (dat_psp_create).
+    dat_psp_create = psp_create / InvalidHandleIa (ia, conn_qual: u64, evd: DatHandle, flags: u32, psp: *mut DatHandle);
+    /// Creates a reserved service point: one endpoint, one request (dat_rsp_create).
+    dat_rsp_create = rsp_create / InvalidHandleIa (ia, conn_qual: u64, ep: DatHandle, evd: DatHandle, rsp: *mut DatHandle);
+    /// Creates a protection zone (dat_pz_create).
+    dat_pz_create = pz_create / InvalidHandleIa (ia, pz: *mut DatHandle);
+    /// Creates a public service point on a free connection qualifier (dat_psp_create_any).
+    dat_psp_create_any = psp_create_any / InvalidHandleIa (ia, conn_qual: *mut u64, evd: DatHandle, flags: u32, psp: *mut DatHandle);
+    /// Makes local writes visible to incoming RDMA Reads (dat_lmr_sync_rdma_read).
+    dat_lmr_sync_rdma_read = lmr_sync_rdma_read / InvalidHandleIa (ia, segments: *const DatLmrTriplet, count: u64);
+    /// Makes incoming RDMA Writes visible locally (dat_lmr_sync_rdma_write).
+    dat_lmr_sync_rdma_write = lmr_sync_rdma_write / InvalidHandleIa (ia, segments: *const DatLmrTriplet, count: u64);
+    /// Creates an endpoint that takes its receives from an SRQ (dat_ep_create_with_srq).
+    dat_ep_create_with_srq = ep_create_with_srq / InvalidHandleIa (ia, pz: DatHandle, recv_evd: DatHandle, request_evd: DatHandle, connect_evd: DatHandle, srq: DatHandle, attr: *const DatEpAttr, ep: *mut DatHandle);
+    /// Creates a shared receive queue (dat_srq_create).
+    dat_srq_create = srq_create / InvalidHandleIa (ia, pz: DatHandle, attr: *mut DatSrqAttr, srq: *mut DatHandle);
+    /// Creates a common service point on a socket address (dat_csp_create).
+    dat_csp_create = csp_create / InvalidHandleIa (ia, comm: *mut DatComm, address: DatIaAddressPtr, evd: DatHandle, csp: *mut DatHandle);
+    /// Creates a CNO with a file descriptor that is readable after an event (dat_cno_fd_create).
+    dat_cno_fd_create = cno_fd_create / InvalidHandleIa (ia, fd: *mut i32, cno: *mut DatHandle);
+    /// Returns whether two IAs are related for high availability (dat_ia_ha_related).
+    dat_ia_ha_related = ia_ha_related / InvalidHandleIa (ia, name: *const c_char, answer: *mut DatBoolean);
+    // END slots.txt
 }

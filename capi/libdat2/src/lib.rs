@@ -8,6 +8,7 @@ mod export;
 mod extension;
 mod ia;
 mod redirect;
+mod registration;
 mod registry;
 mod strerror;
 

@@ -37,8 +37,6 @@ pub struct Version {
     pub from_other: fn(u32) -> u32,
     /// Registers a provider of ours: an exported function that ends in [`Library::add`].
     pub add_ours: AddProvider,
-    /// Called when a provider that is not ours was registered.
-    pub foreign: fn(),
 }
 
 /// A C library: a static of the shared object. All methods may be called from any thread.

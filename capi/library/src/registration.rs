@@ -67,7 +67,8 @@ impl Library {
         unpack_v2_0((self.version.from_other)(unsafe { theirs(table, info) }))
     }
 
-    /// dat_registry_add_provider; `foreign` unless the provider is one of ours, which this library initialised.
+    /// Registers a provider's table (dat_registry_add_provider). `foreign` is called after that, unless it is `None`: for a
+    /// provider of ours, which this library initialised.
     ///
     /// # Safety
     /// `info` is NULL or valid; `table` is NULL or one of the version that `info` says, for as long as it is registered.
@@ -75,13 +76,13 @@ impl Library {
         &'static self,
         table: *const c_void,
         info: *const DatProviderInfo,
-        foreign: bool,
+        foreign: Option<fn()>,
     ) -> u32 {
         self.guard(|| {
             let own = |new| {
                 self.registry().loaded.add(new).map_err(refused)?;
-                if foreign {
-                    (self.version.foreign)();
+                if let Some(foreign) = foreign {
+                    foreign();
                 }
                 Ok(())
             };

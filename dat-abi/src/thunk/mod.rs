@@ -9,6 +9,7 @@ mod evd;
 mod event;
 mod layout;
 mod memory;
+mod open;
 mod post;
 mod sp;
 
@@ -17,6 +18,7 @@ pub(crate) use evd::*;
 pub(crate) use event::*;
 pub(crate) use layout::Layout;
 pub(crate) use memory::*;
+pub(crate) use open::*;
 pub(crate) use post::*;
 pub(crate) use sp::*;
 

@@ -17,9 +17,9 @@ use super::types::{
     DatEventData, DatIaAttr, DatLmrTriplet, DatProviderAttr, DatRmrTriplet,
 };
 use crate::boundary::V1_2;
-use crate::export::registered_thread_safe;
 use crate::intern;
 use crate::thunk::Layout;
+use crate::thunk::registered_thread_safe;
 use crate::types::{
     DatAsynchErrorEventData, DatConnectionEventData, DatRmrBindCompletionEventData,
     DatSoftwareEventData, event_number,

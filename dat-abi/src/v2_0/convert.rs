@@ -19,9 +19,9 @@ use super::types::{
     DatEpAttr, DatEvent, DatEventData, DatIaAttr, DatIbExtensionEventData, DatProviderAttr,
 };
 use crate::boundary::{V2_0, count, limit};
-use crate::export::registered_thread_safe;
 use crate::intern;
 use crate::thunk::Layout;
+use crate::thunk::registered_thread_safe;
 use crate::types::{
     DatAsynchErrorEventData, DatConnectionEventData, DatRmrBindCompletionEventData,
     DatSoftwareEventData, c_name, event_number,

@@ -11,9 +11,9 @@ use dat_core::transport::Transport;
 use super::post::flags;
 use super::{counters, guard};
 use crate::boundary::{need, put, structure};
-use crate::export::{Provider, open_named};
+use crate::provider::Provider;
 use crate::segments::Given;
-use crate::thunk::find;
+use crate::thunk::{find, open_named};
 use crate::types::{DAT_EVD_ASYNC_EXISTS, DatHandle};
 use crate::v2_0::table::DatProvider;
 use crate::v2_0::types::{DatIaAttr, DatIbAddrHandle, DatProviderAttr, ib_op};
@@ -201,10 +201,10 @@ pub(crate) unsafe extern "C" fn provider_extendedop<P: Provider>(
             need(out, 2)?;
             let opened = open_named::<P>(&name, 2, 0, DAT_EVD_ASYNC_EXISTS)?;
             // The IA may be of another engine than P::Transport: ask it through its own table.
-            let table = **(opened.ia() as *const *const DatProvider);
+            let table = **(opened.ia as *const *const DatProvider);
             let code = table.ia_query.map_or(0, |query| {
                 query(
-                    opened.ia(),
+                    opened.ia,
                     std::ptr::null_mut(),
                     ia_mask,
                     ia_attr,
@@ -213,10 +213,10 @@ pub(crate) unsafe extern "C" fn provider_extendedop<P: Provider>(
                 )
             });
             if let (Some(error), Some(close)) = (Error::from_code(code), table.ia_close) {
-                close(opened.ia(), 0);
+                close(opened.ia, 0);
                 return Err(error);
             }
-            put(out, 2, opened.ia())
+            put(out, 2, opened.ia)
         }
     })
 }

@@ -183,51 +183,58 @@ const QOS: Arg = Free;
 
 /// Every function of both tables.
 pub const FUNCTIONS: &[Function] = functions! {
+    // BEGIN slots.txt: probes
     ia_open(Name, Count(8), AsyncEvd, Made(Thing::Ia)):
         InsufficientResources | ProviderNotFound | InvalidAddress | InvalidState;
     ia_query(IA, Maybe, Mask, Out, Mask, Out);
-    ia_close(IA, CLOSE): InvalidState;
-
+    ia_close(IA, CLOSE):
+        InvalidState;
     set_consumer_context(Any, Free);
     get_consumer_context(Any, Out);
     get_handle_type(Any, Out);
-
-    cno_create(IA, Agent, Made(Thing::Cno)): InsufficientResources;
+    cno_create(IA, Agent, Made(Thing::Cno)):
+        InsufficientResources;
     cno_modify_agent(CNO, Agent);
     cno_query(CNO, Free, Out);
-    cno_free(CNO): InvalidState;
-    cno_wait(CNO, Timeout, Out): QueueEmpty | TimeoutExpired | InterruptedCall | InvalidState | Abort;
-
+    cno_free(CNO):
+        InvalidState;
+    cno_wait(CNO, Timeout, Out):
+        QueueEmpty | TimeoutExpired | InterruptedCall | InvalidState | Abort;
     cr_query(CR, Free, Out);
-    cr_accept(CR, NO_EP, DataSize, Data): InvalidState | InsufficientResources;
+    cr_accept(CR, NO_EP, DataSize, Data):
+        InvalidState | InsufficientResources;
     #[V1_2] cr_reject(CR);
     #[V2_0] cr_reject(CR, DataSize, Data);
-    cr_handoff(CR, Qual): ConnQualUnavailable | InsufficientResources | InvalidState;
-
-    evd_create(IA, Count(16), NO_CNO, EVD_FLAGS, Made(Thing::Evd)): InsufficientResources | InvalidState;
+    cr_handoff(CR, Qual):
+        ConnQualUnavailable | InsufficientResources | InvalidState;
+    evd_create(IA, Count(16), NO_CNO, EVD_FLAGS, Made(Thing::Evd)):
+        InsufficientResources | InvalidState;
     evd_query(EVD, Free, Out);
-    evd_modify_cno(EVD, NO_CNO): InvalidState;
+    evd_modify_cno(EVD, NO_CNO):
+        InvalidState;
     evd_enable(EVD);
     evd_disable(EVD);
-    evd_wait(EVD, Timeout, Positive, Out, Out): TimeoutExpired | InterruptedCall | InvalidState | Abort;
-    evd_resize(EVD, Count(32)): InsufficientResources | InvalidState;
-    evd_post_se(EVD, Event): QueueFull | InvalidState;
-    evd_dequeue(EVD, Out): QueueEmpty | InvalidState;
-    evd_free(EVD): InvalidState;
-    evd_set_unwaitable(EVD);
-    evd_clear_unwaitable(EVD): InvalidState;
-
+    evd_wait(EVD, Timeout, Positive, Out, Out):
+        TimeoutExpired | InterruptedCall | InvalidState | Abort;
+    evd_resize(EVD, Count(32)):
+        InsufficientResources | InvalidState;
+    evd_post_se(EVD, Event):
+        QueueFull | InvalidState;
+    evd_dequeue(EVD, Out):
+        QueueEmpty | InvalidState;
+    evd_free(EVD):
+        InvalidState;
     ep_create(IA, NO_PZ, RECV, REQUEST, CONNECT, EpAttr, Made(Thing::Ep)):
         InsufficientResources | ModelNotSupported | InvalidState;
-    ep_create_with_srq(IA, NO_PZ, RECV, REQUEST, CONNECT, SRQ, EpAttr, Made(Thing::Ep)):
-        InsufficientResources | ModelNotSupported | InvalidState;
     ep_query(EP, Free, Out);
-    ep_modify(EP, EpMask, EpParam): InvalidState | InsufficientResources | ModelNotSupported;
+    ep_modify(EP, EpMask, EpParam):
+        InvalidState | InsufficientResources | ModelNotSupported;
     ep_connect(EP, Address, Qual, Attempt, DataSize, Data, QOS, Free):
         InvalidState | InsufficientResources | InvalidAddress | ModelNotSupported;
     ep_dup_connect(EP, EP, Attempt, DataSize, Data, QOS):
         InvalidState | InsufficientResources | InvalidAddress | ModelNotSupported;
-    ep_disconnect(EP, CLOSE): InvalidState | InsufficientResources;
+    ep_disconnect(EP, CLOSE):
+        InvalidState | InsufficientResources;
     ep_post_send(EP, Segments, Iov, Free, COMPLETION):
         InvalidState | InsufficientResources | LengthError | ProtectionViolation | PrivilegesViolation;
     ep_post_recv(EP, Segments, Iov, Free, COMPLETION):
@@ -237,62 +244,82 @@ pub const FUNCTIONS: &[Function] = functions! {
     ep_post_rdma_write(EP, Segments, Iov, Free, Remote, COMPLETION):
         InvalidState | InsufficientResources | LengthError | ProtectionViolation | PrivilegesViolation;
     ep_get_status(EP, Maybe, Maybe, Maybe);
-    ep_reset(EP): InvalidState;
-    ep_recv_query(EP, Maybe, Maybe): InvalidState | ModelNotSupported;
-    ep_set_watermark(EP, Mark, Mark): InvalidState | ModelNotSupported;
-    ep_free(EP): InvalidState;
-
+    ep_free(EP):
+        InvalidState;
     #[V1_2] lmr_create(IA, MemType, Region, Length, PZ, RIGHTS, Made(Thing::Lmr), Maybe, Maybe, Maybe, Maybe):
         InsufficientResources | LengthError | InvalidState | ModelNotSupported | PrivilegesViolation;
     #[V2_0] lmr_create(IA, MemType, Region, Length, PZ, RIGHTS, VA_TYPE, Made(Thing::Lmr), Maybe, Maybe, Maybe, Maybe):
         InsufficientResources | LengthError | InvalidState | ModelNotSupported | PrivilegesViolation;
     lmr_query(LMR, Free, Out);
-    lmr_sync_rdma_read(IA, Synced, SyncedCount);
-    lmr_sync_rdma_write(IA, Synced, SyncedCount);
-    lmr_free(LMR): InvalidState;
-
-    rmr_create(PZ, Made(Thing::Rmr)): InsufficientResources | ModelNotSupported | NotImplemented;
+    lmr_free(LMR):
+        InvalidState;
+    rmr_create(PZ, Made(Thing::Rmr)):
+        InsufficientResources | ModelNotSupported | NotImplemented;
     rmr_query(RMR, Free, Out);
     #[V1_2] rmr_bind(RMR, Local, RIGHTS, EP, Free, COMPLETION, Out):
         InvalidState | InsufficientResources | ProtectionViolation | PrivilegesViolation | ModelNotSupported;
     #[V2_0] rmr_bind(RMR, LMR, Local, RIGHTS, VA_TYPE, EP, Free, COMPLETION, Out):
         InvalidState | InsufficientResources | ProtectionViolation | PrivilegesViolation | ModelNotSupported;
-    rmr_free(RMR): InvalidState;
-
+    rmr_free(RMR):
+        InvalidState;
     psp_create(IA, Qual, CR_EVD, PSP_FLAGS, Made(Thing::Psp)):
         InsufficientResources | ConnQualInUse | ModelNotSupported | InvalidState;
+    psp_query(PSP, Free, Out);
+    psp_free(PSP):
+        InvalidState;
+    rsp_create(IA, Qual, EP, CR_EVD, Made(Thing::Rsp)):
+        InsufficientResources | ConnQualInUse | InvalidState;
+    rsp_query(RSP, Free, Out);
+    rsp_free(RSP):
+        InvalidState;
+    pz_create(IA, Made(Thing::Pz)):
+        InsufficientResources;
+    pz_query(PZ, Free, Out);
+    pz_free(PZ):
+        InvalidState;
     psp_create_any(IA, Out, CR_EVD, PSP_FLAGS, Made(Thing::Psp)):
         InsufficientResources | ConnQualUnavailable | ModelNotSupported | InvalidState;
-    psp_query(PSP, Free, Out);
-    psp_free(PSP): InvalidState;
-    rsp_create(IA, Qual, EP, CR_EVD, Made(Thing::Rsp)): InsufficientResources | ConnQualInUse | InvalidState;
-    rsp_query(RSP, Free, Out);
-    rsp_free(RSP): InvalidState;
-
-    pz_create(IA, Made(Thing::Pz)): InsufficientResources;
-    pz_query(PZ, Free, Out);
-    pz_free(PZ): InvalidState;
-
-    srq_create(IA, PZ, SrqAttr, Made(Thing::Srq)): InsufficientResources | ModelNotSupported | InvalidState;
-    srq_query(SRQ, Free, Out);
+    ep_reset(EP):
+        InvalidState;
+    evd_set_unwaitable(EVD);
+    evd_clear_unwaitable(EVD):
+        InvalidState;
+    lmr_sync_rdma_read(IA, Synced, SyncedCount);
+    lmr_sync_rdma_write(IA, Synced, SyncedCount);
+    ep_create_with_srq(IA, NO_PZ, RECV, REQUEST, CONNECT, SRQ, EpAttr, Made(Thing::Ep)):
+        InsufficientResources | ModelNotSupported | InvalidState;
+    ep_recv_query(EP, Maybe, Maybe):
+        InvalidState | ModelNotSupported;
+    ep_set_watermark(EP, Mark, Mark):
+        InvalidState | ModelNotSupported;
+    srq_create(IA, PZ, SrqAttr, Made(Thing::Srq)):
+        InsufficientResources | ModelNotSupported | InvalidState;
+    srq_free(SRQ):
+        InvalidState;
     srq_post_recv(SRQ, Segments, Iov, Free):
         InsufficientResources | LengthError | ProtectionViolation | PrivilegesViolation | InvalidState;
-    srq_resize(SRQ, Count(8)): InsufficientResources | InvalidState | NotImplemented;
-    srq_set_lw(SRQ, Count(1)): ModelNotSupported;
-    srq_free(SRQ): InvalidState;
-
-    #[V2_0] rmr_create_for_ep(PZ, Made(Thing::Rmr)): InsufficientResources | ModelNotSupported | NotImplemented;
+    srq_query(SRQ, Free, Out);
+    srq_resize(SRQ, Count(8)):
+        InsufficientResources | InvalidState | NotImplemented;
+    srq_set_lw(SRQ, Count(1)):
+        ModelNotSupported;
+    #[V2_0] csp_create(IA, Comm, Address, CR_EVD, Made(Thing::Csp)):
+        InsufficientResources | CommNotSupported | InvalidAddress | PortInUse | ConnQualUnavailable | InvalidState;
+    #[V2_0] csp_query(CSP, Free, Out);
+    #[V2_0] csp_free(CSP):
+        InvalidState;
+    #[V2_0] ep_common_connect(EP, Address, Attempt, DataSize, Data):
+        InvalidState | InsufficientResources | InvalidAddress | ModelNotSupported;
+    #[V2_0] rmr_create_for_ep(PZ, Made(Thing::Rmr)):
+        InsufficientResources | ModelNotSupported | NotImplemented;
     #[V2_0] ep_post_send_with_invalidate(EP, Segments, Iov, Free, COMPLETION, Free, Free):
         InvalidState | InsufficientResources | LengthError | ModelNotSupported | NotImplemented;
     #[V2_0] ep_post_rdma_read_to_rmr(EP, Remote, Free, Remote, COMPLETION):
         InvalidState | InsufficientResources | LengthError | ModelNotSupported | NotImplemented;
-    #[V2_0] cno_fd_create(IA, Out, Made(Thing::Cno)): InsufficientResources;
-    #[V2_0] cno_trigger(CNO, Out): TimeoutExpired | InvalidState | QueueEmpty | InterruptedCall;
+    #[V2_0] cno_fd_create(IA, Out, Made(Thing::Cno)):
+        InsufficientResources;
+    #[V2_0] cno_trigger(CNO, Out):
+        TimeoutExpired | InvalidState | QueueEmpty | InterruptedCall;
     #[V2_0] ia_ha_related(IA, Other, Out);
-    #[V2_0] csp_create(IA, Comm, Address, CR_EVD, Made(Thing::Csp)):
-        InsufficientResources | CommNotSupported | InvalidAddress | PortInUse | ConnQualUnavailable | InvalidState;
-    #[V2_0] csp_query(CSP, Free, Out);
-    #[V2_0] csp_free(CSP): InvalidState;
-    #[V2_0] ep_common_connect(EP, Address, Attempt, DataSize, Data):
-        InvalidState | InsufficientResources | InvalidAddress | ModelNotSupported;
+    // END slots.txt
 };
