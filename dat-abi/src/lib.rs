@@ -3,6 +3,7 @@
 //! A transport becomes a provider by [`export_provider!`]; everything between a C caller and
 //! `dat_core` is here.
 
+mod attributes;
 pub(crate) mod boundary;
 pub mod export;
 mod fork;

@@ -1,4 +1,4 @@
-//! EVD and CNO slots with one layout.
+//! EVD slots that both versions share, except those that take events.
 
 use dat_core::error::{Error, Result, Subtype};
 use dat_core::evd::Evd;
@@ -6,9 +6,9 @@ use dat_core::flags::EvdFlags;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use crate::boundary::{Version, count, guard, limit, making, need, put, timeout};
+use crate::boundary::{Version, count, guard, limit, making, need, put};
 use crate::handle;
-use crate::types::{DatCount, DatEvdParam, DatHandle, DatTimeout};
+use crate::types::{DatCount, DatEvdParam, DatHandle};
 
 /// The EVD argument of `dat_evd_*`. The specification has no subtype for "an EVD"; DAPL answers with none of
 /// the stream subtypes but the argument's.
@@ -105,29 +105,4 @@ pub(crate) unsafe extern "C" fn evd_resize<T: Transport, V: Version>(
 
 pub(crate) unsafe extern "C" fn evd_free<T: Transport, V: Version>(evd: DatHandle) -> u32 {
     guard::<V>(|| find::<T>(evd)?.free())
-}
-
-pub(crate) unsafe extern "C" fn cno_free<T: Transport, V: Version>(cno: DatHandle) -> u32 {
-    guard::<V>(|| handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.free())
-}
-
-/// A cancellation point.
-pub(crate) unsafe extern "C-unwind" fn cno_wait<T: Transport, V: Version>(
-    cno: DatHandle,
-    span: DatTimeout,
-    evd: *mut DatHandle,
-) -> u32 {
-    let body = || {
-        guard::<V>(|| {
-            let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
-            need(evd, 3)?;
-            let woken = cno.wait(timeout(span));
-            // When the time is over the handle is a null one.
-            // SAFETY: NULL or valid by the slot's contract.
-            unsafe { put(evd, 3, woken.unwrap_or(0))? };
-            woken.map(|_| ())
-        })
-    };
-    // SAFETY: this function has nothing to drop.
-    unsafe { dat_os::cancel::point(body) }
 }

@@ -6,6 +6,7 @@ use dat_core::event::RawHandle;
 use dat_core::iov::{Local, Remote};
 use dat_core::transport::Transport;
 
+use super::ep_arguments::EpAttrArg;
 use crate::boundary::Version;
 
 /// How a version lays out what a post is given and a dequeue fills in.
@@ -14,10 +15,15 @@ pub(crate) trait Layout: Version {
     type Local: Local + 'static;
     /// `DAT_RMR_TRIPLET`.
     type Remote: Remote + 'static;
+    /// `DAT_EP_ATTR`.
+    type EpAttr: Copy;
     /// `DAT_EVENT`.
     type Event: 'static;
     /// What writes a `DAT_EVENT`.
     type Sink<'a, T: Transport>: EventSink;
+
+    /// Returns the values of an endpoint's attributes.
+    fn ep_attr(attr: &Self::EpAttr) -> EpAttrArg;
 
     /// Writes into `event`, as one of `evd`.
     ///

@@ -1,16 +1,22 @@
-//! PZ, LMR, RMR and SRQ slots with one layout.
+//! PZ, LMR, RMR and SRQ slots that both versions share, and the arguments of dat_lmr_create.
 
 use dat_core::attr::SrqAttr;
-use dat_core::error::{Result, Subtype};
+use dat_core::error::{Error, Result, Subtype};
+use dat_core::flags::MemPriv;
 use dat_core::head::raw;
+use dat_core::lmr::{Lmr, Source};
 use dat_core::pz::Pz;
 use dat_core::rmr::Rmr;
 use dat_core::srq::Srq;
 use dat_core::transport::Transport;
 
+use super::layout::Layout;
 use crate::boundary::{Version, count, guard, limit, making, need, put, structure};
 use crate::handle;
-use crate::types::{DatCount, DatHandle, DatPzParam, DatSrqAttr, DatSrqParam};
+use crate::segments::Synced;
+use crate::types::{
+    DatCount, DatHandle, DatPzParam, DatRegionDescription, DatSrqAttr, DatSrqParam,
+};
 
 /// `DAT_SRQ_LW_DEFAULT`: no low watermark.
 const NO_LOW_WATERMARK: DatCount = 0;
@@ -49,6 +55,104 @@ pub(crate) unsafe extern "C" fn pz_query<T: Transport, V: Version>(
 
 pub(crate) unsafe extern "C" fn pz_free<T: Transport, V: Version>(pz: DatHandle) -> u32 {
     guard::<V>(|| handle::pz::<T>(pz, Subtype::InvalidHandlePz)?.free())
+}
+
+/// Converts `DAT_MEM_PRIV_FLAGS` at argument `number`.
+pub(crate) fn rights(bits: u32, number: u16) -> Result<MemPriv> {
+    MemPriv::from_bits(bits).ok_or(Error::arg(number))
+}
+
+/// Converts `DAT_MEM_TYPE` and its `DAT_REGION_DESCRIPTION`.
+///
+/// # Safety
+/// For `SHARED_VIRTUAL` the description's cookie pointer is NULL or valid.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER`, `DAT_INVALID_HANDLE`.
+pub(crate) unsafe fn source<T: Transport>(
+    mem_type: u32,
+    region: &DatRegionDescription,
+) -> Result<Source<T>> {
+    Ok(match mem_type {
+        0 => Source::Virtual(region.address),
+        1 => Source::Lmr(handle::lmr(region.address, Subtype::InvalidHandleLmr)?),
+        2 => {
+            // SAFETY: NULL or valid by the caller's promise.
+            let cookie = unsafe { structure(region.shared_memory_id, 3)? };
+            Source::Shared {
+                address: region.address,
+                cookie: cookie.map(|b| b),
+            }
+        }
+        _ => return Err(Error::arg(2)),
+    })
+}
+
+/// The outputs of dat_lmr_create. All but the handle may be NULL.
+pub(crate) struct LmrOut {
+    pub(crate) lmr: *mut DatHandle,
+    pub(crate) lmr_context: *mut u32,
+    pub(crate) rmr_context: *mut u32,
+    pub(crate) size: *mut u64,
+    pub(crate) address: *mut u64,
+}
+
+impl LmrOut {
+    /// Writes the handle of `made`, its contexts, and what was registered.
+    ///
+    /// # Safety
+    /// Every pointer is NULL or valid for a write.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if it was freed in the meantime.
+    pub(crate) unsafe fn write<T: Transport>(&self, made: &'static Lmr<T>) -> Result<()> {
+        let info = made.info()?;
+        // SAFETY: NULL is skipped, the rest is valid by the caller's promise.
+        unsafe {
+            self.lmr.write_unaligned(raw(made));
+            for (to, value) in [
+                (self.lmr_context, info.lmr_context),
+                (self.rmr_context, info.rmr_context),
+            ] {
+                if !to.is_null() {
+                    to.write_unaligned(value);
+                }
+            }
+            for (to, value) in [
+                (self.size, info.registered_size),
+                (self.address, info.registered_address),
+            ] {
+                if !to.is_null() {
+                    to.write_unaligned(value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) unsafe extern "C" fn lmr_sync_rdma_read<T: Transport, V: Layout>(
+    ia: DatHandle,
+    iov: *const V::Local,
+    number: u64,
+) -> u32 {
+    guard::<V>(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        Lmr::sync_read(ia, unsafe { Synced::new(iov, number)? })
+    })
+}
+
+pub(crate) unsafe extern "C" fn lmr_sync_rdma_write<T: Transport, V: Layout>(
+    ia: DatHandle,
+    iov: *const V::Local,
+    number: u64,
+) -> u32 {
+    guard::<V>(|| {
+        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
+        // SAFETY: NULL or valid by the slot's contract.
+        Lmr::sync_write(ia, unsafe { Synced::new(iov, number)? })
+    })
 }
 
 pub(crate) unsafe extern "C" fn lmr_free<T: Transport, V: Version>(lmr: DatHandle) -> u32 {

@@ -4,7 +4,10 @@
 //! Every function is `unsafe extern "C"` with the contract of its manual page: pointers are NULL or valid.
 //! Handles may be anything.
 
+mod cno;
 mod ep;
+mod ep_arguments;
+mod ep_create;
 mod evd;
 mod event;
 mod layout;
@@ -13,7 +16,10 @@ mod open;
 mod post;
 mod sp;
 
+pub(crate) use cno::*;
 pub(crate) use ep::*;
+pub(crate) use ep_arguments::{EpAttrArg, EpParamArg};
+pub(crate) use ep_create::*;
 pub(crate) use evd::*;
 pub(crate) use event::*;
 pub(crate) use layout::Layout;

@@ -2,7 +2,7 @@
 
 use dat_core::ep::fast_ops::{FastOp, RdmaRead, RdmaWrite, Send};
 use dat_core::ep::fast_path::One;
-use dat_core::error::{Result, Subtype};
+use dat_core::error::{Error, Result, Subtype};
 use dat_core::flags::CompletionFlags;
 use dat_core::iov::Remote;
 use dat_core::transport::Transport;
@@ -13,6 +13,12 @@ use crate::boundary::{guard_hot, structure};
 use crate::handle;
 use crate::segments::Given;
 use crate::types::{DatContext, DatCount, DatHandle};
+
+/// Converts completion flags at argument `number`; unknown ones are an error.
+#[inline(always)]
+pub(crate) fn flags(bits: u32, number: u16) -> Result<CompletionFlags> {
+    CompletionFlags::from_bits(bits).ok_or(Error::arg(number))
+}
 
 /// Completion flags of a hot call: core refuses those that the endpoint cannot have, unknown ones among them.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Core's types to and from the structures of uDAPL 1.2, by way of 2.0's where the difference is only width.
+//! Core's types to and from the structures of uDAPL 1.2.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -16,16 +16,14 @@ use super::types::{
     DatCrArrivalEventData, DatDtoCompletionEventData, DatEpAttr, DatEpParam, DatEvent,
     DatEventData, DatIaAttr, DatLmrTriplet, DatProviderAttr, DatRmrTriplet,
 };
-use crate::boundary::V1_2;
+use crate::attributes as ours;
+use crate::boundary::{V1_2, limit};
 use crate::intern;
-use crate::thunk::Layout;
-use crate::thunk::registered_thread_safe;
+use crate::thunk::{EpAttrArg, EpParamArg, Layout, registered_thread_safe};
 use crate::types::{
     DatAsynchErrorEventData, DatConnectionEventData, DatRmrBindCompletionEventData,
-    DatSoftwareEventData, event_number,
+    DatSoftwareEventData, c_name, event_number,
 };
-use crate::v2_0::convert as newer;
-use crate::v2_0::types as v2;
 
 impl Local for DatLmrTriplet {
     #[inline(always)]
@@ -102,86 +100,84 @@ fn narrowed<'a>(segments: &[DatLmrTriplet], room: &'a mut Room) -> Option<Severa
     (bits <= u32::MAX.into()).then_some(Several { iov, length })
 }
 
-/// `DAT_IA_ATTR` of an adapter.
+/// Returns the `DAT_IA_ATTR` of an adapter.
 pub(crate) fn ia_attr(attr: &AdapterAttr) -> DatIaAttr {
-    let n = newer::ia_attr(attr);
     DatIaAttr {
-        adapter_name: n.adapter_name,
-        vendor_name: n.vendor_name,
-        hardware_version_major: n.hardware_version_major,
-        hardware_version_minor: n.hardware_version_minor,
-        firmware_version_major: n.firmware_version_major,
-        firmware_version_minor: n.firmware_version_minor,
-        ia_address_ptr: n.ia_address_ptr,
-        max_eps: n.max_eps,
-        max_dto_per_ep: n.max_dto_per_ep,
-        max_rdma_read_per_ep_in: n.max_rdma_read_per_ep_in,
-        max_rdma_read_per_ep_out: n.max_rdma_read_per_ep_out,
-        max_evds: n.max_evds,
-        max_evd_qlen: n.max_evd_qlen,
-        max_iov_segments_per_dto: n.max_iov_segments_per_dto,
-        max_lmrs: n.max_lmrs,
+        adapter_name: c_name(&attr.adapter_name),
+        vendor_name: c_name(&attr.vendor_name),
+        hardware_version_major: attr.hardware_version.0,
+        hardware_version_minor: attr.hardware_version.1,
+        firmware_version_major: attr.firmware_version.0,
+        firmware_version_minor: attr.firmware_version.1,
+        ia_address_ptr: intern::address(Some(attr.address), attr.scope_id),
+        max_eps: limit(attr.max_eps),
+        max_dto_per_ep: limit(attr.max_dto_per_ep),
+        max_rdma_read_per_ep_in: limit(attr.max_rdma_read_per_ep_in),
+        max_rdma_read_per_ep_out: limit(attr.max_rdma_read_per_ep_out),
+        max_evds: limit(attr.max_evds),
+        max_evd_qlen: limit(attr.max_evd_qlen),
+        max_iov_segments_per_dto: limit(attr.max_iov),
+        max_lmrs: limit(attr.max_lmrs),
         max_lmr_block_size: attr.max_lmr_block_size,
         max_lmr_virtual_address: attr.max_lmr_virtual_address,
-        max_pzs: n.max_pzs,
+        max_pzs: limit(attr.max_pzs),
         max_message_size: attr.max_message_size,
         max_rdma_size: attr.max_rdma_size,
-        max_rmrs: n.max_rmrs,
-        max_rmr_target_address: n.max_rmr_target_address,
-        max_srqs: n.max_srqs,
-        max_ep_per_srq: n.max_ep_per_srq,
-        max_recv_per_srq: n.max_recv_per_srq,
-        max_iov_segments_per_rdma_read: n.max_iov_segments_per_rdma_read,
-        max_iov_segments_per_rdma_write: n.max_iov_segments_per_rdma_write,
-        max_rdma_read_in: n.max_rdma_read_in,
-        max_rdma_read_out: n.max_rdma_read_out,
-        max_rdma_read_per_ep_in_guaranteed: n.max_rdma_read_per_ep_in_guaranteed,
-        max_rdma_read_per_ep_out_guaranteed: n.max_rdma_read_per_ep_out_guaranteed,
-        num_transport_attr: n.num_transport_attr,
-        transport_attr: n.transport_attr,
-        num_vendor_attr: n.num_vendor_attr,
-        vendor_attr: n.vendor_attr,
+        max_rmrs: limit(attr.max_rmrs),
+        max_rmr_target_address: attr.max_lmr_virtual_address,
+        max_srqs: limit(attr.max_srqs),
+        max_ep_per_srq: limit(attr.max_ep_per_srq),
+        max_recv_per_srq: limit(attr.max_recv_per_srq),
+        max_iov_segments_per_rdma_read: limit(attr.max_iov_rdma_read),
+        max_iov_segments_per_rdma_write: limit(attr.max_iov_rdma_write),
+        max_rdma_read_in: limit(attr.max_rdma_read_in),
+        max_rdma_read_out: limit(attr.max_rdma_read_out),
+        max_rdma_read_per_ep_in_guaranteed: 1,
+        max_rdma_read_per_ep_out_guaranteed: 1,
+        num_transport_attr: 0,
+        transport_attr: std::ptr::null_mut(),
+        num_vendor_attr: 0,
+        vendor_attr: std::ptr::null_mut(),
     }
 }
 
-/// `DAT_PROVIDER_ATTR` of the IA `name`.
+/// Returns the `DAT_PROVIDER_ATTR` of the IA `name`.
 pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
-    let n = newer::provider_attr(name, attr);
     DatProviderAttr {
-        provider_name: n.provider_name,
-        provider_version_major: n.provider_version_major,
-        provider_version_minor: n.provider_version_minor,
+        provider_name: c_name(name),
+        provider_version_major: 2,
+        provider_version_minor: 0,
         dapl_version_major: 1,
         dapl_version_minor: 2,
-        lmr_mem_types_supported: n.lmr_mem_types_supported,
-        iov_ownership_on_return: n.iov_ownership_on_return,
-        dat_qos_supported: n.dat_qos_supported,
-        completion_flags_supported: n.completion_flags_supported,
+        lmr_mem_types_supported: ours::LMR_MEM_TYPES,
+        iov_ownership_on_return: 0,
+        dat_qos_supported: 0,
+        completion_flags_supported: ours::COMPLETION_FLAGS,
         is_thread_safe: u32::from(registered_thread_safe(name, 1)),
-        max_private_data_size: n.max_private_data_size,
-        supports_multipath: n.supports_multipath,
-        ep_creator: n.ep_creator,
-        pz_support: n.pz_support,
-        optimal_buffer_alignment: n.optimal_buffer_alignment,
-        evd_stream_merging_supported: n.evd_stream_merging_supported,
-        srq_supported: n.srq_supported,
-        srq_watermarks_supported: n.srq_watermarks_supported,
-        srq_ep_pz_difference_supported: n.srq_ep_pz_difference_supported,
-        srq_info_supported: n.srq_info_supported,
-        ep_recv_info_supported: n.ep_recv_info_supported,
-        lmr_sync_req: n.lmr_sync_req,
-        dto_async_return_guaranteed: n.dto_async_return_guaranteed,
-        rdma_write_for_rdma_read_req: n.rdma_write_for_rdma_read_req,
-        num_provider_specific_attr: n.num_provider_specific_attr,
-        provider_specific_attr: n.provider_specific_attr,
+        max_private_data_size: limit(attr.max_private_data_size),
+        supports_multipath: 0,
+        ep_creator: ours::EP_CREATOR,
+        pz_support: 0,
+        optimal_buffer_alignment: ours::BUFFER_ALIGNMENT,
+        evd_stream_merging_supported: ours::MERGING,
+        srq_supported: u32::from(attr.max_srqs > 0),
+        srq_watermarks_supported: i32::from(attr.max_srqs > 0),
+        srq_ep_pz_difference_supported: 0,
+        srq_info_supported: i32::from(attr.max_srqs > 0),
+        ep_recv_info_supported: 1,
+        lmr_sync_req: 0,
+        dto_async_return_guaranteed: 0,
+        rdma_write_for_rdma_read_req: 1,
+        num_provider_specific_attr: attr.named.len() as i32,
+        provider_specific_attr: intern::named(&attr.named),
     }
 }
 
-/// Attributes from the consumer in 2.0's structure; a size that does not fit there is as good as the largest.
-pub(crate) fn ep_attr_in(c: &DatEpAttr) -> v2::DatEpAttr {
-    let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
-    v2::DatEpAttr {
-        // 1.2 has no datagrams: what is no reliable connection is nothing at all.
+/// Returns the values of attributes that the consumer passes. A size of more than 32 bits becomes the largest of 32 bits.
+fn ep_attr_in(c: &DatEpAttr) -> EpAttrArg {
+    let narrow = |size: u64| size.min(u32::MAX.into());
+    EpAttrArg {
+        // 1.2 has reliable connections only; every other number is unknown to core.
         service_type: if c.service_type == 0 { 0 } else { u32::MAX },
         max_message_size: narrow(c.max_message_size),
         max_rdma_size: narrow(c.max_rdma_size),
@@ -197,59 +193,43 @@ pub(crate) fn ep_attr_in(c: &DatEpAttr) -> v2::DatEpAttr {
         srq_soft_hw: c.srq_soft_hw,
         max_rdma_read_iov: c.max_rdma_read_iov,
         max_rdma_write_iov: c.max_rdma_write_iov,
-        ep_transport_specific_count: c.ep_transport_specific_count,
-        ep_transport_specific: c.ep_transport_specific,
-        ep_provider_specific_count: c.ep_provider_specific_count,
-        ep_provider_specific: c.ep_provider_specific,
     }
 }
 
-/// The same, as dat_ep_query tells them.
+/// Returns the fields of an endpoint's parameters that dat_ep_modify may change.
+pub(crate) fn ep_param_in(c: &DatEpParam) -> EpParamArg {
+    EpParamArg {
+        pz: c.pz_handle,
+        recv_evd: c.recv_evd_handle,
+        request_evd: c.request_evd_handle,
+        connect_evd: c.connect_evd_handle,
+        srq: c.srq_handle,
+        attr: ep_attr_in(&c.ep_attr),
+    }
+}
+
+/// Returns the attributes of an endpoint for dat_ep_query.
 pub(crate) fn ep_attr_out(attr: &EpAttr) -> DatEpAttr {
-    let n = newer::ep_attr_out(attr);
     DatEpAttr {
-        service_type: n.service_type,
+        service_type: attr.service_type,
         max_message_size: attr.max_message_size,
         max_rdma_size: attr.max_rdma_size,
-        qos: n.qos,
-        recv_completion_flags: n.recv_completion_flags,
-        request_completion_flags: n.request_completion_flags,
-        max_recv_dtos: n.max_recv_dtos,
-        max_request_dtos: n.max_request_dtos,
-        max_recv_iov: n.max_recv_iov,
-        max_request_iov: n.max_request_iov,
-        max_rdma_read_in: n.max_rdma_read_in,
-        max_rdma_read_out: n.max_rdma_read_out,
-        srq_soft_hw: n.srq_soft_hw,
-        max_rdma_read_iov: n.max_rdma_read_iov,
-        max_rdma_write_iov: n.max_rdma_write_iov,
+        qos: attr.qos,
+        recv_completion_flags: attr.recv_completion_flags.bits(),
+        request_completion_flags: attr.request_completion_flags.bits(),
+        max_recv_dtos: limit(attr.max_recv_dtos),
+        max_request_dtos: limit(attr.max_request_dtos),
+        max_recv_iov: limit(attr.max_recv_iov),
+        max_request_iov: limit(attr.max_request_iov),
+        max_rdma_read_in: limit(attr.max_rdma_read_in),
+        max_rdma_read_out: limit(attr.max_rdma_read_out),
+        srq_soft_hw: attr.srq_soft_hw,
+        max_rdma_read_iov: limit(attr.max_rdma_read_iov),
+        max_rdma_write_iov: limit(attr.max_rdma_write_iov),
         ep_transport_specific_count: 0,
         ep_transport_specific: std::ptr::null_mut(),
         ep_provider_specific_count: 0,
         ep_provider_specific: std::ptr::null_mut(),
-    }
-}
-
-/// The part of an endpoint's parameters that dat_ep_modify may change, in 2.0's structure.
-pub(crate) fn ep_param_in(c: &DatEpParam) -> v2::DatEpParam {
-    v2::DatEpParam {
-        ia_handle: c.ia_handle,
-        ep_state: c.ep_state,
-        comm: v2::DatComm {
-            domain: 0,
-            r#type: 0,
-            protocol: 0,
-        },
-        local_ia_address_ptr: c.local_ia_address_ptr,
-        local_port_qual: c.local_port_qual,
-        remote_ia_address_ptr: c.remote_ia_address_ptr,
-        remote_port_qual: c.remote_port_qual,
-        pz_handle: c.pz_handle,
-        recv_evd_handle: c.recv_evd_handle,
-        request_evd_handle: c.request_evd_handle,
-        connect_evd_handle: c.connect_evd_handle,
-        srq_handle: c.srq_handle,
-        ep_attr: ep_attr_in(&c.ep_attr),
     }
 }
 
@@ -293,8 +273,13 @@ impl<T: Transport> Sink<'_, T> {
 impl Layout for V1_2 {
     type Local = DatLmrTriplet;
     type Remote = DatRmrTriplet;
+    type EpAttr = DatEpAttr;
     type Event = DatEvent;
     type Sink<'a, T: Transport> = Sink<'a, T>;
+
+    fn ep_attr(attr: &DatEpAttr) -> EpAttrArg {
+        ep_attr_in(attr)
+    }
 
     #[inline(always)]
     unsafe fn sink<'a, T: Transport>(event: *mut DatEvent, evd: RawHandle) -> Sink<'a, T> {

@@ -5,10 +5,8 @@ use std::marker::PhantomData;
 use dat_core::attr::{AdapterAttr, EpAttr};
 use dat_core::ep::Ep;
 use dat_core::ep::fast_path::Several;
-use dat_core::error::{Error, Result};
 use dat_core::evd::EventSink;
 use dat_core::event::{Dto, DtoOp, Event, RawHandle};
-use dat_core::flags::CompletionFlags;
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::Transport;
 
@@ -16,27 +14,16 @@ use super::extension_event;
 use super::types::{
     DAT_EXTENSION_IB, DAT_IB_DTO_EVENT, DAT_IB_EXTENSION_VERSION,
     DAT_IB_UD_CONNECTION_REQUEST_EVENT, DatCrArrivalEventData, DatDtoCompletionEventData,
-    DatEpAttr, DatEvent, DatEventData, DatIaAttr, DatIbExtensionEventData, DatProviderAttr,
+    DatEpAttr, DatEpParam, DatEvent, DatEventData, DatIaAttr, DatIbExtensionEventData,
+    DatProviderAttr,
 };
-use crate::boundary::{V2_0, count, limit};
+use crate::attributes as ours;
+use crate::boundary::{V2_0, limit};
 use crate::intern;
-use crate::thunk::Layout;
-use crate::thunk::registered_thread_safe;
+use crate::thunk::{EpAttrArg, EpParamArg, Layout, registered_thread_safe};
 use crate::types::{
     DatAsynchErrorEventData, DatConnectionEventData, DatRmrBindCompletionEventData,
     DatSoftwareEventData, c_name, event_number,
-};
-
-/// Which streams may share an EVD, in the order SOFTWARE, CR, DTO, CONNECTION, RMR_BIND, ASYNC.
-pub(crate) const MERGING: [[u32; 6]; 6] = {
-    let mut all = [[1; 6]; 6];
-    let mut i = 0;
-    while i < 5 {
-        all[5][i] = 0;
-        all[i][5] = 0;
-        i += 1;
-    }
-    all
 };
 
 /// A length where 2.0 has 32 bits.
@@ -96,19 +83,17 @@ pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
         provider_version_minor: 0,
         dapl_version_major: 2,
         dapl_version_minor: 0,
-        // DAPL's value, which clients compare: VIRTUAL | LMR | SHARED_VIRTUAL.
-        lmr_mem_types_supported: 3,
+        lmr_mem_types_supported: ours::LMR_MEM_TYPES,
         iov_ownership_on_return: 0,
         dat_qos_supported: 0,
-        completion_flags_supported: CompletionFlags::all().bits() & 0x1f,
+        completion_flags_supported: ours::COMPLETION_FLAGS,
         is_thread_safe: u32::from(registered_thread_safe(name, 2)),
         max_private_data_size: limit(attr.max_private_data_size),
         supports_multipath: 0,
-        // DAT_PSP_CREATES_EP_IFASKED: with DAT_PSP_PROVIDER_FLAG the provider makes the endpoint.
-        ep_creator: 1,
+        ep_creator: ours::EP_CREATOR,
         pz_support: 0,
-        optimal_buffer_alignment: 256,
-        evd_stream_merging_supported: MERGING,
+        optimal_buffer_alignment: ours::BUFFER_ALIGNMENT,
+        evd_stream_merging_supported: ours::MERGING,
         srq_supported: u32::from(attr.max_srqs > 0),
         srq_watermarks_supported: i32::from(attr.max_srqs > 0),
         srq_ep_pz_difference_supported: 0,
@@ -118,8 +103,7 @@ pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
         dto_async_return_guaranteed: 0,
         rdma_write_for_rdma_read_req: 1,
         rdma_read_lmr_rmr_context_exposure: 0,
-        // DAT_RMR_SCOPE_ANY
-        rmr_scope_supported: 2,
+        rmr_scope_supported: ours::RMR_SCOPE_ANY,
         is_signal_safe: 0,
         ha_supported: 0,
         ha_loadbalancing: 0,
@@ -128,32 +112,40 @@ pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
     }
 }
 
-/// An endpoint's attributes as the consumer asks for them; `number` is the argument to blame.
-///
-/// # Errors
-/// `DAT_INVALID_PARAMETER` for negative counts and unknown flags.
-pub(crate) fn ep_attr_in(c: &DatEpAttr, number: u16) -> Result<EpAttr> {
-    let flags = |bits| CompletionFlags::from_bits(bits).ok_or(Error::arg(number));
-    Ok(EpAttr {
+/// Returns the values of attributes that the consumer passes.
+fn ep_attr_in(c: &DatEpAttr) -> EpAttrArg {
+    EpAttrArg {
         service_type: c.service_type,
         max_message_size: c.max_message_size.into(),
         max_rdma_size: c.max_rdma_size.into(),
         qos: c.qos,
-        recv_completion_flags: flags(c.recv_completion_flags)?,
-        request_completion_flags: flags(c.request_completion_flags)?,
-        max_recv_dtos: count(c.max_recv_dtos, number)?,
-        max_request_dtos: count(c.max_request_dtos, number)?,
-        max_recv_iov: count(c.max_recv_iov, number)?,
-        max_request_iov: count(c.max_request_iov, number)?,
-        max_rdma_read_in: count(c.max_rdma_read_in, number)?,
-        max_rdma_read_out: count(c.max_rdma_read_out, number)?,
+        recv_completion_flags: c.recv_completion_flags,
+        request_completion_flags: c.request_completion_flags,
+        max_recv_dtos: c.max_recv_dtos,
+        max_request_dtos: c.max_request_dtos,
+        max_recv_iov: c.max_recv_iov,
+        max_request_iov: c.max_request_iov,
+        max_rdma_read_in: c.max_rdma_read_in,
+        max_rdma_read_out: c.max_rdma_read_out,
         srq_soft_hw: c.srq_soft_hw,
-        max_rdma_read_iov: count(c.max_rdma_read_iov, number)?,
-        max_rdma_write_iov: count(c.max_rdma_write_iov, number)?,
-    })
+        max_rdma_read_iov: c.max_rdma_read_iov,
+        max_rdma_write_iov: c.max_rdma_write_iov,
+    }
 }
 
-/// The same, as dat_ep_query tells them.
+/// Returns the fields of an endpoint's parameters that dat_ep_modify may change.
+pub(crate) fn ep_param_in(c: &DatEpParam) -> EpParamArg {
+    EpParamArg {
+        pz: c.pz_handle,
+        recv_evd: c.recv_evd_handle,
+        request_evd: c.request_evd_handle,
+        connect_evd: c.connect_evd_handle,
+        srq: c.srq_handle,
+        attr: ep_attr_in(&c.ep_attr),
+    }
+}
+
+/// Returns the attributes of an endpoint for dat_ep_query.
 pub(crate) fn ep_attr_out(attr: &EpAttr) -> DatEpAttr {
     DatEpAttr {
         service_type: attr.service_type,
@@ -209,8 +201,13 @@ impl<T: Transport> Sink<'_, T> {
 impl Layout for V2_0 {
     type Local = LmrTriplet;
     type Remote = RmrTriplet;
+    type EpAttr = DatEpAttr;
     type Event = DatEvent;
     type Sink<'a, T: Transport> = Sink<'a, T>;
+
+    fn ep_attr(attr: &DatEpAttr) -> EpAttrArg {
+        ep_attr_in(attr)
+    }
 
     #[inline(always)]
     unsafe fn sink<'a, T: Transport>(event: *mut DatEvent, evd: RawHandle) -> Sink<'a, T> {

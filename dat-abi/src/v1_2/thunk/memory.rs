@@ -10,10 +10,9 @@ use dat_core::transport::Transport;
 use super::{guard, making};
 use crate::boundary::{need, put, structure};
 use crate::handle;
-use crate::segments::Synced;
+use crate::thunk::{LmrOut, flags, rights, source};
 use crate::types::{DatContext, DatHandle, DatRegionDescription};
 use crate::v1_2::types::{DatLmrParam, DatLmrTriplet, DatRmrParam};
-use crate::v2_0::thunk::{LmrOut, flags, rights, source};
 
 #[allow(clippy::too_many_arguments, reason = "dat_lmr_create has as many")]
 pub(crate) unsafe extern "C" fn lmr_create<T: Transport>(
@@ -80,30 +79,6 @@ pub(crate) unsafe extern "C" fn lmr_query<T: Transport>(
         };
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(param, 3, value) }
-    })
-}
-
-pub(crate) unsafe extern "C" fn lmr_sync_rdma_read<T: Transport>(
-    ia: DatHandle,
-    iov: *const DatLmrTriplet,
-    number: u64,
-) -> u32 {
-    guard(|| {
-        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        // SAFETY: NULL or valid by the slot's contract.
-        Lmr::sync_read(ia, unsafe { Synced::new(iov, number)? })
-    })
-}
-
-pub(crate) unsafe extern "C" fn lmr_sync_rdma_write<T: Transport>(
-    ia: DatHandle,
-    iov: *const DatLmrTriplet,
-    number: u64,
-) -> u32 {
-    guard(|| {
-        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        // SAFETY: NULL or valid by the slot's contract.
-        Lmr::sync_write(ia, unsafe { Synced::new(iov, number)? })
     })
 }
 

@@ -1,7 +1,7 @@
 //! IA, CNO, CR and EP slots: structures of 1.2, and agents as the only proxies.
 
-use dat_core::cno::{Cno, CnoProxy, ProxyInfo};
-use dat_core::error::{Result, Subtype};
+use dat_core::cno::ProxyInfo;
+use dat_core::error::Subtype;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
@@ -9,13 +9,10 @@ use super::{guard, making};
 use crate::boundary::{need, put, structure};
 use crate::handle;
 use crate::intern;
-use crate::thunk::find;
+use crate::thunk::{agent_out, find};
 use crate::types::{DAT_EVD_OUT_OF_SCOPE, DatHandle, DatOsWaitProxyAgent};
-use crate::v1_2::convert::{
-    ep_attr_in, ep_attr_out, ep_mask_in, ep_param_in, ia_attr, provider_attr,
-};
-use crate::v1_2::types::{DatCnoParam, DatEpAttr, DatEpParam, DatIaAttr, DatProviderAttr};
-use crate::v2_0::thunk::{agent, agent_out, ep_change, ep_made, parts};
+use crate::v1_2::convert::{ep_attr_out, ep_mask_in, ep_param_in, ia_attr, provider_attr};
+use crate::v1_2::types::{DatCnoParam, DatEpParam, DatIaAttr, DatProviderAttr};
 
 pub(crate) unsafe extern "C" fn ia_query<T: Transport>(
     ia: DatHandle,
@@ -49,27 +46,6 @@ pub(crate) unsafe extern "C" fn cr_reject<T: Transport>(cr: DatHandle) -> u32 {
     making(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.reject(&[]))
 }
 
-pub(crate) unsafe extern "C" fn cno_create<T: Transport>(
-    ia: DatHandle,
-    given: DatOsWaitProxyAgent,
-    cno: *mut DatHandle,
-) -> u32 {
-    making(|| {
-        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        need(cno, 3)?;
-        let proxy = agent(given).map_or(CnoProxy::None, CnoProxy::Agent);
-        // SAFETY: NULL or valid by the slot's contract.
-        unsafe { put(cno, 3, raw(Cno::create(ia, proxy)?)) }
-    })
-}
-
-pub(crate) unsafe extern "C" fn cno_modify_agent<T: Transport>(
-    cno: DatHandle,
-    given: DatOsWaitProxyAgent,
-) -> u32 {
-    making(|| handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.modify_agent(agent(given)))
-}
-
 pub(crate) unsafe extern "C" fn cno_query<T: Transport>(
     cno: DatHandle,
     _mask: u32,
@@ -96,64 +72,6 @@ pub(crate) unsafe extern "C" fn cno_query<T: Transport>(
         };
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(param, 3, value) }
-    })
-}
-
-/// The attributes of argument `number` in 2.0's structure; `None` for NULL.
-///
-/// # Safety
-/// `attr` is NULL or valid.
-unsafe fn attributes(
-    attr: *const DatEpAttr,
-    number: u16,
-) -> Result<Option<crate::v2_0::types::DatEpAttr>> {
-    if attr.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: valid by the caller's promise.
-    Ok(Some(ep_attr_in(&unsafe { structure(attr, number)? })))
-}
-
-pub(crate) unsafe extern "C" fn ep_create<T: Transport>(
-    ia: DatHandle,
-    pz: DatHandle,
-    recv: DatHandle,
-    request: DatHandle,
-    connect: DatHandle,
-    attr: *const DatEpAttr,
-    ep: *mut DatHandle,
-) -> u32 {
-    making(|| {
-        // SAFETY: NULL or valid by the slot's contract.
-        let attr = unsafe { attributes(attr, 6)? };
-        let parts = parts(pz, recv, request, connect, 0);
-        // SAFETY: as above.
-        unsafe { ep_made::<T>(ia, parts, attr.as_ref(), 6, ep) }
-    })
-}
-
-#[allow(
-    clippy::too_many_arguments,
-    reason = "dat_ep_create_with_srq has as many"
-)]
-pub(crate) unsafe extern "C" fn ep_create_with_srq<T: Transport>(
-    ia: DatHandle,
-    pz: DatHandle,
-    recv: DatHandle,
-    request: DatHandle,
-    connect: DatHandle,
-    srq: DatHandle,
-    attr: *const DatEpAttr,
-    ep: *mut DatHandle,
-) -> u32 {
-    making(|| {
-        handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
-        // SAFETY: NULL or valid by the slot's contract.
-        let attr = unsafe { attributes(attr, 7)? };
-        let parts = parts(pz, recv, request, connect, srq);
-        // SAFETY: as above.
-        unsafe { ep_made::<T>(ia, parts, attr.as_ref(), 7, ep) }
     })
 }
 
@@ -195,6 +113,6 @@ pub(crate) unsafe extern "C" fn ep_modify<T: Transport>(
         let mask = ep_mask_in(mask)?;
         // SAFETY: NULL or valid by the slot's contract.
         let param = unsafe { structure(param, 3)? };
-        ep.modify(&ep_change(mask, &ep_param_in(&param))?)
+        ep.modify(&ep_param_in(&param).change(mask)?)
     })
 }

@@ -8,12 +8,11 @@ use dat_core::flags::Close;
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::Transport;
 
-use super::post::flags;
 use super::{counters, guard};
 use crate::boundary::{need, put, structure};
 use crate::provider::Provider;
 use crate::segments::Given;
-use crate::thunk::{find, open_named};
+use crate::thunk::{find, flags, open_named};
 use crate::types::{DAT_EVD_ASYNC_EXISTS, DatHandle};
 use crate::v2_0::table::DatProvider;
 use crate::v2_0::types::{DatIaAttr, DatIbAddrHandle, DatProviderAttr, ib_op};

@@ -1,100 +1,25 @@
 //! LMRs and RMRs in 2.0's layouts.
 
 use dat_core::error::{Error, Result, Subtype};
-use dat_core::flags::{MemPriv, MemType, VaType};
+use dat_core::flags::{MemType, VaType};
 use dat_core::head::raw;
 use dat_core::iov::LmrTriplet;
 use dat_core::lmr::{Lmr, Source};
 use dat_core::rmr::{LmrRange, Rmr};
 use dat_core::transport::Transport;
 
-use super::post::flags;
 use super::{guard, making};
 use crate::boundary::{need, put, structure};
 use crate::handle;
-use crate::segments::Synced;
+use crate::thunk::{LmrOut, flags, rights, source};
 use crate::types::{DatContext, DatHandle, DatRegionDescription};
 use crate::v2_0::types::{DatLmrParam, DatRmrParam};
-
-/// `DAT_MEM_PRIV_FLAGS` at argument `number`.
-pub(crate) fn rights(bits: u32, number: u16) -> Result<MemPriv> {
-    MemPriv::from_bits(bits).ok_or(Error::arg(number))
-}
 
 fn va_type(value: u32, number: u16) -> Result<VaType> {
     match value {
         0 => Ok(VaType::Va),
         1 => Ok(VaType::ZeroBased),
         _ => Err(Error::arg(number)),
-    }
-}
-
-/// `DAT_MEM_TYPE` with its `DAT_REGION_DESCRIPTION`.
-///
-/// # Safety
-/// For `SHARED_VIRTUAL` the description's cookie pointer is NULL or valid.
-///
-/// # Errors
-/// `DAT_INVALID_PARAMETER`, `DAT_INVALID_HANDLE`.
-pub(crate) unsafe fn source<T: Transport>(
-    mem_type: u32,
-    region: &DatRegionDescription,
-) -> Result<Source<T>> {
-    Ok(match mem_type {
-        0 => Source::Virtual(region.address),
-        1 => Source::Lmr(handle::lmr(region.address, Subtype::InvalidHandleLmr)?),
-        2 => {
-            // SAFETY: NULL or valid by the caller's promise.
-            let cookie = unsafe { structure(region.shared_memory_id, 3)? };
-            Source::Shared {
-                address: region.address,
-                cookie: cookie.map(|b| b),
-            }
-        }
-        _ => return Err(Error::arg(2)),
-    })
-}
-
-/// The outputs of dat_lmr_create, of which the consumer may leave out all but the handle.
-pub(crate) struct LmrOut {
-    pub(crate) lmr: *mut DatHandle,
-    pub(crate) lmr_context: *mut u32,
-    pub(crate) rmr_context: *mut u32,
-    pub(crate) size: *mut u64,
-    pub(crate) address: *mut u64,
-}
-
-impl LmrOut {
-    /// Writes what `made` is.
-    ///
-    /// # Safety
-    /// Every pointer is NULL or valid for a write.
-    ///
-    /// # Errors
-    /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
-    pub(crate) unsafe fn write<T: Transport>(&self, made: &'static Lmr<T>) -> Result<()> {
-        let info = made.info()?;
-        // SAFETY: NULL is left out, the rest is valid by the caller's promise.
-        unsafe {
-            self.lmr.write_unaligned(raw(made));
-            for (to, value) in [
-                (self.lmr_context, info.lmr_context),
-                (self.rmr_context, info.rmr_context),
-            ] {
-                if !to.is_null() {
-                    to.write_unaligned(value);
-                }
-            }
-            for (to, value) in [
-                (self.size, info.registered_size),
-                (self.address, info.registered_address),
-            ] {
-                if !to.is_null() {
-                    to.write_unaligned(value);
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -166,30 +91,6 @@ pub(crate) unsafe extern "C" fn lmr_query<T: Transport>(
         };
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(param, 3, value) }
-    })
-}
-
-pub(crate) unsafe extern "C" fn lmr_sync_rdma_read<T: Transport>(
-    ia: DatHandle,
-    iov: *const LmrTriplet,
-    number: u64,
-) -> u32 {
-    guard(|| {
-        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        // SAFETY: NULL or valid by the slot's contract.
-        Lmr::sync_read(ia, unsafe { Synced::new(iov, number)? })
-    })
-}
-
-pub(crate) unsafe extern "C" fn lmr_sync_rdma_write<T: Transport>(
-    ia: DatHandle,
-    iov: *const LmrTriplet,
-    number: u64,
-) -> u32 {
-    guard(|| {
-        let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        // SAFETY: NULL or valid by the slot's contract.
-        Lmr::sync_write(ia, unsafe { Synced::new(iov, number)? })
     })
 }
 

@@ -1,21 +1,13 @@
 //! The posts that only 2.0 has.
 
-use dat_core::error::{Error, Result};
-use dat_core::flags::CompletionFlags;
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::Transport;
 
 use super::guard;
 use crate::boundary::structure;
 use crate::segments::Given;
-use crate::thunk::find;
+use crate::thunk::{find, flags};
 use crate::types::{DatBoolean, DatContext, DatCount, DatHandle};
-
-/// Completion flags at argument `number`.
-#[inline(always)]
-pub(crate) fn flags(bits: u32, number: u16) -> Result<CompletionFlags> {
-    CompletionFlags::from_bits(bits).ok_or(Error::arg(number))
-}
 
 pub(crate) unsafe extern "C" fn ep_post_send_with_invalidate<T: Transport>(
     ep: DatHandle,
