@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::loaded::Table;
+use crate::registrations::Table;
 
 /// An open IA.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,8 +13,6 @@ pub struct OpenIa {
     pub name: String,
     /// The registered table it was opened through.
     pub table: Table,
-    /// `extension_supported` of its attributes: which extensions dat_extension_op lets through.
-    pub extension: u32,
 }
 
 /// Open IAs by number. Numbers begin at 1 and are used again lowest first, as C programs that print them expect.
@@ -103,7 +101,6 @@ mod tests {
             provider,
             name: "a".into(),
             table: Table(1),
-            extension: 1,
         };
         assert_eq!(
             (handles.insert(ia(0x1000)), handles.insert(ia(0x2000))),

@@ -111,13 +111,13 @@ pub struct Loader {
 #[derive(Debug)]
 struct Initialised {
     key: (String, String),
-    library: Loaded,
+    library: OpenLibrary,
     info: DatProviderInfo,
 }
 
 /// An open library.
 #[derive(Debug)]
-struct Loaded {
+struct OpenLibrary {
     library: Library,
     /// The second handle of a classic provider, which made it global. `None` for one of ours.
     global: Option<Library>,
@@ -233,14 +233,14 @@ impl Loader {
         owners.iter().any(|owns| unsafe { owns(handle) })
     }
 
-    /// Unloads the classic provider that was initialised for `name` and `major`, if `retire` finds that nothing of it is
-    /// open; `retired` follows. Openers of the name wait meanwhile.
+    /// Unloads the classic provider that was initialised for `name` and `major`, if `begin` finds that nothing of it is
+    /// open; `end` follows. Openers of the name wait meanwhile.
     pub(crate) fn unload(
         &self,
         name: &str,
         major: u32,
-        retire: impl FnOnce() -> bool,
-        retired: impl FnOnce(),
+        begin: impl FnOnce() -> bool,
+        end: impl FnOnce(),
     ) {
         let matches = |one: &Initialised| {
             one.library.global.is_some()
@@ -259,14 +259,14 @@ impl Loader {
             Some(state @ State::Ready) => *state = State::Loading(thread::current().id()),
             _ => return,
         }
-        if retire() {
+        if begin() {
             let mut open = initialised();
             let one = open.iter().position(&matches).map(|at| open.remove(at));
             drop(open);
             if let Some(one) = one {
                 finish(&one);
             }
-            retired();
+            end();
             self.states().remove(&key);
         } else {
             self.states().insert(key, State::Ready);
@@ -286,7 +286,7 @@ fn finish(one: &Initialised) {
 }
 
 /// Opens the library, as the system finds it or else in the prefix.
-fn open(entry: &Entry, prefix: Option<&Path>) -> Result<Loaded, LoadError> {
+fn open(entry: &Entry, prefix: Option<&Path>) -> Result<OpenLibrary, LoadError> {
     let beside = prefix
         .filter(|_| !entry.library.contains('/'))
         .map(|p| p.join("lib").join(&entry.library));
@@ -325,7 +325,7 @@ fn failed(entry: &Entry, error: &libloading::Error) -> LoadError {
 
 /// One of ours needs nothing of the process and stays local; a classic provider is made global, as it always was: its parts
 /// find each other that way.
-fn open_at(path: &OsStr) -> Result<Loaded, libloading::Error> {
+fn open_at(path: &OsStr) -> Result<OpenLibrary, libloading::Error> {
     // SAFETY: loading runs the library's constructors. That is what a dat.conf entry asks for; who may write the
     // file may run code.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }?;
@@ -335,14 +335,14 @@ fn open_at(path: &OsStr) -> Result<Loaded, libloading::Error> {
         // SAFETY: mapped already; this only keeps it so (see the module's text).
         let kept = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         std::mem::forget(kept);
-        return Ok(Loaded {
+        return Ok(OpenLibrary {
             library,
             global: None,
         });
     }
     // SAFETY: mapped already; this only widens its scope.
     let global = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }?;
-    Ok(Loaded {
+    Ok(OpenLibrary {
         library,
         global: Some(global),
     })

@@ -42,19 +42,19 @@ pub enum RegisterError {
 
 /// The registrations of a process. Short critical sections only: nothing foreign runs under the lock.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct Registrations {
     list: Mutex<Vec<Registered>>,
     /// Tables whose libraries are being unloaded: not opened any more.
-    retiring: Mutex<Vec<Table>>,
+    unloading: Mutex<Vec<Table>>,
 }
 
-impl Loaded {
+impl Registrations {
     /// None.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             list: Mutex::new(Vec::new()),
-            retiring: Mutex::new(Vec::new()),
+            unloading: Mutex::new(Vec::new()),
         }
     }
 
@@ -96,9 +96,12 @@ impl Loaded {
     #[must_use]
     pub fn open(&self, request: &Request<'_>) -> Option<Table> {
         let mut list = self.list();
-        let retiring = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
+        let unloading = self
+            .unloading
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let fits = |r: &Registered| {
-            !retiring.contains(&r.table)
+            !unloading.contains(&r.table)
                 && r.name == request.name
                 && r.major == request.major
                 && r.minor >= request.minor
@@ -124,14 +127,14 @@ impl Loaded {
         })
     }
 
-    /// If nothing is open through `table` under `name`: from now on nothing can be, until [`Loaded::retired`].
-    pub(crate) fn retire(&self, name: &str, table: Table) -> bool {
+    /// If nothing is open through `table` under `name`: from now on nothing can be, until [`Registrations::end_unload`].
+    pub(crate) fn begin_unload(&self, name: &str, table: Table) -> bool {
         let list = self.list();
         let idle = list
             .iter()
             .any(|r| r.table == table && r.name == name && r.open == 0);
         if idle {
-            self.retiring
+            self.unloading
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(table);
@@ -140,9 +143,9 @@ impl Loaded {
     }
 
     /// The library of `table` is gone, and so is its registration.
-    pub(crate) fn retired(&self, name: &str, table: Table) {
+    pub(crate) fn end_unload(&self, name: &str, table: Table) {
         self.list().retain(|r| r.table != table || r.name != name);
-        self.retiring
+        self.unloading
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|t| *t != table);
@@ -176,33 +179,39 @@ mod tests {
 
     #[test]
     fn registration_is_by_all_four_fields_and_counted() {
-        let loaded = Loaded::new();
+        let registrations = Registrations::new();
         let request = Request {
             name: "a",
             major: 2,
             minor: 0,
             thread_safe: false,
         };
-        assert_eq!(loaded.open(&request), None);
-        loaded.add(provider(0, true)).unwrap();
-        assert_eq!(loaded.add(provider(0, true)), Err(RegisterError::Already));
-        assert_eq!(loaded.open(&request), Some(Table(10)));
-        assert_eq!(loaded.remove(&provider(0, true)), Err(RegisterError::InUse));
-        loaded.close("a", Table(10));
-        loaded.remove(&provider(0, true)).unwrap();
+        assert_eq!(registrations.open(&request), None);
+        registrations.add(provider(0, true)).unwrap();
         assert_eq!(
-            loaded.remove(&provider(0, true)),
+            registrations.add(provider(0, true)),
+            Err(RegisterError::Already)
+        );
+        assert_eq!(registrations.open(&request), Some(Table(10)));
+        assert_eq!(
+            registrations.remove(&provider(0, true)),
+            Err(RegisterError::InUse)
+        );
+        registrations.close("a", Table(10));
+        registrations.remove(&provider(0, true)).unwrap();
+        assert_eq!(
+            registrations.remove(&provider(0, true)),
             Err(RegisterError::NotFound)
         );
     }
 
     #[test]
     fn exactly_the_thread_safety_asked_for_goes_first() {
-        let loaded = Loaded::new();
-        loaded.add(provider(0, true)).unwrap();
-        loaded.add(provider(1, false)).unwrap();
+        let registrations = Registrations::new();
+        registrations.add(provider(0, true)).unwrap();
+        registrations.add(provider(1, false)).unwrap();
         let open = |thread_safe| {
-            loaded.open(&Request {
+            registrations.open(&Request {
                 name: "a",
                 major: 2,
                 minor: 0,

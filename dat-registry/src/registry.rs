@@ -8,8 +8,8 @@ use dat_core::error::{Error, Kind, Subtype};
 use crate::catalog::{Catalog, Request};
 use crate::conf::Entry;
 use crate::handles::Handles;
-use crate::loaded::{Loaded, Table};
 use crate::loader::{AddProvider, LoadError, Loader};
+use crate::registrations::{Registrations, Table};
 use crate::search::{SearchError, gained_rights};
 
 /// Why an IA cannot be opened by name.
@@ -44,7 +44,7 @@ pub struct Registry {
     beside: Mutex<Option<PathBuf>>,
     catalog: RwLock<Option<Arc<Catalog>>>,
     /// Registrations.
-    pub loaded: Loaded,
+    pub registrations: Registrations,
     /// Open IAs of 2.0.
     pub handles: Handles,
     loader: std::sync::LazyLock<Loader>,
@@ -57,7 +57,7 @@ impl Registry {
         Self {
             beside: Mutex::new(None),
             catalog: RwLock::new(None),
-            loaded: Loaded::new(),
+            registrations: Registrations::new(),
             handles: Handles::new(),
             loader: std::sync::LazyLock::new(Loader::new),
         }
@@ -107,7 +107,7 @@ impl Registry {
     /// # Errors
     /// See [`LookupError`]; the text says what to do.
     pub fn lookup(&self, request: &Request<'_>, add: AddProvider) -> Result<Table, LookupError> {
-        if let Some(table) = self.loaded.open(request) {
+        if let Some(table) = self.registrations.open(request) {
             return Ok(table);
         }
         let catalog = self.catalog()?;
@@ -120,7 +120,7 @@ impl Registry {
             .and_then(Path::parent)
             .and_then(Path::parent);
         self.loader.load(entry, add, prefix)?;
-        self.loaded
+        self.registrations
             .open(request)
             .ok_or_else(|| LookupError::Load(nothing_registered(entry)))
     }
@@ -141,7 +141,7 @@ impl Registry {
                 Vec::new()
             }
         };
-        for r in self.loaded.all() {
+        for r in self.registrations.all() {
             let one = (r.name, r.major, r.minor, r.thread_safe);
             if r.major == major && !list.contains(&one) {
                 list.push(one);
@@ -157,10 +157,11 @@ impl Registry {
 
     /// One IA less is open through `table` under `name`. A classic provider is unloaded with its last one.
     pub fn close(&self, name: &str, major: u32, table: Table) {
-        if self.loaded.close(name, table) {
-            let retire = || self.loaded.retire(name, table);
-            self.loader
-                .unload(name, major, retire, || self.loaded.retired(name, table));
+        if self.registrations.close(name, table) {
+            let begin = || self.registrations.begin_unload(name, table);
+            self.loader.unload(name, major, begin, || {
+                self.registrations.end_unload(name, table)
+            });
         }
     }
 }

@@ -10,7 +10,7 @@ use std::thread;
 
 use dat_abi::types::DatProviderInfo;
 use dat_registry::catalog::Request;
-use dat_registry::loaded::{Registered, Table};
+use dat_registry::registrations::{Registered, Table};
 use dat_registry::registry::Registry;
 
 thread_local! {
@@ -32,7 +32,7 @@ unsafe extern "C" fn add(table: *const c_void, info: *const DatProviderInfo) -> 
         table: Table(table as usize),
         open: 0,
     };
-    u32::from(registry.loaded.add(new).is_err())
+    u32::from(registry.registrations.add(new).is_err())
 }
 
 /// A prefix with `etc/dat.conf`, and libraries made of a few lines of C.
@@ -184,9 +184,9 @@ fn init_gets_name_version_and_parameters_and_runs_once() {
         first,
         "the second open finds the registration"
     );
-    assert_eq!(registry.loaded.all()[0].open, 2);
+    assert_eq!(registry.registrations.all()[0].open, 2);
     registry.close("seen", 2, first.unwrap_or(Table(0)));
-    assert_eq!(registry.loaded.all()[0].open, 1);
+    assert_eq!(registry.registrations.all()[0].open, 1);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn threads_that_open_one_name_at_a_time_load_it_once() {
         }
     });
     assert_eq!(opened.into_inner(), 8);
-    assert_eq!(registry.loaded.all()[0].open, 8);
+    assert_eq!(registry.registrations.all()[0].open, 8);
 }
 
 #[test]
@@ -262,5 +262,5 @@ fn no_lock_is_held_over_init() {
         thread_safe: false,
     };
     registry.lookup(&request, nested).expect("outer opens");
-    assert_eq!(registry.loaded.all().len(), 2);
+    assert_eq!(registry.registrations.all().len(), 2);
 }

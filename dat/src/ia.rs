@@ -12,7 +12,7 @@ use dat_abi::v2_0::table::DatProvider;
 use dat_abi::v2_0::types::{DatIaAttr, DatProviderAttr};
 use dat_core::error::{Error as Code, Kind};
 use dat_registry::catalog::Request;
-use dat_registry::loaded::{RegisterError, Registered, Table};
+use dat_registry::registrations::{RegisterError, Registered, Table};
 use dat_registry::registry::Registry;
 
 use crate::ep::EpBuilder;
@@ -49,7 +49,7 @@ unsafe extern "C" fn add_provider(
         table: Table(table as usize),
         open: 0,
     };
-    match registry().loaded.add(new) {
+    match registry().registrations.add(new) {
         Ok(()) => DAT_SUCCESS,
         Err(RegisterError::Already) => Code::of(Kind::ProviderAlreadyRegistered).code(),
         Err(_) => Code::of(Kind::InternalError).code(),

@@ -44,7 +44,6 @@ unsafe fn open(
         provider: handle,
         name: text,
         table: found,
-        extension: 0,
     });
     // SAFETY: not NULL, so valid by the function's contract.
     unsafe { ia.write_unaligned(handle) };

@@ -110,7 +110,7 @@ unsafe fn open_query(arguments: &mut VaList) -> Result<()> {
         error.code()
     })?;
     // A query is not an open IA: it is not counted.
-    registry().loaded.close(&text, table);
+    registry().registrations.close(&text, table);
     // SAFETY: a table that a provider registered as one of 2.0.
     let slot = unsafe { (*(table.0 as *const DatProvider)).handle_extendedop };
     let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;

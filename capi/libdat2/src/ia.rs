@@ -13,9 +13,6 @@ use dat_registry::handles::OpenIa;
 use crate::redirect;
 use crate::registry::{LIBRARY, registry};
 
-/// `DAT_IA_FIELD_ALL`.
-const IA_FIELD_ALL: u64 = 0x3f_ffff_ffff;
-
 const WRONG: Error = Error::handle(Subtype::InvalidHandleIa);
 
 /// The provider's handle behind what a consumer passes as an IA.
@@ -85,30 +82,10 @@ unsafe fn open(
         return Err(error);
     }
     redirect::opened(handle);
-    let mut attr = std::mem::MaybeUninit::<DatIaAttr>::zeroed();
-    // SAFETY: a live handle of that table; the attributes have room. All-zero is a valid DAT_IA_ATTR.
-    let extension = unsafe {
-        let asked = table(handle).ia_query.map_or(1, |query| {
-            query(
-                handle,
-                std::ptr::null_mut(),
-                IA_FIELD_ALL,
-                attr.as_mut_ptr(),
-                0,
-                std::ptr::null_mut(),
-            )
-        });
-        if asked == 0 {
-            attr.assume_init().extension_supported
-        } else {
-            0
-        }
-    };
     let number = registry().handles.insert(OpenIa {
         provider: handle,
         name: text,
         table: found,
-        extension,
     });
     // SAFETY: not NULL, so valid by the function's contract.
     unsafe { ia.write_unaligned(number) };

@@ -3,9 +3,9 @@
 
 mod gate;
 mod handle;
-mod loaded;
 mod names;
 mod registration;
+mod shared_object;
 mod strerror;
 
 use std::ffi::CStr;
@@ -68,10 +68,10 @@ impl Library {
     #[cold]
     fn start(&'static self) {
         dat_abi::log::install();
-        if let Some(path) = loaded::path_of(self) {
+        if let Some(path) = shared_object::path_of(self) {
             self.registry.set_beside(path);
         }
-        loaded::make_global(self.version.soname);
+        shared_object::make_global(self.version.soname);
         gate::watch();
     }
 

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char};
 use dat_abi::types::{DatBoolean, DatHandle};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_registry::catalog::Request;
-use dat_registry::loaded::Table;
+use dat_registry::registrations::Table;
 
 use crate::Library;
 

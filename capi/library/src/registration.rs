@@ -5,9 +5,9 @@ use std::ffi::{CStr, c_char, c_void};
 use dat_abi::ret::unpack_v2_0;
 use dat_abi::types::{DatCount, DatProviderInfo};
 use dat_core::error::{Error, Kind, Result, Subtype};
-use dat_registry::loaded::{RegisterError, Registered, Table};
+use dat_registry::registrations::{RegisterError, Registered, Table};
 
-use crate::{Library, loaded};
+use crate::{Library, shared_object};
 
 /// A function of the registry: table and info to a code.
 type RegistryFn = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32;
@@ -57,7 +57,7 @@ impl Library {
                 open: 0,
             });
         }
-        let theirs = loaded::function(self.version.other, name);
+        let theirs = shared_object::function(self.version.other, name);
         if theirs.is_null() {
             return Err(Error::arg(2));
         }
@@ -80,7 +80,7 @@ impl Library {
     ) -> u32 {
         self.guard(|| {
             let own = |new| {
-                self.registry().loaded.add(new).map_err(refused)?;
+                self.registry().registrations.add(new).map_err(refused)?;
                 if let Some(foreign) = foreign {
                     foreign();
                 }
@@ -97,7 +97,7 @@ impl Library {
     /// `info` is NULL or valid.
     pub unsafe fn remove(&'static self, table: *const c_void, info: *const DatProviderInfo) -> u32 {
         self.guard(|| {
-            let own = |old| self.registry().loaded.remove(&old).map_err(refused);
+            let own = |old| self.registry().registrations.remove(&old).map_err(refused);
             // SAFETY: the contract of the function.
             unsafe { self.route(c"dat_registry_remove_provider", table, info, own) }
         })
