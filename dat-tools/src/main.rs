@@ -4,9 +4,12 @@
 mod check;
 mod demo;
 mod info;
+mod outcome;
 mod serve_port;
 
 use std::process::{Command, ExitCode};
+
+pub(crate) use outcome::Outcome;
 
 const USAGE: &str = "\
 usage: dat list                     the IAs of dat.conf
@@ -18,9 +21,6 @@ usage: dat list                     the IAs of dat.conf
 
 dat.conf is the file of DAT_OVERRIDE, else ../etc/dat.conf beside the command, else /etc/dat.conf.
 DAT_LOG=off|error|warn|info|debug|trace says how much the libraries tell on stderr.";
-
-/// Result of a subcommand; an error's text is for the user.
-type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
     if std::env::var_os("DAT_LOG").is_none() {

@@ -13,8 +13,12 @@ use dat_core::iov::LmrTriplet;
 
 use crate::error::{Error, Result};
 use crate::evd::Evd;
+use crate::ia::Ia;
+use crate::pz::Pz;
+use crate::region::{Remote, Slice};
+use crate::request::ConnRequest;
 use crate::sys::{Handle, call, free};
-use crate::{Close, CompletionFlags, Ia, Pz, Remote, Slice};
+use crate::{Close, CompletionFlags};
 
 /// One end of a connection. Cloning gives another name for the same one; the last one dropped disconnects and frees it.
 #[derive(Clone, Debug)]
@@ -379,5 +383,28 @@ impl Ep {
             self.handle(),
             ep_post_rdma_read(s.count as i32, iov, cookie, &raw const from, flags.bits())
         )
+    }
+}
+
+impl Ia {
+    /// Begins to describe an endpoint.
+    pub fn endpoint<'a>(&'a self, pz: &'a Pz) -> EpBuilder<'a> {
+        EpBuilder::new(self, pz)
+    }
+}
+
+impl ConnRequest {
+    /// Accepts on `ep` (dat_cr_accept); ends in an event of its connection dispatcher.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call); the request is refused then.
+    pub fn accept(mut self, ep: &Ep, private_data: &[u8]) -> Result<()> {
+        let size = i32::try_from(private_data.len()).unwrap_or(i32::MAX);
+        call!(
+            self.handle,
+            cr_accept(ep.handle().0, size, private_data.as_ptr().cast())
+        )?;
+        self.answered = true;
+        Ok(())
     }
 }

@@ -9,9 +9,10 @@ use dat_abi::v2_0::types::DatEvent;
 use dat_core::event::{AsyncEvent, ConnectionEvent, DtoOp, DtoStatus};
 
 use crate::error::Result;
-use crate::listener::ConnRequest;
+use crate::ia::Ia;
+use crate::request::ConnRequest;
 use crate::sys::{Handle, call, free};
-use crate::{Ia, Streams};
+use crate::{Error, Streams};
 
 /// A queue of events. Cloning gives another name for the same one.
 #[derive(Clone, Debug)]
@@ -156,7 +157,10 @@ impl Evd {
     pub fn wait_completion(&self, timeout: Duration) -> Result<Completion> {
         match self.wait(timeout)? {
             Event::Completion(done) if done.status == DtoStatus::Success => Ok(done),
-            other => Err(crate::Error::unexpected("a successful completion", &other)),
+            other => Err(Error::Unexpected {
+                wanted: "a successful completion",
+                got: format!("{other:?}"),
+            }),
         }
     }
 
@@ -243,6 +247,16 @@ impl Event {
             Self::Request(request) => Some(request.remote()),
             _ => None,
         }
+    }
+}
+
+impl Ia {
+    /// An event dispatcher for at least `qlen` events of `streams` (dat_evd_create).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn create_evd(&self, qlen: u32, streams: Streams) -> Result<Evd> {
+        Evd::create(self, qlen, streams)
     }
 }
 

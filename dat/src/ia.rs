@@ -15,12 +15,8 @@ use dat_registry::catalog::Request;
 use dat_registry::registrations::{RegisterError, Registered, Table};
 use dat_registry::registry::Registry;
 
-use crate::ep::EpBuilder;
 use crate::error::Result;
-use crate::evd::Evd;
-use crate::pz::Pz;
 use crate::sys::{Handle, absent, call, done, free};
-use crate::{Error, Listener, Streams};
 
 static REGISTRY: Registry = Registry::new();
 
@@ -203,36 +199,6 @@ impl Ia {
             named,
         })
     }
-
-    /// A protection zone (dat_pz_create).
-    ///
-    /// # Errors
-    /// [`Error::Call`].
-    pub fn create_pz(&self) -> Result<Pz> {
-        Pz::create(self)
-    }
-
-    /// An event dispatcher for at least `qlen` events of `streams` (dat_evd_create).
-    ///
-    /// # Errors
-    /// [`Error::Call`].
-    pub fn create_evd(&self, qlen: u32, streams: Streams) -> Result<Evd> {
-        Evd::create(self, qlen, streams)
-    }
-
-    /// Begins to describe an endpoint.
-    pub fn endpoint<'a>(&'a self, pz: &'a Pz) -> EpBuilder<'a> {
-        EpBuilder::new(self, pz)
-    }
-
-    /// Listens on `conn_qual`, or on a free one (dat_psp_create, dat_psp_create_any). Requests come as
-    /// [`Event::Request`](crate::Event::Request) to `evd`, which must take `Streams::CR`.
-    ///
-    /// # Errors
-    /// [`Error::Call`], e.g. `DAT_CONN_QUAL_IN_USE`.
-    pub fn listen(&self, conn_qual: Option<u64>, evd: &Evd) -> Result<Listener> {
-        Listener::create(self, conn_qual, evd)
-    }
 }
 
 fn open_with(table: Table, name: &str) -> Result<Handle> {
@@ -273,13 +239,4 @@ pub(crate) fn address(at: *const u8) -> IpAddr {
     // SAFETY: a provider's DAT_IA_ADDRESS_PTR is NULL or a socket address of the size that its family says.
     let at = unsafe { sockaddr::read(at) };
     at.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |at| at.ip())
-}
-
-impl Error {
-    pub(crate) fn unexpected(wanted: &'static str, got: &crate::Event) -> Self {
-        Self::Unexpected {
-            wanted,
-            got: format!("{got:?}"),
-        }
-    }
 }

@@ -46,6 +46,7 @@ mod ia;
 mod listener;
 mod pz;
 mod region;
+mod request;
 mod rmr;
 mod sys;
 
@@ -59,7 +60,8 @@ pub use ep::{Connect, Ep, EpBuilder, EpState};
 pub use error::{Error, Result};
 pub use evd::{Completion, Evd, Event};
 pub use ia::{Attributes, Ia, configured};
-pub use listener::{ConnRequest, Listener};
+pub use listener::Listener;
 pub use pz::Pz;
 pub use region::{Region, Remote, Slice};
+pub use request::ConnRequest;
 pub use rmr::Rmr;

@@ -1,15 +1,11 @@
-//! Service points and connection requests.
+//! Public service points: connections by connection qualifier.
 
-use std::mem::MaybeUninit;
-use std::net::IpAddr;
-
-use dat_abi::types::{DAT_HANDLE_NULL, DatCrParam};
+use dat_abi::types::DAT_HANDLE_NULL;
 
 use crate::error::Result;
 use crate::evd::Evd;
-use crate::ia::address;
+use crate::ia::Ia;
 use crate::sys::{Handle, call, free};
-use crate::{Ep, Ia};
 
 /// A public service point: listens until it is dropped. Connections that it brought stay.
 #[derive(Debug)]
@@ -55,84 +51,13 @@ impl Listener {
     }
 }
 
-/// Somebody's wish to connect. Dropped without an answer it is refused.
-#[derive(Debug)]
-pub struct ConnRequest {
-    handle: Handle,
-    answered: bool,
-    _ia: Ia,
-}
-
-impl Drop for ConnRequest {
-    fn drop(&mut self) {
-        if !self.answered {
-            free!(self.handle, cr_reject(0, std::ptr::null()));
-        }
-    }
-}
-
-impl ConnRequest {
-    pub(crate) fn new(ia: &Ia, handle: Handle) -> Self {
-        Self {
-            handle,
-            answered: false,
-            _ia: ia.clone(),
-        }
-    }
-
-    fn query(&self) -> Option<DatCrParam> {
-        let mut param = MaybeUninit::<DatCrParam>::zeroed();
-        call!(self.handle, cr_query(0x1f, param.as_mut_ptr())).ok()?;
-        // SAFETY: zeroed, then filled by the provider; plain data.
-        Some(unsafe { param.assume_init() })
-    }
-
-    /// The peer's address.
-    #[must_use]
-    pub fn remote(&self) -> IpAddr {
-        address(self.query().map_or(std::ptr::null(), |p| {
-            p.remote_ia_address_ptr.cast_const().cast()
-        }))
-    }
-
-    /// The peer's private data, padded with zeros by some transports.
-    #[must_use]
-    pub fn private_data(&self) -> Vec<u8> {
-        let Some(param) = self.query() else {
-            return Vec::new();
-        };
-        match usize::try_from(param.private_data_size) {
-            Ok(size) if size > 0 && !param.private_data.is_null() => {
-                // SAFETY: the provider says that so many bytes are there until the request is answered.
-                unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), size) }
-                    .to_vec()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Accepts on `ep` (dat_cr_accept); ends in an event of its connection dispatcher.
+impl Ia {
+    /// Listens on `conn_qual`, or on a free one (dat_psp_create, dat_psp_create_any). Requests come as
+    /// [`Event::Request`](crate::Event::Request) to `evd`, which must take `Streams::CR`.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call); the request is refused then.
-    pub fn accept(mut self, ep: &Ep, private_data: &[u8]) -> Result<()> {
-        let size = i32::try_from(private_data.len()).unwrap_or(i32::MAX);
-        call!(
-            self.handle,
-            cr_accept(ep.handle().0, size, private_data.as_ptr().cast())
-        )?;
-        self.answered = true;
-        Ok(())
-    }
-
-    /// Refuses (dat_cr_reject); the peer gets `private_data`.
-    ///
-    /// # Errors
-    /// [`Error::Call`](crate::Error::Call).
-    pub fn reject(mut self, private_data: &[u8]) -> Result<()> {
-        let size = i32::try_from(private_data.len()).unwrap_or(i32::MAX);
-        call!(self.handle, cr_reject(size, private_data.as_ptr().cast()))?;
-        self.answered = true;
-        Ok(())
+    /// [`Error::Call`], e.g. `DAT_CONN_QUAL_IN_USE`.
+    pub fn listen(&self, conn_qual: Option<u64>, evd: &Evd) -> Result<Listener> {
+        Listener::create(self, conn_qual, evd)
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use dat_abi::types::DAT_HANDLE_NULL;
 
 use crate::error::Result;
+use crate::ia::Ia;
 use crate::sys::{Handle, call, free};
-use crate::{Access, Ia, Region, Rmr};
 
 /// A protection zone: endpoints reach only the memory of their own.
 #[derive(Clone, Debug)]
@@ -47,29 +47,14 @@ impl Pz {
     pub fn ia(&self) -> &Ia {
         &self.inner.ia
     }
+}
 
-    /// Allocates and registers `bytes` of zeroed memory (dat_lmr_create). Nothing is open to peers unless `access` says so.
+impl Ia {
+    /// A protection zone (dat_pz_create).
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call), e.g. `DAT_INSUFFICIENT_RESOURCES` beyond the locked-memory limit.
-    pub fn allocate(&self, bytes: usize, access: Access) -> Result<Region> {
-        Region::create(self, bytes, access)
-    }
-
-    /// A memory window (dat_rmr_create), not bound.
-    ///
-    /// # Errors
-    /// [`Error::Call`](crate::Error::Call); `DAT_NOT_IMPLEMENTED` where the device has none.
-    pub fn create_rmr(&self) -> Result<Rmr> {
-        Rmr::create(self, false)
-    }
-
-    /// A memory window for an endpoint (dat_rmr_create_for_ep), not bound: open to one peer, who may close it by
-    /// [`Ep::post_send_with_invalidate`](crate::Ep::post_send_with_invalidate).
-    ///
-    /// # Errors
-    /// [`Error::Call`](crate::Error::Call); `DAT_NOT_IMPLEMENTED` where the device has none.
-    pub fn create_rmr_for_ep(&self) -> Result<Rmr> {
-        Rmr::create(self, true)
+    /// [`Error::Call`].
+    pub fn create_pz(&self) -> Result<Pz> {
+        Pz::create(self)
     }
 }

@@ -198,6 +198,16 @@ impl Region {
     }
 }
 
+impl Pz {
+    /// Allocates and registers `bytes` of zeroed memory (dat_lmr_create). Nothing is open to peers unless `access` says so.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call), e.g. `DAT_INSUFFICIENT_RESOURCES` beyond the locked-memory limit.
+    pub fn allocate(&self, bytes: usize, access: Access) -> Result<Region> {
+        Region::create(self, bytes, access)
+    }
+}
+
 /// A piece of a region.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]

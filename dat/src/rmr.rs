@@ -86,3 +86,22 @@ impl Rmr {
         self.bound.as_ref()
     }
 }
+
+impl Pz {
+    /// A memory window (dat_rmr_create), not bound.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call); `DAT_NOT_IMPLEMENTED` where the device has none.
+    pub fn create_rmr(&self) -> Result<Rmr> {
+        Rmr::create(self, false)
+    }
+
+    /// A memory window for an endpoint (dat_rmr_create_for_ep), not bound: open to one peer, who may close it by
+    /// [`Ep::post_send_with_invalidate`](crate::Ep::post_send_with_invalidate).
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call); `DAT_NOT_IMPLEMENTED` where the device has none.
+    pub fn create_rmr_for_ep(&self) -> Result<Rmr> {
+        Rmr::create(self, true)
+    }
+}

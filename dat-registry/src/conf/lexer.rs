@@ -1,6 +1,6 @@
 //! Words of a dat.conf line.
 
-use super::ConfErrorKind;
+use super::error::ConfErrorKind;
 
 /// A field and the column (from 1, in characters) where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]

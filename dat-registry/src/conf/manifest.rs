@@ -13,8 +13,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::entry::Entry;
+use super::entry::Origin;
+use super::error::{ConfError, ConfErrorKind};
 use super::parser;
-use super::{ConfError, ConfErrorKind, Origin};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::entry::{Api, Entry, Origin, ProviderVersion};
+use super::error::{ConfError, ConfErrorKind};
 use super::lexer::{Word, words};
-use super::{ConfError, ConfErrorKind};
 
 const FIELDS: [&str; 8] = [
     "IA name",
