@@ -1,4 +1,4 @@
-//! What the engine itself costs: two of them hand packets to each other in one thread, without sockets.
+//! Measures the engine alone: two engines pass packets to each other in one thread, without sockets.
 //!
 //! `cargo run --release -p softrxe-proto --example throughput`
 
@@ -12,7 +12,7 @@ use softrxe_proto::{
     Time,
 };
 
-/// One region at address 0, behind a lock as a driver's table would be.
+/// One region at address 0 behind a lock, as a driver's table would be.
 struct Flat(Mutex<Vec<u8>>);
 
 impl Flat {
@@ -103,7 +103,7 @@ fn path(remote: &str, qpn: Qpn) -> Path {
     }
 }
 
-/// Hands over all that `from` wants sent.
+/// Passes all packets of `from` to `to`.
 fn carry(
     now: Time,
     from: &mut Engine<Flat>,
@@ -120,7 +120,7 @@ fn carry(
     }
 }
 
-/// Seconds for `count` requests of `length` bytes.
+/// Returns the seconds for `count` requests of `length` bytes.
 fn measure(op: fn(Remote) -> Op, length: usize, count: usize) -> f64 {
     let (mut a, cq, qa) = engine("127.0.0.1");
     let (mut b, _, qb) = engine("127.0.0.2");

@@ -7,71 +7,73 @@ use dat_handshake::Offer;
 
 use crate::secrets::SecretKey;
 
-/// Settings of an engine; fixed for its life.
+/// Settings of an engine; they do not change after its creation.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The local address: source of all packets, and the GID.
     pub local: IpAddr,
     /// The UDP port that the driver's socket sends from (4791 unless several processes share the address).
     pub port: u16,
-    /// What communication ids, transaction ids and first PSNs are drawn from. Secret, and no other engine's.
+    /// Key of the generator of communication ids, transaction ids and first PSNs. Secret, and used by no other engine.
     pub secret: SecretKey,
-    /// The lower 48 bits of the CA GUID. Public: no other engine's, and nothing that `secret` could be told from.
+    /// The lower 48 bits of the CA GUID. Public, unique, and independent of `secret`.
     pub guid: u64,
     /// Version and capabilities offered to peers that are engines of this crate.
     pub offer: Offer,
-    /// Queue pairs at most, as a power of two; at most 16.
+    /// Limit of queue pairs, as a power of two; at most 16.
     pub qp_bits: u8,
-    /// Top bits of every QPN and communication id, `qpn_prefix_bits` of them: lets several engines share an address.
+    /// Top bits of every QPN and communication id, `qpn_prefix_bits` of them. With them several engines can share an
+    /// address.
     pub qpn_prefix: u32,
     /// Number of prefix bits; at most 24 - `qp_bits`.
     pub qpn_prefix_bits: u8,
     /// Largest path MTU: 256, 512, 1024, 2048 or 4096. Proposed in REQs; larger ones of a peer are refused.
     pub mtu: u16,
-    /// Check the ICRC of what comes in.
+    /// Check the ICRC of received packets.
     pub verify_icrc: bool,
     /// Send runs of several packets to foreign IPv4 peers that are not on loopback.
     pub gso_foreign: bool,
-    /// PSNs in flight at most towards own peers; towards others the smaller of this and 128.
+    /// Limit of PSNs in flight to own engines; to other peers it is at most 128.
     pub max_window: u32,
-    /// Packets a READ asks for at a time.
+    /// Response packets that one READ request asks for.
     pub read_chunk: u32,
-    /// How long an ACK may wait for data of this side to go first.
+    /// Longest wait of an ACK for data of this side.
     pub ack_delay: Duration,
     /// Packets after which an ACK no longer waits.
     pub ack_every: u32,
     /// First retransmission timeout of a queue pair; doubles.
     pub ack_timeout: Duration,
-    /// RNR timer code sent to peers that find no receive (12 = 0.64 ms).
+    /// RNR timer code sent when no receive is posted (12 = 0.64 ms).
     pub rnr_code: u8,
     /// First repetition of a connection manager message; doubles up to 4 s.
     pub cm_retry: Duration,
     /// Repetitions of a REQ, REP or DREQ before giving up.
     pub cm_retries: u8,
-    /// A connected peer that was silent for so long, with nothing on its way to it, is asked whether it is there; `None`: never. One
-    /// without an answer breaks like one that does not acknowledge.
+    /// Silence after which a connected peer with no request outstanding is probed; `None` disables probes. A peer that does
+    /// not answer breaks its connection as one that does not acknowledge.
     pub keepalive: Option<Duration>,
-    /// Repetitions of a REQ that is refused because nobody listens (yet), after 10 ms, 20 ms and so on; 0: the first refusal counts.
+    /// Repetitions of a REQ that is refused because no service listens (yet), after 10 ms, 20 ms and so on. 0: the first
+    /// refusal counts.
     pub refused_repeats: u8,
 }
 
 impl Config {
-    /// Requests and questions of peers that wait for the consumer at most: half as many as there can be queue pairs.
+    /// Returns the limit of requests and resolutions of peers that wait for the consumer: half the limit of queue pairs.
     pub(crate) const fn most_requests(&self) -> usize {
         1 << self.qp_bits >> 1
     }
 
-    /// The part of [`most_requests`](Self::most_requests) that one address can have.
+    /// Returns the part of [`most_requests`](Self::most_requests) for one address.
     pub(crate) const fn share_of_requests(&self) -> usize {
         self.most_requests().div_ceil(4)
     }
 
-    /// Connections that are over and kept for their last messages at most.
+    /// Returns the limit of ended connections that are kept to repeat their last messages.
     pub(crate) const fn most_ended(&self) -> usize {
         2 << self.qp_bits
     }
 
-    /// Settings that suit most: port 4791, MTU 4096, 16,384 queue pairs.
+    /// Returns default settings: port 4791, MTU 4096, 16,384 queue pairs.
     #[must_use]
     pub const fn new(local: IpAddr, secret: SecretKey, guid: u64) -> Self {
         Self {

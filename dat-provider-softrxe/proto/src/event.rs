@@ -1,4 +1,4 @@
-//! What the engine tells the driver.
+//! Events from the engine to the driver.
 
 use std::net::SocketAddr;
 
@@ -10,29 +10,29 @@ use crate::work::{CqId, SrqId, Status};
 pub struct CmId(pub(crate) u32);
 
 impl CmId {
-    /// The communication id that stands in our messages.
+    /// Returns the communication id in our messages.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 }
 
-/// From `Engine::poll_event`.
+/// An event, from `Engine::poll_event`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Something happened to a connection.
     Cm(CmEvent),
     /// An armed completion queue received a completion; it is no longer armed.
     CqReady(CqId),
-    /// A queue pair went to Error by itself.
+    /// A queue pair failed.
     QpError {
         /// The queue pair.
         qpn: Qpn,
-        /// Its connection then: it may have another one when this is read.
+        /// The queue pair's connection at that time; it may have another one when the event is read.
         connection: Option<CmId>,
-        /// Its token, as created.
+        /// The queue pair's token, as created.
         token: u64,
-        /// Why.
+        /// Cause of the failure.
         status: Status,
     },
     /// Fewer receives than the limit are left; the limit is disarmed.
@@ -53,11 +53,11 @@ pub struct CmEvent {
 /// What happened to a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CmEventKind {
-    /// A peer wants to connect: answer with `accept` or `reject`.
+    /// A peer requests a connection: answer with `accept` or `reject`.
     Request(ConnectRequest),
     /// Connected. Active side: the peer's private data in the full length of the field (196).
     Established(Box<[u8]>),
-    /// Refused by the peer, or broken before it was established. The id is dead.
+    /// The peer refused, or the attempt failed before the connection was established. The id is dead.
     Rejected {
         /// Reason code of the REJ.
         reason: RejectReason,
@@ -66,35 +66,35 @@ pub enum CmEventKind {
     },
     /// No answer after all retries. The id is dead.
     TimedOut,
-    /// The connection ended, by either side. The id is dead.
+    /// Either side ended the connection. The id is dead.
     Disconnected,
-    /// A peer asks for a datagram queue pair: answer with `sidr_reply`.
+    /// A peer requests a datagram queue pair: answer with `sidr_reply`.
     SidrRequest(ConnectRequest),
-    /// Answer to `sidr_request`. The id is dead.
+    /// The answer to `sidr_request`. The id is dead.
     SidrReply {
         /// 0 = valid.
         status: u8,
         /// The peer's queue pair.
         qpn: Qpn,
-        /// Its Q_Key.
+        /// The peer's Q_Key.
         qkey: u32,
         /// Private data, full length of the field (136).
         private_data: Box<[u8]>,
     },
 }
 
-/// A peer's wish to connect.
+/// A peer's request to connect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectRequest {
-    /// Service id, as listened on.
+    /// Service id that is listened on.
     pub service_id: u64,
-    /// The peer's address and, in the CMA header, its port.
+    /// The peer's address, and its port from the CMA header.
     pub remote: SocketAddr,
-    /// READs and atomics that the peer may have outstanding towards us.
+    /// Limit of READs and atomics that the peer issues.
     pub initiator_depth: u8,
-    /// READs and atomics that the peer accepts from us.
+    /// Limit of READs and atomics that the peer accepts.
     pub responder_resources: u8,
-    /// Private data behind the CMA header, full length (REQ 56, SIDR_REQ 180).
+    /// Private data after the CMA header, in the full length of the field (REQ 56, SIDR_REQ 180).
     pub private_data: Box<[u8]>,
 }
 
@@ -113,11 +113,11 @@ impl RejectReason {
     pub const UNSUPPORTED: Self = Self(5);
     /// Invalid communication id.
     pub const INVALID_COMM_ID: Self = Self(6);
-    /// Nobody listens on the service id.
+    /// No listener for the service id.
     pub const INVALID_SERVICE_ID: Self = Self(8);
     /// Invalid transport service type.
     pub const INVALID_TRANSPORT: Self = Self(9);
-    /// The request reuses ids of a connection that is still held.
+    /// The request uses ids of a connection that still exists.
     pub const STALE_CONNECTION: Self = Self(10);
     /// The GID is not ours.
     pub const INVALID_GID: Self = Self(12);

@@ -1,7 +1,13 @@
-//! RoCEv2 without I/O: wire formats, reliable connection, connection manager.
+//! RoCEv2 without I/O: wire formats, reliable connection, unreliable datagrams, connection manager.
 //!
-//! Bytes and time in, bytes and events out. `docs/design/proto.md` is the one-page guide; start at the engine, then `qp`
-//! for the transport and `cm` for connections.
+//! An [`Engine`] holds all protocol state of one local address. It takes datagrams, calls and the time, and returns
+//! packets, events, completions and the next deadline. It has no socket, clock or thread; [`Memory`] is its only access to
+//! memory. The same calls give the same results.
+//!
+//! The crate imports [`dat_handshake`] and no other crate of the workspace.
+//!
+//! `docs/design/proto.md` is the guide. Begin with `engine/mod.rs`, then read `engine/input.rs` and `engine/output.rs` (the
+//! way of a packet), `qp` (the transport), `cm` (connections) and `wire` (formats).
 #![forbid(unsafe_code)]
 
 pub mod cm;
@@ -17,7 +23,7 @@ pub use engine::{Engine, QpError};
 mod event;
 pub use event::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason};
 
-mod guesses;
+mod wrong_keys;
 
 pub mod memory;
 pub use memory::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Rights, WindowType};
@@ -36,7 +42,7 @@ pub use qp::{Path, QpInit, QpKind, QpState};
 mod secrets;
 pub use secrets::{Generator, SecretKey};
 
-mod scarce;
+mod try_box;
 
 mod time;
 pub use time::Time;

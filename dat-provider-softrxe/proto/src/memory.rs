@@ -1,4 +1,4 @@
-//! The only way the engine touches memory.
+//! The `Memory` trait: the engine's only access to memory.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ bitflags! {
     }
 }
 
-/// A protection domain: a number of the driver's.
+/// A protection domain, numbered by the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pd(pub u32);
 
-/// Who accesses with which key, and for what.
+/// An access to registered memory: its key, its queue pair and the right that it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// L_Key for the `LOCAL_*` rights, R_Key for the `REMOTE_*` rights.
@@ -38,7 +38,7 @@ pub struct Access {
     pub pd: Pd,
     /// The queue pair: windows of type 2 belong to one.
     pub qpn: Qpn,
-    /// The right needed, exactly one.
+    /// The required right, exactly one.
     pub need: Rights,
 }
 
@@ -49,10 +49,10 @@ pub enum AtomicOp {
     CompareSwap {
         /// Value expected.
         compare: u64,
-        /// Value stored then.
+        /// Value to store.
         swap: u64,
     },
-    /// Add, wrapping.
+    /// Add with wrap-around.
     FetchAdd(u64),
 }
 
@@ -70,7 +70,7 @@ pub enum WindowType {
 pub struct MwBind {
     /// The window's key until now.
     pub old_key: u32,
-    /// The window's key from now on; no other's.
+    /// The window's new key, which no other memory has.
     pub new_key: u32,
     /// L_Key of the region below; ignored if `length` is 0.
     pub lkey: u32,
@@ -84,7 +84,7 @@ pub struct MwBind {
     pub kind: WindowType,
 }
 
-/// Why an access was refused. A peer learns "remote access error" only.
+/// Reason to refuse an access. A peer learns "remote access error" only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AccessError {
     /// No live region or window has the key.
@@ -93,14 +93,14 @@ pub enum AccessError {
     /// The key belongs to another protection domain or queue pair.
     #[error("key {0:#010x} belongs to another protection domain or queue pair")]
     Scope(u32),
-    /// The range leaves what the key grants.
-    #[error("range {va:#x}+{length} leaves what key {key:#010x} grants")]
+    /// The range is not within what the key grants.
+    #[error("range {va:#x}+{length} is not within what key {key:#010x} grants")]
     Bounds {
         /// The key used.
         key: u32,
-        /// First byte asked for.
+        /// First byte of the range.
         va: u64,
-        /// Bytes asked for.
+        /// Bytes of the range.
         length: u64,
     },
     /// The right is not granted.
@@ -108,53 +108,54 @@ pub enum AccessError {
     Right {
         /// The key used.
         key: u32,
-        /// The right needed.
+        /// The required right, exactly one.
         need: Rights,
     },
-    /// The access is granted, but the memory is not mapped any more, or not with the right that it had.
-    #[error("key {key:#010x} grants {va:#x}+{length}, where memory is missing or protected now")]
+    /// The access is granted, but the memory is not mapped any more or has lost the right.
+    #[error("key {key:#010x} grants {va:#x}+{length}, but the memory is missing or protected now")]
     Fault {
         /// The key used.
         key: u32,
-        /// First byte asked for.
+        /// First byte of the range.
         va: u64,
-        /// Bytes asked for.
+        /// Bytes of the range.
         length: u64,
     },
     /// The address of an atomic is not a multiple of eight.
     #[error("address {0:#x} of an atomic is not 8-byte aligned")]
     Alignment(u64),
-    /// The window cannot be bound or invalidated as asked.
+    /// The window's state does not allow the bind or invalidation.
     #[error("window key {0:#010x} cannot be bound or invalidated in its present state")]
     Window(u32),
 }
 
 /// Registered memory, implemented by the driver.
 ///
-/// Every call checks key, protection domain, queue pair (windows of type 2), right and
-/// `va..va + length` (without overflow) before it touches a byte, and touches none if the check fails.
-/// Once a deregistration or invalidation has returned, no call with that key may touch memory. The memory may be
-/// changed by others at any time: implementations copy, they never make references.
+/// Every call checks key, protection domain, queue pair (windows of type 2), right and `va..va + length` (without overflow)
+/// before it touches a byte, and touches none if the check fails. After a deregistration or invalidation has returned, no
+/// call with that key may touch memory. The memory may change at any time: implementations copy it and never make
+/// references to it.
 pub trait Memory {
-    /// Would an access to `length` bytes at `va` be allowed?
+    /// Checks an access to `length` bytes at `va`.
     ///
     /// # Errors
-    /// As [`AccessError`] says.
+    /// See [`AccessError`].
     fn check(&self, access: &Access, va: u64, length: u64) -> Result<(), AccessError>;
 
     /// Copies registered memory at `va` to `into`.
     ///
     /// # Errors
-    /// As [`AccessError`] says; then the contents of `into` are unspecified.
+    /// See [`AccessError`]; the contents of `into` are unspecified then.
     fn read(&self, access: &Access, va: u64, into: &mut [u8]) -> Result<(), AccessError>;
 
-    /// Lends `length` bytes at `va` to the run that is being made: its driver sends them from where they lie, at `at` of the
-    /// buffer, whose bytes there stay unwritten. Only payload of SENDs and RDMA WRITEs is asked for, which the consumer must not
-    /// change before they complete; if it does, the checksum is wrong, the peer drops the packet and it is sent again.
-    /// Returns `crc`, the CRC-32 of what stands before, continued over these bytes; `None`: not lent, the engine copies.
+    /// Lends `length` bytes at `va` to the run that is being written: the driver sends them from their place, at `at` of
+    /// the buffer, whose bytes there stay unwritten. The engine asks only for payload of SENDs and RDMA WRITEs, which the
+    /// consumer must not change before they complete. If it does, the checksum is wrong, the peer drops the packet, and it
+    /// is sent again. Returns `crc`, the CRC-32 of what precedes, continued over these bytes; `None`: not lent, the engine
+    /// copies.
     ///
     /// # Errors
-    /// As [`AccessError`] says; then nothing was lent.
+    /// See [`AccessError`]; nothing was lent then.
     fn lend(
         &self,
         access: &Access,
@@ -167,18 +168,19 @@ pub trait Memory {
         Ok(None)
     }
 
-    /// Copies `from` to registered memory at `va`: all but the last eight bytes, a release fence, then
-    /// those (one aligned store where the end is aligned, else ascending), so that a consumer that polls the last byte
-    /// finds the rest in place.
+    /// Copies `from` to registered memory at `va`: all but the last eight bytes, a release fence, then those eight (one
+    /// aligned store where the end is aligned, otherwise in ascending order). So a consumer that polls the last byte finds
+    /// the rest in place.
     ///
     /// # Errors
-    /// As [`AccessError`] says; then nothing was written, but for `Fault` perhaps a part.
+    /// See [`AccessError`]; nothing was written then, except perhaps a part for `Fault`.
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError>;
 
-    /// Executes `op` on the eight bytes at `va`, atomic among all atomics of the driver; returns the value before.
+    /// Executes `op` on the eight bytes at `va`, atomically with respect to all atomics of the driver. Returns the value
+    /// before.
     ///
     /// # Errors
-    /// As [`AccessError`] says; then nothing was changed.
+    /// See [`AccessError`]; nothing was changed then.
     fn atomic(&self, access: &Access, va: u64, op: AtomicOp) -> Result<u64, AccessError>;
 
     /// Invalidates `key`, for a peer (SEND with Invalidate: windows of type 2 of this queue pair only) or a local request.

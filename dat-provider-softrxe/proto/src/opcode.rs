@@ -1,6 +1,6 @@
 //! BTH opcodes (IBTA 9.2, table 38) and what follows from them.
 
-/// Place of a packet in its message.
+/// Position of a packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Position {
     /// First of several.
@@ -14,13 +14,13 @@ pub enum Position {
 }
 
 impl Position {
-    /// Does a message begin here?
+    /// Returns true if a message begins here.
     #[must_use]
     pub const fn begins(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
 
-    /// Does a message end here?
+    /// Returns true if a message ends here.
     #[must_use]
     pub const fn ends(self) -> bool {
         matches!(self, Self::Last | Self::Only)
@@ -40,7 +40,7 @@ macro_rules! opcodes {
             /// All known opcodes.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The opcode with this wire value.
+            /// Returns the opcode with this wire value.
             #[must_use]
             pub const fn from_wire(value: u8) -> Option<Self> {
                 match value {
@@ -121,7 +121,7 @@ pub enum RequestKind {
 }
 
 impl Opcode {
-    /// The family, if it is an RC request.
+    /// Returns the family of an RC request.
     #[must_use]
     pub const fn request(self) -> Option<RequestKind> {
         Some(match self as u8 {
@@ -133,19 +133,19 @@ impl Opcode {
         })
     }
 
-    /// Is it an RC response?
+    /// Returns true for an RC response.
     #[must_use]
     pub const fn is_response(self) -> bool {
         matches!(self as u8, 0x0d..=0x12)
     }
 
-    /// Is it an RC READ response?
+    /// Returns true for an RC READ response.
     #[must_use]
     pub const fn is_read_response(self) -> bool {
         matches!(self as u8, 0x0d..=0x10)
     }
 
-    /// Place in the message.
+    /// Returns the position in the message.
     #[must_use]
     pub const fn position(self) -> Position {
         match self {
@@ -161,7 +161,7 @@ impl Opcode {
         }
     }
 
-    /// Is there a RETH?
+    /// Returns true if there is a RETH.
     #[must_use]
     pub const fn has_reth(self) -> bool {
         matches!(
@@ -170,7 +170,7 @@ impl Opcode {
         )
     }
 
-    /// Is there an AETH?
+    /// Returns true if there is an AETH.
     #[must_use]
     pub const fn has_aeth(self) -> bool {
         matches!(
@@ -183,7 +183,7 @@ impl Opcode {
         )
     }
 
-    /// Is there immediate data?
+    /// Returns true if there is immediate data.
     #[must_use]
     pub const fn has_immediate(self) -> bool {
         matches!(
@@ -196,19 +196,19 @@ impl Opcode {
         )
     }
 
-    /// Is there an IETH?
+    /// Returns true if there is an IETH.
     #[must_use]
     pub const fn has_invalidate(self) -> bool {
         matches!(self, Self::SendLastInvalidate | Self::SendOnlyInvalidate)
     }
 
-    /// Is there an AtomicETH?
+    /// Returns true if there is an AtomicETH.
     #[must_use]
     pub const fn has_atomic(self) -> bool {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
-    /// Is there a DETH?
+    /// Returns true if there is a DETH.
     #[must_use]
     pub const fn has_deth(self) -> bool {
         matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)

@@ -1,23 +1,23 @@
-//! What the engine hands out: completions, events, counters; and what all its parts share.
+//! Completions, events and counters of an engine, which all its parts write.
 
 use std::collections::{TryReserveError, VecDeque};
 
 use crate::config::Config;
 use crate::event::Event;
-use crate::guesses::Guesses;
 use crate::qp::ring::{Receive, Ring};
 use crate::time::Time;
-use crate::wire::seal::Sealer;
+use crate::wire::icrc_cache::IcrcCache;
 use crate::work::{Completion, CqId, PostError, Sge, SrqId};
+use crate::wrong_keys::WrongKeyLog;
 
-/// What happened to datagrams; each counts since the engine began.
+/// Counters since the engine was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Datagrams handled.
     pub received: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Dropped: no packet, or headers that make no sense.
+    /// Dropped: not a packet, or headers that are invalid.
     pub malformed: u64,
     /// Dropped: wrong ICRC.
     pub bad_icrc: u64,
@@ -25,14 +25,14 @@ pub struct Counters {
     pub unknown_qp: u64,
     /// Dropped: not from the queue pair's peer, or wrong Q_Key or partition.
     pub foreign: u64,
-    /// Requests that had been handled before.
+    /// Requests that were handled before.
     pub duplicates: u64,
     /// Requests after a gap.
     pub out_of_sequence: u64,
     /// NAKs for requests that were invalid or not allowed; each ends its connection.
     pub refused: u64,
-    /// Of them, those whose key does not grant what was asked for: unknown, closed, of another protection domain, too short, without the
-    /// right. A peer that guesses keys shows here.
+    /// Refused requests whose key does not grant the access: unknown, closed, of another protection domain, too short,
+    /// without the right. A peer that guesses keys raises this.
     pub wrong_keys: u64,
     /// RNR NAKs sent.
     pub rnr_sent: u64,
@@ -46,9 +46,9 @@ pub struct Counters {
     pub congestion: u64,
     /// Datagrams without a receive posted, dropped.
     pub ud_dropped: u64,
-    /// Requests to connect that were not taken in: their address has its share of those that wait.
+    /// Requests to connect that were dropped because their source has used up its share of those that wait.
     pub requests_ignored: u64,
-    /// Requests to connect that made room for one of another address or port.
+    /// Requests to connect that were dropped to make room for one of another address or port.
     pub requests_displaced: u64,
     /// Requests to connect whose peer was silent for too long.
     pub requests_expired: u64,
@@ -58,7 +58,7 @@ pub struct Counters {
 struct Cq {
     queue: VecDeque<Completion>,
     /// Work requests that may complete here: the queue has room for all of them.
-    owed: usize,
+    reserved: usize,
     armed: bool,
 }
 
@@ -69,14 +69,14 @@ struct Srq {
     limit: u32,
 }
 
-/// Queues towards the driver.
+/// Queues between engine and driver.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     cqs: Vec<Option<Cq>>,
     srqs: Vec<Option<Srq>>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
-    pub(crate) guesses: Guesses,
+    pub(crate) wrong_key_log: WrongKeyLog,
 }
 
 /// Puts `value` in the first free slot.
@@ -98,7 +98,7 @@ impl Outputs {
     pub(crate) fn create_cq(&mut self) -> Result<CqId, TryReserveError> {
         let cq = Cq {
             queue: VecDeque::new(),
-            owed: 0,
+            reserved: 0,
             armed: false,
         };
         insert(&mut self.cqs, cq).map(CqId)
@@ -114,22 +114,22 @@ impl Outputs {
         self.cqs.get_mut(cq.0 as usize)?.as_mut()
     }
 
-    /// A work request is posted whose completion goes here: sees to it that there is room when it comes.
-    pub(crate) fn expect(&mut self, id: CqId) -> Result<(), PostError> {
+    /// Reserves room for the completion of a work request that is posted.
+    pub(crate) fn reserve_completion(&mut self, id: CqId) -> Result<(), PostError> {
         let Some(cq) = self.cq(id) else { return Ok(()) };
-        let owed = cq.owed + 1;
-        if cq.queue.capacity() - cq.queue.len() < owed {
-            let room = cq.queue.try_reserve(owed);
-            room.map_err(|_| PostError::NoMemory(cq.queue.len() + owed))?;
+        let reserved = cq.reserved + 1;
+        if cq.queue.capacity() - cq.queue.len() < reserved {
+            let room = cq.queue.try_reserve(reserved);
+            room.map_err(|_| PostError::NoMemory(cq.queue.len() + reserved))?;
         }
-        cq.owed = owed;
+        cq.reserved = reserved;
         Ok(())
     }
 
-    /// `count` work requests that were expected will not complete.
-    pub(crate) fn settle(&mut self, id: CqId, count: u32) {
+    /// Releases the reservations of `count` work requests that will not complete.
+    pub(crate) fn release_completions(&mut self, id: CqId, count: u32) {
         if let Some(cq) = self.cq(id) {
-            cq.owed = cq.owed.saturating_sub(count as usize);
+            cq.reserved = cq.reserved.saturating_sub(count as usize);
         }
     }
 
@@ -148,11 +148,11 @@ impl Outputs {
         count
     }
 
-    /// Appends a completion that was [expected](Self::expect): it allocates nothing.
+    /// Appends a completion with a [reservation](Self::reserve_completion). Allocates nothing.
     pub(crate) fn complete(&mut self, id: CqId, completion: Completion) {
         let Some(cq) = self.cq(id) else { return };
-        debug_assert!(cq.owed > 0, "{completion:?} was not expected");
-        cq.owed = cq.owed.saturating_sub(1);
+        debug_assert!(cq.reserved > 0, "{completion:?} was not expected");
+        cq.reserved = cq.reserved.saturating_sub(1);
         cq.queue.push_back(completion);
         if std::mem::take(&mut cq.armed) {
             self.events.push_back(Event::CqReady(id));
@@ -172,7 +172,7 @@ impl Outputs {
         insert(&mut self.srqs, srq).map(SrqId)
     }
 
-    /// SGEs that its receives have at most.
+    /// Returns the limit of SGEs of its receives.
     pub(crate) fn srq_sges(&self, srq: SrqId) -> Option<usize> {
         Some(self.srqs.get(srq.0 as usize)?.as_ref()?.max_sge)
     }
@@ -191,7 +191,7 @@ impl Outputs {
         self.srq(srq).map(|srq| &mut srq.ring)
     }
 
-    /// Arms the limit; announces it at once if fewer receives are there already.
+    /// Arms the limit. Raises the event at once if fewer receives are posted already.
     pub(crate) fn set_srq_limit(&mut self, id: SrqId, limit: u32) {
         if let Some(srq) = self.srq(id) {
             srq.limit = limit;
@@ -207,16 +207,16 @@ impl Outputs {
         }
     }
 
-    /// Takes the oldest receive, to complete in `cq`. Without room there it stays.
+    /// Takes the oldest receive, to complete in `cq`. Without room there the receive stays.
     pub(crate) fn take_from_srq(
         &mut self,
         id: SrqId,
         cq: CqId,
         sges: &mut Vec<Sge>,
     ) -> Option<Receive> {
-        self.expect(cq).ok()?;
+        self.reserve_completion(cq).ok()?;
         let Some(receive) = self.srq(id).and_then(|srq| srq.ring.take(sges)) else {
-            self.settle(cq, 1);
+            self.release_completions(cq, 1);
             return None;
         };
         self.check_srq_limit(id);
@@ -224,11 +224,11 @@ impl Outputs {
     }
 }
 
-/// What a queue pair needs from its engine for the length of a call.
+/// Parts of the engine that a queue pair uses during a call.
 pub(crate) struct Context<'a, M> {
     pub(crate) now: Time,
     pub(crate) memory: &'a M,
     pub(crate) config: &'a Config,
     pub(crate) out: &'a mut Outputs,
-    pub(crate) sealer: &'a mut Sealer,
+    pub(crate) icrc_cache: &'a mut IcrcCache,
 }

@@ -10,37 +10,37 @@ const MASK: u32 = 0xff_ffff;
 pub struct Psn(u32);
 
 impl Psn {
-    /// The low 24 bits of `value`.
+    /// Returns the number in the low 24 bits of `value`.
     #[must_use]
     pub const fn new(value: u32) -> Self {
         Self(value & MASK)
     }
 
-    /// As a number below 2^24.
+    /// Returns the number, below 2^24.
     #[must_use]
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// `count` packets later.
+    /// Returns the PSN `count` packets later.
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {
         Self::new(self.0.wrapping_add(count))
     }
 
-    /// `count` packets earlier.
+    /// Returns the PSN `count` packets earlier.
     #[must_use]
     pub const fn minus(self, count: u32) -> Self {
         Self::new(self.0.wrapping_sub(count))
     }
 
-    /// How far after `other` this is: in -2^23 .. 2^23, negative if it is before.
+    /// Returns the distance from `other` to this PSN, in -2^23 .. 2^23; negative if this one is before `other`.
     #[must_use]
     pub const fn distance(self, other: Self) -> i32 {
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
 
-    /// Strictly before `other`.
+    /// Returns true if this PSN is strictly before `other`.
     #[must_use]
     pub const fn is_before(self, other: Self) -> bool {
         self.distance(other) < 0
@@ -53,21 +53,21 @@ impl fmt::Debug for Psn {
     }
 }
 
-/// A queue pair number. 0 is never one, 1 is the connection manager's, 0xffffff is multicast.
+/// A queue pair number. 0 is not used, 1 is the connection manager's, 0xffffff is multicast.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// The general services queue pair, where the connection manager lives.
+    /// The general services queue pair, which the connection manager uses.
     pub const GSI: Self = Self(1);
 
-    /// The low 24 bits of `value`.
+    /// Returns the number in the low 24 bits of `value`.
     #[must_use]
     pub const fn new(value: u32) -> Self {
         Self(value & MASK)
     }
 
-    /// As a number below 2^24.
+    /// Returns the number, below 2^24.
     #[must_use]
     pub const fn value(self) -> u32 {
         self.0

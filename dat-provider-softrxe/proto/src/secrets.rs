@@ -1,8 +1,8 @@
-//! Numbers that a peer must not foresee: ids of the connection manager, first PSNs, keys of memory.
+//! Random numbers that a peer must not predict: ids of the connection manager, first PSNs, memory keys.
 //!
-//! A [`Generator`] is the ChaCha20 key stream of one [`SecretKey`]. Any number of its outputs tells nothing of the others, so what goes
-//! to one peer does not tell what goes to another. The same key gives the same numbers, which is what tests want; a driver takes each
-//! key from the kernel's generator, and uses it once.
+//! A [`Generator`] is the ChaCha20 key stream of one [`SecretKey`]. No number of its outputs reveals others, so the numbers
+//! that one peer gets do not reveal those of another. The same key gives the same numbers, which tests use. A driver takes
+//! each key from the kernel's generator and uses it once.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use chacha20::rand_core::{Rng, SeedableRng};
 pub struct SecretKey([u8; 32]);
 
 impl SecretKey {
-    /// Of bytes that are random and known to nothing outside this process.
+    /// Creates a key of bytes that are random and known only to this process.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -27,12 +27,12 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// Draws numbers. `Debug` shows neither the key nor the position.
+/// Random number generator. `Debug` shows neither the key nor the position.
 #[derive(Debug)]
 pub struct Generator(ChaCha20Rng);
 
 impl Generator {
-    /// The numbers of `key`, from the first on.
+    /// Creates a generator at the first number of `key`.
     #[must_use]
     pub fn new(key: &SecretKey) -> Self {
         Self(ChaCha20Rng::from_seed(key.0))
@@ -61,7 +61,8 @@ mod tests {
         assert!(!told, "{shown}");
     }
 
-    /// RFC 8439's block function, so that a change of the crate's stream is seen. Key, counter and nonce are all zero.
+    /// The expected values are those of RFC 8439's block function with key, counter and nonce zero. A change of the crate's
+    /// stream fails here.
     #[test]
     fn the_numbers_are_those_of_chacha20() {
         let mut generator = Generator::new(&SecretKey::new([0; 32]));

@@ -1,4 +1,4 @@
-//! The driver's clock, as numbers.
+//! Time as a number that the driver takes from its clock.
 
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
@@ -11,19 +11,19 @@ impl Time {
     /// The epoch.
     pub const ZERO: Self = Self(0);
 
-    /// `nanos` after the epoch.
+    /// Returns the time `nanos` after the epoch.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the epoch.
+    /// Returns nanoseconds since the epoch.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -1,11 +1,11 @@
-//! What the engine wants sent and what the driver received.
+//! Datagrams between engine and driver: what to send, and how a received one arrived.
 
 use std::net::SocketAddr;
 
 /// Packets in the caller's buffer, from `Engine::poll_transmit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {
-    /// Where to.
+    /// Destination of all packets.
     pub destination: SocketAddr,
     /// Bytes of the buffer in use.
     pub length: usize,
@@ -14,14 +14,14 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// Number of packets.
+    /// Returns the number of packets.
     #[must_use]
     pub const fn packets(&self) -> usize {
         self.length.div_ceil(self.segment)
     }
 }
 
-/// What a socket tells about a received datagram.
+/// What a socket reports about a received datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meta {
     /// Sender.

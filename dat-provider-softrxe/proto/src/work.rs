@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::Qpn;
 use crate::memory::MwBind;
 
-/// A stretch of local registered memory.
+/// A range of local registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sge {
     /// First byte.
@@ -38,13 +38,13 @@ pub struct Remote {
 pub enum Op {
     /// SEND.
     Send,
-    /// SEND with immediate data, as on the wire.
+    /// SEND with immediate data, in wire order.
     SendImm([u8; 4]),
     /// SEND that invalidates a key of the peer.
     SendInvalidate(u32),
     /// RDMA WRITE.
     Write(Remote),
-    /// RDMA WRITE that also takes a receive of the peer.
+    /// RDMA WRITE that also consumes a receive of the peer.
     WriteImm(Remote, [u8; 4]),
     /// RDMA READ into the SGEs.
     Read(Remote),
@@ -54,25 +54,25 @@ pub enum Op {
         remote: Remote,
         /// Value expected.
         compare: u64,
-        /// Value stored then.
+        /// Value to store.
         swap: u64,
     },
     /// Fetch and add; the value before goes to the SGEs.
     FetchAdd {
         /// Eight aligned bytes at the peer.
         remote: Remote,
-        /// Added, wrapping.
+        /// Value to add, with wrap-around.
         add: u64,
     },
     /// Invalidates a local key, in order.
     LocalInvalidate(u32),
     /// Binds a memory window, in order.
     Bind(MwBind),
-    /// UD SEND to a queue pair anywhere, at most one path MTU.
+    /// UD SEND to any queue pair, at most one path MTU.
     Datagram {
-        /// Where to.
+        /// Destination.
         to: DatagramPeer,
-        /// Immediate data, as on the wire.
+        /// Immediate data, in wire order.
         immediate: Option<[u8; 4]>,
     },
 }
@@ -91,22 +91,22 @@ pub struct DatagramPeer {
 /// A request for a send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
-    /// Comes back in the completion.
+    /// Name of the request in its completion.
     pub wr_id: u64,
-    /// What to do.
+    /// Operation.
     pub op: Op,
     /// Local memory, at most the queue pair's `max_sge`.
     pub sges: &'a [Sge],
-    /// Complete visibly also on success.
+    /// Raise a completion also on success.
     pub signaled: bool,
-    /// Ask for a solicited event at the peer.
+    /// Request a solicited event at the peer.
     pub solicited: bool,
-    /// Wait for all READs and atomics before.
+    /// Wait for all earlier READs and atomics.
     pub fence: bool,
 }
 
 impl<'a> SendRequest<'a> {
-    /// A signaled request without flags.
+    /// Creates a signaled request without flags.
     #[must_use]
     pub const fn new(wr_id: u64, op: Op, sges: &'a [Sge]) -> Self {
         Self {
@@ -120,10 +120,10 @@ impl<'a> SendRequest<'a> {
     }
 }
 
-/// How a work request ended (IBTA 10.10.3).
+/// Status of a completed work request (IBTA 10.10.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Status {
-    /// Done.
+    /// Success.
     #[default]
     Success,
     /// A message was longer than the receive or the READ's SGEs.
@@ -136,7 +136,7 @@ pub enum Status {
     Flushed,
     /// Binding or invalidating a window failed.
     MemoryWindowBind,
-    /// The peer called the request invalid (NAK 0x61).
+    /// The peer found the request invalid (NAK 0x61).
     RemoteInvalidRequest,
     /// The peer refused the access (NAK 0x62).
     RemoteAccess,
@@ -144,11 +144,11 @@ pub enum Status {
     RemoteOperation,
     /// No answer after all retries.
     RetryExceeded,
-    /// No receive posted at the peer after all retries.
+    /// No receive was posted at the peer after all retries.
     RnrRetryExceeded,
 }
 
-/// What completed.
+/// Operation of a completed work request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum CompletedOp {
     /// SEND, with or without immediate or invalidate, or a datagram.
@@ -168,14 +168,14 @@ pub enum CompletedOp {
     Bind,
     /// A receive of a SEND.
     Receive,
-    /// A receive taken by a WRITE with immediate.
+    /// A receive consumed by a WRITE with immediate.
     ReceiveWriteImm,
 }
 
 /// A completed work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Completion {
-    /// As posted.
+    /// Name of the request, as posted.
     pub wr_id: u64,
     /// Token of the queue pair, as created.
     pub token: u64,
@@ -185,9 +185,9 @@ pub struct Completion {
     pub status: Status,
     /// What ended.
     pub op: CompletedOp,
-    /// Bytes received, written or read; for a UD receive 40 bytes of global route header included.
+    /// Bytes received, written or read; for a UD receive including the 40 bytes of global route header.
     pub length: u32,
-    /// Immediate data as on the wire.
+    /// Immediate data, in wire order.
     pub immediate: Option<[u8; 4]>,
     /// Key that the peer invalidated.
     pub invalidated: Option<u32>,
@@ -197,7 +197,7 @@ pub struct Completion {
     pub source: Option<(IpAddr, Qpn)>,
 }
 
-/// Why a post was refused; nothing was posted.
+/// Reason to refuse a post; nothing was posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PostError {
     /// No such queue pair or shared receive queue.
@@ -206,7 +206,7 @@ pub enum PostError {
     /// The ring is full.
     #[error("all {0} work requests of the queue are outstanding; wait for completions")]
     Full(usize),
-    /// The ring cannot grow to so many.
+    /// The memory for a larger ring is missing.
     #[error(
         "no memory for a queue of {0} work requests; wait for completions, or raise the process's limit"
     )]
@@ -219,13 +219,13 @@ pub enum PostError {
         /// The queue's limit.
         max: usize,
     },
-    /// Longer than 2^31 bytes, or than the path MTU for a datagram, or not 8 for an atomic.
+    /// The length is more than 2^31 bytes, more than the path MTU for a datagram, or not 8 for an atomic.
     #[error("{0} bytes cannot be the length of this request")]
     Length(u64),
-    /// The queue pair's state takes no such request.
+    /// The queue pair's state does not allow the request.
     #[error("the queue pair is in state {0:?}; connect it first")]
     State(crate::qp::QpState),
-    /// The queue pair's kind has no such operation, or an SRQ serves its receives.
-    #[error("this kind of queue pair does not do {0}")]
+    /// The queue pair's kind does not support the operation, or its receives come from an SRQ.
+    #[error("this queue pair does not support {0}")]
     Unsupported(&'static str),
 }

@@ -443,11 +443,11 @@ fn guesses_are_logged_with_peer_and_queue_pair_once_a_second() {
     let warnings = warnings.0.lock().unwrap();
     // In the first moment, after one second and after two.
     assert_eq!(warnings.len(), 3, "{warnings:?}");
-    for (line, (number, unsaid)) in warnings.iter().zip([(0, 0), (20, 19), (40, 19)]) {
+    for (line, (number, suppressed)) in warnings.iter().zip([(0, 0), (20, 19), (40, 19)]) {
         let qpn = format!("qpn={:?}", guessed[number]);
         let total = format!("total={}", number + 1);
-        let unsaid = format!("unsaid={unsaid}");
-        for part in ["10.9.0.1:4791", &qpn, &total, &unsaid] {
+        let suppressed = format!("suppressed={suppressed}");
+        for part in ["10.9.0.1:4791", &qpn, &total, &suppressed] {
             assert!(line.contains(part), "{part} in {line}");
         }
         assert!(!line.contains("deadbeef") && !line.contains(&0xdead_beef_u32.to_string()));

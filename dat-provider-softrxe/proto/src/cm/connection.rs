@@ -1,4 +1,4 @@
-//! What a connection knows, and the messages it sends.
+//! The state of one connection, and the messages that it sends.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -19,41 +19,41 @@ use crate::{Psn, Qpn, RejectReason};
 /// A whole management datagram.
 pub(crate) type Mad = [u8; mad::MadHeader::MAD_LEN];
 
-/// Local ACK timeout that we propose for the peer's queue pair: 4.096 us * 2^14 = 67 ms.
+/// Local ACK timeout proposed for the peer's queue pair: 4.096 us * 2^14 = 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// CM response timeout that we announce: 4.096 us * 2^20 = 4.3 s.
+/// CM response timeout announced in a REQ: 4.096 us * 2^20 = 4.3 s.
 const RESPONSE_TIMEOUT: u8 = 20;
 /// Service timeout of our MRAs: 4.096 us * 2^24 = 69 s.
 const SERVICE_TIMEOUT: u8 = 24;
-/// Repetitions of a REQ or SIDR_REQ that a peer is taken to be gone after, when none of them arrived. Each comes within the response
-/// timeout that everybody announces.
+/// Repetitions of a REQ or SIDR_REQ that may be missing before its sender counts as gone. Each is due within the response
+/// timeout, which both sides announce.
 const MISSED_REPETITIONS: u32 = 8;
 
-/// Bytes of a management datagram, BTH to ICRC, and of the question of [`crate::qp`] whether a peer is there.
-pub(crate) const DATAGRAM: u32 = 280;
-pub(crate) const QUESTION: u32 = 32;
-/// A peer that has not shown that it receives our answers gets this many times the bytes that came from it, at most: any address
+/// Bytes of a packet with a management datagram, BTH to ICRC, and of a [keepalive](crate::qp) probe.
+pub(crate) const MAD_DATAGRAM: u32 = 280;
+pub(crate) const PROBE_PACKET: u32 = 32;
+/// Bytes sent at most for each byte received from a peer that has not yet shown that it receives our answers. Any address
 /// can stand in a REQ.
 pub(crate) const AMPLIFICATION: u32 = 3;
 
-/// How long a request is kept whose peer does not repeat it: 34 s.
-pub(crate) fn silence() -> Duration {
+/// Returns how long a request is kept when its peer does not repeat it: 34 s.
+pub(crate) fn request_lifetime() -> Duration {
     timeout_of(RESPONSE_TIMEOUT) * MISSED_REPETITIONS
 }
 
-/// The same after an MRA, in whose time no repetition is due: 103 s.
-pub(crate) fn silence_after_mra() -> Duration {
-    timeout_of(SERVICE_TIMEOUT) + silence()
+/// Returns how long a request is kept after an MRA, whose time excuses the peer from repeating it: 103 s.
+pub(crate) fn request_lifetime_after_mra() -> Duration {
+    timeout_of(SERVICE_TIMEOUT) + request_lifetime()
 }
 
-/// What the engine says of itself in a REQ or REP.
+/// What the engine states of itself in a REQ or REP.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) guid: u64,
     pub(crate) offer: Offer,
 }
 
-/// What is agreed on.
+/// Parameters of a connection that REQ and REP negotiate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) mtu: u16,
@@ -70,7 +70,7 @@ pub(crate) struct Connection {
     pub(crate) local_id: u32,
     pub(crate) remote_id: u32,
     pub(crate) remote_guid: u64,
-    /// What both engines can do; that of a foreign peer until the peer's REQ or REP has come.
+    /// The handshake's result; that of a foreign peer until the peer's REQ or REP has arrived.
     pub(crate) agreement: Agreement,
     pub(crate) remote_qpn: Qpn,
     pub(crate) remote: SocketAddr,
@@ -82,15 +82,16 @@ pub(crate) struct Connection {
     pub(crate) receive_psn: Psn,
     /// First PSN that the peer expects.
     pub(crate) send_psn: Psn,
-    /// What is repeated.
+    /// The last message, kept for repetition.
     pub(crate) last: Option<Box<Mad>>,
     /// Repetitions so far.
     pub(crate) repeated: u8,
-    /// How often our REQ was refused because nobody listens.
+    /// Number of refusals of our REQ because no service listens.
     pub(crate) refused: u8,
-    /// When the next repetition is due.
+    /// Time of the next repetition.
     pub(crate) due: Option<Time>,
-    /// Bytes that may still go to a peer that has not shown that it receives ours. `None`: it has, or it is we who asked.
+    /// Bytes that may still be sent to a peer that has not shown that it receives them. `None`: it has, or this side is the
+    /// active one.
     pub(crate) allowance: Option<u32>,
     /// Time of the earliest timer entry for this connection, which may be before `due`.
     pub(crate) armed: Option<Time>,
@@ -104,12 +105,12 @@ pub(crate) fn mad(transaction: u64, message: &CmMessage) -> Box<Mad> {
     out
 }
 
-/// Code of a path MTU (IBTA 9.6.1 table): 256 is 1, 4096 is 5.
+/// Returns the code of a path MTU (IBTA 9.6.1 table): 256 is 1, 4096 is 5.
 pub(crate) const fn mtu_code(mtu: u16) -> u8 {
     (mtu.trailing_zeros() as u8).saturating_sub(7)
 }
 
-/// Path MTU of a code.
+/// Returns the path MTU of a code.
 pub(crate) const fn mtu_of(code: u8) -> Option<u16> {
     match code {
         1..=5 => Some(128 << code),
@@ -117,25 +118,25 @@ pub(crate) const fn mtu_of(code: u8) -> Option<u16> {
     }
 }
 
-/// 4.096 us * 2^code.
+/// Returns 4.096 us * 2^code.
 pub(crate) fn timeout_of(code: u8) -> Duration {
     Duration::from_nanos(4096 << code.min(31))
 }
 
 impl Connection {
-    /// Another REQ came from the peer.
-    pub(crate) fn asked_again(&mut self) {
+    /// Raises the allowance for another REQ of the peer.
+    pub(crate) fn add_allowance(&mut self) {
         if let Some(left) = &mut self.allowance {
-            *left = left.saturating_add(AMPLIFICATION * DATAGRAM);
+            *left = left.saturating_add(AMPLIFICATION * MAD_DATAGRAM);
         }
     }
 
-    /// Returns true if `bytes` may go to the peer.
+    /// Returns true if the allowance covers `bytes`.
     pub(crate) fn affords(&self, bytes: u32) -> bool {
         self.allowance.is_none_or(|left| left >= bytes)
     }
 
-    /// As [`affords`](Self::affords); they are on their way then.
+    /// Takes `bytes` from the allowance. Returns false if it does not cover them.
     pub(crate) fn spend(&mut self, bytes: u32) -> bool {
         let affords = self.affords(bytes);
         if let Some(left) = &mut self.allowance
@@ -146,21 +147,21 @@ impl Connection {
         affords
     }
 
-    /// The owner of the peer's ids; its GUID is known.
+    /// Returns the owner of the peer's ids. Its GUID is known.
     pub(crate) const fn peer(&self) -> Peer {
         Peer::new(self.remote, self.remote_guid)
     }
 
-    /// Returns true if a message that came from `source` and names these ids can be the peer's. Before the REP only the peer's address
-    /// is known.
-    pub(crate) fn is_with(&self, source: SocketAddr, remote_id: u32) -> bool {
+    /// Returns true if a message from `source` that names these ids can be the peer's. Before the REP only the peer's
+    /// address is known.
+    pub(crate) fn is_from_peer(&self, source: SocketAddr, remote_id: u32) -> bool {
         if self.remote_guid == 0 {
             return self.remote.ip() == source.ip();
         }
         self.remote_id == remote_id && self.peer() == Peer::new(source, self.remote_guid)
     }
 
-    /// The way to the peer, once it is known.
+    /// Returns the path to the peer, once it is known.
     pub(crate) const fn path(&self) -> Path {
         Path {
             remote: self.remote,
@@ -176,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// The REQ; `data` is the consumer's part of the private data.
+    /// Builds the REQ; `data` is the consumer's part of the private data.
     pub(crate) fn req(&self, this: Identity, local: SocketAddr, qpn: Qpn, data: &[u8]) -> Box<Mad> {
         let mut field = [0; Req::PRIVATE_DATA];
         let (header, rest) = field.split_at_mut(CmaHeader::LEN);
@@ -284,7 +285,7 @@ impl Connection {
         mad(self.transaction, &CmMessage::Rej(rej))
     }
 
-    /// The DREQ; `expected` is the PSN that our queue pair expected last, for peers that read it.
+    /// Builds the DREQ; `expected` is the PSN that our queue pair expected last, for peers that read it.
     pub(crate) fn dreq(&self, expected: Option<Psn>) -> Box<Mad> {
         let expected = expected.filter(|_| self.agreement.has(Capabilities::FINAL_PSN));
         let dreq = Dreq {
@@ -299,7 +300,7 @@ impl Connection {
     }
 }
 
-/// The answer to a DREQ; also to one for a connection that nobody knows.
+/// Builds the DREP for a DREQ, also for one of an unknown connection.
 pub(crate) fn drep(transaction: u64, dreq: &Dreq) -> Box<Mad> {
     let drep = Drep {
         local_id: dreq.remote_id,
@@ -309,19 +310,19 @@ pub(crate) fn drep(transaction: u64, dreq: &Dreq) -> Box<Mad> {
     mad(transaction, &CmMessage::Drep(drep))
 }
 
-/// Refuses a REQ before there is a connection.
-pub(crate) fn refuse(transaction: u64, req: &Req, reason: RejectReason) -> Box<Mad> {
+/// Builds the REJ of a REQ for which there is no connection yet.
+pub(crate) fn reject_req(transaction: u64, req: &Req, reason: RejectReason) -> Box<Mad> {
     rej(transaction, [0, req.local_id], Answered::Req, reason)
 }
 
-/// Refuses a REP that answers no REQ of ours, or none any more.
-pub(crate) fn refuse_rep(transaction: u64, rep: &Rep) -> Box<Mad> {
+/// Builds the REJ of a REP that answers no current REQ of ours.
+pub(crate) fn reject_rep(transaction: u64, rep: &Rep) -> Box<Mad> {
     let ids = [rep.remote_id, rep.local_id];
     let reason = RejectReason::INVALID_COMM_ID;
     rej(transaction, ids, Answered::Rep, reason)
 }
 
-/// A REJ outside a connection, with the ids of its sender and its receiver.
+/// Builds a REJ outside a connection, with the ids of its sender and its receiver.
 fn rej(
     transaction: u64,
     [local_id, remote_id]: [u32; 2],

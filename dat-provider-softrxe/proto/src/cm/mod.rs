@@ -1,13 +1,14 @@
 //! Connection manager (IBTA 12), as rdma_cm uses it over RoCE.
 //!
-//! `state` is the pure table; `connection` and `sidr` hold what a connection or resolution knows and build its messages;
-//! `table` finds them, `unproven` says which requests may wait. The engine (`engine::cm`) executes what the table says.
+//! `state` is the pure state table. `connection` and `sidr` hold the data of a connection or resolution and build its
+//! messages. `table` indexes them. `pending` limits the requests that wait for the consumer. The engine (`engine::cm`)
+//! executes the actions of the state table.
 
 pub(crate) mod connection;
+pub(crate) mod pending;
 pub(crate) mod sidr;
 pub mod state;
 pub(crate) mod table;
-pub(crate) mod unproven;
 
 use std::net::SocketAddr;
 
@@ -18,26 +19,26 @@ use crate::{CmId, Qpn};
 pub struct Connect<'a> {
     /// The peer's address and UDP port (4791).
     pub remote: SocketAddr,
-    /// What to connect to; [`service_id::tcp`](crate::service_id::tcp) for rdma_cm ports.
+    /// Service to connect to; [`service_id::tcp`](crate::service_id::tcp) for rdma_cm ports.
     pub service_id: u64,
-    /// Port that the CMA header names as ours.
+    /// Our port in the CMA header.
     pub source_port: u16,
     /// At most 56 bytes.
     pub private_data: &'a [u8],
-    /// READs and atomics that we issue at most; the peer may allow fewer.
+    /// Limit of READs and atomics that this side issues; the peer may allow fewer.
     pub initiator_depth: u8,
-    /// READs and atomics that we accept at most.
+    /// Limit of READs and atomics that this side accepts.
     pub responder_resources: u8,
     /// Path MTU, if smaller than the engine's.
     pub mtu: Option<u16>,
-    /// Timeouts of the queue pair in a row before giving up, 0..=7.
+    /// Consecutive timeouts of the queue pair before it fails, 0..=7.
     pub retry_count: u8,
-    /// RNR NAKs in a row before giving up; 7 is for ever.
+    /// Consecutive RNR NAKs before the queue pair fails; 7 means no limit.
     pub rnr_retry: u8,
 }
 
 impl<'a> Connect<'a> {
-    /// With 16 READs each way and as many retries as there are.
+    /// Returns arguments with 16 READs each way and the highest retry counts.
     #[must_use]
     pub const fn new(remote: SocketAddr, service_id: u64, private_data: &'a [u8]) -> Self {
         Self {
@@ -59,16 +60,16 @@ impl<'a> Connect<'a> {
 pub struct Accept<'a> {
     /// At most 196 bytes.
     pub private_data: &'a [u8],
-    /// READs and atomics that we issue at most; the peer may allow fewer.
+    /// Limit of READs and atomics that this side issues; the peer may allow fewer.
     pub initiator_depth: u8,
-    /// READs and atomics that we accept at most; the peer may want fewer.
+    /// Limit of READs and atomics that this side accepts; the peer may use fewer.
     pub responder_resources: u8,
-    /// RNR NAKs in a row that the peer stands; 7 is for ever.
+    /// Consecutive RNR NAKs before the peer's queue pair fails; 7 means no limit.
     pub rnr_retry: u8,
 }
 
 impl<'a> Accept<'a> {
-    /// With 16 READs each way.
+    /// Returns arguments with 16 READs each way.
     #[must_use]
     pub const fn new(private_data: &'a [u8]) -> Self {
         Self {
@@ -83,13 +84,13 @@ impl<'a> Accept<'a> {
 /// Why the connection manager refused a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CmError {
-    /// The id is dead or was never one.
-    #[error("{0:?} is over; its last event said why")]
+    /// The id is dead or never existed.
+    #[error("{0:?} has ended; its last event has the reason")]
     UnknownId(CmId),
     /// No such queue pair, or not one that can be connected.
     #[error("{0:?} is not an unconnected RC queue pair; create one or reset it")]
     QueuePair(Qpn),
-    /// Not possible in the present state.
+    /// The connection's state does not allow the call.
     #[error("{id:?} is in state {state:?}, which does not allow it")]
     State {
         /// The connection.
@@ -97,11 +98,11 @@ pub enum CmError {
         /// Its state.
         state: state::State,
     },
-    /// The service id has a listener.
-    #[error("service id {0:#x} is listened on already; choose another port")]
+    /// The service id already has a listener.
+    #[error("service id {0:#x} has a listener already; choose another port")]
     ServiceInUse(u64),
     /// More private data than the message has room for.
-    #[error("{given} bytes of private data where {max} fit")]
+    #[error("{given} bytes of private data; the message has room for {max}")]
     PrivateData {
         /// Bytes given.
         given: usize,
@@ -111,7 +112,7 @@ pub enum CmError {
     /// The local and remote address are of different families.
     #[error("{0} cannot be reached from this engine's address: different family")]
     Family(SocketAddr),
-    /// The process has no memory for it.
+    /// An allocation failed.
     #[error("no memory for another connection; end some, or raise the process's limit")]
     NoMemory,
 }

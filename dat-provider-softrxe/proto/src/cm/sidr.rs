@@ -1,4 +1,4 @@
-//! Service id resolution: how a datagram queue pair is found (IBTA 12.11).
+//! Service id resolution: finds a datagram queue pair by its service id (IBTA 12.11).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,9 +13,9 @@ use crate::wire::cma::CmaHeader;
 pub struct SidrRequest<'a> {
     /// The peer's address and UDP port (4791).
     pub remote: SocketAddr,
-    /// What to resolve; [`service_id::udp`](crate::service_id::udp) for rdma_cm ports.
+    /// Service to resolve; [`service_id::udp`](crate::service_id::udp) for rdma_cm ports.
     pub service_id: u64,
-    /// Port that the CMA header names as ours.
+    /// Our port in the CMA header.
     pub source_port: u16,
     /// At most 180 bytes.
     pub private_data: &'a [u8],
@@ -28,14 +28,14 @@ pub struct SidrReply<'a> {
     pub status: u8,
     /// The service's queue pair.
     pub qpn: Qpn,
-    /// Its Q_Key.
+    /// The queue pair's Q_Key.
     pub qkey: u32,
     /// At most 136 bytes.
     pub private_data: &'a [u8],
 }
 
-/// A resolution under way: asked by us (a request is repeated) or by a peer (an answer is owed, or kept
-/// for repetitions of the question).
+/// A resolution in progress: one of ours, whose request is repeated, or one of a peer, whose answer is outstanding or kept
+/// for repetition.
 #[derive(Debug)]
 pub(crate) struct Resolution {
     pub(crate) ours: bool,
@@ -45,13 +45,13 @@ pub(crate) struct Resolution {
     pub(crate) service_id: u64,
     pub(crate) last: Option<Box<Mad>>,
     pub(crate) repeated: u8,
-    /// When ours is repeated; a peer's question waits as `unproven` says.
+    /// Time of the next repetition of ours. The deadline of a peer's is in `pending`.
     pub(crate) due: Option<Time>,
 }
 
 impl Resolution {
-    /// What a peer's question is known by.
-    pub(crate) const fn asked(&self) -> (IpAddr, u32) {
+    /// Returns the key of a peer's resolution: address and request id.
+    pub(crate) const fn request_key(&self) -> (IpAddr, u32) {
         (self.remote.ip(), self.request_id)
     }
 }

@@ -1,30 +1,30 @@
 //! Connection states (IBTA 12.9) as a pure table.
 //!
-//! States that a connection would leave at once are not there: a REP is answered by an RTU, a DREQ by a DREP, in the
-//! same call. What an [`Action`] sends is kept and repeated until the next state.
+//! States that a connection would leave at once are missing: an RTU answers a REP, and a DREP a DREQ, in the same call. A
+//! message that an [`Action`] sends is kept and repeated until the next state.
 
 /// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// Active: REQ sent.
     ReqSent,
-    /// Active: the peer has the REQ and asked for time.
+    /// Active: MRA received, the peer needs more time.
     MraReceived,
-    /// Passive: REQ received, the consumer's answer is awaited.
+    /// Passive: REQ received, waits for the consumer's answer.
     ReqReceived,
-    /// Passive: as before, and the peer was asked for time.
+    /// Passive: REQ received and MRA sent, waits for the consumer's answer.
     MraSent,
     /// Passive: REP sent.
     RepSent,
     /// Connected.
     Established,
-    /// We ended it, the peer has not confirmed.
+    /// DREQ sent, DREP outstanding.
     DreqSent,
-    /// Over; repeats its last word to whoever missed it.
+    /// Ended; repeats its last message if the peer missed it.
     TimeWait,
 }
 
-/// What happens to a connection.
+/// Input of the state table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Input {
     /// A repeated REQ.
@@ -47,20 +47,20 @@ pub enum Input {
     Accept,
     /// The consumer refuses.
     Reject,
-    /// The consumer ends it.
+    /// The consumer disconnects.
     Disconnect,
-    /// Time to repeat.
+    /// The time of the next repetition has come.
     Timeout,
-    /// Repeated often enough, long enough in TimeWait, or a request whose peer is silent for too long.
+    /// The repetitions are used up, TimeWait is over, or the peer of a request was silent for too long.
     GiveUp,
 }
 
-/// What to do.
+/// Action that a step requires.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
     /// Send the last message again.
     Repeat,
-    /// Ask for time.
+    /// Send an MRA.
     SendMra,
     /// Connect the queue pair.
     ConnectQp,
@@ -68,34 +68,34 @@ pub enum Action {
     SendRep,
     /// Send an RTU.
     SendRtu,
-    /// Refuse, for the reason at hand.
+    /// Send a REJ with the reason of the input.
     SendRej,
-    /// Refuse: no answer in time.
+    /// Send a REJ with reason timeout.
     SendRejTimeout,
     /// Send a DREQ.
     SendDreq,
     /// Send a DREP.
     SendDrep,
-    /// Wait as long as the MRA says.
-    Stretch,
-    /// Break the queue pair.
+    /// Extend the deadline by the service timeout of the MRA.
+    ExtendDeadline,
+    /// Move the queue pair to Error.
     FailQp,
-    /// Tell the consumer: connected.
+    /// Raise `Established`.
     Established,
-    /// Tell the consumer: refused.
+    /// Raise `Rejected`.
     Rejected,
-    /// Tell the consumer: no answer.
+    /// Raise `TimedOut`.
     TimedOut,
-    /// Tell the consumer: over.
+    /// Raise `Disconnected`.
     Disconnected,
 }
 
 /// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// The next state; `None`: the id is forgotten.
+    /// The next state; `None` removes the connection.
     pub next: Option<State>,
-    /// What to do, in this order.
+    /// Actions, in order.
     pub actions: &'static [Action],
 }
 
@@ -112,7 +112,8 @@ impl State {
         Self::TimeWait,
     ];
 
-    /// What `input` does. `None`: nothing; a consumer's input is an error then, a message is dropped.
+    /// Returns the step for `input`; `None` if the state ignores it. A call of the consumer is an error then, a message is
+    /// dropped.
     #[must_use]
     pub const fn step(self, input: Input) -> Option<Step> {
         use Action as A;
@@ -122,7 +123,9 @@ impl State {
                 Some(Self::Established),
                 &[A::ConnectQp, A::SendRtu, A::Established],
             ),
-            (Self::ReqSent | Self::MraReceived, I::Mra) => (Some(Self::MraReceived), &[A::Stretch]),
+            (Self::ReqSent | Self::MraReceived, I::Mra) => {
+                (Some(Self::MraReceived), &[A::ExtendDeadline])
+            }
             (Self::ReqSent | Self::MraReceived, I::Rej) => (None, &[A::Rejected]),
             // The peer's REP was lost and it ended the connection.
             (Self::ReqSent | Self::MraReceived, I::Dreq) => {
@@ -147,14 +150,14 @@ impl State {
             (Self::ReqReceived | Self::MraSent, I::GiveUp) => (None, &[A::TimedOut]),
 
             (Self::RepSent, I::Req | I::Timeout) => (Some(Self::RepSent), &[A::Repeat]),
-            (Self::RepSent, I::Mra) => (Some(Self::RepSent), &[A::Stretch]),
+            (Self::RepSent, I::Mra) => (Some(Self::RepSent), &[A::ExtendDeadline]),
             (Self::RepSent, I::Rtu | I::Data) => (Some(Self::Established), &[A::Established]),
             (Self::RepSent, I::Rej) => (None, &[A::FailQp, A::Rejected]),
-            // The peer may be connected since the REP: only a DREQ is repeated until it has heard.
+            // The peer may be connected since the REP, so this side repeats DREQs until the peer confirms.
             (Self::RepSent, I::GiveUp) => {
                 (Some(Self::DreqSent), &[A::FailQp, A::SendDreq, A::TimedOut])
             }
-            // It was connected at the peer: the RTU was lost.
+            // The peer was connected: its RTU was lost.
             (Self::RepSent, I::Dreq) => (
                 Some(Self::TimeWait),
                 &[A::Established, A::SendDrep, A::FailQp, A::Disconnected],
@@ -184,7 +187,7 @@ impl State {
         Some(Step { next, actions })
     }
 
-    /// Does it repeat its last message until there is an answer?
+    /// Returns true if the state repeats its last message until an answer arrives.
     #[must_use]
     pub const fn repeats(self) -> bool {
         matches!(
@@ -214,8 +217,8 @@ mod tests {
         Input::GiveUp,
     ];
 
-    /// One line a state, one column an input of `INPUTS`: R ReqSent, M MraReceived, Q ReqReceived, N MraSent, P RepSent, E Established,
-    /// D DreqSent, W TimeWait, x forgotten, - nothing.
+    /// One line per state, one column per input of `INPUTS`: R ReqSent, M MraReceived, Q ReqReceived, N MraSent, P RepSent,
+    /// E Established, D DreqSent, W TimeWait, x removed, - ignored.
     const TABLE: [(State, &str); 8] = [
         (State::ReqSent, "-MxE--W---xRx"),
         (State::MraReceived, "-MxE--W---xRx"),
@@ -257,7 +260,7 @@ mod tests {
     #[test]
     fn the_consumer_hears_of_every_end_exactly_once() {
         let ends = [Action::Rejected, Action::TimedOut, Action::Disconnected];
-        // States in which the consumer has a live id and has not asked for its end.
+        // States in which the consumer has a live id and has not disconnected.
         let open = |state| !matches!(state, State::DreqSent | State::TimeWait);
         for state in State::ALL {
             for input in INPUTS {

@@ -1,5 +1,5 @@
-//! Where connections are found: by our id, by the peer's id, by the peer's queue pair. An id or a queue pair number of a peer means
-//! something only together with the peer that it belongs to.
+//! Indexes of connections: by our id, by the peer's id, by the peer's queue pair. An id or a queue pair number of a peer is
+//! unique only together with that peer.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -7,26 +7,26 @@ use std::net::{IpAddr, SocketAddr};
 use dat_handshake::guid::is_own;
 
 use super::connection::Connection;
+use super::pending::PendingRequests;
 use super::sidr::Resolution;
 use super::state::State;
-use super::unproven::Unproven;
 use crate::Qpn;
 
-/// The owner of communication ids and queue pairs, as far as a message shows it.
+/// The owner of communication ids and queue pair numbers, as far as a message identifies it.
 ///
-/// A CA GUID is public and any host can write it into a REQ; the source address of a datagram cannot be chosen so freely. Engines
-/// of this crate send from one UDP port all their life, and no other process of their address can send from it. rdma_rxe sends from
-/// any port, as the kernel speaks for all processes of the address.
+/// A CA GUID is public and any host can write it into a REQ; the source address of a datagram is harder to forge. An own
+/// engine sends from one UDP port for its whole life, and no other process of its address can send from that port. rdma_rxe
+/// sends from any port, because the kernel serves all processes of the address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Peer {
     address: IpAddr,
-    /// 0 unless it is an engine of this crate.
+    /// UDP port of an own engine, 0 for others.
     port: u16,
     guid: u64,
 }
 
 impl Peer {
-    /// The owner of what a message from `source` names together with `guid`.
+    /// Returns the owner of the ids in a message from `source` with this CA GUID.
     pub(crate) const fn new(source: SocketAddr, guid: u64) -> Self {
         Self {
             address: source.ip(),
@@ -40,16 +40,17 @@ impl Peer {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     connections: HashMap<u32, Connection>,
-    /// (peer, its id) -> our id, for REQs that are repeated and for peers that do not know our id.
+    /// (peer, its id) -> our id, for repeated REQs and for peers that do not have our id.
     by_peer: HashMap<(Peer, u32), u32>,
-    /// (peer, its queue pair) -> our id, for REQs from a peer that began anew.
+    /// (peer, its queue pair) -> our id, for REQs of a peer that has restarted.
     by_qp: HashMap<(Peer, Qpn), u32>,
     resolutions: HashMap<u32, Resolution>,
-    /// (peer's address, its request id) -> our id, for questions of peers.
-    asked: HashMap<(IpAddr, u32), u32>,
-    /// Requests and questions of peers that nothing is known of yet, and those of them that are answered and wait for a repetition.
-    pub(crate) unproven: Unproven,
-    /// Connections that ended, oldest first; some of them are forgotten already.
+    /// (peer's address, its request id) -> our id, for resolutions of peers.
+    by_request: HashMap<(IpAddr, u32), u32>,
+    /// Requests and resolutions of peers that have not shown that they receive answers, also answered ones that are kept
+    /// for repetition.
+    pub(crate) pending: PendingRequests,
+    /// Connections that ended, oldest first; some are removed already.
     ended: VecDeque<u32>,
     pub(crate) services: HashSet<u64>,
 }
@@ -77,15 +78,19 @@ impl Table {
         self.resolutions.get_mut(&id)
     }
 
-    /// The question that a peer at `address` calls `request_id`.
-    pub(crate) fn asked(&self, address: IpAddr, request_id: u32) -> Option<(u32, &Resolution)> {
-        let id = *self.asked.get(&(address, request_id))?;
+    /// Returns the resolution with `request_id` of the peer at `address`.
+    pub(crate) fn by_request(
+        &self,
+        address: IpAddr,
+        request_id: u32,
+    ) -> Option<(u32, &Resolution)> {
+        let id = *self.by_request.get(&(address, request_id))?;
         Some((id, self.resolutions.get(&id)?))
     }
 
     pub(crate) fn insert_resolution(&mut self, id: u32, resolution: Resolution) {
         if !resolution.ours {
-            self.asked.insert(resolution.asked(), id);
+            self.by_request.insert(resolution.request_key(), id);
         }
         self.resolutions.insert(id, resolution);
     }
@@ -94,14 +99,14 @@ impl Table {
         if let Some(resolution) = self.resolutions.remove(&id)
             && !resolution.ours
         {
-            self.asked.remove(&resolution.asked());
-            self.unproven.remove(id);
+            self.by_request.remove(&resolution.request_key());
+            self.pending.remove(id);
         }
     }
 
-    /// A connection is over and only kept for what its peer may repeat. Returns another one that is to be forgotten if there are more
-    /// than `most` of them.
-    pub(crate) fn note_end(&mut self, id: u32, most: usize) -> Option<u32> {
+    /// Records that a connection has ended and is kept for repetitions. Returns another one to remove if there are more
+    /// than `most`.
+    pub(crate) fn add_ended(&mut self, id: u32, most: usize) -> Option<u32> {
         self.ended.push_back(id);
         if self.ended.len() <= most {
             return None;
@@ -113,13 +118,13 @@ impl Table {
         self.ended.pop_front().filter(over)
     }
 
-    /// Is a DREQ of ours not confirmed yet?
+    /// Returns true if a DREQ of ours is not confirmed yet.
     pub(crate) fn is_leaving(&self) -> bool {
         let mut all = self.connections.values();
         all.any(|c| c.state == State::DreqSent)
     }
 
-    /// Connections with own peers that are `gone`, and whose end we await to be confirmed.
+    /// Returns connections with own engines that are `gone` and have not confirmed our DREQ.
     pub(crate) fn unconfirmed(&self, gone: impl Fn(IpAddr, Qpn) -> bool) -> Vec<u32> {
         let awaits = |c: &&Connection| {
             c.state == State::DreqSent && is_own(c.remote_guid) && gone(c.remote.ip(), c.remote_qpn)
@@ -128,7 +133,7 @@ impl Table {
         all.map(|c| c.local_id).collect()
     }
 
-    /// Enters what is now known of the peer.
+    /// Updates the indexes with what is now known of the peer.
     pub(crate) fn index(&mut self, id: u32) {
         let Some(c) = self.connections.get(&id) else {
             return;
@@ -139,7 +144,7 @@ impl Table {
         }
     }
 
-    /// The connection no longer stands for its peer's queue pair: a new one may.
+    /// Removes the connection from the index of the peers' queue pairs, so that a new one can take its place.
     pub(crate) fn release_qp(&mut self, id: u32) {
         if let Some(c) = self.connections.get(&id) {
             let key = (c.peer(), c.remote_qpn);
@@ -152,7 +157,7 @@ impl Table {
     pub(crate) fn remove(&mut self, id: u32) -> Option<Connection> {
         self.release_qp(id);
         let connection = self.connections.remove(&id)?;
-        self.unproven.remove(id);
+        self.pending.remove(id);
         let key = (connection.peer(), connection.remote_id);
         if self.by_peer.get(&key) == Some(&id) {
             self.by_peer.remove(&key);
@@ -160,12 +165,12 @@ impl Table {
         Some(connection)
     }
 
-    /// The connection that `peer` calls `remote_id`.
+    /// Returns the connection with the id `remote_id` of `peer`.
     pub(crate) fn by_peer(&self, peer: Peer, remote_id: u32) -> Option<u32> {
         self.by_peer.get(&(peer, remote_id)).copied()
     }
 
-    /// The connection with the queue pair `qpn` of `peer`.
+    /// Returns the connection with the queue pair `qpn` of `peer`.
     pub(crate) fn by_qp(&self, peer: Peer, qpn: Qpn) -> Option<u32> {
         self.by_qp.get(&(peer, qpn)).copied()
     }

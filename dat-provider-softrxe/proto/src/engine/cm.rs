@@ -1,4 +1,4 @@
-//! The connection manager's calls.
+//! Calls of the connection manager.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,7 +17,7 @@ use crate::psn::{Psn, Qpn};
 use crate::qp::{QpKind, QpState};
 use crate::time::Time;
 
-/// Private data of a REQ and of a SIDR_REQ behind the CMA header, of a REP, a REJ and a SIDR_REP.
+/// Bytes of private data in a REQ and SIDR_REQ after the CMA header, in a REP, a REJ and a SIDR_REP.
 const REQ_DATA: usize = 56;
 const SIDR_REQ_DATA: usize = 180;
 const REP_DATA: usize = 196;
@@ -33,7 +33,7 @@ fn check(data: &[u8], max: usize) -> Result<(), CmError> {
 }
 
 impl<M: Memory> Engine<M> {
-    /// Requests for `service_id` raise events from now on.
+    /// Starts to raise events for requests for `service_id`.
     ///
     /// # Errors
     /// `ServiceInUse`.
@@ -45,12 +45,12 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Requests for `service_id` are refused from now on; those raised already stay.
+    /// Stops listening: further requests for `service_id` are refused. Requests that were raised stay.
     pub fn unlisten(&mut self, service_id: u64) {
         self.cm.services.remove(&service_id);
     }
 
-    /// Starts to connect; ends in `Established`, `Rejected` or `TimedOut`.
+    /// Sends a REQ. The attempt ends in `Established`, `Rejected` or `TimedOut`.
     ///
     /// # Errors
     /// `QueuePair`, `PrivateData`, `Family` or `NoMemory`; there is no event then.
@@ -103,11 +103,12 @@ impl<M: Memory> Engine<M> {
         let req = connection.req(self.identity(), local, qpn, arguments.private_data);
         self.cm.insert(connection);
         self.attach(qpn, Some(CmId(local_id)));
-        self.say(now, local_id, req);
+        self.send_until_answered(now, local_id, req);
         Ok(CmId(local_id))
     }
 
-    /// Accepts a request with a queue pair, which may send at once; ends in `Established`, `Rejected` or `TimedOut`.
+    /// Accepts a request with a queue pair, which may send at once. The connection ends up in `Established`, `Rejected` or
+    /// `TimedOut`.
     ///
     /// # Errors
     /// `UnknownId`, `State`, `QueuePair`, `PrivateData` or `NoMemory`; the request stays open.
@@ -127,7 +128,7 @@ impl<M: Memory> Engine<M> {
             arguments.responder_resources,
         )?;
         let c = self.cm.get_mut(id.0).ok_or(CmError::UnknownId(id))?;
-        // The REQ's names are the peer's: its depth is our resources.
+        // The REQ's fields are named from the peer's view: its initiator depth is our responder resources.
         c.terms.initiator_depth = c.terms.initiator_depth.min(arguments.initiator_depth);
         c.terms.responder_resources = c
             .terms
@@ -166,30 +167,30 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Ends a connection, an attempt or an unanswered request. The queue pair is in Error at once; `Disconnected` is raised at
-    /// once, except for a request that was not accepted.
+    /// Ends a connection, an attempt or an unanswered request. The queue pair is in Error on return, and `Disconnected` is
+    /// raised, except for a request that was not accepted.
     ///
     /// # Errors
-    /// `UnknownId`, or `State` if it is over already.
+    /// `UnknownId`, or `State` if it has ended already.
     pub fn disconnect(&mut self, now: Time, id: CmId) -> Result<(), CmError> {
         self.check_step(id, Input::Disconnect)?;
         self.cm_step(now, id.0, Input::Disconnect);
         Ok(())
     }
 
-    /// Address and queue pair of a connection's peer, once they are known, and whether it is an engine of this crate.
+    /// Returns address and queue pair of a connection's peer once they are known, and true if the peer is an own engine.
     pub fn peer(&self, id: CmId) -> Option<(IpAddr, Qpn, bool)> {
         let c = self.cm.get(id.0).filter(|c| c.remote_guid != 0)?;
         Some((c.remote.ip(), c.remote_qpn, guid::is_own(c.remote_guid)))
     }
 
-    /// What was agreed on with a connection's peer, once its REQ or REP has come.
+    /// Returns the handshake's result, once the peer's REQ or REP has arrived.
     pub fn agreement(&self, id: CmId) -> Option<Agreement> {
         let c = self.cm.get(id.0).filter(|c| c.remote_guid != 0)?;
         Some(c.agreement)
     }
 
-    /// Asks for a datagram queue pair; ends in `SidrReply` or `TimedOut`.
+    /// Sends a SIDR_REQ for a datagram queue pair. The resolution ends in `SidrReply` or `TimedOut`.
     ///
     /// # Errors
     /// `PrivateData` or `Family`.
@@ -223,7 +224,7 @@ impl<M: Memory> Engine<M> {
         Ok(CmId(id))
     }
 
-    /// Answers a `SidrRequest`; the id is dead then.
+    /// Answers a `SidrRequest`. The id is dead afterwards.
     ///
     /// # Errors
     /// `UnknownId` or `PrivateData`.
@@ -265,7 +266,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// What the queue pair has to remember once it is connected, which may be when nothing can be refused any more.
+    /// Allocates what the queue pair needs when it is connected, at which time nothing can be refused any more.
     fn reserve(
         &mut self,
         qpn: Qpn,

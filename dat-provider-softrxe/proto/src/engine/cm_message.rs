@@ -1,4 +1,4 @@
-//! Management datagrams in: which connection they are for, and what they say.
+//! Received management datagrams: finds their connection and handles each message.
 
 use std::net::SocketAddr;
 
@@ -9,11 +9,11 @@ use super::Engine;
 use super::cm_step::Details;
 use super::output::GSI_QKEY;
 use crate::Psn;
-use crate::cm::connection::{self, Connection, Terms, mtu_of, silence};
+use crate::cm::connection::{self, Connection, Terms, mtu_of, request_lifetime};
+use crate::cm::pending::Admission;
 use crate::cm::sidr::{Resolution, SidrReply};
 use crate::cm::state::{Input, State};
 use crate::cm::table::Peer;
-use crate::cm::unproven::Room;
 use crate::event::{CmEventKind, CmId, ConnectRequest, RejectReason};
 use crate::memory::Memory;
 use crate::psn::Qpn;
@@ -58,12 +58,12 @@ impl<M: Memory> Engine<M> {
                     .find(source, rej.remote_id, rej.local_id)
                     .filter(|id| self.may_answer(*id, transaction))
                     .or_else(|| self.find_requester(source, rej));
-                let nobody = rej.reason == RejectReason::INVALID_SERVICE_ID;
-                // The queue pair's last DREQ was lost; the peer ends that connection now.
+                let no_listener = rej.reason == RejectReason::INVALID_SERVICE_ID;
+                // The last DREQ of this queue pair was lost; the peer ends that connection now.
                 let stale = rej.reason == RejectReason::STALE_CONNECTION
                     && rej.message == cm::Answered::Req;
-                if (nobody || stale)
-                    && id.is_some_and(|id| self.was_answered(id) || self.ask_again(now, id))
+                if (no_listener || stale)
+                    && id.is_some_and(|id| self.was_answered(id) || self.retry_refused(now, id))
                 {
                     return;
                 }
@@ -86,22 +86,21 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// The connection that a message names, if it comes from its peer.
+    /// Returns the connection that a message names, if the message is from its peer.
     fn find(&self, source: SocketAddr, local_id: u32, remote_id: u32) -> Option<u32> {
         let c = self.cm.get(local_id)?;
-        c.is_with(source, remote_id).then_some(local_id)
+        c.is_from_peer(source, remote_id).then_some(local_id)
     }
 
-    /// Returns false for an answer to our REQ in which its transaction id does not come back. Before the REP it is what a forger would
-    /// have to guess.
+    /// Returns false for an answer to our REQ with another transaction id. Before the REP a forger would have to guess it.
     fn may_answer(&self, id: u32, transaction: u64) -> bool {
         self.cm.get(id).is_none_or(|c| {
             !matches!(c.state, State::ReqSent | State::MraReceived) || c.transaction == transaction
         })
     }
 
-    /// The request of a peer that gives it up and knows it by its own id only, as our REP has not reached it. IBTA 12.6.7.2 has the
-    /// peer's CA GUID in such a REJ.
+    /// Finds the request of a peer that gives up and names only its own id, because our REP has not reached it. Such a REJ
+    /// contains the peer's CA GUID (IBTA 12.6.7.2).
     fn find_requester(&self, source: SocketAddr, rej: &Rej) -> Option<u32> {
         if rej.reason != RejectReason::TIMEOUT || rej.info_length < 8 {
             return None;
@@ -128,26 +127,26 @@ impl<M: Memory> Engine<M> {
         if let Some(old) = self.cm.by_qp(peer, req.qpn) {
             let stale = RejectReason::STALE_CONNECTION;
             self.mads
-                .push_back((answer_to, connection::refuse(transaction, req, stale)));
+                .push_back((answer_to, connection::reject_req(transaction, req, stale)));
             if own {
-                // Only the peer itself sends from its port: it began anew and we did not notice.
+                // Only the peer itself sends from its port. It has restarted, and its last connection has not ended here.
                 self.cm_step(now, old, Input::Disconnect);
             } else {
-                // Any process of the peer's address can say so.
-                self.doubt(now, old);
+                // Any process of the peer's address can send this.
+                self.probe_suspect(now, old);
             }
             return;
         }
-        let (remote, data) = match self.judge(source, req) {
+        let (remote, data) = match self.check_req(source, req) {
             Ok(good) => good,
             Err(reason) => {
                 tracing::debug!(%source, ?reason, service = req.service_id, "request refused");
-                let rej = connection::refuse(transaction, req, reason);
+                let rej = connection::reject_req(transaction, req, reason);
                 self.mads.push_back((answer_to, rej));
                 return;
             }
         };
-        if !self.make_room(now, source) {
+        if !self.admit_request(now, source) {
             return;
         }
         let id = self.new_id();
@@ -166,7 +165,7 @@ impl<M: Memory> Engine<M> {
                 mtu: mtu_of(req.mtu).unwrap_or(self.config.mtu),
                 initiator_depth: req.responder_resources,
                 responder_resources: req.initiator_depth,
-                // Its count goes with its time-out; 0 stands for none.
+                // The count belongs to the peer's timeout; 0 means no timeout.
                 retry_count: match req.primary.ack_timeout {
                     0 => 7,
                     code => repetitions(
@@ -184,9 +183,9 @@ impl<M: Memory> Engine<M> {
             refused: 0,
             due: None,
             armed: None,
-            allowance: Some(connection::AMPLIFICATION * connection::DATAGRAM),
+            allowance: Some(connection::AMPLIFICATION * connection::MAD_DATAGRAM),
         });
-        self.await_answer(now, id, source);
+        self.add_pending(now, id, source);
         let request = ConnectRequest {
             service_id: req.service_id,
             remote,
@@ -197,19 +196,19 @@ impl<M: Memory> Engine<M> {
         self.raise(id, CmEventKind::Request(request));
     }
 
-    /// Is there room for one more request that waits for the consumer? If not, its peer asks again.
-    fn make_room(&mut self, now: Time, source: SocketAddr) -> bool {
+    /// Makes room for a new request if the limits allow it. Returns false if not; the peer repeats its request later.
+    fn admit_request(&mut self, now: Time, source: SocketAddr) -> bool {
         let (most, share) = (self.config.most_requests(), self.config.share_of_requests());
-        match self.cm.unproven.room(source, most, share) {
-            Room::Free => {}
-            Room::Instead(old) => {
-                tracing::debug!(%source, id = old, "a request makes room for another one");
+        match self.cm.pending.admission(source, most, share) {
+            Admission::Admit => {}
+            Admission::Displace(old) => {
+                tracing::debug!(%source, id = old, "a request was dropped to make room for another one");
                 if self.drop_request(now, old) {
                     self.out.counters.requests_displaced += 1;
                 }
             }
-            Room::None => {
-                tracing::debug!(%source, "too many requests of one source, this one is ignored");
+            Admission::Refuse => {
+                tracing::debug!(%source, "the source has used up its share of requests; this one was dropped");
                 self.out.counters.requests_ignored += 1;
                 return false;
             }
@@ -217,14 +216,14 @@ impl<M: Memory> Engine<M> {
         true
     }
 
-    /// A request waits for the consumer from now on.
-    fn await_answer(&mut self, now: Time, id: u32, source: SocketAddr) {
-        self.cm.unproven.add(id, source, now + silence());
+    /// Adds a request to those that wait for the consumer.
+    fn add_pending(&mut self, now: Time, id: u32, source: SocketAddr) {
+        self.cm.pending.add(id, source, now + request_lifetime());
         self.arm_requests();
     }
 
-    /// Can a REQ be raised? Its consumer's address and private data, or why not.
-    fn judge<'r>(
+    /// Checks a REQ. Returns the peer's address and the consumer's private data, or the reason to refuse it.
+    fn check_req<'r>(
         &self,
         source: SocketAddr,
         req: &'r Req,
@@ -246,8 +245,8 @@ impl<M: Memory> Engine<M> {
 
     fn handle_rep(&mut self, now: Time, source: SocketAddr, transaction: u64, rep: &Rep) {
         let Some(id) = self.find(source, rep.remote_id, rep.local_id) else {
-            // We gave up, and the REJ that said so was lost or early.
-            let rej = connection::refuse_rep(transaction, rep);
+            // This side has given up; its REJ was lost or came too early.
+            let rej = connection::reject_rep(transaction, rep);
             let own = is_own(rep.ca_guid);
             self.mads.push_back((reply_to(source, own), rej));
             return;
@@ -281,12 +280,12 @@ impl<M: Memory> Engine<M> {
     fn handle_dreq(&mut self, now: Time, source: SocketAddr, transaction: u64, dreq: &Dreq) {
         let drep = connection::drep(transaction, dreq);
         let Some(id) = self.find(source, dreq.remote_id, dreq.local_id) else {
-            // Nobody knows it: say so, or it asks for a minute.
+            // The connection is unknown here. Without a DREP the peer would repeat the DREQ for a minute.
             let own = final_psn::parse(&dreq.private_data).is_some();
             self.mads.push_back((reply_to(source, own), drep));
             return;
         };
-        // Only engines of this crate end a connection before their REP has arrived, and with the REQ's transaction id.
+        // Only own engines end a connection before their REP has arrived; they use the transaction id of the REQ.
         if !self.may_answer(id, transaction) {
             return;
         }
@@ -294,7 +293,7 @@ impl<M: Memory> Engine<M> {
         if ours.is_some_and(|qpn| qpn != dreq.remote_qpn) {
             return;
         }
-        self.hear_last_word(now, id, dreq);
+        self.apply_final_psn(now, id, dreq);
         let details = Details {
             drep: Some(&drep),
             ..Details::default()
@@ -302,9 +301,9 @@ impl<M: Memory> Engine<M> {
         self.cm_step_with(now, id, Input::Dreq, &details);
     }
 
-    /// A DREQ of an own peer says how far it had received, which completes what is not acknowledged yet.
-    fn hear_last_word(&mut self, now: Time, id: u32, dreq: &Dreq) {
-        // In any other state the queue pair may be another connection's by now.
+    /// Completes requests that the DREQ's final PSN acknowledges.
+    fn apply_final_psn(&mut self, now: Time, id: u32, dreq: &Dreq) {
+        // In any other state the queue pair may belong to another connection already.
         let up = |c: &&Connection| matches!(c.state, State::Established | State::RepSent);
         let Some(c) = self.cm.get(id).filter(up) else {
             return;
@@ -314,15 +313,15 @@ impl<M: Memory> Engine<M> {
             && let Some(slot) = c.qpn.and_then(|qpn| self.slot(qpn))
         {
             let expected = Psn::new(expected);
-            self.with_qp(now, slot, |qp, cx| qp.received_before(cx, expected));
+            self.with_qp(now, slot, |qp, cx| qp.acknowledge_final(cx, expected));
         }
     }
 
     fn handle_sidr_req(&mut self, now: Time, source: SocketAddr, transaction: u64, req: &SidrReq) {
-        if let Some((id, asked)) = self.cm.asked(source.ip(), req.request_id) {
+        if let Some((id, asked)) = self.cm.by_request(source.ip(), req.request_id) {
             match asked.last.clone() {
                 Some(last) => self.mads.push_back((asked.remote, last)),
-                None => self.keep_request(id, now + silence()),
+                None => self.keep_request(id, now + request_lifetime()),
             }
             return;
         }
@@ -340,22 +339,22 @@ impl<M: Memory> Engine<M> {
         let part = consumer_part(source, req.service_id, &req.private_data);
         let Some((remote, data)) = part.filter(|_| self.cm.services.contains(&req.service_id))
         else {
-            let nobody = SidrReply {
+            let no_listener = SidrReply {
                 status: 1,
                 qpn: Qpn::default(),
                 qkey: 0,
                 private_data: &[],
             };
             self.mads
-                .push_back((reply_to, crate::cm::sidr::reply(&resolution, &nobody)));
+                .push_back((reply_to, crate::cm::sidr::reply(&resolution, &no_listener)));
             return;
         };
-        if !self.make_room(now, source) {
+        if !self.admit_request(now, source) {
             return;
         }
         let id = self.new_id();
         self.cm.insert_resolution(id, resolution);
-        self.await_answer(now, id, source);
+        self.add_pending(now, id, source);
         let request = ConnectRequest {
             service_id: req.service_id,
             remote,
@@ -384,7 +383,7 @@ impl<M: Memory> Engine<M> {
     }
 }
 
-/// Where an answer goes. rdma_rxe sends from any port and listens on one.
+/// Returns the destination of an answer. rdma_rxe sends from any port and listens on one.
 const fn reply_to(source: SocketAddr, own: bool) -> SocketAddr {
     if own {
         source
@@ -393,7 +392,7 @@ const fn reply_to(source: SocketAddr, own: bool) -> SocketAddr {
     }
 }
 
-/// Transaction id and message of a management datagram of the connection manager.
+/// Reads transaction id and message of a management datagram of the connection manager.
 fn parse(packet: &Packet<'_>) -> Option<(u64, CmMessage)> {
     packet.headers.deth.filter(|deth| deth.qkey == GSI_QKEY)?;
     let header = MadHeader::parse(packet.payload)?;
@@ -406,13 +405,14 @@ fn parse(packet: &Packet<'_>) -> Option<(u64, CmMessage)> {
     for_us.then_some((header.transaction_id, message))
 }
 
-/// The peer's address and the consumer's part of private data, behind the CMA header if there has to be one.
+/// Returns the peer's address and the consumer's part of the private data, which is after the CMA header if the service has
+/// one.
 fn consumer_part(source: SocketAddr, service: u64, data: &[u8]) -> Option<(SocketAddr, &[u8])> {
     if service >> 24 != RDMA_CM_SERVICES {
         return Some((source, data));
     }
     let header = CmaHeader::parse(data)?;
-    // The address is the datagram's: the header's is only a claim.
+    // The address is that of the datagram: the header's can be forged more easily.
     let remote = SocketAddr::new(source.ip(), header.source.port());
     Some((remote, &data[CmaHeader::LEN..]))
 }

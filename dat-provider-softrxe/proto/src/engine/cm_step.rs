@@ -1,8 +1,10 @@
-//! Steps of connections: what the actions of the connection manager's table do, and when.
+//! Steps of connections: executes the actions of the state table, and keeps deadlines.
 
 use super::Engine;
 use super::timers::Owner;
-use crate::cm::connection::{Connection, DATAGRAM, Mad, QUESTION, silence_after_mra, timeout_of};
+use crate::cm::connection::{
+    Connection, MAD_DATAGRAM, Mad, PROBE_PACKET, request_lifetime_after_mra, timeout_of,
+};
 use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, RejectReason};
 use crate::memory::Memory;
@@ -11,40 +13,40 @@ use crate::time::Time;
 
 /// Longest pause between repetitions.
 const LONGEST_RETRY: std::time::Duration = std::time::Duration::from_secs(4);
-/// First pause before a REQ that found nobody is sent again; doubles.
+/// First pause before a REQ is sent again to a service without a listener; doubles.
 const REFUSED_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
-/// What is kept back of a peer's allowance for questions: as many as a REP has repetitions.
-const QUESTIONS: u32 = 8 * QUESTION;
-/// How long a finished connection repeats its last word.
+/// Part of a peer's allowance that is reserved for probes: as many as a REP has repetitions.
+const PROBE_ALLOWANCE: u32 = 8 * PROBE_PACKET;
+/// Time for which an ended connection repeats its last message.
 pub(super) const TIME_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// What a step needs beside its input.
+/// Data of a step besides its input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Details<'a> {
-    /// Private data to send, or received.
+    /// Private data, sent or received.
     pub(super) data: &'a [u8],
-    /// Reason to send, or received.
+    /// Reason, sent or received.
     pub(super) reason: Option<RejectReason>,
     /// Service timeout of an MRA.
     pub(super) service_timeout: u8,
-    /// RNR retries announced in a REP.
+    /// RNR retry count in a REP.
     pub(super) rnr_retry: u8,
     /// DREP to send.
     pub(super) drep: Option<&'a Mad>,
 }
 
 impl<M: Memory> Engine<M> {
-    /// An input without details.
+    /// Executes a step for an input without details.
     pub(super) fn cm_step(&mut self, now: Time, id: u32, input: Input) {
         self.cm_step_with(now, id, input, &Details::default());
     }
 
-    /// Takes a step and does what it says.
+    /// Executes a step and its actions.
     pub(super) fn cm_step_with(&mut self, now: Time, id: u32, input: Input, details: &Details<'_>) {
         let Some(c) = self.cm.get_mut(id) else { return };
         match input {
-            Input::Req => c.asked_again(),
-            // Only one that received our id, or our packets' numbers, can say these.
+            Input::Req => c.add_allowance(),
+            // Only a peer that has received our id, or our PSNs, can send these.
             Input::Rtu | Input::Data | Input::Rep | Input::Mra | Input::Dreq | Input::Drep => {
                 c.allowance = None;
             }
@@ -68,18 +70,18 @@ impl<M: Memory> Engine<M> {
             return;
         }
         match next {
-            // Refused: its peer has not shown that it is there.
+            // A refused request: the peer has not shown that it receives answers.
             State::TimeWait if matches!(state, State::ReqReceived | State::MraSent) => {
                 self.cm.release_qp(id);
                 self.keep_request(id, now + TIME_WAIT);
             }
             State::TimeWait | State::DreqSent => {
                 if next == State::TimeWait {
-                    self.wake_connection(id, now + TIME_WAIT);
+                    self.set_due(id, now + TIME_WAIT);
                 }
                 self.cm.release_qp(id);
                 self.detach(id);
-                if let Some(oldest) = self.cm.note_end(id, self.config.most_ended()) {
+                if let Some(oldest) = self.cm.add_ended(id, self.config.most_ended()) {
                     self.cm_step(now, oldest, Input::GiveUp);
                 }
             }
@@ -88,7 +90,7 @@ impl<M: Memory> Engine<M> {
                 if !next.repeats() {
                     c.due = None;
                 }
-                self.cm.unproven.remove(id);
+                self.cm.pending.remove(id);
             }
         }
         self.await_data(id, next == State::RepSent);
@@ -107,46 +109,46 @@ impl<M: Memory> Engine<M> {
             Action::SendMra => {
                 let mra = c.mra();
                 self.send(id, mra);
-                self.keep_request(id, now + silence_after_mra());
+                self.keep_request(id, now + request_lifetime_after_mra());
             }
             Action::ConnectQp => {
                 self.connect_queue_pair(id);
-                self.keep_alive(now);
+                self.arm_keepalive(now);
             }
             Action::SendRep => {
                 let Some(qpn) = c.qpn else { return };
                 let rep = c.rep(this, qpn, self.has_srq(qpn), details.rnr_retry, data);
-                self.say(now, id, rep);
+                self.send_until_answered(now, id, rep);
             }
             Action::SendRtu => {
                 let rtu = c.rtu();
-                self.say_once(id, rtu);
+                self.send_and_keep(id, rtu);
             }
             Action::SendRej => {
                 let reason = details.reason.unwrap_or(RejectReason::CONSUMER);
                 let rej = c.rej(this.guid, reason, data);
-                self.say_once(id, rej);
+                self.send_and_keep(id, rej);
             }
             Action::SendRejTimeout => {
                 let rej = c.rej(this.guid, RejectReason::TIMEOUT, &[]);
-                self.say_once(id, rej);
+                self.send_and_keep(id, rej);
             }
             Action::SendDreq => {
                 let qpn = c.qpn;
                 let dreq = c.dreq(qpn.and_then(|qpn| self.expected(qpn)));
-                // Before the DREQ.
+                // The acknowledgement goes out before the DREQ.
                 if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn)) {
                     self.with_qp(now, slot, |qp, cx| qp.acknowledge_again(cx.now));
                     self.enqueue(slot);
                 }
-                self.say(now, id, dreq);
+                self.send_until_answered(now, id, dreq);
             }
             Action::SendDrep => {
                 if let Some(drep) = details.drep {
-                    self.say_once(id, Box::new(*drep));
+                    self.send_and_keep(id, Box::new(*drep));
                 }
             }
-            Action::Stretch => self.stretch(now, id, details.service_timeout),
+            Action::ExtendDeadline => self.extend_deadline(now, id, details.service_timeout),
             Action::FailQp => {
                 if let Some(qpn) = c.qpn {
                     self.break_qp(now, qpn);
@@ -173,47 +175,47 @@ impl<M: Memory> Engine<M> {
             .push_back(Event::Cm(CmEvent { id, qpn, kind }));
     }
 
-    /// Sends a message, unless its receiver would get too much that it may not have asked for.
+    /// Sends a message if the peer's allowance covers it.
     fn send(&mut self, id: u32, message: Box<Mad>) {
         if let Some(c) = self.cm.get_mut(id)
-            && c.spend(DATAGRAM)
+            && c.spend(MAD_DATAGRAM)
         {
             self.mads.push_back((c.remote, message));
         }
     }
 
-    /// Sends a message and keeps it for repetition, by request only.
-    fn say_once(&mut self, id: u32, message: Box<Mad>) {
+    /// Sends a message and keeps it; it is repeated only when the peer repeats its own.
+    fn send_and_keep(&mut self, id: u32, message: Box<Mad>) {
         self.send(id, message.clone());
         if let Some(c) = self.cm.get_mut(id) {
             c.last = Some(message);
         }
     }
 
-    /// Asks the peer's queue pair, whose answer is as good as an RTU, instead of repeating the REP: it takes few bytes.
-    fn question(&mut self, id: u32) {
+    /// Probes the peer's queue pair instead of repeating the REP. The answer counts as an RTU, and a probe is much smaller.
+    fn probe_peer(&mut self, id: u32) {
         let Some(c) = self.cm.get_mut(id) else { return };
-        let affords = c.spend(QUESTION);
+        let affords = c.spend(PROBE_PACKET);
         if let Some(qpn) = c.qpn.filter(|_| affords)
             && let Some(slot) = self.slot(qpn)
             && let Some(qp) = &mut self.qps[slot as usize]
         {
-            qp.ask_once();
+            qp.probe_once();
             self.enqueue(slot);
         }
     }
 
-    /// Sends a message that is repeated until there is an answer.
-    pub(super) fn say(&mut self, now: Time, id: u32, message: Box<Mad>) {
-        self.say_once(id, message);
+    /// Sends a message and repeats it until an answer arrives.
+    pub(super) fn send_until_answered(&mut self, now: Time, id: u32, message: Box<Mad>) {
+        self.send_and_keep(id, message);
         if let Some(c) = self.cm.get_mut(id) {
             c.repeated = 0;
         }
-        self.wake_connection(id, now + self.config.cm_retry);
+        self.set_due(id, now + self.config.cm_retry);
     }
 
-    /// The connection has something to do at `due`. A timer entry that fires earlier does for it, so that no peer makes them pile up.
-    fn wake_connection(&mut self, id: u32, due: Time) {
+    /// Sets the connection's deadline. An earlier timer entry is reused, so that no peer can make entries pile up.
+    fn set_due(&mut self, id: u32, due: Time) {
         let Some(c) = self.cm.get_mut(id) else { return };
         c.due = Some(due);
         if c.armed.is_none_or(|armed| due < armed) {
@@ -222,30 +224,30 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// A request or question that waits is forgotten at `deadline`.
+    /// Sets the time at which a request or resolution that waits is dropped.
     pub(super) fn keep_request(&mut self, id: u32, deadline: Time) {
-        self.cm.unproven.wait_until(id, deadline);
+        self.cm.pending.wait_until(id, deadline);
         self.arm_requests();
     }
 
-    /// Makes sure that there is a timer entry at or before the first deadline of those that wait.
+    /// Adds a timer entry at or before the first deadline of the requests that wait.
     pub(super) fn arm_requests(&mut self) {
-        let Some(deadline) = self.cm.unproven.deadline() else {
+        let Some(deadline) = self.cm.pending.deadline() else {
             return;
         };
-        if self.unproven_armed.is_none_or(|armed| deadline < armed) {
-            self.unproven_armed = Some(deadline);
-            self.timers.add(deadline, Owner::Unproven);
+        if self.pending_armed.is_none_or(|armed| deadline < armed) {
+            self.pending_armed = Some(deadline);
+            self.timers.add(deadline, Owner::PendingRequests);
         }
     }
 
-    /// The timer entry for requests that wait fired.
+    /// Handles the timer entry for requests that wait.
     pub(super) fn expire_requests(&mut self, now: Time, at: Time) {
-        if self.unproven_armed != Some(at) {
+        if self.pending_armed != Some(at) {
             return;
         }
-        self.unproven_armed = None;
-        while let Some(id) = self.cm.unproven.expired(now) {
+        self.pending_armed = None;
+        while let Some(id) = self.cm.pending.expired(now) {
             if self.drop_request(now, id) {
                 self.out.counters.requests_expired += 1;
             }
@@ -253,9 +255,10 @@ impl<M: Memory> Engine<M> {
         self.arm_requests();
     }
 
-    /// Forgets a request or question that waits, or its answer. Whether the consumer had not answered it: its answer is an error now.
+    /// Drops a request or resolution that waits, or its kept answer. Returns true if the consumer had not answered it; a
+    /// later answer is an error.
     pub(super) fn drop_request(&mut self, now: Time, id: u32) -> bool {
-        self.cm.unproven.remove(id);
+        self.cm.pending.remove(id);
         if let Some(resolution) = self.cm.resolution(id) {
             let open = resolution.last.is_none();
             self.cm.remove_resolution(id);
@@ -266,13 +269,14 @@ impl<M: Memory> Engine<M> {
         open
     }
 
-    /// Did somebody take our REQ? Then nobody's refusal of an earlier copy is late.
+    /// Returns true if our REQ was answered; the refusal of an earlier copy is late then.
     pub(super) fn was_answered(&self, id: u32) -> bool {
         self.cm.get(id).is_some_and(|c| c.state != State::ReqSent)
     }
 
-    /// Nobody listens there: whether our REQ goes out again a little later, because somebody is about to.
-    pub(super) fn ask_again(&mut self, now: Time, id: u32) -> bool {
+    /// Schedules our REQ again after a refusal because no service listens, as one may be about to. Returns false when the
+    /// repetitions are used up.
+    pub(super) fn retry_refused(&mut self, now: Time, id: u32) -> bool {
         let times = self.config.refused_repeats;
         let Some(c) = self.cm.get_mut(id) else {
             return false;
@@ -283,36 +287,36 @@ impl<M: Memory> Engine<M> {
         let due = now + REFUSED_PAUSE * (1 << c.refused.min(8));
         c.refused += 1;
         c.repeated = 0;
-        self.wake_connection(id, due);
+        self.set_due(id, due);
         true
     }
 
-    /// The peer has our message and asked for time.
-    fn stretch(&mut self, now: Time, id: u32, service_timeout: u8) {
-        self.wake_connection(id, now + timeout_of(service_timeout) + LONGEST_RETRY);
+    /// Extends the deadline after an MRA: the peer has our message and needs time.
+    fn extend_deadline(&mut self, now: Time, id: u32, service_timeout: u8) {
+        self.set_due(id, now + timeout_of(service_timeout) + LONGEST_RETRY);
     }
 
-    /// A message claims that the peer's queue pair belongs to another connection now: the queue pair itself is asked. One that is there
-    /// answers and nothing happens; without an answer the connection breaks, as with any request.
-    pub(super) fn doubt(&mut self, now: Time, id: u32) {
+    /// Probes the peer's queue pair after a message that claims it for another connection. If the queue pair answers,
+    /// nothing happens; without an answer the connection breaks, as with any request.
+    pub(super) fn probe_suspect(&mut self, now: Time, id: u32) {
         let up = |c: &&Connection| c.state == State::Established;
         let qpn = self.cm.get(id).filter(up).and_then(|c| c.qpn);
         if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn))
-            && self.with_qp(now, slot, |qp, cx| qp.doubt(cx)) == Some(true)
+            && self.with_qp(now, slot, |qp, cx| qp.probe_suspect(cx)) == Some(true)
         {
             self.enqueue(slot);
             self.arm(now, slot);
         }
     }
 
-    /// Peers of which `gone` says that they are no longer there need not confirm the ends of their connections.
+    /// Ends connections that wait for a DREP of a peer for which `gone` returns true.
     pub fn forget_gone(&mut self, now: Time, gone: impl Fn(std::net::IpAddr, Qpn) -> bool) {
         for id in self.cm.unconfirmed(gone) {
             self.cm_step(now, id, Input::GiveUp);
         }
     }
 
-    /// A timer entry of a connection or resolution fired.
+    /// Handles a timer entry of a connection or resolution.
     pub(super) fn cm_timeout(&mut self, now: Time, at: Time, id: u32) {
         let (retry, retries) = (self.config.cm_retry, self.config.cm_retries);
         let pause = |repeated: u8| (retry * (1 << repeated.min(8))).min(LONGEST_RETRY.max(retry));
@@ -341,7 +345,7 @@ impl<M: Memory> Engine<M> {
         c.armed = None;
         let Some(due) = c.due else { return };
         if due > now {
-            self.wake_connection(id, due);
+            self.set_due(id, due);
             return;
         }
         if !c.state.repeats() || c.repeated >= retries {
@@ -350,16 +354,16 @@ impl<M: Memory> Engine<M> {
         }
         c.repeated += 1;
         let due = now + pause(c.repeated);
-        let asks = c.state == State::RepSent && !c.affords(DATAGRAM + QUESTIONS);
-        self.wake_connection(id, due);
+        let asks = c.state == State::RepSent && !c.affords(MAD_DATAGRAM + PROBE_ALLOWANCE);
+        self.set_due(id, due);
         if asks {
-            self.question(id);
+            self.probe_peer(id);
         } else {
             self.cm_step(now, id, Input::Timeout);
         }
     }
 
-    /// The queue pair goes away or is broken by its owner: so does its connection.
+    /// Ends the connection of a queue pair that is destroyed or failed by its owner.
     pub(super) fn abandon_connection(&mut self, now: Time, qpn: Qpn) {
         let slot = self.slot(qpn);
         let qp = slot.and_then(|slot| self.qps[slot as usize].as_ref());
@@ -384,13 +388,13 @@ impl<M: Memory> Engine<M> {
         qp.is_some_and(|qp| qp.init.srq.is_some())
     }
 
-    /// The PSN that a connected queue pair expects, or expected when it failed.
+    /// Returns the PSN that a connected queue pair expects, or expected when it failed.
     fn expected(&self, qpn: Qpn) -> Option<Psn> {
         let slot = self.slot(qpn)?;
         self.qps[slot as usize].as_ref()?.expected()
     }
 
-    /// Names the connection of a queue pair.
+    /// Sets the connection of a queue pair.
     pub(super) fn attach(&mut self, qpn: Qpn, id: Option<CmId>) {
         if let Some(slot) = self.slot(qpn)
             && let Some(qp) = &mut self.qps[slot as usize]
@@ -399,14 +403,14 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// The queue pair has no connection any more.
+    /// Removes the connection from its queue pair.
     fn detach(&mut self, id: u32) {
         if let Some(qpn) = self.cm.get(id).and_then(|c| c.qpn) {
             self.attach(qpn, None);
         }
     }
 
-    /// A valid packet is news to the connection, or no longer.
+    /// Sets whether a valid packet on the queue pair is an input of the connection.
     fn await_data(&mut self, id: u32, on: bool) {
         let qpn = self.cm.get(id).and_then(|c| c.qpn);
         if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn))
@@ -421,7 +425,7 @@ impl<M: Memory> Engine<M> {
         self.cm.remove(id);
     }
 
-    /// An id that nobody guesses, below this engine's prefix: answers find the engine by it.
+    /// Returns a random id with this engine's prefix, which routes answers to the engine.
     pub(super) fn new_id(&mut self) -> u32 {
         let bits = u32::from(self.config.qpn_prefix_bits);
         let below = u32::MAX >> bits;

@@ -1,4 +1,4 @@
-//! Datagrams in: parse, check, find the queue pair.
+//! Received datagrams: parses and checks them and finds their queue pair.
 
 use std::net::SocketAddr;
 
@@ -13,14 +13,15 @@ use crate::qp::QpKind;
 use crate::time::Time;
 use crate::transmit::Meta;
 use crate::wire::icrc::{self, Flow, Verdict};
-use crate::wire::seal::Way;
+use crate::wire::icrc_cache::Direction;
 use crate::wire::{Bth, Packet};
 
-/// Highest index of a segment in one sendmsg: an own peer's IPv4 identification.
+/// Highest segment index in one sendmsg, which own engines use as IPv4 identification.
 const MAX_SEGMENT: u16 = 127;
 
 impl<M: Memory> Engine<M> {
-    /// One datagram, `payload` without UDP header. Answers wait in [`poll_transmit`](Self::poll_transmit).
+    /// Handles one datagram; `payload` is without the UDP header. Call [`poll_transmit`](Self::poll_transmit) for the
+    /// answers.
     pub fn handle_datagram(&mut self, now: Time, meta: &Meta, payload: &[u8]) {
         self.out.counters.received += 1;
         let packet = match Packet::parse(payload) {
@@ -31,7 +32,7 @@ impl<M: Memory> Engine<M> {
                 return;
             }
         };
-        // Membership is in the top bit; only the partition must agree.
+        // The top bit is the membership; only the partition must be equal.
         if packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff {
             self.out.counters.foreign += 1;
             return;
@@ -64,7 +65,7 @@ impl<M: Memory> Engine<M> {
                 return;
             }
             (QpKind::Rc, Some(path)) => {
-                // Engines of this crate send from one port, which no other process of their address can send from.
+                // An own engine sends from one port, which no other process of its address can send from.
                 let theirs = path.remote.ip() == meta.source.ip()
                     && (!path.agreement.is_own() || path.remote.port() == meta.source.port());
                 if !theirs {
@@ -75,7 +76,9 @@ impl<M: Memory> Engine<M> {
             }
             (QpKind::Ud, _) => false,
         };
-        let waiting = qp.cm.filter(|_| qp.awaits_data() && qp.agrees(&packet));
+        let waiting = qp
+            .cm
+            .filter(|_| qp.awaits_data() && qp.has_psn_of_rep(&packet));
         if !self.intact(meta, payload, indexed) {
             return;
         }
@@ -101,8 +104,8 @@ impl<M: Memory> Engine<M> {
         if indexed
             && let Some((transport, stored)) = payload.split_last_chunk::<{ icrc::LEN }>()
             && self
-                .sealer
-                .compute(Way::In, meta.source, meta.ip_id, transport)
+                .icrc_cache
+                .compute(Direction::In, meta.source, meta.ip_id, transport)
                 .to_le_bytes()
                 == *stored
         {
@@ -120,7 +123,7 @@ impl<M: Memory> Engine<M> {
             Verdict::Identification(id) => !indexed || id <= MAX_SEGMENT,
             Verdict::Wrong => false,
         };
-        // The other is the port that all know: the process that holds it hands on what is not its own.
+        // The other one is the well-known port: the process that holds it forwards packets of others.
         let port = self.config.port;
         let right = right_at(port) || port != crate::ROCE_PORT && right_at(crate::ROCE_PORT);
         if !right {

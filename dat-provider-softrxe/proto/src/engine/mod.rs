@@ -1,7 +1,7 @@
-//! The engine: everything that speaks for one local address.
+//! The engine: all protocol state of one local address.
 //!
-//! This file: what it owns and the verbs on it. `input` takes datagrams apart and finds their queue pair, `output` fills
-//! the driver's buffer, `cm` and `cm_message` execute the connection manager, `timers` holds deadlines.
+//! This file has its fields and the verbs on it. `input` parses datagrams and finds their queue pair, `output` fills the
+//! driver's buffer, `cm`, `cm_message` and `cm_step` execute the connection manager, `timers` holds deadlines.
 
 mod cm;
 mod cm_message;
@@ -23,17 +23,17 @@ use crate::memory::Memory;
 use crate::outputs::{Context, Counters, Outputs};
 use crate::psn::{Psn, Qpn};
 use crate::qp::{Path, Qp, QpInit, QpKind, QpState};
-use crate::scarce::TryBox;
 use crate::secrets::Generator;
 use crate::time::Time;
-use crate::wire::seal::Sealer;
+use crate::try_box::TryBox;
+use crate::wire::icrc_cache::IcrcCache;
 use crate::work::{Completion, CqId, PostError, SendRequest, Sge, SrqId};
 use timers::{Owner, Timers};
 
-/// Window towards peers that are not engines of this crate: rxe keeps to it itself.
+/// Window towards peers without `WIDE_WINDOW`; rxe limits itself to it, too.
 const FOREIGN_WINDOW: u32 = 128;
-/// Queue pairs that are destroyed before the first of their slots is used again, while there are others.
-const REST: usize = 1024;
+/// Free slots below which a new slot is preferred to a used one.
+const MIN_FREE_SLOTS: usize = 1024;
 
 /// Why a queue pair was not created or connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum QpError {
     /// Every slot is taken.
     #[error("all {0} queue pairs are in use; raise Config::qp_bits or destroy some")]
     Exhausted(usize),
-    /// The settings do not make sense.
+    /// The settings are invalid.
     #[error("queue pair settings: {0}")]
     Invalid(&'static str),
     /// No such queue pair.
@@ -50,7 +50,7 @@ pub enum QpError {
     /// The queue pair's state does not allow it.
     #[error("the queue pair is in state {0:?}; reset it first")]
     State(QpState),
-    /// The process has no memory for it.
+    /// An allocation failed.
     #[error("no memory for another queue; destroy some, or raise the process's limit")]
     NoMemory,
 }
@@ -63,8 +63,8 @@ impl From<TryReserveError> for QpError {
 
 /// A RoCEv2 engine for one local address; see `docs/design/proto.md`.
 ///
-/// Not thread-safe by itself: the driver holds it behind a lock. No call blocks. No call but `create_*`, the connection manager's and a
-/// post that makes more outstanding than ever before allocates.
+/// It is not thread-safe: the driver holds it behind a lock. No call blocks. Only `create_*`, calls of the connection
+/// manager and a post that makes more requests outstanding than ever before allocate memory.
 #[derive(Debug)]
 pub struct Engine<M> {
     config: Config,
@@ -75,7 +75,7 @@ pub struct Engine<M> {
     free: VecDeque<u32>,
     /// Slots of queue pairs that may have something to send.
     ready: VecDeque<u32>,
-    /// Slots of those that only have an acknowledgement to send, which was held back.
+    /// Slots of queue pairs that owe only an acknowledgement, which was held back.
     held: Vec<u32>,
     timers: Timers,
     random: Generator,
@@ -84,17 +84,17 @@ pub struct Engine<M> {
     /// Management datagrams to send.
     mads: VecDeque<(SocketAddr, Box<Mad>)>,
     mad_psn: Psn,
-    sealer: Sealer,
-    /// A timer looks after silent peers.
-    ticking: bool,
+    icrc_cache: IcrcCache,
+    /// The keepalive timer has an entry.
+    keepalive_armed: bool,
     /// Time of the timer entry for requests that wait.
-    unproven_armed: Option<Time>,
-    /// Runs of queue pairs that went before the waiting management datagrams.
+    pending_armed: Option<Time>,
+    /// Runs of queue pairs that were sent before the waiting management datagrams.
     overtaken: u32,
 }
 
 impl<M: Memory> Engine<M> {
-    /// An engine without queue pairs.
+    /// Creates an engine without queue pairs.
     #[must_use]
     pub fn new(config: Config, memory: M) -> Self {
         let mut random = Generator::new(&config.secret);
@@ -110,41 +110,41 @@ impl<M: Memory> Engine<M> {
             cm: Table::default(),
             mads: VecDeque::new(),
             mad_psn: Psn::new(random.u32()),
-            sealer: Sealer::new(SocketAddr::new(config.local, config.port)),
-            ticking: false,
-            unproven_armed: None,
+            icrc_cache: IcrcCache::new(SocketAddr::new(config.local, config.port)),
+            keepalive_armed: false,
+            pending_armed: None,
             overtaken: 0,
             random,
             config,
         }
     }
 
-    /// The memory it was made with.
+    /// Returns the memory given at creation.
     pub const fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// Its settings.
+    /// Returns the settings.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub const fn counters(&self) -> Counters {
         self.out.counters
     }
 
-    /// Are there connections that we ended and whose peers have not confirmed it?
+    /// Returns true if a peer has not confirmed our DREQ yet.
     pub fn is_leaving(&self) -> bool {
         self.cm.is_leaving()
     }
 
-    /// Connections and resolutions that are not forgotten yet.
+    /// Returns the number of connections and resolutions, also of ended ones that are kept.
     pub fn connections(&self) -> usize {
         self.cm.len()
     }
 
-    /// A completion queue. It never overflows: each post makes room for its completion.
+    /// Creates a completion queue. It never overflows: each post reserves room for its completion.
     ///
     /// # Errors
     /// `NoMemory`.
@@ -152,27 +152,28 @@ impl<M: Memory> Engine<M> {
         Ok(self.out.create_cq()?)
     }
 
-    /// Drops a completion queue and what is in it.
+    /// Destroys a completion queue with its completions.
     pub fn destroy_cq(&mut self, cq: CqId) {
         self.out.destroy_cq(cq);
     }
 
-    /// The next completion raises [`Event::CqReady`] once. What is queued already raises nothing: poll after arming.
+    /// Arms the queue: the next completion raises [`Event::CqReady`] once. Completions that are queued already raise
+    /// nothing, so poll after arming.
     pub fn arm_cq(&mut self, cq: CqId) {
         self.out.arm_cq(cq, true);
     }
 
-    /// Undoes [`arm_cq`](Self::arm_cq).
+    /// Disarms the queue.
     pub fn disarm_cq(&mut self, cq: CqId) {
         self.out.arm_cq(cq, false);
     }
 
-    /// Takes completions in order; returns how many.
+    /// Takes completions in order. Returns their number.
     pub fn poll_cq(&mut self, cq: CqId, into: &mut [Completion]) -> usize {
         self.out.poll_cq(cq, into)
     }
 
-    /// A shared receive queue.
+    /// Creates a shared receive queue.
     ///
     /// # Errors
     /// `NoMemory`.
@@ -180,19 +181,19 @@ impl<M: Memory> Engine<M> {
         Ok(self.out.create_srq(depth, max_sge)?)
     }
 
-    /// Drops a shared receive queue; its receives do not complete.
+    /// Destroys a shared receive queue; its receives do not complete.
     pub fn destroy_srq(&mut self, srq: SrqId) {
         self.out.destroy_srq(srq);
     }
 
-    /// From now on up to `depth` receives may be posted. A smaller number changes nothing.
+    /// Raises the depth of a shared receive queue. A smaller number changes nothing.
     pub fn grow_srq(&mut self, srq: SrqId, depth: usize) {
         if let Some(ring) = self.out.srq_ring(srq) {
             ring.deepen(depth);
         }
     }
 
-    /// Raises [`Event::SrqLimit`] once when fewer than `limit` receives are left; 0 disarms.
+    /// Arms the limit: [`Event::SrqLimit`] is raised once when fewer than `limit` receives are left. 0 disarms it.
     pub fn set_srq_limit(&mut self, srq: SrqId, limit: u32) {
         self.out.set_srq_limit(srq, limit);
     }
@@ -200,7 +201,7 @@ impl<M: Memory> Engine<M> {
     /// Posts a receive to a shared queue.
     ///
     /// # Errors
-    /// As [`PostError`] says.
+    /// See [`PostError`].
     pub fn post_srq_recv(&mut self, srq: SrqId, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
         let ring = self.out.srq_ring(srq).ok_or(PostError::UnknownQueue)?;
         let length = ring.admit(sges)?;
@@ -208,7 +209,7 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Creates a queue pair: RC unconnected, UD ready.
+    /// Creates a queue pair. An RC queue pair is unconnected, a UD queue pair is ready.
     ///
     /// # Errors
     /// `Exhausted`, `Invalid` or `NoMemory`.
@@ -217,14 +218,14 @@ impl<M: Memory> Engine<M> {
             return Err(QpError::Invalid("depths up to 2^20, SGEs up to 256"));
         }
         self.reserve_slot()?;
-        // Slots 0 and 1 stay unused: with salt 0 they would be the reserved QPNs.
+        // Slots 0 and 1 stay unused: with salt 0 they would have the reserved QPNs.
         if self.qps.len() < 2 {
             self.qps.resize_with(2, || None);
         }
         let limit = 1usize << self.config.qp_bits;
-        // The salt may have no bits at all: a slot that was given back comes again as late as possible, so that no late packet of
-        // its old connection meets the new one.
-        let rested = self.free.len() >= REST || self.qps.len() >= limit;
+        // The salt may have no bits. A slot is therefore reused as late as possible, so that no late packet of its old
+        // connection reaches the new one.
+        let rested = self.free.len() >= MIN_FREE_SLOTS || self.qps.len() >= limit;
         let rested = rested.then(|| self.free.pop_front()).flatten();
         let slot = rested.unwrap_or(self.qps.len() as u32);
         if slot as usize >= limit {
@@ -246,20 +247,20 @@ impl<M: Memory> Engine<M> {
         Ok(qpn)
     }
 
-    /// Makes room for one more slot in all lists of slots, so that nothing that happens to its queue pair needs memory for them.
+    /// Reserves room for one more slot in all lists of slots, so that later calls need no memory for them.
     fn reserve_slot(&mut self) -> Result<(), TryReserveError> {
         let slots = self.qps.len() + 3;
         self.qps.try_reserve(3)?;
         self.free
             .try_reserve(slots.saturating_sub(self.free.len()))?;
-        // A slot may stand there from the queue pair before.
+        // A list may still contain the slot's previous queue pair.
         let twice = 2 * slots;
         self.ready
             .try_reserve(twice.saturating_sub(self.ready.len()))?;
         self.held.try_reserve(twice.saturating_sub(self.held.len()))
     }
 
-    /// QPN of a slot: prefix, salt, slot. The salt keeps a number from being used again soon.
+    /// Returns the QPN of a slot: prefix, salt, slot. The salt prevents early reuse of a number.
     fn number(&mut self, slot: u32) -> Qpn {
         let (slot_bits, prefix_bits) = (
             u32::from(self.config.qp_bits),
@@ -281,9 +282,9 @@ impl<M: Memory> Engine<M> {
         })
     }
 
-    /// Destroys a queue pair; what is outstanding does not complete. Its connection ends in the background.
+    /// Destroys a queue pair. Outstanding requests do not complete, and its connection ends in the background.
     ///
-    /// Poll transmits first: acknowledgements that it still owes are lost with it.
+    /// Poll transmits first: the acknowledgements that it owes are lost with it.
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
         if let Some(slot) = self.slot(qpn) {
@@ -294,13 +295,14 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// To Error: everything outstanding completes as flushed. Its connection ends.
+    /// Moves a queue pair to Error: all outstanding requests complete as flushed, and its connection ends.
     pub fn fail_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
         self.break_qp(now, qpn);
     }
 
-    /// Back to unconnected; what is outstanding does not complete. Its connection ends in the background.
+    /// Moves a queue pair back to unconnected. Outstanding requests do not complete, and its connection ends in the
+    /// background.
     pub fn reset_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
         if let Some(slot) = self.slot(qpn)
@@ -310,13 +312,13 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// The GUID that stands in our messages of the connection manager.
+    /// Returns the CA GUID in our messages of the connection manager.
     #[must_use]
     pub const fn guid(&self) -> u64 {
         self.guid
     }
 
-    /// The GUID and the offer that stand in our REQs and REPs.
+    /// Returns the GUID and the offer for our REQs and REPs.
     const fn identity(&self) -> Identity {
         Identity {
             guid: self.guid,
@@ -324,7 +326,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// State of a queue pair.
+    /// Returns the state of a queue pair.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
         let slot = self.slot(qpn)?;
         self.qps[slot as usize].as_ref().map(|qp| qp.state())
@@ -359,7 +361,7 @@ impl<M: Memory> Engine<M> {
     /// Posts a request.
     ///
     /// # Errors
-    /// As [`PostError`] says; nothing was posted then.
+    /// See [`PostError`]; nothing was posted then.
     pub fn post_send(
         &mut self,
         now: Time,
@@ -375,14 +377,14 @@ impl<M: Memory> Engine<M> {
     /// Posts a receive.
     ///
     /// # Errors
-    /// As [`PostError`] says; nothing was posted then.
+    /// See [`PostError`]; nothing was posted then.
     pub fn post_recv(&mut self, qpn: Qpn, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
         let slot = self.slot(qpn).ok_or(PostError::UnknownQueue)?;
         self.with_qp(Time::ZERO, slot, |qp, cx| qp.post_recv(cx, wr_id, sges))
             .unwrap_or(Err(PostError::UnknownQueue))
     }
 
-    /// Has this queue pair sent requests that are not answered yet?
+    /// Returns true if the queue pair has sent requests that are not answered yet.
     pub fn in_flight(&self, qpn: Qpn) -> bool {
         let qp = self
             .slot(qpn)
@@ -390,23 +392,23 @@ impl<M: Memory> Engine<M> {
         qp.is_some_and(|qp| qp.in_flight())
     }
 
-    /// What happened since, in order. Call until `None`.
+    /// Returns the next event. Call until `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.out.events.pop_front()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout); may be earlier than needed, never later.
+    /// Returns the time to call [`handle_timeout`](Self::handle_timeout); it may be earlier than needed, never later.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// Does what is due at `now`.
+    /// Handles all deadlines up to `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some((at, owner)) = self.timers.expired(now) {
             match owner {
                 Owner::Cm(id) => self.cm_timeout(now, at, id),
-                Owner::Unproven => self.expire_requests(now, at),
-                Owner::KeepAlive => self.tick(now),
+                Owner::PendingRequests => self.expire_requests(now, at),
+                Owner::KeepAlive => self.keepalive_tick(now),
                 Owner::Qp(qpn) => {
                     let Some(slot) = self.slot(qpn) else { continue };
                     let Some(qp) = &mut self.qps[slot as usize] else {
@@ -426,18 +428,18 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// From now on silent peers are asked, as long as there are any.
-    fn keep_alive(&mut self, now: Time) {
+    /// Arms the keepalive timer if it is not armed.
+    fn arm_keepalive(&mut self, now: Time) {
         if let Some(every) = self.config.keepalive
-            && !std::mem::replace(&mut self.ticking, true)
+            && !std::mem::replace(&mut self.keepalive_armed, true)
         {
             self.timers.add(now + every, Owner::KeepAlive);
         }
     }
 
-    /// An interval is over: those that were silent in it are asked.
-    fn tick(&mut self, now: Time) {
-        self.ticking = false;
+    /// Ends a keepalive interval: probes the peers that were silent in it.
+    fn keepalive_tick(&mut self, now: Time) {
+        self.keepalive_armed = false;
         for slot in 0..self.qps.len() as u32 {
             let connected = self.qps[slot as usize]
                 .as_ref()
@@ -445,9 +447,11 @@ impl<M: Memory> Engine<M> {
             if !connected {
                 continue;
             }
-            self.keep_alive(now);
-            // Until the peer has shown that it is connected, the connection manager asks.
-            let asks = self.with_qp(now, slot, |qp, cx| !qp.awaits_data() && qp.tick(cx));
+            self.arm_keepalive(now);
+            // The connection manager probes a peer that has not shown yet that it is connected.
+            let asks = self.with_qp(now, slot, |qp, cx| {
+                !qp.awaits_data() && qp.keepalive_tick(cx)
+            });
             if asks == Some(true) {
                 self.enqueue(slot);
                 self.arm(now, slot);
@@ -455,7 +459,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Slot of a queue pair that exists.
+    /// Returns the slot of a queue pair that exists.
     fn slot(&self, qpn: Qpn) -> Option<u32> {
         let slot = qpn.value() & ((1 << self.config.qp_bits) - 1);
         let qp = self.qps.get(slot as usize)?.as_ref()?;
@@ -474,7 +478,7 @@ impl<M: Memory> Engine<M> {
             memory: &self.memory,
             config: &self.config,
             out: &mut self.out,
-            sealer: &mut self.sealer,
+            icrc_cache: &mut self.icrc_cache,
         };
         Some(call(qp, &mut cx))
     }
@@ -488,7 +492,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Makes sure that there is a timer entry at or before the queue pair's deadline.
+    /// Adds a timer entry at or before the queue pair's deadline, unless there is one.
     fn arm(&mut self, now: Time, slot: u32) {
         let Some(Some(qp)) = self.qps.get_mut(slot as usize) else {
             return;
@@ -502,7 +506,8 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// To Error without an event. Answers that are owed still go out, or the peer would take what it did for lost.
+    /// Moves a queue pair to Error without an event. Answers that it owes are still sent; otherwise the peer would report
+    /// executed requests as lost.
     fn break_qp(&mut self, now: Time, qpn: Qpn) {
         if let Some(slot) = self.slot(qpn) {
             self.with_qp(now, slot, |qp, cx| qp.fail(cx, None));

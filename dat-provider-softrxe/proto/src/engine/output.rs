@@ -1,4 +1,4 @@
-//! Packets out: runs of equal size for one destination, written to the driver's buffer.
+//! Packets to send: runs of equal size for one destination, written to the driver's buffer.
 
 use std::net::SocketAddr;
 
@@ -12,12 +12,12 @@ use crate::qp::QpKind;
 use crate::time::Time;
 use crate::transmit::Transmit;
 use crate::wire::icrc::{self, Flow};
-use crate::wire::seal::Way;
+use crate::wire::icrc_cache::Direction;
 use crate::wire::{Bth, Deth, Headers, Packet};
 
-/// Segments of one sendmsg at most (Linux's UDP_MAX_SEGMENTS in older kernels).
+/// Limit of segments in one sendmsg (UDP_MAX_SEGMENTS of older Linux kernels).
 const MAX_SEGMENTS: usize = 64;
-/// Runs of queue pairs that may go before a waiting management datagram.
+/// Limit of runs of queue pairs that are sent before a waiting management datagram.
 const MAX_OVERTAKEN: u32 = 8;
 /// Q_Key of the general services queue pair.
 pub(super) const GSI_QKEY: u32 = 0x8001_0000;
@@ -31,7 +31,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Room and company for a packet? Closes the run if not.
+    /// Returns true if the packet fits into the run. Closes the run if not.
     fn admits(&mut self, destination: SocketAddr, size: usize, may_follow: bool) -> bool {
         let fits = match &self.transmit {
             None => size <= self.buffer.len(),
@@ -47,7 +47,7 @@ impl Run<'_> {
         fits
     }
 
-    /// Where the next packet of `size` bytes goes.
+    /// Returns offset and space of the next packet of `size` bytes.
     fn space(&mut self, size: usize) -> (usize, &mut [u8]) {
         let at = self.transmit.map_or(0, |run| run.length);
         (at, &mut self.buffer[at..at + size])
@@ -65,7 +65,7 @@ impl Run<'_> {
             }
             Some(run) => {
                 run.length += size;
-                // A shorter packet can only be the last.
+                // A shorter packet must be the last.
                 self.closed |= size < run.segment;
             }
         }
@@ -73,19 +73,19 @@ impl Run<'_> {
 }
 
 impl<M: Memory> Engine<M> {
-    /// Fills `buffer` with the next run of packets. Call until `None`. `buffer` holds at least 4,200 bytes. What
-    /// [`Memory::lend`] lent meanwhile belongs to this run and must be sent with it.
+    /// Writes the next run of packets to `buffer`, which has at least 4,200 bytes. Call until `None`. Memory that
+    /// [`Memory::lend`] lent during the call belongs to this run and must be sent with it.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         self.transmit(now, buffer, false)
     }
 
-    /// As [`poll_transmit`](Self::poll_transmit), but acknowledgements that are not urgent are held back for its next call,
-    /// where they can share a run with data: for a driver that knows that its consumer is about to answer.
+    /// Like [`poll_transmit`](Self::poll_transmit), but holds back acknowledgements that are not urgent. The next call of
+    /// `poll_transmit` can send them in a run with data. For a driver whose consumer is about to answer.
     pub fn poll_transmit_data(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         self.transmit(now, buffer, true)
     }
 
-    /// Does a queue pair that [`poll_transmit`](Self::poll_transmit) would look at owe an acknowledgement?
+    /// Returns true if a queue pair on the ready list owes an acknowledgement.
     pub fn owes_ack(&self) -> bool {
         let mut slots = self.ready.iter().chain(&self.held);
         slots.any(|slot| matches!(self.qps.get(*slot as usize), Some(Some(qp)) if qp.owes_ack()))
@@ -93,7 +93,7 @@ impl<M: Memory> Engine<M> {
 
     fn transmit(&mut self, now: Time, buffer: &mut [u8], hold: bool) -> Option<Transmit> {
         self.ready.extend(self.held.drain(..));
-        // A DREQ must not overtake the last answers of its queue pair, nor wait for ever.
+        // A DREQ must not overtake the last answers of its queue pair, nor wait without limit.
         let turn = self.ready.is_empty() || self.overtaken >= MAX_OVERTAKEN;
         if turn
             && !self.mads.is_empty()
@@ -110,7 +110,7 @@ impl<M: Memory> Engine<M> {
         while let Some(slot) = self.ready.pop_front() {
             self.fill(now, slot, &mut run, hold);
             if run.closed {
-                // It may have more: behind the others.
+                // It may have more to send: to the end of the list.
                 self.ready.push_back(slot);
                 if run.transmit.is_none() {
                     tracing::error!("buffer of {} bytes holds no packet", run.buffer.len());
@@ -119,7 +119,7 @@ impl<M: Memory> Engine<M> {
             }
             if let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
                 if hold && qp.owes_ack() {
-                    // Still counts as queued.
+                    // It still counts as queued.
                     self.held.push(slot);
                 } else {
                     qp.queued = false;
@@ -172,8 +172,11 @@ impl<M: Memory> Engine<M> {
                 let end = size - icrc::LEN;
                 let (to, transport) = (packet.destination, &out[..end]);
                 let crc = match lent {
-                    None => cx.sealer.compute(Way::Out, to, index, transport),
-                    Some(plain) => cx.sealer.complete(Way::Out, to, index, transport, plain),
+                    None => cx.icrc_cache.compute(Direction::Out, to, index, transport),
+                    Some(plain) => {
+                        cx.icrc_cache
+                            .complete(Direction::Out, to, index, transport, plain)
+                    }
                 };
                 icrc::store(out, end, crc);
                 run.push(packet.destination, size);

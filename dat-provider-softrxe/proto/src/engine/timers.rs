@@ -1,7 +1,7 @@
 //! Deadlines of queue pairs and connections.
 //!
-//! A heap entry may be earlier than its owner's true deadline, never later: the owner's deadline usually moves on with
-//! each packet, the entry stays and is looked at when it fires. So the hot path does not touch the heap.
+//! A heap entry may be earlier than its owner's true deadline, never later. Most packets move the deadline; the entry stays
+//! and is compared with it when it fires. So the fast path does not touch the heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,14 +9,14 @@ use std::collections::BinaryHeap;
 use crate::Qpn;
 use crate::time::Time;
 
-/// Whose deadline it is.
+/// Owner of a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Owner {
     Qp(Qpn),
     Cm(u32),
     /// Requests that wait for the consumer.
-    Unproven,
-    /// All connected queue pairs: are their peers there?
+    PendingRequests,
+    /// The keepalive interval of all connected queue pairs.
     KeepAlive,
 }
 

@@ -1,4 +1,4 @@
-//! The responder's answers in PSN order: READ responses and results of atomics, then NAKs and acknowledgements.
+//! Answers of the responder in PSN order: READ responses and results of atomics, then NAKs and acknowledgements.
 
 use dat_handshake::Capabilities;
 
@@ -13,7 +13,7 @@ use crate::wire::{Aeth, Bth, Headers, Nak, Syndrome};
 use crate::work::Status;
 
 impl Qp {
-    /// The next READ response, atomic result or NAK.
+    /// Returns the next READ response, atomic result or NAK.
     pub(super) fn next_answer<M>(&self, _cx: &Context<'_, M>) -> Option<Outgoing> {
         let r = &self.responder;
         let Some(job) = r.jobs.front() else {
@@ -48,7 +48,7 @@ impl Qp {
         }
     }
 
-    /// The acknowledgement that is due: `urgent` if enough packets wait for it, else by time.
+    /// Returns the acknowledgement that is due: `urgent` if enough packets wait for it, otherwise by time.
     pub(super) fn next_ack<M>(&self, cx: &Context<'_, M>, urgent: bool) -> Option<Outgoing> {
         let (count, due) = self.responder.ack?;
         if urgent && count < cx.config.ack_every || !urgent && due > cx.now {
@@ -90,7 +90,7 @@ impl Qp {
         })
     }
 
-    /// An answer went out.
+    /// Records that an answer was sent.
     pub(super) fn answer_sent(&mut self, packet: &Outgoing) {
         let r = &mut self.responder;
         if packet.bth.opcode == Opcode::Acknowledge as u8 {
@@ -122,16 +122,17 @@ impl Qp {
         }
     }
 
-    /// The memory of a READ under way is gone: the rest is refused.
+    /// Refuses the rest of a READ whose memory is gone.
     pub(super) fn refuse_read<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
         let may_refuse = self
             .path
             .is_some_and(|path| path.agreement.has(Capabilities::LATE_READ_NAK));
         let r = &mut self.responder;
-        let again = r.jobs.pop_front().is_some_and(|job| job.again);
-        let insists = r.gone.replace(psn) == Some(psn);
-        if again && !insists {
-            // Perhaps a late copy of one that was answered: who waits for the answer asks once more.
+        let duplicate = r.jobs.pop_front().is_some_and(|job| job.duplicate);
+        let insists = r.unreadable_at.replace(psn) == Some(psn);
+        if duplicate && !insists {
+            // This may be a late copy of a READ that was answered. A requester that still waits for the answer repeats its
+            // request.
             return;
         }
         r.jobs.clear();
@@ -139,8 +140,8 @@ impl Qp {
         if may_refuse || r.begins_read(psn) {
             r.nak = Some((psn, Syndrome::Nak(Nak::RemoteAccess)));
         } else {
-            // rdma_rxe 6.1 completes a READ of which it has a part without the rest when it hears a NAK: the end of the connection
-            // flushes it.
+            // rdma_rxe 6.1 completes a READ of which it has a part, without the rest, when it receives a NAK. The end of
+            // the connection flushes the READ instead.
             self.fail(cx, Some(Status::RemoteAccess));
         }
     }

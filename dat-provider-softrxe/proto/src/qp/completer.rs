@@ -1,4 +1,4 @@
-//! The completer: what an answer means to the requester (IBTA 9.7.5, 9.9.2).
+//! The completer: handles answers to the requester's packets (IBTA 9.7.5, 9.9.2).
 
 use super::Qp;
 use super::requester::Wqe;
@@ -21,7 +21,7 @@ impl Qp {
             return;
         }
         let (psn, r) = (packet.bth.psn, &self.requester);
-        // A NAK for a missing PSN may name the one after the newest.
+        // A NAK for a missing PSN may name the PSN after the newest.
         if psn.is_before(r.una) || psn.distance(r.high) > 0 {
             return;
         }
@@ -35,36 +35,36 @@ impl Qp {
         match syndrome.and_then(Syndrome::from_wire) {
             Some(Syndrome::Ack(_)) if psn.is_before(r.high) => {
                 self.acknowledge(cx, psn.plus(1));
-                // The responder answers in order: a READ or atomic that is now oldest lost its response.
+                // The responder answers in order, so the response of a READ or atomic that is now the oldest was lost.
                 if !self.requester.una.distance(psn).is_positive() {
-                    self.gap(cx);
+                    self.handle_gap(cx);
                 }
             }
             Some(Syndrome::Rnr(code)) if psn.is_before(r.high) => self.not_ready(cx, psn, code),
-            Some(Syndrome::Nak(nak)) => self.refused(cx, psn, nak),
+            Some(Syndrome::Nak(nak)) => self.handle_nak(cx, psn, nak),
             _ => cx.out.counters.malformed += 1,
         }
     }
 
-    /// The peer ends the connection and says that everything before `psn` was received.
-    pub(crate) fn received_before<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
+    /// Acknowledges everything before `psn`: the peer's DREQ states that it was received.
+    pub(crate) fn acknowledge_final<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
         let r = &self.requester;
         if self.state.sends() && !psn.is_before(r.una) && psn.distance(r.high) <= 0 {
             self.acknowledge(cx, psn);
         }
     }
 
-    /// A NAK: everything before `psn` is acknowledged.
-    fn refused<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn, nak: Nak) {
+    /// Handles a NAK. Everything before `psn` is acknowledged.
+    fn handle_nak<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn, nak: Nak) {
         self.acknowledge(cx, psn);
         if self.requester.una != psn {
-            self.gap(cx);
+            self.handle_gap(cx);
             return;
         }
         let status = match nak {
             Nak::SequenceError => {
                 self.requester.gone_back_at = None;
-                self.gap(cx);
+                self.handle_gap(cx);
                 return;
             }
             Nak::InvalidRequest => Status::RemoteInvalidRequest,
@@ -79,10 +79,10 @@ impl Qp {
         self.acknowledge(cx, psn);
         let r = &mut self.requester;
         if r.una != psn {
-            self.gap(cx);
+            self.handle_gap(cx);
             return;
         }
-        // Nothing was sent since: it answers a copy of the same packet, or is one itself.
+        // Nothing was sent since the last one, so this RNR NAK is a copy or answers a copy of the same packet.
         if r.rnr_until.is_some() {
             return;
         }
@@ -93,7 +93,7 @@ impl Qp {
             }
             r.rnr_retries -= 1;
         }
-        // Who says that he is not ready lives.
+        // A peer that answers RNR is alive.
         r.retries = 0;
         r.go_back();
         r.gone_back_at = None;
@@ -101,13 +101,13 @@ impl Qp {
         r.timer = None;
     }
 
-    /// A READ response or the result of an atomic.
+    /// Handles a READ response or the result of an atomic.
     fn handle_data<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Packet<'_>) {
         let psn = packet.bth.psn;
         self.acknowledge(cx, psn);
         let r = &self.requester;
         if r.una != psn {
-            self.gap(cx);
+            self.handle_gap(cx);
             return;
         }
         let head = r.ring.head();
@@ -127,17 +127,17 @@ impl Qp {
                 self.fail_head(cx, Status::LocalProtection);
             }
             Some(Ok(())) => {
-                self.progress(cx, psn.plus(1));
+                self.advance(cx, psn.plus(1));
                 if psn == start.plus(packets - 1) {
                     self.complete_head(cx);
                 }
-                self.retire(cx);
+                self.complete_local(cx);
             }
         }
     }
 
-    /// Places a READ response packet; `None` if it does not belong to the request. The opcode's place in the message is not
-    /// checked: rxe answers the tail of a READ with Middle and Last.
+    /// Places a READ response packet. Returns `None` if it does not belong to the request. The opcode's position in the
+    /// message is not checked: rxe answers the tail of a READ with Middle and Last.
     fn place_read<M: Memory>(
         &self,
         cx: &Context<'_, M>,
@@ -185,7 +185,7 @@ impl Qp {
         })
     }
 
-    /// Everything before `end` was received, as far as that needs no response.
+    /// Acknowledges everything before `end`, up to the first request that needs a response.
     fn acknowledge<M>(&mut self, cx: &mut Context<'_, M>, end: Psn) {
         loop {
             let r = &self.requester;
@@ -203,17 +203,17 @@ impl Qp {
             }
             let after = start.plus(packets);
             if end.is_before(after) {
-                self.progress(cx, end);
+                self.advance(cx, end);
                 return;
             }
-            self.progress(cx, after);
+            self.advance(cx, after);
             self.complete_head(cx);
-            self.retire(cx);
+            self.complete_local(cx);
         }
     }
 
-    /// `una` moves on to `to`: timers and retries begin again.
-    fn progress<M>(&mut self, cx: &Context<'_, M>, to: Psn) {
+    /// Moves `una` on to `to`, and restarts timers and retries.
+    fn advance<M>(&mut self, cx: &Context<'_, M>, to: Psn) {
         let r = &mut self.requester;
         let count = to.distance(r.una).max(0) as u32;
         if count == 0 {
@@ -233,7 +233,7 @@ impl Qp {
         r.restart_timer(cx.now, cx.config.ack_timeout);
     }
 
-    /// The oldest request is done.
+    /// Completes the oldest request.
     fn complete_head<M>(&mut self, cx: &mut Context<'_, M>) {
         let r = &mut self.requester;
         let passed = r.cursor == r.ring.head();
@@ -245,12 +245,12 @@ impl Qp {
             let op = wqe.completed_op();
             self.complete_send(cx, wqe.wr_id, op, Status::Success, wqe.length);
         } else {
-            cx.out.settle(self.init.send_cq, 1);
+            cx.out.release_completions(self.init.send_cq, 1);
         }
     }
 
-    /// Local requests that were executed complete when they become the oldest.
-    pub(super) fn retire<M>(&mut self, cx: &mut Context<'_, M>) {
+    /// Completes executed local requests that are now the oldest.
+    pub(super) fn complete_local<M>(&mut self, cx: &mut Context<'_, M>) {
         while self.requester.ring.len() > 0 {
             let r = &self.requester;
             if let Some((seq, status)) = r.failed
@@ -267,8 +267,8 @@ impl Qp {
         }
     }
 
-    /// An answer shows that `una` was lost, or its response: go back, once a gap.
-    fn gap<M>(&mut self, cx: &mut Context<'_, M>) {
+    /// Goes back, once per gap, when an answer shows that `una` or its response was lost.
+    fn handle_gap<M>(&mut self, cx: &mut Context<'_, M>) {
         let r = &mut self.requester;
         if r.una == r.high || r.gone_back_at == Some(r.una) {
             return;

@@ -13,7 +13,7 @@ use crate::wire::cma::gid;
 use crate::wire::{Deth, Headers, Packet};
 use crate::work::{CompletedOp, Completion, Op, Status};
 
-/// Bytes in front of a received datagram that hold a global route header.
+/// Bytes before a received datagram that hold a global route header.
 pub(crate) const GRH_LEN: usize = 40;
 
 impl Qp {
@@ -53,7 +53,7 @@ impl Qp {
         Some(packet.with_payload(payload, wqe.length as usize))
     }
 
-    /// A datagram is done when it is sent.
+    /// Completes a datagram, which is done when it is sent.
     pub(super) fn datagram_sent<M>(&mut self, cx: &mut Context<'_, M>) {
         let r = &mut self.requester;
         r.next = r.next.plus(1);
@@ -63,11 +63,11 @@ impl Qp {
             let op = wqe.completed_op();
             self.complete_send(cx, wqe.wr_id, op, Status::Success, wqe.length);
         } else {
-            cx.out.settle(self.init.send_cq, 1);
+            cx.out.release_completions(self.init.send_cq, 1);
         }
     }
 
-    /// A datagram from `source` to this queue pair.
+    /// Handles a datagram from `source`.
     pub(crate) fn handle_datagram<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
@@ -110,7 +110,7 @@ impl Qp {
         cx.out.complete(self.init.recv_cq, completion);
     }
 
-    /// Writes `data` at `offset` of the receive that the responder holds.
+    /// Writes `data` at `offset` of the receive that the responder uses.
     pub(super) fn place_received<M: Memory>(
         &self,
         cx: &Context<'_, M>,
@@ -134,11 +134,11 @@ impl Qp {
     }
 }
 
-/// The header that stands in front of a received datagram: IPv6 as on the wire, IPv4 in the last 20 bytes (RoCEv2
-/// annex A17.4.5.2), with the fields that a socket does not show at their usual values.
+/// Returns the header before a received datagram: IPv6 as on the wire, IPv4 in the last 20 bytes (RoCEv2 annex A17.4.5.2).
+/// Fields that a socket does not report have their most common values.
 fn route_header(source: IpAddr, local: IpAddr, payload: usize) -> [u8; GRH_LEN] {
     let mut header = [0; GRH_LEN];
-    // UDP, BTH, DETH and ICRC stand around the payload.
+    // UDP header, BTH, DETH and ICRC are around the payload.
     let udp_length = (8 + 12 + 8 + payload + 4) as u16;
     if let (IpAddr::V4(from), IpAddr::V4(to)) = (source, local) {
         let ip = &mut header[20..];

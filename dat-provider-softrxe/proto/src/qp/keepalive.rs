@@ -1,8 +1,8 @@
-//! Is a silent peer still there? Asked where nothing else would show that it is not: nothing on its way, nothing to repeat.
+//! Keepalive: probes a silent peer when nothing else would detect its end, as no request is outstanding.
 //!
-//! The question is an empty RDMA WRITE with the PSN before the oldest that could be asked for, so the peer takes it for a repetition. It
-//! does nothing but say how far it is (IBTA 9.7.5.1.3), whatever its memory, receives and state of the message; rdma_rxe and adapters
-//! do the same. No PSN is used up.
+//! The probe is an empty RDMA WRITE with the PSN before the oldest unanswered one, so the peer takes it for a repetition.
+//! The peer only answers with its progress (IBTA 9.7.5.1.3), whatever the state of its memory, receives and current
+//! message; rdma_rxe and adapters do the same. The probe uses up no PSN.
 
 use std::time::Duration;
 
@@ -15,59 +15,59 @@ use crate::time::Time;
 use crate::wire::{Bth, Headers, Reth};
 use crate::work::Status;
 
-/// Repetitions of a question that a doubt raised.
-const PATIENT: u32 = 7;
+/// Repetitions of a probe that [`Qp::probe_suspect`] starts.
+const SUSPECT_RETRIES: u32 = 7;
 
-/// What is known of the peer's life.
+/// Keepalive state of a queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeepAlive {
-    heard: bool,
-    asking: Option<Asking>,
+    received: bool,
+    probe: Option<Probe>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asking {
-    /// Questions without an answer before this one, and at most.
-    before: u32,
+struct Probe {
+    /// Unanswered probes before this one, and their limit.
+    unanswered: u32,
     retries: u32,
-    /// The question has not gone out yet.
+    /// The probe was not sent yet.
     unsent: bool,
-    /// When it is asked again, or the peer is taken for dead; `None`: not because of this question.
+    /// Time of the next probe or of failure. `None`: the connection manager keeps the deadline.
     due: Option<Time>,
 }
 
-/// What a passed deadline means.
+/// Result of a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Wait,
-    Ask,
+    Probe,
     Dead,
 }
 
 impl KeepAlive {
-    /// The peer said something.
-    pub(crate) const fn heard(&mut self) {
-        self.heard = true;
-        self.asking = None;
+    /// Records that the peer sent something.
+    pub(crate) const fn packet_received(&mut self) {
+        self.received = true;
+        self.probe = None;
     }
 
-    /// An interval is over. Whether to ask: nothing was heard in it, and nobody is asking.
+    /// Ends an interval. Returns true if a probe starts: nothing was received in the interval, and no probe is outstanding.
     fn tick(&mut self, now: Time, first: Duration, retries: u32, busy: bool) -> bool {
         if busy {
-            // Requests are repeated until they are answered.
-            self.asking = None;
+            // Outstanding requests are repeated until they are answered.
+            self.probe = None;
             return false;
         }
-        !std::mem::take(&mut self.heard) && self.ask(now, first, retries)
+        !std::mem::take(&mut self.received) && self.start_probe(now, first, retries)
     }
 
-    /// Asks, and `retries` times more while there is no answer. `false`: it is being asked already.
-    fn ask(&mut self, now: Time, first: Duration, retries: u32) -> bool {
-        if self.asking.is_some() {
+    /// Starts a probe with `retries` repetitions. Returns false if one is outstanding.
+    fn start_probe(&mut self, now: Time, first: Duration, retries: u32) -> bool {
+        if self.probe.is_some() {
             return false;
         }
-        self.asking = Some(Asking {
-            before: 0,
+        self.probe = Some(Probe {
+            unanswered: 0,
             retries,
             unsent: true,
             due: Some(now + retransmission(first, 0)),
@@ -76,25 +76,25 @@ impl KeepAlive {
     }
 
     pub(super) const fn deadline(&self) -> Option<Time> {
-        match &self.asking {
-            Some(asking) => asking.due,
+        match &self.probe {
+            Some(probe) => probe.due,
             None => None,
         }
     }
 
     fn timeout(&mut self, now: Time, first: Duration, busy: bool) -> Outcome {
         if busy {
-            self.asking = None;
+            self.probe = None;
         }
-        match &mut self.asking {
-            Some(asking) if asking.due.is_some_and(|due| due <= now) => {
-                if asking.before >= asking.retries {
+        match &mut self.probe {
+            Some(probe) if probe.due.is_some_and(|due| due <= now) => {
+                if probe.unanswered >= probe.retries {
                     return Outcome::Dead;
                 }
-                asking.before += 1;
-                asking.unsent = true;
-                asking.due = Some(now + retransmission(first, asking.before));
-                Outcome::Ask
+                probe.unanswered += 1;
+                probe.unsent = true;
+                probe.due = Some(now + retransmission(first, probe.unanswered));
+                Outcome::Probe
             }
             _ => Outcome::Wait,
         }
@@ -102,42 +102,46 @@ impl KeepAlive {
 }
 
 impl Qp {
-    /// Requests are waiting or on their way.
+    /// Returns true if requests wait or are in flight.
     const fn is_busy(&self) -> bool {
         self.requester.ring.len() > 0
     }
 
-    /// An interval of [`Config::keepalive`](crate::Config) is over. Whether there is a question to send.
-    pub(crate) fn tick<M>(&mut self, cx: &Context<'_, M>) -> bool {
+    /// Ends an interval of [`Config::keepalive`](crate::Config). Returns true if there is a probe to send.
+    pub(crate) fn keepalive_tick<M>(&mut self, cx: &Context<'_, M>) -> bool {
         let (busy, retries) = (self.is_busy(), self.requester.path.retry_count);
         let first = cx.config.ack_timeout;
         self.keepalive.tick(cx.now, first, retries, busy)
     }
 
-    /// Something makes the peer's life doubtful. Whether there is a question to send; requests on their way ask by themselves.
-    pub(crate) fn doubt<M>(&mut self, cx: &Context<'_, M>) -> bool {
-        // What causes the doubt may be forged: a few packets that get lost must not be enough.
-        !self.is_busy() && self.keepalive.ask(cx.now, cx.config.ack_timeout, PATIENT)
+    /// Starts a probe because the peer may be gone. Returns true if there is a probe to send; outstanding requests make it
+    /// unnecessary.
+    pub(crate) fn probe_suspect<M>(&mut self, cx: &Context<'_, M>) -> bool {
+        // The cause may be forged, so the loss of a few packets must not end the connection.
+        !self.is_busy()
+            && self
+                .keepalive
+                .start_probe(cx.now, cx.config.ack_timeout, SUSPECT_RETRIES)
     }
 
-    /// Asks once, for the connection manager, which has its own idea of how long to wait.
-    pub(crate) fn ask_once(&mut self) {
-        self.keepalive.asking = Some(Asking {
-            before: 0,
+    /// Sends one probe for the connection manager, which keeps its own deadline.
+    pub(crate) fn probe_once(&mut self) {
+        self.keepalive.probe = Some(Probe {
+            unanswered: 0,
             retries: 0,
             unsent: true,
             due: None,
         });
     }
 
-    /// The connection manager asks no longer.
-    pub(super) fn asked_enough(&mut self) {
+    /// Cancels the probe of the connection manager.
+    pub(super) fn stop_probing(&mut self) {
         if self.keepalive.deadline().is_none() {
-            self.keepalive.asking = None;
+            self.keepalive.probe = None;
         }
     }
 
-    /// The peer may be dead by now.
+    /// Handles the probe's deadline: repeats it, or fails the queue pair.
     pub(super) fn keepalive_timeout<M>(&mut self, cx: &mut Context<'_, M>) {
         let (busy, first) = (self.is_busy(), cx.config.ack_timeout);
         if self.keepalive.timeout(cx.now, first, busy) == Outcome::Dead {
@@ -145,10 +149,10 @@ impl Qp {
         }
     }
 
-    /// The question, if it is to be sent.
-    pub(super) fn next_question(&self) -> Option<Outgoing> {
-        let asking = self.keepalive.asking.as_ref()?;
-        if !asking.unsent || self.is_busy() || !self.state.sends() {
+    /// Returns the probe if it is to be sent.
+    pub(super) fn next_probe(&self) -> Option<Outgoing> {
+        let probe = self.keepalive.probe.as_ref()?;
+        if !probe.unsent || self.is_busy() || !self.state.sends() {
             return None;
         }
         let path = self.path.as_ref()?;
@@ -174,14 +178,14 @@ impl Qp {
         })
     }
 
-    /// Is `packet` the question, and not a request that has its turn?
-    pub(super) fn is_question(&self, packet: &Outgoing) -> bool {
+    /// Returns true if `packet` is the probe and not a request.
+    pub(super) fn is_probe(&self, packet: &Outgoing) -> bool {
         packet.bth.psn.is_before(self.requester.una)
     }
 
-    pub(super) const fn question_sent(&mut self) {
-        if let Some(asking) = &mut self.keepalive.asking {
-            asking.unsent = false;
+    pub(super) const fn probe_sent(&mut self) {
+        if let Some(probe) = &mut self.keepalive.probe {
+            probe.unsent = false;
         }
     }
 }
@@ -200,7 +204,7 @@ mod tests {
     fn a_peer_that_speaks_is_not_asked() {
         let mut alive = KeepAlive::default();
         for n in 0..5 {
-            alive.heard();
+            alive.packet_received();
             assert!(!alive.tick(at(n), FIRST, 2, false));
         }
         assert!(alive.tick(at(9), FIRST, 2, false));
@@ -208,7 +212,7 @@ mod tests {
             !alive.tick(at(10), FIRST, 2, false),
             "one question at a time"
         );
-        alive.heard();
+        alive.packet_received();
         assert_eq!(alive.deadline(), None);
     }
 
@@ -218,7 +222,7 @@ mod tests {
         assert!(alive.tick(at(0), FIRST, 2, false));
         for (now, next) in [(50, 150), (150, 350)] {
             assert_eq!(alive.timeout(at(now - 1), FIRST, false), Outcome::Wait);
-            assert_eq!(alive.timeout(at(now), FIRST, false), Outcome::Ask);
+            assert_eq!(alive.timeout(at(now), FIRST, false), Outcome::Probe);
             assert_eq!(alive.deadline(), Some(at(next)));
         }
         assert_eq!(alive.timeout(at(350), FIRST, false), Outcome::Dead);

@@ -1,7 +1,8 @@
 //! Queue pairs: reliable connection (RC) and unreliable datagram (UD).
 //!
-//! `requester` decides what to send next, `completer` what an answer means, `responder` what a request does,
-//! `answers` what it draws, `keepalive` asks whether a silent peer is still there, `datagram` does UD. `ring`, `window`, `timer` and `state` are what they are made of.
+//! `requester` decides what to send next, `completer` handles answers, `responder` executes requests, `answers` sends its
+//! answers, `keepalive` probes silent peers, `datagram` implements UD. They are built of `ring`, `window`, `timer` and
+//! `state`.
 
 mod answers;
 mod completer;
@@ -50,23 +51,23 @@ pub enum QpKind {
 /// Arguments of `Engine::create_qp`.
 #[derive(Clone, Copy, Debug)]
 pub struct QpInit {
-    /// Kind.
+    /// Kind of the queue pair.
     pub kind: QpKind,
     /// Protection domain.
     pub pd: Pd,
-    /// The driver's name for it; comes back in completions and events.
+    /// The driver's name for the queue pair; completions and events contain it.
     pub token: u64,
-    /// Completions of requests.
+    /// Queue for completions of requests.
     pub send_cq: CqId,
-    /// Completions of receives.
+    /// Queue for completions of receives.
     pub recv_cq: CqId,
-    /// Receives come from here instead of the queue pair's own ring.
+    /// Source of receives instead of the queue pair's own ring.
     pub srq: Option<SrqId>,
-    /// Requests outstanding at most.
+    /// Limit of outstanding requests.
     pub send_depth: usize,
-    /// Receives outstanding at most.
+    /// Limit of outstanding receives.
     pub recv_depth: usize,
-    /// SGEs a work request at most.
+    /// Limit of SGEs of a work request.
     pub max_sge: usize,
     /// Remote rights of the peer (`REMOTE_*`).
     pub access: Rights,
@@ -74,12 +75,12 @@ pub struct QpInit {
     pub qkey: u32,
 }
 
-/// The way to a connected peer.
+/// The path to a connected peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
-    /// Its address and UDP port.
+    /// The peer's address and UDP port.
     pub remote: SocketAddr,
-    /// Its queue pair.
+    /// The peer's queue pair.
     pub qpn: Qpn,
     /// Path MTU: 256, 512, 1024, 2048 or 4096.
     pub mtu: u16,
@@ -87,22 +88,22 @@ pub struct Path {
     pub send_psn: Psn,
     /// First PSN that we expect.
     pub receive_psn: Psn,
-    /// READs and atomics outstanding towards the peer at most.
+    /// Limit of our READs and atomics outstanding at the peer.
     pub initiator_depth: u8,
-    /// READs and atomics of the peer remembered at most.
+    /// Limit of the peer's READs and atomics that are kept for repetition.
     pub responder_resources: u8,
-    /// Timeouts in a row before giving up, 0..=7.
+    /// Consecutive timeouts before the queue pair fails, 0..=7.
     pub retry_count: u8,
-    /// RNR NAKs in a row before giving up; 7 is for ever.
+    /// Consecutive RNR NAKs before the queue pair fails; 7 means no limit.
     pub rnr_retry: u8,
-    /// What both ends can do beyond RoCE.
+    /// The handshake's result: what both ends can do beyond RoCE.
     pub agreement: Agreement,
 }
 
-/// First packets of a peer that may be lost before one is heard.
-const NEAR: i32 = 1024;
+/// Limit of a peer's first packets that may be lost before one arrives.
+const MAX_LOST_FIRST: i32 = 1024;
 
-/// The memory of a packet is gone.
+/// Error: the memory of a packet's payload is gone.
 pub(crate) struct Inaccessible;
 
 /// A queue pair.
@@ -112,11 +113,11 @@ pub(crate) struct Qp {
     pub(crate) init: QpInit,
     pub(crate) path: Option<Path>,
     pub(crate) cm: Option<CmId>,
-    /// On the engine's ready list.
+    /// The queue pair is on the engine's ready list.
     pub(crate) queued: bool,
     /// Time of the engine's earliest timer entry for this queue pair.
     pub(crate) armed: Option<Time>,
-    /// The first valid packet tells the connection manager that the peer is ready.
+    /// The first valid packet is an input of the connection: the peer is ready.
     awaits_data: bool,
     keepalive: KeepAlive,
     state: QpState,
@@ -126,7 +127,7 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    /// A queue pair whose receives have up to `recv_sge` SGEs.
+    /// Creates a queue pair whose receives have up to `recv_sge` SGEs.
     pub(crate) fn new(qpn: Qpn, init: QpInit, recv_sge: usize) -> Result<Self, TryReserveError> {
         let recv_depth = if init.srq.is_some() {
             0
@@ -151,7 +152,7 @@ impl Qp {
         Ok(qp)
     }
 
-    /// Datagrams need no connection.
+    /// Makes a UD queue pair ready, as it needs no connection.
     fn begin(&mut self) {
         if self.init.kind == QpKind::Ud {
             self.step(QpInput::Receive);
@@ -159,7 +160,7 @@ impl Qp {
         }
     }
 
-    /// Makes room for what a connection with these numbers of READs and atomics, out and in, has to remember.
+    /// Allocates what a connection with these numbers of READs and atomics, out and in, has to keep.
     pub(crate) fn reserve(
         &mut self,
         initiator_depth: u8,
@@ -180,18 +181,18 @@ impl Qp {
     pub(crate) fn await_data(&mut self, on: bool) {
         self.awaits_data = on;
         if !on {
-            self.asked_enough();
+            self.stop_probing();
         }
     }
 
-    /// Returns true if `packet` can be from a peer that has our REP: it names a PSN that only the REP tells.
-    pub(crate) fn agrees(&self, packet: &Packet<'_>) -> bool {
+    /// Returns true if `packet` shows that the peer has our REP: it has a PSN that only the REP contains.
+    pub(crate) fn has_psn_of_rep(&self, packet: &Packet<'_>) -> bool {
         let first = match packet.opcode.request() {
             Some(_) => self.responder.expected,
             None => self.requester.una,
         };
-        // The first packets may be lost; a question, and the answer to one, is just before.
-        (-1..NEAR).contains(&packet.bth.psn.distance(first))
+        // The first packets may be lost. A probe, and the answer to one, has the PSN before.
+        (-1..MAX_LOST_FIRST).contains(&packet.bth.psn.distance(first))
     }
 
     fn step(&mut self, input: QpInput) -> bool {
@@ -203,8 +204,8 @@ impl Qp {
         true
     }
 
-    /// Connects: from Init to ReadyToSend. `false` from any other state. Allocates nothing if [`reserve`](Self::reserve) was
-    /// called for as much.
+    /// Connects: from Init to ReadyToSend. Returns false in any other state. Allocates nothing if
+    /// [`reserve`](Self::reserve) was called with the same numbers.
     pub(crate) fn connect(&mut self, path: Path, max_window: u32) -> bool {
         if !self.step(QpInput::Receive) || !self.step(QpInput::Send) {
             return false;
@@ -215,7 +216,7 @@ impl Qp {
         true
     }
 
-    /// The local side of an access; key and right are filled in where they are known.
+    /// Returns an access of the local side; the caller sets key and right.
     pub(crate) const fn access(&self) -> Access {
         Access {
             key: 0,
@@ -225,7 +226,7 @@ impl Qp {
         }
     }
 
-    /// Queues a request; in Error it is flushed at once.
+    /// Queues a request. In state Error it is flushed at once.
     pub(crate) fn post_send<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
@@ -240,7 +241,7 @@ impl Qp {
             QpKind::Rc => None,
         };
         self.requester.admit(request, mtu)?;
-        cx.out.expect(self.init.send_cq)?;
+        cx.out.reserve_completion(self.init.send_cq)?;
         self.requester.post(request);
         if self.state == QpState::Error {
             self.flush_sends(cx);
@@ -248,7 +249,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Queues a receive; in Error it is flushed at once.
+    /// Queues a receive. In state Error it is flushed at once.
     pub(crate) fn post_recv<M>(
         &mut self,
         cx: &mut Context<'_, M>,
@@ -256,10 +257,12 @@ impl Qp {
         sges: &[Sge],
     ) -> Result<(), PostError> {
         if self.init.srq.is_some() {
-            return Err(PostError::Unsupported("receives of its own beside an SRQ"));
+            return Err(PostError::Unsupported(
+                "receives of its own in addition to an SRQ",
+            ));
         }
         let length = self.receives.admit(sges)?;
-        cx.out.expect(self.init.recv_cq)?;
+        cx.out.reserve_completion(self.init.recv_cq)?;
         self.receives.post(wr_id, length, sges);
         if self.state == QpState::Error {
             self.flush_receives(cx);
@@ -267,9 +270,9 @@ impl Qp {
         Ok(())
     }
 
-    /// A packet for this queue pair, from its peer, with a right ICRC.
+    /// Handles a packet from the peer, whose ICRC is right.
     pub(crate) fn handle<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Packet<'_>) {
-        self.keepalive.heard();
+        self.keepalive.packet_received();
         if packet.opcode.request().is_some() {
             self.handle_request(cx, packet);
         } else if packet.opcode.is_response() {
@@ -277,7 +280,7 @@ impl Qp {
         }
     }
 
-    /// The next packet to send, if there is one; `hold`: not an acknowledgement that can wait. Idempotent until
+    /// Returns the next packet to send. With `hold`, an acknowledgement that can wait is not returned. Idempotent until
     /// [`sent`](Self::sent).
     pub(crate) fn next<M: Memory>(
         &mut self,
@@ -287,7 +290,7 @@ impl Qp {
         if self.init.kind == QpKind::Ud {
             return self.next_datagram(cx);
         }
-        // Each by itself: a packet to be is large, and chained options copy it.
+        // One after the other: an `Outgoing` is large, and chained options would copy it.
         let urgent = self.next_answer(cx);
         if urgent.is_some() {
             return urgent;
@@ -300,37 +303,38 @@ impl Qp {
         if request.is_some() {
             return request;
         }
-        let question = self.next_question();
-        if question.is_some() || hold {
-            return question;
+        let probe = self.next_probe();
+        if probe.is_some() || hold {
+            return probe;
         }
         self.next_ack(cx, false)
     }
 
-    /// Is an acknowledgement owed?
+    /// Returns true if an acknowledgement is owed.
     pub(crate) const fn owes_ack(&self) -> bool {
         self.responder.ack.is_some()
     }
 
-    /// The PSN that the peer has to send next, once there was a connection.
+    /// Returns the PSN that the peer has to send next, once there was a connection.
     pub(crate) fn expected(&self) -> Option<Psn> {
         self.path.as_ref().map(|_| self.responder.expected)
     }
 
-    /// What was received is acknowledged once more: the connection ends, and there will be nobody to repeat a lost acknowledgement.
+    /// Sends the last acknowledgement once more. The connection ends, and nothing will repeat a lost one.
     pub(crate) fn acknowledge_again(&mut self, now: Time) {
         if self.path.is_some() && self.responder.msn != 0 {
             self.responder.want_ack(now, Duration::ZERO);
         }
     }
 
-    /// Are requests on their way?
+    /// Returns true if requests are in flight.
     pub(crate) fn in_flight(&self) -> bool {
         self.requester.una != self.requester.high
     }
 
-    /// Writes `packet` but for its ICRC to `out`, at `at` of the driver's buffer. If its payload is lent, returns the CRC-32 with
-    /// it. `Err`: its memory is no longer accessible, which was dealt with; ask for the next.
+    /// Writes `packet` without its ICRC to `out`, which is at `at` of the driver's buffer. If the payload is lent, returns
+    /// the CRC-32 with it. `Err`: the payload's memory is gone, and the request was failed or refused; ask for the next
+    /// packet.
     pub(crate) fn write<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
@@ -357,7 +361,7 @@ impl Qp {
         Err(Inaccessible)
     }
 
-    /// `packet` went out.
+    /// Records that `packet` was sent.
     pub(crate) fn sent<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Outgoing) {
         if self.init.kind == QpKind::Ud {
             self.datagram_sent(cx);
@@ -365,15 +369,15 @@ impl Qp {
             || matches!(packet.payload, outgoing::Payload::Remote { .. })
         {
             self.answer_sent(packet);
-        } else if self.is_question(packet) {
-            self.question_sent();
+        } else if self.is_probe(packet) {
+            self.probe_sent();
         } else {
             self.request_sent(cx, packet);
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is wanted. An acknowledgement that is due waits for
-    /// [`next`](Self::next), not for a timer.
+    /// Returns the time to call [`handle_timeout`](Self::handle_timeout). An acknowledgement that is due needs a call of
+    /// [`next`](Self::next), not a timer.
     pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
         let requester = self.requester.deadline();
         let ack = self.responder.ack_deadline().filter(|due| *due > now);
@@ -384,7 +388,7 @@ impl Qp {
         first(first(requester, ack), self.keepalive.deadline())
     }
 
-    /// Has a deadline passed?
+    /// Returns true if a deadline has passed.
     pub(crate) fn is_due(&self, now: Time) -> bool {
         let passed = |deadline: Option<Time>| deadline.is_some_and(|at| at <= now);
         passed(self.requester.deadline())
@@ -392,7 +396,7 @@ impl Qp {
             || passed(self.keepalive.deadline())
     }
 
-    /// The deadline may have passed.
+    /// Handles deadlines that have passed.
     pub(crate) fn handle_timeout<M: Memory>(&mut self, cx: &mut Context<'_, M>) {
         if self.state.sends() {
             self.requester_timeout(cx);
@@ -402,7 +406,7 @@ impl Qp {
         }
     }
 
-    /// To Error, everything flushed. `raise` tells the driver why.
+    /// Moves to Error and flushes everything. With `raise`, raises an event with that status.
     pub(crate) fn fail<M>(&mut self, cx: &mut Context<'_, M>, raise: Option<Status>) {
         if self.state == QpState::Error {
             return;
@@ -426,7 +430,7 @@ impl Qp {
         self.flush_receives(cx);
     }
 
-    /// Back to Init, as new; nothing is completed. The memory of its queues stays.
+    /// Moves back to Init, as new. Nothing completes, and the memory of the queues is kept.
     pub(crate) fn reset(&mut self, out: &mut Outputs) {
         self.forget(out);
         self.receives.clear();
@@ -440,11 +444,11 @@ impl Qp {
         self.begin();
     }
 
-    /// What is outstanding will not complete.
+    /// Releases the completions that were reserved for outstanding requests.
     pub(crate) fn forget(&self, out: &mut Outputs) {
-        out.settle(self.init.send_cq, self.requester.ring.len());
+        out.release_completions(self.init.send_cq, self.requester.ring.len());
         let taken = u32::from(self.responder.holds_receive());
-        out.settle(self.init.recv_cq, self.receives.len() + taken);
+        out.release_completions(self.init.recv_cq, self.receives.len() + taken);
     }
 
     fn flush_sends<M>(&mut self, cx: &mut Context<'_, M>) {
@@ -459,7 +463,7 @@ impl Qp {
         }
     }
 
-    /// Takes a receive, its SGEs to the responder.
+    /// Takes a receive; its SGEs go to the responder.
     fn take_receive<M>(&mut self, cx: &mut Context<'_, M>) -> Option<Receive> {
         match self.init.srq {
             Some(srq) => {

@@ -1,4 +1,4 @@
-//! A packet about to be written.
+//! A packet to be written.
 
 use std::net::SocketAddr;
 
@@ -9,26 +9,26 @@ use crate::qp::ring::{for_each_part, in_one_part};
 use crate::wire::{Bth, Headers, icrc, packet};
 use crate::work::Sge;
 
-/// Payload shorter than this is copied without asking the driver.
+/// Payload shorter than this is copied and never lent.
 const LEAST_LENT: usize = 256;
 
-/// Where a packet's payload lies.
+/// Location of a packet's payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload {
-    /// There is none.
+    /// No payload.
     Empty,
-    /// In the SGEs of send request `seq`, from this offset of the message. `may_lend`: if it changes until it goes out, so that
-    /// its checksum is wrong at the peer, it goes out again.
+    /// SGEs of send request `seq`, from this offset of the message. `may_lend`: the packet is sent again if a change before
+    /// it leaves makes its checksum wrong.
     Request {
         seq: u32,
         offset: u32,
         may_lend: bool,
     },
-    /// In the memory that a peer reads.
+    /// Memory that a peer reads.
     Remote { access: Access, va: u64 },
 }
 
-/// A packet about to be written: everything but its bytes.
+/// A packet to be written: everything but its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) destination: SocketAddr,
@@ -39,13 +39,13 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Bytes on the wire, ICRC included.
+    /// Returns the bytes on the wire, ICRC included.
     pub(crate) fn size(&self) -> usize {
         Bth::LEN + self.headers.length() + self.length + usize::from(self.bth.pad) + icrc::LEN
     }
 
-    /// Writes all but the ICRC to `out`, which lies at `at` of the driver's buffer and has room for [`size`](Self::size). If the
-    /// payload is lent and not written, returns the CRC-32 of the packet with it.
+    /// Writes the packet without ICRC to `out`, which is at `at` of the driver's buffer and has room for
+    /// [`size`](Self::size). If the payload is lent and not written, returns the CRC-32 of the packet with it.
     pub(crate) fn write<M: Memory>(
         &self,
         memory: &M,

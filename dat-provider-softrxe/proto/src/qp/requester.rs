@@ -1,9 +1,9 @@
-//! The requester: which packet to send next (IBTA 9.7.3 to 9.7.5).
+//! The requester: decides which packet to send next (IBTA 9.7.3 to 9.7.5).
 //!
-//! Three positions in PSN space: `una`, the oldest PSN without an answer; `next`, the PSN to send now; `high`, the PSN after the
-//! newest ever sent. Going back means `next = una`; everything else follows from the PSNs that a request was given when it
-//! was first sent. A READ occupies one PSN a response packet and is asked for in fixed chunks, so that a repeated
-//! request is always a tail of an earlier one: responders look it up by that.
+//! It has three positions in PSN space: `una`, the oldest unanswered PSN; `next`, the PSN to send now; `high`, the PSN
+//! after the newest ever sent. Going back means `next = una`. Everything else follows from the PSNs that a request got when
+//! it was first sent. A READ takes one PSN per response packet and is requested in fixed chunks. So a repeated request is
+//! always the tail of an earlier one, and responders find it by that.
 
 use std::collections::{TryReserveError, VecDeque};
 
@@ -22,10 +22,10 @@ use crate::time::Time;
 use crate::wire::{AtomicEth, Bth, Headers, Reth};
 use crate::work::{CompletedOp, Op, PostError, SendRequest, Sge, Status};
 
-/// Packets between two that ask for an acknowledgement, inside a long message.
+/// Packets between two acknowledgement requests inside a long message.
 const ACK_INTERVAL: u32 = 16;
 
-/// A send-queue request.
+/// A request of the send queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wqe {
     pub(super) wr_id: u64,
@@ -35,7 +35,7 @@ pub(super) struct Wqe {
     fence: bool,
     sge_count: usize,
     pub(super) length: u32,
-    /// First PSN and number of PSNs, once it was reached.
+    /// First PSN and number of PSNs, once the request was begun.
     pub(super) span: Option<(Psn, u32)>,
 }
 
@@ -54,7 +54,7 @@ impl Wqe {
         }
     }
 
-    /// Is the answer more than an acknowledgement?
+    /// Returns true if the answer is more than an acknowledgement.
     pub(super) const fn wants_response(&self) -> bool {
         matches!(
             self.op,
@@ -74,7 +74,7 @@ impl Wqe {
         }
     }
 
-    /// Opcode of a packet of a SEND or WRITE.
+    /// Returns the opcode of a packet of a SEND or WRITE.
     fn opcode(&self, first: bool, last: bool) -> Opcode {
         use Opcode as O;
         match (self.op, first, last) {
@@ -106,20 +106,20 @@ pub(super) struct Requester {
     pub(super) next: Psn,
     pub(super) high: Psn,
     pub(super) window: Window,
-    /// Last PSN of each READ chunk and atomic without an answer.
+    /// Last PSN of each unanswered READ chunk and atomic.
     pub(super) reads: VecDeque<Psn>,
     pub(super) path: RequesterPath,
     pub(super) retries: u32,
     pub(super) rnr_retries: u8,
     pub(super) rnr_until: Option<Time>,
     pub(super) timer: Option<Time>,
-    /// `una` when the last gap made us go back: once a gap.
+    /// `una` at the last gap: the requester goes back once per gap.
     pub(super) gone_back_at: Option<Psn>,
-    /// A request that cannot be sent, and why: it fails when it is the oldest.
+    /// A request that cannot be sent, and its status. It fails when it is the oldest.
     pub(super) failed: Option<(u32, Status)>,
 }
 
-/// What the requester needs of the [`Path`].
+/// The part of the [`Path`] that the requester uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequesterPath {
     pub(super) mtu: u32,
@@ -154,12 +154,12 @@ impl Requester {
         }
     }
 
-    /// Room for `depth` READs and atomics under way.
+    /// Allocates room for `depth` outstanding READs and atomics.
     pub(super) fn reserve(&mut self, depth: usize) -> Result<(), TryReserveError> {
         self.reads.try_reserve_exact(depth + 1)
     }
 
-    /// As new, with the memory that it has.
+    /// Resets the state and keeps the memory.
     pub(super) fn reset(&mut self) {
         self.ring.clear();
         self.reads.clear();
@@ -185,7 +185,7 @@ impl Requester {
         self.rnr_retries = path.rnr_retry;
     }
 
-    /// Makes room for a request, if it is a possible one; `datagram` holds the longest datagram for a UD queue pair.
+    /// Checks a request and makes room for it. `datagram` is the longest datagram, for a UD queue pair.
     pub(super) fn admit(
         &mut self,
         request: &SendRequest<'_>,
@@ -244,7 +244,7 @@ impl Requester {
         self.rnr_until.or(self.timer)
     }
 
-    /// No timers any more, and nothing to fail.
+    /// Stops the timers, and forgets a request that was to fail.
     pub(super) const fn stop(&mut self) {
         self.failed = None;
         self.timer = None;
@@ -255,7 +255,7 @@ impl Requester {
         self.next.distance(self.una).max(0) as u32
     }
 
-    /// Back to the oldest PSN without an answer.
+    /// Goes back to the oldest unanswered PSN.
     pub(super) fn go_back(&mut self) {
         self.next = self.una;
         self.cursor = self.ring.head();
@@ -268,7 +268,7 @@ impl Requester {
 }
 
 impl Qp {
-    /// The next request packet that window, depth, fence and RNR wait allow.
+    /// Returns the next request packet that window, depth, fence and RNR wait allow.
     pub(super) fn next_request<M: Memory>(&mut self, cx: &mut Context<'_, M>) -> Option<Outgoing> {
         loop {
             let r = &mut self.requester;
@@ -291,7 +291,7 @@ impl Qp {
                 if first && !self.execute_local(cx, seq, &wqe) {
                     return None;
                 }
-                self.retire(cx);
+                self.complete_local(cx);
                 continue;
             }
             let packets = wqe.packets(mtu);
@@ -299,7 +299,7 @@ impl Qp {
             let wqe = *wqe;
             let index = next.distance(start) as u32;
             if index >= packets {
-                // Acknowledged past its end, or just sent.
+                // The request is acknowledged past its end, or was just sent.
                 r.cursor = seq.wrapping_add(1);
                 continue;
             }
@@ -354,8 +354,8 @@ impl Qp {
                 let last = index + 1 == packets;
                 let length = (wqe.length - offset).min(mtu);
                 match wqe.op {
-                    // Each packet a WRITE by itself: all are of one size, so that runs go on from one request to the next,
-                    // which a longer First would end. The responder's count of messages is no concern of ours.
+                    // Each packet is a WRITE of its own, so all have one size, and a run continues from one request to the
+                    // next. A First is longer and would end the run. The responder's message count is not used here.
                     Op::Write(remote) if path.agreement.has(Capabilities::WRITE_ONLY_RUNS) => {
                         opcode = Opcode::WriteOnly;
                         headers.reth = Some(Reth {
@@ -381,7 +381,7 @@ impl Qp {
                     Op::SendInvalidate(key) if last => headers.invalidate = Some(key),
                     _ => {}
                 }
-                // A repetition is copied: it arrives whole even if the consumer does not stop to write there.
+                // A repetition is copied, so that it arrives intact even if the consumer goes on writing to its memory.
                 let may_lend = r.next == r.high;
                 payload = (
                     Payload::Request {
@@ -409,13 +409,13 @@ impl Qp {
         Some(packet.with_payload(payload.0, payload.1))
     }
 
-    /// Index behind the last packet of the READ chunk that `index` is in.
+    /// Returns the index after the last packet of the READ chunk that contains `index`.
     fn chunk_end<M>(&self, cx: &Context<'_, M>, index: u32, packets: u32) -> u32 {
         let chunk = cx.config.read_chunk.max(1);
         ((index / chunk + 1) * chunk).min(packets)
     }
 
-    /// A request packet went out: `next` moves on.
+    /// Records that a request packet was sent, and moves `next` on.
     pub(super) fn request_sent<M>(&mut self, cx: &Context<'_, M>, packet: &Outgoing) {
         let mut count = 1;
         if let Some(reth) = packet
@@ -438,7 +438,7 @@ impl Qp {
         }
     }
 
-    /// Binds or invalidates. `false`: it failed and the queue pair with it.
+    /// Executes a bind or invalidation. Returns false if it failed, and the queue pair with it.
     fn execute_local<M: Memory>(&mut self, cx: &mut Context<'_, M>, seq: u32, wqe: &Wqe) -> bool {
         let done = match &wqe.op {
             Op::LocalInvalidate(key) => cx.memory.invalidate(*key, self.init.pd, self.qpn, false),
@@ -451,7 +451,8 @@ impl Qp {
         false
     }
 
-    /// Request `seq` cannot be sent: it completes with `status` once those before it are answered, which may have been delivered.
+    /// Fails request `seq`, which cannot be sent. It completes with `status` once the requests before it are answered, as
+    /// those may have been delivered.
     pub(super) fn fail_request<M>(&mut self, cx: &mut Context<'_, M>, seq: u32, status: Status) {
         if self.requester.ring.head() == seq {
             self.fail_head(cx, status);
@@ -460,7 +461,7 @@ impl Qp {
         }
     }
 
-    /// The oldest request completes with `status`, the queue pair fails.
+    /// Completes the oldest request with `status` and fails the queue pair.
     pub(super) fn fail_head<M>(&mut self, cx: &mut Context<'_, M>, status: Status) {
         if let Some((wr_id, op)) = self.requester.pop() {
             self.complete_send(cx, wr_id, op, status, 0);
@@ -520,7 +521,7 @@ fn atomic(op: Op) -> Option<(AtomicEth, Opcode)> {
     }
 }
 
-/// PSNs of datagrams only run on; nobody checks them.
+/// Returns the BTH of a datagram. PSNs of datagrams only count up; receivers do not check them.
 pub(super) fn datagram_header(opcode: Opcode, to: Qpn, psn: Psn, solicited: bool) -> Bth {
     Bth {
         solicited,

@@ -1,13 +1,12 @@
-//! The responder: what a request does, and which answers it draws (IBTA 9.7.4, 9.7.5, 9.9.3).
+//! The responder: executes requests and decides on their answers (IBTA 9.7.4, 9.7.5, 9.9.3).
 //!
-//! Answers leave in PSN order: responses of READs and atomics wait in `jobs`, an acknowledgement or NAK goes after
-//! them. Acknowledgements are cumulative: one covers all requests since the last.
+//! Answers are sent in PSN order: responses of READs and atomics wait in `jobs`, and an acknowledgement or NAK follows
+//! them. One acknowledgement covers all requests since the last.
 
 use std::collections::{TryReserveError, VecDeque};
 
 use super::ring::Receive;
 use super::{Path, Qp};
-use crate::guesses::what_is_wrong;
 use crate::memory::{Access, AccessError, AtomicOp, Memory, Rights};
 use crate::opcode::{Opcode, RequestKind};
 use crate::outputs::Context;
@@ -15,12 +14,13 @@ use crate::psn::Psn;
 use crate::time::Time;
 use crate::wire::{AtomicEth, Nak, Packet, Reth, Syndrome};
 use crate::work::{CompletedOp, Completion, Sge, Status};
+use crate::wrong_keys::key_fault;
 
 /// The message that is being received.
 #[derive(Clone, Copy, Debug)]
 enum Current {
     None,
-    /// A SEND; so many bytes are placed.
+    /// A SEND, and the bytes placed.
     Send(u32),
     /// A WRITE.
     Write {
@@ -30,7 +30,7 @@ enum Current {
     },
 }
 
-/// A READ or atomic that was executed, kept for duplicates.
+/// An executed READ or atomic, kept for duplicates.
 #[derive(Clone, Copy, Debug)]
 enum Resource {
     Read {
@@ -44,19 +44,19 @@ enum Resource {
     },
 }
 
-/// Responses to be sent.
+/// Responses to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) psn: Psn,
     pub(super) msn: u32,
-    /// The answer to a repetition.
-    pub(super) again: bool,
+    /// The responses answer a repetition.
+    pub(super) duplicate: bool,
     pub(super) kind: JobKind,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum JobKind {
-    /// What is left of a READ; `begun` once its first packet went out.
+    /// The rest of a READ; `begun` once its first packet was sent.
     Read {
         reth: Reth,
         begun: bool,
@@ -76,23 +76,23 @@ pub(super) struct Responder {
     sges: Vec<Sge>,
     resources: VecDeque<Resource>,
     pub(super) jobs: VecDeque<Job>,
-    /// Where a READ was asked for again whose memory is gone.
-    pub(super) gone: Option<Psn>,
-    /// A NAK or RNR NAK to send once, with its PSN.
+    /// PSN of a repeated READ whose memory is gone.
+    pub(super) unreadable_at: Option<Psn>,
+    /// A NAK or RNR NAK to send once, and its PSN.
     pub(super) nak: Option<(Psn, Syndrome)>,
-    /// The gap or missing receive at `expected` was reported.
+    /// A NAK for the gap or missing receive at `expected` was sent.
     reported: bool,
-    /// Packets that want an acknowledgement, and by when.
+    /// Packets that wait for an acknowledgement, and its deadline.
     pub(super) ack: Option<(u32, Time)>,
 }
 
-/// Why a request is refused.
+/// Reason to refuse a request.
 enum Refusal {
     NotReady,
     Nak(Nak, Option<Status>),
     /// The key does not grant the access.
     Access(AccessError),
-    /// The key does not name what a peer may invalidate.
+    /// The key does not name memory that a peer may invalidate.
     Invalidate(AccessError),
 }
 
@@ -100,7 +100,7 @@ impl Refusal {
     const INVALID: Self = Self::Nak(Nak::InvalidRequest, None);
 }
 
-/// Memory that is missing is no fault of the peer's.
+/// Returns the refusal for `error`. Missing memory is not the peer's fault.
 const fn refusal(error: AccessError) -> Refusal {
     match error {
         AccessError::Fault { .. } => Refusal::Nak(Nak::RemoteOperation, None),
@@ -109,7 +109,7 @@ const fn refusal(error: AccessError) -> Refusal {
 }
 
 impl Responder {
-    /// Receives have up to `max_sge` SGEs.
+    /// Creates a responder for receives of up to `max_sge` SGEs.
     pub(super) fn new(max_sge: usize) -> Result<Self, TryReserveError> {
         let mut responder = Self::with(Vec::new(), VecDeque::new(), VecDeque::new());
         responder.sges.try_reserve_exact(max_sge)?;
@@ -127,20 +127,20 @@ impl Responder {
             sges,
             resources,
             jobs,
-            gone: None,
+            unreadable_at: None,
             nak: None,
             reported: false,
             ack: None,
         }
     }
 
-    /// Room for `depth` READs and atomics of the peer.
+    /// Allocates room for `depth` READs and atomics of the peer.
     pub(super) fn reserve(&mut self, depth: usize) -> Result<(), TryReserveError> {
         self.resources.try_reserve_exact(depth + 1)?;
         self.jobs.try_reserve_exact(job_limit(depth))
     }
 
-    /// As new, with the memory that it has.
+    /// Resets the state and keeps the memory.
     pub(super) fn reset(&mut self) {
         self.sges.clear();
         self.resources.clear();
@@ -170,7 +170,7 @@ impl Responder {
         &mut self.sges
     }
 
-    /// The receive in use, which will not complete.
+    /// Takes the receive in use, which will not complete.
     pub(super) fn abandon(&mut self) -> Option<Receive> {
         self.current = Current::None;
         self.receive.take()
@@ -189,8 +189,8 @@ impl Responder {
         self.ack = Some((count + 1, due.min(now + delay)));
     }
 
-    /// The newest PSN that an acknowledgement may name. That a READ or an atomic is done only its response may say: rdma_rxe takes
-    /// an acknowledgement with its PSN for the response, and completes it without the data.
+    /// Returns the newest PSN that an acknowledgement may name. Only its response may acknowledge a READ or an atomic:
+    /// rdma_rxe takes an acknowledgement with its PSN for the response, and completes it without the data.
     pub(super) fn acknowledged(&self) -> Psn {
         let mut end = self.expected;
         for resource in self.resources.iter().rev() {
@@ -206,7 +206,7 @@ impl Responder {
         end.minus(1)
     }
 
-    /// Does a READ begin at `psn`?
+    /// Returns true if a READ begins at `psn`.
     pub(super) fn begins_read(&self, psn: Psn) -> bool {
         let begins = |r: &Resource| matches!(r, Resource::Read { first, .. } if *first == psn);
         self.resources.iter().any(begins)
@@ -249,7 +249,7 @@ impl Qp {
         }
         match self.execute(cx, packet) {
             Ok(()) => {
-                // The response of a READ or atomic is its acknowledgement.
+                // The response of a READ or atomic acknowledges it.
                 let answered = matches!(
                     packet.opcode.request(),
                     Some(RequestKind::Read | RequestKind::Atomic)
@@ -276,7 +276,7 @@ impl Qp {
         }
     }
 
-    /// Answers a request with a NAK, after which the queue pair is in Error: its peer has no second try.
+    /// Answers a request with a NAK and moves the queue pair to Error. The peer cannot try again.
     fn refuse<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
@@ -287,7 +287,7 @@ impl Qp {
         cx.out.counters.refused += 1;
         self.responder.nak = Some((packet.bth.psn, Syndrome::Nak(nak)));
         self.responder.ack = None;
-        // Without a status of its own it is flushed with the others.
+        // Without a status the receive is flushed with the others.
         if let Some(status) = receive
             && let Some(taken) = self.responder.abandon()
         {
@@ -301,14 +301,14 @@ impl Qp {
         self.fail(cx, Some(receive.unwrap_or(status)));
     }
 
-    /// The peer named a key that does not grant what it asked for.
+    /// Counts a request whose key does not grant the access, and warns of it.
     fn wrong_key<M>(&self, cx: &mut Context<'_, M>, error: &AccessError) {
         tracing::debug!(qpn = ?self.qpn, %error, "remote access refused");
-        let Some(reason) = what_is_wrong(error) else {
+        let Some(reason) = key_fault(error) else {
             return;
         };
         cx.out.counters.wrong_keys += 1;
-        let Some(unsaid) = cx.out.guesses.note(cx.now) else {
+        let Some(suppressed) = cx.out.wrong_key_log.note(cx.now) else {
             return;
         };
         let peer = self.path.as_ref().map(|path| path.remote);
@@ -317,13 +317,13 @@ impl Qp {
             ?peer,
             qpn = ?self.qpn,
             reason,
-            unsaid,
+            suppressed,
             total,
             "a peer used a wrong key of memory and lost its connection"
         );
     }
 
-    /// The request with the expected PSN.
+    /// Executes the request with the expected PSN.
     fn execute<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
@@ -447,7 +447,7 @@ impl Qp {
     ) -> Result<(), Refusal> {
         let reth = packet.headers.reth.ok_or(Refusal::INVALID)?;
         let allowed = self.init.access.contains(Rights::REMOTE_READ);
-        // A window of PSNs is half of them; longer READs could not be told from duplicates.
+        // A window has half of all PSNs; a longer READ could not be distinguished from a duplicate.
         if !allowed || !packet.payload.is_empty() || reth.length > 1 << 31 {
             return Err(Refusal::INVALID);
         }
@@ -467,7 +467,7 @@ impl Qp {
         r.jobs.push_back(Job {
             psn: first,
             msn: r.msn,
-            again: false,
+            duplicate: false,
             kind: JobKind::Read { reth, begun: false },
         });
         r.ack = None;
@@ -507,14 +507,14 @@ impl Qp {
         r.jobs.push_back(Job {
             psn,
             msn: r.msn,
-            again: false,
+            duplicate: false,
             kind: JobKind::Atomic(original),
         });
         r.ack = None;
         Ok(())
     }
 
-    /// A request that was handled before.
+    /// Handles a request that was executed before.
     fn handle_duplicate<M>(&mut self, cx: &Context<'_, M>, packet: &Packet<'_>) {
         let (psn, r) = (packet.bth.psn, &mut self.responder);
         let mtu = r.mtu;
@@ -533,27 +533,27 @@ impl Qp {
                 _ => None,
             }),
             _ => {
-                // Data is in place already: say how far we are.
+                // The data was placed already, so only the progress is acknowledged.
                 r.want_ack(cx.now, std::time::Duration::ZERO);
                 return;
             }
         };
-        // An answer that still waits will do.
+        // An answer that still waits serves this request, too.
         let waiting = r.jobs.iter().any(|waiting| waiting.psn == psn);
-        // Room for as many new ones as the peer may send stays free; of the old ones it asks for again what it misses.
+        // The places for new requests of the peer stay free; it repeats those of the old ones that it misses.
         let crowded = r.jobs.len() > r.depth + 1;
         if let (Some(kind), false) = (job, waiting || crowded) {
             let msn = r.msn;
             r.jobs.push_back(Job {
                 psn,
                 msn,
-                again: true,
+                duplicate: true,
                 kind,
             });
         }
     }
 
-    /// The message is in place: its receive completes.
+    /// Completes the receive of a message that was placed.
     fn complete_message<M>(
         &mut self,
         cx: &mut Context<'_, M>,
@@ -584,7 +584,7 @@ impl Qp {
         }
     }
 
-    /// May the peer do this to the whole range? Nothing is asked for no bytes.
+    /// Checks that the peer has the right to the whole range. No key is needed for 0 bytes.
     fn check<M: Memory>(
         &self,
         cx: &Context<'_, M>,
@@ -601,12 +601,12 @@ impl Qp {
     }
 }
 
-/// A repetition may ask for everything again while the first answers still wait.
+/// Returns the limit of jobs: a peer may repeat all its requests while the first answers still wait.
 const fn job_limit(depth: usize) -> usize {
     2 * depth + 2
 }
 
-/// Is a READ request for `tail` at `psn` a part of `found` that reaches to its end or less?
+/// Returns true if a READ request for `tail` at `psn` is a part of `found`, up to its end or less.
 fn tail_of(found: &Resource, psn: Psn, tail: &Reth, mtu: u32) -> bool {
     let Resource::Read {
         reth,

@@ -1,17 +1,17 @@
-//! Work queues: rings, with their SGEs in a second ring beside them. A ring begins small and doubles when more is outstanding than ever
-//! before, up to its depth: its memory follows what is used of it, not what it was asked for.
+//! Work queues: rings of requests, with their SGEs in a second ring. A ring starts small and doubles when more is
+//! outstanding than ever before, up to its depth. So its memory depends on its use, not on the depth that was asked for.
 
 use std::collections::TryReserveError;
 
 use crate::work::{PostError, Sge};
 
-/// Slots of a ring before it grows.
+/// Slots of a ring before its first growth.
 const FIRST: usize = 16;
 
-/// A ring of work requests. Requests are named by a running number (`seq`), which wraps.
+/// A ring of work requests. A request is named by a running number (`seq`), which wraps.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
-    /// As many as a power of two, so that running numbers stay in step with slots when they wrap.
+    /// The number of slots is a power of two, so that running numbers still match slots after they wrap.
     slots: Vec<Option<T>>,
     sges: Vec<Sge>,
     depth: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// A ring for up to `depth` requests of up to `max_sge` SGEs each.
+    /// Creates a ring for up to `depth` requests of up to `max_sge` SGEs each.
     pub(crate) fn new(depth: usize, max_sge: usize) -> Result<Self, TryReserveError> {
         let slots = depth.max(1).next_power_of_two().min(FIRST);
         let mut ring = Self {
@@ -33,7 +33,7 @@ impl<T> Ring<T> {
         Ok(ring)
     }
 
-    /// A ring for nothing, which takes no memory.
+    /// Creates a ring of depth 0, which takes no memory.
     pub(crate) const fn empty() -> Self {
         Self {
             slots: Vec::new(),
@@ -45,7 +45,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Room for `slots`, which is a power of two; requests keep their numbers.
+    /// Grows the ring to `slots`, a power of two. Requests keep their numbers.
     fn widen(&mut self, slots: usize) -> Result<(), TryReserveError> {
         let (mut wider, mut sges) = (Vec::new(), Vec::new());
         wider.try_reserve_exact(slots)?;
@@ -63,18 +63,18 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Forgets all requests; the next gets number 0. The memory stays.
+    /// Removes all requests; the next one gets number 0. The memory is kept.
     pub(crate) fn clear(&mut self) {
         while self.pop().is_some() {}
         (self.head, self.tail) = (0, 0);
     }
 
-    /// Oldest request, if `head() != tail()`.
+    /// Returns the number of the oldest request, if `head() != tail()`.
     pub(crate) const fn head(&self) -> u32 {
         self.head
     }
 
-    /// Number that the next request gets.
+    /// Returns the number of the next request.
     pub(crate) const fn tail(&self) -> u32 {
         self.tail
     }
@@ -96,13 +96,13 @@ impl<T> Ring<T> {
         self.slots[slot].as_mut()
     }
 
-    /// The first `count` SGEs of a request.
+    /// Returns the first `count` SGEs of a request.
     pub(crate) fn sges(&self, seq: u32, count: usize) -> &[Sge] {
         let at = self.slot(seq) * self.max_sge;
         &self.sges[at..at + count]
     }
 
-    /// Makes room for one more with these SGEs. Returns their total length.
+    /// Makes room for one more request with these SGEs. Returns their total length.
     pub(crate) fn admit(&mut self, sges: &[Sge]) -> Result<u32, PostError> {
         if self.len() >= self.depth {
             return Err(PostError::Full(self.depth as usize));
@@ -172,12 +172,12 @@ impl Ring<Receive> {
         );
     }
 
-    /// From now on up to `depth` may be posted; a smaller number than before changes nothing.
+    /// Raises the depth; a smaller number changes nothing.
     pub(crate) fn deepen(&mut self, depth: usize) {
         self.depth = self.depth.max(depth as u32);
     }
 
-    /// Takes the oldest receive, its SGEs into `sges`.
+    /// Takes the oldest receive and copies its SGEs into `sges`.
     pub(crate) fn take(&mut self, sges: &mut Vec<Sge>) -> Option<Receive> {
         let seq = self.head;
         let receive = self.pop()?;
@@ -187,8 +187,8 @@ impl Ring<Receive> {
     }
 }
 
-/// Calls `each(address, key, range of the message)` for the parts of `sges` that hold
-/// `offset..offset + length` of a message.
+/// Calls `each(address, key, range of the message)` for each part of `sges` that holds a part of `offset..offset + length`
+/// of a message.
 pub(crate) fn for_each_part<E>(
     sges: &[Sge],
     offset: u32,
@@ -213,7 +213,7 @@ pub(crate) fn for_each_part<E>(
     Ok(())
 }
 
-/// Address and key of `offset..offset + length` of a message, if one of `sges` holds all of it.
+/// Returns address and key of `offset..offset + length` of a message, if one SGE holds all of it.
 pub(crate) fn in_one_part(sges: &[Sge], offset: u32, length: usize) -> Option<(u64, u32)> {
     let mut skip = offset;
     for sge in sges {
@@ -271,7 +271,7 @@ mod tests {
     fn a_deeper_ring_has_the_same_receives() {
         let mut ring = Ring::<Receive>::new(3, 2).unwrap();
         let mut sges = Vec::new();
-        // Not at the beginning of the ring.
+        // The head is not at the beginning of the ring.
         for wr_id in 0..5 {
             post(&mut ring, wr_id, &[]).unwrap();
             ring.take(&mut sges).unwrap();
@@ -296,7 +296,7 @@ mod tests {
         let mut ring = Ring::<Receive>::new(1 << 20, 3).unwrap();
         assert_eq!(ring.slots.len(), FIRST);
         let mut sges = Vec::new();
-        // Around the ring many times, from numbers that are about to wrap.
+        // Runs around the ring many times, from numbers that are about to wrap.
         (ring.head, ring.tail) = (u32::MAX - 700, u32::MAX - 700);
         for wr_id in 0..1000 {
             post(&mut ring, wr_id, &[sge(wr_id as u32)]).unwrap();

@@ -3,27 +3,27 @@
 /// State of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum QpState {
-    /// New or reset: takes receives only, ignores packets. (IBTA's Reset and Init in one.)
+    /// New or reset: accepts receives only, and ignores packets (IBTA's Reset and Init in one).
     #[default]
     Init,
-    /// Knows its peer: receives and answers, does not send yet.
+    /// Has a path: receives and answers, but does not send yet.
     ReadyToReceive,
     /// Fully connected.
     ReadyToSend,
-    /// Broken or closed: every request is flushed, packets are ignored.
+    /// Failed or closed: every request is flushed, packets are ignored.
     Error,
 }
 
-/// What moves a queue pair.
+/// Input that changes the state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum QpInput {
-    /// The path to the peer is known.
+    /// The path to the peer is set.
     Receive,
-    /// The peer is known to be ready.
+    /// The peer is ready.
     Send,
-    /// A protocol or local error, a disconnect, or the consumer's wish.
+    /// A protocol error, a local error, a disconnect, or a call of the consumer.
     Fail,
-    /// Start again.
+    /// A reset.
     Reset,
 }
 
@@ -36,7 +36,7 @@ impl QpState {
         Self::Error,
     ];
 
-    /// The state after `input`, or `None` where the input is not legal.
+    /// Returns the state after `input`, or `None` where the input is not legal.
     #[must_use]
     pub const fn step(self, input: QpInput) -> Option<Self> {
         match (self, input) {
@@ -48,13 +48,13 @@ impl QpState {
         }
     }
 
-    /// Does it take packets?
+    /// Returns true if the queue pair handles packets.
     #[must_use]
     pub const fn receives(self) -> bool {
         matches!(self, Self::ReadyToReceive | Self::ReadyToSend)
     }
 
-    /// Does it send requests?
+    /// Returns true if the queue pair sends requests.
     #[must_use]
     pub const fn sends(self) -> bool {
         matches!(self, Self::ReadyToSend)

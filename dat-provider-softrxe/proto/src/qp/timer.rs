@@ -1,28 +1,28 @@
-//! Times of the reliable connection: RNR codes and the retransmission timeout.
+//! Timeouts of the reliable connection: RNR codes and retransmission.
 
 use std::time::Duration;
 
-/// Longest retransmission timeout that doubling reaches.
+/// Longest retransmission timeout after doubling.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Time that an RNR NAK's code asks for (IBTA 9.7.5.2.8), in units of 10 us; code 0 is the longest.
+/// Wait time of an RNR NAK's code (IBTA 9.7.5.2.8), in units of 10 us; code 0 is the longest.
 const RNR: [u32; 32] = [
     65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152,
 ];
 
-/// Time that an RNR NAK's code asks to wait.
+/// Returns the wait time of an RNR NAK's code.
 #[must_use]
 pub fn rnr_wait(code: u8) -> Duration {
     Duration::from_micros(10 * u64::from(RNR[usize::from(code & 31)]))
 }
 
-/// The retransmission timeout after `count` timeouts in a row.
+/// Returns the retransmission timeout after `count` consecutive timeouts.
 pub(crate) fn retransmission(first: Duration, count: u32) -> Duration {
     (first * (1 << count.min(8))).min(LONGEST.max(first))
 }
 
-/// As many repetitions as it takes to wait as long as `retries` of them, each after `each`, would: ours come sooner.
+/// Returns the number of our repetitions that take as long as `retries` repetitions every `each`. Ours are more frequent.
 pub(crate) fn repetitions(first: Duration, retries: u8, each: Duration) -> u8 {
     let patience = each * (u32::from(retries) + 1);
     let mut waited = Duration::ZERO;

@@ -1,11 +1,11 @@
-//! How many packets may be in flight.
+//! The window: limits the packets in flight.
 //!
-//! Go-back-N over a socket buffer that overflows collapses, so the window starts small, doubles each round trip until the
-//! first loss, is halved at each loss and grows by one packet a round trip after it.
+//! Go-back-N collapses when it overflows the peer's socket buffer. So the window starts small, doubles each round trip
+//! until the first loss, is halved at each loss, and grows by one packet a round trip after that.
 
-/// Smallest window: two messages of one packet, each with its acknowledgement under way.
+/// Smallest window: two messages of one packet, each with its acknowledgement in flight.
 const LEAST: u32 = 4;
-/// Window of a new connection; fits the default socket buffer.
+/// Window of a new connection, which fits the default socket buffer.
 const START: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ impl Window {
         self.size
     }
 
-    /// `packets` more were acknowledged.
+    /// Records that `packets` more were acknowledged.
     pub(crate) fn acknowledged(&mut self, packets: u32) {
         if self.size < self.threshold {
             self.size = (self.size + packets).min(self.threshold);
@@ -44,7 +44,7 @@ impl Window {
         }
     }
 
-    /// Something was lost.
+    /// Halves the window after a loss.
     pub(crate) fn lost(&mut self) {
         self.size = (self.size / 2).max(LEAST);
         self.threshold = self.size;

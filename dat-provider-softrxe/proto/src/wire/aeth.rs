@@ -2,14 +2,14 @@
 
 use super::{be24, put24};
 
-/// A negative acknowledgement's code.
+/// Code of a negative acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Nak {
-    /// 0x60: a PSN is missing; the BTH tells which.
+    /// 0x60: a PSN is missing; the BTH has it.
     SequenceError,
     /// 0x61: the request is not valid.
     InvalidRequest,
-    /// 0x62: key, bounds or right.
+    /// 0x62: key, bounds or right are wrong.
     RemoteAccess,
     /// 0x63: the responder failed.
     RemoteOperation,
@@ -18,9 +18,9 @@ pub enum Nak {
 /// Meaning of the syndrome byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Syndrome {
-    /// Positive, with a credit code (31: none given).
+    /// Positive, with a credit code (31: no credits).
     Ack(u8),
-    /// No receive posted; wait for the time that the code names.
+    /// No receive posted; wait for the time of the code.
     Rnr(u8),
     /// Negative.
     Nak(Nak),
@@ -30,7 +30,7 @@ impl Syndrome {
     /// A positive acknowledgement without end-to-end credits.
     pub const ACK: Self = Self::Ack(31);
 
-    /// The wire byte's meaning; `None` for the reserved ones.
+    /// Reads the wire byte; `None` for reserved values.
     #[must_use]
     pub const fn from_wire(value: u8) -> Option<Self> {
         Some(match value {
@@ -44,7 +44,7 @@ impl Syndrome {
         })
     }
 
-    /// The byte on the wire.
+    /// Returns the byte on the wire.
     #[must_use]
     pub const fn to_wire(self) -> u8 {
         match self {

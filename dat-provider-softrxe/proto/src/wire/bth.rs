@@ -6,13 +6,13 @@ use crate::{Psn, Qpn};
 /// Base transport header: the first 12 bytes of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bth {
-    /// Opcode as on the wire; [`Opcode::from_wire`](crate::opcode::Opcode::from_wire) gives it meaning.
+    /// Opcode as on the wire; see [`Opcode::from_wire`](crate::opcode::Opcode::from_wire).
     pub opcode: u8,
     /// Solicited event.
     pub solicited: bool,
-    /// Migration state; hardware sends 1, rxe 0, nobody needs it here.
+    /// Migration state; hardware sends 1, rxe 0. It is not used here.
     pub migrated: bool,
-    /// Bytes of padding behind the payload, 0..=3.
+    /// Bytes of padding after the payload, 0..=3.
     pub pad: u8,
     /// Transport header version, 0.
     pub version: u8,
@@ -22,7 +22,7 @@ pub struct Bth {
     pub congestion: u8,
     /// Destination queue pair.
     pub destination: Qpn,
-    /// The sender wants an acknowledgement.
+    /// The sender requests an acknowledgement.
     pub ack_request: bool,
     /// Packet sequence number.
     pub psn: Psn,
@@ -34,7 +34,7 @@ impl Bth {
     /// The default partition, full membership.
     pub const DEFAULT_PKEY: u16 = 0xffff;
 
-    /// A header with the default partition and no flags.
+    /// Returns a header with the default partition and no flags.
     #[must_use]
     pub const fn new(opcode: u8, destination: Qpn, psn: Psn) -> Self {
         Self {

@@ -1,11 +1,10 @@
-//! The header that rdma_cm puts in front of the private data of REQ and SIDR_REQ (IBTA annex A11), and the
-//! service ids it uses.
+//! The header that rdma_cm puts before the private data of REQ and SIDR_REQ (IBTA annex A11), and its service ids.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{array, be16, put};
 
-/// Addresses of a connection, as its active side knows them.
+/// Addresses of a connection, from the view of its active side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmaHeader {
     /// Active side, with its port.
@@ -56,22 +55,22 @@ impl CmaHeader {
     }
 }
 
-/// Service ids as rdma_cm makes them of port space and port.
+/// Service ids of rdma_cm, made of port space and port.
 pub mod service_id {
-    /// RDMA_PS_TCP: connections.
+    /// Returns the id of a port of RDMA_PS_TCP: connections.
     #[must_use]
     pub const fn tcp(port: u16) -> u64 {
         0x0000_0000_0106_0000 | port as u64
     }
 
-    /// RDMA_PS_UDP: datagrams.
+    /// Returns the id of a port of RDMA_PS_UDP: datagrams.
     #[must_use]
     pub const fn udp(port: u16) -> u64 {
         0x0000_0000_0111_0000 | port as u64
     }
 }
 
-/// The GID of an IP address: IPv4 is mapped.
+/// Returns the GID of an IP address: IPv4 is mapped.
 #[must_use]
 pub fn gid(address: IpAddr) -> [u8; 16] {
     match address {

@@ -6,7 +6,7 @@ use crate::Qpn;
 /// Datagram extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deth {
-    /// Must equal the receiving queue pair's.
+    /// Q_Key, which must be that of the receiving queue pair.
     pub qkey: u32,
     /// Sending queue pair.
     pub source: Qpn,

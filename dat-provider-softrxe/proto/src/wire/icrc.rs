@@ -1,10 +1,10 @@
-//! Invariant CRC (IBTA 7.8.1, RoCEv2 annex A17): CRC-32 as in Ethernet over everything that no router may
-//! change, stored least significant byte first.
+//! Invariant CRC (IBTA 7.8.1, RoCEv2 annex A17): the CRC-32 of Ethernet over everything that routers do not change, stored
+//! least significant byte first.
 //!
-//! The IP header in front is under it, so the pseudo-headers are built here. IPv4's identification is under it too, but a
-//! UDP socket does not show the identification of what it received. The CRC is linear: two packets that differ only
-//! in the identification have CRCs whose difference depends only on that and on the distance to the end.
-//! [`explain`] inverts the shift and sees whether any identification explains the difference: sixteen bits of the check remain.
+//! It covers the IP header, so the pseudo-headers are built here. It also covers the IPv4 identification, which a UDP
+//! socket does not report for a received packet. The CRC is linear: two packets that differ only in the identification have
+//! CRCs whose difference depends only on that and on the distance to the end. [`explain`] inverts the shift and tests
+//! whether any identification explains the difference. Sixteen bits of the check remain.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,10 +17,10 @@ pub const LEN: usize = 4;
 
 /// CRC-32 polynomial, reflected.
 const POLY: u32 = 0xedb8_8320;
-/// UDP and BTH, which follow the IP header in the masked prefix.
+/// Bytes of UDP header and BTH, which follow the IP header in the masked prefix.
 const TAIL: usize = 8 + Bth::LEN;
 
-/// Source and destination of a packet: what the IP and UDP headers say.
+/// Source and destination of a packet, from its IP and UDP headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
     /// Sender.
@@ -29,18 +29,18 @@ pub struct Flow {
     pub destination: SocketAddr,
 }
 
-/// How a received ICRC fits.
+/// Result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// As computed.
+    /// The ICRC is as computed.
     Exact,
-    /// Right if the IPv4 identification was this one.
+    /// The ICRC is right if this was the IPv4 identification.
     Identification(u16),
-    /// Wrong.
+    /// The ICRC is wrong.
     Wrong,
 }
 
-/// ICRC of `transport` (BTH to padding) sent over `flow` with don't-fragment set and this IPv4 identification.
+/// Returns the ICRC of `transport` (BTH to padding) sent over `flow` with don't-fragment set and this IPv4 identification.
 #[must_use]
 pub fn compute(flow: &Flow, ip_id: u16, transport: &[u8]) -> u32 {
     let udp_length = (8 + transport.len() + LEN) as u16;
@@ -73,7 +73,7 @@ pub fn compute(flow: &Flow, ip_id: u16, transport: &[u8]) -> u32 {
     masked(&mut prefix[..8 + ip_length + TAIL], transport)
 }
 
-/// ICRC of `transport` behind these very IP (without options) and UDP headers, as a tap sees them.
+/// Returns the ICRC of `transport` after these IP (without options) and UDP headers, as a capture has them.
 #[must_use]
 pub fn compute_raw(ip: &[u8], udp: &[u8; 8], transport: &[u8]) -> u32 {
     let mut prefix = [0xff; 8 + 40 + TAIL];
@@ -93,7 +93,7 @@ pub fn compute_raw(ip: &[u8], udp: &[u8; 8], transport: &[u8]) -> u32 {
     masked(&mut prefix[..8 + length + TAIL], transport)
 }
 
-/// Completes `prefix` by the BTH with its congestion byte masked and runs the CRC over all.
+/// Completes `prefix` with the BTH, whose congestion byte is masked, and computes the CRC over all.
 fn masked(prefix: &mut [u8], transport: &[u8]) -> u32 {
     let (bth, rest) = transport.split_at(transport.len().min(Bth::LEN));
     let at = prefix.len() - Bth::LEN;
@@ -105,7 +105,7 @@ fn masked(prefix: &mut [u8], transport: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Writes `crc` behind `transport_length` bytes of `packet`.
+/// Writes `crc` after `transport_length` bytes of `packet`.
 pub fn store(packet: &mut [u8], transport_length: usize, crc: u32) {
     packet[transport_length..transport_length + LEN].copy_from_slice(&crc.to_le_bytes());
 }
@@ -127,18 +127,18 @@ pub fn verify(flow: &Flow, ip_id: u16, datagram: &[u8]) -> Verdict {
     }
 }
 
-/// The exclusive-or of two IPv4 identifications that makes this difference of the ICRCs of a packet with
+/// Returns the exclusive-or of two IPv4 identifications that causes this difference of the ICRCs of a packet with
 /// `transport_length` bytes from BTH to padding, if there is one.
 #[must_use]
 pub fn explain(difference: u32, transport_length: usize) -> Option<u16> {
-    // From behind the identification to the end: 14 bytes of IPv4, UDP, transport. Undoing two bytes more shows
-    // the identification itself in the low half, first byte lowest.
+    // From the end of the identification to the end of the packet: 14 bytes of IPv4, UDP, transport. Undoing two more bytes
+    // leaves the identification itself in the low half, first byte lowest.
     let distance = 2 + 14 + 8 + transport_length;
     let undone = multiply(difference, inverse_power(distance));
     u16::try_from(undone).ok().map(u16::swap_bytes)
 }
 
-/// x^(-8 * bytes) modulo the polynomial, reflected.
+/// Returns x^(-8 * bytes) modulo the polynomial, reflected.
 fn inverse_power(bytes: usize) -> u32 {
     let mut result = 1 << 31;
     for (bit, power) in INVERSE_POWERS.iter().enumerate() {
@@ -172,7 +172,7 @@ static INVERSE_POWERS: [u32; 16] = {
     powers
 };
 
-/// Product modulo the polynomial; bit 31 is x^0.
+/// Returns the product modulo the polynomial; bit 31 is x^0.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = 1 << 31;
@@ -186,7 +186,7 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// IPv4 as mapped, so that mixed families, which no socket makes, stay defined.
+/// Returns the octets of an address; IPv4 is mapped, so that mixed families, which no socket makes, have a defined result.
 fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

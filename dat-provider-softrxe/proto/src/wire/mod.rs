@@ -1,7 +1,7 @@
-//! Wire formats, one file a header. All fields are big endian except the ICRC.
+//! Wire formats, one file per header. All fields are big endian except the ICRC.
 //!
-//! `parse` takes bytes from the network and never panics; `emit` writes to a slice of at least `LEN` bytes.
-//! What is reserved on the wire but seen to be set is kept, so that parse and emit are inverse.
+//! `parse` takes bytes from the network and never panics. `emit` writes to a slice of at least `LEN` bytes. Reserved bits
+//! that peers do set are kept, so that parse and emit are inverse.
 
 pub mod aeth;
 pub mod atomicack;
@@ -11,12 +11,12 @@ pub mod cm;
 pub mod cma;
 pub mod deth;
 pub mod icrc;
+pub(crate) mod icrc_cache;
 pub mod ieth;
 pub mod immdt;
 pub mod mad;
 pub mod packet;
 pub mod reth;
-pub(crate) mod seal;
 
 pub use aeth::{Aeth, Nak, Syndrome};
 pub use atomiceth::AtomicEth;
@@ -27,7 +27,7 @@ pub use mad::MadHeader;
 pub use packet::{Headers, Packet, ParseError};
 pub use reth::Reth;
 
-/// The `N` bytes at `at`. Callers have checked the length of `bytes`.
+/// Returns the `N` bytes at `at`. The caller has checked the length of `bytes`.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[at..at + N]);

@@ -1,9 +1,9 @@
-//! A whole packet: BTH, extended headers, payload, padding. The ICRC is [`icrc`]'s.
+//! A whole packet: BTH, extended headers, payload, padding. [`icrc`] handles the ICRC.
 
 use super::{Aeth, AtomicEth, Bth, Deth, Reth, atomicack, icrc, ieth, immdt};
 use crate::opcode::Opcode;
 
-/// Extended headers of a packet; which are there follows from the opcode.
+/// Extended headers of a packet; the opcode determines which are present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Headers {
     /// Datagram header.
@@ -22,13 +22,13 @@ pub struct Headers {
     pub invalidate: Option<u32>,
 }
 
-/// Why bytes are no packet.
+/// Reason to reject bytes as a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParseError {
-    /// Too short for the headers that the opcode promises.
+    /// The datagram is too short for the headers of its opcode.
     #[error("datagram of {0} bytes is too short for its headers")]
     Truncated(usize),
-    /// The opcode is none that this crate knows.
+    /// The opcode is unknown.
     #[error("opcode {0:#04x} is not known")]
     Opcode(u8),
     /// The transport header version is not 0.
@@ -52,7 +52,7 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// Most bytes that BTH and extended headers take (CmpSwap).
+/// Largest length of BTH and extended headers (CmpSwap).
 pub const MAX_HEADERS: usize = Bth::LEN + AtomicEth::LEN;
 
 /// Takes `parse`'s header from the front of `rest`.
@@ -89,7 +89,7 @@ impl Headers {
         Some(headers)
     }
 
-    /// Bytes that the headers take.
+    /// Returns the length of the headers.
     #[must_use]
     pub fn length(&self) -> usize {
         let part = |there: bool, length: usize| if there { length } else { 0 };
@@ -102,7 +102,7 @@ impl Headers {
             + part(self.invalidate.is_some(), ieth::LEN)
     }
 
-    /// Writes the headers that are there, in wire order; returns their length.
+    /// Writes the headers that are present, in wire order. Returns their length.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let mut at = 0;
         if let Some(deth) = &self.deth {
@@ -138,10 +138,10 @@ impl Headers {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads the UDP payload `datagram`, BTH to ICRC. The ICRC itself is not looked at.
+    /// Reads the UDP payload `datagram`, BTH to ICRC. The ICRC is not checked.
     ///
     /// # Errors
-    /// As [`ParseError`] says.
+    /// See [`ParseError`].
     pub fn parse(datagram: &'a [u8]) -> Result<Self, ParseError> {
         let truncated = ParseError::Truncated(datagram.len());
         let end = datagram.len().checked_sub(icrc::LEN).ok_or(truncated)?;
@@ -163,7 +163,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Writes everything up to the ICRC; returns its length. `out` has room for [`MAX_HEADERS`], payload and pad.
+    /// Writes everything up to the ICRC. Returns its length. `out` has room for [`MAX_HEADERS`], payload and pad.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         self.bth.emit(out);
         let start = Bth::LEN + self.headers.emit(&mut out[Bth::LEN..]);
@@ -175,7 +175,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Bytes of padding behind a payload of `length` bytes.
+/// Returns the bytes of padding after a payload of `length` bytes.
 #[must_use]
 pub const fn pad(length: usize) -> u8 {
     (length.wrapping_neg() & 3) as u8

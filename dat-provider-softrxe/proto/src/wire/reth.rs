@@ -2,7 +2,7 @@
 
 use super::{be32, be64, put};
 
-/// Where a WRITE goes or a READ comes from.
+/// Target of a WRITE or source of a READ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reth {
     /// First byte at the responder.

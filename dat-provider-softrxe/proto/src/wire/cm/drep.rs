@@ -1,9 +1,9 @@
-//! Drep: disconnection reply (IBTA 12.6.11).
+//! DREP: disconnection reply (IBTA 12.6.11).
 
 use super::Body;
 use crate::wire::{array, be32, put};
 
-/// disconnection reply.
+/// Disconnection reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drep {
     /// Sender's communication id.

@@ -1,7 +1,7 @@
-//! Messages of the connection manager (IBTA 12.6), one file a message.
+//! Messages of the connection manager (IBTA 12.6), one file per message.
 //!
-//! Each is the 232 bytes behind the [`MadHeader`]. Private data has the field's full
-//! length; how much of it means something is not on the wire.
+//! Each message is the 232 bytes after the [`MadHeader`]. Private data has the full length of its field; the used length is
+//! not on the wire.
 
 mod drep;
 mod dreq;
@@ -81,7 +81,7 @@ pub enum CmMessage {
 }
 
 impl CmMessage {
-    /// Reads the message that `attribute_id` names; `None` for one that this crate does not know.
+    /// Reads the message with this attribute id; `None` for an unknown one.
     #[must_use]
     pub fn parse(attribute_id: u16, body: &Body) -> Option<Self> {
         Some(match attribute_id {
@@ -98,7 +98,7 @@ impl CmMessage {
         })
     }
 
-    /// Attribute id of the message.
+    /// Returns the attribute id of the message.
     #[must_use]
     pub const fn attribute_id(&self) -> u16 {
         match self {
@@ -114,7 +114,7 @@ impl CmMessage {
         }
     }
 
-    /// The message's bytes.
+    /// Returns the message's bytes.
     #[must_use]
     pub fn emit(&self) -> Body {
         let mut body = [0; LEN];
@@ -133,7 +133,7 @@ impl CmMessage {
     }
 }
 
-/// `data` in a private data field: the rest is zero, what does not fit is cut off.
+/// Returns `data` in a private data field: filled up with zeros, or truncated.
 #[must_use]
 pub fn private_data<const N: usize>(data: &[u8]) -> [u8; N] {
     let mut field = [0; N];

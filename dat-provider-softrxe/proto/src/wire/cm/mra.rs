@@ -12,7 +12,7 @@ pub struct Mra {
     pub remote_id: u32,
     /// Which message was received.
     pub message: Answered,
-    /// The answer comes within 4.096 us * 2^this.
+    /// The answer arrives within 4.096 us * 2^this.
     pub service_timeout: u8,
     /// Private data.
     pub private_data: [u8; Self::PRIVATE_DATA],

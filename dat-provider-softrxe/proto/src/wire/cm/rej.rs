@@ -13,9 +13,9 @@ pub struct Rej {
     pub remote_id: u32,
     /// Which message is rejected.
     pub message: Answered,
-    /// Bytes of `info` that mean something.
+    /// Used bytes of `info`.
     pub info_length: u8,
-    /// Why.
+    /// Reason for the REJ.
     pub reason: RejectReason,
     /// Additional reject information: for a timeout the CA GUID.
     pub info: [u8; 72],

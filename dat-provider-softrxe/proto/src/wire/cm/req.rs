@@ -69,11 +69,11 @@ pub struct Req {
     pub local_id: u32,
     /// Bytes 4 to 7: vendor id.
     pub vendor: u32,
-    /// What the sender wants to talk to.
+    /// Service to connect to.
     pub service_id: u64,
     /// Sender's adapter.
     pub ca_guid: u64,
-    /// Q_Key, 0 for RC.
+    /// Local Q_Key. For RC the [offer](dat_handshake::Offer) of an own engine, else 0.
     pub qkey: u32,
     /// Sender's queue pair.
     pub qpn: Qpn,

@@ -1,9 +1,9 @@
-//! Rtu: ready to use (IBTA 12.6.9).
+//! RTU: ready to use (IBTA 12.6.9).
 
 use super::Body;
 use crate::wire::{array, be32, put};
 
-/// ready to use.
+/// Ready to use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rtu {
     /// Sender's communication id.

@@ -11,7 +11,7 @@ pub struct SidrRep {
     pub request_id: u32,
     /// 0 valid, 1 no such service id, 2 rejected, 3 no queue pair.
     pub status: u8,
-    /// Bytes of `info` that mean something.
+    /// Used bytes of `info`.
     pub info_length: u8,
     /// Bytes 6 and 7: vendor id, high part.
     pub vendor_high: u16,

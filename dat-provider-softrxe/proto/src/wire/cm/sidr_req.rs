@@ -10,7 +10,7 @@ pub struct SidrReq {
     pub request_id: u32,
     /// Partition key.
     pub pkey: u16,
-    /// What the sender wants to talk to.
+    /// Service to resolve.
     pub service_id: u64,
     /// Private data, the CMA header first.
     pub private_data: [u8; Self::PRIVATE_DATA],

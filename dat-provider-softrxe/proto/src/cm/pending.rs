@@ -1,8 +1,10 @@
-//! Requests whose sender has not shown that it receives our answers: how many there may be, and which has to go.
+//! Requests whose sender has not shown that it receives our answers: a limit for their number, and the choice of those to
+//! drop.
 //!
-//! Any source address can stand in a REQ, and nothing but the consumer's answer ends one. So each address has a share of the places,
-//! and each UDP port of an address a share of that. Where there is no place left, the source that has most loses its oldest, unless
-//! the newcomer comes from that source: then it has to ask again later. All of it is logarithmic in the number of requests.
+//! Any source address can stand in a REQ, and only the consumer's answer ends a request. So each address has a share of the
+//! places, and each UDP port of an address a share of that. When all places are taken, the source with most requests loses
+//! its oldest one. A new request of that same source is refused instead; its sender repeats it later. Each operation is
+//! logarithmic in the number of requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -10,14 +12,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::time::Time;
 
-/// How old a request is: larger is younger.
+/// Arrival number of a request; larger is younger.
 type Ticket = u64;
 
-/// Requests by what they share, and which of these has most of them.
+/// Requests by address or port, ranked by their number.
 #[derive(Debug)]
 struct Shares<K> {
     held: HashMap<K, BTreeSet<Ticket>>,
-    /// The last one has most requests, and the oldest of those that have as many.
+    /// Ordered by number of requests; among equals the key with the oldest request comes last.
     ranks: BTreeSet<(usize, std::cmp::Reverse<Ticket>, K)>,
 }
 
@@ -35,8 +37,8 @@ impl<K: Copy + Ord + Hash> Shares<K> {
         self.held.get(&key).map_or(0, BTreeSet::len)
     }
 
-    /// The key that has most requests, and how many.
-    fn greediest(&self) -> Option<(K, usize)> {
+    /// Returns the key with most requests, and their number.
+    fn largest(&self) -> Option<(K, usize)> {
         self.ranks.last().map(|(count, _, key)| (*key, *count))
     }
 
@@ -44,7 +46,7 @@ impl<K: Copy + Ord + Hash> Shares<K> {
         self.held.get(&key)?.first().copied()
     }
 
-    /// Changes what `key` holds; its rank follows.
+    /// Changes the requests of `key` and updates its rank.
     fn change(&mut self, key: K, change: impl FnOnce(&mut BTreeSet<Ticket>)) {
         let tickets = self.held.entry(key).or_default();
         if let Some(oldest) = tickets.first() {
@@ -74,15 +76,15 @@ impl<K: Copy + Ord + Hash> Shares<K> {
     }
 }
 
-/// What becomes of a newcomer.
+/// Decision on a new request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Room {
-    /// There is room.
-    Free,
-    /// There is, once the request with this id is gone.
-    Instead(u32),
-    /// Its own source has used its places up.
-    None,
+pub(crate) enum Admission {
+    /// Add it: a place is free.
+    Admit,
+    /// Add it after the request with this id was dropped.
+    Displace(u32),
+    /// Refuse it: its own source uses all of its places.
+    Refuse,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,9 +94,9 @@ struct Entry {
     deadline: Time,
 }
 
-/// See the module's text.
+/// The requests that wait, with their limits; see the module's documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Unproven {
+pub(crate) struct PendingRequests {
     entries: HashMap<u32, Entry>,
     by_ticket: BTreeMap<Ticket, u32>,
     addresses: Shares<IpAddr>,
@@ -103,47 +105,47 @@ pub(crate) struct Unproven {
     next: Ticket,
 }
 
-impl Unproven {
+impl PendingRequests {
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Is there a place for a request from `source`, where `most` may wait in all and `share` from one address?
-    pub(crate) fn room(&self, source: SocketAddr, most: usize, share: usize) -> Room {
+    /// Decides on a request from `source`, where `total` requests may wait, and `share` from one address.
+    pub(crate) fn admission(&self, source: SocketAddr, total: usize, share: usize) -> Admission {
         let address = source.ip();
         let (mine, port) = (self.addresses.count(address), source.port());
         if mine >= share {
-            // Processes of one address must not take each other's places.
+            // A process must not take the places of another process of its address.
             let Some(ports) = self.ports.get(&address) else {
-                return Room::None;
+                return Admission::Refuse;
             };
-            return match ports.greediest() {
-                Some((greedy, count)) if count > ports.count(port) => {
-                    self.instead(ports.oldest(greedy))
+            return match ports.largest() {
+                Some((largest, count)) if count > ports.count(port) => {
+                    self.displace(ports.oldest(largest))
                 }
-                _ => Room::None,
+                _ => Admission::Refuse,
             };
         }
-        if self.len() < most {
-            return Room::Free;
+        if self.len() < total {
+            return Admission::Admit;
         }
-        match self.addresses.greediest() {
-            Some((greedy, count)) if count > mine => {
-                let ports = self.ports.get(&greedy);
-                let port = ports.and_then(Shares::greediest).map(|(port, _)| port);
+        match self.addresses.largest() {
+            Some((largest, count)) if count > mine => {
+                let ports = self.ports.get(&largest);
+                let port = ports.and_then(Shares::largest).map(|(port, _)| port);
                 let oldest = ports.zip(port).and_then(|(ports, port)| ports.oldest(port));
-                self.instead(oldest)
+                self.displace(oldest)
             }
-            _ => Room::None,
+            _ => Admission::Refuse,
         }
     }
 
-    fn instead(&self, ticket: Option<Ticket>) -> Room {
+    fn displace(&self, ticket: Option<Ticket>) -> Admission {
         let id = ticket.and_then(|ticket| self.by_ticket.get(&ticket));
-        id.map_or(Room::None, |id| Room::Instead(*id))
+        id.map_or(Admission::Refuse, |id| Admission::Displace(*id))
     }
 
-    /// The request `id` from `source` waits until `deadline`.
+    /// Adds the request `id` from `source`, which waits until `deadline`.
     pub(crate) fn add(&mut self, id: u32, source: SocketAddr, deadline: Time) {
         self.remove(id);
         self.next += 1;
@@ -161,7 +163,7 @@ impl Unproven {
         self.entries.insert(id, entry);
     }
 
-    /// Its sender has shown that it is there, or it is over.
+    /// Removes a request: its sender has shown that it is there, or the request is over.
     pub(crate) fn remove(&mut self, id: u32) {
         let Some(entry) = self.entries.remove(&id) else {
             return;
@@ -178,7 +180,7 @@ impl Unproven {
         self.deadlines.remove(&(entry.deadline, id));
     }
 
-    /// It waits until `deadline` from now on.
+    /// Changes the deadline of a request.
     pub(crate) fn wait_until(&mut self, id: u32, deadline: Time) {
         if let Some(entry) = self.entries.get_mut(&id) {
             self.deadlines.remove(&(entry.deadline, id));
@@ -187,12 +189,12 @@ impl Unproven {
         }
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// A request whose deadline is over.
+    /// Returns a request whose deadline has passed.
     pub(crate) fn expired(&self, now: Time) -> Option<u32> {
         let (at, id) = self.deadlines.first()?;
         (*at <= now).then_some(*id)
@@ -211,31 +213,31 @@ mod tests {
         Time::from_nanos(nanos)
     }
 
-    /// Enters `id` where there is room; true if it is in.
-    fn enter(unproven: &mut Unproven, id: u32, source: SocketAddr) -> bool {
-        match unproven.room(source, 8, 4) {
-            Room::None => return false,
-            Room::Instead(old) => unproven.remove(old),
-            Room::Free => {}
+    /// Adds `id` if there is room. Returns true if it was added.
+    fn enter(pending: &mut PendingRequests, id: u32, source: SocketAddr) -> bool {
+        match pending.admission(source, 8, 4) {
+            Admission::Refuse => return false,
+            Admission::Displace(old) => pending.remove(old),
+            Admission::Admit => {}
         }
-        unproven.add(id, source, at(100));
-        assert!(unproven.len() <= 8);
+        pending.add(id, source, at(100));
+        assert!(pending.len() <= 8);
         true
     }
 
     #[test]
     fn an_address_that_has_its_share_gets_no_more_and_others_still_do() {
-        let mut unproven = Unproven::default();
+        let mut pending = PendingRequests::default();
         for id in 0..100 {
-            assert_eq!(enter(&mut unproven, id, source(1, 1)), id < 4);
+            assert_eq!(enter(&mut pending, id, source(1, 1)), id < 4);
         }
-        assert!(enter(&mut unproven, 100, source(2, 1)));
-        assert_eq!(unproven.len(), 5);
+        assert!(enter(&mut pending, 100, source(2, 1)));
+        assert_eq!(pending.len(), 5);
     }
 
     #[test]
     fn when_all_is_full_the_greediest_address_loses_its_oldest() {
-        let mut unproven = Unproven::default();
+        let mut pending = PendingRequests::default();
         for (id, address) in [
             (1, 1),
             (2, 1),
@@ -246,50 +248,66 @@ mod tests {
             (7, 3),
             (8, 4),
         ] {
-            assert!(enter(&mut unproven, id, source(address, 1)));
+            assert!(enter(&mut pending, id, source(address, 1)));
         }
-        assert_eq!(unproven.room(source(5, 1), 8, 4), Room::Instead(1));
         assert_eq!(
-            unproven.room(source(1, 1), 8, 4),
-            Room::None,
+            pending.admission(source(5, 1), 8, 4),
+            Admission::Displace(1)
+        );
+        assert_eq!(
+            pending.admission(source(1, 1), 8, 4),
+            Admission::Refuse,
             "it is the one"
         );
-        assert!(enter(&mut unproven, 9, source(5, 1)));
-        // All have two at most: the one with the oldest.
-        assert_eq!(unproven.room(source(6, 1), 8, 4), Room::Instead(2));
-        assert_eq!(unproven.room(source(2, 1), 8, 4), Room::None);
+        assert!(enter(&mut pending, 9, source(5, 1)));
+        // Each address has two at most: the one with the oldest loses it.
+        assert_eq!(
+            pending.admission(source(6, 1), 8, 4),
+            Admission::Displace(2)
+        );
+        assert_eq!(pending.admission(source(2, 1), 8, 4), Admission::Refuse);
     }
 
     #[test]
     fn processes_of_an_address_do_not_take_each_others_places() {
-        let mut unproven = Unproven::default();
+        let mut pending = PendingRequests::default();
         for id in 0..10 {
-            enter(&mut unproven, id, source(1, 7));
+            enter(&mut pending, id, source(1, 7));
         }
-        assert_eq!(unproven.room(source(1, 8), 8, 4), Room::Instead(0));
-        assert!(enter(&mut unproven, 10, source(1, 8)));
-        assert!(enter(&mut unproven, 11, source(1, 8)));
-        assert_eq!(unproven.room(source(1, 8), 8, 4), Room::None, "two each");
-        assert_eq!(unproven.room(source(1, 9), 8, 4), Room::Instead(2));
+        assert_eq!(
+            pending.admission(source(1, 8), 8, 4),
+            Admission::Displace(0)
+        );
+        assert!(enter(&mut pending, 10, source(1, 8)));
+        assert!(enter(&mut pending, 11, source(1, 8)));
+        assert_eq!(
+            pending.admission(source(1, 8), 8, 4),
+            Admission::Refuse,
+            "two each"
+        );
+        assert_eq!(
+            pending.admission(source(1, 9), 8, 4),
+            Admission::Displace(2)
+        );
     }
 
     #[test]
     fn each_expires_at_its_time_and_leaves_nothing() {
-        let mut unproven = Unproven::default();
+        let mut pending = PendingRequests::default();
         for id in 1..=3 {
-            unproven.add(id, source(1, id as u16), at(100 * u64::from(id)));
+            pending.add(id, source(1, id as u16), at(100 * u64::from(id)));
         }
-        unproven.wait_until(1, at(250));
+        pending.wait_until(1, at(250));
         assert_eq!(
-            (unproven.deadline(), unproven.expired(at(199))),
+            (pending.deadline(), pending.expired(at(199))),
             (Some(at(200)), None)
         );
         for (now, id) in [(200, 2), (250, 1), (300, 3)] {
-            assert_eq!(unproven.expired(at(now)), Some(id));
-            unproven.remove(id);
+            assert_eq!(pending.expired(at(now)), Some(id));
+            pending.remove(id);
         }
-        assert_eq!(unproven.deadline(), None);
-        assert!(unproven.ports.is_empty() && unproven.by_ticket.is_empty());
-        assert!(unproven.addresses.held.is_empty() && unproven.addresses.ranks.is_empty());
+        assert_eq!(pending.deadline(), None);
+        assert!(pending.ports.is_empty() && pending.by_ticket.is_empty());
+        assert!(pending.addresses.held.is_empty() && pending.addresses.ranks.is_empty());
     }
 }

@@ -1,9 +1,9 @@
-//! Memory that may not be there: boxes whose allocation can fail, which `std` has not.
+//! A box whose allocation can fail, which `std` does not have.
 
 use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};
 
-/// A box. An array of one because a `Vec` can be asked for memory, and becomes such a box without another allocation.
+/// A box. It holds an array of one, because a `Vec` has a fallible allocation and becomes such a box without another one.
 #[derive(Debug)]
 pub(crate) struct TryBox<T>(Box<[T; 1]>);
 
