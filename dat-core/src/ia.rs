@@ -134,6 +134,10 @@ const DEAD: Error = Error::handle(Subtype::InvalidHandleIa);
 /// ends causes an event, and dtestsrq ends 100 at once. A full queue drops events without a notification.
 const ASYNC_QLEN: u32 = 128;
 
+/// Number of calls that may use the room that one of them reserved in a table: other threads may come between the reservation and the
+/// entry.
+const CONCURRENT: usize = 64;
+
 /// Time for which an abrupt close waits for frees that other threads have begun.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -400,15 +404,34 @@ impl<T: Transport> Ia<T> {
         };
     }
 
-    /// Counts one more LMR on the shared memory `cookie`. Returns false if memory of that name has another length.
-    pub(crate) fn share(&self, cookie: &[u8; COOKIE_SIZE], length: u64) -> bool {
+    /// Reserves room in the table of LMRs, so that [`Ia::name_lmr`] does not allocate.
+    pub(crate) fn reserve_lmr(&self) -> Result<()> {
         let mut inner = self.inner.lock();
+        let named = inner.lmrs.try_reserve(CONCURRENT);
+        named.map_err(|_| Error::resource(Subtype::ResourceMemory))
+    }
+
+    /// Reserves room in the table of RMRs, so that [`Ia::name_window`] does not allocate.
+    pub(crate) fn reserve_window(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let named = inner.windows.try_reserve(CONCURRENT);
+        named.map_err(|_| Error::resource(Subtype::ResourceMemory))
+    }
+
+    /// Counts one more LMR on the shared memory `cookie`.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` (argument 4) if memory of that name has another length; `DAT_INSUFFICIENT_RESOURCES`.
+    pub(crate) fn share(&self, cookie: &[u8; COOKIE_SIZE], length: u64) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let room = inner.shared.try_reserve(1);
+        room.map_err(|_| Error::resource(Subtype::ResourceMemory))?;
         let (known, users) = inner.shared.entry(*cookie).or_insert((length, 0));
-        let same = *known == length;
-        if same {
-            *users += 1;
+        if *known != length {
+            return Err(Error::arg(4));
         }
-        same
+        *users += 1;
+        Ok(())
     }
 
     /// Counts one LMR less on the shared memory `cookie`.

@@ -171,6 +171,7 @@ impl<T: Transport> Lmr<T> {
             Source::Shared { cookie, .. } => Some(Sharing::begin(ia, cookie, length)?),
             _ => None,
         };
+        ia.reserve_lmr()?;
         let zone = pz.zone()?;
         let (region, keys) = T::register(&zone, address as usize, length, rights, va_type)?;
         let arena = &T::arenas().lmr;
@@ -302,9 +303,7 @@ struct Sharing<'a, T: Transport> {
 
 impl<'a, T: Transport> Sharing<'a, T> {
     fn begin(ia: &'static Ia<T>, cookie: &'a [u8; COOKIE_SIZE], length: u64) -> Result<Self> {
-        if !ia.share(cookie, length) {
-            return Err(Error::arg(4));
-        }
+        ia.share(cookie, length)?;
         Ok(Self {
             ia,
             cookie,

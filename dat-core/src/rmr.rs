@@ -216,6 +216,9 @@ impl<T: Transport> Rmr<T> {
         if !std::ptr::eq(base.pz, inner.pz) {
             return Err(Error::of(ErrorKind::ProtectionViolation));
         }
+        if inner.scope == Scope::Endpoint {
+            inner.pz.ia().reserve_window()?;
+        }
         let region = base.region;
         let rmr_context = ep.post_bind(index, cookie, flags, |id, signaled, fence| Bind {
             id,

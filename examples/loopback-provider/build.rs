@@ -1,4 +1,4 @@
-//! Gives the shared object its soname, and keeps it loaded: the transport has a thread that never ends.
+//! Sets the soname of the shared object, and keeps it loaded (`nodelete`), because the transport's thread never ends.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libdat-loopback-provider.so.2");

@@ -1,3 +1,3 @@
-//! DAT provider over the loopback: all that a provider needs beside its transport.
+//! The DAT provider of the loopback transport. The macro is all that a provider needs besides its transport.
 
 dat_abi::export_provider!(dat_loopback::Loopback);

@@ -1,4 +1,4 @@
-//! Service points, connection requests, and how connections begin and end.
+//! Service points, connection requests, and the begin and end of connections.
 
 use std::net::IpAddr;
 
@@ -6,13 +6,13 @@ use dat_core::error::{Error, Kind, Result};
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::{ConnOutcome, DatagramOutcome, Fault, Upcalls};
 
-use crate::fabric::{Fabric, Service, fabric};
-use crate::qp::Link;
+use crate::fabric::{Fabric, NO_MEMORY, Service, fabric};
+use crate::qp::Connection;
 use crate::settings::{Fail, Settings};
-use crate::transport::{Loopback, Place};
-use crate::worker::{self, Job};
+use crate::transport::{AddressHandle, Loopback};
+use crate::worker::{self, Upcall};
 
-/// Qualifiers that are given out when the consumer names none.
+/// Range from which a qualifier is chosen if the consumer gives none.
 const DYNAMIC: std::ops::RangeInclusive<u64> = 49_152..=65_535;
 
 /// A service point that listens until it is dropped.
@@ -27,24 +27,24 @@ impl Drop for Listener {
     }
 }
 
-/// A connection request that is not answered yet; dropping it refuses it.
+/// A connection request without an answer; its drop rejects it.
 #[derive(Debug)]
 pub struct ConnRequest {
-    /// The queue pair that asks.
+    /// Number of the requesting queue pair.
     from: u32,
-    /// Its attempt.
+    /// Connection attempt of the requesting queue pair.
     token: Token,
-    /// The qualifier that it asks for.
+    /// Requested connection qualifier, truncated to a port number.
     port: u16,
     upcalls: Upcalls<Loopback>,
     settings: Settings,
-    /// The asking queue pair is one for datagrams.
+    /// True if the requesting queue pair is for datagrams.
     datagram: bool,
     answered: bool,
 }
 
 impl Drop for ConnRequest {
-    // Takes no lock: it may be dropped anywhere.
+    // It takes no lock of the fabric, because a drop may happen under that lock.
     fn drop(&mut self) {
         if !self.answered {
             if self.datagram {
@@ -59,14 +59,14 @@ impl Drop for ConnRequest {
 impl ConnRequest {
     fn answer(&mut self, outcome: ConnOutcome, private_data: &[u8]) {
         self.answered = true;
-        let job = Job::connection(self.upcalls, self.token, outcome, private_data);
-        worker::tell(job.after(self.settings.delay));
+        let upcall = Upcall::connection(self.upcalls, self.token, outcome, private_data);
+        worker::enqueue(upcall.after(self.settings.delay));
     }
 
     fn answer_datagram(&mut self, outcome: DatagramOutcome<Loopback>) {
         self.answered = true;
-        let job = Job::datagram(self.upcalls, self.token, outcome);
-        worker::tell(job.after(self.settings.delay));
+        let upcall = Upcall::datagram(self.upcalls, self.token, outcome);
+        worker::enqueue(upcall.after(self.settings.delay));
     }
 }
 
@@ -92,34 +92,35 @@ pub(crate) fn listen(
         upcalls,
         settings,
     };
+    fabric.services.try_reserve(1).map_err(|_| NO_MEMORY)?;
     fabric.services.insert(at, service);
     Ok((Listener { at }, qual))
 }
 
-/// Sends a connection request, or finds out that there is nobody to send it to; either way by an upcall.
-pub(crate) fn connect(number: u32, asked: &Connect<'_>) -> Result<()> {
+/// Sends a connection request to the service point, or reports by an upcall that none is listening.
+pub(crate) fn connect(number: u32, wanted: &Connect<'_>) -> Result<()> {
     let mut fabric = fabric();
-    let at = (asked.remote, asked.conn_qual);
+    let at = (wanted.remote, wanted.conn_qual);
     let service = fabric.services.get(&at).copied();
-    let reachable = fabric.adapters.contains_key(&asked.remote);
+    let reachable = fabric.adapters.contains_key(&wanted.remote);
     let qp = fabric
         .queue_pairs
         .get_mut(&number)
         .ok_or(Error::of(Kind::InternalError))?;
     let datagram = qp.caps.datagram;
     if !datagram {
-        qp.link = Link::Trying(asked.token);
+        qp.connection = Connection::Connecting(wanted.token);
     }
-    // The qualifier of the asking side means nothing here; consumers print it.
+    // The requesting side has no meaningful qualifier; consumers only print it.
     qp.port = number as u16;
     let (upcalls, settings) = (qp.upcalls, qp.settings);
     let fail = |outcome, datagram_outcome| {
-        let job = if datagram {
-            Job::datagram(upcalls, asked.token, datagram_outcome)
+        let upcall = if datagram {
+            Upcall::datagram(upcalls, wanted.token, datagram_outcome)
         } else {
-            Job::connection(upcalls, asked.token, outcome, &[])
+            Upcall::connection(upcalls, wanted.token, outcome, &[])
         };
-        worker::tell(job.after(settings.delay));
+        worker::enqueue(upcall.after(settings.delay));
     };
     match (settings.fail, service) {
         (Some(Fail::Answer), _) => {}
@@ -129,22 +130,22 @@ pub(crate) fn connect(number: u32, asked: &Connect<'_>) -> Result<()> {
         (_, Some(service)) => {
             let request = ConnRequest {
                 from: number,
-                token: asked.token,
-                port: asked.conn_qual as u16,
+                token: wanted.token,
+                port: wanted.conn_qual as u16,
                 upcalls,
                 settings,
                 datagram,
                 answered: false,
             };
             let from = (settings.address, number as u16);
-            worker::tell(
-                Job::request(
+            worker::enqueue(
+                Upcall::request(
                     service.upcalls,
                     service.token,
                     request,
                     from,
-                    asked.remote,
-                    asked.private_data,
+                    wanted.remote,
+                    wanted.private_data,
                     datagram,
                 )
                 .after(service.settings.delay),
@@ -154,8 +155,8 @@ pub(crate) fn connect(number: u32, asked: &Connect<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Tells both sides of a datagram request of each other.
-fn introduce(
+/// Answers a datagram request: reports each queue pair to the other side.
+fn resolve_both(
     mut request: ConnRequest,
     number: u32,
     token: Token,
@@ -168,7 +169,7 @@ fn introduce(
     let theirs = match asking {
         Some(asking) if answering.settings.fail != Some(Fail::Accept) => {
             DatagramOutcome::Resolved {
-                address: Place,
+                address: AddressHandle,
                 qpn: request.from,
                 remote: (asking.settings.address, asking.port).into(),
                 private_data: Box::default(),
@@ -176,10 +177,10 @@ fn introduce(
         }
         _ => DatagramOutcome::Failed,
     };
-    let job = Job::datagram(answering.upcalls, token, theirs);
-    worker::tell(job.after(answering.settings.delay));
+    let upcall = Upcall::datagram(answering.upcalls, token, theirs);
+    worker::enqueue(upcall.after(answering.settings.delay));
     let ours = DatagramOutcome::Resolved {
-        address: Place,
+        address: AddressHandle,
         qpn: number,
         remote: (answering.settings.address, request.port).into(),
         private_data: private_data.into(),
@@ -189,7 +190,7 @@ fn introduce(
     Ok(())
 }
 
-/// Connects the asking queue pair with queue pair `number`, if it still asks.
+/// Connects the requesting queue pair with queue pair `number`, unless the request was withdrawn.
 pub(crate) fn accept(
     mut request: ConnRequest,
     number: u32,
@@ -197,36 +198,37 @@ pub(crate) fn accept(
     private_data: &[u8],
 ) -> Result<()> {
     if request.datagram {
-        return introduce(request, number, token, private_data);
+        return resolve_both(request, number, token, private_data);
     }
     let mut fabric = fabric();
     let asking = fabric
         .queue_pairs
         .get(&request.from)
-        .is_some_and(|qp| qp.link == Link::Trying(request.token));
+        .is_some_and(|qp| qp.connection == Connection::Connecting(request.token));
     let qp = fabric
         .queue_pairs
         .get_mut(&number)
         .ok_or(Error::of(Kind::InternalError))?;
     let (upcalls, delay) = (qp.upcalls, qp.settings.delay);
-    let tell = |outcome| worker::tell(Job::connection(upcalls, token, outcome, &[]).after(delay));
+    let report =
+        |outcome| worker::enqueue(Upcall::connection(upcalls, token, outcome, &[]).after(delay));
     if !asking || qp.settings.fail == Some(Fail::Accept) {
-        tell(ConnOutcome::AcceptError);
+        report(ConnOutcome::AcceptError);
         return Ok(());
     }
-    qp.link = Link::Up {
+    qp.connection = Connection::Connected {
         peer: request.from,
         token,
     };
     qp.port = request.port;
     if let Some(client) = fabric.queue_pairs.get_mut(&request.from) {
-        client.link = Link::Up {
+        client.connection = Connection::Connected {
             peer: number,
             token: request.token,
         };
     }
     request.answer(ConnOutcome::Established, private_data);
-    tell(ConnOutcome::Established);
+    report(ConnOutcome::Established);
     Ok(())
 }
 
@@ -241,46 +243,45 @@ pub(crate) fn reject(mut request: ConnRequest, private_data: &[u8]) {
 }
 
 impl Fabric {
-    /// Ends the connection of queue pair `number` in order, or its attempt to make one: both sides are flushed and
-    /// hear of it.
+    /// Ends the connection of queue pair `number`, or its connection attempt: flushes both sides and reports the end to them.
     pub(crate) fn disconnect(&mut self, number: u32) {
         self.end(number, ConnOutcome::Disconnected);
     }
 
-    /// Breaks the connection of queue pair `number`, on both sides.
+    /// Breaks the connection of queue pair `number` on both sides.
     pub(crate) fn break_connection(&mut self, number: u32) {
         self.end(number, ConnOutcome::Broken);
     }
 
     fn end(&mut self, number: u32, how: ConnOutcome) {
-        let Some(peer) = self.end_one(number, how) else {
+        let Some(peer) = self.end_side(number, how) else {
             return;
         };
-        // Unless it has ended this connection itself already.
-        let still = self.queue_pairs.get(&peer).map(|qp| qp.link);
-        if matches!(still, Some(Link::Up { peer, .. }) if peer == number) {
-            self.end_one(peer, how);
+        // The peer may have ended this connection already, and even have a new one.
+        let current = self.queue_pairs.get(&peer).map(|qp| qp.connection);
+        if matches!(current, Some(Connection::Connected { peer, .. }) if peer == number) {
+            self.end_side(peer, how);
         }
     }
 
-    /// One side; returns the other if there was a connection.
-    fn end_one(&mut self, number: u32, how: ConnOutcome) -> Option<u32> {
+    /// Ends one side; returns the other queue pair if they were connected.
+    fn end_side(&mut self, number: u32, how: ConnOutcome) -> Option<u32> {
         let qp = self.queue_pairs.get_mut(&number)?;
-        let was = qp.link;
-        if was == Link::Idle && !qp.caps.datagram {
+        let was = qp.connection;
+        if was == Connection::Idle && !qp.caps.datagram {
             return None;
         }
-        qp.link = Link::Down;
+        qp.connection = Connection::Disconnected;
         qp.flush();
-        let Link::Up { peer, token } = was else {
+        let Connection::Connected { peer, token } = was else {
             return None;
         };
         if qp.srq.is_some() {
-            // It takes no more receives from the shared queue.
-            worker::tell(Job::fault(qp.upcalls, Fault::LastReceive(qp.token)));
+            // The queue pair takes no more receives from the shared queue.
+            worker::enqueue(Upcall::fault(qp.upcalls, Fault::LastReceive(qp.token)));
         }
-        let job = Job::connection(qp.upcalls, token, how, &[]);
-        worker::tell(job.after(qp.settings.delay));
+        let upcall = Upcall::connection(qp.upcalls, token, how, &[]);
+        worker::enqueue(upcall.after(qp.settings.delay));
         Some(peer)
     }
 }

@@ -1,4 +1,4 @@
-//! Completion queues, and where [`park`](dat_core::transport::Transport::park) sleeps.
+//! Completion queues, and the sleep of a waiter ([`park`](dat_core::transport::Transport::park)).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,18 +11,19 @@ use dat_os::permit::Permit;
 use parking_lot::Mutex;
 
 use crate::transport::Loopback;
-use crate::worker::{self, Job};
+use crate::worker::{self, Upcall};
 
-/// A completion as the queue holds it.
+/// An entry of a completion queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     pub(crate) completion: Completion,
-    /// Of a receive: whether its sender asked for a notification. `None` for requests.
+    /// For a receive, true if its sender requested a notification; `None` for a request.
     pub(crate) solicited: Option<bool>,
 }
 
 impl Entry {
-    /// A finished request. Only receives say how many bytes and what: core knows it of requests.
+    /// Creates the entry of a completed request. Core ignores operation, immediate data and endpoint of a request: it stored them
+    /// at the post.
     pub(crate) fn request(id: WrId, status: DtoStatus, length: u32) -> Self {
         Self {
             completion: Completion {
@@ -38,8 +39,8 @@ impl Entry {
         }
     }
 
-    /// Whether somebody who only waits for solicited completions is to wake up.
-    fn urgent(&self) -> bool {
+    /// Returns true if the entry wakes a waiter for solicited completions.
+    fn notifies(&self) -> bool {
         self.completion.status != DtoStatus::Success || self.solicited != Some(false)
     }
 }
@@ -65,7 +66,7 @@ struct Inner {
     overrun: bool,
     watched: bool,
     solicited_only: bool,
-    /// Who sleeps on this queue.
+    /// Permits of the threads that sleep on this queue.
     sleepers: Vec<Arc<Permit>>,
 }
 
@@ -97,28 +98,30 @@ impl Cq {
         self.inner.lock().solicited_only = on;
     }
 
-    /// Adds a completion and tells those who wait. One that has no room is lost, and the EVD hears of it once.
+    /// Adds a completion and wakes the waiters. If the queue is full, or cannot grow, the completion is lost, and one overflow is
+    /// reported to the EVD.
     pub(crate) fn push(&self, entry: Entry) {
         let mut inner = self.inner.lock();
-        if inner.entries.len() >= inner.depth {
+        if inner.entries.len() >= inner.depth || inner.entries.try_reserve(1).is_err() {
             if !std::mem::replace(&mut inner.overrun, true) {
-                worker::tell(Job::fault(self.upcalls, Fault::CqOverflow(self.token)));
+                worker::enqueue(Upcall::fault(self.upcalls, Fault::CqOverflow(self.token)));
             }
             return;
         }
         inner.entries.push_back(entry);
-        if inner.solicited_only && !entry.urgent() {
+        if inner.solicited_only && !entry.notifies() {
             return;
         }
         if std::mem::take(&mut inner.watched) {
-            worker::tell(Job::ready(self.upcalls, self.token));
+            worker::enqueue(Upcall::ready(self.upcalls, self.token));
         }
-        for bell in &inner.sleepers {
-            bell.give();
+        for permit in &inner.sleepers {
+            permit.give();
         }
     }
 
-    /// Not inlined: the instructions of its callers are counted (scripts/hotpath-ceilings.sh).
+    /// Moves up to `into.len()` entries to `into` and returns their number. Not inlined, because scripts/hotpath-ceilings.sh counts
+    /// the instructions of its callers.
     #[inline(never)]
     pub(crate) fn poll(&self, into: &mut [Entry]) -> usize {
         let mut inner = self.inner.lock();
@@ -133,7 +136,7 @@ impl Cq {
     }
 }
 
-/// Where an EVD or CNO sleeps.
+/// The permit that wakes a waiter of an EVD or CNO.
 #[derive(Debug, Default)]
 pub struct Parker(Arc<Permit>);
 
@@ -142,8 +145,8 @@ impl Parker {
         self.0.give();
     }
 
-    /// Sleeps until the bell rings, which a completion in `cq` does too. `ready` is asked after the bell is hung
-    /// up at the queue, so no completion falls between.
+    /// Sleeps until the permit is given, by [`Parker::unpark`] or by a completion in `cq`. It calls `ready` after the permit was
+    /// registered with the queue, so that no completion is missed in between.
     pub(crate) fn park(
         &self,
         cq: Option<&Cq>,

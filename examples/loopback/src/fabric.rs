@@ -1,12 +1,13 @@
-//! Everything that several queue pairs share, under one lock.
+//! The state of all adapters of the process, under one lock.
 //!
-//! Lock order: the locks core holds in a call > fabric > completion queue > bell. No upcall is made under any of
-//! them: they go to [`crate::worker`].
+//! Lock order: the locks that core holds in a call, the fabric, a completion queue, the queue of upcalls. No upcall is made under
+//! any of them; [`crate::worker`] makes all upcalls.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
+use dat_core::error::{Error, Subtype};
 use dat_core::transport::Token;
 use dat_core::upcall::Upcalls;
 use parking_lot::{Mutex, MutexGuard};
@@ -16,7 +17,7 @@ use crate::qp::{QueuePair, SharedQueue};
 use crate::settings::Settings;
 use crate::transport::Loopback;
 
-/// A service point that listens.
+/// A listening service point.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Service {
     pub(crate) token: Token,
@@ -24,29 +25,32 @@ pub(crate) struct Service {
     pub(crate) settings: Settings,
 }
 
+/// Error of a table that cannot grow. A push or an insert would abort the process, so each table reserves its room first.
+pub(crate) const NO_MEMORY: Error = Error::resource(Subtype::ResourceMemory);
+
 /// The state of all adapters of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Fabric {
     last_number: u32,
-    /// Open adapters at an address.
+    /// Number of open adapters by address.
     pub(crate) adapters: HashMap<IpAddr, u32>,
     pub(crate) keys: Keys,
     pub(crate) queue_pairs: HashMap<u32, QueuePair>,
     pub(crate) shared_queues: HashMap<u32, SharedQueue>,
     pub(crate) services: HashMap<(IpAddr, u64), Service>,
-    /// The windows that exist, each with its rmr_context if it is bound.
+    /// All windows by number, each with its rmr_context if it is bound.
     pub(crate) windows: HashMap<u32, Option<u32>>,
 }
 
 impl Fabric {
-    /// A number that was not used before: of a PZ, a window, a queue pair, a shared queue.
-    pub(crate) fn number(&mut self) -> u32 {
+    /// Returns a new number for a PZ, a window, a queue pair or a shared queue.
+    pub(crate) fn next_number(&mut self) -> u32 {
         self.last_number += 1;
         self.last_number
     }
 }
 
-/// The fabric, locked.
+/// Locks the fabric.
 pub(crate) fn fabric() -> MutexGuard<'static, Fabric> {
     static FABRIC: LazyLock<Mutex<Fabric>> = LazyLock::new(Mutex::default);
     FABRIC.lock()

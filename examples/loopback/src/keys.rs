@@ -1,5 +1,5 @@
-//! Keys: what is registered, and who may touch it. Local and remote keys are different numbers, so that a consumer
-//! that mixes them up hears of it.
+//! Keys of registered memory and the checks of an access. Local and remote keys are different numbers, so that a consumer that confuses
+//! them gets an error.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,13 @@ use dat_core::flags::{MemPriv, VaType};
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::Keys as KeyPair;
 
+use crate::fabric::NO_MEMORY;
 use crate::memory::Range;
 
-/// Set in the keys of the remote side.
+/// Bit that is set in remote keys.
 const REMOTE: u32 = 0x8000_0000;
 
-/// A registered region, under its lmr_context.
+/// A registered region; its key is the lmr_context.
 #[derive(Debug)]
 struct Region {
     pz: u32,
@@ -23,17 +24,17 @@ struct Region {
     rights: MemPriv,
 }
 
-/// What a peer may touch, under an rmr_context: a region, or the part of one that a bind opened.
+/// Memory that a peer may access: a region, or the part of one that a bind opened. Its key is the rmr_context.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) pz: u32,
-    /// Key of the region below.
+    /// Key of the underlying region.
     pub(crate) region: u32,
     pub(crate) address: u64,
     pub(crate) length: u64,
     pub(crate) rights: MemPriv,
     pub(crate) va_type: VaType,
-    /// Bound, not registered: a peer's Send may invalidate it.
+    /// True if a bind opened the window, so that a peer's Send may invalidate it.
     pub(crate) bound: bool,
 }
 
@@ -46,8 +47,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// A number that is no key yet, below [`REMOTE`].
-    fn fresh(&mut self) -> Result<u32> {
+    /// Returns a number below [`REMOTE`] that is not a key.
+    fn unused(&mut self) -> Result<u32> {
         for _ in 0..REMOTE {
             self.next = (self.next + 1) % REMOTE;
             let taken = self.local.contains_key(&self.next)
@@ -59,7 +60,7 @@ impl Keys {
         Err(Error::of(Kind::InsufficientResources))
     }
 
-    /// dat_lmr_create.
+    /// Registers a region (dat_lmr_create).
     pub(crate) fn register(
         &mut self,
         pz: u32,
@@ -68,7 +69,9 @@ impl Keys {
         rights: MemPriv,
         va_type: VaType,
     ) -> Result<KeyPair> {
-        let key = self.fresh()?;
+        self.local.try_reserve(1).map_err(|_| NO_MEMORY)?;
+        self.remote.try_reserve(1).map_err(|_| NO_MEMORY)?;
+        let key = self.unused()?;
         self.local.insert(
             key,
             Region {
@@ -98,18 +101,19 @@ impl Keys {
         Ok(keys)
     }
 
-    /// dat_lmr_free: with the region goes everything that opens a part of it.
+    /// Removes a region and all windows on it (dat_lmr_free).
     pub(crate) fn deregister(&mut self, lmr_context: u32) {
         self.local.remove(&lmr_context);
         self.remote.retain(|_, window| window.region != lmr_context);
     }
 
-    /// A key for a bind that is yet to be carried out.
+    /// Returns a key for a bind that is executed later, and room for it.
     pub(crate) fn reserve(&mut self) -> Result<u32> {
-        self.fresh().map(|key| key | REMOTE)
+        self.remote.try_reserve(1).map_err(|_| NO_MEMORY)?;
+        self.unused().map(|key| key | REMOTE)
     }
 
-    /// Opens `window` under `rmr_context`. False if the region is gone or in another PZ.
+    /// Opens `window` with key `rmr_context`. Returns false if the region was deregistered or is in another PZ.
     pub(crate) fn open(&mut self, rmr_context: u32, window: Window) -> bool {
         let fits = self.local.get(&window.region).is_some_and(|region| {
             region.pz == window.pz
@@ -121,12 +125,12 @@ impl Keys {
         fits
     }
 
-    /// Unbinds.
+    /// Closes the window with key `rmr_context`.
     pub(crate) fn close(&mut self, rmr_context: u32) {
         self.remote.remove(&rmr_context);
     }
 
-    /// A peer's Send with invalidate, which only works on windows of the receiver's PZ.
+    /// Closes a window for a peer's Send with invalidate; the window must be in `pz`, the receiver's PZ.
     pub(crate) fn invalidate(&mut self, pz: u32, rmr_context: u32) -> Result<(), DtoStatus> {
         match self.remote.get(&rmr_context) {
             Some(window) if window.bound && window.pz == pz => {
@@ -137,7 +141,7 @@ impl Keys {
         }
     }
 
-    /// The memory of local segments for a queue pair of `pz` that needs `right`.
+    /// Returns the memory of local segments for a queue pair of `pz` that needs `right`.
     pub(crate) fn segments(
         &self,
         pz: u32,
@@ -169,7 +173,7 @@ impl Keys {
             .collect()
     }
 
-    /// `length` bytes of remote memory for a peer whose queue pair is of `pz` and needs `right`.
+    /// Returns `length` bytes of remote memory, to be accessed through a queue pair of `pz` that needs `right`.
     pub(crate) fn target(
         &self,
         pz: u32,
@@ -196,7 +200,7 @@ impl Keys {
     }
 }
 
-/// Whether `[address, address + length)` is in `[base, base + size)`, without overflow.
+/// Returns true if `[address, address + length)` is within `[base, base + size)`; the computation does not overflow.
 fn within(address: u64, length: u64, base: u64, size: u64) -> bool {
     address
         .checked_sub(base)
@@ -219,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn zone_right_and_bounds_are_checked() {
+    fn pz_rights_and_bounds_are_checked() {
         let mut keys = Keys::default();
         let rights = MemPriv::REMOTE_READ | MemPriv::LOCAL_READ;
         let pair = keys.register(PZ, 100, 10, rights, VaType::Va).unwrap();
@@ -244,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_based_addresses_count_from_the_region() {
+    fn zero_based_addresses_are_offsets_in_the_region() {
         let mut keys = Keys::default();
         let pair = keys
             .register(PZ, 4096, 8, MemPriv::REMOTE_READ, VaType::ZeroBased)
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_go_by_close_by_invalidate_and_with_their_region() {
+    fn windows_end_by_close_by_invalidate_and_with_their_region() {
         let mut keys = Keys::default();
         let pair = keys
             .register(PZ, 100, 10, MemPriv::ALL, VaType::Va)

@@ -1,29 +1,29 @@
 //! A DAT transport between endpoints of one process.
 //!
-//! It shows what an author of a provider writes: one type, [`Loopback`], one `impl`
-//! [`Transport`](dat_core::transport::Transport) (in `transport.rs`, a list of short answers), and behind it
-//! whatever moves the bytes. It also is the test bench of core and of the C tables, because it does everything that
-//! the specification asks of a reliable connection, and [fails on request](settings::Settings).
+//! It is the example for authors of providers. A provider consists of one type, [`Loopback`], that implements
+//! [`Transport`](dat_core::transport::Transport) (in `transport.rs`, a list of short functions), and of the code behind it that moves
+//! the bytes. It is also the transport of core's tests and of the tests of the C tables: it implements everything that the
+//! specification requires of a reliable connection, and [fails on request](settings::Settings).
 //!
-//! How it is built, from below:
+//! It may import `dat-core`, `dat-arena` and `dat-os`. Begin to read at `transport.rs`, with the documentation of `Transport` beside
+//! it. The modules, from the lowest to the highest:
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
 //! | `memory` | copies between registered ranges: the only `unsafe` code |
-//! | `keys` | registered regions and windows, and who may touch which bytes |
-//! | `cq` | completion queues, and where `park` sleeps |
-//! | `qp` | queue pairs and shared receive queues: what waits on them |
-//! | `fabric` | everything that several queue pairs share, under one lock |
-//! | `carry` | carries requests out |
-//! | `connect` | service points, connection requests, and the ends of connections |
+//! | `keys` | registered regions and windows, and the access rights to their bytes |
+//! | `cq` | completion queues, and the sleep of a waiter (`park`) |
+//! | `qp` | queue pairs and shared receive queues with their outstanding work |
+//! | `fabric` | the state of all adapters, under one lock |
+//! | `execute` | execution of requests |
+//! | `connect` | service points, connection requests, and the begin and end of connections |
 //! | `worker` | the thread that makes all upcalls |
 //!
-//! One lock over the whole fabric is not fast, but easy to see through; a transport for production has one a queue
-//! pair, or hardware.
+//! One lock for the whole fabric is simple, but not fast. A transport for production has a lock for each queue pair, or hardware.
 
-mod carry;
 mod connect;
 mod cq;
+mod execute;
 mod fabric;
 mod keys;
 mod memory;

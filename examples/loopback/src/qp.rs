@@ -1,4 +1,4 @@
-//! Queue pairs and shared receive queues: what is posted and not yet done.
+//! Queue pairs and shared receive queues: the posts that have not completed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::keys::Window;
 use crate::settings::Settings;
 use crate::transport::Loopback;
 
-/// A request that waits for its turn.
+/// A posted request that has not been executed.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) id: WrId,
@@ -24,7 +24,7 @@ pub(crate) struct Work {
     pub(crate) solicited: bool,
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     Send(Message),
@@ -39,18 +39,18 @@ pub(crate) enum Action {
         remote: RmrTriplet,
         add: u64,
     },
-    /// A datagram to queue pair `to`.
+    /// Sends a datagram to queue pair `to`.
     Datagram {
         to: u32,
     },
-    /// Binds window `window`: closes `old`, opens `new`.
+    /// Binds `window` to `new`, a key and its memory, or unbinds it.
     Bind {
         window: u32,
         new: Option<(u32, Window)>,
     },
 }
 
-/// What a Send carries beside its bytes.
+/// Data that a Send carries besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Message {
     pub(crate) immediate: Option<u32>,
@@ -58,7 +58,7 @@ pub(crate) struct Message {
 }
 
 impl Work {
-    /// An owned copy.
+    /// Copies a request of core.
     pub(crate) fn of(request: &Request<'_, Loopback>) -> Self {
         let action = match request.op {
             Op::Send => Action::Send(Message::default()),
@@ -103,17 +103,17 @@ pub(crate) struct Receive {
     pub(crate) iov: Vec<LmrTriplet>,
 }
 
-/// Where a queue pair stands.
+/// Connection state of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Link {
-    /// As new.
+pub(crate) enum Connection {
+    /// The initial state.
     Idle,
-    /// Its attempt to connect, named by the token, waits for an answer.
-    Trying(Token),
-    /// Connected to queue pair `peer`.
-    Up { peer: u32, token: Token },
-    /// Was connected: whatever is posted is flushed.
-    Down,
+    /// A connection request was sent; the token identifies the attempt.
+    Connecting(Token),
+    /// The queue pair is connected to queue pair `peer`.
+    Connected { peer: u32, token: Token },
+    /// The connection has ended; every post is flushed.
+    Disconnected,
 }
 
 /// The state of a queue pair.
@@ -121,22 +121,22 @@ pub(crate) enum Link {
 pub(crate) struct QueuePair {
     pub(crate) upcalls: Upcalls<Loopback>,
     pub(crate) settings: Settings,
-    /// Names the endpoint in completions of an SRQ.
+    /// Identifies the endpoint in completions of an SRQ.
     pub(crate) token: Token,
     pub(crate) pz: u32,
     pub(crate) caps: QpCaps,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) request_cq: Arc<Cq>,
     pub(crate) srq: Option<u32>,
-    pub(crate) link: Link,
-    /// The qualifier of this end of the connection, cut to a port.
+    pub(crate) connection: Connection,
+    /// Connection qualifier of this side, truncated to a port number.
     pub(crate) port: u16,
     pub(crate) sends: VecDeque<Work>,
     pub(crate) receives: VecDeque<Receive>,
 }
 
 impl QueuePair {
-    /// Tells how a request ended; success only if somebody asked.
+    /// Adds the completion of a request to its queue; a successful one only if the request is signaled.
     pub(crate) fn complete_request(&self, work: &Work, status: DtoStatus) {
         if work.signaled || status != DtoStatus::Success {
             let length = work.length as u32;
@@ -145,36 +145,36 @@ impl QueuePair {
         }
     }
 
-    /// Tells how a receive ended.
-    pub(crate) fn complete_receive(&self, id: WrId, status: DtoStatus, arrived: Arrived) {
+    /// Adds the completion of a receive to its queue.
+    pub(crate) fn complete_receive(&self, id: WrId, status: DtoStatus, delivery: Delivery) {
         self.recv_cq.push(Entry {
             completion: Completion {
                 id,
                 status,
-                op: arrived.op,
-                length: arrived.length,
-                immediate: arrived.immediate,
-                invalidated: arrived.invalidated,
+                op: delivery.op,
+                length: delivery.length,
+                immediate: delivery.immediate,
+                invalidated: delivery.invalidated,
                 ep: self.token,
             },
-            solicited: Some(arrived.solicited),
+            solicited: Some(delivery.solicited),
         });
     }
 
-    /// Everything outstanding completes as flushed, requests and receives each in the order of their posts.
+    /// Completes all outstanding work as flushed, requests and receives each in the order of their posts.
     pub(crate) fn flush(&mut self) {
         for work in std::mem::take(&mut self.sends) {
             self.complete_request(&work, DtoStatus::Flushed);
         }
         for receive in std::mem::take(&mut self.receives) {
-            self.complete_receive(receive.id, DtoStatus::Flushed, Arrived::default());
+            self.complete_receive(receive.id, DtoStatus::Flushed, Delivery::default());
         }
     }
 }
 
-/// What a receive brought.
+/// The data of a completed receive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct Delivery {
     pub(crate) op: DtoOp,
     pub(crate) length: u32,
     pub(crate) immediate: u32,
@@ -182,7 +182,7 @@ pub(crate) struct Arrived {
     pub(crate) solicited: bool,
 }
 
-impl Default for Arrived {
+impl Default for Delivery {
     fn default() -> Self {
         Self {
             op: DtoOp::Receive,
@@ -201,14 +201,14 @@ pub(crate) struct SharedQueue {
     pub(crate) token: Token,
     pub(crate) pz: u32,
     pub(crate) capacity: usize,
-    /// Announce when fewer are left; 0 is disarmed.
+    /// Number of receives below which an event is raised; 0 means disarmed.
     pub(crate) limit: usize,
     pub(crate) receives: VecDeque<Receive>,
 }
 
 impl SharedQueue {
-    /// Whether the limit is passed: true once for each time it is set.
-    pub(crate) fn low(&mut self) -> bool {
+    /// Returns true if fewer receives than the limit are left, and disarms the limit.
+    pub(crate) fn limit_passed(&mut self) -> bool {
         let low = self.receives.len() < self.limit;
         if low {
             self.limit = 0;

@@ -1,11 +1,11 @@
-//! The settings of an adapter: `ia_params` of its dat.conf entry, e.g. `"127.0.0.2 0 fail=register delay_ms=5"`.
+//! The settings of an adapter: the `ia_params` of its dat.conf entry, such as `"127.0.0.2 0 fail=register delay_ms=5"`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use dat_core::ia_params::{IaParams, IaParamsError};
 
-/// What an adapter fails at, always and on purpose (`fail=`).
+/// Operation at which an adapter always fails on request (`fail=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fail {
     /// dat_ia_open.
@@ -16,29 +16,29 @@ pub enum Fail {
     Register,
     /// dat_rmr_create.
     Rmr,
-    /// Completion queues: dat_evd_create for DTO or bind streams.
+    /// The creation of a completion queue: dat_evd_create for DTO or bind streams.
     Cq,
     /// dat_srq_create.
     Srq,
-    /// dat_ep_create, or where the queue pair is made.
+    /// The creation of a queue pair: dat_ep_create, or a later call that completes the endpoint.
     Qp,
     /// dat_psp_create, dat_rsp_create.
     Listen,
-    /// dat_ep_connect, at once.
+    /// dat_ep_connect itself.
     Connect,
-    /// A connection attempt ends as unreachable.
+    /// The connection attempt: it ends as unreachable.
     Route,
-    /// A connection attempt is never answered.
+    /// The answer to a connection attempt: it never comes.
     Answer,
-    /// dat_cr_accept ends in an accept completion error.
+    /// The accept: dat_cr_accept ends in an accept completion error.
     Accept,
-    /// Posting a request.
+    /// The post of a request.
     Post,
-    /// Every request is lost on the way, which breaks the connection.
+    /// The transfer: every request is lost, which breaks the connection.
     Wire,
 }
 
-/// The words of `fail=`.
+/// The values of `fail=`.
 const FAILS: [(&str, Fail); 14] = [
     ("open", Fail::Open),
     ("pz", Fail::Pz),
@@ -56,16 +56,16 @@ const FAILS: [(&str, Fail); 14] = [
     ("wire", Fail::Wire),
 ];
 
-/// How an adapter is set up.
+/// Configuration of an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Where peers find it: 127.0.0.1 unless the device field says otherwise. Several adapters may share one.
+    /// Address of the adapter: 127.0.0.1, or that of the device field. Several adapters may share one address.
     pub address: IpAddr,
-    /// `fail=`: see [`Fail`].
+    /// Operation that fails (`fail=`).
     pub fail: Option<Fail>,
-    /// `delay_ms=`: how long connection requests and events stay on the way.
+    /// Delay of connection requests and connection events (`delay_ms=`).
     pub delay: Duration,
-    /// `rnr=fail`: a message that finds no receive fails; else (`rnr=wait`) it waits for one.
+    /// True if a message without a posted receive fails (`rnr=fail`) and does not wait for one (`rnr=wait`).
     pub receiver_not_ready_fails: bool,
 }
 
@@ -73,7 +73,7 @@ impl Settings {
     /// Reads `ia_params`.
     ///
     /// # Errors
-    /// [`IaParamsError`]: says which word cannot be used, and what would be.
+    /// [`IaParamsError`], which names the wrong word and the allowed values.
     pub fn parse(params: &IaParams) -> Result<Self, IaParamsError> {
         params.known(&["fail", "delay_ms", "rnr"])?;
         let address = match params.device.as_str() {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_known_and_others_are_refused() {
+    fn all_settings_are_read_and_other_words_are_refused() {
         assert_eq!(parse("").unwrap().address, IpAddr::V4(Ipv4Addr::LOCALHOST));
         let s = parse("127.0.0.9 0 fail=qp delay_ms=5 rnr=fail").unwrap();
         assert_eq!(s.address.to_string(), "127.0.0.9");

@@ -1,4 +1,4 @@
-//! [`Loopback`]: the answers to what core asks of a transport. Read `dat_core::transport` beside it.
+//! [`Loopback`]: the implementation of [`Transport`], whose documentation says what each function must do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use dat_core::upcall::Upcalls;
 
 use crate::connect::{self, ConnRequest, Listener};
 use crate::cq::{Cq, Entry, Parker};
-use crate::fabric::fabric;
+use crate::fabric::{NO_MEMORY, fabric};
 use crate::keys::Window;
-use crate::qp::{Action, Link, QueuePair, Receive, SharedQueue, Work};
+use crate::qp::{Action, Connection, QueuePair, Receive, SharedQueue, Work};
 use crate::settings::{Fail, Settings};
 
-/// Bytes of a datagram.
+/// Maximum length of a datagram in bytes.
 const MAX_DATAGRAM: u32 = 4096;
 
-/// Where a datagram goes: all queue pairs of the process are in one place.
+/// An address handle. It is empty, because the number of a queue pair identifies it in the whole process.
 #[derive(Clone, Copy, Debug)]
-pub struct Place;
+pub struct AddressHandle;
 
 /// The transport between endpoints of one process.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// Fails if the consumer asked for this failure.
-    fn unless(&self, fail: Fail) -> Result<()> {
+    /// Returns an error if the settings request a failure of this operation.
+    fn check_fail(&self, fail: Fail) -> Result<()> {
         if self.settings.fail == Some(fail) {
             return Err(Error::resource(Subtype::ResourceDevice));
         }
@@ -64,7 +64,7 @@ impl Drop for Adapter {
     }
 }
 
-/// A protection zone: a number, and the adapter that it keeps open.
+/// A protection zone. It keeps its adapter open.
 #[derive(Debug)]
 pub struct Pz {
     number: u32,
@@ -79,12 +79,12 @@ pub struct Lmr {
 
 impl Drop for Lmr {
     fn drop(&mut self) {
-        // Copies run under the same lock: from here on none touches the memory.
+        // Copies run under the same lock, so no copy accesses the memory after this.
         fabric().keys.deregister(self.lmr_context);
     }
 }
 
-/// A window.
+/// A memory window.
 #[derive(Debug)]
 pub struct Rmr {
     number: u32,
@@ -117,7 +117,7 @@ impl Drop for Srq {
 pub struct Qp {
     number: u32,
     fail: Option<Fail>,
-    /// Lives as long as its queue pairs.
+    /// Keeps the protection zone open.
     _pz: Arc<Pz>,
     _srq: Option<Arc<Srq>>,
 }
@@ -130,8 +130,9 @@ impl Drop for Qp {
     }
 }
 
-/// Nothing is left of what core thought was there.
+/// Error of an object that is not in the fabric, which would be a bug.
 const GONE: Error = Error::of(Kind::InternalError);
+/// Error of a full queue.
 const FULL: Error = Error::of(Kind::InsufficientResources);
 
 impl Transport for Loopback {
@@ -145,7 +146,7 @@ impl Transport for Loopback {
     type Listener = Listener;
     type ConnRequest = ConnRequest;
     type Parker = Parker;
-    type AddressHandle = Place;
+    type AddressHandle = AddressHandle;
     type RawCompletion = Entry;
 
     const NAME: &'static str = "loopback";
@@ -163,12 +164,12 @@ impl Transport for Loopback {
         if settings.fail == Some(Fail::Open) {
             tracing::error!(
                 ia = ia_name,
-                "loopback: fails to open, as fail=open asks for"
+                "loopback: the open fails because of fail=open"
             );
             return Err(Error::resource(Subtype::ResourceDevice));
         }
         crate::worker::start().map_err(|error| {
-            tracing::error!(ia = ia_name, %error, "loopback: no thread for upcalls; raise the limit");
+            tracing::error!(ia = ia_name, %error, "loopback: cannot start the thread for upcalls; raise the limit of memory or threads");
             Error::resource(Subtype::ResourceMemory)
         })?;
         *fabric().adapters.entry(settings.address).or_default() += 1;
@@ -215,9 +216,9 @@ impl Transport for Loopback {
     }
 
     fn create_pz(adapter: &Arc<Adapter>) -> Result<Pz> {
-        adapter.unless(Fail::Pz)?;
+        adapter.check_fail(Fail::Pz)?;
         Ok(Pz {
-            number: fabric().number(),
+            number: fabric().next_number(),
             adapter: Arc::clone(adapter),
         })
     }
@@ -229,18 +230,19 @@ impl Transport for Loopback {
         rights: MemPriv,
         va_type: VaType,
     ) -> Result<(Lmr, Keys)> {
-        pz.adapter.unless(Fail::Register)?;
+        pz.adapter.check_fail(Fail::Register)?;
         let keys = &mut fabric().keys;
         let keys = keys.register(pz.number, address as u64, length, rights, va_type)?;
         let lmr_context = keys.lmr_context;
         Ok((Lmr { lmr_context }, keys))
     }
 
-    /// Any window may be invalidated.
+    /// Creates a window; a peer may invalidate a window of either scope.
     fn create_rmr(pz: &Arc<Pz>, _scope: Scope) -> Result<Rmr> {
-        pz.adapter.unless(Fail::Rmr)?;
+        pz.adapter.check_fail(Fail::Rmr)?;
         let mut fabric = fabric();
-        let number = fabric.number();
+        let number = fabric.next_number();
+        fabric.windows.try_reserve(1).map_err(|_| NO_MEMORY)?;
         fabric.windows.insert(number, None);
         Ok(Rmr {
             number,
@@ -280,7 +282,7 @@ impl Transport for Loopback {
     }
 
     fn create_cq(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Cq> {
-        adapter.unless(Fail::Cq)?;
+        adapter.check_fail(Fail::Cq)?;
         Ok(Cq::new(depth, token, adapter.upcalls))
     }
 
@@ -336,9 +338,9 @@ impl Transport for Loopback {
     }
 
     fn create_srq(pz: &Arc<Pz>, attr: &SrqAttr, token: Token) -> Result<Srq> {
-        pz.adapter.unless(Fail::Srq)?;
+        pz.adapter.check_fail(Fail::Srq)?;
         let mut fabric = fabric();
-        let number = fabric.number();
+        let number = fabric.next_number();
         let queue = SharedQueue {
             upcalls: pz.adapter.upcalls,
             token,
@@ -347,6 +349,7 @@ impl Transport for Loopback {
             limit: 0,
             receives: VecDeque::new(),
         };
+        fabric.shared_queues.try_reserve(1).map_err(|_| NO_MEMORY)?;
         fabric.shared_queues.insert(number, queue);
         Ok(Srq { number })
     }
@@ -374,6 +377,7 @@ impl Transport for Loopback {
         if queue.receives.len() >= queue.capacity {
             return Err(FULL);
         }
+        queue.receives.try_reserve(1).map_err(|_| NO_MEMORY)?;
         let iov = iov.to_vec();
         queue.receives.push_back(Receive { id, iov });
         fabric.shared_receive_posted(srq.number);
@@ -388,9 +392,9 @@ impl Transport for Loopback {
         srq: Option<&Arc<Srq>>,
         token: Token,
     ) -> Result<Qp> {
-        pz.adapter.unless(Fail::Qp)?;
+        pz.adapter.check_fail(Fail::Qp)?;
         let mut fabric = fabric();
-        let number = fabric.number();
+        let number = fabric.next_number();
         let queue_pair = QueuePair {
             upcalls: pz.adapter.upcalls,
             settings: pz.adapter.settings,
@@ -400,11 +404,12 @@ impl Transport for Loopback {
             recv_cq: Arc::clone(recv_cq),
             request_cq: Arc::clone(request_cq),
             srq: srq.map(|srq| srq.number),
-            link: Link::Idle,
+            connection: Connection::Idle,
             port: 0,
             sends: VecDeque::new(),
             receives: VecDeque::new(),
         };
+        fabric.queue_pairs.try_reserve(1).map_err(|_| NO_MEMORY)?;
         fabric.queue_pairs.insert(number, queue_pair);
         Ok(Qp {
             number,
@@ -418,7 +423,7 @@ impl Transport for Loopback {
         let mut fabric = fabric();
         fabric.disconnect(qp.number);
         let queue_pair = fabric.queue_pairs.get_mut(&qp.number).ok_or(GONE)?;
-        queue_pair.link = Link::Idle;
+        queue_pair.connection = Connection::Idle;
         queue_pair.port = 0;
         queue_pair.sends.clear();
         queue_pair.receives.clear();
@@ -438,9 +443,10 @@ impl Transport for Loopback {
         if queue_pair.receives.len() >= queue_pair.caps.max_recv as usize {
             return Err(FULL);
         }
+        queue_pair.receives.try_reserve(1).map_err(|_| NO_MEMORY)?;
         let iov = iov.to_vec();
         queue_pair.receives.push_back(Receive { id, iov });
-        if queue_pair.link == Link::Down {
+        if queue_pair.connection == Connection::Disconnected {
             queue_pair.flush();
         }
         fabric.receive_posted(qp.number);
@@ -452,12 +458,12 @@ impl Transport for Loopback {
         conn_qual: Option<u64>,
         token: Token,
     ) -> Result<(Listener, u64)> {
-        adapter.unless(Fail::Listen)?;
+        adapter.check_fail(Fail::Listen)?;
         connect::listen(adapter.settings, adapter.upcalls, conn_qual, token)
     }
 
     fn connect(adapter: &Arc<Adapter>, qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
-        adapter.unless(Fail::Connect)?;
+        adapter.check_fail(Fail::Connect)?;
         connect::connect(qp.number, connect)
     }
 
@@ -479,15 +485,16 @@ impl Transport for Loopback {
     }
 }
 
-/// Queues a request, and carries out what can be.
+/// Queues a request and executes the requests that need not wait.
 fn post(qp: &Qp, work: Work) -> Result<()> {
     let mut fabric = fabric();
     let queue_pair = fabric.queue_pairs.get_mut(&qp.number).ok_or(GONE)?;
     if queue_pair.sends.len() >= queue_pair.caps.max_request as usize {
         return Err(FULL);
     }
+    queue_pair.sends.try_reserve(1).map_err(|_| NO_MEMORY)?;
     queue_pair.sends.push_back(work);
-    if queue_pair.link == Link::Down {
+    if queue_pair.connection == Connection::Disconnected {
         queue_pair.flush();
     }
     fabric.advance(qp.number);

@@ -1,5 +1,5 @@
-//! The thread that makes all upcalls: core must not be called from inside a call of its own, nor with a lock of the
-//! transport held. One queue keeps what concerns one connection in order.
+//! The thread that makes all upcalls. A transport must not call core from inside a call of core, nor while it holds a lock of its own.
+//! One queue keeps the upcalls of a connection in order.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,17 +13,17 @@ use dat_core::upcall::{Arrival, ConnOutcome, DatagramOutcome, Fault, Upcalls};
 use crate::connect::ConnRequest;
 use crate::transport::Loopback;
 
-/// An upcall to be made.
+/// An upcall that the worker will make.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct Upcall {
     upcalls: Upcalls<Loopback>,
-    /// Slept off first; holds up everything behind it, as a slow link would.
+    /// Time for which the worker sleeps before the upcall; it delays all later upcalls, like a slow network.
     delay: Duration,
-    what: What,
+    kind: Kind,
 }
 
 #[derive(Debug)]
-enum What {
+enum Kind {
     Request {
         sp: Token,
         request: ConnRequest,
@@ -38,7 +38,7 @@ enum What {
     Fault(Fault),
 }
 
-impl Job {
+impl Upcall {
     pub(crate) fn request(
         upcalls: Upcalls<Loopback>,
         sp: Token,
@@ -50,7 +50,7 @@ impl Job {
     ) -> Self {
         Self::new(
             upcalls,
-            What::Request {
+            Kind::Request {
                 sp,
                 request,
                 remote: from.into(),
@@ -66,7 +66,7 @@ impl Job {
         token: Token,
         outcome: DatagramOutcome<Loopback>,
     ) -> Self {
-        Self::new(upcalls, What::Datagram(token, outcome))
+        Self::new(upcalls, Kind::Datagram(token, outcome))
     }
 
     pub(crate) fn connection(
@@ -77,23 +77,23 @@ impl Job {
     ) -> Self {
         Self::new(
             upcalls,
-            What::Connection(token, outcome, private_data.into()),
+            Kind::Connection(token, outcome, private_data.into()),
         )
     }
 
     pub(crate) fn ready(upcalls: Upcalls<Loopback>, evd: Token) -> Self {
-        Self::new(upcalls, What::Ready(evd))
+        Self::new(upcalls, Kind::Ready(evd))
     }
 
     pub(crate) fn fault(upcalls: Upcalls<Loopback>, fault: Fault) -> Self {
-        Self::new(upcalls, What::Fault(fault))
+        Self::new(upcalls, Kind::Fault(fault))
     }
 
-    fn new(upcalls: Upcalls<Loopback>, what: What) -> Self {
+    fn new(upcalls: Upcalls<Loopback>, kind: Kind) -> Self {
         Self {
             upcalls,
             delay: Duration::ZERO,
-            what,
+            kind,
         }
     }
 
@@ -101,12 +101,12 @@ impl Job {
         Self { delay, ..self }
     }
 
-    fn carry_out(self) {
+    fn make(self) {
         if !self.delay.is_zero() {
             std::thread::sleep(self.delay);
         }
-        match self.what {
-            What::Request {
+        match self.kind {
+            Kind::Request {
                 sp,
                 request,
                 remote,
@@ -123,45 +123,45 @@ impl Job {
                     datagram,
                 },
             ),
-            What::Connection(token, outcome, data) => {
+            Kind::Connection(token, outcome, data) => {
                 self.upcalls.connection(token, outcome, &data);
             }
-            What::Datagram(token, outcome) => self.upcalls.datagram(token, outcome),
-            What::Ready(evd) => self.upcalls.cq_ready(evd),
-            What::Fault(fault) => self.upcalls.fault(fault),
+            Kind::Datagram(token, outcome) => self.upcalls.datagram(token, outcome),
+            Kind::Ready(evd) => self.upcalls.cq_ready(evd),
+            Kind::Fault(fault) => self.upcalls.fault(fault),
         }
     }
 }
 
-static QUEUE: Mutex<Option<mpsc::Sender<Job>>> = Mutex::new(None);
+static QUEUE: Mutex<Option<mpsc::Sender<Upcall>>> = Mutex::new(None);
 
-fn queue() -> MutexGuard<'static, Option<mpsc::Sender<Job>>> {
+fn queue() -> MutexGuard<'static, Option<mpsc::Sender<Upcall>>> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes sure that there is a worker: without one no connection would be announced.
+/// Starts the worker unless it runs; without it no event of a connection would be reported.
 ///
 /// # Errors
-/// As of the kernel, if it has no thread for us.
+/// The errors of the kernel, if it cannot start a thread.
 pub(crate) fn start() -> io::Result<()> {
     let mut queue = queue();
     if queue.is_none() {
         if !has_thread_room() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let (sender, jobs) = mpsc::channel::<Job>();
+        let (sender, upcalls) = mpsc::channel::<Upcall>();
         std::thread::Builder::new()
             .name("dat-loopback".into())
-            .spawn(move || jobs.into_iter().for_each(Job::carry_out))?;
+            .spawn(move || upcalls.into_iter().for_each(Upcall::make))?;
         *queue = Some(sender);
     }
     Ok(())
 }
 
-/// Has the worker make the upcall; never blocks.
-pub(crate) fn tell(job: Job) {
+/// Queues an upcall for the worker; never blocks.
+pub(crate) fn enqueue(upcall: Upcall) {
     if let Some(queue) = &*queue() {
-        // The worker lives as long as the queue, which is for ever.
-        let _ = queue.send(job);
+        // The worker never ends, so the channel is never closed.
+        let _ = queue.send(upcall);
     }
 }

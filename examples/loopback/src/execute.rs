@@ -1,4 +1,4 @@
-//! Carries requests out: in order, one queue pair's after another, as far as they go.
+//! Execution of requests: those of a queue pair in order, until one must wait for a receive.
 
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::MemPriv;
@@ -8,18 +8,18 @@ use dat_core::upcall::Fault;
 use crate::fabric::Fabric;
 use crate::keys::Window;
 use crate::memory::{self, Range};
-use crate::qp::{Action, Arrived, Link, Message, Receive, Work};
+use crate::qp::{Action, Connection, Delivery, Message, Receive, Work};
 use crate::settings::Fail;
-use crate::worker::{self, Job};
+use crate::worker::{self, Upcall};
 
-/// Bytes in front of a received datagram, where InfiniBand has the global route header.
+/// Length of the global route header that precedes a received datagram, as in InfiniBand.
 const ROUTE_HEADER: usize = 40;
 
-/// Why a request is not done.
+/// The reason why a request was not executed.
 enum Stop {
-    /// The peer has no receive posted: later.
+    /// The peer has no receive posted: the request waits.
     NotReady,
-    /// It failed, and with it the connection.
+    /// The request failed, which breaks the connection.
     Failed(DtoStatus),
 }
 
@@ -30,13 +30,13 @@ impl From<DtoStatus> for Stop {
 }
 
 impl Fabric {
-    /// Carries out what queue pair `number` has to send, until it is done, has to wait, or fails.
+    /// Executes the requests of queue pair `number` until all are done, one has to wait, or one fails.
     pub(crate) fn advance(&mut self, number: u32) {
         while let Some(qp) = self.queue_pairs.get_mut(&number) {
-            let peer = match qp.link {
-                Link::Up { peer, .. } => peer,
-                // Datagrams need no connection, and name their receivers.
-                Link::Idle if qp.caps.datagram => number,
+            let peer = match qp.connection {
+                Connection::Connected { peer, .. } => peer,
+                // Datagrams need no connection; each names its receiver.
+                Connection::Idle if qp.caps.datagram => number,
                 _ => return,
             };
             let Some(work) = qp.sends.front().cloned() else {
@@ -44,12 +44,12 @@ impl Fabric {
             };
             let lost = qp.settings.fail == Some(Fail::Wire);
             let waits = !qp.settings.receiver_not_ready_fails;
-            let ended = if lost {
+            let result = if lost {
                 Err(Stop::Failed(DtoStatus::Transport))
             } else {
-                self.carry_out(number, peer, &work)
+                self.execute(number, peer, &work)
             };
-            let status = match ended {
+            let status = match result {
                 Ok(()) => DtoStatus::Success,
                 Err(Stop::NotReady) if waits => return,
                 Err(Stop::NotReady) => DtoStatus::ReceiverNotReady,
@@ -65,28 +65,30 @@ impl Fabric {
         }
     }
 
-    /// A receive came to queue pair `number`: its peer may have waited for one.
+    /// Continues the peer of queue pair `number`, which got a receive that the peer may have waited for.
     pub(crate) fn receive_posted(&mut self, number: u32) {
-        if let Some(Link::Up { peer, .. }) = self.queue_pairs.get(&number).map(|qp| qp.link) {
+        if let Some(Connection::Connected { peer, .. }) =
+            self.queue_pairs.get(&number).map(|qp| qp.connection)
+        {
             self.advance(peer);
         }
     }
 
-    /// The same for all queue pairs of a shared queue.
+    /// Continues the peers of all queue pairs of a shared queue, which got a receive.
     pub(crate) fn shared_receive_posted(&mut self, srq: u32) {
-        let on_it: Vec<u32> = self
+        let numbers: Vec<u32> = self
             .queue_pairs
             .iter()
             .filter(|(_, qp)| qp.srq == Some(srq))
             .map(|(number, _)| *number)
             .collect();
-        for number in on_it {
+        for number in numbers {
             self.receive_posted(number);
         }
     }
 
-    fn carry_out(&mut self, from: u32, to: u32, work: &Work) -> Result<(), Stop> {
-        let (own, theirs) = (self.zone(from)?, self.zone(to)?);
+    fn execute(&mut self, from: u32, to: u32, work: &Work) -> Result<(), Stop> {
+        let (own, theirs) = (self.pz_of(from)?, self.pz_of(to)?);
         let length = work.length;
         match work.action {
             Action::Send(message) => {
@@ -96,18 +98,18 @@ impl Fabric {
             Action::Write(remote, immediate) => {
                 let data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
                 let target = self.remote(theirs, remote, length, MemPriv::REMOTE_WRITE)?;
-                // The receive first: without one nothing is written yet.
+                // Take the receive first: without one nothing may be written.
                 let receive = immediate.map(|_| self.take_receive(to)).transpose()?;
                 memory::copy(&data, &target);
                 if let (Some(immediate), Some(receive)) = (immediate, receive) {
-                    let arrived = Arrived {
+                    let delivery = Delivery {
                         op: DtoOp::ReceiveRdmaImmediate,
                         length: length as u32,
                         immediate,
                         solicited: work.solicited,
-                        ..Arrived::default()
+                        ..Delivery::default()
                     };
-                    self.received(to, &receive, DtoStatus::Success, arrived);
+                    self.received(to, &receive, DtoStatus::Success, delivery);
                 }
                 Ok(())
             }
@@ -137,7 +139,7 @@ impl Fabric {
     }
 
     fn bind(&mut self, pz: u32, window: u32, new: Option<(u32, Window)>) -> Result<(), Stop> {
-        // It may have been freed since the post.
+        // The window may have been freed since the post.
         let failed = Stop::Failed(DtoStatus::RmrOperationFailed);
         let bound = self.windows.get_mut(&window).ok_or(failed)?;
         if let Some(old) = bound.take() {
@@ -153,15 +155,15 @@ impl Fabric {
         Ok(())
     }
 
-    /// The protection zone of a queue pair.
-    fn zone(&self, number: u32) -> Result<u32, Stop> {
+    /// Returns the protection zone of a queue pair.
+    fn pz_of(&self, number: u32) -> Result<u32, Stop> {
         self.queue_pairs
             .get(&number)
             .map(|qp| qp.pz)
             .ok_or(Stop::Failed(DtoStatus::Transport))
     }
 
-    /// Remote memory; a length of 0 touches none and checks nothing.
+    /// Returns remote memory; a length of 0 accesses none and needs no check.
     fn remote(
         &self,
         pz: u32,
@@ -192,7 +194,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// A message into the next receive of queue pair `to`.
+    /// Delivers a message to the next receive of queue pair `to`.
     fn deliver(
         &mut self,
         to: u32,
@@ -201,7 +203,7 @@ impl Fabric {
         message: Message,
     ) -> Result<(), Stop> {
         let receive = self.take_receive(to)?;
-        let mut arrived = Arrived {
+        let mut delivery = Delivery {
             length: work.length as u32,
             immediate: message.immediate.unwrap_or(0),
             invalidated: message.invalidate.unwrap_or(0),
@@ -217,27 +219,27 @@ impl Fabric {
                 _ => DtoOp::Receive,
             },
         };
-        let placed = self.place(to, data, work, message, &receive);
-        // What the receiver hears, and what the sender.
-        let (here, there) = match placed {
+        let written = self.write_message(to, data, work, message, &receive);
+        // The status of the receive and the result of the request.
+        let (received, sent) = match written {
             Ok(()) => (DtoStatus::Success, Ok(())),
             Err(status @ (DtoStatus::LocalLength | DtoStatus::LocalProtection)) => {
                 (status, Err(DtoStatus::RemoteResponder.into()))
             }
             Err(status) => (DtoStatus::LocalEp, Err(Stop::Failed(status))),
         };
-        if here != DtoStatus::Success {
-            arrived = Arrived::default();
+        if received != DtoStatus::Success {
+            delivery = Delivery::default();
         }
-        self.received(to, &receive, here, arrived);
-        there
+        self.received(to, &receive, received, delivery);
+        sent
     }
 
-    /// A datagram into the next receive of queue pair `to`, behind the room for the header. It is lost where there is
-    /// no such queue pair, or no receive; the sender never hears of that.
+    /// Delivers a datagram to the next receive of queue pair `to`, behind the header. Without such a queue pair or a receive the
+    /// datagram is lost, and the sender is not informed.
     fn deliver_datagram(&mut self, to: u32, data: &[Range], work: &Work) {
         let receiver = self.queue_pairs.get(&to);
-        if !receiver.is_some_and(|qp| qp.caps.datagram && qp.link == Link::Idle) {
+        if !receiver.is_some_and(|qp| qp.caps.datagram && qp.connection == Connection::Idle) {
             return;
         }
         let Ok(receive) = self.take_receive(to) else {
@@ -253,17 +255,18 @@ impl Fabric {
             length: work.length + ROUTE_HEADER as u64,
             ..work.clone()
         };
-        let placed = self.place(to, &parts, &whole, Message::default(), &receive);
-        let status = placed.err().unwrap_or_default();
-        let arrived = Arrived {
+        let written = self.write_message(to, &parts, &whole, Message::default(), &receive);
+        let status = written.err().unwrap_or_default();
+        let delivery = Delivery {
             length: whole.length as u32,
             solicited: work.solicited,
-            ..Arrived::default()
+            ..Delivery::default()
         };
-        self.received(to, &receive, status, arrived);
+        self.received(to, &receive, status, delivery);
     }
 
-    fn place(
+    /// Copies a message to the buffers of `receive` and invalidates the window that it names.
+    fn write_message(
         &mut self,
         to: u32,
         data: &[Range],
@@ -279,7 +282,7 @@ impl Fabric {
         if work.length > room {
             return Err(DtoStatus::LocalLength);
         }
-        let pz = self.receive_zone(to);
+        let pz = self.receive_pz(to);
         let into = self.keys.segments(pz, &receive.iov, MemPriv::LOCAL_WRITE)?;
         memory::copy(data, &into);
         match message.invalidate {
@@ -291,8 +294,8 @@ impl Fabric {
         }
     }
 
-    /// The zone that the buffers of receives are in: a shared queue has its own.
-    fn receive_zone(&self, number: u32) -> u32 {
+    /// Returns the protection zone of receive buffers: that of the shared queue, or that of the queue pair.
+    fn receive_pz(&self, number: u32) -> u32 {
         let qp = self.queue_pairs.get(&number);
         let shared = qp
             .and_then(|qp| qp.srq)
@@ -308,15 +311,15 @@ impl Fabric {
         };
         let srq = self.shared_queues.get_mut(&srq).ok_or(Stop::NotReady)?;
         let receive = srq.receives.pop_front().ok_or(Stop::NotReady)?;
-        if srq.low() {
-            worker::tell(Job::fault(srq.upcalls, Fault::SrqLow(srq.token)));
+        if srq.limit_passed() {
+            worker::enqueue(Upcall::fault(srq.upcalls, Fault::SrqLow(srq.token)));
         }
         Ok(receive)
     }
 
-    fn received(&self, number: u32, receive: &Receive, status: DtoStatus, arrived: Arrived) {
+    fn received(&self, number: u32, receive: &Receive, status: DtoStatus, delivery: Delivery) {
         if let Some(qp) = self.queue_pairs.get(&number) {
-            qp.complete_receive(receive.id, status, arrived);
+            qp.complete_receive(receive.id, status, delivery);
         }
     }
 }
