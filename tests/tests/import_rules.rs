@@ -36,7 +36,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dat-core",
             "dat-os",
             "dat-handshake",
-            "dat-verbs",
             "softrxe-port",
             "softrxe-proto",
         ],

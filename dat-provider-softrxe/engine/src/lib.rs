@@ -1,31 +1,30 @@
 //! The Soft-RoCE transport in user space: RoCEv2 in this process, over UDP, without privileges or kernel modules.
 //!
 //! [`UserEngine`] implements `dat_core::transport::Transport`. The provider `dat-provider-softrxe` links it into its
-//! shared object; a Rust program may use it statically, through `dat_core::ia::Ia::<UserEngine>::open`.
+//! shared object; a Rust program can use it statically, through `dat_core::ia::Ia::<UserEngine>::open`.
 //! The protocol is in `softrxe-proto`, UDP port 4791 and its sharing between processes in `softrxe-port`. This crate
-//! imports these, `dat-core` and `dat-os`. Reading begins at `transport` (what core calls), then `hub`.
+//! imports these, `dat-core` and `dat-os`; the provider and `dat-abi` import it.
+//!
+//! Modules, from the top down; a file imports only from files below it (`tests/import_order.rs`):
+//! * `transport`: what core calls, and the objects that core holds. Begin reading here.
+//! * `adapter::driver`: the threads that drive an adapter, namely consumers that post, poll and wait, and the helper.
+//! * `adapter::hub`: the lock of an adapter, and how data passes between the owners of its state: `connections`,
+//!   `notices`, `peers`, `ports`, `roles`, `pending`.
+//! * `link`: paths for packets below the reliable connection. `memory`: registered memory. `adaptive`: predictions of what
+//!   the consumer does next. `wait`: sleeping threads. `address`: local addresses.
 
+mod adapter;
+mod adaptive;
+mod address;
 mod clock;
-mod connect;
-mod convert;
-mod crowd;
-mod datagram;
-mod events;
-mod habits;
-mod hub;
-pub mod memory;
-mod named;
-pub mod net;
-mod objects;
-mod open;
-mod park;
-mod place;
-mod progress;
+mod link;
+mod memory;
 mod secrets;
 mod settings;
-mod slice;
 mod transport;
+mod user_engine;
+mod wait;
 
-pub use net::interface::default_address;
+pub use address::interface::default_address;
 pub use settings::KEYS;
-pub use transport::UserEngine;
+pub use user_engine::UserEngine;

@@ -1,25 +1,25 @@
-//! What an engine takes from the kernel's generator when it opens: each number by itself, so that none tells of another.
+//! Random numbers that an engine takes from the kernel when it opens. Each is drawn by itself, so that none reveals another.
 //!
-//! No state stays behind that a forked child could draw from again: a child's handles are dead, and an engine that it opens
-//! asks the kernel anew.
+//! No generator state remains that a forked child could draw from again: a child's handles are dead, and an engine that it opens
+//! draws numbers of its own.
 
 use softrxe_proto::SecretKey;
 
 /// The random numbers of one engine.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    /// Of its communication ids, transaction ids and first PSNs.
+    /// Key for communication ids, transaction ids and first PSNs.
     pub(crate) engine: SecretKey,
-    /// Of the keys of its memory.
+    /// Key for the keys of memory.
     pub(crate) keys: SecretKey,
-    /// Public: of its CA GUID.
+    /// Public: the CA GUID.
     pub(crate) guid: u64,
-    /// Public: the first slot that is tried.
+    /// Public: the first slot that the engine tries to take.
     pub(crate) slot: u16,
 }
 
 impl Secrets {
-    /// New ones.
+    /// Draws all of them.
     ///
     /// # Errors
     /// As getrandom(2).
@@ -45,33 +45,14 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::fd::FromRawFd;
 
-    use dat_core::ia_params::IaParams;
-    use dat_core::transport::Token;
-    use dat_core::upcall::Upcalls;
     use softrxe_proto::{Generator, Pd, WindowType};
 
-    use super::super::hub::Hub;
-    use super::super::place::Place;
-    use super::super::settings::Settings;
     use super::*;
+    use crate::transport::open::test_hub;
 
-    /// What an engine shows: GUID, and a key.
+    /// Returns the GUID of an engine, and a key of its memory.
     fn shown(address: &str) -> (u64, u32) {
-        let settings = Settings::parse(&IaParams::default(), |_| None).unwrap();
-        let place = Place {
-            address: address.parse().unwrap(),
-            netdev: "lo".into(),
-            mtu: 4096,
-        };
-        let secrets = Secrets::draw().unwrap();
-        let hub = Hub::open(
-            settings,
-            place,
-            None,
-            secrets,
-            Upcalls::new(Token::default()),
-        );
-        let hub = hub.unwrap();
+        let hub = test_hub(address);
         let engine = &hub.state.lock().engine;
         let (_, key) = engine
             .memory()
@@ -80,9 +61,9 @@ mod tests {
         (engine.guid(), key)
     }
 
-    /// fastrand is seeded from the clock, and one of its numbers leads to the others. Here both engines would draw the same.
+    /// fastrand is seeded from the clock, and one of its numbers reveals the others. Both engines of this test would draw the same.
     #[test]
-    fn a_generator_of_the_process_decides_nothing() {
+    fn engines_do_not_draw_from_a_generator_of_the_process() {
         let [first, second] = ["127.77.6.1", "127.77.6.2"].map(|address| {
             fastrand::seed(7);
             shown(address)
@@ -91,15 +72,15 @@ mod tests {
         assert_ne!(first.1, second.1);
     }
 
-    /// What the draws of `Secrets` come to.
+    /// Returns a number for each secret.
     fn numbers(secrets: &Secrets) -> [u64; 3] {
         let of = |key| Generator::new(key).u64();
         [of(&secrets.engine), of(&secrets.keys), secrets.guid]
     }
 
     #[test]
-    fn all_are_drawn_by_themselves_also_in_a_forked_child() {
-        // A generator that has been used before the fork is in the same state on both sides of it.
+    fn a_forked_child_draws_numbers_of_its_own() {
+        // A generator that was used before the fork would be in the same state in both processes.
         let mut drawn: Vec<u64> = numbers(&Secrets::draw().unwrap()).into();
         let mut ends = [0; 2];
         // SAFETY: `ends` has room for the two.
@@ -111,12 +92,12 @@ mod tests {
         if child == 0 {
             let wrote = Secrets::draw().is_ok_and(|secrets| {
                 let mut all = [0; 24];
-                for (place, number) in all.chunks_exact_mut(8).zip(numbers(&secrets)) {
-                    place.copy_from_slice(&number.to_ne_bytes());
+                for (slot, number) in all.chunks_exact_mut(8).zip(numbers(&secrets)) {
+                    slot.copy_from_slice(&number.to_ne_bytes());
                 }
                 writer.write_all(&all).is_ok()
             });
-            // SAFETY: ends the child without running what the parent's exit would.
+            // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(i32::from(!wrote)) };
         }
         assert!(child > 0);

@@ -1,4 +1,4 @@
-//! The settings of an adapter: what stands behind device and port in `ia_params`.
+//! The settings of an adapter, which follow device and port in `ia_params`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use dat_core::environment;
 use dat_core::ia_params::{IaParams, IaParamsError};
 
-/// The settings that this engine knows.
+/// Names of the settings that this engine has.
 pub const KEYS: &[&str] = &[
     "mtu",
     "retry",
@@ -19,7 +19,7 @@ pub const KEYS: &[&str] = &[
     "holder",
 ];
 
-/// DAPL's environment variables that set the same.
+/// DAPL's environment variables for the same settings.
 pub(crate) const HONOURED: &[&str] = &[
     "DAPL_IB_MTU",
     "DAPL_ACK_RETRY",
@@ -29,41 +29,41 @@ pub(crate) const HONOURED: &[&str] = &[
     "DAPL_WR_MAX",
 ];
 
-/// The most requests, and receives, of an endpoint.
+/// Largest number of requests, and of receives, of an endpoint.
 pub(crate) const WR_MAX: u32 = 1 << 20;
 
-/// Seconds of silence after which a peer is asked whether it is there.
+/// Default of `keepalive`, in seconds.
 const KEEPALIVE: u64 = 5;
 
 /// Path MTUs of RoCE.
 const MTUS: [u16; 5] = [256, 512, 1024, 2048, 4096];
 
-/// How an adapter is set up.
+/// Settings of an adapter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
     /// Upper bound of the path MTU.
     pub(crate) mtu: u16,
-    /// Timeouts in a row before a connection breaks.
+    /// Number of timeouts in a row after which a connection breaks.
     pub(crate) retry: u8,
-    /// Times that a peer may have no receive posted; 7 is for ever.
+    /// Number of times that a peer may have no receive posted; 7 means unlimited.
     pub(crate) rnr_retry: u8,
-    /// Code of the pause that a peer makes when no receive is posted here.
+    /// RNR timer code: how long a peer waits if no receive is posted here.
     pub(crate) rnr_timer: u8,
-    /// First wait for an acknowledgement.
+    /// First acknowledgement timeout.
     pub(crate) ack_timeout: Option<Duration>,
     /// Upper bound of the requests, and of the receives, of an endpoint.
     pub(crate) wr_max: u32,
-    /// Silence after which a peer is asked whether it is there.
+    /// Silence after which a peer is probed.
     pub(crate) keepalive: Option<Duration>,
-    /// File to write every datagram to.
+    /// File that every datagram is captured to.
     pub(crate) pcap: Option<PathBuf>,
-    /// User whose `dat serve-port` is to hold UDP port 4791.
+    /// User whose `dat serve-port` holds UDP port 4791.
     pub(crate) holder: Option<u32>,
 }
 
 impl Settings {
-    /// Reads `ia_params`, and what they leave out from the environment as `env` reads it; an unknown word is an error that
-    /// lists the known ones.
+    /// Reads `ia_params`, and settings that they leave out from the environment, which `env` reads. An unknown word is an error
+    /// that lists the known ones.
     pub(crate) fn parse(
         params: &IaParams,
         env: impl Fn(&str) -> Option<String>,
@@ -129,8 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_has_its_usual_value() {
-        let usual = Settings {
+    fn missing_settings_have_their_defaults() {
+        let defaults = Settings {
             mtu: 4096,
             retry: 7,
             rnr_retry: 7,
@@ -141,7 +141,7 @@ mod tests {
             pcap: None,
             holder: None,
         };
-        assert_eq!(parse("lo"), Ok(usual));
+        assert_eq!(parse("lo"), Ok(defaults));
         let given = parse(
             "v0 0 mtu=1024 retry=3 rnr_retry=2 rnr_timer=1 ack_timer=14 wr_max=100 keepalive=60 pcap=/tmp/x holder=1000",
         );
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_wins_over_the_environment() {
+    fn an_entry_overrides_the_environment() {
         let env = [
             ("DAPL_IB_MTU", "2048"),
             ("DAPL_ACK_RETRY", "3"),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_setting_is_named_with_what_is_known() {
+    fn a_wrong_setting_is_reported_with_the_valid_ones() {
         for (text, said) in [
             ("lo 0 mtu=1500", "mtu=1500 is not possible: one of 256, 512"),
             (

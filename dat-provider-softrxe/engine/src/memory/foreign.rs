@@ -18,14 +18,14 @@ const TAIL: usize = 8;
 /// An application may unmap memory before it deregisters it, protect it, or cut the file behind it short. Then what touches it here
 /// answers [`Failed::Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub(crate) struct Range {
     base: usize,
     length: u64,
 }
 
 /// Why memory was not read or written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failed {
+pub(crate) enum Failed {
     /// Not inside the range, or not aligned.
     Outside,
     /// The memory is not there any more.
@@ -40,7 +40,7 @@ impl From<Fault> for Failed {
 
 /// Why memory cannot be registered.
 #[derive(Debug, thiserror::Error)]
-pub enum RangeError {
+pub(crate) enum RangeError {
     /// The range is empty or wraps around.
     #[error("{length} bytes at {base:#x} is no range of memory")]
     NoRange {
@@ -70,7 +70,7 @@ impl Range {
     ///
     /// # Errors
     /// See [`RangeError`].
-    pub fn probe(base: usize, length: u64, writable: bool) -> Result<Self, RangeError> {
+    pub(crate) fn probe(base: usize, length: u64, writable: bool) -> Result<Self, RangeError> {
         let end = u64::try_from(base).ok().and_then(|b| b.checked_add(length));
         if length == 0 || base == 0 || end.is_none_or(|end| end > isize::MAX as u64) {
             return Err(RangeError::NoRange { base, length });
@@ -96,13 +96,13 @@ impl Range {
 
     /// First address.
     #[must_use]
-    pub const fn base(&self) -> usize {
+    pub(crate) const fn base(&self) -> usize {
         self.base
     }
 
     /// Bytes.
     #[must_use]
-    pub const fn length(&self) -> u64 {
+    pub(crate) const fn length(&self) -> u64 {
         self.length
     }
 
@@ -119,7 +119,7 @@ impl Range {
     ///
     /// # Errors
     /// As [`Failed`] says; what `into` holds is unspecified then.
-    pub fn read(&self, way: Way, offset: u64, into: &mut [u8]) -> Result<(), Failed> {
+    pub(crate) fn read(&self, way: Way, offset: u64, into: &mut [u8]) -> Result<(), Failed> {
         let from = self.at(offset, into.len())?;
         // SAFETY: inside a range that the consumer registered, who may write it meanwhile: bytes are copied, no more.
         unsafe { guard::read(way, from, into)? };
@@ -128,7 +128,7 @@ impl Range {
 
     /// `count` bytes from `offset`. `None`: not inside.
     #[must_use]
-    pub fn part(&self, offset: u64, count: u64) -> Option<Self> {
+    pub(crate) fn part(&self, offset: u64, count: u64) -> Option<Self> {
         let base = self.at(offset, count as usize).ok()?;
         Some(Self {
             base,
@@ -138,7 +138,7 @@ impl Range {
 
     /// CRC-32 of all of it, continued from `crc`. `None`: not possible where it lies.
     #[must_use]
-    pub fn checksum(&self, exit: &Exit, crc: u32) -> Option<Result<u32, Failed>> {
+    pub(crate) fn checksum(&self, exit: &Exit, crc: u32) -> Option<Result<u32, Failed>> {
         let compute = || {
             // SAFETY: inside a range that the consumer registered; bytes have no invalid values. The consumer must not write them
             // now, as a request that names them is posted. Where it does nevertheless the number is wrong, whatever it is, and
@@ -159,7 +159,13 @@ impl Range {
     ///
     /// # Errors
     /// As [`Failed`] says. `Outside`: nothing was written; `Fault`: perhaps a part.
-    pub fn write(&self, way: Way, offset: u64, bytes: &[u8], last: bool) -> Result<(), Failed> {
+    pub(crate) fn write(
+        &self,
+        way: Way,
+        offset: u64,
+        bytes: &[u8],
+        last: bool,
+    ) -> Result<(), Failed> {
         let to = self.at(offset, bytes.len())?;
         if !last || bytes.is_empty() {
             // SAFETY: the destination is inside a range that the consumer registered for writing.
@@ -178,7 +184,12 @@ impl Range {
     ///
     /// # Errors
     /// As [`Failed`] says; nothing was changed.
-    pub fn update(&self, way: Way, offset: u64, f: impl FnMut(u64) -> u64) -> Result<u64, Failed> {
+    pub(crate) fn update(
+        &self,
+        way: Way,
+        offset: u64,
+        f: impl FnMut(u64) -> u64,
+    ) -> Result<u64, Failed> {
         let at = self.at(offset, 8)?;
         if !at.is_multiple_of(8) {
             return Err(Failed::Outside);

@@ -1,8 +1,8 @@
 //! Registered memory of the user engine.
 
-pub mod foreign;
-pub mod guard;
+pub(crate) mod foreign;
+pub(crate) mod guard;
 mod keys;
-pub mod loans;
+pub(crate) mod payload_refs;
 mod probe;
-pub mod regions;
+pub(crate) mod regions;

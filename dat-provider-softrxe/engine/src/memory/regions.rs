@@ -13,16 +13,16 @@ use softrxe_proto::{
 use super::foreign::{Failed, Range};
 use super::guard::{Exit, Watch, Way};
 use super::keys::Keys;
-use super::loans::{LEAST, Loans};
+use super::payload_refs::{MIN_LENGTH, PayloadRefs, Pieces};
 
 /// Regions and windows of an engine, at most.
 const MOST: usize = 1 << 23;
 
 /// All regions and windows of one engine, by their keys (module `keys`).
 #[derive(Debug)]
-pub struct Regions {
+pub(crate) struct Regions {
     table: RefCell<Table>,
-    loans: RefCell<Loans>,
+    payload_refs: RefCell<PayloadRefs>,
     watch: Watch,
     exit: Exit,
 }
@@ -40,7 +40,7 @@ struct Table {
 
 /// Names a window, whatever its key is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Window(u64);
+pub(crate) struct Window(u64);
 
 #[derive(Debug)]
 struct Entry {
@@ -77,7 +77,7 @@ struct Bound {
 impl Regions {
     /// None yet; keys follow from `secret`. Each run is then sent by [`gather`](Self::gather).
     #[must_use]
-    pub fn new(secret: &SecretKey) -> Self {
+    pub(crate) fn new(secret: &SecretKey) -> Self {
         let table = Table {
             entries: FxHashMap::default(),
             windows: FxHashMap::default(),
@@ -87,32 +87,33 @@ impl Regions {
         };
         Self {
             table: RefCell::new(table),
-            loans: RefCell::default(),
+            payload_refs: RefCell::default(),
             watch: Watch::new(),
             exit: Exit::take(),
         }
     }
 
-    /// Writes what was lent for the run in `out` to its places there too, for who wants to see it in one.
-    pub fn show(&self, out: &mut [u8]) {
-        self.loans.borrow().show(self.watch.way(), out);
+    /// Copies payload that the run in `out` refers to to its positions there, for a capture.
+    pub(crate) fn copy_payload_into(&self, out: &mut [u8]) {
+        let refs = self.payload_refs.borrow();
+        refs.copy_into(self.watch.way(), out);
     }
 
     /// The calling thread is about to have the engine copy: finds out how it can. The caller holds the engine's lock, and calls this
     /// each time that it has taken it for that.
-    pub fn prepare(&self, now: Time) {
+    pub(crate) fn prepare(&self, now: Time) {
         self.watch.look(now);
     }
 
-    /// Gives `send` the pieces of the run in `out`: our own and what was lent for it.
-    pub fn gather<R>(&self, out: &[u8], send: impl FnOnce(&[libc::iovec]) -> R) -> R {
-        self.loans.borrow_mut().gather(out, send)
+    /// Calls `send` with the pieces of the run in `out`: its own bytes and the payload that it refers to.
+    pub(crate) fn gather<R>(&self, out: &[u8], send: impl FnOnce(Pieces<'_>) -> R) -> R {
+        self.payload_refs.borrow_mut().gather(out, send)
     }
 
     /// Opens `range` under a new key; addresses in it count from `start`. `None`: there are `MOST` already, or
     /// memory for the table is short.
     #[must_use]
-    pub fn register(&self, range: Range, start: u64, rights: Rights, pd: Pd) -> Option<u32> {
+    pub(crate) fn register(&self, range: Range, start: u64, rights: Rights, pd: Pd) -> Option<u32> {
         self.table.borrow_mut().add(
             pd,
             Target::Region {
@@ -124,7 +125,7 @@ impl Regions {
     }
 
     /// Closes a region. The caller holds the engine's lock.
-    pub fn deregister(&self, key: u32) {
+    pub(crate) fn deregister(&self, key: u32) {
         let mut table = self.table.borrow_mut();
         table.remove(key);
         // A window without its region opens nothing.
@@ -133,7 +134,7 @@ impl Regions {
 
     /// A window that is not bound, and its key. `None`: as [`register`](Self::register).
     #[must_use]
-    pub fn create_window(&self, kind: WindowType, pd: Pd) -> Option<(Window, u32)> {
+    pub(crate) fn create_window(&self, kind: WindowType, pd: Pd) -> Option<(Window, u32)> {
         let mut table = self.table.borrow_mut();
         table.windows.try_reserve(1).ok()?;
         let window = Window(table.last_window + 1);
@@ -150,7 +151,7 @@ impl Regions {
     }
 
     /// The queue pair is gone, or as new: the windows that belong to it are closed. Its number may come again.
-    pub fn forget_queue_pair(&self, qpn: Qpn) {
+    pub(crate) fn forget_queue_pair(&self, qpn: Qpn) {
         let mut table = self.table.borrow_mut();
         if !table.of_queue_pairs {
             return;
@@ -159,7 +160,7 @@ impl Regions {
     }
 
     /// Closes a window, bound or not. The caller holds the engine's lock.
-    pub fn destroy_window(&self, window: Window) {
+    pub(crate) fn destroy_window(&self, window: Window) {
         let mut table = self.table.borrow_mut();
         if let Some(key) = table.windows.remove(&window) {
             table.remove(key);
@@ -169,7 +170,7 @@ impl Regions {
     /// A key for a window that is about to be bound. It is not set aside: should a region get the same before the bind is executed,
     /// the bind fails.
     #[must_use]
-    pub fn next_key(&self) -> u32 {
+    pub(crate) fn next_key(&self) -> u32 {
         self.table.borrow_mut().draw()
     }
 }
@@ -296,8 +297,8 @@ impl Memory for Regions {
         at: usize,
         crc: u32,
     ) -> Result<Option<u32>, AccessError> {
-        let mut loans = self.loans.borrow_mut();
-        if length < LEAST || !loans.has_room() || self.watch.way() == Way::Kernel {
+        let mut refs = self.payload_refs.borrow_mut();
+        if length < MIN_LENGTH || !refs.has_room() || self.watch.way() == Way::Kernel {
             return Ok(None);
         }
         let (range, offset) = self.table.borrow().resolve(access, va, length as u64)?;
@@ -312,7 +313,7 @@ impl Memory for Regions {
             None => Ok(None),
             Some(Err(failed)) => Err(error_of(failed, access, va, length as u64)),
             Some(Ok(crc)) => {
-                loans.add(at, lent);
+                refs.add(at, lent);
                 Ok(Some(crc))
             }
         }
@@ -463,23 +464,26 @@ mod tests {
     #[test]
     fn lending_checks_like_copying_and_ends_with_the_run() {
         let regions = Regions::new(&SECRET);
-        super::super::guard::install();
+        crate::memory::guard::install();
         regions.prepare(Time::ZERO);
-        let mut memory: Vec<u8> = (0..2 * LEAST).map(|n| n as u8).collect();
+        let mut memory: Vec<u8> = (0..2 * MIN_LENGTH).map(|n| n as u8).collect();
         let (key, at) = region(&regions, &mut memory, Rights::LOCAL_READ);
         let read = access(key, Rights::LOCAL_READ);
-        let pieces = || regions.gather(&[0; 4 * LEAST], <[libc::iovec]>::len);
-        let whole = crc32fast::hash(&memory[1..=LEAST]);
-        assert_eq!(regions.lend(&read, at + 1, LEAST, 9, 0), Ok(Some(whole)));
+        let pieces = || regions.gather(&[0; 4 * MIN_LENGTH], |pieces| pieces.as_slice().len());
+        let whole = crc32fast::hash(&memory[1..=MIN_LENGTH]);
+        assert_eq!(
+            regions.lend(&read, at + 1, MIN_LENGTH, 9, 0),
+            Ok(Some(whole))
+        );
         assert_eq!((pieces(), pieces()), (3, 1));
-        assert_eq!(regions.lend(&read, at, LEAST - 1, 0, 0), Ok(None));
-        let beyond = regions.lend(&read, at + 1, 2 * LEAST, 0, 0);
+        assert_eq!(regions.lend(&read, at, MIN_LENGTH - 1, 0, 0), Ok(None));
+        let beyond = regions.lend(&read, at + 1, 2 * MIN_LENGTH, 0, 0);
         assert!(matches!(beyond, Err(AccessError::Bounds { .. })));
         let write = access(key, Rights::LOCAL_WRITE);
-        let refused = regions.lend(&write, at, LEAST, 0, 0);
+        let refused = regions.lend(&write, at, MIN_LENGTH, 0, 0);
         assert!(matches!(refused, Err(AccessError::Right { .. })));
         regions.deregister(key);
-        let gone = regions.lend(&read, at, LEAST, 0, 0);
+        let gone = regions.lend(&read, at, MIN_LENGTH, 0, 0);
         assert!(matches!(gone, Err(AccessError::Key(_))));
         assert_eq!(pieces(), 1);
     }

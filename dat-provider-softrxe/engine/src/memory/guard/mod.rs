@@ -19,15 +19,15 @@ use std::cell::Cell;
 
 use softrxe_proto::Time;
 
-pub use signals::install;
+pub(crate) use signals::install;
 
 /// The memory is not mapped, or not with the right that it was registered with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fault;
+pub(crate) struct Fault;
 
 /// How memory of the consumer is touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub(crate) enum Way {
     /// By instructions of this thread; the signal of a fault is caught.
     Direct,
     /// By system calls.
@@ -41,7 +41,7 @@ const THREADS: usize = 4;
 
 /// Knows which way the present thread can go. Not `Sync`: the engine's lock is around it.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     way: Cell<Way>,
     /// Thread, way, and until when that counts.
     seen: [Cell<(usize, Way, u64)>; THREADS],
@@ -51,7 +51,7 @@ pub struct Watch {
 impl Watch {
     /// Before the first [`look`](Self::look) nothing is known: the kernel copies.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             way: Cell::new(Way::Kernel),
             seen: [const { Cell::new((0, Way::Kernel, 0)) }; THREADS],
@@ -61,13 +61,13 @@ impl Watch {
 
     /// The way that the last look found.
     #[must_use]
-    pub fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> Way {
         self.way.get()
     }
 
     /// The calling thread is about to copy. What it was found to do with the signals counts for a millisecond: asking takes
     /// three system calls.
-    pub fn look(&self, now: Time) {
+    pub(crate) fn look(&self, now: Time) {
         // SAFETY: always right.
         let thread = unsafe { libc::pthread_self() } as usize;
         let now = now.as_nanos();
@@ -109,7 +109,7 @@ impl Default for Watch {
 ///
 /// # Safety
 /// Where `from` is mapped, reading it disturbs no Rust reference: it is memory that the consumer registered.
-pub unsafe fn read(way: Way, from: usize, into: &mut [u8]) -> Result<(), Fault> {
+pub(crate) unsafe fn read(way: Way, from: usize, into: &mut [u8]) -> Result<(), Fault> {
     let (to, length) = (into.as_mut_ptr() as usize, into.len());
     match way {
         // SAFETY: the destination is ours; the source is the caller's promise.
@@ -122,7 +122,7 @@ pub unsafe fn read(way: Way, from: usize, into: &mut [u8]) -> Result<(), Fault> 
 ///
 /// # Safety
 /// Where `to` is mapped, it is memory that the consumer registered for writing.
-pub unsafe fn write(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
+pub(crate) unsafe fn write(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
     match way {
         // SAFETY: the source is ours; the destination is the caller's promise.
         Way::Direct => unsafe { machine::copy(to, bytes.as_ptr() as usize, bytes.len()) },
@@ -134,7 +134,7 @@ pub unsafe fn write(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
 ///
 /// # Safety
 /// As [`write()`].
-pub unsafe fn store(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
+pub(crate) unsafe fn store(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
     match way {
         // SAFETY: as for `write`.
         Way::Direct => unsafe { machine::store(to, bytes) },
@@ -147,7 +147,11 @@ pub unsafe fn store(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
 ///
 /// # Safety
 /// As [`write()`].
-pub unsafe fn update(way: Way, at: usize, mut f: impl FnMut(u64) -> u64) -> Result<u64, Fault> {
+pub(crate) unsafe fn update(
+    way: Way,
+    at: usize,
+    mut f: impl FnMut(u64) -> u64,
+) -> Result<u64, Fault> {
     match way {
         // SAFETY: as for `write`.
         Way::Direct => unsafe { machine::update(at, f) },
@@ -159,12 +163,12 @@ pub unsafe fn update(way: Way, at: usize, mut f: impl FnMut(u64) -> u64) -> Resu
 
 /// A place where a computation that may fault notes how to get out of it.
 #[derive(Debug)]
-pub struct Exit(Option<&'static machine::Frame>);
+pub(crate) struct Exit(Option<&'static machine::Frame>);
 
 impl Exit {
     /// One of a limited number, or one with which nothing can be computed.
     #[must_use]
-    pub fn take() -> Self {
+    pub(crate) fn take() -> Self {
         Self(machine::Frame::take())
     }
 
@@ -173,7 +177,7 @@ impl Exit {
     /// # Safety
     /// The range is memory that the consumer registered. `compute` reads it and nothing else that may fault, and leaves nothing to
     /// drop or unlock where it is abandoned.
-    pub unsafe fn over<R>(
+    pub(crate) unsafe fn over<R>(
         &self,
         from: usize,
         length: usize,

@@ -1,4 +1,4 @@
-//! Where an EVD or CNO sleeps.
+//! The permit that an EVD or CNO waits for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,23 +7,22 @@ use std::time::{Duration, Instant};
 use dat_core::transport::Parked;
 use dat_os::sleep::{self, Slept};
 use parking_lot::Mutex;
+use softrxe_port::wake::Wake;
 
-use super::net::wake::Wake;
-
-/// A permit that is waited for: on a futex, which a signal ends, or by one who sleeps on descriptors.
+/// A permit that ends a sleep. The sleeper waits on a futex, which a signal interrupts, or on descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     permit: Mutex<Permit>,
-    /// Counts rings.
-    rung: AtomicU32,
+    /// Number of rings; the futex word.
+    rings: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct Permit {
     given: bool,
-    /// Wakes the one who sleeps on descriptors.
+    /// Wakes the sleeper that waits on descriptors.
     wake: Option<Arc<Wake>>,
-    /// Threads in [`Bell::sleep`].
+    /// Number of threads in [`Bell::sleep`].
     sleepers: u32,
 }
 
@@ -35,19 +34,19 @@ impl Bell {
         match &permit.wake {
             Some(wake) => wake.ring(),
             None if permit.sleepers > 0 => {
-                self.rung.fetch_add(1, Ordering::Release);
-                sleep::wake(&self.rung, i32::MAX);
+                self.rings.fetch_add(1, Ordering::Release);
+                sleep::wake(&self.rings, i32::MAX);
             }
             None => {}
         }
     }
 
-    /// Takes the permit if it is there.
+    /// Takes the permit; returns whether it was given.
     pub(crate) fn take(&self) -> bool {
         std::mem::take(&mut self.permit.lock().given)
     }
 
-    /// From now on `wake` is rung. `false`: the permit is there already.
+    /// Makes the next ring wake `wake`. Returns `false` if the permit is given already.
     pub(crate) fn listen(&self, wake: &Arc<Wake>) -> bool {
         let mut permit = self.permit.lock();
         if !permit.given {
@@ -61,7 +60,7 @@ impl Bell {
         self.permit.lock().wake = None;
     }
 
-    /// Sleeps until the permit is there, and takes it.
+    /// Sleeps until the permit is given, and takes it.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) -> Parked {
         let end = timeout.and_then(|t| Instant::now().checked_add(t));
         self.permit.lock().sleepers += 1;
@@ -72,7 +71,7 @@ impl Bell {
 
     fn sleep_until(&self, end: Option<Instant>) -> Parked {
         loop {
-            let rung = self.rung.load(Ordering::Acquire);
+            let rings = self.rings.load(Ordering::Acquire);
             if self.take() {
                 return Parked::Woken;
             }
@@ -80,8 +79,8 @@ impl Bell {
             if left == Some(Duration::ZERO) {
                 return Parked::TimedOut;
             }
-            match sleep::on_word(&self.rung, rung, left) {
-                // What was given meanwhile is for the next sleep.
+            match sleep::on_word(&self.rings, rings, left) {
+                // A permit that was given meanwhile is for the next sleep.
                 Slept::Cancelled => return Parked::Cancelled,
                 Slept::Interrupted => {
                     return if self.take() {
@@ -96,7 +95,7 @@ impl Bell {
     }
 }
 
-/// See [`Transport::Parker`](dat_core::transport::Transport::Parker).
+/// The sleeping place of an EVD or CNO ([`Transport::Parker`](dat_core::transport::Transport::Parker)).
 #[derive(Debug, Default)]
 pub struct Parker(pub(crate) Arc<Bell>);
 
@@ -104,11 +103,12 @@ pub struct Parker(pub(crate) Arc<Bell>);
 mod tests {
     use std::os::fd::AsRawFd;
 
-    use super::super::net::wake::sleep;
+    use dat_os::sleep::on_readable;
+
     use super::*;
 
     #[test]
-    fn a_ring_before_the_sleep_leaves_a_permit_for_one() {
+    fn a_ring_before_the_sleep_ends_one_sleep() {
         let bell = Bell::default();
         bell.ring();
         assert_eq!(bell.sleep(None), Parked::Woken);
@@ -116,17 +116,17 @@ mod tests {
     }
 
     #[test]
-    fn one_who_sleeps_on_descriptors_hears_it_there() {
+    fn a_ring_wakes_a_sleeper_on_descriptors() {
         let (bell, wake) = (Bell::default(), Arc::new(Wake::new().unwrap()));
         assert!(bell.listen(&wake));
         std::thread::scope(|scope| {
             scope.spawn(|| bell.ring());
-            assert_eq!(sleep([wake.as_raw_fd()], None), Slept::Woken);
+            assert_eq!(on_readable([wake.as_raw_fd()], None), Slept::Woken);
         });
         bell.unlisten();
         assert!(bell.take());
         assert!(!bell.take());
         bell.ring();
-        assert!(!bell.listen(&wake), "the permit is there already");
+        assert!(!bell.listen(&wake), "the permit is given already");
     }
 }

@@ -1,4 +1,12 @@
-//! [`UserEngine`]: the answers to what core asks of a transport.
+//! The implementation of core's `Transport`.
+
+mod connect;
+mod convert;
+mod datagram;
+mod named_attributes;
+pub(crate) mod objects;
+pub(crate) mod open;
+mod run_upcall;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,27 +29,22 @@ use dat_handshake::rdma_cm::REQ_PRIVATE;
 use softrxe_proto as proto;
 use softrxe_proto::{CompletedOp, MwBind, Rights, Sge, Status, WindowType};
 
-use super::connect;
-use super::convert::{FULL, MAX_IOV, completion, made, op, posted, rights, sges};
-use super::datagram::{self, AddressHandle};
-use super::hub::{CqNotice, Hub};
-use super::memory::foreign::Range;
-use super::memory::guard;
-use super::named;
-use super::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
-use super::park::Parker;
+use self::convert::{FULL, MAX_IOV, completion, create_error, op, post_error, rights, sges};
+use self::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
+use crate::adapter::datagram::{AddressHandle, QKEY};
+use crate::adapter::hub::Hub;
+use crate::memory::foreign::Range;
+use crate::memory::guard;
+use crate::user_engine::UserEngine;
+use crate::wait::Parker;
 
-/// RDMA Reads and atomics of a connection, each way.
+/// Largest number of RDMA Reads and atomics of a connection, in each direction.
 const MAX_READS: u32 = 16;
 
 thread_local! {
-    /// Where this thread is to pause when it has given its locks back. It does not keep an adapter that is closed meanwhile.
-    static DUE: Cell<Weak<Hub>> = const { Cell::new(Weak::new()) };
+    /// The adapter on which this thread is to pause once it has released its locks. It does not keep an adapter from closing.
+    static PAUSE_ON: Cell<Weak<Hub>> = const { Cell::new(Weak::new()) };
 }
-
-/// RoCEv2 in this process.
-#[derive(Debug)]
-pub struct UserEngine;
 
 impl Transport for UserEngine {
     type Adapter = Adapter;
@@ -65,25 +68,25 @@ impl Transport for UserEngine {
     }
 
     fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Self>) -> Result<Adapter> {
-        super::open::open(ia_name, params, upcalls)
+        open::open(ia_name, params, upcalls)
     }
 
     fn device_counters(adapter: &Adapter) -> Vec<(IaCounter, u64)> {
-        let counted = adapter.hub.state.lock().engine.counters();
+        let counters = adapter.hub.state.lock().engine.counters();
         vec![
-            (IaCounter::LnkErrRcv, counted.malformed + counted.bad_icrc),
+            (IaCounter::LnkErrRcv, counters.malformed + counters.bad_icrc),
             (
                 IaCounter::LnkErrRcvConstraint,
-                counted.foreign + counted.unknown_qp,
+                counters.foreign + counters.unknown_qp,
             ),
-            (IaCounter::DiagErrRqRae, counted.wrong_keys),
+            (IaCounter::DiagErrRqRae, counters.wrong_keys),
             (
                 IaCounter::DiagErrRqRire,
-                counted.refused - counted.wrong_keys,
+                counters.refused - counters.wrong_keys,
             ),
-            (IaCounter::DiagErrRqOos, counted.out_of_sequence),
-            (IaCounter::DiagErrRqUdsdprd, counted.ud_dropped),
-            (IaCounter::DiagErrSqOos, counted.go_backs),
+            (IaCounter::DiagErrRqOos, counters.out_of_sequence),
+            (IaCounter::DiagErrRqUdsdprd, counters.ud_dropped),
+            (IaCounter::DiagErrSqOos, counters.go_backs),
         ]
     }
 
@@ -92,17 +95,17 @@ impl Transport for UserEngine {
     }
 
     fn attributes(adapter: &Adapter) -> AdapterAttr {
-        let place = &adapter.hub.place;
-        let mtu = place.mtu.min(adapter.hub.settings.mtu);
-        let device = format!("user-{}", place.netdev);
+        let local = &adapter.hub.local_address;
+        let mtu = local.mtu.min(adapter.hub.settings.mtu);
+        let device = format!("user-{}", local.netdev);
         let guid = adapter.hub.state.lock().engine.guid();
-        let named = named::attributes(place, &device, mtu, guid);
+        let named = named_attributes::attributes(local, &device, mtu, guid);
         AdapterAttr {
             adapter_name: device,
             vendor_name: "softrxe in user space".into(),
             hardware_version: (1, 0),
             firmware_version: (1, 0),
-            address: place.address,
+            address: local.address,
             scope_id: 0,
             max_eps: 16_000,
             max_dto_per_ep: adapter.hub.settings.wr_max,
@@ -136,11 +139,10 @@ impl Transport for UserEngine {
     }
 
     fn create_pz(adapter: &Arc<Adapter>) -> Result<Pz> {
-        let mut state = adapter.hub.state.lock();
-        state.next += 1;
+        let last = adapter.last_pd.fetch_add(1, Ordering::Relaxed);
         Ok(Pz {
             hub: Arc::clone(&adapter.hub),
-            pd: proto::Pd(state.next),
+            pd: proto::Pd(last + 1),
         })
     }
 
@@ -208,7 +210,7 @@ impl Transport for UserEngine {
         if bind.va_type == VaType::ZeroBased {
             return Err(Error::of(Kind::ModelNotSupported));
         }
-        // Binds of one window are serialised by core; what is posted becomes the key in the order of posting.
+        // Core serialises the binds of a window, so that its key changes in the order of posting.
         let old_key = bind.rmr.key.load(Ordering::Acquire);
         let mut window = MwBind {
             old_key,
@@ -227,26 +229,22 @@ impl Transport for UserEngine {
                 request.fence = bind.fence;
                 state.engine.post_send(now, qp.qpn, &request)
             })
-            .map_err(posted)?;
+            .map_err(post_error)?;
         bind.rmr.key.store(window.new_key, Ordering::Release);
         Ok(window.new_key)
     }
 
     fn create_cq(adapter: &Arc<Adapter>, _depth: u32, token: Token) -> Result<Cq> {
         let mut state = adapter.hub.state.lock();
-        let id = state.engine.create_cq().map_err(made)?;
-        let notice = CqNotice {
-            token,
-            ..CqNotice::default()
-        };
-        state.cqs.insert(id, notice);
+        let id = state.engine.create_cq().map_err(create_error)?;
+        state.notices.add_cq(id, token);
         Ok(Cq {
             hub: Arc::clone(&adapter.hub),
             id,
         })
     }
 
-    /// Posts make room for their completions.
+    /// Does nothing: each post reserves room for its completion.
     fn resize_cq(_cq: &Cq, _depth: u32) -> Result<()> {
         Ok(())
     }
@@ -254,13 +252,13 @@ impl Transport for UserEngine {
     fn poll_cq(cq: &Cq, into: &mut [proto::Completion]) -> usize {
         let (count, pause) = cq.hub.poll(cq.id, into);
         if pause {
-            DUE.set(Arc::downgrade(&cq.hub));
+            PAUSE_ON.set(Arc::downgrade(&cq.hub));
         }
         count
     }
 
     fn after_empty_poll() {
-        if let Some(hub) = DUE.take().upgrade() {
+        if let Some(hub) = PAUSE_ON.take().upgrade() {
             hub.pause();
         }
     }
@@ -272,9 +270,9 @@ impl Transport for UserEngine {
 
     #[inline(always)]
     fn data_only_receive(raw: &proto::Completion) -> Option<u32> {
-        let plain =
+        let data_only =
             raw.op == CompletedOp::Receive && raw.immediate.is_none() && raw.invalidated.is_none();
-        plain.then_some(raw.length)
+        data_only.then_some(raw.length)
     }
 
     fn decode(_cq: &Cq, raw: &proto::Completion) -> Completion {
@@ -283,9 +281,7 @@ impl Transport for UserEngine {
 
     fn watch_cq(cq: &Cq, on: bool) -> Result<()> {
         cq.hub.with(|state, _| {
-            if let Some(notice) = state.cqs.get_mut(&cq.id) {
-                notice.watched = on;
-            }
+            state.notices.watch(cq.id, on);
             if on {
                 state.engine.arm_cq(cq.id);
             }
@@ -317,8 +313,8 @@ impl Transport for UserEngine {
         let id = state
             .engine
             .create_srq(attr.max_recv_dtos as usize, attr.max_recv_iov as usize)
-            .map_err(made)?;
-        state.srqs.insert(id, token);
+            .map_err(create_error)?;
+        state.notices.add_srq(id, token);
         Ok(Srq {
             hub: Arc::clone(&pz.hub),
             id,
@@ -344,7 +340,7 @@ impl Transport for UserEngine {
         state
             .engine
             .post_srq_recv(srq.id, id.0, sges)
-            .map_err(posted)
+            .map_err(post_error)
     }
 
     fn create_qp(
@@ -370,9 +366,15 @@ impl Transport for UserEngine {
             recv_depth: caps.max_recv as usize,
             max_sge: caps.max_request_iov.max(caps.max_recv_iov).max(1) as usize,
             access: Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC,
-            qkey: datagram::QKEY,
+            qkey: QKEY,
         };
-        let qpn = pz.hub.state.lock().engine.create_qp(&init).map_err(made)?;
+        let qpn = pz
+            .hub
+            .state
+            .lock()
+            .engine
+            .create_qp(&init)
+            .map_err(create_error)?;
         Ok(Qp {
             hub: Arc::clone(&pz.hub),
             qpn,
@@ -390,9 +392,7 @@ impl Transport for UserEngine {
 
     fn reset_qp(qp: &Qp) -> Result<()> {
         qp.hub.with(|state, now| {
-            if let Some(id) = state.by_qpn.remove(&qp.qpn) {
-                state.connections.remove(&id);
-            }
+            state.connections.remove_of(qp.qpn);
             state.engine.reset_qp(now, qp.qpn);
             state.engine.memory().forget_queue_pair(qp.qpn);
         });
@@ -409,17 +409,20 @@ impl Transport for UserEngine {
             solicited: request.solicited,
             fence: request.fence,
         };
-        qp.hub.post(qp.qpn, &request).map_err(posted)
+        qp.hub.post(qp.qpn, &request).map_err(post_error)
     }
 
     fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
         let mut room = [Sge::default(); MAX_IOV];
         let sges = sges(iov, &mut room)?;
         let mut state = qp.hub.state.lock();
-        state.engine.post_recv(qp.qpn, id.0, sges).map_err(posted)?;
-        // A queue pair in Error flushes it at once.
-        qp.hub.collect(&mut state);
-        qp.hub.call(&mut state);
+        state
+            .engine
+            .post_recv(qp.qpn, id.0, sges)
+            .map_err(post_error)?;
+        // A queue pair in Error flushes the receive at once.
+        state.collect_events();
+        qp.hub.wake(&mut state);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What core holds of an adapter; dropping an object destroys it.
+//! The objects that core holds. Dropping an object destroys it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,21 +7,22 @@ use std::thread::JoinHandle;
 
 use dat_handshake::Caller;
 use parking_lot::Mutex;
-use softrxe_proto::{CmId, ConnectRequest, CqId, Event, Pd, Qpn, RejectReason, SrqId, WindowType};
+use softrxe_proto::{CmId, CqId, Event, Pd, Qpn, SrqId, WindowType};
 
-use super::datagram;
-use super::hub::Hub;
-use super::memory::regions::Window;
-use super::net::message::Destination;
+use crate::adapter::hub::Hub;
+use crate::adapter::upcall::IncomingRequest;
+use crate::memory::regions::Window;
 
 /// An open adapter and its helper thread.
 pub struct Adapter {
     pub(crate) hub: Arc<Hub>,
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    /// The number of the protection domain that was created last.
+    pub(crate) last_pd: AtomicU32,
 }
 
 impl Adapter {
-    /// Ends the helper thread, once, and waits for that unless it is the caller.
+    /// Ends the helper thread, once, and waits for its end unless the caller is that thread.
     pub(crate) fn end(&self) {
         self.hub.end();
         let thread = self.thread.lock().take();
@@ -62,7 +63,7 @@ impl std::fmt::Debug for Lmr {
 
 impl Drop for Lmr {
     fn drop(&mut self) {
-        // Copies run under the same lock: from here on none touches the memory.
+        // Copies run under the same lock: after this none touches the memory.
         self.hub.state.lock().engine.memory().deregister(self.key);
     }
 }
@@ -72,7 +73,7 @@ pub struct Rmr {
     pub(crate) hub: Arc<Hub>,
     pub(crate) window: Window,
     pub(crate) kind: WindowType,
-    /// Its key after everything that was posted.
+    /// The window's key after all posted binds.
     pub(crate) key: AtomicU32,
 }
 
@@ -100,7 +101,7 @@ pub struct Cq {
 impl Drop for Cq {
     fn drop(&mut self) {
         let mut state = self.hub.state.lock();
-        state.cqs.remove(&self.id);
+        state.notices.remove_cq(self.id);
         state.engine.destroy_cq(self.id);
     }
 }
@@ -114,13 +115,13 @@ pub struct Srq {
 impl Drop for Srq {
     fn drop(&mut self) {
         let mut state = self.hub.state.lock();
-        state.srqs.remove(&self.id);
+        state.notices.remove_srq(self.id);
         state.engine.destroy_srq(self.id);
-        // The next one may have its number.
-        self.hub.collect(&mut state);
+        // The next queue may get the same number: events of this one must not reach it.
+        state.collect_events();
         let of_another = |event: &Event| !matches!(event, Event::SrqLimit(id) if *id == self.id);
-        state.events.retain(of_another);
-        self.hub.call(&mut state);
+        state.pending.events.retain(of_another);
+        self.hub.wake(&mut state);
     }
 }
 
@@ -130,19 +131,17 @@ pub struct Qp {
     pub(crate) qpn: Qpn,
     pub(crate) reads_in: u8,
     pub(crate) reads_out: u8,
-    /// For datagrams instead of a connection.
+    /// Sends datagrams and has no connection.
     pub(crate) datagram: bool,
-    /// Lives as long as its queue pairs.
+    /// Objects that must live as long as the queue pair.
     pub(crate) _uses: (Arc<Pz>, Arc<Cq>, Arc<Cq>, Option<Arc<Srq>>),
 }
 
 impl Drop for Qp {
     fn drop(&mut self) {
         self.hub.with(|state, now| {
-            if let Some(id) = state.by_qpn.remove(&self.qpn) {
-                state.connections.remove(&id);
-            }
-            datagram::forget(state, self.qpn);
+            state.connections.remove_of(self.qpn);
+            state.connections.remove_queries(self.qpn);
             state.engine.destroy_qp(now, self.qpn);
             state.engine.memory().forget_queue_pair(self.qpn);
         });
@@ -152,7 +151,7 @@ impl Drop for Qp {
 /// A service point.
 pub struct Listener {
     pub(crate) hub: Arc<Hub>,
-    /// For connections, and for datagrams if nobody else has that one.
+    /// The service id for connections, and the one for datagrams unless it was in use.
     pub(crate) service_ids: Vec<u64>,
 }
 
@@ -161,9 +160,8 @@ impl Drop for Listener {
         let mut state = self.hub.state.lock();
         for service_id in &self.service_ids {
             state.engine.unlisten(*service_id);
-            // Others may take the name of the service as soon as it is dropped.
-            state.share.release(Destination::Service(*service_id));
-            state.services.remove(service_id);
+            state.ports.release_service(*service_id);
+            state.connections.remove_service(*service_id);
         }
     }
 }
@@ -174,41 +172,30 @@ pub struct ConnRequest {
     pub(crate) id: CmId,
     /// The peer has its answer, or needs none.
     pub(crate) answered: bool,
-    /// That it came in at.
+    /// Port that the peer connects to.
     pub(crate) port: u16,
+    /// Address and port of the peer.
     pub(crate) remote: SocketAddr,
-    /// Of a datagram queue pair.
+    /// The peer's datagram queue pair; `None` for a connection.
     pub(crate) caller: Option<Caller>,
 }
 
 impl ConnRequest {
-    pub(crate) fn new(hub: &Arc<Hub>, id: CmId, asked: &ConnectRequest) -> Self {
+    pub(crate) fn new(hub: &Arc<Hub>, request: &IncomingRequest) -> Self {
         Self {
             hub: Arc::clone(hub),
-            id,
+            id: request.id,
             answered: false,
-            // rdma_cm's service ids end with it.
-            port: asked.service_id as u16,
-            remote: asked.remote,
-            caller: None,
+            port: request.port,
+            remote: request.remote,
+            caller: request.datagram,
         }
     }
-}
 
-impl ConnRequest {
-    /// Tells the peer that it is refused, as the consumer if `data` says so.
+    /// Refuses the request. `data` says whether the consumer refuses it.
     pub(crate) fn refuse(&mut self, data: &[u8]) {
         self.answered = true;
-        let (id, datagram) = (self.id, self.caller.is_some());
-        self.hub.with(|state, now| {
-            state.callers.remove(&id);
-            if datagram {
-                datagram::refuse(state, now, id, data);
-            } else {
-                // The peer may have given up: then it does not need to be told.
-                let _ = state.engine.reject(now, id, RejectReason::CONSUMER, data);
-            }
-        });
+        self.hub.refuse(self.id, self.caller.is_some(), data);
     }
 }
 
@@ -223,40 +210,18 @@ impl Drop for ConnRequest {
 #[cfg(test)]
 mod tests {
     use dat_core::attr::SrqAttr;
-    use dat_core::ia_params::IaParams;
     use dat_core::transport::{Token, Transport};
-    use dat_core::upcall::Upcalls;
+    use softrxe_proto::{CmError, SidrReply, SidrRequest};
 
-    use super::super::UserEngine;
-    use super::super::events::Job;
-    use super::super::place::Place;
-    use super::super::secrets::Secrets;
-    use super::super::settings::Settings;
     use super::*;
+    use crate::adapter::upcall::Upcall;
+    use crate::transport::open::test_hub;
+    use crate::user_engine::UserEngine;
 
-    /// One that nobody drives.
-    fn hub(address: &str) -> Arc<Hub> {
-        let settings = Settings::parse(&IaParams::default(), |_| None).unwrap();
-        let place = Place {
-            address: address.parse().unwrap(),
-            netdev: "lo".into(),
-            mtu: 4096,
-        };
-        let secrets = Secrets::draw().unwrap();
-        Hub::open(
-            settings,
-            place,
-            None,
-            secrets,
-            Upcalls::new(Token::default()),
-        )
-        .unwrap()
-    }
-
-    /// dat_srq_free and dat_srq_create before the helper has told of the first one's low watermark.
+    /// dat_srq_free and dat_srq_create before the helper has reported the first queue's low watermark.
     #[test]
-    fn a_new_queue_does_not_hear_what_was_meant_for_the_one_before() {
-        let hub = hub("127.77.5.1");
+    fn a_new_srq_does_not_get_the_event_of_a_freed_one() {
+        let hub = test_hub("127.77.5.1");
         let pz = Arc::new(Pz {
             hub: Arc::clone(&hub),
             pd: Pd(1),
@@ -266,43 +231,53 @@ mod tests {
             max_recv_iov: 1,
             low_watermark: None,
         };
+        let events = || hub.state.lock().pending.events.len();
         let first = UserEngine::create_srq(&pz, &attr, Token(1)).unwrap();
         UserEngine::arm_srq_limit(&first, 4).unwrap();
-        assert_eq!(hub.state.lock().events.len(), 1);
+        assert_eq!(events(), 1);
         let number = first.id;
         drop(first);
         let second = UserEngine::create_srq(&pz, &attr, Token(2)).unwrap();
         assert_eq!(second.id, number);
-        assert!(hub.state.lock().events.is_empty());
+        assert_eq!(events(), 0);
         UserEngine::arm_srq_limit(&second, 4).unwrap();
-        assert_eq!(hub.state.lock().events.len(), 1);
+        assert_eq!(events(), 1);
     }
 
-    /// dat_ia_close while a request is about to be told of: the port is free afterwards.
+    /// dat_ia_close while the upcall for a request is pending: the request is refused, and the port is free afterwards.
     #[test]
-    fn a_request_that_nobody_is_told_of_does_not_keep_its_hub() {
-        let hub = hub("127.77.5.2");
-        let asked = ConnectRequest {
-            service_id: 7,
-            remote: (hub.place.address, 8).into(),
-            initiator_depth: 0,
-            responder_resources: 0,
-            private_data: Box::default(),
-        };
+    fn a_pending_request_is_refused_at_close_and_does_not_keep_the_hub() {
+        let hub = test_hub("127.77.5.2");
+        let remote = (hub.address(), 8).into();
         let id = hub.with(|state, now| {
-            let question = softrxe_proto::SidrRequest {
-                remote: asked.remote,
+            let query = SidrRequest {
+                remote,
                 service_id: 7,
                 source_port: 0,
                 private_data: &[],
             };
-            state.engine.sidr_request(now, &question).unwrap()
+            state.engine.sidr_request(now, &query).unwrap()
         });
-        let request = ConnRequest::new(&hub, id, &asked);
-        let job = Job::Request(Token::default(), request, asked, hub.place.address);
-        hub.state.lock().jobs.push_back(job);
+        let request = IncomingRequest {
+            id,
+            port: 7,
+            remote,
+            datagram: None,
+            private_data: Box::default(),
+        };
+        let upcall = Upcall::Request(Token::default(), request);
+        hub.state.lock().pending.upcalls.push_back(upcall);
         hub.end();
         hub.run();
+        assert!(hub.state.lock().pending.upcalls.is_empty());
         assert_eq!(Arc::strong_count(&hub), 1);
+        let reply = SidrReply {
+            status: 2,
+            qpn: Qpn::default(),
+            qkey: 0,
+            private_data: &[],
+        };
+        let again = hub.with(|state, now| state.engine.sidr_reply(now, id, &reply));
+        assert!(matches!(again, Err(CmError::UnknownId(_))), "{again:?}");
     }
 }

@@ -1,6 +1,6 @@
-//! Writes what an engine sends and receives to a file that Wireshark reads: classic pcap with nanoseconds, bare IP
-//! packets. The headers below the datagram are made up here as they stood on the wire; the IPv4 identification of
-//! what came in, which a socket does not show, is found from the ICRC.
+//! Writes the packets that an engine sends and receives to a file that Wireshark reads: classic pcap with nanoseconds, bare IP
+//! packets. IP and UDP headers are reconstructed. A socket does not show the IPv4 identification of received packets; the ICRC
+//! reveals it.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -19,20 +19,19 @@ const DONT_FRAGMENT: u16 = 0x4000;
 
 /// A capture in progress. Records reach the file by [`Capture::flush`].
 #[derive(Debug)]
-pub struct Capture {
+pub(crate) struct Capture {
     file: File,
-    path: PathBuf,
     records: Vec<u8>,
 }
 
 impl Capture {
-    /// Begins the file anew; `%p` in its name stands for this process's number. Only the own user can read it: it shows what
-    /// the application sends.
+    /// Creates or truncates the file; `%p` in its name stands for the process id. Only its owner can read it, as it contains the
+    /// application's data.
     ///
     /// # Errors
-    /// As `open`; `WouldBlock` when another process is writing it; `InvalidInput` for anything but a regular file of the own user
-    /// with one name: through a link, or in a file that another user made, the capture would be another's to choose or to read.
-    pub fn create(path: &Path) -> io::Result<Self> {
+    /// As `open`; `WouldBlock` if another process is writing it; `InvalidInput` unless it is a regular file of this user with one name.
+    /// Through a link, or a file that another user made, another user could choose the file or read it.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let name = path
             .to_string_lossy()
             .replace("%p", &std::process::id().to_string());
@@ -53,19 +52,15 @@ impl Capture {
             .iter()
             .flat_map(|word| word.to_le_bytes())
             .collect();
-        let mut capture = Self {
-            file,
-            path,
-            records,
-        };
+        let mut capture = Self { file, records };
         capture
             .file
             .write_all(&std::mem::take(&mut capture.records))?;
         Ok(capture)
     }
 
-    /// A run of datagrams of `segment` bytes (the last may be shorter) that goes out.
-    pub fn sent(
+    /// Records a sent run of datagrams of `segment` bytes, of which the last may be shorter.
+    pub(crate) fn sent(
         &mut self,
         source: SocketAddr,
         destination: SocketAddr,
@@ -77,8 +72,8 @@ impl Capture {
         }
     }
 
-    /// A datagram that came in; `index` is its place in a coalesced run.
-    pub fn received(
+    /// Records a received datagram; `index` is its index in a coalesced run.
+    pub(crate) fn received(
         &mut self,
         source: SocketAddr,
         destination: SocketAddr,
@@ -135,36 +130,30 @@ impl Capture {
                 }
             }
         }
-        // As rdma_rxe sends it: no UDP checksum.
+        // No UDP checksum, like rdma_rxe.
         for half in [source.port(), destination.port(), udp, 0] {
             self.records.extend(half.to_be_bytes());
         }
         self.records.extend(datagram);
     }
 
-    /// Writes what was recorded. After an error the capture is over.
+    /// Writes the records to the file. After an error the capture has ended.
     ///
     /// # Errors
     /// As `write`.
-    pub fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         if self.records.is_empty() {
             return Ok(());
         }
-        // Hot calls come here, with locks: no cancellation point.
+        // Posts and polls call this with locks held: it must not be a cancellation point.
         dat_os::cancel::defer(|| self.file.write_all(&self.records))?;
         self.records.clear();
         Ok(())
     }
-
-    /// The file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl Drop for Capture {
-    /// A forked child's copy would keep the file locked.
+    /// Unlocks the file: a forked child's copy of the descriptor would keep it locked.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
@@ -173,12 +162,12 @@ impl Drop for Capture {
 /// Mode of a capture.
 const PRIVATE: u32 = 0o600;
 
-/// Opens what is there, or makes a file. Not in one call: for that the kernel may refuse files of others in shared folders
-/// without a word on why.
+/// Opens an existing file, or creates one. One call for both would not do: the kernel may refuse it for files of other users in
+/// shared folders, without a reason.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).mode(PRIVATE);
-    // A FIFO without a reader is an error then, and not a wait.
+    // With O_NONBLOCK a FIFO without a reader is an error instead of a wait.
     options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
     match options.open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => options.create_new(true).open(path),
@@ -186,11 +175,11 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-fn refused(why: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidInput, why.to_owned())
+fn refused(reason: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, reason.to_owned())
 }
 
-/// Says why an open file is not to be written.
+/// Checks that an open file may be written.
 fn check(file: &Metadata) -> io::Result<()> {
     // SAFETY: a plain system call that cannot fail.
     let own = unsafe { libc::geteuid() };
@@ -199,8 +188,8 @@ fn check(file: &Metadata) -> io::Result<()> {
     }
     if file.uid() != own {
         let owner = file.uid();
-        let words = format!("it belongs to user {owner}, and this process is user {own}'s");
-        return Err(refused(&words));
+        let reason = format!("it belongs to user {owner}, and this process is user {own}'s");
+        return Err(refused(&reason));
     }
     if file.nlink() != 1 {
         return Err(refused("the file has another name (a hard link)"));
@@ -208,7 +197,7 @@ fn check(file: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Of an IPv4 header.
+/// Returns the checksum of an IPv4 header.
 fn checksum(header: &[u8]) -> u16 {
     let words = header
         .chunks(2)
@@ -223,16 +212,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_stand_in_the_file_as_on_the_wire() {
+    fn packets_are_recorded_like_on_the_wire() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.%p.pcap");
-        let mut capture = Capture::create(&path).unwrap();
-        assert!(
-            capture
-                .path()
-                .to_string_lossy()
-                .contains(&std::process::id().to_string())
-        );
+        let name = |process: &str| folder.path().join(format!("x.{process}.pcap"));
+        let mut capture = Capture::create(&name("%p")).unwrap();
         // roce-wire vector A: an ACK of rdma_rxe with identification 0xde67 and its header checksum.
         let ack = [
             0x11, 0, 0xff, 0xff, 0, 0, 0, 0x1e, 0, 0x2d, 0xb6, 0xca, 0x1f, 0, 0, 1, 0x47, 0x91,
@@ -250,7 +233,7 @@ mod tests {
             &[ack, ack].concat(),
         );
         capture.flush().unwrap();
-        let bytes = std::fs::read(capture.path()).unwrap();
+        let bytes = std::fs::read(name(&std::process::id().to_string())).unwrap();
         assert_eq!(bytes.len(), 24 + (16 + 48) + 2 * (16 + 68));
         assert_eq!(bytes[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
         let header = [
@@ -276,10 +259,10 @@ mod tests {
     }
 
     #[test]
-    fn only_a_private_file_of_the_own_user_is_written() {
+    fn only_a_private_file_of_this_user_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let why = |name: &str| Capture::create(&at(name)).unwrap_err().to_string();
+        let refusal = |name: &str| Capture::create(&at(name)).unwrap_err().to_string();
         std::fs::write(at("precious"), b"precious").unwrap();
         std::os::unix::fs::symlink(at("precious"), at("link")).unwrap();
         std::os::unix::fs::symlink(at("new"), at("dangling")).unwrap();
@@ -287,22 +270,22 @@ mod tests {
         let fifo = std::ffi::CString::new(at("fifo").to_str().unwrap()).unwrap();
         // SAFETY: the path ends with a zero.
         assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o666) }, 0);
-        assert_eq!(why("link"), "it is a symbolic link");
-        assert_eq!(why("dangling"), "it is a symbolic link");
-        assert_eq!(why("second"), "the file has another name (a hard link)");
-        assert_eq!(why("fifo"), "it is no regular file");
+        assert_eq!(refusal("link"), "it is a symbolic link");
+        assert_eq!(refusal("dangling"), "it is a symbolic link");
+        assert_eq!(refusal("second"), "the file has another name (a hard link)");
+        assert_eq!(refusal("fifo"), "it is no regular file");
         let reader = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
             .open(at("fifo"))
             .unwrap();
-        assert_eq!(why("fifo"), "it is no regular file");
+        assert_eq!(refusal("fifo"), "it is no regular file");
         drop(reader);
         let null = Capture::create(Path::new("/dev/null")).unwrap_err();
         assert_eq!(null.kind(), ErrorKind::InvalidInput);
         assert!(!at("new").exists());
         assert_eq!(std::fs::read(at("precious")).unwrap(), b"precious");
-        // What is there, of the own user and open to all, is private afterwards.
+        // An existing file of this user that all users may read is private afterwards.
         let mode = |name: &str| std::fs::metadata(at(name)).unwrap().mode() & 0o777;
         std::fs::write(at("old"), [0; 1000]).unwrap();
         std::fs::set_permissions(at("old"), Permissions::from_mode(0o644)).unwrap();

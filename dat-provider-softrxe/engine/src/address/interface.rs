@@ -6,28 +6,27 @@ use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use super::address::from_storage;
+use softrxe_port::address::from_storage;
 
-/// A netdev and what of it concerns RoCE.
+/// A netdev, with its properties that concern RoCE.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Interface {
-    /// Its name.
-    pub name: String,
-    /// Its addresses as the kernel lists them.
-    pub addresses: Vec<IpAddr>,
-    /// Largest IP packet.
-    pub mtu: u32,
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    /// Addresses in the order in which the kernel lists them.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Largest IP packet; 0 if the kernel does not report it.
+    pub(crate) mtu: u32,
     /// Administratively up.
-    pub up: bool,
+    pub(crate) up: bool,
     /// A loopback netdev: all of 127/8 is on it.
-    pub loopback: bool,
+    pub(crate) loopback: bool,
 }
 
-/// All netdevs.
+/// Lists all netdevs.
 ///
 /// # Errors
 /// As `getifaddrs` and `socket`.
-pub fn interfaces() -> io::Result<Vec<Interface>> {
+pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
     let probe = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let mut list = std::ptr::null_mut();
     // SAFETY: `list` is valid for the write.
@@ -65,18 +64,20 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found)
 }
 
-/// The address of this host that packets to far away leave from: that of the default route. Nothing is sent.
+/// Returns the address of this host from which packets take the default route. Nothing is sent.
 #[must_use]
 pub fn default_address() -> Option<IpAddr> {
-    // Addresses for documentation (RFC 5737, RFC 3849): routed as any other far one, and nobody's.
-    let ways = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
-    ways.into_iter().find_map(|(from, to)| {
+    // Addresses for documentation (RFC 5737, RFC 3849), which no host has. They are routed like any other remote address.
+    let routes = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    routes.into_iter().find_map(|(from, to)| {
         let socket = UdpSocket::bind(from).ok()?;
         socket.connect(to).ok()?;
         Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
     })
 }
 
+/// Returns the address behind a `sockaddr`.
+///
 /// # Safety
 /// `address` is null or points to an address as large as its family says.
 unsafe fn read(address: *const libc::sockaddr) -> Option<IpAddr> {
@@ -99,7 +100,7 @@ unsafe fn read(address: *const libc::sockaddr) -> Option<IpAddr> {
     from_storage(&storage).map(|address: SocketAddr| address.ip())
 }
 
-/// 0 if the kernel does not say.
+/// Returns the MTU of a netdev, or 0 if the kernel does not report it.
 fn mtu(probe: &UdpSocket, name: &str) -> u32 {
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { zeroed() };

@@ -1,33 +1,33 @@
-//! Where an adapter is: the device field of `ia_params` against the netdevs of this host. Pure.
+//! The local address of an adapter, found from the device field of `ia_params` and the netdevs of this host. Pure.
 
 use std::net::IpAddr;
 
-use super::net::interface::Interface;
+use super::interface::Interface;
 
-/// What a RoCEv2 packet needs beside its payload, as the kernel's RoCE counts it.
+/// Bytes of a RoCEv2 packet besides its payload, as the kernel's RoCE counts them.
 const OVERHEAD: u32 = 96;
 
-/// A local address to be an adapter on.
+/// An address of this host that an adapter uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LocalAddress {
     /// The address that peers connect to.
     pub(crate) address: IpAddr,
     /// The netdev that has it.
     pub(crate) netdev: String,
-    /// Largest path MTU that its packets have room for.
+    /// Largest path MTU for which the netdev's packets have room.
     pub(crate) mtu: u16,
 }
 
-/// Why an adapter has no place.
+/// Why there is no local address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum PlaceError {
+pub(crate) enum LocalAddressError {
     /// The device field names nothing of this host.
     #[error("{wanted:?} is no netdev, address or host name of this host; there are: {found}")]
     NoSuch { wanted: String, found: String },
-    /// It names a netdev that cannot be used as it is.
+    /// The device field names a netdev that is down.
     #[error("netdev {netdev} is down; `ip link set {netdev} up`")]
     Down { netdev: String },
-    /// It names a netdev without an address.
+    /// The device field names a netdev without an address.
     #[error(
         "netdev {netdev} has no address to connect to (link-local ones do not count); \
          `ip addr add ADDRESS/PREFIX dev {netdev}`"
@@ -38,55 +38,56 @@ pub(crate) enum PlaceError {
     Port { wanted: String, port: u32 },
 }
 
-/// Finds what `device` means: a netdev, an address, a host name (by `resolve`), or, empty, the netdev of the
-/// address that `default` gives, and loopback without one.
+/// Finds the local address that `device` names: a netdev, an address or a host name (by `resolve`). An empty `device` means the
+/// netdev of the address that `default` returns, and loopback without one.
 pub(crate) fn find(
     device: &str,
     port: u32,
     interfaces: &[Interface],
     default: impl FnOnce() -> Option<IpAddr>,
     resolve: impl FnOnce(&str) -> Vec<IpAddr>,
-) -> Result<Place, PlaceError> {
+) -> Result<LocalAddress, LocalAddressError> {
     if port > 1 {
         let wanted = device.to_owned();
-        return Err(PlaceError::Port { wanted, port });
+        return Err(LocalAddressError::Port { wanted, port });
     }
     if device.is_empty() {
-        let place = default().and_then(|ip| at(ip, interfaces));
+        let found = default().and_then(|ip| at(ip, interfaces));
         let loopback = || interfaces.iter().find(|i| i.loopback).and_then(of);
-        return place
+        return found
             .or_else(loopback)
             .ok_or_else(|| none(device, interfaces));
     }
     if let Some(interface) = interfaces.iter().find(|i| i.name == device) {
         let netdev = interface.name.clone();
         if !interface.up {
-            return Err(PlaceError::Down { netdev });
+            return Err(LocalAddressError::Down { netdev });
         }
-        return of(interface).ok_or(PlaceError::NoAddress { netdev });
+        return of(interface).ok_or(LocalAddressError::NoAddress { netdev });
     }
     let addresses = match device.parse() {
         Ok(ip) => vec![ip],
         Err(_) => resolve(device),
     };
-    let mut places = addresses.into_iter().filter_map(|ip| at(ip, interfaces));
-    places.next().ok_or_else(|| none(device, interfaces))
+    let mut found = addresses.into_iter().filter_map(|ip| at(ip, interfaces));
+    found.next().ok_or_else(|| none(device, interfaces))
 }
 
-/// On `interface`, by its best address: IPv4 first, as DAPL's clients know nothing else.
-fn of(interface: &Interface) -> Option<Place> {
+/// Returns the best address of `interface`: IPv4 first, as DAPL's clients support nothing else.
+fn of(interface: &Interface) -> Option<LocalAddress> {
     let ipv4 = interface.addresses.iter().find(|ip| ip.is_ipv4());
     let ipv6 = || interface.addresses.iter().find(|ip| usable(**ip));
     ipv4.or_else(ipv6).map(|ip| on(interface, *ip))
 }
 
-/// A peer's link-local address would need a netdev with it, which `dat_ep_connect` does not give.
+/// Returns whether peers can connect to `ip`. A link-local address would need a netdev with it, for which `dat_ep_connect` has no
+/// argument.
 fn usable(ip: IpAddr) -> bool {
     !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()) && !ip.is_unspecified()
 }
 
-/// At `ip`, if it is this host's.
-fn at(ip: IpAddr, interfaces: &[Interface]) -> Option<Place> {
+/// Returns the local address `ip`, if it is one of this host.
+fn at(ip: IpAddr, interfaces: &[Interface]) -> Option<LocalAddress> {
     let has = |i: &&Interface| {
         i.addresses.contains(&ip) || (i.loopback && ip.is_ipv4() && ip.is_loopback())
     };
@@ -94,24 +95,24 @@ fn at(ip: IpAddr, interfaces: &[Interface]) -> Option<Place> {
     Some(on(interface, ip))
 }
 
-fn on(interface: &Interface, address: IpAddr) -> Place {
+fn on(interface: &Interface, address: IpAddr) -> LocalAddress {
     let room = interface.mtu.saturating_sub(OVERHEAD);
     let mtu = [4096, 2048, 1024, 512]
         .into_iter()
         .find(|mtu| u32::from(*mtu) <= room);
-    Place {
+    LocalAddress {
         address,
         netdev: interface.name.clone(),
         mtu: mtu.unwrap_or(256),
     }
 }
 
-fn none(wanted: &str, interfaces: &[Interface]) -> PlaceError {
+fn none(wanted: &str, interfaces: &[Interface]) -> LocalAddressError {
     let one = |i: &Interface| {
         let addresses: Vec<String> = i.addresses.iter().map(IpAddr::to_string).collect();
         format!("{} ({})", i.name, addresses.join(" "))
     };
-    PlaceError::NoSuch {
+    LocalAddressError::NoSuch {
         wanted: wanted.to_owned(),
         found: interfaces.iter().map(one).collect::<Vec<_>>().join(", "),
     }
@@ -138,14 +139,14 @@ mod tests {
         ]
     }
 
-    fn place(device: &str) -> Result<(String, String, u16), PlaceError> {
+    fn found(device: &str) -> Result<(String, String, u16), LocalAddressError> {
         let default = || Some("10.9.0.1".parse().unwrap());
         let resolve = |name: &str| match name {
             "lab" => vec!["192.0.2.9".parse().unwrap(), "fd09::2".parse().unwrap()],
             _ => Vec::new(),
         };
-        let place = find(device, 0, &host(), default, resolve)?;
-        Ok((place.address.to_string(), place.netdev, place.mtu))
+        let found = find(device, 0, &host(), default, resolve)?;
+        Ok((found.address.to_string(), found.netdev, found.mtu))
     }
 
     #[test]
@@ -161,20 +162,20 @@ mod tests {
             ("", "10.9.0.1", "eth0", 1024),
         ] {
             let expected = (address.to_owned(), netdev.to_owned(), mtu);
-            assert_eq!(place(device), Ok(expected), "{device:?}");
+            assert_eq!(found(device), Ok(expected), "{device:?}");
         }
     }
 
     #[test]
-    fn without_a_default_route_nothing_named_is_loopback() {
-        let place = find("", 1, &host(), || None, |_| Vec::new()).unwrap();
-        assert_eq!(place.address.to_string(), "127.0.0.1");
+    fn an_empty_device_is_loopback_without_a_default_route() {
+        let found = find("", 1, &host(), || None, |_| Vec::new()).unwrap();
+        assert_eq!(found.address.to_string(), "127.0.0.1");
         let error = find("", 0, &host()[4..], || None, |_| Vec::new()).unwrap_err();
         assert!(error.to_string().contains("eth3 (10.9.3.1)"), "{error}");
     }
 
     #[test]
-    fn what_is_not_there_or_not_usable_is_said() {
+    fn errors_name_what_is_missing_or_unusable() {
         for (device, said) in [
             ("eth9", "\"eth9\" is no netdev, address or host name"),
             ("192.0.2.7", "lo (127.0.0.1 ::1), eth0 (fe80::1"),
@@ -183,7 +184,7 @@ mod tests {
             ("eth2", "netdev eth2 has no address"),
             ("eth3", "`ip link set eth3 up`"),
         ] {
-            let text = place(device).unwrap_err().to_string();
+            let text = found(device).unwrap_err().to_string();
             assert!(text.contains(said), "{device}: {text}");
         }
         let error = find("lo", 2, &host(), || None, |_| Vec::new()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Requests and completions between core's words and the protocol's.
+//! Conversion of requests, completions and errors between core's types and the protocol's.
 
 use dat_core::error::{Error, Kind, Result};
 use dat_core::event::{DtoOp, DtoStatus};
@@ -6,16 +6,21 @@ use dat_core::flags::MemPriv;
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::{Completion, Op, Token, Transport, WrId};
 use softrxe_proto as proto;
-use softrxe_proto::{CompletedOp, DatagramPeer, PostError, Qpn, Remote, Rights, Sge, Status};
+use softrxe_proto::{
+    CmError, CompletedOp, DatagramPeer, PostError, Qpn, Remote, Rights, Sge, Status,
+};
 
-use super::datagram::AddressHandle;
+use crate::adapter::datagram::AddressHandle;
 
-/// Segments of a request or receive.
+/// Largest number of segments of a request or receive.
 pub(super) const MAX_IOV: usize = 16;
 
+/// A limit was reached.
 pub(super) const FULL: Error = Error::of(Kind::InsufficientResources);
+/// A failure for which core has no error.
+pub(super) const INTERNAL: Error = Error::of(Kind::InternalError);
 
-/// Rights of a region or window.
+/// Converts the rights of a region or window.
 pub(super) fn rights(of: MemPriv) -> Rights {
     let mut rights = Rights::LOCAL_READ;
     for (from, to) in [
@@ -31,7 +36,7 @@ pub(super) fn rights(of: MemPriv) -> Rights {
     rights
 }
 
-/// Segments; too many are refused.
+/// Converts segments. Refuses more than [`MAX_IOV`].
 pub(super) fn sges<'a>(iov: &[LmrTriplet], into: &'a mut [Sge; MAX_IOV]) -> Result<&'a [Sge]> {
     let used = into.get_mut(..iov.len()).ok_or(FULL)?;
     for (sge, segment) in used.iter_mut().zip(iov) {
@@ -44,7 +49,7 @@ pub(super) fn sges<'a>(iov: &[LmrTriplet], into: &'a mut [Sge; MAX_IOV]) -> Resu
     Ok(used)
 }
 
-/// A remote address.
+/// Converts a remote address.
 const fn remote(at: RmrTriplet) -> Remote {
     Remote {
         address: at.virtual_address,
@@ -52,14 +57,14 @@ const fn remote(at: RmrTriplet) -> Remote {
     }
 }
 
-/// Why a queue or queue pair is not made.
-pub(super) fn made(error: proto::QpError) -> Error {
-    tracing::warn!(%error, "not made");
+/// Converts the error of a queue or queue pair that cannot be created.
+pub(super) fn create_error(error: proto::QpError) -> Error {
+    tracing::warn!(%error, "a queue or queue pair was not created");
     FULL
 }
 
-/// Why a post is refused.
-pub(super) fn posted(error: PostError) -> Error {
+/// Converts the error of a refused post.
+pub(super) fn post_error(error: PostError) -> Error {
     tracing::debug!(%error, "not posted");
     match error {
         PostError::Full(_) | PostError::TooManySges { .. } | PostError::NoMemory(_) => FULL,
@@ -69,7 +74,7 @@ pub(super) fn posted(error: PostError) -> Error {
     }
 }
 
-/// An operation of a request.
+/// Converts the operation of a request.
 pub(super) fn op<T: Transport<AddressHandle = AddressHandle>>(op: Op<'_, T>) -> proto::Op {
     match op {
         Op::Send => proto::Op::Send,
@@ -102,7 +107,7 @@ pub(super) fn op<T: Transport<AddressHandle = AddressHandle>>(op: Op<'_, T>) -> 
     }
 }
 
-/// A completion as core has it.
+/// Converts a completion.
 pub(super) fn completion(raw: &proto::Completion) -> Completion {
     let op = match (raw.op, raw.immediate, raw.invalidated) {
         (CompletedOp::Receive, Some(_), _) => DtoOp::ReceiveMessageImmediate,
@@ -125,6 +130,18 @@ pub(super) fn completion(raw: &proto::Completion) -> Completion {
         immediate: raw.immediate.map_or(0, u32::from_ne_bytes),
         invalidated: raw.invalidated.unwrap_or(0),
         ep: Token(raw.token),
+    }
+}
+
+/// Converts an error of the connection manager.
+pub(super) fn cm_error(error: CmError) -> Error {
+    tracing::warn!(%error, "connection manager");
+    match error {
+        CmError::PrivateData { .. } => Error::of(Kind::InvalidParameter),
+        CmError::ServiceInUse(_) => Error::of(Kind::ConnQualInUse),
+        CmError::Family(_) => Error::of(Kind::InvalidAddress),
+        CmError::NoMemory => FULL,
+        _ => INTERNAL,
     }
 }
 

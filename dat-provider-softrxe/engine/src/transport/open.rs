@@ -1,9 +1,10 @@
-//! Opening an adapter: settings, place, socket, helper thread. What fails is said in the log with what helps.
+//! Opens an adapter: settings, local address, socket, helper thread. The log says what failed and what helps.
 
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use dat_core::environment;
 use dat_core::error::{Error, Kind, Result, Subtype};
@@ -11,16 +12,17 @@ use dat_core::ia_params::{IaParams, IaParamsError};
 use dat_core::reserve;
 use dat_core::upcall::Upcalls;
 use parking_lot::Mutex;
+use softrxe_port::port_share::PortShareError;
 
-use super::UserEngine;
-use super::hub::Hub;
-use super::net::capture::Capture;
-use super::net::interface::{default_address, interfaces};
-use super::net::port_share::PortShareError;
 use super::objects::Adapter;
-use super::place::{self, Place, PlaceError};
-use super::secrets::Secrets;
-use super::settings::{HONOURED, Settings};
+use super::run_upcall::Core;
+use crate::adapter::hub::Hub;
+use crate::address::interface::{default_address, interfaces};
+use crate::address::local_address::{self, LocalAddress, LocalAddressError};
+use crate::link::capture::Capture;
+use crate::secrets::Secrets;
+use crate::settings::{HONOURED, Settings};
+use crate::user_engine::UserEngine;
 
 /// Why an adapter does not open.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +30,7 @@ enum OpenError {
     #[error(transparent)]
     Params(#[from] IaParamsError),
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    LocalAddress(#[from] LocalAddressError),
     #[error("cannot list the netdevs of this host: {0}")]
     Netdevs(#[source] io::Error),
     #[error(transparent)]
@@ -53,10 +55,12 @@ impl OpenError {
     fn code(&self) -> Error {
         match self {
             Self::Params(_) | Self::Pcap { .. } => Error::of(Kind::InvalidParameter),
-            Self::Place(PlaceError::NoSuch { .. }) => {
+            Self::LocalAddress(LocalAddressError::NoSuch { .. }) => {
                 Error::new(Kind::InvalidAddress, Subtype::InvalidAddressMalformed)
             }
-            Self::Place(_) => Error::new(Kind::InvalidAddress, Subtype::InvalidAddressUnreachable),
+            Self::LocalAddress(_) => {
+                Error::new(Kind::InvalidAddress, Subtype::InvalidAddressUnreachable)
+            }
             Self::Netdevs(_) | Self::Port(_) | Self::Socket { .. } | Self::Random(_) => {
                 Error::resource(Subtype::ResourceDevice)
             }
@@ -81,16 +85,17 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     let env = |name: &str| std::env::var(name).ok();
     let settings = Settings::parse(params, env)?;
     environment::report(HONOURED, env);
-    let place = locate(&params.device, params.port)?;
-    let address = place.address;
+    let local_address = locate(&params.device, params.port)?;
+    let address = local_address.address;
     let capture = settings.pcap.as_deref().map(capture).transpose()?;
     let secrets = Secrets::draw().map_err(OpenError::Random)?;
-    let hub =
-        Hub::open(settings, place, capture, secrets, upcalls).map_err(|error| match error {
-            PortShareError::Io(error) => OpenError::Socket { address, error },
-            other => OpenError::Port(other),
-        })?;
-    // What a thread needs to begin is not ours to ask for: without it the C library ends the process.
+    let core = Box::new(Core(upcalls));
+    let hub = Hub::open(settings, local_address, capture, secrets, core);
+    let hub = hub.map_err(|error| match error {
+        PortShareError::Io(error) => OpenError::Socket { address, error },
+        other => OpenError::Port(other),
+    })?;
+    // The C library allocates what a thread begins with, and ends the process if it cannot.
     if !reserve::has_thread_room() {
         return Err(OpenError::Memory);
     }
@@ -105,6 +110,7 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     Ok(Adapter {
         hub,
         thread: Mutex::new(Some(thread)),
+        last_pd: AtomicU32::new(0),
     })
 }
 
@@ -115,12 +121,28 @@ fn capture(path: &Path) -> Result<Capture, OpenError> {
     })
 }
 
-fn locate(device: &str, port: u32) -> Result<Place, OpenError> {
+fn locate(device: &str, port: u32) -> Result<LocalAddress, OpenError> {
     let interfaces = interfaces().map_err(OpenError::Netdevs)?;
     let resolve = |name: &str| {
         let found = (name, 0).to_socket_addrs();
         found.map_or_else(|_| Vec::new(), |list| list.map(|a| a.ip()).collect())
     };
-    let place = place::find(device, port, &interfaces, default_address, resolve)?;
-    Ok(place)
+    let found = local_address::find(device, port, &interfaces, default_address, resolve)?;
+    Ok(found)
+}
+
+/// Opens a hub on a loopback address, without a helper thread.
+#[cfg(test)]
+pub(crate) fn test_hub(address: &str) -> Arc<Hub> {
+    use dat_core::transport::Token;
+
+    let settings = Settings::parse(&IaParams::default(), |_| None).unwrap();
+    let local_address = LocalAddress {
+        address: address.parse().unwrap(),
+        netdev: "lo".into(),
+        mtu: 4096,
+    };
+    let core = Box::new(Core(Upcalls::new(Token::default())));
+    let secrets = Secrets::draw().unwrap();
+    Hub::open(settings, local_address, None, secrets, core).unwrap()
 }

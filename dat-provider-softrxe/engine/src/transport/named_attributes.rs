@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::place::Place;
+use crate::address::local_address::LocalAddress;
 
-/// Bytes as groups of four hexadecimal digits.
+/// Formats bytes as groups of four hexadecimal digits.
 fn groups(bytes: &[u8]) -> String {
     let groups: Vec<String> = bytes
         .chunks_exact(2)
@@ -13,19 +13,19 @@ fn groups(bytes: &[u8]) -> String {
     groups.join(":")
 }
 
-/// What is true of the engine with `guid` at `place`, which sends messages in packets of `mtu` bytes.
-pub(crate) fn attributes(
-    place: &Place,
+/// Returns the attributes of the engine with `guid` at `local`, whose packets have a payload of `mtu` bytes.
+pub(super) fn attributes(
+    local: &LocalAddress,
     device: &str,
     mtu: u16,
     guid: u64,
 ) -> Vec<(String, String)> {
-    let gid = match place.address {
+    let gid = match local.address {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
     };
     [
-        // The name of the connection manager protocol, as DAPL's provider for it is called.
+        // DAPL's name of the provider for this connection manager protocol.
         ("DAT_IB_PROVIDER_NAME", "CMA".to_owned()),
         ("DAT_IB_DEVICE_NAME", device.to_owned()),
         ("DAT_IB_CONNECTIVITY_MODE", "DIRECT".to_owned()),
@@ -50,13 +50,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gid_is_the_address_and_the_guid_the_engines() {
-        let place = Place {
+    fn the_gid_is_the_address_and_the_guid_is_the_engines() {
+        let local = LocalAddress {
             address: "10.9.0.1".parse().unwrap(),
             netdev: "v0".into(),
             mtu: 1024,
         };
-        let named = attributes(&place, "user-v0", 1024, 0x0102_0304_0506_0708);
+        let named = attributes(&local, "user-v0", 1024, 0x0102_0304_0506_0708);
         let of = |name: &str| {
             let found = named.iter().find(|(of, _)| of == name);
             found.map(|(_, value)| value.as_str())

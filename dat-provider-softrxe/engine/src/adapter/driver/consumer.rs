@@ -1,0 +1,270 @@
+//! Consumers that drive an adapter: they post, poll and wait.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dat_core::transport::Parked;
+use dat_os::schedule;
+use dat_os::sleep::{Slept, on_readable};
+use softrxe_proto::{CompletedOp, Completion, CqId, PostError, Qpn, SendRequest};
+
+use super::super::hub::{Hub, State};
+use super::helper::NAP;
+use super::state::{Driver, MIN_SLEEP, Watcher};
+use crate::adaptive::oversubscription::PAUSE;
+use crate::clock;
+use crate::wait::Bell;
+
+/// A spinning waiter yields to other threads after this time.
+const YIELD_AFTER: Duration = Duration::from_micros(12);
+
+impl Hub {
+    /// Takes completions; without any, receives what has arrived. Returns how many, and whether the caller is to
+    /// [pause](Self::pause).
+    pub(crate) fn poll(&self, cq: CqId, into: &mut [Completion]) -> (usize, bool) {
+        let mut state = self.state.lock();
+        let mut count = state.engine.poll_cq(cq, into);
+        let now = clock::now();
+        state.driver.batch.called(now);
+        if count == 0
+            && (state.driver.replies.just_delivered(now)
+                || state.driver.write_replies.just_written(now))
+        {
+            return (0, false);
+        }
+        if count == 0 {
+            state.driver.replies.not_replied();
+            state.driver.write_replies.not_replied();
+            let mailbox = state.driver.roles.count_poll();
+            state.receive(now, mailbox);
+            count = state.engine.poll_cq(cq, into);
+            state.driver.roles.relieve_watcher(&self.wakers);
+            let written = count == 0 && state.engine.owes_ack();
+            let expected = match (count, written) {
+                (0, false) => false,
+                (0, true) => state.driver.write_replies.reply_expected(),
+                _ => state.driver.replies.reply_expected(),
+            };
+            // Acknowledgements wait only where a thread transmits them soon, whatever the consumer does next.
+            let hold = expected && state.driver.roles.is_left_to_polls();
+            state.transmit(now, hold);
+            self.wake(&mut state);
+            if written {
+                state.driver.write_replies.delivered(now);
+            }
+        }
+        let message = |done: &Completion| {
+            matches!(done.op, CompletedOp::Receive | CompletedOp::ReceiveWriteImm)
+        };
+        if into[..count].iter().any(message) {
+            state.driver.replies.delivered(now);
+        }
+        let pause = if count == 0 {
+            let Driver {
+                empty_polls,
+                oversubscription,
+                ..
+            } = &mut state.driver;
+            empty_polls.polled(oversubscription, now, schedule::preempted)
+        } else {
+            state.driver.empty_polls.found();
+            false
+        };
+        (count, pause)
+    }
+
+    /// Sleeps until something arrives, for [`PAUSE`] at most. Where processors are few, a consumer that polls in a loop keeps its peers
+    /// on this host from sending what it polls for.
+    pub(crate) fn pause(&self) {
+        self.descriptors.sleep(PAUSE);
+    }
+
+    /// Posts a request and transmits it, or leaves it to the next call if more are likely to follow.
+    pub(crate) fn post(&self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let mut state = self.state.lock();
+        let now = clock::now();
+        let busy = state.engine.in_flight(qpn);
+        state.engine.post_send(now, qpn, request)?;
+        state.driver.replies.posted(now);
+        state.driver.write_replies.posted(now);
+        let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        if state.driver.batch.posted(now, bytes, busy) {
+            state.transmit(now, false);
+            // To transmit takes a while, most of all for a full run.
+            state.driver.batch.returned(clock::now());
+        } else {
+            state.collect_events();
+        }
+        self.wake(&mut state);
+        Ok(())
+    }
+
+    /// Waits for a completion of `cq` or a ring of `bell`, and drives the engine meanwhile. Without `cq` an upcall rings: that of a
+    /// CNO, or an event that is no completion.
+    pub(crate) fn wait(
+        self: &Arc<Self>,
+        cq: Option<CqId>,
+        bell: &Arc<Bell>,
+        timeout: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Parked {
+        let begin = Instant::now();
+        let left = || timeout.map(|t| t.saturating_sub(begin.elapsed()));
+        let budget = self.state.lock().driver.spin(cq).budget();
+        let budget = timeout.map_or(budget, |t| t.min(budget));
+        loop {
+            // `ready` polls the completion queue, which receives what has arrived.
+            if cq.is_none() {
+                self.poll_for_upcalls();
+            }
+            if ready() {
+                if begin.elapsed() < budget {
+                    self.state.lock().driver.spin(cq).hit();
+                }
+                return Parked::Woken;
+            }
+            let spent = begin.elapsed();
+            if spent >= budget {
+                break;
+            }
+            if spent > YIELD_AFTER {
+                std::thread::yield_now();
+            }
+        }
+        let spun = begin.elapsed();
+        let mut leads = {
+            let mut state = self.state.lock();
+            if let Some(cq) = cq {
+                state.notices.add_sleeper(cq, bell);
+                state.engine.arm_cq(cq);
+            }
+            let roles = &mut state.driver.roles;
+            let leads = roles.take_lead(&self.wakers);
+            if !leads {
+                roles.followers.push(Arc::clone(bell));
+            }
+            leads
+        };
+        let ended = match (ready(), leads) {
+            (true, _) => Parked::Woken,
+            (false, true) => self.lead(bell, &mut leads, left),
+            (false, false) => bell.sleep(left()),
+        };
+        let mut state = self.state.lock();
+        state.driver.spin(cq).missed(spun, begin.elapsed());
+        if let Some(cq) = cq {
+            state.notices.remove_sleeper(cq, bell);
+        }
+        let roles = &mut state.driver.roles;
+        if leads {
+            roles.give_up_lead(&self.wakers);
+        } else {
+            roles.followers.retain(|other| !Arc::ptr_eq(other, bell));
+        }
+        ended
+    }
+
+    /// Receives what has arrived, and runs the upcalls that follow from it.
+    fn poll_for_upcalls(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        let now = clock::now();
+        state.driver.batch.called(now);
+        let mailbox = state.driver.roles.count_poll();
+        state.receive(now, mailbox);
+        state.driver.roles.relieve_watcher(&self.wakers);
+        state.collect_events();
+        let any = state.pending.has_upcalls();
+        // The consumer may reply to what the upcalls report.
+        let Driver { replies, roles, .. } = &state.driver;
+        let hold = any && replies.reply_expected() && roles.is_left_to_polls();
+        state.transmit(now, hold);
+        if any {
+            drop(state);
+            self.run_upcalls();
+        } else {
+            self.wake(&mut state);
+        }
+    }
+
+    /// Sleeps on the descriptors and drives the engine, until `bell` rings or the time is over. `leads` becomes false if another
+    /// thread has taken the lead meanwhile.
+    fn lead(
+        self: &Arc<Self>,
+        bell: &Bell,
+        leads: &mut bool,
+        left: impl Fn() -> Option<Duration>,
+    ) -> Parked {
+        loop {
+            let (due, naps) = {
+                let mut state = self.state.lock();
+                let now = clock::now();
+                if !state.receive(now, true)
+                    && state.peers.back_off_until().is_none()
+                    && self.descriptors.liveness_changed()
+                {
+                    state.driver.roles.summon(&self.wakers);
+                }
+                let hold = state.driver.replies.reply_expected();
+                state.transmit(now, hold);
+                if state.pending.has_upcalls() {
+                    // An upcall may wait itself: it finds the lead free.
+                    state.driver.roles.watcher = Watcher::None;
+                    drop(state);
+                    self.run_upcalls();
+                    state = self.state.lock();
+                    *leads = state.driver.roles.take_lead(&self.wakers);
+                    if !*leads {
+                        return Parked::Woken;
+                    }
+                }
+                if bell.take() {
+                    self.wake(&mut state);
+                    return Parked::Woken;
+                }
+                // The consumer is not about to reply after all.
+                state.transmit(now, false);
+                self.leave_to_helper(&mut state);
+                let due = state.engine.poll_timeout();
+                let roles = &mut state.driver.roles;
+                roles.wakes_at = due;
+                roles.leader_naps = roles.polled_in_a_loop();
+                roles.watched_since = roles.polls;
+                let naps = roles.leader_naps;
+                if !naps && !state.ports.arm() {
+                    continue;
+                }
+                (due.map(|at| at.since(now).max(MIN_SLEEP)), naps)
+            };
+            let left = left();
+            if left == Some(Duration::ZERO) {
+                return Parked::TimedOut;
+            }
+            let limit = match (due, left) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            if bell.listen(&self.wakers.leader) {
+                let slept = if naps {
+                    let limit = limit.map_or(NAP, |limit| limit.min(NAP));
+                    on_readable([self.wakers.leader.as_raw_fd()], Some(limit))
+                } else {
+                    self.descriptors.sleep_or_wake(&self.wakers.leader, limit)
+                };
+                bell.unlisten();
+                self.wakers.leader.clear();
+                if let Slept::Interrupted | Slept::Cancelled = slept {
+                    return slept.into();
+                }
+            }
+        }
+    }
+
+    /// Wakes the helper for what the leader does not do, before the leader sleeps.
+    fn leave_to_helper(&self, state: &mut State) {
+        if state.peers.back_off_until().is_none() && state.ports.holder_is_gone() {
+            state.driver.roles.summon(&self.wakers);
+        }
+        self.wake(state);
+    }
+}

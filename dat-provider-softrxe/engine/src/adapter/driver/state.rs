@@ -1,0 +1,202 @@
+//! Which thread drives an adapter and when: roles, spin budgets and predictions. All of it is under the hub's lock.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dat_os::schedule::processors;
+use softrxe_port::wake::Wake;
+use softrxe_proto::{CqId, Time};
+
+use crate::adaptive::oversubscription::{EmptyPolls, Oversubscription};
+use crate::adaptive::{Batch, ReplyPredictor, Spin};
+use crate::wait::Bell;
+
+/// Largest spin budget of a waiter.
+const MAX_SPIN: Duration = Duration::from_micros(50);
+/// Empty polls that make a loop: the helper is sent to nap then.
+pub(super) const LOOP: u32 = 8;
+/// Polls between two that read the mailbox and not only the socket.
+const MAILBOX_INTERVAL: u32 = 64;
+/// Shortest sleep before a deadline, so that no thread loops while a deadline is being reached.
+pub(super) const MIN_SLEEP: Duration = Duration::from_micros(50);
+
+/// Wakes threads that drive the adapter.
+#[derive(Debug)]
+pub(crate) struct Wakers {
+    /// Wakes the helper thread.
+    pub(crate) helper: Wake,
+    /// Wakes the leader, which sleeps on the descriptors.
+    pub(crate) leader: Arc<Wake>,
+}
+
+impl Wakers {
+    /// Opens both.
+    ///
+    /// # Errors
+    /// As `eventfd`.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            helper: Wake::new()?,
+            leader: Arc::new(Wake::new()?),
+        })
+    }
+}
+
+/// The thread that sleeps on the descriptors, and so notices what arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Watcher {
+    /// No thread: consumers poll, the helper naps.
+    #[default]
+    None,
+    /// The helper.
+    Helper,
+    /// A consumer, the leader.
+    Leader,
+}
+
+/// Roles of the threads.
+#[derive(Debug, Default)]
+pub(crate) struct Roles {
+    pub(super) watcher: Watcher,
+    /// Deadline at which the watcher wakes by itself.
+    pub(super) wakes_at: Option<Time>,
+    /// The helper sleeps until it is summoned.
+    pub(super) helper_rests: bool,
+    /// The helper was summoned and has not run since.
+    pub(super) summoned: bool,
+    /// Number of polls by consumers, wrapping.
+    pub(super) polls: u32,
+    /// Value of `polls` when the helper or the leader last became the watcher.
+    pub(super) watched_since: u32,
+    /// The leader does not sleep on the socket, because other consumers poll.
+    pub(super) leader_naps: bool,
+    /// Waiters that sleep because another one leads.
+    pub(super) followers: Vec<Arc<Bell>>,
+}
+
+impl Roles {
+    /// Returns whether consumers alone read the socket. Then a thread looks after it soon, whatever they do.
+    pub(super) fn is_left_to_polls(&self) -> bool {
+        self.watcher == Watcher::None || self.watcher == Watcher::Leader && self.leader_naps
+    }
+
+    /// Counts a poll of a consumer. Returns whether it is to read the mailbox as well.
+    pub(super) const fn count_poll(&mut self) -> bool {
+        self.polls = self.polls.wrapping_add(1);
+        self.polls.is_multiple_of(MAILBOX_INTERVAL)
+    }
+
+    /// Returns whether consumers polled in a loop since the watcher began to watch.
+    pub(super) const fn polled_in_a_loop(&self) -> bool {
+        self.polls.wrapping_sub(self.watched_since) >= LOOP
+    }
+
+    /// Wakes the helper, unless it is woken already.
+    pub(crate) fn summon(&mut self, wakers: &Wakers) {
+        if !std::mem::replace(&mut self.summoned, true) {
+            wakers.helper.ring();
+        }
+    }
+
+    /// Makes the caller the leader if there is none. Returns whether it is.
+    pub(super) fn take_lead(&mut self, wakers: &Wakers) -> bool {
+        match self.watcher {
+            Watcher::Leader => return false,
+            Watcher::Helper => self.summon(wakers),
+            Watcher::None => {}
+        }
+        self.watcher = Watcher::Leader;
+        self.leader_naps = false;
+        self.watched_since = self.polls;
+        self.wakes_at = None;
+        true
+    }
+
+    /// Gives up the lead. Another waiter takes it, or the helper watches if no waiter waits again.
+    pub(super) fn give_up_lead(&mut self, wakers: &Wakers) {
+        self.watcher = Watcher::None;
+        self.polls = self.polls.wrapping_add(1);
+        if let Some(next) = self.followers.pop() {
+            next.ring();
+        }
+        if self.helper_rests {
+            self.summon(wakers);
+        }
+    }
+
+    /// Sends the helper or the leader from the socket to its nap once a consumer polls in a loop. It would sleep on the socket:
+    /// the consumer has read what wakes it, and each wake-up costs the sender.
+    pub(super) fn relieve_watcher(&mut self, wakers: &Wakers) {
+        if !self.polled_in_a_loop() {
+            return;
+        }
+        match self.watcher {
+            Watcher::Helper => {
+                self.watcher = Watcher::None;
+                self.summon(wakers);
+            }
+            Watcher::Leader if !std::mem::replace(&mut self.leader_naps, true) => {
+                wakers.leader.ring();
+            }
+            _ => {}
+        }
+    }
+
+    /// Wakes the watcher if it would wake after `due`.
+    pub(crate) fn wake_by(&mut self, due: Option<Time>, wakers: &Wakers) {
+        let late = match (due, self.wakes_at) {
+            (Some(due), Some(wakes_at)) => due < wakes_at,
+            (due, None) => due.is_some(),
+            _ => false,
+        };
+        if late {
+            self.wakes_at = due;
+            match self.watcher {
+                Watcher::Helper => self.summon(wakers),
+                Watcher::Leader => wakers.leader.ring(),
+                Watcher::None => {}
+            }
+        }
+    }
+}
+
+/// State of the threads that drive an adapter.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) roles: Roles,
+    spin_for_completion: Spin,
+    spin_for_upcall: Spin,
+    /// Replies to messages.
+    pub(super) replies: ReplyPredictor,
+    /// Replies to RDMA writes, which the consumer notices by itself.
+    pub(super) write_replies: ReplyPredictor,
+    pub(crate) batch: Batch,
+    pub(super) empty_polls: EmptyPolls,
+    /// Noticed by consumers that poll and by the helper.
+    pub(super) oversubscription: Oversubscription,
+}
+
+impl Driver {
+    /// Starts without a watcher and without predictions.
+    pub(crate) fn new() -> Self {
+        Self {
+            roles: Roles::default(),
+            spin_for_completion: Spin::new(MAX_SPIN, processors()),
+            spin_for_upcall: Spin::new(MAX_SPIN, processors()),
+            replies: ReplyPredictor::default(),
+            write_replies: ReplyPredictor::default(),
+            batch: Batch::default(),
+            empty_polls: EmptyPolls::default(),
+            oversubscription: Oversubscription::default(),
+        }
+    }
+
+    /// Spin budget for a CQ waiter or event waiter.
+    pub(super) const fn spin(&mut self, cq: Option<CqId>) -> &mut Spin {
+        match cq {
+            Some(_) => &mut self.spin_for_completion,
+            None => &mut self.spin_for_upcall,
+        }
+    }
+}

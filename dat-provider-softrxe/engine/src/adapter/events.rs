@@ -1,0 +1,146 @@
+//! Conversion of the protocol's events to upcalls.
+
+use dat_core::upcall::ConnOutcome;
+use dat_handshake::Caller;
+use dat_handshake::rdma_cm::REJ_VERSION;
+use softrxe_port::liveness::LocalPeer;
+use softrxe_proto::{
+    CmEvent, CmEventKind, CmId, ConnectRequest, Engine, Event, RejectReason, Time,
+};
+
+use super::connections::Connections;
+use super::datagram;
+use super::descriptors::Descriptors;
+use super::notices::Notices;
+use super::peers::Peers;
+use super::upcall::{IncomingRequest, Upcall};
+use crate::memory::regions::Regions;
+
+/// What the conversion reads and changes.
+pub(crate) struct Context<'a> {
+    pub(crate) engine: &'a mut Engine<Regions>,
+    pub(crate) connections: &'a mut Connections,
+    pub(crate) notices: &'a mut Notices,
+    pub(crate) peers: &'a mut Peers,
+    pub(crate) descriptors: &'a Descriptors,
+}
+
+impl Context<'_> {
+    /// Returns the upcall that `event` leads to, if any.
+    pub(crate) fn upcall(&mut self, now: Time, event: Event) -> Option<Upcall> {
+        match event {
+            Event::Cm(CmEvent {
+                id,
+                kind: CmEventKind::SidrRequest(request),
+                ..
+            }) => self.datagram_request(now, id, &request),
+            Event::Cm(event) => match self.connections.remove_query(event.id) {
+                Some(query) => {
+                    let outcome = query.outcome(&event.kind);
+                    Some(Upcall::Datagram(query.token, outcome))
+                }
+                None => self.connection(event),
+            },
+            Event::CqReady(cq) => self.notices.take_watched(cq).map(Upcall::CqReady),
+            Event::QpError {
+                connection: Some(id),
+                ..
+            } => self.connections.break_connection(self.engine, now, id),
+            Event::QpError { .. } => None,
+            Event::SrqLimit(srq) => self.notices.srq(srq).map(Upcall::SrqLow),
+        }
+    }
+
+    /// Handles a peer's query for a datagram queue pair.
+    fn datagram_request(
+        &mut self,
+        now: Time,
+        id: CmId,
+        request: &ConnectRequest,
+    ) -> Option<Upcall> {
+        let sp = self.connections.service_point(request.service_id);
+        let caller = Caller::read(&request.private_data);
+        let (Some(sp), Some((caller, private_data))) = (sp, caller) else {
+            datagram::refuse(self.engine, now, id, &[]);
+            return None;
+        };
+        let request = IncomingRequest {
+            datagram: Some(caller),
+            private_data: private_data.into(),
+            ..incoming(id, request, Box::default())
+        };
+        Some(Upcall::Request(sp, request))
+    }
+
+    fn connection(&mut self, event: CmEvent) -> Option<Upcall> {
+        let CmEvent { id, kind, .. } = event;
+        if let CmEventKind::Request(mut request) = kind {
+            // The peer is watched from here on: once it is gone, its name is gone, too.
+            if let Some(peer) = self.watch_peer(id) {
+                self.connections.add_caller(id, peer);
+            }
+            let sp = self.connections.service_point(request.service_id);
+            let private_data = std::mem::take(&mut request.private_data);
+            let request = incoming(id, &request, private_data);
+            return Some(Upcall::Request(sp.unwrap_or_default(), request));
+        }
+        let connection = self.connections.get_mut(id)?;
+        let token = connection.token;
+        let mut data = Box::default();
+        let outcome = match kind {
+            CmEventKind::Established(theirs) => {
+                connection.established = true;
+                let passive = connection.passive;
+                self.watch_connection(id);
+                let data = if passive { data } else { theirs };
+                return Some(Upcall::Connection(token, ConnOutcome::Established, data));
+            }
+            CmEventKind::Rejected { .. } | CmEventKind::TimedOut if connection.passive => {
+                ConnOutcome::AcceptError
+            }
+            CmEventKind::Rejected {
+                reason,
+                private_data,
+            } => match private_data.strip_prefix(&REJ_VERSION) {
+                Some(theirs) if reason == RejectReason::CONSUMER => {
+                    data = theirs.into();
+                    ConnOutcome::PeerRejected
+                }
+                _ => ConnOutcome::NonPeerRejected,
+            },
+            CmEventKind::TimedOut => ConnOutcome::Unreachable,
+            CmEventKind::Disconnected if connection.passive && !connection.established => {
+                ConnOutcome::AcceptError
+            }
+            CmEventKind::Disconnected => ConnOutcome::Disconnected,
+            _ => return None,
+        };
+        self.connections.remove(id);
+        Some(Upcall::Connection(token, outcome, data))
+    }
+
+    /// Watches the peer of a connection, if it is an engine of this host.
+    fn watch_connection(&mut self, id: CmId) {
+        if let Some(peer) = self.watch_peer(id)
+            && let Some(connection) = self.connections.get_mut(id)
+        {
+            connection.local_peer = Some(peer);
+        }
+    }
+
+    fn watch_peer(&mut self, id: CmId) -> Option<LocalPeer> {
+        self.peers.watch_peer(self.engine, self.descriptors, id)
+    }
+}
+
+/// Returns the request `id` of a peer for a connection.
+fn incoming(id: CmId, request: &ConnectRequest, private_data: Box<[u8]>) -> IncomingRequest {
+    IncomingRequest {
+        id,
+        // Service ids of rdma_cm end with the port.
+        port: request.service_id as u16,
+        remote: request.remote,
+        datagram: None,
+        private_data,
+    }
+}

@@ -1,0 +1,269 @@
+//! The lock of an adapter, and how data passes between the owners of its state.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use softrxe_port::port_share::{Policy, PortShareError};
+use softrxe_port::slot::SLOT_BITS;
+use softrxe_proto::{CmId, Config, Engine, Event, RejectReason, SecretKey, Time};
+
+use super::connections::Connections;
+use super::datagram;
+use super::descriptors::Descriptors;
+use super::driver::state::{Driver, Wakers};
+use super::events::Context;
+use super::notices::Notices;
+use super::peers::Peers;
+use super::pending::Pending;
+use super::ports::Ports;
+use super::upcall::Upcall;
+use crate::address::local_address::LocalAddress;
+use crate::clock;
+use crate::link::capture::Capture;
+use crate::memory::regions::Regions;
+use crate::secrets::Secrets;
+use crate::settings::Settings;
+
+/// What a datagram of 4 KiB takes of a receive buffer at most, and bounds of the datagrams in flight.
+const DATAGRAM_ROOM: usize = 8192;
+const WINDOW: std::ops::RangeInclusive<usize> = 16..=512;
+/// Repetitions of a refused REQ, a third of a second in all. Programs that synchronise over TCP (dtest, dtestx) sometimes connect
+/// before their peer listens: no other transport connects in a tenth of a millisecond.
+const REFUSED_REPEATS: u8 = 5;
+
+/// Runs upcalls into core.
+pub(crate) trait RunUpcall: Send + Sync {
+    /// Runs `upcall` of `hub`. The caller holds no lock but [`Hub::upcall_lock`].
+    fn run(&self, hub: &Arc<Hub>, upcall: Upcall);
+}
+
+/// Everything under the lock.
+pub(crate) struct State {
+    pub(crate) engine: Engine<Regions>,
+    pub(crate) ports: Ports,
+    pub(crate) peers: Peers,
+    pub(crate) connections: Connections,
+    pub(crate) notices: Notices,
+    pub(crate) pending: Pending,
+    pub(crate) driver: Driver,
+}
+
+/// An adapter's lock, and what is used without it.
+pub(crate) struct Hub {
+    pub(crate) settings: Settings,
+    pub(crate) local_address: LocalAddress,
+    core: Box<dyn RunUpcall>,
+    /// Held by the thread that runs upcalls; locked before `state`.
+    pub(crate) upcall_lock: Mutex<()>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) descriptors: Descriptors,
+    pub(crate) wakers: Wakers,
+    stop: AtomicBool,
+}
+
+impl Hub {
+    /// Opens the ports of `local_address`, and a protocol engine for them.
+    pub(crate) fn open(
+        settings: Settings,
+        local_address: LocalAddress,
+        capture: Option<Capture>,
+        secrets: Secrets,
+        core: Box<dyn RunUpcall>,
+    ) -> Result<Arc<Self>, PortShareError> {
+        let ip = local_address.address;
+        let policy = Policy {
+            holder: settings.holder,
+        };
+        let (mut ports, liveness) =
+            Ports::open(ip, local_address.mtu, policy, secrets.slot, capture)?;
+        let descriptors = Descriptors::new(Arc::clone(ports.socket()))?;
+        if let Some(descriptor) = liveness.descriptor() {
+            descriptors.liveness().add(descriptor)?;
+        }
+        ports.watch(&descriptors)?;
+        let config = config(ip, &mut ports, &settings, secrets.engine, secrets.guid)?;
+        let state = State {
+            engine: Engine::new(config, Regions::new(&secrets.keys)),
+            peers: Peers::new(ip, ports.slot(), liveness),
+            ports,
+            connections: Connections::default(),
+            notices: Notices::default(),
+            pending: Pending::default(),
+            driver: Driver::new(),
+        };
+        Ok(Arc::new(Self {
+            settings,
+            local_address,
+            core,
+            upcall_lock: Mutex::new(()),
+            state: Mutex::new(state),
+            descriptors,
+            wakers: Wakers::new()?,
+            stop: AtomicBool::new(false),
+        }))
+    }
+
+    /// Returns the address that peers connect to.
+    pub(crate) const fn address(&self) -> IpAddr {
+        self.local_address.address
+    }
+
+    /// Calls `act` under the lock, then transmits what the engine has to send.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, Time) -> R) -> R {
+        let mut state = self.state.lock();
+        let now = clock::now();
+        let result = act(&mut state, now);
+        state.transmit(now, false);
+        self.wake(&mut state);
+        result
+    }
+
+    /// Wakes the helper if there are upcalls to run, or the watcher if it would wake too late for the engine's next deadline.
+    pub(crate) fn wake(&self, state: &mut State) {
+        let roles = &mut state.driver.roles;
+        if state.pending.has_upcalls() {
+            roles.summon(&self.wakers);
+        } else {
+            roles.wake_by(state.engine.poll_timeout(), &self.wakers);
+        }
+    }
+
+    /// Runs the pending upcalls, unless another thread is running upcalls: then the helper runs what that thread leaves.
+    pub(crate) fn run_upcalls(self: &Arc<Self>) {
+        let lock = self.upcall_lock.try_lock();
+        loop {
+            let upcalls = {
+                let mut state = self.state.lock();
+                if lock.is_none() || !state.pending.has_upcalls() {
+                    self.wake(&mut state);
+                    return;
+                }
+                state.take_upcalls(&self.descriptors, clock::now())
+            };
+            for upcall in upcalls {
+                self.run_upcall(upcall);
+            }
+        }
+    }
+
+    /// Runs `upcall`. The caller holds [`upcall_lock`](Self::upcall_lock).
+    pub(crate) fn run_upcall(self: &Arc<Self>, upcall: Upcall) {
+        self.core.run(self, upcall);
+    }
+
+    /// Refuses the request `id` of a peer, for a datagram queue pair or for a connection. `data` says whether the consumer refuses
+    /// it.
+    pub(crate) fn refuse(&self, id: CmId, datagram: bool, data: &[u8]) {
+        self.with(|state, now| {
+            state.connections.remove_caller(id);
+            if datagram {
+                datagram::refuse(&mut state.engine, now, id, data);
+            } else {
+                // Fails if the peer has given up, which then needs no answer.
+                let reason = RejectReason::CONSUMER;
+                let _ = state.engine.reject(now, id, reason, data);
+            }
+        });
+    }
+
+    /// Ends the helper thread.
+    pub(crate) fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wakers.helper.ring();
+    }
+
+    /// Returns whether the helper thread is to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+impl State {
+    /// Receives what has arrived, also through the mailbox if `mailbox`, and handles expired timers. Returns whether anything
+    /// arrived.
+    pub(crate) fn receive(&mut self, now: Time, mailbox: bool) -> bool {
+        let Self { engine, ports, .. } = self;
+        let before = engine.counters().received;
+        engine.memory().prepare(now);
+        ports.receive(engine, now, mailbox);
+        if engine.poll_timeout().is_some_and(|at| at <= now) {
+            engine.handle_timeout(now);
+        }
+        engine.counters().received != before
+    }
+
+    /// Transmits what the engine has to send, except acknowledgements that may wait if `hold`, and collects its events.
+    pub(crate) fn transmit(&mut self, now: Time, hold: bool) {
+        self.engine.memory().prepare(now);
+        self.ports.transmit(&mut self.engine, now, hold);
+        self.driver.batch.transmitted();
+        self.collect_events();
+    }
+
+    /// Collects the engine's events: wakes threads that wait for completions, and keeps the events that lead to upcalls.
+    pub(crate) fn collect_events(&mut self) {
+        while let Some(event) = self.engine.poll_event() {
+            if let Event::CqReady(cq) = &event
+                && !self.notices.completed(*cq)
+            {
+                continue;
+            }
+            self.pending.events.push_back(event);
+        }
+    }
+
+    /// Converts the pending events to pending upcalls.
+    pub(crate) fn convert_events(&mut self, descriptors: &Descriptors, now: Time) {
+        let mut context = Context {
+            engine: &mut self.engine,
+            connections: &mut self.connections,
+            notices: &mut self.notices,
+            peers: &mut self.peers,
+            descriptors,
+        };
+        while let Some(event) = self.pending.events.pop_front() {
+            let upcall = context.upcall(now, event);
+            self.pending.upcalls.extend(upcall);
+        }
+    }
+
+    /// Takes the upcalls that are to be run now.
+    pub(crate) fn take_upcalls(
+        &mut self,
+        descriptors: &Descriptors,
+        now: Time,
+    ) -> VecDeque<Upcall> {
+        self.convert_events(descriptors, now);
+        std::mem::take(&mut self.pending.upcalls)
+    }
+}
+
+/// Returns the configuration of the protocol engine.
+fn config(
+    ip: IpAddr,
+    ports: &mut Ports,
+    settings: &Settings,
+    secret: SecretKey,
+    guid: u64,
+) -> Result<Config, PortShareError> {
+    let link = ports.properties();
+    let mut config = Config::new(ip, secret, guid);
+    config.port = ports.socket().local().port();
+    // The peer's buffer counts. It is as large as ours if the peer is like us; if not, the window shrinks as packets get lost.
+    let room = ports.socket().receive_buffer()? / DATAGRAM_ROOM;
+    config.max_window = room.clamp(*WINDOW.start(), *WINDOW.end()) as u32;
+    config.qpn_prefix = ports.slot().into();
+    config.qpn_prefix_bits = SLOT_BITS as u8;
+    config.mtu = settings.mtu.min(link.mtu);
+    config.verify_icrc = link.checksummed;
+    config.rnr_code = settings.rnr_timer;
+    config.refused_repeats = REFUSED_REPEATS;
+    config.keepalive = settings.keepalive;
+    if let Some(timeout) = settings.ack_timeout {
+        config.ack_timeout = timeout;
+    }
+    Ok(config)
+}

@@ -1,0 +1,17 @@
+//! An open adapter: the state behind its lock, and the threads that drive it.
+//!
+//! Data goes one way: packets are received by `ports`, handled by the protocol engine, become events (`pending`), then upcalls
+//! (`events`), which run without the lock; posts enter the protocol engine, and `hub` transmits.
+
+pub(crate) mod connections;
+pub(crate) mod datagram;
+pub(crate) mod descriptors;
+pub(crate) mod driver;
+pub(crate) mod events;
+pub(crate) mod hub;
+pub(crate) mod maintenance;
+pub(crate) mod notices;
+pub(crate) mod peers;
+pub(crate) mod pending;
+pub(crate) mod ports;
+pub(crate) mod upcall;

@@ -1,0 +1,97 @@
+//! Completion queues and shared receive queues: what core and sleeping threads are to be notified of.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dat_core::transport::Token;
+use softrxe_proto::{CqId, SrqId};
+
+use crate::wait::Bell;
+
+/// Notifications of one completion queue.
+#[derive(Debug)]
+struct CqNotice {
+    token: Token,
+    /// Core is to be notified of the next completion.
+    watched: bool,
+    /// Threads that wait for a completion.
+    sleepers: Vec<Arc<Bell>>,
+}
+
+/// Notifications of the queues of an adapter.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    cqs: HashMap<CqId, CqNotice>,
+    srqs: HashMap<SrqId, Token>,
+}
+
+impl Notices {
+    /// Adds a completion queue, which `token` names in core.
+    pub(crate) fn add_cq(&mut self, id: CqId, token: Token) {
+        let notice = CqNotice {
+            token,
+            watched: false,
+            sleepers: Vec::new(),
+        };
+        self.cqs.insert(id, notice);
+    }
+
+    /// Removes a completion queue.
+    pub(crate) fn remove_cq(&mut self, id: CqId) {
+        self.cqs.remove(&id);
+    }
+
+    /// Starts or stops notifying core of the next completion of `id`.
+    pub(crate) fn watch(&mut self, id: CqId, on: bool) {
+        if let Some(notice) = self.cqs.get_mut(&id) {
+            notice.watched = on;
+        }
+    }
+
+    /// Adds a thread that waits for a completion of `id`.
+    pub(crate) fn add_sleeper(&mut self, id: CqId, bell: &Arc<Bell>) {
+        if let Some(notice) = self.cqs.get_mut(&id) {
+            notice.sleepers.push(Arc::clone(bell));
+        }
+    }
+
+    /// Removes a thread that [`add_sleeper`](Self::add_sleeper) added, if it is still there.
+    pub(crate) fn remove_sleeper(&mut self, id: CqId, bell: &Arc<Bell>) {
+        if let Some(notice) = self.cqs.get_mut(&id) {
+            notice.sleepers.retain(|other| !Arc::ptr_eq(other, bell));
+        }
+    }
+
+    /// Wakes the threads that wait for a completion of `id`. Returns whether the event is to be kept for an upcall: also where
+    /// the queue is unknown.
+    pub(crate) fn completed(&mut self, id: CqId) -> bool {
+        let Some(notice) = self.cqs.get_mut(&id) else {
+            return true;
+        };
+        for bell in notice.sleepers.drain(..) {
+            bell.ring();
+        }
+        notice.watched
+    }
+
+    /// Returns the token of `id` if core is to be notified. Each [`watch`](Self::watch) leads to one notification.
+    pub(crate) fn take_watched(&mut self, id: CqId) -> Option<Token> {
+        let notice = self.cqs.get_mut(&id)?;
+        std::mem::take(&mut notice.watched).then_some(notice.token)
+    }
+
+    /// Adds a shared receive queue, which `token` names in core.
+    pub(crate) fn add_srq(&mut self, id: SrqId, token: Token) {
+        self.srqs.insert(id, token);
+    }
+
+    /// Removes a shared receive queue.
+    pub(crate) fn remove_srq(&mut self, id: SrqId) {
+        self.srqs.remove(&id);
+    }
+
+    /// Returns the token of a shared receive queue.
+    pub(crate) fn srq(&self, id: SrqId) -> Option<Token> {
+        self.srqs.get(&id).copied()
+    }
+}

@@ -1,0 +1,23 @@
+//! Protocol events and upcalls that wait for a thread to run them.
+
+use std::collections::VecDeque;
+
+use softrxe_proto::Event;
+
+use super::upcall::Upcall;
+
+/// Events and upcalls in the order in which they happened. Upcalls are older than events.
+#[derive(Default)]
+pub(crate) struct Pending {
+    /// Events that no upcall was made of yet.
+    pub(crate) events: VecDeque<Event>,
+    /// Upcalls that no thread has run yet.
+    pub(crate) upcalls: VecDeque<Upcall>,
+}
+
+impl Pending {
+    /// Returns whether there is anything to report to core.
+    pub(crate) fn has_upcalls(&self) -> bool {
+        !self.events.is_empty() || !self.upcalls.is_empty()
+    }
+}

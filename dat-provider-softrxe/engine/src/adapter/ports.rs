@@ -1,0 +1,413 @@
+//! The UDP port of an adapter: its socket, its part in the sharing of port 4791 between processes, and its capture.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use dat_core::reserve;
+use softrxe_port::liveness::Liveness;
+use softrxe_port::message::Destination;
+use softrxe_port::port_share::{Policy, PortShare, PortShareError, Service, Takeover};
+use softrxe_port::route::RecentRequests;
+use softrxe_port::socket::{Received, Socket, zeros};
+use softrxe_proto::{Engine, Meta, ROCE_PORT, Time};
+
+use super::descriptors::Descriptors;
+use crate::link::capture::Capture;
+use crate::link::mailbox::Mailbox;
+use crate::link::udp::Udp;
+use crate::link::{self, Arrival, Inbound, Link, Properties};
+use crate::memory::regions::Regions;
+
+/// Socket reads before the answers to them are transmitted. Each read is up to 64 KiB, and the sender waits for acknowledgement.
+const READS: usize = 4;
+/// Packets that are read from the mailbox at a time.
+const MAILBOX_READS: usize = 4 * READS;
+/// Packets that are read from the mailbox of a holder that has ended, at most.
+const LAST_MAILBOX_READS: usize = 1000;
+/// Bytes requested for each buffer of a socket.
+const SOCKET_BUFFER: usize = 4 << 20;
+/// Bytes of the buffer that runs are made in.
+const RUN_BUFFER: usize = 65_000;
+
+/// The ports of an adapter.
+pub(crate) struct Ports {
+    local: IpAddr,
+    /// Top bits of this engine's queue pair numbers, which no other engine of the address uses.
+    slot: u16,
+    policy: Policy,
+    /// Largest payload for which the netdev's packets have room.
+    mtu: u16,
+    /// The socket that all packets are sent from: that of port 4791, or one of this process.
+    socket: Arc<Socket>,
+    share: PortShare,
+    /// Requests that passed through the shared port, to route what follows them.
+    requests: RecentRequests,
+    /// Services of this engine, which are registered with the holder of the port.
+    services: HashMap<u64, Service>,
+    received: Received,
+    mailbox_buffer: Box<[u8]>,
+    run_buffer: Box<[u8]>,
+    capture: Option<Capture>,
+    /// A failure to take over the port was logged.
+    takeover_failed: bool,
+}
+
+impl Ports {
+    /// Takes port 4791 of `local` if it is free, else a port of its own and a mailbox from the process that holds 4791. Tries slots
+    /// from `first_slot` on. The result includes what shows other processes that this one lives.
+    pub(crate) fn open(
+        local: IpAddr,
+        mtu: u16,
+        policy: Policy,
+        first_slot: u16,
+        capture: Option<Capture>,
+    ) -> Result<(Self, Liveness), PortShareError> {
+        let mut share = PortShare::take(cm_address(local), SOCKET_BUFFER, policy)?;
+        let socket = match &share {
+            PortShare::Holder(holder) => Arc::clone(holder.socket()),
+            PortShare::Member(_) => Arc::new(Socket::bind(local, 0, SOCKET_BUFFER)?),
+        };
+        if let PortShare::Member(_) = &share {
+            share.report_data_port(&socket);
+        }
+        let (slot, liveness) = share.claim_slot(local, first_slot)?;
+        let ports = Self {
+            local,
+            slot,
+            policy,
+            mtu,
+            socket,
+            share,
+            requests: RecentRequests::default(),
+            services: HashMap::new(),
+            received: Received::try_new()?,
+            mailbox_buffer: zeros(1 << 16)?,
+            run_buffer: zeros(RUN_BUFFER)?,
+            capture,
+            takeover_failed: false,
+        };
+        Ok((ports, liveness))
+    }
+
+    /// Returns the slot of this engine.
+    pub(crate) const fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// Returns the socket that packets are sent from.
+    pub(crate) const fn socket(&self) -> &Arc<Socket> {
+        &self.socket
+    }
+
+    /// Returns the properties of the link.
+    pub(crate) fn properties(&mut self) -> Properties {
+        self.udp().properties()
+    }
+
+    /// Returns the link over this process's socket.
+    fn udp(&mut self) -> Udp<'_> {
+        Udp {
+            socket: &self.socket,
+            received: &mut self.received,
+            mtu: self.mtu,
+        }
+    }
+
+    /// Returns the mailbox, unless this process holds the port.
+    fn mailbox(&mut self) -> Option<Mailbox<'_>> {
+        match &mut self.share {
+            PortShare::Holder(_) => None,
+            PortShare::Member(member) => Some(Mailbox {
+                member,
+                buffer: &mut self.mailbox_buffer,
+            }),
+        }
+    }
+
+    /// Adds the descriptors of the shared port to `descriptors`.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub(crate) fn watch(&mut self, descriptors: &Descriptors) -> io::Result<()> {
+        match &self.share {
+            PortShare::Holder(holder) => descriptors.liveness().add(holder.as_raw_fd()),
+            PortShare::Member(_) => self.resume_mailbox(descriptors),
+        }
+    }
+
+    /// Adds the mailbox, if there is one, to `descriptors`.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub(crate) fn resume_mailbox(&mut self, descriptors: &Descriptors) -> io::Result<()> {
+        let mailbox = self.mailbox();
+        mailbox.map_or(Ok(()), |mailbox| descriptors.add(mailbox.descriptor()))
+    }
+
+    /// Removes the mailbox, if there is one, from `descriptors`.
+    pub(crate) fn suspend_mailbox(&mut self, descriptors: &Descriptors) {
+        if let Some(mailbox) = self.mailbox() {
+            descriptors.remove(mailbox.descriptor());
+        }
+    }
+
+    /// Returns whether the process that held the shared port is gone.
+    pub(crate) fn holder_is_gone(&self) -> bool {
+        self.share.holder_is_gone()
+    }
+
+    /// Returns the attempt to take over the port from a holder that is gone, or to join the process that took it over.
+    pub(crate) fn takeover(&self) -> Takeover {
+        self.share.takeover(self.policy)
+    }
+
+    /// Replaces the share of a holder that is gone by the result of an [`attempt_takeover`].
+    ///
+    /// # Errors
+    /// That of the attempt; as `epoll_ctl`, `sendmsg`. Only the first failure is logged. The old share stays readable.
+    pub(crate) fn finish_takeover(
+        &mut self,
+        share: Result<PortShare, PortShareError>,
+        descriptors: &Descriptors,
+    ) -> Result<(), PortShareError> {
+        let local = cm_address(self.local);
+        let result = share.and_then(|share| self.replace_share(share, descriptors));
+        match &result {
+            Ok(()) => {
+                tracing::info!(%local, "the process that held the port is gone");
+                self.takeover_failed = false;
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.takeover_failed, true) {
+                    tracing::error!(%error, "the process that held the port is gone");
+                }
+            }
+        }
+        result
+    }
+
+    /// Replaces a share whose holder is gone, and registers this engine's slot and services with the new one.
+    fn replace_share(
+        &mut self,
+        share: PortShare,
+        descriptors: &Descriptors,
+    ) -> Result<(), PortShareError> {
+        match &share {
+            PortShare::Holder(holder) => {
+                descriptors.add(holder.socket().as_raw_fd())?;
+                descriptors.liveness().add(holder.as_raw_fd())?;
+            }
+            PortShare::Member(member) => descriptors.add(member.as_raw_fd())?,
+        }
+        descriptors.remove(self.share.as_raw_fd());
+        self.share = share;
+        let slot = Destination::Slot(self.slot);
+        let services = self.services.keys().map(|id| Destination::Service(*id));
+        for what in std::iter::once(slot).chain(services) {
+            self.share.claim(what)?;
+        }
+        Ok(())
+    }
+
+    /// Serves members of the shared port that connected or ended, if `fd` is where that shows. Returns `false` if one waits for which
+    /// there is no descriptor.
+    pub(crate) fn serve_members(&mut self, fd: std::os::fd::RawFd) -> bool {
+        match &mut self.share {
+            PortShare::Holder(holder) if fd == holder.as_raw_fd() => holder.poll_members(),
+            _ => true,
+        }
+    }
+
+    /// Registers the service `id` of this address. Returns `false` if it is in use, here or in another process.
+    ///
+    /// # Errors
+    /// As [`PortShare::take_service`].
+    pub(crate) fn claim_service(&mut self, id: u64) -> io::Result<bool> {
+        if self.services.contains_key(&id) {
+            return Ok(false);
+        }
+        match self.share.claim_service(self.local, id) {
+            Ok(service) => {
+                self.services.insert(id, service);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives back a service that [`claim_service`](Self::claim_service) registered.
+    pub(crate) fn release_service(&mut self, id: u64) {
+        // Before the service is dropped: other processes may take its name as soon as that is done.
+        self.share.release(Destination::Service(id));
+        self.services.remove(&id);
+    }
+
+    /// Reads what has arrived, up to a bound, and gives it to `engine`. Reads the mailbox only if `mailbox`.
+    pub(crate) fn receive(&mut self, engine: &mut Engine<Regions>, now: Time, mailbox: bool) {
+        match &self.share {
+            PortShare::Member(_) => self.read_socket(engine, now, None, false),
+            PortShare::Holder(holder) if holder.socket().as_raw_fd() == self.socket.as_raw_fd() => {
+                self.read_socket(engine, now, None, true);
+            }
+            // The port was taken over. Peers go on using the port of this process, which they were connected with.
+            PortShare::Holder(holder) => {
+                let shared = Arc::clone(holder.socket());
+                self.read_socket(engine, now, None, false);
+                self.read_socket(engine, now, Some(&shared), true);
+            }
+        }
+        if mailbox {
+            self.read_mailbox(engine, now, MAILBOX_READS);
+        }
+    }
+
+    /// Reads all that the port's holder has passed on, up to a bound.
+    pub(crate) fn drain_mailbox(&mut self, engine: &mut Engine<Regions>, now: Time) {
+        self.read_mailbox(engine, now, LAST_MAILBOX_READS);
+    }
+
+    fn read_mailbox(&mut self, engine: &mut Engine<Regions>, now: Time, reads: usize) {
+        let Self {
+            local,
+            share,
+            mailbox_buffer: buffer,
+            capture,
+            ..
+        } = self;
+        let PortShare::Member(member) = share else {
+            return;
+        };
+        let to = cm_address(*local);
+        Mailbox { member, buffer }.receive(reads, |arrival| {
+            if let Some(capture) = capture {
+                capture.received(arrival.source, to, arrival.index, arrival.packet);
+            }
+            handle(engine, now, arrival);
+        });
+    }
+
+    /// Reads `other`, or this process's socket. `shared` says that the socket is that of port 4791, where packets for other
+    /// processes arrive as well: these are passed on.
+    fn read_socket(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        other: Option<&Arc<Socket>>,
+        shared: bool,
+    ) {
+        let Self {
+            slot,
+            mtu,
+            socket,
+            share,
+            requests,
+            services,
+            received,
+            capture,
+            ..
+        } = self;
+        let socket: &Socket = other.unwrap_or(socket);
+        let mut udp = Udp {
+            socket,
+            received,
+            mtu: *mtu,
+        };
+        udp.receive(READS, |arrival| {
+            let (source, packet) = (arrival.source, arrival.packet);
+            if shared && let PortShare::Holder(holder) = share {
+                let passed = match requests.destination(source.ip(), packet) {
+                    Some(Destination::Slot(to)) if to == *slot => false,
+                    Some(Destination::Service(id)) if services.contains_key(&id) => false,
+                    Some(to) => holder.deliver(to, source, 0, packet) || holder.in_grace_period(),
+                    None => false,
+                };
+                if passed {
+                    return;
+                }
+            }
+            if let Some(capture) = capture {
+                capture.received(source, socket.local(), arrival.index, packet);
+            }
+            handle(engine, now, arrival);
+        });
+    }
+
+    /// Prepares all descriptors for a sleeping thread. Returns `false` if packets wait already.
+    pub(crate) fn arm(&mut self) -> bool {
+        let udp = self.udp().arm();
+        self.mailbox().is_none_or(|mut mailbox| mailbox.arm()) && udp
+    }
+
+    /// Transmits what `engine` has to send, except acknowledgements that may wait if `hold`.
+    pub(crate) fn transmit(&mut self, engine: &mut Engine<Regions>, now: Time, hold: bool) {
+        let Self {
+            mtu,
+            socket,
+            received,
+            run_buffer,
+            capture,
+            ..
+        } = self;
+        let mut udp = Udp {
+            socket,
+            received,
+            mtu: *mtu,
+        };
+        link::transmit(
+            engine,
+            &mut udp,
+            run_buffer,
+            now,
+            hold,
+            |regions, run, bytes| {
+                if let Some(capture) = capture {
+                    regions.copy_payload_into(bytes);
+                    capture.sent(socket.local(), run.destination, run.segment, bytes);
+                }
+            },
+        );
+        self.save_capture();
+    }
+
+    /// Writes the capture to its file, so that it is whole if the process is killed the next moment.
+    fn save_capture(&mut self) {
+        if let Some(Err(error)) = self.capture.as_mut().map(Capture::flush) {
+            tracing::error!(%error, "the capture ends here");
+            self.capture = None;
+        }
+    }
+}
+
+/// Makes one attempt of `takeover` for the port of `ip`. The caller does not hold the hub's lock, as other users can delay this.
+///
+/// # Errors
+/// As [`Takeover::attempt`].
+pub(crate) fn attempt_takeover(
+    takeover: &Takeover,
+    ip: IpAddr,
+) -> Result<PortShare, PortShareError> {
+    takeover.attempt(cm_address(ip), SOCKET_BUFFER)
+}
+
+/// Gives a packet to `engine`. A packet for the connection manager creates something. Without memory for that it counts as lost on
+/// the wire, and the peer repeats it.
+fn handle(engine: &mut Engine<Regions>, now: Time, arrival: &Arrival<'_>) {
+    let for_manager = arrival.packet.get(5..8) == Some(&[0, 0, 1]);
+    if for_manager && !reserve::pool_is_half_free() {
+        return;
+    }
+    let meta = Meta {
+        source: arrival.source,
+        ip_id: arrival.index,
+    };
+    engine.handle_datagram(now, &meta, arrival.packet);
+}
+
+/// Returns the address of the connection manager of `ip`.
+pub(crate) const fn cm_address(ip: IpAddr) -> SocketAddr {
+    SocketAddr::new(ip, ROCE_PORT)
+}

@@ -1,0 +1,118 @@
+//! Paths for packets below the reliable connection.
+//!
+//! A [`Link`] carries the packets of one engine to other engines. [`udp`] is the link between hosts. Processes that share UDP port
+//! 4791 also receive through a [`mailbox`], which has no sending direction: answers leave through UDP. A link through shared
+//! memory is to be the next implementation.
+//!
+//! The contract:
+//! * **Packets.** A link carries RoCEv2 packets from base transport header to payload and, if [`Properties::checksummed`], the
+//!   ICRC. It keeps the bounds of packets. A link may lose, repeat and reorder packets, which the reliable connection repairs. It
+//!   must not change or truncate a packet unless packets are checksummed.
+//! * **Calls.** All methods run under the adapter's lock and never block. [`Inbound::receive`] takes a bounded number of packets, so
+//!   that what they cause is transmitted before more are read.
+//! * **Room.** The engine makes packets only as long as [`Link::room`] says so: a packet that the engine made counts as sent. A
+//!   link without room keeps its descriptor readable, or makes it readable once there is room.
+//! * **Payload.** [`Pieces`] may point to registered memory, which the consumer may change or unmap at any time. A link either hands
+//!   them to the kernel or copies them with the functions of the module `memory::guard`.
+//! * **Sleep.** [`Inbound::descriptor`] is readable while packets wait. A link that would pay for this while no thread sleeps
+//!   prepares its descriptor in [`Inbound::arm`], which each thread calls under the lock before it sleeps; the next
+//!   [`Inbound::receive`] undoes that.
+//!
+//! Nothing here names UDP: [`transmit`] drives any link, and the tests drive two engines over a link in memory.
+
+pub(crate) mod capture;
+pub(crate) mod mailbox;
+pub(crate) mod udp;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use softrxe_proto::{Engine, Time, Transmit};
+
+use crate::memory::payload_refs::Pieces;
+use crate::memory::regions::Regions;
+
+/// What an engine must know of a link when it is configured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Properties {
+    /// Largest payload of a packet.
+    pub(crate) mtu: u16,
+    /// Packets carry an ICRC that the receiver checks. A link that cannot corrupt packets goes without.
+    pub(crate) checksummed: bool,
+}
+
+/// A packet that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    /// Address that the packet was sent from.
+    pub(crate) source: SocketAddr,
+    /// Index of the packet in its run, if the link keeps it, else 0. The ICRC of IPv4 packets depends on it.
+    pub(crate) index: u16,
+    /// Bytes of the packet, in memory that no other process writes.
+    pub(crate) packet: &'a [u8],
+}
+
+/// The receiving direction of a link.
+pub(crate) trait Inbound {
+    /// Passes packets that have arrived to `deliver`, those of at most `reads` reads. Logs what fails; nothing is to be done about
+    /// it, as lost packets are sent again.
+    fn receive(&mut self, reads: usize, deliver: impl FnMut(&Arrival<'_>));
+
+    /// Returns the descriptor that is readable while packets wait.
+    fn descriptor(&self) -> RawFd;
+
+    /// Prepares the descriptor for a sleeping thread. Returns `false` if packets wait already.
+    fn arm(&mut self) -> bool {
+        true
+    }
+}
+
+/// A link in both directions.
+pub(crate) trait Link: Inbound {
+    /// Returns the link's properties, which never change.
+    fn properties(&self) -> Properties;
+
+    /// Returns how many bytes the next [`send`](Self::send) may carry: 0, or enough for a packet of the MTU.
+    fn room(&self) -> usize;
+
+    /// Sends the packets of `run`, whose bytes are `pieces`.
+    ///
+    /// # Errors
+    /// What the operating system reports. The packets count as lost then.
+    fn send(&mut self, run: &Transmit, pieces: Pieces<'_>) -> io::Result<()>;
+}
+
+/// Transmits over `link` what `engine` has to send, except acknowledgements that may wait if `hold`. `buffer` has room for a
+/// run. `observe` gets each run before it is sent, with all its payload in the buffer if it asks `engine`'s memory for that.
+pub(crate) fn transmit(
+    engine: &mut Engine<Regions>,
+    link: &mut impl Link,
+    buffer: &mut [u8],
+    now: Time,
+    hold: bool,
+    mut observe: impl FnMut(&Regions, &Transmit, &mut [u8]),
+) {
+    loop {
+        let room = link.room().min(buffer.len());
+        if room == 0 {
+            return;
+        }
+        let run = if hold {
+            engine.poll_transmit_data(now, &mut buffer[..room])
+        } else {
+            engine.poll_transmit(now, &mut buffer[..room])
+        };
+        let Some(run) = run else { return };
+        let regions = engine.memory();
+        observe(regions, &run, &mut buffer[..run.length]);
+        let sent = regions.gather(&buffer[..run.length], |pieces| link.send(&run, pieces));
+        if let Err(error) = sent {
+            // The protocol repeats the packets, as if they had been lost on the wire.
+            tracing::debug!(%error, to = %run.destination, "packets not sent");
+        }
+    }
+}
