@@ -1,6 +1,10 @@
-//! What the end-to-end tests in `tests/tests` share, and those of other crates that load our shared objects: these are
-//! built, and dat.conf is written, before a process that uses them starts.
+//! Support of the end-to-end tests in `tests/tests`, and of tests in other crates that load our shared objects. The
+//! objects are built, and dat.conf is written, before a process that uses them starts.
+//!
+//! The crate imports `dat` only. Begin reading here: `built` and `inside` are the base; `engine` gives connected
+//! endpoints on the user engine, `process` tests of several processes, `prefix` the C libraries.
 
+pub mod engine;
 pub mod prefix;
 mod process;
 
@@ -9,13 +13,13 @@ use std::process::Command;
 
 pub use process::{Process, dist_softrxe, role};
 
-/// The workspace.
+/// Root folder of the workspace.
 pub const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// Builds `packages` and answers the folder with their shared objects, which tests reach as programs do: as files.
+/// Builds `packages` and returns the folder with their shared objects, which tests load as programs do: as files.
 ///
 /// # Panics
-/// When cargo fails, with its words.
+/// If cargo fails, with its output.
 #[must_use]
 pub fn built(packages: &[&str]) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
@@ -26,28 +30,28 @@ pub fn built(packages: &[&str]) -> PathBuf {
     let output = cargo.current_dir(TOP).output().expect("cargo runs");
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}");
-    // Where cargo put this test, less `deps/NAME`.
+    // Cargo put this test into the sub-folder `deps`.
     let here = std::env::current_exe().expect("this test has a path");
     let folder = here.ancestors().nth(2).expect("a target folder");
     folder.to_path_buf()
 }
 
-/// The provider for Soft-RoCE.
+/// Returns the path of the provider for Soft-RoCE.
 #[must_use]
 pub fn softrxe() -> PathBuf {
     built(&["dat-provider-softrxe"]).join("libdat_provider_softrxe.so")
 }
 
-/// The provider that every platform has, from `examples`.
+/// Returns the path of the loopback provider from `examples`, which runs everywhere.
 #[must_use]
 pub fn loopback() -> PathBuf {
     built(&["dat-loopback-provider"]).join("libdat_loopback_provider.so")
 }
 
-/// The sources of a C program of `tests/c`: one file, or all of a folder.
+/// Returns the source files of a C program of `tests/c`: one file, or all of a folder.
 ///
 /// # Panics
-/// When there is no such program.
+/// If there is no such program.
 #[must_use]
 pub fn c_sources(name: &str) -> Vec<PathBuf> {
     let path = Path::new(TOP).join("tests/c").join(name);
@@ -61,18 +65,18 @@ pub fn c_sources(name: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A line of dat.conf for uDAPL 2.0.
+/// Returns a line of dat.conf for uDAPL 2.0.
 #[must_use]
 pub fn line(ia: &str, library: &Path, params: &str) -> String {
     let library = library.display();
     format!("{ia} u2.0 threadsafe default {library} t.1.0 \"{params}\" \"\"\n")
 }
 
-/// This test program once more, with nothing but the test `name`, in a process whose dat.conf holds `lines`. The
-/// variable is there before the process is, as the registry reads it once.
+/// Returns the command that runs the test `name` of this test program in a process whose dat.conf holds `lines`. The
+/// variable is set before the process starts, since the registry reads it once.
 ///
 /// # Panics
-/// When dat.conf cannot be written.
+/// If dat.conf cannot be written.
 #[must_use]
 pub fn again(name: &str, lines: &str) -> (Command, tempfile::TempDir) {
     let dir = tempfile::tempdir().expect("a folder");
@@ -86,10 +90,11 @@ pub fn again(name: &str, lines: &str) -> (Command, tempfile::TempDir) {
     (command, dir)
 }
 
-/// Runs `body` in a process of its own whose dat.conf holds `lines`: the test `name` of this program, which called this, once more.
+/// Runs `body` in a process of its own whose dat.conf holds `lines`: the process runs the test `name`, which calls
+/// this function.
 ///
 /// # Panics
-/// When that process fails.
+/// If that process fails.
 pub fn inside(name: &str, lines: impl FnOnce() -> String, body: impl FnOnce()) {
     if is_inner() {
         return body();
@@ -100,7 +105,7 @@ pub fn inside(name: &str, lines: impl FnOnce() -> String, body: impl FnOnce()) {
 
 const INNER: &str = "DAT_TEST_INNER";
 
-/// Whether this is the process that [`again`] starts.
+/// Returns true in the process that [`again`] starts.
 #[must_use]
 pub fn is_inner() -> bool {
     std::env::var_os(INNER).is_some()

@@ -1,20 +1,20 @@
-//! The C libraries and providers laid out like an installed prefix, and C programs compiled and run against them.
+//! An installed prefix of the C libraries and providers, and C programs compiled and run against it.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-/// A prefix like an installed one, made once: the libraries under their sonames, the provider, a dat.conf.
+/// A prefix with the libraries under their sonames, the providers and a dat.conf.
 #[derive(Debug)]
 pub struct Prefix {
     dir: tempfile::TempDir,
 }
 
-/// The one of this process.
+/// The prefix of this process.
 pub static PREFIX: LazyLock<Prefix> = LazyLock::new(Prefix::new);
 
-/// The workspace.
+/// Returns the root folder of the workspace.
 #[must_use]
 pub fn top() -> PathBuf {
     PathBuf::from(crate::TOP)
@@ -61,7 +61,7 @@ impl Prefix {
         Self { dir }
     }
 
-    /// A file of it.
+    /// Returns the path of a file of the prefix.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -70,7 +70,7 @@ impl Prefix {
     /// Compiles a C program of `tests/c` against our headers and a library.
     ///
     /// # Panics
-    /// When it does not compile.
+    /// If it does not compile.
     #[must_use]
     pub fn compile(&self, compiler: &str, source: &str, arguments: &[&str], name: &str) -> PathBuf {
         let program = self.path(name);
@@ -97,7 +97,7 @@ impl Prefix {
     /// Runs a program with the libraries and the dat.conf of this prefix.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn run(&self, program: &Path, arguments: &[&str]) -> Output {
         Command::new(program)

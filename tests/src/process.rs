@@ -1,4 +1,4 @@
-//! Tests of several processes: each is the test program once more, told by a variable which part it plays.
+//! Tests of several processes: each runs the test program again, with its role in an environment variable.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 const ROLE: &str = "DAT_TEST_ROLE";
 
-/// Which of a test's processes this is; none, the test as nextest starts it.
+/// Returns the role of this process; `None` in the process that nextest started.
 #[must_use]
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// The built prefix's provider for Soft-RoCE, where cargo is not at hand: in the lab.
+/// Returns the Soft-RoCE provider of the built prefix, for the lab, which has no cargo.
 ///
 /// # Panics
-/// When `make dist` did not run.
+/// If `make dist` did not run.
 #[must_use]
 pub fn dist_softrxe() -> PathBuf {
     let exe = std::env::current_exe().expect("this test has a path");
@@ -27,7 +27,7 @@ pub fn dist_softrxe() -> PathBuf {
     library
 }
 
-/// A process that is killed when the test is over.
+/// A process that is killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -42,10 +42,11 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// The test `name` of this program once more as `role`, with `conf` for dat.conf, after the words of `within`.
+    /// Starts the test `name` of this program as `role`, with `conf` as dat.conf. `within` is a command that runs it,
+    /// if not empty.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start(name: &str, role: &str, conf: &Path, within: &[&str]) -> Self {
         let exe = std::env::current_exe().expect("this test has a path");
@@ -71,7 +72,7 @@ impl Process {
         Self { child, lines }
     }
 
-    /// What follows `word` in the first line that begins with it.
+    /// Waits for the first line that begins with `word`; returns the rest of it.
     #[must_use]
     pub fn says(&self, word: &str, within: Duration) -> Option<String> {
         let end = Instant::now() + within;

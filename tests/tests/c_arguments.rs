@@ -1,13 +1,13 @@
-//! What C programs hand to the libraries that is no object, no array of that length, or at an odd address.
+//! C programs that pass the libraries invalid handles, arrays shorter than their length, and misaligned addresses.
 
 use std::path::Path;
 
 use dat_tests::prefix::PREFIX;
 
-/// Each version's compiler arguments.
+/// Compiler arguments and name of each version.
 const VERSIONS: [(&[&str], &str); 2] = [(&["-DUDAPL_1_2", "-ldat"], "1.2"), (&["-ldat2"], "2.0")];
 
-/// What the program prints, which must be its success.
+/// Runs the program, which must succeed; returns its output.
 fn passed(program: &Path, arguments: &[&str], begin: &str) -> String {
     let out = PREFIX.run(program, arguments);
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -26,7 +26,7 @@ fn a_place_without_an_object_is_an_invalid_handle_to_every_function() {
     for (arguments, version) in VERSIONS {
         let name = format!("no-objects-{version}");
         let program = PREFIX.compile("gcc", "no_objects.c", arguments, &name);
-        // One engine; two; a classic provider beside ours.
+        // One engine; two engines; a classic provider beside ours.
         for ias in [&["loop"][..], &["loop", "user"], &["loop", "classic"]] {
             passed(&program, ias, "no_objects: PASS");
         }

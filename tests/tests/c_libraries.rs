@@ -1,4 +1,4 @@
-//! libdat.so.1 and libdat2.so.2 as C programs see them: names, versions, and data through the loopback provider.
+//! libdat.so.1 and libdat2.so.2 as C programs use them: names, versions, and data through the loopback provider.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn readelf(arguments: &[&str], file: &Path) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Exported symbols as `name` or `name@@VERSION`.
+/// Returns the exported symbols as `name` or `name@@VERSION`.
 fn exports(file: &Path) -> BTreeSet<String> {
     let out = Command::new("nm")
         .args(["-D", "--defined-only", "--with-symbol-versions"])
@@ -54,7 +54,7 @@ fn libdat2_has_the_soname_and_the_versioned_exports_of_debians() {
     assert_eq!(more, BTreeSet::from(FORGOTTEN));
 }
 
-/// Functions of 2.0 that Debian's headers declare and its library lacks; ours has them.
+/// Functions of 2.0 that Debian's headers declare and its library lacks.
 const FORGOTTEN: [&str; 11] = [
     "dat_cno_fd_create",
     "dat_cno_trigger",
@@ -69,7 +69,7 @@ const FORGOTTEN: [&str; 11] = [
     "dat_rmr_create_for_ep",
 ];
 
-/// What compat-dapl's libdat.so.1 exports (1.2.15 to 1.2.19), all under the node `DAT_1.2`.
+/// Functions that compat-dapl's libdat.so.1 exports (1.2.15 to 1.2.19), all under the node `DAT_1.2`.
 const COMPAT_DAPL: [&str; 73] = [
     "dat_cno_create",
     "dat_cno_free",
@@ -193,7 +193,7 @@ fn a_program_linked_with_compat_dapls_library_finds_its_versions_in_ours() {
     assert_eq!(said, "two_endpoints: PASS uDAPL 1.2\n", "{words}");
 }
 
-/// The functions that MATRIX.md says a library has: those of the version's table, and those of the libraries.
+/// Returns the functions that MATRIX.md lists for a library: those of the version's table, and the library's own.
 fn in_the_matrix(version: &str, library: usize) -> BTreeSet<String> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let matrix = std::fs::read_to_string(top.join("MATRIX.md")).unwrap();
@@ -205,9 +205,9 @@ fn in_the_matrix(version: &str, library: usize) -> BTreeSet<String> {
             continue;
         };
         let has = match cells.len() {
-            // function, version, four providers, tested by
+            // Columns: function, version, four providers, tested by.
             9 => cells[2].split(", ").any(|of| of == version),
-            // function, libdat.so.1, libdat2.so.2, tested by
+            // Columns: function, libdat.so.1, libdat2.so.2, tested by.
             6 => cells[library] == "yes",
             _ => false,
         };
@@ -215,7 +215,7 @@ fn in_the_matrix(version: &str, library: usize) -> BTreeSet<String> {
             functions.insert(format!("dat{name}"));
         }
     }
-    // A program calls it through dat_ia_openv, which is one of the libraries' own.
+    // Programs call it through dat_ia_openv, which is one of the libraries' own functions.
     assert!(functions.remove("dat_ia_open"));
     functions
 }
@@ -235,11 +235,11 @@ fn what_the_libraries_export_is_what_the_matrix_lists() {
         );
         assert!(
             unlisted.is_empty(),
-            "{file} exports, MATRIX.md does not list: {unlisted:?}"
+            "{file} exports functions that MATRIX.md does not list: {unlisted:?}"
         );
         assert!(
             missing.is_empty(),
-            "MATRIX.md lists, {file} does not export: {missing:?}"
+            "MATRIX.md lists functions that {file} does not export: {missing:?}"
         );
     }
 }
@@ -339,7 +339,7 @@ fn a_fork_may_come_while_other_threads_load_and_open() {
     }
 }
 
-/// Three processes of a job for each way in which an MPI moves small messages.
+/// Runs three processes of a job for each way in which an MPI moves small messages.
 fn as_an_mpi(version: &str, ia: &str, arguments: &[&str], modes: &[&str]) {
     let arguments: Vec<&str> = arguments.iter().copied().chain(["-ldl"]).collect();
     let name = format!("mpi-{version}");
@@ -372,7 +372,7 @@ fn a_forked_child_disturbs_nobody_and_may_open_an_ia_of_its_own() {
     let words = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success(), "{words}");
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    // The child's own line, and the parent's.
+    // The child prints a line, and so does the parent.
     assert!(
         said.contains("two_endpoints: PASS uDAPL 2.0"),
         "{said}{words}"
@@ -409,7 +409,7 @@ fn valgrind_finds_no_wrong_access_and_no_leak() {
     }
 }
 
-/// The names of `dat_error.h`'s types and subtypes, each as `CODE(name)`.
+/// Returns the names of `dat_error.h`'s types and subtypes, each as `CODE(name)`.
 fn codes(header: &Path) -> String {
     let text = std::fs::read_to_string(header).unwrap();
     let names = text.lines().filter_map(|line| {
@@ -417,7 +417,7 @@ fn codes(header: &Path) -> String {
         let end =
             line.find(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_')?;
         let (name, rest) = line.split_at(end);
-        // The first number of the extensions, where their own names begin.
+        // The first number of the extensions is excluded: their own names begin there.
         let is_one = name.starts_with("DAT_")
             && name != "DAT_EXTENSION_BASE"
             && rest.trim_start().starts_with([',', '=', '/']);

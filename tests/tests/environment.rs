@@ -1,4 +1,4 @@
-//! DAPL's environment variables, in a process of their own: honoured by an engine, or named once.
+//! DAPL's environment variables, in processes of their own: an engine honours each, or one warning names it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::process::Output;
 use dat::Ia;
 use dat_core::environment::VARIABLES;
 
-/// Runs `name` again in a process with these variables, where an IA called `ia` is on the user engine.
+/// Runs `name` in a process with these variables, where an IA called `ia` is on the user engine.
 fn again(name: &str, address: &str, variables: &[(&str, &str)]) -> Output {
     let params = format!("{address} 0 engine=user");
     with(name, &dat_tests::softrxe(), &params, variables)
 }
 
-/// The same where the IA is of this provider.
+/// Like [`again`], with an IA of this provider.
 fn with(name: &str, library: &Path, params: &str, variables: &[(&str, &str)]) -> Output {
     let conf = dat_tests::line("ia", library, params);
     let (mut command, _conf) = dat_tests::again(name, &conf);
@@ -24,7 +24,7 @@ fn with(name: &str, library: &Path, params: &str, variables: &[(&str, &str)]) ->
         .expect("the test runs")
 }
 
-/// Whether an endpoint with 200 requests can be made.
+/// Returns true if an endpoint with 200 requests can be created.
 fn makes_200(ia: &Ia) -> bool {
     let pz = ia.create_pz().expect("a PZ");
     let evd = ia.create_evd(300, dat::Streams::DTO).expect("an EVD");
@@ -77,7 +77,7 @@ fn variables_without_effect_are_named_once_and_the_others_have_theirs() {
     }
 }
 
-/// Honoured by softrxe's user engine.
+/// Variables that softrxe's user engine honours.
 const BY_USER: [&str; 6] = [
     "DAPL_IB_MTU",
     "DAPL_ACK_RETRY",
@@ -86,7 +86,7 @@ const BY_USER: [&str; 6] = [
     "DAPL_ACK_TIMER",
     "DAPL_WR_MAX",
 ];
-/// Honoured on verbs devices, beside those: by the ibverbs provider and by softrxe's kernel engine.
+/// Further variables that verbs devices honour: in the ibverbs provider and in softrxe's kernel engine.
 const BY_VERBS: [&str; 6] = [
     "DAPL_MAX_INLINE",
     "DAPL_CM_TOS",
@@ -100,7 +100,7 @@ const BY_VERBS: [&str; 6] = [
 fn each_variable_is_honoured_or_named_once_by_either_kind_of_engine() {
     if dat_tests::is_inner() {
         for _ in 0..2 {
-            // Without the device it fails, but settings are read and told first.
+            // Without the device the open fails, but after the settings are read and reported.
             drop(Ia::open("ia"));
         }
         return;
@@ -126,14 +126,14 @@ fn each_variable_is_honoured_or_named_once_by_either_kind_of_engine() {
             let told = err
                 .matches(&format!("{name} is set and has no effect: "))
                 .count();
-            // This one makes warnings seen.
+            // DAPL_DBG_TYPE itself enables the warnings.
             let wanted = usize::from(!honoured && name != "DAPL_DBG_TYPE");
             assert_eq!(told, wanted, "{params}: {name}: {err}");
         }
     }
 }
 
-/// The words in a library that look like names of environment variables.
+/// Returns the strings in a library that look like names of environment variables.
 fn names_in(library: &str, prefix: &str) -> BTreeSet<String> {
     let bytes = std::fs::read(library).unwrap_or_else(|e| panic!("{library}: {e}"));
     let of_a_name = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
@@ -142,12 +142,12 @@ fn names_in(library: &str, prefix: &str) -> BTreeSet<String> {
         let Some(rest) = bytes[at..].strip_prefix(prefix.as_bytes()) else {
             continue;
         };
-        // Not in the middle of a message.
+        // A name in the middle of a message does not count.
         if at > 0 && (bytes[at - 1].is_ascii_graphic() || bytes[at - 1] == b' ') {
             continue;
         }
         let length = rest.iter().position(|byte| !of_a_name(byte));
-        // To the end of the C string.
+        // The name must reach the end of the C string.
         if let Some(length) = length.filter(|n| *n > 0 && rest[*n] == 0) {
             let name = &bytes[at..at + prefix.len() + length];
             names.insert(String::from_utf8_lossy(name).into_owned());

@@ -74,7 +74,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("dat-hostile", &["dat", "dat-tests"]),
     ("dat-loom", &[]),
-    ("dat-tests", &[]),
+    ("dat-tests", &["dat"]),
 ];
 
 #[test]

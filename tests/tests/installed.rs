@@ -1,11 +1,11 @@
-//! The prefix that scripts/dist.sh lays out, as somebody uses it who builds C programs: pkg-config, `cc ... -ldat`, elsewhere
-//! than it was made. Data moves through softrxe's user engine.
+//! The prefix of scripts/dist.sh as a developer of C programs uses it: pkg-config, `cc ... -ldat`, from another folder
+//! than it was built in. Data moves through softrxe's user engine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-/// Folders of this run; `first` is where dist.sh put the prefix, `moved` a copy of it.
+/// Folders of this run; `first` is the folder of dist.sh, `moved` a copy of it.
 struct Prefix {
     dir: tempfile::TempDir,
 }
@@ -30,7 +30,7 @@ fn succeeds(command: &mut Command) -> String {
 impl Prefix {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // Where cargo put this test, less `debug/deps/NAME`: what is built is built once.
+        // The target folder of this test, so that nothing is built twice.
         let here = std::env::current_exe().unwrap();
         succeeds(
             Command::new(top().join("scripts/dist.sh"))
@@ -51,7 +51,7 @@ impl Prefix {
         self.dir.path().join(name)
     }
 
-    /// Runs a line of shell, in which pkg-config finds the prefix `which` and nothing else.
+    /// Runs a line of shell, in which pkg-config finds only the prefix `which`.
     fn shell(&self, line: &str, which: &str) -> String {
         succeeds(
             Command::new("sh")
@@ -61,7 +61,7 @@ impl Prefix {
         )
     }
 
-    /// Runs a program on the libraries and providers of the prefix `which`, over an IA called `ia` of both versions.
+    /// Runs a program with the libraries and providers of the prefix `which`, over an IA called `ia` of both versions.
     fn run(&self, program: &Path, which: &str, address: &str) -> Output {
         let conf = self.path(&format!("{address}.conf"));
         let entries: String = ["u1.2", "u2.0"]
@@ -98,7 +98,7 @@ fn pkg_config_names_what_a_program_needs_wherever_the_prefix_is() {
             let here = PREFIX.path(which);
             assert!(
                 flags.contains(&*here.to_string_lossy()),
-                "{flags} leads elsewhere"
+                "{flags} name another folder"
             );
             let out = PREFIX.run(&program, which, "127.0.6.10");
             let said = String::from_utf8_lossy(&out.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! softrxe's engine in user space, several processes on one address: what happens when one of them is killed.
+//! Several processes on one address of softrxe's user engine: the effects of killing one of them.
 
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use dat::{Access, ConnectionEvent, DtoStatus, Ep, Evd, Event, Ia, Pz, Region, Streams};
 
-/// Long enough for a loaded machine; a peer that is gone is noticed after seven retries, about seven seconds.
+/// Time limit on a loaded machine; a dead peer is detected after seven retries, about seven seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Of no other test: UDP port 4791 belongs to one set of processes an address.
+/// No other test uses it: UDP port 4791 of an address belongs to one set of processes.
 const ADDRESS: &str = "127.88.1.1";
 const TEST: &str = "processes_are_killed_and_the_others_go_on";
-/// Callers that go before they are answered.
+/// Active sides that are killed before they are answered.
 const CALLERS: &str = "callers_are_killed_while_they_ask";
-/// The same over IPv6.
+/// The same test over IPv6.
 const TEST6: &str = "over_ipv6_as_well";
-/// Which of the two it is.
+/// Variable with the address family.
 const OVER: &str = "DAT_TEST_OVER";
 const ROLE: &str = "DAT_TEST_ROLE";
 const BYTES: usize = 64;
@@ -62,7 +62,7 @@ fn connect(ia: &Ia, pz: &Pz, port: u64) -> Side {
 }
 
 impl Side {
-    /// Sends `mark` and waits until it comes back.
+    /// Sends `mark` and waits for its echo.
     fn ping(&self, mark: u8) {
         self.region.write(BYTES, &[mark; BYTES]);
         self.ep
@@ -80,14 +80,14 @@ impl Side {
     }
 }
 
-/// Has the IA open, and so port 4791 if it is the first.
+/// Keeps the IA open, and with it port 4791 if this process is the first.
 fn hold() {
     let _ia = Ia::open("user").expect("opens");
     println!("ready");
     std::thread::sleep(10 * PATIENCE);
 }
 
-/// As [`hold`], and has a child that lives on.
+/// Like [`hold`], with a child that outlives this process.
 fn fork_and_hold() {
     let _ia = Ia::open("user").expect("opens");
     // SAFETY: the child only sleeps and exits; what other threads held is not looked at.
@@ -96,7 +96,7 @@ fn fork_and_hold() {
             // SAFETY: the runner waits for the end of these.
             unsafe { libc::close(stream) };
         }
-        // Longer than the others take to notice that the parent is gone.
+        // Longer than the other processes take to detect the death of the parent.
         std::thread::sleep(Duration::from_secs(40));
         // SAFETY: nothing of this process is to be run at its end.
         unsafe { libc::_exit(0) };
@@ -105,7 +105,7 @@ fn fork_and_hold() {
     std::thread::sleep(10 * PATIENCE);
 }
 
-/// Asks for a connection to `port`, and says so.
+/// Requests a connection to `port`, and prints that it did.
 fn call(port: u64) {
     let ia = Ia::open("user").expect("opens");
     let pz = ia.create_pz().expect("a PZ");
@@ -117,7 +117,8 @@ fn call(port: u64) {
     std::thread::sleep(10 * PATIENCE);
 }
 
-/// A server hears at once of a caller that is killed before it has its answer, and before it has confirmed it.
+/// Checks that a passive side is notified at once when an active side is killed, before it has its answer, and before
+/// it has confirmed it.
 fn answer_the_dead() {
     let ia = Ia::open("user").expect("opens");
     let pz = ia.create_pz().expect("a PZ");
@@ -154,10 +155,10 @@ fn answer_the_dead() {
             ),
             "{event:?}"
         );
-        // The connection manager gives a silent caller 27 seconds.
+        // The connection manager waits 27 seconds for a silent active side.
         assert!(begin.elapsed() < Duration::from_secs(20));
     }
-    // The next one is served as if nothing had happened.
+    // The next one is served normally.
     let _caller = Process::start("call 5001");
     let Ok(Event::Request(request)) = connections.wait(PATIENCE) else {
         panic!("no request");
@@ -168,7 +169,7 @@ fn answer_the_dead() {
     assert!(matches!(event, Ok(Event::Established { .. })), "{event:?}");
 }
 
-/// Sends back what connections to `port` bring.
+/// Sends back the messages of connections to `port`.
 fn echo(port: u64) {
     let ia = Ia::open("user").expect("opens");
     let pz = ia.create_pz().expect("a PZ");
@@ -203,7 +204,7 @@ fn echo(port: u64) {
     });
 }
 
-/// A process of this test in another role, ready; killed at the end of its scope.
+/// A process of this test in another role, ready; killed when dropped.
 struct Process(Child);
 
 impl Process {
@@ -215,7 +216,7 @@ impl Process {
             .spawn()
             .expect("starts");
         let out = BufReader::new(child.stdout.take().expect("a pipe"));
-        // libtest's own words may stand on the same line.
+        // libtest's output may stand on the same line.
         let ready = out
             .lines()
             .map_while(Result::ok)
@@ -224,7 +225,7 @@ impl Process {
         Self(child)
     }
 
-    /// SIGKILL: nothing is closed in order.
+    /// Sends SIGKILL, so that nothing is closed in order.
     fn kill(mut self) {
         self.0.kill().expect("kills");
         self.0.wait().expect("ends");
@@ -239,7 +240,7 @@ impl Drop for Process {
 }
 
 fn scenario() {
-    // The first of the address has the port; all that follow reach each other through it.
+    // The first process of the address holds the port; all others are reached through it.
     let holder = Process::start("fork");
     let _first = Process::start("echo 5001");
     let second = Process::start("echo 5002");
@@ -255,7 +256,7 @@ fn scenario() {
         a.ping(mark);
         b.ping(mark);
     }
-    // Somebody else has the port now.
+    // Another process holds the port now.
     let c = connect(&ia, &pz, 5001);
     c.ping(20);
     assert!(
@@ -263,7 +264,7 @@ fn scenario() {
         "its child keeps what it had"
     );
 
-    // Killed while we only receive: nothing that goes out would show it, but it is heard at once.
+    // Killed while this process only receives: no transmission fails, but the death is reported at once.
     let third = Process::start("echo 5003");
     let d = connect(&ia, &pz, 5003);
     d.ping(20);
@@ -280,7 +281,7 @@ fn scenario() {
         ),
         "{event:?}"
     );
-    // A silent peer elsewhere is asked after five seconds of silence, at the earliest.
+    // A silent remote peer is probed after five seconds of silence, at the earliest.
     assert!(begin.elapsed() < Duration::from_secs(5));
     match d.done.wait(PATIENCE) {
         Ok(Event::Completion(done)) => {
@@ -290,7 +291,7 @@ fn scenario() {
     }
     a.ping(21);
 
-    // Killed with requests under way: the connection breaks, and only that one.
+    // Killed with requests in flight: only this connection breaks.
     b.ep.post_send(&[b.region.slice(BYTES..2 * BYTES)], 2)
         .expect("posts");
     second.kill();
@@ -304,12 +305,12 @@ fn scenario() {
         }
         assert!(
             begin.elapsed() < PATIENCE,
-            "the peer is gone and nobody says so"
+            "the peer is dead, but no event reports it"
         );
         a.ping(21);
         c.ping(22);
         while let Ok(Some(_)) = b.done.poll() {}
-        // The kill may have come after the answer to the last one.
+        // The kill may have come after the last answer.
         posted = posted
             && b.ep
                 .post_send(&[b.region.slice(BYTES..2 * BYTES)], 2)
@@ -317,12 +318,12 @@ fn scenario() {
         std::thread::sleep(Duration::from_millis(50));
     }
     a.ping(23);
-    // The dead process's service is free for another one.
+    // The dead process's service is free for another process.
     let _second = Process::start("echo 5002");
     connect(&ia, &pz, 5002).ping(24);
 }
 
-/// Test and address.
+/// Returns test name and address.
 fn over() -> (&'static str, &'static str) {
     match std::env::var(OVER).as_deref() {
         Ok(TEST6) => (TEST6, "::1"),

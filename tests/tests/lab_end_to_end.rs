@@ -1,9 +1,9 @@
-//! The built prefix (target/dist) on real rdma_rxe: the command, the Rust API, a C program, and what goes wrong.
+//! The built prefix (target/dist) on real rdma_rxe: the command, the Rust API, a C program, and error cases.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// `target/dist`, from where cargo put this test: `target/debug/deps/NAME`.
+/// Returns `target/dist`, relative to this test: `target/debug/deps/NAME`.
 fn dist() -> PathBuf {
     let here = std::env::current_exe().expect("this test has a path");
     let dist = here.ancestors().nth(3).expect("target").join("dist");
@@ -15,7 +15,7 @@ fn dist() -> PathBuf {
     dist
 }
 
-/// A dat.conf with one IA called `ia`, of both versions.
+/// Writes a dat.conf with one IA called `ia`, of both versions.
 fn conf(dir: &Path, library: &str, params: &str) -> PathBuf {
     let path = dir.join("dat.conf");
     let entry = |api| format!("ia {api} threadsafe default {library} dat.2.0 \"{params}\" \"\"\n");
@@ -125,7 +125,7 @@ fn compile(source: &str, version: &str, dir: &Path) -> PathBuf {
     program
 }
 
-/// What the program prints, over an IA called `ia`.
+/// Runs the program over an IA called `ia`; returns its output.
 fn run(program: &Path, arguments: &[&str], conf: &Path) -> String {
     let done = Command::new(program)
         .args(arguments)
@@ -154,7 +154,7 @@ fn a_thread_is_cancelled_in_a_wait_and_nowhere_else() {
     }
 }
 
-/// Three ranks that spin take long in an emulated guest: each way to move small messages once.
+/// Runs each way to move small messages once: three ranks that spin are slow in an emulated guest.
 fn goes_round_the_library_as_an_mpi_does(version: &str, modes: [&[&str]; 2]) {
     let dir = tempfile::tempdir().expect("a folder");
     let program = compile("mpi_like", version, dir.path());
@@ -179,7 +179,7 @@ fn a_program_of_1_2_that_goes_round_the_library_as_an_mpi_does() {
     goes_round_the_library_as_an_mpi_does("1.2", [&[], &["rdma"]]);
 }
 
-/// Registered memory lies on the heap here, whose pages a child must not lose.
+/// Registered memory is on the heap here, whose pages a child must keep.
 #[test]
 fn a_forked_child_disturbs_nobody_and_may_open_an_ia_of_its_own() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! `keepalive=`: the user engine, in the namespace `peer`, is connected to real rdma_rxe and only waits for a message, when packets stop
-//! coming through. It has to find out by itself.
+//! `keepalive=`: the user engine, in the namespace `peer`, is connected to real rdma_rxe and only waits for a message
+//! when packets stop arriving. It must detect that by itself.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
@@ -11,12 +11,12 @@ use dat_tests::Process;
 const PATIENCE: Duration = Duration::from_secs(30);
 const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 const QUAL: u64 = 7310;
-/// docs/ia_params.md: within two intervals of a second and five more; the guest is emulated.
+/// Time limit: within two intervals of a second and five more (docs/ia_params.md), plus eight for the emulated guest.
 const BOUND: Duration = Duration::from_secs(7 + 8);
-/// For how long all is well, and silent, first: several intervals.
+/// Silence before the cut, during which all works: several intervals.
 const SILENCE: Duration = Duration::from_secs(4);
 
-/// A connection's end that has a receive posted.
+/// One side of a connection, with a receive posted.
 struct Side {
     ep: Ep,
     done: Evd,
@@ -54,7 +54,7 @@ fn established(side: &Side) {
     assert!(matches!(event, Ok(Event::Established { .. })), "{event:?}");
 }
 
-/// The kernel's end: accepts, and then does nothing.
+/// The kernel's side: accepts, and then does nothing.
 fn kernel() {
     let side = side("kernel");
     let _listener = side
@@ -70,7 +70,7 @@ fn kernel() {
     let _ = side.connections.wait(10 * PATIENCE);
 }
 
-/// Our end: connects, and waits for a message.
+/// The user engine's side: connects, and waits for a message.
 fn user() {
     let side = side("user");
     let attempt = side.ep.connect(KERNEL, QUAL).timeout(PATIENCE);
@@ -90,7 +90,7 @@ fn user() {
     }
 }
 
-/// Packets that leave `netdev`, in the namespace of `within`, are lost until this is dropped.
+/// Drops packets that leave `netdev` in the namespace of `within`, until dropped itself.
 struct Cut<'a> {
     within: &'a [&'a str],
     netdev: &'a str,
@@ -119,7 +119,8 @@ impl Drop for Cut<'_> {
 
 const PEER: [&str; 4] = ["ip", "netns", "exec", "peer"];
 
-/// Connects with `keepalive`, cuts what leaves `netdev`, and answers after how long our end found out, if within `patience`.
+/// Connects with `keepalive`, cuts what leaves `netdev`, and returns the time until our side detects it, if within
+/// `patience`.
 fn cut_off(
     name: &str,
     keepalive: u32,
@@ -137,7 +138,7 @@ fn cut_off(
     assert!(kernel.says("listening", PATIENCE).is_some());
     let user = Process::start(name, "user", &conf, &PEER);
     assert!(user.says("connected", PATIENCE).is_some());
-    // A living peer that is silent answers.
+    // A living peer answers although it is silent.
     assert_eq!(user.says("", SILENCE).filter(|line| !line.is_empty()), None);
     let cut = Cut::new(within, netdev);
     let begin = Instant::now();
@@ -159,7 +160,7 @@ fn with_roles(body: impl FnOnce()) {
 fn a_peer_that_no_longer_answers_is_found_dead_in_bounded_time() {
     with_roles(|| {
         let name = "a_peer_that_no_longer_answers_is_found_dead_in_bounded_time";
-        // Its answers are lost; our questions are.
+        // First the peer's answers are lost, then our probes.
         for place in [(&[][..], "v0"), (&PEER, "v1")] {
             let found = cut_off(name, 1, place, PATIENCE);
             let found = found.expect("the connection breaks");

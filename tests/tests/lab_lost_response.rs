@@ -1,5 +1,6 @@
-//! What an RDMA read on real rdma_rxe is told when its response is lost and the user engine, in the namespace `peer`, hangs up before
-//! it is asked again. rdma_rxe takes an acknowledgement that names the read for its response, and completes it without the data.
+//! Completion of an RDMA read on real rdma_rxe whose response is lost, when the user engine in the namespace `peer`
+//! disconnects before the read is retried. rdma_rxe takes an acknowledgement that covers the read for its response,
+//! and completes it without the data.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
@@ -14,17 +15,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const USER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
 const QUAL: u64 = 7320;
 const PEER: [&str; 4] = ["ip", "netns", "exec", "peer"];
-/// What there is to read, and what is in its place as long as it was not.
+/// The bytes in the read memory, and those in the destination before the read.
 const THERE: [u8; 8] = [0x5a; 8];
 const HERE: [u8; 8] = [0xa5; 8];
 
-/// READ RESPONSE Only packets that leave v1 are lost until this is dropped.
+/// Drops packets READ RESPONSE Only that leave v1, until dropped itself.
 struct Filter;
 
 impl Filter {
     fn new() -> Self {
         let filter = Self;
-        // Behind the headers of IP and UDP is the opcode.
+        // The opcode follows the headers of IP and UDP.
         for line in [
             "qdisc add dev v1 root handle 1: prio",
             "filter add dev v1 parent 1: protocol ip u32 match u8 17 0xff at 9 match u8 16 0xff at 28 action drop",
@@ -50,7 +51,7 @@ impl Drop for Filter {
     }
 }
 
-/// Waits, where v1 is, until the filter dropped a packet.
+/// Waits, in the namespace of v1, until the filter dropped a packet.
 fn response_is_lost() {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -67,7 +68,7 @@ fn response_is_lost() {
     }
 }
 
-/// A connection's end; its memory holds `bytes`.
+/// One side of a connection; its memory holds `bytes`.
 struct Side {
     ep: Ep,
     done: Evd,
@@ -99,7 +100,7 @@ fn side(name: &str, bytes: &[u8]) -> Side {
 }
 
 impl Side {
-    /// The private data that came with the connection.
+    /// Returns the private data that came with the connection.
     fn established(&self) -> Vec<u8> {
         match self.connections.wait(PATIENCE) {
             Ok(Event::Established { private_data, .. }) => private_data,
@@ -108,7 +109,7 @@ impl Side {
     }
 }
 
-/// Our end: lets its memory be read, and hangs up when that was tried.
+/// The user engine's side: exposes its memory, and disconnects once a read was tried.
 fn user() {
     let side = side("user", &THERE);
     let listener = side.ia.listen(Some(QUAL), &side.connections);
@@ -125,7 +126,7 @@ fn user() {
     let _ = side.connections.wait(PATIENCE);
 }
 
-/// The kernel's end: reads, and says what became of that.
+/// The kernel's side: reads, and prints the result.
 fn kernel() {
     let side = side("kernel", &HERE);
     let attempt = side.ep.connect(USER, QUAL).timeout(PATIENCE);

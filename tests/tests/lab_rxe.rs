@@ -1,4 +1,4 @@
-//! What tests in the lab (docs/lab.md) may rely on. Runs there only: `make lab-test`.
+//! Properties of the lab (docs/lab.md) that its tests rely on. Runs there only: `make lab-test`.
 
 use std::fs::{read_to_string, write};
 use std::net::UdpSocket;

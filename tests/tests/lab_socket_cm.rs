@@ -1,5 +1,5 @@
-//! `cm=socket` on real rdma_rxe: private data, refusals, both ways to end, peers that die or talk nonsense. The peers that
-//! behave are ours here; `tests/lab/clients.sh` has DAPL's.
+//! `cm=socket` on real rdma_rxe: private data, refusals, disconnects of either side, peers that die or send invalid
+//! messages. Well-behaved peers are ours here; `tests/lab/clients.sh` has DAPL's.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
@@ -15,12 +15,12 @@ use dat::{
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
-/// Which of our processes this is; without it, the test as nextest starts it.
+/// Variable with the role of a process; unset in the process that nextest started.
 const ROLE: &str = "DAT_TEST_ROLE";
-/// TCP ports are this much above the qualifier.
+/// Offset of TCP ports from the qualifier.
 const PORT_OFFSET: u64 = 1000;
 
-/// This test once more, in a process that knows the dat.conf.
+/// Returns the command that runs this test in a process with the dat.conf.
 fn again(name: &str, role: &str, conf: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
     command
@@ -30,12 +30,12 @@ fn again(name: &str, role: &str, conf: &Path) -> Command {
     command
 }
 
-/// Runs `body` where an IA called `ia` makes connections over sockets and is patient for 2 s.
+/// Runs `body` where an IA called `ia` connects over sockets with a time limit of 2 s.
 fn with_ia(name: &str, body: impl FnOnce()) {
     with_patient_ia(name, 1, body);
 }
 
-/// The same, with patience for twice so many seconds.
+/// Like [`with_ia`], with a time limit of twice `seconds`.
 fn with_patient_ia(name: &str, seconds: u32, body: impl FnOnce()) {
     if std::env::var_os(ROLE).is_some() {
         return body();
@@ -86,7 +86,7 @@ fn endpoint(ia: &Ia, pz: &Pz, done: &Evd, connections: &Evd) -> Ep {
 }
 
 impl Side {
-    /// An endpoint that has not connected yet.
+    /// Replaces the endpoint by one that has not connected yet.
     fn renew(&mut self) {
         self.ep = endpoint(&self.ia, &self.pz, &self.done, &self.connections);
     }
@@ -142,7 +142,7 @@ fn dial(conn_qual: u64) -> TcpStream {
     stream
 }
 
-/// A peer's side of the exchange, for a queue pair that does not exist: REQ is 1, REP 2, REJ by the provider 4.
+/// Returns a peer's message for a queue pair that does not exist: REQ is 1, REP 2, REJ by the provider 4.
 fn message(operation: u8, private_data: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 148];
     bytes[1] = 9;
@@ -159,7 +159,7 @@ fn message(operation: u8, private_data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What the other end still says until it closes; a reset counts as a close.
+/// Returns what the other side sends until it closes; a reset counts as a close.
 fn rest(mut stream: TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     let mut piece = [0; 256];
@@ -168,7 +168,7 @@ fn rest(mut stream: TcpStream) -> Vec<u8> {
             Ok(0) => return said,
             Ok(n) => said.extend_from_slice(&piece[..n]),
             Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return said,
-            Err(e) => panic!("neither words nor the end: {e}"),
+            Err(e) => panic!("neither data nor the end of the stream: {e}"),
         }
     }
 }
@@ -252,7 +252,7 @@ fn refusals_say_who_refused() {
     });
 }
 
-/// A process of its own that listens, tells its qualifier, accepts if told to, and stays until it is killed.
+/// Starts a process that listens, prints its qualifier, accepts if told to, and runs until it is killed.
 fn victim(name: &str, role: &str) -> (Child, u64) {
     let conf = std::env::var("DAT_OVERRIDE").expect("a dat.conf");
     let mut child = again(name, role, Path::new(&conf))
@@ -272,7 +272,7 @@ fn victim(name: &str, role: &str) -> (Child, u64) {
             break qual.parse().expect("a number");
         }
     };
-    // The rest goes nowhere, but somebody has to take it.
+    // The rest is discarded, but must be read.
     std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
     (child, qual)
 }
@@ -286,7 +286,7 @@ fn be_the_victim(accepts: bool) -> ! {
         request.accept(&side.ep, b"").expect("accepts");
         side.established(b"");
     } else {
-        // It has the request; the parent sees that on the wire only by waiting for nothing.
+        // The process has the request. The parent cannot see that on the wire; it waits for the output.
         println!("has it");
         std::mem::forget(request);
     }
@@ -343,7 +343,7 @@ fn what_is_no_request_is_turned_away_and_the_next_one_served() {
                 stream.write_all(nonsense).ok();
                 assert_eq!(rest(stream), b"");
             }
-            // Half a request, then the end, a reset, or nothing any more.
+            // Half a request, followed by a close, a reset, or nothing.
             let half = &message(1, b"hello")[..150];
             let mut ends = dial(qual);
             ends.write_all(half).expect("sends");
@@ -359,7 +359,7 @@ fn what_is_no_request_is_turned_away_and_the_next_one_served() {
                 "{:?}",
                 begin.elapsed()
             );
-            // Datagrams are refused in words.
+            // A datagram request is refused with a message.
             let mut datagram = message(1, b"");
             datagram[63] = 4;
             let mut stream = dial(qual);
@@ -384,7 +384,7 @@ fn an_active_peer_that_stops_half_way_is_an_accept_error() {
             let listener = passive.listen();
             for last_words in [None, Some(&[][..]), Some(&b"what?"[..]), Some(&[0, 9][..])] {
                 let mut stream = dial(listener.conn_qual());
-                // Byte by byte at its end.
+                // The end of the request is sent byte by byte.
                 let request = message(1, b"hello");
                 stream.set_nodelay(true).expect("an option");
                 stream.write_all(&request[..140]).expect("sends");
@@ -395,7 +395,7 @@ fn an_active_peer_that_stops_half_way_is_an_accept_error() {
                 assert_eq!(request.private_data(), b"hello");
                 let gone = last_words.is_none();
                 if gone {
-                    // Before the answer.
+                    // Closed before the answer.
                     drop(stream);
                     request.accept(&passive.ep, b"").expect("starts to accept");
                 } else {
@@ -406,7 +406,7 @@ fn an_active_peer_that_stops_half_way_is_an_accept_error() {
                     let words = last_words.unwrap_or_default();
                     stream.write_all(words).expect("sends");
                     if words.is_empty() {
-                        // Alive and silent: the time is limited.
+                        // The peer is alive and silent: the time limit ends the attempt.
                         passive.ended(ConnectionEvent::AcceptCompletionError);
                         passive.renew();
                         continue;
@@ -451,7 +451,7 @@ fn an_attempt_goes_on_when_the_peers_system_lets_it_in_late() {
         || {
             let active = side();
             let listener = TcpListener::bind((HERE, 0)).expect("listens");
-            // Room for one: who comes after it has to try again, which it does after a second.
+            // The backlog has room for one connection: a further one retries, after one second.
             // SAFETY: no pointers are involved.
             assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
             let qual = u64::from(listener.local_addr().expect("its port").port()) - PORT_OFFSET;
@@ -488,19 +488,19 @@ fn a_passive_peer_that_answers_nonsense_or_nothing_ends_the_attempt() {
             let half = &message(2, b"welcome")[..150];
             for answer in [&b"220 mail.example.org\r\n"[..], half, b""] {
                 active.connect(qual, b"hello");
-                // The second time in case that we are an old peer, which wants two bytes more.
+                // The second attempt assumes a peer before version 8, whose messages are two bytes longer.
                 for length in [153, 155] {
                     take(length).write_all(answer).expect("sends");
                 }
                 active.ended(ConnectionEvent::NonPeerRejected);
                 active.renew();
             }
-            // The provider at the other end refuses.
+            // The provider at the other side refuses.
             active.connect(qual, b"hello");
             take(153).write_all(&message(4, b"")).expect("sends");
             active.ended(ConnectionEvent::NonPeerRejected);
             active.renew();
-            // It never answers: the consumer's time counts, and the peer sees the end.
+            // The peer never answers: the consumer's timeout ends the attempt, and the peer sees the close.
             let connect = active.ep.connect(HERE, qual).private_data(b"hello");
             connect
                 .timeout(Duration::from_secs(1))
@@ -510,7 +510,7 @@ fn a_passive_peer_that_answers_nonsense_or_nothing_ends_the_attempt() {
             active.ended(ConnectionEvent::TimedOut);
             assert_eq!(rest(stream), b"");
             active.renew();
-            // It accepts in two pieces, hears RTU, and is gone.
+            // The peer accepts in two pieces, receives RTU, and closes.
             active.connect(qual, b"hello");
             let mut stream = take(153);
             let reply = message(2, b"welcome");

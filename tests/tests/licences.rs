@@ -1,4 +1,4 @@
-//! Every dependency's licence is one that `deny.toml` allows: the cheap half of `make deny`, in every test run.
+//! Every dependency's licence is one that `deny.toml` allows: the cheap part of `make deny`, in every test run.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// Whether an SPDX expression can be satisfied with the allowed licences. `A/B` is the old spelling of `A OR B`.
+/// Returns true if the allowed licences satisfy an SPDX expression. `A/B` is the old spelling of `A OR B`.
 fn satisfied(expression: &str, allowed: &[String]) -> bool {
     let expression = expression.trim();
-    // OR first: AND binds more tightly.
+    // OR is split first: AND binds more tightly.
     if let Some(parts) = split(expression, " OR ").or_else(|| split(expression, "/")) {
         return parts.iter().any(|part| satisfied(part, allowed));
     }
@@ -26,7 +26,7 @@ fn satisfied(expression: &str, allowed: &[String]) -> bool {
     }
 }
 
-/// The operands of `operator` outside parentheses, if there are two or more.
+/// Returns the operands of `operator` outside parentheses, if there are two or more.
 fn split<'a>(expression: &'a str, operator: &str) -> Option<Vec<&'a str>> {
     let (mut depth, mut start, mut parts) = (0, 0, Vec::new());
     for (at, character) in expression.char_indices() {
@@ -44,7 +44,7 @@ fn split<'a>(expression: &'a str, operator: &str) -> Option<Vec<&'a str>> {
     (parts.len() > 1).then_some(parts)
 }
 
-/// The strings of `allow = [...]` in deny.toml's `[licenses]`.
+/// Returns the strings of `allow = [...]` in deny.toml's `[licenses]`.
 fn allowed() -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(TOP).join("deny.toml")).expect("deny.toml");
     let list = text
@@ -117,7 +117,7 @@ fn every_dependency_has_a_licence_that_deny_toml_allows() {
     );
 }
 
-/// The first line of the licence file that the manifest names in place of an expression.
+/// Returns the first line of the licence file that the manifest names in place of an expression.
 fn licence_of_file(package: &Value) -> String {
     let manifest = Path::new(package["manifest_path"].as_str().expect("manifest_path"));
     package["license_file"]

@@ -1,4 +1,4 @@
-//! The Rust API over the loopback provider, found through a dat.conf.
+//! The Rust API over the loopback provider, which a dat.conf names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn side() -> Side {
     }
 }
 
-/// Two connected sides; the active one first.
+/// Returns two connected sides; the active one first.
 fn pair() -> (Side, Side) {
     let (active, passive) = (side(), side());
     let listener = passive
@@ -174,7 +174,7 @@ fn rejects_disconnects_and_lets_go_in_any_order() {
             }
             other => panic!("{other:?}"),
         }
-        // A request that is dropped is refused too.
+        // A dropped request is refused too.
         active.ep.reset().expect("resets");
         active
             .ep
@@ -201,7 +201,7 @@ fn rejects_disconnects_and_lets_go_in_any_order() {
             }
             other => panic!("{other:?}"),
         }
-        // The adapter first, the region last: each keeps what it stands on.
+        // The adapter is dropped first, the region last: each object keeps those alive that it depends on.
         let Side {
             ep,
             done,
@@ -299,7 +299,7 @@ fn connections_by_socket_address_are_counted_on_both_sides() {
             let waits = a.done.counters().expect("counters");
             assert_eq!(waits.get(EvdCounter::Wait), 1, "{waits:?}");
 
-            // From a stop on they stay what they are.
+            // Stopped counters keep their values.
             b.ia.run_counters(CounterType::Cm, false).expect("stops");
             drop(listener);
             let before = b.ia.counters().expect("counters");

@@ -1,14 +1,16 @@
-//! Out of memory in an unmodified C program: `two_endpoints` under `ulimit -v`, over the range from less than the provider's library takes to
-//! more than the program needs. At each limit it succeeds or a call says DAT_INSUFFICIENT_RESOURCES; it neither ends nor hangs.
+//! Out of memory in an unmodified C program: `two_endpoints` under `ulimit -v`, from less than the provider's library
+//! needs to more than the program needs. At each limit the program succeeds or a call returns
+//! DAT_INSUFFICIENT_RESOURCES; it neither crashes nor hangs.
 
 use std::process::Command;
 
 use dat_tests::prefix::PREFIX;
 
-/// What the C library says when it has no memory for a thread's own variables, and ends the process: that is not ours to prevent.
+/// Messages of the C library when it has no memory for thread-local variables and ends the process, which a library
+/// cannot prevent.
 const OF_LIBC: [&str; 2] = ["thread-local data", "TLS destructor"];
 
-/// Runs the program with each of the limits, in MiB; returns how often it succeeded, and how often it was refused.
+/// Runs the program with each of the limits, in MiB; returns the numbers of successes and of refusals.
 fn sweep(program: &str, ia: &str, limits: impl Iterator<Item = u64>) -> (u32, u32) {
     let (mut passed, mut refused, mut of_libc) = (0, 0, 0);
     for mebibytes in limits {

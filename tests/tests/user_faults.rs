@@ -1,6 +1,6 @@
-//! Registered memory that loses its mapping, its rights or its file: whatever a peer or the own side does with it on the user engine
-//! then, the process lives, the connection ends with an error, and other connections go on. The application's own faults
-//! stay its own.
+//! Registered memory that loses its mapping, its rights or its file. Whatever a peer or the own side does with it on
+//! the user engine then, the process survives, the connection ends with an error, and other connections continue.
+//! Faults of the application itself remain its own.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Mutex;
@@ -13,15 +13,15 @@ use dat::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAGE: usize = 4096;
-/// Lost memory; less than what the C library or a thread would map in its place.
+/// Size of the lost memory; less than the C library or a thread would map in its place.
 const LOST: usize = 2 * PAGE;
-/// Longer than what the library found out about a thread's signals counts.
+/// Longer than the library's cached knowledge of a thread's signal mask is valid.
 const KNOWN: Duration = Duration::from_millis(5);
-/// Where the application's handler ends the process.
+/// Exit status of the application's fault handler.
 const HANDLED: i32 = 42;
 const FLAGS: CompletionFlags = CompletionFlags::empty();
 
-/// How memory is lost after it was registered.
+/// The way in which registered memory is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Loss {
     Unmapped,
@@ -30,7 +30,7 @@ enum Loss {
     Truncated,
 }
 
-/// What is done with it. `true`: a long one, whose payload is sent from where it lies.
+/// The operation on lost memory. `true`: a long one, whose payload is sent without a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Act {
     Written(bool),
@@ -41,18 +41,18 @@ enum Act {
     ReadInto,
 }
 
-/// Which thread of the target drives the engine.
+/// The thread of the target that drives the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Drive {
-    /// The library's own.
+    /// The library's helper thread.
     Helper,
-    /// One of the application's, which polls.
+    /// A polling thread of the application.
     Poll,
-    /// The same, with the signals of faults blocked.
+    /// The same, with the fault signals blocked.
     PollBlocked,
 }
 
-/// One end of a connection.
+/// One side of a connection.
 struct Side {
     ep: Ep,
     done: Evd,
@@ -65,7 +65,7 @@ struct Host {
     pz: Pz,
     losing: Region,
     staying: Region,
-    /// Where a page begins in `losing`.
+    /// Offset of a page boundary in `losing`.
     at: usize,
 }
 
@@ -100,7 +100,7 @@ impl Host {
         }
     }
 
-    /// Over the edge of what is lost, or all of it.
+    /// Returns a range across the edge of the lost memory, or all of it.
     fn lost(&self, long: bool) -> std::ops::Range<usize> {
         if long {
             self.at..self.at + LOST
@@ -139,22 +139,12 @@ impl Host {
 
 fn connect(a: &Host, b: &Host) -> (Side, Side) {
     let (one, two) = (a.side(), b.side());
-    let listener = b.ia.listen(None, &two.connections).expect("a PSP");
-    let address = b.ia.attributes().expect("attributes").address;
-    let connect = one.ep.connect(address, listener.conn_qual());
-    connect.timeout(PATIENCE).start().expect("started");
-    let Event::Request(request) = two.connections.wait(PATIENCE).expect("a request") else {
-        panic!("the first event is a request");
-    };
-    request.accept(&two.ep, b"").expect("accepted");
-    for side in [&one, &two] {
-        let event = side.connections.wait(PATIENCE).expect("an event");
-        assert!(matches!(event, Event::Established { .. }), "{event:?}");
-    }
+    let (active, passive) = ((&one.ep, &one.connections), (&two.ep, &two.connections));
+    dat_tests::engine::connect(active, passive, &b.ia);
     (one, two)
 }
 
-/// The next one, however it ended.
+/// Returns the next completion, with any status.
 fn completion(evd: &Evd) -> Completion {
     match evd.wait(PATIENCE) {
         Ok(Event::Completion(done)) => done,
@@ -162,7 +152,7 @@ fn completion(evd: &Evd) -> Completion {
     }
 }
 
-/// A message each way: that connection is as good as before.
+/// Sends a message each way, to show that the connection works.
 fn greet(a: &Host, b: &Host, pair: &(Side, Side)) {
     let ends = [(a, &pair.0), (b, &pair.1)];
     for ((from, sender), (to, receiver)) in [(ends[0], ends[1]), (ends[1], ends[0])] {
@@ -191,7 +181,7 @@ fn block_faults(how: i32) {
     std::thread::sleep(KNOWN);
 }
 
-/// How the request ends at A, and at B the receive if one takes part.
+/// Returns the status of the request at A, and of the receive at B if one is involved.
 fn expected(act: Act, loss: Loss) -> (DtoStatus, Option<DtoStatus>) {
     let reads = matches!(act, Act::Read | Act::Send(_) | Act::Write(_));
     let lost = loss != Loss::ReadOnly || !reads;
@@ -337,7 +327,7 @@ enum Handler {
     After,
 }
 
-/// Everything that can be lost, in every way, in one process; which then faults by itself.
+/// Loses all kinds of memory in every way, in one process, which then faults itself.
 fn run(name: &str, net: u8, handler: Handler) {
     if !dat_tests::is_inner() {
         let library = dat_tests::softrxe();
@@ -387,12 +377,12 @@ fn run(name: &str, net: u8, handler: Handler) {
             }
         }
     }
-    // Not a core file of every run of the test.
+    // Prevents a core file at every run of the test.
     let none = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: a limit of this process; then a fault, on purpose: it must reach whoever handles it.
+    // SAFETY: a limit of this process; then a fault, on purpose: it must reach the handler of the application.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         std::arch::asm!("mov {0}, qword ptr [{1}]", out(reg) _, in(reg) 16usize);

@@ -1,5 +1,5 @@
-//! The user engine and a peer that looks as if it were on another host: softrxe-proto on a plain socket of this test, without the
-//! names by which engines of one host know each other.
+//! The user engine and a peer that looks like one on another host: softrxe-proto on a plain socket of this test,
+//! without the names by which engines of one host recognise each other.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -15,11 +15,11 @@ use softrxe_proto::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Of no other test.
+/// Address that no other test uses.
 const HERE: &str = "127.90.1.1";
 const THERE: &str = "127.90.1.2";
 
-/// No memory: what is read is a pattern, and what is written is refused.
+/// A memory provider without memory: reads return a pattern, writes are refused.
 struct Nothing;
 
 impl Memory for Nothing {
@@ -50,19 +50,19 @@ struct Peer {
     cq: CqId,
     begin: Instant,
     address: IpAddr,
-    /// Looks like rdma_rxe or an adapter: another GUID, and everything goes to port 4791.
+    /// True if the peer looks like rdma_rxe or an adapter: another GUID, and all packets go to port 4791.
     foreign: bool,
-    /// DREQs that will be lost.
+    /// Number of DREQs to lose.
     lost: u32,
-    /// Of the last connection that it accepted.
+    /// Queue pair of the last accepted connection.
     accepted: Qpn,
 }
 
-/// Where the CA GUID is in a REQ and a REP: behind BTH, DETH and MAD header.
+/// Offset of the CA GUID in a REQ and a REP: after BTH, DETH and MAD header.
 const MESSAGE: usize = 12 + 8 + 24;
 const GUIDS: [(u8, usize); 2] = [(0x10, MESSAGE + 16), (0x13, MESSAGE + 28)];
 
-/// A packet of our engine as a foreign one would have sent it, from `source` to `to`.
+/// Changes a packet of our engine to one of a foreign engine, from `source` to `to`.
 fn disguise(packet: &mut [u8], source: SocketAddr, to: SocketAddr) {
     let attribute = packet.get(20 + 17).copied();
     if packet[5..8] == [0, 0, 1]
@@ -111,7 +111,7 @@ impl Peer {
         }
     }
 
-    /// Sends, receives and waits for a moment; what happened.
+    /// Sends, receives and waits for a moment; returns the events.
     fn drive(&mut self) -> Vec<PeerEvent> {
         let mut bytes = [0; 65_536];
         let now = |begin: Instant| Time::from_nanos(begin.elapsed().as_nanos() as u64);
@@ -166,7 +166,8 @@ impl Peer {
         Time::from_nanos(self.begin.elapsed().as_nanos() as u64)
     }
 
-    /// Is connected to by an endpoint of the IA `user`: it, its connection EVD, and what they need, in the order of their end.
+    /// Accepts a connection from an endpoint of the IA `user`; returns that endpoint, its connection EVD and the
+    /// objects they need, in drop order.
     fn called(&mut self) -> (Ep, Evd, Evd, Pz, Ia) {
         self.engine.listen(service_id::tcp(7000)).expect("listens");
         let ia = Ia::open("user").expect("opens");
@@ -180,7 +181,7 @@ impl Peer {
         (ep, connections, done, pz, ia)
     }
 
-    /// Accepts a request; returns when `connections` says that there is a connection.
+    /// Accepts a request; returns when `connections` reports the connection.
     fn accept(&mut self, connections: &Evd) {
         let begin = Instant::now();
         loop {
@@ -204,7 +205,7 @@ impl Peer {
     }
 }
 
-/// The test again, with a dat.conf whose IA `user` is at `address`.
+/// Runs the test in a process with a dat.conf whose IA `user` is at `address`.
 fn with_engine(name: &str, address: &str, body: impl FnOnce()) {
     let params = format!("{address} 0 engine=user keepalive=1 retry=3");
     let line = || dat_tests::line("user", &dat_tests::softrxe(), &params);
@@ -219,7 +220,7 @@ fn a_silent_peer_elsewhere_is_asked_and_its_end_is_noticed() {
         let user = peer.called();
         let connections = &user.1;
 
-        // It answers questions, so all is well.
+        // The peer answers probes, so the connection stays.
         let begin = Instant::now();
         while peer.engine.counters().duplicates < 3 {
             assert!(begin.elapsed() < PATIENCE, "nobody asked");
@@ -230,7 +231,7 @@ fn a_silent_peer_elsewhere_is_asked_and_its_end_is_noticed() {
             }
             assert!(connections.poll().expect("polls").is_none());
         }
-        // It does not, so it is gone.
+        // The peer does not answer, so the connection breaks.
         let event = connections.wait(PATIENCE);
         assert!(
             matches!(
@@ -261,7 +262,7 @@ fn a_peer_hears_of_the_end_though_the_message_is_lost_and_the_adapter_closed() {
         let over = |event: &PeerEvent| matches!(event, PeerEvent::Cm(e) if e.kind == CmEventKind::Disconnected);
         let begin = Instant::now();
         while !peer.drive().iter().any(over) {
-            assert!(begin.elapsed() < PATIENCE, "nobody said so again");
+            assert!(begin.elapsed() < PATIENCE, "the DREQ was not repeated");
         }
         closing.join().expect("closes");
     });
@@ -318,11 +319,11 @@ fn a_peer_that_guesses_a_key_loses_its_connection() {
 }
 
 const ROLE: &str = "DAT_TEST_ROLE";
-/// Of the test with two processes.
+/// Address of the test with two processes.
 const HOME: &str = "127.90.2.1";
 const ABROAD: &str = "127.90.2.2";
 
-/// A process of this test, killed at the end of its scope.
+/// A process of this test, killed when dropped.
 struct Member(Child);
 
 impl Member {
@@ -342,8 +343,8 @@ impl Drop for Member {
     }
 }
 
-/// Connects to port 7000 + `number` and is connected to at 6000 + `number`; sends `number` empty messages over both
-/// connections, then one for each that comes.
+/// Connects to port 7000 + `number` and accepts at 6000 + `number`; sends `number` empty messages over both
+/// connections, then one for each that arrives.
 fn member(number: u64) {
     let ia = Ia::open("user").expect("opens");
     let pz = ia.create_pz().expect("a PZ");
@@ -390,11 +391,14 @@ fn member(number: u64) {
 }
 
 impl Peer {
-    /// Drives until `done` says so of an event.
+    /// Drives the engine until `done` returns a value for an event.
     fn until<R>(&mut self, mut done: impl FnMut(&mut Self, &PeerEvent) -> Option<R>) -> R {
         let begin = Instant::now();
         loop {
-            assert!(begin.elapsed() < PATIENCE, "it does not happen");
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "the awaited event does not arrive"
+            );
             for event in self.drive() {
                 if let Some(found) = done(self, &event) {
                     return found;
@@ -411,7 +415,7 @@ impl Peer {
         qpn
     }
 
-    /// Both connections of the member `number`: its queue pairs here, and the slots of its queue pairs there.
+    /// Returns both connections of the member `number`: its queue pairs here, and the slots of its queue pairs there.
     fn meet(&mut self, number: u8) -> ([Qpn; 2], [u32; 2]) {
         let into = self.ready_qp();
         let asked = self.until(|peer, event| match event {
@@ -446,7 +450,7 @@ impl Peer {
         ([into, out], [slot(asked), slot(id)])
     }
 
-    /// Drives until `count` messages came over `qpn`; all that came are in `got`.
+    /// Drives the engine until `count` messages arrived over `qpn`; `got` collects all that arrive.
     fn messages(&mut self, qpn: Qpn, count: usize, got: &mut Vec<Qpn>) {
         let begin = Instant::now();
         let mut done = [Completion::default(); 16];
@@ -461,7 +465,10 @@ impl Peer {
             if got.iter().filter(|from| **from == qpn).count() >= count {
                 return;
             }
-            assert!(begin.elapsed() < PATIENCE, "{count} messages do not come");
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "fewer than {count} messages arrive"
+            );
             self.drive();
         }
     }
@@ -479,21 +486,24 @@ fn two_processes_of_an_address_and_a_foreign_peer_never_mistake_each_other() {
         for port in [7001, 7002] {
             peer.engine.listen(service_id::tcp(port)).expect("listens");
         }
-        // The first has port 4791, where all that the peer says arrives.
+        // The first process has port 4791, to which the peer sends all packets.
         let first = Member::start(name, "1");
         let (ones, slots) = peer.meet(1);
         let _second = Member::start(name, "2");
         let (twos, others) = peer.meet(2);
         assert_eq!((slots[0], others[0]), (slots[1], others[1]));
-        assert_ne!(slots[0], others[0], "they tell whose a number is");
+        assert_ne!(
+            slots[0], others[0],
+            "the slots differ between the processes"
+        );
         let mut got = Vec::new();
         for (qpns, count) in [(ones, 1), (twos, 2)] {
             for qpn in qpns {
                 peer.messages(qpn, count, &mut got);
             }
         }
-        assert_eq!(got.len(), 6, "nobody sends what is another's to send");
-        // The other one inherits the port; for the peer nothing has happened.
+        assert_eq!(got.len(), 6, "each process sends only its own messages");
+        // The other process inherits the port; the peer does not notice.
         drop(first);
         for qpn in twos {
             let now = peer.now();

@@ -1,44 +1,35 @@
-//! Progress on the user engine: consumers that block, poll, mix both, or call nothing, between two IAs of this process over UDP.
+//! Progress on the user engine with consumers that block, poll, do both, or make no calls, between two IAs of this
+//! process over UDP.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use dat::{
-    Access, Completion, CompletionFlags, DtoStatus, Ep, Evd, Event, Ia, Pz, Region, Remote, Streams,
-};
+use dat::{Access, Completion, CompletionFlags, DtoStatus, Evd, Event, Region, Remote, Streams};
+use dat_tests::engine::{Endpoint, Limits, TIMEOUT, with_engine};
 
-const PATIENCE: Duration = Duration::from_secs(30);
 const MESSAGE: usize = 64;
 const WINDOW: usize = 8192;
 const RECEIVE: u64 = 1;
 const REQUEST: u64 = 2;
 
-/// `net` keeps the addresses of tests apart.
-fn with_engine(name: &str, net: u8, body: impl FnOnce()) {
-    let lines = || {
-        let library = dat_tests::softrxe();
-        let line = |ia: &str, host: u8| {
-            dat_tests::line(ia, &library, &format!("127.66.{net}.{host} 0 engine=user"))
-        };
-        line("a", 1) + &line("b", 2)
-    };
-    dat_tests::inside(name, lines, body);
-}
-
-/// One end.
+/// A connected endpoint with buffers for messages, and receives posted.
 struct Side {
-    ep: Ep,
-    done: Evd,
-    connections: Evd,
+    endpoint: Endpoint,
     messages: Region,
-    window: Region,
-    _pz: Pz,
-    ia: Ia,
 }
 
-/// How a consumer looks for completions.
+impl Deref for Side {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+/// The way in which a consumer obtains completions.
 #[derive(Clone, Copy, Debug)]
-enum Habit {
+enum Waiting {
     Block,
     Poll,
     Mix,
@@ -46,56 +37,28 @@ enum Habit {
 
 impl Side {
     fn open(name: &str) -> Self {
-        let ia = Ia::open(name).expect("the IA opens");
-        let pz = ia.create_pz().expect("a PZ");
-        let done = ia.create_evd(64, Streams::DTO).expect("an EVD");
-        let connections = ia
-            .create_evd(16, Streams::CR | Streams::CONNECTION)
-            .expect("an EVD");
-        let builder = ia
-            .endpoint(&pz)
-            .recv_evd(&done)
-            .request_evd(&done)
-            .connect_evd(&connections);
-        let ep = builder
-            .max_recv(16)
-            .max_requests(16)
-            .create()
-            .expect("an EP");
-        let messages = pz
+        let limits = Limits {
+            receives: 16,
+            requests: 16,
+            reads: 4,
+            memory: WINDOW,
+        };
+        let endpoint = Endpoint::open(name, limits);
+        let messages = endpoint
+            .pz
             .allocate(2 * MESSAGE, Access::LOCAL_READ | Access::LOCAL_WRITE)
             .expect("memory");
-        let window = pz.allocate(WINDOW, Access::ALL).expect("memory");
-        let side = Self {
-            ep,
-            done,
-            connections,
-            messages,
-            window,
-            _pz: pz,
-            ia,
-        };
+        let side = Self { endpoint, messages };
         for _ in 0..8 {
             side.expect();
         }
         side
     }
 
-    /// Both ends, connected.
+    /// Returns two connected sides.
     fn pair() -> (Self, Self) {
         let (a, b) = (Self::open("a"), Self::open("b"));
-        let listener = b.ia.listen(None, &b.connections).expect("a PSP");
-        let address = b.ia.attributes().expect("attributes").address;
-        let connect = a.ep.connect(address, listener.conn_qual());
-        connect.timeout(PATIENCE).start().expect("started");
-        let Event::Request(request) = b.connections.wait(PATIENCE).expect("a request") else {
-            panic!("the first event is a request");
-        };
-        request.accept(&b.ep, b"").expect("accepted");
-        for side in [&a, &b] {
-            let event = side.connections.wait(PATIENCE).expect("an event");
-            assert!(matches!(event, Event::Established { .. }), "{event:?}");
-        }
+        a.connect(&b);
         (a, b)
     }
 
@@ -109,33 +72,36 @@ impl Side {
         self.ep.post_send(&from, REQUEST).expect("posted");
     }
 
-    fn completion(&self, habit: Habit, turn: usize) -> Completion {
-        let blocks = match habit {
-            Habit::Block => true,
-            Habit::Poll => false,
-            Habit::Mix => turn.is_multiple_of(3),
+    fn completion(&self, waiting: Waiting, turn: usize) -> Completion {
+        let blocks = match waiting {
+            Waiting::Block => true,
+            Waiting::Poll => false,
+            Waiting::Mix => turn.is_multiple_of(3),
         };
         if blocks {
-            return self.done.wait_completion(PATIENCE).expect("a completion");
+            return self
+                .completions
+                .wait_completion(TIMEOUT)
+                .expect("a completion");
         }
         let begin = Instant::now();
         loop {
-            match self.done.poll().expect("polled") {
+            match self.completions.poll().expect("polled") {
                 Some(Event::Completion(done)) => {
                     assert_eq!(done.status, DtoStatus::Success);
                     return done;
                 }
                 Some(other) => panic!("no completion: {other:?}"),
-                None => assert!(begin.elapsed() < PATIENCE, "no completion came"),
+                None => assert!(begin.elapsed() < TIMEOUT, "no completion came"),
             }
-            // More threads than processors: whoever has nothing lets the others.
+            // There are more threads than processors: a thread without work yields.
             std::thread::yield_now();
         }
     }
 
-    /// The next message; completions of requests are counted.
-    fn message(&self, habit: Habit, turn: usize, requests: &mut usize) {
-        while self.completion(habit, turn).cookie != RECEIVE {
+    /// Takes the next message; counts completions of requests.
+    fn message(&self, waiting: Waiting, turn: usize, requests: &mut usize) {
+        while self.completion(waiting, turn).cookie != RECEIVE {
             *requests += 1;
         }
         self.expect();
@@ -146,16 +112,16 @@ impl Side {
 fn consumers_that_block_poll_or_mix_both_all_progress() {
     with_engine(
         "consumers_that_block_poll_or_mix_both_all_progress",
-        1,
+        "127.66.1",
         || {
             const ROUNDS: usize = 60;
             let (a, b) = Side::pair();
             for (mine, theirs) in [
-                (Habit::Block, Habit::Block),
-                (Habit::Poll, Habit::Poll),
-                (Habit::Block, Habit::Poll),
-                (Habit::Poll, Habit::Block),
-                (Habit::Mix, Habit::Mix),
+                (Waiting::Block, Waiting::Block),
+                (Waiting::Poll, Waiting::Poll),
+                (Waiting::Block, Waiting::Poll),
+                (Waiting::Poll, Waiting::Block),
+                (Waiting::Mix, Waiting::Mix),
             ] {
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
@@ -185,21 +151,21 @@ fn consumers_that_block_poll_or_mix_both_all_progress() {
 }
 
 #[test]
-fn who_waits_for_the_end_of_a_connection_leaves_others_to_poll() {
+fn a_waiter_for_the_end_of_a_connection_lets_others_poll() {
     with_engine(
-        "who_waits_for_the_end_of_a_connection_leaves_others_to_poll",
-        6,
+        "a_waiter_for_the_end_of_a_connection_lets_others_poll",
+        "127.66.6",
         || {
             let (a, b) = Side::pair();
             std::thread::scope(|scope| {
-                // No completion queue is behind it, and it leads all the while.
-                let end = scope.spawn(|| b.connections.wait(PATIENCE).expect("an event"));
-                for habit in [Habit::Poll, Habit::Block, Habit::Poll] {
+                // This EVD has no completion queue, and its waiter drives the engine all the time.
+                let end = scope.spawn(|| b.connections.wait(TIMEOUT).expect("an event"));
+                for waiting in [Waiting::Poll, Waiting::Block, Waiting::Poll] {
                     for turn in 0..200 {
                         let mut done = 0;
                         a.send();
-                        b.message(habit, turn, &mut done);
-                        assert_eq!(a.completion(habit, turn).cookie, REQUEST);
+                        b.message(waiting, turn, &mut done);
+                        assert_eq!(a.completion(waiting, turn).cookie, REQUEST);
                     }
                 }
                 a.ep.disconnect(dat::Close::Abrupt).expect("it ends");
@@ -212,29 +178,33 @@ fn who_waits_for_the_end_of_a_connection_leaves_others_to_poll() {
 
 #[test]
 fn a_target_that_calls_nothing_is_written_and_read() {
-    with_engine("a_target_that_calls_nothing_is_written_and_read", 2, || {
-        let (a, b) = Side::pair();
-        let remote = b.window.remote(0..WINDOW);
-        for round in 1..=50u8 {
-            a.window.write(0, &[round; WINDOW]);
-            let all = [a.window.slice(0..WINDOW)];
-            let none = CompletionFlags::empty();
-            a.ep.post_rdma_write(&all, remote, 3, none).expect("posted");
-            assert_eq!(a.completion(Habit::Block, 0).cookie, 3);
-            a.window.write(0, &[0; WINDOW]);
-            a.ep.post_rdma_read(&all, remote, 4, none).expect("posted");
-            assert_eq!(a.completion(Habit::Block, 0).cookie, 4);
-            assert_eq!(a.window.to_vec(0..WINDOW), [round; WINDOW]);
-        }
-        assert_eq!(b.window.to_vec(0..WINDOW), [50; WINDOW]);
-    });
+    with_engine(
+        "a_target_that_calls_nothing_is_written_and_read",
+        "127.66.2",
+        || {
+            let (a, b) = Side::pair();
+            let remote = b.memory.remote(0..WINDOW);
+            for round in 1..=50u8 {
+                a.memory.write(0, &[round; WINDOW]);
+                let all = [a.memory.slice(0..WINDOW)];
+                let none = CompletionFlags::empty();
+                a.ep.post_rdma_write(&all, remote, 3, none).expect("posted");
+                assert_eq!(a.completion(Waiting::Block, 0).cookie, 3);
+                a.memory.write(0, &[0; WINDOW]);
+                a.ep.post_rdma_read(&all, remote, 4, none).expect("posted");
+                assert_eq!(a.completion(Waiting::Block, 0).cookie, 4);
+                assert_eq!(a.memory.to_vec(0..WINDOW), [round; WINDOW]);
+            }
+            assert_eq!(b.memory.to_vec(0..WINDOW), [50; WINDOW]);
+        },
+    );
 }
 
 #[test]
 fn several_waiters_of_one_adapter_each_get_their_own() {
     with_engine(
         "several_waiters_of_one_adapter_each_get_their_own",
-        3,
+        "127.66.3",
         || {
             const WAITERS: usize = 4;
             let (a, b) = Side::pair();
@@ -245,7 +215,7 @@ fn several_waiters_of_one_adapter_each_get_their_own() {
             std::thread::scope(|scope| {
                 for (number, evd) in software.iter().enumerate() {
                     scope.spawn(move || {
-                        let event = evd.wait(PATIENCE).expect("an event");
+                        let event = evd.wait(TIMEOUT).expect("an event");
                         assert!(
                             matches!(event, Event::Software(n) if n == number),
                             "{event:?}"
@@ -256,8 +226,8 @@ fn several_waiters_of_one_adapter_each_get_their_own() {
                 for (number, evd) in software.iter().enumerate() {
                     let mut done = 0;
                     a.send();
-                    b.message(Habit::Block, 0, &mut done);
-                    assert_eq!(a.completion(Habit::Block, 0).cookie, REQUEST);
+                    b.message(Waiting::Block, 0, &mut done);
+                    assert_eq!(a.completion(Waiting::Block, 0).cookie, REQUEST);
                     evd.post(number).expect("posted");
                 }
             });
@@ -266,27 +236,27 @@ fn several_waiters_of_one_adapter_each_get_their_own() {
 }
 
 #[test]
-fn who_polls_the_last_byte_of_a_write_sees_all_of_it() {
+fn a_poll_of_the_last_byte_of_a_write_sees_all_of_it() {
     with_engine(
-        "who_polls_the_last_byte_of_a_write_sees_all_of_it",
-        4,
+        "a_poll_of_the_last_byte_of_a_write_sees_all_of_it",
+        "127.66.4",
         || {
             const ROUNDS: u32 = 300;
             let (a, b) = Side::pair();
             let seen = AtomicU32::new(0);
             for size in [13, 256, 512, 1000, 4096, 5000] {
                 seen.store(0, Ordering::Release);
-                let remote = b.window.remote(0..WINDOW);
+                let remote = b.memory.remote(0..WINDOW);
                 let begin = Instant::now();
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
                         for round in 1..=ROUNDS {
                             let value = (round % 250) as u8 + 1;
-                            while b.window.load(size - 1) != value {
-                                assert!(begin.elapsed() < PATIENCE, "a write did not come");
+                            while b.memory.load(size - 1) != value {
+                                assert!(begin.elapsed() < TIMEOUT, "a write did not arrive");
                                 std::thread::yield_now();
                             }
-                            let bytes = b.window.to_vec(0..size);
+                            let bytes = b.memory.to_vec(0..size);
                             assert!(
                                 bytes.iter().all(|byte| *byte == value),
                                 "{size} bytes, round {round}: torn"
@@ -295,17 +265,17 @@ fn who_polls_the_last_byte_of_a_write_sees_all_of_it() {
                         }
                     });
                     for round in 1..=ROUNDS {
-                        a.window.write(0, &vec![(round % 250) as u8 + 1; size]);
-                        let all = [a.window.slice(0..size)];
+                        a.memory.write(0, &vec![(round % 250) as u8 + 1; size]);
+                        let all = [a.memory.slice(0..size)];
                         let to = Remote {
                             length: size as u32,
                             ..remote
                         };
                         a.ep.post_rdma_write(&all, to, 3, CompletionFlags::empty())
                             .expect("posted");
-                        assert_eq!(a.completion(Habit::Block, 0).cookie, 3);
+                        assert_eq!(a.completion(Waiting::Block, 0).cookie, 3);
                         while seen.load(Ordering::Acquire) != round {
-                            assert!(begin.elapsed() < PATIENCE, "the reader stopped");
+                            assert!(begin.elapsed() < TIMEOUT, "the reader stopped");
                             std::thread::yield_now();
                         }
                     }
@@ -315,7 +285,7 @@ fn who_polls_the_last_byte_of_a_write_sees_all_of_it() {
     );
 }
 
-/// Time that all threads of this process have run, from the kernel's own count.
+/// Returns the run time of all threads of this process, as counted by the kernel.
 fn processor_time() -> Duration {
     let mut total = Duration::ZERO;
     for task in std::fs::read_dir("/proc/self/task").expect("threads") {
@@ -329,14 +299,14 @@ fn processor_time() -> Duration {
 
 #[test]
 fn an_idle_process_uses_no_processor() {
-    with_engine("an_idle_process_uses_no_processor", 5, || {
+    with_engine("an_idle_process_uses_no_processor", "127.66.5", || {
         let (a, b) = Side::pair();
-        // Something has moved, so every timer and habit has been in use.
+        // A message each way, so that every timer and adaptive setting has been in use.
         let mut done = 0;
         a.send();
-        b.message(Habit::Poll, 0, &mut done);
-        assert_eq!(a.completion(Habit::Poll, 0).cookie, REQUEST);
-        // Retransmission timers that are still set run out, naps end.
+        b.message(Waiting::Poll, 0, &mut done);
+        assert_eq!(a.completion(Waiting::Poll, 0).cookie, REQUEST);
+        // Pending retransmission timers and short sleeps expire.
         std::thread::sleep(Duration::from_millis(200));
         let before = processor_time();
         std::thread::sleep(Duration::from_secs(2));
@@ -345,16 +315,16 @@ fn an_idle_process_uses_no_processor() {
             idle < Duration::from_millis(10),
             "{idle:?} in 2 s of idling"
         );
-        // A waiter sleeps as well, also one for what is no completion.
-        for evd in [&a.done, &a.connections] {
+        // A waiter sleeps too, also on an EVD without completions.
+        for evd in [&a.completions, &a.connections] {
             let before = processor_time();
             let error = evd.wait(Duration::from_secs(1)).expect_err("nothing comes");
             assert!(error.is_empty(), "{error}");
-            let waiting = processor_time() - before;
-            println!("processor time: {idle:?} in 2 s of idling, {waiting:?} in 1 s of waiting");
+            let asleep = processor_time() - before;
+            println!("processor time: {idle:?} in 2 s of idling, {asleep:?} in 1 s of waiting");
             assert!(
-                waiting < Duration::from_millis(10),
-                "{waiting:?} in 1 s of waiting"
+                asleep < Duration::from_millis(10),
+                "{asleep:?} in 1 s of waiting"
             );
         }
     });

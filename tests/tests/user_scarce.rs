@@ -1,16 +1,17 @@
-//! Out of memory on the user engine: a C program's whole way as client and server under a limited address space (RLIMIT_AS), with many
-//! limits between what loading takes and what all of it takes. Each call says what is missing or succeeds; the process neither ends nor hangs,
-//! and with the limit lifted all of it succeeds.
+//! Out of memory on the user engine: a C program as client and server with a limited address space (RLIMIT_AS), at
+//! many limits between the needs of loading and of the whole run. Each call reports the lack or succeeds; the process
+//! neither crashes nor hangs, and with the limit lifted all calls succeed.
 
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use dat_tests::prefix::PREFIX;
 
-/// Far more than a run takes on a busy machine: what is longer hangs.
+/// Time limit, far more than a run takes on a busy machine: a longer run hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LIMITS: u64 = 200;
-/// What the C library says when it has no memory for a thread's own variables, and ends the process: that is not ours to prevent.
+/// Messages of the C library when it has no memory for thread-local variables and ends the process, which a library
+/// cannot prevent.
 const OF_LIBC: [&str; 2] = ["thread-local data", "TLS destructor"];
 
 fn run(bytes: u64) -> Output {
@@ -55,7 +56,7 @@ fn out_of_memory_is_an_error_wherever_it_happens() {
         .expect("what it takes");
     let (mut passed, mut refused, mut of_libc) = (0, 0, 0);
     for n in 0..LIMITS {
-        // The lowest are too few to load the provider's library.
+        // The lowest limits are too small to load the provider's library.
         let bytes = need / LIMITS * (n + 1);
         let output = run(bytes);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -69,7 +70,7 @@ fn out_of_memory_is_an_error_wherever_it_happens() {
             passed += 1;
             continue;
         }
-        // DAT_INSUFFICIENT_RESOURCES, of whatever.
+        // DAT_INSUFFICIENT_RESOURCES with any subtype.
         assert!(
             said.contains("refused") && said.contains(" 0x8003"),
             "{said}"

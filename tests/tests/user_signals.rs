@@ -1,4 +1,5 @@
-//! Signals in a process with an adapter of the user engine: they are for the application's threads, and end their waits.
+//! Signals in a process with an adapter of the user engine: they are delivered to the application's threads, and end
+//! their waits.
 
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -14,13 +15,14 @@ fn with_engine(name: &str, host: u8, body: impl FnOnce()) {
     dat_tests::inside(name, line, body);
 }
 
-/// Else the kernel might give the helper a signal that the application blocks everywhere to wait for it.
+/// Otherwise the kernel might deliver to the helper thread a signal that the application blocks in all threads and
+/// waits for.
 #[test]
 fn threads_of_the_library_take_no_signal() {
     with_engine("threads_of_the_library_take_no_signal", 1, || {
         let _ia = Ia::open("user").expect("the IA opens");
         let begin = Instant::now();
-        // The thread takes its name and blocks them itself, a moment after it began.
+        // The thread sets its name and blocks the signals itself, a moment after it started.
         loop {
             let mut ours = 0;
             let mut open = Vec::new();
@@ -58,7 +60,7 @@ fn threads_of_the_library_take_no_signal() {
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// Of several waiters one sleeps on the socket for all; the others are heard as well.
+/// One of several waiters sleeps on the socket for all; signals end the waits of the others too.
 #[test]
 fn a_signal_ends_the_wait_of_whichever_thread_it_is_sent_to() {
     let name = "a_signal_ends_the_wait_of_whichever_thread_it_is_sent_to";
@@ -89,11 +91,14 @@ fn a_signal_ends_the_wait_of_whichever_thread_it_is_sent_to() {
                 waiters.push((waiter, there.recv().expect("its thread")));
                 std::thread::sleep(Duration::from_millis(50));
             }
-            // The first leads: those that follow it are woken while it goes on.
+            // The first one drives the engine: the later ones are woken while it continues.
             for (waiter, thread) in waiters.into_iter().rev() {
                 let begin = Instant::now();
                 while !waiter.is_finished() {
-                    assert!(begin.elapsed() < PATIENCE, "it waits on");
+                    assert!(
+                        begin.elapsed() < PATIENCE,
+                        "the signal did not end the wait"
+                    );
                     // SAFETY: the thread is not joined yet.
                     unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
                     std::thread::sleep(Duration::from_millis(10));
