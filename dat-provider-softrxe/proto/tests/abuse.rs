@@ -1,5 +1,5 @@
-//! The connection manager and hosts that are up to no good: what does not come from the peer of a connection neither ends nor hinders it,
-//! and no flood fills a table or makes the engine send more than it received.
+//! The connection manager under attack: a message that is not from a connection's peer neither ends nor delays it, and no
+//! flood fills a table or makes the engine send more than it received.
 
 mod common;
 
@@ -20,14 +20,14 @@ use softrxe_proto::{
 const LONG: Duration = Duration::from_secs(200);
 const SERVICE: u64 = service_id::tcp(4000);
 
-/// Another host, another process of the first side's address.
+/// Addresses of another host, and of another process at the first side's address.
 fn strangers(pair: &Pair) -> [SocketAddr; 2] {
     let mut process = pair.sides[0].address;
     process.set_port(40_000);
     ["10.9.0.66:4791".parse().unwrap(), process]
 }
 
-/// A message goes from the first side to the other one, and an answer comes back.
+/// Sends a message from the first side to the other one and back.
 #[track_caller]
 fn talk(pair: &mut Pair, qpns: [Qpn; 2]) {
     let from = pair.sides[0].memory.register(b"data".to_vec(), ALL);
@@ -50,7 +50,7 @@ fn talk(pair: &mut Pair, qpns: [Qpn; 2]) {
     assert_eq!(pair.sides[1].memory.bytes(&to), b"data");
 }
 
-/// The service hears that these came in, and nothing else.
+/// Returns the ids of the requests that were raised; there must be no other event.
 #[track_caller]
 fn requests(side: &mut Side) -> Vec<CmId> {
     let events = side.cm_events();
@@ -61,7 +61,7 @@ fn requests(side: &mut Side) -> Vec<CmId> {
     events.into_iter().map(request).collect()
 }
 
-/// The REQ, DREQ, REJ and RTU that end a connection when its peer sends them.
+/// Sends the REQ, DREQ, REJ and RTU that end a connection when its peer sends them.
 #[test]
 fn messages_that_do_not_come_from_the_peer_do_not_end_a_connection() {
     let mut pair = Pair::new("abuse_strangers");
@@ -90,14 +90,14 @@ fn messages_that_do_not_come_from_the_peer_do_not_end_a_connection() {
             stranger::inject(engine, pair.now, source, 5, &message);
         }
         pair.run_until(Duration::from_millis(100), |_| false);
-        // They are requests like any other.
+        // They are raised as new requests.
         assert_eq!(requests(&mut pair.sides[1]).len(), 18, "{source}");
         talk(&mut pair, qpns);
     }
     assert_eq!(pair.sides[0].cm_events(), []);
 }
 
-/// The peer's address and port, but not its id: whoever guesses only ours.
+/// The message has the peer's address and port but not its id, as from a forger that has guessed only our id.
 #[test]
 fn a_message_without_the_peers_id_does_not_end_a_connection() {
     let mut pair = Pair::new("abuse_half_an_id");
@@ -116,7 +116,7 @@ fn a_message_without_the_peers_id_does_not_end_a_connection() {
     talk(&mut pair, qpns);
 }
 
-/// An answer to a REQ comes from its address and brings its transaction id back.
+/// An answer to a REQ comes from the REQ's destination and has its transaction id.
 #[test]
 fn a_request_is_not_refused_by_a_forger_who_guesses_its_id() {
     let mut pair = Pair::new("abuse_forged_rej");
@@ -138,7 +138,7 @@ fn a_request_is_not_refused_by_a_forger_who_guesses_its_id() {
     assert!(matches!(kind, CmEventKind::Established(_)), "{kind:?}");
 }
 
-/// A process of the peer's address may send as the peer's queue pair only from the peer's port.
+/// A process of the peer's address counts as the peer's queue pair only if it sends from the peer's port.
 #[test]
 fn packets_of_another_process_of_the_peers_address_are_not_the_peers() {
     let mut pair = Pair::new("abuse_packets");
@@ -165,7 +165,7 @@ fn packets_of_another_process_of_the_peers_address_are_not_the_peers() {
     assert_eq!((foreign, pair.sides[1].memory.bytes(&to)), (1, vec![0; 4]));
 }
 
-/// The first side connects as rdma_rxe does: with another GUID, and from any port.
+/// Connects the first side as rdma_rxe does: with another GUID, and from any port.
 fn foreign_client(pair: &mut Pair, comm_id: u32) -> ([Qpn; 2], CmId) {
     let [from, to] = [0, 1].map(|i: usize| pair.sides[i].address);
     let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
@@ -202,7 +202,7 @@ fn foreign_client(pair: &mut Pair, comm_id: u32) -> ([Qpn; 2], CmId) {
 
 /// Any process of a host with rdma_rxe can send a REQ with the kernel's GUID, from any port.
 #[test]
-fn a_foreign_peer_whose_queue_pair_another_request_claims_is_asked_and_stays() {
+fn a_foreign_peer_whose_queue_pair_another_request_claims_is_probed_and_stays() {
     let mut pair = Pair::new("abuse_claim");
     let (qpns, _) = foreign_client(&mut pair, 77);
     let to = pair.sides[1].address;
@@ -219,9 +219,9 @@ fn a_foreign_peer_whose_queue_pair_another_request_claims_is_asked_and_stays() {
     talk(&mut pair, qpns);
 }
 
-/// The host was restarted: its queue pair numbers begin anew.
+/// The host was restarted, so its queue pair numbers start again.
 #[test]
-fn a_foreign_peer_that_is_gone_is_noticed_when_another_request_claims_its_queue_pair() {
+fn a_foreign_peer_that_is_gone_is_detected_when_another_request_claims_its_queue_pair() {
     let mut pair = Pair::new("abuse_restart");
     let (qpns, id) = foreign_client(&mut pair, 77);
     let now = pair.now;
@@ -242,13 +242,13 @@ fn a_foreign_peer_that_is_gone_is_noticed_when_another_request_claims_its_queue_
     assert_eq!(pair.sides[1].engine.qp_state(qpns[1]), Some(QpState::Error));
 }
 
-/// A flood towards the second side, which takes no answer of its consumer's.
+/// A flood of requests to the second side, whose consumer answers none.
 struct Flood {
     pair: Pair,
     next: u32,
 }
 
-/// As many requests can wait in all, and of one address, with [`small`] engines.
+/// Requests that [`small`] engines accept in all, and from one address.
 const MOST: usize = 128;
 const SHARE: usize = 32;
 
@@ -265,7 +265,7 @@ impl Flood {
         Self { pair, next: 1 }
     }
 
-    /// Another REQ of `source`, with an id and a queue pair of its own.
+    /// Sends another REQ from `source`, with an id and a queue pair of its own.
     fn ask(&mut self, source: SocketAddr) {
         self.next += 1;
         let to = self.pair.sides[1].address.ip();
@@ -279,23 +279,23 @@ impl Flood {
         stranger::inject(engine, self.pair.now, source, 9, message);
     }
 
-    /// The datagrams that the second side has to send, and what its consumer is told of.
+    /// Returns the number of datagrams that the second side sends, and the ids of its events.
     fn answers(&mut self) -> (usize, Vec<CmId>) {
         let now = self.pair.now;
         let engine = &mut self.pair.sides[1].engine;
         let sent = stranger::sent(engine, now).len();
-        let mut told = Vec::new();
+        let mut raised = Vec::new();
         while let Some(event) = engine.poll_event() {
             if let Event::Cm(CmEvent { id, kind, .. }) = event
                 && matches!(kind, CmEventKind::Request(_) | CmEventKind::SidrRequest(_))
             {
-                told.push(id);
+                raised.push(id);
             }
         }
-        (sent, told)
+        (sent, raised)
     }
 
-    /// The first side connects, as if nothing happened.
+    /// Connects the first side while the flood goes on.
     #[track_caller]
     fn an_honest_client_connects(&mut self) {
         let pair = &mut self.pair;
@@ -326,7 +326,7 @@ impl Flood {
         talk(pair, qpns);
     }
 
-    /// How often the second side wants to be called until it is at rest.
+    /// Returns the number of timer calls until the second side has no timer.
     fn timers(&mut self) -> usize {
         let engine = &mut self.pair.sides[1].engine;
         let mut count = 0;
@@ -338,7 +338,7 @@ impl Flood {
     }
 }
 
-/// Of thousands of addresses or one.
+/// Returns address `n` of thousands.
 fn address(n: u32) -> SocketAddr {
     let [_, a, b, c] = (0x0a20_0000 + n).to_be_bytes();
     SocketAddr::new([10, a, b, c].into(), 4791)
@@ -350,8 +350,8 @@ fn requests_of_one_address_leave_room_for_others() {
     for _ in 0..10 * MOST {
         flood.ask(address(1));
     }
-    let (sent, told) = flood.answers();
-    assert_eq!((sent, told.len()), (0, SHARE));
+    let (sent, raised) = flood.answers();
+    assert_eq!((sent, raised.len()), (0, SHARE));
     flood.an_honest_client_connects();
     let counters = flood.pair.sides[1].engine.counters();
     assert_eq!(counters.requests_ignored, (10 * MOST - SHARE) as u64);
@@ -360,37 +360,37 @@ fn requests_of_one_address_leave_room_for_others() {
 #[test]
 fn requests_of_many_addresses_leave_room_for_another_one() {
     let mut flood = Flood::new("abuse_many_sources");
-    let mut told = Vec::new();
+    let mut raised = Vec::new();
     for n in 0..10 * MOST as u32 {
         flood.ask(address(n % 100));
-        told.extend(flood.answers().1);
+        raised.extend(flood.answers().1);
         assert!(flood.pair.sides[1].engine.connections() <= MOST);
     }
     flood.an_honest_client_connects();
-    // Those that had to go: the consumer's answer is an error, not a hang.
+    // For a dropped request the consumer's answer is an error.
     let qpn = flood.pair.sides[1].qp();
     let now = flood.pair.now;
     let engine = &mut flood.pair.sides[1].engine;
     let accept = Accept::new(&[]);
     assert_eq!(
-        engine.accept(now, told[0], qpn, &accept),
-        Err(CmError::UnknownId(told[0]))
+        engine.accept(now, raised[0], qpn, &accept),
+        Err(CmError::UnknownId(raised[0]))
     );
     assert_eq!(
-        engine.reject(now, told[0], RejectReason::CONSUMER, &[]),
-        Err(CmError::UnknownId(told[0]))
+        engine.reject(now, raised[0], RejectReason::CONSUMER, &[]),
+        Err(CmError::UnknownId(raised[0]))
     );
 }
 
-/// All addresses of a network, each once: the oldest goes, so there is time for an answer.
+/// Every address of a network sends one: the oldest is dropped, so each has some time for an answer.
 #[test]
-fn requests_of_an_address_each_leave_room_for_a_moment() {
+fn requests_from_many_addresses_each_wait_for_some_time() {
     let mut flood = Flood::new("abuse_each_source");
     for n in 0..5 * MOST as u32 {
         flood.ask(address(n));
     }
-    let told = flood.answers().1;
-    let honest = told.last().copied().unwrap();
+    let raised = flood.answers().1;
+    let honest = raised.last().copied().unwrap();
     for n in 0..MOST as u32 - 1 {
         flood.ask(address(10_000 + n));
     }
@@ -401,7 +401,7 @@ fn requests_of_an_address_each_leave_room_for_a_moment() {
     engine.accept(now, honest, qpn, &Accept::new(&[])).unwrap();
 }
 
-/// Processes of one address share its part.
+/// Processes of one address share its places.
 #[test]
 fn requests_of_one_process_leave_room_for_another_one_of_its_address() {
     let mut flood = Flood::new("abuse_process");
@@ -420,7 +420,7 @@ fn a_request_that_is_not_repeated_expires() {
     for n in 0..MOST as u32 / 2 {
         flood.ask(address(n % 10));
     }
-    let told = flood.answers().1;
+    let raised = flood.answers().1;
     let sidr = stranger::sidr_req(
         address(1).ip(),
         flood.pair.sides[1].address.ip(),
@@ -432,22 +432,22 @@ fn a_request_that_is_not_repeated_expires() {
     assert!(flood.timers() < 10, "one timer for all");
     let engine = &mut flood.pair.sides[1].engine;
     assert_eq!(engine.connections(), 0);
-    assert_eq!(engine.counters().requests_expired, told.len() as u64 + 1);
+    assert_eq!(engine.counters().requests_expired, raised.len() as u64 + 1);
     let begin = flood.pair.now;
     flood.pair.now = begin + Duration::from_secs(40);
     flood.an_honest_client_connects();
 }
 
-/// A consumer that refuses each request at once.
+/// The consumer refuses each request at once.
 #[test]
 fn requests_that_are_refused_leave_room_for_others() {
     let mut flood = Flood::new("abuse_refused");
     for n in 0..20 * MOST as u32 {
         flood.ask(address(n % 3));
-        let told = flood.answers().1;
+        let raised = flood.answers().1;
         let now = flood.pair.now;
         let engine = &mut flood.pair.sides[1].engine;
-        for id in told {
+        for id in raised {
             engine.reject(now, id, RejectReason::CONSUMER, &[]).unwrap();
         }
         assert!(engine.connections() <= MOST);
@@ -458,7 +458,7 @@ fn requests_that_are_refused_leave_room_for_others() {
 }
 
 #[test]
-fn questions_for_datagram_services_leave_room_for_others() {
+fn resolutions_of_datagram_services_leave_room_for_others() {
     let mut flood = Flood::new("abuse_sidr");
     let to = flood.pair.sides[1].address.ip();
     let service = service_id::udp(4000);
@@ -473,9 +473,10 @@ fn questions_for_datagram_services_leave_room_for_others() {
     flood.an_honest_client_connects();
 }
 
-/// The messages that name an id of ours, and a REQ and SIDR_REQ for a service that there is not: one answer each at most.
+/// Messages that name an unknown id of ours, and a REQ and SIDR_REQ for a service without a listener, cause one answer each
+/// at most.
 #[test]
-fn messages_for_nothing_leave_nothing_and_draw_one_answer_at_most() {
+fn messages_with_unknown_ids_leave_no_state_and_cause_one_answer_at_most() {
     let mut flood = Flood::new("abuse_nothing");
     let to = flood.pair.sides[1].address.ip();
     for n in 0..200 {
@@ -495,15 +496,15 @@ fn messages_for_nothing_leave_nothing_and_draw_one_answer_at_most() {
             (stranger::sidr_rep(id), 0),
         ] {
             flood.send(source, &message);
-            let (sent, told) = flood.answers();
-            assert!(sent <= most && told.is_empty(), "{message:?}: {sent}");
+            let (sent, raised) = flood.answers();
+            assert!(sent <= most && raised.is_empty(), "{message:?}: {sent}");
         }
     }
     assert_eq!(flood.pair.sides[1].engine.connections(), 0);
     assert_eq!(flood.timers(), 0);
 }
 
-/// Each MRA puts the end of the attempt off; its peer may send as many as it likes.
+/// Each MRA extends the deadline; the peer may send any number of them.
 #[test]
 fn thousands_of_mras_do_not_pile_up_timers() {
     let mut flood = Flood::new("abuse_mra");
@@ -525,9 +526,9 @@ fn thousands_of_mras_do_not_pile_up_timers() {
     assert!(timers < 50, "{timers}");
 }
 
-/// Connections whose peers never confirm their ends.
+/// The peers never confirm the ends of their connections.
 #[test]
-fn ends_that_nobody_confirms_do_not_pile_up() {
+fn unconfirmed_disconnects_do_not_pile_up() {
     let mut pair = Pair::with("abuse_ends", 1, |config| config.qp_bits = 4);
     let most = 2 << 4;
     for id in 0..4 * most {
@@ -542,7 +543,7 @@ fn ends_that_nobody_confirms_do_not_pile_up() {
     }
 }
 
-/// Bytes that the second side sends, in datagrams, until it is at rest.
+/// Returns bytes and datagrams that the second side sends until it has no timer.
 fn everything(pair: &mut Pair) -> (usize, usize) {
     let engine = &mut pair.sides[1].engine;
     let (mut bytes, mut count) = (0, 0);
@@ -559,9 +560,9 @@ fn everything(pair: &mut Pair) -> (usize, usize) {
     }
 }
 
-/// The source address of a REQ is anybody's.
+/// The source address of a REQ can be forged.
 #[test]
-fn a_request_draws_at_most_three_times_its_bytes() {
+fn a_request_causes_answers_of_at_most_three_times_its_bytes() {
     for repetitions in 0..4 {
         let mut flood = Flood::new("abuse_amplified");
         let to = flood.pair.sides[1].address.ip();
@@ -572,7 +573,7 @@ fn a_request_draws_at_most_three_times_its_bytes() {
             flood.send(address(1), &CmMessage::Req(req));
             asked += 280;
         }
-        let (answers, told) = {
+        let (answers, raised) = {
             let engine = &mut flood.pair.sides[1].engine;
             let sent = stranger::sent(engine, flood.pair.now);
             let bytes: usize = sent.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -582,7 +583,7 @@ fn a_request_draws_at_most_three_times_its_bytes() {
         let qpn = pair.sides[1].qp();
         let (now, accept) = (pair.now, Accept::new(b"yes"));
         let engine = &mut pair.sides[1].engine;
-        engine.accept(now, told[0], qpn, &accept).unwrap();
+        engine.accept(now, raised[0], qpn, &accept).unwrap();
         let (bytes, count) = everything(pair);
         let drawn = answers + bytes;
         assert!(
@@ -607,7 +608,7 @@ fn a_request_draws_at_most_three_times_its_bytes() {
     }
 }
 
-/// The RTU is lost each time, and the client has nothing to say: its queue pair shows that it is there.
+/// Every RTU is lost, and the client sends no data: its queue pair answers the probe.
 #[test]
 fn a_silent_client_whose_rtu_is_lost_is_found() {
     let mut pair = Pair::new("abuse_lost_rtu");
@@ -624,7 +625,7 @@ fn a_silent_client_whose_rtu_is_lost_is_found() {
     talk(&mut pair, qpns);
 }
 
-/// A queue pair number can be guessed; the PSN that stands in the REP shows that it was received.
+/// A queue pair number can be guessed. The PSN of the REP shows that the sender has received it.
 #[test]
 fn a_packet_with_a_guessed_psn_does_not_establish_a_connection() {
     use softrxe_proto::opcode::Opcode;

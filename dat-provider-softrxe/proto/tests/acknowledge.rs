@@ -1,4 +1,4 @@
-//! What an acknowledgement may name, and when the last one goes.
+//! What an acknowledgement may name, and when the last one is sent.
 
 mod common;
 
@@ -22,7 +22,7 @@ const MOMENT: Duration = Duration::from_millis(5);
 
 type Seen = Rc<RefCell<Vec<(usize, u8, u32)>>>;
 
-/// Notes receiver, opcode and PSN of every packet, and loses those that `passes` refuses.
+/// Records receiver, opcode and PSN of every packet, and drops those for which `passes` returns false.
 fn watch(pair: &mut Pair, mut passes: impl FnMut(&Packet) -> bool + 'static) -> Seen {
     let seen = Seen::default();
     let noted = Rc::clone(&seen);
@@ -34,8 +34,9 @@ fn watch(pair: &mut Pair, mut passes: impl FnMut(&Packet) -> bool + 'static) -> 
     seen
 }
 
-/// rdma_rxe takes an acknowledgement with a READ's or an atomic's own PSN for the answer, and completes it without the data.
-fn names_what_only_its_answer_may(seen: &Seen) -> bool {
+/// rdma_rxe takes an acknowledgement with the PSN of a READ or an atomic for the answer, and completes the request without
+/// the data.
+fn acknowledges_a_read_or_atomic(seen: &Seen) -> bool {
     let seen = seen.borrow();
     let asked = |psn| {
         seen.iter()
@@ -46,7 +47,7 @@ fn names_what_only_its_answer_may(seen: &Seen) -> bool {
 }
 
 #[test]
-fn who_hangs_up_does_not_acknowledge_what_lost_its_answer() {
+fn a_disconnect_does_not_acknowledge_a_read_whose_answer_was_lost() {
     for add in [false, true] {
         let mut pair = Pair::new("ack_hang_up");
         let (qpns, ids) = pair.connect_by_cm(service_id::tcp(9));
@@ -74,7 +75,7 @@ fn who_hangs_up_does_not_acknowledge_what_lost_its_answer() {
         pair.run_until(MOMENT, |_| false);
         // The message before them is acknowledged.
         assert_eq!(seen.borrow()[before].1, ACK);
-        assert!(!names_what_only_its_answer_may(&seen), "{seen:?}");
+        assert!(!acknowledges_a_read_or_atomic(&seen), "{seen:?}");
     }
 }
 
@@ -89,7 +90,7 @@ fn a_repeated_message_does_not_acknowledge_the_read_behind_it() {
     let mut reads = 0;
     let seen = watch(&mut pair, move |packet| {
         reads += u32::from(packet.bytes[0] == READ);
-        // Nothing comes back of the first round; the second READ is late, as from a peer that sends one by one.
+        // No answer of the first round arrives. The second READ is late, as from a peer that sends one request at a time.
         let lost = packet.to == 0 && reads < 2;
         let late = packet.bytes[0] == READ && reads == 2;
         !lost && !late
@@ -100,13 +101,13 @@ fn a_repeated_message_does_not_acknowledge_the_read_behind_it() {
         pair.run_until(Duration::from_secs(9), |p| p.sides[0].completions.len()
             == 2)
     );
-    assert!(!names_what_only_its_answer_may(&seen), "{seen:?}");
-    // Message by message it gets through.
+    assert!(!acknowledges_a_read_or_atomic(&seen), "{seen:?}");
+    // One message at a time it succeeds.
     assert_eq!(pair.sides[0].memory.bytes(&into), [7; 100]);
     assert!(seen.borrow().iter().any(|s| (s.0, s.1) == (0, ACK)));
 }
 
-/// However long acknowledgements may wait otherwise.
+/// The delay of other acknowledgements does not matter.
 #[test]
 fn the_last_acknowledgement_is_not_delayed_behind_the_disconnect() {
     let mut pair = Pair::with("ack_delay", 1, |config| config.ack_delay = MOMENT);

@@ -1,4 +1,4 @@
-//! The wire formats against packets that the kernel's rdma_rxe sent and accepted.
+//! Wire formats, tested with packets that the kernel's rdma_rxe sent and accepted.
 
 mod common;
 
@@ -9,7 +9,7 @@ use softrxe_proto::wire::cm::{Answered, CmMessage};
 use softrxe_proto::wire::icrc::{self, Flow, Verdict};
 use softrxe_proto::wire::{CmaHeader, MadHeader, Packet};
 
-/// File, packets, wrong ICRCs: as tests/vectors/INDEX.md counts them.
+/// Returns file, packets and wrong ICRCs, from tests/vectors/INDEX.md.
 fn index() -> Vec<(String, usize, usize)> {
     let text = std::fs::read_to_string(pcap::vectors().join("INDEX.md")).unwrap();
     let rows = text.lines().filter_map(|line| {
@@ -43,7 +43,7 @@ fn icrcs_are_right_where_the_index_says_so() {
 }
 
 #[test]
-fn a_socket_finds_the_identification_that_it_does_not_see() {
+fn the_check_finds_the_identification_that_a_socket_does_not_report() {
     let (mut found, mut wrong) = (0, 0);
     for (name, _, _) in index() {
         for d in pcap::read(&name) {
@@ -70,7 +70,7 @@ fn a_socket_finds_the_identification_that_it_does_not_see() {
             found += usize::from(want != Verdict::Exact);
         }
     }
-    // Of the 12 that do not match, six were sent with another identification than the tap shows.
+    // Of the 12 packets that do not match, six were sent with another identification than the capture shows.
     assert!(found > 2000, "{found}");
     assert!(wrong >= 6, "{wrong}");
 }
@@ -149,8 +149,7 @@ fn no_prefix_of_a_packet_makes_the_parser_panic() {
     }
 }
 
-/// What an engine takes for an answer to its REQ or SIDR_REQ brings that one's transaction id back, as the kernel's does; and no DREQ
-/// comes before the REP has.
+/// An answer to a REQ or SIDR_REQ has its transaction id, as the engine requires; and no DREQ arrives before the REP.
 #[test]
 fn the_kernel_answers_with_the_transaction_of_the_request() {
     let mut answers = [0; 4];
@@ -168,7 +167,7 @@ fn the_kernel_answers_with_the_transaction_of_the_request() {
             let body = packet.payload[MadHeader::LEN..].try_into().unwrap();
             let (source, destination) = d.addresses();
             let transaction = header.transaction_id;
-            // The side that asked, its id, and which answer it is.
+            // The requesting side, its id, and the kind of answer.
             let asker = destination.ip();
             let (asker, id, kind) = match CmMessage::parse(header.attribute_id, body) {
                 Some(CmMessage::Req(req)) => {

@@ -75,7 +75,7 @@ fn a_connection_carries_private_data_both_ways_and_then_messages() {
 }
 
 #[test]
-fn communication_ids_lie_below_their_engines_prefix() {
+fn communication_ids_have_their_engines_prefix() {
     for seed in 0..20 {
         let mut pair = Pair::with("prefix", seed, |config| {
             let first = config.local == std::net::Ipv4Addr::new(10, 9, 0, 1);
@@ -89,7 +89,7 @@ fn communication_ids_lie_below_their_engines_prefix() {
 }
 
 #[test]
-fn nobody_listens_somebody_refuses_nobody_is_there() {
+fn an_attempt_fails_without_a_listener_by_refusal_and_without_a_peer() {
     let mut pair = Pair::new("refused");
     let service = service_id::tcp(7);
     let start = |pair: &mut Pair| {
@@ -136,13 +136,13 @@ fn nobody_listens_somebody_refuses_nobody_is_there() {
 }
 
 #[test]
-fn a_request_that_nobody_listens_for_is_repeated_for_a_moment() {
+fn a_request_without_a_listener_is_repeated_for_a_moment() {
     let service = service_id::tcp(8);
     let begin = |pair: &mut Pair| {
         let qpn = pair.sides[0].qp();
         pair.call(qpn, service);
     };
-    let mut pair = Pair::with("nobody", 1, |config| config.refused_repeats = 5);
+    let mut pair = Pair::with("no_listener", 1, |config| config.refused_repeats = 5);
     let start = pair.now;
     begin(&mut pair);
     pair.run();
@@ -151,12 +151,12 @@ fn a_request_that_nobody_listens_for_is_repeated_for_a_moment() {
         panic!("{end:?}");
     };
     assert_eq!(reason, RejectReason::INVALID_SERVICE_ID);
-    // Six requests, six refusals, the last after 10 + 20 + 40 + 80 + 160 ms.
+    // Six requests and six refusals, the last one after 10 + 20 + 40 + 80 + 160 ms.
     assert_eq!(pair.sent, 12);
     assert!(pair.now - start >= Duration::from_millis(310));
     assert_eq!(pair.sides[0].engine.connections(), 0);
 
-    let mut pair = Pair::with("somebody", 1, |config| config.refused_repeats = 5);
+    let mut pair = Pair::with("late_listener", 1, |config| config.refused_repeats = 5);
     begin(&mut pair);
     pair.run_until(Duration::from_millis(50), |_| false);
     assert!(pair.sides[0].events.is_empty());
@@ -176,7 +176,7 @@ fn a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count() {
     let mut pair = Pair::with("late_refusal", 1, |config| config.refused_repeats = 5);
     let service = service_id::tcp(8);
     let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
-    // A copy of the first refusal comes much later; the attribute stands behind BTH and DETH.
+    // A copy of the first refusal arrives much later. The attribute id is after BTH and DETH.
     let late = Rc::new(RefCell::new(None));
     let first = late.clone();
     pair.filter = Box::new(move |packet| {
@@ -205,7 +205,7 @@ fn a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count() {
 }
 
 #[test]
-fn a_slow_consumer_is_waited_for() {
+fn an_mra_gives_a_slow_consumer_time() {
     let mut pair = Pair::new("slow");
     let service = service_id::tcp(8);
     let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
@@ -214,7 +214,7 @@ fn a_slow_consumer_is_waited_for() {
     let begin = pair.now;
     pair.run_until(LONG, |p| p.now - begin > Duration::from_secs(60));
     assert!(pair.sides[0].events.is_empty());
-    // REQ, its repetition, MRA; then silence for the 69 s that the MRA asks for, and the REQ again.
+    // REQ, its repetition, MRA; then silence for the 69 s of the MRA, and the REQ again.
     assert_eq!(pair.sent, 4);
     assert!(pair.now - begin > Duration::from_secs(69));
     pair.answer(qpns[1]);
@@ -244,9 +244,9 @@ fn data_stands_for_an_rtu_that_was_lost() {
     assert!(matches!(event.kind, CmEventKind::Established(_)));
 }
 
-/// Its first request is not answered yet when it comes with another one from the same queue pair: the first is over.
+/// The first request is not answered yet when another one arrives from the same queue pair: the first one is over.
 #[test]
-fn a_request_whose_peer_began_anew_cannot_be_accepted() {
+fn a_request_whose_peer_restarted_cannot_be_accepted() {
     let mut pair = Pair::new("asked_twice");
     let service = service_id::tcp(17);
     pair.sides[1].engine.listen(service).unwrap();
@@ -255,7 +255,7 @@ fn a_request_whose_peer_began_anew_cannot_be_accepted() {
     pair.run_until(Duration::from_secs(1), |p| !p.sides[1].events.is_empty());
     let first = pair.sides[1].cm_event();
     assert!(matches!(first.kind, CmEventKind::Request(_)));
-    // What would withdraw the first is lost.
+    // The message that withdraws the first request is lost.
     let now = pair.now;
     pair.sides[0].engine.reset_qp(now, qpns[0]);
     let mut buffer = vec![0; 65_000];
@@ -277,20 +277,20 @@ fn a_request_whose_peer_began_anew_cannot_be_accepted() {
 }
 
 #[test]
-fn a_peer_that_began_anew_is_told_that_its_old_connection_was_held() {
+fn a_restarted_peer_is_refused_as_stale_while_its_old_connection_exists() {
     let mut pair = Pair::new("stale");
     let service = service_id::tcp(10);
     let (qpns, _) = pair.connect_by_cm(service);
     for side in &mut pair.sides {
         side.events.clear();
     }
-    // The client's engine is replaced by one with the same GUID and QPN: same seed, same calls.
+    // An engine with the same GUID and QPN replaces the client's: same seed, same calls.
     let config = pair.sides[0].engine.config().clone();
     let memory = pair.sides[0].memory.clone();
     pair.sides[0].engine = softrxe_proto::Engine::new(config, memory);
     pair.sides[0].cq = pair.sides[0].engine.create_cq().unwrap();
     assert_eq!(pair.sides[0].qp(), qpns[0]);
-    // It has other communication ids only if it made more of them.
+    // Its communication ids differ only if it has made more of them.
     let now = pair.now;
     let spare = softrxe_proto::SidrRequest {
         remote: pair.sides[1].address,
@@ -316,8 +316,8 @@ fn a_peer_that_began_anew_is_told_that_its_old_connection_was_held() {
     )));
 }
 
-/// Both sides established, or neither; every id forgotten after the end, whatever the network does. A side that was never told of the
-/// end asks its peer some time.
+/// Both sides are established, or neither; every id is gone after the end, whatever the network does. A side that did not
+/// learn of the end probes its peer at some time.
 #[test]
 fn connections_agree_under_loss_duplication_and_reordering() {
     let mut established = 0;
@@ -382,7 +382,7 @@ fn connections_agree_under_loss_duplication_and_reordering() {
     assert!(established > 100, "{established}");
 }
 
-/// Connects the first side to itself by way of `manager`, and sends a message; the two queue pairs.
+/// Connects the first side to itself through `manager`, and sends a message. Returns the two queue pairs.
 #[track_caller]
 fn talk_to_itself(pair: &mut Pair, manager: std::net::SocketAddr) -> [Qpn; 2] {
     let service = service_id::tcp(16);
@@ -420,7 +420,7 @@ fn an_engine_connects_to_itself() {
     assert_eq!(pair.sides[0].engine.connections(), 0);
 }
 
-/// rdma_rxe asks from a port where it does not listen.
+/// rdma_rxe sends requests from a port on which it does not listen.
 #[test]
 fn a_resolution_is_answered_at_the_roce_port() {
     let mut pair = Pair::with("sidr-port", 1, |config| config.port = 50_000);
@@ -540,8 +540,8 @@ fn a_datagram_service_is_resolved_and_reached() {
 }
 
 #[test]
-fn ports_whose_packets_look_like_others_identification_are_as_good_as_any() {
-    // Sent to 4791, a packet's ICRC is that of one sent to these ports with another IPv4 identification.
+fn ports_whose_icrc_equals_that_of_another_identification_work() {
+    // The ICRC of a packet to 4791 is that of a packet to one of these ports with another IPv4 identification.
     for port in [33_262, 42_845, 54_890, 40_000] {
         let mut pair = Pair::with("ports", 1, |config| config.port = port);
         let manager = pair.sides[0].address;

@@ -1,4 +1,4 @@
-//! How connections end, between two engines: what is still said, and what is told of the work under way.
+//! The end of a connection between two engines: the last packets, and the completions of outstanding work.
 
 mod common;
 
@@ -46,11 +46,11 @@ fn a_disconnect_ends_both_sides_and_forgets_the_ids() {
     }
 }
 
-/// Four messages for three receives, no answer to any arrives, and the receiver hangs up, saying `more` packets than it had. What
-/// the sender is told of each.
-fn hung_up_on(name: &str, more: u32) -> Vec<Status> {
+/// Four messages for three receives; no answer arrives, and the receiver disconnects. Its DREQ claims `more` packets than
+/// it received. Returns the sender's statuses.
+fn disconnected_by_the_receiver(name: &str, more: u32) -> Vec<Status> {
     const DREQ: u16 = 0x15;
-    /// Behind BTH, DETH, MAD header, the message's own fields and the mark.
+    /// Position after BTH, DETH, MAD header, the message's own fields and the mark.
     const RECEIVED: std::ops::Range<usize> = 60..64;
     let mut pair = Pair::with(name, 1, |config| config.verify_icrc = false);
     let (qpns, ids) = pair.connect_by_cm(service_id::tcp(9));
@@ -59,8 +59,8 @@ fn hung_up_on(name: &str, more: u32) -> Vec<Status> {
     for number in 0..3 {
         pair.receive(1, qpns[1], number, &[inbox]);
     }
-    let hung_up = Rc::new(RefCell::new(None));
-    let dreq = hung_up.clone();
+    let disconnect = Rc::new(RefCell::new(None));
+    let dreq = disconnect.clone();
     pair.filter = Box::new(move |packet| {
         if packet.to == 0 && packet.bytes.get(36..38) == Some(&DREQ.to_be_bytes()) {
             *dreq.borrow_mut() = Some(packet.clone());
@@ -75,31 +75,31 @@ fn hung_up_on(name: &str, more: u32) -> Vec<Status> {
     assert!(pair.sides[0].completions.is_empty());
     let now = pair.now;
     pair.sides[1].engine.disconnect(now, ids[1]).unwrap();
-    pair.run_until(moment, |_| hung_up.borrow().is_some());
-    let mut dreq = hung_up.borrow_mut().take().unwrap();
+    pair.run_until(moment, |_| disconnect.borrow().is_some());
+    let mut dreq = disconnect.borrow_mut().take().unwrap();
     let received = u32::from_be_bytes(dreq.bytes[RECEIVED].try_into().unwrap());
     let claimed = Psn::new(received + more).value();
     dreq.bytes[RECEIVED].copy_from_slice(&claimed.to_be_bytes());
     pair.deliver(&dreq);
     pair.run_until(moment, |_| false);
     assert_eq!(pair.sides[0].engine.qp_state(qpns[0]), Some(QpState::Error));
-    let told = pair.sides[0].completions.iter();
-    told.map(|completion| completion.status).collect()
+    let completions = pair.sides[0].completions.iter();
+    completions.map(|completion| completion.status).collect()
 }
 
 #[test]
-fn what_arrived_is_not_flushed_because_its_acknowledgement_was_lost_and_the_peer_hung_up() {
+fn a_delivered_message_is_not_flushed_when_its_acknowledgement_was_lost() {
     use Status::{Flushed, Success};
     assert_eq!(
-        hung_up_on("last_word", 0),
+        disconnected_by_the_receiver("last_word", 0),
         [Success, Success, Success, Flushed]
     );
-    // More than was ever sent is no answer to it.
-    assert_eq!(hung_up_on("last_lie", 1000), [Flushed; 4]);
+    // A PSN beyond the newest ever sent acknowledges nothing.
+    assert_eq!(disconnected_by_the_receiver("last_lie", 1000), [Flushed; 4]);
 }
 
 #[test]
-fn who_hangs_up_acknowledges_once_more_what_was_received() {
+fn a_disconnect_repeats_the_last_acknowledgement() {
     for received in [false, true] {
         let mut pair = Pair::new("once_more");
         let (qpns, ids) = pair.connect_by_cm(service_id::tcp(9));
@@ -131,7 +131,7 @@ fn who_hangs_up_acknowledges_once_more_what_was_received() {
     }
 }
 
-/// The queue pair may have another connection when its driver reads of the failure.
+/// The queue pair may have another connection when the driver reads the event.
 #[test]
 fn a_failure_names_the_connection_that_it_ended() {
     let mut pair = Pair::new("failed_connection");

@@ -1,4 +1,5 @@
-//! Two engines over a network that loses, duplicates, reorders and corrupts: exactly once, in order, every byte.
+//! Two engines over a network that loses, duplicates, reorders and corrupts packets: everything arrives exactly once, in
+//! order, complete.
 
 mod common;
 
@@ -13,7 +14,7 @@ use softrxe_proto::{Counters, Op, Psn, Qpn, Remote, SendRequest, Sge, Status};
 const ROUNDS: usize = 40;
 const AREA: usize = 20_000;
 
-/// What a request is to have done.
+/// Expected effect of a request.
 enum Expect {
     Write { at: usize, data: Vec<u8> },
     Send { data: Vec<u8> },
@@ -21,7 +22,7 @@ enum Expect {
     Add { before: u64, into: Sge },
 }
 
-/// A mix of all operations from one side, with a model of what the other side's memory must hold.
+/// A mix of all operations from one side, with a model of the other side's memory.
 struct Script {
     rng: Rng,
     area: Sge,
@@ -77,7 +78,7 @@ impl Script {
         self.expected.push_back((id, expect));
     }
 
-    /// Checks a completed request against the model, which follows in order.
+    /// Checks a completed request against the model, which advances in order.
     fn check(&mut self, pair: &Pair, id: u64) {
         let (want, expect) = self.expected.pop_front().expect("completed once");
         assert_eq!(id, want);
@@ -96,14 +97,14 @@ impl Script {
     }
 }
 
-/// Counters of the requesting side and of the other one.
+/// Returns the counters of the requesting side and of the other one.
 fn run(name: &str, seed: u64, faults: Faults) -> [Counters; 2] {
     let mut pair = Pair::with(name, seed, |c| {
         c.ack_timeout = Duration::from_millis(1);
         c.read_chunk = 4;
         c.max_window = [4, 16, 128][seed as usize % 3];
     });
-    // Engines of ours every second time, and such that take each other for somebody else's.
+    // Own engines in every second run, otherwise engines that take each other for foreign peers.
     pair.own = seed.is_multiple_of(2);
     if seed % 4 < 2 {
         pair.sides[0].memory.lend_payload();
@@ -121,8 +122,8 @@ fn run(name: &str, seed: u64, faults: Faults) -> [Counters; 2] {
         expected: VecDeque::new(),
         inbox: VecDeque::new(),
     };
-    // One request after another may overtake in effect: a READ sees the WRITEs posted before it, so the model
-    // follows completions as long as a WRITE behind a READ waits for it.
+    // Requests may overtake each other in effect: a READ reads what earlier WRITEs wrote, so the model advances with the
+    // completions while a WRITE after a READ waits for it.
     for id in 0..ROUNDS as u64 {
         script.request(&mut pair, qpns, id);
         let fence = script
@@ -157,18 +158,18 @@ fn run(name: &str, seed: u64, faults: Faults) -> [Counters; 2] {
         assert_eq!(pair.sides[1].completions[i].length as usize, data.len());
         assert_eq!(&pair.sides[1].memory.bytes(to), data);
     }
-    // Let everything settle: no timer, no packet, nothing more completes.
+    // Run to rest: no timer, no packet, no further completion.
     pair.run();
     assert_eq!(pair.sides[0].completions.len(), ROUNDS);
     [0, 1].map(|side| pair.sides[side].engine.counters())
 }
 
-/// `counter` of both sides, over all runs of a mix.
+/// Returns the sum of `counter` of both sides over all runs of a mix.
 fn sum(runs: &[[Counters; 2]], counter: fn(&Counters) -> u64) -> u64 {
     runs.iter().flatten().map(counter).sum()
 }
 
-/// Prints the table of docs/user-engine.md; a row fails where the network did not do what it is there for.
+/// Prints the table of docs/user-engine.md. A row fails if the network did not cause what the row is for.
 #[test]
 fn every_mix_of_faults() {
     const SEEDS: u64 = 4;
@@ -226,7 +227,7 @@ fn a_good_network_needs_no_retransmission() {
 }
 
 #[test]
-fn a_bad_network_needs_it() {
+fn a_bad_network_needs_retransmissions() {
     let faults = Faults {
         loss: 100,
         ..Faults::default()
@@ -300,13 +301,13 @@ fn a_read_that_lost_one_response_asks_for_the_rest_only() {
         pair.run();
         assert_eq!(pair.sides[0].completions[0].status, Status::Success);
         assert_eq!(pair.sides[0].memory.bytes(&into), data);
-        // 8 responses, and again from the lost one on.
+        // 8 responses, then again those from the lost one on.
         assert_eq!(pair.sides[1].engine.counters().sent, 8 + (8 - lost));
     }
 }
 
 #[test]
-fn a_receiver_that_is_not_ready_for_long_may_say_so_in_vain_as_often_as_it_likes() {
+fn a_receiver_that_is_not_ready_may_repeat_its_rnr_naks_without_limit() {
     let mut pair = Pair::new("rnr_lost");
     let qpns = pair.connected();
     let local = pair.sides[0].memory.register(vec![3; 100], ALL);

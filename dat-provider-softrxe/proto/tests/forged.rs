@@ -1,4 +1,4 @@
-//! Answers of the connection manager that the peer did not send: neither a guess of the ids nor another address passes for it.
+//! Forged answers of the connection manager: neither guessed ids nor another address are accepted.
 
 mod common;
 
@@ -16,7 +16,7 @@ use softrxe_proto::{CmEventKind, QpKind, Qpn, SidrReply, SidrRequest, service_id
 const SERVICE: u64 = service_id::tcp(4000);
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// A message that did not arrive: transaction id, message, where it came from.
+/// A message that did not arrive: transaction id, message, source.
 type Held = (u64, CmMessage, SocketAddr);
 
 fn parse(packet: &Packet) -> Option<Held> {
@@ -26,7 +26,7 @@ fn parse(packet: &Packet) -> Option<Held> {
     Some((header.transaction_id, message, packet.source))
 }
 
-/// From now on messages of which `which` says so do not arrive; the last of them.
+/// Drops the messages for which `which` returns true, and keeps the last of them.
 fn hold(pair: &mut Pair, which: fn(&CmMessage) -> bool) -> Rc<RefCell<Option<Held>>> {
     let held = Rc::new(RefCell::new(None));
     let note = Rc::clone(&held);
@@ -40,7 +40,7 @@ fn hold(pair: &mut Pair, which: fn(&CmMessage) -> bool) -> Rc<RefCell<Option<Hel
     held
 }
 
-/// Another host, and another process of the peer's.
+/// Addresses of another host, and of another process at the peer's address.
 fn strangers(peer: SocketAddr) -> [SocketAddr; 2] {
     [
         "10.9.0.66:4791".parse().unwrap(),
@@ -48,7 +48,7 @@ fn strangers(peer: SocketAddr) -> [SocketAddr; 2] {
     ]
 }
 
-/// Hands side `to` a message.
+/// Delivers a message to side `to`.
 fn give(pair: &mut Pair, to: usize, (transaction, message, source): &Held) {
     let engine = &mut pair.sides[to].engine;
     stranger::inject(engine, pair.now, *source, *transaction, message);
@@ -115,7 +115,7 @@ fn an_rtu_comes_from_the_peer_and_names_both_ids() {
     assert!(matches!(up.kind, CmEventKind::Established(_)), "{up:?}");
 }
 
-/// The id of a connection that is being made has 22 bits that a forger does not know, too few by themselves.
+/// Of the id of a new connection 22 bits are unknown to a forger; they are too few alone.
 #[test]
 fn a_dreq_before_the_rep_needs_the_transaction_of_the_req() {
     let mut pair = Pair::new("forged_dreq");
@@ -129,7 +129,7 @@ fn a_dreq_before_the_rep_needs_the_transaction_of_the_req() {
     let dreq = stranger::dreq(0x1234, id.number(), qpns[0]);
     give(&mut pair, 0, &(transaction ^ 1, dreq.clone(), source));
     assert_eq!(pair.sides[0].cm_events(), []);
-    // The peer's own: its REP was lost, and it ended the connection.
+    // The peer's own DREQ: its REP was lost, and it ended the connection.
     give(&mut pair, 0, &(transaction, dreq, source));
     let end = pair.sides[0].cm_event();
     assert!(matches!(end.kind, CmEventKind::Rejected { .. }), "{end:?}");

@@ -1,5 +1,5 @@
-//! A requester that goes back whenever it likes, as rdma_rxe does after a timeout, a NAK or an RNR NAK, while what it sent before is still
-//! under way: repetitions and new packets arrive mixed. The responder refuses nothing, and everything happens once.
+//! A requester that goes back at any time, as rdma_rxe does after a timeout, a NAK or an RNR NAK, while earlier packets are
+//! in flight: repetitions and new packets arrive mixed. The responder refuses nothing, and everything is executed once.
 
 mod common;
 
@@ -14,7 +14,7 @@ const MTU: usize = 1024;
 const FIRST: u32 = 0xff_fff0;
 const PEER: Qpn = Qpn::new(77);
 
-/// A packet of the peer's, and how many PSNs it takes.
+/// A packet of the peer, and the number of its PSNs.
 struct Made {
     bytes: Vec<u8>,
     psn: Psn,
@@ -25,12 +25,12 @@ struct Made {
 #[derive(Default)]
 struct Script {
     packets: Vec<Made>,
-    /// Length of each message that takes a receive, and where it is then, if it was written.
+    /// Length of each message that consumes a receive, and its place if it was written.
     received: Vec<(CompletedOp, usize, u8, u64)>,
     adds: u64,
 }
 
-/// The peer's pen.
+/// Builds the peer's packets.
 struct Writer<'a> {
     to: Qpn,
     next: Psn,
@@ -65,7 +65,7 @@ impl Writer<'_> {
         self.next = self.next.plus(count);
     }
 
-    /// A message of `length` bytes of `mark` in packets of the path MTU.
+    /// Adds a message of `length` bytes `mark` in packets of the path MTU.
     fn message(&mut self, script: &mut Script, kind: u64, length: usize, mark: u8, offset: u64) {
         use Opcode as O;
         let write = kind > 1;
@@ -126,7 +126,7 @@ impl Writer<'_> {
         let mut script = Script::default();
         for number in 0..messages {
             let length = [0, 8, 1024, 1025, 2048, 3000, 5000][self.rng.below(7) as usize];
-            // Each write has a place of its own.
+            // Each write has its own place.
             let offset = number * 5000;
             match self.rng.below(6) {
                 kind @ 0..=3 => self.message(&mut script, kind, length, number as u8 + 1, offset),
@@ -165,9 +165,9 @@ impl Writer<'_> {
 struct Run {
     pair: Pair,
     qpn: Qpn,
-    /// Every PSN before it is acknowledged.
+    /// The first PSN that is not acknowledged.
     acknowledged: Psn,
-    /// It must go back to here.
+    /// The PSN to go back to.
     told_to: Option<Psn>,
 }
 
@@ -188,7 +188,7 @@ impl Run {
         engine.handle_datagram(now, &meta, &bytes);
     }
 
-    /// Takes the answers; none is a refusal.
+    /// Takes the answers; none may be a refusal.
     fn listen(&mut self) {
         let mut buffer = vec![0; 65_000];
         let now = self.pair.now;
@@ -239,14 +239,14 @@ fn repetitions_mixed_with_new_packets_are_never_refused() {
             told_to: None,
         };
         let (mut posted, mut inboxes) = (0, Vec::new());
-        // Sent last; those before it may still be under way, in any number of copies.
+        // The packet sent last; those before it may be in flight in any number of copies.
         let mut at = 0;
         for step in 0.. {
-            assert!(step < 20_000, "seed {seed} does not get on");
+            assert!(step < 20_000, "seed {seed} makes no progress");
             let done = |made: &Made| made.psn.plus(made.count).distance(run.acknowledged) <= 0;
             let first = script.packets.iter().position(|made| !done(made));
             let Some(first) = first else { break };
-            // Not all receives are there at the start.
+            // Not all receives are posted at the start.
             if posted < script.received.len() && (rng.chance(150) || step > 2000) {
                 let inbox = run.pair.sides[1].memory.register(vec![0; 6000], ALL);
                 run.pair.receive(1, run.qpn, posted as u64, &[inbox]);
@@ -255,7 +255,7 @@ fn repetitions_mixed_with_new_packets_are_never_refused() {
             }
             at = at.max(first);
             match rng.below(8) {
-                // Back to the first without an answer, or to where the responder says.
+                // Go back to the first unanswered PSN, or to the one that the responder names.
                 0 => at = first,
                 1 => {
                     if let Some(psn) = run.told_to.take() {
@@ -263,12 +263,12 @@ fn repetitions_mixed_with_new_packets_are_never_refused() {
                         at = place.unwrap_or(at).max(first);
                     }
                 }
-                // An old copy arrives now. A READ's or an atomic's only while the responder has to remember it.
+                // An old copy arrives now; that of a READ or an atomic only while the responder has to keep it.
                 2 | 3 => {
                     let old = &script.packets[rng.below(at as u64 + 1) as usize];
                     run.give(old);
                 }
-                // Lost.
+                // The packet is lost.
                 4 if at + 1 < script.packets.len() => at += 1,
                 _ => {
                     run.give(&script.packets[at]);

@@ -1,4 +1,4 @@
-//! What engines of different versions, and peers of other make, agree on when they connect.
+//! What engines of different versions, and foreign peers, agree on when they connect.
 
 mod common;
 
@@ -17,19 +17,20 @@ use softrxe_proto::{
 
 const SERVICE: u64 = service_id::tcp(7);
 const LONG: Duration = Duration::from_secs(100);
-/// The CA GUID of an engine of this crate.
+/// CA GUID of an own engine.
 const OWN: u64 = 0x5d52_0000_0000_0009;
-/// BTH, DETH and MAD header.
+/// Bytes of BTH, DETH and MAD header.
 const BODY: usize = 44;
 const REQ: [u8; 2] = [0, 0x10];
 const REP: [u8; 2] = [0, 0x13];
 
-/// A version that does not exist yet, with a capability that this one does not know.
+/// Returns an offer of a later version, with a capability that has no name yet.
 fn later() -> Offer {
     Offer::new(9, Capabilities::from_bits_retain(1 << 23))
 }
 
-/// Connects an engine with the first offer to one with the second, and writes a message of many packets.
+/// Connects an engine with the first offer to one with the second, and writes a message of many packets. Returns both
+/// agreements, and the words of REQ and REP.
 fn connected(offers: [Offer; 2]) -> ([Agreement; 2], [u32; 2]) {
     let mut pair = Pair::with("handshake", 1, |config| {
         let first = config.local == std::net::Ipv4Addr::new(10, 9, 0, 1);
@@ -85,7 +86,7 @@ fn old_new_and_later_engines_agree_on_the_smaller_version_in_either_role() {
     }
 }
 
-/// A REQ of a peer with this GUID and word. Returns the agreement, the word of the REP, and the private data of the DREQ.
+/// Sends a REQ with this GUID and word. Returns the agreement, the word of the REP, and the private data of the DREQ.
 fn called_by(guid: u64, word: u32) -> (Agreement, u32, Vec<u8>) {
     let mut pair = Pair::new("handshake_stranger");
     let [peer, here] = [0, 1].map(|side| pair.sides[side].address);

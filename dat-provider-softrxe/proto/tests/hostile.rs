@@ -1,5 +1,5 @@
-//! Answers and management datagrams that no honest peer sends: no panic, no request completes twice, no memory but what was
-//! asked for changes.
+//! Answers and management datagrams that no correct peer sends: no panic, no request completes twice, and only the
+//! requested memory changes.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn response(rng: &mut Rng, to: Qpn) -> Vec<u8> {
 }
 
 #[test]
-fn answers_to_questions_that_were_not_asked() {
+fn unsolicited_answers_have_no_effect() {
     for seed in 0..150 {
         let mut rng = Rng::new(seed);
         let mut pair = Pair::with("answers", seed, |_| {});
@@ -106,7 +106,7 @@ fn answers_to_questions_that_were_not_asked() {
     }
 }
 
-/// Management datagrams of rdma_cm with a few bytes changed, in any order, from one peer.
+/// Management datagrams of rdma_cm from one peer, with a few bytes changed, in any order.
 #[test]
 fn management_datagrams_with_changed_bytes() {
     let captures = [
@@ -136,7 +136,7 @@ fn management_datagrams_with_changed_bytes() {
         for _ in 0..300 {
             let mut bytes = mads[rng.below(mads.len() as u64) as usize].clone();
             for _ in 0..rng.below(4) {
-                // Behind the DETH: the rest must be right to be looked at.
+                // Only bytes after the DETH change: the rest must be right for the message to be read.
                 let at = 20 + rng.below(256) as usize;
                 bytes[at] = rng.next() as u8;
             }
@@ -160,7 +160,7 @@ fn management_datagrams_with_changed_bytes() {
                 }
             }
         }
-        // One answer a datagram, and repetitions by timer.
+        // One answer per datagram, and repetitions by timer.
         assert!(answered < 600, "seed {seed}: {answered}");
         assert!(pair.sides[1].engine.connections() <= 300);
     }
@@ -190,7 +190,7 @@ fn bytes_that_are_no_packet_are_counted() {
     assert_eq!(dropped, 200);
 }
 
-/// A message that is broken off by another takes its receive along: it is flushed like those behind it.
+/// A message that another one interrupts completes its receive as flushed, like those after it.
 #[test]
 fn a_receive_that_was_begun_completes_when_the_next_packet_is_refused() {
     let mut pair = Pair::new("broken_off");

@@ -1,4 +1,4 @@
-//! Peers that are silent: asked whether they are there, without any effect on them, and given up when they are not.
+//! Silent peers: they are probed without any effect on them, and the connection breaks when they do not answer.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn connected(name: &str) -> (Pair, [Qpn; 2]) {
     (pair, qpns)
 }
 
-/// Messages both ways, one after the other.
+/// Sends messages both ways, one after the other.
 fn talk(pair: &mut Pair, qpns: [Qpn; 2]) {
     for from in 0..2 {
         let to = 1 - from;
@@ -40,13 +40,13 @@ fn talk(pair: &mut Pair, qpns: [Qpn; 2]) {
 }
 
 #[test]
-fn an_idle_connection_is_asked_for_rarely_and_lives_on() {
+fn an_idle_connection_is_probed_rarely_and_stays() {
     for talked_before in [false, true] {
         let (mut pair, qpns) = connected("idle");
         if talked_before {
             talk(&mut pair, qpns);
         }
-        // Receives that must not be taken.
+        // These receives must stay posted.
         for (side, qpn) in qpns.into_iter().enumerate() {
             pair.receive(side, qpn, 5, &[]);
         }
@@ -70,7 +70,7 @@ fn an_idle_connection_is_asked_for_rarely_and_lives_on() {
 }
 
 #[test]
-fn a_question_is_a_repetition_of_nothing() {
+fn a_probe_has_no_effect_on_the_peer() {
     let (mut pair, qpns) = connected("question");
     talk(&mut pair, qpns);
     let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
@@ -85,12 +85,12 @@ fn a_question_is_a_repetition_of_nothing() {
     let seen = seen.borrow();
     let (opcode, psn, length) = seen[0];
     assert_eq!((opcode, length), (Opcode::WriteOnly, 0));
-    // Answered by "so far I have come", which is just there.
+    // The answer is an acknowledgement of the PSN before.
     assert_eq!((seen[1].0, seen[1].1), (Opcode::Acknowledge, psn));
 }
 
 #[test]
-fn a_peer_that_is_gone_is_noticed() {
+fn a_peer_that_is_gone_is_detected() {
     let (mut pair, qpns) = connected("gone");
     pair.receive(0, qpns[0], 5, &[]);
     pair.filter = Box::new(|_| false);
@@ -105,7 +105,7 @@ fn a_peer_that_is_gone_is_noticed() {
 }
 
 #[test]
-fn questions_that_are_lost_are_asked_again() {
+fn lost_probes_are_repeated() {
     let (mut pair, qpns) = connected("lost");
     pair.faults.loss = 200;
     pair.run_until(MINUTE, |_| false);
@@ -116,12 +116,12 @@ fn questions_that_are_lost_are_asked_again() {
 }
 
 #[test]
-fn when_all_is_over_no_timer_is_left() {
+fn no_timer_is_left_after_the_last_connection() {
     let (mut pair, qpns) = connected("over");
     assert!(pair.sides[0].engine.poll_timeout().is_some());
     let now = pair.now;
     pair.sides[0].engine.destroy_qp(now, qpns[0]);
-    // Comes to rest, which it would not while anybody asks.
+    // The pair comes to rest, which it would not while a probe is outstanding.
     pair.run();
     for side in &mut pair.sides {
         assert_eq!(side.engine.poll_timeout(), None);

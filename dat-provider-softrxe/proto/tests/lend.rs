@@ -1,5 +1,5 @@
-//! Payload that the driver sends from where it lies: the packets are those that copies make, and what the consumer changes
-//! meanwhile, against the rules, costs a repetition.
+//! Payload that the driver sends from its place: the packets are those of a copy. If the consumer changes the payload
+//! against the rules, the packet is repeated.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn cut(sge: Sge, cuts: &[u32]) -> Vec<Sge> {
     parts
 }
 
-/// All runs that `length` bytes cut at `cuts` make, in each operation that has a payload; and how many payloads were lent.
+/// Returns all runs of `length` bytes cut at `cuts`, for each operation with a payload, and the number of lent payloads.
 fn runs(lends: bool, own: bool, length: usize, cuts: &[u32]) -> (Vec<Vec<u8>>, usize) {
     let mut pair = Pair::new("lend");
     pair.own = own;
@@ -68,7 +68,7 @@ fn lent_payload_makes_the_packets_that_copies_make() {
                 assert_eq!(copied, gathered, "{own} {length} {cuts:?}");
                 assert_eq!(none, 0);
                 if cuts.is_empty() && length <= 3000 {
-                    // Each packet of four messages but for short tails; the longest are more than the window holds.
+                    // Every packet of four messages, except short tails; the longest message exceeds the window.
                     let tail = length % 1024;
                     let packets = length / 1024 + usize::from(tail >= 256);
                     assert_eq!(lent, 4 * packets, "{length}");
@@ -78,7 +78,7 @@ fn lent_payload_makes_the_packets_that_copies_make() {
     }
 }
 
-/// A pair whose first side lends, and a message of 5000 bytes for the second.
+/// Creates a pair whose first side lends, and a message of 5000 bytes for the second.
 fn lending() -> (Pair, [Qpn; 2], [Sge; 2]) {
     let mut pair = Pair::with("lending", 1, |c| c.ack_timeout = Duration::from_millis(1));
     let qpns = pair.connected();
@@ -93,7 +93,7 @@ fn lending() -> (Pair, [Qpn; 2], [Sge; 2]) {
 fn a_payload_that_changes_meanwhile_is_dropped_and_sent_again() {
     let (mut pair, [a, _], [from, to]) = lending();
     pair.post(0, a, &SendRequest::new(1, Op::Send, &[from]));
-    // The consumer writes between checksum and wire.
+    // The consumer writes after the checksum was computed and before the packet is sent.
     let memory = pair.sides[0].memory.clone();
     let mut buffer = vec![0; 65_000];
     let now = pair.now;
@@ -112,7 +112,7 @@ fn a_payload_that_changes_meanwhile_is_dropped_and_sent_again() {
         };
         pair.deliver(&packet);
     }
-    // Three packets whole in what changed or cut by its end; with the first gone the others are after a gap.
+    // Three packets are within the change or cut by its end. The first one is dropped, so the others arrive after a gap.
     let counters = pair.sides[1].engine.counters();
     assert_eq!((counters.bad_icrc, counters.out_of_sequence), (3, 2));
     assert_eq!(pair.sides[1].memory.bytes(&to), [0; 5000]);

@@ -1,4 +1,5 @@
-//! Peers of other make, and packets that are late, lost or come twice: nobody is told what did not happen, and nobody is left waiting.
+//! Peers of other implementations, and packets that are late, lost or duplicated: no side reports what did not happen, and
+//! none waits without end.
 
 mod common;
 
@@ -19,8 +20,8 @@ const ACK: u8 = Opcode::Acknowledge as u8;
 const MANAGEMENT: u8 = Opcode::UdSendOnly as u8;
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// rdma_rxe 6.1 that has the first part of a READ takes any acknowledge packet with the next PSN for a broken sequence, and
-/// completes the READ as it is: with status success.
+/// When rdma_rxe 6.1 has the first part of a READ, it takes any acknowledge packet with the next PSN for a sequence error,
+/// and completes the READ as it is, with status success.
 #[test]
 fn the_rest_of_a_read_is_not_refused_with_a_psn_in_its_middle() {
     let mut pair = Pair::new("peers_read_middle");
@@ -40,7 +41,7 @@ fn the_rest_of_a_read_is_not_refused_with_a_psn_in_its_middle() {
             noted.borrow_mut().push(p.psn());
         }
         answers += 1;
-        // 100 arrives, the rest is lost; the memory goes.
+        // The packet with PSN 100 arrives, the rest is lost, and the memory is deregistered.
         if answers == 4 {
             memory.deregister(there.key);
         }
@@ -58,7 +59,7 @@ fn the_rest_of_a_read_is_not_refused_with_a_psn_in_its_middle() {
     );
 }
 
-/// A repeated READ request whose answer arrived meanwhile, and whose memory is freed since.
+/// A READ request is repeated after its answer arrived and its memory was freed.
 #[test]
 fn an_old_read_of_freed_memory_does_not_lose_the_answers_of_others() {
     let mut pair = Pair::new("peers_old_read");
@@ -88,14 +89,14 @@ fn an_old_read_of_freed_memory_does_not_lose_the_answers_of_others() {
     assert_eq!(pair.sides[0].engine.counters().timeouts, 0);
 }
 
-/// The caller gives up while the REP is under way. `lost`: and its REJ is lost.
+/// The client gives up while the REP is in flight. `lost`: its REJ is lost, too.
 fn given_up(lost: bool) {
     let mut pair = Pair::new("peers_given_up");
     pair.sides[1].engine.listen(service_id::tcp(7)).unwrap();
     let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
     let id = pair.call(qpns[0], service_id::tcp(7));
     pair.answer(qpns[1]);
-    // The REP is not even sent.
+    // The REP was not sent yet.
     pair.sides[0].engine.disconnect(pair.now, id).unwrap();
     let mut first = true;
     pair.filter = Box::new(move |p| {
@@ -113,16 +114,16 @@ fn given_up(lost: bool) {
 }
 
 #[test]
-fn who_gives_up_while_the_rep_is_under_way_is_heard() {
+fn a_client_that_gives_up_before_the_rep_arrives_ends_the_connection() {
     given_up(false);
 }
 
 #[test]
-fn a_rep_that_nobody_waits_for_is_refused() {
+fn an_unexpected_rep_is_refused() {
     given_up(true);
 }
 
-/// One time too early for its receive, and every packet twice.
+/// Every message arrives once too early for its receive, and every packet twice.
 #[test]
 fn repeated_packets_do_not_use_up_the_rnr_retries() {
     let mut pair = Pair::new("peers_rnr");
@@ -143,7 +144,7 @@ fn repeated_packets_do_not_use_up_the_rnr_retries() {
     assert_eq!(pair.sides[0].completions[0].status, Status::Success);
 }
 
-/// What was delivered before a request that cannot be sent is not flushed.
+/// Requests that were delivered before one that cannot be sent are not flushed.
 #[test]
 fn a_request_that_cannot_be_sent_does_not_flush_those_before_it() {
     let mut pair = Pair::new("peers_local_key");
@@ -176,10 +177,10 @@ fn a_request_that_cannot_be_sent_does_not_flush_those_before_it() {
     );
 }
 
-/// rdma_rxe's connection manager asks from port 55,410, where it does not listen. A REQ and a DREQ of a capture, or made by us with
-/// another GUID.
+/// rdma_rxe's connection manager sends requests from port 55,410, on which it does not listen. The REQ and the DREQ are of
+/// a capture, or our own with another GUID.
 #[test]
-fn refusals_and_last_words_go_to_the_roce_port() {
+fn refusals_and_dreps_go_to_the_roce_port() {
     use softrxe_proto::wire::Packet as Parsed;
     let mut pair = Pair::with("peers_port", 1, |config| config.verify_icrc = false);
     let service = service_id::tcp(7);
@@ -203,7 +204,7 @@ fn refusals_and_last_words_go_to_the_roce_port() {
         // BTH, DETH, MAD header.
         let (attribute, body) = (12 + 8 + 16, 12 + 8 + 24);
         let at = match u16::from_be_bytes([bytes[attribute], bytes[attribute + 1]]) {
-            // The GUID of a REQ, the private data of a DREQ.
+            // Change the GUID of a REQ, the private data of a DREQ.
             0x10 => body + 16,
             0x15 => body + 12,
             _ => continue,
@@ -229,7 +230,7 @@ fn refusals_and_last_words_go_to_the_roce_port() {
 
 const LONG: Duration = Duration::from_secs(100);
 
-/// Side 0 connects with this retry count; rdma_rxe's REQ says beside it that an acknowledgement may take 2.1 s (code 19).
+/// Connects side 0 with this retry count. rdma_rxe's REQ allows 2.1 s (code 19) for an acknowledgement.
 fn connected(retry_count: u8) -> (Pair, [Qpn; 2]) {
     let service = service_id::tcp(7);
     let mut pair = Pair::with("peers_patience", 1, |config| {
@@ -244,7 +245,7 @@ fn connected(retry_count: u8) -> (Pair, [Qpn; 2]) {
         .engine
         .connect(now, qpns[0], &connect)
         .unwrap();
-    // As from rdma_rxe.
+    // Make it a REQ of rdma_rxe.
     let mut buffer = vec![0; 5000];
     let run = pair.sides[0]
         .engine
@@ -268,7 +269,7 @@ fn connected(retry_count: u8) -> (Pair, [Qpn; 2]) {
 }
 
 #[test]
-fn a_peer_that_asks_for_few_retries_may_be_silent_as_long_as_it_said() {
+fn a_peer_that_asks_for_few_retries_may_be_silent_as_long_as_its_timeout_allows() {
     for retries in 0..3 {
         let (mut pair, qpns) = connected(retries);
         pair.receive(0, qpns[0], 1, &[]);

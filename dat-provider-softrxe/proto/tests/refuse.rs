@@ -1,4 +1,4 @@
-//! What a responder refuses, and that nothing outside what was granted changes; what a requester makes of it.
+//! What a responder refuses without any change outside the granted memory, and how a requester handles the refusal.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn remote(sge: &Sge, offset: i64) -> Remote {
     }
 }
 
-/// A request that must be refused with `status`, leaving all memory of the target as it was.
+/// Posts a request that must be refused with `status` and leave all memory of the target unchanged.
 #[track_caller]
 fn refused(name: &str, rights: Rights, status: Status, make: impl Fn(&Sge) -> (Op, u32)) {
     for own in [true, false] {
@@ -106,7 +106,7 @@ fn accesses_that_are_not_granted() {
     );
 }
 
-/// Towards engines of ours each packet of an RDMA write stands for itself: those before the one that is refused are placed.
+/// To an own engine each packet of an RDMA WRITE is a request: the packets before the refused one are placed.
 #[test]
 fn a_write_that_runs_over_the_end_changes_only_what_it_was_granted() {
     let mut pair = Pair::new("run_over");
@@ -361,7 +361,7 @@ fn a_window_opens_and_the_peer_closes_it() {
             );
             assert_eq!(last, [Status::Success, Status::RemoteAccess]);
         } else {
-            // Only its own side may close a window of type 1.
+            // Only its own side may unbind a window of type 1.
             assert_eq!(got.status, Status::RemoteInvalidRequest);
             assert_eq!(last, [Status::RemoteInvalidRequest, Status::Flushed]);
         }
@@ -404,7 +404,7 @@ fn a_local_request_completes_in_its_turn() {
     assert_eq!(ended.iter().map(|e| e.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
 }
 
-/// Packets that no requester sends, well formed or not: no panic, nothing outside the granted range changes.
+/// Packets that no correct requester sends, well formed or not: no panic, and nothing outside the granted range changes.
 #[test]
 fn a_hostile_peer_changes_only_what_it_was_granted() {
     for seed in 0..300 {

@@ -1,4 +1,4 @@
-//! Requests that rdma_rxe received, replayed into our responder: it answers as rxe did.
+//! Replays requests that rdma_rxe received to our responder, which must answer as rxe did.
 
 mod common;
 
@@ -17,7 +17,7 @@ use softrxe_proto::{
 struct Grant(bool);
 
 impl Grant {
-    fn judge(&self, access: &Access) -> Result<(), AccessError> {
+    fn grant(&self, access: &Access) -> Result<(), AccessError> {
         let remote = Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
         if self.0 || !remote.contains(access.need) {
             Ok(())
@@ -29,19 +29,19 @@ impl Grant {
 
 impl Memory for Grant {
     fn check(&self, access: &Access, _: u64, _: u64) -> Result<(), AccessError> {
-        self.judge(access)
+        self.grant(access)
     }
 
     fn read(&self, access: &Access, _: u64, _: &mut [u8]) -> Result<(), AccessError> {
-        self.judge(access)
+        self.grant(access)
     }
 
     fn write(&self, access: &Access, _: u64, _: &[u8]) -> Result<(), AccessError> {
-        self.judge(access)
+        self.grant(access)
     }
 
     fn atomic(&self, access: &Access, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
-        self.judge(access).map(|()| 0)
+        self.grant(access).map(|()| 0)
     }
 
     fn invalidate(&self, _: u32, _: Pd, _: Qpn, _: bool) -> Result<(), AccessError> {
@@ -53,7 +53,7 @@ impl Memory for Grant {
     }
 }
 
-/// What is compared of an answer: opcode, PSN, AETH, payload length.
+/// The compared parts of an answer: opcode, PSN, AETH, payload length.
 type Answer = (Opcode, Psn, Option<(u8, u32)>, usize);
 
 fn answer(packet: &Packet<'_>) -> Option<Answer> {
@@ -65,7 +65,7 @@ fn answer(packet: &Packet<'_>) -> Option<Answer> {
         .then_some((packet.opcode, packet.bth.psn, aeth, length))
 }
 
-/// The requests to one host, and what it answered.
+/// The requests to one host, and its answers.
 struct Conversation<'a> {
     responder: IpAddr,
     requester: IpAddr,
@@ -110,7 +110,7 @@ fn conversation<'a>(
     }
 }
 
-/// What our responder answers.
+/// Returns the answers of our responder.
 fn replay(talk: &Conversation<'_>, grant: bool, inbox: u32) -> Vec<Answer> {
     let mut config = Config::new(talk.responder, SecretKey::new([1; 32]), 1);
     config.verify_icrc = false;
@@ -176,7 +176,7 @@ fn replay(talk: &Conversation<'_>, grant: bool, inbox: u32) -> Vec<Answer> {
     answers
 }
 
-/// Both directions of a capture with one connection.
+/// Returns both directions of a capture with one connection.
 fn conversations(capture: &[Captured]) -> Vec<Conversation<'_>> {
     let (a, b) = capture[0].addresses();
     let both = [(a.ip(), b.ip()), (b.ip(), a.ip())];
@@ -223,7 +223,7 @@ fn refusals_are_those_of_rxe() {
     }
 }
 
-/// IBTA wants "invalid request" for a SEND that is longer than the receive; rxe says "operational error".
+/// IBTA requires "invalid request" for a SEND that is longer than the receive; rxe answers "operational error".
 #[test]
 fn a_send_longer_than_its_receive_is_an_invalid_request() {
     let capture = pcap::read("rc_short");

@@ -1,4 +1,4 @@
-//! What an engine shows of itself does not tell what it has shown to others, nor what it will show.
+//! The numbers that a peer sees reveal neither those that others have seen nor those that are drawn later.
 
 mod common;
 
@@ -10,7 +10,7 @@ use softrxe_proto::wire::cm::{CmMessage, Rep, Req};
 use softrxe_proto::wire::{MadHeader, Packet as WirePacket};
 use softrxe_proto::{SecretKey, service_id};
 
-/// Transaction id and message of a management datagram.
+/// Returns transaction id and message of a management datagram.
 fn message(packet: &Packet) -> Option<(u64, CmMessage)> {
     let packet = WirePacket::parse(&packet.bytes).ok()?;
     packet.headers.deth?;
@@ -20,7 +20,7 @@ fn message(packet: &Packet) -> Option<(u64, CmMessage)> {
     Some((header.transaction_id, message))
 }
 
-/// Transaction id, REQ and REP of a connection, as they are on the wire.
+/// Returns transaction id, REQ and REP of a connection, as on the wire.
 fn seen(pair: &mut Pair) -> (u64, Req, Rep) {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let note = Rc::clone(&seen);
@@ -45,7 +45,7 @@ fn seen(pair: &mut Pair) -> (u64, Req, Rep) {
     (transaction, req, rep.expect("a REP"))
 }
 
-/// splitmix64, a generator that runs backwards as well as forwards: 64 bits of output are its whole state.
+/// splitmix64, a generator that also runs backwards: 64 bits of output are its whole state.
 mod splitmix {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
     const FACTORS: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
@@ -58,7 +58,7 @@ mod splitmix {
         z ^ z >> 31
     }
 
-    /// `x` of `x ^ x >> by`.
+    /// Returns `x` of `x ^ x >> by`.
     fn unshift(shifted: u64, by: u32) -> u64 {
         let mut x = shifted;
         for _ in 0..64 / by {
@@ -67,7 +67,7 @@ mod splitmix {
         x
     }
 
-    /// The inverse of an odd factor, modulo 2^64.
+    /// Returns the inverse of an odd factor, modulo 2^64.
     fn inverse(factor: u64) -> u64 {
         let mut x = factor;
         for _ in 0..6 {
@@ -76,7 +76,7 @@ mod splitmix {
         x
     }
 
-    /// The state behind `output`.
+    /// Returns the state that gave `output`.
     pub(super) fn state(output: u64) -> u64 {
         let mut z = unshift(output, 31);
         z = unshift(z.wrapping_mul(inverse(FACTORS[1])), 27);
@@ -91,10 +91,11 @@ mod splitmix {
     }
 }
 
-/// The generator was once splitmix64, and 48 bits of its first output stood in the CA GUID: 65,536 guesses, which the first PSN
-/// and the ids of one connection tell apart, gave a peer everything that the engine had drawn and would draw.
+/// The generator was once splitmix64, and the CA GUID contained 48 bits of its first output. 65,536 guesses remained, which
+/// the first PSN and the ids of one connection decide. So a peer could compute all that the engine had drawn and would
+/// draw.
 #[test]
-fn the_guid_of_an_engine_does_not_lead_to_what_it_draws() {
+fn the_guid_does_not_reveal_the_state_of_the_generator() {
     let mut pair = Pair::new("guid");
     let (transaction, req, _) = seen(&mut pair);
     let explains = |low: u64| {
@@ -106,7 +107,7 @@ fn the_guid_of_an_engine_does_not_lead_to_what_it_draws() {
     assert_eq!((0..=0xffff).find_map(explains), None);
 }
 
-/// What a REQ and a REP draw, of a client and a server with `secret` and the same public numbers.
+/// Returns the numbers of a REQ and a REP, of a client and a server with `secret` and the same public numbers.
 fn drawn_with(secret: u8) -> [u64; 5] {
     let mut pair = Pair::with("drawn", 1, |config| {
         let last = config.local.to_string().ends_with('2');
@@ -128,7 +129,7 @@ fn drawn_with(secret: u8) -> [u64; 5] {
 }
 
 #[test]
-fn engines_that_look_alike_draw_what_their_secrets_say() {
+fn engines_with_equal_public_numbers_draw_by_their_secrets() {
     let (one, other) = (drawn_with(1), drawn_with(7));
     assert_eq!(one, drawn_with(1), "the same again");
     for (one, other) in one.iter().zip(&other) {

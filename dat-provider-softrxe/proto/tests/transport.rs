@@ -22,7 +22,7 @@ fn only(completions: &mut Vec<Completion>) -> Completion {
     completions.remove(0)
 }
 
-/// Lengths around the borders of packets.
+/// Lengths around multiples of the path MTU.
 const LENGTHS: [usize; 12] = [0, 1, 2, 3, 7, 8, 1023, 1024, 1025, 2048, 5000, 100_000];
 
 #[test]
@@ -268,7 +268,7 @@ fn an_error_flushes_what_is_outstanding_in_order() {
             (9, Status::Flushed)
         ]
     );
-    // The peer finds nobody: after all retries its request fails, those behind it are flushed.
+    // The peer does not exist: after all retries its request fails, and those after it are flushed.
     let from = pair.sides[0].memory.register(vec![1; 64], ALL);
     for i in 0..3 {
         pair.post(0, a, &SendRequest::new(i, Op::Send, &[from]));
@@ -325,8 +325,8 @@ fn an_acknowledgement_that_is_held_back_goes_with_the_answer_or_with_the_next_po
 }
 
 #[test]
-fn the_number_of_a_queue_pair_comes_again_as_late_as_possible() {
-    // Several processes on one address: no bit is left for a salt.
+fn a_queue_pair_number_is_reused_as_late_as_possible() {
+    // Several processes share an address: no bit is left for a salt.
     let shared = |bits| {
         move |c: &mut softrxe_proto::Config| {
             c.qp_bits = bits;
@@ -341,7 +341,7 @@ fn the_number_of_a_queue_pair_comes_again_as_late_as_possible() {
         assert!(seen.insert(qpn), "{qpn:?} again");
         pair.sides[0].engine.destroy_qp(pair.now, qpn);
     }
-    // All of a small table are used before the first comes again, and none twice at a time.
+    // All slots of a small table are used before the first is reused, and none twice at a time.
     let mut pair = Pair::with("few_numbers", 1, shared(8));
     let init = pair.sides[0].init();
     let engine = &mut pair.sides[0].engine;

@@ -1,5 +1,5 @@
-//! A peer that names a key which does not grant what it asks for loses its connection, whatever the request and whatever is wrong; it is
-//! counted and logged.
+//! A peer whose key does not grant the access loses its connection, whatever the request and whatever the fault of the key;
+//! it is counted and logged.
 
 mod common;
 
@@ -18,13 +18,13 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 
-/// What side 0 sends first, and the path MTU.
+/// First PSN of side 0, and the path MTU.
 const FIRST: u32 = 100;
 const MTU: u32 = 1024;
-/// Bytes of the memory that there is.
+/// Bytes of the target memory.
 const SIZE: u32 = 4 * MTU;
 
-/// Packets of one request, with the bytes that they ask for.
+/// Packets of one request, with the bytes that they access.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     packets: &'static [Opcode],
@@ -35,7 +35,7 @@ const fn request(packets: &'static [Opcode], length: u32) -> Request {
     Request { packets, length }
 }
 
-/// Every way to ask for memory: what ends it, what it needs.
+/// Every request that accesses memory: its last packet, and the right that it needs.
 const REQUESTS: [(Request, Rights); 10] = [
     (request(&[Opcode::WriteOnly], 8), Rights::REMOTE_WRITE),
     (request(&[Opcode::WriteOnlyImm], 8), Rights::REMOTE_WRITE),
@@ -58,7 +58,7 @@ const REQUESTS: [(Request, Rights); 10] = [
     (request(&[Opcode::FetchAdd], 8), Rights::REMOTE_ATOMIC),
 ];
 
-/// Packet `index` of `request` to `target`.
+/// Returns packet `index` of `request` to `target`.
 fn packet_of(request: &Request, index: usize, to: Qpn, target: Remote) -> Vec<u8> {
     let opcode = request.packets[index];
     let length = match opcode {
@@ -84,7 +84,7 @@ fn packet_of(request: &Request, index: usize, to: Qpn, target: Remote) -> Vec<u8
     raw(opcode, to, FIRST + index as u32, headers, length)
 }
 
-/// A packet from BTH to padding.
+/// Returns a packet, BTH to padding.
 fn raw(opcode: Opcode, to: Qpn, psn: u32, headers: Headers, length: u32) -> Vec<u8> {
     let payload = vec![0x66; length as usize];
     let packet = Packet {
@@ -103,7 +103,7 @@ fn raw(opcode: Opcode, to: Qpn, psn: u32, headers: Headers, length: u32) -> Vec<
     bytes
 }
 
-/// Two connected queue pairs; the second has receives.
+/// Creates two connected queue pairs; the second has receives.
 fn connected(name: &str) -> (Pair, Qpn) {
     let mut pair = Pair::new(name);
     let [_, b] = pair.connected_at([Psn::new(FIRST), Psn::new(5000)]);
@@ -113,7 +113,7 @@ fn connected(name: &str) -> (Pair, Qpn) {
     (pair, b)
 }
 
-/// The refusal that side 1 sends.
+/// Returns the NAK that side 1 sends.
 fn nak(pair: &mut Pair) -> Option<Nak> {
     let mut buffer = vec![0; 65_000];
     let mut naks = Vec::new();
@@ -132,7 +132,7 @@ fn nak(pair: &mut Pair) -> Option<Nak> {
     naks.pop()
 }
 
-/// The guesser was refused with `nak`, has no second try with a right key, and was counted.
+/// Checks that the peer was refused with `expected`, was counted, and cannot try again with a right key.
 #[track_caller]
 fn assert_over(pair: &mut Pair, b: Qpn, expected: Nak, what: &str) {
     assert_eq!(nak(pair), Some(expected), "{what}");
@@ -168,7 +168,7 @@ fn assert_over(pair: &mut Pair, b: Qpn, expected: Nak, what: &str) {
     assert_eq!(pair.sides[1].engine.counters().wrong_keys, 1, "{what}");
 }
 
-/// Binds a window of `kind` to all of `region` for `qpn`; its key and where it begins.
+/// Binds a window of `kind` to all of `region` for `qpn`. Returns its key and address.
 fn window(memory: &TestMemory, kind: WindowType, pd: Pd, qpn: Qpn, rights: Rights) -> Remote {
     let region = memory.register_in(pd, vec![0; SIZE as usize], ALL);
     let old_key = memory.window();
@@ -188,7 +188,7 @@ fn window(memory: &TestMemory, kind: WindowType, pd: Pd, qpn: Qpn, rights: Right
     }
 }
 
-/// What is wrong with a key.
+/// Faults of a key.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     Unknown,
@@ -217,7 +217,7 @@ const WRONGS: [Wrong; 10] = [
 ];
 
 impl Wrong {
-    /// A target that is wrong in this way for a request of `length` bytes by way of `qpn`, which needs `need`.
+    /// Returns a target with this fault for a request of `length` bytes through `qpn`, which needs `need`.
     fn target(self, memory: &TestMemory, qpn: Qpn, need: Rights, length: u32) -> Remote {
         let pd = common::memory::PD;
         let whole = || memory.register(vec![0; SIZE as usize], ALL);
@@ -270,7 +270,7 @@ impl Wrong {
 }
 
 #[test]
-fn a_wrong_key_ends_the_connection_whatever_is_wrong_and_whatever_is_asked() {
+fn every_fault_of_a_key_ends_the_connection_in_every_request() {
     for (request, need) in REQUESTS {
         for wrong in WRONGS {
             let what = format!("{request:?} {wrong:?}");
@@ -282,7 +282,7 @@ fn a_wrong_key_ends_the_connection_whatever_is_wrong_and_whatever_is_asked() {
             assert_eq!(memory.snapshot(), before, "{what}");
             assert_over(&mut pair, b, Nak::RemoteAccess, &what);
         }
-        // The same with a right key is done.
+        // The same request with a right key succeeds.
         let (mut pair, b) = connected("right_key");
         let memory = pair.sides[1].memory.clone();
         let region = memory.register(vec![0; SIZE as usize], ALL);
@@ -365,9 +365,9 @@ fn a_send_that_invalidates_a_wrong_key_ends_the_connection() {
     }
 }
 
-/// IBTA does not have the key of an access to no bytes checked, so the answer tells nothing of it.
+/// IBTA does not check the key of an access to 0 bytes, so the answer does not depend on it.
 #[test]
-fn an_access_to_no_bytes_does_not_tell_a_right_key_from_a_wrong_one() {
+fn an_access_to_no_bytes_does_not_reveal_whether_a_key_is_right() {
     for opcode in [Opcode::WriteOnly, Opcode::ReadRequest] {
         let answers = [true, false].map(|right| {
             let (mut pair, b) = connected("no_bytes");
@@ -392,7 +392,7 @@ fn an_access_to_no_bytes_does_not_tell_a_right_key_from_a_wrong_one() {
     }
 }
 
-/// Keeps warnings.
+/// Collects warnings.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -422,7 +422,7 @@ impl Subscriber for Warnings {
 }
 
 #[test]
-fn guesses_are_logged_with_peer_and_queue_pair_once_a_second() {
+fn wrong_keys_are_logged_with_peer_and_queue_pair_once_a_second() {
     let warnings = Warnings::default();
     let guessed = tracing::subscriber::with_default(warnings.clone(), || {
         let mut pair = Pair::new("guesses");
@@ -441,7 +441,7 @@ fn guesses_are_logged_with_peer_and_queue_pair_once_a_second() {
         guessed
     });
     let warnings = warnings.0.lock().unwrap();
-    // In the first moment, after one second and after two.
+    // At the start, after one second and after two.
     assert_eq!(warnings.len(), 3, "{warnings:?}");
     for (line, (number, suppressed)) in warnings.iter().zip([(0, 0), (20, 19), (40, 19)]) {
         let qpn = format!("qpn={:?}", guessed[number]);
@@ -454,7 +454,7 @@ fn guesses_are_logged_with_peer_and_queue_pair_once_a_second() {
     }
 }
 
-/// Reads of a key that is right do not show whether another is.
+/// The answers to repetitions do not reveal whether a key is right.
 #[test]
 fn a_repetition_with_another_key_is_not_looked_up() {
     let (mut pair, b) = connected("repetition");

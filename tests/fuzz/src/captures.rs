@@ -1,4 +1,4 @@
-//! Seeds: what the kernel's rdma_rxe really said, as inputs of the bodies. The captures are those of `tests/vectors`.
+//! Seeds of the bodies: packets that the kernel's rdma_rxe sent, from the captures in `tests/vectors`.
 
 use std::fs;
 use std::io;
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 /// Bytes of an Ethernet and of a UDP header.
 const ETHERNET: usize = 14;
 const UDP: usize = 8;
-/// What a replayed packet has put right: queue pair, PSN and key.
+/// Fields that are corrected in a replayed packet: queue pair, PSN and key.
 const FIX_ALL: u8 = 7;
 
-/// The folder of the captures.
+/// Returns the folder of the captures.
 #[must_use]
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors")
 }
 
-/// RoCEv2 datagrams of a capture, BTH to ICRC, with the last byte of the address that sent them.
+/// Returns the RoCEv2 datagrams of a capture, BTH to ICRC, with the last byte of the sender's address.
 ///
 /// # Errors
-/// As reading the file; `InvalidData` if it is no little-endian pcap of Ethernet frames or bare IP packets.
+/// Errors of reading the file; `InvalidData` if it is not a little-endian pcap of Ethernet frames or bare IP packets.
 pub fn read(path: &Path) -> io::Result<Vec<(u8, Vec<u8>)>> {
     let data = fs::read(path)?;
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, path.display().to_string());
@@ -42,7 +42,7 @@ pub fn read(path: &Path) -> io::Result<Vec<(u8, Vec<u8>)>> {
     Ok(out)
 }
 
-/// Sender and payload of an IP packet to UDP port 4791.
+/// Returns sender and payload of an IP packet to UDP port 4791.
 fn datagram(packet: &[u8]) -> Option<(u8, Vec<u8>)> {
     let (length, protocol, sender) = match packet.first()? >> 4 {
         4 => (usize::from(packet[0] & 15) * 4, 9, 15),
@@ -56,10 +56,10 @@ fn datagram(packet: &[u8]) -> Option<(u8, Vec<u8>)> {
     Some((packet[sender], payload.to_vec()))
 }
 
-/// Inputs for the body called `body`.
+/// Returns inputs for the body called `body`.
 ///
 /// # Errors
-/// As [`read`].
+/// See [`read`].
 pub fn seeds(body: &str) -> io::Result<Vec<Vec<u8>>> {
     match body {
         "conf" => return Ok(crate::conf::seeds()),
@@ -86,7 +86,7 @@ pub fn seeds(body: &str) -> io::Result<Vec<Vec<u8>>> {
             }
             "cm" => {
                 let messages = datagrams.iter().filter(|d| managed(&d.1));
-                out.push(messages.flat_map(|d| told(&d.1)).collect());
+                out.push(messages.flat_map(|d| mad_step(&d.1)).collect());
             }
             _ => {}
         }
@@ -95,14 +95,14 @@ pub fn seeds(body: &str) -> io::Result<Vec<Vec<u8>>> {
     Ok(out)
 }
 
-/// Is it for the general services queue pair?
+/// Returns true if the datagram is for the general services queue pair.
 fn managed(datagram: &[u8]) -> bool {
     datagram.get(5..8) == Some(&[0, 0, 1])
 }
 
-/// Packets of one side, one after the other, as decisions of the reliable connection's bodies.
+/// Returns consecutive packets of one side, as decisions of the reliable connection's bodies.
 fn conversation<'a>(packets: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-    // Seed, path MTU 1024, all rights; PSNs, depths, retries, own.
+    // Seed, path MTU 1024, all rights; PSNs, depths, retries, agreement.
     let mut out = vec![1, 1, 7, 0, 0, 0, 0, 0, 0];
     out.extend([0; 20]);
     for packet in packets {
@@ -110,14 +110,14 @@ fn conversation<'a>(packets: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
         out.extend([crate::rc::RAW_STEP, FIX_ALL]);
         out.extend((transport.len() as u16).to_le_bytes());
         out.extend(transport);
-        // A receive after each, for SENDs.
+        // A receive is posted after each, for SENDs.
         out.extend([7, 0, 0, 6]);
     }
     out
 }
 
-/// A management datagram as a decision of the connection manager's body.
-fn told(datagram: &[u8]) -> Vec<u8> {
+/// Returns a management datagram as a decision of the connection manager's body.
+fn mad_step(datagram: &[u8]) -> Vec<u8> {
     let mut out = vec![9, 3, 2, 0, 0];
     let mad = datagram.get(20..276).unwrap_or_default();
     out.extend(mad);

@@ -17,22 +17,22 @@ use softrxe_proto::{
 
 use crate::input::Input;
 use crate::memory::{Grants, PD};
-use crate::packets::{HERE, THERE, deliver, drain, seal};
+use crate::packets::{HERE, THERE, deliver, drain, with_icrc};
 
 const STEPS: usize = 200;
-/// As a power of two.
+/// Queue pairs, as a power of two.
 const QP_BITS: u8 = 3;
 const PORT: u16 = 7000;
 const GSI_QKEY: u32 = 0x8001_0000;
 
-/// What has been heard of an id.
+/// State of an id, from its events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Known {
-    /// A peer asks, or we do.
+enum IdState {
+    /// A peer or the consumer has requested it.
     Open,
     Established,
-    /// Nothing more is heard of it.
-    Over,
+    /// It has ended; no further event may name it.
+    Ended,
 }
 
 struct World {
@@ -40,11 +40,11 @@ struct World {
     now: Time,
     buffer: Vec<u8>,
     qps: Vec<Qpn>,
-    ids: BTreeMap<CmId, Known>,
-    /// Those that a peer asks with, for a connection and for datagrams.
+    ids: BTreeMap<CmId, IdState>,
+    /// Unanswered requests of the peer, for a connection and for datagrams.
     asked: Vec<CmId>,
     resolving: Vec<CmId>,
-    /// Ids and transactions that the engine's messages named.
+    /// Ids and transactions in the engine's messages.
     seen: Vec<(u32, u64)>,
     init: QpInit,
 }
@@ -91,7 +91,7 @@ impl World {
             0..=8 => {
                 let message = self.message(input);
                 let transaction = self.transaction(input);
-                self.tell(transaction, message.attribute_id(), &message.emit());
+                self.send(transaction, message.attribute_id(), &message.emit());
             }
             9 | 10 => self.raw(input),
             11 => self.connect(input),
@@ -100,7 +100,7 @@ impl World {
                 if let Some(id) = take(&mut self.asked, input) {
                     let reason = RejectReason(input.u8().into());
                     let _ = self.engine.reject(self.now, id, reason, b"no");
-                    self.ids.insert(id, Known::Over);
+                    self.ids.insert(id, IdState::Ended);
                 }
             }
             15 => {
@@ -110,11 +110,11 @@ impl World {
                     let before = self.ids[&id];
                     let asked = self.asked.contains(&id);
                     let ended = self.engine.disconnect(self.now, id);
-                    assert!(ended.is_err() || before != Known::Over);
+                    assert!(ended.is_err() || before != IdState::Ended);
                     if ended.is_ok() && asked {
-                        // Of a request that was not answered nothing more is heard.
+                        // A request that was not answered raises no further event.
                         self.asked.retain(|other| *other != id);
-                        self.ids.insert(id, Known::Over);
+                        self.ids.insert(id, IdState::Ended);
                     }
                 }
             }
@@ -134,7 +134,7 @@ impl World {
                 };
                 if self.engine.connections() < 40 {
                     let id = self.engine.sidr_request(self.now, &request);
-                    self.ids.insert(id.expect("same family"), Known::Open);
+                    self.ids.insert(id.expect("same family"), IdState::Open);
                 }
             }
             _ => {
@@ -146,7 +146,7 @@ impl World {
                         private_data: b"me",
                     };
                     let _ = self.engine.sidr_reply(self.now, id, &reply);
-                    self.ids.insert(id, Known::Over);
+                    self.ids.insert(id, IdState::Ended);
                 }
             }
         }
@@ -162,7 +162,8 @@ impl World {
         let Some(qpn) = self.qp() else { return };
         let asked = Connect::new(THERE, service_id::tcp(input.u8().into()), b"hello");
         let id = self.engine.connect(self.now, qpn, &asked);
-        self.ids.insert(id.expect("a new queue pair"), Known::Open);
+        self.ids
+            .insert(id.expect("a new queue pair"), IdState::Open);
     }
 
     fn accept(&mut self, input: &mut Input<'_>) {
@@ -170,7 +171,7 @@ impl World {
         let Some(id) = take(&mut self.asked, input) else {
             return;
         };
-        // The peer may have given up meanwhile.
+        // The peer may have given up in the meantime.
         let _ = self.engine.accept(self.now, id, qpn, &Accept::new(b"yes"));
     }
 
@@ -279,7 +280,7 @@ impl World {
         }
     }
 
-    /// A message out of bytes; the first of them says what is put right.
+    /// Sends bytes as a message; the first byte selects what is corrected.
     fn raw(&mut self, input: &mut Input<'_>) {
         let fix = input.u8();
         let remote_id = self.id(input);
@@ -305,14 +306,14 @@ impl World {
             _ => transaction,
         };
         let body = body.to_vec();
-        self.tell(transaction, header.attribute_id, &body);
+        self.send(transaction, header.attribute_id, &body);
     }
 
-    fn tell(&mut self, transaction: u64, attribute: u16, body: &[u8]) {
+    fn send(&mut self, transaction: u64, attribute: u16, body: &[u8]) {
         let mut mad = vec![0; MadHeader::LEN];
         MadHeader::cm(transaction, attribute).emit(&mut mad);
         mad.extend(body);
-        let bytes = seal(&Packet {
+        let bytes = with_icrc(&Packet {
             bth: Bth::new(Opcode::UdSendOnly as u8, Qpn::GSI, Psn::new(1)),
             opcode: Opcode::UdSendOnly,
             headers: Headers {
@@ -327,7 +328,7 @@ impl World {
         deliver(&mut self.engine, self.now, &bytes);
     }
 
-    /// Takes what the step caused and checks it.
+    /// Takes and checks the packets and events that the step caused.
     fn settle(&mut self) {
         for sent in drain(&mut self.engine, self.now, &mut self.buffer, HERE) {
             let packet = sent.packet();
@@ -337,7 +338,7 @@ impl World {
             let header = MadHeader::parse(packet.payload).expect("a whole header");
             let body = packet.payload[MadHeader::LEN..].try_into();
             let body = body.expect("a whole message");
-            let message = CmMessage::parse(header.attribute_id, &body).expect("one we know");
+            let message = CmMessage::parse(header.attribute_id, &body).expect("a known message");
             assert_eq!(message.emit(), body);
             let id = u32::from_be_bytes([body[0], body[1], body[2], body[3]]);
             self.seen.push((id, header.transaction_id));
@@ -347,48 +348,48 @@ impl World {
         }
         while let Some(event) = self.engine.poll_event() {
             if let Event::Cm(event) = event {
-                self.hear(event.id, &event.kind);
+                self.record_event(event.id, &event.kind);
             }
         }
-        // What the network can make it hold, and what the consumer asked for.
+        // Connections that the network can cause, and those of the consumer.
         assert!(self.engine.connections() <= (2 << QP_BITS) + 64);
     }
 
-    fn hear(&mut self, id: CmId, kind: &CmEventKind) {
+    fn record_event(&mut self, id: CmId, kind: &CmEventKind) {
         let before = self.ids.get(&id).copied();
         let after = match kind {
             CmEventKind::Request(_) => {
                 assert_eq!(before, None, "{id:?} asks twice");
                 self.asked.push(id);
-                Known::Open
+                IdState::Open
             }
             CmEventKind::SidrRequest(_) => {
                 assert_eq!(before, None, "{id:?} asks twice");
                 self.resolving.push(id);
-                Known::Open
+                IdState::Open
             }
             CmEventKind::Established(_) => {
-                assert_eq!(before, Some(Known::Open), "{id:?} is established");
-                Known::Established
+                assert_eq!(before, Some(IdState::Open), "{id:?} is established");
+                IdState::Established
             }
             CmEventKind::Rejected { .. }
             | CmEventKind::TimedOut
             | CmEventKind::Disconnected
             | CmEventKind::SidrReply { .. } => {
                 assert!(
-                    matches!(before, Some(Known::Open | Known::Established)),
+                    matches!(before, Some(IdState::Open | IdState::Established)),
                     "{id:?}: {kind:?} after {before:?}"
                 );
-                Known::Over
+                IdState::Ended
             }
         };
-        if after == Known::Over {
+        if after == IdState::Ended {
             self.asked.retain(|other| *other != id);
         }
         self.ids.insert(id, after);
     }
 
-    /// Everybody gives up: nothing is left.
+    /// Ends everything from the consumer's side; nothing may be left.
     fn end(&mut self) {
         for id in std::mem::take(&mut self.asked) {
             let _ = self
@@ -414,9 +415,13 @@ impl World {
             self.engine.handle_timeout(self.now);
             self.settle();
             fired += 1;
-            assert!(fired < 10_000, "timers that never end");
+            assert!(fired < 10_000, "timers fire without end");
         }
-        assert_eq!(self.engine.connections(), 0, "what is over is forgotten");
+        assert_eq!(
+            self.engine.connections(),
+            0,
+            "ended connections are removed"
+        );
     }
 }
 
@@ -427,7 +432,7 @@ fn take(from: &mut Vec<CmId>, input: &mut Input<'_>) -> Option<CmId> {
     Some(from.swap_remove(input.below(from.len())))
 }
 
-/// Private data of a DREQ: nothing that means something, or a final PSN.
+/// Returns private data of a DREQ: meaningless, or a final PSN.
 fn dreq_data(input: &mut Input<'_>) -> [u8; Dreq::PRIVATE_DATA] {
     match input.u8() {
         0 => [5; Dreq::PRIVATE_DATA],
@@ -435,7 +440,7 @@ fn dreq_data(input: &mut Input<'_>) -> [u8; Dreq::PRIVATE_DATA] {
     }
 }
 
-/// Private data with a CMA header.
+/// Returns private data with a CMA header.
 fn private_data<const N: usize>() -> [u8; N] {
     let mut data = [9; N];
     let header = CmaHeader {
@@ -446,7 +451,7 @@ fn private_data<const N: usize>() -> [u8; N] {
     data
 }
 
-/// An offer: none, this version's, a later one's, or one with any bits.
+/// Returns an offer: none, this version's, a later one's, or one with any bits.
 fn word(input: &mut Input<'_>) -> u32 {
     match input.below(4) {
         0 => 0,
@@ -489,10 +494,10 @@ fn req(input: &mut Input<'_>, local_id: u32, ca_guid: u64, qpn: Qpn) -> Req {
     }
 }
 
-/// Plays `data` as messages of a peer and calls of a consumer.
+/// Interprets `data` as messages of a peer and calls of a consumer.
 ///
 /// # Panics
-/// When a promise is broken.
+/// If an invariant is violated.
 pub fn cm(data: &[u8]) {
     let mut input = Input::new(data);
     let mut world = World::new(&mut input);

@@ -1,5 +1,4 @@
-//! dat.conf in both forms: any text gives entries and errors, each of which says where it is, and an entry says the same when it is
-//! written again.
+//! dat.conf in both forms: any text gives entries and errors, each with its line, and an entry survives encoding.
 
 use std::path::Path;
 
@@ -7,17 +6,17 @@ use dat_registry::conf::{ConfError, Entry, parse};
 
 use crate::input::Input;
 
-/// Parses the bytes as a dat.conf: the first says in which form.
+/// Parses the bytes as a dat.conf; the first byte selects the form.
 ///
 /// # Panics
-/// When an entry or an error is of no line, or an entry is another one after it was written and read.
+/// If an entry or an error has no line, or an entry changes when it is written and read.
 pub fn conf(data: &[u8]) {
     let mut input = Input::new(data);
     let manifest = input.flag();
     let text = String::from_utf8_lossy(input.bytes(usize::MAX));
     if manifest {
         let (entries, errors) = parse(&text, Path::new("dat.toml"));
-        // A table is an entry or an error; text that is no TOML is one error.
+        // A table is an entry or an error; text that is not TOML is one error.
         let mut numbers: Vec<usize> = entries.iter().map(|e| e.origin.line).collect();
         numbers.extend(errors.iter().map(|e| e.origin.line));
         numbers.sort_unstable();
@@ -58,7 +57,7 @@ fn check(entries: &[Entry], errors: &[ConfError]) {
     }
 }
 
-/// The entry as a line of the classic form.
+/// Returns the entry as a line of the classic form.
 fn written(entry: &Entry) -> String {
     let quote = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
     let version = &entry.provider_version;
@@ -85,7 +84,7 @@ fn written(entry: &Entry) -> String {
     .join(" ")
 }
 
-/// Texts to begin with: the project's own file, what DAPL installs, and tables.
+/// Returns seeds: the project's own file, the file that DAPL installs, and tables.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     const CLASSIC: &str = include_str!("../../../dat.conf");
     const LINES: [&str; 2] = [

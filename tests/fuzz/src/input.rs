@@ -1,4 +1,4 @@
-//! The fuzzer's bytes as decisions. When they are used up, every decision is the first choice.
+//! The fuzzer's bytes as decisions. After the last byte every decision is the first choice.
 
 /// Reads decisions from the front.
 pub(crate) struct Input<'a>(&'a [u8]);
@@ -12,7 +12,7 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// At most `length` bytes as they are.
+    /// Takes at most `length` bytes.
     pub(crate) fn bytes(&mut self, length: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(length.min(self.0.len()));
         self.0 = rest;
@@ -34,7 +34,7 @@ impl<'a> Input<'a> {
         u16::from_le_bytes(self.number())
     }
 
-    /// A number below `end`, which is at most 256.
+    /// Takes a number below `end`, which is at most 256.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::from(self.u8()) % end.max(1)
     }

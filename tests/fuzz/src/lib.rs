@@ -1,10 +1,10 @@
-//! Fuzzing of `softrxe-proto`, of dat.conf, of private data, of the messages between the processes of a host and of those of DAPL's scm
-//! provider: bodies that take any bytes and panic when a promise is broken.
+//! Fuzz bodies for `softrxe-proto`, dat.conf, private data, the messages between the processes of a host and those of
+//! DAPL's scm provider. A body takes any bytes and panics when an invariant is violated.
 //!
-//! Each body of the protocol reads its input as a list of decisions, plays the network, the peer and the consumer
-//! with it, and checks after each step what must hold whatever arrives: no byte outside what is granted is read or written, receives and
-//! requests complete once and in order, what goes out is well formed, nothing grows without bound. `docs/fuzzing.md` says how they are run:
-//! seeded for seconds in `make test`, coverage-guided for hours by `make fuzz`.
+//! Each body of the protocol reads its input as a list of decisions, and acts as the network, the peer and the consumer.
+//! After each step it checks the invariants: no byte outside the granted memory is read or written, receives and requests
+//! complete once and in order, sent packets are well formed, nothing grows without bound. `docs/fuzzing.md` describes the
+//! runs: seeded for seconds in `make test`, coverage-guided for hours by `make fuzz`.
 
 pub mod captures;
 mod cm;
@@ -32,7 +32,7 @@ pub use wire::wire;
 /// A fuzz body: any input is fine, a panic is a finding.
 pub type Body = fn(&[u8]);
 
-/// All bodies with their names.
+/// All bodies, with their names.
 pub const BODIES: &[(&str, Body)] = &[
     ("wire", wire),
     ("cm", cm),
@@ -45,7 +45,7 @@ pub const BODIES: &[(&str, Body)] = &[
     ("private", private),
 ];
 
-/// The body called `name`.
+/// Returns the body called `name`.
 #[must_use]
 pub fn body(name: &str) -> Option<Body> {
     BODIES

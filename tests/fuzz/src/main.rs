@@ -1,4 +1,4 @@
-//! Runs the fuzz bodies without a fuzzer: seeds for one, replays what one found, or mutates the captures for a while.
+//! Runs the fuzz bodies without a fuzzer: writes seeds for one, replays a finding, or mutates the captures for some time.
 
 use std::path::Path;
 use std::process::ExitCode;

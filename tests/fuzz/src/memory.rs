@@ -1,4 +1,4 @@
-//! Memory of one engine, all of it in one stretch, with a log of what was touched: the bodies judge by the log, not by the checks here.
+//! Memory of one engine, in one range, with a log of accesses. The bodies check the log, not the result of the checks here.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,24 +18,24 @@ struct Grant {
     start: usize,
     length: usize,
     rights: Rights,
-    /// Of a window of type 2.
+    /// The queue pair of a window of type 2.
     qpn: Option<Qpn>,
 }
 
 struct Inner {
     bytes: Vec<u8>,
-    /// `None`: a window that is not bound.
+    /// `None` for an unbound window.
     keys: BTreeMap<u32, Option<Grant>>,
     reads: Vec<Range<usize>>,
     writes: Vec<Range<usize>>,
 }
 
-/// Clones share it.
+/// Memory of one engine; clones share it.
 #[derive(Clone)]
 pub(crate) struct Grants(Rc<RefCell<Inner>>);
 
 impl Grants {
-    /// `length` bytes of `fill`, nothing granted.
+    /// Creates `length` bytes of `fill`, with nothing granted.
     pub(crate) fn new(length: usize, fill: u8) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             bytes: vec![fill; length],
@@ -60,7 +60,7 @@ impl Grants {
         self.0.borrow_mut().keys.insert(key, None);
     }
 
-    pub(crate) fn knows(&self, key: u32) -> bool {
+    pub(crate) fn has_key(&self, key: u32) -> bool {
         self.0.borrow().keys.contains_key(&key)
     }
 
@@ -76,7 +76,7 @@ impl Grants {
         self.0.borrow().bytes[range].to_vec()
     }
 
-    /// What was read and written since the last call, as places of bytes.
+    /// Takes the ranges that were read and written since the last call.
     pub(crate) fn touched(&self) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
         let mut inner = self.0.borrow_mut();
         (
@@ -85,7 +85,7 @@ impl Grants {
         )
     }
 
-    /// Ranges that a key with one of `rights` opens now.
+    /// Returns the ranges that a key with one of `rights` grants now.
     pub(crate) fn open(&self, rights: Rights) -> Vec<Range<usize>> {
         let inner = self.0.borrow();
         let open = inner.keys.values().flatten();
@@ -95,7 +95,7 @@ impl Grants {
     }
 }
 
-/// The segment of `range`.
+/// Returns the SGE of `range`.
 pub(crate) fn sge(key: u32, range: Range<usize>) -> Sge {
     Sge {
         address: BASE + range.start as u64,

@@ -1,11 +1,11 @@
-//! Inputs made of other inputs, by a seeded generator: the same seed, the same inputs.
+//! Inputs made of other inputs by a seeded generator: the same seed gives the same inputs.
 
 /// Longest input.
 const LONGEST: usize = 8192;
-/// Bytes that limits are made of.
+/// Bytes of values at common limits.
 const EDGES: &[u8] = &[0, 1, 0x7f, 0x80, 0xff, 0xfe, 0x20, 0x60, 0x61];
 
-/// Makes inputs out of `seeds` for ever.
+/// Endless generator of inputs from `seeds`.
 #[derive(Debug)]
 pub struct Mutator {
     random: fastrand::Rng,
@@ -13,7 +13,7 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// Starts from `seeds`, which may be none.
+    /// Creates a generator with `seeds`, which may be empty.
     #[must_use]
     pub fn new(seed: u64, seeds: Vec<Vec<u8>>) -> Self {
         Self {
@@ -22,7 +22,7 @@ impl Mutator {
         }
     }
 
-    /// The next input: one of the seeds, changed in a few places, or bytes out of nothing.
+    /// Returns the next input: a seed with a few changes, or random bytes.
     pub fn input(&mut self) -> Vec<u8> {
         let random = &mut self.random;
         let mut out = match random.choice(&self.seeds) {
@@ -58,7 +58,7 @@ impl Mutator {
                 out.splice(at..at, new);
             }
             _ => {
-                // The rest is another seed's.
+                // The rest is that of another seed.
                 if let Some(other) = random.choice(&self.seeds) {
                     let from = random.usize(..=other.len());
                     out.truncate(at);

@@ -1,4 +1,4 @@
-//! Packets in and out, as the bodies make and check them.
+//! Packets that the bodies make and check.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,26 +6,26 @@ use softrxe_proto::wire::icrc::{self, Flow, Verdict};
 use softrxe_proto::wire::{Headers, Packet, packet};
 use softrxe_proto::{Engine, Memory, Meta, Qpn, ROCE_PORT, Time, Transmit, opcode::Opcode};
 
-/// The engine under test, and its peer.
+/// Addresses of the engine under test and of its peer.
 pub(crate) const HERE: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2)), ROCE_PORT);
 pub(crate) const THERE: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)), ROCE_PORT);
 
-/// Packets that one step may draw: more is a storm.
+/// Limit of packets that one step may cause.
 const STORM: usize = 3000;
 
-/// `packet` as bytes with a right ICRC, from the peer.
-pub(crate) fn seal(packet: &Packet<'_>) -> Vec<u8> {
+/// Returns `packet` as bytes with a right ICRC, from the peer.
+pub(crate) fn with_icrc(packet: &Packet<'_>) -> Vec<u8> {
     let mut bytes =
         vec![0; packet::MAX_HEADERS + packet.headers.length() + packet.payload.len() + 8];
     let end = packet.emit(&mut bytes);
     bytes.truncate(end);
-    sign(bytes)
+    append_icrc(bytes)
 }
 
-/// `bytes` with a right ICRC behind them.
-pub(crate) fn sign(mut bytes: Vec<u8>) -> Vec<u8> {
+/// Returns `bytes` with a right ICRC after them.
+pub(crate) fn append_icrc(mut bytes: Vec<u8>) -> Vec<u8> {
     let flow = Flow {
         source: THERE,
         destination: HERE,
@@ -34,7 +34,7 @@ pub(crate) fn sign(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Gives `bytes` to `engine` as the peer's.
+/// Delivers `bytes` to `engine` as the peer's.
 pub(crate) fn deliver<M: Memory>(engine: &mut Engine<M>, now: Time, bytes: &[u8]) {
     let meta = Meta {
         source: THERE,
@@ -43,21 +43,21 @@ pub(crate) fn deliver<M: Memory>(engine: &mut Engine<M>, now: Time, bytes: &[u8]
     engine.handle_datagram(now, &meta, bytes);
 }
 
-/// A packet that went out.
+/// A packet that the engine sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) bytes: Vec<u8>,
-    /// Its place in the run.
+    /// Its index in the run.
     pub(crate) index: u16,
 }
 
 impl Sent {
     pub(crate) fn packet(&self) -> Packet<'_> {
-        Packet::parse(&self.bytes).expect("what goes out is well formed")
+        Packet::parse(&self.bytes).expect("sent packets are well formed")
     }
 }
 
-/// Takes all that `engine` wants sent; each packet is well formed, says the same when it is written again, and is sealed rightly.
+/// Takes all packets that `engine` sends. Each must be well formed, survive encoding, and have a right ICRC.
 pub(crate) fn drain<M: Memory>(
     engine: &mut Engine<M>,
     now: Time,
@@ -74,7 +74,7 @@ pub(crate) fn drain<M: Memory>(
         }
         assert!(
             out.len() <= STORM,
-            "{} packets drawn by one step",
+            "{} packets caused by one step",
             out.len()
         );
     }
@@ -82,7 +82,7 @@ pub(crate) fn drain<M: Memory>(
 }
 
 fn check(run: &Transmit, index: u16, bytes: &[u8], source: SocketAddr) {
-    let sent = Packet::parse(bytes).expect("what goes out is well formed");
+    let sent = Packet::parse(bytes).expect("sent packets are well formed");
     let mut again = vec![0xee; bytes.len() - icrc::LEN];
     assert_eq!(sent.emit(&mut again), again.len());
     assert_eq!(again, bytes[..again.len()]);
@@ -93,7 +93,7 @@ fn check(run: &Transmit, index: u16, bytes: &[u8], source: SocketAddr) {
     assert_eq!(icrc::verify(&flow, index, bytes), Verdict::Exact);
 }
 
-/// Extended headers that `opcode` has, out of `all`.
+/// Returns the extended headers of `opcode`, out of `all`.
 pub(crate) fn headers_of(opcode: Opcode, all: &Headers) -> Headers {
     Headers {
         deth: all.deth.filter(|_| opcode.has_deth()),
@@ -106,5 +106,5 @@ pub(crate) fn headers_of(opcode: Opcode, all: &Headers) -> Headers {
     }
 }
 
-/// The peer's queue pair.
+/// Queue pair number of the peer.
 pub(crate) const PEER: Qpn = Qpn::new(0x77);

@@ -1,7 +1,8 @@
-//! Two well-behaved engines and a network that loses, repeats and reorders as it likes.
+//! Two correct engines and a network that loses, repeats and reorders packets.
 //!
-//! Whatever it does, no request is refused, every message arrives once, in order and whole, and with a good network at the end all completes.
-//! A packet that went before may arrive at any time later, between new ones, as repetitions of go-back-N do.
+//! Whatever the network does, no request is refused, and every message arrives once, in order and complete. When the
+//! network is good at the end, everything completes. A packet may arrive at any later time between new ones, as repetitions
+//! of go-back-N do.
 
 use std::time::Duration;
 
@@ -14,10 +15,11 @@ use crate::input::Input;
 use crate::memory::{BASE, Grants, PD, sge};
 use crate::packets::{HERE, Sent, THERE, drain};
 
-/// Bytes of a message at most, and messages a side.
+/// Limits of the bytes of a message and of the messages of a side.
 const ROOM: usize = 2048;
 const MESSAGES: usize = 12;
-/// Each side's memory: what it sends, what it receives, what the peer writes, what the peer reads, sinks of its reads, a counter.
+/// Each side's memory: messages to send, receives, target of the peer's WRITEs, source of the peer's READs, sinks of its
+/// READs, a counter.
 const OUT: usize = 0;
 const IN: usize = OUT + ROOM * MESSAGES;
 const TARGET: usize = IN + ROOM * MESSAGES;
@@ -28,7 +30,7 @@ const SIZE: usize = COUNTER + 8;
 const KEY: u32 = 0x500;
 const STEPS: usize = 600;
 
-/// What a request was to do.
+/// Expected effect of a request.
 #[derive(Clone, Copy)]
 struct Request {
     op: CompletedOp,
@@ -53,9 +55,9 @@ struct Side {
 struct Pair {
     now: Time,
     sides: [Side; 2],
-    /// Packets on their way to side 0 and 1.
+    /// Packets in flight to side 0 and 1.
     wire: [Vec<Sent>; 2],
-    /// Packets that went before, to be repeated.
+    /// Earlier packets, to be repeated.
     past: [Vec<Sent>; 2],
     buffer: Vec<u8>,
 }
@@ -64,7 +66,7 @@ const fn address(side: usize) -> std::net::SocketAddr {
     if side == 0 { HERE } else { THERE }
 }
 
-/// The bytes of message `slot` of `side`.
+/// Returns the bytes of message `slot` of `side`.
 fn pattern(side: usize, slot: usize) -> Vec<u8> {
     (0..ROOM)
         .map(|at| (at * 7 + slot * 31 + side * 101) as u8 | 1)
@@ -220,7 +222,7 @@ impl Pair {
             .handle_datagram(self.now, &meta, &packet.bytes);
     }
 
-    /// Takes what the engines want sent, and checks what completed.
+    /// Takes the packets of the engines, and checks the completions.
     fn settle(&mut self) {
         for side in 0..2 {
             let engine = &mut self.sides[side].engine;
@@ -247,7 +249,7 @@ impl Pair {
         for completion in &done[..count] {
             match completion.status {
                 Status::Success => {}
-                // The network let nothing through for too long.
+                // The network lost everything for too long.
                 Status::RetryExceeded | Status::Flushed => {
                     this.gave_up = true;
                     continue;
@@ -261,7 +263,7 @@ impl Pair {
             ) {
                 assert_eq!(number, this.received, "receives complete in order");
                 let mut sends = other.posted.iter().filter(|request| request.two_sided);
-                let sent = sends.nth(this.received).expect("somebody sent it");
+                let sent = sends.nth(this.received).expect("a message was sent");
                 this.received += 1;
                 assert_eq!(completion.length as usize, sent.length);
                 let at = match sent.op {
@@ -340,7 +342,7 @@ impl Pair {
         }
     }
 
-    /// From now on the network is good and receives are there: everything completes.
+    /// Makes the network good and posts the receives: everything must complete.
     fn end(&mut self) {
         for side in 0..2 {
             for _ in 0..MESSAGES {
@@ -376,10 +378,10 @@ impl Pair {
     }
 }
 
-/// Plays `data` as what both consumers post and what the network does.
+/// Interprets `data` as requests of both consumers and actions of the network.
 ///
 /// # Panics
-/// When a promise is broken.
+/// If an invariant is violated.
 pub fn pair(data: &[u8]) {
     let mut input = Input::new(data);
     let mut pair = Pair::new(&mut input);

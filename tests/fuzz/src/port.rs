@@ -1,5 +1,6 @@
-//! The messages between the processes of one host that share UDP port 4791: members of several users tell a holder any bytes, and
-//! datagrams of any bytes arrive. A member gets what it was granted and nothing else, whatever the others say.
+//! The messages between the processes of one host that share UDP port 4791. Members of several users send a holder any
+//! bytes, and datagrams of any bytes arrive. A member gets only the datagrams of what it was granted, whatever the others
+//! send.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,7 +13,7 @@ use softrxe_port::route::RecentRequests;
 
 use crate::input::Input;
 
-/// What a user may have; small, so that inputs get there.
+/// Quotas; small, so that inputs reach them.
 const QUOTAS: Quotas = Quotas {
     members_total: 8,
     members_per_user: 3,
@@ -21,8 +22,8 @@ const QUOTAS: Quotas = Quotas {
 };
 const UIDS: [u32; 3] = [1000, 1001, 65_534];
 const HOLDER_UID: u32 = 0;
-/// Things that are often asked for.
-const THINGS: [Destination; 8] = [
+/// Destinations that inputs claim often.
+const DESTINATIONS: [Destination; 8] = [
     Destination::Slot(0),
     Destination::Slot(1),
     Destination::Slot(2),
@@ -37,29 +38,29 @@ const SOURCES: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2)),
     IpAddr::V6(Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1)),
 ];
-/// A holder reads so much of a packet.
+/// Bytes of a packet that a holder reads.
 const PACKET: usize = 64;
 
-/// What must be so, worked out in the plainest way.
+/// The expected state, computed in the simplest way.
 #[derive(Default)]
 struct Model {
-    /// Members are of several users.
+    /// Several users have members.
     mixed: bool,
     users: BTreeMap<u64, u32>,
     had: BTreeMap<Destination, (Owner, u32)>,
-    /// In the order in which they will get it.
-    wishes: BTreeMap<Destination, VecDeque<(Owner, u32)>>,
+    /// Waiting claims, in the order in which they will be granted.
+    waiting: BTreeMap<Destination, VecDeque<(Owner, u32)>>,
     reserved: BTreeMap<Destination, u32>,
 }
 
 impl Model {
-    /// Returns true if the claim is to be granted.
+    /// Records a claim. Returns true if it is to be granted.
     fn claim(&mut self, what: Destination, owner: Owner, uid: u32) -> bool {
         if let Some((has, _)) = self.had.get(&what) {
             let has = *has == owner;
-            let wishes = self.wishes.entry(what).or_default();
-            if !has && !self.mixed && !wishes.contains(&(owner, uid)) {
-                wishes.push_back((owner, uid));
+            let waiting = self.waiting.entry(what).or_default();
+            if !has && !self.mixed && !waiting.contains(&(owner, uid)) {
+                waiting.push_back((owner, uid));
             }
             return has;
         }
@@ -86,12 +87,12 @@ impl Model {
     }
 
     fn release(&mut self, what: Destination, owner: Owner) {
-        if let Some(wishes) = self.wishes.get_mut(&what) {
-            wishes.retain(|(other, _)| *other != owner);
+        if let Some(waiting) = self.waiting.get_mut(&what) {
+            waiting.retain(|(other, _)| *other != owner);
         }
         if self.had.get(&what).is_some_and(|(has, _)| *has == owner) {
             self.had.remove(&what);
-            let next = self.wishes.get_mut(&what).and_then(VecDeque::pop_front);
+            let next = self.waiting.get_mut(&what).and_then(VecDeque::pop_front);
             if let Some(next) = next {
                 self.had.insert(what, next);
             }
@@ -99,15 +100,19 @@ impl Model {
     }
 
     fn forget(&mut self, member: u64) {
-        let all: HashSet<Destination> =
-            self.had.keys().chain(self.wishes.keys()).copied().collect();
+        let all: HashSet<Destination> = self
+            .had
+            .keys()
+            .chain(self.waiting.keys())
+            .copied()
+            .collect();
         for what in all {
             self.release(what, Owner::Member(member));
         }
         self.users.remove(&member);
     }
 
-    /// All that is had or reserved, with its user.
+    /// Returns all granted and reserved destinations, with their users.
     fn all(&self) -> Vec<(Destination, u32)> {
         let mut all = self.reserved.clone();
         all.extend(self.had.iter().map(|(what, (_, uid))| (*what, *uid)));
@@ -115,8 +120,8 @@ impl Model {
     }
 }
 
-/// A claim or a release, by its table in `letter`.
-fn said(packet: &[u8]) -> Option<(bool, Destination)> {
+/// Returns the claim or release in a packet, by the table in `message`.
+fn claim_of(packet: &[u8]) -> Option<(bool, Destination)> {
     let [word, kind, number @ ..] = packet else {
         return None;
     };
@@ -134,15 +139,16 @@ struct Run<'a> {
     members: Members,
     model: Model,
     requests: RecentRequests,
-    /// Requests that arrived: from where, by what id, for which service.
+    /// Requests that arrived: source, id, service.
     asked: HashSet<(IpAddr, [u8; 4], u64)>,
 }
 
-/// Plays the members of a holder and the network: the first byte says whether the members are of several users.
+/// Interprets `data` as actions of a holder's members and of the network; the first byte selects whether the members have
+/// several users.
 ///
 /// # Panics
-/// When a claim is granted or refused against the rules, a datagram goes to a member that has not what it is for, or something is left of
-/// members that are gone.
+/// If a claim is granted or refused against the rules, a datagram goes to a member that was not granted its destination, or
+/// state of a member remains after its end.
 pub fn port(data: &[u8]) {
     list(data);
     let mut input = Input::new(data);
@@ -163,7 +169,7 @@ pub fn port(data: &[u8]) {
     };
     if mixed {
         for _ in 0..run.input.below(4) {
-            let (what, uid) = (run.thing(), run.input.pick(&UIDS));
+            let (what, uid) = (run.destination(), run.input.pick(&UIDS));
             run.members.registry().reserve(what, uid);
             run.model.reserved.insert(what, uid);
         }
@@ -179,29 +185,29 @@ impl Run<'_> {
         match self.input.below(16) {
             0 | 1 => self.admit(),
             2..=4 => {
-                let claim = FromMember::Claim(self.thing());
-                self.tell(&claim.encode());
+                let claim = FromMember::Claim(self.destination());
+                self.send(&claim.encode());
             }
             5 => {
-                let release = FromMember::Release(self.thing());
-                self.tell(&release.encode());
-                self.tell(&FromMember::Hello.encode());
+                let release = FromMember::Release(self.destination());
+                self.send(&release.encode());
+                self.send(&FromMember::Hello.encode());
             }
             6 => {
-                // A packet that is one but for a byte, a piece of one, or one with more behind it.
-                let mut packet = FromMember::Claim(self.thing()).encode().to_vec();
+                // A right packet with one wrong byte, a part of one, or one with bytes after it.
+                let mut packet = FromMember::Claim(self.destination()).encode().to_vec();
                 packet.resize(self.input.below(PACKET + 1), 0);
                 let at = self.input.below(packet.len());
                 let change = self.input.u8();
                 if let Some(byte) = packet.get_mut(at) {
                     *byte ^= change;
                 }
-                self.tell(&packet);
+                self.send(&packet);
             }
             7 => {
                 let length = self.input.below(PACKET + 1);
                 let packet = self.input.bytes(length).to_vec();
-                self.tell(&packet);
+                self.send(&packet);
             }
             8 => {
                 if let Some(member) = self.member() {
@@ -209,7 +215,7 @@ impl Run<'_> {
                 }
             }
             9 => {
-                let what = self.thing();
+                let what = self.destination();
                 if self.input.flag() {
                     let granted = self
                         .members
@@ -242,11 +248,11 @@ impl Run<'_> {
         }
     }
 
-    fn thing(&mut self) -> Destination {
+    fn destination(&mut self) -> Destination {
         match self.input.below(10) {
             8 => Destination::Slot(self.input.u16()),
             9 => Destination::Service(self.input.u16().into()),
-            common => THINGS[common],
+            common => DESTINATIONS[common],
         }
     }
 
@@ -272,17 +278,21 @@ impl Run<'_> {
         }
     }
 
-    fn tell(&mut self, packet: &[u8]) {
-        // A packet of a member that is gone may have been read before that was seen.
+    fn send(&mut self, packet: &[u8]) {
+        // A packet of a member that has ended may have been read before its end was detected.
         let gone = u64::MAX;
         assert_eq!(self.members.handle(gone, packet), Response::Invalid);
         let Some(member) = self.member() else { return };
         let (owner, uid) = (Owner::Member(member), self.model.users[&member]);
-        let heard = self.members.handle(member, packet);
-        match said(packet) {
+        let response = self.members.handle(member, packet);
+        match claim_of(packet) {
             Some((true, what)) => {
                 let granted = self.model.claim(what, owner, uid);
-                assert_eq!(heard, Response::Answer(what, granted), "{owner:?} of {uid}");
+                assert_eq!(
+                    response,
+                    Response::Answer(what, granted),
+                    "{owner:?} of {uid}"
+                );
                 let mut answer = Vec::new();
                 FromHolder::Answer(what, granted).encode(&mut answer);
                 let read = FromHolder::decode(&answer);
@@ -290,15 +300,15 @@ impl Run<'_> {
                 self.check(what);
             }
             Some((false, what)) => {
-                assert_eq!(heard, Response::Nothing);
+                assert_eq!(response, Response::Nothing);
                 self.model.release(what, owner);
                 self.check(what);
             }
             None if packet == [3, 0, 0, 0, 0, 0, 0, 0, 0, 0] => {
-                assert_eq!(heard, Response::Welcome);
+                assert_eq!(response, Response::Welcome);
             }
             None => {
-                assert_eq!(heard, Response::Invalid, "{packet:?}");
+                assert_eq!(response, Response::Invalid, "{packet:?}");
                 self.forget(member);
             }
         }
@@ -308,7 +318,7 @@ impl Run<'_> {
         self.members.forget(member);
         self.model.forget(member);
         let all = self.model.had.keys().copied().collect::<Vec<_>>();
-        for what in all.into_iter().chain(THINGS) {
+        for what in all.into_iter().chain(DESTINATIONS) {
             self.check(what);
         }
     }
@@ -318,13 +328,13 @@ impl Run<'_> {
         assert_eq!(self.members.owner(what), had, "{what:?}");
     }
 
-    /// A message of the connection manager arrives.
+    /// Delivers a message of the connection manager.
     fn message(&mut self) {
         let mut datagram = [0; 280];
         datagram[7] = 1;
         datagram[37] = self.input.pick(&[0x10, 0x12, 0x13, 0x17, 0x18]);
         datagram[47] = self.input.below(4) as u8;
-        let word = match self.thing() {
+        let word = match self.destination() {
             Destination::Slot(slot) => u64::from(slot) << 54,
             Destination::Service(id) => id,
         };
@@ -376,9 +386,9 @@ impl Run<'_> {
         assert_eq!(FromHolder::decode(&packet), Some(passed_on));
     }
 
-    /// All that is had is as it must be, and nothing is left when all are gone.
+    /// Checks all granted destinations, and that nothing is left after the end of all members.
     fn end(mut self) {
-        let holder = THINGS.into_iter().next().expect("there are some");
+        let holder = DESTINATIONS.into_iter().next().expect("there are some");
         self.members
             .registry()
             .claim(holder, Owner::Holder, HOLDER_UID);
@@ -389,7 +399,7 @@ impl Run<'_> {
         for member in self.model.users.keys() {
             self.members.forget(*member);
         }
-        let of_holder = self.model.had.keys().chain(self.model.wishes.keys());
+        let of_holder = self.model.had.keys().chain(self.model.waiting.keys());
         for what in of_holder {
             self.members.registry().release(*what, Owner::Holder);
             assert_eq!(self.members.owner(*what), None);
@@ -399,7 +409,7 @@ impl Run<'_> {
     }
 }
 
-/// The kernel's list of names, into which any user can put any bytes; and a packet of a holder.
+/// Checks the kernel's list of names, which any user can fill with any bytes, and a packet of a holder.
 fn list(data: &[u8]) {
     const NAME: &str = "thing";
     let found = names::parse_list(data, NAME).expect("no input, no error");
@@ -408,7 +418,7 @@ fn list(data: &[u8]) {
         let random = name.strip_prefix("thing/").expect("it is the thing's");
         assert!(random.len() == 32 && random.bytes().all(|b| b.is_ascii_hexdigit()));
     }
-    // What other users put there hides no name.
+    // Entries of other users hide no name.
     let own = "thing/00112233445566778899aabbccddeeff";
     let more = [data, b"\n1: 2 0 10000 5 1 7 @", own.as_bytes(), b"\n"].concat();
     let with_own = names::parse_list(&more[..], NAME).expect("no input, no error");
@@ -422,7 +432,7 @@ fn list(data: &[u8]) {
     }
 }
 
-/// Members of two users who want the same, give back and go, with datagrams in between; a list of names.
+/// Returns seeds: members of two users that claim the same, release it and end, with datagrams in between; a list of names.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let story: &[u8] = &[
         0, 0, 0, 1, 2, 5, 0, 2, 5, 1, 2, 1, 2, 13, 0, 1, 5, 1, 0, 12, 64, 0, 0, 5, 5, 0, 13, 1, 1,

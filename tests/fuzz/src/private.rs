@@ -1,5 +1,5 @@
-//! Private data: what a peer's request, or its answer, carries for the consumer. Any bytes are cut to what fits, and what a consumer sends
-//! is what the other one gets, behind each of the headers that go before it.
+//! Private data of requests and answers. Any bytes are cut to the field, and a consumer's bytes arrive unchanged after each
+//! of the headers.
 
 use dat_core::private_data::{MAX_PRIVATE_DATA, PrivateData, check_length};
 use dat_handshake::{Caller, Capabilities, Offer, final_psn, guid};
@@ -13,10 +13,10 @@ const REQ: u16 = 0x10;
 const REP: u16 = 0x13;
 const SIDR_REQ: u16 = 0x17;
 
-/// Reads the bytes as private data that arrived, and sends them as a consumer.
+/// Reads the bytes as received private data, and sends them as a consumer.
 ///
 /// # Panics
-/// When a header or the data is another one after it was written and read, or more than [`MAX_PRIVATE_DATA`] bytes are kept.
+/// If a header or the data changes when it is written and read, or more than [`MAX_PRIVATE_DATA`] bytes are kept.
 pub fn private(data: &[u8]) {
     let mut input = Input::new(data);
     let (earlier, more) = (usize::from(input.u16()) % 512, usize::from(input.u8()));
@@ -26,7 +26,7 @@ pub fn private(data: &[u8]) {
     sent(bytes, more);
 }
 
-/// Any bytes as what stands before private data.
+/// Reads any bytes as each of the headers.
 fn arrived(bytes: &[u8]) {
     if let Some((caller, rest)) = Caller::read(bytes) {
         assert!(rest.len() <= usize::from(u8::MAX));
@@ -48,7 +48,7 @@ fn arrived(bytes: &[u8]) {
     }
 }
 
-/// Any word as the offer of a peer, to each kind of engine: both sides agree, and on no more than both have.
+/// Reads any word as a peer's offer to engines of each version: both sides agree, and on no more than both have.
 fn agreed(word: u32, own: bool) {
     let peer = Offer::from_word(word);
     assert_eq!(Offer::from_word(peer.word()), peer);
@@ -66,7 +66,7 @@ fn agreed(word: u32, own: bool) {
     }
 }
 
-/// What a connection keeps for the consumer, who may have got other data before.
+/// Checks the data that a connection keeps for the consumer, also after earlier data.
 fn kept(bytes: &[u8], earlier: usize) {
     let private = PrivateData::default();
     let address = private.address();
@@ -81,7 +81,7 @@ fn kept(bytes: &[u8], earlier: usize) {
     assert_eq!(fits, bytes.len() <= earlier.min(MAX_PRIVATE_DATA));
 }
 
-/// The consumer's bytes in messages: the receiver reads them, and zeros behind them.
+/// Checks the consumer's bytes in messages: the receiver reads them, and zeros after them.
 fn sent(bytes: &[u8], more: usize) {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + more, 0);
@@ -109,7 +109,7 @@ fn sent(bytes: &[u8], more: usize) {
     });
 }
 
-/// Sends `data` in a message, whose private data `swap` exchanges.
+/// Sends `data` in a message; `swap` exchanges its private data.
 fn carried<const N: usize>(
     attribute: u16,
     data: &[u8],
@@ -128,7 +128,7 @@ fn carried<const N: usize>(
     assert_eq!(read.emit(), empty, "the data is elsewhere, too");
 }
 
-/// Headers of both kinds with data behind them, and data of the lengths at which something is cut.
+/// Returns headers of both kinds with data after them, and data with lengths around the limits.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut v4 = vec![0; CmaHeader::LEN];
     (v4[1], v4[16], v4[32]) = (4 << 4, 10, 10);

@@ -1,4 +1,4 @@
-//! Wire formats: any bytes parse or are refused, and what parses says the same when it is written again.
+//! Wire formats: any bytes are parsed or refused, and a parsed format survives encoding.
 
 use softrxe_proto::wire::cm::{self, CmMessage};
 use softrxe_proto::wire::icrc::{self, Flow, Verdict};
@@ -9,7 +9,7 @@ use crate::packets::{HERE, THERE};
 /// Parses `data` as a datagram and as each message of the connection manager.
 ///
 /// # Panics
-/// When a format is not the inverse of itself, or the ICRC does not find what it should.
+/// If encoding and parsing are not inverse, or the ICRC check is wrong.
 pub fn wire(data: &[u8]) {
     datagram(data);
     checksum(data);
@@ -24,7 +24,7 @@ fn datagram(data: &[u8]) {
     let mut again = vec![0xee; end];
     assert_eq!(packet.emit(&mut again), end);
     let mut want = data[..end].to_vec();
-    // Reserved bits and the bytes of the padding are not kept.
+    // Reserved bits and padding bytes are not kept.
     want[8] &= 0x80;
     if packet.opcode.has_deth() {
         want[Bth::LEN + 4] = 0;
@@ -40,7 +40,7 @@ fn checksum(data: &[u8]) {
         source: THERE,
         destination: HERE,
     };
-    // Whatever it says of bytes that nobody sealed, it says something.
+    // Any result is right for bytes without an ICRC; the call must return.
     let _ = icrc::verify(&flow, 0, data);
     if data.len() < Bth::LEN || data.len() > 5000 {
         return;

@@ -1,6 +1,6 @@
-//! Each body for a few seconds on mutated captures, the same ones every time; memory stays bounded.
+//! Runs each body for a few seconds on mutated captures, always the same ones, with a limit for its memory.
 //!
-//! `DAT_FUZZ_SECONDS` and `DAT_FUZZ_SEED` make it longer and different. `make fuzz` is the real thing.
+//! `DAT_FUZZ_SECONDS` and `DAT_FUZZ_SEED` set the time and the seed. `make fuzz` runs the bodies for hours.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use dat_fuzz::captures;
 use dat_fuzz::mutate::Mutator;
 
-/// Seconds a body.
+/// Seconds per body.
 const SECONDS: u64 = 5;
-/// Bytes that a run may hold at a time: buffers of 64 KiB, the engines and their memory.
+/// Limit of the bytes that a run holds: buffers of 64 KiB, the engines and their memory.
 const ROOM: isize = 4 << 20;
 
-/// Counts what this thread holds.
+/// Counts the bytes that this thread holds.
 struct Counting;
 
 thread_local! {
@@ -27,13 +27,13 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.set(HELD.get() + layout.size() as isize);
         MOST.set(MOST.get().max(HELD.get()));
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.set(HELD.get() - layout.size() as isize);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

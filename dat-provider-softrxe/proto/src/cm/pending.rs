@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_has_its_share_gets_no_more_and_others_still_do() {
+    fn an_address_with_its_full_share_is_refused_and_others_are_not() {
         let mut pending = PendingRequests::default();
         for id in 0..100 {
             assert_eq!(enter(&mut pending, id, source(1, 1)), id < 4);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_is_full_the_greediest_address_loses_its_oldest() {
+    fn when_all_is_full_the_address_with_most_requests_loses_its_oldest() {
         let mut pending = PendingRequests::default();
         for (id, address) in [
             (1, 1),

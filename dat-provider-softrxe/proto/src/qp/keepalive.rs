@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_speaks_is_not_asked() {
+    fn a_peer_that_sends_is_not_probed() {
         let mut alive = KeepAlive::default();
         for n in 0..5 {
             alive.packet_received();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_repeated_later_and_later_until_it_is_dead() {
+    fn probes_are_repeated_with_growing_pauses_until_the_peer_is_dead() {
         let mut alive = KeepAlive::default();
         assert!(alive.tick(at(0), FIRST, 2, false));
         for (now, next) in [(50, 150), (150, 350)] {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_ask_for_themselves() {
+    fn outstanding_requests_replace_the_probe() {
         let mut alive = KeepAlive::default();
         assert!(!alive.tick(at(0), FIRST, 0, true));
         assert!(alive.tick(at(1), FIRST, 0, false));

@@ -32,7 +32,7 @@ struct Inner {
     /// Calls of `atomic`.
     atomics: usize,
     lends: bool,
-    /// Place in the driver's buffer; region, offset, length.
+    /// Offset in the driver's buffer; region, offset, length.
     lent: Vec<(usize, u32, usize, usize)>,
 }
 
@@ -49,7 +49,7 @@ impl std::fmt::Debug for TestMemory {
 pub const PD: Pd = Pd(7);
 pub const ALL: Rights = Rights::all();
 
-/// What the peer calls it.
+/// Returns the name of the range at the peer.
 pub fn at(sge: Sge) -> Remote {
     Remote {
         address: sge.address,
@@ -63,7 +63,7 @@ impl TestMemory {
         self.register_in(PD, bytes, rights)
     }
 
-    /// The same in another protection domain.
+    /// Registers `bytes` in another protection domain.
     pub fn register_in(&self, pd: Pd, bytes: Vec<u8>, rights: Rights) -> Sge {
         let mut inner = self.0.borrow_mut();
         inner.next_key += 1;
@@ -90,7 +90,7 @@ impl TestMemory {
         self.0.borrow_mut().regions.remove(&key);
     }
 
-    /// An unbound window's key.
+    /// Returns the key of a new unbound window.
     pub fn window(&self) -> u32 {
         let mut inner = self.0.borrow_mut();
         inner.next_key += 1;
@@ -112,12 +112,12 @@ impl TestMemory {
         self.0.borrow().atomics
     }
 
-    /// From now on payload is lent. Whoever takes runs calls [`gather`](Self::gather) for each.
+    /// Starts to lend payload. The user of a run calls [`gather`](Self::gather) for it.
     pub fn lend_payload(&self) {
         self.0.borrow_mut().lends = true;
     }
 
-    /// Puts what was lent for the run in `buffer` in its places, as it is now; how many payloads that were.
+    /// Copies the lent payload of the run in `buffer` to its places, as it is now. Returns the number of payloads.
     pub fn gather(&self, buffer: &mut [u8]) -> usize {
         let mut inner = self.0.borrow_mut();
         let lent = std::mem::take(&mut inner.lent);
@@ -128,7 +128,7 @@ impl TestMemory {
         lent.len()
     }
 
-    /// Everything, to see that nothing changed.
+    /// Returns the contents of all regions.
     pub fn snapshot(&self) -> Vec<Vec<u8>> {
         let inner = self.0.borrow();
         inner.regions.values().map(|r| r.bytes.clone()).collect()
@@ -136,7 +136,7 @@ impl TestMemory {
 }
 
 impl Inner {
-    /// Region and range that an access names.
+    /// Returns region and offset of an access.
     fn find(&self, a: &Access, va: u64, length: u64) -> Result<(u32, usize), AccessError> {
         let bounds = AccessError::Bounds {
             key: a.key,

@@ -1,4 +1,4 @@
-//! What several test files share.
+//! Shared by the test files.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 pub mod memory;
@@ -6,7 +6,7 @@ pub mod pair;
 pub mod pcap;
 pub mod stranger;
 
-/// Numbers that look random and are the same in every run (xorshift64*).
+/// Pseudo-random numbers, the same in every run (xorshift64*).
 #[derive(Clone)]
 pub struct Rng(u64);
 
@@ -22,12 +22,12 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// True `permille` times in a thousand.
+    /// Returns true `permille` times in a thousand.
     pub fn chance(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }

@@ -1,6 +1,6 @@
-//! Two engines, a network between them that misbehaves on purpose, and virtual time.
+//! Two engines, a network with faults between them, and virtual time.
 //!
-//! With `DAT_TEST_PCAP=DIR` in the environment, each pair writes what it sends to `DIR/<name>.pcap`.
+//! With `DAT_TEST_PCAP=DIR` in the environment, each pair writes its packets to `DIR/<name>.pcap`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ use super::Rng;
 use super::memory::{PD, TestMemory};
 use super::pcap;
 
-/// What the network does, in thousandths of the packets.
+/// Faults of the network, in thousandths of the packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub loss: u64,
@@ -25,7 +25,7 @@ pub struct Faults {
     pub corrupt: u64,
 }
 
-/// A packet under way.
+/// A packet in flight.
 #[derive(Clone)]
 pub struct Packet {
     pub to: usize,
@@ -35,13 +35,13 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// That of its BTH.
+    /// Returns the PSN of its BTH.
     pub fn psn(&self) -> u32 {
         u32::from_be_bytes([0, self.bytes[9], self.bytes[10], self.bytes[11]])
     }
 }
 
-/// One side.
+/// One engine with its memory, completions and events.
 pub struct Side {
     pub engine: Engine<TestMemory>,
     pub memory: TestMemory,
@@ -73,7 +73,7 @@ impl Side {
         }
     }
 
-    /// Connection events so far, and forgets them.
+    /// Takes the connection events.
     pub fn cm_events(&mut self) -> Vec<CmEvent> {
         let events = std::mem::take(&mut self.events);
         let cm = events.into_iter().filter_map(|event| match event {
@@ -83,7 +83,7 @@ impl Side {
         cm.collect()
     }
 
-    /// The only new connection event.
+    /// Takes the only connection event.
     #[track_caller]
     pub fn cm_event(&mut self) -> CmEvent {
         let mut events = self.cm_events();
@@ -115,7 +115,7 @@ impl Pair {
         Self::with(name, 1, |_| {})
     }
 
-    /// Two engines after `adjust` of their settings.
+    /// Creates two engines, with settings changed by `adjust`.
     pub fn with(name: &str, seed: u64, adjust: impl Fn(&mut Config)) -> Self {
         Self::between(
             name,
@@ -163,12 +163,12 @@ impl Pair {
         }
     }
 
-    /// Two connected queue pairs, without the connection manager.
+    /// Connects two new queue pairs without the connection manager.
     pub fn connected(&mut self) -> [Qpn; 2] {
         self.connected_at([Psn::new(100), Psn::new(5000)])
     }
 
-    /// The same with these first PSNs.
+    /// Connects two new queue pairs with these first PSNs.
     pub fn connected_at(&mut self, psns: [Psn; 2]) -> [Qpn; 2] {
         let qpns = [self.sides[0].qp(), self.sides[1].qp()];
         self.join(qpns, psns);
@@ -182,7 +182,7 @@ impl Pair {
         }
     }
 
-    /// Path to `side`'s queue pair; PSNs sent first, expected first.
+    /// Returns the path to `side`'s queue pair; `psns` are the first sent and the first expected.
     pub fn path(&self, side: usize, qpn: Qpn, psns: [Psn; 2]) -> Path {
         Path {
             remote: self.sides[side].address,
@@ -214,7 +214,7 @@ impl Pair {
         self.sides[side].engine.post_recv(qpn, wr_id, sges).unwrap();
     }
 
-    /// Hands the next run that side `from` wants sent to the other one, which does not answer yet. The packets' lengths.
+    /// Passes the next run of side `from` to the other side, which does not answer yet. Returns the lengths of the packets.
     #[track_caller]
     pub fn hand_over(&mut self, from: usize) -> Vec<usize> {
         let mut buffer = vec![0; 65_000];
@@ -233,7 +233,7 @@ impl Pair {
             .collect()
     }
 
-    /// Gives side 1 a packet that side 0 did not make, as if it came from there: `bytes` are BTH to padding.
+    /// Delivers a packet to side 1 as if side 0 had sent it; `bytes` are BTH to padding.
     pub fn inject(&mut self, mut bytes: Vec<u8>) {
         let source = self.sides[0].address;
         let flow = icrc::Flow {
@@ -247,7 +247,7 @@ impl Pair {
         engine.handle_datagram(self.now, &meta, &bytes);
     }
 
-    /// Takes what the engines want sent.
+    /// Takes the packets that the engines send.
     pub fn transmit(&mut self) {
         for from in 0..2 {
             let mut buffer = vec![0; 65_000];
@@ -279,7 +279,7 @@ impl Pair {
             return;
         }
         if self.rng.chance(faults.corrupt) {
-            // One bit: the likeliest error, and the hardest to find.
+            // One bit: the most likely error, and the hardest to detect.
             let bit = self.rng.below(packet.bytes.len() as u64 * 8) as usize;
             packet.bytes[bit / 8] ^= 1 << (bit % 8);
         }
@@ -298,7 +298,7 @@ impl Pair {
         }
     }
 
-    /// Hands a packet to its side.
+    /// Delivers a packet to its side.
     pub fn deliver(&mut self, packet: &Packet) {
         let meta = Meta {
             source: packet.source,
@@ -324,12 +324,12 @@ impl Pair {
         }
     }
 
-    /// One step of time: what is due now, or next. False: nothing is left to happen.
+    /// Advances to the next deadline or packet. Returns false if nothing is left.
     pub fn step(&mut self) -> bool {
         self.step_before(None)
     }
 
-    /// As [`step`](Self::step); false, too, if nothing happens until `end`.
+    /// Like [`step`](Self::step), but also returns false if nothing happens until `end`.
     fn step_before(&mut self, end: Option<Time>) -> bool {
         self.transmit();
         let packet = self.wire.first_key_value().map(|((at, _), _)| *at);
@@ -355,7 +355,7 @@ impl Pair {
         true
     }
 
-    /// Until nothing is left to happen.
+    /// Runs until nothing is left to happen.
     #[track_caller]
     pub fn run(&mut self) {
         let mut steps = 0;
@@ -365,7 +365,7 @@ impl Pair {
         }
     }
 
-    /// Until `done`, or nothing is left to happen, or `limit` is over.
+    /// Runs until `done` returns true; returns false if nothing is left or `limit` is over first.
     pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now + limit;
         loop {
@@ -378,7 +378,7 @@ impl Pair {
         }
     }
 
-    /// Side 0 asks side 1 for a connection.
+    /// Sends a connection request from side 0 to side 1.
     #[track_caller]
     pub fn call(&mut self, qpn: Qpn, service: u64) -> CmId {
         let connect = softrxe_proto::Connect::new(self.sides[1].address, service, &[]);
@@ -386,7 +386,7 @@ impl Pair {
         engine.connect(self.now, qpn, &connect).unwrap()
     }
 
-    /// Side 1 accepts the request when it is there.
+    /// Accepts the request at side 1 when it arrives.
     #[track_caller]
     pub fn answer(&mut self, qpn: Qpn) -> CmId {
         let limit = Duration::from_secs(100);
@@ -398,7 +398,7 @@ impl Pair {
         id
     }
 
-    /// Connects by the connection manager; returns queue pairs and ids.
+    /// Connects through the connection manager. Returns queue pairs and ids.
     #[track_caller]
     pub fn connect_by_cm(&mut self, service: u64) -> ([Qpn; 2], [CmId; 2]) {
         let qpns = [self.sides[0].qp(), self.sides[1].qp()];

@@ -1,11 +1,11 @@
-//! Reads and writes pcap files: just enough for Ethernet frames that hold RoCEv2.
+//! Reads and writes pcap files with Ethernet frames that hold RoCEv2.
 
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// A UDP datagram to port 4791 out of a capture.
+/// A captured UDP datagram to port 4791.
 pub struct Captured {
     /// Number of the frame, from 1.
     pub frame: usize,
@@ -18,7 +18,7 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// Sender and receiver.
+    /// Returns sender and receiver.
     pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
         let ip = |at4: usize, at6: usize| -> IpAddr {
             if self.ip[0] >> 4 == 4 {
@@ -36,7 +36,7 @@ impl Captured {
         )
     }
 
-    /// IPv4 identification, 0 for IPv6.
+    /// Returns the IPv4 identification, 0 for IPv6.
     pub fn identification(&self) -> u16 {
         if self.ip[0] >> 4 == 4 {
             u16::from_be_bytes([self.ip[4], self.ip[5]])
@@ -49,17 +49,17 @@ impl Captured {
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// The folder of the captures.
+/// Returns the folder of the captures.
 pub fn vectors() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors")
 }
 
-/// All RoCEv2 datagrams of `name`.pcap in tests/vectors.
+/// Returns all RoCEv2 datagrams of `name`.pcap in tests/vectors.
 pub fn read(name: &str) -> Vec<Captured> {
     read_file(&vectors().join(format!("{name}.pcap")))
 }
 
-/// All RoCEv2 datagrams of a capture of Ethernet frames or of bare IP packets.
+/// Returns all RoCEv2 datagrams of a capture of Ethernet frames or of bare IP packets.
 pub fn read_file(path: &Path) -> Vec<Captured> {
     let data = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let le32 = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().unwrap()) as usize;
@@ -111,11 +111,11 @@ fn datagram(frame: usize, link: usize, bytes: &[u8]) -> Option<Captured> {
     })
 }
 
-/// Writes a capture of Ethernet frames with nanosecond times.
+/// Writer of a capture of Ethernet frames with nanosecond times.
 pub struct Writer(fs::File);
 
 impl Writer {
-    /// `$DAT_TEST_PCAP/<name>.pcap`, if the variable is set.
+    /// Creates `$DAT_TEST_PCAP/<name>.pcap`, if the variable is set.
     pub fn for_test(name: &str) -> Option<Self> {
         let folder = std::env::var_os("DAT_TEST_PCAP")?;
         let mut file = fs::File::create(Path::new(&folder).join(format!("{name}.pcap"))).unwrap();

@@ -1,4 +1,4 @@
-//! Management datagrams of a peer that is no engine of this crate: a forger's, or rdma_rxe's.
+//! Management datagrams of a peer that is not an own engine: rdma_rxe, or a forger.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,11 +10,11 @@ use softrxe_proto::wire::cma::{CmaHeader, gid};
 use softrxe_proto::wire::{Bth, Deth, Headers, MadHeader, Packet, icrc};
 use softrxe_proto::{Engine, Memory, Meta, Psn, Qpn, RejectReason, Time};
 
-/// The GUID of an adapter that is not this crate's.
+/// CA GUID of a foreign adapter.
 pub const FOREIGN: u64 = 0x0200_00ff_fe00_0001;
 const QKEY: u32 = 0x8001_0000;
 
-/// A REQ as rdma_rxe sends it.
+/// Returns a REQ as rdma_rxe sends it.
 pub fn req(from: IpAddr, to: IpAddr, service_id: u64, (guid, id, qpn): (u64, u32, Qpn)) -> Req {
     let mut private_data = [0; Req::PRIVATE_DATA];
     cma(from, to, &mut private_data);
@@ -53,7 +53,7 @@ pub fn req(from: IpAddr, to: IpAddr, service_id: u64, (guid, id, qpn): (u64, u32
     }
 }
 
-/// A SIDR_REQ as rdma_rxe sends it.
+/// Returns a SIDR_REQ as rdma_rxe sends it.
 pub fn sidr_req(from: IpAddr, to: IpAddr, service_id: u64, request_id: u32) -> SidrReq {
     let mut private_data = [0; SidrReq::PRIVATE_DATA];
     cma(from, to, &mut private_data);
@@ -158,7 +158,7 @@ pub fn sidr_rep(request_id: u32) -> CmMessage {
     })
 }
 
-/// The datagram with `message`, from BTH to ICRC.
+/// Returns the datagram with `message`, from BTH to ICRC.
 pub fn datagram(
     from: SocketAddr,
     to: SocketAddr,
@@ -192,7 +192,7 @@ pub fn datagram(
     bytes
 }
 
-/// The message of a datagram, if it is a management datagram.
+/// Returns the message of a management datagram.
 pub fn message(datagram: &[u8]) -> Option<CmMessage> {
     let packet = Packet::parse(datagram).ok()?;
     (packet.bth.destination == Qpn::GSI).then_some(())?;
@@ -203,7 +203,7 @@ pub fn message(datagram: &[u8]) -> Option<CmMessage> {
     )
 }
 
-/// Hands `engine` a message that `source` sent.
+/// Delivers a message from `source` to `engine`.
 pub fn inject<M: Memory>(
     engine: &mut Engine<M>,
     now: Time,
@@ -216,7 +216,7 @@ pub fn inject<M: Memory>(
     engine.handle_datagram(now, &Meta { source, ip_id: 0 }, &bytes);
 }
 
-/// What `engine` sends now: where to, and the datagram.
+/// Returns the datagrams that `engine` sends now, with their destinations.
 pub fn sent<M: Memory>(engine: &mut Engine<M>, now: Time) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut buffer = vec![0; 65_000];
     let mut sent = Vec::new();

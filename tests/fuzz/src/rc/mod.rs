@@ -1,6 +1,7 @@
-//! A reliable connection whose peer is hostile: requests and answers that nobody should send, with keys of all sorts.
+//! A reliable connection with a hostile peer: illegal requests and answers, with keys of all kinds.
 //!
-//! `world` is the engine with what its consumer posted and the promises that are checked after each step; `steps` is what may happen.
+//! `world` has the engine, the posted work and the invariants that are checked after each step; `steps` has the possible
+//! steps.
 
 mod steps;
 mod world;
@@ -9,13 +10,13 @@ use crate::input::Input;
 pub(crate) use steps::RAW_STEP;
 use world::World;
 
-/// Steps of one run at most.
+/// Limit of steps of one run.
 const STEPS: usize = 300;
 
 /// The peer sends requests to a queue pair that has receives posted.
 ///
 /// # Panics
-/// When a promise is broken.
+/// If an invariant is violated.
 pub fn responder(data: &[u8]) {
     let mut input = Input::new(data);
     let mut world = World::new(&mut input);
@@ -28,7 +29,7 @@ pub fn responder(data: &[u8]) {
 /// The peer answers requests of ours.
 ///
 /// # Panics
-/// When a promise is broken.
+/// If an invariant is violated.
 pub fn requester(data: &[u8]) {
     let mut input = Input::new(data);
     let mut world = World::new(&mut input);

@@ -1,4 +1,4 @@
-//! What may happen next.
+//! The possible steps.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use softrxe_proto::{MwBind, Op, Qpn, Remote, Rights, WindowType};
 use super::world::{BELOW, INBOX, OPEN, OUTBOX, READABLE, SECRET, World};
 use crate::input::Input;
 use crate::memory::{BASE, sge};
-use crate::packets::{deliver, headers_of, seal, sign};
+use crate::packets::{append_icrc, deliver, headers_of, with_icrc};
 
-/// Bits of a raw packet's first byte: what is put right before it is sent.
+/// Bits of a raw packet's first byte: the fields that are corrected before it is sent.
 const FIX_QPN: u8 = 1;
 const FIX_PSN: u8 = 2;
 const FIX_KEY: u8 = 4;
-/// The number of the step that a captured packet is replayed by.
+/// Number of the step that replays a captured packet.
 pub(crate) const RAW_STEP: u8 = 6;
 
 const PAYLOADS: &[usize] = &[0, 1, 7, 8, 255, 256, 257, 1024, 1023, 4096, 64, 300];
@@ -69,7 +69,7 @@ impl World {
         start.wrapping_add_signed(offset)
     }
 
-    /// All extended headers, of which a packet takes those that it has.
+    /// Returns all extended headers; a packet takes those of its opcode.
     fn headers(&self, input: &mut Input<'_>, length: usize) -> Headers {
         let va = Self::address(input);
         let rkey = self.key(input);
@@ -165,7 +165,7 @@ impl World {
 
     fn give(&mut self, mut bth: Bth, opcode: Opcode, headers: Headers, length: usize) {
         bth.pad = packet::pad(length);
-        let bytes = seal(&Packet {
+        let bytes = with_icrc(&Packet {
             bth,
             opcode,
             headers,
@@ -174,12 +174,12 @@ impl World {
         deliver(&mut self.engine, self.now, &bytes);
     }
 
-    /// Bytes as a packet, with as much put right as its first byte says.
+    /// Sends bytes as a packet, corrected as the first byte says.
     fn raw(&mut self, input: &mut Input<'_>) {
         let fix = input.u8();
         let length = usize::from(input.u16()) % 4300;
         let mut bytes = input.bytes(length).to_vec();
-        // Parsing wants room for an ICRC.
+        // Parsing needs room for an ICRC.
         bytes.extend([0; 4]);
         let sealed = match Packet::parse(&bytes) {
             Ok(mut packet) => {
@@ -204,17 +204,17 @@ impl World {
                 if fix & FIX_PSN != 0 && packet.opcode.request().is_some() {
                     self.expected = self.expected.plus(1);
                 }
-                seal(&packet)
+                with_icrc(&packet)
             }
             Err(_) => {
                 bytes.truncate(bytes.len() - 4);
-                sign(bytes)
+                append_icrc(bytes)
             }
         };
         deliver(&mut self.engine, self.now, &sealed);
     }
 
-    /// A part of `region`.
+    /// Returns a part of `region`.
     fn part(input: &mut Input<'_>, region: &Range<usize>) -> Range<usize> {
         let start = region.start + 8 * input.below(64);
         start..start + input.pick(&[256, 8, 0, 1, 300, 700, 1024, 1500])
@@ -259,7 +259,7 @@ impl World {
         self.send(op, sges, place, fence);
     }
 
-    /// Takes the peer's right away, or gives it back.
+    /// Revokes the peer's right, or grants it again.
     fn change_grants(&mut self, input: &mut Input<'_>) {
         let remote = Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
         match input.below(4) {
@@ -293,8 +293,8 @@ impl World {
         };
         self.send(Op::Bind(bind), &[], 0..0, false);
         self.settle();
-        // Bound, waiting behind others, or failed: the next bind names what is there.
-        if self.memory.knows(new_key) {
+        // The window is bound, waits for earlier requests, or failed: the next bind uses its present key.
+        if self.memory.has_key(new_key) {
             self.keys[which] = new_key;
         }
     }

@@ -1,4 +1,4 @@
-//! The engine under test, what its consumer has posted, and what must hold.
+//! The engine under test, the posted work, and the invariants.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,7 +19,7 @@ const REMOTE: Rights = Rights::REMOTE_READ
     .union(Rights::REMOTE_WRITE)
     .union(Rights::REMOTE_ATOMIC);
 
-/// Keys, and where the memory behind them lies. Between and behind is memory that nobody may touch.
+/// Keys, and the ranges of their memory. The memory between and after them is not granted.
 pub(super) const SECRET: (u32, Range<usize>) = (0x1_00, 0..1024);
 pub(super) const OPEN: (u32, Range<usize>) = (0x2_00, 1024..3072);
 pub(super) const READABLE: (u32, Range<usize>) = (0x3_00, 4096..6144);
@@ -36,9 +36,9 @@ pub(super) struct World {
     pub(super) qpn: Qpn,
     pub(super) now: Time,
     pub(super) mtu: u16,
-    /// The PSN that the engine expects next, as far as its answers tell.
+    /// The PSN that the engine expects next, as far as its answers show.
     pub(super) expected: Psn,
-    /// The PSN after the newest that it sent.
+    /// The PSN after the newest that it has sent.
     pub(super) high: Psn,
     pub(super) keys: [u32; 2],
     cq: CqId,
@@ -117,7 +117,7 @@ impl World {
             memory,
         };
         world.connect(input);
-        world.note();
+        world.record_open_memory();
         world
     }
 
@@ -141,7 +141,7 @@ impl World {
             .expect("it is new or reset");
     }
 
-    /// A number for a work request.
+    /// Returns the number of a new work request.
     fn id(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// Posts; `sink`: what comes back is written there.
+    /// Posts a request; `sink` is the memory for its result.
     pub(super) fn send(
         &mut self,
         op: softrxe_proto::Op,
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// As new, connected again; what was posted is forgotten.
+    /// Resets and connects the queue pair; the posted work is removed.
     pub(super) fn reset(&mut self, input: &mut Input<'_>) {
         self.complete();
         self.engine.reset_qp(self.now, self.qpn);
@@ -187,8 +187,8 @@ impl World {
         self.connect(input);
     }
 
-    /// Remembers what may be read and written in the next step.
-    fn note(&mut self) {
+    /// Records what may be read and written in the next step.
+    fn record_open_memory(&mut self) {
         self.opened = [
             self.memory.open(Rights::REMOTE_READ),
             self.memory
@@ -206,7 +206,7 @@ impl World {
         self.posted = posted;
     }
 
-    /// After a step: takes what it caused and checks it.
+    /// Takes and checks what a step caused.
     pub(super) fn settle(&mut self) {
         let sent = drain(&mut self.engine, self.now, &mut self.buffer, HERE);
         for packet in &sent {
@@ -216,17 +216,17 @@ impl World {
         }
         self.complete();
         while self.engine.poll_event().is_some() {}
-        self.judge();
+        self.check_accesses();
         if self.engine.qp_state(self.qpn) == Some(QpState::Error) {
             assert!(
                 self.receives.is_empty() && self.sends.is_empty(),
                 "a broken queue pair completes everything"
             );
         }
-        self.note();
+        self.record_open_memory();
     }
 
-    /// What a packet of the engine tells its peer.
+    /// Updates the PSNs from a packet of the engine.
     fn learn(&mut self, packet: &softrxe_proto::wire::Packet<'_>) {
         let psn = packet.bth.psn;
         match (packet.opcode, packet.headers.aeth) {
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// Completions come once, in the order of posting, and say no more than was posted.
+    /// Checks that completions come once, in the order of posting, and for posted work only.
     fn complete(&mut self) {
         let mut done = [Completion::default(); 16];
         loop {
@@ -280,8 +280,8 @@ impl World {
         }
     }
 
-    /// Nothing was touched but what was open or posted when the step began, or was opened or posted by it.
-    fn judge(&mut self) {
+    /// Checks that only memory was accessed that was granted or posted before the step or by it.
+    fn check_accesses(&mut self) {
         let (reads, writes) = self.memory.touched();
         let opened = [
             self.memory.open(Rights::REMOTE_READ),
@@ -296,12 +296,12 @@ impl World {
                     .any(|open| open.start <= range.start && range.end <= open.end);
                 assert!(
                     allowed || range.is_empty(),
-                    "{} {range:?}, which nobody granted",
+                    "{} {range:?}, which was not granted",
                     ["read", "wrote"][which]
                 );
             }
             if which == 1 {
-                // The log is all there is: what it does not name has not changed.
+                // Memory that the log does not name has not changed.
                 for range in touched {
                     let now = self.memory.bytes(range.clone());
                     self.shadow[range.clone()].copy_from_slice(&now);
@@ -311,7 +311,7 @@ impl World {
         assert!(self.memory.bytes(0..BYTES) == self.shadow);
     }
 
-    /// The consumer gives up: all that is posted completes, and nothing is left to wait for.
+    /// Fails the queue pair: all posted work completes, and no timer is left.
     pub(super) fn end(&mut self) {
         self.engine.fail_qp(self.now, self.qpn);
         self.settle();
