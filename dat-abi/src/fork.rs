@@ -13,16 +13,12 @@ pub(crate) fn watch<T: Transport>() {
     if watched.contains(&(child as usize)) {
         return;
     }
-    // SAFETY: the function is of the type that pthread_atfork wants, and stays: providers of ours are not unmapped
-    // once an IA was open.
-    let code = unsafe { libc::pthread_atfork(None, None, Some(child)) };
-    if code == 0 {
-        watched.push(child as usize);
-    } else {
-        tracing::warn!(
-            "pthread_atfork: {}; a forked child must not use this process's handles",
-            std::io::Error::from_raw_os_error(code)
-        );
+    // SAFETY: the function stays mapped, because a provider of this project is not unmapped once an IA was open; it only stores.
+    match unsafe { dat_os::fork::at_fork(None, None, Some(child)) } {
+        Ok(()) => watched.push(child as usize),
+        Err(error) => tracing::warn!(
+            "pthread_atfork: {error}; a forked child must not use this process's handles"
+        ),
     }
 }
 

@@ -5,7 +5,7 @@
 //! | [`sleep`] | futex(2) and ppoll(2): the calls in which a thread sleeps |
 //! | [`cancel`] | `pthread_cancel`: which calls are cancellation points |
 //! | [`permit`] | a one-token semaphore on a futex |
-//! | [`eventfd`], [`poll_set`], [`timerfd`] | eventfd(2), epoll(7), timerfd_create(2) |
+//! | [`eventfd`], [`poll_set`], [`timerfd`], [`descriptor`] | eventfd(2), epoll(7), timerfd_create(2), fcntl(2) |
 //! | [`fork`], [`signals`] | pthread_atfork(3), pthread_sigmask(3) |
 //! | [`schedule`], [`clock`] | sched_setattr(2), prctl(2), getrusage(2), clock_gettime(2) |
 //!
@@ -15,6 +15,7 @@
 
 pub mod cancel;
 pub mod clock;
+pub mod descriptor;
 pub mod eventfd;
 pub mod fork;
 pub mod permit;

@@ -17,9 +17,9 @@ use crate::cm::rdma::id::Channel;
 use crate::cm::rdma::stage::Input;
 use crate::cm::socket::manager::SocketManager;
 use crate::epoll::Epoll;
-use crate::eventfd::EventFd;
 use crate::settings::Settings;
 use crate::verbs::device::Device;
+use dat_os::eventfd::EventFd;
 
 /// Implements [`Transport::Adapter`](dat_core::transport::Transport::Adapter). Dropping it ends the event thread.
 pub struct Adapter {

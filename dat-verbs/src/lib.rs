@@ -22,7 +22,6 @@ mod attributes;
 mod cm;
 mod counters;
 mod epoll;
-mod eventfd;
 mod find;
 mod map;
 mod open;

@@ -1,5 +1,6 @@
 //! Opens an adapter.
 
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Once};
 
@@ -14,13 +15,14 @@ use crate::attributes;
 use crate::cm::rdma::id::Channel;
 use crate::cm::socket;
 use crate::epoll::{Epoll, FIRST_KEY};
-use crate::eventfd::{EventFd, set_nonblocking};
 use crate::find::{self, OpenError};
 use crate::map;
 use crate::settings::{HONOURED, KEYS, Manager, Settings};
 use crate::sys;
 use crate::thread;
 use crate::verbs::device::Device;
+use dat_os::descriptor::set_nonblocking;
+use dat_os::eventfd::EventFd;
 
 /// Protects registered memory from fork(2) where the kernel does not.
 ///
@@ -101,14 +103,14 @@ impl Adapter {
         let epoll = Epoll::new().map_err(resources)?;
         let wake = EventFd::new().map_err(|e| OpenError::Resources(e.to_string()))?;
         epoll
-            .add_fixed(wake.fd(), channel.fd(), device.async_fd())
+            .add_fixed(wake.as_raw_fd(), channel.fd(), device.async_fd())
             .map_err(resources)?;
         let socket = match settings.cm {
             Manager::Rdmacm => None,
             Manager::Socket => {
                 let manager = facts.socket_manager(&device, &settings)?;
                 epoll.add_timer(manager.timers.fd()).map_err(resources)?;
-                socket::stream::reserve_descriptors(wake.fd(), socket::DESCRIPTORS);
+                socket::stream::reserve_descriptors(wake.as_raw_fd(), socket::DESCRIPTORS);
                 Some(manager)
             }
         };

@@ -1,6 +1,7 @@
 //! Implements the sleep of [`Transport::park`](dat_core::transport::Transport::park): on a futex, or on an eventfd
 //! together with the completion channel.
 
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 use dat_core::transport::Parked;
 use dat_os::sleep::{self, Slept};
 
-use crate::eventfd::EventFd;
 use crate::verbs::cq::{Cq, Notifier};
+use dat_os::eventfd::EventFd;
 
 /// Poll interval when no descriptor is left to sleep on.
 const WITHOUT_FD: Duration = Duration::from_millis(5);
@@ -133,7 +134,10 @@ impl Parker {
             revents: 0,
         };
         // poll(2) skips negative descriptors.
-        let mut set = [entry(fd.map_or(-1, |fd| fd.fd())), entry(notifier.fd())];
+        let mut set = [
+            entry(fd.map_or(-1, |fd| fd.as_raw_fd())),
+            entry(notifier.fd()),
+        ];
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
         let left = match (fd, left) {
             (None, left) => Some(left.unwrap_or(WITHOUT_FD).min(WITHOUT_FD)),

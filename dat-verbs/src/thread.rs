@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use dat_core::transport::Token;
 use dat_core::upcall::{Arrival, Fault};
 use dat_handshake::Caller;
+use dat_os::poll_set;
 
 use crate::adapter::Shared;
 use crate::cm::rdma::event::{Event, EventKind};
@@ -17,10 +18,10 @@ use crate::epoll::{ASYNC, CM, TIMER, WAKE};
 
 /// Runs until `stopping` is set and `wake` is signalled.
 pub(crate) fn run(shared: &Arc<Shared>) {
-    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+    let mut events = [poll_set::Event::EMPTY; 32];
     while !shared.stopping.load(Ordering::Acquire) {
         for event in shared.epoll.wait(&mut events) {
-            match event.u64 {
+            match event.key() {
                 WAKE => {
                     shared.wake.clear();
                     for work in std::mem::take(&mut *shared.deferred.lock()) {
@@ -38,7 +39,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                     }
                 }
                 TIMER => handle_timer(shared),
-                key => handle(shared, key, event.events.cast_signed()),
+                key => handle(shared, key, event.has_ended()),
             }
         }
     }
@@ -146,8 +147,7 @@ fn handle_async(shared: &Shared, number: i32, token: Token) {
 }
 
 /// Handles an event of an object in the table.
-fn handle(shared: &Arc<Shared>, key: u64, events: i32) {
-    let ended = events & (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0;
+fn handle(shared: &Arc<Shared>, key: u64, ended: bool) {
     if let Some(object) = shared.handler_of_event(key, ended) {
         object.ready(shared, key, ended);
     }

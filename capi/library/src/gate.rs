@@ -68,11 +68,11 @@ impl Drop for Inside {
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the functions are of the type that pthread_atfork wants; it forgets them when this object is unloaded.
-        let code = unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
-        if code != 0 {
+        // SAFETY: glibc drops the registration when this shared object is unloaded; `child` only stores.
+        let watched = unsafe { dat_os::fork::at_fork(Some(before), Some(parent), Some(child)) };
+        if let Err(error) = watched {
             tracing::warn!(
-                code,
+                %error,
                 "pthread_atfork: fork only while no thread is in a DAT call"
             );
         }

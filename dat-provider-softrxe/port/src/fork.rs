@@ -85,10 +85,10 @@ pub fn while_changing_descriptors<R>(act: impl FnOnce() -> R) -> R {
 fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
-        // SAFETY: the function is of the type that pthread_atfork wants and stays: providers are not unmapped.
-        let code = unsafe { libc::pthread_atfork(None, None, Some(close_all)) };
-        if code != 0 {
-            tracing::warn!(code, "pthread_atfork: forked children keep sockets open");
+        // SAFETY: the function stays mapped, because providers are not unmapped; it allocates nothing and takes no lock.
+        let watched = unsafe { dat_os::fork::at_fork(None, None, Some(close_all)) };
+        if let Err(error) = watched {
+            tracing::warn!(%error, "pthread_atfork: forked children keep sockets open");
         }
     });
 }

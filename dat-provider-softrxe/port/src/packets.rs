@@ -133,32 +133,9 @@ fn taken(message: &libc::msghdr) -> Vec<OwnedFd> {
     found
 }
 
-/// Waits until `socket` has one of the poll(2) `events`, an error or a hang-up. `false`: not in this time.
+/// Waits until `socket` has one of the poll(2) `events`, an error or a hang-up; returns false if `timeout` expires first.
 pub(crate) fn wait(socket: BorrowedFd<'_>, events: libc::c_short, timeout: Duration) -> bool {
-    let mut polled = libc::pollfd {
-        fd: socket.as_raw_fd(),
-        events,
-        revents: 0,
-    };
-    let span = libc::timespec {
-        tv_sec: timeout.as_secs() as libc::time_t,
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    // Not by libc's function, as in `send`. The kernel may write to the time.
-    let mut span = span;
-    let no_signals = std::ptr::null::<libc::sigset_t>();
-    // SAFETY: one pollfd, and a timespec that lives until the return.
-    let ready = unsafe {
-        libc::syscall(
-            libc::SYS_ppoll,
-            &raw mut polled,
-            1_usize,
-            &raw mut span,
-            no_signals,
-            0_usize,
-        )
-    };
-    ready > 0
+    dat_os::sleep::without_cancellation(socket.as_raw_fd(), events, timeout)
 }
 
 /// Returns true if the other end of a connection is gone, also where packets of it wait.

@@ -1,175 +1,94 @@
-//! Sleeping on descriptors, and being woken.
+//! Wake-ups of a thread that sleeps on descriptors.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
+use dat_os::eventfd::EventFd;
+use dat_os::poll_set::{self, Event, Watch};
 use dat_os::sleep::Slept;
+
+pub use dat_os::schedule::processors;
+/// Sleeps until one of the descriptors is readable or hung up, or the timeout expires.
+pub use dat_os::sleep::on_readable as sleep;
 
 /// A descriptor that another thread makes readable.
 #[derive(Debug)]
-pub struct Wake {
-    fd: OwnedFd,
-}
+pub struct Wake(EventFd);
 
 impl Wake {
-    /// Not yet rung.
+    /// Creates a descriptor that is not readable.
     ///
     /// # Errors
-    /// As `eventfd`: out of descriptors.
+    /// The errors of `eventfd`, such as `EMFILE`.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: a plain system call; the descriptor is checked and owned at once.
-        unsafe {
-            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            if fd < 0 {
-                Err(io::Error::last_os_error())
-            } else {
-                Ok(Self {
-                    fd: OwnedFd::from_raw_fd(fd),
-                })
-            }
-        }
+        EventFd::new().map(Self)
     }
 
     /// Makes the descriptor readable until [`Wake::clear`].
     pub fn ring(&self) {
-        let one = 1u64;
-        // Not libc's function, at which a thread may be cancelled: the hot calls come here, with locks.
-        // SAFETY: eight readable bytes. The only failure is a full counter, which is readable too.
-        let _ = unsafe {
-            libc::syscall(
-                libc::SYS_write,
-                self.fd.as_raw_fd(),
-                &raw const one,
-                8_usize,
-            )
-        };
+        self.0.signal();
     }
 
-    /// Takes back all rings so far.
+    /// Makes the descriptor unreadable.
     pub fn clear(&self) {
-        let mut count = 0u64;
-        // SAFETY: as in `ring`; eight writable bytes. An empty counter is an error without consequence.
-        let _ =
-            unsafe { libc::syscall(libc::SYS_read, self.fd.as_raw_fd(), &raw mut count, 8_usize) };
+        self.0.clear();
     }
 }
 
 impl AsRawFd for Wake {
     fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.0.as_raw_fd()
     }
 }
 
-/// Waits until one of `fds` is readable (or hung up), or `timeout` is over; `None`: no limit. In a consumer's wait `pthread_cancel`
-/// ends it.
-#[must_use]
-pub fn sleep<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> Slept {
-    let mut polled = fds.map(|fd| libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    });
-    dat_os::sleep::on_descriptors(&mut polled, timeout)
-}
+/// Maximum number of descriptors that [`PollSet::ready`] returns at a time.
+const BATCH: usize = 256;
 
-/// Processors of this machine. Not only those that this process may use: one that is bound to a single processor can still wait
-/// for a peer that runs on another.
-#[must_use]
-pub fn processors() -> usize {
-    // SAFETY: a plain library call.
-    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    usize::try_from(online).unwrap_or(1)
-}
-
-/// Descriptors that [`PollSet::ready`] names at a time.
-const SOME: usize = 256;
-
-/// Many descriptors as one that is readable when any of them is.
+/// A set of descriptors that are watched for input. Its own descriptor is readable when one of them is.
 #[derive(Debug)]
-pub struct PollSet {
-    fd: OwnedFd,
-}
+pub struct PollSet(poll_set::PollSet);
 
 impl PollSet {
-    /// Empty.
+    /// Creates an empty set.
     ///
     /// # Errors
-    /// As `epoll_create1`.
+    /// The errors of `epoll_create1`, such as `EMFILE`.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: a plain system call; the descriptor is checked and owned at once.
-        unsafe {
-            let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
-            if fd < 0 {
-                Err(io::Error::last_os_error())
-            } else {
-                Ok(Self {
-                    fd: OwnedFd::from_raw_fd(fd),
-                })
-            }
-        }
+        poll_set::PollSet::new().map(Self)
     }
 
-    /// Adds `fd`. Closing it takes it out again only where nobody has a copy: not a forked child.
+    /// Adds `fd`. Closing `fd` removes it only if no other process has a copy, as a forked child may have.
     ///
     /// # Errors
-    /// As `epoll_ctl`.
+    /// The errors of `epoll_ctl`, such as `ENOSPC`.
     pub fn add(&self, fd: RawFd) -> io::Result<()> {
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: fd as u64,
-        };
-        // SAFETY: `event` lives until the return.
-        let done = unsafe {
-            libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
-        };
-        if done == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        self.0.add(fd, fd as u64, Watch::Readable)
     }
 
-    /// Takes `fd` out; before it is closed, or nobody can any more.
+    /// Removes `fd` if it is in the set. Call it before `fd` is closed.
     pub fn remove(&self, fd: RawFd) {
-        // SAFETY: no event is needed for this. Where `fd` is not in there is nothing to do.
-        let _ = unsafe {
-            libc::epoll_ctl(
-                self.fd.as_raw_fd(),
-                libc::EPOLL_CTL_DEL,
-                fd,
-                std::ptr::null_mut(),
-            )
-        };
+        self.0.remove(fd);
     }
 
-    /// Returns true if a descriptor in it is readable or hung up.
+    /// Returns true if a descriptor of the set is readable or hung up.
     #[must_use]
     pub fn is_readable(&self) -> bool {
-        sleep([self.fd.as_raw_fd()], Some(Duration::ZERO)) == Slept::Woken
+        sleep([self.as_raw_fd()], Some(Duration::ZERO)) == Slept::Woken
     }
 
-    /// Descriptors in it that are readable or hung up, some of them where there are very many: the rest keeps the bundle readable.
+    /// Returns descriptors of the set that are readable or hung up, at most [`BATCH`] of them; the set stays readable while there are more.
+    #[must_use]
     pub fn ready(&self) -> Vec<RawFd> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; SOME];
-        // SAFETY: `events` has SOME entries and lives until the return; a timeout of 0 does not wait.
-        let count = unsafe {
-            libc::epoll_wait(
-                self.fd.as_raw_fd(),
-                events.as_mut_ptr(),
-                SOME as libc::c_int,
-                0,
-            )
-        };
-        let count = usize::try_from(count).unwrap_or(0);
-        let named = events[..count].iter();
-        named.map(|event| event.u64 as RawFd).collect()
+        let mut events = [Event::EMPTY; BATCH];
+        let ready = self.0.wait(&mut events, Some(Duration::ZERO));
+        ready.iter().map(|event| event.key() as RawFd).collect()
     }
 }
 
 impl AsRawFd for PollSet {
     fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.0.as_raw_fd()
     }
 }
 

@@ -11,10 +11,10 @@ use dat_core::transport::{Completion, Token};
 use parking_lot::{Mutex, RwLock};
 
 use crate::adapter::{Adapter, EventHandler, EventTarget, Shared};
-use crate::eventfd::EventFd;
 use crate::map;
 use crate::sys::{self, Wc};
 use crate::verbs::device::SOFT_ROCE;
+use dat_os::eventfd::EventFd;
 
 /// Minimum depth of a queue: consumers request small queues and attach endpoints that produce more completions.
 const LEAST: u32 = 256;
@@ -90,7 +90,7 @@ impl Cq {
             )
         })?;
         // SAFETY: the channel is open.
-        crate::eventfd::set_nonblocking(unsafe { channel.as_ref() }.fd);
+        dat_os::descriptor::set_nonblocking(unsafe { channel.as_ref() }.fd);
         let cqe = depth.max(LEAST).min(limit).cast_signed();
         let cq_context = std::ptr::without_provenance_mut(token.0 as usize);
         // SAFETY: context and channel are open; vector 0 always exists.

@@ -25,7 +25,7 @@ impl Channel {
         let channel = unsafe { sys::rdma_create_event_channel() };
         let channel = NonNull::new(channel).ok_or_else(sys::errno)?;
         let channel = Self(channel);
-        crate::eventfd::set_nonblocking(channel.fd());
+        dat_os::descriptor::set_nonblocking(channel.fd());
         Ok(channel)
     }
 

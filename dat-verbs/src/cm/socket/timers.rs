@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
+use dat_os::timerfd::TimerFd;
 use parking_lot::Mutex;
 
 /// Deadlines by key. The descriptor becomes readable when one has passed.
 pub(crate) struct Timers {
-    fd: OwnedFd,
+    fd: TimerFd,
     state: Mutex<State>,
 }
 
@@ -23,16 +24,8 @@ struct State {
 
 impl Timers {
     pub(crate) fn new() -> io::Result<Self> {
-        let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
-        // SAFETY: no pointers are involved.
-        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was just created and has no other owner.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self {
-            fd,
+            fd: TimerFd::new()?,
             state: Mutex::default(),
         })
     }
@@ -48,7 +41,7 @@ impl Timers {
         state.queue.insert((at, key));
         if state.armed.is_none_or(|armed| armed > at) {
             state.armed = Some(at);
-            self.arm(after);
+            self.fd.set(after);
         }
         at
     }
@@ -60,9 +53,7 @@ impl Timers {
 
     /// Removes and returns the keys whose deadlines have passed.
     pub(crate) fn due(&self) -> Vec<u64> {
-        let mut count = 0_u64;
-        // SAFETY: eight bytes are writable at `count`. Failure means that nothing fired.
-        unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) };
+        self.fd.clear();
         let now = Instant::now();
         let mut state = self.state.lock();
         state.armed = None;
@@ -70,7 +61,7 @@ impl Timers {
         while let Some((at, key)) = state.queue.first().copied() {
             if at > now {
                 state.armed = Some(at);
-                self.arm(at - now);
+                self.fd.set(at - now);
                 break;
             }
             state.queue.pop_first();
@@ -78,38 +69,17 @@ impl Timers {
         }
         due
     }
-
-    fn arm(&self, after: Duration) {
-        let spec = libc::itimerspec {
-            it_interval: libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: libc::timespec {
-                tv_sec: libc::time_t::try_from(after.as_secs()).unwrap_or(libc::time_t::MAX),
-                // Zero would disarm it.
-                tv_nsec: libc::c_long::from(after.subsec_nanos()).max(1),
-            },
-        };
-        // SAFETY: `spec` is valid for the call, the previous value is not requested.
-        unsafe { libc::timerfd_settime(self.fd(), 0, &raw const spec, std::ptr::null_mut()) };
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use dat_os::sleep::{Slept, on_readable};
+
     use super::*;
 
     /// Returns true if the timer fires within `time`.
     fn fires(timers: &Timers, time: Duration) -> bool {
-        let mut entry = libc::pollfd {
-            fd: timers.fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one entry is valid.
-        let n = unsafe { libc::poll(&raw mut entry, 1, time.as_millis() as i32) };
-        n == 1
+        on_readable([timers.fd()], Some(time)) == Slept::Woken
     }
 
     #[test]
