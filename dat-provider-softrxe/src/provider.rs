@@ -13,22 +13,22 @@ use crate::kernel;
 #[derive(Debug)]
 pub struct SoftRxe;
 
-/// The setting that chooses.
+/// The setting that chooses the engine.
 const ENGINE: &str = "engine";
-/// Its values.
+/// Values of [`ENGINE`].
 const ENGINES: &[&str] = &["kernel", "user", "auto"];
 
-/// What moves the packets.
+/// The implementation of Soft-RoCE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Engine {
     /// rdma_rxe.
     Kernel,
-    /// This process.
+    /// `softrxe_engine`, in this process.
     User,
 }
 
 impl Engine {
-    /// The settings it knows.
+    /// Returns the settings of this engine.
     const fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Kernel => dat_verbs::KEYS,
@@ -36,7 +36,7 @@ impl Engine {
         }
     }
 
-    /// `params` for this engine. With `engine=auto` what only the other one knows is left out.
+    /// Returns `params` for this engine. With `engine=auto` they may contain settings of the other engine, which are left out.
     fn settings(self, params: &IaParams) -> IaParams {
         let mut params = params.clone();
         let keys = self.keys();
@@ -47,8 +47,8 @@ impl Engine {
     }
 }
 
-/// The engine that `params` ask for, `None` for `auto`, after a check that it knows its settings.
-fn asked(params: &IaParams) -> Result<Option<Engine>, IaParamsError> {
+/// Returns the engine that `params` choose, or `None` for `auto`. Checks that all settings are ones of that engine, or of either.
+fn chosen(params: &IaParams) -> Result<Option<Engine>, IaParamsError> {
     let engine = match params.word(ENGINE, ENGINES)? {
         Some("kernel") => Some(Engine::Kernel),
         Some("user") => Some(Engine::User),
@@ -56,7 +56,7 @@ fn asked(params: &IaParams) -> Result<Option<Engine>, IaParamsError> {
     };
     let mut known = vec![ENGINE];
     for one in [Engine::Kernel, Engine::User] {
-        if engine.is_none_or(|asked| asked == one) {
+        if engine.is_none_or(|chosen| chosen == one) {
             let more = one.keys().iter().filter(|key| !known.contains(key));
             known.extend(more.collect::<Vec<_>>());
         }
@@ -65,7 +65,7 @@ fn asked(params: &IaParams) -> Result<Option<Engine>, IaParamsError> {
     Ok(engine)
 }
 
-/// The device field for the kernel. Nothing means the netdev of the default route.
+/// Returns the device field for the kernel. An empty one means the netdev of the default route.
 fn device(params: &IaParams) -> String {
     match softrxe_engine::default_address() {
         Some(address) if params.device.is_empty() => address.to_string(),
@@ -82,23 +82,25 @@ impl Provider for SoftRxe {
 
     fn open(request: &OpenRequest<'_>) -> Result<OpenedIa> {
         let name = request.name;
-        let asked = asked(request.params).map_err(|error| {
+        let chosen = chosen(request.params).map_err(|error| {
             tracing::error!("{name}: {error}");
             Error::of(Kind::InvalidParameter)
         })?;
         let mut params = request.params.clone();
-        if asked != Some(Engine::User) {
+        if chosen != Some(Engine::User) {
             params.device = device(&params);
             match kernel::prepare(&params.device) {
                 Ok(()) => {
                     let params = Engine::Kernel.settings(&params);
                     return request.with_params(&params).with::<Verbs>();
                 }
-                Err(error) if asked.is_some() => {
+                Err(error) if chosen.is_some() => {
                     tracing::error!("{name}: {error}");
                     return Err(error.code());
                 }
-                Err(error) => tracing::info!("{name}: the engine in user space, because {error}"),
+                Err(error) => {
+                    tracing::info!("{name}: uses the engine in user space, because {error}")
+                }
             }
         }
         let params = Engine::User.settings(&params);
@@ -111,11 +113,11 @@ mod tests {
     use super::*;
 
     fn choose(text: &str) -> Result<Option<Engine>, String> {
-        asked(&IaParams::parse(text).unwrap()).map_err(|e| e.to_string())
+        chosen(&IaParams::parse(text).unwrap()).map_err(|e| e.to_string())
     }
 
     #[test]
-    fn the_engine_is_asked_for_or_found_out() {
+    fn the_engine_is_chosen_or_left_open() {
         for text in [
             "v0 0 inline=0 pcap=/tmp/x mtu=1024",
             "v0 0 engine=auto tos=1",
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_sees_its_own_settings() {
+    fn an_engine_gets_its_own_settings() {
         let params = IaParams::parse("v0 1 engine=auto mtu=1024 inline=0 pcap=x").unwrap();
         let kernel = IaParams::parse("v0 1 mtu=1024 inline=0").unwrap();
         assert_eq!(Engine::Kernel.settings(&params), kernel);
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_words_are_refused_with_the_known_ones() {
+    fn unknown_words_are_refused_with_a_list_of_the_known_ones() {
         for (text, said) in [
             ("v0 0 engine=steam", "kernel, user, auto"),
             ("v0 0 engine=kernel pcap=x", "\"pcap\"; known ones: engine,"),

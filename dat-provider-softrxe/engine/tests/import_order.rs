@@ -22,7 +22,7 @@ const ORDER: &[&str] = &[
     "memory::probe",
     "memory::keys",
     "memory::guard",
-    "memory::foreign",
+    "memory::range",
     "memory::payload_refs",
     "memory::regions",
     // Paths for packets.

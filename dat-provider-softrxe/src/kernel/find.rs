@@ -1,4 +1,4 @@
-//! rxe devices and netdevs as sysfs shows them. `sys` is `/sys/class`.
+//! rxe devices and netdevs in sysfs. `sys` is `/sys/class`.
 
 use std::fs;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::path::Path;
 /// An rdma_rxe device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RxeDevice {
-    /// Its name, e.g. `rxe0`.
+    /// Name of the device, for example `rxe0`.
     pub name: String,
-    /// The netdev that it is on.
+    /// Name of its netdev.
     pub netdev: String,
 }
 
@@ -28,7 +28,7 @@ fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|t| t.trim().to_owned())
 }
 
-/// The rxe devices. Of all drivers only rdma_rxe has the attribute `parent`, the netdev's name.
+/// Lists the rxe devices. Only the driver rdma_rxe has the attribute `parent`, the netdev's name.
 #[must_use]
 pub fn rxe_devices(sys: &Path) -> Vec<RxeDevice> {
     let folder = sys.join("infiniband");
@@ -41,7 +41,7 @@ pub fn rxe_devices(sys: &Path) -> Vec<RxeDevice> {
         .collect()
 }
 
-/// The netdevs, less loopback.
+/// Lists the netdevs except loopback.
 #[must_use]
 pub fn netdevs(sys: &Path) -> Vec<String> {
     let mut list = names(&sys.join("net"));
@@ -49,7 +49,7 @@ pub fn netdevs(sys: &Path) -> Vec<String> {
     list
 }
 
-/// The first of rxe0, rxe1 ... that no device has.
+/// Returns the first of rxe0, rxe1 ... that is not the name of a device.
 #[must_use]
 pub fn free_name(sys: &Path) -> String {
     let taken = names(&sys.join("infiniband"));
@@ -63,7 +63,7 @@ pub fn free_name(sys: &Path) -> String {
     }
 }
 
-/// Whether the device `name` has its node below `dev`.
+/// Returns whether the device `name` has its node below `dev`.
 #[must_use]
 pub fn is_open_to_users(sys: &Path, dev: &Path, name: &str) -> bool {
     let folder = sys.join("infiniband_verbs");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_no_choice() {
+    fn loopback_is_not_listed() {
         let root = tempfile::tempdir().unwrap();
         for netdev in ["lo", "v1", "v0"] {
             fs::create_dir_all(root.path().join("net").join(netdev)).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_open_when_its_own_node_is_there() {
+    fn a_device_is_open_once_its_node_exists() {
         let root = tempfile::tempdir().unwrap();
         let (sys, dev) = (root.path().join("sys"), root.path().join("dev"));
         write(&sys, "infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");

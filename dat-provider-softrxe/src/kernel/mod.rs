@@ -1,5 +1,5 @@
-//! The kernel engine: makes sure that the netdev of an IA has an rdma_rxe device. `find` looks in sysfs,
-//! `netlink` asks the kernel for a new one. From there on `dat_verbs` treats it as any other device.
+//! The kernel engine: makes sure that the netdev of an IA has an rdma_rxe device. `find` searches sysfs,
+//! `netlink` creates a device. `dat_verbs` then treats it like any other device.
 
 pub mod find;
 pub mod netlink;
@@ -12,41 +12,41 @@ use dat_core::error::{Error, Kind, Subtype};
 
 use netlink::NewLinkError;
 
-/// How long a new device may take to show up below /dev.
+/// How long the node of a new device may take to appear below /dev.
 const APPEARS: Duration = Duration::from_secs(3);
 
-/// Why there is no rxe device.
+/// Error of a netdev without rxe device.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// The entry names nothing.
+    /// The entry names no netdev.
     #[error("ia_params name no netdev; write \"NETDEV 0\"; netdevs: {found}")]
     NoName {
-        /// What there is.
+        /// Netdevs that exist.
         found: String,
     },
-    /// The entry names what is not there.
+    /// The entry names a netdev that does not exist.
     #[error(
         "{wanted:?} is no netdev, rxe device, address or host name of this machine; netdevs: {found}"
     )]
     NoSuch {
-        /// What was asked for.
+        /// The device field of the entry.
         wanted: String,
-        /// What there is.
+        /// Netdevs that exist.
         found: String,
     },
-    /// The kernel did not make a device.
-    #[error("netdev {netdev} has no rxe device, and none can be made: {reason}")]
+    /// The kernel did not create a device.
+    #[error("netdev {netdev} has no rxe device, and none can be created: {reason}")]
     NotMade {
         /// The netdev.
         netdev: String,
-        /// What the kernel says, and what to type.
+        /// Error of the kernel, and what to type.
         #[source]
         reason: NewLinkError,
     },
 }
 
 impl KernelError {
-    /// The return code of dat_ia_open.
+    /// Returns the return code of dat_ia_open.
     #[must_use]
     pub fn code(&self) -> Error {
         match self {
@@ -65,7 +65,7 @@ impl KernelError {
 /// device.
 ///
 /// # Errors
-/// [`KernelError`], whose text says what to do.
+/// See [`KernelError`]; its text says what to do.
 pub fn prepare(wanted: &str) -> Result<(), KernelError> {
     let sys = Path::new("/sys/class");
     let devices = find::rxe_devices(sys);
@@ -79,17 +79,17 @@ pub fn prepare(wanted: &str) -> Result<(), KernelError> {
     let name = find::free_name(sys);
     match netlink::new_link(&name, &netdev) {
         Ok(()) => {
-            tracing::info!("made rxe device {name} on netdev {netdev}");
+            tracing::info!("created rxe device {name} on netdev {netdev}");
             await_device(sys, &name);
             Ok(())
         }
-        // Somebody else was quicker.
+        // Another process created one meanwhile.
         Err(NewLinkError::Exists) => Ok(()),
         Err(reason) => Err(KernelError::NotMade { netdev, reason }),
     }
 }
 
-/// The netdev that `wanted` means.
+/// Returns the netdev that `wanted` names.
 fn netdev_of(sys: &Path, wanted: &str) -> Result<String, KernelError> {
     let netdevs = find::netdevs(sys);
     let found = || netdevs.join(", ");
@@ -116,7 +116,7 @@ fn netdev_of(sys: &Path, wanted: &str) -> Result<String, KernelError> {
         })
 }
 
-/// Waits until the device can be opened: its node below /dev is made by another process.
+/// Waits until the device can be opened: udev creates its node below /dev.
 fn await_device(sys: &Path, name: &str) {
     let start = Instant::now();
     while !find::is_open_to_users(sys, Path::new("/dev"), name) {

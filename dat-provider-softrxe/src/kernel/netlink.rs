@@ -1,4 +1,4 @@
-//! Makes an rxe device over rdma netlink (`RDMA_NLDEV_CMD_NEWLINK` of `linux/rdma_netlink.h`), as
+//! Creates an rxe device over rdma netlink (`RDMA_NLDEV_CMD_NEWLINK` of `linux/rdma_netlink.h`), as
 //! `rdma link add NAME type rxe netdev NETDEV` does.
 
 use std::io;
@@ -13,41 +13,41 @@ const ATTR_NDEV_NAME: u16 = 51;
 const ATTR_LINK_TYPE: u16 = 65;
 const LINK_TYPE: &str = "rxe";
 
-/// Why the kernel did not make a device. The texts say what to type.
+/// Reason why the kernel did not create a device. The texts say what to type.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NewLinkError {
-    /// No RDMA in the kernel.
+    /// The kernel has no RDMA.
     #[error("this kernel has no RDMA loaded; as root: `modprobe rdma_rxe`")]
     NoRdma,
-    /// No rdma_rxe.
+    /// The kernel has no rdma_rxe.
     #[error(
-        "the kernel knows no link type rxe; as root: `modprobe rdma_rxe` (Debian has the module in linux-image-amd64, \
+        "the kernel has no link type rxe; as root: `modprobe rdma_rxe` (Debian has the module in linux-image-amd64, \
          not in the cloud kernel)"
     )]
     NoModule,
-    /// Needs CAP_NET_ADMIN.
+    /// CAP_NET_ADMIN is missing.
     #[error(
-        "it takes root (CAP_NET_ADMIN); as root, once: `rdma link add {name} type rxe netdev {netdev}`"
+        "this needs root (CAP_NET_ADMIN); as root, once: `rdma link add {name} type rxe netdev {netdev}`"
     )]
     Permission {
-        /// The device's name to be.
+        /// Name for the device.
         name: String,
         /// The netdev.
         netdev: String,
     },
-    /// The netdev has one.
+    /// The netdev has an rxe device.
     #[error("it has one already")]
     Exists,
-    /// The netdev went away.
+    /// The netdev does not exist any more.
     #[error("the kernel has no netdev of that name")]
     NoNetdev,
-    /// Anything else.
+    /// Another error.
     #[error("{0}; try as root: `rdma link add NAME type rxe netdev NETDEV`, and look at `dmesg`")]
     Other(String),
 }
 
 impl NewLinkError {
-    /// Only rights are missing.
+    /// Returns whether only rights are missing.
     #[must_use]
     pub const fn is_permission(&self) -> bool {
         matches!(self, Self::Permission { .. })
@@ -78,7 +78,7 @@ fn string(message: &mut Vec<u8>, kind: u16, text: &str) {
     message.resize(message.len().next_multiple_of(4), 0);
 }
 
-/// The request for device `name` on `netdev`.
+/// Makes the request for device `name` on `netdev`.
 #[must_use]
 pub fn request(name: &str, netdev: &str, sequence: u32) -> Vec<u8> {
     let mut message = vec![0; 16];
@@ -94,7 +94,7 @@ pub fn request(name: &str, netdev: &str, sequence: u32) -> Vec<u8> {
     message
 }
 
-/// The errno (0: done) that `reply` acknowledges `sequence` with; `None` if it is something else.
+/// Returns the errno (0 for success) in the acknowledgement of `sequence`; `None` if `reply` is something else.
 #[must_use]
 pub fn acknowledgement(reply: &[u8], sequence: u32) -> Option<i32> {
     let bytes = |at: usize| reply.get(at..at + 4)?.try_into().ok();
@@ -104,10 +104,10 @@ pub fn acknowledgement(reply: &[u8], sequence: u32) -> Option<i32> {
         .then(|| bytes(16).map(|b| -i32::from_ne_bytes(b)))?
 }
 
-/// Makes the rxe device `name` on `netdev`. If the module is not loaded the kernel loads it itself where it may.
+/// Creates the rxe device `name` on `netdev`. The kernel loads the module if that is allowed.
 ///
 /// # Errors
-/// [`NewLinkError`].
+/// See [`NewLinkError`].
 pub fn new_link(name: &str, netdev: &str) -> Result<(), NewLinkError> {
     let sequence = 1;
     let errno = match exchange(&request(name, netdev, sequence), sequence) {
@@ -121,7 +121,7 @@ pub fn new_link(name: &str, netdev: &str) -> Result<(), NewLinkError> {
     }
 }
 
-/// Sends `message` to the kernel; the errno of its acknowledgement.
+/// Sends `message` to the kernel; returns the errno of its acknowledgement.
 fn exchange(message: &[u8], sequence: u32) -> io::Result<i32> {
     // SAFETY: no pointers are involved.
     let fd = unsafe {
@@ -134,14 +134,14 @@ fn exchange(message: &[u8], sequence: u32) -> io::Result<i32> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `fd` was just made and belongs to nobody else.
+    // SAFETY: `fd` was just opened and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // An unanswered request must not hang dat_ia_open.
     let timeout = libc::timeval {
         tv_sec: 10,
         tv_usec: 0,
     };
-    // SAFETY: `timeout` is valid for its size. Without a destination address the kernel is meant.
+    // SAFETY: `timeout` is valid for its size. Without a destination address the message goes to the kernel.
     let sent = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_acknowledgement_counts() {
+    fn only_the_acknowledgement_of_the_request_counts() {
         let reply = |kind: u16, sequence: u32, error: i32| {
             let mut m = vec![36, 0, 0, 0];
             m.extend(kind.to_ne_bytes());
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_says_what_to_type() {
+    fn each_error_says_what_to_type() {
         let text = |errno| NewLinkError::of(errno, "rxe0", "eth7").to_string();
         assert!(text(libc::EPERM).contains("rdma link add rxe0 type rxe netdev eth7"));
         assert!(text(libc::EINVAL).contains("modprobe rdma_rxe"));

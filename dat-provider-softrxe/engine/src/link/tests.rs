@@ -17,8 +17,8 @@ use softrxe_proto::{
 
 use super::*;
 use crate::clock;
-use crate::memory::foreign::Range;
 use crate::memory::guard;
+use crate::memory::range::Range;
 
 const PD: Pd = Pd(1);
 const LENGTH: usize = 50_000;

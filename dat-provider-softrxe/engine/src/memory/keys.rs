@@ -1,49 +1,49 @@
-//! Numbers for keys: all 32 bits are random, so that a guess hits a live key with 1 in 2^32 for each that there is, whatever keys the
-//! guesser has.
+//! Keys of regions and windows. All 32 bits are random: a guess hits one of n live keys with probability n / 2^32, whatever other
+//! keys a peer has.
 //!
-//! A key is looked up as a whole in a table. The usual alternative, an index and a generation, shows how many keys there are and which
-//! comes next; a cipher would hide that, but costs each packet more than the look-up.
+//! A key is looked up as a whole in a table. The usual alternative, an index and a generation, reveals how many keys there are and
+//! which comes next. A cipher would hide that, but costs each packet more than the look-up.
 
 use std::collections::VecDeque;
 
 use softrxe_proto::{Generator, SecretKey};
 
-/// Keys that were given back do not come again before so many others were given back.
-const REST: usize = 4096;
+/// A retired key is drawn again only after this many others were retired.
+const QUARANTINE: usize = 4096;
 
-/// Draws keys.
+/// Draws random keys.
 #[derive(Debug)]
 pub(super) struct Keys {
     random: Generator,
-    /// Given back, oldest first.
-    resting: VecDeque<u32>,
+    /// Retired keys that must not be drawn yet, oldest first.
+    quarantined: VecDeque<u32>,
 }
 
 impl Keys {
-    /// The keys that follow from `secret`.
+    /// Makes the sequence of keys that `secret` determines.
     pub(super) fn new(secret: &SecretKey) -> Self {
         Self {
             random: Generator::new(secret),
-            resting: VecDeque::with_capacity(REST),
+            quarantined: VecDeque::with_capacity(QUARANTINE),
         }
     }
 
-    /// A key that is not in use, as `in_use` says, and was not for long. Never 0, which means "no key" to DAT consumers.
+    /// Draws a key that is neither in use, as `in_use` says, nor quarantined. It is never 0, which means "no key" to DAT consumers.
     pub(super) fn draw(&mut self, in_use: impl Fn(u32) -> bool) -> u32 {
         loop {
             let key = self.random.u32();
-            if key != 0 && !in_use(key) && !self.resting.contains(&key) {
+            if key != 0 && !in_use(key) && !self.quarantined.contains(&key) {
                 return key;
             }
         }
     }
 
-    /// `key` is not in use any more.
+    /// Retires `key`, which is no longer in use.
     pub(super) fn retire(&mut self, key: u32) {
-        if self.resting.len() == REST {
-            self.resting.pop_front();
+        if self.quarantined.len() == QUARANTINE {
+            self.quarantined.pop_front();
         }
-        self.resting.push_back(key);
+        self.quarantined.push_back(key);
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
     const SECRET: SecretKey = SecretKey::new([7; 32]);
     const MANY: usize = 1 << 14;
 
-    /// `MANY` coins land heads half of the time, give or take six standard deviations.
+    /// Returns whether `heads` of `MANY` coin tosses are within six standard deviations of half.
     fn is_fair(heads: usize) -> bool {
         heads.abs_diff(MANY / 2) < 6 * 64
     }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_use_all_bits_and_do_not_tell_of_the_next() {
+    fn keys_use_all_bits_and_do_not_reveal_the_next() {
         let mut keys = Keys::new(&SECRET);
         let drawn: Vec<u32> = (0..=MANY).map(|_| keys.draw(|_| false)).collect();
         let pairs = drawn.windows(2).map(|pair| (pair[0], pair[1]));
@@ -78,38 +78,38 @@ mod tests {
             "differences",
             &pairs.clone().map(|(a, b)| b.wrapping_sub(a)),
         );
-        // One bit tells nothing of another one of the next key.
+        // No bit predicts another bit of the next key.
         for turn in 1..32 {
             let turned = pairs.clone().map(|(a, b)| a.rotate_left(turn) ^ b);
-            assert_random("bits that change places", &turned);
+            assert_random("bits compared with other bits", &turned);
         }
     }
 
     #[test]
-    fn a_key_is_not_drawn_while_it_is_in_use_nor_soon_afterwards() {
+    fn a_key_is_not_drawn_while_in_use_or_quarantined() {
         let mut ahead = Generator::new(&SECRET);
-        let [in_use, resting, free] = [(); 3].map(|()| ahead.u32());
+        let [in_use, retired, free] = [(); 3].map(|()| ahead.u32());
         let mut keys = Keys::new(&SECRET);
-        keys.retire(resting);
-        for other in 1..REST as u32 {
+        keys.retire(retired);
+        for other in 1..QUARANTINE as u32 {
             keys.retire(other);
         }
         assert_eq!(keys.draw(|key| key == in_use), free);
 
         let mut keys = Keys::new(&SECRET);
-        keys.retire(resting);
-        for other in 1..=REST as u32 {
+        keys.retire(retired);
+        for other in 1..=QUARANTINE as u32 {
             keys.retire(other);
         }
-        assert_eq!(keys.draw(|key| key == in_use), resting);
+        assert_eq!(keys.draw(|key| key == in_use), retired);
     }
 
     #[test]
-    fn another_secret_gives_other_keys() {
+    fn different_secrets_give_different_keys() {
         let mut keys = [SECRET, SecretKey::new([8; 32])].map(|secret| Keys::new(&secret));
-        let [mine, others] = keys
+        let [first, second] = keys
             .each_mut()
             .map(|keys| [(); 8].map(|()| keys.draw(|_| false)));
-        assert!(mine.iter().all(|key| !others.contains(key)));
+        assert!(first.iter().all(|key| !second.contains(key)));
     }
 }

@@ -1,8 +1,8 @@
-//! Registered memory of the user engine.
+//! Registered memory: keys, ranges, and copies that survive lost mappings.
 
-pub(crate) mod foreign;
 pub(crate) mod guard;
 mod keys;
 pub(crate) mod payload_refs;
 mod probe;
+pub(crate) mod range;
 pub(crate) mod regions;

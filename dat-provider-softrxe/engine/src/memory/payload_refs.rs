@@ -8,8 +8,8 @@ use std::ptr::null_mut;
 
 use softrxe_port::socket::MAX_SEGMENTS;
 
-use super::foreign::Range;
-use super::guard::Way;
+use super::guard::CopyMethod;
+use super::range::Range;
 
 /// Shortest payload that is sent from where it lies. A shorter one is copied: that costs less than two more pieces in the list
 /// (docs/performance.md).
@@ -63,10 +63,10 @@ impl PayloadRefs {
     }
 
     /// Copies all payload that is referred to to its positions in `out`.
-    pub(crate) fn copy_into(&self, way: Way, out: &mut [u8]) {
+    pub(crate) fn copy_into(&self, method: CopyMethod, out: &mut [u8]) {
         for PayloadRef { at, from } in &self.list {
             // The position is as long as the range, so the read is never outside. What cannot be read is not sent either.
-            let _ = from.read(way, 0, &mut out[*at..*at + from.length() as usize]);
+            let _ = from.read(method, 0, &mut out[*at..*at + from.length() as usize]);
         }
     }
 
@@ -129,7 +129,7 @@ mod tests {
         expected[10..40].fill(2);
         expected[60..70].fill(2);
         let mut copied = out;
-        refs.copy_into(Way::Kernel, &mut copied);
+        refs.copy_into(CopyMethod::Kernel, &mut copied);
         assert_eq!(copied, expected);
         assert_eq!(refs.gather(&out, read), expected);
         assert_eq!(refs.gather(&out, read), out, "references are for one run");

@@ -1,23 +1,25 @@
-//! Whether memory can be read and written, found out without a signal and without changing it: other threads store to it meanwhile.
+//! Finds out whether memory can be read and written, without a signal and without changing it: other threads may store to it
+//! meanwhile.
 
 use std::io;
 use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Makes the pages of `[pages.start, pages.end)`, whole pages of `page` bytes, present: readable, and writable if `writable`.
+/// Makes `pages`, whole pages of `page` bytes, present: readable, and writable if `writable`.
 ///
 /// # Errors
-/// `ENOMEM` where nothing is mapped, `EINVAL` for missing rights, `EFAULT` where an access would be a signal (beyond the end of a file).
+/// `ENOMEM` if a page is not mapped, `EINVAL` if a right is missing, `EFAULT` if an access would raise a signal (beyond the end of
+/// a file).
 pub(super) fn present(pages: Range<usize>, page: usize, writable: bool) -> io::Result<()> {
-    if knows_populate(page) {
+    if populate_is_supported(page) {
         populate(&pages, writable)
     } else {
-        one_by_one(pages, page, writable)
+        probe_each_page(pages, page, writable)
     }
 }
 
-/// `MADV_POPULATE_*` (Linux 5.14).
+/// Makes pages present by `MADV_POPULATE_*` (Linux 5.14).
 fn populate(pages: &Range<usize>, writable: bool) -> io::Result<()> {
     let advice = if writable {
         libc::MADV_POPULATE_WRITE
@@ -25,7 +27,7 @@ fn populate(pages: &Range<usize>, writable: bool) -> io::Result<()> {
         libc::MADV_POPULATE_READ
     };
     loop {
-        // SAFETY: the advice faults pages in and changes no contents; where that is not possible it fails.
+        // SAFETY: the advice faults pages in and changes no contents, or fails.
         let code = unsafe { libc::madvise(pages.start as *mut _, pages.len(), advice) };
         if code == 0 {
             return Ok(());
@@ -37,11 +39,12 @@ fn populate(pages: &Range<usize>, writable: bool) -> io::Result<()> {
     }
 }
 
-/// Whether the kernel knows that advice, asked once of a page of our own: of other memory its answer is the same as for missing rights.
-fn knows_populate(page: usize) -> bool {
-    static KNOWS: OnceLock<bool> = OnceLock::new();
-    *KNOWS.get_or_init(|| {
-        // SAFETY: a new private mapping, used by nothing else, which is unmapped again.
+/// Returns whether the kernel has that advice. Tests it once on a page of this function: the error for other memory is the same as
+/// for missing rights.
+fn populate_is_supported(page: usize) -> bool {
+    static SUPPORTED: OnceLock<bool> = OnceLock::new();
+    *SUPPORTED.get_or_init(|| {
+        // SAFETY: a new private mapping that nothing else uses, and that is unmapped again.
         unsafe {
             let rights = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -49,26 +52,26 @@ fn knows_populate(page: usize) -> bool {
             if at == libc::MAP_FAILED {
                 return false;
             }
-            let knows = populate(&(at as usize..at as usize + page), true).is_ok();
+            let supported = populate(&(at as usize..at as usize + page), true).is_ok();
             libc::munmap(at, page);
-            knows
+            supported
         }
     })
 }
 
-/// The same of an older kernel: one word of each page.
-fn one_by_one(pages: Range<usize>, page: usize, writable: bool) -> io::Result<()> {
+/// Accesses one word of each page, for older kernels.
+fn probe_each_page(pages: Range<usize>, page: usize, writable: bool) -> io::Result<()> {
     pages.step_by(page).try_for_each(|at| {
         if writable {
-            write_nothing(at)
+            probe_write(at)
         } else {
-            read_one(at)
+            probe_read(at)
         }
     })
 }
 
-/// Reads a byte by way of the kernel, which answers `EFAULT` instead of a signal.
-fn read_one(at: usize) -> io::Result<()> {
+/// Reads a byte by a system call, which returns `EFAULT` instead of raising a signal.
+fn probe_read(at: usize) -> io::Result<()> {
     let mut byte = 0u8;
     let local = libc::iovec {
         iov_base: (&raw mut byte).cast(),
@@ -89,15 +92,15 @@ fn read_one(at: usize) -> io::Result<()> {
     }
 }
 
-/// Has the kernel set no bit of the word at `at`, which is aligned to 4, in one atomic operation (`FUTEX_WAKE_OP`, futex(2)): what other
-/// threads store there stays, and it fails where a store would.
-fn write_nothing(at: usize) -> io::Result<()> {
+/// Tests a write to the word at `at`, which is aligned to 4: the kernel sets no bit of it, in one atomic operation (`FUTEX_WAKE_OP`,
+/// futex(2)). Stores of other threads stay, and the call fails where a store would.
+fn probe_write(at: usize) -> io::Result<()> {
     /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_LT, -2048)`.
-    const OR_NOTHING: u32 = 2 << 28 | 2 << 24 | 0x800;
-    // Nothing waits on it, so nothing is woken. Of the word at `at` a waiter of this process is, if its number is below -2048: once too
-    // often, which waiters on a futex must expect.
+    const OR_ZERO: u32 = 2 << 28 | 2 << 24 | 0x800;
+    // No thread waits on this word, so none is woken. If the word at `at` is a futex with a value below -2048, a thread that waits on it
+    // is woken spuriously, which waiters on a futex must expect.
     let own = 0u32;
-    // SAFETY: the first word is ours, the kernel checks the second; numbers, and no time-out.
+    // SAFETY: the first word is `own`, the kernel checks the second; the other arguments are numbers.
     let code = unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -106,7 +109,7 @@ fn write_nothing(at: usize) -> io::Result<()> {
             1,
             1_usize,
             at as *mut u32,
-            OR_NOTHING,
+            OR_ZERO,
         )
     };
     if code >= 0 {
@@ -127,7 +130,7 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// A mapping that goes away with the test's process.
+    /// Makes a mapping that stays until the test's process ends.
     fn mapped(pages: usize, rights: i32, file: Option<&File>) -> usize {
         let kind = file.map_or(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, |_| {
             libc::MAP_SHARED
@@ -145,12 +148,15 @@ mod tests {
         assert_eq!(code, 0);
     }
 
-    /// Both ways: with the advice and without.
+    /// Probes both with the advice and without it.
     fn both(pages: Range<usize>, writable: bool) -> (bool, bool) {
-        assert!(knows_populate(PAGE), "the other way could not be compared");
+        assert!(
+            populate_is_supported(PAGE),
+            "the kernel lacks MADV_POPULATE, so there is nothing to compare"
+        );
         (
             populate(&pages, writable).is_ok(),
-            one_by_one(pages, PAGE, writable).is_ok(),
+            probe_each_page(pages, PAGE, writable).is_ok(),
         )
     }
 
@@ -158,7 +164,7 @@ mod tests {
     const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
     #[test]
-    fn rights_and_holes_are_found_without_touching() {
+    fn rights_and_holes_are_found_without_access() {
         let yes = (true, true);
         let no = (false, false);
         let at = mapped(4, BOTH, None);
@@ -174,7 +180,7 @@ mod tests {
         assert_eq!(both(at + 3 * PAGE..at + 4 * PAGE, false), no);
         assert_eq!(both(at + 3 * PAGE..at + 4 * PAGE, true), no);
         assert_eq!(both(0..PAGE, false), no);
-        // The kernel's half, and far more than there is.
+        // Addresses of the kernel, and a range far larger than the mapping.
         assert_eq!(both(1 << 63..(1 << 63) + PAGE, true), no);
         assert_eq!(both(at..at + (1 << 45), true), no);
     }
@@ -214,9 +220,9 @@ mod tests {
                 }
                 undone
             });
-            // Refused each time, for the second page.
+            // Each probe fails at the second page.
             for _ in 0..50_000 {
-                assert!(one_by_one(at..at + 2 * PAGE, PAGE, true).is_err());
+                assert!(probe_each_page(at..at + 2 * PAGE, PAGE, true).is_err());
                 assert!(populate(&(at..at + 2 * PAGE), true).is_err());
             }
             over.store(true, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Keys: which memory a local segment or a remote peer may touch, and how.
+//! Registered regions and windows: which memory a local segment or a remote peer may access, and how.
 //!
-//! Not `Sync`: it lives behind the engine's lock, and so does every copy. Deregistering takes that lock; when
-//! it has returned, no copy is under way and none will start.
+//! The table is not `Sync`: it is under the engine's lock, and so is every copy. Deregistration takes that lock; when it has returned,
+//! no copy is under way and none will start.
 
 use std::cell::RefCell;
 
@@ -10,21 +10,21 @@ use softrxe_proto::{
     Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, SecretKey, Time, WindowType,
 };
 
-use super::foreign::{Failed, Range};
-use super::guard::{Exit, Watch, Way};
+use super::guard::{CopyMethod, MethodCache, RecoveryFrame};
 use super::keys::Keys;
 use super::payload_refs::{MIN_LENGTH, PayloadRefs, Pieces};
+use super::range::{Failed, Range};
 
-/// Regions and windows of an engine, at most.
-const MOST: usize = 1 << 23;
+/// Largest number of regions and windows of an engine.
+const MAX_ENTRIES: usize = 1 << 23;
 
-/// All regions and windows of one engine, by their keys (module `keys`).
+/// All regions and windows of one engine, by their keys.
 #[derive(Debug)]
 pub(crate) struct Regions {
     table: RefCell<Table>,
     payload_refs: RefCell<PayloadRefs>,
-    watch: Watch,
-    exit: Exit,
+    copy_method: MethodCache,
+    recovery: RecoveryFrame,
 }
 
 #[derive(Debug)]
@@ -33,12 +33,12 @@ struct Table {
     /// The key of each window, which changes with each bind.
     windows: FxHashMap<Window, u32>,
     last_window: u64,
-    /// Whether there ever was a window that belongs to a queue pair.
-    of_queue_pairs: bool,
+    /// A window of type 2, which belongs to a queue pair, was created at some time.
+    any_type2: bool,
     keys: Keys,
 }
 
-/// Names a window, whatever its key is.
+/// Name of a window, which stays the same when its key changes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Window(u64);
 
@@ -62,7 +62,7 @@ enum Target {
     },
 }
 
-/// What a bound window opens.
+/// Memory that a bound window makes accessible.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     /// The region's key.
@@ -75,34 +75,34 @@ struct Bound {
 }
 
 impl Regions {
-    /// None yet; keys follow from `secret`. Each run is then sent by [`gather`](Self::gather).
+    /// Makes an empty table. `secret` determines the keys. Each run must be sent through [`gather`](Self::gather).
     #[must_use]
     pub(crate) fn new(secret: &SecretKey) -> Self {
         let table = Table {
             entries: FxHashMap::default(),
             windows: FxHashMap::default(),
             last_window: 0,
-            of_queue_pairs: false,
+            any_type2: false,
             keys: Keys::new(secret),
         };
         Self {
             table: RefCell::new(table),
             payload_refs: RefCell::default(),
-            watch: Watch::new(),
-            exit: Exit::take(),
+            copy_method: MethodCache::new(),
+            recovery: RecoveryFrame::acquire(),
         }
     }
 
     /// Copies payload that the run in `out` refers to to its positions there, for a capture.
     pub(crate) fn copy_payload_into(&self, out: &mut [u8]) {
         let refs = self.payload_refs.borrow();
-        refs.copy_into(self.watch.way(), out);
+        refs.copy_into(self.copy_method.get(), out);
     }
 
-    /// The calling thread is about to have the engine copy: finds out how it can. The caller holds the engine's lock, and calls this
-    /// each time that it has taken it for that.
+    /// Chooses the copy method for the calling thread. The caller holds the engine's lock, and calls this each time that it has taken the
+    /// lock and the engine may copy.
     pub(crate) fn prepare(&self, now: Time) {
-        self.watch.look(now);
+        self.copy_method.update(now);
     }
 
     /// Calls `send` with the pieces of the run in `out`: its own bytes and the payload that it refers to.
@@ -110,8 +110,8 @@ impl Regions {
         self.payload_refs.borrow_mut().gather(out, send)
     }
 
-    /// Opens `range` under a new key; addresses in it count from `start`. `None`: there are `MOST` already, or
-    /// memory for the table is short.
+    /// Registers `range` and returns its key; addresses in it count from `start`. Returns `None` if there are [`MAX_ENTRIES`] already,
+    /// or no memory for the table.
     #[must_use]
     pub(crate) fn register(&self, range: Range, start: u64, rights: Rights, pd: Pd) -> Option<u32> {
         self.table.borrow_mut().add(
@@ -124,15 +124,15 @@ impl Regions {
         )
     }
 
-    /// Closes a region. The caller holds the engine's lock.
+    /// Removes a region. The caller holds the engine's lock.
     pub(crate) fn deregister(&self, key: u32) {
         let mut table = self.table.borrow_mut();
         table.remove(key);
-        // A window without its region opens nothing.
-        table.close_windows(|bound| bound.region == key);
+        // A window without its region makes nothing accessible.
+        table.unbind_windows(|bound| bound.region == key);
     }
 
-    /// A window that is not bound, and its key. `None`: as [`register`](Self::register).
+    /// Creates an unbound window and returns it with its key, or `None` as [`register`](Self::register) does.
     #[must_use]
     pub(crate) fn create_window(&self, kind: WindowType, pd: Pd) -> Option<(Window, u32)> {
         let mut table = self.table.borrow_mut();
@@ -146,20 +146,20 @@ impl Regions {
         let key = table.add(pd, unbound)?;
         table.last_window = window.0;
         table.windows.insert(window, key);
-        table.of_queue_pairs |= kind == WindowType::Type2;
+        table.any_type2 |= kind == WindowType::Type2;
         Some((window, key))
     }
 
-    /// The queue pair is gone, or as new: the windows that belong to it are closed. Its number may come again.
-    pub(crate) fn forget_queue_pair(&self, qpn: Qpn) {
+    /// Unbinds the windows that belong to `qpn`, which is destroyed or reset. Its number may be used again.
+    pub(crate) fn unbind_windows_of(&self, qpn: Qpn) {
         let mut table = self.table.borrow_mut();
-        if !table.of_queue_pairs {
+        if !table.any_type2 {
             return;
         }
-        table.close_windows(|bound| bound.qpn == Some(qpn));
+        table.unbind_windows(|bound| bound.qpn == Some(qpn));
     }
 
-    /// Closes a window, bound or not. The caller holds the engine's lock.
+    /// Destroys a window, bound or not. The caller holds the engine's lock.
     pub(crate) fn destroy_window(&self, window: Window) {
         let mut table = self.table.borrow_mut();
         if let Some(key) = table.windows.remove(&window) {
@@ -167,17 +167,17 @@ impl Regions {
         }
     }
 
-    /// A key for a window that is about to be bound. It is not set aside: should a region get the same before the bind is executed,
-    /// the bind fails.
+    /// Draws a key for a window that is about to be bound. The key is not reserved: if a region gets the same one before the bind is
+    /// executed, the bind fails.
     #[must_use]
-    pub(crate) fn next_key(&self) -> u32 {
+    pub(crate) fn draw_key(&self) -> u32 {
         self.table.borrow_mut().draw()
     }
 }
 
 impl Table {
     fn add(&mut self, pd: Pd, target: Target) -> Option<u32> {
-        if self.entries.len() >= MOST {
+        if self.entries.len() >= MAX_ENTRIES {
             return None;
         }
         self.entries.try_reserve(1).ok()?;
@@ -197,19 +197,19 @@ impl Table {
         }
     }
 
-    /// Windows of which `closes` says so open nothing any more.
-    fn close_windows(&mut self, closes: impl Fn(&Bound) -> bool) {
+    /// Unbinds the windows for which `unbinds` returns true.
+    fn unbind_windows(&mut self, unbinds: impl Fn(&Bound) -> bool) {
         for key in self.windows.values() {
             if let Some(entry) = self.entries.get_mut(key)
                 && let Target::Window { bound, .. } = &mut entry.target
-                && bound.as_ref().is_some_and(&closes)
+                && bound.as_ref().is_some_and(&unbinds)
             {
                 *bound = None;
             }
         }
     }
 
-    /// The memory behind `access`, and the offset of `va` in it, if all of `length` bytes is granted.
+    /// Returns the memory that `access` refers to and the offset of `va` in it, if access to all of `length` bytes is granted.
     fn resolve(&self, access: &Access, va: u64, length: u64) -> Result<(Range, u64), AccessError> {
         let key = access.key;
         let entry = self.entries.get(&key).ok_or(AccessError::Key(key))?;
@@ -228,7 +228,7 @@ impl Table {
                 rights,
                 ..
             } => {
-                let offset = inside(va, length, *start, range.length()).ok_or(bounds)?;
+                let offset = offset_inside(va, length, *start, range.length()).ok_or(bounds)?;
                 if rights.contains(access.need) {
                     Ok((*range, offset))
                 } else {
@@ -240,38 +240,38 @@ impl Table {
                 if bound.qpn.is_some_and(|owner| owner != access.qpn) {
                     return Err(AccessError::Scope(key));
                 }
-                inside(va, length, bound.start, bound.length).ok_or(bounds)?;
+                offset_inside(va, length, bound.start, bound.length).ok_or(bounds)?;
                 if !bound.rights.contains(access.need) {
                     return Err(right);
                 }
-                let below = self
+                let region = self
                     .entries
                     .get(&bound.region)
                     .ok_or(AccessError::Key(key))?;
-                let Target::Region { range, start, .. } = &below.target else {
+                let Target::Region { range, start, .. } = &region.target else {
                     return Err(AccessError::Key(key));
                 };
-                let offset = inside(va, length, *start, range.length()).ok_or(bounds)?;
+                let offset = offset_inside(va, length, *start, range.length()).ok_or(bounds)?;
                 Ok((*range, offset))
             }
         }
     }
 }
 
-/// Offset of `va` from `start` if `length` bytes from there end within `size`.
-fn inside(va: u64, length: u64, start: u64, size: u64) -> Option<u64> {
+/// Returns the offset of `va` from `start` if `length` bytes from there end within `size`.
+fn offset_inside(va: u64, length: u64, start: u64, size: u64) -> Option<u64> {
     let offset = va.checked_sub(start)?;
     (offset <= size && length <= size - offset).then_some(offset)
 }
 
-/// Why a granted access came to nothing.
+/// Converts the error of a granted access.
 fn error_of(failed: Failed, access: &Access, va: u64, length: u64) -> AccessError {
     let key = access.key;
     match failed {
         Failed::Outside => AccessError::Bounds { key, va, length },
         Failed::Fault => {
             let error = AccessError::Fault { key, va, length };
-            tracing::warn!(%error, "the connection ends; free an LMR before its memory is given back");
+            tracing::warn!(%error, "the connection ends; free an LMR before you unmap its memory");
             error
         }
     }
@@ -285,7 +285,7 @@ impl Memory for Regions {
     fn read(&self, access: &Access, va: u64, into: &mut [u8]) -> Result<(), AccessError> {
         let length = into.len() as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, length)?;
-        let done = range.read(self.watch.way(), offset, into);
+        let done = range.read(self.copy_method.get(), offset, into);
         done.map_err(|failed| error_of(failed, access, va, length))
     }
 
@@ -298,7 +298,7 @@ impl Memory for Regions {
         crc: u32,
     ) -> Result<Option<u32>, AccessError> {
         let mut refs = self.payload_refs.borrow_mut();
-        if length < MIN_LENGTH || !refs.has_room() || self.watch.way() == Way::Kernel {
+        if length < MIN_LENGTH || !refs.has_room() || self.copy_method.get() == CopyMethod::Kernel {
             return Ok(None);
         }
         let (range, offset) = self.table.borrow().resolve(access, va, length as u64)?;
@@ -309,7 +309,7 @@ impl Memory for Regions {
                 va,
                 length: length as u64,
             })?;
-        match lent.checksum(&self.exit, crc) {
+        match lent.checksum(&self.recovery, crc) {
             None => Ok(None),
             Some(Err(failed)) => Err(error_of(failed, access, va, length as u64)),
             Some(Ok(crc)) => {
@@ -322,7 +322,7 @@ impl Memory for Regions {
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError> {
         let length = from.len() as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, length)?;
-        let done = range.write(self.watch.way(), offset, from, true);
+        let done = range.write(self.copy_method.get(), offset, from, true);
         done.map_err(|failed| error_of(failed, access, va, length))
     }
 
@@ -333,7 +333,7 @@ impl Memory for Regions {
             AtomicOp::CompareSwap { .. } => old,
             AtomicOp::FetchAdd(add) => old.wrapping_add(add),
         };
-        let done = range.update(self.watch.way(), offset, apply);
+        let done = range.update(self.copy_method.get(), offset, apply);
         done.map_err(|failed| match failed {
             Failed::Outside => AccessError::Alignment(va),
             Failed::Fault => error_of(failed, access, va, 8),
@@ -385,15 +385,15 @@ impl Memory for Regions {
             None
         } else {
             let lkey = bind.lkey;
-            let below = table.entries.get_mut(&lkey).ok_or(AccessError::Key(lkey))?;
-            if below.pd != pd {
+            let region = table.entries.get_mut(&lkey).ok_or(AccessError::Key(lkey))?;
+            if region.pd != pd {
                 return Err(AccessError::Scope(lkey));
             }
             let Target::Region {
                 range,
                 start,
                 rights,
-            } = &mut below.target
+            } = &mut region.target
             else {
                 return Err(AccessError::Key(lkey));
             };
@@ -402,7 +402,7 @@ impl Memory for Regions {
                 va: bind.address,
                 length: bind.length,
             };
-            inside(bind.address, bind.length, *start, range.length()).ok_or(bounds)?;
+            offset_inside(bind.address, bind.length, *start, range.length()).ok_or(bounds)?;
             let writes = bind
                 .rights
                 .intersects(Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn lending_checks_like_copying_and_ends_with_the_run() {
+    fn payload_references_are_checked_like_copies_and_end_with_the_run() {
         let regions = Regions::new(&SECRET);
         crate::memory::guard::install();
         regions.prepare(Time::ZERO);
@@ -538,7 +538,7 @@ mod tests {
         let (_, mut old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
         let mut seen = vec![old_key];
         for _ in 0..BINDS {
-            let new_key = regions.next_key();
+            let new_key = regions.draw_key();
             let bind = MwBind {
                 old_key,
                 new_key,
@@ -594,7 +594,7 @@ mod tests {
         let (lkey, address) = region(&regions, &mut memory, Rights::all());
         let (window, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
         // The second bind is flushed.
-        let [new_key, _flushed] = [(); 2].map(|()| regions.next_key());
+        let [new_key, _flushed] = [(); 2].map(|()| regions.draw_key());
         let bind = MwBind {
             old_key,
             new_key,
@@ -616,7 +616,7 @@ mod tests {
         let mut memory = vec![0u8; 100];
         let (lkey, at) = region(&regions, &mut memory, Rights::all());
         let (_, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
-        let new_key = regions.next_key();
+        let new_key = regions.draw_key();
         let bind = MwBind {
             old_key,
             new_key,
@@ -645,7 +645,7 @@ mod tests {
                 .write(&access(old_key, Rights::REMOTE_WRITE), at + 10, &[1])
                 .is_err()
         );
-        let again = regions.next_key();
+        let again = regions.draw_key();
         regions
             .bind(
                 &MwBind {
@@ -664,7 +664,7 @@ mod tests {
                 .write(&access(again, Rights::REMOTE_WRITE), at + 10, &[1])
                 .is_err()
         );
-        let last = regions.next_key();
+        let last = regions.draw_key();
         regions
             .bind(
                 &MwBind {
@@ -689,7 +689,7 @@ mod tests {
         let mut memory = vec![0u8; 100];
         let (lkey, at) = region(&regions, &mut memory, Rights::all());
         let (_, old_key) = regions.create_window(WindowType::Type2, PD).unwrap();
-        let key = regions.next_key();
+        let key = regions.draw_key();
         let rights = Rights::REMOTE_READ;
         let kind = WindowType::Type2;
         let bind = MwBind {
@@ -727,7 +727,7 @@ mod tests {
         );
         // Bound again, by another queue pair, and again by the same; only then not by a third.
         let again = |old_key, qpn| {
-            let new_key = regions.next_key();
+            let new_key = regions.draw_key();
             let bind = MwBind {
                 old_key,
                 new_key,
@@ -743,7 +743,7 @@ mod tests {
             ..access(key, rights)
         };
         assert_eq!(regions.check(&stranger, at, 8), Ok(()));
-        regions.forget_queue_pair(Qpn::new(18));
+        regions.unbind_windows_of(Qpn::new(18));
         assert!(regions.check(&stranger, at, 8).is_err());
         assert!(again(key, 19).is_ok());
     }

@@ -33,8 +33,8 @@ use self::convert::{FULL, MAX_IOV, completion, create_error, op, post_error, rig
 use self::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
 use crate::adapter::datagram::{AddressHandle, QKEY};
 use crate::adapter::hub::Hub;
-use crate::memory::foreign::Range;
 use crate::memory::guard;
+use crate::memory::range::Range;
 use crate::user_engine::UserEngine;
 use crate::wait::Parker;
 
@@ -223,7 +223,7 @@ impl Transport for UserEngine {
         };
         qp.hub
             .with(|state, now| {
-                window.new_key = state.engine.memory().next_key();
+                window.new_key = state.engine.memory().draw_key();
                 let mut request = proto::SendRequest::new(bind.id.0, proto::Op::Bind(window), &[]);
                 request.signaled = bind.signaled;
                 request.fence = bind.fence;
@@ -394,7 +394,7 @@ impl Transport for UserEngine {
         qp.hub.with(|state, now| {
             state.connections.remove_of(qp.qpn);
             state.engine.reset_qp(now, qp.qpn);
-            state.engine.memory().forget_queue_pair(qp.qpn);
+            state.engine.memory().unbind_windows_of(qp.qpn);
         });
         Ok(())
     }

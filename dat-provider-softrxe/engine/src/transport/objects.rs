@@ -143,7 +143,7 @@ impl Drop for Qp {
             state.connections.remove_of(self.qpn);
             state.connections.remove_queries(self.qpn);
             state.engine.destroy_qp(now, self.qpn);
-            state.engine.memory().forget_queue_pair(self.qpn);
+            state.engine.memory().unbind_windows_of(self.qpn);
         });
     }
 }

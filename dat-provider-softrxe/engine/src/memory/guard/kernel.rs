@@ -1,4 +1,4 @@
-//! Copies by the kernel, which answers EFAULT where a thread would get a signal. It copies from this process to itself.
+//! Copies by the kernel from this process to itself. The kernel returns EFAULT where a thread would get a signal.
 
 use super::{Fault, machine};
 
@@ -11,14 +11,14 @@ type Call = unsafe extern "C" fn(
     libc::c_ulong,
 ) -> libc::ssize_t;
 
-/// `None`: the kernel, or a filter of system calls, has no such call.
+/// Copies by `call`. Returns `None` if the kernel lacks the system call, or a seccomp filter refuses it.
 fn transfer(call: Call, ours: usize, theirs: usize, length: usize) -> Option<Result<(), Fault>> {
     let vector = |at: usize| libc::iovec {
         iov_base: at as *mut libc::c_void,
         iov_len: length,
     };
     let (local, remote) = (vector(ours), vector(theirs));
-    // SAFETY: `ours` is a buffer of that length, which the callers have as a slice; the kernel checks `theirs`.
+    // SAFETY: `ours` is a slice of the callers of that length; the kernel checks `theirs`.
     let done = unsafe { call(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
     if done < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
         return None;
@@ -37,7 +37,7 @@ pub(super) fn read(from: usize, into: &mut [u8]) -> Result<(), Fault> {
     }
     let (to, length) = (into.as_mut_ptr() as usize, into.len());
     transfer(libc::process_vm_readv, to, from, length)
-        // SAFETY: registered memory, as for the kernel; without its help a fault is the consumer's again.
+        // SAFETY: registered memory. Without the system call a fault raises the consumer's signal.
         .unwrap_or_else(|| unsafe { machine::copy(to, from, length) })
 }
 
@@ -52,7 +52,7 @@ pub(super) fn write(to: usize, bytes: &[u8]) -> Result<(), Fault> {
         .unwrap_or_else(|| unsafe { machine::copy(to, from, bytes.len()) })
 }
 
-/// Replaces the 8 bytes at `at`; other processors may come in between.
+/// Replaces the 8 bytes at `at`, not atomically.
 pub(super) fn update(at: usize, mut f: impl FnMut(u64) -> u64) -> Result<u64, Fault> {
     let mut word = [0; 8];
     read(at, &mut word)?;

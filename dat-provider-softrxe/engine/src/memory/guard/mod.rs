@@ -1,9 +1,9 @@
-//! Copies to and from memory that may have lost its mapping: a fault is an answer here and not the end of the process.
+//! Copies to and from memory that may have lost its mapping. A fault becomes an error and does not end the process.
 //!
-//! There are two ways to copy. [`Way::Direct`] is as quick as a plain copy: the instructions that may fault lie in one place, and a
-//! signal handler of ours makes a fault there an answer (`signals`, `x86_64`). That works while the handler is ours and the
-//! copying thread does not block the signals; both belong to the application. [`Way::Kernel`] asks the kernel to copy
-//! (process_vm_readv(2)), which answers EFAULT: about half a microsecond a copy, and always right. [`Watch`] decides.
+//! There are two copy methods. [`CopyMethod::Direct`] is as fast as a plain copy: the instructions that may fault are in one place,
+//! and a signal handler of this crate turns a fault there into an error (`signals`, `x86_64`). That works as long as the handler is
+//! installed and the copying thread does not block the signals; the application may change both. [`CopyMethod::Kernel`] uses
+//! process_vm_readv(2), which returns EFAULT: it takes about half a microsecond a copy and always works. [`MethodCache`] chooses.
 
 mod kernel;
 mod signals;
@@ -21,85 +21,85 @@ use softrxe_proto::Time;
 
 pub(crate) use signals::install;
 
-/// The memory is not mapped, or not with the right that it was registered with.
+/// The memory is not mapped, or not with the right with which it was registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fault;
 
-/// How memory of the consumer is touched.
+/// How the engine copies to and from the consumer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
-    /// By instructions of this thread; the signal of a fault is caught.
+pub(crate) enum CopyMethod {
+    /// By instructions of the thread; the signal of a fault is caught.
     Direct,
     /// By system calls.
     Kernel,
 }
 
-/// How long it counts that the signals of a thread were found as they should be, in nanoseconds.
-const TRUST: u64 = 1_000_000;
-/// Threads whose signals are remembered.
+/// How long the state of a thread's signals is remembered, in nanoseconds.
+const VALIDITY: u64 = 1_000_000;
+/// Number of threads whose signals are remembered.
 const THREADS: usize = 4;
 
-/// Knows which way the present thread can go. Not `Sync`: the engine's lock is around it.
+/// Remembers which method the threads can use. Not `Sync`: it is under the engine's lock.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    way: Cell<Way>,
-    /// Thread, way, and until when that counts.
-    seen: [Cell<(usize, Way, u64)>; THREADS],
+pub(crate) struct MethodCache {
+    method: Cell<CopyMethod>,
+    /// Thread, its method, and the end of validity.
+    seen: [Cell<(usize, CopyMethod, u64)>; THREADS],
     next: Cell<usize>,
 }
 
-impl Watch {
-    /// Before the first [`look`](Self::look) nothing is known: the kernel copies.
+impl MethodCache {
+    /// Starts with the kernel's copies, until the first [`update`](Self::update).
     #[must_use]
     pub(crate) fn new() -> Self {
         Self {
-            way: Cell::new(Way::Kernel),
-            seen: [const { Cell::new((0, Way::Kernel, 0)) }; THREADS],
+            method: Cell::new(CopyMethod::Kernel),
+            seen: [const { Cell::new((0, CopyMethod::Kernel, 0)) }; THREADS],
             next: Cell::new(0),
         }
     }
 
-    /// The way that the last look found.
+    /// Returns the method that the last update chose.
     #[must_use]
-    pub(crate) fn way(&self) -> Way {
-        self.way.get()
+    pub(crate) fn get(&self) -> CopyMethod {
+        self.method.get()
     }
 
-    /// The calling thread is about to copy. What it was found to do with the signals counts for a millisecond: asking takes
-    /// three system calls.
-    pub(crate) fn look(&self, now: Time) {
-        // SAFETY: always right.
+    /// Chooses the method for the calling thread, which is about to copy. The state of its signals is remembered for a millisecond, as
+    /// to query it takes three system calls.
+    pub(crate) fn update(&self, now: Time) {
+        // SAFETY: pthread_self cannot fail.
         let thread = unsafe { libc::pthread_self() } as usize;
         let now = now.as_nanos();
         for seen in &self.seen {
-            let (of, way, until) = seen.get();
+            let (of, method, until) = seen.get();
             if of == thread && now < until {
-                self.way.set(way);
+                self.method.set(method);
                 return;
             }
         }
-        self.ask(thread, now);
+        self.query(thread, now);
     }
 
     #[cold]
-    fn ask(&self, thread: usize, now: u64) {
-        let way = if machine::CATCHES && signals::are_caught() {
-            Way::Direct
+    fn query(&self, thread: usize, now: u64) {
+        let method = if machine::CATCHES && signals::faults_are_caught() {
+            CopyMethod::Direct
         } else {
-            Way::Kernel
+            CopyMethod::Kernel
         };
-        let known = self.seen.iter().position(|seen| seen.get().0 == thread);
-        let place = known.unwrap_or_else(|| {
+        let position = self.seen.iter().position(|seen| seen.get().0 == thread);
+        let slot = position.unwrap_or_else(|| {
             let next = self.next.get();
             self.next.set((next + 1) % THREADS);
             next
         });
-        self.seen[place].set((thread, way, now + TRUST));
-        self.way.set(way);
+        self.seen[slot].set((thread, method, now + VALIDITY));
+        self.method.set(method);
     }
 }
 
-impl Default for Watch {
+impl Default for MethodCache {
     fn default() -> Self {
         Self::new()
     }
@@ -108,91 +108,95 @@ impl Default for Watch {
 /// Copies `into.len()` bytes from `from`, which need not be mapped.
 ///
 /// # Safety
-/// Where `from` is mapped, reading it disturbs no Rust reference: it is memory that the consumer registered.
-pub(crate) unsafe fn read(way: Way, from: usize, into: &mut [u8]) -> Result<(), Fault> {
+/// If `from` is mapped, it is memory that the consumer registered, to which there is no Rust reference.
+pub(crate) unsafe fn read(method: CopyMethod, from: usize, into: &mut [u8]) -> Result<(), Fault> {
     let (to, length) = (into.as_mut_ptr() as usize, into.len());
-    match way {
-        // SAFETY: the destination is ours; the source is the caller's promise.
-        Way::Direct => unsafe { machine::copy(to, from, length) },
-        Way::Kernel => kernel::read(from, into),
+    match method {
+        // SAFETY: the destination is `into`; the caller promises the source.
+        CopyMethod::Direct => unsafe { machine::copy(to, from, length) },
+        CopyMethod::Kernel => kernel::read(from, into),
     }
 }
 
-/// Copies `bytes` to `to`, which need not be mapped. If it fails part of them may be there.
+/// Copies `bytes` to `to`, which need not be mapped. After an error a part may have been copied.
 ///
 /// # Safety
-/// Where `to` is mapped, it is memory that the consumer registered for writing.
-pub(crate) unsafe fn write(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
-    match way {
-        // SAFETY: the source is ours; the destination is the caller's promise.
-        Way::Direct => unsafe { machine::copy(to, bytes.as_ptr() as usize, bytes.len()) },
-        Way::Kernel => kernel::write(to, bytes),
+/// If `to` is mapped, it is memory that the consumer registered for writing.
+pub(crate) unsafe fn write(method: CopyMethod, to: usize, bytes: &[u8]) -> Result<(), Fault> {
+    match method {
+        // SAFETY: the source is `bytes`; the caller promises the destination.
+        CopyMethod::Direct => unsafe { machine::copy(to, bytes.as_ptr() as usize, bytes.len()) },
+        CopyMethod::Kernel => kernel::write(to, bytes),
     }
 }
 
-/// Stores `bytes`, 1, 2, 4 or 8 of them, to `to`, a multiple of their number, in one store.
+/// Stores `bytes` to `to` in one store. There are 1, 2, 4 or 8 of them, and `to` is a multiple of their number.
 ///
 /// # Safety
 /// As [`write()`].
-pub(crate) unsafe fn store(way: Way, to: usize, bytes: &[u8]) -> Result<(), Fault> {
-    match way {
+pub(crate) unsafe fn store(method: CopyMethod, to: usize, bytes: &[u8]) -> Result<(), Fault> {
+    match method {
         // SAFETY: as for `write`.
-        Way::Direct => unsafe { machine::store(to, bytes) },
-        Way::Kernel => kernel::write(to, bytes),
+        CopyMethod::Direct => unsafe { machine::store(to, bytes) },
+        CopyMethod::Kernel => kernel::write(to, bytes),
     }
 }
 
-/// Replaces the 8 bytes at `at`, a multiple of 8, by what `f` makes of them; returns the old value. Whatever the way, this is
-/// atomic towards the consumer's processors.
+/// Replaces the 8 bytes at `at`, a multiple of 8, by the result of `f`; returns the old value. The direct method is atomic towards the
+/// consumer's threads. The kernel's is too as long as the handler is installed.
 ///
 /// # Safety
 /// As [`write()`].
 pub(crate) unsafe fn update(
-    way: Way,
+    method: CopyMethod,
     at: usize,
     mut f: impl FnMut(u64) -> u64,
 ) -> Result<u64, Fault> {
-    match way {
+    match method {
         // SAFETY: as for `write`.
-        Way::Direct => unsafe { machine::update(at, f) },
-        // The kernel has no atomic for this. SAFETY: as for `write`.
-        Way::Kernel => signals::while_caught(|| unsafe { machine::update(at, &mut f) })
-            .unwrap_or_else(|| kernel::update(at, f)),
+        CopyMethod::Direct => unsafe { machine::update(at, f) },
+        // The kernel has no system call for this.
+        CopyMethod::Kernel => {
+            // SAFETY: as for `write`.
+            let direct = || unsafe { machine::update(at, &mut f) };
+            let done = signals::with_faults_unblocked(direct);
+            done.unwrap_or_else(|| kernel::update(at, f))
+        }
     }
 }
 
-/// A place where a computation that may fault notes how to get out of it.
+/// Where a computation that may fault saves how to abandon it; `None` if there was no free frame.
 #[derive(Debug)]
-pub(crate) struct Exit(Option<&'static machine::Frame>);
+pub(crate) struct RecoveryFrame(Option<&'static machine::Frame>);
 
-impl Exit {
-    /// One of a limited number, or one with which nothing can be computed.
+impl RecoveryFrame {
+    /// Acquires one of a limited number of frames.
     #[must_use]
-    pub(crate) fn take() -> Self {
-        Self(machine::Frame::take())
+    pub(crate) fn acquire() -> Self {
+        Self(machine::Frame::acquire())
     }
 
-    /// Runs `compute` over the `length` bytes at `from`. `None`: that cannot be done here, or the memory is not there.
+    /// Runs `compute` over the `length` bytes at `from`. Returns `None` without a frame, and an error if the memory faults.
     ///
     /// # Safety
-    /// The range is memory that the consumer registered. `compute` reads it and nothing else that may fault, and leaves nothing to
-    /// drop or unlock where it is abandoned.
-    pub(crate) unsafe fn over<R>(
+    /// The range is memory that the consumer registered. `compute` reads it and nothing else that may fault. If it is abandoned, nothing
+    /// remains to drop or unlock.
+    pub(crate) unsafe fn run<R>(
         &self,
         from: usize,
         length: usize,
         compute: impl FnOnce() -> R,
     ) -> Option<Result<R, Fault>> {
         let frame = self.0?;
-        // SAFETY: the caller's promises; the engine's lock lets one thread at a time compute here.
+        // SAFETY: the caller's promises; under the engine's lock one thread at a time computes here.
         Some(unsafe { frame.run(from..from + length, compute) })
     }
 }
 
-impl Drop for Exit {
+impl Drop for RecoveryFrame {
     fn drop(&mut self) {
         if let Some(frame) = self.0 {
-            frame.give_back();
+            frame.release();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where no exit from a fault is written for the processor: every copy is the kernel's.
+//! Processors for which there is no recovery from faults: the kernel makes every copy.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,20 +8,20 @@ use super::Fault;
 /// Faults cannot be caught.
 pub(super) const CATCHES: bool = false;
 
-/// Copies, if need be until a fault ends the process.
+/// Copies. A fault ends the process.
 pub(super) unsafe fn copy(to: usize, from: usize, length: usize) -> Result<(), Fault> {
     // SAFETY: the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, length) };
     Ok(())
 }
 
-/// As [`copy`].
+/// Stores like [`copy`].
 pub(super) unsafe fn store(to: usize, bytes: &[u8]) -> Result<(), Fault> {
     // SAFETY: the caller's promise.
     unsafe { copy(to, bytes.as_ptr() as usize, bytes.len()) }
 }
 
-/// As [`copy`], atomic.
+/// Replaces 8 bytes atomically. A fault ends the process.
 pub(super) unsafe fn update(at: usize, mut f: impl FnMut(u64) -> u64) -> Result<u64, Fault> {
     // SAFETY: the caller's promise; a multiple of 8.
     let word = unsafe { AtomicU64::from_ptr(at as *mut u64) };
@@ -29,16 +29,16 @@ pub(super) unsafe fn update(at: usize, mut f: impl FnMut(u64) -> u64) -> Result<
     Ok(old.unwrap_or_else(|old| old))
 }
 
-/// There are none.
+/// A recovery frame, of which there are none.
 #[derive(Debug)]
 pub(super) enum Frame {}
 
 impl Frame {
-    pub(super) const fn take() -> Option<&'static Self> {
+    pub(super) const fn acquire() -> Option<&'static Self> {
         None
     }
 
-    pub(super) const fn give_back(&self) {
+    pub(super) const fn release(&self) {
         match *self {}
     }
 
@@ -51,7 +51,7 @@ impl Frame {
     }
 }
 
-/// No handler is installed here.
+/// Returns the signal handler: there is none.
 pub(super) const fn entry() -> Option<usize> {
     None
 }

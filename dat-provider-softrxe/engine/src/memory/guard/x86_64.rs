@@ -1,4 +1,4 @@
-//! Exits from faults on x86-64: the instructions that may fault, and where they go on when they do.
+//! Recovery from faults on x86-64: the instructions that may fault, and where the thread continues after a fault.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -9,8 +9,7 @@ use super::Fault;
 /// Faults can be caught.
 pub(super) const CATCHES: bool = true;
 
-// Everything between `begin` and `end` leaves the stack as it finds it, so that "return 1" is right after a fault at any
-// instruction of it.
+// No instruction between `begin` and `end` changes the stack, so that after a fault at any of them the function can return 1.
 std::arch::global_asm!(
     ".pushsection .text.dat_softrxe_guard,\"ax\",@progbits",
     ".globl dat_softrxe_guard_copy",
@@ -45,7 +44,7 @@ std::arch::global_asm!(
     "jb 4f",
     "cmp rdx, 1024",
     "jae 8f",
-    // The last 16 bytes are read first and written last; what stands before them goes in pieces of 64 and 16.
+    // The last 16 bytes are read first and written last; those before them are copied in pieces of 64 and 16.
     "movups xmm4, [rsi + rdx - 16]",
     "lea r8, [rdi + rdx - 16]",
     "cmp rdx, 64",
@@ -108,7 +107,7 @@ std::arch::global_asm!(
     "7:",
     "xor eax, eax",
     "ret",
-    // Many: the processor's own loop is quickest.
+    // From 1024 bytes on the processor's string instruction is fastest.
     "8:",
     "mov rcx, rdx",
     "rep movsb",
@@ -131,7 +130,7 @@ std::arch::global_asm!(
     "mov [rdi], sil",
     "xor eax, eax",
     "ret",
-    // exchange(at rdi, expected rsi, new rdx): *rsi becomes what was there
+    // exchange(at rdi, expected rsi, new rdx): stores the old value in *rsi
     "dat_softrxe_guard_exchange:",
     "mov rax, [rsi]",
     "lock cmpxchg [rdi], rdx",
@@ -142,8 +141,8 @@ std::arch::global_asm!(
     "dat_softrxe_guard_fault:",
     "mov eax, 1",
     "ret",
-    // run(frame rdi, function rsi, argument rdx): what the function changes of the registers of its callers stands on the stack,
-    // whose pointer stands in the frame.
+    // run(frame rdi, function rsi, argument rdx): saves the registers that a function must preserve on the stack, and the stack
+    // pointer in the frame.
     "dat_softrxe_guard_run:",
     "push rbp",
     "push rbx",
@@ -167,7 +166,7 @@ std::arch::global_asm!(
     "pop rbx",
     "pop rbp",
     "ret",
-    // The signal handler: tells Rust, as the fourth argument, where the frame of the signal lies if the kernel called.
+    // The signal handler: passes the address of the signal's frame as the fourth argument, which is right if the kernel called it.
     "dat_softrxe_guard_entry:",
     "lea rcx, [rsp + 8]",
     "jmp {handler}",
@@ -194,26 +193,27 @@ unsafe extern "C" {
     fn dat_softrxe_guard_entry();
 }
 
-const fn answer(code: u32) -> Result<(), Fault> {
+/// Converts the return value of the functions above.
+const fn result(code: u32) -> Result<(), Fault> {
     if code == 0 { Ok(()) } else { Err(Fault) }
 }
 
-/// Copies. One of both sides may fault.
+/// Copies. Source or destination may fault.
 ///
 /// # Safety
-/// Each side is memory of ours of that length, or registered memory.
+/// Source and destination are memory of this crate of that length, or registered memory.
 pub(super) unsafe fn copy(to: usize, from: usize, length: usize) -> Result<(), Fault> {
     // SAFETY: the caller's promise.
-    answer(unsafe { dat_softrxe_guard_copy(to, from, length) })
+    result(unsafe { dat_softrxe_guard_copy(to, from, length) })
 }
 
-/// Stores 1, 2, 4 or 8 bytes in one store; any other number is copied.
+/// Stores 1, 2, 4 or 8 bytes in one store; copies any other number.
 ///
 /// # Safety
 /// `to` is registered memory.
 pub(super) unsafe fn store(to: usize, bytes: &[u8]) -> Result<(), Fault> {
-    // SAFETY: the caller's promise. x86's stores are seen in their order.
-    answer(unsafe {
+    // SAFETY: the caller's promise. x86 stores become visible in program order.
+    result(unsafe {
         match *bytes {
             [a] => dat_softrxe_guard_store1(to, a),
             [a, b] => dat_softrxe_guard_store2(to, u16::from_ne_bytes([a, b])),
@@ -234,8 +234,8 @@ pub(super) unsafe fn update(at: usize, mut f: impl FnMut(u64) -> u64) -> Result<
     let mut expected = 0;
     loop {
         let mut seen = expected;
-        // SAFETY: the caller's promise; `seen` is ours.
-        answer(unsafe { dat_softrxe_guard_exchange(at, &raw mut seen, f(expected)) })?;
+        // SAFETY: the caller's promise; `seen` is a local variable.
+        result(unsafe { dat_softrxe_guard_exchange(at, &raw mut seen, f(expected)) })?;
         if seen == expected {
             return Ok(seen);
         }
@@ -243,45 +243,46 @@ pub(super) unsafe fn update(at: usize, mut f: impl FnMut(u64) -> u64) -> Result<
     }
 }
 
-/// How a computation is left.
+/// How to abandon a computation.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Frame {
-    /// Stack pointer; 0 while nothing is computed.
+    /// Saved stack pointer; 0 while no computation runs.
     stack: AtomicUsize,
     /// The thread that computes.
     thread: AtomicUsize,
-    /// The memory that may fault.
+    /// Range of the memory that may fault.
     begin: AtomicUsize,
     end: AtomicUsize,
-    taken: AtomicUsize,
+    /// 1 if an engine has acquired this frame.
+    acquired: AtomicUsize,
 }
 
-/// One an engine; an engine beyond computes nothing in place.
+/// One frame for each engine. Further engines copy payload instead of computing checksums in place.
 static FRAMES: [Frame; 64] = [const {
     Frame {
         stack: AtomicUsize::new(0),
         thread: AtomicUsize::new(0),
         begin: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
-        taken: AtomicUsize::new(0),
+        acquired: AtomicUsize::new(0),
     }
 }; 64];
 
 impl Frame {
-    pub(super) fn take() -> Option<&'static Self> {
-        let free = |frame: &&Self| frame.taken.swap(1, Ordering::AcqRel) == 0;
+    pub(super) fn acquire() -> Option<&'static Self> {
+        let free = |frame: &&Self| frame.acquired.swap(1, Ordering::AcqRel) == 0;
         FRAMES.iter().find(free)
     }
 
-    pub(super) fn give_back(&self) {
-        self.taken.store(0, Ordering::Release);
+    pub(super) fn release(&self) {
+        self.acquired.store(0, Ordering::Release);
     }
 
-    /// Runs `compute`, and abandons it where it faults in `range`.
+    /// Runs `compute`, and abandons it if it faults in `range`.
     ///
     /// # Safety
-    /// One thread at a time. `compute` leaves nothing to drop or unlock where it is abandoned.
+    /// One thread at a time calls this. If `compute` is abandoned, nothing remains to drop or unlock.
     pub(super) unsafe fn run<F: FnOnce() -> R, R>(
         &self,
         range: Range<usize>,
@@ -292,50 +293,51 @@ impl Frame {
             result: MaybeUninit<R>,
         }
         extern "C" fn work<F: FnOnce() -> R, R>(work: *mut libc::c_void) {
-            // SAFETY: `run` hands its own `Work` on, and waits.
+            // SAFETY: `run` passes its own `Work`, which outlives the call.
             let work = unsafe { &mut *work.cast::<Work<F, R>>() };
             if let Some(compute) = work.compute.take() {
                 work.result.write(compute());
             }
         }
-        // SAFETY: always right.
+        // SAFETY: pthread_self cannot fail.
         let thread = unsafe { libc::pthread_self() } as usize;
         self.thread.store(thread, Ordering::Relaxed);
         self.begin.store(range.start, Ordering::Relaxed);
         self.end.store(range.end, Ordering::Relaxed);
-        // A signal handler of this thread reads them.
+        // The signal handler of this thread reads these fields.
         compiler_fence(Ordering::SeqCst);
         let mut all = Work {
             compute: Some(compute),
             result: MaybeUninit::<R>::uninit(),
         };
-        // SAFETY: the function gets what it wants; abandoning it is the caller's promise.
-        answer(unsafe { dat_softrxe_guard_run(self, work::<F, R>, (&raw mut all).cast()) })?;
-        // SAFETY: the computation came to its end.
+        // SAFETY: the function gets its argument; the caller promises that it may be abandoned.
+        result(unsafe { dat_softrxe_guard_run(self, work::<F, R>, (&raw mut all).cast()) })?;
+        // SAFETY: the computation completed.
         Ok(unsafe { all.result.assume_init() })
     }
 }
 
-/// The signal handler.
+/// Returns the signal handler.
 pub(super) fn entry() -> Option<usize> {
     Some(dat_softrxe_guard_entry as *const () as usize)
 }
 
-/// Has the interrupted thread go on at the exit, if it was at a place that has one and `address` is what it may fault at.
+/// Makes the interrupted thread continue where it recovers, if it was at an instruction that may fault at `address`. Returns whether
+/// it was.
 ///
 /// # Safety
-/// `context` is that of a signal handler, which returns afterwards.
-pub(super) unsafe fn leave(context: *mut libc::ucontext_t, address: usize) -> bool {
+/// `context` is the argument of a signal handler, which returns afterwards.
+pub(super) unsafe fn recover(context: *mut libc::ucontext_t, address: usize) -> bool {
     // SAFETY: the caller's promise.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
-    let place = registers[libc::REG_RIP as usize] as usize;
+    let instruction = registers[libc::REG_RIP as usize] as usize;
     let begin = dat_softrxe_guard_begin as *const () as usize;
     let end = dat_softrxe_guard_end as *const () as usize;
-    if (begin..end).contains(&place) {
+    if (begin..end).contains(&instruction) {
         registers[libc::REG_RIP as usize] = dat_softrxe_guard_fault as *const () as i64;
         return true;
     }
-    // SAFETY: always right.
+    // SAFETY: pthread_self cannot fail.
     let thread = unsafe { libc::pthread_self() } as usize;
     for frame in &FRAMES {
         let stack = frame.stack.load(Ordering::Relaxed);
@@ -346,7 +348,7 @@ pub(super) unsafe fn leave(context: *mut libc::ucontext_t, address: usize) -> bo
             registers[libc::REG_RSP as usize] = stack as i64;
             registers[libc::REG_RBX as usize] = &raw const *frame as i64;
             registers[libc::REG_RAX as usize] = 1;
-            // Calls expect the direction flag clear.
+            // The calling convention requires a clear direction flag.
             registers[libc::REG_EFL as usize] &= !0x400;
             return true;
         }

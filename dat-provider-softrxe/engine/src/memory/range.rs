@@ -1,5 +1,6 @@
-//! The consumer's memory, which is not ours: it may change while we read it and be read while we write it, and its mapping may be
-//! gone, so it is no Rust reference, but for the moment of a checksum. All access to registered memory goes through these few functions.
+//! Ranges of the consumer's memory. The consumer may change memory while the engine reads it, read it while the engine writes it, and
+//! unmap it. So there is no Rust reference to it, except during a checksum. All access to registered memory goes through these
+//! functions.
 
 use std::io;
 use std::slice;
@@ -7,28 +8,28 @@ use std::sync::atomic::{Ordering, fence};
 
 use crc32fast::Hasher;
 
-use super::guard::{self, Exit, Fault, Way};
+use super::guard::{self, CopyMethod, Fault, RecoveryFrame};
 use super::probe;
 
-/// Bytes of a message's end that are stored after all others, in one store where alignment allows.
+/// Number of bytes at the end of a message that are stored after all others, in one store if aligned.
 const TAIL: usize = 8;
 
 /// A range of the consumer's memory that was checked when it was registered.
 ///
-/// An application may unmap memory before it deregisters it, protect it, or cut the file behind it short. Then what touches it here
-/// answers [`Failed::Fault`].
+/// An application may unmap memory before it deregisters it, protect it, or truncate the file behind it. Access then fails with
+/// [`Failed::Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     base: usize,
     length: u64,
 }
 
-/// Why memory was not read or written.
+/// Error of an access to a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Failed {
-    /// Not inside the range, or not aligned.
+    /// The access is not inside the range, or not aligned.
     Outside,
-    /// The memory is not there any more.
+    /// The memory is no longer mapped, or no longer with the right that it had.
     Fault,
 }
 
@@ -38,7 +39,7 @@ impl From<Fault> for Failed {
     }
 }
 
-/// Why memory cannot be registered.
+/// Error of memory that cannot be registered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RangeError {
     /// The range is empty or wraps around.
@@ -49,7 +50,7 @@ pub(crate) enum RangeError {
         /// Bytes.
         length: u64,
     },
-    /// A page is not mapped, or not with the rights that registration asks for.
+    /// A page is not mapped, or not with the rights that registration needs.
     #[error(
         "{length} bytes at {base:#x} cannot be registered {rights}: {source}; map the whole range with that right first"
     )]
@@ -60,7 +61,7 @@ pub(crate) enum RangeError {
         length: u64,
         /// "for reading" or "for writing".
         rights: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -75,7 +76,7 @@ impl Range {
         if length == 0 || base == 0 || end.is_none_or(|end| end > isize::MAX as u64) {
             return Err(RangeError::NoRange { base, length });
         }
-        // SAFETY: sysconf only answers.
+        // SAFETY: sysconf has no effect.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(4096) as usize;
         let first = base & !(page - 1);
         let bytes = (base + length as usize).next_multiple_of(page) - first;
@@ -94,19 +95,19 @@ impl Range {
         Ok(Self { base, length })
     }
 
-    /// First address.
+    /// Returns the first address.
     #[must_use]
     pub(crate) const fn base(&self) -> usize {
         self.base
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub(crate) const fn length(&self) -> u64 {
         self.length
     }
 
-    /// Address of the byte at `offset` if `count` bytes from there are inside.
+    /// Returns the address of the byte at `offset` if `count` bytes from there are inside.
     fn at(&self, offset: u64, count: usize) -> Result<usize, Failed> {
         let end = offset.checked_add(count as u64).ok_or(Failed::Outside)?;
         if end > self.length {
@@ -118,15 +119,20 @@ impl Range {
     /// Copies out of the range.
     ///
     /// # Errors
-    /// As [`Failed`] says; what `into` holds is unspecified then.
-    pub(crate) fn read(&self, way: Way, offset: u64, into: &mut [u8]) -> Result<(), Failed> {
+    /// See [`Failed`]; the contents of `into` are unspecified then.
+    pub(crate) fn read(
+        &self,
+        method: CopyMethod,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), Failed> {
         let from = self.at(offset, into.len())?;
-        // SAFETY: inside a range that the consumer registered, who may write it meanwhile: bytes are copied, no more.
-        unsafe { guard::read(way, from, into)? };
+        // SAFETY: inside a range that the consumer registered. The consumer may write it meanwhile; bytes are only copied.
+        unsafe { guard::read(method, from, into)? };
         Ok(())
     }
 
-    /// `count` bytes from `offset`. `None`: not inside.
+    /// Returns the part of `count` bytes from `offset`, or `None` if it is not inside.
     #[must_use]
     pub(crate) fn part(&self, offset: u64, count: u64) -> Option<Self> {
         let base = self.at(offset, count as usize).ok()?;
@@ -136,32 +142,36 @@ impl Range {
         })
     }
 
-    /// CRC-32 of all of it, continued from `crc`. `None`: not possible where it lies.
+    /// Returns the CRC-32 of the whole range, continued from `crc`, or `None` if this memory cannot be read in place.
     #[must_use]
-    pub(crate) fn checksum(&self, exit: &Exit, crc: u32) -> Option<Result<u32, Failed>> {
+    pub(crate) fn checksum(
+        &self,
+        recovery: &RecoveryFrame,
+        crc: u32,
+    ) -> Option<Result<u32, Failed>> {
         let compute = || {
             // SAFETY: inside a range that the consumer registered; bytes have no invalid values. The consumer must not write them
-            // now, as a request that names them is posted. Where it does nevertheless the number is wrong, whatever it is, and
-            // nothing else hangs on it.
+            // now, as a posted request refers to them. If it does, the checksum is wrong, on which nothing but the packet's
+            // acceptance depends.
             let bytes =
                 unsafe { slice::from_raw_parts(self.base as *const u8, self.length as usize) };
             let mut hasher = Hasher::new_with_initial(crc);
             hasher.update(bytes);
             hasher.finalize()
         };
-        // SAFETY: it reads the range, and a hasher holds nothing but numbers.
-        let done = unsafe { exit.over(self.base, self.length as usize, compute) };
+        // SAFETY: `compute` reads the range, and a hasher contains only numbers.
+        let done = unsafe { recovery.run(self.base, self.length as usize, compute) };
         done.map(|done| done.map_err(Failed::from))
     }
 
-    /// Copies into the range. With `last` the end of `bytes` ends a message: its last bytes are stored after
-    /// all others, so that a consumer that polls the last byte finds all of it.
+    /// Copies into the range. `last` says that `bytes` ends a message: its last bytes are then stored after all others, so that a
+    /// consumer that polls the last byte finds the whole message.
     ///
     /// # Errors
-    /// As [`Failed`] says. `Outside`: nothing was written; `Fault`: perhaps a part.
+    /// See [`Failed`]. After `Outside` nothing was written; after `Fault` a part may have been.
     pub(crate) fn write(
         &self,
-        way: Way,
+        method: CopyMethod,
         offset: u64,
         bytes: &[u8],
         last: bool,
@@ -169,24 +179,24 @@ impl Range {
         let to = self.at(offset, bytes.len())?;
         if !last || bytes.is_empty() {
             // SAFETY: the destination is inside a range that the consumer registered for writing.
-            unsafe { guard::write(way, to, bytes)? };
+            unsafe { guard::write(method, to, bytes)? };
             return Ok(());
         }
         let (body, tail) = bytes.split_at(bytes.len().saturating_sub(TAIL));
         // SAFETY: as above.
-        unsafe { guard::write(way, to, body)? };
+        unsafe { guard::write(method, to, body)? };
         fence(Ordering::Release);
-        store_tail(way, to + body.len(), tail)?;
+        store_tail(method, to + body.len(), tail)?;
         Ok(())
     }
 
-    /// Replaces the 8 bytes at `offset` by what `f` makes of them, atomically; returns the old value.
+    /// Replaces the 8 bytes at `offset` atomically by the result of `f`; returns the old value.
     ///
     /// # Errors
-    /// As [`Failed`] says; nothing was changed.
+    /// See [`Failed`]; nothing was changed.
     pub(crate) fn update(
         &self,
-        way: Way,
+        method: CopyMethod,
         offset: u64,
         f: impl FnMut(u64) -> u64,
     ) -> Result<u64, Failed> {
@@ -194,13 +204,13 @@ impl Range {
         if !at.is_multiple_of(8) {
             return Err(Failed::Outside);
         }
-        // SAFETY: inside a range that the consumer registered for writing, aligned; its own accesses are its business.
-        Ok(unsafe { guard::update(way, at, f)? })
+        // SAFETY: aligned and inside a range that the consumer registered for writing.
+        Ok(unsafe { guard::update(method, at, f)? })
     }
 }
 
 /// Stores up to 8 bytes so that the last one becomes visible last.
-fn store_tail(way: Way, at: usize, tail: &[u8]) -> Result<(), Fault> {
+fn store_tail(method: CopyMethod, at: usize, tail: &[u8]) -> Result<(), Fault> {
     let mut at = at;
     let mut rest = tail;
     while !rest.is_empty() {
@@ -212,7 +222,7 @@ fn store_tail(way: Way, at: usize, tail: &[u8]) -> Result<(), Fault> {
         let (now, later) = rest.split_at(size);
         fence(Ordering::Release);
         // SAFETY: the caller checked the range; `at` is a multiple of `size`.
-        unsafe { guard::store(way, at, now)? };
+        unsafe { guard::store(method, at, now)? };
         at += size;
         rest = later;
     }
@@ -225,15 +235,15 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// Both ways, with the handler installed.
-    fn ways() -> [Way; 2] {
+    /// Installs the handler and returns both copy methods.
+    fn methods() -> [CopyMethod; 2] {
         guard::install();
-        [Way::Direct, Way::Kernel]
+        [CopyMethod::Direct, CopyMethod::Kernel]
     }
 
-    /// Three pages, of which the second and third are lost in some way after they were registered.
+    /// Registers three pages, then unmaps (0), protects (1) or truncates (2) the second and third.
     fn lost(how: usize) -> Range {
-        // SAFETY: new mappings of our own, over each other.
+        // SAFETY: new mappings of this test, over each other.
         unsafe {
             let map = |at: usize, bytes: usize, rights: i32, flags: i32, file: i32| {
                 let hint = at as *mut libc::c_void;
@@ -249,7 +259,7 @@ mod tests {
                 0 => assert_eq!(libc::munmap(second, 2 * PAGE), 0),
                 1 => assert_eq!(libc::mprotect(second, 2 * PAGE, libc::PROT_NONE), 0),
                 _ => {
-                    // A file that ends behind the first page: SIGBUS.
+                    // A file that ends after the first page: SIGBUS.
                     let file = libc::memfd_create(c"short".as_ptr(), 0);
                     assert_eq!(libc::ftruncate(file, PAGE as i64), 0);
                     let flags = libc::MAP_SHARED | libc::MAP_FIXED;
@@ -262,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn lost_memory_is_an_answer_whatever_touches_it() {
-        for way in ways() {
+    fn access_to_lost_memory_fails() {
+        for method in methods() {
             for how in 0..3 {
                 let range = lost(how);
-                let what = (way, how);
+                let what = (method, how);
                 let page = PAGE as u64;
-                // From lengths below a word to more than a page, over the edge and behind it.
+                // Lengths from less than a word to a page, across the edge and behind it.
                 for length in [1, 3, 7, 8, 15, 16, 33, 64, 200, 1000, 1024, 4096] {
                     let mut bytes = vec![7; length];
                     for offset in [
@@ -283,32 +293,39 @@ mod tests {
                         }
                         let fault = Err(Failed::Fault);
                         assert_eq!(
-                            range.read(way, offset, &mut bytes),
+                            range.read(method, offset, &mut bytes),
                             fault,
                             "{what:?} {length}"
                         );
                         for last in [false, true] {
-                            assert_eq!(range.write(way, offset, &bytes, last), fault, "{what:?}");
+                            assert_eq!(
+                                range.write(method, offset, &bytes, last),
+                                fault,
+                                "{what:?}"
+                            );
                         }
                     }
-                    // What is there still can be used.
+                    // The first page is still usable.
                     bytes.fill(length as u8);
                     let at = page - length as u64;
-                    range.write(way, at, &bytes, true).unwrap();
+                    range.write(method, at, &bytes, true).unwrap();
                     let mut back = vec![0; length];
-                    range.read(way, at, &mut back).unwrap();
+                    range.read(method, at, &mut back).unwrap();
                     assert_eq!(back, bytes);
                 }
-                assert_eq!(range.update(way, page, |old| old + 1), Err(Failed::Fault));
-                range.write(way, 8, &5u64.to_ne_bytes(), true).unwrap();
-                assert_eq!(range.update(way, 8, |old| old + 1), Ok(5));
-                let exit = Exit::take();
-                let whole = range.checksum(&exit, 0);
+                assert_eq!(
+                    range.update(method, page, |old| old + 1),
+                    Err(Failed::Fault)
+                );
+                range.write(method, 8, &5u64.to_ne_bytes(), true).unwrap();
+                assert_eq!(range.update(method, 8, |old| old + 1), Ok(5));
+                let recovery = RecoveryFrame::acquire();
+                let whole = range.checksum(&recovery, 0);
                 assert!(matches!(whole, None | Some(Err(Failed::Fault))), "{what:?}");
                 let first = range.part(0, page).unwrap();
                 let mut bytes = vec![0; PAGE];
-                first.read(way, 0, &mut bytes).unwrap();
-                if let Some(crc) = first.checksum(&exit, 0) {
+                first.read(method, 0, &mut bytes).unwrap();
+                if let Some(crc) = first.checksum(&recovery, 0) {
                     assert_eq!(crc, Ok(crc32fast::hash(&bytes)));
                 }
             }
@@ -316,19 +333,19 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_read_only_now_is_read_and_not_written() {
-        for way in ways() {
+    fn a_page_that_became_read_only_is_readable() {
+        for method in methods() {
             let range = lost(1);
             let second = (range.base() + PAGE) as *mut libc::c_void;
-            // SAFETY: pages of our own.
+            // SAFETY: pages of this test.
             let code = unsafe { libc::mprotect(second, 2 * PAGE, libc::PROT_READ) };
             assert_eq!(code, 0);
             let at = PAGE as u64;
             let mut word = [1; 8];
-            assert_eq!(range.read(way, at, &mut word), Ok(()));
+            assert_eq!(range.read(method, at, &mut word), Ok(()));
             assert_eq!(word, [0; 8]);
-            assert_eq!(range.write(way, at, &[1; 8], true), Err(Failed::Fault));
-            assert_eq!(range.update(way, at, |old| old), Err(Failed::Fault));
+            assert_eq!(range.write(method, at, &[1; 8], true), Err(Failed::Fault));
+            assert_eq!(range.update(method, at, |old| old), Err(Failed::Fault));
         }
     }
 
@@ -337,16 +354,16 @@ mod tests {
         let from: Vec<u8> = (0..5000u32).map(|n| ((n * 7) >> 3) as u8).collect();
         let mut memory = vec![0u8; 5100];
         let range = Range::probe(memory.as_mut_ptr() as usize, 5100, true).unwrap();
-        for way in ways() {
+        for method in methods() {
             for length in (0..300).chain(1000..1100).chain([4095, 4096, 4097, 5000]) {
                 let offset = length as u64 % 61;
-                range.write(way, 0, &[0xaa; 5100], false).unwrap();
-                range.write(way, offset, &from[..length], false).unwrap();
+                range.write(method, 0, &[0xaa; 5100], false).unwrap();
+                range.write(method, offset, &from[..length], false).unwrap();
                 let mut all = vec![0; 5100];
-                range.read(way, 0, &mut all).unwrap();
+                range.read(method, 0, &mut all).unwrap();
                 let (before, rest) = all.split_at(offset as usize);
                 let (copied, behind) = rest.split_at(length);
-                assert_eq!(copied, &from[..length], "{way:?} {length}");
+                assert_eq!(copied, &from[..length], "{method:?} {length}");
                 assert!(before.iter().chain(behind).all(|byte| *byte == 0xaa));
             }
         }
@@ -384,21 +401,21 @@ mod tests {
     }
 
     #[test]
-    fn every_length_and_alignment_of_an_end_lands_whole() {
+    fn ends_of_every_length_and_alignment_are_written_whole() {
         let mut memory = vec![0u8; 64];
         let range = Range::probe(memory.as_mut_ptr() as usize, 64, true).unwrap();
         let bytes: Vec<u8> = (1..=32).collect();
-        let each = ways()
+        let each = methods()
             .into_iter()
-            .flat_map(|way| (0..16u64).map(move |offset| (way, offset)));
-        for (way, offset) in each {
+            .flat_map(|method| (0..16u64).map(move |offset| (method, offset)));
+        for (method, offset) in each {
             for length in 0..=32usize {
                 for last in [false, true] {
                     let zero = [0; 64];
-                    range.write(way, 0, &zero, false).unwrap();
-                    range.write(way, offset, &bytes[..length], last).unwrap();
+                    range.write(method, 0, &zero, false).unwrap();
+                    range.write(method, offset, &bytes[..length], last).unwrap();
                     let mut got = [0; 64];
-                    range.read(way, 0, &mut got).unwrap();
+                    range.read(method, 0, &mut got).unwrap();
                     let mut want = [0; 64];
                     want[offset as usize..][..length].copy_from_slice(&bytes[..length]);
                     assert_eq!(got, want, "offset {offset} length {length}");
@@ -406,22 +423,22 @@ mod tests {
             }
         }
         let outside = Err(Failed::Outside);
-        for way in ways() {
-            assert_eq!(range.write(way, 33, &bytes, true), outside);
-            assert_eq!(range.write(way, u64::MAX, &bytes, true), outside);
-            assert_eq!(range.read(way, 64, &mut [0]), outside);
+        for method in methods() {
+            assert_eq!(range.write(method, 33, &bytes, true), outside);
+            assert_eq!(range.write(method, u64::MAX, &bytes, true), outside);
+            assert_eq!(range.read(method, 64, &mut [0]), outside);
         }
     }
 
     #[test]
     fn atomics_are_whole_aligned_words() {
-        for way in ways() {
+        for method in methods() {
             let mut memory = [5u64, 6];
             let range = Range::probe(memory.as_mut_ptr() as usize, 16, true).unwrap();
-            assert_eq!(range.update(way, 8, |old| old + 1), Ok(6));
-            assert_eq!(range.update(way, 8, |old| old), Ok(7));
-            assert_eq!(range.update(way, 4, |old| old), Err(Failed::Outside));
-            assert_eq!(range.update(way, 16, |old| old), Err(Failed::Outside));
+            assert_eq!(range.update(method, 8, |old| old + 1), Ok(6));
+            assert_eq!(range.update(method, 8, |old| old), Ok(7));
+            assert_eq!(range.update(method, 4, |old| old), Err(Failed::Outside));
+            assert_eq!(range.update(method, 16, |old| old), Err(Failed::Outside));
         }
     }
 }
