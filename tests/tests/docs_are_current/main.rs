@@ -91,7 +91,7 @@ fn sentences_have_at_most_45_words() {
     report(
         &tree
             .pages()
-            .flat_map(|page| prose::long_sentences(&page, 80))
+            .flat_map(|page| prose::long_sentences(&page, 45))
             .collect::<Vec<_>>(),
     );
 }
