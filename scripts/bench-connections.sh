@@ -1,19 +1,23 @@
 #!/bin/bash
-# Connection set-up: Debian's dtestcm over DAPL's connection managers and over ours, and the same bare on librdmacm and libibverbs
-# (tests/bench/connections.c), which is the floor under all that use the kernel's manager; interleaved in one guest boot. Prints the
-# table of docs/performance.md: time a connection, waiting (dtestcm -w) and polling, and system calls a connection of client and server.
+# Prints a Markdown table for docs/performance.md: the time of a connection, waiting (dtestcm -w) and polling, and the
+# system calls of a connection of client and server.
+#
+# Debian's dtestcm runs over DAPL's connection managers and over ours. The same exchange bare on librdmacm and
+# libibverbs (tests/bench/connections.c) is the lower bound of all that use the kernel's connection manager. All run
+# interleaved in one guest boot.
 #
 # usage: bench-connections.sh [ROUNDS]      default 5
 #
-# The guest has one processor, whose clock counts instructions (QEMU's -icount, 1 ns each): a microsecond is a thousand instructions of
-# both programs, the kernel and the device together, whatever else the machine does. BENCH_CLOCK=host takes two processors and real time.
+# The guest has one processor, whose clock counts instructions (QEMU's -icount, 1 ns each): a microsecond is a thousand
+# instructions of both programs, the kernel and the device together, independent of other load on the machine.
+# BENCH_CLOCK=host takes two processors and real time.
 set -uo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/dist}
 target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
 floor=$target/bench/connections
-# DAPL's scm never ends now and then where there is one processor.
+# DAPL's scm provider sometimes hangs on one processor.
 sides="dapl-cma ours-rdmacm ours-socket"
 [ "${BENCH_CLOCK:-instructions}" = instructions ] || sides="$sides dapl-scm"
 
@@ -43,7 +47,7 @@ on() {
     env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$work/$side.conf" stdbuf -oL timeout -k 5 60 "$@"
 }
 
-# await FILE WORDS: until a server says that it listens.
+# await FILE TEXT: waits until a server prints that it listens.
 await() {
     local i
     for i in $(seq 300); do
@@ -52,7 +56,8 @@ await() {
     done
 }
 
-# connect SIDE COUNT -w|-p [count]: microseconds a connection, or nothing if it failed; with count the number of system calls.
+# connect SIDE COUNT -w|-p [count]: prints the microseconds of a connection, or nothing on failure; with count the
+# number of system calls.
 connect() {
     local side=$1 count=$2 mode=() server trace=("$work/server.calls" "$work/client.calls") with=() by=()
     [ "$3" = -p ] || mode=("$3")
@@ -87,7 +92,7 @@ for ((round = 0; round < rounds; round++)); do
     done
 done
 
-# median FILE: and the least.
+# median FILE: prints the median and the least.
 median() { sort -n "$1" 2>/dev/null | awk '{ t[NR] = $1 } END { printf "%.0f %.0f", t[int((NR + 1) / 2)], t[1] }'; }
 
 read -r base_waiting _ < <(median "$work/dapl-cma-w.times"; echo)
@@ -102,7 +107,7 @@ for side in $sides floor; do
             if (p) printf " %d (%d) | %.2f |\n", p, q, c / p; else print " | |"
         }'
 done
-# Last, as a client that is counted takes its time.
+# Last, since the trace slows the client down.
 for side in $sides floor; do
     few=$(connect "$side" 10 -w count) many=$(connect "$side" 40 -w count)
     [ -z "$few" ] || [ -z "$many" ] || echo "system calls, $side: $(((many - few) / 30))"

@@ -1,11 +1,13 @@
 #!/bin/bash
-# Counts the user-space instructions of the hot calls, through Debian's libdat2 + libdaplofa and through ours, on the same rxe device,
-# and prints a Markdown table; exits with 1 when ours misses a goal or is the larger in any row. See docs/performance.md.
+# Prints a Markdown table with the user-space instructions of each hot call, through Debian's libdat2 + libdaplofa and
+# through ours, on the same rxe device. Exits with 1 if ours misses a goal or is the larger in any row. See
+# docs/performance.md.
 #
 # usage: bench-instructions.sh [--keep DIR]      --keep: callgrind's dumps go there, for callgrind_annotate
 #
-# Instructions, not times: they repeat to the digit under emulation and on busy machines. A call's own instructions are those in the
-# provider and in what it calls in libc (mutexes, copies); rxe's verbs provider below it is paid by both, and libdat2 has its own row.
+# Instructions, not times: they repeat exactly under emulation and on busy machines. A call's own instructions are
+# those in the provider and in the libc functions that it calls (mutexes, copies). Both use rxe's verbs provider, and
+# libdat2 has its own row.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,7 +16,7 @@ dist=${DAT_DIST:-$target/dist}
 bench=$target/bench
 calls=512
 
-# The goals (own instructions for each call), in the order of the table. "-": no goal but not to be the larger.
+# Goals (own instructions of each call), in the order of the table. "-": the only goal is not to be the larger.
 goals() {
     cat <<'GOALS'
 evd_dequeue, empty connection EVD;10
@@ -44,9 +46,9 @@ if [ "${1:-}" != --inside ]; then
     [ $# = 0 ] || { echo "bench-instructions: unknown argument '$1'" >&2; exit 2; }
     [ -e "$dist/lib/libdat2.so.2" ] || { echo "bench-instructions: no $dist; run 'make dist' first" >&2; exit 1; }
     mkdir -p "$bench"
-    # Debian's headers and link, for both: our library is a drop-in.
+    # Debian's headers and libraries for both: our library is a drop-in replacement.
     cc -O2 -Wall -Werror -o "$bench/hotpath" "$top/tests/bench/hotpath.c" -ldat2
-    # And as a program of uDAPL 1.2, of which Debian has no library.
+    # The same as a program of uDAPL 1.2, of which Debian has no library.
     cc -O2 -Wall -Werror -DDAT_1_2 -I"$top/capi/include" -L"$dist/lib" -o "$bench/hotpath-1.2" "$top/tests/bench/hotpath.c" -ldat
     "$top/tests/lab/run.sh" --timeout 600 "${keep[@]}" -- bash "$0" --inside >"$bench/counts"
     goals | awk -F ';' -v counts="$bench/counts" '
@@ -80,7 +82,7 @@ fi
 # ---- inside the guest ----
 out=$DAT_LAB_OUT
 
-# Self cost by object, and libc by the object that calls it: prints SIDE;CASE;OWN;REDIRECT;BELOW for each call.
+# Adds up self cost by object, and libc by the calling object: prints SIDE;CASE;OWN;REDIRECT;BELOW for each call.
 summarise() {
     awk -v side="$1" -v calls=$calls '
         function kind(object) {
@@ -97,7 +99,7 @@ summarise() {
         /^[0-9+*-]/ {
             if (call) {
                 call = 0
-                # Within libc every call is counted where libc was entered.
+                # A call within libc counts for the object that entered libc.
                 if (into == "libc" && object != "libc") sum[object] += $NF
                 next
             }
@@ -113,7 +115,7 @@ count() {
     local dump said version=${5:-2.0}
     mkdir -p "$out/$1"
     echo "adapter u$version nonthreadsafe default $3 dapl.$version \"$4\" \"\"" >"$out/$1/dat.conf"
-    # LD_BIND_NOW: no symbol is looked up inside a loop.
+    # LD_BIND_NOW: no symbol is resolved inside a loop.
     said=$(LD_LIBRARY_PATH=$2 LD_BIND_NOW=1 DAT_OVERRIDE=$out/$1/dat.conf valgrind --tool=callgrind --quiet --collect-atstart=no \
         --compress-strings=no --compress-pos=no --callgrind-out-file="$out/$1/dump" "$bench/hotpath${5:+-$5}" adapter)
     [ "$said" = "hotpath: PASS" ] || { echo "bench-instructions: $1 said '$said'" >&2; return 1; }

@@ -1,11 +1,14 @@
 #!/bin/bash
-# Rates in the lab, DAPL's and ours: dapltest -T P on Debian's libdat2 + libdaplofa, and on our libraries, on the same rxe device,
-# interleaved in one guest boot; prints a Markdown table with the median and the best of the rounds. See docs/performance.md.
+# Prints a Markdown table with the median and the best rate of each test of dapltest -T P, DAPL's and ours: on Debian's
+# libdat2 + libdaplofa, and on our libraries, on the same rxe device, interleaved in one guest boot. See
+# docs/performance.md.
 #
-# usage: bench-lab.sh [ROUNDS [PATTERN]]      default 5 rounds of every test; else of those whose name has PATTERN (a regular expression)
+# usage: bench-lab.sh [ROUNDS [PATTERN]]      default 5 rounds of every test; else of those whose name matches PATTERN
+# (a regular expression)
 #
-# The guest has one processor, whose clock counts instructions (QEMU's -icount, 1 ns each), so that what else the machine does changes
-# nothing. BENCH_CLOCK=host takes two processors and real time: there the same library differs from itself by a factor of two.
+# The guest has one processor, whose clock counts instructions (QEMU's -icount, 1 ns each), so that other load on the
+# machine changes nothing. BENCH_CLOCK=host takes two processors and real time: there two runs of the same library
+# differ by a factor of two.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -24,7 +27,7 @@ line libdaplofa.so.2 "v0 0" >"$work/dapl.conf"
 line libdat-provider-softrxe.so.2 "v0 0 engine=kernel" >"$work/softrxe.conf"
 line libdat-provider-ibverbs.so.2 "v0 0" >"$work/ibverbs.conf"
 
-# on SIDE COMMAND...: becomes the command on that side's libraries.
+# on SIDE COMMAND...: executes the command with that side's libraries.
 on() {
     local library=$dist/lib side=$1
     [ "$side" != dapl ] || library=
@@ -32,7 +35,7 @@ on() {
     exec env ${library:+LD_LIBRARY_PATH=$library} DAT_OVERRIDE="$work/$side.conf" stdbuf -oL timeout -k 2 90 "$@"
 }
 
-# pair SIDE READY SERVER -- CLIENT: runs both; what the client says goes to $work/client.
+# pair SIDE READY SERVER -- CLIENT: runs both; the client's output goes to $work/client.
 pair() {
     local side=$1 ready=$2 server=() pid i
     shift 2

@@ -1,19 +1,21 @@
 #!/bin/bash
-# The user engine beside raw UDP with the same datagrams, UCX tcp, libfabric and iperf3, on this machine, in about three minutes.
-# Prints a Markdown table and the goals' ratios; a tool that is missing is named below the table. See docs/performance.md.
+# Prints a Markdown table and the goals' ratios: the user engine beside raw UDP with the same datagrams, UCX tcp,
+# libfabric and iperf3, on this machine, in about three minutes. Missing tools are listed below the table. See
+# docs/performance.md.
 #
-# usage: bench.sh [--rounds N] [WORD]     only where WORD is in "figure, contestant", e.g. "64 KiB, GB/s, user engine"
+# usage: bench.sh [--rounds N] [WORD]     only figures with WORD in "figure, contestant", e.g. "64 KiB, GB/s, user
+# engine"
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "${DAT_BENCH_BUILT:-}" = 1 ] || {
-    scripts/bootstrap.sh build bench || echo "bench: the table will say which tools are missing" >&2
+    scripts/bootstrap.sh build bench || echo "bench: the missing tools are listed below the table" >&2
     scripts/dist.sh
     cargo build --quiet --locked --release -p dat-bench
 }
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
 conf=$(mktemp)
 trap 'rm -f "$conf"' EXIT
-# Two addresses of the loopback, so that each process has port 4791 to itself.
+# Two addresses of the loopback, so that each process can own port 4791.
 for side in client:127.0.91.1 server:127.0.91.2; do
     echo "bench-${side%%:*} u2.0 threadsafe default $target/dist/lib/libdat-provider-softrxe.so.2 dapl.2.0 \"${side#*:} 0 engine=user\" \"\"" >>"$conf"
 done

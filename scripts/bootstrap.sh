@@ -1,22 +1,22 @@
 #!/bin/bash
-# Installs the Debian packages that building and testing need, and nothing when all are there (then it takes milliseconds).
+# Installs the Debian packages that building and testing need; does nothing (in milliseconds) when all are installed.
 #
 # usage: bootstrap.sh [build] [lab] [test] [bench]      default: build lab test
 #
-# A machine with rust and apt-get is enough to start from. As root it installs; otherwise it prints the command
-# to run and fails. DAT_BOOTSTRAP=skip trusts the machine as it is (other distributions).
+# A machine needs rust and apt-get. As root the script installs; otherwise it prints the command to run and fails.
+# DAT_BOOTSTRAP=skip does nothing, for other distributions.
 set -euo pipefail
 
 # rdma-sys generates its bindings with libclang from the verbs headers.
 build=(gcc libc6-dev make pkg-config python3 libibverbs-dev librdmacm-dev libclang-dev)
-# A guest with real rdma_rxe: emulator, kernel modules, initramfs, network; and the verbs tools its self-test uses.
+# For a guest with real rdma_rxe: emulator, kernel modules, initramfs, network; and the verbs tools of its self-test.
 lab=(qemu-system-x86 kmod busybox-static cpio iproute2 ibverbs-providers ibverbs-utils rdmacm-utils)
-# The clients and the original library we are compared with; perftest and rping for interoperation; decoders and checkers; headers are
-# tried in C++ as well.
+# The clients and the original library for comparison; perftest and rping for interoperation; decoders and checkers; a
+# C++ compiler for the headers.
 test=(libdapl2 libdapl-dev dapl2-utils perftest tshark tcpdump valgrind procps g++)
-# What `make bench` runs beside us.
+# Tools that `make bench` compares with.
 bench=(iperf3 libfabric-bin ucx-utils)
-# Runs the tests; built where the machine's rust comes without, which takes some minutes, once.
+# Test runner; built once where the machine's rust comes without it, which takes some minutes.
 nextest=0.9.143
 
 [ "${DAT_BOOTSTRAP:-}" = skip ] && exit 0

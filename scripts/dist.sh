@@ -29,7 +29,8 @@ version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo
 
 cargo build --quiet --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-tools
 
-# A fresh folder swapped in at the end: a program that runs from the old one keeps its files, and no stale file stays.
+# A fresh folder replaces the old one at the end: a program that runs from the old one keeps its files, and no stale
+# file remains.
 new=$dist.new
 rm -rf "$new"
 mkdir -p "$new"/{bin,lib/pkgconfig,include,etc,share/doc/dat,share/systemd}
@@ -43,9 +44,9 @@ library() {
     [ "$2" = "$3" ] || ln -s "$2" "$new/lib/$3"
     [ -z "${4:-}" ] || ln -s "$3" "$new/lib/$4"
 }
-# Programs record the soname of what they were linked with, and look for that.
+# Programs record the soname of the library that they were linked with, and load that.
 soname() {
-    readelf -d "$new/lib/$1" | grep -q "SONAME.*\[$2\]" || fail "lib/$1 does not call itself $2"
+    readelf -d "$new/lib/$1" | grep -q "SONAME.*\[$2\]" || fail "lib/$1 does not have the soname $2"
 }
 library libdat2.so libdat2.so.2.0.0 libdat2.so.2 libdat2.so
 soname libdat2.so.2.0.0 libdat2.so.2

@@ -1,6 +1,8 @@
 #!/bin/bash
-# Coverage-guided fuzzing of the user engine's protocol, messages of a host's processes and of the scm provider, private data and dat.conf with libFuzzer, on the stable toolchain: fuzz.sh [HOURS [BODY...]].
-# The bodies take turns of at most ten minutes. Corpus and findings stay in target/fuzz; a finding ends the run with its name.
+# Coverage-guided fuzzing with libFuzzer, on the stable toolchain: the user engine's protocol, messages of a host's
+# processes and of the scm provider, private data and dat.conf. usage: fuzz.sh [HOURS [BODY...]].
+# The bodies alternate, at most ten minutes each. Corpus and findings are kept in target/fuzz; a finding ends the run,
+# which prints its body.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hours=${1:-0.1}
@@ -9,7 +11,7 @@ bodies=("${@:-}")
 [ -n "${bodies[0]}" ] || bodies=(wire cm responder requester pair conf scm port private)
 target=${CARGO_TARGET_DIR:-$PWD/target}
 home=$target/fuzz
-# What cargo-fuzz sets without a sanitizer; those need nightly.
+# The flags that cargo-fuzz sets without a sanitizer; sanitizers need nightly.
 flags="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
 flags+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing"
 host=$(rustc -vV | sed -n 's/^host: //p')

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Fails when a hot call has become longer: counts the instructions of dat-abi's and dat-core's part of each, over the loopback
-# transport, and compares with the ceilings below. No device, no guest, and the same numbers on every machine with the same compiler.
-# What the verbs transport adds is in the table of scripts/bench-instructions.sh.
+# Counts the instructions of dat-abi's and dat-core's part of each hot call, over the loopback transport, and fails if
+# a call exceeds its ceiling below. It needs no device and no guest, and the numbers are the same on every machine with
+# the same compiler. scripts/bench-instructions.sh shows what the verbs transport adds.
 #
 # usage: hotpath-ceilings.sh          needs dist.sh's libdat2; --print writes the table without judging
 set -euo pipefail
@@ -12,7 +12,8 @@ dist=${DAT_DIST:-$target/dist}
 work=$target/hotpath
 calls=512
 
-# Instructions for each call in 2.0 and in 1.2: what was counted when the line was last changed, and 3 for the compiler's moods.
+# Instructions for each call in 2.0 and in 1.2: the count at the last change of the line, and 3 for variation of the
+# compiler.
 ceilings() {
     cat <<'CEILINGS'
 evd_dequeue, empty connection EVD;10;10
@@ -37,7 +38,8 @@ rm -rf "$work"
 mkdir -p "$work"
 (cd "$top" && cargo build --quiet --locked --release -p dat-loopback-provider)
 
-# count VERSION PROGRAM: counts the self cost of the functions of our crates: NAME;INSTRUCTIONS for each call, in $work/counts-VERSION.
+# count VERSION PROGRAM: writes the self cost of our crates' functions as NAME;INSTRUCTIONS for each call to
+# $work/counts-VERSION.
 count() {
     local said dump out=$work/$1
     mkdir "$out"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds here and runs there: the Rust tests that need RDMA (test binaries named lab_*), in one lab.
+# Builds the Rust tests that need RDMA (test binaries named lab_*) here and runs them in one lab.
 #
 # usage: lab-tests.sh [nextest FILTER]...
 set -euo pipefail
@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target/lab"
 
-# The lists tell nextest in the guest where the binaries are; cargo itself would take longer there than the tests.
+# The lists give nextest in the guest the paths of the binaries; cargo itself would take longer there than the tests.
 cargo metadata --format-version 1 --locked >"$target/lab/metadata.json"
 cargo nextest list --locked --workspace --profile lab --list-type binaries-only --message-format json >"$target/lab/binaries.json"
 exec tests/lab/run.sh --netns --timeout "${DAT_LAB_TIMEOUT:-900}" -- cargo-nextest nextest run --profile lab --no-input-handler \

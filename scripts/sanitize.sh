@@ -1,8 +1,11 @@
 #!/bin/bash
-# What tests cannot see: orders of threads (loom), undefined behaviour (miri), data races (ThreadSanitizer) and accesses outside of memory (AddressSanitizer). One line of result for each part; fails on any finding, and when a part cannot run. docs/sanitizers.md says what each part shows.
+# Checks that normal tests do not make: orders of threads (loom), undefined behaviour (miri), data races
+# (ThreadSanitizer) and accesses outside of memory (AddressSanitizer). Prints one line of result for each part; fails
+# on any finding, and if a part cannot run. docs/sanitizers.md describes each part.
 #
-# usage: sanitize.sh [PART]...        parts: loom miri tsan asan, all without any. Loom needs the stable toolchain alone; the others nightly:
-#        rustup component add miri rust-src --toolchain nightly; tsan and asan gcc's runtimes libtsan2 and libasan8, and Debian's dapl2-utils
+# usage: sanitize.sh [PART]...        parts: loom miri tsan asan, all by default. Loom needs only the stable toolchain;
+# the others need nightly:
+#        rustup component add miri rust-src --toolchain nightly; tsan and asan need gcc's runtimes libtsan2 and libasan8, and Debian's dapl2-utils
 set -uo pipefail
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -12,23 +15,23 @@ export CARGO_TERM_COLOR=never
 nightly=${DAT_NIGHTLY:-nightly}
 failed=0
 
-# report NAME VERDICT TEXT: the line of one part.
+# report NAME VERDICT TEXT: prints the line of one part.
 report() {
     [ "$2" = ok ] || failed=$((failed + 1))
     echo "sanitize: $1 $2: $3"
 }
 
-# missing NAME TEXT: a part that this machine cannot run is a failure, not a pass.
+# missing NAME TEXT: reports a part that this machine cannot run as a failure.
 missing() {
     report "$1" MISSING "$2"
 }
 
-# counts LOG: how many tests passed in all of cargo's or libtest's runs.
+# counts LOG: prints the number of passed tests in all of cargo's or libtest's runs.
 counts() {
     awk '/^test result:/ { passed += $4; bad += $6 } END { printf "%d passed, %d failed", passed, bad }' "$1"
 }
 
-# tests NAME PACKAGE COMMAND...: runs tests, whose log is kept; no test at all is a failure too.
+# tests NAME PACKAGE COMMAND...: runs tests and keeps their log; no test at all is a failure too.
 tests() {
     local name=$1 log=$logs/${1// /-} begin=$SECONDS
     shift
@@ -40,7 +43,7 @@ tests() {
     fi
 }
 
-# Models under `--cfg loom`: the crates' sync modules give them loom's types.
+# Models under `--cfg loom`: the crates' sync modules use loom's types.
 part_loom() {
     local package
     for package in dat-arena dat-core; do
@@ -54,7 +57,8 @@ part_miri() {
         missing miri "no miri in the toolchain '$nightly': rustup component add miri rust-src --toolchain $nightly"
         return
     fi
-    # Addresses come from C as numbers; temporary files and clocks are the host's; memory of objects is never given back.
+    # Addresses come from C as numbers; temporary files and clocks are the host's; the memory of objects is never
+    # freed.
     export MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation -Zmiri-ignore-leaks"
     local package
     for package in dat-arena softrxe-proto dat-registry dat-core; do
@@ -62,10 +66,11 @@ part_miri() {
     done
 }
 
-# Both C libraries and the user engine with a sanitizer, and C programs on them, which are not built anew: gcc's runtime, whose interface is the
-# compiler's, is loaded before them. The standard library is built too.
-# on_engine NAME RUSTC RUNTIME OPTIONS [WRONG]: NAME is gcc's name of the sanitizer's library, RUSTC the compiler's of the sanitizer; OPTIONS is
-# an assignment to the runtime's variable, to which the file for findings is added; WRONG a program that must not pass unnoticed.
+# Runs unmodified C programs on both C libraries and the user engine, which are built with a sanitizer. gcc's runtime,
+# which has the compiler's interface, is loaded before them. The standard library is built with the sanitizer too.
+# on_engine NAME RUSTC RUNTIME OPTIONS [WRONG]: NAME is gcc's name of the sanitizer's library, RUSTC the compiler's of
+# the sanitizer; OPTIONS assigns the runtime's variable, to which the file for findings is added; WRONG is a program
+# that must produce a finding.
 on_engine() {
     local name=$1 sanitizer=$2 runtime=/usr/lib/x86_64-linux-gnu/$3 options=$4 wrong=${5:-}
     local begin=$SECONDS lib=$target/$name/lib work=$target/$name/run
@@ -87,7 +92,8 @@ on_engine() {
     ln -s libdat2.so.2 "$lib/libdat2.so"
     ln -s libdat.so.1 "$lib/libdat.so"
     cp "$built/libdat_provider_softrxe.so" "$lib/libdat-provider-softrxe.so.2"
-    # The compiler's names for what gcc 12's runtime watches under the C library's: __tsan_memcpy and so on.
+    # The compiler's names (__tsan_memcpy and so on) for functions that gcc 12's runtime intercepts under the C
+    # library's names.
     printf '%s\n' '#include <string.h>' \
         "void *__${name}_memcpy(void *d, const void *s, size_t n) { return memcpy(d, s, n); }" \
         "void *__${name}_memmove(void *d, const void *s, size_t n) { return memmove(d, s, n); }" \
@@ -98,7 +104,7 @@ on_engine() {
     for api in u2.0 u1.2; do
         echo "adapter $api nonthreadsafe default libdat-provider-softrxe.so.2 dapl.2.0 \"127.0.8.1 0 engine=user\" \"\""
     done >"$work/dat.conf"
-    # Where a program is missing, its run below does not end well.
+    # If a program is missing, its run below fails.
     gcc -g -I capi/include -o "$work/mpi-2.0" tests/c/mpi_like/*.c -ldl
     gcc -g -DUDAPL_1_2 -I capi/include -o "$work/mpi-1.2" tests/c/mpi_like/*.c -ldl
     # run LOG COMMAND...
@@ -140,12 +146,12 @@ on_engine() {
     fi
 }
 
-# Data races. The order that the standard library makes is seen, as it is built with the sanitizer, too.
+# Data races. The standard library is built with the sanitizer too, so its synchronisation is recognised.
 part_tsan() {
     on_engine tsan thread libtsan.so.2 TSAN_OPTIONS=report_signal_unsafe=0
 }
 
-# Accesses outside of objects and after their end. Leaks are no finding: memory of DAT objects is never given back.
+# Accesses outside of objects and after their end. Leaks are no finding: the memory of DAT objects is never freed.
 part_asan() {
     on_engine asan address libasan.so.8 ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 short_list
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Everything that CI runs. Each step's output is shown and kept in target/test-logs; the end lists the steps with their
-# runners' closing lines. Later steps run even when one fails, so one run shows all that is wrong.
+# Runs everything that CI runs. Prints each step's output and keeps it in target/test-logs; the end lists the steps
+# with their runners' closing lines. Later steps run even if one fails, so one run shows all failures.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=${CARGO_TARGET_DIR:-target}/test-logs
@@ -25,7 +25,8 @@ step() {
     verdicts+=("$verdict $((SECONDS - begin))s")
 }
 
-# The shared objects that tests load, and the command: these would build them themselves, but in the time that each of them has.
+# Builds the shared objects and the command that tests load: within a test, the build would count against its time
+# limit.
 unit() {
     cargo build --locked --quiet -p dat1 -p dat2 -p dat-loopback-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-tools &&
         cargo nextest run --locked --workspace
@@ -51,7 +52,7 @@ echo
 echo "==== closing lines"
 for i in "${!names[@]}"; do
     printf '%-13s %-12s\n' "${names[i]}" "${verdicts[i]}"
-    # nextest, libtest and our own runners end with a line of counts.
+    # nextest, libtest and our own runners print a final line of counts.
     grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|valgrind: |sanitize: |hotpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
 done
 echo "$((${#names[@]} - failed)) of ${#names[@]} steps passed in $((SECONDS / 60)) min $((SECONDS % 60)) s"

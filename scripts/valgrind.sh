@@ -1,12 +1,15 @@
 #!/bin/bash
-# C programs on our libraries and the user engine, on this host, under valgrind's memcheck: no wrong access and no definite leak whose
-# stack leads through our libraries. Debian's clients use libdat2; tests/c/mpi_like each of both libraries.
+# Runs C programs on our libraries and the user engine, on this host, under valgrind's memcheck: no invalid access and
+# no definite leak whose stack leads through our libraries. Debian's clients use libdat2; tests/c/mpi_like uses both
+# libraries.
 #
 # usage: valgrind.sh [--all] [CASE]...
-# cases: dtest dtestx dtestcm mpi-1.2 mpi-2.0, which run without any; and with --all also mpi-polling words dtest-killed transaction killed
+# cases: dtest dtestx dtestcm mpi-1.2 mpi-2.0 by default; and with --all also mpi-polling words dtest-killed
+# transaction killed
 #
-# The client's side runs under valgrind, of mpi_like all ranks. Complaints without a frame of ours do not count (the clients leave memory behind), and neither do
-# uninitialised bytes given to send: messages carry the consumer's bytes as they are, and dtest sends padding and buffers that it never filled.
+# The client's side runs under valgrind, of mpi_like all ranks. Complaints without a frame of ours do not count (the
+# clients leak memory), and neither do uninitialised bytes passed to send: messages carry the consumer's bytes
+# unchanged, and dtest sends padding and buffers that it never filled.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/dist}
@@ -25,7 +28,7 @@ done >"$work/dat.conf"
 export LD_LIBRARY_PATH=$dist/lib DAT_OVERRIDE=$work/dat.conf
 at=127.0.7.1
 
-# checked COMMAND...: under memcheck; its report, and those of its children, are in $work/report.
+# checked COMMAND...: runs it under memcheck; its report, and those of its children, are in $work/report.
 checked() {
     local status
     timeout -k 5 "${limit:-240}" valgrind --log-file="$work/report.%p" --leak-check=full --show-leak-kinds=definite --num-callers=40 \
@@ -36,7 +39,7 @@ checked() {
     return $status
 }
 
-# serve WORDS COMMAND...: starts a server and returns when it says the words.
+# serve TEXT COMMAND...: starts a server and returns when it prints the text.
 serve() {
     local words=$1
     shift
@@ -71,7 +74,7 @@ case_dtestcm() {
     grep -q 'ALL 20 CONNECTED on Client' "$work/client"
 }
 
-# mpi COMPILER-ARGUMENT... -- MODE...: a job of three ranks for each way to move small messages.
+# mpi COMPILER-ARGUMENT... -- MODE...: runs a job of three ranks for each way to move small messages.
 mpi() {
     local arguments=() mode
     while [ "$1" != -- ]; do
@@ -92,10 +95,10 @@ case_mpi-1.2() { mpi -DUDAPL_1_2 -- cno; }
 
 case_mpi-2.0() { mpi -- ud; }
 
-# Slow, as the ranks spin.
+# Slow, since the ranks spin.
 case_mpi-polling() { mpi -- rdma evd; }
 
-# Random calls with random words, on the provider's tables: what bad_input of the conformance tests does.
+# Random calls with random words on the provider's tables, as in bad_input of the conformance tests.
 case_words() {
     export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind --log-file=$work/report --leak-check=full --show-leak-kinds=definite --num-callers=40"
     timeout -k 5 600 cargo test --quiet --locked -p dat-conformance --test bad_input -- random_words_do_the_user >"$work/client" 2>&1
@@ -121,7 +124,7 @@ case_transaction() {
     grep -q 'End of Work' "$work/client"
 }
 
-# DAPL's fault 5: the server dies during a transaction, the client must not wait for ever.
+# DAPL's fault 5: the server dies during a transaction, the client must not wait forever.
 case_killed() {
     serve 'Service Point Ready' dapltest -T S -D adapter || return
     checked dapltest -T T -s $at -D adapter -V -t 1 -w 1 -i 1000000 client SR 4096 2 server SR 4096 2 >"$work/client" 2>&1 &
@@ -131,7 +134,7 @@ case_killed() {
     [ $? -lt 124 ]
 }
 
-# kill_when WORDS: ends the server two seconds after it or the client said them.
+# kill_when TEXT: kills the server two seconds after it or the client printed the text.
 kill_when() {
     for _ in $(seq 300); do
         grep -q "$1" "$work/client" "$work/server" 2>/dev/null && break
@@ -142,7 +145,7 @@ kill_when() {
     wait $server 2>/dev/null
 }
 
-# Of memcheck's report, the complaints with a frame in one of our libraries.
+# Prints the complaints of memcheck's report with a frame in one of our libraries.
 ours() {
     sed -E 's/^==[0-9]+== ?//' "$work/report" | awk '
         /^$/ { if (mine) printf "%s\n", text; text = ""; mine = 0; sent = 0; next }

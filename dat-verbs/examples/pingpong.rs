@@ -1,7 +1,7 @@
-//! The verbs transport under core, end to end between two processes: what `tests/lab/run.sh` runs in the lab.
+//! The verbs transport under core, end to end between two processes, for `tests/lab/run.sh` in the lab.
 //!
-//! `pingpong [IA_PARAMS]` (default `v0 0` and short resolving) starts itself again as the server. One line a case; the exit status is
-//! the number of cases that failed.
+//! `pingpong [IA_PARAMS]` (default `v0 0` with short resolve time limits) starts itself again as the server. It prints
+//! one line for each case; the exit status is the number of failed cases.
 
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ fn explain(what: &str) -> impl Fn(Error) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
-/// Keeps the one event that it is given.
+/// Stores one event.
 #[derive(Default)]
 struct One {
     dto: Option<Dto>,
@@ -53,7 +53,7 @@ impl EventSink for One {
     }
 }
 
-/// One side: an IA and what hangs on it.
+/// One side: an IA and its objects.
 struct Side {
     ia: &'static Ia<Verbs>,
     pz: &'static Pz<Verbs>,
@@ -125,7 +125,7 @@ impl Side {
         if dto.status == DtoStatus::Success && dto.cookie == cookie {
             Ok(dto)
         } else {
-            Err(format!("{dto:?} instead of the success of {cookie}"))
+            Err(format!("found {dto:?}, expected the success of {cookie}"))
         }
     }
 
@@ -140,7 +140,7 @@ impl Side {
     fn expect(&self, wanted: ConnectionEvent) -> Case {
         match self.event()? {
             Event::Connection { number, .. } if number == wanted => Ok(()),
-            other => Err(format!("{other:?} instead of {wanted:?}")),
+            other => Err(format!("found {other:?}, expected {wanted:?}")),
         }
     }
 
@@ -149,8 +149,8 @@ impl Side {
     }
 }
 
-/// Serves until it is killed: private data `reject` is refused, `die` kills the process once connected; any
-/// other connection gets the key of the server's memory, and what it sends comes back.
+/// Serves until it is killed. Private data `reject` is refused, `die` kills the process once connected; any other
+/// connection receives the key of the server's memory, and its messages are sent back.
 fn serve(params: &str) -> Case {
     let side = Side::open(params)?;
     Sp::psp_create(side.ia, Some(QUAL), side.connections, false).map_err(explain("psp"))?;
@@ -181,7 +181,7 @@ fn serve(params: &str) -> Case {
         if wish.starts_with(b"die") {
             std::process::abort();
         }
-        // Address and key, then echoes.
+        // The first message carries address and key, the later ones are echoes.
         let region = side.at(32 * 1024, 32 * 1024);
         let key = side.lmr.info().map_err(explain("lmr"))?.rmr_context;
         let mut hello = region.virtual_address.to_ne_bytes().to_vec();
@@ -243,7 +243,7 @@ fn connect(ep: &'static Ep<Verbs>, to: IpAddr, qual: u64, wish: &[u8]) -> Case {
         .map_err(explain("connect"))
 }
 
-/// Connects and learns where the server's memory is.
+/// Connects and receives address and key of the server's memory.
 fn greet(side: &Side) -> Case<(&'static Ep<Verbs>, RmrTriplet)> {
     let ep = side.ep()?;
     ep.post_recv(&[side.at(0, 4096)], 1, NONE)
@@ -292,7 +292,7 @@ fn data(side: &Side) -> Case<String> {
         side.fill(8192, &message);
         ep.post_send(&[side.at(8192, message.len())], 3, NONE)
             .map_err(explain("post_send"))?;
-        // Both completions are on one queue; the echo may be the first.
+        // Both completions arrive on one queue; the echo may be the first.
         let (one, other) = (side.dto()?, side.dto()?);
         let (sent, echo) = if one.cookie == 3 {
             (one, other)
@@ -309,7 +309,7 @@ fn data(side: &Side) -> Case<String> {
         }
     }
     let each = start.elapsed() / rounds as u32;
-    // A write, read back.
+    // An RDMA write, read back.
     let block = pattern(16 * 1024, 99);
     side.fill(16 * 1024, &block);
     let remote = RmrTriplet {
@@ -325,7 +325,7 @@ fn data(side: &Side) -> Case<String> {
         .map_err(explain("read"))?;
     side.succeeded(5)?;
     if side.read(40 * 1024, block.len()) != block {
-        return Err("the read brings something else than was written".into());
+        return Err("the read data differ from the written data".into());
     }
     leave(side, ep)?;
     Ok(format!(
@@ -353,7 +353,7 @@ fn window(side: &Side) -> Case<String> {
     let second = bind(range, MemPriv::REMOTE_READ, 7)?;
     side.succeeded(7)?;
     if first == second {
-        return Err("a bind leaves the key as it was".into());
+        return Err("a bind does not change the key".into());
     }
     bind(LmrRange { length: 0, ..range }, MemPriv::empty(), 8)?;
     side.succeeded(8)?;
@@ -373,7 +373,7 @@ fn protection(side: &Side) -> Case<String> {
         .map_err(explain("write"))?;
     let dto = side.dto()?;
     if dto.status != DtoStatus::RemoteAccess || dto.cookie != 9 {
-        return Err(format!("{dto:?} instead of a remote access error"));
+        return Err(format!("found {dto:?}, expected a remote access error"));
     }
     side.expect(ConnectionEvent::Broken)?;
     ep.free().map_err(explain("free"))?;
@@ -393,7 +393,7 @@ fn rejected(side: &Side) -> Case<String> {
     }
 }
 
-fn nobody(side: &Side) -> Case<String> {
+fn no_host(side: &Side) -> Case<String> {
     let ep = side.ep()?;
     connect(ep, side.address()?, QUAL + 1, b"")?;
     side.expect(ConnectionEvent::NonPeerRejected)?;
@@ -403,7 +403,7 @@ fn nobody(side: &Side) -> Case<String> {
 
 fn unreachable(side: &Side) -> Case<String> {
     let ep = side.ep()?;
-    // On the link, and nobody's.
+    // An address of the link that no host has.
     connect(ep, IpAddr::from([10, 9, 0, 77]), QUAL, b"")?;
     side.expect(ConnectionEvent::Unreachable)?;
     ep.free().map_err(explain("free"))?;
@@ -476,7 +476,7 @@ fn main() -> ExitCode {
         ("again", again),
         ("protection", protection),
         ("rejected", rejected),
-        ("nobody", nobody),
+        ("no_host", no_host),
         ("unreachable", unreachable),
         ("killed", killed),
     ];

@@ -1,7 +1,8 @@
 #!/bin/bash
-# What dapltest's client is told when the acknowledgement of its last message is lost and its server hangs up: Debian's DAPL on
-# rdma_rxe at both ends, and one packet dropped, the second acknowledgement that the server sends. Fails if the client is told
-# anything but that its message was flushed; clients.sh leans on that where packets are lost.
+# Shows the completion of dapltest's client when the acknowledgement of its last message is lost and its server
+# disconnects: Debian's DAPL on rdma_rxe at both ends, with one packet dropped, the second acknowledgement that the
+# server sends. Fails unless the client's message completes as flushed; clients.sh relies on that where packets are
+# lost.
 #
 # usage: hung_up.sh
 set -euo pipefail
@@ -13,7 +14,7 @@ work=$(mktemp -d)
 for port in 0 1; do
     echo "adapter u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"v$port 0\" \"\"" >"$work/v$port.conf"
 done
-# UDP, and opcode 17 behind the headers of IP and UDP. The bucket holds one such packet, and takes a minute to fill.
+# UDP, and opcode 17 after the headers of IP and UDP. The bucket holds one such packet, and takes a minute to fill.
 tc qdisc add dev v0 root handle 1: prio
 tc filter add dev v0 parent 1: protocol ip u32 match u8 17 0xff at 9 match u8 17 0xff at 28 \
     police rate 8bit burst 100 mtu 2000 conform-exceed drop/ok

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Our RoCEv2 engine in user space against the kernel's rdma_rxe, in both roles, in one guest: DAPL's clients on the kernel's side over
-# Debian's DAPL and over our kernel engine; rping and the perftest programs; the same with packets lost and reordered. Everything on
-# the wire is captured: every ICRC must be right and tshark must find nothing malformed.
+# Runs our RoCEv2 engine in user space against the kernel's rdma_rxe, in both roles, in one guest: DAPL's clients on
+# the kernel's side over Debian's DAPL and over our kernel engine; rping and the perftest programs; the same with
+# packets lost and reordered. All packets are captured: every ICRC must be right and tshark must find no malformed
+# packet.
 #
-# usage: interop.sh [--full] [GROUP]...      groups: dapl librdmacm loss; without any, all. --full: every case, minutes
+# usage: interop.sh [--full] [GROUP]...      groups: dapl librdmacm loss; all by default. --full: every case, minutes
 #
 # The engine runs in the namespace `peer` at 10.9.0.2, the kernel's rxe0 is 10.9.0.1.
 set -uo pipefail
@@ -25,7 +26,7 @@ row() {
 
 # ---- inside: the programs, with a capture for each group ----
 
-# The rounds that a row of clients.sh's table tells, one pairing a column.
+# Prints a row for each case of clients.sh's table, one pairing a column.
 clients_rows() {
     local header=() cells=() i
     while read -r line; do
@@ -45,7 +46,8 @@ clients_rows() {
     done <"$2"
 }
 
-# clients SUFFIX CASES PAIRING...: clients.sh, which judges by words and counters, and gives Debian's provider three tries.
+# clients SUFFIX CASES PAIRING...: runs clients.sh, which judges by output and counters, and gives Debian's provider
+# three tries.
 clients() {
     local suffix=$1 cases=$2
     shift 2
@@ -58,13 +60,13 @@ clients() {
 
 in_peer() { ip netns exec peer "$@"; }
 
-# A DAT program of ours, on the engine.
+# Runs a DAT program of ours on the engine.
 interop() {
     in_peer env DAT_OVERRIDE="$work/dat.conf" LD_LIBRARY_PATH="$dist/lib" DAT_LOG=warn timeout "$limit" "$target/debug/examples/interop" \
         user "$@"
 }
 
-# await FILE WORDS: until a server says that it is ready, 15 s at most.
+# await FILE TEXT: waits until a server prints that it is ready, 15 s at most.
 await() {
     local i
     for i in $(seq 150); do
@@ -74,7 +76,8 @@ await() {
     return 1
 }
 
-# ours_serves NAME WANTED PROGRAM PEER...: our `interop user PROGRAM server`, the peer's command as its client.
+# ours_serves NAME WANTED PROGRAM PEER...: runs our `interop user PROGRAM server` with the peer's command as its
+# client.
 ours_serves() {
     twice "$1" "$2" serve_once "${@:3}"
 }
@@ -94,8 +97,8 @@ serve_once() {
     our_status=$?
 }
 
-# ours_connects NAME WANTED PEER... -- ARGUMENTS...: the peer's command as server, our `interop user ARGUMENTS` as its client, which tries
-# until the server listens.
+# ours_connects NAME WANTED PEER... -- ARGUMENTS...: runs the peer's command as server and our `interop user ARGUMENTS`
+# as its client, which retries until the server listens.
 ours_connects() {
     twice "$1" "$2" connect_once "${@:3}"
 }
@@ -115,8 +118,8 @@ connect_once() {
     their_status=$?
 }
 
-# twice NAME WANTED ONCE...: a row for ONCE, which has two tries: the perftest programs give up after seven time-outs of 67 ms, which a guest
-# on a busy host can be late for. The row tells that the second was needed.
+# twice NAME WANTED ONCE...: makes a row for ONCE, with two tries: the perftest programs give up after seven time-outs
+# of 67 ms, which a guest on a busy host can miss. The row says if the second try was needed.
 twice() {
     local name=$1 wanted=$2 try
     shift 2
@@ -155,7 +158,7 @@ group_librdmacm() {
     ours_connects 'user>ib_send_bw' '100 times Send' ib_send_bw -d rxe0 -R -n 100 -s 4096 -- perftest client $kernel send 100 4096
 }
 
-# A lost packet of the kernel's costs two seconds, one of its connection manager's four to six.
+# A lost packet of the kernel costs two seconds, one of its connection manager four to six.
 group_loss() {
     tc qdisc add dev v0 root netem loss 1% delay 1ms reorder 5% 50%
     in_peer tc qdisc add dev v1 root netem loss 1% delay 1ms reorder 5% 50%
@@ -214,7 +217,7 @@ while IFS=$'\t' read -r name verdict note; do
     row "$name" "$verdict" "$note" 2>/dev/null
 done <"$out/table"
 
-# check NAME CAPTURE...: every ICRC right, and nothing malformed in tshark's eyes.
+# check NAME CAPTURE...: checks that every ICRC is right, and that tshark reports no malformed packet.
 check() {
     local name=$1 checked verdict capture malformed=''
     shift
@@ -223,7 +226,7 @@ check() {
     [ $verdict = pass ] || head -n 20 <<<"$checked" >&2
     verdict=pass
     for capture in "$@"; do
-        # Payload is payload: tshark's guesses at it take random bytes for broken messages of other protocols.
+        # Payload stays undissected: tshark's heuristics take random bytes for broken messages of other protocols.
         malformed+=$(tshark -r "$capture" --disable-protocol rpcordma -o infiniband.identify_payload:FALSE -Y _ws.malformed \
             2>"$out/tshark") || { verdict=FAIL && cat "$out/tshark" >&2; }
     done
@@ -233,10 +236,10 @@ check() {
 for group in "${groups[@]}"; do
     check "$group" "$out/$group.pcap"
 done
-# What `pcap=` wrote, without privileges.
+# Captures that `pcap=` wrote, without privileges.
 [[ " ${groups[*]} " != *" librdmacm "* ]] || check "the engine's own captures" "$out"/engine.*.pcap
 keep=${DAT_INTEROP_KEEP:-}
-# What went wrong, even if a second try went well, can be looked at.
+# The captures of failures, even if a second try passed, are kept.
 [ $failed = 0 ] && ! grep -qE 'try 2|second try' "$out/table" || keep=${keep:-$target/interop-captures}
 [ -z "$keep" ] || { mkdir -p "$keep" && cp "$out"/*.pcap "$keep/" && echo "interop: the captures are in $keep"; }
 

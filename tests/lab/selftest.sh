@@ -1,7 +1,7 @@
 #!/bin/bash
-# Tests the lab itself: results come back exactly, and nothing that went wrong looks like success.
+# Tests the lab itself: results are returned exactly, and no failure looks like success.
 #
-# usage: selftest.sh [CASE]...     default: all cases; the cases that stop the guest are left out where the lab is native
+# usage: selftest.sh [CASE]...     default: all cases; cases that stop the guest are omitted where the lab is native
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,14 +12,14 @@ failed=0 passed=0
 
 lab() { "$here/run.sh" "$@" >"$tmp/stdout" 2>"$tmp/stderr"; echo $? >"$tmp/status"; }
 
-# check WHAT TEST...: a test command must succeed, else what the lab printed is shown.
+# check TEXT TEST...: runs a test command; prints the lab's output if it fails.
 check() {
     local what=$1
     shift
     if "$@"; then
         passed=$((passed + 1))
         echo "ok      $what"
-        # A boot that had to be repeated is no failure, and not to be overlooked.
+        # A repeated boot is no failure, but must be reported.
         grep -q 'did not come up' "$tmp/stderr" && [ -z "${stuck:-}" ] && sed 's/^/        /' "$tmp/stderr"
     else
         failed=$((failed + 1))
@@ -39,7 +39,7 @@ await='await() { for _ in $(seq 300); do "$@" && return; sleep 0.1; done; echo "
     '
 
 case_output() {
-    # Bytes of every value, an unfinished last line, the folder, the arguments and the environment.
+    # Bytes of every value, an incomplete last line, the folder, the arguments and the environment.
     head -c 300000 /dev/urandom >"$tmp/bytes"
     (
         cd "$here" || exit

@@ -366,7 +366,7 @@ fn a_program_of_1_2_that_goes_round_the_library_as_an_mpi_does() {
 }
 
 #[test]
-fn a_forked_child_disturbs_nobody_and_may_open_an_ia_of_its_own() {
+fn a_forked_child_disturbs_no_process_and_may_open_an_ia_of_its_own() {
     let program = PREFIX.compile("gcc", "fork.c", &["-ldat2", "-lpthread"], "fork");
     let out = PREFIX.run(&program, &["forking"]);
     let words = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -181,7 +181,7 @@ fn a_program_of_1_2_that_goes_round_the_library_as_an_mpi_does() {
 
 /// Registered memory is on the heap here, whose pages a child must keep.
 #[test]
-fn a_forked_child_disturbs_nobody_and_may_open_an_ia_of_its_own() {
+fn a_forked_child_disturbs_no_process_and_may_open_an_ia_of_its_own() {
     let dir = tempfile::tempdir().expect("a folder");
     let program = compile("fork.c", "2.0", dir.path());
     for (library, params) in [(SOFTRXE, "v0 0 engine=kernel"), (IBVERBS, "rxe0 1")] {
@@ -247,7 +247,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
 }
 
 #[test]
-fn who_may_not_make_a_device_is_told_the_command() {
+fn without_the_right_to_make_a_device_the_error_names_the_command() {
     shell(
         "ip link add u0 type veth peer name u1; ip addr add 10.7.0.1/24 dev u0; ip link set u0 up; ip link set u1 up",
     );

@@ -170,9 +170,9 @@ fn a_peer_that_no_longer_answers_is_found_dead_in_bounded_time() {
 }
 
 #[test]
-fn without_it_nobody_asks() {
+fn without_keepalive_no_probe_is_sent() {
     with_roles(|| {
-        let name = "without_it_nobody_asks";
+        let name = "without_keepalive_no_probe_is_sent";
         let found = cut_off(name, 0, (&PEER, "v1"), BOUND);
         assert_eq!(found, None);
     });

@@ -230,8 +230,8 @@ fn private_data_goes_both_ways_and_either_side_ends_it() {
 }
 
 #[test]
-fn refusals_say_who_refused() {
-    with_ia("refusals_say_who_refused", || {
+fn refusals_name_the_consumer_or_the_provider() {
+    with_ia("refusals_name_the_consumer_or_the_provider", || {
         let (mut active, passive) = (side(), side());
         let listener = passive.listen();
         for words in [&b"no, thanks"[..], b""] {

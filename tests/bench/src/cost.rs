@@ -1,23 +1,23 @@
-//! What a message costs each of its ends, in processor time: both live in one thread and take turns, so other work on the
-//! machine changes little. `dat-bench cost` prints it, the engine beside bare sockets. No latency and no bandwidth: nothing
-//! runs at the same time.
+//! Processor time of a message at each side. Both sides run in one thread and take turns, so other work on the machine
+//! changes little. `dat-bench cost` prints the engine's figures beside bare sockets'. Nothing runs concurrently, so
+//! the figures are neither latency nor bandwidth.
 
 use std::time::Duration;
 
 use crate::{Result, ours, raw};
 
-/// Processor time of both ends.
+/// Processor time of both sides.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
-    /// Of the end that sends.
+    /// Time of the sending side.
     pub(crate) sender: Duration,
-    /// Of the end that receives.
+    /// Time of the receiving side.
     pub(crate) receiver: Duration,
-    /// Messages that it was for.
+    /// Number of messages.
     pub(crate) messages: u64,
 }
 
-/// Processor time of this thread so far.
+/// Returns the processor time of this thread.
 pub(crate) fn spent() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -28,7 +28,7 @@ pub(crate) fn spent() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Does `act` and adds what it cost to `to`.
+/// Runs `act` and adds its processor time to `to`.
 pub(crate) fn charge<R>(to: &mut Duration, act: impl FnOnce() -> R) -> R {
     let begin = spent();
     let result = act();
@@ -37,20 +37,20 @@ pub(crate) fn charge<R>(to: &mut Duration, act: impl FnOnce() -> R) -> R {
 }
 
 impl Cost {
-    fn line(self, what: &str, who: &str) {
+    fn line(self, what: &str, contestant: &str) {
         let each = |of: Duration| of.as_secs_f64() * 1e6 / self.messages.max(1) as f64;
         println!(
-            "| {what} | {who} | {:.2} | {:.2} |",
+            "| {what} | {contestant} | {:.2} | {:.2} |",
             each(self.sender),
             each(self.receiver)
         );
     }
 }
 
-/// One line of the table: what, of whom, and how it is taken.
+/// A line of the table: operation, contestant and measurement.
 type Line = (&'static str, &'static str, fn() -> Result<Cost>);
 
-/// More than the caches hold.
+/// Size of a buffer larger than the caches.
 const COLD: usize = 64 << 20;
 
 const LINES: [Line; 8] = [
@@ -76,12 +76,12 @@ const LINES: [Line; 8] = [
     }),
 ];
 
-/// Prints the lines that `word` is in, each as the cheapest of three.
+/// Prints the lines that contain `word`, each as the lowest of three runs.
 pub(crate) fn print(word: &str) -> Result<()> {
     println!("| | | sender, us | receiver, us |");
     println!("|---|---|---:|---:|");
-    for (what, who, take) in LINES {
-        if !format!("{what}, {who}").contains(word) {
+    for (what, contestant, take) in LINES {
+        if !format!("{what}, {contestant}").contains(word) {
             continue;
         }
         let mut best = take()?;
@@ -90,7 +90,7 @@ pub(crate) fn print(word: &str) -> Result<()> {
             best.sender = best.sender.min(next.sender);
             best.receiver = best.receiver.min(next.receiver);
         }
-        best.line(what, who);
+        best.line(what, contestant);
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
-//! `make bench`: the user engine beside raw UDP with the same datagrams, UCX, libfabric and iperf3, one run, one table.
+//! `make bench`: the user engine beside raw UDP with the same datagrams, UCX, libfabric and iperf3, in one run and one
+//! table.
 //!
-//! Each figure is taken between two processes, one on each of two processors. Contestants take turns within a round; the
-//! best of all rounds counts, because other work on the machine only ever makes a figure worse.
+//! Each figure is measured between two processes on two processors. Contestants alternate within a round. The best of
+//! all rounds counts, because other work on the machine only makes a figure worse.
 //!
-//! `ours` measures through an IA of dat.conf, `raw` exchanges what the engine would by bare sockets: the limit. `others` runs
-//! the tools that are installed. `pair` starts processes, `table` holds figures and goals.
+//! `ours` measures through an IA of dat.conf, `raw` exchanges the engine's datagrams by bare sockets: the limit.
+//! `others` runs the installed tools. `pair` starts processes, `table` holds figures and goals.
 
 mod cost;
 mod others;
@@ -17,12 +18,12 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use table::{Figure, Table, Who};
+use table::{Contestant, Figure, Table};
 
-/// Why a measurement gave no figure; the text is for the user.
+/// The reason why a measurement has no figure, for the user.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// A way to take one figure, in the figure's unit.
+/// A measurement of one figure, in the figure's unit.
 type Take = Box<dyn Fn() -> Result<f64>>;
 
 const USAGE: &str = "\
@@ -30,12 +31,12 @@ usage: dat-bench [--rounds N] [WORD]    measure, print the table; only where WOR
        dat-bench cost [WORD]            processor time of a message at each end, also on a busy machine
 DAT_OVERRIDE names a dat.conf with the IAs bench-client and bench-server (scripts/bench.sh writes one).";
 
-fn plan() -> Vec<(Figure, Who, Take)> {
+fn plan() -> Vec<(Figure, Contestant, Take)> {
     fn take(of: impl Fn() -> Result<f64> + 'static) -> Take {
         Box::new(of)
     }
+    use Contestant as W;
     use Figure as F;
-    use Who as W;
     let mut plan = vec![
         (F::SendPolled, W::Engine, take(|| ours::send(true))),
         (
@@ -143,17 +144,17 @@ fn measure(rounds: usize, word: &str) -> ExitCode {
     let begin = Instant::now();
     let mut table = Table::default();
     for round in 1..=rounds {
-        for (figure, who, take) in plan() {
-            // What does not vary is measured once; so is what is not installed.
-            let again = round == 1 || figure.varies() && !table.absent(figure, who);
-            let whose = format!("{}, {}", figure.name(), who.name());
+        for (figure, contestant, take) in plan() {
+            // Constant figures are measured once, and so are tools that are not installed.
+            let again = round == 1 || figure.varies() && !table.absent(figure, contestant);
+            let whose = format!("{}, {}", figure.name(), contestant.name());
             if !again || !whose.contains(word) {
                 continue;
             }
             if std::io::stderr().is_terminal() {
                 eprint!("\r\x1b[Kround {round} of {rounds}: {whose}");
             }
-            table.note(figure, who, take());
+            table.note(figure, contestant, take());
         }
     }
     if std::io::stderr().is_terminal() {

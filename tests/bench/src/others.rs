@@ -1,4 +1,4 @@
-//! UCX, libfabric and iperf3, by their own benchmark programs.
+//! UCX, libfabric and iperf3, measured with their own benchmark programs.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::pair::Peer;
 
-/// How long a tool may take.
-const PATIENCE: &str = "20";
+/// Time limit of a tool, in seconds.
+const TIMEOUT: &str = "20";
 
-/// What to read from a tool's line of numbers.
+/// The number to read from a tool's line of output.
 #[derive(Clone, Copy)]
 pub(crate) struct Column {
     ucx: usize,
     fabric: usize,
-    /// To the table's unit.
+    /// Factor to the table's unit.
     scale: f64,
 }
 
@@ -26,7 +26,7 @@ pub(crate) const LATENCY: Column = Column {
     fabric: 6,
     scale: 1.0,
 };
-/// GB/s, from UCX's MiB/s; libfabric says MB/s.
+/// GB/s, from MiB/s of UCX and MB/s of libfabric.
 pub(crate) const BANDWIDTH: Column = Column {
     ucx: 5,
     fabric: 5,
@@ -39,7 +39,7 @@ pub(crate) const RATE: Column = Column {
     scale: 1e-6,
 };
 
-/// A TCP port that nobody has now.
+/// Returns a TCP port that is free now.
 fn free_port() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?
         .local_addr()?
@@ -47,10 +47,10 @@ fn free_port() -> Result<String> {
         .to_string())
 }
 
-/// `program` on a processor, ended if it takes too long.
+/// Runs `program` on a processor, with the time limit.
 fn on(processor: &str, program: &str) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", processor, "timeout", PATIENCE, program]);
+    command.args(["-c", processor, "timeout", TIMEOUT, program]);
     command
 }
 
@@ -63,7 +63,7 @@ fn installed(program: &str) -> Result<()> {
     }
 }
 
-/// Runs a client against a server that is just starting: again until it is there.
+/// Runs a client against a starting server, again until the server answers.
 fn client(mut make: impl FnMut() -> Command, line: impl Fn(&str) -> Option<f64>) -> Result<f64> {
     let begin = Instant::now();
     loop {
@@ -74,15 +74,13 @@ fn client(mut make: impl FnMut() -> Command, line: impl Fn(&str) -> Option<f64>)
         }
         if begin.elapsed() > Duration::from_secs(5) {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(
-                format!("no figure in what it said: {}{}", text.trim(), said.trim()).into(),
-            );
+            return Err(format!("no figure in its output: {}{}", text.trim(), said.trim()).into());
         }
         sleep(Duration::from_millis(50));
     }
 }
 
-/// `ucx_perftest` over TCP on the loopback.
+/// Runs `ucx_perftest` over TCP on the loopback.
 pub(crate) fn ucx(test: &'static str, size: usize, count: usize, column: Column) -> Result<f64> {
     installed("ucx_perftest")?;
     let port = free_port()?;
@@ -98,7 +96,7 @@ pub(crate) fn ucx(test: &'static str, size: usize, count: usize, column: Column)
     let _server = Peer::tool(&mut base("1"))?;
     sleep(Duration::from_millis(200));
     let (size, count) = (size.to_string(), count.max(200).to_string());
-    // MiB/s, as it prints, to MB/s.
+    // Converts MiB/s, as printed, to MB/s.
     let mebi = if column.ucx == BANDWIDTH.ucx {
         1.048_576
     } else {
@@ -122,7 +120,7 @@ pub(crate) fn ucx(test: &'static str, size: usize, count: usize, column: Column)
             command
         },
         |line| {
-            // Figures only: iterations, median, average, overall, bandwidth twice, rate twice.
+            // Columns of the line: iterations, median, average, overall, bandwidth twice, rate twice.
             let numbers: Vec<f64> = line
                 .split_whitespace()
                 .map(str::parse)
@@ -133,7 +131,7 @@ pub(crate) fn ucx(test: &'static str, size: usize, count: usize, column: Column)
     )
 }
 
-/// `fi_pingpong`: each side sends in turn, so a bandwidth is that of one message at a time.
+/// Runs `fi_pingpong`. The sides send in turn, so a bandwidth is that of one message at a time.
 pub(crate) fn fabric(
     provider: &'static str,
     endpoint: &'static str,
@@ -158,7 +156,7 @@ pub(crate) fn fabric(
             command
         },
         |line| {
-            // Bytes, sent, acknowledged, total, time, MB/s, us each, million/s.
+            // Columns: bytes, sent, acknowledged, total, time, MB/s, us each, million/s.
             let words: Vec<&str> = line.split_whitespace().collect();
             (words.len() == 8).then_some(())?;
             Some(words[column.fabric].parse::<f64>().ok()? * column.scale)
@@ -166,7 +164,7 @@ pub(crate) fn fabric(
     )
 }
 
-/// `iperf3` over one TCP connection, GB/s.
+/// Runs `iperf3` over one TCP connection; returns GB/s.
 pub(crate) fn iperf() -> Result<f64> {
     installed("iperf3")?;
     let port = free_port()?;

@@ -1,4 +1,4 @@
-//! The user engine, through an IA of dat.conf and the C function table, as a consumer meets it.
+//! The user engine through an IA of dat.conf and the C function table, as consumers use it.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -14,29 +14,29 @@ use crate::raw::half_of_median;
 
 const CLIENT: &str = "bench-client";
 const SERVER: &str = "bench-server";
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const MESSAGE: usize = 64;
-/// Bytes that each side opens to the other.
+/// Size of the memory that each side exposes to the other, in bytes.
 const WINDOW: usize = 1 << 20;
-/// Receives posted ahead, requests outstanding at most.
+/// Number of receives posted ahead, and maximum of outstanding requests.
 const RECEIVES: u32 = 16;
 const REQUESTS: u32 = 256;
-/// Cookie of receives; requests have others.
+/// Cookie of receives; requests have other cookies.
 const RECEIVE: u64 = 1;
-/// How long a rate is measured, after as long a warm-up.
-const SPELL: Duration = Duration::from_millis(300);
-/// Requests of 64 bytes outstanding, and those of them between two that complete.
+/// Duration of a rate measurement, after a warm-up of the same length.
+const MEASURED: Duration = Duration::from_millis(300);
+/// Outstanding requests of 64 bytes, and the interval of signaled requests.
 pub(crate) const DEEP: u64 = 256;
 const SILENT: u64 = 64;
 
-/// One end.
+/// One side of a connection.
 struct Side {
     ia: Ia,
     pz: Pz,
     done: Evd,
     connections: Evd,
     ep: Ep,
-    /// Incoming message, outgoing message.
+    /// Buffers of an incoming and an outgoing message.
     messages: Region,
     window: Region,
     polled: bool,
@@ -79,49 +79,48 @@ impl Side {
             .post_send(&[self.messages.slice(MESSAGE..2 * MESSAGE)], 2)?)
     }
 
-    /// The next completion, which is a success.
+    /// Waits for the next completion, which must be a success.
     fn completion(&self) -> Result<Completion> {
         if !self.polled {
-            return Ok(self.done.wait_completion(PATIENCE)?);
+            return Ok(self.done.wait_completion(TIMEOUT)?);
         }
-        // The clock is read late: who polls raw sockets reads none.
+        // The clock is read late: the measurement of raw sockets reads none.
         let mut begin = None;
         for turn in 0u32.. {
-            if let Some(done) = self.glance()? {
+            if let Some(done) = self.poll_completion()? {
                 return Ok(done);
             }
-            if turn % 65_536 == 65_535
-                && begin.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+            if turn % 65_536 == 65_535 && begin.get_or_insert_with(Instant::now).elapsed() > TIMEOUT
             {
                 break;
             }
         }
-        Err(format!("no completion in {PATIENCE:?}").into())
+        Err(format!("no completion in {TIMEOUT:?}").into())
     }
 
-    /// A completion, if there is one.
-    fn glance(&self) -> Result<Option<Completion>> {
+    /// Polls for a completion.
+    fn poll_completion(&self) -> Result<Option<Completion>> {
         match self.done.poll()? {
             None => Ok(None),
             Some(Event::Completion(done)) if done.status == dat::DtoStatus::Success => {
                 Ok(Some(done))
             }
-            Some(other) => Err(format!("not a success: {other:?}").into()),
+            Some(other) => Err(format!("a completion failed: {other:?}").into()),
         }
     }
 
-    /// Waits for a message of the peer's; the completions of our own requests pass by.
+    /// Waits for a message of the peer; skips completions of our own requests.
     fn message(&self) -> Result<()> {
         while self.completion()?.cookie != RECEIVE {}
         Ok(())
     }
 
-    /// Tells the peer where our memory is, and hears where its is.
+    /// Exchanges the addresses of the exposed memory with the peer.
     fn introduce(&self) -> Result<Remote> {
         self.messages
             .write(MESSAGE, &self.window.remote(0..WINDOW).to_bytes());
         self.send()?;
-        // Both its completions, so that what is counted later is of what is posted later.
+        // Both completions are taken, so that later counts concern later posts.
         let first = self.completion()?.cookie;
         if self.completion()?.cookie == first {
             return Err("two completions of one kind".into());
@@ -142,13 +141,13 @@ impl Side {
             .post_rdma_write(&bytes, Remote { length: 64, ..to }, 3, flags)?)
     }
 
-    /// Waits until the peer's write is here; whether the connection still stands.
+    /// Waits for the peer's write; false if the connection has ended.
     fn raised(&self, flag: u8) -> Result<bool> {
         for turn in 0u32.. {
             if self.window.load(MESSAGE - 1) == flag {
                 break;
             }
-            self.glance()?;
+            self.poll_completion()?;
             if turn % 4096 == 4095 && self.connections.poll()?.is_some() {
                 return Ok(false);
             }
@@ -170,7 +169,7 @@ fn endpoint(ia: &Ia, pz: &Pz, done: &Evd, connections: &Evd) -> Result<Ep> {
         .create()?)
 }
 
-/// Every so many requests one completes.
+/// Returns the flags of request `round`: one of every [`SILENT`] completes.
 fn silent(round: u64) -> CompletionFlags {
     if round % SILENT == SILENT - 1 {
         CompletionFlags::empty()
@@ -179,19 +178,19 @@ fn silent(round: u64) -> CompletionFlags {
     }
 }
 
-/// Connects to a new process that serves `mode`; also says where the peer's memory is.
+/// Connects to a new process that serves `mode`; also returns the peer's memory.
 fn connected(mode: &str, polled: bool) -> Result<(Peer, Side, Remote)> {
     let (peer, line) = Peer::ourselves(&["serve-ours", mode])?;
     pin(0);
     let (address, qual) = line
         .split_once(' ')
-        .ok_or("the peer did not say where it listens")?;
+        .ok_or("the peer printed no qualifier")?;
     let side = Side::new(CLIENT, polled)?;
     side.ep
         .connect(address.parse()?, qual.parse()?)
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .start()?;
-    match side.connections.wait(PATIENCE)? {
+    match side.connections.wait(TIMEOUT)? {
         Event::Established { .. } => {}
         other => return Err(format!("not connected: {other:?}").into()),
     }
@@ -199,7 +198,7 @@ fn connected(mode: &str, polled: bool) -> Result<(Peer, Side, Remote)> {
     Ok((peer, side, remote))
 }
 
-/// Half round trip of 64-byte messages in microseconds.
+/// Measures half the round trip of 64-byte messages in microseconds.
 pub(crate) fn send(polled: bool) -> Result<f64> {
     let (_peer, side, _) = connected(if polled { "echo" } else { "echo-wait" }, polled)?;
     let once = || -> Result<()> {
@@ -220,7 +219,7 @@ pub(crate) fn send(polled: bool) -> Result<f64> {
     Ok(half_of_median(&mut times))
 }
 
-/// Half round trip of 64-byte RDMA writes in microseconds: each side polls the last byte.
+/// Measures half the round trip of 64-byte RDMA writes in microseconds: each side polls the last byte.
 pub(crate) fn write_latency() -> Result<f64> {
     let (_peer, side, remote) = connected("flag", true)?;
     let rounds = 10_500;
@@ -237,7 +236,8 @@ pub(crate) fn write_latency() -> Result<f64> {
     Ok(half_of_median(&mut times))
 }
 
-/// RDMA writes of 64 bytes, one after the other, until the completion is polled. The target spins on its memory and calls nothing.
+/// RDMA writes of 64 bytes, one after the other, each until its completion is polled. The target spins on its memory
+/// and makes no calls.
 struct Puts {
     _peer: Peer,
     side: Side,
@@ -267,7 +267,8 @@ impl Puts {
     }
 }
 
-/// Microseconds of such a write, while another pair of processes does the same: two processes on each of two processors.
+/// Measures such a write in microseconds while another pair of processes does the same: two processes on each of two
+/// processors.
 pub(crate) fn crowd() -> Result<f64> {
     let (_other, _) = Peer::ourselves(&["put-beside"])?;
     let puts = Puts::new()?;
@@ -275,7 +276,7 @@ pub(crate) fn crowd() -> Result<f64> {
     loop {
         puts.put()?;
         done += 1;
-        if begin.elapsed() >= SPELL {
+        if begin.elapsed() >= MEASURED {
             if warm {
                 return Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(done));
             }
@@ -284,7 +285,7 @@ pub(crate) fn crowd() -> Result<f64> {
     }
 }
 
-/// The other pair's first process, until it is killed.
+/// Runs the other pair's first process, until it is killed.
 pub(crate) fn put_beside() -> Result<()> {
     let puts = Puts::new()?;
     println!("putting");
@@ -294,8 +295,8 @@ pub(crate) fn put_beside() -> Result<()> {
     }
 }
 
-/// Rate of `post`, called with a running number, while at most `deep` are outstanding; one in `SILENT` completes if `deep` is
-/// larger than that, else each.
+/// Measures the rate of `post`, called with a running number, while at most `deep` requests are outstanding. One of
+/// `SILENT` completes if `deep` is larger than that, else each.
 fn rate(side: &Side, deep: u64, post: impl Fn(u64, CompletionFlags) -> Result<()>) -> Result<f64> {
     let step = if deep > SILENT { SILENT } else { 1 };
     let (mut posted, mut done) = (0, 0);
@@ -312,10 +313,10 @@ fn rate(side: &Side, deep: u64, post: impl Fn(u64, CompletionFlags) -> Result<()
         }
         side.completion()?;
         done += step;
-        while side.glance()?.is_some() {
+        while side.poll_completion()?.is_some() {
             done += step;
         }
-        if begin.elapsed() >= SPELL {
+        if begin.elapsed() >= MEASURED {
             if warm {
                 return Ok((done - base) as f64 / begin.elapsed().as_secs_f64());
             }
@@ -324,7 +325,7 @@ fn rate(side: &Side, deep: u64, post: impl Fn(u64, CompletionFlags) -> Result<()
     }
 }
 
-/// Million 64-byte RDMA writes a second.
+/// Measures million 64-byte RDMA writes a second.
 pub(crate) fn messages() -> Result<f64> {
     let (_peer, side, remote) = connected("target", true)?;
     let to = Remote {
@@ -338,7 +339,7 @@ pub(crate) fn messages() -> Result<f64> {
     Ok(per_second / 1e6)
 }
 
-/// GB/s of RDMA reads or writes of `size` bytes, `deep` outstanding.
+/// Measures GB/s of RDMA reads or writes of `size` bytes, `deep` outstanding.
 pub(crate) fn bandwidth(read: bool, size: usize, deep: usize) -> Result<f64> {
     let (_peer, side, remote) = connected("target", true)?;
     let at = Remote {
@@ -357,31 +358,31 @@ pub(crate) fn bandwidth(read: bool, size: usize, deep: usize) -> Result<f64> {
     Ok(per_second * size as f64 / 1e9)
 }
 
-/// Connections made and ended a second, one after the other, with a new endpoint each.
+/// Measures connections established and ended a second, one after the other, each with a new endpoint.
 pub(crate) fn connections() -> Result<f64> {
     let (_peer, line) = Peer::ourselves(&["serve-ours", "accept"])?;
     pin(0);
     let (address, qual) = line
         .split_once(' ')
-        .ok_or("the peer did not say where it listens")?;
+        .ok_or("the peer printed no qualifier")?;
     let (address, qual) = (address.parse()?, qual.parse()?);
     let side = Side::new(CLIENT, false)?;
     let rounds = 200;
     let begin = Instant::now();
     for _ in 0..rounds {
         let ep = endpoint(&side.ia, &side.pz, &side.done, &side.connections)?;
-        ep.connect(address, qual).timeout(PATIENCE).start()?;
-        match side.connections.wait(PATIENCE)? {
+        ep.connect(address, qual).timeout(TIMEOUT).start()?;
+        match side.connections.wait(TIMEOUT)? {
             Event::Established { .. } => {}
             other => return Err(format!("not connected: {other:?}").into()),
         }
         ep.disconnect(Close::Abrupt)?;
-        side.connections.wait(PATIENCE)?;
+        side.connections.wait(TIMEOUT)?;
     }
     Ok(f64::from(rounds) / begin.elapsed().as_secs_f64())
 }
 
-/// Both ends in this thread, connected; and where the server's memory is.
+/// Returns both sides, connected, in this thread, and the server's memory.
 fn both() -> Result<(Side, Side, Remote)> {
     let server = Side::new(SERVER, true)?;
     let listener = server.ia.listen(None, &server.connections)?;
@@ -389,19 +390,19 @@ fn both() -> Result<(Side, Side, Remote)> {
     client
         .ep
         .connect(server.ia.attributes()?.address, listener.conn_qual())
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .start()?;
-    let Event::Request(request) = server.connections.wait(PATIENCE)? else {
+    let Event::Request(request) = server.connections.wait(TIMEOUT)? else {
         return Err("the first event is no connection request".into());
     };
     request.accept(&server.ep, b"")?;
-    server.connections.wait(PATIENCE)?;
-    client.connections.wait(PATIENCE)?;
+    server.connections.wait(TIMEOUT)?;
+    client.connections.wait(TIMEOUT)?;
     let remote = server.window.remote(0..WINDOW);
     Ok((client, server, remote))
 }
 
-/// Messages of 64 bytes there and back.
+/// Sends messages of 64 bytes there and back.
 pub(crate) fn exchange() -> Result<Cost> {
     let (client, server, _) = both()?;
     let mut cost = Cost::default();
@@ -426,7 +427,7 @@ pub(crate) fn exchange() -> Result<Cost> {
     Ok(cost)
 }
 
-/// RDMA writes of `size` bytes, `deep` outstanding, each of the next ones of `from` bytes.
+/// Performs RDMA writes of `size` bytes, `deep` outstanding, from successive parts of `from` bytes.
 pub(crate) fn transfer(size: usize, deep: u64, from: usize) -> Result<Cost> {
     let (client, server, remote) = both()?;
     let source = client.pz.allocate(from, Access::LOCAL_READ)?;
@@ -449,21 +450,21 @@ pub(crate) fn transfer(size: usize, deep: u64, from: usize) -> Result<Cost> {
                     .post_rdma_write(&bytes, to, 3, CompletionFlags::empty())?;
                 posted += 1;
             }
-            while client.glance()?.is_some() {
+            while client.poll_completion()?.is_some() {
                 done += 1;
             }
             Ok(())
         })?;
-        charge(&mut cost.receiver, || server.glance())?;
-        if begin.elapsed() > 2 * PATIENCE {
-            return Err("the writes do not come to an end".into());
+        charge(&mut cost.receiver, || server.poll_completion())?;
+        if begin.elapsed() > 2 * TIMEOUT {
+            return Err("the writes do not complete".into());
         }
     }
     cost.messages = messages;
     Ok(cost)
 }
 
-/// KiB of resident memory that an endpoint adds when there are `count`, measured in a process of its own.
+/// Measures the KiB of resident memory that an endpoint adds when there are `count`, in a process of its own.
 pub(crate) fn memory(count: usize, connected: bool) -> Result<f64> {
     let kind = if connected {
         "memory-connected"
@@ -474,7 +475,7 @@ pub(crate) fn memory(count: usize, connected: bool) -> Result<f64> {
     Ok(line.parse()?)
 }
 
-/// Resident bytes of this process.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/statm")?;
     let pages: f64 = status
@@ -485,7 +486,7 @@ fn resident() -> Result<f64> {
     Ok(pages * 4096.0)
 }
 
-/// The process of [`memory`].
+/// Runs the process of [`memory`].
 pub(crate) fn print_memory(count: &str) -> Result<()> {
     let count: usize = count.parse()?;
     let ia = Ia::open(CLIENT)?;
@@ -506,7 +507,7 @@ pub(crate) fn print_memory(count: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same for endpoints that are connected, in pairs, to each other.
+/// Runs the process of [`memory`] for endpoints that are connected to each other in pairs.
 pub(crate) fn print_memory_connected(count: &str) -> Result<()> {
     let count: usize = count.parse()?;
     let [here, there] = [Ia::open(CLIENT)?, Ia::open(SERVER)?];
@@ -532,13 +533,13 @@ pub(crate) fn print_memory_connected(count: &str) -> Result<()> {
             builder.create()
         });
         let (ours, theirs) = (ours?, theirs?);
-        ours.connect(address, qual).timeout(PATIENCE).start()?;
-        let Event::Request(request) = there.3.wait(PATIENCE)? else {
+        ours.connect(address, qual).timeout(TIMEOUT).start()?;
+        let Event::Request(request) = there.3.wait(TIMEOUT)? else {
             return Err("the first event is no connection request".into());
         };
         request.accept(&theirs, b"")?;
         for evd in [&here.3, &there.3] {
-            match evd.wait(PATIENCE)? {
+            match evd.wait(TIMEOUT)? {
                 Event::Established { .. } => {}
                 other => return Err(format!("not connected: {other:?}").into()),
             }
@@ -548,11 +549,11 @@ pub(crate) fn print_memory_connected(count: &str) -> Result<()> {
     let each = (resident()? - before) / endpoints.len() as f64;
     println!("{}", each / 1024.0);
     std::io::stdout().flush()?;
-    // Ending so many connections one by one would tell nothing more.
+    // Ending so many connections one by one would add no information.
     std::process::exit(0);
 }
 
-/// The other process.
+/// Runs the other process.
 pub(crate) fn serve(mode: &str) -> Result<()> {
     pin(1);
     let polled = mode != "echo-wait";
@@ -563,20 +564,21 @@ pub(crate) fn serve(mode: &str) -> Result<()> {
     if mode == "accept" {
         return accept_all(&side);
     }
-    let Event::Request(request) = side.connections.wait(PATIENCE)? else {
+    let Event::Request(request) = side.connections.wait(TIMEOUT)? else {
         return Err("the first event is no connection request".into());
     };
     request.accept(&side.ep, b"")?;
-    side.connections.wait(PATIENCE)?;
+    side.connections.wait(TIMEOUT)?;
     let remote = side.introduce()?;
-    // When the other process is done it leaves, and what is posted here flushes: the end. Had it failed, it would say so.
+    // When the measurement is done, the other process disconnects and the receives posted here are flushed. Errors of
+    // that process are printed there.
     if side.connections.poll()?.is_none() {
         let _ = answer(&side, mode, remote);
     }
     Ok(())
 }
 
-/// Does the server's half of a measurement until the connection ends.
+/// Performs the server's part of a measurement until the connection ends.
 fn answer(side: &Side, mode: &str, remote: Remote) -> Result<()> {
     match mode {
         "echo" | "echo-wait" => loop {
@@ -594,7 +596,7 @@ fn answer(side: &Side, mode: &str, remote: Remote) -> Result<()> {
             }
             Ok(())
         }
-        // No call that drives the engine; the end of the connection is looked for now and then.
+        // No call drives the engine; the end of the connection is checked from time to time.
         "spin" => {
             for turn in 0u32.. {
                 let _ = side.window.load(MESSAGE - 1);
@@ -605,7 +607,7 @@ fn answer(side: &Side, mode: &str, remote: Remote) -> Result<()> {
             Ok(())
         }
         _ => loop {
-            side.glance()?;
+            side.poll_completion()?;
         },
     }
 }
@@ -613,7 +615,7 @@ fn answer(side: &Side, mode: &str, remote: Remote) -> Result<()> {
 fn accept_all(side: &Side) -> Result<()> {
     let mut endpoints = std::collections::HashMap::new();
     loop {
-        match side.connections.wait(PATIENCE)? {
+        match side.connections.wait(TIMEOUT)? {
             Event::Request(request) => {
                 let ep = endpoint(&side.ia, &side.pz, &side.done, &side.connections)?;
                 request.accept(&ep, b"")?;

@@ -1,23 +1,23 @@
-//! The other process of a measurement, and the processors that both run on.
+//! The other process of a measurement, and the processors of both.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::Result;
 
-/// Keeps this process and the threads it will start on one processor: 0 measures, 1 serves. On a machine with one
+/// Binds this process and the threads it will start to one processor: 0 measures, 1 serves. On a machine with one
 /// processor both share it.
 pub(crate) fn pin(processor: usize) {
     // SAFETY: an all-zero set is an empty one; the set lives until the call returns.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(processor, &mut set);
-        // A machine without that processor refuses, and nothing is pinned.
+        // A machine without that processor refuses, and the process stays unbound.
         let _ = libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
 }
 
-/// A child process that ends with this value.
+/// A child process that is killed when dropped.
 pub(crate) struct Peer(Child);
 
 impl Drop for Peer {
@@ -28,7 +28,7 @@ impl Drop for Peer {
 }
 
 impl Peer {
-    /// Starts this program again with `arguments`; returns it and the first line that it prints.
+    /// Starts this program with `arguments`; returns it and its first line of output.
     pub(crate) fn ourselves(arguments: &[&str]) -> Result<(Self, String)> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(arguments)

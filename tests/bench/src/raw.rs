@@ -1,4 +1,4 @@
-//! The limit: bare sockets that exchange the datagrams the engine would, with their checksums and one copy.
+//! The limit: bare sockets that exchange the engine's datagrams, with their checksums and one copy.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -12,18 +12,18 @@ use crate::Result;
 use crate::cost::{Cost, charge};
 use crate::pair::{Peer, pin};
 
-/// A message of 64 bytes on the wire: transport header, data, checksum. And an acknowledgement.
+/// Size of a message of 64 bytes on the wire (transport header, data, checksum), and of an acknowledgement.
 const MESSAGE: usize = 80;
 const ACK: usize = 20;
 const CHECK: usize = 4;
-/// Transport header of a packet in the middle of a message, and of an RDMA write of one packet.
+/// Size of the transport header of a packet in the middle of a message, and of an RDMA write of one packet.
 pub(crate) const MIDDLE: usize = 12;
 pub(crate) const ONLY: usize = 28;
-/// Most bytes and datagrams of one run.
+/// Maximum bytes and datagrams of one run.
 const RUN: usize = 61_680;
 const SEGMENTS: usize = 60;
 
-/// How the next datagram is waited for.
+/// The way to wait for the next datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Spin,
@@ -41,7 +41,7 @@ fn vector(bytes: &[u8]) -> libc::iovec {
     }
 }
 
-/// Sends `pieces`, cut into `segment` bytes each.
+/// Sends `pieces`, split into `segment` bytes each.
 fn send(socket: &Socket, to: &SocketAddr, pieces: &[libc::iovec], segment: usize) -> Result<()> {
     let total: usize = pieces.iter().map(|p| p.iov_len).sum();
     // SAFETY: every caller's pieces are slices that live until the call returns.
@@ -75,7 +75,7 @@ fn intact(datagram: &[u8]) -> bool {
     crc32fast::hash(body).to_le_bytes() == crc
 }
 
-/// Sends a run of datagrams: each of `parts` behind `header`, with a checksum over both.
+/// Sends a run of datagrams: each of `parts` after `header`, with a checksum over both.
 fn send_run<'a>(
     socket: &Socket,
     to: &SocketAddr,
@@ -98,13 +98,13 @@ fn send_run<'a>(
     send(socket, to, &pieces, size)
 }
 
-/// Where the data of datagrams is put, one behind the other, and from the start again.
-struct Place {
+/// Destination of the datagrams' data, filled in order and cyclically.
+struct Destination {
     memory: Vec<u8>,
     at: usize,
 }
 
-impl Place {
+impl Destination {
     fn new(size: usize) -> Self {
         Self {
             memory: vec![0; size],
@@ -112,12 +112,12 @@ impl Place {
         }
     }
 
-    /// Checks what was received and copies what is behind each `header`; the number of datagrams.
+    /// Checks the received datagrams and copies the data after each `header`; returns the number of datagrams.
     fn take(&mut self, received: &Received, header: usize) -> Result<u64> {
         let mut count = 0;
         for (_, datagram) in received.datagrams() {
             if !intact(datagram) {
-                return Err("a datagram came damaged".into());
+                return Err("a datagram has a wrong checksum".into());
             }
             let data = &datagram[header..datagram.len() - CHECK];
             if self.at + data.len() > self.memory.len() {
@@ -131,7 +131,7 @@ impl Place {
     }
 }
 
-/// A message, and behind it the acknowledgement of the peer's last one if there are such.
+/// Returns a message, followed by the acknowledgement of the peer's last message if requested.
 fn message(acknowledged: bool) -> Vec<u8> {
     let mut bytes = vec![7; MESSAGE];
     seal(&mut bytes);
@@ -150,7 +150,7 @@ fn await_message(socket: &Socket, received: &mut Received, wait: Wait) -> Result
         let mut found = false;
         for (_, datagram) in received.datagrams() {
             if !intact(datagram) {
-                return Err("a datagram came damaged".into());
+                return Err("a datagram has a wrong checksum".into());
             }
             found |= datagram.len() == MESSAGE;
         }
@@ -160,7 +160,8 @@ fn await_message(socket: &Socket, received: &mut Received, wait: Wait) -> Result
     }
 }
 
-/// Half round trip of a 64-byte message in microseconds; `acknowledged`: each is, by a datagram behind the answer.
+/// Measures half the round trip of a 64-byte message in microseconds. `acknowledged`: a datagram after the answer
+/// acknowledges each message.
 pub(crate) fn echo(wait: Wait, acknowledged: bool) -> Result<f64> {
     let mode = match (wait, acknowledged) {
         (Wait::Spin, true) => "spin",
@@ -190,14 +191,14 @@ pub(crate) fn echo(wait: Wait, acknowledged: bool) -> Result<f64> {
     Ok(half_of_median(&mut times))
 }
 
-/// Half the median, in microseconds.
+/// Returns half the median, in microseconds.
 pub(crate) fn half_of_median(times: &mut [Duration]) -> f64 {
     times.sort_unstable();
     times[times.len() / 2].as_secs_f64() * 1e6 / 2.0
 }
 
-/// Datagrams of `data` bytes behind a `header` a second, to a peer that checks each, copies it into place and
-/// acknowledges each batch; at most `window` of them in flight.
+/// Measures datagrams a second of `data` bytes after a `header`, to a peer that checks each, copies it and
+/// acknowledges each batch; at most `window` of them are in flight.
 pub(crate) fn stream(header: usize, data: usize, window: usize) -> Result<f64> {
     let mode = if header == ONLY { "sink-only" } else { "sink" };
     let (_peer, line) = Peer::ourselves(&["serve-raw", mode])?;
@@ -229,13 +230,13 @@ pub(crate) fn stream(header: usize, data: usize, window: usize) -> Result<f64> {
             if warm {
                 return Ok((done - base) as f64 / begin.elapsed().as_secs_f64());
             }
-            // The first spell was to get going.
+            // The first interval is the warm-up.
             (warm, begin, base) = (true, Instant::now(), done);
         }
     }
 }
 
-/// As [`crate::ours::exchange`].
+/// Exchanges messages like [`crate::ours::exchange`].
 pub(crate) fn exchange() -> Result<Cost> {
     let (here, there) = (socket("127.0.91.1")?, socket("127.0.91.2")?);
     let mut received = Received::new();
@@ -259,12 +260,12 @@ pub(crate) fn exchange() -> Result<Cost> {
     Ok(cost)
 }
 
-/// As [`crate::ours::transfer`].
+/// Transfers data like [`crate::ours::transfer`].
 pub(crate) fn transfer(size: usize, deep: u64, from: usize) -> Result<Cost> {
     let (here, there) = (socket("127.0.91.1")?, socket("127.0.91.2")?);
     let (mut back, mut received) = (Received::new(), Received::new());
     let source = vec![5u8; from];
-    let mut place = Place::new(size);
+    let mut place = Destination::new(size);
     let header = [9u8; MIDDLE];
     let datagram = MIDDLE + 4096 + CHECK;
     let in_run = RUN / datagram;
@@ -296,7 +297,7 @@ pub(crate) fn transfer(size: usize, deep: u64, from: usize) -> Result<Cost> {
     Ok(cost)
 }
 
-/// The other process.
+/// Runs the other process.
 pub(crate) fn serve(mode: &str) -> Result<()> {
     pin(1);
     let socket = socket("127.0.0.1")?;
@@ -322,7 +323,7 @@ pub(crate) fn serve(mode: &str) -> Result<()> {
 }
 
 fn sink(socket: &Socket, received: &mut Received, header: usize) -> Result<()> {
-    let mut place = Place::new(1 << 20);
+    let mut place = Destination::new(1 << 20);
     let mut count = 0u64;
     loop {
         receive(socket, received, Wait::Spin)?;

@@ -1,17 +1,17 @@
-//! Figures, goals, and the table that shows both.
+//! Figures, goals, and the table of both.
 
 use std::collections::BTreeMap;
 
 use crate::Result;
 
-/// Bytes of the bandwidth figures.
+/// Sizes of the bandwidth figures in bytes.
 pub(crate) const SIZES: [usize; 3] = [4096, 65_536, 1 << 20];
-/// Requests outstanding in them.
+/// Outstanding requests of the bandwidth figures.
 pub(crate) const OUTSTANDING: [usize; 3] = [64, 8, 2];
-/// Endpoints of the memory figures.
+/// Numbers of endpoints of the memory figures.
 pub(crate) const ENDPOINTS: [usize; 3] = [1, 1000, 10_000];
 
-/// What is measured.
+/// A measured figure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Figure {
     SendPolled,
@@ -65,15 +65,15 @@ impl Figure {
         )
     }
 
-    /// Is another round of any use?
+    /// Returns true if the figure varies between rounds.
     pub(crate) const fn varies(self) -> bool {
         !matches!(self, Self::Memory(_) | Self::MemoryConnected(_))
     }
 }
 
-/// Who is measured.
+/// A contestant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Who {
+pub(crate) enum Contestant {
     Engine,
     Raw,
     Ucx,
@@ -82,16 +82,16 @@ pub(crate) enum Who {
     Iperf,
 }
 
-const ALL: [Who; 6] = [
-    Who::Engine,
-    Who::Raw,
-    Who::Ucx,
-    Who::FabricTcp,
-    Who::FabricUdp,
-    Who::Iperf,
+const ALL: [Contestant; 6] = [
+    Contestant::Engine,
+    Contestant::Raw,
+    Contestant::Ucx,
+    Contestant::FabricTcp,
+    Contestant::FabricUdp,
+    Contestant::Iperf,
 ];
 
-impl Who {
+impl Contestant {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Engine => "user engine",
@@ -104,45 +104,49 @@ impl Who {
     }
 }
 
-/// What a goal compares with.
+/// The value that a goal compares with.
 #[derive(Clone, Copy)]
 enum Against {
-    /// The same figure of another.
-    Other(Who),
+    /// The same figure of another contestant.
+    Other(Contestant),
     /// Another figure of the engine.
     Own(Figure),
     /// A number.
     Fixed,
 }
 
-/// The goals of the user engine: its figure is at most (less is better) or at least `factor` times the other one.
+/// Goals of the user engine: its figure is at most (less is better) or at least `factor` times the other value.
 const GOALS: [(Figure, Against, f64); 13] = [
-    (Figure::SendPolled, Against::Other(Who::Raw), 1.25),
-    (Figure::SendPolled, Against::Other(Who::Ucx), 0.85),
-    (Figure::SendPolled, Against::Other(Who::FabricTcp), 0.75),
+    (Figure::SendPolled, Against::Other(Contestant::Raw), 1.25),
+    (Figure::SendPolled, Against::Other(Contestant::Ucx), 0.85),
+    (
+        Figure::SendPolled,
+        Against::Other(Contestant::FabricTcp),
+        0.75,
+    ),
     (Figure::SendBlocking, Against::Own(Figure::SendPolled), 1.5),
     (Figure::Messages, Against::Fixed, 3.0),
-    (Figure::Messages, Against::Other(Who::Ucx), 5.0),
-    (Figure::Write(1), Against::Other(Who::Ucx), 2.0),
-    (Figure::Write(1), Against::Other(Who::Raw), 0.8),
-    (Figure::Write(2), Against::Other(Who::Ucx), 2.0),
-    (Figure::Write(2), Against::Other(Who::Raw), 0.8),
-    (Figure::Read(0), Against::Other(Who::Ucx), 1.0),
-    (Figure::Read(1), Against::Other(Who::Ucx), 1.0),
-    (Figure::Read(2), Against::Other(Who::Ucx), 1.0),
+    (Figure::Messages, Against::Other(Contestant::Ucx), 5.0),
+    (Figure::Write(1), Against::Other(Contestant::Ucx), 2.0),
+    (Figure::Write(1), Against::Other(Contestant::Raw), 0.8),
+    (Figure::Write(2), Against::Other(Contestant::Ucx), 2.0),
+    (Figure::Write(2), Against::Other(Contestant::Raw), 0.8),
+    (Figure::Read(0), Against::Other(Contestant::Ucx), 1.0),
+    (Figure::Read(1), Against::Other(Contestant::Ucx), 1.0),
+    (Figure::Read(2), Against::Other(Contestant::Ucx), 1.0),
 ];
 
-/// All that was measured.
+/// All measured figures.
 #[derive(Default)]
 pub(crate) struct Table {
-    figures: BTreeMap<(Figure, Who), std::result::Result<f64, String>>,
+    figures: BTreeMap<(Figure, Contestant), std::result::Result<f64, String>>,
 }
 
 impl Table {
-    /// Notes a figure, if it is the best so far.
-    pub(crate) fn note(&mut self, figure: Figure, who: Who, value: Result<f64>) {
+    /// Records a figure if it is the best so far.
+    pub(crate) fn note(&mut self, figure: Figure, contestant: Contestant, value: Result<f64>) {
         let value = value.map_err(|error| error.to_string());
-        let slot = self.figures.entry((figure, who));
+        let slot = self.figures.entry((figure, contestant));
         let old = slot.or_insert_with(|| value.clone());
         match (&value, &*old) {
             (Ok(new), Ok(best)) if (new < best) == figure.less_is_better() => *old = value,
@@ -151,21 +155,25 @@ impl Table {
         }
     }
 
-    /// Is it known that there is no such figure?
-    pub(crate) fn absent(&self, figure: Figure, who: Who) -> bool {
-        matches!(self.figures.get(&(figure, who)), Some(Err(error)) if error.contains("not installed"))
+    /// Returns true if the contestant is known not to have the figure.
+    pub(crate) fn absent(&self, figure: Figure, contestant: Contestant) -> bool {
+        matches!(self.figures.get(&(figure, contestant)), Some(Err(error)) if error.contains("not installed"))
     }
 
-    fn get(&self, figure: Figure, who: Who) -> Option<f64> {
-        self.figures.get(&(figure, who))?.as_ref().ok().copied()
+    fn get(&self, figure: Figure, contestant: Contestant) -> Option<f64> {
+        self.figures
+            .get(&(figure, contestant))?
+            .as_ref()
+            .ok()
+            .copied()
     }
 
-    /// The table in Markdown, then the goals, then what could not be measured.
+    /// Prints the table in Markdown, the goals, and the figures that could not be measured.
     pub(crate) fn print(&self) {
         let rows: std::collections::BTreeSet<Figure> = self.figures.keys().map(|k| k.0).collect();
-        let columns: Vec<Who> = ALL
+        let columns: Vec<Contestant> = ALL
             .into_iter()
-            .filter(|who| self.figures.keys().any(|(_, w)| w == who))
+            .filter(|contestant| self.figures.keys().any(|(_, w)| w == contestant))
             .collect();
         println!(
             "| |{}",
@@ -177,8 +185,8 @@ impl Table {
         println!("|---|{}", "---:|".repeat(columns.len()));
         for row in &rows {
             print!("| {} |", row.name());
-            for who in &columns {
-                match self.figures.get(&(*row, *who)) {
+            for contestant in &columns {
+                match self.figures.get(&(*row, *contestant)) {
                     Some(Ok(value)) => print!(" {} |", digits(*value)),
                     Some(Err(_)) => print!(" none |"),
                     None => print!(" |"),
@@ -189,11 +197,11 @@ impl Table {
         println!("\n| goal of the user engine | ratio | goal | |\n|---|---:|---:|---|");
         for (figure, against, goal) in GOALS {
             let other = match against {
-                Against::Other(who) => self.get(figure, who),
-                Against::Own(other) => self.get(other, Who::Engine),
+                Against::Other(contestant) => self.get(figure, contestant),
+                Against::Own(other) => self.get(other, Contestant::Engine),
                 Against::Fixed => Some(1.0),
             };
-            let (Some(ours), Some(other)) = (self.get(figure, Who::Engine), other) else {
+            let (Some(ours), Some(other)) = (self.get(figure, Contestant::Engine), other) else {
                 continue;
             };
             let ratio = ours / other;
@@ -203,7 +211,7 @@ impl Table {
                 ("at least", ratio >= goal)
             };
             let than = match against {
-                Against::Other(who) => format!(" / {}", who.name()),
+                Against::Other(contestant) => format!(" / {}", contestant.name()),
                 Against::Own(_) => " / polled".into(),
                 Against::Fixed => String::new(),
             };
@@ -214,15 +222,15 @@ impl Table {
             );
         }
         println!();
-        for ((figure, who), value) in &self.figures {
+        for ((figure, contestant), value) in &self.figures {
             if let Err(error) = value {
-                println!("{}, {}: {error}", figure.name(), who.name());
+                println!("{}, {}: {error}", figure.name(), contestant.name());
             }
         }
     }
 }
 
-/// Three digits that count.
+/// Formats a value with three significant digits.
 fn digits(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
@@ -239,13 +247,13 @@ mod tests {
     fn the_best_figure_stays_and_an_error_gives_way() {
         let mut table = Table::default();
         let (latency, rate) = (Figure::SendPolled, Figure::Messages);
-        table.note(latency, Who::Raw, Err("broken".into()));
+        table.note(latency, Contestant::Raw, Err("broken".into()));
         for value in [3.0, 2.0, 4.0] {
-            table.note(latency, Who::Raw, Ok(value));
-            table.note(rate, Who::Raw, Ok(value));
+            table.note(latency, Contestant::Raw, Ok(value));
+            table.note(rate, Contestant::Raw, Ok(value));
         }
-        table.note(rate, Who::Raw, Err("broken".into()));
-        assert_eq!(table.get(latency, Who::Raw), Some(2.0));
-        assert_eq!(table.get(rate, Who::Raw), Some(4.0));
+        table.note(rate, Contestant::Raw, Err("broken".into()));
+        assert_eq!(table.get(latency, Contestant::Raw), Some(2.0));
+        assert_eq!(table.get(rate, Contestant::Raw), Some(4.0));
     }
 }

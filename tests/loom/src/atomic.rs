@@ -1,4 +1,4 @@
-//! Atomics that a `const` can build, in every order of whose accesses loom looks.
+//! Atomics with a `const` constructor, whose accesses loom explores in every order.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,21 +6,21 @@ use std::sync::OnceLock;
 
 pub use loom::sync::atomic::Ordering;
 
-/// Changed before each access of the atomic beside it. Loom 0.7 tries another order only where the last access that it knows of
-/// is another thread's; a thread that loads a word and then stores to it hides the load of another thread before. A relaxed
-/// change orders nothing for the program, and depends on all others of the word.
-type Turn = loom::sync::atomic::AtomicUsize;
+/// A second atomic that each access changes first. Loom 0.7 tries another order only where the last access it recorded
+/// is another thread's: a thread that loads a word and then stores to it hides an earlier load of another thread. The
+/// relaxed change orders nothing for the program, but it conflicts with all others of the word.
+type AccessMark = loom::sync::atomic::AtomicUsize;
 
 macro_rules! atomics {
     ($($name:ident: $value:ty),*) => {$(
-        /// As in std. The value is loom's from the first use on.
+        /// Atomic with std's interface. Loom manages the value from the first use on.
         pub struct $name {
             first: $value,
-            modelled: OnceLock<(loom::sync::atomic::$name, Turn)>,
+            modelled: OnceLock<(loom::sync::atomic::$name, AccessMark)>,
         }
 
         impl $name {
-            /// As in std.
+            /// Creates the atomic with this value.
             pub const fn new(first: $value) -> Self {
                 Self { first, modelled: OnceLock::new() }
             }
@@ -29,9 +29,9 @@ macro_rules! atomics {
         impl Deref for $name {
             type Target = loom::sync::atomic::$name;
             fn deref(&self) -> &Self::Target {
-                let (atomic, turn) =
-                    self.modelled.get_or_init(|| (Self::Target::new(self.first), Turn::new(0)));
-                turn.fetch_add(1, Ordering::Relaxed);
+                let (atomic, mark) =
+                    self.modelled.get_or_init(|| (Self::Target::new(self.first), AccessMark::new(0)));
+                mark.fetch_add(1, Ordering::Relaxed);
                 atomic
             }
         }

@@ -1,4 +1,5 @@
-//! futex(2): the kernel compares the word and queues the sleeper in one step, which a mutex models, and a wake-up ends the sleep of all.
+//! futex(2): the kernel compares the word and queues the sleeper in one step, which a mutex models. A wake-up ends the
+//! sleep of all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,16 +8,16 @@ use loom::sync::{Condvar, Mutex};
 
 use crate::{AtomicU32, Ordering};
 
-/// The kernel's queue of one word.
+/// Wait queue of one word.
 #[derive(Debug)]
 struct Queue {
-    /// Counts wake-ups.
+    /// Number of wake-ups.
     woken: Mutex<u32>,
     sleep: Condvar,
 }
 
 loom::lazy_static! {
-    /// The kernel's queues, by the address of the word.
+    /// Wait queues by the address of the word.
     static ref QUEUES: Mutex<HashMap<usize, Arc<Queue>>> = Mutex::new(HashMap::new());
 }
 
@@ -33,14 +34,14 @@ fn queue(word: &AtomicU32) -> Arc<Queue> {
     Arc::clone(queue)
 }
 
-/// Sleeps until a [`wake_all`] if `word` is `value`. A wake-up that never comes is a deadlock, which loom reports.
+/// Sleeps until a [`wake_all`] if `word` is `value`. A missing wake-up is a deadlock, which loom reports.
 ///
 /// # Panics
 /// If a thread of the model panicked.
 pub fn wait(word: &AtomicU32, value: u32) {
     let queue = queue(word);
     let mut woken = queue.woken.lock().expect("no holder panicked");
-    // The kernel's look is no load of the program's: it sees the newest value.
+    // The kernel's comparison is no load of the program: it sees the newest value.
     if word.fetch_add(0, Ordering::SeqCst) != value {
         return;
     }
@@ -50,7 +51,7 @@ pub fn wait(word: &AtomicU32, value: u32) {
     }
 }
 
-/// Wakes all that sleep on `word`.
+/// Wakes all threads that sleep on `word`.
 ///
 /// # Panics
 /// If a thread of the model panicked.

@@ -1,9 +1,9 @@
-//! What the `sync` modules of the crates take from [loom] instead of from std and parking_lot while their models run
-//! (`make sanitize`, [docs/sanitizers.md]). Without `--cfg loom` this crate is empty.
+//! Types that the crates' `sync` modules take from [loom] instead of std and parking_lot while their models run (`make
+//! sanitize`, [docs/sanitizers.md]). Without `--cfg loom` this crate is empty. It imports no crate of the workspace.
 //!
-//! Loom's own types have no `const` constructor, so objects that live in statics could not be built from them. The types here
-//! have one: what loom knows of is made at the first use. A model lets its main thread use each of them before it starts
-//! other threads, because loom counts the making of an atomic as a write.
+//! Loom's own types have no `const` constructor, so statics could not contain them. The types here have one: loom's
+//! object is created at the first use. A model's main thread uses each of them before it starts other threads, because
+//! loom treats the creation of an atomic as a write.
 //!
 //! [loom]: https://docs.rs/loom
 //! [docs/sanitizers.md]: ../../../docs/sanitizers.md
@@ -21,12 +21,12 @@ pub use loom::thread::yield_now;
 pub use mutex::{Mutex, MutexGuard};
 pub use watched::Watched;
 
-/// Lets other threads run: loom has no clock.
+/// Yields to other threads: loom has no clock.
 pub fn sleep(_: std::time::Duration) {
     yield_now();
 }
 
-/// Runs `model` in every order that its threads can take while at most `switches` of them are forced: more for small models.
+/// Runs `model` in every order of its threads with at most `switches` forced switches; small models allow more.
 pub fn explore(switches: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(switches);

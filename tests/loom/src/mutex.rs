@@ -1,19 +1,19 @@
-//! A mutex with parking_lot's face.
+//! A mutex with parking_lot's interface.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 
-/// As parking_lot's.
+/// Mutex with parking_lot's interface.
 pub struct Mutex<T> {
     first: std::sync::Mutex<Option<T>>,
     modelled: OnceLock<loom::sync::Mutex<T>>,
 }
 
-/// As parking_lot's.
+/// Guard of a [`Mutex`].
 pub struct MutexGuard<'a, T>(loom::sync::MutexGuard<'a, T>);
 
 impl<T> Mutex<T> {
-    /// As parking_lot's.
+    /// Creates the mutex.
     pub const fn new(value: T) -> Self {
         Self {
             first: std::sync::Mutex::new(Some(value)),
@@ -21,10 +21,10 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// As parking_lot's.
+    /// Locks the mutex.
     ///
     /// # Panics
-    /// If a holder panicked.
+    /// If a thread panicked while it held the lock.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let modelled = self.modelled.get_or_init(|| {
             let value = self.first.lock().expect("nothing panics here").take();

@@ -25,7 +25,7 @@ statements! {
     "dat_csp_free": "A PSP is no CSP, and a CSP is no PSP: DAT_INVALID_HANDLE." => apart;
     "dat_ep_common_connect": "It connects to a common service point, with private data." => connects;
     "dat_ep_common_connect": "It connects to a public service point of that qualifier too, and dat_ep_connect to a common one." => across;
-    "dat_ep_common_connect": "Without a listener it ends in DAT_CONNECTION_EVENT_NON_PEER_REJECTED." => nobody;
+    "dat_ep_common_connect": "Without a listener it ends in DAT_CONNECTION_EVENT_NON_PEER_REJECTED." => no_listener;
     "dat_ep_common_connect": "An address without port is DAT_INVALID_ADDRESS; a timeout of 0, or too much private data, is DAT_INVALID_PARAMETER." => wrong;
     "dat_ep_common_connect": "The endpoint must be Unconnected: DAT_INVALID_STATE." => twice;
 }
@@ -239,7 +239,7 @@ fn across(dat: &Dat) -> Check {
     pair.a.connection(from, ConnectionEvent::Established)
 }
 
-fn nobody(dat: &Dat) -> Check {
+fn no_listener(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let (csp, at) = listen(&pair.b, 0)?;
     ok(dat.csp_free(csp), "dat_csp_free")?;

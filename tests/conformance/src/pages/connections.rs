@@ -13,7 +13,7 @@ use crate::verdict::{Check, ok, refused, same};
 statements! {
     "dat_ep_connect": "An established connection is reported to both sides, and the state is Connected." => established;
     "dat_ep_connect": "The endpoint must be Unconnected: DAT_INVALID_STATE." => connect_twice;
-    "dat_ep_connect": "Without a listener it ends in DAT_CONNECTION_EVENT_NON_PEER_REJECTED, Disconnected." => nobody_listens;
+    "dat_ep_connect": "Without a listener it ends in DAT_CONNECTION_EVENT_NON_PEER_REJECTED, Disconnected." => no_listener;
     "dat_ep_connect": "Without an answer it ends in DAT_CONNECTION_EVENT_TIMED_OUT." => times_out;
     "dat_ep_connect": "A timeout of 0 is DAT_INVALID_PARAMETER." => no_time;
     "dat_cr_accept": "An accepted request's handle is destroyed." => accepted_is_gone;
@@ -42,7 +42,7 @@ fn connect_twice(dat: &Dat) -> Check {
     refused(code, Kind::InvalidState, "dat_ep_connect, Connected")
 }
 
-fn nobody_listens(dat: &Dat) -> Check {
+fn no_listener(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let qual = pair.b.unused()?;
     let code = dat.ep_connect(pair.from, &pair.b.attr, qual, TIMEOUT, b"");
