@@ -150,7 +150,7 @@ fn a_cno_is_not_freed_while_a_thread_waits() {
         let waiter = scope.spawn(|| cno.wait(LONG));
         eventually("the waiter waits", || waits(cno));
         assert_eq!(cno.free(), Err(in_use()));
-        // The page's own recipe to get the waiter out.
+        // The manual page's way to end the wait.
         let lure = Evd::create(ia, 1, None, EvdFlags::SOFTWARE).unwrap();
         lure.modify_cno(Some(cno)).unwrap();
         lure.post_se(0).unwrap();
@@ -195,7 +195,7 @@ fn waiters_and_agents_get_a_null_handle_when_the_ia_closes() {
     );
 }
 
-/// Whether a thread waits.
+/// Returns true if a thread waits.
 fn waits(cno: &'static Cno<Null>) -> bool {
     cno.info().unwrap().waiters == 1
 }
@@ -256,7 +256,7 @@ fn an_agent_may_call_back() {
 }
 
 #[test]
-fn an_agent_may_free_what_called_it_and_close_the_ia() {
+fn an_agent_may_free_its_evd_and_cno_and_close_the_ia() {
     for close in [false, true] {
         let ia = open();
         let cno = cno(ia);
@@ -311,7 +311,7 @@ fn a_descriptor_is_readable_while_an_evd_is_pending() {
 }
 
 #[test]
-fn overflow_is_not_for_software_events() {
+fn a_full_queue_of_software_events_is_not_an_overflow() {
     let ia = open();
     let cno = cno(ia);
     let evd = evd(ia, cno);

@@ -1,4 +1,4 @@
-//! EVDs with completions: order, suppression, notification, CNOs; RMR binds.
+//! EVDs with completions: order, suppression, notification, CNOs, RMR binds.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn side(recv_flags: CompletionFlags, request_flags: CompletionFlags) -> Side {
     side_of(recv_flags, request_flags, 16)
 }
 
-/// With room for so many requests.
+/// Creates a side whose endpoint has room for `depth` requests.
 fn side_of(recv_flags: CompletionFlags, request_flags: CompletionFlags, depth: u32) -> Side {
     let ia = open();
     let pz = Pz::create(ia).unwrap();
@@ -96,7 +96,7 @@ impl Side {
         self.ep.post_send(&[], cookie, flags).unwrap();
     }
 
-    /// Cookies of what can be dequeued now; anything but a completion is 0.
+    /// Dequeues all events and returns their cookies; an event that is not a completion is 0.
     fn cookies(&self) -> Vec<u64> {
         let mut sink = Events::default();
         while self.evd.dequeue(&mut sink).is_ok() {}
@@ -130,7 +130,7 @@ fn completions_come_in_order_across_batches() {
         for cookie in &all {
             side.send(*cookie, NONE);
         }
-        // A poll may find all of them, or the rest of them later.
+        // One poll may find all of them, or a later one the rest.
         let first = 3 * round as usize;
         side.qp.finish_requests(first);
         let mut sink = Events::default();
@@ -146,7 +146,7 @@ fn completions_come_in_order_across_batches() {
 }
 
 #[test]
-fn a_wait_tells_how_many_are_left() {
+fn a_wait_returns_how_many_events_are_left() {
     let side = side(NONE, NONE);
     for cookie in 1..=16 {
         side.send(cookie, NONE);
@@ -167,8 +167,8 @@ fn a_wait_tells_how_many_are_left() {
     side.close();
 }
 
-/// Whichever way is taken: each call sees every completion that is there, in order, and a wait says how many are left. On
-/// its short way it may leave out those that came after others were taken from the completion queue, but for the last.
+/// On both paths each call returns the completions in order, and a wait returns how many are left. The fast path may not count those
+/// that arrived after a batch was taken from the completion queue, except for the last one.
 #[test]
 fn every_wait_counts_what_is_left() {
     for bursts in [true, false] {
@@ -176,7 +176,7 @@ fn every_wait_counts_what_is_left() {
     }
 }
 
-/// With `bursts`, completions come only where none is left.
+/// Compares the counts; with `bursts`, completions arrive only when none is left.
 fn count_what_is_left(bursts: bool) {
     let side = side_of(NONE, NONE, 64);
     let (mut posted, mut seen, mut ready) = (0_u64, 0_u64, 0_usize);
@@ -190,7 +190,7 @@ fn count_what_is_left(bursts: bool) {
         let mut sink = Events::default();
         match next(10) {
             0 => {
-                // Now and then more than several batches hold; the endpoint has room for 64.
+                // Sometimes more than fit into several batches; the endpoint has room for 64.
                 let most = if next(6) == 0 { 64 } else { 5 };
                 let room = if bursts && ready != 0 { 0 } else { 64 };
                 let more = next(most).min(room.max(ready as u32) - ready as u32);
@@ -234,12 +234,12 @@ fn count_what_is_left(bursts: bool) {
         ready -= 1;
         assert_eq!(cookies(&sink), [seen]);
     }
-    assert!(waits > 500, "{waits} waits went the short way");
+    assert!(waits > 500, "{waits} waits took the fast path");
     side.close();
 }
 
 #[test]
-fn an_event_stands_behind_the_completions_that_came_before_it() {
+fn an_event_follows_the_completions_that_preceded_it() {
     let side = side(NONE, NONE);
     side.send(1, NONE);
     side.send(2, NONE);
@@ -252,7 +252,7 @@ fn an_event_stands_behind_the_completions_that_came_before_it() {
 }
 
 #[test]
-fn suppressed_completions_are_passed_over() {
+fn suppressed_completions_are_skipped() {
     let side = side(NONE, NONE);
     for cookie in 1..=9 {
         let quiet = cookie % 3 != 0;
@@ -282,7 +282,7 @@ fn completions_of_a_freed_endpoint_are_dropped() {
 }
 
 #[test]
-fn an_unsignalled_completion_wakes_nobody_but_is_there() {
+fn an_unsignalled_completion_wakes_no_waiter_but_can_be_dequeued() {
     let side = side(NONE, CompletionFlags::UNSIGNALLED);
     assert_eq!(side.evd.info().unwrap().state & 0x30, 0x10);
     let many = side.evd.wait(NOW, 2, &mut Events::default());
@@ -309,7 +309,7 @@ fn an_unsignalled_completion_wakes_nobody_but_is_there() {
         assert_eq!(waiter.join().unwrap(), (1, vec![1]));
     });
     assert_eq!(side.cookies(), [2]);
-    // When the time is over it is handed out all the same, not before.
+    // The wait returns the completion when the timeout expires, and not before.
     side.send(3, CompletionFlags::UNSIGNALLED);
     let qp = Arc::clone(&side.qp);
     common::at_park(move || qp.finish_requests(1));
@@ -431,7 +431,7 @@ fn connection_events_may_go_to_another_open_of_the_adapter() {
     let mut sink = Events::default();
     evd.dequeue(&mut sink).unwrap();
     assert_eq!(evd.free(), Err(Error::state(Subtype::InvalidStateEvdInUse)));
-    // Its owner may close all the same, and soon; the endpoints then have nobody to tell.
+    // The owner of the EVD may close its IA at once; the endpoints then drop their events.
     let begun = std::time::Instant::now();
     other.close(Close::Abrupt).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(1));
@@ -439,7 +439,7 @@ fn connection_events_may_go_to_another_open_of_the_adapter() {
     assert!(!evd.head.alive());
     first.free().unwrap();
     second.free().unwrap();
-    // Completions cannot go elsewhere.
+    // Completions cannot go to an EVD of another IA.
     let third = open();
     let foreign = Evd::create(third, 4, None, EvdFlags::DTO).unwrap();
     let wrong = EpParts {
@@ -480,7 +480,7 @@ fn a_connection_request_without_room_is_refused() {
 }
 
 #[test]
-fn a_cno_hears_of_completions_only_while_it_listens_and_misses_none() {
+fn a_cno_is_notified_of_completions_only_while_it_listens_and_misses_none() {
     let side = side(NONE, NONE);
     let cno = Cno::create(side.ia, CnoProxy::None).unwrap();
     side.evd.modify_cno(Some(cno)).unwrap();
@@ -505,7 +505,7 @@ fn a_cno_hears_of_completions_only_while_it_listens_and_misses_none() {
 }
 
 #[test]
-fn an_agent_hears_of_a_completion_without_anybody_waiting() {
+fn an_agent_is_called_for_a_completion_without_a_waiter() {
     let side = side(NONE, NONE);
     let (tell, told) = std::sync::mpsc::channel();
     let cno = Cno::create(side.ia, CnoProxy::None).unwrap();
@@ -523,7 +523,7 @@ fn an_agent_hears_of_a_completion_without_anybody_waiting() {
 }
 
 #[test]
-fn a_waiter_gives_the_notifications_back_to_the_cno() {
+fn notifications_return_to_the_cno_after_a_wait() {
     let side = side(NONE, NONE);
     let cno = Cno::create(side.ia, CnoProxy::None).unwrap();
     side.evd.modify_cno(Some(cno)).unwrap();
@@ -581,7 +581,7 @@ fn a_bound_lmr_is_in_use_until_rebind_unbind_or_free() {
         rmr.bind(lmr, range, rights, VaType::Va, side.ep, cookie, NONE)
     };
     let read = MemPriv::REMOTE_READ;
-    // 2.0 names the LMR, 1.2 leaves that to the context.
+    // 2.0 passes the LMR, 1.2 only its context.
     let first = bind(Some(one), range(one, 10, 90), read, 1).unwrap();
     let in_use = Err(Error::state(Subtype::InvalidStateLmrInUse));
     assert_eq!(one.free(), in_use);
@@ -604,7 +604,7 @@ fn a_bound_lmr_is_in_use_until_rebind_unbind_or_free() {
         assert_eq!((dto.op, dto.rmr), (DtoOp::BindMw, raw(rmr)));
         assert_eq!((dto.cookie, dto.ep), (cookie, raw(side.ep)));
     }
-    // What a bind refuses, with the arguments counted as in its version.
+    // Arguments that a bind refuses, numbered as in its version of the API.
     let dead = range(two, 0, 8);
     assert_eq!(
         bind(Some(two), range(two, 1, 100), read, 0),

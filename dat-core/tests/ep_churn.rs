@@ -1,5 +1,5 @@
-//! Endpoints under way over a transport that calls up from a thread of its own: many connections made, used, ended in
-//! every way and made again on the same endpoints, with each thread against the others.
+//! Endpoints over a transport that makes upcalls from its own thread: several threads connect, use, end in every way and reconnect the
+//! same endpoints at the same time.
 #![allow(missing_docs, reason = "a test")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ fn wait(evd: &'static Evd<Loopback>) -> Event {
 fn number(event: Event) -> E {
     match event {
         Event::Connection { number, .. } => number,
-        other => panic!("{other:?} is no connection event"),
+        other => panic!("{other:?} is not a connection event"),
     }
 }
 
@@ -90,7 +90,7 @@ impl End {
         }
     }
 
-    /// Takes what is left of the old connection, and starts anew.
+    /// Removes the remaining events of the old connection, and resets the endpoint.
     fn reset(&self) {
         self.ep.reset().unwrap();
         assert_eq!(self.ep.status(), (EpState::Unconnected, true, true));
@@ -106,7 +106,7 @@ fn open(address: &str) -> (&'static Ia<Loopback>, &'static Pz<Loopback>) {
 }
 
 #[test]
-fn connections_come_and_go_on_the_same_endpoints() {
+fn endpoints_connect_and_disconnect_repeatedly() {
     const ROUNDS: u64 = 60;
     std::thread::scope(|scope| {
         for pair in 0..3u64 {
@@ -144,7 +144,7 @@ fn connections_come_and_go_on_the_same_endpoints() {
                         assert_eq!(got.length, 64);
                         server.ep.post_recv(&[server.buffer], round, NONE).unwrap();
                     }
-                    // One side, the other, or both at once; gracefully, too.
+                    // One side disconnects, the other, or both at once, abruptly or gracefully.
                     let how = [Close::Abrupt, Close::Graceful][(round / 3 % 2) as usize];
                     if round % 3 != 1 {
                         client.ep.disconnect(how).unwrap();
@@ -164,9 +164,9 @@ fn connections_come_and_go_on_the_same_endpoints() {
 }
 
 #[test]
-fn endpoints_are_freed_under_way() {
+fn endpoints_are_freed_during_calls() {
     let (ia, pz) = open("127.0.7.2");
-    // Room for all of the 180 requests: one that finds none is refused by core, which is not tested here.
+    // Room for all 180 requests: core refuses a request without room, which is not tested here.
     let requests = Evd::create(ia, 256, None, EvdFlags::CR).unwrap();
     let psp = Sp::psp_create(ia, Some(710), requests, true).unwrap();
     let remote = ia.attributes().unwrap().address;

@@ -50,7 +50,7 @@ fn private_data_goes_both_ways_and_stays() {
         (state(from), state(to)),
         (EpState::Connected, EpState::Connected)
     );
-    // The answered CR is dead; so is the freed PSP; the connection is not.
+    // The accepted CR and the freed PSP are dead; the connection is not.
     let dead = Error::handle(Subtype::InvalidHandleCr);
     assert_eq!(cr.accept(Some(to), b"").unwrap_err(), dead);
     assert_eq!(cr.reject(b"").unwrap_err(), dead);
@@ -67,10 +67,10 @@ fn private_data_goes_both_ways_and_stays() {
     );
 }
 
-/// While an attempt goes on, polls in vain go the long way, which yields to whoever makes the connection; one load is enough as soon
-/// as no attempt is left, however it ended.
+/// During a connection attempt an empty poll takes the slow path, which yields to the thread that makes the connection. When no attempt
+/// is left, however it ended, an empty poll is one load.
 #[test]
-fn an_evd_of_connections_is_polled_with_one_load_unless_an_attempt_goes_on() {
+fn a_connection_evd_is_polled_with_one_load_unless_an_attempt_is_pending() {
     let (client, server) = (Side::open(), Side::open());
     let quick = |evd: &'static Evd<Fake>| is_idle(evd.head.word.load(Ordering::Relaxed), 8);
     assert!(quick(client.conn) && quick(server.conn) && quick(server.cr));
@@ -103,10 +103,10 @@ fn an_evd_of_connections_is_polled_with_one_load_unless_an_attempt_goes_on() {
     psp.free().unwrap();
 }
 
-/// dat_ep_connect: PEER_REJECTED, NON_PEER_REJECTED, TIMED_OUT, each into Disconnected; what is known at once
-/// fails the call.
+/// dat_ep_connect: PEER_REJECTED, NON_PEER_REJECTED, TIMED_OUT, each leads to Disconnected; an error that is known at once fails the
+/// call.
 #[test]
-fn each_way_not_to_get_connected_has_its_event_and_state() {
+fn each_failed_attempt_has_its_event_and_state() {
     let (client, server) = (Side::open(), Side::open());
     let psp = Sp::psp_create(server.ia, Some(102), server.cr, false).unwrap();
 
@@ -143,7 +143,7 @@ fn each_way_not_to_get_connected_has_its_event_and_state() {
 }
 
 #[test]
-fn a_time_limit_that_was_kept_says_nothing() {
+fn a_timeout_after_the_connection_causes_no_event() {
     let (client, server) = (Side::open(), Side::open());
     let psp = Sp::psp_create(server.ia, Some(103), server.cr, false).unwrap();
     for limit in [10, 100, 1000, 10_000].map(Duration::from_millis) {
@@ -153,7 +153,7 @@ fn a_time_limit_that_was_kept_says_nothing() {
         request(wait(server.cr)).accept(Some(to), b"").unwrap();
         let event = wait(client.conn);
         if event == connection(E::TimedOut, from) {
-            // The machine was busy with something else; wrong all the same if it came too soon.
+            // The machine was busy with other work; an event before the timeout is still wrong.
             assert!(begun.elapsed() >= limit);
             continue;
         }
@@ -205,7 +205,7 @@ fn arguments_of_connect_are_refused_one_by_one() {
     );
 }
 
-/// dat_ep_dup_connect: the remote end is that of the given endpoint.
+/// dat_ep_dup_connect: it connects to the remote address of the given endpoint.
 #[test]
 fn dup_connect_goes_to_the_same_service_point() {
     let (client, server) = (Side::open(), Side::open());
@@ -261,8 +261,8 @@ fn a_reset_of_an_unconnected_endpoint_keeps_its_receives() {
     assert_eq!(ep.status(), (EpState::Unconnected, false, true));
 }
 
-/// dat_rsp_create: one request at most, its endpoint Reserved, then Passive Connection Pending. dat_rsp_free,
-/// dat_cr_reject: the endpoint goes back to Unconnected.
+/// dat_rsp_create: one request at most; its endpoint is Reserved, then Passive Connection Pending. dat_rsp_free, dat_cr_reject: the
+/// endpoint returns to Unconnected.
 #[test]
 fn a_reserved_service_point_reserves_its_endpoint() {
     let (client, server) = (Side::open(), Side::open());
@@ -282,7 +282,7 @@ fn a_reserved_service_point_reserves_its_endpoint() {
     assert_eq!(rsp.free(), Err(Error::handle(Subtype::InvalidHandleRsp)));
     assert_eq!(state(ep), EpState::Unconnected);
 
-    // A qualifier in use gives the endpoint back.
+    // A qualifier in use leaves the endpoint unreserved.
     let psp = Sp::psp_create(server.ia, Some(106), server.cr, false).unwrap();
     let used = Sp::rsp_create(server.ia, 106, ep, server.cr).err();
     assert_eq!(used, Some(Error::of(Kind::ConnQualInUse)));
@@ -304,7 +304,7 @@ fn a_reserved_service_point_reserves_its_endpoint() {
         ep.free(),
         Err(Error::state(Subtype::InvalidStateEpPassconnpending))
     );
-    // It takes one request only.
+    // An RSP takes one request only.
     let late = client.ep();
     late.connect(PEER, 106, None, b"", 0, 0).unwrap();
     assert_eq!(wait(client.conn), connection(E::NonPeerRejected, late));
@@ -333,10 +333,10 @@ fn a_reserved_service_point_reserves_its_endpoint() {
     rsp.free().unwrap();
 }
 
-/// dat_psp_create: DAT_PSP_PROVIDER gives an endpoint without PZ and EVDs in Tentative Connection Pending;
-/// dat_cr_reject takes it back; dat_ep_modify may complete it.
+/// dat_psp_create: DAT_PSP_PROVIDER provides an endpoint without PZ and EVDs in Tentative Connection Pending; dat_cr_reject frees it;
+/// dat_ep_modify may complete it.
 #[test]
-fn a_provider_makes_the_endpoint_and_takes_it_back() {
+fn a_provider_creates_the_endpoint_and_frees_it() {
     let (client, server) = (Side::open(), Side::open());
     let psp = Sp::psp_create(server.ia, Some(108), server.cr, true).unwrap();
     let from = client.ep();
@@ -349,7 +349,7 @@ fn a_provider_makes_the_endpoint_and_takes_it_back() {
     assert_eq!(ep.disconnect(Close::Graceful), Err(tentative));
     let info = ep.info().unwrap();
     assert!(info.pz.is_none() && info.recv_evd.is_none() && info.connect_evd.is_none());
-    // Without a protection zone it cannot be connected; the request waits.
+    // The endpoint cannot be connected without a protection zone; the request waits.
     let bare = cr.accept(None, b"").unwrap_err();
     assert_eq!(bare, Error::state(Subtype::InvalidStateEpPz));
     let change = EpChange::<Fake> {
@@ -405,7 +405,7 @@ fn a_wrong_accept_leaves_request_and_endpoint_alone() {
     psp.free().unwrap();
 }
 
-/// dat_psp_free: no effect on requests that were announced. dat_ia_close, abrupt: they are refused.
+/// dat_psp_free: no effect on requests that were reported. An abrupt dat_ia_close refuses them.
 #[test]
 fn requests_outlive_their_service_point_but_not_their_ia() {
     let (client, server) = (Side::open(), Side::open());
@@ -433,9 +433,9 @@ fn requests_outlive_their_service_point_but_not_their_ia() {
     assert!(Fake::arenas().ep.get(0).is_some(), "memory stays");
 }
 
-/// dat_cr_accept: what cannot be completed is ACCEPT_COMPLETION_ERROR, and Disconnected.
+/// dat_cr_accept: an accept that cannot be completed ends in ACCEPT_COMPLETION_ERROR and Disconnected.
 #[test]
-fn aborted_by_the_peer_an_accept_ends_in_its_error() {
+fn an_accept_that_the_peer_aborted_ends_in_its_error() {
     let (client, server) = (Side::open(), Side::open());
     let psp = Sp::psp_create(server.ia, Some(112), server.cr, false).unwrap();
     let (from, to) = (client.ep(), server.ep());
@@ -447,7 +447,7 @@ fn aborted_by_the_peer_an_accept_ends_in_its_error() {
     psp.free().unwrap();
 }
 
-/// dat_cr_handoff: to another qualifier of the same IA; the handle is dead afterwards.
+/// dat_cr_handoff: the request moves to another qualifier of the same IA; its handle is dead afterwards.
 #[test]
 fn a_request_is_handed_to_another_service_point() {
     let (client, server) = (Side::open(), Side::open());

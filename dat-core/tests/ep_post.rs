@@ -41,7 +41,7 @@ fn connected(qual: u64) -> Pair {
     connected_with("", qual)
 }
 
-/// The side that posts has these `ia_params`.
+/// Connects two endpoints; the IA of the posting side has these `ia_params`.
 fn connected_with(params: &str, qual: u64) -> Pair {
     let (client, server) = (Side::open_with(params), Side::open());
     let (from, to) = (client.ep(), server.ep());
@@ -54,10 +54,10 @@ fn connected_with(params: &str, qual: u64) -> Pair {
     }
 }
 
-/// dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_read, dat_ep_post_rdma_write: the cookie comes back
-/// in the completion event; no segments is a message of no bytes.
+/// dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_read, dat_ep_post_rdma_write: the completion event has the cookie; a message
+/// without segments is empty.
 #[test]
-fn completions_tell_cookie_operation_length_and_endpoint() {
+fn completions_have_cookie_operation_length_and_endpoint() {
     let p = connected(201);
     p.to.post_recv(&[bytes(100)], 11, NONE).unwrap();
     p.to.post_recv(&[], 12, NONE).unwrap();
@@ -132,7 +132,7 @@ fn immediate_data_and_atomics() {
 /// dat_ep_post_send: UNSIGNALLED is INVALID_PARAMETER unless the endpoint was made for it.
 /// dat_ep_post_rdma_write: with `strict=lengths` a remote buffer that is too small is LENGTH_ERROR.
 #[test]
-fn the_length_of_the_remote_segment_counts_where_the_entry_says_so() {
+fn the_length_of_the_remote_segment_is_checked_with_strict_lengths() {
     for (params, qual) in [("", 211), ("strict=lengths", 212)] {
         let p = connected_with(params, qual);
         let counts = !params.is_empty();
@@ -176,7 +176,7 @@ fn each_wrong_argument_has_its_code_and_posts_nothing() {
         length,
         "sums do not wrap"
     );
-    // UNSIGNALLED only where the endpoint is made for it; unknown flags never.
+    // UNSIGNALLED is valid only on an endpoint that was created for it; unknown flags never are.
     assert_eq!(p.from.post_send(&[], 0, F::UNSIGNALLED), Err(Error::arg(5)));
     assert_eq!(p.from.post_recv(&[], 0, F::UNSIGNALLED), Err(Error::arg(5)));
     assert_eq!(p.from.post_recv(&[], 0, F::SUPPRESS), Err(Error::arg(5)));
@@ -195,7 +195,7 @@ fn each_wrong_argument_has_its_code_and_posts_nothing() {
 /// dat_ep_post_send: INVALID_STATE unless Connected or Disconnected; flushed at once when Disconnected.
 /// dat_ep_post_recv: valid in all states.
 #[test]
-fn requests_are_refused_in_each_other_state_and_receives_are_not() {
+fn requests_are_refused_in_other_states_and_receives_are_not() {
     let side = Side::open();
     let ep = side.ep();
     let unconnected = Err(Error::state(Subtype::InvalidStateEpUnconnected));
@@ -207,7 +207,7 @@ fn requests_are_refused_in_each_other_state_and_receives_are_not() {
     assert_eq!(ep.post_rdma_write(&[], 0, &remote(0), NONE), pending);
     ep.post_recv(&[], 2, NONE).unwrap();
     ep.disconnect(Close::Abrupt).unwrap();
-    // Disconnected: what is posted is flushed at once, after what was posted before.
+    // In Disconnected a post is flushed at once, after the earlier posts.
     ep.post_recv(&[], 3, NONE).unwrap();
     ep.post_send(&[bytes(5)], 4, F::SUPPRESS).unwrap();
     let flushed: Vec<_> = all(side.recv).into_iter().map(dto).collect();
@@ -231,9 +231,9 @@ fn requests_are_refused_in_each_other_state_and_receives_are_not() {
     assert_eq!(ep.post_recv(&[], 0, NONE), dead);
 }
 
-/// dat_ep_post_send, dat_ep_post_recv: INSUFFICIENT_RESOURCES beyond the DTOs that the endpoint was made for.
+/// dat_ep_post_send, dat_ep_post_recv: INSUFFICIENT_RESOURCES beyond the DTOs that the endpoint was created for.
 #[test]
-fn as_many_as_the_attributes_say_are_outstanding_and_slots_come_back() {
+fn posts_are_limited_by_the_attributes_and_slots_are_reused() {
     let p = connected(204);
     let full = Err(Error::resource(Subtype::ResourceMemory));
     for round in 0..5 {
@@ -250,7 +250,7 @@ fn as_many_as_the_attributes_say_are_outstanding_and_slots_come_back() {
         assert_eq!(p.from.post_rdma_write(&[], 0, &remote(0), NONE), full);
         assert_eq!(p.from.status(), (EpState::Connected, false, false));
         p.client.hold(false);
-        // Completed, but the consumer has not seen it.
+        // The request has completed, but the consumer has not dequeued the completion.
         assert_eq!(p.from.post_rdma_write(&[], 0, &remote(0), NONE), full);
         let cookies: Vec<_> = all(p.client.request)
             .into_iter()
@@ -272,7 +272,7 @@ fn as_many_as_the_attributes_say_are_outstanding_and_slots_come_back() {
 
 /// dat_ep_post_send: SUPPRESS keeps successful completions from the consumer, and only those.
 #[test]
-fn suppressed_requests_never_fill_the_ring_and_tell_nothing_but_failures() {
+fn suppressed_requests_never_fill_the_ring_and_report_only_failures() {
     let p = connected(205);
     for n in 0..1000 {
         p.from
@@ -299,7 +299,7 @@ fn suppressed_requests_never_fill_the_ring_and_tell_nothing_but_failures() {
     assert_eq!(
         failed.op,
         DtoOp::RdmaWrite,
-        "by our record, not by the completion"
+        "the operation comes from our record, not from the completion"
     );
 }
 
@@ -461,7 +461,7 @@ fn on_a_shared_evd_completions_come_before_the_disconnect() {
     assert_eq!(events[3], connection(E::Disconnected, from));
 }
 
-/// dat_ep_free, dat_ep_reset: completions not dequeued may be lost; they are never another's.
+/// dat_ep_free, dat_ep_reset: completions that were not dequeued may be lost; they are never reported for another endpoint.
 #[test]
 fn completions_of_a_freed_or_reset_endpoint_are_dropped() {
     let p = connected(211);
@@ -485,7 +485,7 @@ fn completions_of_a_freed_or_reset_endpoint_are_dropped() {
 
 /// dat_ep_create: DAT_HANDLE_NULL for an EVD says that the consumer is not interested in its events.
 #[test]
-fn without_evds_everything_works_unheard() {
+fn an_endpoint_without_evds_works_without_events() {
     let (client, server) = (Side::open(), Side::open());
     let parts = EpParts {
         recv_evd: None,
@@ -507,11 +507,11 @@ fn without_evds_everything_works_unheard() {
         evd.free().unwrap();
     }
     client.pz.free().unwrap();
-    // The EVD for unheard completions went with its endpoint.
+    // The EVD for unread completions was freed with its endpoint.
     client.ia.close(Close::Graceful).unwrap();
 }
 
-/// dat_pz_free, dat_evd_free, dat_ia_close: INVALID_STATE while an endpoint stands on them.
+/// dat_pz_free, dat_evd_free, dat_ia_close: INVALID_STATE while an endpoint uses them.
 #[test]
 fn parts_in_use_cannot_be_freed() {
     let side = Side::open();
@@ -537,7 +537,7 @@ fn parts_in_use_cannot_be_freed() {
 }
 
 #[test]
-fn unsignalled_completions_are_events_but_wake_nobody() {
+fn unsignalled_completions_are_events_but_wake_no_waiter() {
     let (client, server) = (Side::open(), Side::open());
     let mut quiet = attr(4, 4);
     quiet.request_completion_flags = F::UNSIGNALLED;
@@ -548,8 +548,8 @@ fn unsignalled_completions_are_events_but_wake_nobody() {
     assert_eq!(dto(next(client.request).unwrap()).cookie, 1);
 }
 
-/// dat_ep_create: INVALID_PARAMETER for attributes that are not possible, MODEL_NOT_SUPPORTED for a quality
-/// of service; the provider fills in its defaults.
+/// dat_ep_create: INVALID_PARAMETER for impossible attributes, MODEL_NOT_SUPPORTED for a quality of service; the provider fills in its
+/// defaults.
 #[test]
 fn attributes_beyond_the_adapter_are_refused() {
     let side = Side::open();
@@ -608,7 +608,7 @@ fn modify_follows_the_states_and_keeps_what_it_cannot_change() {
         ..Default::default()
     };
     assert_eq!(ep.modify(&srq), Err(Error::arg(3)));
-    // A part that is gone: everything stays as it was.
+    // A freed part: nothing changes.
     let gone = Evd::create(p.client.ia, 4, None, EvdFlags::DTO).unwrap();
     gone.free().unwrap();
     let other = p.client.ep();
@@ -661,16 +661,16 @@ fn many_threads_post_and_free_without_harm() {
     }
 }
 
-/// An endpoint without a protection zone has no queues; those of the slot's earlier life are none of its business.
+/// An endpoint without a protection zone has no queues; the queues of the slot's earlier endpoint do not count.
 #[test]
-fn what_an_earlier_life_left_posted_is_not_outstanding() {
+fn posts_of_an_earlier_endpoint_in_the_slot_are_not_outstanding() {
     let side = Side::open();
     let posted = || {
         let ep = side.ep();
         ep.post_recv(&[], 1, NONE).unwrap();
         ep.free().unwrap();
     };
-    // So many that slots come back.
+    // Enough endpoints that slots are reused.
     (0..600).for_each(|_| posted());
     for _ in 0..300 {
         let bare = Ep::create(side.ia, EpParts::default(), None).unwrap();

@@ -1,5 +1,5 @@
-//! An endpoint that one thread ends while the transport is at work for another: the call under way and the endpoint's next
-//! life, or next connection, do not meet. Each meeting is arranged: the transport stops where the other thread comes in.
+//! One thread ends an endpoint while the transport executes a call of another thread. That call must not affect the next endpoint in the
+//! slot, or the next connection. The transport stops at a defined point, at which the other thread runs.
 #![allow(missing_docs, reason = "a test")]
 
 mod pair;
@@ -13,7 +13,7 @@ use dat_core::flags::Close;
 use dat_core::sp::Sp;
 use pair::*;
 
-/// How an endpoint is ended by the other thread.
+/// The way in which the other thread ends an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     Disconnect,
@@ -24,7 +24,7 @@ enum End {
 
 const ENDS: [End; 4] = [End::Disconnect, End::Reset, End::ConnectAgain, End::Free];
 
-/// Ends `ep` of `side`, whose peer at `qual` accepts if it begins anew. What its connect EVD is to hear.
+/// Ends `ep` of `side`; if it reconnects, its peer accepts at `qual`. Returns the events that its connect EVD must have.
 fn end(how: End, side: &Side, ep: &'static Ep<Fake>, peer: &Side, qual: u64) -> Vec<Event> {
     let ended = connection(E::Disconnected, ep);
     match how {
@@ -46,7 +46,7 @@ fn end(how: End, side: &Side, ep: &'static Ep<Fake>, peer: &Side, qual: u64) -> 
     Vec::new()
 }
 
-/// The state that [`end`] leaves; `None`: freed.
+/// Returns the state after [`end`], or `None` if the endpoint is freed.
 fn left(how: End) -> Option<EpState> {
     match how {
         End::Disconnect => Some(EpState::Disconnected),
@@ -64,7 +64,7 @@ fn check(how: End, side: &Side, ep: &'static Ep<Fake>, told: &[Event]) {
         None => assert_eq!(ep.free(), Err(dead)),
     }
     match left(how) {
-        // The queue pair that it has works.
+        // The present queue pair works.
         Some(EpState::Unconnected) => {
             ep.connect(PEER, BLACK_HOLE, None, b"", 0, 0).unwrap();
         }
@@ -76,7 +76,7 @@ fn check(how: End, side: &Side, ep: &'static Ep<Fake>, told: &[Event]) {
     }
 }
 
-/// A message goes from `from` to `to`.
+/// Sends a message from `from` to `to`.
 fn talk(client: &Side, from: &'static Ep<Fake>, to: &'static Ep<Fake>) {
     to.post_recv(&[], 1, Default::default()).unwrap();
     from.post_send(&[], 7, Default::default()).unwrap();
@@ -84,9 +84,9 @@ fn talk(client: &Side, from: &'static Ep<Fake>, to: &'static Ep<Fake>) {
     assert_eq!((sent.cookie, sent.status), (7, DtoStatus::Success));
 }
 
-/// dat_cr_accept: the connection to be is ended before the transport has heard of it. It was accepted, and then ended.
+/// dat_cr_accept: the endpoint is ended before the accept reaches the transport. The call succeeds, and the connection has ended.
 #[test]
-fn an_accept_that_is_ended_under_way_has_succeeded() {
+fn an_accept_during_which_the_endpoint_ends_succeeds() {
     for (qual, how) in (800..).step_by(2).zip(ENDS) {
         let (client, server, other) = (Side::open(), Side::open(), Side::open());
         let psp = Sp::psp_create(server.ia, Some(qual), server.cr, false).unwrap();
@@ -109,9 +109,9 @@ fn an_accept_that_is_ended_under_way_has_succeeded() {
     }
 }
 
-/// dat_ep_connect, in the same way.
+/// dat_ep_connect: the same for the active side.
 #[test]
-fn a_connect_that_is_ended_under_way_has_succeeded() {
+fn a_connect_during_which_the_endpoint_ends_succeeds() {
     for (qual, how) in (820..).step_by(2).zip(ENDS) {
         let (client, server) = (Side::open(), Side::open());
         let from = client.ep();
@@ -125,9 +125,9 @@ fn a_connect_that_is_ended_under_way_has_succeeded() {
     }
 }
 
-/// Where the transport hears of the end first and of the beginning afterwards, and begins: it is told of the end again.
+/// The transport gets the disconnect before the accept, and connects: core disconnects once more.
 #[test]
-fn nothing_is_left_of_an_accept_that_comes_after_the_end() {
+fn an_accept_that_reaches_the_transport_after_the_end_is_undone() {
     let (client, server) = (Side::open(), Side::open());
     let psp = Sp::psp_create(server.ia, Some(840), server.cr, false).unwrap();
     let (from, to) = (client.ep(), server.ep());
@@ -139,7 +139,7 @@ fn nothing_is_left_of_an_accept_that_comes_after_the_end() {
     accept.reached();
     let disconnect = server.adapter().stop(disconnect);
     let ending = thread::spawn(move || to.disconnect(Close::Abrupt));
-    // Its state is Disconnected, and the transport does not know.
+    // The endpoint is Disconnected, but the transport is not informed yet.
     disconnect.reached();
     let again = server.adapter().stop(Call::Disconnect);
     drop(accept);
@@ -155,7 +155,7 @@ fn nothing_is_left_of_an_accept_that_comes_after_the_end() {
     psp.free().unwrap();
 }
 
-/// What the transport refuses at once is the call's error still, where nobody ended the endpoint.
+/// An immediate error of the transport is the error of the call if no thread ended the endpoint.
 #[test]
 fn a_refusal_of_the_transport_is_not_hidden() {
     let side = Side::open();
@@ -171,7 +171,7 @@ fn a_refusal_of_the_transport_is_not_hidden() {
     assert_eq!(all(side.conn), []);
 }
 
-/// dat_ep_disconnect: its thread has not come to the transport yet when the endpoint is connected anew, to somebody else.
+/// dat_ep_disconnect: its call reaches the transport only after the endpoint was connected again, to another peer.
 #[test]
 fn a_late_disconnect_spares_the_next_connection() {
     let (client, server) = (Side::open(), Side::open());
@@ -188,13 +188,13 @@ fn a_late_disconnect_spares_the_next_connection() {
     assert_eq!(all(client.conn), [connection(E::Disconnected, from)]);
     assert_eq!(from.status().0, EpState::Connected);
     talk(&client, from, next);
-    // The old peer has heard.
+    // The old peer got its event.
     assert_eq!(wait(server.conn), connection(E::Disconnected, to));
 }
 
-/// dat_ep_free while another thread disconnects: nobody hears of the dead endpoint.
+/// dat_ep_free while another thread disconnects: no event names the dead endpoint.
 #[test]
-fn a_late_disconnect_says_nothing_of_a_dead_endpoint() {
+fn a_late_disconnect_causes_no_event_of_a_dead_endpoint() {
     let (client, server) = (Side::open(), Side::open());
     let (from, to) = (client.ep(), server.ep());
     join(&client, from, &server, to, 860);
@@ -207,7 +207,7 @@ fn a_late_disconnect_says_nothing_of_a_dead_endpoint() {
     assert_eq!(all(client.conn), []);
 }
 
-/// dat_ep_reset by two threads: the slower one's transport call comes when the faster one is connected again.
+/// dat_ep_reset by two threads: the transport call of the slower one comes after the faster one has connected again.
 #[test]
 fn a_late_reset_spares_the_next_connection() {
     let (client, server) = (Side::open(), Side::open());

@@ -19,7 +19,7 @@ fn software(ia: &'static Ia<Null>, qlen: u32) -> &'static Evd<Null> {
     Evd::create(ia, qlen, None, EvdFlags::SOFTWARE).unwrap()
 }
 
-/// Whether a thread waits; takes no event, as the queue is never full.
+/// Returns true if a thread waits. It takes no event, because the queue is never full.
 fn waited(evd: &'static Evd<Null>) -> bool {
     let qlen = evd.info().unwrap().qlen;
     let second = evd.wait(Some(Duration::ZERO), qlen, &mut Events::default());
@@ -31,7 +31,7 @@ fn code<T: std::fmt::Debug>(result: Result<T, WaitError>) -> u32 {
 }
 
 #[test]
-fn empty_has_two_codes() {
+fn an_empty_queue_has_two_codes() {
     let ia = open();
     let mut sink = Events::default();
     let plain = software(ia, 4);
@@ -49,7 +49,7 @@ fn empty_has_two_codes() {
 }
 
 #[test]
-fn events_come_out_in_order_and_a_full_queue_says_so() {
+fn events_are_dequeued_in_order_and_a_full_queue_refuses() {
     let ia = open();
     let evd = software(ia, 3);
     for pointer in 1..=3 {
@@ -62,7 +62,7 @@ fn events_come_out_in_order_and_a_full_queue_says_so() {
     evd.dequeue(&mut sink).unwrap();
     assert!(evd.dequeue(&mut sink).is_err());
     assert_eq!(sink.pointers(), [1, 2, 3]);
-    // Full for dat_evd_post_se is no overflow.
+    // A full queue in dat_evd_post_se is not an overflow.
     assert!(ia.async_evd().unwrap().dequeue(&mut sink).is_err());
     ia.close(Close::Abrupt).unwrap();
 }
@@ -91,7 +91,7 @@ fn an_evd_that_takes_no_software_events_refuses_them() {
 }
 
 #[test]
-fn a_threshold_waits_for_that_many() {
+fn a_wait_with_a_threshold_waits_for_that_many_events() {
     let ia = open();
     let evd = software(ia, 8);
     let mut sink = Events::default();
@@ -148,7 +148,7 @@ fn one_waiter_at_a_time_and_it_owns_the_evd() {
 }
 
 #[test]
-fn timeouts_are_kept_and_zero_returns_at_once() {
+fn a_wait_ends_at_its_timeout_and_zero_returns_at_once() {
     let ia = open();
     let evd = software(ia, 8);
     let expired = Error::of(Kind::TimeoutExpired).code();
@@ -161,7 +161,7 @@ fn timeouts_are_kept_and_zero_returns_at_once() {
 }
 
 #[test]
-fn unwaitable_refuses_waiters_but_not_events() {
+fn an_unwaitable_evd_refuses_waiters_but_not_events() {
     let ia = open();
     let evd = software(ia, 8);
     let refused = Error::state(Subtype::InvalidStateEvdUnwaitable).code();
@@ -169,7 +169,7 @@ fn unwaitable_refuses_waiters_but_not_events() {
         let waiter = scope.spawn(|| evd.wait(None, 1, &mut Events::default()));
         eventually("the waiter waits", || waited(evd));
         evd.set_unwaitable().unwrap();
-        // Even when it is waitable again before the waiter gets to look.
+        // The wait ends even if the EVD is waitable again before the waiter looks.
         evd.clear_unwaitable().unwrap();
         assert_eq!(code(waiter.join().unwrap()), refused);
     });
@@ -239,7 +239,7 @@ fn the_asynchronous_evd_belongs_to_its_ia() {
     let ia = open();
     let evd = ia.async_evd().unwrap();
     assert_eq!(evd.free(), Err(Error::state(Subtype::InvalidStateEvdInUse)));
-    // Asked for 8: dtestsrq asks for no more and ends 100 endpoints at once, each of which is told.
+    // dtestsrq requests a length of 8 too, and ends 100 endpoints at once, each of which causes an event.
     assert!(evd.info().unwrap().qlen >= 100);
     assert_eq!(evd.info().unwrap().state, 0x35);
     ia.close(Close::Graceful).unwrap();

@@ -57,7 +57,7 @@ fn objects_inherit_the_function_table_of_their_ia() {
 }
 
 #[test]
-fn graceful_refuses_while_anything_is_left() {
+fn a_graceful_close_is_refused_while_objects_are_left() {
     let ia = open();
     let in_use = Err(Error::state(Subtype::InvalidStateIaInUse));
     let evd = Evd::create(ia, 1, None, EvdFlags::CR).unwrap();
@@ -78,7 +78,7 @@ fn graceful_refuses_while_anything_is_left() {
 }
 
 #[test]
-fn abrupt_wakes_waiters_and_kills_every_handle() {
+fn an_abrupt_close_wakes_waiters_and_ends_every_handle() {
     let ia = open();
     let evd = Evd::create(ia, 4, None, EvdFlags::SOFTWARE).unwrap();
     let cno = Cno::create(ia, CnoProxy::None).unwrap();
@@ -116,7 +116,7 @@ fn an_asynchronous_evd_may_serve_several_opens() {
     let shared = first.async_evd().unwrap();
     let second = reopen("null0", AsyncEvd::Existing(shared)).unwrap();
     assert!(std::ptr::eq(second.async_evd().unwrap(), shared));
-    // Not made by this open: closing does not free it, and it is none of its objects.
+    // This open did not create the EVD: the close does not free it, and it is not an object of the IA.
     second.close(Close::Graceful).unwrap();
     assert!(shared.head.alive());
     let third = reopen("null0", AsyncEvd::Existing(shared)).unwrap();
@@ -134,9 +134,9 @@ fn an_asynchronous_evd_may_serve_several_opens() {
     none.close(Close::Graceful).unwrap();
 }
 
-/// Whoever still holds the adapter then.
+/// The close notifies the transport even while another thread still holds the adapter.
 #[test]
-fn who_closes_has_the_adapter_leave() {
+fn a_close_of_the_ia_closes_the_adapter() {
     let ia = open();
     let evd = Evd::create(ia, 8, None, EvdFlags::DTO).unwrap();
     let (parked, is_parked) = channel();

@@ -1,4 +1,4 @@
-//! How late the address of a freed object is used again: what ARCHITECTURE.md says of it, counted.
+//! Number of objects that are created and freed before the address of a freed object is reused; ARCHITECTURE.md has the figures.
 #![allow(missing_docs, reason = "a test")]
 
 use dat_arena::Arena;
@@ -9,7 +9,7 @@ use dat_core::ia_params::IaParams;
 use dat_core::transport::Transport;
 use dat_loopback::Loopback;
 
-/// So many others of an arena's kind are made and freed, one at a time, before a freed one comes again.
+/// Returns how many other objects of a kind are created and freed, one at a time, before the address of a freed one is reused.
 fn others<O: Default + Sync + 'static, const WHOLE: u32>(arena: &'static Arena<O, WHOLE>) -> usize {
     let (first, _) = arena.alloc().unwrap();
     arena.recycle(first);
@@ -25,7 +25,7 @@ fn others<O: Default + Sync + 'static, const WHOLE: u32>(arena: &'static Arena<O
 }
 
 #[test]
-fn a_freed_handle_is_a_strangers_as_late_as_the_documentation_says() {
+fn a_freed_handle_is_reused_as_late_as_the_documentation_says() {
     let all = Loopback::arenas();
     // The figures of ARCHITECTURE.md.
     for (kind, others, figure) in [
@@ -47,7 +47,7 @@ fn a_freed_handle_is_a_strangers_as_late_as_the_documentation_says() {
 }
 
 #[test]
-fn an_endpoint_comes_again_when_as_many_others_came_and_went() {
+fn an_endpoints_slot_is_reused_after_the_documented_number_of_others() {
     let params = IaParams::parse("127.0.9.1").unwrap();
     let ia = Ia::<Loopback>::open("late", &params, 8, AsyncEvd::New, 0x7ab1e).unwrap();
     let next = || {

@@ -1,5 +1,4 @@
-//! Protection zones, LMRs and RMRs: the `dat_pz_*`, `dat_lmr_*` and `dat_rmr_*` pages as far as no
-//! connection is needed.
+//! Protection zones, LMRs and RMRs: the `dat_pz_*`, `dat_lmr_*` and `dat_rmr_*` pages, without connections.
 
 mod common;
 
@@ -27,7 +26,7 @@ fn lmr(
 }
 
 #[test]
-fn what_was_registered_comes_back_unchanged() {
+fn a_query_returns_the_registered_attributes() {
     let ia = open();
     let pz = Pz::create(ia).unwrap();
     let lmr = lmr(ia, pz, Source::Virtual(AT), 100).unwrap();
@@ -61,7 +60,7 @@ fn a_remote_key_exists_only_for_remote_rights() {
 }
 
 #[test]
-fn ranges_that_are_none_are_refused() {
+fn invalid_ranges_are_refused() {
     let ia = open();
     let pz = Pz::create(ia).unwrap();
     let code = |address, length| lmr(ia, pz, Source::Virtual(address), length).map(|_| ());
@@ -121,7 +120,7 @@ fn an_lmr_on_an_lmr_has_its_range_and_keeps_it() {
     let ia = open();
     let (pz, second) = (Pz::create(ia).unwrap(), Pz::create(ia).unwrap());
     let base = lmr(ia, pz, Source::Virtual(AT), 4096).unwrap();
-    // The length is ignored.
+    // An LMR on an LMR ignores the length.
     let top = lmr(ia, second, Source::Lmr(base), 1).unwrap();
     let info = top.info().unwrap();
     assert_eq!(info.registered_address, AT as u64);
@@ -217,7 +216,7 @@ fn syncs_check_their_segments() {
 }
 
 #[test]
-fn an_unbound_rmr_tells_so_and_is_freed_once() {
+fn an_unbound_rmr_is_reported_as_such_and_freed_once() {
     let ia = open();
     let pz = Pz::create(ia).unwrap();
     let rmr = Rmr::create(pz).unwrap();
@@ -234,7 +233,7 @@ fn an_unbound_rmr_tells_so_and_is_freed_once() {
 
 #[test]
 fn an_abrupt_close_frees_in_order_of_dependency_and_leaks_nothing() {
-    // Other tests' regions come and go: count only what this one leaves behind, over many rounds.
+    // Other tests register regions at the same time: count over many rounds the regions that this test leaves registered.
     let before = regions();
     for _ in 0..200 {
         let ia = open();
@@ -267,7 +266,7 @@ fn creates_and_frees_of_several_threads_never_reuse_a_live_handle() {
                     lmr.free().unwrap();
                     rmr.free().unwrap();
                     zone.free().unwrap();
-                    // Recycled late: nobody else has the slot yet.
+                    // Slots are recycled late: no other object uses this one yet.
                     assert!(lmr.free().is_err());
                 }
             });

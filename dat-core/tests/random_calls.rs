@@ -1,5 +1,5 @@
-//! Several threads call everything on everything, dead or alive, for a bounded time: nothing may panic, hang
-//! or leak, and every answer is one that the object's kind has.
+//! Several threads make random calls on random objects, dead or alive, for a bounded time. No call may panic, hang or leak, and each
+//! returns a code that is defined for it.
 
 mod common;
 
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 const TIME: Duration = Duration::from_millis(700);
 const THREADS: u64 = 4;
 
-/// xorshift64*: the seed is printed by a failing test, and `DAT_TEST_SEED` sets it.
+/// A random generator (xorshift64*). A failing test prints the seed, and `DAT_TEST_SEED` sets it.
 struct Random(u64);
 
 impl Random {
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// Handles that were ever handed out; most stay after their object is freed.
+/// All handles that were returned by a create; most remain after their object is freed.
 struct Shelf<O: 'static>(Mutex<Vec<&'static O>>);
 
 impl<O> Shelf<O> {
@@ -75,7 +75,7 @@ fn bits(random: &mut Random) -> MemPriv {
     MemPriv::from_bits_retain(random.below(0x80) as u32)
 }
 
-/// One call, if there is an object for it.
+/// Makes one call, if an object for it exists.
 #[allow(clippy::too_many_lines, reason = "one line a call")]
 fn call(w: &World, r: &mut Random) -> Option<Result<(), Error>> {
     let short = Some(Duration::from_micros(r.below(200)));
@@ -200,7 +200,7 @@ fn call(w: &World, r: &mut Random) -> Option<Result<(), Error>> {
     })
 }
 
-/// Nothing of ours is ever at a loss.
+/// Returns true unless the error is an internal one.
 fn possible(error: Error) -> bool {
     error.kind() != Some(Kind::InternalError) && error.kind().is_some()
 }
@@ -229,7 +229,7 @@ fn any_call_on_any_handle_is_answered() {
                 let (world, calls) = (&world, &calls);
                 scope.spawn(move || {
                     let mut random = Random(seed + round * THREADS + n + 1);
-                    // The last round is closed while the others are calling.
+                    // The last round closes the IA while the other threads make calls.
                     let closer = round == 2 && n == 0;
                     let end = if closer { end - TIME / 2 } else { end };
                     while Instant::now() < end {

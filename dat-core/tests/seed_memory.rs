@@ -20,7 +20,7 @@ fn whole(memory: &Memory) -> LmrRange {
     }
 }
 
-/// Binds a window of the passive side over all of `memory` and waits until it is open; where it is.
+/// Binds a window of the passive side to all of `memory`, waits for the completion and returns the remote address.
 fn bind(p: &Pair, rmr: &'static Rmr<Loopback>, memory: &Memory, rights: MemPriv) -> RmrTriplet {
     let lmr = Some(memory.lmr);
     let key = rmr
@@ -36,7 +36,7 @@ fn bind(p: &Pair, rmr: &'static Rmr<Loopback>, memory: &Memory, rights: MemPriv)
     }
 }
 
-/// The active side uses `there`, which is no longer: the error, and both connections broken.
+/// Accesses the closed window `there` from the active side: expects the error, and both connections broken.
 fn refused(p: &Pair, there: RmrTriplet, read: bool) {
     let own = p.a.lmr(leak(&[7; 8]), MemPriv::ALL);
     let iov = [own.piece(0, 8)];
@@ -206,7 +206,7 @@ fn a_bind_needs_a_connection_and_is_flushed_after_one() {
     };
     let refused = on(p.b.ep()).unwrap_err();
     assert_eq!(refused.kind(), Some(Kind::InvalidState));
-    assert_eq!(memory.lmr.free(), Ok(()), "nothing is bound by a refusal");
+    assert_eq!(memory.lmr.free(), Ok(()), "a refused bind binds nothing");
     let memory = p.b.lmr(leak(&[1; 8]), MemPriv::ALL);
     p.to.disconnect(Close::Abrupt).unwrap();
     assert_eq!(number(p.b.conn), ConnectionEvent::Disconnected);

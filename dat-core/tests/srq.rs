@@ -33,8 +33,8 @@ fn asynchronous(side: &Side) -> Option<Event> {
     next(side.ia.async_evd().unwrap())
 }
 
-/// dat_srq_create: completion order of receives is not that of posting. dat_ep_create_with_srq: no receives
-/// can be posted to the endpoint.
+/// dat_srq_create: receives may complete in another order than they were posted. dat_ep_create_with_srq: no receive can be posted to
+/// the endpoint.
 #[test]
 fn receives_complete_in_any_order_for_the_endpoint_that_took_them() {
     let (client, server) = (Side::open(), Side::open());
@@ -70,12 +70,12 @@ fn receives_complete_in_any_order_for_the_endpoint_that_took_them() {
     assert_eq!(
         one.post_recv(&[], 0, NONE),
         Err(Error::arg(1)),
-        "the SRQ's business"
+        "receives are posted to the SRQ"
     );
 }
 
 #[test]
-fn each_disconnect_of_its_endpoints_is_told_once() {
+fn each_disconnect_of_its_endpoints_is_reported_once() {
     let (client, server) = (Side::open(), Side::open());
     let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
     let (from, to) = (client.ep(), srq_ep(&server, srq));
@@ -99,9 +99,9 @@ fn each_disconnect_of_its_endpoints_is_told_once() {
     assert_eq!(asynchronous(&client), None, "no SRQ, no event");
 }
 
-/// dat_srq_set_lw: one asynchronous event a setting, at once if the queue is below it already.
+/// dat_srq_set_lw: one asynchronous event for each call, at once if the queue is below the watermark already.
 #[test]
-fn the_low_watermark_is_told_once_an_arming() {
+fn the_low_watermark_is_reported_once_per_arming() {
     let (client, server) = (Side::open(), Side::open());
     let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
     let (from, to) = (client.ep(), srq_ep(&server, srq));
@@ -125,13 +125,13 @@ fn the_low_watermark_is_told_once_an_arming() {
     }
     assert_eq!(srq.info().unwrap().attr.low_watermark, None);
     all(server.recv);
-    // Below it already.
+    // The queue is below the watermark already.
     srq.set_low_watermark(4).unwrap();
     assert_eq!(asynchronous(&server), Some(low));
     assert_eq!(asynchronous(&server), None);
 }
 
-/// dat_srq_resize: INVALID_STATE below what is outstanding or the low watermark.
+/// dat_srq_resize: INVALID_STATE for a size below the outstanding receives or the low watermark.
 #[test]
 fn resize_keeps_what_is_outstanding() {
     let side = Side::open();
@@ -157,7 +157,7 @@ fn resize_keeps_what_is_outstanding() {
 
 /// dat_srq_free: refused while an endpoint uses it.
 #[test]
-fn it_is_freed_when_no_endpoint_uses_it() {
+fn an_srq_is_freed_when_no_endpoint_uses_it() {
     let side = Side::open();
     let srq = Srq::create(side.ia, side.pz, &ATTR).unwrap();
     let ep = srq_ep(&side, srq);
@@ -220,7 +220,7 @@ fn arguments_are_refused() {
 }
 
 #[test]
-fn completions_after_the_endpoint_is_gone_give_the_buffer_back() {
+fn completions_after_the_endpoint_is_freed_return_the_buffer() {
     let (client, server) = (Side::open(), Side::open());
     let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
     let (from, to) = (client.ep(), srq_ep(&server, srq));

@@ -1,4 +1,4 @@
-//! A transport that moves nothing: connections come about and posts complete when the test says so.
+//! A transport that moves no data: connections are established and posts complete when the test says so.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -26,7 +26,7 @@ use dat_core::transport::{
 use dat_core::upcall::{Arrival, ConnOutcome, Upcalls};
 use parking_lot::{Condvar, Mutex};
 
-/// See the module.
+/// The transport of this module.
 #[derive(Debug)]
 pub(crate) struct Null;
 
@@ -34,7 +34,7 @@ static ARENAS: Arenas<Null> = Arenas::new();
 static REGIONS: AtomicU32 = AtomicU32::new(0);
 static NEXT_KEY: AtomicU32 = AtomicU32::new(1);
 
-/// Regions registered at present, by all tests of the binary.
+/// Returns the number of regions that all tests of the binary have registered at present.
 pub(crate) fn regions() -> u32 {
     REGIONS.load(Ordering::SeqCst)
 }
@@ -43,18 +43,18 @@ pub(crate) struct Adapter {
     pub(crate) upcalls: Upcalls<Null>,
 }
 
-/// A completion queue: what it holds, and whether the next completion is to be announced.
+/// A completion queue with its entries, and a flag that requests a report of the next completion.
 pub(crate) struct Cq {
     queue: Mutex<VecDeque<Raw>>,
     watched: AtomicBool,
-    /// Somebody parks on it: like a waiter on a completion channel, it takes the announcement away.
+    /// True while a thread parks on the queue: like a waiter on a completion channel, it consumes the report.
     parked: AtomicBool,
     upcalls: Upcalls<Null>,
     token: Token,
     pub(crate) depth: AtomicU32,
 }
 
-/// A completion, and whether the peer solicited it.
+/// A completion, with the flag that the peer solicited it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Raw {
     id: WrId,
@@ -63,7 +63,7 @@ pub(crate) struct Raw {
     solicited: bool,
 }
 
-/// A queue pair: what is posted and not completed.
+/// A queue pair with its outstanding posts.
 pub(crate) struct Qp {
     requests: Mutex<VecDeque<(WrId, bool)>>,
     receives: Mutex<VecDeque<WrId>>,
@@ -74,12 +74,12 @@ pub(crate) struct Qp {
 
 static QPS: Mutex<Option<HashMap<u32, Arc<Qp>>>> = Mutex::new(None);
 
-/// The queue pair of an endpoint that has one.
+/// Returns the queue pair of an endpoint; panics if it has none.
 pub(crate) fn qp(ep: &'static Ep<Null>) -> Arc<Qp> {
     find_qp(ep).expect("a queue pair")
 }
 
-/// The queue pair that an endpoint has or had last.
+/// Returns the present or the last queue pair of an endpoint.
 pub(crate) fn find_qp(ep: &'static Ep<Null>) -> Option<Arc<Qp>> {
     let index = ARENAS.ep.index_of(ep);
     QPS.lock().as_ref()?.get(&index).cloned()
@@ -89,7 +89,7 @@ type Listeners = HashMap<u64, (Upcalls<Null>, Token)>;
 
 static LISTENERS: Mutex<Option<Listeners>> = Mutex::new(None);
 
-/// A connection request at the service point of `conn_qual`; while it is not refused there are two `Arc`s.
+/// Sends a connection request to the service point of `conn_qual`; the second `Arc` of the request exists until it is refused.
 pub(crate) fn request(conn_qual: u64) -> Arc<()> {
     let (upcalls, sp) = LISTENERS.lock().as_ref().unwrap()[&conn_qual];
     let request = Arc::new(());
@@ -114,14 +114,14 @@ impl Cq {
 }
 
 impl Qp {
-    /// The peer accepted.
+    /// Reports that the peer accepted.
     pub(crate) fn establish(&self) {
         let token = *self.connection.lock();
         let outcome = ConnOutcome::Established;
         self.request_cq.upcalls.connection(token, outcome, &[]);
     }
 
-    /// The next `count` requests are done, as far as they are signaled.
+    /// Completes the next `count` requests; adds completions for the signaled ones.
     pub(crate) fn finish_requests(&self, count: usize) {
         for _ in 0..count {
             let (id, signaled) = self.requests.lock().pop_front().expect("a request");
@@ -134,7 +134,7 @@ impl Qp {
         }
     }
 
-    /// The oldest request is done, if there is one.
+    /// Completes the oldest request, if there is one.
     pub(crate) fn finish_some(&self) {
         let oldest = self.requests.lock().pop_front();
         if let Some((id, true)) = oldest {
@@ -145,7 +145,7 @@ impl Qp {
         }
     }
 
-    /// A message came in.
+    /// Delivers a message to the next receive.
     pub(crate) fn receive(&self, solicited: bool) {
         let id = self.receives.lock().pop_front().expect("a receive");
         self.recv_cq.push(Raw {
@@ -180,7 +180,7 @@ fn sleep(parker: &Parker, timeout: Option<Duration>, ready: &mut dyn FnMut() -> 
         }
         let mut permit = parker.permit.lock();
         if !*permit {
-            // Completions wake nobody here: looked for every now and then, like in a polling driver.
+            // A completion wakes no thread here: the sleeper polls from time to time, as in a polling driver.
             let look = Instant::now() + Duration::from_micros(500);
             let until = deadline.map_or(look, |d| d.min(look));
             parker.changed.wait_until(&mut permit, until);
@@ -195,12 +195,12 @@ fn sleep(parker: &Parker, timeout: Option<Duration>, ready: &mut dyn FnMut() -> 
 }
 
 thread_local! {
-    /// How many adapters this thread had leave.
+    /// Number of adapters that this thread closed.
     pub(crate) static LEAVES: Cell<u32> = const { Cell::new(0) };
     static AT_PARK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// What is to happen as soon as this thread waits for a completion or an event: after the wait has begun, before it can be over.
+/// Sets a function that runs when this thread waits for a completion or an event: after the wait has begun, and before it can end.
 pub(crate) fn at_park(act: impl FnOnce() + 'static) {
     AT_PARK.set(Some(Box::new(act)));
 }
@@ -452,12 +452,12 @@ impl Transport for Null {
     fn disconnect(_qp: &Self::Qp) {}
 }
 
-/// An open of the null adapter with an asynchronous EVD of 8.
+/// Opens the null adapter with an asynchronous EVD of length 8.
 pub(crate) fn open() -> &'static Ia<Null> {
     Ia::open("null0", &IaParams::default(), 8, AsyncEvd::New, 0x7ab1e).unwrap()
 }
 
-/// Takes events into a list.
+/// A list of received events.
 #[derive(Debug, Default)]
 pub(crate) struct Events(pub(crate) Vec<Event>);
 
@@ -471,19 +471,19 @@ impl EventSink for Events {
 }
 
 impl Events {
-    /// The pointers of software events, in order.
+    /// Returns the pointers of the software events, in order.
     pub(crate) fn pointers(&self) -> Vec<usize> {
         self.0
             .iter()
             .map(|event| match event {
                 Event::Software(pointer) => *pointer,
-                other => panic!("no software event: {other:?}"),
+                other => panic!("not a software event: {other:?}"),
             })
             .collect()
     }
 }
 
-/// Fails the test when `done` does not come true in ten seconds.
+/// Waits until `done` is true; fails the test after ten seconds.
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {

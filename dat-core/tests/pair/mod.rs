@@ -1,5 +1,5 @@
-//! A transport for the tests of core: it moves no bytes, only completions and connection events, all in the
-//! caller's thread, and holds requests back or fails them as a test wants.
+//! A transport for the tests of core. It moves completions and connection events, but no bytes, all in the caller's thread. A test can
+//! hold requests back or let them fail.
 
 #![allow(
     dead_code,
@@ -34,11 +34,11 @@ use dat_core::transport::{
 use dat_core::upcall::{Arrival, ConnOutcome, Fault, Upcalls};
 use parking_lot::{Condvar, Mutex};
 
-/// RDMA to this address fails with a remote access error.
+/// Address at which RDMA fails with a remote access error.
 pub const BAD_ADDRESS: u64 = 0xbad;
-/// Nothing ever comes back from this qualifier.
+/// Qualifier that never answers.
 pub const BLACK_HOLE: u64 = 66_666;
-/// Connecting here is refused at once.
+/// Qualifier at which the connect call itself fails.
 pub const NO_ROUTE: u64 = 66_667;
 
 #[derive(Debug)]
@@ -47,20 +47,20 @@ pub struct Fake;
 pub struct Adapter {
     name: String,
     pub upcalls: Upcalls<Fake>,
-    /// Requests stay where they are until `release`.
+    /// True while requests are held back.
     pub hold: AtomicBool,
     pub qps: Mutex<Vec<Weak<Qp>>>,
     gate: Mutex<Option<Gate>>,
 }
 
-/// Where a call stops.
+/// A point at which a call can be stopped.
 struct Gate {
     at: Call,
     here: Sender<()>,
     going_on: Receiver<()>,
 }
 
-/// A call on a queue pair's connection.
+/// A call on the connection of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
     Connect,
@@ -69,14 +69,14 @@ pub enum Call {
     Reset,
 }
 
-/// A call that is stopped before the transport does anything; it goes on when this is dropped.
+/// A call that is stopped before the transport acts; a drop of this value continues it.
 pub struct Stopped {
     reached: Receiver<()>,
     _go_on: Sender<()>,
 }
 
 impl Stopped {
-    /// Waits until somebody has made the call.
+    /// Waits until a thread has made the call.
     pub fn reached(&self) {
         let reached = self.reached.recv_timeout(Duration::from_secs(20));
         reached.expect("the call within 20 s");
@@ -84,7 +84,7 @@ impl Stopped {
 }
 
 impl Adapter {
-    /// The next such call stops.
+    /// Stops the next such call.
     pub fn stop(&self, call: Call) -> Stopped {
         let (here, reached) = channel();
         let (_go_on, going_on) = channel();
@@ -100,7 +100,7 @@ impl Adapter {
         let gate = self.gate.lock().take_if(|gate| gate.at == call);
         if let Some(gate) = gate {
             let _ = gate.here.send(());
-            // Ends when the other half is dropped.
+            // The receive ends when the other half is dropped.
             let _ = gate.going_on.recv_timeout(Duration::from_secs(20));
         }
     }
@@ -115,7 +115,7 @@ struct Posted {
     id: WrId,
     signaled: bool,
     length: u32,
-    /// Takes a receive of the peer.
+    /// True if the request takes a receive of the peer.
     message: Option<(DtoOp, u32)>,
     fails: bool,
 }
@@ -126,7 +126,7 @@ struct QpState {
     recvs: VecDeque<WrId>,
     peer: Weak<Qp>,
     token: Token,
-    /// It has a connection, or tries to make one.
+    /// True if the queue pair is connected or connecting.
     taken: bool,
     connected: bool,
     error: bool,
@@ -207,7 +207,7 @@ fn done(id: WrId, status: DtoStatus, op: DtoOp, length: u32) -> Completion {
 }
 
 impl Qp {
-    /// As real ones, refuses to begin what it cannot.
+    /// Marks the queue pair as used by a connection; like a real device it refuses a second connection and one in the error state.
     fn take(&self) -> Result<()> {
         let mut state = self.state.lock();
         if state.error || std::mem::replace(&mut state.taken, true) {
@@ -218,7 +218,7 @@ impl Qp {
 
     fn complete_request(&self, posted: &Posted, status: DtoStatus) {
         if posted.signaled || status != DtoStatus::Success {
-            // The operation is nonsense on purpose: core knows better.
+            // The operation is wrong on purpose: core must use its own record.
             self.request_cq
                 .queue
                 .lock()
@@ -226,13 +226,13 @@ impl Qp {
         }
     }
 
-    /// A message comes in. False: no receive is posted.
+    /// Delivers a message; returns false if no receive is posted.
     fn deliver(&self, length: u32, op: DtoOp, immediate: u32) -> bool {
         let (id, low) = match &self.srq {
             None => (self.state.lock().recvs.pop_front(), false),
             Some(srq) => {
                 let mut recvs = srq.recvs.lock();
-                // Out of order, as several queue pairs on one queue have it.
+                // Out of order, as with several queue pairs on one queue.
                 let id = recvs.pop_back();
                 let low = (recvs.len() as u32) < srq.limit.load(Ordering::Relaxed);
                 (id, low && srq.limit.swap(0, Ordering::Relaxed) != 0)
@@ -251,7 +251,7 @@ impl Qp {
         true
     }
 
-    /// Carries out up to `count` requests.
+    /// Executes up to `count` requests.
     pub fn run(&self, count: usize) {
         for _ in 0..count {
             let (posted, peer) = {
@@ -441,7 +441,7 @@ impl Transport for Fake {
             if end.is_some_and(|end| Instant::now() >= end) {
                 return Parked::TimedOut;
             }
-            // Completions ring no bell here.
+            // A completion does not wake the sleeper here.
             parker.bell.wait_for(&mut permit, Duration::from_millis(1));
         }
     }
@@ -687,7 +687,7 @@ impl Transport for Fake {
     }
 }
 
-/// Takes whatever comes.
+/// A sink that keeps the last event.
 #[derive(Default)]
 pub struct Got(pub Option<Event>);
 
@@ -700,14 +700,14 @@ impl EventSink for Got {
     }
 }
 
-/// The next event, or `None` if the EVD is empty.
+/// Returns the next event, or `None` if the EVD is empty.
 pub fn next(evd: &'static Evd<Fake>) -> Option<Event> {
     let mut got = Got::default();
     evd.dequeue(&mut got).ok()?;
     got.0
 }
 
-/// Everything on the EVD.
+/// Removes and returns all events of the EVD.
 pub fn all(evd: &'static Evd<Fake>) -> Vec<Event> {
     std::iter::from_fn(|| next(evd)).collect()
 }
@@ -723,7 +723,7 @@ pub fn wait(evd: &'static Evd<Fake>) -> Event {
 pub fn dto(event: Event) -> Dto {
     match event {
         Event::Dto(dto) => dto,
-        other => panic!("{other:?} is no DTO"),
+        other => panic!("{other:?} is not a DTO"),
     }
 }
 
@@ -772,7 +772,7 @@ impl Side {
         Self::open_with("")
     }
 
-    /// With `ia_params`.
+    /// Opens an IA with `ia_params`.
     pub fn open_with(params: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("fake{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -790,14 +790,14 @@ impl Side {
         }
     }
 
-    /// The transport below.
+    /// Returns the transport's adapter.
     pub fn adapter(&self) -> Arc<Adapter> {
         let name = self.ia.name();
         let adapters = ADAPTERS.lock();
         adapters.iter().find(|a| a.name == name).unwrap().clone()
     }
 
-    /// Holds requests back from now on, or lets all go that are held.
+    /// Holds requests back from now on, or releases all that are held.
     pub fn hold(&self, on: bool) {
         let adapter = self.adapter();
         adapter.hold.store(on, Ordering::Relaxed);
@@ -838,7 +838,7 @@ pub fn reach(ep: &'static Ep<Fake>, state: EpState) {
     }
 }
 
-/// Connects an endpoint of `client` to one of `server` through a PSP at `qual`, and takes both events.
+/// Connects an endpoint of `client` to one of `server` through a PSP at `qual`, and removes both events.
 pub fn join(
     client: &Side,
     from: &'static Ep<Fake>,
@@ -861,10 +861,10 @@ pub fn join(
     psp.free().unwrap();
 }
 
-/// The CR of a connection request event.
+/// Returns the CR of a connection request event.
 pub fn request(event: Event) -> &'static Cr<Fake> {
     match event {
         Event::ConnectionRequest { cr, .. } => Fake::arenas().cr.from_addr(cr).unwrap(),
-        other => panic!("{other:?} is no connection request"),
+        other => panic!("{other:?} is not a connection request"),
     }
 }

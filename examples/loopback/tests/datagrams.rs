@@ -1,4 +1,4 @@
-//! Unreliable datagrams over the loopback: finding peers, sending to them, and what goes wrong.
+//! Unreliable datagrams over the loopback: the resolution of peers, sends, and failures.
 
 mod side;
 
@@ -19,7 +19,7 @@ use side::{Memory, NONE, Side, attr, done, dto, empty, leak, number, request, wa
 
 type Peer = &'static Ah<Loopback>;
 
-/// Bytes in front of a received datagram.
+/// Length of the header in front of a received datagram.
 const ROOM: u32 = 40;
 
 fn side(host: u8, last: u8) -> Side {
@@ -37,14 +37,14 @@ fn ep(side: &Side) -> &'static Ep<Loopback> {
     Ep::create(side.ia, side.parts(None), Some(&datagram_attr())).unwrap()
 }
 
-/// The next event of the connect EVD must be a datagram's, of `ep`.
+/// Waits for a datagram event of `ep` on the connect EVD.
 fn answer(side: &Side, ep: &'static Ep<Loopback>) -> (DatagramEvent, Peer) {
     match wait(side.conn) {
         Event::Datagram { number, ep: of, ah } => {
             assert_eq!(of, ep.handle());
             (number, Loopback::arenas().ah.from_addr(ah).unwrap())
         }
-        other => panic!("{other:?} is no datagram event"),
+        other => panic!("{other:?} is not a datagram event"),
     }
 }
 
@@ -53,21 +53,21 @@ struct Asked {
     cr: &'static Cr<Loopback>,
 }
 
-/// `from` asks at a service point of `b`.
+/// Sends a request of `from` to a new service point of `b`.
 fn ask(from: &'static Ep<Loopback>, b: &Side, data: &[u8]) -> Asked {
     let psp = Sp::psp_create(b.ia, None, b.cr, false).unwrap();
     let qual = psp.info().unwrap().conn_qual;
     from.connect(b.address, qual, None, data, 0, 0).unwrap();
     let event = wait(b.cr);
     let Event::ConnectionRequest { cr, datagram, .. } = event else {
-        panic!("{event:?} is no request");
+        panic!("{event:?} is not a request");
     };
     assert!(datagram);
     let cr = Loopback::arenas().cr.from_addr(cr).unwrap();
     Asked { psp, cr }
 }
 
-/// Both get to know each other: whom `from` sends to, and whom `to`.
+/// Resolves both peers: returns the address handles for sends of `from` and of `to`.
 fn meet(
     a: &Side,
     from: &'static Ep<Loopback>,
@@ -99,7 +99,7 @@ fn send(
 }
 
 #[test]
-fn both_sides_learn_of_each_other_and_send() {
+fn both_sides_resolve_each_other_and_send() {
     let (a, b) = (side(1, 21), side(2, 21));
     let (from, to) = (ep(&a), ep(&b));
     assert_eq!(from.status().0, EpState::Unconnected);
@@ -145,7 +145,7 @@ fn one_endpoint_has_many_peers_and_all_endpoints_of_the_ia_may_use_them() {
     let room = b.lmr(leak(&[0; 64]), MemPriv::LOCAL_WRITE);
     for (to, way) in peers.iter().zip(&ways) {
         to.post_recv(&[room.piece(0, 64)], 1, NONE).unwrap();
-        // Sends need no connection.
+        // A send needs no connection.
         send(other, way, &text, 1, 2).unwrap();
         assert_eq!(dto(b.recv).ep, to.handle());
         assert_eq!(done(a.request), (2, DtoStatus::Success));
@@ -157,7 +157,7 @@ fn one_endpoint_has_many_peers_and_all_endpoints_of_the_ia_may_use_them() {
 }
 
 #[test]
-fn a_refusal_brings_private_data_and_the_endpoint_asks_again() {
+fn a_rejection_has_private_data_and_the_endpoint_can_retry() {
     let (a, b) = (side(1, 23), side(2, 23));
     let (from, to) = (ep(&a), ep(&b));
     let asked = ask(from, &b, b"please");
@@ -174,20 +174,20 @@ fn a_refusal_brings_private_data_and_the_endpoint_asks_again() {
 }
 
 #[test]
-fn nobody_there_no_way_and_no_answer_are_failures() {
+fn no_listener_no_route_and_no_answer_are_failures() {
     let (a, b) = (side(1, 24), side(2, 24));
     let from = ep(&a);
     for address in [b.address, "127.0.9.24".parse().unwrap()] {
         from.connect(address, 9, None, b"", 0, 0).unwrap();
         assert_eq!(answer(&a, from).0, DatagramEvent::Failed);
     }
-    // A request that nobody answers in time.
+    // A request without an answer in time.
     let psp = Sp::psp_create(b.ia, None, b.cr, false).unwrap();
     let qual = psp.info().unwrap().conn_qual;
     let time = Some(Duration::from_millis(50));
     from.connect(b.address, qual, time, b"", 0, 0).unwrap();
     assert_eq!(answer(&a, from).0, DatagramEvent::Failed);
-    // The answer comes too late.
+    // The answer comes after the timeout.
     let cr = request(b.cr);
     let to = ep(&b);
     cr.accept(Some(to), b"").unwrap();
@@ -227,7 +227,7 @@ fn connections_and_datagrams_do_not_mix() {
         from.post_rdma_write(&iov, 1, &text.remote(0, 1), NONE),
         unsupported
     );
-    // Nor after a datagram went, or failed to go.
+    // Connected operations stay unsupported after a datagram, and so do datagrams on a connected endpoint.
     send(from, way, &text, 1, 2).unwrap();
     assert_eq!(from.post_send(&iov, 1, NONE), unsupported);
     let elsewhere = a.ep();
@@ -251,7 +251,7 @@ fn limits_and_flags() {
     let flags = CompletionFlags::UNSIGNALLED;
     let refused = from.post_send_ud(&one, way, qpn(way), 1, flags);
     assert_eq!(refused, Err(Error::arg(7)));
-    // The whole ring, and more: completions that nobody asked for make room.
+    // More sends than the ring has room for: the completions of suppressed ones free their slots.
     for _ in 0..100 {
         from.post_send_ud(&one, way, qpn(way), 1, CompletionFlags::SUPPRESS)
             .unwrap();
@@ -272,7 +272,7 @@ fn without_a_receive_or_with_a_short_one() {
     let (from, to) = (ep(&a), ep(&b));
     let (way, _) = meet(&a, from, &b, to);
     let text = a.lmr(leak(b"12345678"), MemPriv::LOCAL_READ);
-    // Lost, and the sender does not know.
+    // The datagram is lost, and the sender is not informed.
     send(from, way, &text, 8, 1).unwrap();
     assert_eq!(done(a.request), (1, DtoStatus::Success));
     assert!(empty(b.recv));
@@ -288,7 +288,7 @@ fn without_a_receive_or_with_a_short_one() {
 }
 
 #[test]
-fn what_is_given_back_is_gone_and_the_rest_goes_with_the_endpoint() {
+fn returned_handles_are_dead_and_the_others_end_with_the_endpoint() {
     let (a, b) = (side(1, 28), side(2, 28));
     let (from, to) = (ep(&a), ep(&b));
     let (way, _) = meet(&a, from, &b, to);
@@ -304,7 +304,7 @@ fn what_is_given_back_is_gone_and_the_rest_goes_with_the_endpoint() {
     from.free().unwrap();
     assert!(!second.head.alive());
     to.free().unwrap();
-    // Nothing is left of either: the IA closes gracefully once the side's own objects are gone.
+    // The handles end with their endpoints: the IA closes gracefully once the side's own objects are freed.
     text.lmr.free().unwrap();
     for evd in [a.recv, a.request, a.conn, a.cr] {
         evd.free().unwrap();
@@ -314,7 +314,7 @@ fn what_is_given_back_is_gone_and_the_rest_goes_with_the_endpoint() {
 }
 
 #[test]
-fn a_disconnect_flushes_and_a_reset_brings_it_back() {
+fn a_disconnect_flushes_and_a_reset_makes_the_endpoint_usable() {
     let (a, b) = (side(1, 29), side(2, 29));
     let (from, to) = (ep(&a), ep(&b));
     let state = from.disconnect(Close::Abrupt).unwrap_err();
@@ -364,7 +364,7 @@ fn receives_may_come_from_a_shared_queue() {
 }
 
 #[test]
-fn a_provider_makes_datagram_endpoints_too() {
+fn a_provider_creates_datagram_endpoints_too() {
     let (a, b) = (side(1, 31), side(2, 31));
     let from = ep(&a);
     let psp = Sp::psp_create(b.ia, None, b.cr, true).unwrap();

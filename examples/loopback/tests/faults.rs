@@ -1,4 +1,4 @@
-//! What `fail=` and `delay_ms=` do, and what happens to connections that do not come about.
+//! The settings `fail=` and `delay_ms=`, and connection attempts that fail.
 
 mod side;
 
@@ -42,7 +42,7 @@ fn each_call_fails_on_request() {
 }
 
 #[test]
-fn connections_that_do_not_come_about_end_in_the_right_event() {
+fn failed_connection_attempts_end_in_the_right_event() {
     let server = Side::open("127.0.3.2");
     let psp = Sp::psp_create(server.ia, None, server.cr, false).unwrap();
     let qual = psp.info().unwrap().conn_qual;
@@ -86,14 +86,14 @@ fn a_request_is_rejected_dropped_or_given_up() {
     request(server.cr).reject(b"no").unwrap();
     assert_eq!(number(client.conn), ConnectionEvent::PeerRejected);
     assert_eq!(ep.private_data().to_vec(), b"no");
-    // Nobody waits for the answer any more when it is given.
+    // The answer comes after the timeout of the request.
     let late = client.ep();
     let soon = Some(Duration::from_millis(1));
     late.connect(server.address, qual, soon, b"", 0, 0).unwrap();
     assert_eq!(number(client.conn), ConnectionEvent::TimedOut);
     request(server.cr).accept(Some(server.ep()), b"").unwrap();
     assert_eq!(number(server.conn), ConnectionEvent::AcceptCompletionError);
-    // A service point that goes with its IA refuses.
+    // The close of an IA refuses the requests at its service points.
     let orphan = client.ep();
     orphan
         .connect(server.address, qual, None, b"", 0, 0)
@@ -115,9 +115,9 @@ fn a_broken_wire_breaks_the_connection_and_posts_can_fail() {
 }
 
 #[test]
-fn connection_events_take_the_time_that_is_asked_for() {
+fn connection_events_have_the_requested_delay() {
     let begun = Instant::now();
     pair(22, "delay_ms=20");
-    // Request, and the answer to it.
+    // The delay of the request and that of the answer.
     assert!(begun.elapsed() >= Duration::from_millis(40));
 }

@@ -1,4 +1,4 @@
-//! What moves over the loopback, and who hears of it.
+//! Transfers over the loopback, and their notifications.
 
 mod side;
 
@@ -43,7 +43,7 @@ fn a_message_waits_for_its_receive() {
 }
 
 #[test]
-fn or_fails_without_one_if_so_configured() {
+fn a_message_without_a_receive_fails_if_so_configured() {
     let p = pair(3, "rnr=fail");
     p.from.post_send(&[], 1, NONE).unwrap();
     assert_eq!(done(p.a.request), (1, DtoStatus::ReceiverNotReady));
@@ -164,7 +164,7 @@ fn a_window_opens_closes_and_is_invalidated() {
 }
 
 #[test]
-fn a_shared_queue_tells_when_it_runs_low_and_when_an_endpoint_is_through() {
+fn a_shared_queue_reports_its_limit_and_the_last_receive_of_an_endpoint() {
     let p = pair(9, "");
     let attr = SrqAttr {
         max_recv_dtos: 8,
@@ -224,7 +224,7 @@ fn a_graceful_disconnect_waits_for_the_requests() {
 }
 
 #[test]
-fn a_cno_hears_of_completions() {
+fn a_cno_is_notified_of_completions() {
     let p = pair(12, "");
     let cno = Cno::create(p.a.ia, CnoProxy::None).unwrap();
     let evd = Evd::create(p.a.ia, 16, Some(cno), EvdFlags::DTO).unwrap();

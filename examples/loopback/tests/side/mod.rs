@@ -1,4 +1,4 @@
-//! An IA over the loopback with one of everything, for the tests.
+//! An IA over the loopback with one object of each kind, for the tests.
 
 #![allow(
     dead_code,
@@ -46,7 +46,7 @@ pub fn open(params: &str) -> Result<&'static Ia<Loopback>> {
 }
 
 impl Side {
-    /// `params` begin with the address: each test has its own, so that tests do not meet.
+    /// Opens an IA. `params` begin with the address; each test has its own, so that tests do not interfere.
     pub fn open(params: &str) -> Self {
         let ia = open(params).unwrap();
         let evd = |flags| Evd::create(ia, 64, None, flags).unwrap();
@@ -118,7 +118,7 @@ impl Memory {
     }
 }
 
-/// Memory that lives for ever, aligned as atomics want it.
+/// Returns a leaked copy of `bytes` with the alignment that atomics need.
 pub fn leak(bytes: &[u8]) -> &'static mut [u8] {
     let room = vec![0_u8; bytes.len() + 8].leak();
     let skip = room.as_ptr().align_offset(8);
@@ -174,11 +174,11 @@ pub fn empty(evd: &'static Evd<Loopback>) -> bool {
 pub fn dto(evd: &'static Evd<Loopback>) -> Dto {
     match wait(evd) {
         Event::Dto(dto) => dto,
-        other => panic!("{other:?} is no DTO"),
+        other => panic!("{other:?} is not a DTO"),
     }
 }
 
-/// Cookie and status of the next completion.
+/// Waits for the next completion and returns its cookie and status.
 pub fn done(evd: &'static Evd<Loopback>) -> (u64, DtoStatus) {
     let dto = dto(evd);
     (dto.cookie, dto.status)
@@ -187,18 +187,18 @@ pub fn done(evd: &'static Evd<Loopback>) -> (u64, DtoStatus) {
 pub fn number(evd: &'static Evd<Loopback>) -> ConnectionEvent {
     match wait(evd) {
         Event::Connection { number, .. } => number,
-        other => panic!("{other:?} is no connection event"),
+        other => panic!("{other:?} is not a connection event"),
     }
 }
 
 pub fn request(evd: &'static Evd<Loopback>) -> &'static Cr<Loopback> {
     match wait(evd) {
         Event::ConnectionRequest { cr, .. } => Loopback::arenas().cr.from_addr(cr).unwrap(),
-        other => panic!("{other:?} is no connection request"),
+        other => panic!("{other:?} is not a connection request"),
     }
 }
 
-/// Connects `from` to `to` and takes both events.
+/// Connects `from` to `to` and removes both events.
 pub fn join(client: &Side, from: &'static Ep<Loopback>, server: &Side, to: &'static Ep<Loopback>) {
     let psp = Sp::psp_create(server.ia, None, server.cr, false).unwrap();
     let qual = psp.info().unwrap().conn_qual;
@@ -220,7 +220,7 @@ pub struct Pair {
     pub to: &'static Ep<Loopback>,
 }
 
-/// Two connected endpoints; `host` is the last byte of both addresses, `more` are further settings.
+/// Returns two connected endpoints; `host` is the last byte of both addresses, `more` has further settings.
 pub fn pair(host: u8, more: &str) -> Pair {
     let open = |side: u8| Side::open(&format!("127.0.{side}.{host} 0 {more}"));
     let (a, b) = (open(1), open(2));
