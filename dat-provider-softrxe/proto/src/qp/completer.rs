@@ -1,9 +1,9 @@
 //! The completer: handles answers to the requester's packets (IBTA 9.7.5, 9.9.2).
 
 use super::Qp;
-use super::requester::Wqe;
 use super::ring::for_each_part;
 use super::timer::rnr_wait;
+use super::wqe::Wqe;
 use crate::memory::{Access, AccessError, Memory, Rights};
 use crate::opcode::Opcode;
 use crate::outputs::Context;
