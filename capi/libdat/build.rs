@@ -1,5 +1,5 @@
-//! Gives the shared object its soname and its version node, which is that of OpenFabrics' compat-dapl 1.2. The node's symbols are named in
-//! the sources, one `.symver` beside each function.
+//! Gives the shared object its soname and its version node, which is that of OpenFabrics' compat-dapl 1.2. The symbols of the node
+//! are named in the sources, by one `.symver` beside each function.
 
 use std::env;
 

@@ -1,4 +1,4 @@
-//! Gives the shared object its soname and its version node. The node's symbols are named in the sources, one
+//! Gives the shared object its soname and its version node. The symbols of the node are named in the sources, by one
 //! `.symver` beside each function.
 
 use std::env;

@@ -1,4 +1,4 @@
-//! The edge to C: no panic crosses it, and raw arguments are turned into Rust ones here.
+//! The boundary to C: stops panics, and converts raw arguments to Rust values.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -11,13 +11,13 @@ use dat_core::reserve::has_room;
 use crate::ret::{DAT_SUCCESS, DatReturn, to_v1_2};
 use crate::types::{DAT_TIMEOUT_INFINITE, DatCount, DatTimeout};
 
-/// In which version's numbers an error is told.
+/// A version of uDAPL, with its numbers.
 pub(crate) trait Version: 'static {
     /// `DAT_VERSION_MAJOR`.
     const MAJOR: u32;
     /// `DAT_SRQ_STATE_OPERATIONAL`.
     const SRQ_OPERATIONAL: u32;
-    /// The return code.
+    /// Returns an error as a return code.
     fn pack(error: Error) -> DatReturn;
 }
 
@@ -45,15 +45,15 @@ impl Version for V2_0 {
     }
 }
 
-/// Runs a slot's body; a panic is `DAT_INTERNAL_ERROR`, and no call in it is a cancellation point.
+/// Runs the body of a slot. A panic becomes `DAT_INTERNAL_ERROR`; no call in the body is a cancellation point.
 #[inline]
 pub(crate) fn guard<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
     let _deferred = dat_os::cancel::Deferred::new();
     guard_hot::<V>(body)
 }
 
-/// The same for the body of a hot slot, which makes no call that is a cancellation point
-/// ([`Transport`](dat_core::transport::Transport) makes none in what is hot).
+/// Runs the body of a hot slot: like [`guard`], for a body without calls that are cancellation points
+/// ([`Transport`](dat_core::transport::Transport) makes none on the hot path).
 #[inline]
 pub(crate) fn guard_hot<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -63,9 +63,9 @@ pub(crate) fn guard_hot<V: Version>(body: impl FnOnce() -> Result<()>) -> DatRet
     }
 }
 
-/// The same of a slot that makes something: it is refused when there is no room for what cannot fail in it ([`has_room`]). All slots that
-/// create, connect, accept or resize are called through this.
-pub(crate) fn making<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
+/// Runs the body of a slot that allocates: like [`guard`], but refuses the call when memory is too short for the allocations in it
+/// that cannot fail ([`has_room`]). All slots that create, connect, accept or resize use this.
+pub(crate) fn guard_allocating<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
     guard::<V>(|| {
         if has_room() {
             body()
@@ -76,18 +76,18 @@ pub(crate) fn making<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn
     })
 }
 
-/// The same as [`guard`] where the body has no error: what it returns, or `DAT_INTERNAL_ERROR`.
+/// Runs a body that returns no error. A panic becomes `DAT_INTERNAL_ERROR`.
 #[inline(always)]
 pub(crate) fn caught<R>(body: impl FnOnce() -> R) -> Result<R> {
     catch_unwind(AssertUnwindSafe(body)).map_err(panicked)
 }
 
-/// Reports a panic. Apart, so that no call of the hot path saves registers for it.
+/// Logs a panic. A function of its own, so that the hot path saves no registers for it.
 #[cold]
 #[inline(never)]
 #[allow(
     clippy::needless_pass_by_value,
-    reason = "dropped here, not in the hot path"
+    reason = "dropped here, not on the hot path"
 )]
 pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Error {
     let text = panic
@@ -118,11 +118,11 @@ pub(crate) unsafe fn put<O>(to: *mut O, number: u16, value: O) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a NULL output before anything is done.
+/// Refuses a NULL pointer, before the call has any effect.
 ///
 /// # Errors
 /// `DAT_INVALID_PARAMETER` naming argument `number`.
-pub(crate) fn need<O>(pointer: *const O, number: u16) -> Result<()> {
+pub(crate) fn require<O>(pointer: *const O, number: u16) -> Result<()> {
     if pointer.is_null() {
         Err(Error::arg(number))
     } else {
@@ -130,7 +130,7 @@ pub(crate) fn need<O>(pointer: *const O, number: u16) -> Result<()> {
     }
 }
 
-/// An argument of bytes: `count` at argument `count_number`, the pointer behind it.
+/// Returns the bytes of an argument: `count` is argument `count_number`, the pointer follows it.
 ///
 /// # Safety
 /// If `count` is positive, `pointer` is NULL or valid for reads of `count` bytes while the result lives.
@@ -155,7 +155,7 @@ pub(crate) unsafe fn bytes<'a>(
     Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
 }
 
-/// A structure argument, copied from any alignment.
+/// Copies a structure argument, at any alignment.
 ///
 /// # Safety
 /// `pointer` is NULL or valid for reads.
@@ -171,12 +171,12 @@ pub(crate) unsafe fn structure<O: Copy>(pointer: *const O, number: u16) -> Resul
     Ok(unsafe { pointer.read_unaligned() })
 }
 
-/// `DAT_TIMEOUT` in microseconds; `None` is `DAT_TIMEOUT_INFINITE`.
+/// Converts a `DAT_TIMEOUT`, which is in microseconds; returns `None` for `DAT_TIMEOUT_INFINITE`.
 pub(crate) fn timeout(value: DatTimeout) -> Option<Duration> {
     (value != DAT_TIMEOUT_INFINITE).then(|| Duration::from_micros(value.into()))
 }
 
-/// A count that must not be negative.
+/// Converts a count, which must not be negative.
 ///
 /// # Errors
 /// `DAT_INVALID_PARAMETER` naming argument `number`.
@@ -184,8 +184,8 @@ pub(crate) fn count(value: DatCount, number: u16) -> Result<u32> {
     u32::try_from(value).map_err(|_| Error::arg(number))
 }
 
-/// Limits as C has them: what does not fit a `DAT_COUNT` is its largest.
-pub(crate) fn limit(value: u32) -> DatCount {
+/// Converts to a `DAT_COUNT`; a value that does not fit becomes the largest one.
+pub(crate) fn to_count(value: u32) -> DatCount {
     DatCount::try_from(value).unwrap_or(DatCount::MAX)
 }
 

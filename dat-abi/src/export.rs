@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_void};
 pub use dat_core::reserve::Reserve;
 use dat_core::transport::Transport;
 
-use crate::boundary::{V1_2, V2_0, Version, guard, making};
+use crate::boundary::{V1_2, V2_0, Version, guard, guard_allocating};
 pub use crate::handle::owns;
 pub use crate::provider::{OpenRequest, OpenedIa, Provider};
 use crate::ret::{DAT_SUCCESS, DatReturn};
@@ -14,19 +14,19 @@ use crate::thunk::{add_entry, remove_entry};
 use crate::types::DatProviderInfo;
 use crate::{table, v1_2, v2_0};
 
-/// `dat_registry_add_provider` and `dat_registry_remove_provider`, with a table of the version that the info names.
+/// Type of `dat_registry_add_provider` and `dat_registry_remove_provider`: a table, and an info that names its version.
 #[doc(hidden)]
 pub type RegistryFn = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> DatReturn;
 
-/// The registry that loaded this shared object: whoever exports `name` to the whole process. Looked up and not
-/// linked, so that a provider loads (and says what is missing) also where there is none.
+/// Returns the registry's function `name` from the global scope of the process. It is looked up and not linked, so that a provider
+/// also loads without a registry and logs that it is missing.
 fn registry(name: &CStr) -> Option<RegistryFn> {
-    // SAFETY: dlsym only looks up.
+    // SAFETY: dlsym only looks up a symbol.
     let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     if at.is_null() {
         tracing::error!(
             ?name,
-            "no registry in this process exports it: load providers through libdat2 or libdat"
+            "no library of this process exports this function of a registry: load providers through libdat2 or libdat"
         );
         return None;
     }
@@ -34,12 +34,12 @@ fn registry(name: &CStr) -> Option<RegistryFn> {
     Some(unsafe { std::mem::transmute::<*mut libc::c_void, RegistryFn>(at) })
 }
 
-/// Body of `dat_provider_init` (`add` `None`: the registry is looked for) and of `dat_rs_provider_init`.
+/// Runs `dat_provider_init` (`add` is `None`: the registry's function is looked up) and `dat_rs_provider_init`.
 ///
 /// # Safety
 /// `info` is NULL or valid; `params` is NULL or a C string; `add` registers a table.
 ///
-/// Returns `DAT_INSUFFICIENT_RESOURCES` if it registered nothing for want of memory: it may be called again when there is more.
+/// Returns `DAT_INSUFFICIENT_RESOURCES` if memory was too short to register the provider. A later call may succeed.
 #[doc(hidden)]
 pub unsafe fn init<P: Provider>(
     info: *const DatProviderInfo,
@@ -47,7 +47,7 @@ pub unsafe fn init<P: Provider>(
     add: Option<RegistryFn>,
 ) -> DatReturn {
     crate::log::install();
-    making::<V2_0>(|| {
+    guard_allocating::<V2_0>(|| {
         // SAFETY: NULL or valid by the caller's promise.
         let given = unsafe { crate::boundary::structure(info, 1)? };
         let text = if params.is_null() {
@@ -69,7 +69,7 @@ pub unsafe fn init<P: Provider>(
         };
         add_entry(&given, text);
         if let Some(add) = add.or_else(|| registry(c"dat_registry_add_provider")) {
-            // SAFETY: a table that lives for ever and the info that the registry gave us.
+            // SAFETY: a table that is never freed, and the info that the registry passed.
             let code = unsafe { add(table, info) };
             if code != DAT_SUCCESS {
                 tracing::error!(
@@ -83,7 +83,7 @@ pub unsafe fn init<P: Provider>(
     })
 }
 
-/// Body of `dat_provider_fini`.
+/// Runs `dat_provider_fini`.
 ///
 /// # Safety
 /// `info` is NULL or valid.
@@ -93,7 +93,7 @@ pub unsafe fn fini<P: Provider>(info: *const DatProviderInfo) {
         // SAFETY: NULL or valid by the caller's promise.
         let given = unsafe { crate::boundary::structure(info, 1)? };
         if remove_entry(&given) {
-            // The library may be unmapped next: no thread of core may be in it.
+            // The library may be unmapped next: core's threads must not run in it.
             dat_core::timer::shut_down();
         }
         if let (Some(table), Some(remove)) = (
@@ -107,7 +107,7 @@ pub unsafe fn fini<P: Provider>(info: *const DatProviderInfo) {
     });
 }
 
-/// The table to register for a major version; `None` for one that we do not speak.
+/// Returns the table to register for a major version; `None` for a version that has none.
 fn provider_table<P: Provider>(major: u32) -> Option<*const c_void> {
     match major {
         V1_2::MAJOR => Some(std::ptr::from_ref(v1_2::tables::provider_table::<P>()).cast()),
@@ -116,7 +116,7 @@ fn provider_table<P: Provider>(major: u32) -> Option<*const c_void> {
     }
 }
 
-/// Makes a `cdylib` a DAT provider: exports `dat_provider_init` and `dat_provider_fini` for a
+/// Makes a `cdylib` a DAT provider: it exports `dat_provider_init` and `dat_provider_fini` for a
 /// [`Provider`](crate::export::Provider), which every [`Transport`](dat_core::transport::Transport) is. The library's allocator is
 /// [`Reserve`](dat_core::reserve::Reserve), so that a process without memory gets an error and does not end.
 #[macro_export]
@@ -138,8 +138,8 @@ macro_rules! export_provider {
             unsafe { $crate::export::init::<$provider>(info, params, None) };
         }
 
-        /// The same for a registry of ours, which brings the function to register with: nothing needs to be
-        /// global in the process then. Returns `DAT_INSUFFICIENT_RESOURCES` if nothing was registered for want of memory.
+        /// Called by a registry of ours instead of `dat_provider_init`. It passes the function that registers a table, so that none
+        /// needs to be in the global scope. Returns `DAT_INSUFFICIENT_RESOURCES` if memory was too short.
         ///
         /// # Safety
         /// `info` is valid; `params` is NULL or a C string; `add` registers a table.
@@ -155,7 +155,7 @@ macro_rules! export_provider {
             }
         }
 
-        /// Whether a number is a handle of this library, so that a registry of ours may follow it.
+        /// Returns whether a number is a handle of this library, which a registry of ours may then dereference.
         #[unsafe(no_mangle)]
         pub extern "C" fn dat_rs_owns(handle: usize) -> bool {
             <$provider as $crate::export::Provider>::owns(handle)

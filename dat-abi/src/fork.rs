@@ -1,28 +1,28 @@
-//! fork(2): a child gets copies of its parent's handles, but the device, the sockets and the peers behind them are the
-//! parent's. So in the child every handle that was open is dead, and it opens IAs of its own if it wants any.
+//! Invalidates handles after fork(2). A child inherits its parent's handles, but the device, the sockets and the connections
+//! behind them belong to the parent. So every handle is dead in the child, which may open IAs of its own.
 
 use std::sync::{Mutex, PoisonError};
 
 use dat_core::transport::Transport;
 
-/// From now on children have none of the handles of `T`.
-pub(crate) fn watch<T: Transport>() {
-    static WATCHED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Registers the fork handler that invalidates the handles of `T` in children, once.
+pub(crate) fn invalidate_in_children<T: Transport>() {
+    static REGISTERED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let child = disown::<T> as unsafe extern "C" fn();
-    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
-    if watched.contains(&(child as usize)) {
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if registered.contains(&(child as usize)) {
         return;
     }
-    // SAFETY: the function stays mapped, because a provider of this project is not unmapped once an IA was open; it only stores.
+    // SAFETY: the function stays mapped, because a provider of ours is not unmapped once an IA was open; it only stores.
     match unsafe { dat_os::fork::at_fork(None, None, Some(child)) } {
-        Ok(()) => watched.push(child as usize),
+        Ok(()) => registered.push(child as usize),
         Err(error) => tracing::warn!(
-            "pthread_atfork: {error}; a forked child must not use this process's handles"
+            "pthread_atfork failed: {error}; a forked child must not use the handles of this process"
         ),
     }
 }
 
-/// In the child, before fork(2) returns: stores only, no locks and no memory.
+/// Runs in the child before fork(2) returns. It only stores: it takes no locks and allocates no memory.
 unsafe extern "C" fn disown<T: Transport>() {
     T::arenas().disown();
 }

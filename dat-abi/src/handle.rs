@@ -1,8 +1,7 @@
-//! From a number that a C program calls a handle to the object, or to `DAT_INVALID_HANDLE`.
+//! Finds the object of a handle that a C program passes, or refuses it with `DAT_INVALID_HANDLE`.
 //!
-//! The number may be NULL, freed, of another kind, another provider's, or noise: objects of a kind lie in one
-//! arena, so an exact address in there that is alive is the only thing that passes, and nothing is
-//! dereferenced before.
+//! The number may be NULL, stale, of another kind, another provider's, or arbitrary. All objects of a kind lie in one arena. A handle
+//! is accepted if it is the exact address of an object in there that is alive; it is not dereferenced before that is known.
 
 use std::sync::atomic::AtomicU64;
 
@@ -26,12 +25,12 @@ macro_rules! finders {
         $(#[$doc])*
         ///
         /// # Errors
-        /// `DAT_INVALID_HANDLE` with `wrong` for anything else.
+        /// `DAT_INVALID_HANDLE` with subtype `wrong` for any other number.
         #[inline(always)]
         pub(crate) fn $name<T: Transport>(handle: DatHandle, wrong: Subtype) -> Result<&'static $object<T>> {
             let arena = &T::arenas().$arena;
             if arena.holds(handle) {
-                // SAFETY: the arena holds it.
+                // SAFETY: the arena contains the address.
                 let object = unsafe { arena.at(handle) };
                 if object.head.alive() {
                     return Ok(object);
@@ -43,29 +42,29 @@ macro_rules! finders {
 }
 
 finders! {
-    /// A live IA.
+    /// Returns the live IA with this handle.
     ia: Ia in ia;
-    /// A live PZ.
+    /// Returns the live PZ with this handle.
     pz: Pz in pz;
-    /// A live LMR.
+    /// Returns the live LMR with this handle.
     lmr: Lmr in lmr;
-    /// A live RMR.
+    /// Returns the live RMR with this handle.
     rmr: Rmr in rmr;
-    /// A live EVD.
+    /// Returns the live EVD with this handle.
     evd: Evd in evd;
-    /// A live CNO.
+    /// Returns the live CNO with this handle.
     cno: Cno in cno;
-    /// A live EP.
+    /// Returns the live EP with this handle.
     ep: Ep in ep;
-    /// A live PSP, RSP or CSP.
+    /// Returns the live PSP, RSP or CSP with this handle.
     sp: Sp in sp;
-    /// A live CR.
+    /// Returns the live CR with this handle.
     cr: Cr in cr;
-    /// A live SRQ.
+    /// Returns the live SRQ with this handle.
     srq: Srq in srq;
 }
 
-/// Whether `handle` is the address of an object of `T`, alive or dead.
+/// Returns whether `handle` is the address of an object of `T`, alive or dead.
 #[must_use]
 pub fn owns<T: Transport>(handle: DatHandle) -> bool {
     let all = T::arenas();
@@ -81,7 +80,7 @@ pub fn owns<T: Transport>(handle: DatHandle) -> bool {
         || all.ia.from_addr(handle).is_some()
 }
 
-/// `None` for `DAT_HANDLE_NULL`, else what `find` finds.
+/// Returns `None` for `DAT_HANDLE_NULL`, else the object that `find` returns.
 pub(crate) fn optional<O>(
     handle: DatHandle,
     find: impl FnOnce(DatHandle) -> Result<O>,
@@ -93,7 +92,7 @@ pub(crate) fn optional<O>(
     }
 }
 
-/// A live service point of this flavour.
+/// Returns the live service point of this flavour.
 fn service_point<T: Transport>(
     handle: DatHandle,
     flavour: Flavour,
@@ -108,22 +107,22 @@ fn service_point<T: Transport>(
     })
 }
 
-/// A live PSP.
+/// Returns the live PSP with this handle.
 pub(crate) fn psp<T: Transport>(handle: DatHandle) -> Result<&'static Sp<T>> {
     service_point(handle, Flavour::Public, Subtype::InvalidHandlePsp)
 }
 
-/// A live RSP.
+/// Returns the live RSP with this handle.
 pub(crate) fn rsp<T: Transport>(handle: DatHandle) -> Result<&'static Sp<T>> {
     service_point(handle, Flavour::Reserved, Subtype::InvalidHandleRsp)
 }
 
-/// A live CSP.
+/// Returns the live CSP with this handle.
 pub(crate) fn csp<T: Transport>(handle: DatHandle) -> Result<&'static Sp<T>> {
     service_point(handle, Flavour::Common, Subtype::InvalidHandleCsp)
 }
 
-/// What every kind of handle has: its kind's number and the consumer's context.
+/// Returns the `DAT_HANDLE_TYPE` of a live object of any kind, and its consumer context.
 pub(crate) fn any<T: Transport>(handle: DatHandle) -> Result<(u32, &'static AtomicU64)> {
     let wrong = Subtype::InvalidHandle1;
     if let Ok(o) = ep::<T>(handle, wrong) {

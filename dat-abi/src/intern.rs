@@ -1,5 +1,5 @@
-//! Things that C holds by pointer for as long as it likes: addresses, named attributes and IAs' function tables. Each
-//! distinct one is kept for ever; there are as many as there are peers and adapters.
+//! Values to which C programs may keep pointers for ever: addresses, named attributes and the function tables of IAs. Each distinct
+//! value is allocated once and never freed; there are as many as there are peers and adapters.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -7,70 +7,71 @@ use std::ffi::{CString, c_char, c_void};
 use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use crate::sockaddr::{self, Room};
+use crate::sockaddr::{self, SockAddr};
 use crate::types::{DatIaAddressPtr, DatNamedAttr};
 use crate::v2_0::types::DatComm;
 
-/// What is kept of each kind: content to address.
-type Known<Content> = LazyLock<Mutex<HashMap<Content, usize>>>;
+/// The interned values of a kind: from content to address.
+type Interned<Content> = LazyLock<Mutex<HashMap<Content, usize>>>;
 
-/// Address, scope and port.
-static ADDRESSES: Known<(Option<IpAddr>, u32, u16)> = LazyLock::new(Mutex::default);
-static ATTRIBUTES: Known<Vec<(String, String)>> = LazyLock::new(Mutex::default);
+/// Socket addresses, by IP address, scope and port.
+static ADDRESSES: Interned<(Option<IpAddr>, u32, u16)> = LazyLock::new(Mutex::default);
+static ATTRIBUTES: Interned<Vec<(String, String)>> = LazyLock::new(Mutex::default);
 
 static TABLES: LazyLock<Mutex<HashMap<TableKey, usize>>> = LazyLock::new(Mutex::default);
 
-/// Name of the IA, major version, transport.
+/// IA name, major version and transport.
 type TableKey = (String, u32, TypeId);
 
-/// The address of the function table of the IA `name` on transport `T`, made at its first open. One a name: a classic
-/// registry looks the IA up by its table's `device_name` in dat_ia_close.
+/// Returns the address of the function table of the IA `name` on transport `T`, which `make` makes at the first open. Each name has
+/// its own table: in dat_ia_close a classic registry finds the IA by its table's `device_name`.
 pub(crate) fn table<T: 'static, Table: 'static>(
     name: &str,
     major: u32,
     make: impl FnOnce(*const c_char) -> Table,
 ) -> usize {
-    let mut known = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-    *known
+    let mut interned = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    *interned
         .entry((name.to_owned(), major, TypeId::of::<T>()))
         .or_insert_with(|| {
-            // An IA's name came as a C string: it holds no NUL.
+            // The name was a C string, so it contains no NUL.
             let name = CString::new(name).unwrap_or_default();
             let table = make(Box::leak(name.into_boxed_c_str()).as_ptr());
             std::ptr::from_mut(Box::leak(Box::new(table))) as usize
         })
 }
 
-/// A `sockaddr_in` or `sockaddr_in6` with port 0; for `None` one of family 0.
+/// Returns a pointer to a `sockaddr_in` or `sockaddr_in6` with port 0; for `None` to one of family 0.
 pub(crate) fn address(ip: Option<IpAddr>, scope: u32) -> DatIaAddressPtr {
     address_with_port(ip, scope, 0)
 }
 
-/// The same with a port.
+/// Returns a pointer to a `sockaddr_in` or `sockaddr_in6` with a port; for `None` to one of family 0.
 pub(crate) fn address_with_port(ip: Option<IpAddr>, scope: u32, port: u16) -> DatIaAddressPtr {
-    let mut known = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = *known.entry((ip, scope, port)).or_insert_with(|| {
-        let room: &'static mut Room = Box::leak(Box::new(sockaddr::room(ip, scope, port)));
-        room.as_mut_ptr() as usize
+    let mut interned = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = *interned.entry((ip, scope, port)).or_insert_with(|| {
+        let c_address: &'static mut SockAddr =
+            Box::leak(Box::new(sockaddr::c_address(ip, scope, port)));
+        c_address.as_mut_ptr() as usize
     });
     at as *mut c_void
 }
 
-/// One of its own for each protocol family: `DAT_CSP_PARAM` has a pointer to it.
+/// Returns a pointer to a `DAT_COMM` with this content, for `DAT_CSP_PARAM`.
 pub(crate) fn comm(comm: DatComm) -> *mut DatComm {
-    static COMMS: Known<[i32; 3]> = LazyLock::new(Mutex::default);
-    let mut known = COMMS.lock().unwrap_or_else(PoisonError::into_inner);
+    static COMMS: Interned<[i32; 3]> = LazyLock::new(Mutex::default);
+    let mut interned = COMMS.lock().unwrap_or_else(PoisonError::into_inner);
     let key = [comm.domain, comm.r#type, comm.protocol];
-    let at = *known
+    let at = *interned
         .entry(key)
         .or_insert_with(|| std::ptr::from_mut(Box::leak(Box::new(comm))) as usize);
     at as *mut DatComm
 }
 
-/// The array of named attributes, in order.
+/// Returns a pointer to the array of these named attributes, in order.
 pub(crate) fn named(attributes: &[(String, String)]) -> *mut DatNamedAttr {
-    let mut known = ATTRIBUTES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(at) = known.get(attributes) {
+    let mut interned = ATTRIBUTES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(at) = interned.get(attributes) {
         return *at as *mut DatNamedAttr;
     }
     let text = |s: &str| {
@@ -87,7 +88,7 @@ pub(crate) fn named(attributes: &[(String, String)]) -> *mut DatNamedAttr {
         })
         .collect();
     let at = Box::leak(array.into_boxed_slice()).as_mut_ptr();
-    known.insert(attributes.to_vec(), at as usize);
+    interned.insert(attributes.to_vec(), at as usize);
     at
 }
 
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_one_pointer_and_reads_back() {
+    fn equal_addresses_are_one_pointer_and_read_back() {
         for text in ["10.1.2.3:0", "[fd09::1]:0", "[fd09::1]:4711"] {
             let at: SocketAddr = text.parse().unwrap();
             let pointer = address_with_port(Some(at.ip()), 0, at.port());

@@ -1,7 +1,12 @@
-//! C layouts, handles and function tables of uDAPL 1.2 and 2.0.
+//! C layouts, handles and function tables of uDAPL 1.2 and 2.0: everything between a C caller and dat-core.
 //!
-//! A transport becomes a provider by [`export_provider!`]; everything between a C caller and
-//! `dat_core` is here.
+//! Begin with `slots/slots.txt`, the list of all functions, then `v2_0/tables.rs`, the constant table of thunks, and `thunk/`, the
+//! thunks that both versions share; each version's `thunk/` has those that differ. A thunk converts C arguments (`boundary.rs`,
+//! `handle.rs`, `segments.rs`, `v*/convert.rs`) and calls an object of dat-core. `thunk/post.rs` and `thunk/event.rs` are the hot path.
+//! A transport becomes a provider by [`export_provider!`] (`export.rs`, `provider.rs`).
+//!
+//! The crate imports dat-core, dat-arena and dat-os. All unsafe code between C and the core is here: thunks trust pointers as the
+//! manual pages say, and check handles.
 
 mod attributes;
 pub(crate) mod boundary;

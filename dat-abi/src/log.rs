@@ -1,9 +1,9 @@
-//! Messages on standard error, when they are asked for. A shared object has a `tracing` of its own that nobody in the
-//! program knows of, so without this no message of a provider would ever be seen. Programs walk through dat.conf
-//! and expect what does not open to be quiet: nothing is written unless the environment says so.
+//! Messages on standard error, if the environment requests them. A shared object has its own copy of `tracing`, to which the
+//! program cannot subscribe, so this module subscribes. Programs try the entries of dat.conf in turn and expect no output for
+//! those that do not open: nothing is written by default.
 //!
-//! `DAT_LOG` is `error`, `warn`, `info`, `debug` or `trace`. Where only DAPL's `DAPL_DBG_TYPE` or `DAT_DBG_TYPE` is set (to
-//! anything but 0), warnings and errors are written.
+//! `DAT_LOG` is `error`, `warn`, `info`, `debug` or `trace`. If only DAPL's `DAPL_DBG_TYPE` or `DAT_DBG_TYPE` is set, to a value
+//! other than 0, warnings and errors are written.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -14,10 +14,10 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Writes events of a level and above, one line each.
+/// Subscriber that writes events of this level or a more severe one, one line each.
 struct Stderr(LevelFilter);
 
-/// Collects an event's fields: the message first, the rest as `name=value`.
+/// The text of an event: its message, and its other fields as `name=value`.
 #[derive(Default)]
 struct Line {
     message: String,
@@ -47,7 +47,7 @@ impl Subscriber for Stderr {
         let mut line = Line::default();
         event.record(&mut line);
         let metadata = event.metadata();
-        // One write, so that lines of several processes do not mix. Nowhere to complain to if it fails.
+        // One write, so that lines of several processes do not mix. An error cannot be reported.
         let text = format!(
             "{}[{}] {}: {}{}\n",
             metadata.target().split("::").next().unwrap_or_default(),
@@ -68,21 +68,21 @@ impl Subscriber for Stderr {
     fn exit(&self, _: &Id) {}
 }
 
-/// The level that the environment, as `variable` reads it, asks for.
+/// Returns the level that the environment requests; `variable` reads the environment.
 fn level(variable: impl Fn(&str) -> Option<String>) -> LevelFilter {
     if let Some(word) = variable("DAT_LOG") {
         return word.trim().parse().unwrap_or(LevelFilter::WARN);
     }
-    let asked = |name| variable(name).is_some_and(|v| !matches!(v.trim(), "" | "0" | "0x0"));
-    if asked("DAPL_DBG_TYPE") || asked("DAT_DBG_TYPE") {
+    let is_set = |name| variable(name).is_some_and(|v| !matches!(v.trim(), "" | "0" | "0x0"));
+    if is_set("DAPL_DBG_TYPE") || is_set("DAT_DBG_TYPE") {
         LevelFilter::WARN
     } else {
         LevelFilter::OFF
     }
 }
 
-/// From now on messages of this shared object are written, if the environment asks for any. A program that has
-/// its own subscriber (a Rust one, with this crate linked in) keeps it.
+/// Begins to write the messages of this shared object, if the environment requests any. A Rust program that links this crate and
+/// has a subscriber of its own keeps it.
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_unless_asked() {
+    fn nothing_is_written_unless_requested() {
         assert_eq!(of(&[]), LevelFilter::OFF);
         assert_eq!(of(&[("DAPL_DBG_TYPE", "0")]), LevelFilter::OFF);
         assert_eq!(of(&[("DAPL_DBG_TYPE", "0xffff")]), LevelFilter::WARN);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn higher_levels_are_not_even_built() {
+    fn events_of_higher_levels_are_not_built() {
         let subscriber = Stderr(LevelFilter::WARN);
         assert_eq!(subscriber.max_level_hint(), Some(LevelFilter::WARN));
         tracing::subscriber::with_default(subscriber, || {

@@ -1,4 +1,4 @@
-//! `DAT_RETURN`, and the numbers in which the two versions differ.
+//! Return codes (`DAT_RETURN`), and the conversion between the two versions' numbers.
 
 use dat_core::error::{Error, Kind, Result, Subtype};
 
@@ -17,15 +17,15 @@ pub const SUBTYPE_MASK: DatReturn = 0x0000_ffff;
 /// `DAT_NOT_IMPLEMENTED` of 1.2; 2.0 moved it to `0x3fff0000`.
 const NOT_IMPLEMENTED_1_2: u32 = 0x0fff_0000;
 
-/// The 2.0 number of a result. Core's numbers are 2.0's; the two codes without the class bit
-/// ([`Error::without_class`]) stay without it.
+/// Returns the 2.0 code of a result. Core's numbers are 2.0's; the two codes without the class bit ([`Error::without_class`]) stay
+/// without it.
 #[inline(always)]
 pub fn pack_v2_0(result: Result<()>) -> DatReturn {
     result.err().map_or(DAT_SUCCESS, Error::code)
 }
 
-/// The 1.2 number of a 2.0 one. 2.0 inserted two subtypes (`INVALID_HANDLE_CSP`,
-/// `INVALID_STATE_SRQ_SHUTDOWN`), so that later ones are less in 1.2, and moved `DAT_NOT_IMPLEMENTED`.
+/// Converts a 2.0 code to 1.2. 2.0 inserted two subtypes (`INVALID_HANDLE_CSP`, `INVALID_STATE_SRQ_SHUTDOWN`), so that later ones
+/// have lower numbers in 1.2, and moved `DAT_NOT_IMPLEMENTED`.
 #[inline]
 #[must_use]
 pub const fn to_v1_2(code: DatReturn) -> DatReturn {
@@ -42,7 +42,7 @@ pub const fn to_v1_2(code: DatReturn) -> DatReturn {
     code & !(TYPE_MASK | SUBTYPE_MASK) | kind | subtype
 }
 
-/// The 2.0 number of a 1.2 one: the inverse of [`to_v1_2`].
+/// Converts a 1.2 code to 2.0: the inverse of [`to_v1_2`].
 #[must_use]
 pub const fn from_v1_2(code: DatReturn) -> DatReturn {
     let mut subtype = code & SUBTYPE_MASK;
@@ -59,10 +59,10 @@ pub const fn from_v1_2(code: DatReturn) -> DatReturn {
     code & !(TYPE_MASK | SUBTYPE_MASK) | kind | subtype
 }
 
-/// A 2.0 number as a result.
+/// Converts a 2.0 code to a result.
 ///
 /// # Errors
-/// The code, if it is not success.
+/// The error of the code, if it is not `DAT_SUCCESS`.
 #[inline]
 pub const fn unpack_v2_0(code: DatReturn) -> Result<()> {
     match Error::from_code(code) {
@@ -75,7 +75,7 @@ pub const fn unpack_v2_0(code: DatReturn) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// From the 1.2 header: position of some subtypes there.
+    /// The numbers are from the 1.2 header.
     #[test]
     fn numbers_of_1_2() {
         for (error, number) in [
@@ -96,11 +96,11 @@ mod tests {
     }
 
     #[test]
-    fn every_code_comes_back_from_1_2() {
+    fn every_code_converts_to_1_2_and_back() {
         let mut seen = std::collections::HashSet::new();
         for kind in Kind::ALL {
             for subtype in Subtype::ALL {
-                // 1.2 has no word for these two.
+                // 1.2 has no numbers for these two.
                 if matches!(
                     subtype,
                     Subtype::InvalidHandleCsp | Subtype::InvalidStateSrqShutdown

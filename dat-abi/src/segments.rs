@@ -1,6 +1,6 @@
-//! Arrays of segments as C programs hand them in: at any address, of any count, in the layout of their version.
+//! Arrays of segments that C programs pass: at any alignment, of any count, in the layout of their version.
 //!
-//! What a count says is believed only as far as the queue takes segments: no more than that is read.
+//! No more segments are read than the queue accepts, whatever the count says.
 
 use std::any::TypeId;
 use std::mem::size_of;
@@ -10,18 +10,18 @@ use dat_core::iov::{Iov, LmrTriplet, Local};
 
 use crate::types::DatCount;
 
-/// Segments that are copied to the stack; more need memory.
-const FEW: usize = 16;
+/// Number of segments that are copied to the stack; longer arrays are copied to the heap.
+const ON_STACK: usize = 16;
 
-/// An array that is counted and there, and not read yet.
+/// An array with a valid count and pointer, whose segments are not read yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Given<L> {
+pub(crate) struct SegmentArray<L> {
     first: *const L,
     count: usize,
 }
 
-impl<L: Local + 'static> Given<L> {
-    /// The array at argument `number` + 1, with its count before it.
+impl<L: Local + 'static> SegmentArray<L> {
+    /// Makes the array of argument `number` + 1; its count is argument `number`.
     ///
     /// # Safety
     /// If `count` is positive, `first` is NULL or valid for reads of `count` segments, at any alignment, until the last use of the result.
@@ -36,9 +36,9 @@ impl<L: Local + 'static> Given<L> {
         Ok(Self { first, count })
     }
 
-    /// The segment at `index`, which is below the count.
+    /// Reads the segment at `index`, which is below the count.
     fn read(&self, index: usize) -> Result<LmrTriplet> {
-        // SAFETY: `new`'s promise; any bits make a segment.
+        // SAFETY: the promise of `new`; every bit pattern is a segment.
         let segment = unsafe { self.first.add(index).read_unaligned() };
         if segment.length() > u32::MAX.into() {
             return Err(Error::of(Kind::LengthError));
@@ -46,10 +46,10 @@ impl<L: Local + 'static> Given<L> {
         Ok(segment.with(|segment| *segment))
     }
 
-    /// Calls `f` with all of them in core's layout, or with [`Iov::TOO_MANY`] if they are more than `most`.
+    /// Calls `f` with all segments in core's layout, or with [`Iov::TOO_MANY`] if there are more than `most`.
     ///
     /// # Errors
-    /// Those of `f`; `DAT_LENGTH_ERROR` for a segment of 4 GiB or more; `DAT_INSUFFICIENT_RESOURCES`.
+    /// The errors of `f`; `DAT_LENGTH_ERROR` for a segment of 4 GiB or more; `DAT_INSUFFICIENT_RESOURCES`.
     pub(crate) fn with<R>(self, most: u32, f: impl FnOnce(Iov<'_>) -> Result<R>) -> Result<R> {
         if self.count > most as usize {
             return f(Iov::TOO_MANY);
@@ -59,14 +59,14 @@ impl<L: Local + 'static> Given<L> {
         }
         let same = self.first.cast::<LmrTriplet>();
         if TypeId::of::<L>() == TypeId::of::<LmrTriplet>() && same.is_aligned() {
-            // SAFETY: of that type, aligned, and valid by the promise of `new`.
+            // SAFETY: the type is the same, the address is aligned, and it is valid by the promise of `new`.
             return f(Iov::from(unsafe {
                 std::slice::from_raw_parts(same, self.count)
             }));
         }
-        if self.count <= FEW {
-            let mut room = [LmrTriplet::default(); FEW];
-            let few = &mut room[..self.count];
+        if self.count <= ON_STACK {
+            let mut buffer = [LmrTriplet::default(); ON_STACK];
+            let few = &mut buffer[..self.count];
             for (index, to) in few.iter_mut().enumerate() {
                 *to = self.read(index)?;
             }
@@ -82,23 +82,23 @@ impl<L: Local + 'static> Given<L> {
     }
 }
 
-/// The segments of dat_lmr_sync_rdma_*, one after the other. The call has no limit for their number, so those of a long array are read by
-/// way of the kernel: where the array is shorter than its count, the end of its memory is an error and no signal.
-pub(crate) struct Synced<L> {
+/// Iterator over the segments of dat_lmr_sync_rdma_*. The call does not limit their number, so the segments of a long array are read
+/// through the kernel: if the memory ends before the count, the call returns an error and no signal is raised.
+pub(crate) struct SyncSegments<L> {
     next: *const L,
     left: usize,
-    /// Whether they are as many as the kernel is asked for.
+    /// Whether the array is long enough to be read through the kernel.
     long: bool,
 }
 
-impl<L: Local + 'static> Synced<L> {
-    /// Of argument 2, with the count at argument 3.
+impl<L: Local + 'static> SyncSegments<L> {
+    /// Makes the iterator for argument 2, whose count is argument 3.
     ///
     /// # Safety
     /// `first` is NULL or valid for reads of `count` segments, at any alignment, until the last use of the result.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` for NULL with a positive count, and for a count that is no `DAT_COUNT`.
+    /// `DAT_INVALID_PARAMETER` for NULL with a positive count, and for a count that does not fit a `DAT_COUNT`.
     pub(crate) unsafe fn new(first: *const L, count: u64) -> Result<Self> {
         let count = DatCount::try_from(count).map_err(|_| Error::arg(3))?;
         let left = usize::try_from(count).map_err(|_| Error::arg(3))?;
@@ -108,12 +108,12 @@ impl<L: Local + 'static> Synced<L> {
         Ok(Self {
             next: first,
             left,
-            long: left > FEW,
+            long: left > ON_STACK,
         })
     }
 }
 
-impl<L: Local + 'static> Iterator for Synced<L> {
+impl<L: Local + 'static> Iterator for SyncSegments<L> {
     type Item = Result<LmrTriplet>;
 
     fn next(&mut self) -> Option<Result<LmrTriplet>> {
@@ -123,27 +123,27 @@ impl<L: Local + 'static> Iterator for Synced<L> {
         if self.long && !readable(at.cast(), size_of::<L>()) {
             return Some(Err(Error::arg(2)));
         }
-        let one = Given {
+        let one = SegmentArray {
             first: at,
             count: 1,
         };
-        // A segment that core's layout cannot say is of no LMR.
+        // A segment of 4 GiB or more is in no LMR.
         Some(one.read(0).map_err(|_| Error::arg(2)))
     }
 }
 
-/// Whether so many bytes can be read, as the kernel knows it; where it does not say, they can.
+/// Returns whether the kernel can read these bytes; true also if it refuses to say.
 fn readable(at: *const u8, bytes: usize) -> bool {
-    let mut room = [0_u8; 64];
+    let mut buffer = [0_u8; 64];
     let local = libc::iovec {
-        iov_base: room.as_mut_ptr().cast(),
-        iov_len: bytes.min(room.len()),
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: bytes.min(buffer.len()),
     };
     let remote = libc::iovec {
         iov_base: at.cast_mut().cast(),
         iov_len: local.iov_len,
     };
-    // SAFETY: the room is ours; the kernel checks the other range.
+    // SAFETY: the buffer is ours; the kernel checks the other range.
     let read = unsafe {
         libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
     };
@@ -170,33 +170,33 @@ mod tests {
         segment_length: 7,
     };
 
-    /// What `f` of [`Given::with`] sees; `None` for too many.
+    /// Returns the segments that [`SegmentArray::with`] passes; `None` for too many.
     fn seen<L: Local + 'static>(
         count: i32,
         at: *const L,
         most: u32,
     ) -> Result<Option<Vec<LmrTriplet>>> {
         // SAFETY: the callers' arrays are as long as the count, or as the limit.
-        let given = unsafe { Given::new(count, at, 2)? };
+        let given = unsafe { SegmentArray::new(count, at, 2)? };
         given.with(most, |iov| Ok(iov.all().map(<[_]>::to_vec)))
     }
 
-    /// `count` copies of `one` at `offset` from an aligned address.
+    /// Returns an array of `count` copies of `one`, `offset` bytes behind an aligned address.
     fn placed<L: Copy>(one: L, count: usize, offset: usize) -> (Vec<u64>, *const L) {
-        let mut room = vec![0_u64; (count * size_of::<L>()).div_ceil(8) + 2];
-        // SAFETY: inside the room.
-        let at = unsafe { room.as_mut_ptr().byte_add(offset).cast::<L>() };
+        let mut buffer = vec![0_u64; (count * size_of::<L>()).div_ceil(8) + 2];
+        // SAFETY: inside the buffer.
+        let at = unsafe { buffer.as_mut_ptr().byte_add(offset).cast::<L>() };
         for index in 0..count {
             // SAFETY: as above.
             unsafe { at.add(index).write_unaligned(one) };
         }
-        (room, at)
+        (buffer, at)
     }
 
     #[test]
-    fn any_address_and_either_layout_is_the_same_array() {
+    fn alignment_and_layout_do_not_change_the_segments() {
         for offset in [0, 1, 4, 7] {
-            for count in [1, 3, FEW, FEW + 1, 40] {
+            for count in [1, 3, ON_STACK, ON_STACK + 1, 40] {
                 let number = count as i32;
                 let (_new, new) = placed(ONE, count, offset);
                 assert_eq!(seen(number, new, 40), Ok(Some(vec![ONE; count])));
@@ -207,9 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_wrong_is_not_read() {
-        let (_room, one) = placed(ONE, 1, 0);
-        let (_room, old) = placed(OLD, 1, 0);
+    fn an_array_with_a_wrong_count_is_not_read() {
+        let (_buffer, one) = placed(ONE, 1, 0);
+        let (_buffer, old) = placed(OLD, 1, 0);
         for count in [2, 100, i32::MAX] {
             assert_eq!(seen(count, one, 1), Ok(None));
             assert_eq!(seen(count, old, 1), Ok(None));
@@ -224,7 +224,7 @@ mod tests {
             segment_length: 1 << 32,
             ..OLD
         };
-        let (_room, long) = placed(long, 1, 0);
+        let (_buffer, long) = placed(long, 1, 0);
         assert_eq!(seen(1, long, 4), Err(Error::of(Kind::LengthError)));
     }
 }

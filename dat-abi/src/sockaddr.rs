@@ -1,14 +1,14 @@
-//! Socket addresses as C has them: `sockaddr_in` and `sockaddr_in6`.
+//! C socket addresses: `sockaddr_in` and `sockaddr_in6`.
 
 use std::net::{IpAddr, SocketAddr};
 
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
-/// Room of a `DAT_SOCK_ADDR` of either family, as words so that it is aligned.
-pub type Room = [u32; 7];
+/// Storage of a `DAT_SOCK_ADDR` of either family, in words so that it is aligned.
+pub type SockAddr = [u32; 7];
 
-/// The bytes of an address; for no `ip` those of family 0.
+/// Returns the bytes of a socket address; without `ip` those of family 0.
 pub(crate) fn bytes(ip: Option<IpAddr>, scope: u32, port: u16) -> [u8; 28] {
     let mut bytes = [0; 28];
     bytes[2..4].copy_from_slice(&port.to_be_bytes());
@@ -27,26 +27,26 @@ pub(crate) fn bytes(ip: Option<IpAddr>, scope: u32, port: u16) -> [u8; 28] {
     bytes
 }
 
-/// An address to point at; for no `ip` one of family 0.
+/// Returns a socket address; without `ip` one of family 0.
 #[must_use]
-pub fn room(ip: Option<IpAddr>, scope: u32, port: u16) -> Room {
-    let mut room = [0; 7];
-    for (word, four) in room.iter_mut().zip(bytes(ip, scope, port).chunks_exact(4)) {
+pub fn c_address(ip: Option<IpAddr>, scope: u32, port: u16) -> SockAddr {
+    let mut words = [0; 7];
+    for (word, four) in words.iter_mut().zip(bytes(ip, scope, port).chunks_exact(4)) {
         *word = u32::from_ne_bytes([four[0], four[1], four[2], four[3]]);
     }
-    room
+    words
 }
 
-/// What a C socket address says. `None`: NULL, or neither IPv4 nor IPv6.
+/// Reads a C socket address. Returns `None` for NULL and for families other than IPv4 and IPv6.
 ///
 /// # Safety
-/// `at` is NULL or points to a socket address of the size that its family says.
+/// `at` is NULL or points to a socket address of its family's size.
 #[must_use]
 pub unsafe fn read(at: *const u8) -> Option<SocketAddr> {
     if at.is_null() {
         return None;
     }
-    // SAFETY: a socket address begins with two bytes of family and is as long as that says; the port follows in both.
+    // SAFETY: a socket address begins with two bytes that name its family, and has the family's size; the port follows them.
     unsafe {
         let ip = match at.cast::<u16>().read_unaligned() {
             AF_INET => IpAddr::from(at.add(4).cast::<[u8; 4]>().read()),
@@ -58,10 +58,10 @@ pub unsafe fn read(at: *const u8) -> Option<SocketAddr> {
     }
 }
 
-/// The same of an address that a consumer gives, where an IPv4 one may be dressed as IPv6.
+/// Reads a C socket address that a consumer passes. An IPv4-mapped IPv6 address becomes the IPv4 address.
 ///
 /// # Safety
-/// As [`read`].
+/// The same as [`read`].
 pub(crate) unsafe fn read_canonical(at: *const u8) -> Option<SocketAddr> {
     // SAFETY: the caller's promise.
     let at = unsafe { read(at)? };
@@ -73,10 +73,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_goes_to_c_and_back() {
+    fn an_address_converts_to_c_and_back() {
         for text in ["10.9.0.1:4791", "[fd09::1]:7", "127.0.0.1:0"] {
             let at: SocketAddr = text.parse().unwrap();
-            let words = room(Some(at.ip()), 0, at.port());
+            let words = c_address(Some(at.ip()), 0, at.port());
             // SAFETY: a whole socket address.
             assert_eq!(unsafe { read(words.as_ptr().cast()) }, Some(at));
         }
@@ -85,18 +85,18 @@ mod tests {
         unsafe {
             assert_eq!(read(std::ptr::null()), None);
             assert_eq!(read(other.as_ptr().cast()), None);
-            assert_eq!(read(room(None, 0, 7).as_ptr().cast()), None);
+            assert_eq!(read(c_address(None, 0, 7).as_ptr().cast()), None);
         }
     }
 
     #[test]
-    fn ipv4_dressed_as_ipv6_is_ipv4_where_a_consumer_gives_it() {
-        let dressed: SocketAddr = "[::ffff:10.9.0.1]:5".parse().unwrap();
-        let words = room(Some(dressed.ip()), 0, dressed.port());
+    fn an_ipv4_mapped_address_of_a_consumer_is_ipv4() {
+        let mapped: SocketAddr = "[::ffff:10.9.0.1]:5".parse().unwrap();
+        let words = c_address(Some(mapped.ip()), 0, mapped.port());
         let at = words.as_ptr().cast();
         // SAFETY: a whole socket address.
         let (as_is, canonical) = unsafe { (read(at), read_canonical(at)) };
-        assert_eq!(as_is, Some(dressed));
+        assert_eq!(as_is, Some(mapped));
         assert_eq!(canonical, Some("10.9.0.1:5".parse().unwrap()));
     }
 }

@@ -1,7 +1,7 @@
 //! The strings of dat_strerror: names of type and subtype, as constant C strings.
 //!
-//! The classic library knows not all of its own codes (connection qualifiers, ports, SRQ states); this one
-//! knows every code of `dat_error.h`.
+//! DAPL's library lacks names for some of its own codes (connection qualifiers, ports, SRQ states); this one has a name for every
+//! code of `dat_error.h`.
 
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
@@ -10,29 +10,29 @@ use dat_core::error::{Kind, Subtype};
 
 use crate::ret::{DatReturn, SUBTYPE_MASK, TYPE_MASK};
 
-/// What dat_strerror tells of a code.
+/// The strings of a return code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Strings {
-    /// The type's name, `None` for a type that is not the specification's: dat_strerror then fails.
+    /// Name of the type; `None` for a type that the specification lacks, for which dat_strerror fails.
     pub major: Option<&'static CStr>,
-    /// The subtype's name, empty for `DAT_NO_SUBTYPE`; `None` as above.
+    /// Name of the subtype, empty for `DAT_NO_SUBTYPE`; `None` for one that the specification lacks.
     pub minor: Option<&'static CStr>,
 }
 
-/// What the major string is of an unknown type.
+/// Major string of an unknown type.
 pub const UNKNOWN_MAJOR: &CStr = c"unknown error";
-/// What the minor string is of an unknown subtype.
+/// Minor string of an unknown subtype.
 pub const UNKNOWN_MINOR: &CStr = c"unknown minor error";
 
-/// Types that are in `dat_error.h` but are nothing that core could return.
-const FURTHER: [(u32, &CStr); 4] = [
+/// Types of `dat_error.h` that core never returns.
+const NOT_IN_CORE: [(u32, &CStr); 4] = [
     (0, c"DAT_SUCCESS"),
     (0x0015_0000, c"DAT_RESERVED_LMR"),
     (0x1000_0000, c"DAT_IB_ERR"),
     (0x1001_0000, c"DAT_IB_COLLECTIVE_ERR"),
 ];
 
-/// The strings of a 2.0 code; for one of 1.2, give it to [`crate::ret::from_v1_2`] first.
+/// Returns the strings of a 2.0 code. [`crate::ret::from_v1_2`] converts a code of 1.2.
 #[must_use]
 pub fn strings(code: DatReturn) -> Strings {
     static KINDS: OnceLock<Vec<CString>> = OnceLock::new();
@@ -44,7 +44,10 @@ pub fn strings(code: DatReturn) -> Strings {
     let kind = code & TYPE_MASK;
     let major = match Kind::ALL.iter().position(|k| *k as u32 == kind) {
         Some(at) => Some(kinds[at].as_c_str()),
-        None => FURTHER.iter().find(|(n, _)| *n == kind).map(|(_, s)| *s),
+        None => NOT_IN_CORE
+            .iter()
+            .find(|(n, _)| *n == kind)
+            .map(|(_, s)| *s),
     };
     let minor = match code & SUBTYPE_MASK {
         0 => Some(c""),
@@ -83,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_of_1_2_have_theirs() {
+    fn every_code_of_1_2_has_its_name() {
         let found = strings(from_v1_2(0x8006_0024));
         assert_eq!(found.minor, Some(c"DAT_INVALID_ARG1"));
         let found = strings(from_v1_2(0x8fff_0000));

@@ -3,25 +3,24 @@
 
 use dat_core::error::{Error, Result, Subtype};
 
-/// Defines a `struct dat_provider`: `device_name`, `extension`, then the slots in order. A slot of a
-/// classic provider may be NULL, hence `Option`. A slot's calling convention is `"C"` unless it says another one.
+/// Defines a `struct dat_provider`: `device_name`, `extension`, then the slots in order. A slot of a classic provider may be NULL,
+/// hence `Option`. The calling convention of a slot is `"C"` unless its line names another one.
 macro_rules! provider_table {
     ($(#[$doc:meta])* $name:ident { $($(#[$says:meta])* $slot:ident $($abi:literal)? ($($arg:ident: $ty:ty),* $(,)?);)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         #[repr(C)]
-        #[allow(missing_abi, reason = "where a slot says none it is \"C\"")]
+        #[allow(missing_abi, reason = "a slot without a calling convention has \"C\"")]
         pub struct $name {
-            /// A C string.
+            /// Name of the device: a C string.
             pub device_name: *const std::ffi::c_char,
-            /// The provider's own.
+            /// Data of the provider.
             pub extension: *mut std::ffi::c_void,
             $($(#[$says])*
             pub $slot: Option<unsafe extern $($abi)? fn($($arg: $ty),*) -> $crate::ret::DatReturn>,)*
         }
 
-        // SAFETY: a table is never written to after it was registered, and what `extension` points to is
-        // the provider's business.
+        // SAFETY: a table is not written after its registration; only the provider uses `extension`.
         unsafe impl Sync for $name {}
         // SAFETY: as above; the pointers in it are valid in every thread.
         unsafe impl Send for $name {}
@@ -36,7 +35,7 @@ macro_rules! provider_table {
         }
 
         impl $name {
-            /// A table without a function, to fill.
+            /// A table whose slots are all empty.
             pub const EMPTY: Self = Self {
                 device_name: std::ptr::null(),
                 extension: std::ptr::null_mut(),

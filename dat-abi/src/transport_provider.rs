@@ -31,7 +31,7 @@ impl OpenRequest<'_> {
             other => AsyncEvd::Existing(handle::evd::<T>(other, Subtype::InvalidHandleEvdAsync)?),
         };
         table::reserved(T::arenas().reserve_all())?;
-        fork::watch::<T>();
+        fork::invalidate_in_children::<T>();
         let table = table_address::<T>(self.name, self.major);
         let ia = Ia::<T>::open(self.name, self.params, self.async_qlen, async_evd, table)?;
         Ok(OpenedIa {

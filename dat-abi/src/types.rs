@@ -1,13 +1,12 @@
-//! C types that uDAPL 1.2 and 2.0 have alike (`dat.h`, `udat.h`).
+//! C types that uDAPL 1.2 and 2.0 share (`dat.h`, `udat.h`).
 //!
-//! A C program may pass any number, so nothing here is a Rust enum: `DAT_*` enums are `u32`, `DAT_COUNT` is
-//! `i32`, handles and `DAT_CONTEXT` are plain words. Layouts are asserted at compile time, and compared with
-//! a C compiler's in `tests/layout.rs`.
+//! A C program may pass any number, so no type here is a Rust enum: `DAT_*` enums are `u32`, `DAT_COUNT` is `i32`, handles and
+//! `DAT_CONTEXT` are integers. Layouts are asserted at compile time; `tests/headers.rs` compares them with a C compiler's.
 
 use std::ffi::{c_char, c_void};
 
-/// `DAT_HANDLE` and its kinds: the address of an object whose first word is its function table, or 0. In
-/// 2.0 the consumer's IA handle is a small integer; libdat2 maps it before it calls a provider.
+/// `DAT_HANDLE` and its kinds: the address of an object whose first word points to its function table, or 0. In 2.0 the
+/// consumer's IA handle is a small integer, which libdat2 replaces before it calls a provider.
 pub type DatHandle = usize;
 
 /// `DAT_HANDLE_NULL`.
@@ -16,7 +15,7 @@ pub const DAT_HANDLE_NULL: DatHandle = 0;
 /// `DAT_COUNT`.
 pub type DatCount = i32;
 
-/// `DAT_BOOLEAN`: 0 is false, what we write is 0 or 1.
+/// `DAT_BOOLEAN`: 0 is false, every other number is true. We write 0 or 1.
 pub type DatBoolean = u32;
 
 /// `DAT_TIMEOUT`, in microseconds.
@@ -25,22 +24,22 @@ pub type DatTimeout = u32;
 /// `DAT_TIMEOUT_INFINITE`.
 pub const DAT_TIMEOUT_INFINITE: DatTimeout = u32::MAX;
 
-/// `DAT_CONTEXT`, `DAT_DTO_COOKIE`, `DAT_RMR_COOKIE`: a union of pointer and integers, 8 bytes, never looked at.
+/// `DAT_CONTEXT`, `DAT_DTO_COOKIE`, `DAT_RMR_COOKIE`: a union of a pointer and integers, 8 bytes, which is only passed on.
 pub type DatContext = u64;
 
-/// `DAT_IA_ADDRESS_PTR`: a `struct sockaddr` of the length that its family says.
+/// `DAT_IA_ADDRESS_PTR`: points to a `struct sockaddr` whose length depends on its family.
 pub type DatIaAddressPtr = *mut c_void;
 
-/// `DAT_NAME_MAX_LENGTH`, the closing 0 included.
+/// `DAT_NAME_MAX_LENGTH`, with the terminating 0.
 pub const DAT_NAME_MAX_LENGTH: usize = 256;
 
 /// `DAT_LMR_COOKIE_SIZE`.
 pub const DAT_LMR_COOKIE_SIZE: usize = 40;
 
-/// `DAT_EVD_ASYNC_EXISTS`: given to dat_ia_open, "no asynchronous EVD for this IA".
+/// `DAT_EVD_ASYNC_EXISTS`: passed to dat_ia_open for an IA without an asynchronous EVD.
 pub const DAT_EVD_ASYNC_EXISTS: DatHandle = 1;
 
-/// `DAT_EVD_OUT_OF_SCOPE`: answered by dat_ia_query for an IA without an asynchronous EVD of its own.
+/// `DAT_EVD_OUT_OF_SCOPE`: returned by dat_ia_query for an IA without an asynchronous EVD of its own.
 pub const DAT_EVD_OUT_OF_SCOPE: DatHandle = 2;
 
 /// `DAT_HANDLE_TYPE`.
@@ -71,7 +70,7 @@ pub mod handle_type {
     pub const CSP: u32 = 11;
 }
 
-/// `DAT_EVENT_NUMBER`s that are no [`dat_core::event::ConnectionEvent`] or [`dat_core::event::AsyncEvent`].
+/// `DAT_EVENT_NUMBER`s that are not a [`dat_core::event::ConnectionEvent`] nor an [`dat_core::event::AsyncEvent`].
 pub mod event_number {
     /// `DAT_DTO_COMPLETION_EVENT`.
     pub const DTO_COMPLETION: u32 = 0x0_0001;
@@ -102,11 +101,11 @@ macro_rules! c_struct {
 }
 pub(crate) use c_struct;
 
-/// Size and offsets of a C struct, for the tests that compare them with a C compiler's.
+/// Size and offsets of a C struct, which tests compare with a C compiler's.
 pub trait CLayout {
     /// `sizeof`.
     const SIZE: usize;
-    /// Field names (the specification's) and `offsetof`.
+    /// Field names of the specification, each with its `offsetof`.
     const FIELDS: &'static [(&'static str, usize)];
 }
 
@@ -119,7 +118,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `DAT_OS_WAIT_PROXY_AGENT`, passed by value. The function gets the instance data and an EVD's handle.
+    /// `DAT_OS_WAIT_PROXY_AGENT`, passed by value. The function gets the instance data and the handle of an EVD.
     DatOsWaitProxyAgent, 16 {
         instance_data: *mut c_void = 0,
         proxy_agent_func: Option<unsafe extern "C" fn(*mut c_void, DatHandle)> = 8,
@@ -128,7 +127,7 @@ c_struct! {
 
 c_struct! {
     /// `DAT_REGION_DESCRIPTION`, passed by value: a union of an address, an LMR's handle and
-    /// `DAT_SHARED_MEMORY`. Only the latter has the second word; else it may be anything.
+    /// `DAT_SHARED_MEMORY`. Only the last has the second word; it is undefined otherwise.
     DatRegionDescription, 16 {
         /// `for_va`, `for_lmr_handle`, or `for_shared_memory.virtual_address`.
         address: usize = 0,
@@ -205,7 +204,7 @@ c_struct! {
         remote_ia_address_ptr: DatIaAddressPtr = 0,
         remote_port_qual: u64 = 8,
         private_data_size: DatCount = 16,
-        /// The consumer may write there.
+        /// Private data, which the consumer may overwrite.
         private_data: *mut c_void = 24,
         local_ep_handle: DatHandle = 32,
     }
@@ -243,9 +242,9 @@ c_struct! {
 }
 
 c_struct! {
-    /// `DAT_PROVIDER_INFO`: names an entry of the registry.
+    /// `DAT_PROVIDER_INFO`: identifies an entry of the registry.
     DatProviderInfo, 268 {
-        /// A C string.
+        /// Name of the IA: a C string.
         ia_name: [c_char; DAT_NAME_MAX_LENGTH] = 0,
         dapl_version_major: u32 = 256,
         dapl_version_minor: u32 = 260,
@@ -254,7 +253,7 @@ c_struct! {
 }
 
 impl DatProviderInfo {
-    /// The IA name as text; bytes that are not UTF-8 are replaced.
+    /// Returns the IA name as text; bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn name(&self) -> String {
         let bytes: Vec<u8> = self
@@ -266,7 +265,7 @@ impl DatProviderInfo {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// An entry; a name that is too long is cut.
+    /// Makes an info; a name that is too long is truncated.
     #[must_use]
     pub fn new(name: &str, major: u32, minor: u32, thread_safe: bool) -> Self {
         Self {
@@ -278,11 +277,14 @@ impl DatProviderInfo {
     }
 }
 
-/// `name` as a C string in the specification's fixed room, cut if need be.
+/// Returns `name` as a C string in an array of the specification's fixed length, truncated if necessary.
 pub(crate) fn c_name(name: &str) -> [c_char; DAT_NAME_MAX_LENGTH] {
-    let mut room = [0; DAT_NAME_MAX_LENGTH];
-    for (to, from) in room[..DAT_NAME_MAX_LENGTH - 1].iter_mut().zip(name.bytes()) {
+    let mut array = [0; DAT_NAME_MAX_LENGTH];
+    for (to, from) in array[..DAT_NAME_MAX_LENGTH - 1]
+        .iter_mut()
+        .zip(name.bytes())
+    {
         *to = from as c_char;
     }
-    room
+    array
 }

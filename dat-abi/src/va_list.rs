@@ -1,7 +1,7 @@
 //! The `va_list` of the System V ABI for x86-64, as far as dat_extension_op needs it: all arguments of all extensions are integers and
 //! pointers.
 
-/// Arguments of a C function that takes any number of them.
+/// The arguments of a C function with variable arguments.
 #[repr(C)]
 #[derive(Debug)]
 pub struct VaList {
@@ -11,13 +11,13 @@ pub struct VaList {
     registers: *const u8,
 }
 
-/// Where the six integer registers end in the register save area.
+/// End of the six integer registers in the register save area.
 const REGISTERS_END: u32 = 48;
-/// Where the vector registers do.
+/// End of the vector registers there.
 const VECTORS_END: u32 = 304;
 
 impl VaList {
-    /// A list of these arguments, which must outlive it: its registers are used up, so that all are in memory.
+    /// Makes a list of these arguments, which must outlive it. Its registers count as read, so that all arguments are in memory.
     #[must_use]
     pub const fn in_memory(arguments: &[u64]) -> Self {
         Self {
@@ -28,11 +28,10 @@ impl VaList {
         }
     }
 
-    /// The next argument as a word; of narrower types only the low part counts.
+    /// Returns the next argument as 64 bits; for a narrower type only the low part is defined.
     ///
     /// # Safety
-    /// The list is one that a C caller made, or of arguments that are still there, and has another argument of an integer or
-    /// pointer type.
+    /// A C caller made the list, or its arguments still live; and it has another argument of an integer or pointer type.
     pub unsafe fn word(&mut self) -> u64 {
         // SAFETY: offsets and pointers are as the ABI says; the caller promises another argument.
         unsafe {

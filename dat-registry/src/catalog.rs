@@ -5,16 +5,16 @@ use std::path::Path;
 use crate::conf::{self, Entry};
 use crate::search::{self, SearchError};
 
-/// What a consumer asks for (dat_ia_openv).
+/// A consumer's request for an IA (dat_ia_openv).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// IA name.
     pub name: &'a str,
-    /// Version of the API the consumer speaks.
+    /// Major version of the consumer's API.
     pub major: u32,
-    /// Its minor version.
+    /// Minor version of the consumer's API.
     pub minor: u32,
-    /// Whether the consumer calls from several threads at a time.
+    /// Whether the consumer calls the IA from several threads at a time.
     pub thread_safe: bool,
 }
 
@@ -22,18 +22,17 @@ pub struct Request<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     entries: Vec<Entry>,
-    /// Where they come from, or why there are none.
+    /// Path of the file, for messages.
     source: String,
 }
 
 impl Catalog {
-    /// Reads the configuration (see [`search::find`]). Faults are logged with file, line and column and cost
-    /// what is faulty.
+    /// Reads the configuration ([`search::find`]). A faulty entry is logged with file, line and column, and left out.
     ///
     /// # Errors
-    /// As [`search::find`].
-    pub fn read(beside: Option<&Path>) -> Result<Self, SearchError> {
-        let found = search::find(beside)?;
+    /// The same as [`search::find`].
+    pub fn read(own_path: Option<&Path>) -> Result<Self, SearchError> {
+        let found = search::find(own_path)?;
         let (entries, errors) = conf::parse(&found.text, &found.path);
         for error in errors {
             tracing::warn!("{error}");
@@ -44,27 +43,27 @@ impl Catalog {
         })
     }
 
-    /// From entries made otherwise.
+    /// Makes a catalog of entries that come from elsewhere.
     #[must_use]
     pub fn new(entries: Vec<Entry>, source: String) -> Self {
         Self { entries, source }
     }
 
-    /// In file order.
+    /// Returns all entries in file order.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// File they come from.
+    /// Returns the path of the file.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The first entry that satisfies `request`; one with exactly the thread safety asked for goes before one
-    /// that is safer. (Debian's registry wants all fields equal; a thread-safe provider serves a consumer that
-    /// does not need it just as well.)
+    /// Returns the first entry that satisfies `request`. An entry with exactly the requested thread safety is preferred to one
+    /// that is safer. (Debian's registry requires all fields to be equal, but a thread-safe provider also serves a consumer that
+    /// does not need it.)
     #[must_use]
     pub fn find(&self, request: &Request<'_>) -> Option<&Entry> {
         let fits = |e: &&Entry| {
@@ -81,9 +80,9 @@ impl Catalog {
         exact.or_else(|| fitting.next())
     }
 
-    /// Why `request` has no entry, with the names that do exist.
+    /// Returns a message that says why no entry satisfies `request`, with the names that exist.
     #[must_use]
-    pub fn why_not(&self, request: &Request<'_>) -> String {
+    pub fn explain_missing(&self, request: &Request<'_>) -> String {
         let same: Vec<&Entry> = self
             .entries
             .iter()
@@ -118,7 +117,7 @@ impl Catalog {
             })
             .collect();
         format!(
-            "IA {:?} is not there as u{}.{}{}; it is there as {}",
+            "there is no IA {:?} of u{}.{}{}; there is {}",
             request.name,
             request.major,
             request.minor,
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_entry_that_satisfies_the_request() {
+    fn find_returns_the_best_entry_that_satisfies_the_request() {
         let catalog = catalog();
         let library = |name, major, minor, thread_safe| {
             catalog
@@ -168,14 +167,14 @@ mod tests {
         assert_eq!(
             library("b", 2, 0, false),
             Some("b.so"),
-            "a thread-safe provider serves everybody"
+            "a thread-safe provider also serves a single thread"
         );
         assert_eq!(library("k", 2, 0, false), None);
     }
 
     #[test]
-    fn a_name_that_is_not_there_is_told_with_those_that_are() {
-        let text = catalog().why_not(&Request {
+    fn the_message_for_an_unknown_name_lists_the_known_ones() {
+        let text = catalog().explain_missing(&Request {
             name: "c",
             major: 2,
             minor: 0,
@@ -185,7 +184,7 @@ mod tests {
             text.contains("t.conf has no IA \"c\"; it has: a, b, k"),
             "{text}"
         );
-        let text = catalog().why_not(&Request {
+        let text = catalog().explain_missing(&Request {
             name: "b",
             major: 1,
             minor: 2,

@@ -1,4 +1,4 @@
-//! IA handles of uDAPL 2.0: small integers for the consumer, the provider's pointers behind them.
+//! IA handles of uDAPL 2.0: the consumer gets a small integer for the provider's pointer.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,22 +7,22 @@ use crate::registrations::Table;
 /// An open IA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenIa {
-    /// The provider's handle.
+    /// Handle that the provider returned.
     pub provider: usize,
-    /// Name it was opened by.
+    /// Name by which the IA was opened.
     pub name: String,
-    /// The registered table it was opened through.
+    /// Registered table through which the IA was opened.
     pub table: Table,
 }
 
-/// Open IAs by number. Numbers begin at 1 and are used again lowest first, as C programs that print them expect.
+/// Open IAs by number. Numbers begin at 1. A new IA gets the lowest free number, as C programs that print them expect.
 #[derive(Debug, Default)]
 pub struct Handles {
     slots: Mutex<Vec<Option<OpenIa>>>,
 }
 
 impl Handles {
-    /// None.
+    /// Returns an empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Handles {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives an IA its number.
+    /// Adds an IA and returns its number.
     pub fn insert(&self, ia: OpenIa) -> usize {
         let mut slots = self.slots();
         let at = slots.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -45,8 +45,8 @@ impl Handles {
         at + 1
     }
 
-    /// The IA that a consumer means: by its number, or by the provider's handle, which programs that use the
-    /// function table directly hold.
+    /// Returns the IA with this number or with this provider's handle, which programs hold that call the function table
+    /// directly.
     #[must_use]
     pub fn find(&self, handle: usize) -> Option<OpenIa> {
         let slots = self.slots();
@@ -61,14 +61,14 @@ impl Handles {
         }
     }
 
-    /// The first IA that was opened by this name.
+    /// Returns the first IA that was opened by this name.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<OpenIa> {
         let slots = self.slots();
         slots.iter().flatten().find(|ia| ia.name == name).cloned()
     }
 
-    /// Takes the IA out.
+    /// Removes an IA and returns it.
     pub fn remove(&self, handle: usize) -> Option<OpenIa> {
         let mut slots = self.slots();
         let at = match handle.checked_sub(1).filter(|at| *at < slots.len()) {
@@ -80,7 +80,7 @@ impl Handles {
         slots[at].take()
     }
 
-    /// Puts back what [`Handles::remove`] took out, under the same number.
+    /// Adds an IA again that [`Handles::remove`] returned, with the same number.
     pub fn restore(&self, handle: usize, ia: OpenIa) {
         let mut slots = self.slots();
         match handle.checked_sub(1).filter(|at| *at < slots.len()) {

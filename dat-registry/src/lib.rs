@@ -1,8 +1,12 @@
-//! dat.conf, provider loading and the registry of interface adapters.
+//! dat.conf, the loader of providers, and the registry of interface adapters (IAs).
 //!
-//! [`registry::Registry`] is the whole; the rest are its parts: [`conf`] the grammar, [`search`] where the file is,
-//! [`catalog`] which entry satisfies a request, [`loader`] the only dlopen, [`registrations`] what is registered, [`handles`] the small
-//! integers that 2.0 consumers hold for IAs.
+//! Begin with [`registry::Registry`], which puts the other modules together:
+//! * [`search`] finds the file, [`conf`] parses it, [`catalog`] selects the entry that satisfies a request;
+//! * [`loader`] loads and initialises the entry's library; no other code of the project calls dlopen for a provider;
+//! * [`registrations`] holds the function tables that are registered, [`handles`] the small integers that 2.0 consumers get for IAs.
+//!
+//! The crate imports dat-core (error codes) and dat-abi (C types). The C libraries (`capi/`) and the Rust API (`dat`) use it.
+//! Unsafe code is in `loader.rs`, and one call of getauxval in `search.rs`.
 
 pub mod catalog;
 pub mod conf;

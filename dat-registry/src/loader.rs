@@ -1,8 +1,8 @@
-//! Loading provider shared objects: the only dlopen of the project.
+//! The loader of provider libraries. No other code of the project calls dlopen for a provider.
 //!
-//! A classic provider is unloaded when its last IA is closed, as it always was. Libraries of ours stay mapped and
-//! initialised: a consumer may hold a stale handle for as long as it likes, and the first word of a handle points into the
-//! library; unmapping it would turn `DAT_INVALID_HANDLE` into a crash.
+//! A classic provider is unloaded when its last IA is closed, as in DAPL. Libraries of ours stay mapped and initialised: a
+//! consumer may keep a stale handle, whose first word points into the library, and unmapping it would turn
+//! `DAT_INVALID_HANDLE` into a crash.
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -19,7 +19,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
 use crate::conf::Entry;
 
-/// Registers a table: what a library of ours calls back instead of looking for a global symbol.
+/// Function that registers a table. A library of ours gets it at its init, so that it needs no global symbol.
 pub type AddProvider = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32;
 
 type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
@@ -27,7 +27,7 @@ type InitWith = unsafe extern "C" fn(*const DatProviderInfo, *const c_char, AddP
 type Owns = unsafe extern "C" fn(usize) -> bool;
 type Fini = unsafe extern "C" fn(*const DatProviderInfo);
 
-/// Why an entry's library cannot be used. The rule numbers are those of docs/provider-rules.md.
+/// The reason why an entry's library cannot be used. The rule numbers are those of docs/provider-rules.md.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// dlopen failed.
@@ -35,30 +35,30 @@ pub enum LoadError {
     Open {
         /// File and line of the entry.
         origin: String,
-        /// As the entry names it.
+        /// The library as the entry names it.
         library: String,
-        /// The loader's words.
+        /// Message of the dynamic loader.
         reason: String,
     },
-    /// There is not the memory or the address space to load or initialise the library. A later attempt may succeed.
+    /// Memory or address space is too short to load or initialise the library. A later attempt may succeed.
     #[error("{origin}: no memory to load {library:?}: {reason}; raise the limit (ulimit -v)")]
     Memory {
         /// File and line of the entry.
         origin: String,
-        /// As the entry names it.
+        /// The library as the entry names it.
         library: String,
         /// What failed.
         reason: String,
     },
     /// The library has no `dat_provider_init`.
-    #[error("{origin}: {library:?} exports no dat_provider_init (DP-2): it is no DAT provider")]
+    #[error("{origin}: {library:?} exports no dat_provider_init (DP-2): it is not a DAT provider")]
     NoInit {
         /// File and line of the entry.
         origin: String,
-        /// As the entry names it.
+        /// The library as the entry names it.
         library: String,
     },
-    /// `dat_provider_init` returned without registering what the entry says.
+    /// `dat_provider_init` returned without registering a provider for the entry.
     #[error(
         "{origin}: {library:?} was initialised but registered no {api} provider for {name:?} (DP-3); \
          its own messages may say why, else check the version and ia_params of the entry"
@@ -66,48 +66,50 @@ pub enum LoadError {
     NothingRegistered {
         /// File and line of the entry.
         origin: String,
-        /// As the entry names it.
+        /// The library as the entry names it.
         library: String,
         /// Version of the entry.
         api: String,
         /// IA name of the entry.
         name: String,
     },
-    /// The name is opened inside its own `dat_provider_init`.
+    /// `dat_provider_init` opened the IA that it was called for.
     #[error("{origin}: dat_provider_init of {library:?} opens its own IA (DP-4)")]
     Recursive {
         /// File and line of the entry.
         origin: String,
-        /// As the entry names it.
+        /// The library as the entry names it.
         library: String,
     },
 }
 
-/// Address space that a provider takes with the libraries that it needs: where there is less, dlopen failed for want of it.
-const LIBRARY: usize = 64 << 20;
+/// Address space that a provider needs together with its libraries. If less is free, that is why dlopen failed.
+const PROVIDER_SPACE: usize = 64 << 20;
 
-/// What a library of ours answers that could not be initialised for want of memory.
+/// Return code of `dat_rs_provider_init` where memory is short.
 const NO_MEMORY: Error = Error::resource(Subtype::ResourceMemory);
 
-/// What is known of an entry's library, by the entry's origin and name.
+/// State of an entry's library.
 #[derive(Debug)]
 enum State {
-    Loading(ThreadId),
+    /// This thread loads, initialises or unloads it.
+    Busy(ThreadId),
     Ready,
 }
 
-/// Entries whose libraries were initialised. No lock is held while foreign code runs: an entry that is being loaded is
-/// marked, and other threads that want the same one wait for the mark to go.
+/// The libraries of entries. No lock is held while foreign code runs: the entry is marked as busy, and other threads that need it
+/// wait until the mark is removed.
 #[derive(Debug, Default)]
 pub struct Loader {
+    /// States by origin and name of the entry.
     states: Mutex<HashMap<(String, String), State>>,
     changed: Condvar,
     open: Mutex<Vec<Initialised>>,
-    /// How libraries of ours tell whether a number is a handle of theirs.
+    /// Functions of our libraries that say whether a number is one of their handles (`dat_rs_owns`).
     owners: Mutex<Vec<Owns>>,
 }
 
-/// A library and the info it was initialised with, for fini.
+/// A library, with the info that `dat_provider_init` got and `dat_provider_fini` gets.
 #[derive(Debug)]
 struct Initialised {
     key: (String, String),
@@ -119,12 +121,12 @@ struct Initialised {
 #[derive(Debug)]
 struct OpenLibrary {
     library: Library,
-    /// The second handle of a classic provider, which made it global. `None` for one of ours.
+    /// Second dlopen handle of a classic provider, by which its symbols became global. `None` for a library of ours.
     global: Option<Library>,
 }
 
 impl Loader {
-    /// Nothing loaded.
+    /// Returns a loader without libraries.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -134,11 +136,11 @@ impl Loader {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the library of `entry` and runs its init, once; a failure may be tried again. A library without a slash that
-    /// the system does not find is looked for in `<prefix>/lib` too.
+    /// Loads the library of `entry` and runs its init, unless that succeeded before. A library name without a slash that the
+    /// dynamic loader does not find is also looked for in `<prefix>/lib`.
     ///
     /// # Errors
-    /// See [`LoadError`].
+    /// [`LoadError`].
     pub fn load(
         &self,
         entry: &Entry,
@@ -151,13 +153,13 @@ impl Loader {
             match states.get(&key) {
                 None => break,
                 Some(State::Ready) => return Ok(()),
-                Some(State::Loading(by)) if *by == thread::current().id() => {
+                Some(State::Busy(by)) if *by == thread::current().id() => {
                     return Err(LoadError::Recursive {
                         origin: entry.origin.to_string(),
                         library: entry.library.clone(),
                     });
                 }
-                Some(State::Loading(_)) => {
+                Some(State::Busy(_)) => {
                     states = self
                         .changed
                         .wait(states)
@@ -165,7 +167,7 @@ impl Loader {
                 }
             }
         }
-        states.insert(key.clone(), State::Loading(thread::current().id()));
+        states.insert(key.clone(), State::Busy(thread::current().id()));
         drop(states);
         let done = self.initialise(entry, add, prefix);
         let mut states = self.states();
@@ -193,7 +195,7 @@ impl Loader {
         );
         let params = CString::new(entry.ia_params.replace('\0', " ")).unwrap_or_default();
         // SAFETY: the symbols have these signatures in every provider (dat_registry.h; dat-abi's export.rs).
-        // `info` and `params` live until init returned; the library stays mapped for ever.
+        // `info` and `params` outlive the call; the library stays mapped during it.
         unsafe {
             let symbols = &library.library;
             if let Ok(init) = symbols.get::<InitWith>(b"dat_rs_provider_init\0") {
@@ -202,7 +204,7 @@ impl Loader {
                     return Err(LoadError::Memory {
                         origin: entry.origin.to_string(),
                         library: entry.library.clone(),
-                        reason: "the address space for handles is not to be had".into(),
+                        reason: "no address space for its handles".into(),
                     });
                 }
                 if let Ok(owns) = symbols.get::<Owns>(b"dat_rs_owns\0") {
@@ -226,15 +228,15 @@ impl Loader {
         Ok(())
     }
 
-    /// Whether `handle` is one, alive or dead, of a library of ours that was loaded.
+    /// Returns whether `handle` belongs, alive or dead, to a library of ours that was loaded.
     pub fn owns(&self, handle: usize) -> bool {
         let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the function only compares numbers, and its library stays mapped.
         owners.iter().any(|owns| unsafe { owns(handle) })
     }
 
-    /// Unloads the classic provider that was initialised for `name` and `major`, if `begin` finds that nothing of it is
-    /// open; `end` follows. Openers of the name wait meanwhile.
+    /// Unloads the classic provider that was initialised for `name` and `major`, if `begin` returns that no IA of it is open; then
+    /// calls `end`. Threads that open the name wait until this returns.
     pub(crate) fn unload(
         &self,
         name: &str,
@@ -256,7 +258,7 @@ impl Loader {
             return;
         };
         match self.states().get_mut(&key) {
-            Some(state @ State::Ready) => *state = State::Loading(thread::current().id()),
+            Some(state @ State::Ready) => *state = State::Busy(thread::current().id()),
             _ => return,
         }
         if begin() {
@@ -285,17 +287,17 @@ fn finish(one: &Initialised) {
     }
 }
 
-/// Opens the library, as the system finds it or else in the prefix.
+/// Opens the library where the dynamic loader finds it, else in the prefix.
 fn open(entry: &Entry, prefix: Option<&Path>) -> Result<OpenLibrary, LoadError> {
     let beside = prefix
         .filter(|_| !entry.library.contains('/'))
         .map(|p| p.join("lib").join(&entry.library));
-    let first = match open_at(OsStr::new(&entry.library)) {
+    let first = match open_path(OsStr::new(&entry.library)) {
         Ok(library) => return Ok(library),
         Err(error) => error,
     };
     if let Some(path) = beside.filter(|path| path.exists()) {
-        return open_at(path.as_os_str()).map_err(|error| failed(entry, &error));
+        return open_path(path.as_os_str()).map_err(|error| failed(entry, &error));
     }
     Err(failed(entry, &first))
 }
@@ -303,12 +305,12 @@ fn open(entry: &Entry, prefix: Option<&Path>) -> Result<OpenLibrary, LoadError> 
 fn failed(entry: &Entry, error: &libloading::Error) -> LoadError {
     let origin = entry.origin.to_string();
     let library = entry.library.clone();
-    // The error itself says only "dlopen failed"; its source has the reason.
+    // The error itself only says "dlopen failed"; its source has the reason.
     let reason = error
         .source()
         .map_or_else(|| error.to_string(), ToString::to_string);
-    // The reason is in the language of the program, and has no number.
-    if has_room() && has_space(LIBRARY) {
+    // dlopen gives no error number, and its message is translated.
+    if has_room() && has_space(PROVIDER_SPACE) {
         LoadError::Open {
             origin,
             library,
@@ -323,16 +325,16 @@ fn failed(entry: &Entry, error: &libloading::Error) -> LoadError {
     }
 }
 
-/// One of ours needs nothing of the process and stays local; a classic provider is made global, as it always was: its parts
-/// find each other that way.
-fn open_at(path: &OsStr) -> Result<OpenLibrary, libloading::Error> {
-    // SAFETY: loading runs the library's constructors. That is what a dat.conf entry asks for; who may write the
-    // file may run code.
+/// Opens a library. The symbols of ours stay local; those of a classic provider become global, as in DAPL, because its parts find
+/// each other by them.
+fn open_path(path: &OsStr) -> Result<OpenLibrary, libloading::Error> {
+    // SAFETY: loading runs the library's constructors. A dat.conf entry requests exactly that; a user who may write the file
+    // may run code.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }?;
-    // SAFETY: only looked up.
+    // SAFETY: the symbol is only looked up.
     let ours = unsafe { library.get::<InitWith>(b"dat_rs_provider_init\0").is_ok() };
     if ours {
-        // SAFETY: mapped already; this only keeps it so (see the module's text).
+        // SAFETY: mapped already; this only keeps it mapped (see the module's documentation).
         let kept = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         std::mem::forget(kept);
         return Ok(OpenLibrary {
@@ -340,7 +342,7 @@ fn open_at(path: &OsStr) -> Result<OpenLibrary, libloading::Error> {
             global: None,
         });
     }
-    // SAFETY: mapped already; this only widens its scope.
+    // SAFETY: mapped already; this only makes its symbols global.
     let global = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }?;
     Ok(OpenLibrary {
         library,

@@ -1,11 +1,12 @@
-//! Providers that are registered now: by a library that was loaded for an entry, or by the program itself
+//! Function tables that are registered now, by a library that was loaded for an entry of dat.conf or by the program itself
 //! (dat_registry_add_provider).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::catalog::Request;
 
-/// A registered function table. What it is of, its version says: 1.x is `v1_2::DatProvider`, 2.x `v2_0::DatProvider`.
+/// Address of a registered function table. The registration's major version says of which type: `v1_2::table::DatProvider` or
+/// `v2_0::table::DatProvider`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table(pub usize);
 
@@ -18,38 +19,38 @@ pub struct Registered {
     pub major: u32,
     /// Minor version.
     pub minor: u32,
-    /// Thread safety.
+    /// Whether several threads may call it at a time.
     pub thread_safe: bool,
-    /// The table.
+    /// Function table.
     pub table: Table,
-    /// IAs open through it.
+    /// Number of IAs that are open through the table.
     pub open: usize,
 }
 
-/// Why a registration is refused.
+/// The reason why a registration, or its removal, is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// All of name, version and thread safety are taken (`DAT_PROVIDER_ALREADY_REGISTERED`).
+    /// Another registration has the same name, version and thread safety (`DAT_PROVIDER_ALREADY_REGISTERED`).
     #[error("a provider of that name, version and thread safety is registered already")]
     Already,
-    /// Not registered (`DAT_PROVIDER_NOT_FOUND`).
+    /// There is no such registration (`DAT_PROVIDER_NOT_FOUND`).
     #[error("no provider of that name, version and thread safety is registered")]
     NotFound,
-    /// IAs are open through it (`DAT_PROVIDER_IN_USE`).
+    /// IAs are open through the table (`DAT_PROVIDER_IN_USE`).
     #[error("IAs of that provider are open")]
     InUse,
 }
 
-/// The registrations of a process. Short critical sections only: nothing foreign runs under the lock.
+/// The registrations of a process. No foreign code runs under the lock.
 #[derive(Debug, Default)]
 pub struct Registrations {
     list: Mutex<Vec<Registered>>,
-    /// Tables whose libraries are being unloaded: not opened any more.
+    /// Tables whose libraries are being unloaded. No IA is opened through them.
     unloading: Mutex<Vec<Table>>,
 }
 
 impl Registrations {
-    /// None.
+    /// Returns an empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -62,7 +63,7 @@ impl Registrations {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// dat_registry_add_provider.
+    /// Adds a registration (dat_registry_add_provider).
     ///
     /// # Errors
     /// [`RegisterError::Already`].
@@ -75,7 +76,7 @@ impl Registrations {
         Ok(())
     }
 
-    /// dat_registry_remove_provider.
+    /// Removes a registration (dat_registry_remove_provider).
     ///
     /// # Errors
     /// [`RegisterError::NotFound`], [`RegisterError::InUse`].
@@ -92,7 +93,7 @@ impl Registrations {
         Ok(())
     }
 
-    /// The table that satisfies `request`, counted as opened. Chosen as in [`crate::catalog::Catalog::find`].
+    /// Returns the table that satisfies `request`, by the rules of [`crate::catalog::Catalog::find`], and counts one more open IA.
     #[must_use]
     pub fn open(&self, request: &Request<'_>) -> Option<Table> {
         let mut list = self.list();
@@ -115,7 +116,7 @@ impl Registrations {
         Some(list[at].table)
     }
 
-    /// One IA less is open through `table` under `name`; returns whether it was the last one.
+    /// Counts one open IA less of `table` and `name`. Returns whether it was the last one.
     pub fn close(&self, name: &str, table: Table) -> bool {
         let mut list = self.list();
         let found = list
@@ -127,7 +128,8 @@ impl Registrations {
         })
     }
 
-    /// If nothing is open through `table` under `name`: from now on nothing can be, until [`Registrations::end_unload`].
+    /// Marks `table` as being unloaded if no IA of `name` is open through it; until [`Registrations::end_unload`] none can be
+    /// opened. Returns whether it did.
     pub(crate) fn begin_unload(&self, name: &str, table: Table) -> bool {
         let list = self.list();
         let idle = list
@@ -142,7 +144,7 @@ impl Registrations {
         idle
     }
 
-    /// The library of `table` is gone, and so is its registration.
+    /// Removes the registration and the mark of a table whose library was unloaded.
     pub(crate) fn end_unload(&self, name: &str, table: Table) {
         self.list().retain(|r| r.table != table || r.name != name);
         self.unloading
@@ -151,7 +153,7 @@ impl Registrations {
             .retain(|t| *t != table);
     }
 
-    /// A copy of the list.
+    /// Returns a copy of the list.
     #[must_use]
     pub fn all(&self) -> Vec<Registered> {
         self.list().clone()
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_thread_safety_asked_for_goes_first() {
+    fn a_table_with_exactly_the_requested_thread_safety_is_preferred() {
         let registrations = Registrations::new();
         registrations.add(provider(0, true)).unwrap();
         registrations.add(provider(1, false)).unwrap();

@@ -1,4 +1,4 @@
-//! The registry of a process: configuration, registrations, libraries and open IAs together.
+//! The registry of a process: configuration, registrations, provider libraries and open IAs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -12,22 +12,22 @@ use crate::loader::{AddProvider, LoadError, Loader};
 use crate::registrations::{Registrations, Table};
 use crate::search::{SearchError, gained_rights};
 
-/// Why an IA cannot be opened by name.
+/// The reason why an IA cannot be opened by name.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// No configuration.
+    /// There is no configuration.
     #[error(transparent)]
     Search(#[from] SearchError),
     /// No entry satisfies the request.
     #[error("{0}")]
-    NotThere(String),
+    NoEntry(String),
     /// The entry's library cannot be used.
     #[error(transparent)]
     Load(#[from] LoadError),
 }
 
 impl LookupError {
-    /// The code for C: `DAT_INSUFFICIENT_RESOURCES` for want of memory, else `DAT_PROVIDER_NOT_FOUND`.
+    /// Returns the code for C: `DAT_INSUFFICIENT_RESOURCES` where memory is short, else `DAT_PROVIDER_NOT_FOUND`.
     #[must_use]
     pub fn code(&self) -> Error {
         match self {
@@ -37,13 +37,13 @@ impl LookupError {
     }
 }
 
-/// See the module's text. All methods may be called from any thread.
+/// The registry of a process. All methods may be called from any thread.
 #[derive(Debug)]
 pub struct Registry {
-    /// The library we are part of, for the search beside it.
-    beside: Mutex<Option<PathBuf>>,
+    /// Path of the library or program that this registry is part of. dat.conf and libraries are also looked for beside it.
+    own_path: Mutex<Option<PathBuf>>,
     catalog: RwLock<Option<Arc<Catalog>>>,
-    /// Registrations.
+    /// Function tables that are registered.
     pub registrations: Registrations,
     /// Open IAs of 2.0.
     pub handles: Handles,
@@ -51,11 +51,11 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Empty; the configuration is read at the first need.
+    /// Returns an empty registry. It reads the configuration when it first needs it.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            beside: Mutex::new(None),
+            own_path: Mutex::new(None),
             catalog: RwLock::new(None),
             registrations: Registrations::new(),
             handles: Handles::new(),
@@ -63,49 +63,50 @@ impl Registry {
         }
     }
 
-    /// Says which library this registry is part of: `../etc/dat.conf` from there is looked at, and `../lib` for libraries.
-    pub fn set_beside(&self, library: PathBuf) {
-        *self.beside.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
+    /// Sets the path of the library that this registry is part of. The registry then also looks for `../etc/dat.conf` and for
+    /// provider libraries in `../lib`, seen from the library's folder.
+    pub fn set_own_path(&self, library: PathBuf) {
+        *self.own_path.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
     }
 
-    /// The same for a registry that is part of the program itself. It does nothing in a process that gained rights at exec:
-    /// a program may have been started by a hard link in a folder of its caller (`fs.protected_hardlinks` = 0), where
-    /// the caller chooses what lies beside it.
-    pub fn set_beside_program(&self) {
+    /// Sets the path for a registry that is part of the program itself. It does nothing in a process that gained rights at
+    /// exec: a user may have started the program by a hard link in a folder of their own (`fs.protected_hardlinks` = 0), and
+    /// then chooses the files beside it.
+    pub fn set_own_path_to_program(&self) {
         if gained_rights() {
             return;
         }
         if let Ok(program) = std::env::current_exe() {
-            self.set_beside(program);
+            self.set_own_path(program);
         }
     }
 
-    fn beside(&self) -> Option<PathBuf> {
-        self.beside
+    fn own_path(&self) -> Option<PathBuf> {
+        self.own_path
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    /// The configuration, read once. What cannot be read is tried again at the next call.
+    /// Returns the configuration, which is read once. After a failure the next call tries again.
     ///
     /// # Errors
-    /// As [`Catalog::read`].
+    /// The same as [`Catalog::read`].
     pub fn catalog(&self) -> Result<Arc<Catalog>, SearchError> {
         if let Some(catalog) = &*self.catalog.read().unwrap_or_else(PoisonError::into_inner) {
             return Ok(catalog.clone());
         }
-        let beside = self.beside();
-        let read = Arc::new(Catalog::read(beside.as_deref())?);
+        let own_path = self.own_path();
+        let read = Arc::new(Catalog::read(own_path.as_deref())?);
         let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
         Ok(catalog.get_or_insert(read).clone())
     }
 
-    /// The table behind a name: registered already, or of the library that the configuration names, which is loaded
-    /// and initialised. Counts it as opened; give it back with [`Registry::close`].
+    /// Returns the table behind a name. If none is registered, loads and initialises the library that the configuration names.
+    /// The table counts as opened until [`Registry::close`].
     ///
     /// # Errors
-    /// See [`LookupError`]; the text says what to do.
+    /// [`LookupError`]; its text says what to do.
     pub fn lookup(&self, request: &Request<'_>, add: AddProvider) -> Result<Table, LookupError> {
         if let Some(table) = self.registrations.open(request) {
             return Ok(table);
@@ -113,9 +114,9 @@ impl Registry {
         let catalog = self.catalog()?;
         let entry = catalog
             .find(request)
-            .ok_or_else(|| LookupError::NotThere(catalog.why_not(request)))?;
-        let beside = self.beside();
-        let prefix = beside
+            .ok_or_else(|| LookupError::NoEntry(catalog.explain_missing(request)))?;
+        let own_path = self.own_path();
+        let prefix = own_path
             .as_deref()
             .and_then(Path::parent)
             .and_then(Path::parent);
@@ -125,8 +126,8 @@ impl Registry {
             .ok_or_else(|| LookupError::Load(nothing_registered(entry)))
     }
 
-    /// What dat_registry_list_providers lists of version `major`: the `default` entries of the configuration, and
-    /// what programs registered themselves.
+    /// Returns what dat_registry_list_providers lists for version `major`: name, major and minor version and thread safety of
+    /// the `default` entries of the configuration and of the tables that programs registered themselves.
     pub fn list(&self, major: u32) -> Vec<(String, u32, u32, bool)> {
         let mut list: Vec<(String, u32, u32, bool)> = match self.catalog() {
             Ok(catalog) => {
@@ -150,12 +151,12 @@ impl Registry {
         list
     }
 
-    /// Whether `handle` is one, alive or dead, of a provider of ours.
+    /// Returns whether `handle` belongs, alive or dead, to a provider of ours.
     pub fn owns(&self, handle: usize) -> bool {
         self.loader.owns(handle)
     }
 
-    /// One IA less is open through `table` under `name`. A classic provider is unloaded with its last one.
+    /// Records that one IA of `table` and `name` was closed. A classic provider is unloaded with its last IA.
     pub fn close(&self, name: &str, major: u32, table: Table) {
         if self.registrations.close(name, table) {
             let begin = || self.registrations.begin_unload(name, table);

@@ -1,62 +1,62 @@
-//! Where dat.conf is looked for.
+//! The places where dat.conf is searched.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// The classic place.
+/// Path that all DAT libraries use.
 const SYSTEM: &str = "/etc/dat.conf";
 
 /// The configuration that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its text.
+    /// Contents of the file.
     pub text: String,
 }
 
-/// Why there is no configuration.
+/// The reason why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum SearchError {
-    /// `DAT_OVERRIDE` names a file that cannot be read. There is no fall-back then.
+    /// `DAT_OVERRIDE` names a file that cannot be read. No other file is tried then.
     #[error("DAT_OVERRIDE names {path}, which cannot be read: {source}; correct or unset it")]
     Override {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the read.
         source: io::Error,
     },
-    /// None of the usual places has one.
+    /// None of the places has a readable file.
     #[error("no dat.conf: looked for {places}; write one, or name one with DAT_OVERRIDE")]
     None {
-        /// The places, with what is wrong with each.
+        /// The places, each with its error.
         places: String,
     },
 }
 
-/// Finds and reads the configuration: the file of `DAT_OVERRIDE` and no other, if it is set and the process did not
-/// gain rights at exec; else `<beside>/../etc/dat.conf` (the prefix that the library `beside` was installed in), else
+/// Finds and reads the configuration. If `DAT_OVERRIDE` is set and the process did not gain rights at exec, it is that file and no
+/// other. Else it is `../etc/dat.conf` from the folder of `own_path` (the prefix in which that library was installed), else
 /// `/etc/dat.conf`.
 ///
 /// # Errors
-/// See [`SearchError`].
-pub fn find(beside: Option<&Path>) -> Result<Found, SearchError> {
+/// [`SearchError`].
+pub fn find(own_path: Option<&Path>) -> Result<Found, SearchError> {
     let chosen = if gained_rights() {
         None
     } else {
         env::var_os("DAT_OVERRIDE").map(PathBuf::from)
     };
-    find_in(chosen, beside)
+    find_in(chosen, own_path)
 }
 
-fn find_in(chosen: Option<PathBuf>, beside: Option<&Path>) -> Result<Found, SearchError> {
+fn find_in(chosen: Option<PathBuf>, own_path: Option<&Path>) -> Result<Found, SearchError> {
     if let Some(path) = chosen {
         return match fs::read_to_string(&path) {
             Ok(text) => Ok(Found { path, text }),
             Err(source) => Err(SearchError::Override { path, source }),
         };
     }
-    let prefix = beside
+    let prefix = own_path
         .and_then(Path::parent)
         .and_then(Path::parent)
         .map(|p| p.join("etc/dat.conf"));
@@ -72,11 +72,11 @@ fn find_in(chosen: Option<PathBuf>, beside: Option<&Path>) -> Result<Found, Sear
     })
 }
 
-/// Whether the process got rights by exec that its caller has not (setuid, setgid, capabilities): then the
-/// environment is the caller's and is not believed.
+/// Returns whether the process gained rights at exec that its caller lacks (setuid, setgid, capabilities). The caller chose the
+/// environment then, so it is ignored.
 #[must_use]
 pub fn gained_rights() -> bool {
-    // SAFETY: getauxval only reads what the kernel gave the process.
+    // SAFETY: getauxval only reads the auxiliary vector of the process.
     (unsafe { libc::getauxval(libc::AT_SECURE) }) != 0
 }
 
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_override_that_cannot_be_read_is_an_error_and_not_passed_over() {
+    fn an_override_that_cannot_be_read_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let lib = dir.path().join("lib/libdat2.so.2");
         fs::create_dir(dir.path().join("etc")).unwrap();

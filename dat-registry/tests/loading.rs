@@ -87,7 +87,7 @@ impl Prefix {
     fn registry(&self) -> &'static Registry {
         fs::write(self.dir.path().join("etc/dat.conf"), &self.conf).expect("written");
         let registry: &'static Registry = Box::leak(Box::new(Registry::new()));
-        registry.set_beside(self.dir.path().join("lib/libdat2.so.2"));
+        registry.set_own_path(self.dir.path().join("lib/libdat2.so.2"));
         registry
     }
 }

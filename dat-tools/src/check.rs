@@ -1,4 +1,4 @@
-//! `dat check`: every fault of a dat.conf, with line and column.
+//! `dat check`: prints every fault of a dat.conf, with line and column.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use dat_registry::search;
 
 use crate::Outcome;
 
-/// Checks `file`, or the one that would be used.
+/// Checks `file`, or the file that the library would read.
 pub(crate) fn check(file: Option<&str>) -> Outcome {
     let (path, text) = match file {
         Some(file) => {

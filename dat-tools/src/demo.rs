@@ -1,4 +1,4 @@
-//! `dat demo`: two processes, one IA name, every way of moving data, every byte verified.
+//! `dat demo`: transfers data between two processes by every operation, and verifies every byte.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -12,19 +12,22 @@ use dat::{
 
 use crate::Outcome;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of the memory that each side opens to the other.
+/// Time to wait for an event.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Length of the memory that each process opens to the other.
 const WINDOW: usize = 1 << 20;
-/// Bytes of a message.
+/// Length of a message.
 const MESSAGE: usize = 64;
-/// Ping-pong rounds, RDMA writes, RDMA reads.
+/// Number of ping-pong rounds.
 const ROUNDS: usize = 200;
+/// Number of RDMA Writes, and of RDMA Reads.
 const TRANSFERS: usize = 32;
-/// Where messages lie: receive, then send.
+/// Offset of received messages in the message region.
 const RECV: usize = 0;
+/// Offset of messages to send.
 const SEND: usize = MESSAGE;
 
-/// One side of the connection, with everything it needs.
+/// The objects of one process.
 struct Side {
     ep: Ep,
     done: Evd,
@@ -58,8 +61,8 @@ impl Side {
         })
     }
 
-    /// A receive is always posted before the peer can send.
-    fn expect(&self) -> Result<(), dat::Error> {
+    /// Posts a receive. One is always posted before the peer can send.
+    fn post_recv(&self) -> Result<(), dat::Error> {
         self.ep
             .post_recv(&[self.messages.slice(RECV..RECV + MESSAGE)], 1)
     }
@@ -72,16 +75,16 @@ impl Side {
             .post_send(&[self.messages.slice(SEND..SEND + MESSAGE)], 2)
     }
 
-    /// Waits for `sends` completions of requests and one message; posts the next receive.
+    /// Waits for `sends` completions of requests and for one message, and posts the next receive.
     fn exchange(&self, sends: usize) -> Result<[u8; MESSAGE], dat::Error> {
         let (mut left, mut message) = (sends, None);
         while left > 0 || message.is_none() {
-            match self.done.wait_completion(PATIENCE)? {
+            match self.done.wait_completion(TIMEOUT)? {
                 Completion { cookie: 1, .. } => {
                     let mut bytes = [0; MESSAGE];
                     self.messages.read(RECV, &mut bytes);
                     message = Some(bytes);
-                    self.expect()?;
+                    self.post_recv()?;
                 }
                 _ => left -= 1,
             }
@@ -89,8 +92,8 @@ impl Side {
         Ok(message.unwrap_or([0; MESSAGE]))
     }
 
-    /// Tells the peer where our memory is, and hears where its is.
-    fn introduce(&self) -> Result<Remote, dat::Error> {
+    /// Sends the address of our window to the peer and receives the peer's.
+    fn exchange_windows(&self) -> Result<Remote, dat::Error> {
         self.send(&self.window.remote(0..WINDOW).to_bytes())?;
         let message = self.exchange(1)?;
         let mut bytes = [0; Remote::SIZE];
@@ -99,7 +102,7 @@ impl Side {
     }
 }
 
-/// Bytes that are nowhere by accident.
+/// Returns bytes that memory does not contain by accident.
 fn pattern(seed: u8) -> Vec<u8> {
     (0..WINDOW)
         .map(|i| {
@@ -115,49 +118,49 @@ fn wrong(what: &str) -> Box<dyn Error> {
     format!("{what} differs from what was sent").into()
 }
 
-/// The passive process: listens, tells its address on stdout, and answers.
+/// Runs the passive process: prints its address, listens, and answers.
 pub(crate) fn peer(name: &str) -> Outcome {
     let side = Side::new(name)?;
     let listener = side.ia.listen(None, &side.connections)?;
     println!("{} {}", side.ia.attributes()?.address, listener.conn_qual());
-    side.expect()?;
+    side.post_recv()?;
     accept(&side, &listener)?;
-    side.introduce()?;
+    side.exchange_windows()?;
     let mut message = side.exchange(0)?;
     for _ in 0..ROUNDS {
         side.send(&message)?;
-        // Our own completion and the next message come in either order. The last one says with what our window was written.
+        // Our completion and the next message arrive in either order. The last message has the seed of the bytes in our window.
         message = side.exchange(1)?;
     }
     let seed = message[0];
     if side.window.to_vec(0..WINDOW) != pattern(seed) {
         return Err(wrong("RDMA written memory"));
     }
-    // Now the peer reads it.
+    // The peer reads the window next.
     side.window.write(0, &pattern(seed ^ 0xff));
     side.send(b"verified")?;
     side.exchange(1)?;
-    match side.connections.wait(PATIENCE)? {
+    match side.connections.wait(TIMEOUT)? {
         Event::Ended { .. } => Ok(()),
         other => Err(format!("waited for the disconnect, got {other:?}").into()),
     }
 }
 
 fn accept(side: &Side, _listening: &Listener) -> Outcome {
-    let Event::Request(request) = side.connections.wait(PATIENCE)? else {
+    let Event::Request(request) = side.connections.wait(TIMEOUT)? else {
         return Err("the first event is no connection request".into());
     };
     if !request.private_data().starts_with(b"dat demo") {
         return Err(wrong("private data of the request"));
     }
     request.accept(&side.ep, b"welcome")?;
-    match side.connections.wait(PATIENCE)? {
+    match side.connections.wait(TIMEOUT)? {
         Event::Established { .. } => Ok(()),
         other => Err(format!("waited for the connection, got {other:?}").into()),
     }
 }
 
-/// Ends the other process however we leave.
+/// The other process; dropping this kills it.
 struct Peer(Child);
 
 impl Drop for Peer {
@@ -167,7 +170,7 @@ impl Drop for Peer {
     }
 }
 
-/// The first IA of dat.conf that this machine can open; says why others cannot.
+/// Returns the first IA of dat.conf that opens on this machine, and prints why those before it do not.
 fn first_that_opens() -> Result<String, Box<dyn Error>> {
     for (name, _) in dat::configured()? {
         match Ia::open(&name) {
@@ -178,7 +181,7 @@ fn first_that_opens() -> Result<String, Box<dyn Error>> {
     Err("no IA of dat.conf opens on this machine; the messages above say why".into())
 }
 
-/// Runs both processes and prints what happened.
+/// Runs both processes and prints the results.
 pub(crate) fn run(name: Option<&str>) -> Outcome {
     let name = match name {
         Some(name) => name.to_owned(),
@@ -215,21 +218,21 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
         "operation", "bytes", "count", "time each", "rate"
     );
 
-    side.expect()?;
+    side.post_recv()?;
     let start = Instant::now();
     side.ep
         .connect(address.parse()?, qual.parse()?)
         .private_data(b"dat demo")
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .start()?;
-    let Event::Established { private_data, .. } = side.connections.wait(PATIENCE)? else {
+    let Event::Established { private_data, .. } = side.connections.wait(TIMEOUT)? else {
         return Err("the connection was not established".into());
     };
     if !private_data.starts_with(b"welcome") {
         return Err(wrong("private data of the answer"));
     }
     row("connect", 0, 1, start.elapsed());
-    let remote = side.introduce()?;
+    let remote = side.exchange_windows()?;
 
     let start = Instant::now();
     for round in 0..ROUNDS {
@@ -273,10 +276,10 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
     row("RDMA read", WINDOW, TRANSFERS, spent);
 
     side.send(b"bye")?;
-    side.done.wait_completion(PATIENCE)?;
+    side.done.wait_completion(TIMEOUT)?;
     let start = Instant::now();
     side.ep.disconnect(Close::Graceful)?;
-    match side.connections.wait(PATIENCE)? {
+    match side.connections.wait(TIMEOUT)? {
         Event::Ended { .. } => row("disconnect", 0, 1, start.elapsed()),
         other => return Err(format!("waited for the disconnect, got {other:?}").into()),
     }
@@ -296,7 +299,7 @@ fn transfers(side: &Side, post: impl Fn(u64) -> Result<(), dat::Error>) -> Outco
             post(100 + posted as u64)?;
             posted += 1;
         }
-        let completion = side.done.wait_completion(PATIENCE)?;
+        let completion = side.done.wait_completion(TIMEOUT)?;
         if completion.cookie != 100 + done as u64 {
             return Err(format!("completion {} came out of order", completion.cookie).into());
         }

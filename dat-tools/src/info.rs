@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 
-/// Names of the configuration.
+/// Prints the IAs of dat.conf.
 pub(crate) fn list() -> Outcome {
     for (name, what) in dat::configured()? {
         println!("{name:<20} {what}");
@@ -10,7 +10,7 @@ pub(crate) fn list() -> Outcome {
     Ok(())
 }
 
-/// Opens one and prints its attributes.
+/// Opens an IA and prints its attributes.
 pub(crate) fn info(name: &str) -> Outcome {
     let attributes = dat::Ia::open(name)?.attributes()?;
     println!("IA                 {name}");

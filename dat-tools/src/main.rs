@@ -1,4 +1,7 @@
-//! The `dat` command: lists and opens interface adapters, checks dat.conf, and shows that data moves.
+//! The `dat` command: lists and opens interface adapters, checks dat.conf, and demonstrates data transfer.
+//!
+//! Each subcommand has a file: `info.rs` (`dat list`, `dat info`), `check.rs`, `demo.rs`, `serve_port.rs`; this one selects it. The
+//! crate imports the Rust API (`dat`), dat-registry for the grammar of dat.conf, and softrxe-port for `dat serve-port`.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -13,19 +16,19 @@ pub(crate) use outcome::Outcome;
 
 const USAGE: &str = "\
 usage: dat list                     the IAs of dat.conf
-       dat info IA                  open one and say what it can do
+       dat info IA                  open an IA and print its attributes
        dat check [FILE]             check a dat.conf, line by line
-       dat demo [--ia IA]           move data between two processes through an IA, and verify it
+       dat demo [--ia IA]           transfer data between two processes through an IA, and verify it
        dat serve-port [--state DIR] [ADDRESS...]
                                     hold UDP port 4791 for the user engine's processes of all users; run by root
 
 dat.conf is the file of DAT_OVERRIDE, else ../etc/dat.conf beside the command, else /etc/dat.conf.
-DAT_LOG=off|error|warn|info|debug|trace says how much the libraries tell on stderr.";
+DAT_LOG=off|error|warn|info|debug|trace is the level of the libraries' messages on stderr.";
 
 fn main() -> ExitCode {
     if std::env::var_os("DAT_LOG").is_none() {
-        // A provider says why it cannot open only when it is asked to; the asking must stand in the environment before it is
-        // loaded, and a process cannot safely change its own.
+        // A provider logs why it cannot open only if the environment requests it before the provider is loaded, and a process
+        // cannot safely change its own environment. So the command executes itself again.
         use std::os::unix::process::CommandExt;
         if let Ok(exe) = std::env::current_exe() {
             let error = Command::new(exe)

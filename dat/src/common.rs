@@ -1,4 +1,4 @@
-//! Common service points: connections by socket address, as programs of sockets name their peers.
+//! Common service points: connections by socket address.
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::sys::{Handle, call, free};
 use crate::{Evd, Ia};
 
-/// A common service point: listens at a port of the adapter's address until it is dropped. Connections that it brought stay.
+/// A common service point. It listens on a port of the adapter's address until it is dropped; its connections remain.
 #[derive(Debug)]
 pub struct CommonListener {
     handle: Handle,
@@ -37,13 +37,13 @@ impl CommonListener {
             r#type: libc::SOCK_STREAM,
             protocol: libc::IPPROTO_TCP,
         };
-        let mut room = sockaddr::room(Some(at.ip()), 0, at.port());
+        let mut address = sockaddr::c_address(Some(at.ip()), 0, at.port());
         let mut handle = DAT_HANDLE_NULL;
         call!(
             ia.handle(),
             csp_create(
                 &raw mut comm,
-                room.as_mut_ptr().cast(),
+                address.as_mut_ptr().cast(),
                 evd.handle().0,
                 &raw mut handle
             )
@@ -60,15 +60,15 @@ impl CommonListener {
         Ok(listener)
     }
 
-    /// Where it listens: with port 0 asked for, the provider found one.
+    /// Returns the address on which it listens. If port 0 was requested, the provider selected the port.
     fn query(&self) -> Result<Option<SocketAddr>> {
         let mut param = MaybeUninit::<DatCspParam>::zeroed();
         call!(self.handle, csp_query(0xf, param.as_mut_ptr()))?;
-        // SAFETY: zeroed, then filled by the provider; plain data. The address is NULL or stays as long as the object.
+        // SAFETY: zeroed, then filled by the provider; plain data. The address is NULL or valid as long as the object lives.
         Ok(unsafe { sockaddr::read(param.assume_init().address_ptr.cast()) })
     }
 
-    /// Where peers connect to.
+    /// Returns the address to which peers connect.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -76,8 +76,8 @@ impl CommonListener {
 }
 
 impl Ia {
-    /// Listens at `port` of the adapter's address, or with 0 at a free one (dat_csp_create). Requests come as
-    /// [`Event::Request`](crate::Event::Request) to `evd`, which must take `Streams::CR`. Peers call
+    /// Listens on `port` of the adapter's address, or on a free port if it is 0 (dat_csp_create). Requests are reported as
+    /// [`Event::Request`](crate::Event::Request) to `evd`, which must accept `Streams::CR`. Peers call
     /// [`Ep::connect_common`](crate::Ep::connect_common).
     ///
     /// # Errors

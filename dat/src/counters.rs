@@ -12,13 +12,13 @@ use crate::{Ep, Evd, Ia};
 
 /// A kind of counters: [`IaCounter`], [`EpCounter`] or [`EvdCounter`].
 pub trait Counter: Copy + 'static {
-    /// All of the kind, in the order of their numbers.
+    /// All counters of the kind, in the order of their numbers.
     const ALL: &'static [Self];
 
-    /// The name in `dat_ib_counters.h`, without what all of the kind begin with.
+    /// Returns the name in `dat_ib_counters.h`, without the prefix of the kind.
     fn name(self) -> &'static str;
 
-    /// Its place in [`Counter::ALL`].
+    /// Returns the index in [`Counter::ALL`].
     fn number(self) -> usize;
 }
 
@@ -48,29 +48,29 @@ pub struct Counters<C: Counter> {
 }
 
 impl<C: Counter> Counters<C> {
-    /// The value of one.
+    /// Returns the value of one counter.
     #[must_use]
     pub fn get(&self, counter: C) -> u64 {
         self.values[counter.number()]
     }
 
-    /// Each with its value.
+    /// Returns each counter with its value.
     pub fn iter(&self) -> impl Iterator<Item = (C, u64)> + '_ {
         C::ALL.iter().copied().zip(self.values.iter().copied())
     }
 
-    /// Asks `handle`, and begins anew if `reset`.
+    /// Queries the counters of `handle`, and resets them if `reset` is set.
     fn of(handle: Handle, reset: bool) -> Result<Self> {
-        // More than any provider has.
+        // More than the counters of any provider.
         let mut values = vec![0; 256];
         debug_assert!(C::ALL.len() <= values.len());
-        // The number behind the last counter stands for all of them.
+        // The number after the last counter selects all of them.
         let arguments = [
             C::ALL.len() as u64,
             values.as_mut_ptr() as u64,
             u64::from(reset),
         ];
-        // SAFETY: the operation takes a number, room for that many values, and a flag.
+        // SAFETY: the operation takes a number, an array for that many values, and a flag.
         unsafe {
             operate(
                 handle,
@@ -87,7 +87,7 @@ impl<C: Counter> Counters<C> {
     }
 }
 
-/// Those that have counted something.
+/// Shows the counters that are not 0.
 impl<C: Counter> fmt::Debug for Counters<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = self.iter().filter(|(_, value)| *value != 0);
@@ -108,10 +108,10 @@ macro_rules! counted {
                 Counters::of(self.handle(), false)
             }
 
-            /// The same, and they begin anew (dat_ib_query_counters with a reset).
+            /// Returns the counters and resets them (dat_ib_query_counters with a reset).
             ///
             /// # Errors
-            /// As `counters`.
+            /// The same as `counters`.
             pub fn take_counters(&self) -> Result<Counters<$kind>> {
                 Counters::of(self.handle(), true)
             }
@@ -120,11 +120,11 @@ macro_rules! counted {
 }
 
 counted! {
-    /// What the adapter has counted (dat_ib_query_counters): objects, connections, errors of the link.
+    /// Returns the counters of the adapter (dat_ib_query_counters): objects, connections, link errors.
     Ia => IaCounter,
-    /// What the endpoint has counted (dat_ib_query_counters): posts and receives by kind, with their bytes.
+    /// Returns the counters of the endpoint (dat_ib_query_counters): posts and receives by kind, with their bytes.
     Ep => EpCounter,
-    /// What the dispatcher has counted (dat_ib_query_counters): waits, and dequeues with and without an event.
+    /// Returns the counters of the dispatcher (dat_ib_query_counters): waits, and dequeues with and without an event.
     Evd => EvdCounter
 }
 

@@ -20,7 +20,7 @@ use crate::request::ConnRequest;
 use crate::sys::{Handle, call, free};
 use crate::{Close, CompletionFlags};
 
-/// One end of a connection. Cloning gives another name for the same one; the last one dropped disconnects and frees it.
+/// An endpoint: one end of a connection. Clones are the same endpoint; dropping the last one disconnects and frees it.
 #[derive(Clone, Debug)]
 pub struct Ep {
     inner: Arc<Inner>,
@@ -39,7 +39,7 @@ impl Drop for Inner {
     }
 }
 
-/// Describes an endpoint (dat_ep_create).
+/// Parameters of a new endpoint (dat_ep_create).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct EpBuilder<'a> {
@@ -80,37 +80,37 @@ impl<'a> EpBuilder<'a> {
         }
     }
 
-    /// Where completions of receives go.
+    /// Sets the dispatcher for completions of receives.
     pub fn recv_evd(mut self, evd: &'a Evd) -> Self {
         self.evds[0] = Some(evd);
         self
     }
 
-    /// Where completions of requests go.
+    /// Sets the dispatcher for completions of requests.
     pub fn request_evd(mut self, evd: &'a Evd) -> Self {
         self.evds[1] = Some(evd);
         self
     }
 
-    /// Where connection events go.
+    /// Sets the dispatcher for connection events.
     pub fn connect_evd(mut self, evd: &'a Evd) -> Self {
         self.evds[2] = Some(evd);
         self
     }
 
-    /// Receives outstanding at a time; 16 unless set.
+    /// Sets the maximum of outstanding receives; the default is 16.
     pub fn max_recv(mut self, count: u32) -> Self {
         self.attr.max_recv_dtos = i32::try_from(count).unwrap_or(i32::MAX);
         self
     }
 
-    /// Requests outstanding at a time; 16 unless set.
+    /// Sets the maximum of outstanding requests; the default is 16.
     pub fn max_requests(mut self, count: u32) -> Self {
         self.attr.max_request_dtos = i32::try_from(count).unwrap_or(i32::MAX);
         self
     }
 
-    /// Segments of one post; 4 unless set.
+    /// Sets the maximum of segments of a post; the default is 4.
     pub fn max_segments(mut self, count: u32) -> Self {
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         self.attr.max_recv_iov = count;
@@ -120,14 +120,14 @@ impl<'a> EpBuilder<'a> {
         self
     }
 
-    /// RDMA Reads at a time that peers may issue to us and we to them; 4 unless set.
+    /// Sets the maximum of concurrent RDMA Reads, of the peer's and of ours; the default is 4.
     pub fn max_reads(mut self, count: u32) -> Self {
         self.attr.max_rdma_read_in = i32::try_from(count).unwrap_or(i32::MAX);
         self.attr.max_rdma_read_out = self.attr.max_rdma_read_in;
         self
     }
 
-    /// Makes it.
+    /// Creates the endpoint.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -161,38 +161,38 @@ impl<'a> EpBuilder<'a> {
     }
 }
 
-/// Describes a connection attempt (dat_ep_connect, dat_ep_common_connect).
+/// Parameters of a connection attempt (dat_ep_connect, dat_ep_common_connect).
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Connect<'a> {
     ep: &'a Ep,
     remote: SocketAddr,
-    /// `None`: the port of `remote` says it all (dat_ep_common_connect).
+    /// Connection qualifier; `None` to use the port of `remote` (dat_ep_common_connect).
     conn_qual: Option<u64>,
     private_data: &'a [u8],
     timeout: Option<Duration>,
 }
 
 impl<'a> Connect<'a> {
-    /// Bytes for the peer's request event.
+    /// Sets the private data that the peer's request event carries.
     pub fn private_data(mut self, bytes: &'a [u8]) -> Self {
         self.private_data = bytes;
         self
     }
 
-    /// Gives up after this time; never unless set.
+    /// Sets the time after which the attempt fails; by default it does not time out.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Starts. Ends in an event of the connection dispatcher.
+    /// Starts the attempt. Its result is an event of the connection dispatcher.
     ///
     /// # Errors
     /// [`Error::Call`].
     pub fn start(self) -> Result<()> {
-        let mut room = sockaddr::room(Some(self.remote.ip()), 0, self.remote.port());
-        let to = room.as_mut_ptr().cast();
+        let mut address = sockaddr::c_address(Some(self.remote.ip()), 0, self.remote.port());
+        let to = address.as_mut_ptr().cast();
         let timeout = self.timeout.map_or(DAT_TIMEOUT_INFINITE, |t| {
             u32::try_from(t.as_micros()).unwrap_or(DAT_TIMEOUT_INFINITE)
         });
@@ -208,7 +208,7 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// Segments of one post as the table takes them.
+/// Segments of a post in the form of the function table.
 struct Segments<const N: usize = 16> {
     triplets: [LmrTriplet; N],
     count: usize,
@@ -238,13 +238,13 @@ impl Ep {
         self.inner.handle
     }
 
-    /// Names the endpoint in events.
+    /// Returns the number that identifies the endpoint in events.
     #[must_use]
     pub fn id(&self) -> usize {
         self.inner.handle.0
     }
 
-    /// State of the specification (dat_ep_get_status).
+    /// Returns the state (dat_ep_get_status).
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -260,7 +260,7 @@ impl Ep {
         })
     }
 
-    /// Begins to describe a connection to `conn_qual` at `remote`.
+    /// Returns the parameters of a connection to `conn_qual` at `remote`; [`Connect::start`] starts it.
     pub fn connect(&self, remote: IpAddr, conn_qual: u64) -> Connect<'_> {
         Connect {
             ep: self,
@@ -271,8 +271,8 @@ impl Ep {
         }
     }
 
-    /// Begins to describe a connection to a common service point (dat_ep_common_connect), which is
-    /// [`Ia::listen_common`] at the other end.
+    /// Returns the parameters of a connection to a common service point (dat_ep_common_connect), which the peer made by
+    /// [`Ia::listen_common`].
     pub fn connect_common(&self, remote: SocketAddr) -> Connect<'_> {
         Connect {
             ep: self,
@@ -294,7 +294,7 @@ impl Ep {
         )
     }
 
-    /// Back to unconnected (dat_ep_reset), for another connection.
+    /// Resets the endpoint to unconnected (dat_ep_reset), for another connection.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -314,8 +314,8 @@ impl Ep {
         )
     }
 
-    /// Posts a message that closes a window of the peer's, named by the key it told (dat_ep_post_send_with_invalidate); at most 16
-    /// slices. The window must be one of [`Pz::create_rmr_for_ep`], bound on the endpoint at the other end.
+    /// Posts a message that invalidates a window of the peer, given by its key (dat_ep_post_send_with_invalidate); at most 16 slices.
+    /// The peer must have created the window by [`Pz::create_rmr_for_ep`] and bound it on the connected endpoint.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -387,17 +387,17 @@ impl Ep {
 }
 
 impl Ia {
-    /// Begins to describe an endpoint.
+    /// Returns the parameters of a new endpoint; [`EpBuilder::create`] creates it.
     pub fn endpoint<'a>(&'a self, pz: &'a Pz) -> EpBuilder<'a> {
         EpBuilder::new(self, pz)
     }
 }
 
 impl ConnRequest {
-    /// Accepts on `ep` (dat_cr_accept); ends in an event of its connection dispatcher.
+    /// Accepts the request on `ep` (dat_cr_accept). The result is an event of its connection dispatcher.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call); the request is refused then.
+    /// [`Error::Call`](crate::Error::Call); the request is rejected then.
     pub fn accept(mut self, ep: &Ep, private_data: &[u8]) -> Result<()> {
         let size = i32::try_from(private_data.len()).unwrap_or(i32::MAX);
         call!(

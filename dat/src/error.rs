@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the API.
 
 use dat_core::error::Error as Code;
 use dat_registry::registry::LookupError;
@@ -6,33 +6,33 @@ use dat_registry::registry::LookupError;
 /// Result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name cannot be opened: no configuration, no such entry, or its library cannot be used. The text says which.
+    /// The name cannot be opened: there is no configuration or no such entry, or its library cannot be used. The text says which.
     #[error("{0}")]
     Lookup(#[from] LookupError),
-    /// A call returned an error of the specification.
+    /// A call returned an error code of the specification.
     #[error("{call}: {code}")]
     Call {
-        /// The DAT function.
+        /// Name of the DAT function.
         call: &'static str,
-        /// Type and subtype.
+        /// Type and subtype of the error.
         code: Code,
     },
-    /// An event is not what the caller waited for.
+    /// An event other than the expected one arrived.
     #[error("waited for {wanted}, got {got}")]
     Unexpected {
-        /// What was waited for.
+        /// Description of the expected event.
         wanted: &'static str,
-        /// The event.
+        /// The event that arrived.
         got: String,
     },
 }
 
 impl Error {
-    /// The DAT return code, if it was a call.
+    /// Returns the DAT return code, if a call failed.
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         match self {
@@ -42,7 +42,7 @@ impl Error {
         }
     }
 
-    /// Whether nothing was there: an empty queue, or the time is over.
+    /// Returns whether the error says that there is no event: an empty queue, or a time-out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         use dat_core::error::Kind;

@@ -14,7 +14,7 @@ use crate::request::ConnRequest;
 use crate::sys::{Handle, call, free};
 use crate::{Error, Streams};
 
-/// A queue of events. Cloning gives another name for the same one.
+/// An event dispatcher: a queue of events. Clones are the same queue.
 #[derive(Clone, Debug)]
 pub struct Evd {
     inner: Arc<Inner>,
@@ -32,60 +32,60 @@ impl Drop for Inner {
     }
 }
 
-/// A finished post.
+/// The completion of a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// [`Ep::id`](crate::Ep::id) of the endpoint; for a bind, 0.
+    /// Endpoint ([`Ep::id`](crate::Ep::id)); 0 for a bind.
     pub ep: usize,
-    /// As given to the post.
+    /// Cookie that was passed to the post.
     pub cookie: u64,
-    /// How it ended.
+    /// Status of the operation.
     pub status: DtoStatus,
-    /// What it was.
+    /// Kind of operation.
     pub op: DtoOp,
-    /// Bytes.
+    /// Number of bytes transferred.
     pub length: u32,
 }
 
-/// What an event dispatcher holds.
+/// An event.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A post is finished.
+    /// A post is complete.
     Completion(Completion),
-    /// Somebody wants to connect.
+    /// A peer requests a connection.
     Request(ConnRequest),
-    /// A connection is made; with the peer's private data.
+    /// A connection is established.
     Established {
-        /// [`Ep::id`](crate::Ep::id).
+        /// Endpoint ([`Ep::id`](crate::Ep::id)).
         ep: usize,
-        /// From dat_cr_accept.
+        /// Private data of the peer's dat_cr_accept.
         private_data: Vec<u8>,
     },
-    /// The peer's program refused.
+    /// The peer's program rejected the request.
     PeerRejected {
-        /// [`Ep::id`](crate::Ep::id).
+        /// Endpoint ([`Ep::id`](crate::Ep::id)).
         ep: usize,
-        /// From dat_cr_reject.
+        /// Private data of the peer's dat_cr_reject.
         private_data: Vec<u8>,
     },
-    /// A connection, or the attempt to make one, ended: what it says.
+    /// A connection ended, or an attempt to connect failed.
     Ended {
-        /// [`Ep::id`](crate::Ep::id).
+        /// Endpoint ([`Ep::id`](crate::Ep::id)).
         ep: usize,
-        /// How.
+        /// Kind of the end.
         how: ConnectionEvent,
     },
-    /// Something failed outside of a call.
+    /// An asynchronous error.
     Async {
-        /// What.
+        /// Kind of the error.
         number: AsyncEvent,
-        /// Specification's reason code.
+        /// Reason code of the specification.
         reason: i32,
     },
-    /// From [`Evd::post`].
+    /// A software event of [`Evd::post`].
     Software(usize),
-    /// One that this API has no name for.
+    /// An event of another number.
     Other(u32),
 }
 
@@ -109,10 +109,10 @@ impl Evd {
         self.inner.handle
     }
 
-    /// The next event if there is one (dat_evd_dequeue).
+    /// Takes the next event, if there is one (dat_evd_dequeue).
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call); nothing there is `Ok(None)`.
+    /// [`Error::Call`](crate::Error::Call). An empty queue is `Ok(None)`.
     pub fn poll(&self) -> Result<Option<Event>> {
         let mut event = DatEvent::default();
         match call!(self.handle(), evd_dequeue(&raw mut event)) {
@@ -122,7 +122,7 @@ impl Evd {
         }
     }
 
-    /// Waits for the next event (dat_evd_wait). One thread waits at a time.
+    /// Waits for the next event (dat_evd_wait). Only one thread may wait at a time.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call), `DAT_TIMEOUT_EXPIRED` among others.
@@ -130,12 +130,12 @@ impl Evd {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            // Microseconds in 32 bits are an hour and more; a longer wait goes in pieces.
+            // 32 bits of microseconds are more than an hour; a longer wait is split.
             let piece = u32::try_from(left.as_micros())
                 .unwrap_or(u32::MAX - 1)
                 .min(u32::MAX - 1);
             let (mut event, mut more) = (DatEvent::default(), 0);
-            // `pthread_cancel` would unwind frames that own things: a request waits.
+            // `pthread_cancel` would unwind frames that own values, so a cancellation is deferred.
             let waited = dat_os::cancel::defer(|| {
                 call!(
                     self.handle(),
@@ -150,10 +150,10 @@ impl Evd {
         }
     }
 
-    /// Waits for a completion, which must be a success.
+    /// Waits for a successful completion.
     ///
     /// # Errors
-    /// [`Error::Unexpected`](crate::Error::Unexpected) for any other event; as [`Evd::wait`].
+    /// [`Error::Unexpected`](crate::Error::Unexpected) for any other event; the errors of [`Evd::wait`].
     pub fn wait_completion(&self, timeout: Duration) -> Result<Completion> {
         match self.wait(timeout)? {
             Event::Completion(done) if done.status == DtoStatus::Success => Ok(done),
@@ -164,10 +164,10 @@ impl Evd {
         }
     }
 
-    /// Puts a software event on the queue (dat_evd_post_se).
+    /// Posts a software event (dat_evd_post_se).
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call): the queue is full, or the dispatcher takes no `Streams::SOFTWARE`.
+    /// [`Error::Call`](crate::Error::Call) if the queue is full, or the dispatcher does not accept `Streams::SOFTWARE`.
     pub fn post(&self, value: usize) -> Result<()> {
         let mut event = DatEvent {
             event_number: event_number::SOFTWARE,
@@ -179,7 +179,7 @@ impl Evd {
 
     fn convert(&self, event: &DatEvent) -> Event {
         let number = event.event_number;
-        // SAFETY: the number says which part of the union the provider filled; every part is plain data.
+        // SAFETY: the number says which member of the union the provider filled; every member is plain data.
         unsafe {
             match number {
                 event_number::DTO_COMPLETION | 0x4_0000 => {
@@ -240,7 +240,7 @@ impl Evd {
 }
 
 impl Event {
-    /// Where the event came from, for messages: the peer's address of a request.
+    /// Returns the peer's address of a request, for messages.
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
         match self {
@@ -251,10 +251,10 @@ impl Event {
 }
 
 impl Ia {
-    /// An event dispatcher for at least `qlen` events of `streams` (dat_evd_create).
+    /// Creates an event dispatcher for at least `qlen` events of `streams` (dat_evd_create).
     ///
     /// # Errors
-    /// [`Error::Call`].
+    /// [`Error::Call`](crate::Error::Call).
     pub fn create_evd(&self, qlen: u32, streams: Streams) -> Result<Evd> {
         Evd::create(self, qlen, streams)
     }
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_the_values_that_have_them() {
+    fn numbers_convert_to_the_values_of_the_same_number() {
         for number in 0..12 {
             assert_eq!(status(number) as u32, number);
         }

@@ -1,4 +1,4 @@
-//! The slot of the IB extension, whose arguments come as a C `va_list`: the crate's other edge.
+//! Calls of the IB extension, whose slot takes its arguments as a C `va_list`.
 
 use std::ffi::c_void;
 
@@ -11,7 +11,7 @@ use crate::sys::{Handle, absent, done};
 /// Calls operation `op` (`DAT_IB_OP`) on `handle`; `name` is its macro in `dat_ib_extensions.h`.
 ///
 /// # Safety
-/// `arguments` are those of the operation; pointers among them are valid as it needs.
+/// `arguments` are those of the operation; pointers among them are valid as the operation requires.
 ///
 /// # Errors
 /// [`Error::Call`]; `DAT_NOT_IMPLEMENTED` from a provider without extensions, and on other processors.
@@ -31,6 +31,6 @@ pub(crate) unsafe fn operate(
     let slot = slot.ok_or_else(|| absent(name))?;
     let mut list = VaList::in_memory(arguments);
     let list = (&raw mut list).cast::<c_void>();
-    // SAFETY: a provider's handle, and by the caller's promise the operation's arguments.
+    // SAFETY: a provider's handle, and the operation's arguments by the caller's promise.
     done(name, unsafe { slot(handle.0, op, list) })
 }

@@ -20,14 +20,14 @@ use crate::sys::{Handle, absent, call, done, free};
 
 static REGISTRY: Registry = Registry::new();
 
-/// The registry, which on first use learns where the program lies, unless it gained rights: a prefix works in place.
+/// Returns the registry. The first call sets the path of the program, unless it gained rights, so that a prefix works in place.
 fn registry() -> &'static Registry {
     static STARTED: Once = Once::new();
-    STARTED.call_once(|| REGISTRY.set_beside_program());
+    STARTED.call_once(|| REGISTRY.set_own_path_to_program());
     &REGISTRY
 }
 
-/// Called back by providers at their init.
+/// Registers a provider; called by it during its init.
 unsafe extern "C" fn add_provider(
     table: *const std::ffi::c_void,
     info: *const DatProviderInfo,
@@ -35,7 +35,7 @@ unsafe extern "C" fn add_provider(
     if table.is_null() || info.is_null() {
         return Code::of(Kind::InvalidParameter).code();
     }
-    // SAFETY: not NULL, and the provider passes on what the registry gave it.
+    // SAFETY: not NULL, and the provider passes the info that the registry gave it.
     let info = unsafe { &*info };
     let new = Registered {
         name: info.name(),
@@ -52,10 +52,10 @@ unsafe extern "C" fn add_provider(
     }
 }
 
-/// Names and libraries of the IAs in dat.conf that this API can open, in file order.
+/// Returns names and libraries of the IAs in dat.conf that this API can open, in file order.
 ///
 /// # Errors
-/// [`Error::Lookup`]: there is no configuration.
+/// [`Error::Lookup`](crate::Error::Lookup) if there is no configuration.
 pub fn configured() -> Result<Vec<(String, String)>> {
     let catalog = registry()
         .catalog()
@@ -74,8 +74,7 @@ pub fn configured() -> Result<Vec<(String, String)>> {
         .collect())
 }
 
-/// An open interface adapter. Cloning gives another name for the same one; it closes when the last name and the last
-/// object on it are gone.
+/// An open interface adapter. Clones are the same adapter; it is closed when the last clone and the last of its objects are dropped.
 #[derive(Clone, Debug)]
 pub struct Ia {
     inner: Arc<Inner>,
@@ -95,33 +94,33 @@ impl Drop for Inner {
     }
 }
 
-/// What an adapter can do.
+/// Attributes of an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Device name.
+    /// Name of the device.
     pub adapter: String,
-    /// Maker.
+    /// Name of the vendor.
     pub vendor: String,
-    /// Address that peers connect to.
+    /// Address to which peers connect.
     pub address: IpAddr,
-    /// Endpoints at a time.
+    /// Maximum of endpoints.
     pub max_eps: u32,
-    /// Bytes of a message.
+    /// Maximum length of a message, in bytes.
     pub max_message_size: u64,
-    /// Bytes of an RDMA operation.
+    /// Maximum length of an RDMA operation, in bytes.
     pub max_rdma_size: u64,
-    /// Bytes of private data in a connection request.
+    /// Maximum length of private data in a connection request, in bytes.
     pub max_private_data: u32,
     /// The provider's named attributes, e.g. `DAT_IB_TRANSPORT_MTU`.
     pub named: Vec<(String, String)>,
 }
 
 impl Ia {
-    /// Opens the adapter that dat.conf names so (dat_ia_open).
+    /// Opens the adapter of this name in dat.conf (dat_ia_open).
     ///
     /// # Errors
-    /// [`Error::Lookup`] if the name or its provider is not there; [`Error::Call`] with what the provider says, whose
-    /// messages go to `tracing`.
+    /// [`Error::Lookup`](crate::Error::Lookup) if the name or its provider is missing; [`Error::Call`](crate::Error::Call) with the
+    /// provider's code. Its messages go to `tracing`.
     pub fn open(name: &str) -> Result<Self> {
         let request = Request {
             name,
@@ -146,7 +145,7 @@ impl Ia {
         }
     }
 
-    /// The name it was opened by.
+    /// Returns the name by which the adapter was opened.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
@@ -156,10 +155,10 @@ impl Ia {
         self.inner.handle
     }
 
-    /// What the adapter can do (dat_ia_query).
+    /// Returns the attributes of the adapter (dat_ia_query).
     ///
     /// # Errors
-    /// [`Error::Call`].
+    /// [`Error::Call`](crate::Error::Call).
     pub fn attributes(&self) -> Result<Attributes> {
         let mut ia = MaybeUninit::<DatIaAttr>::zeroed();
         let mut provider = MaybeUninit::<DatProviderAttr>::zeroed();
@@ -181,7 +180,7 @@ impl Ia {
         let mut named = Vec::new();
         if !provider.provider_specific_attr.is_null() {
             for at in 0..count {
-                // SAFETY: the provider says that its array has `count` entries of C strings, which stay.
+                // SAFETY: the provider's array has `count` entries of C strings, which stay valid.
                 named.push(unsafe {
                     let attr = *provider.provider_specific_attr.add(at);
                     (text(attr.name), text(attr.value))
@@ -202,13 +201,13 @@ impl Ia {
 }
 
 fn open_with(table: Table, name: &str) -> Result<Handle> {
-    // SAFETY: a table that a provider registered as one of 2.0; it stays.
+    // SAFETY: a table that a provider registered as one of 2.0; it is not freed while it counts as opened.
     let provider = unsafe { &*(table.0 as *const DatProvider) };
     let text = CString::new(name.replace('\0', " ")).unwrap_or_default();
     let mut async_evd = DAT_HANDLE_NULL;
     let mut handle = DAT_HANDLE_NULL;
     let slot = provider.ia_open.ok_or_else(|| absent("dat_ia_open"))?;
-    // SAFETY: the name is a C string, the outputs are live.
+    // SAFETY: the name is a C string, and the outputs are live.
     done("dat_ia_open", unsafe {
         slot(text.as_ptr(), 16, &raw mut async_evd, &raw mut handle)
     })?;
@@ -234,7 +233,7 @@ fn text_of(name: &[std::ffi::c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The IP address in a provider's socket address; unspecified if there is none.
+/// Returns the IP address of a provider's socket address; the unspecified one if there is none.
 pub(crate) fn address(at: *const u8) -> IpAddr {
     // SAFETY: a provider's DAT_IA_ADDRESS_PTR is NULL or a socket address of the size that its family says.
     let at = unsafe { sockaddr::read(at) };

@@ -17,22 +17,26 @@
 //! # Ok(()) }
 //! ```
 //!
-//! **Lifetimes.** Every object keeps what it stands on: dropping an endpoint frees it, then its event dispatchers, then the
-//! adapter, in whatever order the program lets go. **Memory.** A [`Region`] owns its bytes, because a peer may write
-//! them at any time: a program reads and writes them by copying, never through a reference. **Threads.** Everything is
-//! `Send` and `Sync`; only providers that dat.conf calls `threadsafe` are opened. **Errors** name the call and the DAT
-//! return code. The functions are those of the uDAPL manual pages of the same names (dat_ep_post_send(3DAT) ...).
+//! **Lifetimes.** Every object keeps the objects that it uses alive. In whatever order a program drops them, an endpoint is freed
+//! before its event dispatchers, and these before the adapter. **Memory.** A [`Region`] owns its bytes, because a peer may write them
+//! at any time: a program copies them in and out and gets no reference. **Threads.** All types are `Send` and `Sync`; only providers
+//! are opened that dat.conf marks `threadsafe`. **Errors** contain the call and the DAT return code. The functions are those of the
+//! uDAPL manual pages of the same names (dat_ep_post_send(3DAT) ...).
 //!
-//! **What is not here**, of what uDAPL 2.0 has; C programs reach it through libdat2, on the same providers:
+//! **In the source** begin with `ia.rs`; each object has a file, with the method that creates it (`impl Ia { create_pz }` in `pz.rs`).
+//! `sys.rs` calls a provider's function table, `extension.rs` the IB extension; all unsafe code but copies of memory is there. The
+//! crate imports dat-registry (opening by name), dat-abi (C types), dat-core (enums and flags) and dat-os.
+//!
+//! **Not in this API** are these functions of uDAPL 2.0. C programs call them through libdat2, on the same providers:
 //!
 //! | objects | functions |
 //! |---|---|
-//! | IA | dat_ia_ha_related, dat_registry_list_providers ([`configured`] is close), dat_registry_providers_related |
+//! | IA | dat_ia_ha_related, dat_registry_list_providers ([`configured`] is similar), dat_registry_providers_related |
 //! | EVD | dat_evd_resize, _query, _enable, _disable, _set_unwaitable, _clear_unwaitable, _modify_cno; a threshold above 1 in dat_evd_wait |
 //! | CNO | all: notification of several dispatchers at once, agents, descriptors (dat_cno_fd_create) |
 //! | EP | dat_ep_query, _modify, _dup_connect, _recv_query, _set_watermark, _post_rdma_read_to_rmr; quality of service other than best effort |
 //! | SRQ, RSP | all; dat_cr_handoff |
-//! | LMR, RMR | regions of memory that is there already, of another region, or shared with processes; dat_lmr_query, dat_lmr_sync_*, dat_rmr_query |
+//! | LMR, RMR | regions of existing memory, of another region, or shared between processes; dat_lmr_query, dat_lmr_sync_*, dat_rmr_query |
 //! | any | consumer contexts, dat_get_handle_type |
 //! | IB extension | immediate data, atomics, datagrams; queries of adapters that are not open |
 
@@ -50,7 +54,7 @@ mod request;
 mod rmr;
 mod sys;
 
-// `log::install` shows messages on standard error as far as `DAT_LOG` asks for them.
+// `log::install` writes the messages that `DAT_LOG` requests to standard error.
 pub use common::CommonListener;
 pub use counters::{Counter, CounterType, Counters, EpCounter, EvdCounter, IaCounter};
 pub use dat_abi::log;

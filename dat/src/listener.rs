@@ -7,7 +7,7 @@ use crate::evd::Evd;
 use crate::ia::Ia;
 use crate::sys::{Handle, call, free};
 
-/// A public service point: listens until it is dropped. Connections that it brought stay.
+/// A public service point. It listens until it is dropped; its connections remain.
 #[derive(Debug)]
 pub struct Listener {
     handle: Handle,
@@ -44,7 +44,7 @@ impl Listener {
         })
     }
 
-    /// The qualifier that peers connect to.
+    /// Returns the connection qualifier to which peers connect.
     #[must_use]
     pub fn conn_qual(&self) -> u64 {
         self.conn_qual
@@ -52,11 +52,11 @@ impl Listener {
 }
 
 impl Ia {
-    /// Listens on `conn_qual`, or on a free one (dat_psp_create, dat_psp_create_any). Requests come as
-    /// [`Event::Request`](crate::Event::Request) to `evd`, which must take `Streams::CR`.
+    /// Listens on `conn_qual` (dat_psp_create), or on a free one (dat_psp_create_any). Requests are reported as
+    /// [`Event::Request`](crate::Event::Request) to `evd`, which must accept `Streams::CR`.
     ///
     /// # Errors
-    /// [`Error::Call`], e.g. `DAT_CONN_QUAL_IN_USE`.
+    /// [`Error::Call`](crate::Error::Call), e.g. `DAT_CONN_QUAL_IN_USE`.
     pub fn listen(&self, conn_qual: Option<u64>, evd: &Evd) -> Result<Listener> {
         Listener::create(self, conn_qual, evd)
     }

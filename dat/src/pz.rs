@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::ia::Ia;
 use crate::sys::{Handle, call, free};
 
-/// A protection zone: endpoints reach only the memory of their own.
+/// A protection zone: endpoints access only the memory of their zone. Clones are the same zone.
 #[derive(Clone, Debug)]
 pub struct Pz {
     inner: Arc<Inner>,
@@ -42,7 +42,7 @@ impl Pz {
         self.inner.handle
     }
 
-    /// The adapter.
+    /// Returns the adapter.
     #[must_use]
     pub fn ia(&self) -> &Ia {
         &self.inner.ia
@@ -50,10 +50,10 @@ impl Pz {
 }
 
 impl Ia {
-    /// A protection zone (dat_pz_create).
+    /// Creates a protection zone (dat_pz_create).
     ///
     /// # Errors
-    /// [`Error::Call`].
+    /// [`Error::Call`](crate::Error::Call).
     pub fn create_pz(&self) -> Result<Pz> {
         Pz::create(self)
     }

@@ -14,8 +14,8 @@ use crate::error::Result;
 use crate::pz::Pz;
 use crate::sys::{Handle, call};
 
-/// Memory that the adapter, and peers that were told its key, may read and write while the program runs. So a program gets at
-/// it by copying; there is no reference into it. Cloning gives another name for the same bytes.
+/// Registered memory. The adapter, and peers that have its key, may read and write it while the program runs, so a program copies
+/// bytes in and out and gets no reference. Clones are the same memory.
 #[derive(Clone, Debug)]
 pub struct Region {
     inner: Arc<Inner>,
@@ -31,22 +31,22 @@ struct Inner {
     _pz: Pz,
 }
 
-// SAFETY: the bytes are only reached by copies and atomics (see `Region`), from any thread.
+// SAFETY: the bytes are only accessed by copies and atomics (see `Region`), from any thread.
 unsafe impl Send for Inner {}
-// SAFETY: as above. Copies that race give unspecified bytes, as the adapter's accesses do anyway.
+// SAFETY: as above. Concurrent copies yield unspecified bytes, as the adapter's accesses do anyway.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
         match call!(self.handle, lmr_free()) {
-            // SAFETY: allocated with this layout; after dat_lmr_free nothing touches the memory any more.
+            // SAFETY: allocated with this layout; after dat_lmr_free the adapter does not access the memory.
             Ok(()) => unsafe { dealloc(self.at.as_ptr(), self.layout) },
             Err(error) => tracing::warn!(%error, "a region is still in use: its memory is kept"),
         }
     }
 }
 
-/// Page, so that neighbours in the heap share no page with a peer.
+/// Alignment of a region: a page, so that no other heap memory shares a page that a peer may access.
 const ALIGN: usize = 4096;
 
 impl Region {
@@ -100,13 +100,13 @@ impl Region {
         self.inner.handle
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.layout.size()
     }
 
-    /// Never: a region has at least one byte.
+    /// Returns false: a region has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
@@ -116,7 +116,7 @@ impl Region {
         let end = offset.checked_add(count);
         assert!(
             end.is_some_and(|end| end <= self.len()),
-            "{count} bytes at {offset} leave a region of {}",
+            "{count} bytes at {offset} are not inside a region of {}",
             self.len()
         );
         // SAFETY: inside the allocation.
@@ -126,7 +126,7 @@ impl Region {
     /// Copies `bytes` to `offset`.
     ///
     /// # Panics
-    /// Outside the region.
+    /// If the range leaves the region.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         // SAFETY: `at` checked the destination; the source is ours and does not overlap.
         unsafe {
@@ -134,10 +134,10 @@ impl Region {
         };
     }
 
-    /// Copies bytes at `offset` out.
+    /// Copies bytes from `offset`.
     ///
     /// # Panics
-    /// Outside the region.
+    /// If the range leaves the region.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         // SAFETY: `at` checked the source; the destination is ours and does not overlap.
         unsafe {
@@ -145,10 +145,10 @@ impl Region {
         };
     }
 
-    /// A copy of a range.
+    /// Returns a copy of a range.
     ///
     /// # Panics
-    /// Outside the region.
+    /// If the range leaves the region.
     #[must_use]
     pub fn to_vec(&self, range: Range<usize>) -> Vec<u8> {
         let mut bytes = vec![0; range.len()];
@@ -156,20 +156,20 @@ impl Region {
         bytes
     }
 
-    /// One byte, ordered before everything that is read after it: for waiting on the last byte of an RDMA write.
+    /// Loads one byte with acquire ordering, to wait for the last byte of an RDMA Write.
     ///
     /// # Panics
-    /// Outside the region.
+    /// If the byte is outside the region.
     #[must_use]
     pub fn load(&self, offset: usize) -> u8 {
         // SAFETY: inside the allocation, which lives as long as `self`; accessed by atomics and copies only.
         unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }.load(Ordering::Acquire)
     }
 
-    /// A piece of the region for a post.
+    /// Returns a segment of the region for a post.
     ///
     /// # Panics
-    /// Outside the region, or longer than 4 GiB.
+    /// If the range leaves the region or is longer than 4 GiB.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Slice<'_> {
         let at = self.at(range.start, range.len());
@@ -183,10 +183,10 @@ impl Region {
         }
     }
 
-    /// The same piece as a peer names it, if the region is open to peers.
+    /// Returns a segment with the key that a peer needs, if the region is open to peers.
     ///
     /// # Panics
-    /// Outside the region, or longer than 4 GiB.
+    /// If the range leaves the region or is longer than 4 GiB.
     #[must_use]
     pub fn remote(&self, range: Range<usize>) -> Remote {
         let triplet = self.slice(range).triplet;
@@ -199,7 +199,7 @@ impl Region {
 }
 
 impl Pz {
-    /// Allocates and registers `bytes` of zeroed memory (dat_lmr_create). Nothing is open to peers unless `access` says so.
+    /// Allocates and registers `bytes` of zeroed memory (dat_lmr_create). Peers have no access unless `access` grants it.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call), e.g. `DAT_INSUFFICIENT_RESOURCES` beyond the locked-memory limit.
@@ -208,7 +208,7 @@ impl Pz {
     }
 }
 
-/// A piece of a region.
+/// A segment of a region.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Slice<'a> {
@@ -216,22 +216,22 @@ pub struct Slice<'a> {
     _region: std::marker::PhantomData<&'a Region>,
 }
 
-/// A piece of a peer's memory, as the peer told it.
+/// A segment of a peer's memory, whose address and key the peer has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Remote {
-    /// First byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u32,
-    /// The peer's key.
+    /// Key of the peer's region or window.
     pub key: u32,
 }
 
 impl Remote {
-    /// Bytes of the form that [`Remote::to_bytes`] makes.
+    /// Length of the encoding of [`Remote::to_bytes`].
     pub const SIZE: usize = 16;
 
-    /// For a message to the peer: big endian address, length, key.
+    /// Encodes the segment for a message to the peer: address, length and key, big endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -241,7 +241,7 @@ impl Remote {
         bytes
     }
 
-    /// The other way round.
+    /// Decodes the bytes of [`Remote::to_bytes`].
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::SIZE]) -> Self {
         let word = |at: usize| {
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remote_piece_goes_through_a_message() {
+    fn a_remote_segment_is_encoded_and_decoded() {
         let remote = Remote {
             address: 0x1234_5678_9abc_def0,
             length: 77,

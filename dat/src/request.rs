@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::ia::{Ia, address};
 use crate::sys::{Handle, call, free};
 
-/// Somebody's wish to connect. Dropped without an answer it is refused.
+/// A connection request of a peer. It is rejected if it is dropped without an answer.
 #[derive(Debug)]
 pub struct ConnRequest {
     pub(crate) handle: Handle,
@@ -42,7 +42,7 @@ impl ConnRequest {
         Some(unsafe { param.assume_init() })
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     #[must_use]
     pub fn remote(&self) -> IpAddr {
         address(self.query().map_or(std::ptr::null(), |p| {
@@ -50,7 +50,7 @@ impl ConnRequest {
         }))
     }
 
-    /// The peer's private data, padded with zeros by some transports.
+    /// Returns the peer's private data, which some transports pad with zeros.
     #[must_use]
     pub fn private_data(&self) -> Vec<u8> {
         let Some(param) = self.query() else {
@@ -58,7 +58,7 @@ impl ConnRequest {
         };
         match usize::try_from(param.private_data_size) {
             Ok(size) if size > 0 && !param.private_data.is_null() => {
-                // SAFETY: the provider says that so many bytes are there until the request is answered.
+                // SAFETY: the provider keeps this many bytes until the request is answered.
                 unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), size) }
                     .to_vec()
             }
@@ -66,7 +66,7 @@ impl ConnRequest {
         }
     }
 
-    /// Refuses (dat_cr_reject); the peer gets `private_data`.
+    /// Rejects the request (dat_cr_reject); the peer gets `private_data`.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).

@@ -8,11 +8,11 @@ use crate::error::Result;
 use crate::sys::{Handle, call, free};
 use crate::{Access, Ep, Pz, Region, Remote};
 
-/// A window (RMR): opens part of a region to peers, for a time.
+/// A memory window (RMR): opens part of a region to peers until it is bound again or dropped.
 #[derive(Debug)]
 pub struct Rmr {
     handle: Handle,
-    /// What it is bound to must stay.
+    /// Region to which the window is bound, which must not be freed before.
     bound: Option<Region>,
     _pz: Pz,
 }
@@ -38,9 +38,9 @@ impl Rmr {
         })
     }
 
-    /// Opens `range` of `region` to peers with `access`, in place of what was open before (dat_rmr_bind). The completion comes to
-    /// the request dispatcher of `ep` with `cookie`; the piece may be told to the peer after it. A window for an endpoint
-    /// ([`Pz::create_rmr_for_ep`]) is open to the peer of `ep` only.
+    /// Opens `range` of `region` to peers with `access`, instead of the range that was open before (dat_rmr_bind). The completion is
+    /// reported to the request dispatcher of `ep` with `cookie`; send the returned segment to the peer after it. A window for an
+    /// endpoint ([`Pz::create_rmr_for_ep`]) is open to the peer of `ep` only.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
@@ -80,7 +80,7 @@ impl Rmr {
         })
     }
 
-    /// The region it is bound to.
+    /// Returns the region to which the window is bound.
     #[must_use]
     pub fn region(&self) -> Option<&Region> {
         self.bound.as_ref()
@@ -88,7 +88,7 @@ impl Rmr {
 }
 
 impl Pz {
-    /// A memory window (dat_rmr_create), not bound.
+    /// Creates a memory window, which is not bound yet (dat_rmr_create).
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call); `DAT_NOT_IMPLEMENTED` where the device has none.
@@ -96,8 +96,8 @@ impl Pz {
         Rmr::create(self, false)
     }
 
-    /// A memory window for an endpoint (dat_rmr_create_for_ep), not bound: open to one peer, who may close it by
-    /// [`Ep::post_send_with_invalidate`](crate::Ep::post_send_with_invalidate).
+    /// Creates a memory window for one endpoint, which is not bound yet (dat_rmr_create_for_ep). The endpoint's peer may invalidate it
+    /// by [`Ep::post_send_with_invalidate`](crate::Ep::post_send_with_invalidate).
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call); `DAT_NOT_IMPLEMENTED` where the device has none.

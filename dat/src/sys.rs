@@ -1,4 +1,4 @@
-//! Calls through a provider's function table: the crate's edge.
+//! Calls through a provider's function table: where the crate's unsafe calls are.
 
 use dat_abi::types::DatHandle;
 use dat_abi::v2_0::table::DatProvider;
@@ -6,20 +6,19 @@ use dat_core::error::{Error as Code, Kind};
 
 use crate::error::{Error, Result};
 
-/// A handle that a provider made for this process. Valid until it is freed by its owner, which is always one value of
-/// this crate.
+/// A handle that a provider returned. It is valid until its owner, one value of this crate, frees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Handle(pub(crate) DatHandle);
 
 impl Handle {
-    /// The function table behind the handle.
+    /// Returns the function table of the handle.
     pub(crate) fn table(self) -> &'static DatProvider {
-        // SAFETY: the first word of a handle that a provider made points to its table; libraries are never unmapped.
+        // SAFETY: the first word of a provider's handle points to its table; the library stays mapped while the IA is open.
         unsafe { &**(self.0 as *const *const DatProvider) }
     }
 }
 
-/// The code of a call as a result.
+/// Converts the return code of a call to a result.
 pub(crate) fn done(call: &'static str, code: u32) -> Result<()> {
     match Code::from_code(code) {
         None => Ok(()),
@@ -27,7 +26,7 @@ pub(crate) fn done(call: &'static str, code: u32) -> Result<()> {
     }
 }
 
-/// For a slot that a provider left empty.
+/// Returns the error for a slot that a provider left empty.
 pub(crate) fn absent(call: &'static str) -> Error {
     Error::Call {
         call,
@@ -41,8 +40,8 @@ macro_rules! call {
         let handle: $crate::sys::Handle = $handle;
         match handle.table().$slot {
             None => Err($crate::sys::absent(concat!("dat_", stringify!($slot)))),
-            // SAFETY: the slot's contract is its manual page's: the handle is a provider's, pointers are to live
-            // values of this crate or NULL where the page allows it.
+            // SAFETY: by the slot's manual page: the handle is a provider's, and pointers are to live values of this crate, or
+            // NULL where the page allows it.
             Some(slot) => $crate::sys::done(concat!("dat_", stringify!($slot)), unsafe { slot(handle.0 $(, $arg)*) }),
         }
     }};

@@ -5,25 +5,25 @@ use std::ffi::c_char;
 use dat_abi::ret::{from_v1_2, unpack_v2_0};
 use dat_abi::types::{DatBoolean, DatCount, DatHandle};
 use dat_abi::v1_2::table::DatProvider;
-use dat_c_library::Asked;
+use dat_c_library::Requested;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_registry::handles::OpenIa;
 
 use crate::registry::{LIBRARY, registry};
 
-/// Body of dat_ia_openv.
+/// Opens an IA (dat_ia_openv).
 ///
 /// # Safety
-/// As dat_ia_openv: pointers are NULL or valid.
+/// Pointers are NULL or valid.
 unsafe fn open(
     name: *const c_char,
     qlen: DatCount,
     async_evd: *mut DatHandle,
     ia: *mut DatHandle,
-    asked: Asked,
+    requested: Requested,
 ) -> Result<()> {
     // SAFETY: the contract is the same.
-    let (text, found) = unsafe { LIBRARY.find(name, async_evd, ia, asked)? };
+    let (text, found) = unsafe { LIBRARY.find(name, async_evd, ia, requested)? };
     // SAFETY: a table that a provider registered as one of 1.2.
     let provider = unsafe { &*(found.0 as *const DatProvider) };
     let mut handle = 0;
@@ -36,10 +36,10 @@ unsafe fn open(
             unpack_v2_0(from_v1_2(code))
         });
     if let Err(error) = opened {
-        LIBRARY.close(&text, found);
+        LIBRARY.closed(&text, found);
         return Err(error);
     }
-    // The number is nobody's business in 1.2: the consumer has the provider's handle.
+    // 1.2 does not use the number that is returned: the consumer gets the provider's handle.
     registry().handles.insert(OpenIa {
         provider: handle,
         name: text,
@@ -50,12 +50,12 @@ unsafe fn open(
     Ok(())
 }
 
-/// Closes the IA, which is in nobody else's hands.
+/// Closes an IA (dat_ia_close).
 fn close(ia: DatHandle, flags: u32) -> Result<()> {
     const WRONG: Error = Error::handle(Subtype::InvalidHandleIa);
     let handles = &registry().handles;
-    // Small numbers are no handles in 1.2, though the registry keeps them. Taken out first, so that of two closes
-    // at a time one finds nothing.
+    // Small numbers are no handles in 1.2, though the registry keeps them. The IA is removed first, so that the second of two
+    // concurrent closes finds nothing.
     let known = handles.find(ia).ok_or(WRONG)?;
     if known.provider != ia {
         return Err(WRONG);
@@ -70,14 +70,14 @@ fn close(ia: DatHandle, flags: u32) -> Result<()> {
             unpack_v2_0(from_v1_2(unsafe { slot(ia, flags) }))
         });
     match closed {
-        Ok(()) => LIBRARY.close(&open.name, open.table),
+        Ok(()) => LIBRARY.closed(&open.name, open.table),
         Err(_) => drop(handles.insert(open)),
     }
     closed
 }
 
 export! {
-    /// Opens an IA by name, version and thread safety.
+    /// Opens an IA by name, version and thread safety (dat_ia_openv).
     fn dat_ia_openv(
         name: *const c_char,
         qlen: DatCount,
@@ -87,13 +87,13 @@ export! {
         minor: u32,
         thread_safe: DatBoolean,
     ) -> u32 {
-        let asked = Asked { major, minor, thread_safe };
+        let requested = Requested { major, minor, thread_safe };
         // SAFETY: the contract is the same.
-        LIBRARY.guard_from_fork(|| unsafe { open(name, qlen, async_evd, ia, asked) })
+        LIBRARY.guard_from_fork(|| unsafe { open(name, qlen, async_evd, ia, requested) })
     }
 
-    /// The provider's handle behind an IA. It is the one that dat_ia_open gave; with compat-dapl's library, where that is a small
-    /// number, programs look it up before they call a provider's table themselves. Such a number is understood, too.
+    /// Returns the provider's handle of an IA, which is the one that dat_ia_open returned. Programs for compat-dapl's library, where
+    /// that is a small number, call this before they call a provider's table themselves. A small number is accepted, too.
     fn dats_get_ia_handle(ia: DatHandle, handle: *mut DatHandle) -> u32 {
         LIBRARY.guard_from_fork(|| {
             let open = registry().handles.find(ia);

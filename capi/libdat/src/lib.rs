@@ -1,7 +1,11 @@
 //! libdat.so.1: the uDAPL 1.2 C library.
 //!
-//! Names and the registry are here; everything else is a jump through the function table of the provider that made
-//! the handle. Unlike in 2.0 an IA's handle is the provider's own.
+//! `redirect.rs` exports the functions on handles: each jumps through the function table of its first argument. `ia.rs` opens and
+//! closes IAs; unlike in 2.0 an IA's handle is the provider's own. `registration.rs` and `strerror.rs` export the rest.
+//! `registry.rs` holds the state; `export.rs` has the macro that exports a function with its version.
+//!
+//! The list of functions in `redirect.rs` is generated from `dat-abi/slots/slots.txt`. The crate imports dat-c-library (shared with
+//! libdat2.so.2), dat-registry, dat-abi and dat-core; no crate imports it.
 
 #[macro_use]
 mod export;
@@ -11,6 +15,6 @@ mod registration;
 mod registry;
 mod strerror;
 
-/// Out of memory is an error and no end of the process.
+/// Keeps a reserve, so that a process without memory gets an error and does not end.
 #[global_allocator]
 static MEMORY: dat_core::reserve::Reserve = dat_core::reserve::Reserve;

@@ -1,4 +1,4 @@
-//! Functions on handles: a jump through the table at the handle's head, once it is known to be a handle.
+//! Functions on handles. Each checks that its first argument is a handle, then jumps through the handle's function table.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,30 +11,31 @@ use dat_core::error::{Error, Kind, Subtype};
 use crate::export::code;
 use crate::registry::registry;
 
-/// Set for good by the first provider that is not ours: then what is not NULL must be a handle, as with every libdat
-/// before us.
+/// Whether a provider that is not ours was ever registered. From then on every number that is not NULL must be a handle, as with
+/// other libdats.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 
-/// A provider that is not ours was registered.
-pub(crate) fn foreign() {
+/// Records that a provider that is not ours was registered.
+pub(crate) fn foreign_registered() {
     FOREIGN.store(true, Ordering::Release);
 }
 
-/// No handle lies in the first page.
+/// Lowest address of a handle: none lies in the first page.
 const LOWEST: usize = 4096;
 
-/// The table of a handle; `None` for what is none.
+/// Returns the function table of a handle; `None` if the number is no handle.
 #[inline]
 fn table(handle: DatHandle) -> Option<&'static DatProvider> {
-    let is_one = handle >= LOWEST && (FOREIGN.load(Ordering::Acquire) || registry().owns(handle));
-    if !is_one {
+    let is_handle =
+        handle >= LOWEST && (FOREIGN.load(Ordering::Acquire) || registry().owns(handle));
+    if !is_handle {
         return None;
     }
-    // SAFETY: a place for objects of ours, or a handle by the caller's word.
+    // SAFETY: an address in our arenas, or a handle by the caller's promise.
     unsafe { dat_c_library::table(handle) }
 }
 
-/// Each line makes an exported function: its slot, the subtype for a wrong handle, its parameters.
+/// Exports a function a line: `FUNCTION = SLOT / SUBTYPE FOR A WRONG HANDLE (HANDLE, PARAMETERS)`.
 macro_rules! redirects {
     ($($(#[$meta:meta])* $export:ident = $($abi:literal)? $slot:ident / $wrong:ident ($first:ident $(, $arg:ident: $ty:ty)*);)*) => {
         export! {$(

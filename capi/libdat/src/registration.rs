@@ -11,10 +11,10 @@ export! {
     /// Registers a provider's table (dat_registry_add_provider).
     fn dat_registry_add_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
         // SAFETY: the contract is the same.
-        unsafe { LIBRARY.add(table, info, Some(redirect::foreign)) }
+        unsafe { LIBRARY.add(table, info, Some(redirect::foreign_registered)) }
     }
 
-    /// Takes a registration back (dat_registry_remove_provider).
+    /// Removes a registration (dat_registry_remove_provider).
     fn dat_registry_remove_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
         // SAFETY: the contract is the same.
         unsafe { LIBRARY.remove(table, info) }

@@ -10,21 +10,21 @@ use dat_registry::registry::Registry;
 pub(crate) static LIBRARY: Library = Library::new(Version {
     major: 1,
     soname: c"libdat.so.1",
-    other: c"libdat2.so.2",
-    numbers: to_v1_2,
-    from_numbers: from_v1_2,
+    other_soname: c"libdat2.so.2",
+    to_own: to_v1_2,
+    from_own: from_v1_2,
     from_other: std::convert::identity,
     add_ours,
 });
 
-/// The registry of this process.
+/// Returns the registry of this process.
 #[inline]
 pub(crate) fn registry() -> &'static Registry {
     LIBRARY.registry()
 }
 
-/// Given to providers of ours at their init: registers without making them foreign.
+/// Registers a provider of ours, which gets this function at its init. It does not count as foreign.
 unsafe extern "C" fn add_ours(table: *const c_void, info: *const DatProviderInfo) -> u32 {
-    // SAFETY: the provider passes on what the registry gave it.
+    // SAFETY: the provider passes the info that the registry gave it.
     unsafe { LIBRARY.add(table, info, None) }
 }

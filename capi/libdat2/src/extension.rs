@@ -1,7 +1,7 @@
-//! dat_extension_op: the one function with variable arguments.
+//! dat_extension_op, the only function with variable arguments.
 //!
-//! Stable Rust defines no such function, so a few instructions of assembly gather the arguments into a `va_list` (System V
-//! ABI for x86-64; all arguments of all extensions are integers and pointers) and call [`dat_extension_op_va`].
+//! Stable Rust cannot define such a function. Assembly collects the arguments into a `va_list` (System V ABI for x86-64; all
+//! arguments of all extensions are integers and pointers) and calls [`dat_extension_op_va`].
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -16,8 +16,9 @@ use crate::redirect;
 use crate::registry::{LIBRARY, add_ours, registry};
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!("dat_extension_op needs its va_list built for this processor, see this file");
+compile_error!("dat_extension_op: this file builds its va_list for x86-64 only");
 
+/// `DAT_IB_OPEN_QUERY_OP`.
 const OPEN_QUERY: i32 = 0x1000;
 
 std::arch::global_asm!(
@@ -58,11 +59,11 @@ unsafe extern "C" {
     fn dat_extension_op();
 }
 
-/// Keeps the assembly's symbol in the export list that rustc writes.
+/// Keeps the symbol of the assembly in the export list that rustc writes.
 #[used]
 static KEEP: unsafe extern "C" fn() = dat_extension_op;
 
-/// The function behind dat_extension_op, with its arguments as a `va_list`.
+/// Runs dat_extension_op, with its arguments as a `va_list`.
 unsafe extern "C" fn dat_extension_op_va(
     handle: DatHandle,
     op: i32,
@@ -74,7 +75,7 @@ unsafe extern "C" fn dat_extension_op_va(
     }
     LIBRARY.guard(|| {
         let (handle, table) =
-            redirect::checked(handle).ok_or(Error::handle(Subtype::InvalidHandle1))?;
+            redirect::find_table(handle).ok_or(Error::handle(Subtype::InvalidHandle1))?;
         let slot = table
             .handle_extendedop
             .ok_or(Error::of(Kind::NotImplemented))?;
@@ -83,7 +84,7 @@ unsafe extern "C" fn dat_extension_op_va(
     })
 }
 
-/// Loads the provider of an IA that is not open, which answers by itself; it gets the name in place of a handle.
+/// Queries an IA that is not open: loads its provider and calls the slot with the name instead of a handle.
 ///
 /// # Safety
 /// `arguments` is a list that begins with a C string.
@@ -109,12 +110,12 @@ unsafe fn open_query(arguments: &mut VaList) -> Result<()> {
         tracing::info!("query of {text:?}: {error}");
         error.code()
     })?;
-    // A query is not an open IA: it is not counted.
+    // A query does not count as an open IA.
     registry().registrations.close(&text, table);
     // SAFETY: a table that a provider registered as one of 2.0.
     let slot = unsafe { (*(table.0 as *const DatProvider)).handle_extendedop };
     let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;
-    // SAFETY: the provider's contract for OPEN_QUERY: the name, then the rest of the list.
+    // SAFETY: the provider's contract for OPEN_QUERY: the name as handle, and the rest of the list.
     unpack_v2_0(unsafe {
         slot(
             name as usize,

@@ -1,4 +1,4 @@
-//! Opening, closing and asking IAs; everything that takes an IA's number.
+//! Functions whose first argument is an IA's number: opening, closing, and the calls of slots with the provider's handle.
 
 use std::ffi::{CStr, c_char};
 
@@ -6,7 +6,7 @@ use dat_abi::ret::unpack_v2_0;
 use dat_abi::types::*;
 use dat_abi::v2_0::table::DatProvider;
 use dat_abi::v2_0::types::*;
-use dat_c_library::Asked;
+use dat_c_library::Requested;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_registry::handles::OpenIa;
 
@@ -15,12 +15,12 @@ use crate::registry::{LIBRARY, registry};
 
 const WRONG: Error = Error::handle(Subtype::InvalidHandleIa);
 
-/// The provider's handle behind what a consumer passes as an IA.
+/// Returns the provider's handle for the IA that a consumer passes.
 fn provider_handle(ia: DatHandle) -> Option<DatHandle> {
     registry().handles.find(ia).map(|open| open.provider)
 }
 
-/// The table behind a provider's handle.
+/// Returns the function table of a provider's handle.
 ///
 /// # Safety
 /// `handle` is a handle that a provider made.
@@ -29,7 +29,7 @@ unsafe fn table(handle: DatHandle) -> &'static DatProvider {
     unsafe { &**(handle as *const *const DatProvider) }
 }
 
-/// Calls `slot` of an IA's table with the provider's handle in place of the number.
+/// Calls a slot of an IA's table with the provider's handle instead of the number.
 fn on<S: Copy>(
     ia: DatHandle,
     wrong: Error,
@@ -44,9 +44,9 @@ fn on<S: Copy>(
     })
 }
 
-/// What the provider of an open IA called `one` says of its relation to `other`; `None` without such an IA, or if the provider has
-/// no answer.
-pub(crate) fn says_related(one: &str, other: &CStr) -> Option<bool> {
+/// Returns whether the provider of the open IA `one` says that it is related to `other`; `None` if no such IA is open or its
+/// provider does not answer.
+pub(crate) fn query_related(one: &str, other: &CStr) -> Option<bool> {
     let ia = registry().handles.named(one)?;
     let mut answer: DatBoolean = 0;
     // SAFETY: it came from a provider's ia_open.
@@ -56,19 +56,19 @@ pub(crate) fn says_related(one: &str, other: &CStr) -> Option<bool> {
     unpack_v2_0(code).ok().map(|()| answer != 0)
 }
 
-/// Body of dat_ia_openv.
+/// Opens an IA (dat_ia_openv).
 ///
 /// # Safety
-/// As dat_ia_openv: pointers are NULL or valid.
+/// Pointers are NULL or valid.
 unsafe fn open(
     name: *const c_char,
     qlen: DatCount,
     async_evd: *mut DatHandle,
     ia: *mut DatHandle,
-    asked: Asked,
+    requested: Requested,
 ) -> Result<()> {
     // SAFETY: the contract is the same.
-    let (text, found) = unsafe { LIBRARY.find(name, async_evd, ia, asked)? };
+    let (text, found) = unsafe { LIBRARY.find(name, async_evd, ia, requested)? };
     // SAFETY: a table that a provider registered as one of 2.0.
     let provider = unsafe { &*(found.0 as *const DatProvider) };
     let mut handle = 0;
@@ -78,10 +78,10 @@ unsafe fn open(
         .ok_or(Error::of(Kind::NotImplemented))
         .and_then(|slot| unpack_v2_0(unsafe { slot(name, qlen, async_evd, &raw mut handle) }));
     if let Err(error) = opened {
-        LIBRARY.close(&text, found);
+        LIBRARY.closed(&text, found);
         return Err(error);
     }
-    redirect::opened(handle);
+    redirect::ia_opened(handle);
     let number = registry().handles.insert(OpenIa {
         provider: handle,
         name: text,
@@ -93,7 +93,7 @@ unsafe fn open(
 }
 
 export! {
-    /// Opens an IA by name, version and thread safety.
+    /// Opens an IA by name, version and thread safety (dat_ia_openv).
     fn dat_ia_openv(
         name: *const c_char,
         qlen: DatCount,
@@ -103,22 +103,22 @@ export! {
         minor: u32,
         thread_safe: DatBoolean,
     ) -> u32 {
-        let asked = Asked { major, minor, thread_safe };
+        let requested = Requested { major, minor, thread_safe };
         // SAFETY: the contract is the same.
-        LIBRARY.guard_from_fork(|| unsafe { open(name, qlen, async_evd, ia, asked) })
+        LIBRARY.guard_from_fork(|| unsafe { open(name, qlen, async_evd, ia, requested) })
     }
 
     /// Closes an IA (dat_ia_close).
     fn dat_ia_close(ia: DatHandle, flags: u32) -> u32 {
         LIBRARY.guard_from_fork(|| {
-            // Taken out first, so that of two closes at a time one finds nothing.
+            // Removed first, so that the second of two concurrent closes finds nothing.
             let open = registry().handles.remove(ia).ok_or(WRONG)?;
             // SAFETY: it came from a provider's ia_open.
             let slot = unsafe { table(open.provider) }.ia_close.ok_or(Error::of(Kind::NotImplemented))?;
             // SAFETY: the slot's contract is that of dat_ia_close.
             match unpack_v2_0(unsafe { slot(open.provider, flags) }) {
                 Ok(()) => {
-                    LIBRARY.close(&open.name, open.table);
+                    LIBRARY.closed(&open.name, open.table);
                     Ok(())
                 }
                 Err(error) => {
@@ -129,7 +129,7 @@ export! {
         })
     }
 
-    /// The provider's handle behind an IA number.
+    /// Returns the provider's handle of an IA's number.
     fn dats_get_ia_handle(ia: DatHandle, handle: *mut DatHandle) -> u32 {
         LIBRARY.guard_from_fork(|| {
             let provider = provider_handle(ia).ok_or(WRONG)?;
@@ -143,7 +143,7 @@ export! {
     }
 }
 
-/// Each line makes an exported function that passes an IA's number: its slot, the subtype for a wrong handle, its parameters.
+/// Exports functions on an IA's number. The form of a line is that of `redirects!`.
 macro_rules! calls_on_an_ia {
     ($($(#[$meta:meta])* $export:ident = $slot:ident / $wrong:ident ($ia:ident $(, $arg:ident: $ty:ty)*);)*) => {
         export! {$(

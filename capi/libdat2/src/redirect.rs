@@ -1,10 +1,11 @@
-//! Functions on handles: a jump through a function table, as few instructions as that can take.
+//! Functions on handles. Each jumps through a function table, in as few instructions as possible.
 //!
-//! An exported function jumps through the *current* table. At first that is the checking one, whose functions refuse
-//! what is no handle of a provider of ours, and else jump through the handle's own table. When the first IA is opened and all
-//! providers are ours, the current table becomes that IA's own: its thunks check everything themselves. A second engine
-//! brings the checking table back. A foreign provider brings the classic one: what is not NULL must be a handle, as
-//! with every libdat before us.
+//! An exported function jumps through the *current* table, which is one of three:
+//! * the checking table, at first: its functions refuse a number that is no handle of a provider of ours, else they jump through
+//!   the handle's own table;
+//! * the table of the only engine, once an IA is open and all providers are ours: its thunks check everything themselves. A second
+//!   engine makes the checking table the current one again;
+//! * the classic table, from the first foreign provider on: every number that is not NULL must be a handle, as with other libdats.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -17,15 +18,15 @@ use dat_core::error::{Error, Kind, Subtype};
 
 use crate::registry::registry;
 
-/// The table that exported functions jump through.
+/// The current table.
 static CURRENT: AtomicPtr<DatProvider> = AtomicPtr::new((&raw const CHECKING).cast_mut());
-/// The one engine of ours that is in use: the address of its table; 0 none yet, 1 several or foreign ones.
+/// Address of the table of the only engine of ours in use; 0 before the first, 1 if there are several.
 static ONLY: AtomicUsize = AtomicUsize::new(0);
-/// Set for good by the first foreign provider.
+/// 1 from the first foreign provider on, else 0.
 static FOREIGN: AtomicUsize = AtomicUsize::new(0);
 
-/// An IA was opened: `handle` is the provider's.
-pub(crate) fn opened(handle: DatHandle) {
+/// Selects the current table after an IA was opened; `handle` is the provider's.
+pub(crate) fn ia_opened(handle: DatHandle) {
     if FOREIGN.load(Ordering::Acquire) != 0 {
         return;
     }
@@ -42,25 +43,26 @@ pub(crate) fn opened(handle: DatHandle) {
     CURRENT.store(next.cast_mut(), Ordering::Release);
 }
 
-/// A provider that is not ours was registered.
-pub(crate) fn foreign() {
+/// Makes the classic table the current one, because a provider that is not ours was registered.
+pub(crate) fn foreign_registered() {
     FOREIGN.store(1, Ordering::Release);
     CURRENT.store((&raw const CLASSIC).cast_mut(), Ordering::Release);
 }
 
-/// Whether `handle` may be dereferenced by [`CHECKING`].
-fn known(handle: DatHandle) -> bool {
+/// Returns whether `handle` is an address in the arenas of a provider of ours, which may be dereferenced.
+fn is_ours(handle: DatHandle) -> bool {
     registry().owns(handle)
 }
 
-/// Each line makes the exported function, its checking and its classic form, and fills both tables.
+/// Exports a function a line: `FUNCTION = SLOT / SUBTYPE FOR A WRONG HANDLE (HANDLE, PARAMETERS)`. Each line also defines the
+/// function's checking and classic form and fills both tables.
 macro_rules! redirects {
     ($($(#[$meta:meta])* $export:ident = $($abi:literal)? $slot:ident / $wrong:ident ($first:ident $(, $arg:ident: $ty:ty)*);)*) => {
         export! {$(
             $(#[$meta])*
             $(extern $abi)? fn $export($first: DatHandle $(, $arg: $ty)*) -> u32 {
-                // SAFETY: the current table is one of the two below, or a provider's of ours: every slot of it is
-                // filled and takes any handle.
+                // SAFETY: the current table is one of the two below or that of an engine of ours: every slot is filled and
+                // accepts any number as a handle.
                 unsafe {
                     let table = &*CURRENT.load(Ordering::Relaxed);
                     (table.$slot.unwrap_unchecked())($first $(, $arg)*)
@@ -70,10 +72,10 @@ macro_rules! redirects {
 
         mod checking {
             use super::*;
-            $(#[allow(missing_abi, reason = "where a line says none it is \"C\"")]
+            $(#[allow(missing_abi, reason = "a line without a calling convention has \"C\"")]
             pub(super) unsafe extern $($abi)? fn $slot($first: DatHandle $(, $arg: $ty)*) -> u32 {
                 let handle = super::resolve($first);
-                if !known(handle) {
+                if !is_ours(handle) {
                     return Error::handle(Subtype::$wrong).code();
                 }
                 // SAFETY: a handle of ours; its own table checks the rest.
@@ -83,12 +85,12 @@ macro_rules! redirects {
 
         mod classic {
             use super::*;
-            $(#[allow(missing_abi, reason = "where a line says none it is \"C\"")]
+            $(#[allow(missing_abi, reason = "a line without a calling convention has \"C\"")]
             pub(super) unsafe extern $($abi)? fn $slot($first: DatHandle $(, $arg: $ty)*) -> u32 {
                 if $first < super::LOWEST {
                     return Error::handle(Subtype::$wrong).code();
                 }
-                // SAFETY: a handle by the function's contract, or a place where one can be.
+                // SAFETY: a handle by the function's contract, or an address in our arenas.
                 unsafe {
                     let Some(table) = table::<DatProvider>($first) else {
                         return Error::handle(Subtype::$wrong).code();
@@ -106,10 +108,10 @@ macro_rules! redirects {
     };
 }
 
-/// No handle lies in the first page; small numbers are IAs at best.
+/// Lowest address of a handle: none lies in the first page. Smaller numbers may be IAs.
 const LOWEST: usize = 4096;
 
-/// An IA's number as the provider's handle; everything else as it is.
+/// Returns the provider's handle for an IA's number; any other number unchanged.
 fn resolve(handle: DatHandle) -> DatHandle {
     if handle < LOWEST {
         registry()
@@ -121,24 +123,25 @@ fn resolve(handle: DatHandle) -> DatHandle {
     }
 }
 
-/// What a consumer passes as any kind of handle, as the provider's handle, with its table; `None` for what is none.
-pub(crate) fn checked(handle: DatHandle) -> Option<(DatHandle, &'static DatProvider)> {
+/// Returns the provider's handle and its table for a handle of any kind, or an IA's number, that a consumer passes; `None` if it is
+/// neither.
+pub(crate) fn find_table(handle: DatHandle) -> Option<(DatHandle, &'static DatProvider)> {
     let handle = resolve(handle);
     let foreign = FOREIGN.load(Ordering::Acquire) != 0;
-    if handle < LOWEST || !(foreign || known(handle)) {
+    if handle < LOWEST || !(foreign || is_ours(handle)) {
         return None;
     }
-    // SAFETY: a place for objects of ours, or a handle by the caller's word.
+    // SAFETY: an address in our arenas, or a handle by the caller's promise.
     unsafe { table(handle) }.map(|table| (handle, table))
 }
 
-/// Slots that any kind of handle may be passed to: an IA comes as its number.
+/// Exports functions that take a handle of any kind, an IA as its number. The form of a line is that of `redirects!`.
 macro_rules! any_handle {
     ($($(#[$meta:meta])* $export:ident = $slot:ident / $wrong:ident ($first:ident $(, $arg:ident: $ty:ty)*);)*) => {
         export! {$(
             $(#[$meta])*
             fn $export($first: DatHandle $(, $arg: $ty)*) -> u32 {
-                let Some((handle, table)) = checked($first) else {
+                let Some((handle, table)) = find_table($first) else {
                     return Error::handle(Subtype::$wrong).code();
                 };
                 match table.$slot {

@@ -11,10 +11,10 @@ export! {
     /// Registers a provider's table (dat_registry_add_provider).
     fn dat_registry_add_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
         // SAFETY: the contract is the same.
-        unsafe { LIBRARY.add(table, info, Some(redirect::foreign)) }
+        unsafe { LIBRARY.add(table, info, Some(redirect::foreign_registered)) }
     }
 
-    /// Takes a registration back (dat_registry_remove_provider).
+    /// Removes a registration (dat_registry_remove_provider).
     fn dat_registry_remove_provider(table: *const c_void, info: *const DatProviderInfo) -> u32 {
         // SAFETY: the contract is the same.
         unsafe { LIBRARY.remove(table, info) }
@@ -30,14 +30,14 @@ export! {
         unsafe { LIBRARY.list(room, number, list) }
     }
 
-    /// Whether two IAs stand in for each other (dat_registry_providers_related), by what the providers of those that are
-    /// open say. They must not be closed meanwhile.
+    /// Returns whether two IAs are related for high availability (dat_registry_providers_related), by the answers of the providers of
+    /// open IAs. The IAs must not be closed during the call.
     fn dat_registry_providers_related(
         one: *const c_char,
         other: *const c_char,
         answer: *mut u32,
     ) -> u32 {
         // SAFETY: the contract is the same.
-        unsafe { LIBRARY.related(one, other, answer, ia::says_related) }
+        unsafe { LIBRARY.related(one, other, answer, ia::query_related) }
     }
 }

@@ -10,24 +10,24 @@ use dat_registry::registry::Registry;
 pub(crate) static LIBRARY: Library = Library::new(Version {
     major: 2,
     soname: c"libdat2.so.2",
-    other: c"libdat.so.1",
-    numbers: std::convert::identity,
-    from_numbers: std::convert::identity,
+    other_soname: c"libdat.so.1",
+    to_own: std::convert::identity,
+    from_own: std::convert::identity,
     from_other: from_v1_2,
     add_ours,
 });
 
-/// The registry of this process.
+/// Returns the registry of this process.
 #[inline]
 pub(crate) fn registry() -> &'static Registry {
     LIBRARY.registry()
 }
 
-/// Given to providers of ours at their init: registers without making them foreign.
+/// Registers a provider of ours, which gets this function at its init. It does not count as foreign.
 pub(crate) unsafe extern "C" fn add_ours(
     table: *const c_void,
     info: *const DatProviderInfo,
 ) -> u32 {
-    // SAFETY: the provider passes on what the registry gave it.
+    // SAFETY: the provider passes the info that the registry gave it.
     unsafe { LIBRARY.add(table, info, None) }
 }

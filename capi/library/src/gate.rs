@@ -1,7 +1,8 @@
-//! fork(2) while other threads are in calls: a child would inherit the locks that those threads hold, and nobody to release them. So
-//! fork waits until nobody is inside, a second at most, and whoever comes meanwhile waits for fork.
+//! Keeps fork(2) and calls of other threads apart. A child would inherit the locks that those threads hold, without the threads
+//! that release them. So fork waits until no thread is in a call, at most [`FORK_TIMEOUT`], and calls that begin meanwhile wait
+//! for fork.
 //!
-//! Only calls that take locks of the whole process go through here: opening and closing IAs, and what maps an IA's number.
+//! Only calls that take locks of the whole process enter the gate: those that open and close IAs, and those that map an IA's number.
 
 use std::cell::Cell;
 use std::sync::Once;
@@ -10,81 +11,82 @@ use std::time::{Duration, Instant};
 
 use dat_core::error::{Error, Kind, Result};
 
-/// Threads in calls.
-static INSIDE: AtomicU32 = AtomicU32::new(0);
-/// A thread is about to fork.
+/// Number of calls under way, nested ones included.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+/// Whether a thread is about to fork: calls wait.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// This process was forked while a thread was inside that did not come out: locks may be held for ever.
-static SPOILED: AtomicBool = AtomicBool::new(false);
+/// Whether this process was forked while another thread was in a call: its locks may be held for ever.
+static LOCKS_LOST: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// How often this thread is inside: a provider's init may fork, or call back.
+    /// Number of nested calls of this thread: a provider's init may fork, or call the library.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How long fork waits for a call to end: most take less than a millisecond, closing an IA of the user-space engine whose peers do not
-/// answer nearly one second, one that looks for a host name may take long.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time that fork waits for calls to end. Most take less than a millisecond. Closing an IA of the user-space engine whose peers do
+/// not answer takes nearly one second; a call that resolves a host name may take longer.
+const FORK_TIMEOUT: Duration = Duration::from_secs(3);
 
-const NAP: Duration = Duration::from_micros(50);
+/// Interval at which fork and calls look whether they may proceed.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
-/// As long as it lives its thread is in a call.
+/// A call under way; dropping it ends the call.
 #[derive(Debug)]
-pub(crate) struct Inside(());
+pub(crate) struct Entered(());
 
-/// Enters a call.
+/// Begins a call. Waits while another thread forks.
 ///
 /// # Errors
-/// `DAT_INTERNAL_ERROR` in a child of a fork that did not find the right moment.
-pub(crate) fn enter() -> Result<Inside> {
+/// `DAT_INTERNAL_ERROR` in a child that was forked while another thread was in a call.
+pub(crate) fn enter() -> Result<Entered> {
     let outermost = DEPTH.get() == 0;
     loop {
-        INSIDE.fetch_add(1, Ordering::SeqCst);
+        CALLS.fetch_add(1, Ordering::SeqCst);
         if !outermost || !CLOSED.load(Ordering::SeqCst) {
             break;
         }
-        INSIDE.fetch_sub(1, Ordering::SeqCst);
-        std::thread::sleep(NAP);
+        CALLS.fetch_sub(1, Ordering::SeqCst);
+        std::thread::sleep(POLL_INTERVAL);
     }
     DEPTH.set(DEPTH.get() + 1);
-    let inside = Inside(());
-    if SPOILED.load(Ordering::Relaxed) {
+    let entered = Entered(());
+    if LOCKS_LOST.load(Ordering::Relaxed) {
         tracing::error!(
             "this process was forked while another thread was in a DAT call for over three seconds: it cannot use the library, but may exec"
         );
         return Err(Error::of(Kind::InternalError));
     }
-    Ok(inside)
+    Ok(entered)
 }
 
-impl Drop for Inside {
+impl Drop for Entered {
     fn drop(&mut self) {
         DEPTH.set(DEPTH.get() - 1);
-        INSIDE.fetch_sub(1, Ordering::SeqCst);
+        CALLS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// From now on fork waits.
-pub(crate) fn watch() {
+/// Registers the fork handlers, once.
+pub(crate) fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: glibc drops the registration when this shared object is unloaded; `child` only stores.
-        let watched = unsafe { dat_os::fork::at_fork(Some(before), Some(parent), Some(child)) };
-        if let Err(error) = watched {
+        // SAFETY: glibc removes the handlers when this shared object is unloaded; `child` only stores.
+        let registered = unsafe { dat_os::fork::at_fork(Some(prepare), Some(parent), Some(child)) };
+        if let Err(error) = registered {
             tracing::warn!(
                 %error,
-                "pthread_atfork: fork only while no thread is in a DAT call"
+                "pthread_atfork failed: fork only while no thread is in a DAT call"
             );
         }
     });
 }
 
-unsafe extern "C" fn before() {
+unsafe extern "C" fn prepare() {
     CLOSED.store(true, Ordering::SeqCst);
     let mine = DEPTH.get();
-    let end = Instant::now() + PATIENCE;
-    while INSIDE.load(Ordering::SeqCst) > mine && Instant::now() < end {
-        std::thread::sleep(NAP);
+    let end = Instant::now() + FORK_TIMEOUT;
+    while CALLS.load(Ordering::SeqCst) > mine && Instant::now() < end {
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -92,11 +94,11 @@ unsafe extern "C" fn parent() {
     CLOSED.store(false, Ordering::SeqCst);
 }
 
-/// Stores only: of the threads only this one is left.
+/// Runs in the child, where only this thread exists. It only stores.
 unsafe extern "C" fn child() {
     let mine = DEPTH.get();
-    if INSIDE.swap(mine, Ordering::SeqCst) > mine {
-        SPOILED.store(true, Ordering::Relaxed);
+    if CALLS.swap(mine, Ordering::SeqCst) > mine {
+        LOCKS_LOST.store(true, Ordering::Relaxed);
     }
     CLOSED.store(false, Ordering::SeqCst);
 }
@@ -108,11 +110,11 @@ mod tests {
 
     use super::*;
 
-    /// All in one: the gate is one a process, and other tests may be inside.
+    /// One test for all: a process has one gate, and other tests may be in calls.
     #[test]
     fn fork_waits_for_calls_and_calls_wait_for_fork() {
-        // SAFETY: what glibc calls around fork, without one.
-        let (before, parent, child) = unsafe { (|| before(), || parent(), || child()) };
+        // SAFETY: the handlers that glibc calls around fork, called without a fork.
+        let (prepare, parent, child) = unsafe { (|| prepare(), || parent(), || child()) };
         let (inside, is_inside) = channel();
         let (leave, may_leave) = channel::<()>();
         let caller = thread::spawn(move || {
@@ -126,11 +128,11 @@ mod tests {
         is_inside.recv().unwrap();
         let forker = thread::spawn(move || {
             let begin = Instant::now();
-            before();
+            prepare();
             begin.elapsed()
         });
         while !CLOSED.load(Ordering::SeqCst) {
-            thread::sleep(NAP);
+            thread::sleep(POLL_INTERVAL);
         }
         let late = thread::spawn(|| enter().map(drop));
         thread::sleep(Duration::from_millis(20));
@@ -141,13 +143,13 @@ mod tests {
         assert!(!late.is_finished());
         parent();
         late.join().unwrap().unwrap();
-        // Nobody was inside: a child may go on.
+        // No thread was in a call: the child may make calls.
         child();
         enter().unwrap();
-        // Somebody was.
-        INSIDE.fetch_add(1, Ordering::SeqCst);
+        // A thread was in a call.
+        CALLS.fetch_add(1, Ordering::SeqCst);
         child();
         assert!(enter().is_err());
-        assert_eq!(INSIDE.load(Ordering::SeqCst), 0);
+        assert_eq!(CALLS.load(Ordering::SeqCst), 0);
     }
 }

@@ -1,8 +1,8 @@
-//! The function table that a handle names.
+//! The function table of a handle.
 
 use dat_abi::types::DatHandle;
 
-/// The function table of an object: its first word. `None` where the word is 0: no object was finished at that place, or none begun.
+/// Returns the function table to which an object's first word points. `None` if the word is 0: no complete object is at that address.
 ///
 /// # Safety
 /// A word can be read at `handle`, and is 0 or the address of a `Table` that lives for ever.

@@ -1,5 +1,11 @@
-//! What libdat.so.1 and libdat2.so.2 have alike: the registry of the process, its C functions, dat_strerror, and the
-//! first half of dat_ia_openv. Nothing is exported here: each library exports its own functions, which end here.
+//! Code that libdat.so.1 and libdat2.so.2 share: the registry of the process, its C functions, dat_strerror, and the first half of
+//! dat_ia_openv. Each library exports its own C functions, which call the methods of its static [`Library`].
+//!
+//! Begin with [`Library`] and [`Version`], the differences between the two. `registration.rs` has dat_registry_*, `names.rs` finds
+//! the provider for dat_ia_openv, `strerror.rs` has dat_strerror. `gate.rs` keeps fork(2) apart from calls; `shared_object.rs` asks
+//! the dynamic loader where this library lies.
+//!
+//! The crate imports dat-registry, dat-abi (C types, return codes), dat-core (errors) and dat-os. Unsafe code reads what C passes.
 
 mod gate;
 mod handle;
@@ -18,28 +24,28 @@ use dat_registry::loader::AddProvider;
 use dat_registry::registry::Registry;
 
 pub use handle::table;
-pub use names::Asked;
+pub use names::Requested;
 
-/// In which a library differs from the other.
+/// The differences between the two libraries.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
-    /// The major version whose tables it understands.
+    /// Major version of the function tables that the library uses.
     pub major: u32,
-    /// Its soname.
+    /// Soname of the library.
     pub soname: &'static CStr,
-    /// The other library's.
-    pub other: &'static CStr,
-    /// A return code of 2.0's numbers in its own.
-    pub numbers: fn(u32) -> u32,
-    /// A return code of its own numbers in 2.0's.
-    pub from_numbers: fn(u32) -> u32,
-    /// A return code of the other library's numbers in 2.0's.
+    /// Soname of the other version's library.
+    pub other_soname: &'static CStr,
+    /// Converts a return code from 2.0's numbers to this library's.
+    pub to_own: fn(u32) -> u32,
+    /// Converts a return code from this library's numbers to 2.0's.
+    pub from_own: fn(u32) -> u32,
+    /// Converts a return code from the other library's numbers to 2.0's.
     pub from_other: fn(u32) -> u32,
-    /// Registers a provider of ours: an exported function that ends in [`Library::add`].
+    /// Registers a provider of ours: calls [`Library::add`] of this library.
     pub add_ours: AddProvider,
 }
 
-/// A C library: a static of the shared object. All methods may be called from any thread.
+/// The state of a C library: a static of the shared object. All methods may be called from any thread.
 #[derive(Debug)]
 pub struct Library {
     version: Version,
@@ -48,7 +54,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// As yet without configuration and providers.
+    /// Returns the state at the start, without configuration and providers.
     #[must_use]
     pub const fn new(version: Version) -> Self {
         Self {
@@ -58,7 +64,7 @@ impl Library {
         }
     }
 
-    /// The registry, which on first use learns where this library lies.
+    /// Returns the registry. The first call sets the path of this library and registers the fork handlers.
     #[inline]
     pub fn registry(&'static self) -> &'static Registry {
         self.started.call_once(|| self.start());
@@ -69,18 +75,18 @@ impl Library {
     fn start(&'static self) {
         dat_abi::log::install();
         if let Some(path) = shared_object::path_of(self) {
-            self.registry.set_beside(path);
+            self.registry.set_own_path(path);
         }
         shared_object::make_global(self.version.soname);
-        gate::watch();
+        gate::register();
     }
 
-    /// The library's number of an error.
+    /// Returns an error as a return code of this library.
     pub fn code(&self, error: Error) -> u32 {
-        (self.version.numbers)(error.code())
+        (self.version.to_own)(error.code())
     }
 
-    /// Runs a cold function's body; a panic is `DAT_INTERNAL_ERROR`, and no call in it is a cancellation point.
+    /// Runs the body of a function that is not hot. A panic becomes `DAT_INTERNAL_ERROR`; no call in it is a cancellation point.
     pub fn guard(&self, body: impl FnOnce() -> Result<()>) -> u32 {
         let _deferred = dat_os::cancel::Deferred::new();
         match catch_unwind(AssertUnwindSafe(body)) {
@@ -90,10 +96,11 @@ impl Library {
         }
     }
 
-    /// The same for one that takes locks of the whole process: fork(2) in another thread waits for its end.
+    /// Runs the body of a function that takes locks of the whole process: like [`Library::guard`], and fork(2) in another thread
+    /// waits for its end.
     pub fn guard_from_fork(&self, body: impl FnOnce() -> Result<()>) -> u32 {
         self.guard(|| {
-            let _inside = gate::enter()?;
+            let _entered = gate::enter()?;
             body()
         })
     }

@@ -1,4 +1,4 @@
-//! From the name of an IA to its provider: what dat_ia_openv does before it opens.
+//! Finds the provider for the name of an IA: the first half of dat_ia_openv.
 
 use std::ffi::{CStr, c_char};
 
@@ -9,9 +9,9 @@ use dat_registry::registrations::Table;
 
 use crate::Library;
 
-/// The last three arguments of dat_ia_openv.
+/// The version and thread safety that a program requests: the last three arguments of dat_ia_openv.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct Requested {
     /// `DAT_VERSION_MAJOR` of the headers that the program was compiled with.
     pub major: u32,
     /// `DAT_VERSION_MINOR`.
@@ -21,8 +21,8 @@ pub struct Asked {
 }
 
 impl Library {
-    /// Checks the arguments of dat_ia_openv and finds the provider: the IA's name, and the table, which counts as
-    /// opened until `Registry::close`.
+    /// Checks the arguments of dat_ia_openv and finds the provider. Returns the IA's name and the table, which counts as opened until
+    /// [`Library::closed`].
     ///
     /// # Safety
     /// `name` is NULL or a C string.
@@ -34,7 +34,7 @@ impl Library {
         name: *const c_char,
         async_evd: *const DatHandle,
         ia: *const DatHandle,
-        asked: Asked,
+        requested: Requested,
     ) -> Result<(String, Table)> {
         for (null, number) in [
             (name.is_null(), 1),
@@ -52,10 +52,10 @@ impl Library {
         let name = unsafe { CStr::from_ptr(name) }
             .to_string_lossy()
             .into_owned();
-        let Asked { major, minor, .. } = asked;
+        let Requested { major, minor, .. } = requested;
         if major != self.version.major {
             tracing::error!(
-                "dat_ia_open({name:?}): version {major}.{minor} is asked for; this is {:?}, which has {}.x only",
+                "dat_ia_open({name:?}): the program requests version {major}.{minor}; this is {:?}, which has {}.x only",
                 self.version.soname,
                 self.version.major,
             );
@@ -65,7 +65,7 @@ impl Library {
             name: &name,
             major,
             minor,
-            thread_safe: asked.thread_safe != 0,
+            thread_safe: requested.thread_safe != 0,
         };
         match self.registry().lookup(&request, self.version.add_ours) {
             Ok(table) => Ok((name, table)),
@@ -76,8 +76,8 @@ impl Library {
         }
     }
 
-    /// One IA less is open.
-    pub fn close(&'static self, name: &str, table: Table) {
+    /// Records that an IA was closed, or not opened after [`Library::find`].
+    pub fn closed(&'static self, name: &str, table: Table) {
         self.registry().close(name, self.version.major, table);
     }
 }

@@ -1,4 +1,4 @@
-//! dat_registry_add_provider, dat_registry_remove_provider, dat_registry_list_providers.
+//! The C functions of the registry (dat_registry_*).
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -9,10 +9,11 @@ use dat_registry::registrations::{RegisterError, Registered, Table};
 
 use crate::{Library, shared_object};
 
-/// A function of the registry: table and info to a code.
+/// dat_registry_add_provider or dat_registry_remove_provider.
 type RegistryFn = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32;
 
-fn refused(error: RegisterError) -> Error {
+/// Converts a refusal of the registry to an error of the specification.
+fn error_of(error: RegisterError) -> Error {
     Error::of(match error {
         RegisterError::Already => Kind::ProviderAlreadyRegistered,
         RegisterError::NotFound => Kind::ProviderNotFound,
@@ -20,22 +21,22 @@ fn refused(error: RegisterError) -> Error {
     })
 }
 
-/// A copy of an entry's names and numbers; `None` for NULL.
+/// Copies an info; returns `None` for NULL.
 ///
 /// # Safety
 /// `info` is NULL or valid, at any alignment.
-unsafe fn given(info: *const DatProviderInfo) -> Option<DatProviderInfo> {
+unsafe fn read_info(info: *const DatProviderInfo) -> Option<DatProviderInfo> {
     // SAFETY: not NULL, so valid by the caller's promise.
     (!info.is_null()).then(|| unsafe { info.read_unaligned() })
 }
 
 impl Library {
-    /// Either runs `own` with the registration that a C caller describes, or, for the other version's, the function
-    /// `name` of that version's library: with both in the global scope a provider's call may arrive at either.
+    /// Runs `own` with the registration that a C caller describes. If that is of the other version, calls the function `name` of the
+    /// other library instead: where both libraries are in the global scope a provider's call may reach either.
     ///
     /// # Safety
     /// `info` is NULL or valid.
-    unsafe fn route(
+    unsafe fn route_by_version(
         &'static self,
         name: &CStr,
         table: *const c_void,
@@ -46,7 +47,7 @@ impl Library {
             return Err(Error::arg(1));
         }
         // SAFETY: NULL or valid by the caller's promise.
-        let known = unsafe { given(info) }.ok_or(Error::arg(2))?;
+        let known = unsafe { read_info(info) }.ok_or(Error::arg(2))?;
         if known.dapl_version_major == self.version.major {
             return own(Registered {
                 name: known.name(),
@@ -57,13 +58,13 @@ impl Library {
                 open: 0,
             });
         }
-        let theirs = shared_object::function(self.version.other, name);
+        let theirs = shared_object::function(self.version.other_soname, name);
         if theirs.is_null() {
             return Err(Error::arg(2));
         }
         // SAFETY: either library exports that name with this signature (dat_registry.h).
         let theirs = unsafe { std::mem::transmute::<*mut c_void, RegistryFn>(theirs) };
-        // SAFETY: the caller's promise is theirs.
+        // SAFETY: the function has the same contract.
         unpack_v2_0((self.version.from_other)(unsafe { theirs(table, info) }))
     }
 
@@ -80,31 +81,31 @@ impl Library {
     ) -> u32 {
         self.guard(|| {
             let own = |new| {
-                self.registry().registrations.add(new).map_err(refused)?;
+                self.registry().registrations.add(new).map_err(error_of)?;
                 if let Some(foreign) = foreign {
                     foreign();
                 }
                 Ok(())
             };
             // SAFETY: the contract of the function.
-            unsafe { self.route(c"dat_registry_add_provider", table, info, own) }
+            unsafe { self.route_by_version(c"dat_registry_add_provider", table, info, own) }
         })
     }
 
-    /// dat_registry_remove_provider.
+    /// Removes a registration (dat_registry_remove_provider).
     ///
     /// # Safety
     /// `info` is NULL or valid.
     pub unsafe fn remove(&'static self, table: *const c_void, info: *const DatProviderInfo) -> u32 {
         self.guard(|| {
-            let own = |old| self.registry().registrations.remove(&old).map_err(refused);
+            let own = |old| self.registry().registrations.remove(&old).map_err(error_of);
             // SAFETY: the contract of the function.
-            unsafe { self.route(c"dat_registry_remove_provider", table, info, own) }
+            unsafe { self.route_by_version(c"dat_registry_remove_provider", table, info, own) }
         })
     }
 
-    /// dat_registry_list_providers: `number` is always set to how many there are; an array too small for them is
-    /// filled as far as it goes and refused as argument 1.
+    /// Lists providers (dat_registry_list_providers). `number` is always set to the number of providers. An array that is too small
+    /// is filled and refused as argument 1.
     ///
     /// # Safety
     /// `number` is NULL or valid; `list` is NULL or has `room` pointers, each NULL or valid.
@@ -146,9 +147,9 @@ impl Library {
         })
     }
 
-    /// 2.0 dat_registry_providers_related: whether two IAs stand in for each other. dat.conf says nothing about that, so
-    /// `ask`, given a name and the other one, is what the provider of the first says; `None` where none can be asked. An IA
-    /// is not one for itself, as dat_ia_ha_related says too.
+    /// Writes whether two IAs are related for high availability (2.0's dat_registry_providers_related). dat.conf does not say so:
+    /// `query` returns what the provider of the first name says about the second, `None` if it cannot be queried. An IA is not
+    /// related to itself, which dat_ia_ha_related says too.
     ///
     /// # Safety
     /// The names are NULL or C strings; `answer` is NULL or valid.
@@ -157,7 +158,7 @@ impl Library {
         one: *const c_char,
         other: *const c_char,
         answer: *mut u32,
-        ask: impl Fn(&str, &CStr) -> Option<bool>,
+        query: impl Fn(&str, &CStr) -> Option<bool>,
     ) -> u32 {
         self.guard_from_fork(|| {
             for (null, number) in [
@@ -185,7 +186,7 @@ impl Library {
             let relation = if names[0] == names[1] {
                 HA_FALSE
             } else {
-                relation(ask(&names[0], raw[1]), ask(&names[1], raw[0]))
+                relation(query(&names[0], raw[1]), query(&names[1], raw[0]))
             };
             // SAFETY: not NULL, so valid by the contract of the function.
             unsafe { answer.write_unaligned(relation) };
@@ -194,7 +195,7 @@ impl Library {
     }
 }
 
-/// What two providers say of each other, in one word; one alone decides.
+/// Combines the answers of two providers about each other. If only one answers, that answer counts.
 fn relation(one: Option<bool>, other: Option<bool>) -> u32 {
     match (one, other) {
         (None, None) => HA_UNKNOWN,
@@ -210,5 +211,5 @@ const HA_FALSE: u32 = 0;
 const HA_TRUE: u32 = 1;
 /// `DAT_HA_UNKNOWN`.
 const HA_UNKNOWN: u32 = 2;
-/// `DAT_HA_CONFLICTING`: the two do not agree.
+/// `DAT_HA_CONFLICTING`: the two providers disagree.
 const HA_CONFLICTING: u32 = 3;

@@ -1,10 +1,10 @@
-//! The shared object that we are part of, as the dynamic loader has it, and the other version's beside it.
+//! Requests to the dynamic loader about this shared object and the other version's library.
 
 use std::ffi::{CStr, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Where the shared object that holds `part` was loaded from.
+/// Returns the path from which the shared object was loaded that contains `part`.
 pub(crate) fn path_of<T>(part: &'static T) -> Option<PathBuf> {
     // SAFETY: all-zero is a valid Dl_info, and dladdr only fills it.
     let info = unsafe {
@@ -19,10 +19,10 @@ pub(crate) fn path_of<T>(part: &'static T) -> Option<PathBuf> {
     Some(OsStr::from_bytes(info.to_bytes()).into())
 }
 
-/// Classic providers find `dat_registry_add_provider` in the global scope. A program that loaded this library with
-/// `RTLD_LOCAL` (some MPIs do) gets it made global here; for all others nothing changes.
+/// Makes the symbols of this library global. Classic providers look for `dat_registry_add_provider` in the global scope, and some
+/// MPIs load this library with `RTLD_LOCAL`.
 pub(crate) fn make_global(soname: &CStr) {
-    // SAFETY: RTLD_NOLOAD only changes the scope of what is mapped already.
+    // SAFETY: RTLD_NOLOAD only changes the scope of a library that is mapped already.
     let done = unsafe {
         libc::dlopen(
             soname.as_ptr(),
@@ -32,14 +32,14 @@ pub(crate) fn make_global(soname: &CStr) {
     if done.is_null() {
         tracing::debug!(
             ?soname,
-            "loaded under another name; classic providers may not find the registry"
+            "this library was loaded under another name; classic providers may not find the registry"
         );
     }
 }
 
-/// The function `name` of the library `soname` of this process; NULL if that is not loaded.
+/// Returns the address of the function `name` in the library `soname`; NULL if the library is not loaded.
 pub(crate) fn function(soname: &CStr, name: &CStr) -> *mut c_void {
-    // SAFETY: RTLD_NOLOAD only looks for what is mapped already; dlsym only looks up.
+    // SAFETY: RTLD_NOLOAD only finds a library that is mapped already; dlsym only looks up.
     unsafe {
         let library = libc::dlopen(soname.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
         if library.is_null() {

@@ -1,4 +1,4 @@
-//! dat_strerror: both parts of a return code as text.
+//! dat_strerror: the type and the subtype of a return code as text.
 
 use std::ffi::c_char;
 
@@ -8,7 +8,7 @@ use dat_core::error::Error;
 use crate::Library;
 
 impl Library {
-    /// dat_strerror of a code of this library's numbers: its type, and its subtype ("" if it has none).
+    /// Writes the names of a return code's type and subtype ("" if it has none).
     ///
     /// # Safety
     /// `major` and `minor` are NULL or valid; `minor` may be NULL.
@@ -22,7 +22,7 @@ impl Library {
             if major.is_null() {
                 return Err(Error::arg(2));
             }
-            let found = strings((self.version.from_numbers)(code));
+            let found = strings((self.version.from_own)(code));
             // SAFETY: not NULL, so valid by the function's contract; the strings live for ever.
             unsafe {
                 major.write_unaligned(found.major.unwrap_or(UNKNOWN_MAJOR).as_ptr());

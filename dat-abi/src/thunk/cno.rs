@@ -5,7 +5,7 @@ use dat_core::error::Subtype;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use crate::boundary::{Version, guard, making, need, put, timeout};
+use crate::boundary::{Version, guard, guard_allocating, put, require, timeout};
 use crate::handle;
 use crate::types::{DatHandle, DatOsWaitProxyAgent, DatTimeout};
 
@@ -41,9 +41,9 @@ pub(crate) unsafe extern "C" fn cno_create<T: Transport, V: Version>(
     given: DatOsWaitProxyAgent,
     cno: *mut DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        need(cno, 3)?;
+        require(cno, 3)?;
         let proxy = agent(given).map_or(CnoProxy::None, CnoProxy::Agent);
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(cno, 3, raw(Cno::create(ia, proxy)?)) }
@@ -54,14 +54,16 @@ pub(crate) unsafe extern "C" fn cno_modify_agent<T: Transport, V: Version>(
     cno: DatHandle,
     given: DatOsWaitProxyAgent,
 ) -> u32 {
-    making::<V>(|| handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.modify_agent(agent(given)))
+    guard_allocating::<V>(|| {
+        handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.modify_agent(agent(given))
+    })
 }
 
 pub(crate) unsafe extern "C" fn cno_free<T: Transport, V: Version>(cno: DatHandle) -> u32 {
     guard::<V>(|| handle::cno::<T>(cno, Subtype::InvalidHandleCno)?.free())
 }
 
-/// A cancellation point.
+/// Waits for an event of a CNO. A cancellation point.
 pub(crate) unsafe extern "C-unwind" fn cno_wait<T: Transport, V: Version>(
     cno: DatHandle,
     span: DatTimeout,
@@ -70,14 +72,14 @@ pub(crate) unsafe extern "C-unwind" fn cno_wait<T: Transport, V: Version>(
     let body = || {
         guard::<V>(|| {
             let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
-            need(evd, 3)?;
+            require(evd, 3)?;
             let woken = cno.wait(timeout(span));
-            // When the time is over the handle is a null one.
+            // After a time-out the handle is NULL.
             // SAFETY: NULL or valid by the slot's contract.
             unsafe { put(evd, 3, woken.unwrap_or(0))? };
             woken.map(|_| ())
         })
     };
-    // SAFETY: this function has nothing to drop.
+    // SAFETY: this function has no values to drop.
     unsafe { dat_os::cancel::point(body) }
 }

@@ -1,4 +1,4 @@
-//! EP slots with one layout.
+//! EP slots that both versions share.
 
 use std::ffi::c_void;
 
@@ -7,14 +7,14 @@ use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::Transport;
 
 use super::close_flags;
-use crate::boundary::{Version, bytes, guard, limit, making, put, timeout};
+use crate::boundary::{Version, bytes, guard, guard_allocating, put, timeout, to_count};
 use crate::handle;
 use crate::sockaddr::read_canonical;
 use crate::types::{
     DAT_VALUE_UNKNOWN, DatBoolean, DatCount, DatHandle, DatIaAddressPtr, DatTimeout,
 };
 
-/// The EP argument.
+/// Returns the endpoint of the EP argument.
 #[inline(always)]
 pub(crate) fn find<T: Transport>(ep: DatHandle) -> Result<&'static Ep<T>> {
     handle::ep(ep, Subtype::InvalidHandleEp)
@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn ep_connect<T: Transport, V: Version>(
     qos: u32,
     flags: u32,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let ep = find::<T>(ep)?;
         if address.is_null() {
             return Err(Error::arg(2));
@@ -56,7 +56,7 @@ pub(crate) unsafe extern "C" fn ep_dup_connect<T: Transport, V: Version>(
     private_data: *const c_void,
     qos: u32,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let (ep, model) = (find::<T>(ep)?, find::<T>(model)?);
         // SAFETY: NULL or valid by the slot's contract.
         let data = unsafe { bytes(size, private_data, 4)? };
@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn ep_disconnect<T: Transport, V: Version>(
     ep: DatHandle,
     flags: u32,
 ) -> u32 {
-    making::<V>(|| find::<T>(ep)?.disconnect(close_flags(flags, 2)?))
+    guard_allocating::<V>(|| find::<T>(ep)?.disconnect(close_flags(flags, 2)?))
 }
 
 pub(crate) unsafe extern "C" fn ep_get_status<T: Transport, V: Version>(
@@ -79,7 +79,7 @@ pub(crate) unsafe extern "C" fn ep_get_status<T: Transport, V: Version>(
 ) -> u32 {
     guard::<V>(|| {
         let (now, recv, request) = find::<T>(ep)?.status();
-        // SAFETY: each is NULL (not wanted) or valid by the slot's contract.
+        // SAFETY: each is NULL (not requested) or valid by the slot's contract.
         unsafe {
             if !state.is_null() {
                 put(state, 2, now as u32)?;
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn ep_free<T: Transport, V: Version>(ep: DatHandle)
 }
 
 pub(crate) unsafe extern "C" fn ep_reset<T: Transport, V: Version>(ep: DatHandle) -> u32 {
-    making::<V>(|| find::<T>(ep)?.reset())
+    guard_allocating::<V>(|| find::<T>(ep)?.reset())
 }
 
 pub(crate) unsafe extern "C" fn ep_recv_query<T: Transport, V: Version>(
@@ -112,9 +112,9 @@ pub(crate) unsafe extern "C" fn ep_recv_query<T: Transport, V: Version>(
         let (posted, spanned) = find::<T>(ep)?.recv_query()?;
         let known = |buffers: u32| match buffers {
             u32::MAX => DAT_VALUE_UNKNOWN,
-            n => limit(n),
+            n => to_count(n),
         };
-        // SAFETY: each is NULL (not wanted) or valid by the slot's contract.
+        // SAFETY: each is NULL (not requested) or valid by the slot's contract.
         unsafe {
             if !allocated.is_null() {
                 put(allocated, 2, known(posted))?;
@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn ep_recv_query<T: Transport, V: Version>(
     })
 }
 
-/// A watermark argument: `DAT_WATERMARK_INFINITE` and every other negative number is none.
+/// Converts a watermark argument. `DAT_WATERMARK_INFINITE` and every other negative number is no watermark.
 fn watermark(value: DatCount) -> Option<u32> {
     u32::try_from(value).ok()
 }

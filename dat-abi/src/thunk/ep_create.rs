@@ -6,7 +6,7 @@ use dat_core::head::raw;
 use dat_core::transport::Transport;
 
 use super::layout::Layout;
-use crate::boundary::{making, need, put, structure};
+use crate::boundary::{guard_allocating, put, require, structure};
 use crate::handle;
 use crate::types::DatHandle;
 
@@ -55,7 +55,7 @@ unsafe fn create<T: Transport, V: Layout>(
         let given = unsafe { structure(attr, attr_number)? };
         Some(V::ep_attr(&given).checked(attr_number)?)
     };
-    need(ep, attr_number + 1)?;
+    require(ep, attr_number + 1)?;
     let made = Ep::create(ia, parts, attr.as_ref())?;
     // SAFETY: not NULL, so valid by the caller's promise.
     unsafe { put(ep, attr_number + 1, raw(made)) }
@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C" fn ep_create<T: Transport, V: Layout>(
     attr: *const V::EpAttr,
     ep: *mut DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let parts = parts(pz, recv, request, connect, 0);
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { create::<T, V>(ia, parts, attr, 6, ep) }
@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn ep_create_with_srq<T: Transport, V: Layout>(
     attr: *const V::EpAttr,
     ep: *mut DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
         let parts = parts(pz, recv, request, connect, srq);

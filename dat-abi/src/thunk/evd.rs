@@ -6,12 +6,12 @@ use dat_core::flags::EvdFlags;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use crate::boundary::{Version, count, guard, limit, making, need, put};
+use crate::boundary::{Version, count, guard, guard_allocating, put, require, to_count};
 use crate::handle;
 use crate::types::{DatCount, DatEvdParam, DatHandle};
 
-/// The EVD argument of `dat_evd_*`. The specification has no subtype for "an EVD"; DAPL answers with none of
-/// the stream subtypes but the argument's.
+/// Returns the EVD of the first argument. The specification has no subtype for "an EVD"; like DAPL this uses the subtype of the
+/// argument's number.
 fn find<T: Transport>(evd: DatHandle) -> Result<&'static Evd<T>> {
     handle::evd(evd, Subtype::InvalidHandle1)
 }
@@ -32,12 +32,12 @@ pub(crate) unsafe extern "C" fn evd_create<T: Transport, V: Version>(
     evd_flags: u32,
     evd: *mut DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let qlen = count(qlen, 2)?;
         let cno = handle::optional(cno, |h| handle::cno(h, Subtype::InvalidHandleCno))?;
         let flags = flags(evd_flags, 4)?;
-        need(evd, 5)?;
+        require(evd, 5)?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(evd, 5, raw(Evd::create(ia, qlen, cno, flags)?)) }
     })
@@ -50,11 +50,11 @@ pub(crate) unsafe extern "C" fn evd_query<T: Transport, V: Version>(
 ) -> u32 {
     guard::<V>(|| {
         let evd = find::<T>(evd)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = evd.info()?;
         let value = DatEvdParam {
             ia_handle: info.ia,
-            evd_qlen: limit(info.qlen),
+            evd_qlen: to_count(info.qlen),
             evd_state: info.state,
             cno_handle: info.cno,
             evd_flags: info.flags.bits(),
@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn evd_modify_cno<T: Transport, V: Version>(
     evd: DatHandle,
     cno: DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let evd = find::<T>(evd)?;
         evd.modify_cno(handle::optional(cno, |h| {
             handle::cno(h, Subtype::InvalidHandleCno)
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn evd_resize<T: Transport, V: Version>(
     evd: DatHandle,
     qlen: DatCount,
 ) -> u32 {
-    making::<V>(|| find::<T>(evd)?.resize(count(qlen, 2)?))
+    guard_allocating::<V>(|| find::<T>(evd)?.resize(count(qlen, 2)?))
 }
 
 pub(crate) unsafe extern "C" fn evd_free<T: Transport, V: Version>(evd: DatHandle) -> u32 {

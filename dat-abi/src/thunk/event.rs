@@ -1,4 +1,4 @@
-//! Taking events, and posting software events.
+//! Slots that take events (the hot path), and the one that posts software events.
 
 use std::sync::atomic::Ordering;
 
@@ -9,27 +9,28 @@ use dat_core::head::raw;
 use dat_core::transport::Transport;
 
 use super::layout::Layout;
-use crate::boundary::{caught, guard, guard_hot, limit, need, timeout};
+use crate::boundary::{caught, guard, guard_hot, require, timeout, to_count};
 use crate::handle;
 use crate::ret::DAT_SUCCESS;
 use crate::types::{DatCount, DatHandle, DatTimeout};
 
-/// The idle case takes no other call, so it saves no registers: everything else is a jump at the end.
+/// Takes an event without waiting. The case of an idle EVD makes no call, so that no registers are saved for it; all other cases are
+/// tail calls.
 pub(crate) unsafe extern "C" fn evd_dequeue<T: Transport, V: Layout>(
     handle: DatHandle,
     event: *mut V::Event,
 ) -> u32 {
-    // SAFETY: whoever has this table has it from `tables`, which reserves the arena first.
+    // SAFETY: the function that returns this table reserves the arena first (`tables`).
     let Some(place) = (unsafe { T::arenas().evd.place(handle) }) else {
-        return evd_dequeue_long::<T, V>(handle, event);
+        return dequeue_slow::<T, V>(handle, event);
     };
-    // SAFETY: a place holds an EVD, or zeros, which are an atomic word too.
+    // SAFETY: the address is that of an EVD, or of zeros, which are an atomic word too.
     let word = unsafe { &(*place).head.word }.load(Ordering::Acquire);
     if is_idle(word, event.addr()) {
         return V::pack(evd::EMPTY);
     }
     if event.is_null() {
-        return evd_dequeue_long::<T, V>(handle, event);
+        return dequeue_slow::<T, V>(handle, event);
     }
     // SAFETY: alive in both cases, so it is an EVD; `event` is not NULL, so valid by the slot's contract.
     unsafe {
@@ -40,11 +41,11 @@ pub(crate) unsafe extern "C" fn evd_dequeue<T: Transport, V: Layout>(
             return dequeue_batched::<T, V>(&*place, event);
         }
     }
-    evd_dequeue_long::<T, V>(handle, event)
+    dequeue_slow::<T, V>(handle, event)
 }
 
-/// Takes a completion that is at hand, past every call. There is no boundary here: nothing panics, and what is called
-/// has a boundary of its own.
+/// Takes a completion that was polled before, without another call. It has no boundary: it cannot panic, and the slow path has a
+/// boundary of its own.
 ///
 /// # Safety
 /// `event` is valid for writes.
@@ -53,15 +54,14 @@ unsafe extern "C" fn dequeue_batched<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
     event: *mut V::Event,
 ) -> u32 {
-    // SAFETY: valid by the caller's promise. It may be uninitialised; every bit pattern is a DAT_EVENT, and only writes
-    // happen.
+    // SAFETY: valid by the caller's promise. It may be uninitialised, but it is only written.
     if evd.dequeue_batched(&mut unsafe { V::sink::<T>(event, raw(evd)) }) {
         return DAT_SUCCESS;
     }
-    evd_dequeue_long::<T, V>(raw(evd), event)
+    dequeue_slow::<T, V>(raw(evd), event)
 }
 
-/// Nothing is at hand: asks the transport.
+/// Polls the transport, because no completion is left of the poll before.
 ///
 /// # Safety
 /// `event` is valid for writes.
@@ -79,15 +79,15 @@ unsafe extern "C" fn dequeue_polled<T: Transport, V: Layout>(
         Ok(Polled::Taken) => DAT_SUCCESS,
         // SAFETY: the same promise.
         Ok(Polled::Batched) => unsafe { dequeue_batched::<T, V>(evd, event) },
-        Ok(Polled::SlowPath) => evd_dequeue_long::<T, V>(raw(evd), event),
+        Ok(Polled::SlowPath) => dequeue_slow::<T, V>(raw(evd), event),
         Err(error) => V::pack(error),
     }
 }
 
-/// All that is not frequent: no EVD or a freed one, no event, events that are queued, completions that are not usual.
+/// Takes an event on the slow path: no EVD or a freed one, no event, queued events, completions that need more work.
 #[cold]
 #[inline(never)]
-extern "C" fn evd_dequeue_long<T: Transport, V: Layout>(
+extern "C" fn dequeue_slow<T: Transport, V: Layout>(
     handle: DatHandle,
     event: *mut V::Event,
 ) -> u32 {
@@ -101,7 +101,8 @@ extern "C" fn evd_dequeue_long<T: Transport, V: Layout>(
     })
 }
 
-/// As [`evd_dequeue`]: a completion that is there leaves by a jump. Where none is there this is a cancellation point.
+/// Waits for events. A completion that is available is taken by a tail call, as in [`evd_dequeue`]; else this is a cancellation
+/// point.
 pub(crate) unsafe extern "C-unwind" fn evd_wait<T: Transport, V: Layout>(
     handle: DatHandle,
     span: DatTimeout,
@@ -109,7 +110,7 @@ pub(crate) unsafe extern "C-unwind" fn evd_wait<T: Transport, V: Layout>(
     event: *mut V::Event,
     nmore: *mut DatCount,
 ) -> u32 {
-    // NULL less 1 has the highest bit, which no program's address has.
+    // NULL minus 1 has the highest bit set, which no program's address has.
     let null = (event.addr().wrapping_sub(1) | nmore.addr().wrapping_sub(1)) >> (usize::BITS - 1);
     if threshold == 1
         && null == 0
@@ -127,10 +128,10 @@ pub(crate) unsafe extern "C-unwind" fn evd_wait<T: Transport, V: Layout>(
             }
         }
     }
-    wait_guarded::<T, V>(handle, span, threshold, event, nmore)
+    guarded_wait_slow::<T, V>(handle, span, threshold, event, nmore)
 }
 
-/// Takes a completion that is at hand, and counts what is left.
+/// Takes a completion that was polled before, and counts those that are left.
 ///
 /// # Safety
 /// `event` and `nmore` are valid for writes.
@@ -150,15 +151,15 @@ unsafe extern "C-unwind" fn wait_batched<T: Transport, V: Layout>(
             unsafe { nmore.write_unaligned(left.cast_signed()) };
             DAT_SUCCESS
         }
-        Ok(None) => wait_guarded::<T, V>(raw(evd), span, threshold, event, nmore),
+        Ok(None) => guarded_wait_slow::<T, V>(raw(evd), span, threshold, event, nmore),
         Err(error) => V::pack(error),
     }
 }
 
-/// Nothing is at hand: asks the transport.
+/// Polls the transport, because no completion is left of the poll before.
 ///
 /// # Safety
-/// As [`wait_batched`].
+/// The same as [`wait_batched`].
 #[inline(never)]
 unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
@@ -178,15 +179,15 @@ unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
         // SAFETY: the same promise.
         Ok(Polled::Batched) => unsafe { wait_batched::<T, V>(evd, span, threshold, event, nmore) },
         Ok(Polled::Empty | Polled::SlowPath) => {
-            wait_guarded::<T, V>(raw(evd), span, threshold, event, nmore)
+            guarded_wait_slow::<T, V>(raw(evd), span, threshold, event, nmore)
         }
         Err(error) => V::pack(error),
     }
 }
 
-/// [`wait_long`] with its boundary, as a cancellation point.
+/// Runs [`wait_slow`] in a boundary, as a cancellation point.
 #[inline(never)]
-extern "C-unwind" fn wait_guarded<T: Transport, V: Layout>(
+extern "C-unwind" fn guarded_wait_slow<T: Transport, V: Layout>(
     handle: DatHandle,
     span: DatTimeout,
     threshold: DatCount,
@@ -195,18 +196,18 @@ extern "C-unwind" fn wait_guarded<T: Transport, V: Layout>(
 ) -> u32 {
     let body = || {
         // SAFETY: valid or NULL by the slot's contract.
-        guard::<V>(|| unsafe { wait_long::<T, V>(handle, span, threshold, event, nmore) })
+        guard::<V>(|| unsafe { wait_slow::<T, V>(handle, span, threshold, event, nmore) })
     };
-    // SAFETY: this function, and those of this file that call it, have nothing to drop.
+    // SAFETY: this function, and those of this file that call it, have no values to drop.
     unsafe { dat_os::cancel::point(body) }
 }
 
-/// All but a completion that is there already.
+/// Waits for events on the slow path.
 ///
 /// # Safety
-/// As the slot's contract has it: the pointers are NULL or valid.
+/// The pointers are NULL or valid, by the slot's contract.
 #[inline(never)]
-unsafe fn wait_long<T: Transport, V: Layout>(
+unsafe fn wait_slow<T: Transport, V: Layout>(
     handle: DatHandle,
     span: DatTimeout,
     threshold: DatCount,
@@ -228,7 +229,7 @@ unsafe fn wait_long<T: Transport, V: Layout>(
     let waited = evd.wait(timeout(span), threshold, &mut sink);
     let more = waited.unwrap_or_else(|failed| failed.nmore);
     // SAFETY: not NULL, so valid by the slot's contract.
-    unsafe { nmore.write_unaligned(limit(more)) };
+    unsafe { nmore.write_unaligned(to_count(more)) };
     waited.map(|_| ()).map_err(|failed| failed.error)
 }
 
@@ -238,9 +239,9 @@ pub(crate) unsafe extern "C" fn evd_post_se<T: Transport, V: Layout>(
 ) -> u32 {
     guard::<V>(|| {
         let evd = handle::evd::<T>(handle, Subtype::InvalidHandle1)?;
-        need(event, 2)?;
+        require(event, 2)?;
         // SAFETY: not NULL, so valid by the slot's contract.
-        let pointer = unsafe { V::software(event) };
+        let pointer = unsafe { V::software_pointer(event) };
         evd.post_se(pointer.ok_or(Error::arg(2))?)
     })
 }

@@ -1,4 +1,4 @@
-//! The structures of the hot calls, of which each version has its own.
+//! The structures of shared thunks that each version lays out differently.
 
 use dat_core::ep::fast_path::Several;
 use dat_core::evd::EventSink;
@@ -9,7 +9,7 @@ use dat_core::transport::Transport;
 use super::ep_arguments::EpAttrArg;
 use crate::boundary::Version;
 
-/// How a version lays out what a post is given and a dequeue fills in.
+/// The layout of a version's structures.
 pub(crate) trait Layout: Version {
     /// `DAT_LMR_TRIPLET`.
     type Local: Local + 'static;
@@ -19,25 +19,24 @@ pub(crate) trait Layout: Version {
     type EpAttr: Copy;
     /// `DAT_EVENT`.
     type Event: 'static;
-    /// What writes a `DAT_EVENT`.
+    /// Writer of a `DAT_EVENT`.
     type Sink<'a, T: Transport>: EventSink;
 
     /// Returns the values of an endpoint's attributes.
     fn ep_attr(attr: &Self::EpAttr) -> EpAttrArg;
 
-    /// Writes into `event`, as one of `evd`.
+    /// Returns the writer of an event of `evd`.
     ///
     /// # Safety
     /// `event` is valid for writes while the sink lives, at any alignment.
     unsafe fn sink<'a, T: Transport>(event: *mut Self::Event, evd: RawHandle) -> Self::Sink<'a, T>;
 
-    /// The pointer of a software event; `None` for another event.
+    /// Returns the pointer of a software event; `None` for another event.
     ///
     /// # Safety
     /// `event` is valid for reads, at any alignment.
-    unsafe fn software(event: *const Self::Event) -> Option<usize>;
+    unsafe fn software_pointer(event: *const Self::Event) -> Option<usize>;
 
-    /// Calls `f` with the segments in core's layout, past every other call. `None`: they are too many for that, or one is
-    /// too long.
-    fn few<R>(segments: &[Self::Local], f: impl FnOnce(Several<'_>) -> R) -> Option<R>;
+    /// Calls `f` with the segments in core's layout, without any other call. Returns `None` if there are too many or one is too long.
+    fn with_few<R>(segments: &[Self::Local], f: impl FnOnce(Several<'_>) -> R) -> Option<R>;
 }

@@ -11,9 +11,9 @@ use dat_core::srq::Srq;
 use dat_core::transport::Transport;
 
 use super::layout::Layout;
-use crate::boundary::{Version, count, guard, limit, making, need, put, structure};
+use crate::boundary::{Version, count, guard, guard_allocating, put, require, structure, to_count};
 use crate::handle;
-use crate::segments::Synced;
+use crate::segments::SyncSegments;
 use crate::types::{
     DatCount, DatHandle, DatPzParam, DatRegionDescription, DatSrqAttr, DatSrqParam,
 };
@@ -25,9 +25,9 @@ pub(crate) unsafe extern "C" fn pz_create<T: Transport, V: Version>(
     ia: DatHandle,
     pz: *mut DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        need(pz, 2)?;
+        require(pz, 2)?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(pz, 2, raw(Pz::create(ia)?)) }
     })
@@ -139,7 +139,7 @@ pub(crate) unsafe extern "C" fn lmr_sync_rdma_read<T: Transport, V: Layout>(
     guard::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: NULL or valid by the slot's contract.
-        Lmr::sync_read(ia, unsafe { Synced::new(iov, number)? })
+        Lmr::sync_read(ia, unsafe { SyncSegments::new(iov, number)? })
     })
 }
 
@@ -151,7 +151,7 @@ pub(crate) unsafe extern "C" fn lmr_sync_rdma_write<T: Transport, V: Layout>(
     guard::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: NULL or valid by the slot's contract.
-        Lmr::sync_write(ia, unsafe { Synced::new(iov, number)? })
+        Lmr::sync_write(ia, unsafe { SyncSegments::new(iov, number)? })
     })
 }
 
@@ -163,9 +163,9 @@ pub(crate) unsafe extern "C" fn rmr_create<T: Transport, V: Version>(
     pz: DatHandle,
     rmr: *mut DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let pz = handle::pz::<T>(pz, Subtype::InvalidHandlePz)?;
-        need(rmr, 2)?;
+        require(rmr, 2)?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(rmr, 2, raw(Rmr::create(pz)?)) }
     })
@@ -185,12 +185,12 @@ pub(crate) unsafe extern "C" fn srq_create<T: Transport, V: Version>(
     attr: *mut DatSrqAttr,
     srq: *mut DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let pz = handle::pz::<T>(pz, Subtype::InvalidHandlePz)?;
         // SAFETY: NULL or valid by the slot's contract.
         let given = unsafe { structure(attr.cast_const(), 3)? };
-        need(srq, 4)?;
+        require(srq, 4)?;
         let attr = SrqAttr {
             max_recv_dtos: count(given.max_recv_dtos, 3)?,
             max_recv_iov: count(given.max_recv_iov, 3)?,
@@ -212,17 +212,17 @@ pub(crate) unsafe extern "C" fn srq_query<T: Transport, V: Version>(
 ) -> u32 {
     guard::<V>(|| {
         let srq = srq::<T>(handle)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = srq.info()?;
         let value = DatSrqParam {
             ia_handle: raw(info.ia),
             srq_state: V::SRQ_OPERATIONAL,
             pz_handle: raw(info.pz),
-            max_recv_dtos: limit(info.attr.max_recv_dtos),
-            max_recv_iov: limit(info.attr.max_recv_iov),
-            low_watermark: info.attr.low_watermark.map_or(NO_LOW_WATERMARK, limit),
-            available_dto_count: limit(info.available),
-            outstanding_dto_count: limit(info.outstanding),
+            max_recv_dtos: to_count(info.attr.max_recv_dtos),
+            max_recv_iov: to_count(info.attr.max_recv_iov),
+            low_watermark: info.attr.low_watermark.map_or(NO_LOW_WATERMARK, to_count),
+            available_dto_count: to_count(info.available),
+            outstanding_dto_count: to_count(info.outstanding),
         };
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(param, 3, value) }
@@ -233,7 +233,7 @@ pub(crate) unsafe extern "C" fn srq_resize<T: Transport, V: Version>(
     handle: DatHandle,
     max_recv_dtos: DatCount,
 ) -> u32 {
-    making::<V>(|| srq::<T>(handle)?.resize(count(max_recv_dtos, 2)?))
+    guard_allocating::<V>(|| srq::<T>(handle)?.resize(count(max_recv_dtos, 2)?))
 }
 
 pub(crate) unsafe extern "C" fn srq_set_lw<T: Transport, V: Version>(

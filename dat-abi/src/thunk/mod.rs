@@ -1,8 +1,7 @@
-//! Slots that are the same in 1.2 and 2.0: handles, counts and flags only, structures with one layout, or with that of the
-//! version ([`Layout`]).
+//! Thunks that both versions share: functions of handles, counts and flags, of structures with one layout, or of structures whose
+//! layout the version says ([`Layout`]).
 //!
-//! Every function is `unsafe extern "C"` with the contract of its manual page: pointers are NULL or valid.
-//! Handles may be anything.
+//! Every thunk is `unsafe extern "C"` with the contract of its manual page: pointers are NULL or valid. Handles may be any numbers.
 
 mod cno;
 mod ep;
@@ -35,11 +34,11 @@ use dat_core::error::{Error, Result, Subtype};
 use dat_core::flags::Close;
 use dat_core::transport::Transport;
 
-use crate::boundary::{Version, guard, making, need, put};
+use crate::boundary::{Version, guard, guard_allocating, put, require};
 use crate::handle;
 use crate::types::{DatContext, DatHandle};
 
-/// `DAT_CLOSE_FLAGS` at argument `number`.
+/// Converts `DAT_CLOSE_FLAGS` at argument `number`.
 pub(crate) fn close_flags(value: u32, number: u16) -> Result<Close> {
     match value {
         0 => Ok(Close::Abrupt),
@@ -93,7 +92,7 @@ pub(crate) unsafe extern "C" fn cr_accept<T: Transport, V: Version>(
     size: i32,
     private_data: *const c_void,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let cr = handle::cr::<T>(cr, Subtype::InvalidHandleCr)?;
         let ep = handle::optional(ep, |h| handle::ep(h, Subtype::InvalidHandleEp))?;
         // SAFETY: NULL or valid by the slot's contract.
@@ -107,7 +106,7 @@ pub(crate) unsafe extern "C" fn cr_handoff<T: Transport, V: Version>(
     cr: DatHandle,
     conn_qual: u64,
 ) -> u32 {
-    making::<V>(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.handoff(conn_qual))
+    guard_allocating::<V>(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.handoff(conn_qual))
 }
 
 pub(crate) unsafe extern "C" fn cr_query<T: Transport, V: Version>(
@@ -115,9 +114,9 @@ pub(crate) unsafe extern "C" fn cr_query<T: Transport, V: Version>(
     _mask: u32,
     param: *mut crate::types::DatCrParam,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let cr = handle::cr::<T>(cr, Subtype::InvalidHandleCr)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = cr.info()?;
         let value = crate::types::DatCrParam {
             remote_ia_address_ptr: crate::intern::address(Some(info.remote.ip()), 0),

@@ -7,7 +7,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use dat_core::error::{Error, Kind, Result};
 use dat_core::ia_params::IaParams;
 
-use crate::boundary::{Version, count, making, need, put};
+use crate::boundary::{Version, count, guard_allocating, put, require};
 use crate::provider::{OpenRequest, OpenedIa, Provider};
 use crate::ret::DatReturn;
 use crate::types::{DatCount, DatHandle, DatProviderInfo};
@@ -87,11 +87,11 @@ pub(crate) unsafe extern "C" fn ia_open<P: Provider, V: Version>(
     async_evd: *mut DatHandle,
     ia: *mut DatHandle,
 ) -> DatReturn {
-    making::<V>(|| {
-        need(name, 1)?;
+    guard_allocating::<V>(|| {
+        require(name, 1)?;
         let async_qlen = count(async_qlen, 2)?;
-        need(async_evd, 3)?;
-        need(ia, 4)?;
+        require(async_evd, 3)?;
+        require(ia, 4)?;
         // SAFETY: not NULL, so a C string by the slot's contract.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         // SAFETY: not NULL, so valid by the slot's contract.

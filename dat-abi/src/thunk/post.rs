@@ -1,17 +1,17 @@
-//! Posting: each usual kind of post leads straight to core's short way, everything else to the long one.
+//! Slots that post (the hot path). A common kind of post calls core's fast path directly; every other post takes the slow path.
 
 use dat_core::ep::fast_ops::{FastOp, RdmaRead, RdmaWrite, Send};
 use dat_core::ep::fast_path::One;
 use dat_core::error::{Error, Result, Subtype};
 use dat_core::flags::CompletionFlags;
-use dat_core::iov::Remote;
+use dat_core::iov::Remote as RemoteSegment;
 use dat_core::transport::Transport;
 
 use super::find;
 use super::layout::Layout;
 use crate::boundary::{guard_hot, structure};
 use crate::handle;
-use crate::segments::Given;
+use crate::segments::SegmentArray;
 use crate::types::{DatContext, DatCount, DatHandle};
 
 /// Converts completion flags at argument `number`; unknown ones are an error.
@@ -20,49 +20,50 @@ pub(crate) fn flags(bits: u32, number: u16) -> Result<CompletionFlags> {
     CompletionFlags::from_bits(bits).ok_or(Error::arg(number))
 }
 
-/// Completion flags of a hot call: core refuses those that the endpoint cannot have, unknown ones among them.
+/// Converts completion flags of a hot call. Core refuses flags that the endpoint cannot have, and unknown ones.
 #[inline(always)]
 fn hot_flags(bits: u32) -> CompletionFlags {
     CompletionFlags::from_bits_retain(bits)
 }
 
-/// A frequent request as a C program asks for it: what is beside its segments is not looked at yet.
-trait Wanted: Copy {
-    /// The structure that is beside them.
-    type Beside: Copy;
-    type What<'a>: FastOp;
-    /// The address of the structure; of none one that is not wrong.
+/// The operation of a request as the C program passes it: with the pointer to its remote segment, if it has one, unchecked.
+trait Operation: Copy {
+    /// Structure that the pointer names.
+    type Remote: Copy;
+    /// The request for core.
+    type Request<'a>: FastOp;
+    /// Returns the address of the structure; for none an aligned address that is not NULL.
     fn address(self) -> usize;
-    /// The request.
-    fn what(beside: &Self::Beside) -> Self::What<'_>;
-    /// The structure where it is.
+    /// Returns the request for core.
+    fn request(remote: &Self::Remote) -> Self::Request<'_>;
+    /// Returns a reference to the structure.
     ///
     /// # Safety
-    /// It is there: not NULL, aligned, valid for reads until the result is used up.
-    unsafe fn beside<'a>(self) -> &'a Self::Beside;
-    /// A copy of the structure, of any address.
+    /// The pointer is not NULL, aligned, and valid for reads while the result lives.
+    unsafe fn remote<'a>(self) -> &'a Self::Remote;
+    /// Returns a copy of the structure, at any alignment.
     ///
     /// # Safety
-    /// It is NULL or valid for reads.
+    /// The pointer is NULL or valid for reads.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER`.
-    unsafe fn copied(self) -> Result<Self::Beside>;
+    unsafe fn copied(self) -> Result<Self::Remote>;
 }
 
-impl Wanted for Send {
-    type Beside = ();
-    type What<'a> = Self;
+impl Operation for Send {
+    type Remote = ();
+    type Request<'a> = Self;
     #[inline(always)]
     fn address(self) -> usize {
         8
     }
     #[inline(always)]
-    fn what((): &()) -> Self {
+    fn request((): &()) -> Self {
         Self
     }
     #[inline(always)]
-    unsafe fn beside<'a>(self) -> &'a () {
+    unsafe fn remote<'a>(self) -> &'a () {
         &()
     }
     #[inline(always)]
@@ -71,29 +72,29 @@ impl Wanted for Send {
     }
 }
 
-/// dat_ep_post_rdma_write to here.
+/// An RDMA Write to this remote segment.
 #[derive(Clone, Copy)]
 struct WriteTo<R>(*const R);
 
-/// dat_ep_post_rdma_read from here.
+/// An RDMA Read from this remote segment.
 #[derive(Clone, Copy)]
 struct ReadFrom<R>(*const R);
 
-macro_rules! wanted {
+macro_rules! operations {
     ($($from:ident: $what:ident;)*) => {$(
-        impl<R: Remote + 'static> Wanted for $from<R> {
-            type Beside = R;
-            type What<'a> = $what<'a, R>;
+        impl<R: RemoteSegment + 'static> Operation for $from<R> {
+            type Remote = R;
+            type Request<'a> = $what<'a, R>;
             #[inline(always)]
             fn address(self) -> usize {
                 self.0.addr()
             }
             #[inline(always)]
-            fn what(beside: &R) -> $what<'_, R> {
-                $what(beside)
+            fn request(remote: &R) -> $what<'_, R> {
+                $what(remote)
             }
             #[inline(always)]
-            unsafe fn beside<'a>(self) -> &'a R {
+            unsafe fn remote<'a>(self) -> &'a R {
                 const { assert!(align_of::<R>() <= 8) };
                 // SAFETY: by the caller's promise.
                 unsafe { &*self.0 }
@@ -107,147 +108,148 @@ macro_rules! wanted {
     )*};
 }
 
-wanted! {
+operations! {
     WriteTo: RdmaWrite;
     ReadFrom: RdmaRead;
 }
 
-/// 0 if both addresses are of something: not NULL, and aligned.
+/// Returns 0 if both addresses are not NULL and aligned.
 #[inline(always)]
-fn wrong(one: usize, other: usize) -> u32 {
-    // NULL less 8 has the highest bit, a misaligned address one of the lowest three: the rotation brings these four
-    // together. (No program has an address with the highest bit.)
+fn bad_pointers(one: usize, other: usize) -> u32 {
+    // NULL minus 8 has the highest bit set, a misaligned address one of the lowest three: the rotation brings these four bits
+    // together. (No program's address has the highest bit set.)
     let pointers = one.wrapping_sub(8) | other.wrapping_sub(8);
     pointers.rotate_left(1) as u32 & 0xf
 }
 
-/// Whether this is the usual post: to an endpoint, dead or alive, of one segment, without flags; `iov` and `beside` are
+/// Returns whether a post takes the fast path: to an endpoint, dead or alive, of one segment, without flags. `iov` and `remote` are
 /// then not NULL, and aligned.
 #[inline(always)]
-fn is_usual<T: Transport, L>(
+fn is_fast<T: Transport, L>(
     ep: DatHandle,
     segments: DatCount,
     iov: *const L,
-    beside: usize,
+    remote: usize,
     completion: u32,
 ) -> bool {
     const { assert!(align_of::<L>() <= 8) };
-    // One test for all but the endpoint.
-    segments.wrapping_sub(1).cast_unsigned() | completion | wrong(iov.addr(), beside) == 0
+    // One test for all conditions but the endpoint.
+    segments.wrapping_sub(1).cast_unsigned() | completion | bad_pointers(iov.addr(), remote) == 0
         && T::arenas().ep.holds(ep)
 }
 
-/// A request. A dead endpoint has no room for requests: that is how core knows it on the short way.
+/// Posts a request. Core's fast path recognises a dead endpoint by its send queue, which has no room.
 ///
 /// # Safety
-/// As the slot's contract has it: the pointers are NULL or valid.
+/// The pointers are NULL or valid, by the slot's contract.
 #[inline(always)]
-unsafe fn request<T: Transport, V: Layout, W: Wanted>(
+unsafe fn post_request<T: Transport, V: Layout, W: Operation>(
     ep: DatHandle,
     segments: DatCount,
     iov: *const V::Local,
     cookie: DatContext,
     completion: u32,
-    wanted: W,
+    operation: W,
 ) -> u32 {
     guard_hot::<V>(|| {
-        if is_usual::<T, _>(ep, segments, iov, wanted.address(), completion) {
+        if is_fast::<T, _>(ep, segments, iov, operation.address(), completion) {
             // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
-            let (ep, one, what) =
-                unsafe { (T::arenas().ep.at(ep), &*iov, W::what(wanted.beside())) };
-            return ep.post_fast(One(one), cookie, CompletionFlags::empty(), what);
+            let (ep, one, request) =
+                unsafe { (T::arenas().ep.at(ep), &*iov, W::request(operation.remote())) };
+            return ep.post_fast(One(one), cookie, CompletionFlags::empty(), request);
         }
         // SAFETY: the same promise.
         unsafe {
             if completion == 0 {
-                several::<T, V, W>(ep, segments, iov, cookie, wanted)
+                post_several::<T, V, W>(ep, segments, iov, cookie, operation)
             } else {
-                flagged::<T, V, W>(ep, segments, iov, cookie, completion, wanted)
+                post_flagged::<T, V, W>(ep, segments, iov, cookie, completion, operation)
             }
         }
     })
 }
 
-/// One segment, and flags.
+/// Posts a request of one segment, with flags.
 ///
 /// # Safety
-/// As [`request`].
+/// The same as [`post_request`].
 #[inline(never)]
-unsafe fn flagged<T: Transport, V: Layout, W: Wanted>(
+unsafe fn post_flagged<T: Transport, V: Layout, W: Operation>(
     ep: DatHandle,
     segments: DatCount,
     iov: *const V::Local,
     cookie: DatContext,
     completion: u32,
-    wanted: W,
+    operation: W,
 ) -> Result<()> {
-    if is_usual::<T, _>(ep, segments, iov, wanted.address(), 0) {
-        // SAFETY: as in `request`.
-        let (ep, one, what) = unsafe { (T::arenas().ep.at(ep), &*iov, W::what(wanted.beside())) };
-        return ep.post_fast(One(one), cookie, hot_flags(completion), what);
+    if is_fast::<T, _>(ep, segments, iov, operation.address(), 0) {
+        // SAFETY: as in `post_request`.
+        let (ep, one, request) =
+            unsafe { (T::arenas().ep.at(ep), &*iov, W::request(operation.remote())) };
+        return ep.post_fast(One(one), cookie, hot_flags(completion), request);
     }
     // SAFETY: the same promise.
-    unsafe { unusual::<T, V, W>(ep, segments, iov, cookie, completion, wanted) }
+    unsafe { post_slow::<T, V, W>(ep, segments, iov, cookie, completion, operation) }
 }
 
-/// Several segments, no flags.
+/// Posts a request of several segments, without flags.
 ///
 /// # Safety
-/// As [`request`].
+/// The same as [`post_request`].
 #[inline(never)]
-unsafe fn several<T: Transport, V: Layout, W: Wanted>(
+unsafe fn post_several<T: Transport, V: Layout, W: Operation>(
     ep: DatHandle,
     segments: DatCount,
     iov: *const V::Local,
     cookie: DatContext,
-    wanted: W,
+    operation: W,
 ) -> Result<()> {
-    if wrong(iov.addr(), wanted.address()) == 0 && T::arenas().ep.holds(ep) {
-        // SAFETY: as in `request`.
-        let (ep, what) = unsafe { (T::arenas().ep.at(ep), W::what(wanted.beside())) };
+    if bad_pointers(iov.addr(), operation.address()) == 0 && T::arenas().ep.holds(ep) {
+        // SAFETY: as in `post_request`.
+        let (ep, request) = unsafe { (T::arenas().ep.at(ep), W::request(operation.remote())) };
         let count = segments.cast_unsigned();
-        // Not 0 and not too many. Before that is known none is read.
+        // Not 0 and not too many. No segment is read before this check.
         if count.wrapping_sub(1) < ep.max_segments() {
             // SAFETY: not NULL, aligned, and valid by the slot's contract.
             let all = unsafe { std::slice::from_raw_parts(iov, count as usize) };
             let no = CompletionFlags::empty();
-            if let Some(posted) = V::few(all, |all| ep.post_fast(all, cookie, no, what)) {
+            if let Some(posted) = V::with_few(all, |all| ep.post_fast(all, cookie, no, request)) {
                 return posted;
             }
         }
     }
     // SAFETY: the same promise.
-    unsafe { unusual::<T, V, W>(ep, segments, iov, cookie, 0, wanted) }
+    unsafe { post_slow::<T, V, W>(ep, segments, iov, cookie, 0, operation) }
 }
 
-/// Any other post, good or bad.
+/// Posts any other request on the slow path, or refuses it.
 ///
 /// # Safety
-/// As [`request`].
+/// The same as [`post_request`].
 #[cold]
 #[inline(never)]
-unsafe fn unusual<T: Transport, V: Layout, W: Wanted>(
+unsafe fn post_slow<T: Transport, V: Layout, W: Operation>(
     ep: DatHandle,
     segments: DatCount,
     iov: *const V::Local,
     cookie: DatContext,
     completion: u32,
-    wanted: W,
+    operation: W,
 ) -> Result<()> {
     let ep = find::<T>(ep)?;
     // SAFETY: by the caller's promise.
-    let (given, beside) = unsafe { (Given::new(segments, iov, 2)?, wanted.copied()?) };
+    let (given, remote) = unsafe { (SegmentArray::new(segments, iov, 2)?, operation.copied()?) };
     given.with(ep.max_segments(), |iov| {
-        ep.post_slow(iov, cookie, hot_flags(completion), W::what(&beside))
+        ep.post_slow(iov, cookie, hot_flags(completion), W::request(&remote))
     })
 }
 
-/// Any other receive, good or bad.
+/// Posts any receive on the slow path, or refuses it.
 ///
 /// # Safety
-/// As [`request`].
+/// The same as [`post_request`].
 #[inline(never)]
-unsafe fn unusual_recv<T: Transport, V: Layout>(
+unsafe fn post_recv_slow<T: Transport, V: Layout>(
     ep: DatHandle,
     segments: DatCount,
     iov: *const V::Local,
@@ -256,7 +258,7 @@ unsafe fn unusual_recv<T: Transport, V: Layout>(
 ) -> Result<()> {
     let ep = find::<T>(ep)?;
     // SAFETY: by the caller's promise.
-    let given = unsafe { Given::new(segments, iov, 2)? };
+    let given = unsafe { SegmentArray::new(segments, iov, 2)? };
     given.with(ep.max_recv_segments(), |iov| {
         ep.post_recv(iov, cookie, hot_flags(completion))
     })
@@ -270,7 +272,7 @@ pub(crate) unsafe extern "C" fn ep_post_send<T: Transport, V: Layout>(
     completion: u32,
 ) -> u32 {
     // SAFETY: the slot's contract.
-    unsafe { request::<T, V, _>(ep, segments, iov, cookie, completion, Send) }
+    unsafe { post_request::<T, V, _>(ep, segments, iov, cookie, completion, Send) }
 }
 
 pub(crate) unsafe extern "C" fn ep_post_rdma_read<T: Transport, V: Layout>(
@@ -282,7 +284,7 @@ pub(crate) unsafe extern "C" fn ep_post_rdma_read<T: Transport, V: Layout>(
     completion: u32,
 ) -> u32 {
     // SAFETY: the slot's contract.
-    unsafe { request::<T, V, _>(ep, segments, iov, cookie, completion, ReadFrom(remote)) }
+    unsafe { post_request::<T, V, _>(ep, segments, iov, cookie, completion, ReadFrom(remote)) }
 }
 
 pub(crate) unsafe extern "C" fn ep_post_rdma_write<T: Transport, V: Layout>(
@@ -294,7 +296,7 @@ pub(crate) unsafe extern "C" fn ep_post_rdma_write<T: Transport, V: Layout>(
     completion: u32,
 ) -> u32 {
     // SAFETY: the slot's contract.
-    unsafe { request::<T, V, _>(ep, segments, iov, cookie, completion, WriteTo(remote)) }
+    unsafe { post_request::<T, V, _>(ep, segments, iov, cookie, completion, WriteTo(remote)) }
 }
 
 pub(crate) unsafe extern "C" fn ep_post_recv<T: Transport, V: Layout>(
@@ -305,13 +307,13 @@ pub(crate) unsafe extern "C" fn ep_post_recv<T: Transport, V: Layout>(
     completion: u32,
 ) -> u32 {
     guard_hot::<V>(|| {
-        if is_usual::<T, _>(ep, segments, iov, Send.address(), completion) {
+        if is_fast::<T, _>(ep, segments, iov, Send.address(), completion) {
             // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
             let (ep, one) = unsafe { (T::arenas().ep.at(ep), &*iov) };
             return ep.post_recv_fast(one, cookie);
         }
         // SAFETY: NULL or valid by the slot's contract.
-        unsafe { unusual_recv::<T, V>(ep, segments, iov, cookie, completion) }
+        unsafe { post_recv_slow::<T, V>(ep, segments, iov, cookie, completion) }
     })
 }
 
@@ -324,7 +326,7 @@ pub(crate) unsafe extern "C" fn srq_post_recv<T: Transport, V: Layout>(
     guard_hot::<V>(|| {
         let srq = handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
         // SAFETY: NULL or valid by the slot's contract.
-        let given = unsafe { Given::new(segments, iov.cast_const(), 2)? };
+        let given = unsafe { SegmentArray::new(segments, iov.cast_const(), 2)? };
         given.with(srq.max_segments(), |iov| srq.post_recv(iov, cookie))
     })
 }

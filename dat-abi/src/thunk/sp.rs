@@ -1,17 +1,17 @@
-//! PSP and RSP slots: one layout in both versions.
+//! PSP and RSP slots, which both versions share.
 
 use dat_core::error::{Error, Result, Subtype};
 use dat_core::head::raw;
 use dat_core::sp::{Sp, SpKind};
 use dat_core::transport::Transport;
 
-use crate::boundary::{Version, guard, making, need, put};
+use crate::boundary::{Version, guard, guard_allocating, put, require};
 use crate::handle;
 use crate::types::{DatHandle, DatPspParam, DatRspParam};
 
 const PSP_PROVIDER_FLAG: u32 = 1;
 
-/// `DAT_PSP_FLAGS` at argument `number`: whether the provider makes the endpoints.
+/// Converts `DAT_PSP_FLAGS` at argument `number`. Returns whether the provider creates the endpoints.
 fn provider_ep(flags: u32, number: u16) -> Result<bool> {
     if flags > PSP_PROVIDER_FLAG {
         Err(Error::arg(number))
@@ -27,11 +27,11 @@ pub(crate) unsafe extern "C" fn psp_create<T: Transport, V: Version>(
     flags: u32,
     psp: *mut DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let evd = handle::evd(evd, Subtype::InvalidHandleEvdCr)?;
         let provider_ep = provider_ep(flags, 4)?;
-        need(psp, 5)?;
+        require(psp, 5)?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe {
             put(
@@ -50,12 +50,12 @@ pub(crate) unsafe extern "C" fn psp_create_any<T: Transport, V: Version>(
     flags: u32,
     psp: *mut DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        need(conn_qual, 2)?;
+        require(conn_qual, 2)?;
         let evd = handle::evd(evd, Subtype::InvalidHandleEvdCr)?;
         let provider_ep = provider_ep(flags, 4)?;
-        need(psp, 5)?;
+        require(psp, 5)?;
         let made = Sp::psp_create(ia, None, evd, provider_ep)?;
         let qual = made.info()?.conn_qual;
         // SAFETY: NULL or valid by the slot's contract.
@@ -73,7 +73,7 @@ pub(crate) unsafe extern "C" fn psp_query<T: Transport, V: Version>(
 ) -> u32 {
     guard::<V>(|| {
         let psp = handle::psp::<T>(psp)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = psp.info()?;
         let SpKind::Public { provider_ep } = info.kind else {
             return Err(Error::handle(Subtype::InvalidHandlePsp));
@@ -100,11 +100,11 @@ pub(crate) unsafe extern "C" fn rsp_create<T: Transport, V: Version>(
     evd: DatHandle,
     rsp: *mut DatHandle,
 ) -> u32 {
-    making::<V>(|| {
+    guard_allocating::<V>(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let ep = handle::ep(ep, Subtype::InvalidHandleEp)?;
         let evd = handle::evd(evd, Subtype::InvalidHandleEvdCr)?;
-        need(rsp, 5)?;
+        require(rsp, 5)?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(rsp, 5, raw(Sp::rsp_create(ia, conn_qual, ep, evd)?)) }
     })
@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C" fn rsp_query<T: Transport, V: Version>(
 ) -> u32 {
     guard::<V>(|| {
         let rsp = handle::rsp::<T>(rsp)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = rsp.info()?;
         let SpKind::Reserved(ep) = info.kind else {
             return Err(Error::handle(Subtype::InvalidHandleRsp));

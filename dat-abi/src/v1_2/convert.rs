@@ -1,4 +1,4 @@
-//! Core's types to and from the structures of uDAPL 1.2.
+//! Converts between core's types and the structures of uDAPL 1.2.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use super::types::{
     DatEventData, DatIaAttr, DatLmrTriplet, DatProviderAttr, DatRmrTriplet,
 };
 use crate::attributes as ours;
-use crate::boundary::{V1_2, limit};
+use crate::boundary::{V1_2, to_count};
 use crate::intern;
 use crate::thunk::{EpAttrArg, EpParamArg, Layout, registered_thread_safe};
 use crate::types::{
@@ -51,7 +51,7 @@ impl Remote for DatRmrTriplet {
     }
 }
 
-/// In core's layout, if its length is less than 4 GiB.
+/// Converts a segment of less than 4 GiB to core's layout.
 #[inline(always)]
 fn local(c: &DatLmrTriplet) -> LmrTriplet {
     LmrTriplet {
@@ -61,7 +61,7 @@ fn local(c: &DatLmrTriplet) -> LmrTriplet {
     }
 }
 
-/// Segments that fit the stack when they are converted; more go the long way.
+/// Number of segments that are converted on the stack; more take the slow path.
 const FEW_SEGMENTS: usize = 16;
 
 type Room = [MaybeUninit<LmrTriplet>; FEW_SEGMENTS];
@@ -71,15 +71,15 @@ const fn room() -> Room {
     [const { MaybeUninit::uninit() }; FEW_SEGMENTS]
 }
 
-/// The segments in core's layout; `None` if there is no room for so many, or one is of 4 GiB or more.
+/// Converts segments to core's layout in `room`. Returns `None` if there are too many, or one is of 4 GiB or more.
 #[inline(always)]
 fn narrowed<'a>(segments: &[DatLmrTriplet], room: &'a mut Room) -> Option<Several<'a>> {
     if segments.len() > FEW_SEGMENTS {
         return None;
     }
     let (mut length, mut bits) = (0u64, 0);
-    // Laid out one behind the other: a loop needs more registers, and those must be saved.
-    macro_rules! turns {
+    // Unrolled by hand: a loop needs more registers, which would have to be saved.
+    macro_rules! unrolled {
         ($($number:literal)*) => {
             'all: {
                 $(
@@ -94,8 +94,8 @@ fn narrowed<'a>(segments: &[DatLmrTriplet], room: &'a mut Room) -> Option<Severa
         };
     }
     const { assert!(FEW_SEGMENTS == 16) };
-    turns!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-    // SAFETY: written above, as many as there are segments.
+    unrolled!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    // SAFETY: as many elements were written above as there are segments.
     let iov = unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), segments.len()) };
     (bits <= u32::MAX.into()).then_some(Several { iov, length })
 }
@@ -110,28 +110,28 @@ pub(crate) fn ia_attr(attr: &AdapterAttr) -> DatIaAttr {
         firmware_version_major: attr.firmware_version.0,
         firmware_version_minor: attr.firmware_version.1,
         ia_address_ptr: intern::address(Some(attr.address), attr.scope_id),
-        max_eps: limit(attr.max_eps),
-        max_dto_per_ep: limit(attr.max_dto_per_ep),
-        max_rdma_read_per_ep_in: limit(attr.max_rdma_read_per_ep_in),
-        max_rdma_read_per_ep_out: limit(attr.max_rdma_read_per_ep_out),
-        max_evds: limit(attr.max_evds),
-        max_evd_qlen: limit(attr.max_evd_qlen),
-        max_iov_segments_per_dto: limit(attr.max_iov),
-        max_lmrs: limit(attr.max_lmrs),
+        max_eps: to_count(attr.max_eps),
+        max_dto_per_ep: to_count(attr.max_dto_per_ep),
+        max_rdma_read_per_ep_in: to_count(attr.max_rdma_read_per_ep_in),
+        max_rdma_read_per_ep_out: to_count(attr.max_rdma_read_per_ep_out),
+        max_evds: to_count(attr.max_evds),
+        max_evd_qlen: to_count(attr.max_evd_qlen),
+        max_iov_segments_per_dto: to_count(attr.max_iov),
+        max_lmrs: to_count(attr.max_lmrs),
         max_lmr_block_size: attr.max_lmr_block_size,
         max_lmr_virtual_address: attr.max_lmr_virtual_address,
-        max_pzs: limit(attr.max_pzs),
+        max_pzs: to_count(attr.max_pzs),
         max_message_size: attr.max_message_size,
         max_rdma_size: attr.max_rdma_size,
-        max_rmrs: limit(attr.max_rmrs),
+        max_rmrs: to_count(attr.max_rmrs),
         max_rmr_target_address: attr.max_lmr_virtual_address,
-        max_srqs: limit(attr.max_srqs),
-        max_ep_per_srq: limit(attr.max_ep_per_srq),
-        max_recv_per_srq: limit(attr.max_recv_per_srq),
-        max_iov_segments_per_rdma_read: limit(attr.max_iov_rdma_read),
-        max_iov_segments_per_rdma_write: limit(attr.max_iov_rdma_write),
-        max_rdma_read_in: limit(attr.max_rdma_read_in),
-        max_rdma_read_out: limit(attr.max_rdma_read_out),
+        max_srqs: to_count(attr.max_srqs),
+        max_ep_per_srq: to_count(attr.max_ep_per_srq),
+        max_recv_per_srq: to_count(attr.max_recv_per_srq),
+        max_iov_segments_per_rdma_read: to_count(attr.max_iov_rdma_read),
+        max_iov_segments_per_rdma_write: to_count(attr.max_iov_rdma_write),
+        max_rdma_read_in: to_count(attr.max_rdma_read_in),
+        max_rdma_read_out: to_count(attr.max_rdma_read_out),
         max_rdma_read_per_ep_in_guaranteed: 1,
         max_rdma_read_per_ep_out_guaranteed: 1,
         num_transport_attr: 0,
@@ -154,7 +154,7 @@ pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
         dat_qos_supported: 0,
         completion_flags_supported: ours::COMPLETION_FLAGS,
         is_thread_safe: u32::from(registered_thread_safe(name, 1)),
-        max_private_data_size: limit(attr.max_private_data_size),
+        max_private_data_size: to_count(attr.max_private_data_size),
         supports_multipath: 0,
         ep_creator: ours::EP_CREATOR,
         pz_support: 0,
@@ -217,15 +217,15 @@ pub(crate) fn ep_attr_out(attr: &EpAttr) -> DatEpAttr {
         qos: attr.qos,
         recv_completion_flags: attr.recv_completion_flags.bits(),
         request_completion_flags: attr.request_completion_flags.bits(),
-        max_recv_dtos: limit(attr.max_recv_dtos),
-        max_request_dtos: limit(attr.max_request_dtos),
-        max_recv_iov: limit(attr.max_recv_iov),
-        max_request_iov: limit(attr.max_request_iov),
-        max_rdma_read_in: limit(attr.max_rdma_read_in),
-        max_rdma_read_out: limit(attr.max_rdma_read_out),
+        max_recv_dtos: to_count(attr.max_recv_dtos),
+        max_request_dtos: to_count(attr.max_request_dtos),
+        max_recv_iov: to_count(attr.max_recv_iov),
+        max_request_iov: to_count(attr.max_request_iov),
+        max_rdma_read_in: to_count(attr.max_rdma_read_in),
+        max_rdma_read_out: to_count(attr.max_rdma_read_out),
         srq_soft_hw: attr.srq_soft_hw,
-        max_rdma_read_iov: limit(attr.max_rdma_read_iov),
-        max_rdma_write_iov: limit(attr.max_rdma_write_iov),
+        max_rdma_read_iov: to_count(attr.max_rdma_read_iov),
+        max_rdma_write_iov: to_count(attr.max_rdma_write_iov),
         ep_transport_specific_count: 0,
         ep_transport_specific: std::ptr::null_mut(),
         ep_provider_specific_count: 0,
@@ -233,10 +233,10 @@ pub(crate) fn ep_attr_out(attr: &EpAttr) -> DatEpAttr {
     }
 }
 
-/// `DAT_EP_PARAM_MASK` in 2.0's bits, which has `COMM` behind the state; the attributes' bits are the same.
+/// Converts a `DAT_EP_PARAM_MASK` to 2.0's bits. 2.0 has a bit for `COMM` behind that of the state; the attributes' bits are equal.
 ///
 /// # Errors
-/// `DAT_INVALID_PARAMETER` (argument 2) for a bit that is no field.
+/// `DAT_INVALID_PARAMETER` (argument 2) for a bit that names no field.
 pub(crate) fn ep_mask_in(mask: u64) -> Result<u64> {
     const ALL: u64 = 0x7fff_f7ff;
     const FIRST: u64 = 0x3;
@@ -248,9 +248,9 @@ pub(crate) fn ep_mask_in(mask: u64) -> Result<u64> {
     Ok(mask & (FIRST | ATTR) | (mask & BEHIND_STATE) << 1)
 }
 
-/// Writes an event where the consumer wants it, field by field.
+/// Writes an event into the consumer's structure.
 pub(crate) struct Sink<'a, T: Transport> {
-    /// Valid for writes at any alignment; uninitialised, it may be.
+    /// Destination: valid for writes at any alignment, perhaps uninitialised.
     event: *mut DatEvent,
     evd: RawHandle,
     lives: PhantomData<&'a mut DatEvent>,
@@ -291,7 +291,7 @@ impl Layout for V1_2 {
         }
     }
 
-    unsafe fn software(event: *const DatEvent) -> Option<usize> {
+    unsafe fn software_pointer(event: *const DatEvent) -> Option<usize> {
         // SAFETY: valid for reads by the caller's promise; a software event's data is its pointer, and any bits are one.
         unsafe {
             let number = (&raw const (*event).event_number).read_unaligned();
@@ -301,7 +301,7 @@ impl Layout for V1_2 {
     }
 
     #[inline(always)]
-    fn few<R>(segments: &[DatLmrTriplet], f: impl FnOnce(Several<'_>) -> R) -> Option<R> {
+    fn with_few<R>(segments: &[DatLmrTriplet], f: impl FnOnce(Several<'_>) -> R) -> Option<R> {
         narrowed(segments, &mut room()).map(f)
     }
 }
@@ -322,7 +322,7 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                 },
             );
         }
-        // 1.2 has no extensions: their completions are completions.
+        // 1.2 has no extensions: their completions are reported as others.
         let dto_completion_event_data = DatDtoCompletionEventData {
             ep_handle: dto.ep,
             user_cookie: dto.cookie,
@@ -369,7 +369,7 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                 };
                 self.put(number as u32, DatEventData { connect_event_data });
             }
-            // 1.2 makes no datagram endpoints, so this never happens; a number without data is harmless.
+            // 1.2 creates no datagram endpoints, so this does not occur.
             Event::Datagram { number, ep, .. } => {
                 let connect_event_data = DatConnectionEventData {
                     ep_handle: ep,
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_keep_order_and_leave_the_short_way_when_they_are_too_long_or_many() {
+    fn segments_keep_their_order_and_are_refused_when_too_long_or_too_many() {
         for count in [0, 1, FEW_SEGMENTS] {
             let mut room = room();
             let all = segments(count, 9);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mask_bit_finds_its_field() {
+    fn each_mask_bit_selects_its_field() {
         // PZ, receive, request, connect EVD, SRQ: one bit further in 2.0.
         for (old, new) in [
             (0x1, 0x1),

@@ -1,4 +1,4 @@
-//! uDAPL 1.2 as OFED's libdat.so.1 has it: layouts, function table, thunks.
+//! uDAPL 1.2 in the form of OFED's libdat.so.1: layouts, function table, and the thunks that differ from 2.0's.
 
 pub(crate) mod convert;
 pub mod table;

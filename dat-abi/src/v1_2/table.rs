@@ -1,5 +1,5 @@
-//! `DAT_PROVIDER` of uDAPL 1.2 (`dat/udat_redirection.h`): the first 70 words of 2.0's in the same order. OFED's
-//! `ia_open` has four arguments; Solaris's has a fifth.
+//! `DAT_PROVIDER` of uDAPL 1.2 (`dat/udat_redirection.h`): the first 70 words of 2.0's in the same order. `ia_open` has four
+//! arguments as in OFED; Solaris's has a fifth.
 
 use std::ffi::{c_char, c_void};
 

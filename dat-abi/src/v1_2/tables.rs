@@ -1,4 +1,4 @@
-//! The 1.2 tables: one a transport, and one a provider, which differs in how an IA is opened.
+//! The constant 1.2 tables: one for each transport, and one for each provider, which opens IAs by [`Provider::open`].
 
 use std::ffi::c_char;
 
@@ -99,7 +99,7 @@ impl<P: Provider> ProviderTables<P> {
     };
 }
 
-/// The table that the objects of an IA on transport `T` carry. `device_name` lives for ever.
+/// Returns the table that objects of an IA on transport `T` carry. `device_name` must never be freed.
 ///
 /// # Panics
 /// If there is no address space for the handles.
@@ -112,7 +112,7 @@ pub fn table<T: Transport>(device_name: *const c_char) -> DatProvider {
     }
 }
 
-/// The table that provider `P` registers.
+/// Returns the table that provider `P` registers.
 ///
 /// # Panics
 /// If there is no address space for the handles.

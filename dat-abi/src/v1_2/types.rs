@@ -9,7 +9,7 @@ use crate::types::{
 };
 
 c_struct! {
-    /// `DAT_LMR_TRIPLET`: a piece of local memory.
+    /// `DAT_LMR_TRIPLET`: a segment of local memory.
     DatLmrTriplet, 24 {
         lmr_context: u32 = 0,
         pad: u32 = 4,
@@ -19,7 +19,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `DAT_RMR_TRIPLET`: a piece of remote memory.
+    /// `DAT_RMR_TRIPLET`: a segment of remote memory.
     DatRmrTriplet, 24 {
         rmr_context: u32 = 0,
         pad: u32 = 4,

@@ -1,4 +1,4 @@
-//! Core's types to and from the structures of uDAPL 2.0.
+//! Converts between core's types and the structures of uDAPL 2.0.
 
 use std::marker::PhantomData;
 
@@ -18,7 +18,7 @@ use super::types::{
     DatProviderAttr,
 };
 use crate::attributes as ours;
-use crate::boundary::{V2_0, limit};
+use crate::boundary::{V2_0, to_count};
 use crate::intern;
 use crate::thunk::{EpAttrArg, EpParamArg, Layout, registered_thread_safe};
 use crate::types::{
@@ -26,12 +26,12 @@ use crate::types::{
     DatSoftwareEventData, c_name, event_number,
 };
 
-/// A length where 2.0 has 32 bits.
+/// Converts a length to 2.0's 32 bits; one that does not fit becomes the largest.
 fn length32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// `DAT_IA_ATTR` of an adapter.
+/// Returns the `DAT_IA_ATTR` of an adapter.
 pub(crate) fn ia_attr(attr: &AdapterAttr) -> DatIaAttr {
     DatIaAttr {
         adapter_name: c_name(&attr.adapter_name),
@@ -41,28 +41,28 @@ pub(crate) fn ia_attr(attr: &AdapterAttr) -> DatIaAttr {
         firmware_version_major: attr.firmware_version.0,
         firmware_version_minor: attr.firmware_version.1,
         ia_address_ptr: intern::address(Some(attr.address), attr.scope_id),
-        max_eps: limit(attr.max_eps),
-        max_dto_per_ep: limit(attr.max_dto_per_ep),
-        max_rdma_read_per_ep_in: limit(attr.max_rdma_read_per_ep_in),
-        max_rdma_read_per_ep_out: limit(attr.max_rdma_read_per_ep_out),
-        max_evds: limit(attr.max_evds),
-        max_evd_qlen: limit(attr.max_evd_qlen),
-        max_iov_segments_per_dto: limit(attr.max_iov),
-        max_lmrs: limit(attr.max_lmrs),
+        max_eps: to_count(attr.max_eps),
+        max_dto_per_ep: to_count(attr.max_dto_per_ep),
+        max_rdma_read_per_ep_in: to_count(attr.max_rdma_read_per_ep_in),
+        max_rdma_read_per_ep_out: to_count(attr.max_rdma_read_per_ep_out),
+        max_evds: to_count(attr.max_evds),
+        max_evd_qlen: to_count(attr.max_evd_qlen),
+        max_iov_segments_per_dto: to_count(attr.max_iov),
+        max_lmrs: to_count(attr.max_lmrs),
         max_lmr_block_size: length32(attr.max_lmr_block_size),
         max_lmr_virtual_address: attr.max_lmr_virtual_address,
-        max_pzs: limit(attr.max_pzs),
+        max_pzs: to_count(attr.max_pzs),
         max_message_size: length32(attr.max_message_size),
         max_rdma_size: length32(attr.max_rdma_size),
-        max_rmrs: limit(attr.max_rmrs),
+        max_rmrs: to_count(attr.max_rmrs),
         max_rmr_target_address: attr.max_lmr_virtual_address,
-        max_srqs: limit(attr.max_srqs),
-        max_ep_per_srq: limit(attr.max_ep_per_srq),
-        max_recv_per_srq: limit(attr.max_recv_per_srq),
-        max_iov_segments_per_rdma_read: limit(attr.max_iov_rdma_read),
-        max_iov_segments_per_rdma_write: limit(attr.max_iov_rdma_write),
-        max_rdma_read_in: limit(attr.max_rdma_read_in),
-        max_rdma_read_out: limit(attr.max_rdma_read_out),
+        max_srqs: to_count(attr.max_srqs),
+        max_ep_per_srq: to_count(attr.max_ep_per_srq),
+        max_recv_per_srq: to_count(attr.max_recv_per_srq),
+        max_iov_segments_per_rdma_read: to_count(attr.max_iov_rdma_read),
+        max_iov_segments_per_rdma_write: to_count(attr.max_iov_rdma_write),
+        max_rdma_read_in: to_count(attr.max_rdma_read_in),
+        max_rdma_read_out: to_count(attr.max_rdma_read_out),
         max_rdma_read_per_ep_in_guaranteed: 1,
         max_rdma_read_per_ep_out_guaranteed: 1,
         zb_supported: u32::from(attr.zero_based),
@@ -75,7 +75,7 @@ pub(crate) fn ia_attr(attr: &AdapterAttr) -> DatIaAttr {
     }
 }
 
-/// `DAT_PROVIDER_ATTR` of the IA `name`.
+/// Returns the `DAT_PROVIDER_ATTR` of the IA `name`.
 pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
     DatProviderAttr {
         provider_name: c_name(name),
@@ -88,7 +88,7 @@ pub(crate) fn provider_attr(name: &str, attr: &AdapterAttr) -> DatProviderAttr {
         dat_qos_supported: 0,
         completion_flags_supported: ours::COMPLETION_FLAGS,
         is_thread_safe: u32::from(registered_thread_safe(name, 2)),
-        max_private_data_size: limit(attr.max_private_data_size),
+        max_private_data_size: to_count(attr.max_private_data_size),
         supports_multipath: 0,
         ep_creator: ours::EP_CREATOR,
         pz_support: 0,
@@ -154,15 +154,15 @@ pub(crate) fn ep_attr_out(attr: &EpAttr) -> DatEpAttr {
         qos: attr.qos,
         recv_completion_flags: attr.recv_completion_flags.bits(),
         request_completion_flags: attr.request_completion_flags.bits(),
-        max_recv_dtos: limit(attr.max_recv_dtos),
-        max_request_dtos: limit(attr.max_request_dtos),
-        max_recv_iov: limit(attr.max_recv_iov),
-        max_request_iov: limit(attr.max_request_iov),
-        max_rdma_read_in: limit(attr.max_rdma_read_in),
-        max_rdma_read_out: limit(attr.max_rdma_read_out),
+        max_recv_dtos: to_count(attr.max_recv_dtos),
+        max_request_dtos: to_count(attr.max_request_dtos),
+        max_recv_iov: to_count(attr.max_recv_iov),
+        max_request_iov: to_count(attr.max_request_iov),
+        max_rdma_read_in: to_count(attr.max_rdma_read_in),
+        max_rdma_read_out: to_count(attr.max_rdma_read_out),
         srq_soft_hw: attr.srq_soft_hw,
-        max_rdma_read_iov: limit(attr.max_rdma_read_iov),
-        max_rdma_write_iov: limit(attr.max_rdma_write_iov),
+        max_rdma_read_iov: to_count(attr.max_rdma_read_iov),
+        max_rdma_write_iov: to_count(attr.max_rdma_write_iov),
         ep_transport_specific_count: 0,
         ep_transport_specific: std::ptr::null_mut(),
         ep_provider_specific_count: 0,
@@ -170,9 +170,9 @@ pub(crate) fn ep_attr_out(attr: &EpAttr) -> DatEpAttr {
     }
 }
 
-/// Writes an event where the consumer wants it, field by field.
+/// Writes an event into the consumer's structure, field by field.
 pub(crate) struct Sink<'a, T: Transport> {
-    /// Valid for writes at any alignment; uninitialised, it may be.
+    /// Destination: valid for writes at any alignment, perhaps uninitialised.
     event: *mut DatEvent,
     evd: RawHandle,
     lives: PhantomData<&'a mut DatEvent>,
@@ -190,7 +190,7 @@ impl<T: Transport> Sink<'_, T> {
         }
     }
 
-    /// What the IB extension adds to the event.
+    /// Writes the data that the IB extension adds to the event.
     fn extend(&mut self, data: &DatIbExtensionEventData) {
         let words = extension_event::words(data);
         // SAFETY: valid for writes, see `Layout::sink`.
@@ -219,7 +219,7 @@ impl Layout for V2_0 {
         }
     }
 
-    unsafe fn software(event: *const DatEvent) -> Option<usize> {
+    unsafe fn software_pointer(event: *const DatEvent) -> Option<usize> {
         // SAFETY: valid for reads by the caller's promise; a software event's data is its pointer, and any bits are one.
         unsafe {
             let number = (&raw const (*event).event_number).read_unaligned();
@@ -229,7 +229,7 @@ impl Layout for V2_0 {
     }
 
     #[inline(always)]
-    fn few<R>(segments: &[LmrTriplet], f: impl FnOnce(Several<'_>) -> R) -> Option<R> {
+    fn with_few<R>(segments: &[LmrTriplet], f: impl FnOnce(Several<'_>) -> R) -> Option<R> {
         Some(f(Several::new(segments)))
     }
 }

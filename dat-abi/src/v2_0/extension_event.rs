@@ -1,4 +1,4 @@
-//! What the IB extension adds to an event (`DAT_IB_EXTENSION_EVENT_DATA`).
+//! The data that the IB extension adds to an event (`DAT_IB_EXTENSION_EVENT_DATA`).
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::types::DatConnectionEventData;
 /// `DAT_IB_OP_ERR`.
 const OP_ERR: u32 = 1;
 
-/// `DAT_IB_EXT_TYPE` of an extended operation; `None` for one of the core API.
+/// Returns the `DAT_IB_EXT_TYPE` of an extended operation; `None` for an operation of the core API.
 pub(crate) fn type_of(op: DtoOp) -> Option<u32> {
     Some(match op {
         DtoOp::FetchAdd => ib_ext_type::FETCH_AND_ADD,
@@ -39,13 +39,13 @@ const NONE: DatIbExtensionEventData = DatIbExtensionEventData {
     context: 0,
 };
 
-/// `data` as an event has it, padding as zeros.
+/// Returns `data` as words, with zeros for padding.
 pub(crate) fn words(data: &DatIbExtensionEventData) -> [u64; 8] {
     let mut words = [0; 8];
     words[0] = u64::from(data.r#type) | u64::from(data.status) << 32;
     words[1] = u64::from(data.val);
     words[2] = data.remote_ah.ah as u64;
-    // The queue pair number, then 28 bytes of address.
+    // The queue pair number and 28 bytes of address.
     let mut bytes = [0; 32];
     bytes[..4].copy_from_slice(&data.remote_ah.qpn.to_ne_bytes());
     bytes[4..].copy_from_slice(&data.remote_ah.ia_addr);
@@ -56,7 +56,7 @@ pub(crate) fn words(data: &DatIbExtensionEventData) -> [u64; 8] {
     words
 }
 
-/// For a completion of the extended kind `extension`.
+/// Returns the data of a completion of type `extension`.
 pub(crate) fn completion(extension: u32, dto: &Dto) -> DatIbExtensionEventData {
     DatIbExtensionEventData {
         r#type: extension,
@@ -66,7 +66,7 @@ pub(crate) fn completion(extension: u32, dto: &Dto) -> DatIbExtensionEventData {
     }
 }
 
-/// For a connection request of a datagram endpoint.
+/// Returns the data of a connection request to a datagram endpoint.
 pub(crate) fn request() -> DatIbExtensionEventData {
     DatIbExtensionEventData {
         r#type: ib_ext_type::UD_CONNECT_REQUEST,
@@ -74,12 +74,12 @@ pub(crate) fn request() -> DatIbExtensionEventData {
     }
 }
 
-/// `remote_ah.ia_addr`: the socket address of the peer.
+/// Returns the peer's socket address for `remote_ah.ia_addr`.
 fn ia_addr(remote: SocketAddr) -> [u8; 28] {
     sockaddr::bytes(Some(remote.ip()), 0, remote.port())
 }
 
-/// For a datagram endpoint's answer, with what belongs into the event itself.
+/// Returns the extension data and the event data of a datagram endpoint's connection event.
 pub(crate) fn datagram<T: Transport>(
     number: DatagramEvent,
     ep: RawHandle,
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_the_c_structure() {
+    fn words_have_the_layout_of_the_c_structure() {
         let data = DatIbExtensionEventData {
             r#type: 6,
             status: 1,

@@ -1,4 +1,4 @@
-//! uDAPL 2.0: layouts, function table, thunks.
+//! uDAPL 2.0: layouts, function table, and the thunks that differ from 1.2's.
 
 pub(crate) mod convert;
 pub(crate) mod extension_event;

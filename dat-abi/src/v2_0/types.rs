@@ -10,10 +10,10 @@ use crate::types::{
     DatRegionDescription, DatRmrBindCompletionEventData, DatSoftwareEventData, c_struct,
 };
 
-/// `DAT_LMR_TRIPLET`, the same in core: a post needs no conversion.
+/// `DAT_LMR_TRIPLET`. Core uses the same layout, so that a post converts nothing.
 pub type DatLmrTriplet = LmrTriplet;
 
-/// `DAT_RMR_TRIPLET`, the same in core.
+/// `DAT_RMR_TRIPLET`. Core uses the same layout.
 pub type DatRmrTriplet = RmrTriplet;
 
 const _: () = {
@@ -324,7 +324,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `DAT_IB_ADDR_HANDLE`: the peer of an unreliable datagram. `ah` is the provider's.
+    /// `DAT_IB_ADDR_HANDLE`: the peer of an unreliable datagram. `ah` is the provider's address handle.
     DatIbAddrHandle, 40 {
         ah: *mut c_void = 0,
         qpn: u32 = 8,
@@ -375,7 +375,7 @@ pub mod ib_op {
     pub const CLOSE_QUERY: i32 = 0x2000;
 }
 
-/// `DAT_IB_EXT_TYPE`: what a [`DatIbExtensionEventData`] tells.
+/// `DAT_IB_EXT_TYPE`: types of a [`DatIbExtensionEventData`].
 pub mod ib_ext_type {
     /// `DAT_IB_FETCH_AND_ADD`.
     pub const FETCH_AND_ADD: u32 = 0;
@@ -389,7 +389,7 @@ pub mod ib_ext_type {
     pub const RECV_IMMED_DATA: u32 = 4;
     /// `DAT_IB_UD_CONNECT_REQUEST`.
     pub const UD_CONNECT_REQUEST: u32 = 5;
-    /// `DAT_IB_UD_REMOTE_AH`: the answer to a connect.
+    /// `DAT_IB_UD_REMOTE_AH`: the peer accepted a connect.
     pub const UD_REMOTE_AH: u32 = 6;
     /// `DAT_IB_UD_PASSIVE_REMOTE_AH`: the peer whose request was accepted.
     pub const UD_PASSIVE_REMOTE_AH: u32 = 7;

@@ -6,30 +6,30 @@ use std::path::PathBuf;
 /// An IA name and how to open it: the eight fields of a line (dat_ia_open(3DAT), dat.conf(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The IA's name.
+    /// Name of the IA.
     pub name: String,
-    /// The API that the library speaks.
+    /// Version of the API that the provider implements.
     pub api: Api,
-    /// `threadsafe`.
+    /// `threadsafe`: several threads may call the provider at a time.
     pub thread_safe: bool,
-    /// `default`: loaded when no version is asked for, listed by dat_registry_list_providers.
+    /// `default`: dat_registry_list_providers lists the entry.
     pub default: bool,
     /// Path or soname of the shared object.
     pub library: String,
-    /// Version of the provider, for people.
+    /// Version of the provider, for information only.
     pub provider_version: ProviderVersion,
-    /// Given to `dat_provider_init`.
+    /// Parameters for `dat_provider_init`.
     pub ia_params: String,
-    /// For the platform's loader; ours ignores it.
+    /// Parameters for the platform's loader; ours ignores them.
     pub platform_params: String,
-    /// Where it stands.
+    /// Place of the entry.
     pub origin: Origin,
 }
 
-/// `u2.0`: user level, major, minor. `k` is kernel level, of no use to a program.
+/// API version such as `u2.0`: level, major, minor. `u` is user level; `k` is kernel level, which programs cannot use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Api {
-    /// `k` instead of `u`.
+    /// Whether the level is `k`.
     pub kernel: bool,
     /// Major version.
     pub major: u32,
@@ -49,10 +49,10 @@ impl fmt::Display for Api {
     }
 }
 
-/// `vendor.major.minor`.
+/// Provider version: `vendor.major.minor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderVersion {
-    /// Who made it.
+    /// Name of the vendor.
     pub vendor: String,
     /// Major version.
     pub major: u32,
@@ -63,7 +63,7 @@ pub struct ProviderVersion {
 /// File and line of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
     /// Line, from 1; in a TOML file the number of the `[[ia]]` table.
     pub line: usize,

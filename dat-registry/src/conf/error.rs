@@ -2,53 +2,53 @@
 
 use super::entry::Origin;
 
-/// Why a line is no entry.
+/// A fault of an entry, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}:{column}: {kind}; this entry is left out")]
 pub struct ConfError {
-    /// File and line.
+    /// File and line of the entry.
     pub origin: Origin,
-    /// Column in characters, from 1.
+    /// Column of the fault in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// Kind of the fault.
     pub kind: ConfErrorKind,
 }
 
-/// What is wrong with a line.
+/// Kinds of faults.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfErrorKind {
     /// A quote is not closed.
     #[error("this quote is not closed on the line")]
     OpenQuote,
-    /// No blank behind a closing quote.
+    /// Text follows a closing quote without a blank.
     #[error("a blank must follow a closing quote")]
     AfterQuote,
-    /// Fewer than eight fields.
+    /// The entry has fewer than eight fields.
     #[error("{0} is missing; an entry has eight fields")]
     Missing(&'static str),
-    /// More than eight fields.
+    /// The entry has more than eight fields.
     #[error("{0:?} is a ninth field; an entry has eight, put values with blanks in double quotes")]
     TooMany(String),
-    /// A field that must not be empty is.
+    /// A field is empty that must not be.
     #[error("the {0} is empty")]
     Empty(&'static str),
-    /// A field with two possible words.
+    /// A field has neither of its two possible words.
     #[error("{given:?} is neither {yes} nor {no}")]
     Choice {
-        /// What stands there.
+        /// The field's text.
         given: String,
-        /// One word.
+        /// The word for true.
         yes: &'static str,
-        /// The other.
+        /// The word for false.
         no: &'static str,
     },
-    /// Not `u2.0` or the like.
+    /// The API version is not of the form `u2.0`.
     #[error("API version {0:?} is not of the form u2.0, u1.2 or k1.2")]
     Api(String),
-    /// Not `vendor.major.minor`.
+    /// The provider version is not of the form `vendor.major.minor`.
     #[error("provider version {0:?} is not of the form vendor.major.minor, e.g. dapl.2.0")]
     ProviderVersion(String),
-    /// No TOML, or not ours.
+    /// The text is no TOML, or has unknown or missing keys.
     #[error("{0}")]
     Toml(String),
 }

@@ -1,21 +1,21 @@
-//! Words of a dat.conf line.
+//! Splits a line of dat.conf into words.
 
 use super::error::ConfErrorKind;
 
 /// A field and the column (from 1, in characters) where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
-    /// Without quotes, escapes resolved.
+    /// Text without quotes, with escapes resolved.
     pub(super) text: String,
-    /// Column of its first character.
+    /// Column of the first character.
     pub(super) column: usize,
 }
 
-/// Splits a line at blanks. `#` where a word could begin starts a comment. A word in double quotes may hold
-/// blanks and `#`; in it a backslash takes the next character as it is.
+/// Splits a line at blanks. `#` where a word could begin starts a comment. A word in double quotes may contain blanks and `#`;
+/// a backslash in it escapes the next character.
 ///
 /// # Errors
-/// The column, and what is wrong there: a quote that is not closed, or text right behind a closing quote.
+/// The column and kind of a fault: a quote that is not closed, or text right behind a closing quote.
 pub(super) fn words(line: &str) -> Result<Vec<Word>, (usize, ConfErrorKind)> {
     let mut words = Vec::new();
     let mut chars = line.chars().enumerate().peekable();

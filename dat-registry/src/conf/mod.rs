@@ -1,22 +1,22 @@
-//! dat.conf: grammar and entries.
+//! The grammar of dat.conf.
 
 mod entry;
 mod error;
 mod lexer;
-mod manifest;
 mod parser;
+mod toml_form;
 
 use std::path::Path;
 
 pub use entry::{Api, Entry, Origin, ProviderVersion};
 pub use error::{ConfError, ConfErrorKind};
 
-/// Parses `text` of the file `path`: TOML if the name ends in `.toml`, else the classic form. A bad entry costs
-/// that entry only.
+/// Parses `text` of the file `path`: TOML if the name ends in `.toml`, else the classic form. A faulty entry is left out; the
+/// others are returned.
 #[must_use]
 pub fn parse(text: &str, path: &Path) -> (Vec<Entry>, Vec<ConfError>) {
     if path.extension().is_some_and(|e| e == "toml") {
-        manifest::parse(text, path)
+        toml_form::parse(text, path)
     } else {
         parser::parse(text, path)
     }

@@ -1,4 +1,4 @@
-//! Lines to entries.
+//! Parses the classic form of dat.conf: one entry a line.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ const FIELDS: [&str; 8] = [
     "platform parameters",
 ];
 
-/// Parses a classic dat.conf. A bad line costs that line only.
+/// Parses a classic dat.conf. A faulty line is left out; the others are returned.
 #[must_use]
 pub(super) fn parse(text: &str, path: &Path) -> (Vec<Entry>, Vec<ConfError>) {
     let mut entries = Vec::new();
@@ -40,10 +40,10 @@ pub(super) fn parse(text: &str, path: &Path) -> (Vec<Entry>, Vec<ConfError>) {
     (entries, errors)
 }
 
-/// The entry of a line; `None` for a line without words. A line break in `line` is a blank like others.
+/// Parses one line; returns `None` for a line without words. A line break in `line` counts as a blank.
 ///
 /// # Errors
-/// The column, and what is wrong there.
+/// The column and kind of a fault.
 pub(super) fn entry(line: &str, origin: &Origin) -> Result<Option<Entry>, (usize, ConfErrorKind)> {
     let words = words(line)?;
     if words.is_empty() {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_costs_that_line_only() {
+    fn a_faulty_line_is_left_out() {
         let text = "# names\na u2.0 threadsafe default l v.1.0 \"\" \"\"\nnonsense\n\nb u1.2 nonthreadsafe default l v.1.0 \"\" \"\"\n";
         let (entries, errors) = parse(text, Path::new("x"));
         assert_eq!(

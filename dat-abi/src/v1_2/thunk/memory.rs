@@ -1,4 +1,4 @@
-//! LMRs and RMRs: no VA type, the LMR of a bind is named by its context.
+//! LMR and RMR slots of 1.2, which has no VA type and names the LMR of a bind by its context.
 
 use dat_core::error::Subtype;
 use dat_core::flags::{MemType, VaType};
@@ -7,8 +7,8 @@ use dat_core::lmr::{Lmr, Source};
 use dat_core::rmr::{LmrRange, Rmr};
 use dat_core::transport::Transport;
 
-use super::{guard, making};
-use crate::boundary::{need, put, structure};
+use super::{guard, guard_allocating};
+use crate::boundary::{put, require, structure};
 use crate::handle;
 use crate::thunk::{LmrOut, flags, rights, source};
 use crate::types::{DatContext, DatHandle, DatRegionDescription};
@@ -28,13 +28,13 @@ pub(crate) unsafe extern "C" fn lmr_create<T: Transport>(
     size: *mut u64,
     address: *mut u64,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: the cookie is NULL or valid by the slot's contract.
         let source = unsafe { source::<T>(mem_type, &region)? };
         let pz = handle::pz(pz, Subtype::InvalidHandlePz)?;
         let rights = rights(privileges, 6)?;
-        need(lmr, 7)?;
+        require(lmr, 7)?;
         let out = LmrOut {
             lmr,
             lmr_context,
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn lmr_query<T: Transport>(
 ) -> u32 {
     guard(|| {
         let lmr = handle::lmr::<T>(lmr, Subtype::InvalidHandleLmr)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = lmr.info()?;
         let (mem_type, address) = match info.source {
             Source::Virtual(address) => (MemType::Virtual, address),
@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
     completion: u32,
     context: *mut u32,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let rmr: &Rmr<T> = handle::rmr(rmr, Subtype::InvalidHandleRmr)?;
         // SAFETY: NULL or valid by the slot's contract.
         let triplet = unsafe { structure(triplet, 2)? };
@@ -104,7 +104,7 @@ pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
         let rights = rights(privileges, 3)?;
         let ep = handle::ep(ep, Subtype::InvalidHandleEp)?;
         let flags = flags(completion, 6)?;
-        need(context, 7)?;
+        require(context, 7)?;
         let made = rmr.bind(None, range, rights, VaType::Va, ep, cookie, flags)?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(context, 7, made) }
@@ -118,7 +118,7 @@ pub(crate) unsafe extern "C" fn rmr_query<T: Transport>(
 ) -> u32 {
     guard(|| {
         let rmr = handle::rmr::<T>(rmr, Subtype::InvalidHandleRmr)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = rmr.info()?;
         let value = DatRmrParam {
             ia_handle: info.ia,

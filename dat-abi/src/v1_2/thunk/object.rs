@@ -1,12 +1,12 @@
-//! IA, CNO, CR and EP slots: structures of 1.2, and agents as the only proxies.
+//! IA, CNO, CR and EP slots of 1.2.
 
 use dat_core::cno::ProxyInfo;
 use dat_core::error::Subtype;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use super::{guard, making};
-use crate::boundary::{need, put, structure};
+use super::{guard, guard_allocating};
+use crate::boundary::{put, require, structure};
 use crate::handle;
 use crate::intern;
 use crate::thunk::{agent_out, find};
@@ -22,10 +22,10 @@ pub(crate) unsafe extern "C" fn ia_query<T: Transport>(
     provider_mask: u64,
     provider: *mut DatProviderAttr,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let attributes = ia.attributes()?;
-        // SAFETY: each is NULL or valid by the slot's contract. A structure is filled whole or not at all.
+        // SAFETY: each is NULL or valid by the slot's contract. A structure is filled completely or not at all.
         unsafe {
             if !async_evd.is_null() {
                 let evd = ia.async_evd().map_or(DAT_EVD_OUT_OF_SCOPE, raw);
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn ia_query<T: Transport>(
 }
 
 pub(crate) unsafe extern "C" fn cr_reject<T: Transport>(cr: DatHandle) -> u32 {
-    making(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.reject(&[]))
+    guard_allocating(|| handle::cr::<T>(cr, Subtype::InvalidHandleCr)?.reject(&[]))
 }
 
 pub(crate) unsafe extern "C" fn cno_query<T: Transport>(
@@ -53,14 +53,14 @@ pub(crate) unsafe extern "C" fn cno_query<T: Transport>(
 ) -> u32 {
     guard(|| {
         let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = cno.info()?;
         let agent = match info.proxy {
             ProxyInfo::Agent {
                 instance_data,
                 function,
             } => agent_out(instance_data, function),
-            // 1.2 makes no CNO with a descriptor.
+            // 1.2 creates no CNO with a file descriptor.
             ProxyInfo::None | ProxyInfo::Fd(_) => DatOsWaitProxyAgent {
                 instance_data: std::ptr::null_mut(),
                 proxy_agent_func: None,
@@ -80,9 +80,9 @@ pub(crate) unsafe extern "C" fn ep_query<T: Transport>(
     _mask: u64,
     param: *mut DatEpParam,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ep = find::<T>(ep)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = ep.info()?;
         let value = DatEpParam {
             ia_handle: raw(info.ia),
@@ -108,7 +108,7 @@ pub(crate) unsafe extern "C" fn ep_modify<T: Transport>(
     mask: u64,
     param: *const DatEpParam,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ep = find::<T>(ep)?;
         let mask = ep_mask_in(mask)?;
         // SAFETY: NULL or valid by the slot's contract.

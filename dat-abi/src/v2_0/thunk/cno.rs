@@ -5,8 +5,8 @@ use dat_core::error::Subtype;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use super::{guard, making};
-use crate::boundary::{need, put};
+use super::{guard, guard_allocating};
+use crate::boundary::{put, require};
 use crate::handle;
 use crate::thunk::agent_out;
 use crate::types::DatHandle;
@@ -21,10 +21,10 @@ pub(crate) unsafe extern "C" fn cno_fd_create<T: Transport>(
     fd: *mut i32,
     cno: *mut DatHandle,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        need(fd, 2)?;
-        need(cno, 3)?;
+        require(fd, 2)?;
+        require(cno, 3)?;
         let made = Cno::create(ia, CnoProxy::Fd)?;
         let descriptor = made.fd()?;
         // SAFETY: NULL or valid by the slot's contract.
@@ -41,9 +41,9 @@ pub(crate) unsafe extern "C" fn cno_trigger<T: Transport>(
 ) -> u32 {
     guard(|| {
         let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
-        need(evd, 2)?;
+        require(evd, 2)?;
         let woken = cno.trigger();
-        // When the time is over the handle is a null one.
+        // Without an event the handle is NULL.
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(evd, 2, woken.unwrap_or(0))? };
         woken.map(|_| ())
@@ -57,7 +57,7 @@ pub(crate) unsafe extern "C" fn cno_query<T: Transport>(
 ) -> u32 {
     guard(|| {
         let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = cno.info()?;
         let (proxy_type, proxy) = match info.proxy {
             ProxyInfo::None => (

@@ -6,11 +6,11 @@ use dat_core::counters::{Counted, CounterType, EpCounter, EvdCounter, IaCounter,
 use dat_core::error::{Result, Subtype};
 use dat_core::transport::Transport;
 
-use crate::boundary::need;
+use crate::boundary::require;
 use crate::handle;
 use crate::types::DatHandle;
 
-/// The counters of `handle`, and which of them `counter` names; those are reset if `reset`.
+/// Returns the counters of `handle`, and which of them `counter` names. Resets those if `reset` is set.
 fn counted<T: Transport>(handle: DatHandle, counter: i32, reset: bool) -> Result<(Counted, Which)> {
     let any = Subtype::InvalidHandle1;
     let which = |count: usize| {
@@ -30,7 +30,7 @@ fn counted<T: Transport>(handle: DatHandle, counter: i32, reset: bool) -> Result
     Ok((ia.counters(reset)?, which))
 }
 
-/// dat_ib_query_counters.
+/// Writes counters (dat_ib_query_counters).
 ///
 /// # Safety
 /// `out` is NULL or valid for a write of as many words as the handle's kind has counters, of one if `counter` names one.
@@ -40,7 +40,7 @@ pub(super) unsafe fn query<T: Transport>(
     out: *mut u64,
     reset: bool,
 ) -> Result<()> {
-    need(out, 4)?;
+    require(out, 4)?;
     let (counted, which) = counted::<T>(handle, counter, reset)?;
     let asked = match which {
         Which::All => &counted.values[..],
@@ -55,7 +55,7 @@ pub(super) unsafe fn query<T: Transport>(
     Ok(())
 }
 
-/// dat_ib_print_counters: to standard output, which is what the call is for; nothing else of ours ever writes there.
+/// Prints counters to standard output (dat_ib_print_counters). No other code of ours writes there.
 pub(super) fn print<T: Transport>(handle: DatHandle, counter: i32, reset: bool) -> Result<()> {
     let (counted, which) = counted::<T>(handle, counter, reset)?;
     let mut text = String::new();
@@ -64,13 +64,13 @@ pub(super) fn print<T: Transport>(handle: DatHandle, counter: i32, reset: bool) 
             text += &format!("{name} = {value}\n");
         }
     }
-    // A closed standard output is the caller's wish.
+    // The caller may have closed standard output.
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     Ok(())
 }
 
-/// dat_ib_start_counter and dat_ib_stop_counter.
+/// Starts or stops the counters of a type (dat_ib_start_counter, dat_ib_stop_counter).
 pub(super) fn run<T: Transport>(handle: DatHandle, of: i32, on: bool) -> Result<()> {
     let ia = handle::ia::<T>(handle, Subtype::InvalidHandleIa)?;
     let of = CounterType::from_number(of)?;

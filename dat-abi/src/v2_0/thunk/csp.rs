@@ -1,4 +1,4 @@
-//! Common service points: named by address and port, as a TCP server is.
+//! Common service points, which listen on an address and a port as a TCP server does.
 
 use std::ffi::c_void;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use dat_core::head::raw;
 use dat_core::sp::{Sp, SpKind};
 use dat_core::transport::Transport;
 
-use super::{guard, making};
-use crate::boundary::{bytes, need, put, structure, timeout};
+use super::{guard, guard_allocating};
+use crate::boundary::{bytes, put, require, structure, timeout};
 use crate::handle;
 use crate::intern;
 use crate::sockaddr::read_canonical;
@@ -22,7 +22,7 @@ const AF_INET6: i32 = 10;
 const SOCK_STREAM: i32 = 1;
 const IPPROTO_TCP: i32 = 6;
 
-/// The `DAT_COMM` of what listens on `ip`.
+/// Returns the `DAT_COMM` of a service point that listens on `ip`.
 const fn comm_of(ip: IpAddr) -> DatComm {
     DatComm {
         domain: match ip {
@@ -34,7 +34,7 @@ const fn comm_of(ip: IpAddr) -> DatComm {
     }
 }
 
-/// Whether an RDMA connection can stand for what `comm` asks for: a stream over TCP. Protocol 0 is a stream's usual one.
+/// Checks that `comm` requests a stream over TCP, for which an RDMA connection can stand. Protocol 0 is a stream's default one.
 ///
 /// # Errors
 /// `DAT_COMM_NOT_SUPPORTED`.
@@ -56,13 +56,13 @@ pub(crate) unsafe extern "C" fn csp_create<T: Transport>(
     evd: DatHandle,
     csp: *mut DatHandle,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: NULL or valid by the slot's contract.
         check(&unsafe { structure(comm.cast_const(), 2)? })?;
-        need(address, 3)?;
+        require(address, 3)?;
         let evd = handle::evd(evd, Subtype::InvalidHandleEvdCr)?;
-        need(csp, 5)?;
+        require(csp, 5)?;
         // SAFETY: NULL or valid by the slot's contract.
         let at = unsafe { read_canonical(address.cast()) };
         let at = at.ok_or(Error::of(Kind::InvalidAddress))?;
@@ -76,9 +76,9 @@ pub(crate) unsafe extern "C" fn csp_query<T: Transport>(
     _mask: u32,
     param: *mut DatCspParam,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let csp = handle::csp::<T>(csp)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = csp.info()?;
         let SpKind::Common(at) = info.kind else {
             return Err(Error::handle(Subtype::InvalidHandleCsp));
@@ -105,9 +105,9 @@ pub(crate) unsafe extern "C" fn ep_common_connect<T: Transport>(
     size: DatCount,
     private_data: *const c_void,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ep = find::<T>(ep)?;
-        need(address, 2)?;
+        require(address, 2)?;
         // SAFETY: NULL or valid by the slot's contract.
         let (remote, data) = unsafe {
             (

@@ -3,8 +3,8 @@
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use super::making;
-use crate::boundary::{need, put, structure};
+use super::guard_allocating;
+use crate::boundary::{put, require, structure};
 use crate::intern;
 use crate::thunk::find;
 use crate::types::DatHandle;
@@ -16,9 +16,9 @@ pub(crate) unsafe extern "C" fn ep_query<T: Transport>(
     _mask: u64,
     param: *mut DatEpParam,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ep = find::<T>(ep)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = ep.info()?;
         let value = DatEpParam {
             ia_handle: raw(info.ia),
@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn ep_modify<T: Transport>(
     mask: u64,
     param: *const DatEpParam,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ep = find::<T>(ep)?;
         // SAFETY: NULL or valid by the slot's contract.
         let param = unsafe { structure(param, 3)? };

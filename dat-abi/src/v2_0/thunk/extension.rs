@@ -1,4 +1,4 @@
-//! The IB extensions (dat_extension_op): one slot whose arguments come as a C `va_list`.
+//! The IB extension (dat_extension_op): one slot whose arguments are a C `va_list`.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -9,16 +9,16 @@ use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::Transport;
 
 use super::{counters, guard};
-use crate::boundary::{need, put, structure};
+use crate::boundary::{put, require, structure};
 use crate::provider::Provider;
-use crate::segments::Given;
+use crate::segments::SegmentArray;
 use crate::thunk::{find, flags, open_named};
 use crate::types::{DAT_EVD_ASYNC_EXISTS, DatHandle};
 use crate::v2_0::table::DatProvider;
 use crate::v2_0::types::{DatIaAttr, DatIbAddrHandle, DatProviderAttr, ib_op};
 use crate::va_list::VaList;
 
-/// The operations on endpoints that we have.
+/// Operations on endpoints that are implemented.
 const OF_ENDPOINTS: [i32; 6] = [
     ib_op::FETCH_AND_ADD,
     ib_op::CMP_AND_SWAP,
@@ -28,7 +28,7 @@ const OF_ENDPOINTS: [i32; 6] = [
     ib_op::UD_CM_FREE,
 ];
 
-/// Those on counters.
+/// Operations on counters.
 const OF_COUNTERS: [i32; 4] = [
     ib_op::QUERY_COUNTERS,
     ib_op::PRINT_COUNTERS,
@@ -36,7 +36,7 @@ const OF_COUNTERS: [i32; 4] = [
     ib_op::STOP_COUNTERS,
 ];
 
-/// An operation on counters.
+/// Runs an operation on counters.
 ///
 /// # Safety
 /// The list has the operation's arguments; pointers are NULL or valid.
@@ -55,7 +55,7 @@ unsafe fn count_op<T: Transport>(handle: DatHandle, op: i32, list: &mut VaList) 
     }
 }
 
-/// Slot `handle_extendedop`: `(handle, op, va_list)`.
+/// Runs an operation; `arguments` is a `va_list`.
 pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
     handle: DatHandle,
     op: i32,
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
             // SAFETY: the C caller's list, with the arguments that `op` has (dat_ib_extensions.h).
             return unsafe { count_op::<T>(handle, op, structure_mut(arguments)?) };
         }
-        // Said first: some of what we do not have is asked of other handles.
+        // Checked before the handle: some operations that are not implemented take handles of other kinds.
         if !OF_ENDPOINTS.contains(&op) {
             return Err(Error::of(Kind::NotImplemented));
         }
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
                 }
                 ib_op::RDMA_WRITE_IMMED => {
                     let segments = list.word() as i32;
-                    let given = Given::new(segments, list.word() as *const LmrTriplet, 3)?;
+                    let given = SegmentArray::new(segments, list.word() as *const LmrTriplet, 3)?;
                     let cookie = list.word();
                     let remote = structure(list.word() as *const RmrTriplet, 6)?;
                     let immediate = list.word() as u32;
@@ -113,7 +113,7 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
                 }
                 ib_op::UD_SEND => {
                     let segments = list.word() as i32;
-                    let given = Given::new(segments, list.word() as *const LmrTriplet, 3)?;
+                    let given = SegmentArray::new(segments, list.word() as *const LmrTriplet, 3)?;
                     let to: DatIbAddrHandle = structure(list.word() as *const _, 5)?;
                     let cookie = list.word();
                     let flags = flags(list.word() as u32, 7)?;
@@ -135,7 +135,7 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
     })
 }
 
-/// The `ah` of a `DAT_IB_ADDR_HANDLE`, or the context of the event that brought it.
+/// Returns the address handle for the `ah` of a `DAT_IB_ADDR_HANDLE`, or for the context of the event that reported it.
 fn address_handle<T: Transport>(number: usize) -> Result<&'static Ah<T>> {
     match T::arenas().ah.from_addr(number) {
         Some(ah) if ah.head.alive() => Ok(ah),
@@ -143,7 +143,7 @@ fn address_handle<T: Transport>(number: usize) -> Result<&'static Ah<T>> {
     }
 }
 
-/// A C string argument.
+/// Converts a C string argument.
 ///
 /// # Safety
 /// `text` is NULL or a C string.
@@ -160,7 +160,7 @@ pub(crate) unsafe fn text(text: *const c_char, number: u16) -> Result<String> {
         .into_owned())
 }
 
-/// Slot `ia_ha_related`: no two of our IAs are related.
+/// Returns that two IAs are not related: none of ours are.
 pub(crate) unsafe extern "C" fn ia_ha_related<T: Transport>(
     ia: DatHandle,
     name: *const c_char,
@@ -168,14 +168,14 @@ pub(crate) unsafe extern "C" fn ia_ha_related<T: Transport>(
 ) -> u32 {
     guard(|| {
         crate::handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
-        need(name, 2)?;
+        require(name, 2)?;
         // DAT_HA_FALSE
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { crate::boundary::put(relation, 3, 0) }
     })
 }
 
-/// Slot `handle_extendedop` of a provider's own table: in place of a handle, `OPEN_QUERY` brings the IA's name.
+/// Runs an operation through a provider's registered table, where the handle of `OPEN_QUERY` is the IA's name.
 pub(crate) unsafe extern "C" fn provider_extendedop<P: Provider>(
     handle: DatHandle,
     op: i32,
@@ -197,9 +197,9 @@ pub(crate) unsafe extern "C" fn provider_extendedop<P: Provider>(
                 list.word() & 0xffff_ffff,
                 list.word() as *mut DatProviderAttr,
             );
-            need(out, 2)?;
+            require(out, 2)?;
             let opened = open_named::<P>(&name, 2, 0, DAT_EVD_ASYNC_EXISTS)?;
-            // The IA may be of another engine than P::Transport: ask it through its own table.
+            // The IA may use another engine than P::Transport, so its own table is called.
             let table = **(opened.ia as *const *const DatProvider);
             let code = table.ia_query.map_or(0, |query| {
                 query(
@@ -220,10 +220,10 @@ pub(crate) unsafe extern "C" fn provider_extendedop<P: Provider>(
     })
 }
 
-/// The `va_list`.
+/// Returns the `va_list` argument.
 ///
 /// # Safety
-/// NULL or the C caller's list.
+/// `arguments` is NULL or the C caller's list.
 ///
 /// # Errors
 /// `DAT_INVALID_PARAMETER` for NULL.
@@ -231,6 +231,6 @@ unsafe fn structure_mut<'a>(arguments: *mut c_void) -> Result<&'a mut VaList> {
     if arguments.is_null() {
         return Err(Error::arg(3));
     }
-    // SAFETY: not NULL, so the caller's list.
+    // SAFETY: not NULL, so the list of the C caller.
     Ok(unsafe { &mut *arguments.cast::<VaList>() })
 }

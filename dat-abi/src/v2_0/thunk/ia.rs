@@ -1,4 +1,4 @@
-//! dat_ia_query and dat_cr_reject in 2.0's layouts.
+//! dat_ia_query and dat_cr_reject of 2.0.
 
 use std::ffi::c_void;
 
@@ -6,7 +6,7 @@ use dat_core::error::Subtype;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use super::making;
+use super::guard_allocating;
 use crate::boundary::{bytes, put};
 use crate::handle;
 use crate::types::{DAT_EVD_OUT_OF_SCOPE, DatCount, DatHandle};
@@ -21,10 +21,10 @@ pub(crate) unsafe extern "C" fn ia_query<T: Transport>(
     provider_mask: u64,
     provider: *mut DatProviderAttr,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         let attributes = ia.attributes()?;
-        // SAFETY: each is NULL or valid by the slot's contract. A structure is filled whole or not at all.
+        // SAFETY: each is NULL or valid by the slot's contract. A structure is filled completely or not at all.
         unsafe {
             if !async_evd.is_null() {
                 put(
@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn cr_reject<T: Transport>(
     size: DatCount,
     private_data: *const c_void,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let cr = handle::cr::<T>(cr, Subtype::InvalidHandleCr)?;
         // SAFETY: NULL or valid by the slot's contract.
         cr.reject(unsafe { bytes(size, private_data, 2)? })

@@ -1,4 +1,4 @@
-//! LMRs and RMRs in 2.0's layouts.
+//! LMR and RMR slots of 2.0.
 
 use dat_core::error::{Error, Result, Subtype};
 use dat_core::flags::{MemType, VaType};
@@ -8,8 +8,8 @@ use dat_core::lmr::{Lmr, Source};
 use dat_core::rmr::{LmrRange, Rmr};
 use dat_core::transport::Transport;
 
-use super::{guard, making};
-use crate::boundary::{need, put, structure};
+use super::{guard, guard_allocating};
+use crate::boundary::{put, require, structure};
 use crate::handle;
 use crate::thunk::{LmrOut, flags, rights, source};
 use crate::types::{DatContext, DatHandle, DatRegionDescription};
@@ -38,14 +38,14 @@ pub(crate) unsafe extern "C" fn lmr_create<T: Transport>(
     size: *mut u64,
     address: *mut u64,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: the cookie is NULL or valid by the slot's contract.
         let source = unsafe { source::<T>(mem_type, &region)? };
         let pz = handle::pz(pz, Subtype::InvalidHandlePz)?;
         let rights = rights(privileges, 6)?;
         let va = va_type(va, 7)?;
-        need(lmr, 8)?;
+        require(lmr, 8)?;
         let made = Lmr::create(ia, source, length, pz, rights, va)?;
         let out = LmrOut {
             lmr,
@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C" fn lmr_query<T: Transport>(
 ) -> u32 {
     guard(|| {
         let lmr = handle::lmr::<T>(lmr, Subtype::InvalidHandleLmr)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = lmr.info()?;
         let (mem_type, region) = match info.source {
             Source::Virtual(address) => (MemType::Virtual, address),
@@ -106,7 +106,7 @@ pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
     completion: u32,
     context: *mut u32,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let rmr: &Rmr<T> = handle::rmr(rmr, Subtype::InvalidHandleRmr)?;
         // SAFETY: NULL or valid by the slot's contract.
         let range = LmrRange::from(unsafe { structure(triplet, 3)? });
@@ -119,7 +119,7 @@ pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
         let va = va_type(va, 5)?;
         let ep = handle::ep(ep, Subtype::InvalidHandleEp)?;
         let flags = flags(completion, 8)?;
-        need(context, 9)?;
+        require(context, 9)?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe {
             put(
@@ -135,9 +135,9 @@ pub(crate) unsafe extern "C" fn rmr_create_for_ep<T: Transport>(
     pz: DatHandle,
     rmr: *mut DatHandle,
 ) -> u32 {
-    making(|| {
+    guard_allocating(|| {
         let pz = handle::pz::<T>(pz, Subtype::InvalidHandlePz)?;
-        need(rmr, 2)?;
+        require(rmr, 2)?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(rmr, 2, raw(Rmr::create_for_ep(pz)?)) }
     })
@@ -150,7 +150,7 @@ pub(crate) unsafe extern "C" fn rmr_query<T: Transport>(
 ) -> u32 {
     guard(|| {
         let rmr = handle::rmr::<T>(rmr, Subtype::InvalidHandleRmr)?;
-        need(param, 3)?;
+        require(param, 3)?;
         let info = rmr.info()?;
         let value = DatRmrParam {
             ia_handle: info.ia,

@@ -1,4 +1,4 @@
-//! Slots of the 2.0 table whose structures or arguments 1.2 does not share. Contracts as in [`crate::thunk`].
+//! Slots of the 2.0 table whose structures or arguments differ from 1.2's. Their contracts are those of [`crate::thunk`].
 
 mod cno;
 mod counters;
@@ -21,13 +21,13 @@ use dat_core::error::Result;
 
 use crate::boundary::V2_0;
 
-/// [`crate::boundary::guard`] with 2.0's numbers.
+/// Runs [`crate::boundary::guard`] with 2.0's return codes.
 #[inline(always)]
 fn guard(body: impl FnOnce() -> Result<()>) -> u32 {
     crate::boundary::guard::<V2_0>(body)
 }
 
-/// [`crate::boundary::making`] with 2.0's numbers.
-fn making(body: impl FnOnce() -> Result<()>) -> u32 {
-    crate::boundary::making::<V2_0>(body)
+/// Runs [`crate::boundary::guard_allocating`] with 2.0's return codes.
+fn guard_allocating(body: impl FnOnce() -> Result<()>) -> u32 {
+    crate::boundary::guard_allocating::<V2_0>(body)
 }

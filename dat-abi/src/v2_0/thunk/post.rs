@@ -5,7 +5,7 @@ use dat_core::transport::Transport;
 
 use super::guard;
 use crate::boundary::structure;
-use crate::segments::Given;
+use crate::segments::SegmentArray;
 use crate::thunk::{find, flags};
 use crate::types::{DatBoolean, DatContext, DatCount, DatHandle};
 
@@ -21,7 +21,7 @@ pub(crate) unsafe extern "C" fn ep_post_send_with_invalidate<T: Transport>(
     guard(|| {
         let ep = find::<T>(ep)?;
         // SAFETY: NULL or valid by the slot's contract.
-        let given = unsafe { Given::new(segments, iov.cast_const(), 2)? };
+        let given = unsafe { SegmentArray::new(segments, iov.cast_const(), 2)? };
         let flags = flags(completion, 5)?;
         given.with(ep.max_segments(), |iov| {
             ep.post_send_with_invalidate(iov, cookie, flags, invalidate != 0, rmr_context)

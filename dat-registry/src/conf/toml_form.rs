@@ -1,4 +1,4 @@
-//! The same entries in TOML, for files that end in `.toml`.
+//! Parses entries in TOML, from files that end in `.toml`.
 //!
 //! ```toml
 //! [[ia]]
@@ -19,7 +19,7 @@ use super::parser;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Manifest {
+struct File {
     #[serde(default)]
     ia: Vec<toml::Value>,
 }
@@ -55,7 +55,7 @@ fn version() -> String {
     "dat.1.0".to_owned()
 }
 
-/// Parses the TOML form. A bad table costs that table only; text that is no TOML costs the file.
+/// Parses the TOML form. A faulty table is left out; text that is no TOML yields no entry.
 #[must_use]
 pub(super) fn parse(text: &str, path: &Path) -> (Vec<Entry>, Vec<ConfError>) {
     let fault = |line, error: toml::de::Error| ConfError {
@@ -66,16 +66,16 @@ pub(super) fn parse(text: &str, path: &Path) -> (Vec<Entry>, Vec<ConfError>) {
         column: error.span().map_or(0, |s| s.start),
         kind: ConfErrorKind::Toml(error.message().to_owned()),
     };
-    let manifest: Manifest = match toml::from_str(text) {
-        Ok(manifest) => manifest,
+    let toml_form: File = match toml::from_str(text) {
+        Ok(toml_form) => toml_form,
         Err(error) => return (Vec::new(), vec![fault(0, error)]),
     };
     let (mut entries, mut errors) = (Vec::new(), Vec::new());
-    for (number, value) in (1..).zip(manifest.ia) {
+    for (number, value) in (1..).zip(toml_form.ia) {
         match value.try_into::<Ia>() {
             Err(error) => errors.push(fault(number, error)),
             Ok(ia) => {
-                // One grammar for the fields: write the classic line and let it be checked.
+                // One grammar for the fields: the classic parser checks them as a line.
                 let quote =
                     |s: &str| format!("\"{}\"", s.replace('\\', "\\\\").replace('"', "\\\""));
                 let line = [
@@ -98,7 +98,7 @@ pub(super) fn parse(text: &str, path: &Path) -> (Vec<Entry>, Vec<ConfError>) {
                     path: path.to_owned(),
                     line: number,
                 };
-                // Not as a file: a value may hold line breaks, and a table is one entry.
+                // Parsed as one line, not as a file: a value may contain line breaks, and a table is one entry.
                 match parser::entry(&line, &origin) {
                     Ok(entry) => entries.extend(entry),
                     Err((column, kind)) => errors.push(ConfError {
