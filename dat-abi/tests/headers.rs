@@ -1,5 +1,5 @@
-//! Layouts in Rust, in our C headers, and in Debian's: all three say the same, as a C compiler sees it. Of 1.2
-//! there are no headers to install: sizes and offsets measured once are written down here.
+//! Compares the layouts in Rust, in our C headers, and in Debian's headers, with a C compiler. No 1.2 headers can be installed:
+//! their sizes and offsets were measured once and are constants here.
 //!
 //! Needs gcc, g++ and Debian's libdapl-dev (`/usr/include/dat2`).
 
@@ -12,7 +12,7 @@ use dat_abi::types::{self as common, CLayout};
 use dat_abi::v1_2::{table as table_1_2, types as v1};
 use dat_abi::v2_0::{table, types as v2};
 
-/// Where headers come from.
+/// Origin of headers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Family {
     Debian,
@@ -23,7 +23,7 @@ fn ours() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/include")
 }
 
-/// Compiles `source` with the headers of `family`; the path of the program, or the compiler's words.
+/// Compiles `source` with the headers of `family` to `out`. The error is the compiler's output.
 fn compile(source: &str, language: &str, family: Family, out: &Path) -> Result<(), String> {
     let file = out.with_extension(language);
     std::fs::write(&file, source).unwrap();
@@ -36,7 +36,7 @@ fn compile(source: &str, language: &str, family: Family, out: &Path) -> Result<(
                 Path::new("/usr/include/dat2/udat.h").exists(),
                 "Debian's headers are missing: apt-get install libdapl-dev"
             );
-            // They were not written for today's warnings.
+            // Current compilers warn about them.
             cc.arg("-w")
         }
     };
@@ -53,7 +53,7 @@ fn compile(source: &str, language: &str, family: Family, out: &Path) -> Result<(
     }
 }
 
-/// Compiles and runs; its output.
+/// Compiles and runs a program, and returns its output.
 fn run(source: &str, language: &str, family: Family) -> String {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("probe");
@@ -112,7 +112,7 @@ fn layouts_2_0() -> Vec<Layout> {
     ]
 }
 
-/// A C program that prints size and offsets as [`in_rust`] does.
+/// Returns a C program that prints sizes and offsets in the form of [`in_rust`].
 fn print_layouts(begin: &str, layouts: &[Layout]) -> String {
     let mut c = begin.to_owned();
     for (name, _, fields) in layouts {
@@ -149,7 +149,7 @@ fn rust_debian_and_our_headers_have_the_same_layouts() {
     assert_eq!(run(&c, "c", Family::Ours), rust);
 }
 
-/// Names of all enum constants, and of all macros that are a number or a string, in a family's headers.
+/// Returns the names of all enum constants, and of all macros that are a number or a string, in a family's headers.
 fn names(header: &str, family: Family) -> BTreeMap<String, bool> {
     let source = format!(
         "#include <netinet/in.h>\n#include <{header}>\n#include <dat2/dat_registry.h>\n#include <dat2/dat_ib_extensions.h>\n"
@@ -180,7 +180,7 @@ fn names(header: &str, family: Family) -> BTreeMap<String, bool> {
         let (Some(open), Some(close)) = (block.find('{'), block.find('}')) else {
             continue;
         };
-        // An enum's definition, not a use of its tag.
+        // The definition of an enum, not a use of its tag.
         if open > close || !block[..open].trim().chars().all(identifier) {
             continue;
         }
@@ -209,7 +209,7 @@ fn names(header: &str, family: Family) -> BTreeMap<String, bool> {
     found
 }
 
-/// Aliases whose expansion is another name; worth checking by hand.
+/// Aliases whose expansion is another name.
 const ALIASES: &[&str] = &[
     "DAT_CLOSE_DEFAULT",
     "DAT_CONNECT_MULTIPATH_FLAG",
@@ -285,7 +285,7 @@ fn every_constant_of_debians_headers_is_in_ours_with_its_value() {
 }
 
 #[test]
-fn ours_have_no_constant_that_debians_lack() {
+fn our_headers_have_no_constant_that_debians_lack() {
     let debian = names("dat2/udat.h", Family::Debian);
     let ours = names("dat2/udat.h", Family::Ours);
     let more: Vec<_> = ours
@@ -335,7 +335,7 @@ fn each_header_stands_alone_in_c_and_cpp() {
     for family in ["dat", "dat2"] {
         for entry in std::fs::read_dir(ours().join(family)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            // Twice, and with the rest of the family behind it.
+            // Included twice, then the rest of the family.
             let source = format!(
                 "#include <{family}/{name}>\n#include <{family}/{name}>\n#include <{family}/udat.h>\n\
                  int main(void) {{ DAT_EVENT event; return sizeof event == 0; }}\n"
@@ -353,12 +353,12 @@ fn each_header_stands_alone_in_c_and_cpp() {
     assert_eq!(headers, 29);
 }
 
-/// Every name of DAT's that a header shows when it is included alone: words of its text, and macros; one with parameters also
-/// as `NAME(count)`.
+/// Returns every DAT name that a header defines when it is included alone: words of its text, and macros; a macro with parameters
+/// also as `NAME(count)`.
 fn shown(header: &str, family: Family) -> BTreeSet<String> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("alone.c");
-    // Debian's asks for udat.h before it; ours stands alone.
+    // Debian's header needs udat.h before it; ours does not.
     let before = match (header, family) {
         ("dat_registry.h", Family::Debian) => "#include <dat2/udat.h>\n",
         _ => "",
@@ -377,7 +377,7 @@ fn shown(header: &str, family: Family) -> BTreeSet<String> {
     let macros = preprocess("-dM");
     let with_parameters = macros.lines().filter_map(|line| {
         let (name, rest) = line.strip_prefix("#define ")?.split_once('(')?;
-        // A blank before the bracket: that is the value.
+        // A blank before the bracket begins the value of a macro without parameters.
         (!name.contains(' ')).then_some(())?;
         let (parameters, _) = rest.split_once(')')?;
         Some(format!("{name}({})", parameters.split(',').count()))
@@ -394,7 +394,7 @@ fn shown(header: &str, family: Family) -> BTreeSet<String> {
         .collect()
 }
 
-/// Programs include any of the family by name, and find there what they find in Debian's.
+/// A program may include any header of the family, and finds the names there that Debian's header has.
 #[test]
 fn every_header_of_debians_family_is_in_ours_and_shows_the_same_names() {
     let mut headers = 0;
@@ -415,7 +415,7 @@ fn every_header_of_debians_family_is_in_ours_and_shows_the_same_names() {
     assert_eq!(headers, 11);
 }
 
-/// What an alias of Debian's stands for, which is defined nowhere; a parameter's name.
+/// Names that are no definitions: the expansion of an alias of Debian's, which is defined nowhere, and a parameter.
 const INNER: [&str; 2] = ["DAT_IA_FIELD_IA_MAX_DTO_PER_EP_IN", "dat_provider_list"];
 
 const BEGIN_1_2: &str = "#include <stdio.h>\n#include <stddef.h>\n#include <dat/udat.h>\n\

@@ -1,4 +1,4 @@
-//! Calls that make something, with only so much memory left: each succeeds or is DAT_INSUFFICIENT_RESOURCES, and none ends the process.
+//! Calls that allocate, with little memory left. Each succeeds or returns DAT_INSUFFICIENT_RESOURCES; none aborts the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,15 +15,15 @@ use dat_abi::v2_0::types::{DatEpAttr, DatEvent, DatIaAttr};
 use dat_loopback::Loopback;
 
 thread_local! {
-    /// Bytes that this thread may still allocate; other threads may as many as they like.
+    /// Bytes that this thread may still allocate. Other threads are not limited.
     static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// Allocations of it that failed.
+    /// Number of allocations of this thread that failed.
     static FAILED: Cell<u32> = const { Cell::new(0) };
 }
 
 struct Scarce;
 
-// SAFETY: the system's allocator, which may be out of memory at any time.
+// SAFETY: the system's allocator; an allocator may fail at any time.
 unsafe impl GlobalAlloc for Scarce {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let left = LEFT.get();
@@ -68,7 +68,7 @@ unsafe extern "C" fn add(_table: *const c_void, _info: *const DatProviderInfo) -
     0
 }
 
-/// Calls a slot of the table with this thread's budget; what it returned.
+/// Calls a slot of the table with this thread's budget, and returns its code.
 macro_rules! call {
     ($left:expr, $table:expr, $slot:ident($($arg:expr),* $(,)?)) => {{
         let slot = $table.$slot.expect("every slot is filled");
@@ -82,11 +82,12 @@ macro_rules! call {
 
 const PLENTY: usize = usize::MAX;
 
-/// Runs `call` with ever more memory until it succeeds; each time before it must be refused for want of it. `undo` frees what was made.
-fn scarcely(name: &str, mut call: impl FnMut(usize) -> u32, mut undo: impl FnMut()) {
+/// Runs `call` with increasing memory until it succeeds; before that it must return DAT_INSUFFICIENT_RESOURCES. `undo` frees the
+/// object that it made.
+fn with_scarce_memory(name: &str, mut call: impl FnMut(usize) -> u32, mut undo: impl FnMut()) {
     FAILED.set(0);
     let mut refused = 0;
-    // Over a reservation's size and past everything that is larger, in steps that meet both sides of each allocation.
+    // From less than a reservation to more than the largest allocation, in steps around the size of each allocation.
     for left in (0..512 << 10).step_by(1 << 10) {
         match call(left) {
             0 => {
@@ -119,7 +120,7 @@ fn table_of(handle: DatHandle) -> &'static DatProvider {
 }
 
 #[test]
-fn what_cannot_be_made_for_want_of_memory_is_said() {
+fn calls_that_lack_memory_return_insufficient_resources() {
     let info = DatProviderInfo::new("loop", 2, 0, false);
     // SAFETY: a valid info, a C string, and a function of that type.
     unsafe { dat_abi::export::init::<Loopback>(&info, c"127.0.0.1 0".as_ptr(), Some(add)) };
@@ -145,7 +146,7 @@ fn what_cannot_be_made_for_want_of_memory_is_said() {
     let made = Cell::new(0);
     macro_rules! scarce {
         ($slot:ident($($arg:expr),* $(,)?), $free:ident($($more:expr),*)) => {
-            scarcely(
+            with_scarce_memory(
                 stringify!($slot),
                 |left| {
                     let mut handle = 0;
@@ -184,7 +185,7 @@ fn what_cannot_be_made_for_want_of_memory_is_said() {
         address: memory.as_mut_ptr() as usize,
         shared_memory_id: null(),
     };
-    scarcely(
+    with_scarce_memory(
         "lmr_create",
         |left| {
             let mut handle = 0;
@@ -203,7 +204,7 @@ fn what_cannot_be_made_for_want_of_memory_is_said() {
         },
         || assert_eq!(call!(PLENTY, t, lmr_free(made.get())), 0),
     );
-    scarcely(
+    with_scarce_memory(
         "ia_open",
         |left| {
             let (mut handle, mut evd) = (0, 0);
@@ -215,17 +216,17 @@ fn what_cannot_be_made_for_want_of_memory_is_said() {
         || assert_eq!(call!(PLENTY, t, ia_close(made.get(), 0)), 0),
     );
     let lengths = Cell::new(2000);
-    scarcely(
+    with_scarce_memory(
         "evd_resize",
         |left| call!(left, t, evd_resize(dto, lengths.get())),
         || lengths.set(lengths.get() + 2000),
     );
-    connect_scarcely(t, ia, [pz, dto, conn, cr]);
-    // Abruptly, with all that is left.
+    connect_with_scarce_memory(t, ia, [pz, dto, conn, cr]);
+    // Closed abruptly, with the objects that are left.
     assert_eq!(call!(PLENTY, t, ia_close(ia, 0)), 0);
 }
 
-/// Repeats `call` with ever more memory until it succeeds; what comes before must be refused for want of it.
+/// Repeats `call` with increasing memory until it succeeds; before that it must return DAT_INSUFFICIENT_RESOURCES.
 fn until_it_succeeds(name: &str, mut call: impl FnMut(usize) -> u32) {
     for (refused, left) in (0..1 << 20).step_by(4 << 10).enumerate() {
         match call(left) {
@@ -243,8 +244,8 @@ fn until_it_succeeds(name: &str, mut call: impl FnMut(usize) -> u32) {
     panic!("{name} does not succeed with a megabyte");
 }
 
-/// Connects two endpoints of `ia`; each call that was refused can be repeated and then succeeds.
-fn connect_scarcely(t: &DatProvider, ia: DatHandle, [pz, dto, conn, cr]: [DatHandle; 4]) {
+/// Connects two endpoints of `ia`. Each call that was refused can be repeated and then succeeds.
+fn connect_with_scarce_memory(t: &DatProvider, ia: DatHandle, [pz, dto, conn, cr]: [DatHandle; 4]) {
     const FIVE_SECONDS: u32 = 5_000_000;
     let (mut psp, mut active, mut passive) = (0, 0, 0);
     assert_eq!(call!(PLENTY, t, psp_create(ia, 778, cr, 0, &mut psp)), 0);

@@ -1,5 +1,5 @@
-//! Through the C function tables of both versions, over the loopback transport: what an MPI does that takes the table
-//! from the head of a handle, and what a broken program does with handles.
+//! Calls through the C function tables of both versions, over the loopback transport: as MPIs do, which take the table from the
+//! head of a handle, and with invalid handles.
 
 use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
@@ -23,19 +23,19 @@ const INVALID_STATE: u32 = 0x0007_0000;
 const PRIV_ALL: u32 = 0x33;
 const FIVE_SECONDS: u32 = 5_000_000;
 
-/// One test at a time: they use handles that are stale, and what a stale handle names when others have made hundreds of
-/// objects meanwhile is theirs.
+/// Returns a guard that runs one test at a time. Tests use stale handles, and the address of a stale handle is used again after other
+/// tests created many objects.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a registry does with the table: nothing, here.
+/// Registers a table: does nothing.
 unsafe extern "C" fn add(table: *const c_void, info: *const DatProviderInfo) -> u32 {
     u32::from(table.is_null() || info.is_null())
 }
 
-/// As a registry would: names an entry for each version.
+/// Initialises the provider for each version, as a registry does.
 fn initialise() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -47,7 +47,7 @@ fn initialise() {
     });
 }
 
-/// Calls a slot; its code in 2.0's numbers.
+/// Calls a slot, and returns its code in 2.0's numbers.
 macro_rules! call {
     ($table:expr, $slot:ident($($arg:expr),* $(,)?)) => {{
         let slot = $table.$slot.expect("no slot of ours is NULL");
@@ -63,7 +63,7 @@ macro_rules! ok {
     };
 }
 
-/// The tests, once for the types and the table of each version.
+/// Defines the tests for the types and the table of one version.
 macro_rules! version {
     ($module:ident, $major:literal, $normal:path, $own:path) => {
         mod $module {
@@ -79,7 +79,7 @@ macro_rules! version {
                 unsafe { &**(handle as *const *const DatProvider) }
             }
 
-            /// An IA and its asynchronous EVD.
+            /// Opens an IA. Returns its table, its handle and its asynchronous EVD.
             fn open() -> (&'static DatProvider, DatHandle, DatHandle) {
                 initialise();
                 let name = CString::new("loop").unwrap();
@@ -97,7 +97,7 @@ macro_rules! version {
                 unsafe { std::mem::zeroed() }
             }
 
-            /// The next event of an EVD, which must be `number`.
+            /// Returns the next event of an EVD, which must be `number`.
             fn wait(evd: DatHandle, number: u32) -> DatEvent {
                 let (mut event, mut more) = (event(), 0);
                 let table = table_of(evd);
@@ -173,7 +173,7 @@ macro_rules! version {
                 ok!(table, evd_free(s.conn));
             }
 
-            /// Waits for the completion with `cookie`; its length.
+            /// Waits for the completion with `cookie`, and returns its length.
             fn completed(s: &Side, cookie: u64) -> u64 {
                 let event = wait(s.dto, event_number::DTO_COMPLETION);
                 // SAFETY: the event says that it is a completion.
@@ -311,7 +311,7 @@ macro_rules! version {
             }
 
             #[test]
-            fn the_peer_hears_of_a_reject() {
+            fn the_peer_gets_an_event_for_a_reject() {
                 let _alone = alone();
                 let (table, ia, _) = open();
                 let mut pz = 0;
@@ -437,7 +437,7 @@ macro_rules! version {
                 ok!(table, ia_close(ia, 0));
             }
 
-            /// Slots whose first argument is a handle, with NULL or zero for everything else.
+            /// Calls all slots whose first argument is a handle, with NULL or zero for the others. Returns their names and codes.
             fn refused(table: &DatProvider, bad: DatHandle) -> Vec<(&'static str, u32)> {
                 let nobody = DatOsWaitProxyAgent {
                     instance_data: null_mut(),
@@ -518,7 +518,7 @@ macro_rules! version {
             }
 
             #[test]
-            fn no_slot_takes_a_handle_that_is_none() {
+            fn every_slot_refuses_invalid_handles() {
                 let _alone = alone();
                 let (table, ia, _) = open();
                 let mut dead = 0;
@@ -555,7 +555,7 @@ macro_rules! version {
                         );
                     }
                 }
-                // Of another kind: only what a PZ is made for, and what every handle can, does anything else.
+                // A handle of another kind: only slots for PZs and for handles of any kind accept it.
                 let fit = [
                     "pz_query",
                     "pz_free",
@@ -586,7 +586,7 @@ macro_rules! version {
                                 let s = side(table, ia, pz, 0);
                                 free_side(table, &s);
                                 stale.extend([s.ep, s.lmr, s.dto, s.conn]);
-                                // A stale handle may name a new object by now; either way it is no crash.
+                                // The address of a stale handle may belong to a new object now; the call must not crash.
                                 let old = stale[stale.len() / 2];
                                 let mut kind = 0;
                                 let code = call!(table, get_handle_type(old, &mut kind));
@@ -594,7 +594,7 @@ macro_rules! version {
                             }
                         });
                     }
-                    // Two frees at once: one wins.
+                    // Of two concurrent frees one succeeds.
                     for _ in 0..200 {
                         let mut evd = 0;
                         ok!(table, evd_create(ia, 4, 0, 0x1, &mut evd));
@@ -602,7 +602,7 @@ macro_rules! version {
                             let frees = [0, 1].map(|_| two.spawn(|| call!(table, evd_free(evd))));
                             frees.into_iter().map(|f| f.join().unwrap()).collect()
                         });
-                        // The other four threads make EVDs too, so that the second free may find a stranger.
+                        // The other four threads create EVDs too, so that the second free may find a new object.
                         assert!(codes.contains(&0), "{codes:x?}");
                     }
                 });
@@ -612,7 +612,7 @@ macro_rules! version {
     };
 }
 
-/// What differs in the parameters of 2.0.
+/// Calls whose parameters differ, for 2.0.
 mod own_2_0 {
     use super::*;
     use dat_abi::v2_0::table::DatProvider;
@@ -668,7 +668,7 @@ mod own_2_0 {
     }
 }
 
-/// What differs in the parameters of 1.2.
+/// Calls whose parameters differ, for 1.2.
 mod own_1_2 {
     use super::*;
     use dat_abi::v1_2::table::DatProvider;

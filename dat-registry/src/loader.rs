@@ -328,8 +328,8 @@ fn failed(entry: &Entry, error: &libloading::Error) -> LoadError {
 /// Opens a library. The symbols of ours stay local; those of a classic provider become global, as in DAPL, because its parts find
 /// each other by them.
 fn open_path(path: &OsStr) -> Result<OpenLibrary, libloading::Error> {
-    // SAFETY: loading runs the library's constructors. A dat.conf entry requests exactly that; a user who may write the file
-    // may run code.
+    // SAFETY: loading runs the library's constructors. A dat.conf entry requests exactly that; any user with write access
+    // to the file can run code.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }?;
     // SAFETY: the symbol is only looked up.
     let ours = unsafe { library.get::<InitWith>(b"dat_rs_provider_init\0").is_ok() };

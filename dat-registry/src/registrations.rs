@@ -33,7 +33,7 @@ pub enum RegisterError {
     /// Another registration has the same name, version and thread safety (`DAT_PROVIDER_ALREADY_REGISTERED`).
     #[error("a provider of that name, version and thread safety is registered already")]
     Already,
-    /// There is no such registration (`DAT_PROVIDER_NOT_FOUND`).
+    /// No such registration exists (`DAT_PROVIDER_NOT_FOUND`).
     #[error("no provider of that name, version and thread safety is registered")]
     NotFound,
     /// IAs are open through the table (`DAT_PROVIDER_IN_USE`).

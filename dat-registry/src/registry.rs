@@ -15,7 +15,7 @@ use crate::search::{SearchError, gained_rights};
 /// The reason why an IA cannot be opened by name.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// There is no configuration.
+    /// No configuration was found.
     #[error(transparent)]
     Search(#[from] SearchError),
     /// No entry satisfies the request.

@@ -1,4 +1,4 @@
-//! Entries of a dat.conf to registered providers: libraries with every fault, compiled here, each costing its own entry only.
+//! Loads providers from entries of a dat.conf. The tests compile libraries with each fault; a fault affects its own entry only.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -14,7 +14,7 @@ use dat_registry::registrations::{Registered, Table};
 use dat_registry::registry::Registry;
 
 thread_local! {
-    /// The registry whose lookup runs on this thread: what a library registers with.
+    /// Registry whose lookup runs on this thread, with which a library registers.
     static REGISTRY: Cell<Option<&'static Registry>> = const { Cell::new(None) };
 }
 
@@ -22,7 +22,7 @@ unsafe extern "C" fn add(table: *const c_void, info: *const DatProviderInfo) -> 
     let Some(registry) = REGISTRY.get() else {
         return 1;
     };
-    // SAFETY: the fixture passes on what the loader gave it.
+    // SAFETY: the fixture passes the info that the loader gave it.
     let info = unsafe { &*info };
     let new = Registered {
         name: info.name(),
@@ -71,7 +71,7 @@ impl Prefix {
         library
     }
 
-    /// An entry named `name` for a library of `code`.
+    /// Adds an entry named `name` for a library of `code`.
     fn provider(&mut self, name: &str, code: &str) {
         let library = self.library(name, code);
         self.entry(name, &library);
@@ -108,7 +108,7 @@ fn lookup(registry: &'static Registry, name: &str) -> Result<Table, String> {
 const GOOD: &str = "void dat_rs_provider_init(const struct info *i, const char *p, add_fn add) { add(&table, i); }";
 
 #[test]
-fn each_fault_costs_its_entry_and_says_what_it_is() {
+fn a_faulty_entry_is_refused_with_its_reason_and_others_work() {
     let mut prefix = Prefix::new();
     prefix.provider("good", GOOD);
     prefix.provider("no_init", "int something_else;");
@@ -224,8 +224,8 @@ fn threads_that_open_one_name_at_a_time_load_it_once() {
 }
 
 #[test]
-fn no_lock_is_held_over_init() {
-    // The library's init calls back into the registry: it lists, and it looks up another name.
+fn no_lock_is_held_during_init() {
+    // The library's init calls the registry: it lists the entries and looks up another name.
     unsafe extern "C" fn nested(table: *const c_void, info: *const DatProviderInfo) -> u32 {
         let registry = REGISTRY.get().expect("set by lookup");
         assert_eq!(registry.list(2).len(), 2);
@@ -247,7 +247,7 @@ fn no_lock_is_held_over_init() {
             .expect_err("its own name")
             .to_string();
         assert!(error.contains("DP-4"), "{error}");
-        // SAFETY: passed on as it came.
+        // SAFETY: the arguments are passed on unchanged.
         unsafe { add(table, info) }
     }
     let mut prefix = Prefix::new();

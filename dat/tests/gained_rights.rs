@@ -1,5 +1,5 @@
-//! A program that gained rights at exec does not believe the folder that it lies in: where other users may make hard
-//! links to it, they choose that folder.
+//! A program that gained rights at exec does not read dat.conf beside itself: other users may be able to make hard links to it, and
+//! then choose the folder.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,7 +10,7 @@ const NAME: &str = "a_program_with_gained_rights_does_not_read_the_dat_conf_besi
 const CHILD: &str = "DAT_TEST_GAINED_RIGHTS_CHILD";
 const OTHER_USER: u32 = 65_534;
 
-/// What the copy of this program says: its rights, and whether it found the entry of its prefix.
+/// Returns the output of a copy of this program: whether it gained rights, and whether it found the entry of its prefix.
 fn ask(program: &Path) -> String {
     let mut command = Command::new(program);
     command.args(["--exact", NAME, "--nocapture"]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * uDAPL 1.2: types and functions. udat.h completes it; including either gives both.
+ * uDAPL 1.2: types and functions. Including this header or udat.h includes both.
  */
 #ifndef _DAT_H_
 #define _DAT_H_
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Names an entry of the registry. */
+/* Identifies an entry of the registry. */
 typedef struct dat_provider_info {
     char ia_name[DAT_NAME_MAX_LENGTH];
     DAT_UINT32 dapl_version_major;
@@ -116,8 +116,7 @@ DAT_RETURN DAT_API dat_srq_resize(DAT_SRQ_HANDLE srq, DAT_COUNT max_recv_dtos);
 DAT_RETURN DAT_API dat_srq_set_lw(DAT_SRQ_HANDLE srq, DAT_COUNT low_watermark);
 /* END slots.txt */
 
-/* Fills at most max of the structs that the consumer's pointers name; *returned is how many entries there are
- * or were filled. */
+/* Fills at most max of the structs that the consumer's pointers name, and sets *returned to the number of entries. */
 DAT_RETURN DAT_API dat_registry_list_providers(DAT_COUNT max, DAT_COUNT *returned, DAT_PROVIDER_INFO *(list[]));
 
 /* Names of type and subtype; the strings are constant. */

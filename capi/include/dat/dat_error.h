@@ -21,32 +21,32 @@ typedef DAT_UINT32 DAT_RETURN;
 
 typedef enum dat_return_type {
     DAT_SUCCESS                     = 0x00000000,
-    DAT_ABORT                       = 0x00010000, /* The IA was closed or the EVD destroyed under the call */
-    DAT_CONN_QUAL_IN_USE            = 0x00020000, /* The connection qualifier is taken */
+    DAT_ABORT                       = 0x00010000, /* The IA was closed or the EVD destroyed during the call */
+    DAT_CONN_QUAL_IN_USE            = 0x00020000, /* The connection qualifier is in use */
     DAT_INSUFFICIENT_RESOURCES      = 0x00030000, /* Out of memory or of a device resource */
-    DAT_INTERNAL_ERROR              = 0x00040000, /* A fault of the provider */
+    DAT_INTERNAL_ERROR              = 0x00040000, /* A bug of the provider */
     DAT_INVALID_HANDLE              = 0x00050000, /* NULL, freed, foreign or of another kind */
     DAT_INVALID_PARAMETER           = 0x00060000, /* The subtype names the argument */
     DAT_INVALID_STATE               = 0x00070000, /* The subtype names the state */
     DAT_LENGTH_ERROR                = 0x00080000, /* A buffer or a message is too long */
-    DAT_MODEL_NOT_SUPPORTED         = 0x00090000, /* The provider cannot do what was asked for */
+    DAT_MODEL_NOT_SUPPORTED         = 0x00090000, /* The provider does not support the request */
     DAT_PROVIDER_NOT_FOUND          = 0x000A0000, /* No entry for that IA name */
     DAT_PRIVILEGES_VIOLATION        = 0x000B0000, /* The region lacks the privilege */
     DAT_PROTECTION_VIOLATION        = 0x000C0000, /* The protection zones differ */
     DAT_QUEUE_EMPTY                 = 0x000D0000, /* No event */
     DAT_QUEUE_FULL                  = 0x000E0000, /* No room for an event */
-    DAT_TIMEOUT_EXPIRED             = 0x000F0000, /* The time is over */
+    DAT_TIMEOUT_EXPIRED             = 0x000F0000, /* The time-out expired */
     DAT_PROVIDER_ALREADY_REGISTERED = 0x00100000, /* The registry has that entry */
     DAT_PROVIDER_IN_USE             = 0x00110000, /* The provider has open IAs */
-    DAT_INVALID_ADDRESS             = 0x00120000, /* The subtype tells what is wrong with it */
+    DAT_INVALID_ADDRESS             = 0x00120000, /* The subtype says why */
     DAT_INTERRUPTED_CALL            = 0x00130000, /* A signal, or an EVD became unwaitable */
-    DAT_CONN_QUAL_UNAVAILABLE       = 0x00140000, /* No qualifier is left */
-    DAT_NOT_IMPLEMENTED             = 0x0FFF0000 /* The provider does not have the operation */
+    DAT_CONN_QUAL_UNAVAILABLE       = 0x00140000, /* No connection qualifier is free */
+    DAT_NOT_IMPLEMENTED             = 0x0FFF0000 /* The provider does not implement the operation */
 } DAT_RETURN_TYPE;
 
 #define DAT_NAME_NOT_FOUND DAT_PROVIDER_NOT_FOUND /* its name in 1.0 */
 
-/* Numbered from 0. Which resource, handle, argument, state, privilege, address, version. */
+/* Subtypes, numbered from 0: which resource, handle, argument, state, privilege, address or version. */
 typedef enum dat_return_subtype {
     DAT_NO_SUBTYPE,
     DAT_SUB_INTERRUPTED,

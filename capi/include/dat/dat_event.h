@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * uDAPL 1.2: events and what they carry. Part of dat.h.
+ * uDAPL 1.2: events and their data. Part of dat.h.
  */
 #ifndef _DAT_EVENT_H_
 #define _DAT_EVENT_H_
@@ -31,7 +31,7 @@ typedef enum dat_dto_completion_status {
 #define DAT_RMR_BIND_FAILURE DAT_DTO_ERR_FLUSHED
 #define DAT_RMR_BIND_COMPLETION_STATUS DAT_DTO_COMPLETION_STATUS
 
-/* What follows status means something only if that is DAT_DTO_SUCCESS. */
+/* The fields after status are valid only if it is DAT_DTO_SUCCESS. */
 typedef struct dat_dto_completion_event_data {
     DAT_EP_HANDLE ep_handle;
     DAT_DTO_COOKIE user_cookie;
@@ -52,20 +52,20 @@ typedef union dat_sp_handle {
 
 typedef struct dat_cr_arrival_event_data {
     DAT_SP_HANDLE sp_handle; /* NULL for a reserved service point */
-    DAT_IA_ADDRESS_PTR local_ia_address_ptr; /* Where it came in */
+    DAT_IA_ADDRESS_PTR local_ia_address_ptr; /* Local address of the request */
     DAT_CONN_QUAL conn_qual;
-    DAT_CR_HANDLE cr_handle; /* To query, then accept or reject */
+    DAT_CR_HANDLE cr_handle; /* Handle to query, accept or reject */
 } DAT_CR_ARRIVAL_EVENT_DATA;
 
 typedef struct dat_connection_event_data {
     DAT_EP_HANDLE ep_handle;
     DAT_COUNT private_data_size;
-    DAT_PVOID private_data; /* Stays until the next connection of the endpoint */
+    DAT_PVOID private_data; /* Valid until the next connection of the endpoint */
 } DAT_CONNECTION_EVENT_DATA;
 
 typedef struct dat_asynch_error_event_data {
     DAT_HANDLE dat_handle;
-    DAT_COUNT reason; /* One of the reasons of the object's kind */
+    DAT_COUNT reason; /* A reason code of the object's kind */
 } DAT_ASYNCH_ERROR_EVENT_DATA;
 
 typedef enum ia_async_error_reason {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * uDAPL 1.2: attributes and parameters that queries tell, and the masks that ask for them. Part of dat.h.
+ * uDAPL 1.2: attributes and parameters of objects, and the masks of their queries. Part of dat.h.
  */
 #ifndef _DAT_PARAM_H_
 #define _DAT_PARAM_H_
@@ -15,7 +15,7 @@ extern "C" {
 #define max_rdma_read_per_ep max_rdma_read_per_ep_in
 #define max_mtu_size max_message_size
 
-/* What dat_ia_query tells of an adapter. */
+/* Attributes of an adapter (dat_ia_query). */
 typedef struct dat_ia_attr {
     char adapter_name[DAT_NAME_MAX_LENGTH];
     char vendor_name[DAT_NAME_MAX_LENGTH];
@@ -23,7 +23,7 @@ typedef struct dat_ia_attr {
     DAT_UINT32 hardware_version_minor;
     DAT_UINT32 firmware_version_major;
     DAT_UINT32 firmware_version_minor;
-    DAT_IA_ADDRESS_PTR ia_address_ptr; /* What peers connect to */
+    DAT_IA_ADDRESS_PTR ia_address_ptr; /* Address to which peers connect */
     DAT_COUNT max_eps;
     DAT_COUNT max_dto_per_ep;
     DAT_COUNT max_rdma_read_per_ep_in;
@@ -271,8 +271,8 @@ typedef struct dat_cr_param {
     DAT_IA_ADDRESS_PTR remote_ia_address_ptr;
     DAT_PORT_QUAL remote_port_qual;
     DAT_COUNT private_data_size;
-    DAT_PVOID private_data; /* From the peer's dat_ep_connect; may be written to */
-    DAT_EP_HANDLE local_ep_handle; /* The endpoint that goes with the request, or NULL */
+    DAT_PVOID private_data; /* From the peer's dat_ep_connect; the consumer may overwrite it */
+    DAT_EP_HANDLE local_ep_handle; /* The endpoint of the request, or NULL */
 } DAT_CR_PARAM;
 
 typedef enum dat_cr_param_mask {

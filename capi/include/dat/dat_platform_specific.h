@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * uDAPL 1.2: words and addresses of this platform (Linux, 64 bits).
+ * uDAPL 1.2: integers and addresses of this platform (Linux, 64 bits).
  */
 #ifndef _DAT_PLATFORM_SPECIFIC_H_
 #define _DAT_PLATFORM_SPECIFIC_H_
@@ -24,7 +24,7 @@ typedef struct sockaddr_in6 DAT_SOCK_ADDR6;
 #define DAT_AF_INET AF_INET
 #define DAT_AF_INET6 AF_INET6
 
-/* Buffers aligned to this move fastest. */
+/* Alignment of buffers for the fastest transfers. */
 #ifndef DAT_OPTIMAL_ALIGNMENT
 #define DAT_OPTIMAL_ALIGNMENT 256
 #endif
@@ -38,7 +38,7 @@ typedef struct sockaddr_in6 DAT_SOCK_ADDR6;
 #endif
 #define DAT_EXPORT extern
 
-/* Direction of arguments; programs use them in their own prototypes. */
+/* Directions of arguments, which programs use in their own prototypes. */
 #ifndef IN
 #define IN
 #endif

@@ -14,7 +14,7 @@ extern "C" {
 
 typedef struct dat_provider DAT_PROVIDER;
 
-/* The function table of an object. A program may define its own. */
+/* Returns the function table of an object. A program may define its own macro. */
 #ifndef DAT_HANDLE_TO_PROVIDER
 #define DAT_HANDLE_TO_PROVIDER(handle) (*(DAT_PROVIDER **)(handle))
 #endif

@@ -15,7 +15,7 @@ extern "C" {
 DAT_RETURN DAT_API dat_registry_add_provider(DAT_PROVIDER *provider, const DAT_PROVIDER_INFO *info);
 DAT_RETURN DAT_API dat_registry_remove_provider(DAT_PROVIDER *provider, const DAT_PROVIDER_INFO *info);
 
-/* What a provider library exports. Init registers the provider with the info it is given. */
+/* Functions that a provider library exports. dat_provider_init registers the provider with the info that it gets. */
 #define DAT_PROVIDER_INIT_FUNC_NAME dat_provider_init
 #define DAT_PROVIDER_FINI_FUNC_NAME dat_provider_fini
 #define DAT_PROVIDER_INIT_FUNC_STR "dat_provider_init"

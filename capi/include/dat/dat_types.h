@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * uDAPL 1.2: handles, flags, pieces of memory. Part of dat.h.
+ * uDAPL 1.2: handles, flags, memory segments. Part of dat.h.
  */
 #ifndef _DAT_TYPES_H_
 #define _DAT_TYPES_H_
@@ -59,7 +59,7 @@ typedef enum dat_boolean {
     DAT_TRUE  = 1
 } DAT_BOOLEAN;
 
-/* The consumer's own; never looked at. */
+/* A value of the consumer, which is only passed on. */
 typedef union dat_context {
     DAT_PVOID as_ptr;
     DAT_UINT64 as_64;
@@ -71,8 +71,8 @@ typedef DAT_CONTEXT DAT_RMR_COOKIE;
 typedef enum dat_completion_flags {
     DAT_COMPLETION_DEFAULT_FLAG        = 0x00,
     DAT_COMPLETION_SUPPRESS_FLAG       = 0x01, /* No event on success */
-    DAT_COMPLETION_SOLICITED_WAIT_FLAG = 0x02, /* The sender decides what wakes the receiver */
-    DAT_COMPLETION_UNSIGNALLED_FLAG    = 0x04, /* The event wakes nobody */
+    DAT_COMPLETION_SOLICITED_WAIT_FLAG = 0x02, /* The sender selects the messages that wake the receiver */
+    DAT_COMPLETION_UNSIGNALLED_FLAG    = 0x04, /* The event wakes no waiter */
     DAT_COMPLETION_BARRIER_FENCE_FLAG  = 0x08, /* After all earlier RDMA Reads */
     DAT_COMPLETION_EVD_THRESHOLD_FLAG  = 0x10 /* EP attribute: counts for the threshold */
 } DAT_COMPLETION_FLAGS;
@@ -117,7 +117,7 @@ typedef enum dat_close_flags {
 } DAT_CLOSE_FLAGS;
 #define DAT_CLOSE_DEFAULT DAT_CLOSE_ABRUPT_FLAG
 
-/* The event streams that may feed an EVD. */
+/* The event streams that an EVD may accept. */
 typedef enum dat_evd_flags {
     DAT_EVD_SOFTWARE_FLAG   = 0x001,
     DAT_EVD_CR_FLAG         = 0x010,
@@ -129,8 +129,8 @@ typedef enum dat_evd_flags {
 } DAT_EVD_FLAGS;
 
 typedef enum dat_psp_flags {
-    DAT_PSP_CONSUMER_FLAG = 0x00, /* The consumer brings an endpoint */
-    DAT_PSP_PROVIDER_FLAG = 0x01 /* The provider makes one */
+    DAT_PSP_CONSUMER_FLAG = 0x00, /* The consumer provides the endpoint */
+    DAT_PSP_PROVIDER_FLAG = 0x01 /* The provider creates the endpoint */
 } DAT_PSP_FLAGS;
 
 typedef DAT_UINT32 DAT_LMR_CONTEXT;
@@ -142,7 +142,7 @@ typedef struct dat_provider_attr DAT_PROVIDER_ATTR;
 typedef struct dat_evd_param DAT_EVD_PARAM;
 typedef struct dat_lmr_param DAT_LMR_PARAM;
 
-/* A piece of local memory. */
+/* A segment of local memory. */
 typedef struct dat_lmr_triplet {
     DAT_LMR_CONTEXT lmr_context;
     DAT_UINT32 pad;
@@ -150,7 +150,7 @@ typedef struct dat_lmr_triplet {
     DAT_VLEN segment_length;
 } DAT_LMR_TRIPLET;
 
-/* A piece of remote memory. */
+/* A segment of remote memory. */
 typedef struct dat_rmr_triplet {
     DAT_RMR_CONTEXT rmr_context;
     DAT_UINT32 pad;
@@ -170,9 +170,9 @@ typedef enum dat_mem_priv_flags {
 #define DAT_MEM_PRIV_WRITE_FLAG (DAT_MEM_PRIV_LOCAL_WRITE_FLAG | DAT_MEM_PRIV_REMOTE_WRITE_FLAG)
 
 typedef enum dat_iov_ownership {
-    DAT_IOV_CONSUMER       = 0x0, /* The consumer's again when the post returns */
-    DAT_IOV_PROVIDER_NOMOD = 0x1, /* The provider's until completion, not changed */
-    DAT_IOV_PROVIDER_MOD   = 0x2 /* ... and may be changed */
+    DAT_IOV_CONSUMER       = 0x0, /* The consumer owns it when the post returns */
+    DAT_IOV_PROVIDER_NOMOD = 0x1, /* The provider owns it until completion and does not change it */
+    DAT_IOV_PROVIDER_MOD   = 0x2 /* The provider owns it until completion and may change it */
 } DAT_IOV_OWNERSHIP;
 
 typedef enum dat_ep_creator_for_psp {

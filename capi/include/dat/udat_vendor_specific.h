@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * uDAPL 1.2: names of vendors' attributes. There are none; the file exists because programs include it.
+ * uDAPL 1.2: names of vendors' attributes: none. Programs include this header.
  */
 #ifndef _UDAT_VENDOR_SPECIFIC_H_
 #define _UDAT_VENDOR_SPECIFIC_H_

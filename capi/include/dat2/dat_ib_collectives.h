@@ -49,16 +49,16 @@ typedef unsigned int DAT_IB_COLLECTIVE_RANK;
 typedef unsigned int DAT_IB_COLLECTIVE_ID;
 typedef void *DAT_IB_COLLECTIVE_MEMBER;
 
-/* How the processes of a group lie on nodes. */
+/* Distribution of the processes of a group on nodes. */
 typedef struct dat_ib_collective_group {
-    int local_size; /* Processes on this node */
-    int local_rank; /* This one's among them */
+    int local_size; /* Number of processes on this node */
+    int local_rank; /* Rank of this process among them */
     int *local_ranks; /* Their global ranks */
-    int external_size; /* Nodes */
-    int external_rank; /* This process among those that speak for a node, or -1 */
+    int external_size; /* Number of nodes */
+    int external_rank; /* Rank of this process among the nodes' representatives, or -1 */
     int *external_ranks; /* Their global ranks */
-    int *intranode_table; /* Global to local rank, or -1 */
-    int *internode_table; /* Global to external rank, or -1 */
+    int *intranode_table; /* Local rank of each global rank, or -1 */
+    int *internode_table; /* External rank of each global rank, or -1 */
     int is_comm_world;
 } DAT_IB_COLLECTIVE_GROUP;
 

@@ -83,7 +83,7 @@ typedef enum dat_ib_op {
     DAT_IB_CLOSE_QUERY_OP               = DAT_CLOSE_EXTENSION_BASE
 } DAT_IB_OP;
 
-/* What the extension data of an event tells. */
+/* Types of an event's extension data. */
 typedef enum dat_ib_ext_type {
     DAT_IB_FETCH_AND_ADD,
     DAT_IB_CMP_AND_SWAP,
@@ -161,13 +161,13 @@ struct ibv_ah;
 
 /* The peer of an unreliable datagram. */
 typedef struct dat_ib_addr_handle {
-    struct ibv_ah *ah; /* The provider's */
+    struct ibv_ah *ah; /* Address handle of the provider */
     DAT_UINT32 qpn;
     DAT_SOCK_ADDR6 ia_addr;
 } DAT_IB_ADDR_HANDLE;
 
 typedef struct dat_ib_immed_data {
-    DAT_UINT32 data; /* As the sender gave it */
+    DAT_UINT32 data; /* Value that the sender passed */
 } DAT_IB_IMMED_DATA;
 
 typedef struct dat_ib_collective_event_data {
@@ -175,7 +175,7 @@ typedef struct dat_ib_collective_event_data {
     DAT_CONTEXT context;
 } DAT_IB_COLLECTIVE_EVENT_DATA;
 
-/* At DAT_EVENT's event_extension_data. */
+/* Contents of DAT_EVENT's event_extension_data. */
 typedef struct dat_ib_extension_event_data {
     DAT_IB_EXT_TYPE type;
     DAT_IB_STATUS status;
@@ -189,7 +189,7 @@ typedef struct dat_ib_extension_event_data {
     DAT_CONTEXT context;
 } DAT_IB_EXTENSION_EVENT_DATA;
 
-/* Name of an extension's return code. */
+/* Returns the name of an extension's return code. */
 static __inline__ DAT_RETURN dat_strerror_extension(DAT_IB_RETURN value, const char **message)
 {
     if (DAT_GET_TYPE(value) == (DAT_UINT32)DAT_IB_ERR) {
@@ -199,7 +199,7 @@ static __inline__ DAT_RETURN dat_strerror_extension(DAT_IB_RETURN value, const c
     return dat_strerror((DAT_RETURN)value, message, NULL);
 }
 
-/* Name of the status in an event's extension data. */
+/* Returns the name of the status in an event's extension data. */
 static __inline__ DAT_RETURN dat_strerror_ext_status(DAT_IB_STATUS value, const char **message)
 {
     switch (value) {
@@ -238,7 +238,7 @@ static __inline__ DAT_RETURN dat_strerror_ext_status(DAT_IB_STATUS value, const 
 #define dat_ib_ud_ah_free(ep, ah) \
     dat_extension_op((DAT_EP_HANDLE)(ep), DAT_IB_UD_AH_FREE_OP, (DAT_IB_ADDR_HANDLE *)(ah))
 
-/* Looks at an IA by name without dat_ia_open; the handle is for dat_ib_close_query only. */
+/* Queries an IA by name without dat_ia_open. The handle is for dat_ib_close_query only. */
 #define dat_ib_open_query(name, ia, ia_mask, ia_attr, provider_mask, provider_attr) \
     dat_extension_op((DAT_HANDLE)(NULL), DAT_IB_OPEN_QUERY_OP, (DAT_NAME_PTR)(name), \
         (DAT_HANDLE *)(ia), (DAT_IA_ATTR_MASK)(ia_mask), (DAT_IA_ATTR *)(ia_attr), \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * uDAPL 2.0: words and addresses of this platform (Linux, 64 bits).
+ * uDAPL 2.0: integers and addresses of this platform (Linux, 64 bits).
  */
 #ifndef _DAT_PLATFORM_SPECIFIC_H_
 #define _DAT_PLATFORM_SPECIFIC_H_
@@ -20,7 +20,7 @@ typedef int DAT_COUNT;
 typedef DAT_UINT64 DAT_PADDR;
 typedef int DAT_FD;
 
-/* What a common service point listens on: the arguments of socket(). */
+/* Socket type of a common service point: the arguments of socket(). */
 typedef struct dat_comm {
     int domain;
     int type;
@@ -32,7 +32,7 @@ typedef struct sockaddr_in6 DAT_SOCK_ADDR6;
 #define DAT_AF_INET AF_INET
 #define DAT_AF_INET6 AF_INET6
 
-/* Buffers aligned to this move fastest. */
+/* Alignment of buffers for the fastest transfers. */
 #ifndef DAT_OPTIMAL_ALIGNMENT
 #define DAT_OPTIMAL_ALIGNMENT 256
 #endif
@@ -50,7 +50,7 @@ typedef struct sockaddr_in6 DAT_SOCK_ADDR6;
 #endif
 #define DAT_EXPORT extern
 
-/* Direction of arguments; programs use them in their own prototypes. */
+/* Directions of arguments, which programs use in their own prototypes. */
 #ifndef IN
 #define IN
 #endif

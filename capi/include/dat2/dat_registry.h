@@ -15,7 +15,7 @@ extern "C" {
 DAT_RETURN DAT_API dat_registry_add_provider(const DAT_PROVIDER *provider, const DAT_PROVIDER_INFO *info);
 DAT_RETURN DAT_API dat_registry_remove_provider(const DAT_PROVIDER *provider, const DAT_PROVIDER_INFO *info);
 
-/* What a provider library exports. Init registers the provider with the info it is given. */
+/* Functions that a provider library exports. dat_provider_init registers the provider with the info that it gets. */
 #define DAT_PROVIDER_INIT_FUNC_NAME dat_provider_init
 #define DAT_PROVIDER_FINI_FUNC_NAME dat_provider_fini
 #define DAT_PROVIDER_INIT_FUNC_STR "dat_provider_init"
@@ -27,7 +27,7 @@ typedef enum dat_ha_relationship {
     DAT_HA_FALSE, /* Not related */
     DAT_HA_TRUE, /* Related */
     DAT_HA_UNKNOWN,
-    DAT_HA_CONFLICTING, /* The two do not agree */
+    DAT_HA_CONFLICTING, /* The two providers disagree */
     DAT_HA_EXTENSION_BASE
 } DAT_HA_RELATIONSHIP;
 

@@ -22,7 +22,7 @@ struct dat_evd_param {
     DAT_EVD_FLAGS evd_flags;
 };
 
-/* Names memory that processes share: these bytes, no string. */
+/* Identifies memory that processes share: 40 bytes, not a string. */
 #define DAT_LMR_COOKIE_SIZE 40
 typedef char (*DAT_LMR_COOKIE)[DAT_LMR_COOKIE_SIZE];
 
@@ -39,7 +39,7 @@ typedef struct dat_os_wait_proxy_agent {
 #define DAT_OS_WAIT_PROXY_AGENT_NULL ((DAT_OS_WAIT_PROXY_AGENT){NULL, NULL})
 #endif
 
-/* Given to dat_ia_open: no asynchronous EVD for this IA. Answered by dat_ia_query for such an IA. */
+/* Passed to dat_ia_open for an IA without an asynchronous EVD; dat_ia_query returns DAT_EVD_OUT_OF_SCOPE for it. */
 #define DAT_EVD_ASYNC_EXISTS ((DAT_EVD_HANDLE)0x1)
 #define DAT_EVD_OUT_OF_SCOPE ((DAT_EVD_HANDLE)0x2)
 
@@ -84,7 +84,7 @@ typedef struct dat_cno_param {
     } proxy;
 } DAT_CNO_PARAM;
 
-/* Not bits, and ALL is not their sum: the numbers are those of existing binaries. */
+/* These are not bits, and ALL is not their sum: existing binaries use these numbers. */
 typedef enum dat_cno_param_mask {
     DAT_CNO_FIELD_IA_HANDLE  = 0x1,
     DAT_CNO_FIELD_PROXY_TYPE = 0x2,
@@ -97,7 +97,7 @@ typedef enum dat_pz_support {
     DAT_PZ_SHAREABLE
 } DAT_PZ_SUPPORT;
 
-/* What dat_ia_query tells of a provider. */
+/* Attributes of a provider (dat_ia_query). */
 struct dat_provider_attr {
     char provider_name[DAT_NAME_MAX_LENGTH];
     DAT_UINT32 provider_version_major;

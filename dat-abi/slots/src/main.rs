@@ -13,7 +13,7 @@ const BEGIN: &str = "BEGIN slots.txt: ";
 const END: &str = "END slots.txt";
 
 /// Files with generated regions.
-const FILES: [&str; 16] = [
+const FILES: [&str; 17] = [
     "dat-abi/src/v1_2/table.rs",
     "dat-abi/src/v1_2/tables.rs",
     "dat-abi/src/v2_0/table.rs",
@@ -30,6 +30,7 @@ const FILES: [&str; 16] = [
     "capi/include/dat2/dat_redirection.h",
     "capi/include/dat2/udat_redirection.h",
     "tests/conformance/src/raw/functions.rs",
+    "tests/conformance/src/dat/mod.rs",
 ];
 
 fn main() {
@@ -94,8 +95,11 @@ fn filled(text: &str, slots: &[Slot]) -> Result<String, String> {
 /// The text of a region: a kind, a version, and for some kinds a selection of slots.
 fn generated(region: &str, slots: &[Slot]) -> Result<String, String> {
     let words: Vec<&str> = region.split_whitespace().collect();
-    if words == ["probes"] {
-        return Ok(probes(slots));
+    match words[..] {
+        ["probes"] => return Ok(probes(slots)),
+        ["calls"] => return Ok(calls(slots, false)),
+        ["constructors"] => return Ok(calls(slots, true)),
+        _ => {}
     }
     let &[kind, version, ref rest @ ..] = &words[..] else {
         return Err(format!("region {region:?} names no version"));
@@ -443,6 +447,57 @@ fn probe(out: &mut String, only: &str, slot: &Slot, args: &str) {
             line(out, &format!("{call}:"));
             line(out, &format!("        {codes};"));
         }
+    }
+}
+
+/// Slots whose methods in the conformance suite are written by hand, because they record more or return another result.
+const CALLED_BY_HAND: [&str; 2] = ["cno_wait", "ep_set_watermark"];
+
+/// Methods of the conformance suite: the slots of both versions that take numbers only, or (`makes`) numbers and the address of
+/// the handle that they make.
+fn calls(slots: &[Slot], makes: bool) -> String {
+    let mut out = String::new();
+    for slot in slots {
+        let [Some(args), Some(new)] = &slot.args else {
+            continue;
+        };
+        let args = match args.rsplit_once(", ").filter(|_| makes) {
+            Some((args, made)) if made.contains("_HANDLE *") => args,
+            _ if makes => continue,
+            _ => args,
+        };
+        let rust: Vec<String> = args
+            .split(", ")
+            .map(|arg| {
+                let (c_type, name) = c_arg(arg);
+                format!("{name}: {}", number_type(&rust_type(c_type)))
+            })
+            .collect();
+        let only_numbers = rust.iter().all(|arg| !arg.ends_with('?'));
+        if new != slot.args[0].as_ref().unwrap_or(new)
+            || !only_numbers
+            || CALLED_BY_HAND.contains(&&*slot.name)
+        {
+            continue;
+        }
+        line(&mut out, &format!("        /// {}", slot.says));
+        line(
+            &mut out,
+            &format!("        {}({});", slot.name, rust.join(", ")),
+        );
+    }
+    out
+}
+
+/// The number that a conformance test passes for a parameter; `?` for a structure or a pointer.
+fn number_type(rust: &str) -> &str {
+    match rust {
+        "DatHandle" => "usize",
+        "DatContext" => "u64",
+        "DatCount" => "i32",
+        "DatTimeout" | "DatBoolean" => "u32",
+        "u32" | "u64" | "i32" => rust,
+        _ => "?",
     }
 }
 

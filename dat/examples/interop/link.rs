@@ -1,4 +1,4 @@
-//! A connection with receives posted, and the calls that wait for what they start.
+//! A connection with posted receives, and calls that wait until their operation is complete.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use dat::{
     Region, Remote, Streams,
 };
 
-/// For one step of a protocol; the kernel's peer repeats a lost packet after two seconds at the earliest.
+/// Time to wait for one step of a protocol. The kernel retransmits a lost packet after two seconds at the earliest.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What all connections share.
+/// The objects that all connections share.
 pub(crate) struct Local {
     pub(crate) ia: Ia,
     pub(crate) pz: Pz,
@@ -29,7 +29,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// An unconnected one with `slots` receives of `room` bytes posted.
+    /// Makes an unconnected link with `slots` posted receives of `room` bytes.
     pub(crate) fn new(local: &Local, slots: usize, room: usize) -> Result<Self, Error> {
         let queue = u32::try_from(slots + 8).unwrap_or(u32::MAX);
         let received = local.ia.create_evd(queue, Streams::DTO)?;
@@ -62,7 +62,7 @@ impl Link {
             .post_recv(&[self.region.slice(at..at + self.room)], slot as u64)
     }
 
-    /// A connected one. A peer that does not listen yet is asked again.
+    /// Makes a link and connects it. Tries again if the peer does not listen yet.
     pub(crate) fn connect(
         local: &Local,
         slots: usize,
@@ -72,7 +72,7 @@ impl Link {
     ) -> Result<Self, Error> {
         let begin = Instant::now();
         loop {
-            // A refused attempt flushes what was posted.
+            // A rejected attempt flushes the posted receives.
             let link = Self::new(local, slots, room)?;
             link.ep.connect(address, port).timeout(PATIENCE).start()?;
             match local.connections.wait(PATIENCE)? {
@@ -86,7 +86,7 @@ impl Link {
         }
     }
 
-    /// Accepts and waits until it is connected.
+    /// Accepts a request and waits until the link is connected.
     pub(crate) fn accept(&self, local: &Local, request: ConnRequest) -> Result<(), Error> {
         request.accept(&self.ep, &[])?;
         self.established(local)
@@ -99,14 +99,14 @@ impl Link {
         }
     }
 
-    /// The next message.
+    /// Waits for the next message.
     pub(crate) fn receive(&self) -> Result<Vec<u8>, Error> {
         self.received
             .wait_completion(PATIENCE)
             .and_then(|done| self.take(done.cookie, done.length))
     }
 
-    /// The next message if there is one; what else the queue says (flushes at the end) is `None` too.
+    /// Returns the next message if there is one; `None` also for other completions (flushes at the end).
     pub(crate) fn poll(&self) -> Result<Option<Vec<u8>>, Error> {
         match self.received.poll()? {
             Some(Event::Completion(done)) if done.status == dat::DtoStatus::Success => {
@@ -133,7 +133,7 @@ impl Link {
         self.done.wait_completion(PATIENCE).map(drop)
     }
 
-    /// Sends all of a region.
+    /// Sends the contents of a region.
     pub(crate) fn send_region(&self, region: &Region) -> Result<(), Error> {
         self.ep.post_send(&[region.slice(0..region.len())], 0)?;
         self.done.wait_completion(PATIENCE).map(drop)
@@ -155,13 +155,13 @@ impl Link {
         self.done.wait_completion(PATIENCE).map(drop)
     }
 
-    /// Disconnects and waits for the end.
+    /// Disconnects and waits for the event.
     pub(crate) fn close(&self, local: &Local) -> Result<(), Error> {
         self.ep.disconnect(Close::Graceful)?;
         self.ended(local)
     }
 
-    /// Waits for the end that the peer makes.
+    /// Waits until the peer disconnects.
     pub(crate) fn ended(&self, local: &Local) -> Result<(), Error> {
         match local.connections.wait(PATIENCE)? {
             Event::Ended { .. } => Ok(()),
@@ -170,7 +170,7 @@ impl Link {
     }
 }
 
-/// The next connection request.
+/// Waits for the next connection request.
 pub(crate) fn request(local: &Local) -> Result<ConnRequest, Error> {
     match local.connections.wait(10 * PATIENCE)? {
         Event::Request(request) => Ok(request),
@@ -178,7 +178,7 @@ pub(crate) fn request(local: &Local) -> Result<ConnRequest, Error> {
     }
 }
 
-/// An event out of turn.
+/// Returns the error for an unexpected event.
 pub(crate) fn unexpected(wanted: &'static str, event: &Event) -> Error {
     Error::Unexpected {
         wanted,

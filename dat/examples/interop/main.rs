@@ -1,5 +1,5 @@
-//! DAT at one end, librdmacm at the other: speaks what `rping` and the perftest programs (`ib_write_bw -R` ...) say over
-//! their connections, as client and as server. tests/lab/interop.sh runs it against the kernel's rdma_rxe.
+//! Implements the protocols of `rping` and of the perftest programs (`ib_write_bw -R` ...) over DAT, as client and as server, against
+//! peers that use librdmacm. tests/lab/interop.sh runs it against the kernel's rdma_rxe.
 //!
 //! ```text
 //! interop IA rping server                                 then, elsewhere: rping -c -a ADDRESS -C COUNT -S SIZE

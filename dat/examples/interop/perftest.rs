@@ -1,5 +1,5 @@
-//! What the perftest programs say with `-R`: one connection for their hand-shakes, a second one, to the same port, for
-//! the test. On the first the client sends and the server answers with a message of the same length.
+//! The protocol of the perftest programs with `-R`: one connection for handshakes, and a second one to the same port for the test. On
+//! the first the client sends, and the server answers with a message of the same length.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -11,18 +11,18 @@ use super::link::{Link, Local, request, unexpected};
 
 /// RDMA_PS_TCP port of perftest.
 const PORT: u64 = 18_515;
-/// Where the memory is, among what verbs programs need: the key at 16, the address at 24.
+/// Length of the message that describes the memory: the key is at 16, the address at 24.
 const PLACE: usize = 56;
 const KEY: usize = 16;
 const ADDRESS: usize = 24;
-/// Room for the tests' buffers; they use twice the size and at least two pages.
+/// Length of the tests' buffers, which use twice the message size and at least two pages.
 const MEMORY: usize = 4 << 20;
-/// Receives of `ib_send_bw`.
+/// Number of receives for `ib_send_bw`.
 const DEPTH: usize = 256;
-/// Its largest message here.
+/// Largest message for `ib_send_bw`.
 const LONGEST: usize = 64 * 1024;
 
-/// What the client does.
+/// Operation of the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Test {
     Write,
@@ -43,7 +43,7 @@ impl FromStr for Test {
     }
 }
 
-/// The message that names `remote`.
+/// Returns the message that describes `remote`.
 fn place(remote: Remote) -> [u8; PLACE] {
     let mut bytes = [0; PLACE];
     bytes[KEY..KEY + 4].copy_from_slice(&remote.key.to_be_bytes());
@@ -61,7 +61,7 @@ fn places(bytes: &[u8]) -> Remote {
     }
 }
 
-/// `ib_{write,read,send}_bw -R`, `ib_read_lat -R`: the side that waits.
+/// Runs the server of `ib_{write,read,send}_bw -R` and `ib_read_lat -R`.
 pub(crate) fn serve(local: &Local) -> Result<String, Box<dyn Error>> {
     let _listener = local.ia.listen(Some(PORT), &local.connections)?;
     println!("interop: ready");
@@ -101,7 +101,7 @@ pub(crate) fn serve(local: &Local) -> Result<String, Box<dyn Error>> {
     }
 }
 
-/// The side that acts.
+/// Runs the client.
 pub(crate) fn run(
     local: &Local,
     address: IpAddr,
@@ -116,7 +116,7 @@ pub(crate) fn run(
         control.send(message)?;
         control.receive()
     };
-    // Version, page and cache line size, path MTU (a digit, 3 is 1024), then nothing of importance.
+    // Version, page and cache line size, path MTU (a digit, 3 is 1024); the rest is unused.
     say(b"6.06\0\0\0\0\0\0\0\0\0\0\0\0")?;
     say(&4096_u32.to_be_bytes())?;
     say(&64_u32.to_be_bytes())?;
@@ -131,7 +131,7 @@ pub(crate) fn run(
     say(&mine)?;
     transfer(&data, test, &memory, peer, count)?;
     say(&mine)?;
-    // Size, iterations and three results, which a server that measures itself does not want.
+    // Size, iterations and three results, which a server that measures itself ignores.
     if test != Test::Send {
         for number in [size as u64, u64::from(count), 0, 0, 0] {
             say(&number.to_be_bytes())?;

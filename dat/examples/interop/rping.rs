@@ -1,7 +1,7 @@
-//! What rping says. Both sides send messages of 16 bytes; the client's say where its memory is.
+//! The protocol of rping. Both sides send messages of 16 bytes; the client's contain address and key of its memory.
 //!
-//! A round: the client names its source buffer; the server reads it and says "go on"; the client names its sink;
-//! the server writes what it has read there and says "go on"; the client compares.
+//! A round: the client sends the address of its source buffer; the server reads it and sends "go on"; the client sends the address of
+//! its sink; the server writes the bytes there and sends "go on"; the client compares them.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -12,9 +12,9 @@ use super::link::{Link, Local, request};
 
 /// RDMA_PS_TCP port of rping.
 const PORT: u64 = 7174;
-/// Address, key and size in network order.
+/// Length of a message: address, key and size in network order.
 const MESSAGE: usize = 16;
-/// rping's largest buffer.
+/// Largest buffer of rping.
 const LARGEST: usize = 64 * 1024;
 
 fn encode(remote: Remote) -> [u8; MESSAGE] {
@@ -38,7 +38,7 @@ fn decode(bytes: &[u8]) -> Result<Remote, Box<dyn Error>> {
     })
 }
 
-/// `rping -s`: one client.
+/// Runs `rping -s` for one client.
 pub(crate) fn serve(local: &Local) -> Result<String, Box<dyn Error>> {
     let _listener = local.ia.listen(Some(PORT), &local.connections)?;
     println!("interop: ready");
@@ -64,7 +64,7 @@ pub(crate) fn serve(local: &Local) -> Result<String, Box<dyn Error>> {
     }
 }
 
-/// The next message, `None` after the connection's end.
+/// Waits for the next message; returns `None` after the connection's end.
 fn next(local: &Local, link: &Link) -> Result<Option<Vec<u8>>, Box<dyn Error>> {
     loop {
         if let Some(message) = link.poll()? {
@@ -77,7 +77,7 @@ fn next(local: &Local, link: &Link) -> Result<Option<Vec<u8>>, Box<dyn Error>> {
     }
 }
 
-/// `rping -c -C count -S size -V`.
+/// Runs `rping -c -C count -S size -V`.
 pub(crate) fn ping(
     local: &Local,
     address: IpAddr,
@@ -91,7 +91,7 @@ pub(crate) fn ping(
     let source = local.pz.allocate(size, Access::ALL)?;
     let sink = local.pz.allocate(size, Access::ALL)?;
     for round in 0..count {
-        // The server writes back what is a C string.
+        // The server writes a C string back.
         let mut text: Vec<u8> = (0..size)
             .map(|i| b'A' + ((i as u32 * 7 + round) % 58) as u8)
             .collect();

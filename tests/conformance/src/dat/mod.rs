@@ -247,63 +247,67 @@ impl Dat {
     }
 
     plain! {
-        /// Calls dat_ia_close.
+        // BEGIN slots.txt: calls
+        /// Closes an IA.
         ia_close(ia: usize, flags: u32);
-        /// Calls dat_set_consumer_context.
-        set_consumer_context(any: usize, context: u64);
-        /// Calls dat_cno_free.
+        /// Sets the context of an object.
+        set_consumer_context(handle: usize, context: u64);
+        /// Destroys a CNO.
         cno_free(cno: usize);
-        /// Calls dat_cr_handoff.
-        cr_handoff(cr: usize, conn_qual: u64);
-        /// Calls dat_evd_modify_cno.
+        /// Hands a connection request to another service point of the IA.
+        cr_handoff(cr: usize, handoff: u64);
+        /// Replaces the CNO of an EVD.
         evd_modify_cno(evd: usize, cno: usize);
-        /// Calls dat_evd_enable.
+        /// Lets an EVD notify its CNO.
         evd_enable(evd: usize);
-        /// Calls dat_evd_disable.
+        /// Stops an EVD from notifying its CNO.
         evd_disable(evd: usize);
-        /// Calls dat_evd_resize.
-        evd_resize(evd: usize, qlen: i32);
-        /// Calls dat_evd_free.
+        /// Changes the number of events that an EVD holds.
+        evd_resize(evd: usize, min_qlen: i32);
+        /// Destroys an EVD.
         evd_free(evd: usize);
-        /// Calls dat_evd_set_unwaitable.
-        evd_set_unwaitable(evd: usize);
-        /// Calls dat_evd_clear_unwaitable.
-        evd_clear_unwaitable(evd: usize);
-        /// Calls dat_ep_disconnect.
+        /// Disconnects an endpoint.
         ep_disconnect(ep: usize, flags: u32);
-        /// Calls dat_ep_free.
+        /// Destroys an endpoint.
         ep_free(ep: usize);
-        /// Calls dat_ep_reset.
-        ep_reset(ep: usize);
-        /// Calls dat_lmr_free.
+        /// Destroys an LMR.
         lmr_free(lmr: usize);
-        /// Calls dat_rmr_free.
+        /// Destroys an RMR.
         rmr_free(rmr: usize);
-        /// Calls dat_psp_free.
+        /// Destroys a public service point.
         psp_free(psp: usize);
-        /// Calls dat_rsp_free.
+        /// Destroys a reserved service point.
         rsp_free(rsp: usize);
-        /// Calls dat_pz_free.
+        /// Destroys a protection zone.
         pz_free(pz: usize);
-        /// Calls dat_srq_free.
+        /// Makes a disconnected endpoint usable again.
+        ep_reset(ep: usize);
+        /// Refuses waits on an EVD from now on.
+        evd_set_unwaitable(evd: usize);
+        /// Allows waits on an EVD again.
+        evd_clear_unwaitable(evd: usize);
+        /// Destroys a shared receive queue.
         srq_free(srq: usize);
-        /// Calls dat_srq_resize.
-        srq_resize(srq: usize, dtos: i32);
-        /// Calls dat_srq_set_lw.
-        srq_set_lw(srq: usize, low: i32);
+        /// Changes the number of receives that a shared receive queue holds.
+        srq_resize(srq: usize, max_recv_dtos: i32);
+        /// Sets the low watermark of a shared receive queue.
+        srq_set_lw(srq: usize, low_watermark: i32);
+        // END slots.txt
     }
 
     makes! {
-        /// Calls dat_evd_create.
-        evd_create(ia: usize, qlen: i32, cno: usize, flags: u32);
-        /// Calls dat_pz_create.
-        pz_create(ia: usize);
-        /// Calls dat_rmr_create.
+        // BEGIN slots.txt: constructors
+        /// Creates an EVD.
+        evd_create(ia: usize, min_qlen: i32, cno: usize, flags: u32);
+        /// Creates an RMR (a memory window).
         rmr_create(pz: usize);
-        /// Calls dat_psp_create.
+        /// Creates a public service point on a connection qualifier.
         psp_create(ia: usize, conn_qual: u64, evd: usize, flags: u32);
-        /// Calls dat_rsp_create.
+        /// Creates a reserved service point: one endpoint, one request.
         rsp_create(ia: usize, conn_qual: u64, ep: usize, evd: usize);
+        /// Creates a protection zone.
+        pz_create(ia: usize);
+        // END slots.txt
     }
 
     queries! {
