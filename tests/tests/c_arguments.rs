@@ -21,7 +21,7 @@ fn passed(program: &Path, arguments: &[&str], begin: &str) -> String {
 }
 
 #[test]
-fn a_place_without_an_object_is_an_invalid_handle_to_every_function() {
+fn an_address_without_an_object_is_an_invalid_handle_to_every_function() {
     PREFIX.classic();
     for (arguments, version) in VERSIONS {
         let name = format!("no-objects-{version}");

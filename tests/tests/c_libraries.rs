@@ -51,11 +51,11 @@ fn libdat2_has_the_soname_and_the_versioned_exports_of_debians() {
         .difference(&debian)
         .filter_map(|name| name.strip_suffix("@@DAT_2.0"))
         .collect();
-    assert_eq!(more, BTreeSet::from(FORGOTTEN));
+    assert_eq!(more, BTreeSet::from(DECLARED_ONLY));
 }
 
 /// Functions of 2.0 that Debian's headers declare and its library lacks.
-const FORGOTTEN: [&str; 11] = [
+const DECLARED_ONLY: [&str; 11] = [
     "dat_cno_fd_create",
     "dat_cno_trigger",
     "dat_csp_create",
@@ -287,7 +287,7 @@ fn a_thread_is_cancelled_in_a_wait_and_nowhere_else() {
 }
 
 #[test]
-fn providers_are_asked_whether_their_ias_stand_in_for_each_other() {
+fn providers_report_whether_their_ias_are_related() {
     PREFIX.classic();
     let program = PREFIX.compile("gcc", "related.c", &["-ldat2"], "related");
     let out = PREFIX.run(&program, &[]);
@@ -314,7 +314,7 @@ fn one_process_may_use_both_with_providers_of_ours_and_classic_ones() {
 }
 
 #[test]
-fn both_come_and_go_by_dlopen_from_several_threads_with_a_fork_between() {
+fn both_libraries_load_and_unload_from_several_threads_with_a_fork_between() {
     let libraries = &["-ldl", "-lpthread"];
     let program = PREFIX.compile("gcc", "dlopen_threads.c", libraries, "dlopen-threads");
     for ia in ["loop", "user"] {
@@ -327,7 +327,7 @@ fn both_come_and_go_by_dlopen_from_several_threads_with_a_fork_between() {
 }
 
 #[test]
-fn a_fork_may_come_while_other_threads_load_and_open() {
+fn a_process_may_fork_while_other_threads_load_and_open() {
     let libraries = &["-ldl", "-lpthread"];
     let program = PREFIX.compile("gcc", "fork_midway.c", libraries, "fork-midway");
     for ia in ["loop", "user"] {
@@ -355,12 +355,12 @@ fn as_an_mpi(version: &str, ia: &str, arguments: &[&str], modes: &[&str]) {
 }
 
 #[test]
-fn a_program_of_2_0_that_goes_round_the_library_as_an_mpi_does() {
+fn a_2_0_program_calls_the_provider_table_directly_as_mpis_do() {
     as_an_mpi("2.0", "ranks2", &[], &["shm", "rdma", "cno", "evd", "ud"]);
 }
 
 #[test]
-fn a_program_of_1_2_that_goes_round_the_library_as_an_mpi_does() {
+fn a_1_2_program_calls_the_provider_table_directly_as_mpis_do() {
     let modes = ["shm", "rdma", "cno", "evd"];
     as_an_mpi("1.2", "ranks1", &["-DUDAPL_1_2"], &modes);
 }
