@@ -57,8 +57,8 @@ mod tests {
     fn a_key_is_not_shown() {
         let key = SecretKey::new([0xa5; 32]);
         let shown = format!("{key:?} {:?}", Generator::new(&key));
-        let told = ["165", "a5", "A5"].iter().any(|byte| shown.contains(byte));
-        assert!(!told, "{shown}");
+        let leaked = ["165", "a5", "A5"].iter().any(|byte| shown.contains(byte));
+        assert!(!leaked, "{shown}");
     }
 
     /// The expected values are those of RFC 8439's block function with key, counter and nonce zero. A change of the crate's

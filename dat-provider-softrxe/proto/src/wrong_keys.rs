@@ -19,7 +19,7 @@ pub(crate) struct WrongKeyLog {
 
 impl WrongKeyLog {
     /// Records a wrong key. Returns the number of suppressed warnings since the last one, if another one is due.
-    pub(crate) fn note(&mut self, now: Time) -> Option<u64> {
+    pub(crate) fn record(&mut self, now: Time) -> Option<u64> {
         if self.suppressed_until.is_some_and(|end| now < end) {
             self.suppressed += 1;
             return None;
@@ -54,7 +54,7 @@ mod tests {
             let now = Time::ZERO + Duration::from_millis(100) * tenth;
             reported.extend(
                 wrong_key_log
-                    .note(now)
+                    .record(now)
                     .map(|suppressed| (tenth, suppressed)),
             );
         }

@@ -135,8 +135,14 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut v6 = v4.clone();
     (v6[1], v6[4], v6[20]) = (6 << 4, 0xfd, 0xfd);
     let caller = b"DATu\x01\x07\x00\x00\x00\x00\x00\x11\x00\x00\x00\x07private".to_vec();
+    let final_psn = final_psn::emit(7).to_vec();
+    let words = [0, Offer::CURRENT.word(), u32::MAX].map(|word| {
+        // The byte after the word selects an own engine.
+        [&word.to_be_bytes()[..], &[0]].concat()
+    });
     let lengths = [0, 1, 56, 92, 196, 255, 256, 257, 300].map(|length| vec![0xa5; length]);
     let seed = |bytes: Vec<u8>| [&[0, 1, 9], &bytes[..]].concat();
     let headers = [v4, v6, caller].map(|header| [&header[..], b"private"].concat());
-    headers.into_iter().chain(lengths).map(seed).collect()
+    let others = words.into_iter().chain([final_psn]).chain(lengths);
+    headers.into_iter().chain(others).map(seed).collect()
 }

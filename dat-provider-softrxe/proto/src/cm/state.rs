@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_consumer_hears_of_every_end_exactly_once() {
+    fn every_end_of_a_live_id_raises_one_event() {
         let ends = [Action::Rejected, Action::TimedOut, Action::Disconnected];
         // States in which the consumer has a live id and has not disconnected.
         let open = |state| !matches!(state, State::DreqSent | State::TimeWait);
@@ -267,11 +267,11 @@ mod tests {
                 let Some(step) = state.step(input) else {
                     continue;
                 };
-                let told = step.actions.iter().filter(|a| ends.contains(a)).count();
+                let raised = step.actions.iter().filter(|a| ends.contains(a)).count();
                 let over = open(state) && !step.next.is_some_and(open);
                 let refused_by_consumer = step.actions.contains(&Action::SendRej);
                 assert_eq!(
-                    told,
+                    raised,
                     usize::from(over && !refused_by_consumer),
                     "{state:?} x {input:?}"
                 );

@@ -161,7 +161,7 @@ impl Qp {
         wqe: &Wqe,
         original: Option<u64>,
     ) -> Option<Result<(), AccessError>> {
-        let atomic = wqe.wants_response() && !matches!(wqe.op, crate::work::Op::Read(_));
+        let atomic = wqe.has_response() && !matches!(wqe.op, crate::work::Op::Read(_));
         let original = original.filter(|_| atomic)?;
         Some(self.scatter(cx, seq, 0, &original.to_ne_bytes()))
     }
@@ -198,7 +198,7 @@ impl Qp {
             let Some((start, packets)) = wqe.span else {
                 return;
             };
-            if wqe.wants_response() {
+            if wqe.has_response() {
                 return;
             }
             let after = start.plus(packets);

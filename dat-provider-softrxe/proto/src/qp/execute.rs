@@ -146,7 +146,7 @@ impl Qp {
         let (first, packets) = (packet.bth.psn, reth.length.div_ceil(r.mtu).max(1));
         r.expected = first.plus(packets);
         r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
-        r.remember(Resource::Read {
+        r.keep_for_duplicates(Resource::Read {
             reth,
             first,
             packets,
@@ -190,7 +190,7 @@ impl Qp {
         let (r, psn) = (&mut self.responder, packet.bth.psn);
         r.expected = psn.plus(1);
         r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
-        r.remember(Resource::Atomic { psn, original });
+        r.keep_for_duplicates(Resource::Atomic { psn, original });
         r.jobs.push_back(Job {
             psn,
             msn: r.msn,

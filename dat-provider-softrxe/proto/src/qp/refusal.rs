@@ -62,7 +62,7 @@ impl Qp {
             return;
         };
         cx.out.counters.wrong_keys += 1;
-        let Some(suppressed) = cx.out.wrong_key_log.note(cx.now) else {
+        let Some(suppressed) = cx.out.wrong_key_log.record(cx.now) else {
             return;
         };
         let peer = self.path.as_ref().map(|path| path.remote);

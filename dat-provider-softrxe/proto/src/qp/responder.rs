@@ -163,7 +163,7 @@ impl Responder {
         self.ack.map(|(_, due)| due)
     }
 
-    pub(super) fn want_ack(&mut self, now: Time, delay: std::time::Duration) {
+    pub(super) fn schedule_ack(&mut self, now: Time, delay: std::time::Duration) {
         let (count, due) = self.ack.unwrap_or((0, now + delay));
         self.ack = Some((count + 1, due.min(now + delay)));
     }
@@ -191,7 +191,7 @@ impl Responder {
         self.resources.iter().any(begins)
     }
 
-    pub(super) fn remember(&mut self, resource: Resource) {
+    pub(super) fn keep_for_duplicates(&mut self, resource: Resource) {
         if self.resources.len() >= self.depth.max(1) {
             self.resources.pop_front();
         }
@@ -234,7 +234,7 @@ impl Qp {
                     Some(RequestKind::Read | RequestKind::Atomic)
                 );
                 if packet.bth.ack_request && !answered {
-                    self.responder.want_ack(cx.now, cx.config.ack_delay);
+                    self.responder.schedule_ack(cx.now, cx.config.ack_delay);
                 }
             }
             Err(Refusal::NotReady) => {
@@ -275,7 +275,7 @@ impl Qp {
             }),
             _ => {
                 // The data was placed already, so only the progress is acknowledged.
-                r.want_ack(cx.now, std::time::Duration::ZERO);
+                r.schedule_ack(cx.now, std::time::Duration::ZERO);
                 return;
             }
         };

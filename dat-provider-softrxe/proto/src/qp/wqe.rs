@@ -34,7 +34,7 @@ impl Wqe {
     }
 
     /// Returns true if the answer is more than an acknowledgement.
-    pub(super) const fn wants_response(&self) -> bool {
+    pub(super) const fn has_response(&self) -> bool {
         matches!(
             self.op,
             Op::Read(_) | Op::CompareSwap { .. } | Op::FetchAdd { .. }
