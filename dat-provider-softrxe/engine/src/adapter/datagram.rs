@@ -72,7 +72,7 @@ impl Query {
     }
 }
 
-/// Refuses the peer's query `id`. `data` says whether the consumer refuses it.
+/// Refuses the peer's query `id`. `data` begins with the version word of a refusal if the consumer refuses it.
 pub(crate) fn refuse(engine: &mut Engine<Regions>, now: Time, id: CmId, data: &[u8]) {
     let reply = SidrReply {
         status: REJECTED,

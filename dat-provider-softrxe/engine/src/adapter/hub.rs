@@ -27,7 +27,7 @@ use crate::memory::regions::Regions;
 use crate::secrets::Secrets;
 use crate::settings::Settings;
 
-/// What a datagram of 4 KiB takes of a receive buffer at most, and bounds of the datagrams in flight.
+/// Bytes of a receive buffer that a datagram of 4 KiB occupies at most, and bounds of the datagrams in flight.
 const DATAGRAM_ROOM: usize = 8192;
 const WINDOW: std::ops::RangeInclusive<usize> = 16..=512;
 /// Repetitions of a refused REQ, a third of a second in all. Programs that synchronise over TCP (dtest, dtestx) sometimes connect
@@ -154,8 +154,8 @@ impl Hub {
         self.core.run(self, upcall);
     }
 
-    /// Refuses the request `id` of a peer, for a datagram queue pair or for a connection. `data` says whether the consumer refuses
-    /// it.
+    /// Refuses the request `id` of a peer, for a datagram queue pair or for a connection. `data` begins with the version word of a refusal
+    /// if the consumer refuses it.
     pub(crate) fn refuse(&self, id: CmId, datagram: bool, data: &[u8]) {
         self.with(|state, now| {
             state.connections.remove_caller(id);
@@ -252,7 +252,8 @@ fn config(
     let link = ports.properties();
     let mut config = Config::new(ip, secret, guid);
     config.port = ports.socket().local().port();
-    // The peer's buffer counts. It is as large as ours if the peer is like us; if not, the window shrinks as packets get lost.
+    // The size of the peer's buffer matters. A peer with this engine has one of the same size; for others the window shrinks as packets get
+    // lost.
     let room = ports.socket().receive_buffer()? / DATAGRAM_ROOM;
     config.max_window = room.clamp(*WINDOW.start(), *WINDOW.end()) as u32;
     config.qpn_prefix = ports.slot().into();

@@ -1,4 +1,4 @@
-//! The ends of other processes: the port's holder, which is succeeded, and peers, whose connections break.
+//! Reactions to the end of other processes: takeover from the port's holder, and broken connections to peers.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 pub(crate) struct Peers {
     /// Address and slot of this engine.
     own: LocalPeer,
-    /// What shows other engines that this one lives.
+    /// Listener through which other engines watch this one.
     liveness: Liveness,
     local_peers: LocalPeers,
     /// End of the present back-off. Meanwhile no thread waits for descriptors that are readable but cannot be served: a process without
@@ -68,8 +68,8 @@ impl Peers {
         resumed.is_ok()
     }
 
-    /// Serves processes that connected to this one, and returns engines that have ended: some of them where there are very many. The first
-    /// value is `false` if a process waits for which there is no descriptor.
+    /// Serves processes that connected to this one, and returns engines that have ended; only some if there are very many. The first value is
+    /// `false` if a process waits because there is no descriptor for it.
     pub(crate) fn collect_gone(
         &mut self,
         ports: &mut Ports,

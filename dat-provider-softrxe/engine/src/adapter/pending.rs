@@ -9,7 +9,7 @@ use super::upcall::Upcall;
 /// Events and upcalls in the order in which they happened. Upcalls are older than events.
 #[derive(Default)]
 pub(crate) struct Pending {
-    /// Events that no upcall was made of yet.
+    /// Events that were not converted to upcalls yet.
     pub(crate) events: VecDeque<Event>,
     /// Upcalls that no thread has run yet.
     pub(crate) upcalls: VecDeque<Upcall>,

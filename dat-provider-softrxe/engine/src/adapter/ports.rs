@@ -56,8 +56,8 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Takes port 4791 of `local` if it is free, else a port of its own and a mailbox from the process that holds 4791. Tries slots
-    /// from `first_slot` on. The result includes what shows other processes that this one lives.
+    /// Takes port 4791 of `local` if it is free, else another port and a mailbox from the process that holds 4791. Tries slots from
+    /// `first_slot` on. Returns the ports and the listener through which other processes watch this one.
     pub(crate) fn open(
         local: IpAddr,
         mtu: u16,
@@ -212,8 +212,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Serves members of the shared port that connected or ended, if `fd` is where that shows. Returns `false` if one waits for which
-    /// there is no descriptor.
+    /// Serves members of the shared port that connected or ended, if `fd` is the holder's. Returns `false` if a member waits because there is
+    /// no descriptor for it.
     pub(crate) fn serve_members(&mut self, fd: std::os::fd::RawFd) -> bool {
         match &mut self.share {
             PortShare::Holder(holder) if fd == holder.as_raw_fd() => holder.poll_members(),
@@ -246,7 +246,7 @@ impl Ports {
         self.services.remove(&id);
     }
 
-    /// Reads what has arrived, up to a bound, and gives it to `engine`. Reads the mailbox only if `mailbox`.
+    /// Reads what has arrived, up to a bound, and passes it to `engine`. Reads the mailbox only if `mailbox`.
     pub(crate) fn receive(&mut self, engine: &mut Engine<Regions>, now: Time, mailbox: bool) {
         match &self.share {
             PortShare::Member(_) => self.read_socket(engine, now, None, false),
@@ -393,8 +393,8 @@ pub(crate) fn attempt_takeover(
     takeover.attempt(cm_address(ip), SOCKET_BUFFER)
 }
 
-/// Gives a packet to `engine`. A packet for the connection manager creates something. Without memory for that it counts as lost on
-/// the wire, and the peer repeats it.
+/// Passes a packet to `engine`. A packet for the connection manager creates objects. Without memory for them it counts as lost on the wire,
+/// and the peer repeats it.
 fn handle(engine: &mut Engine<Regions>, now: Time, arrival: &Arrival<'_>) {
     let for_manager = arrival.packet.get(5..8) == Some(&[0, 0, 1]);
     if for_manager && !reserve::pool_is_half_free() {

@@ -1,4 +1,4 @@
-//! Reports to core that wait to be made without the lock.
+//! Upcalls into core, as data: they are queued under the lock and run without it.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ pub(crate) struct IncomingRequest {
     pub(crate) private_data: Box<[u8]>,
 }
 
-/// An upcall to be made without the lock. The token is that of the object to which it belongs.
+/// An upcall to be run without the lock. The token names the object in core.
 pub(crate) enum Upcall {
     /// A request for a service point. Without a service point the token is a stale one, and core drops the request, which refuses it.
     Request(Token, IncomingRequest),

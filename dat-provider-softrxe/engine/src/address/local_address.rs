@@ -18,7 +18,7 @@ pub(crate) struct LocalAddress {
     pub(crate) mtu: u16,
 }
 
-/// Why there is no local address.
+/// Error of a device field that leads to no local address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum LocalAddressError {
     /// The device field names nothing of this host.

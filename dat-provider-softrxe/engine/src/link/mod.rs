@@ -10,13 +10,18 @@
 //!   must not change or truncate a packet unless packets are checksummed.
 //! * **Calls.** All methods run under the adapter's lock and never block. [`Inbound::receive`] takes a bounded number of packets, so
 //!   that what they cause is transmitted before more are read.
-//! * **Room.** The engine makes packets only as long as [`Link::room`] says so: a packet that the engine made counts as sent. A
+//! * **Room.** The engine makes packets only as long as [`Link::room`] permits: a packet that the engine made counts as sent. A
 //!   link without room keeps its descriptor readable, or makes it readable once there is room.
 //! * **Payload.** [`Pieces`] may point to registered memory, which the consumer may change or unmap at any time. A link either hands
 //!   them to the kernel or copies them with the functions of the module `memory::guard`.
 //! * **Sleep.** [`Inbound::descriptor`] is readable while packets wait. A link that would pay for this while no thread sleeps
 //!   prepares its descriptor in [`Inbound::arm`], which each thread calls under the lock before it sleeps; the next
 //!   [`Inbound::receive`] undoes that.
+//!
+//! A link through shared memory fits in as follows. `room` is the free part of the ring that it writes. `send` copies each piece once, into
+//! the ring, and publishes it. Packets in the ring can change while they are read, so there is no Rust reference to them: the link copies
+//! the headers, and [`Arrival`] gets a second form in which the payload is a position that only the engine's `Memory` reads. `arm` sets the
+//! flag that asks the peer for a byte on the channel's socket, which is the descriptor, and checks the ring again.
 //!
 //! Nothing here names UDP: [`transmit`] drives any link, and the tests drive two engines over a link in memory.
 
@@ -36,7 +41,7 @@ use softrxe_proto::{Engine, Time, Transmit};
 use crate::memory::payload_refs::Pieces;
 use crate::memory::regions::Regions;
 
-/// What an engine must know of a link when it is configured.
+/// Properties of a link that determine the configuration of its engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Properties {
     /// Largest payload of a packet.
@@ -87,7 +92,7 @@ pub(crate) trait Link: Inbound {
 }
 
 /// Transmits over `link` what `engine` has to send, except acknowledgements that may wait if `hold`. `buffer` has room for a
-/// run. `observe` gets each run before it is sent, with all its payload in the buffer if it asks `engine`'s memory for that.
+/// run. `observe` gets each run before it is sent, without the payload that it refers to, which [`Regions::copy_payload_into`] adds.
 pub(crate) fn transmit(
     engine: &mut Engine<Regions>,
     link: &mut impl Link,

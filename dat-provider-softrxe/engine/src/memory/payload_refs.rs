@@ -1,4 +1,4 @@
-//! Payload that is sent from where it lies: the kernel gathers a packet's headers from the engine's buffer and its payload from
+//! Payload that is sent from the consumer's memory without a copy: the kernel gathers a packet's headers from the engine's buffer and its payload from
 //! the consumer's memory.
 //!
 //! A reference to payload lives from the making of a run to its `sendmsg`, all of it under the engine's lock. Deregistration takes
@@ -11,7 +11,7 @@ use softrxe_port::socket::MAX_SEGMENTS;
 use super::guard::CopyMethod;
 use super::range::Range;
 
-/// Shortest payload that is sent from where it lies. A shorter one is copied: that costs less than two more pieces in the list
+/// Shortest payload that is sent without a copy. A shorter one is copied: that costs less than two more pieces in the list
 /// (docs/performance.md).
 pub(crate) const MIN_LENGTH: usize = 2048;
 /// Pieces of a run: each payload, and the bytes of the buffer before, between and behind them.

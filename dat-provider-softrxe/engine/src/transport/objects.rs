@@ -192,7 +192,7 @@ impl ConnRequest {
         }
     }
 
-    /// Refuses the request. `data` says whether the consumer refuses it.
+    /// Refuses the request. `data` begins with the version word of a refusal if the consumer refuses it.
     pub(crate) fn refuse(&mut self, data: &[u8]) {
         self.answered = true;
         self.hub.refuse(self.id, self.caller.is_some(), data);

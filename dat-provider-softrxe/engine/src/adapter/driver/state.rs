@@ -76,7 +76,7 @@ pub(crate) struct Roles {
 }
 
 impl Roles {
-    /// Returns whether consumers alone read the socket. Then a thread looks after it soon, whatever they do.
+    /// Returns whether consumers alone read the socket. The napping watcher reads it soon in any case.
     pub(super) fn is_left_to_polls(&self) -> bool {
         self.watcher == Watcher::None || self.watcher == Watcher::Leader && self.leader_naps
     }
