@@ -14,6 +14,7 @@ use dat_core::evd::Evd;
 use dat_core::flags::{Close, EvdFlags};
 use dat_core::head::raw;
 use dat_core::ia::Ia;
+use dat_os::sleep::{Slept, on_readable};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
@@ -286,15 +287,7 @@ fn a_descriptor_is_readable_while_an_evd_is_pending() {
     let evd = evd(ia, cno);
     let fd = cno.fd().unwrap();
     assert_eq!(cno.info().unwrap().proxy, ProxyInfo::Fd(fd));
-    let readable = || {
-        let mut poll = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid pollfd, and no time to wait.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
-    };
+    let readable = || on_readable([fd], Some(Duration::ZERO)) == Slept::Woken;
     assert!(!readable());
     evd.post_se(1).unwrap();
     evd.post_se(2).unwrap();

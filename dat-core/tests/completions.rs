@@ -507,7 +507,7 @@ fn a_cno_is_notified_of_completions_only_while_it_listens_and_misses_none() {
 #[test]
 fn an_agent_is_called_for_a_completion_without_a_waiter() {
     let side = side(NONE, NONE);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, reported) = std::sync::mpsc::channel();
     let cno = Cno::create(side.ia, CnoProxy::None).unwrap();
     side.evd.modify_cno(Some(cno)).unwrap();
     cno.modify_agent(Some(Agent {
@@ -518,7 +518,7 @@ fn an_agent_is_called_for_a_completion_without_a_waiter() {
     .unwrap();
     side.send(1, NONE);
     side.qp.finish_requests(1);
-    assert_eq!(told.recv_timeout(LONG.unwrap()), Ok(raw(side.evd)));
+    assert_eq!(reported.recv_timeout(LONG.unwrap()), Ok(raw(side.evd)));
     side.close();
 }
 
@@ -528,7 +528,7 @@ fn notifications_return_to_the_cno_after_a_wait() {
     let cno = Cno::create(side.ia, CnoProxy::None).unwrap();
     side.evd.modify_cno(Some(cno)).unwrap();
     for round in 0..5 {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, reported) = std::sync::mpsc::channel();
         cno.modify_agent(Some(Agent {
             call: Box::new(move |evd| tell.send(evd).unwrap()),
             instance_data: 0,
@@ -542,10 +542,10 @@ fn notifications_return_to_the_cno_after_a_wait() {
             side.qp.finish_requests(1);
             assert_eq!(waiter.join().unwrap(), Ok(0));
         });
-        assert!(told.try_recv().is_err(), "the waiter owned the EVD");
+        assert!(reported.try_recv().is_err(), "the waiter owned the EVD");
         side.send(2 * round + 2, NONE);
         side.qp.finish_requests(1);
-        assert_eq!(told.recv_timeout(LONG.unwrap()), Ok(raw(side.evd)));
+        assert_eq!(reported.recv_timeout(LONG.unwrap()), Ok(raw(side.evd)));
         assert_eq!(side.cookies(), [2 * round + 2]);
         assert_eq!(cno.wait(NOW), Ok(raw(side.evd)));
     }

@@ -129,8 +129,8 @@ fn endpoints_connect_and_disconnect_repeatedly() {
                     cr.accept(Some(server.ep), &round.to_be_bytes()).unwrap();
                     assert_eq!(number(wait(client.conn)), E::Established);
                     assert_eq!(number(wait(server.conn)), E::Established);
-                    let told = client.ep.private_data().to_vec();
-                    assert_eq!(told[..8], round.to_be_bytes());
+                    let reported = client.ep.private_data().to_vec();
+                    assert_eq!(reported[..8], round.to_be_bytes());
                     psp.free().unwrap();
                     for _ in 0..5 {
                         client

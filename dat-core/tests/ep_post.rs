@@ -402,11 +402,11 @@ fn a_graceful_disconnect_waits_for_requests_and_takes_no_new_ones() {
         assert_eq!(next(p.client.conn), None);
         p.client.hold(false);
         assert_eq!(wait(p.client.conn), connection(E::Disconnected, p.from));
-        let told: Vec<_> = all(p.client.request).into_iter().map(dto).collect();
-        let cookies: Vec<_> = told.iter().map(|d| d.cookie).collect();
+        let reported: Vec<_> = all(p.client.request).into_iter().map(dto).collect();
+        let cookies: Vec<_> = reported.iter().map(|d| d.cookie).collect();
         let expected: &[u64] = if flags == NONE { &[0, 1, 2] } else { &[] };
         assert_eq!(cookies, expected);
-        assert!(told.iter().all(|d| d.status == DtoStatus::Success));
+        assert!(reported.iter().all(|d| d.status == DtoStatus::Success));
         assert_eq!(all(p.server.recv).len(), 3, "the messages arrived");
         assert_eq!(wait(p.server.conn), connection(E::Disconnected, p.to));
     }
@@ -656,8 +656,8 @@ fn many_threads_post_and_free_without_harm() {
             });
         });
         assert!(p.from.free().is_err());
-        let told: Vec<Event> = all(p.client.conn);
-        assert!(told.len() <= 1, "{told:?}");
+        let reported: Vec<Event> = all(p.client.conn);
+        assert!(reported.len() <= 1, "{reported:?}");
     }
 }
 

@@ -56,8 +56,8 @@ fn left(how: End) -> Option<EpState> {
     }
 }
 
-fn check(how: End, side: &Side, ep: &'static Ep<Fake>, told: &[Event]) {
-    assert_eq!(all(side.conn), told, "{how:?}");
+fn check(how: End, side: &Side, ep: &'static Ep<Fake>, reported: &[Event]) {
+    assert_eq!(all(side.conn), reported, "{how:?}");
     let dead = Error::handle(Subtype::InvalidHandleEp);
     match left(how) {
         Some(state) => assert_eq!(ep.status().0, state, "{how:?}"),
@@ -96,10 +96,10 @@ fn an_accept_during_which_the_endpoint_ends_succeeds() {
         let stopped = server.adapter().stop(Call::Accept);
         let accepting = thread::spawn(move || cr.accept(Some(to), b""));
         stopped.reached();
-        let told = end(how, &server, to, &other, qual + 1);
+        let reported = end(how, &server, to, &other, qual + 1);
         drop(stopped);
         assert_eq!(accepting.join().unwrap(), Ok(()), "{how:?}");
-        check(how, &server, to, &told);
+        check(how, &server, to, &reported);
         assert_eq!(
             all(client.conn),
             [connection(E::NonPeerRejected, from)],
@@ -118,10 +118,10 @@ fn a_connect_during_which_the_endpoint_ends_succeeds() {
         let stopped = client.adapter().stop(Call::Connect);
         let connecting = thread::spawn(move || from.connect(PEER, qual, None, b"", 0, 0));
         stopped.reached();
-        let told = end(how, &client, from, &server, qual + 1);
+        let reported = end(how, &client, from, &server, qual + 1);
         drop(stopped);
         assert_eq!(connecting.join().unwrap(), Ok(()), "{how:?}");
-        check(how, &client, from, &told);
+        check(how, &client, from, &reported);
     }
 }
 

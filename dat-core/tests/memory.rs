@@ -160,10 +160,13 @@ fn shared_memory_is_known_by_all_forty_bytes_of_its_name() {
     assert_eq!(shared(cookie, 32).map(|_| ()), Err(Error::arg(4)));
     cookie[39] = 1;
     let other = shared(cookie, 32).unwrap();
-    let Source::Shared { cookie: told, .. } = other.info().unwrap().source else {
+    let Source::Shared {
+        cookie: reported, ..
+    } = other.info().unwrap().source
+    else {
         panic!("not shared");
     };
-    assert_eq!(told, cookie);
+    assert_eq!(reported, cookie);
     cookie[39] = 0;
     one.free().unwrap();
     assert_eq!(shared(cookie, 32).map(|_| ()), Err(Error::arg(4)));

@@ -183,17 +183,17 @@ fn a_shared_queue_reports_its_limit_and_the_last_receive_of_an_endpoint() {
     srq.set_low_watermark(2).unwrap();
     from.post_send(&[], 2, NONE).unwrap();
     assert_eq!(done(p.b.recv), (11, DtoStatus::Success));
-    let told = wait(p.b.ia.async_evd().unwrap());
+    let reported = wait(p.b.ia.async_evd().unwrap());
     assert!(
-        matches!(told, Event::Async { handle, .. } if handle == srq.handle()),
-        "{told:?}"
+        matches!(reported, Event::Async { handle, .. } if handle == srq.handle()),
+        "{reported:?}"
     );
     from.disconnect(Close::Abrupt).unwrap();
     assert_eq!(number(p.b.conn), ConnectionEvent::Disconnected);
-    let told = wait(p.b.ia.async_evd().unwrap());
-    let drained = matches!(told, Event::Async { number: AsyncEvent::EpBroken, handle, .. }
+    let reported = wait(p.b.ia.async_evd().unwrap());
+    let drained = matches!(reported, Event::Async { number: AsyncEvent::EpBroken, handle, .. }
         if handle == to.handle());
-    assert!(drained, "{told:?}");
+    assert!(drained, "{reported:?}");
 }
 
 #[test]
