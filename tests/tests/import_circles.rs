@@ -9,8 +9,9 @@ use std::path::Path;
 use dat_tests::prefix::top;
 
 /// Source folders without circles.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "dat-abi/src",
+    "dat-abi/slots/src",
     "dat-registry/src",
     "dat/src",
     "dat-tools/src",
