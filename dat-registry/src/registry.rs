@@ -161,7 +161,7 @@ impl Registry {
         if self.registrations.close(name, table) {
             let begin = || self.registrations.begin_unload(name, table);
             self.loader.unload(name, major, begin, || {
-                self.registrations.end_unload(name, table)
+                self.registrations.end_unload(name, table);
             });
         }
     }
