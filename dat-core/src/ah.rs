@@ -1,10 +1,10 @@
-//! Address handles of the IB extension's unreliable datagrams (`DAT_IB_ADDR_HANDLE`): what connecting a datagram
-//! endpoint, or accepting a request on one, resolves.
+//! Address handles of the IB extension's unreliable datagrams (`DAT_IB_ADDR_HANDLE`): results of connecting a
+//! datagram endpoint, or of accepting a request on one.
 //!
-//! A datagram endpoint connects to any number of peers; each attempt has an object of its own here, which the
-//! transport's upcalls name. The consumer sees it twice, as the address handle that datagrams go to and as the CM
-//! context of the event, and gives each back on its own (dat_ib_ud_ah_free, dat_ib_ud_cm_free). What is left goes
-//! with the endpoint.
+//! A datagram endpoint connects to any number of peers. Each attempt has an object here, which the transport's
+//! upcalls name. The consumer sees the object twice, as the address handle that datagrams are sent to and as the CM
+//! context of the event, and frees each separately (dat_ib_ud_ah_free, dat_ib_ud_cm_free). The endpoint frees the
+//! rest.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::timer;
 use crate::transport::{Connect, Token, Transport};
 use crate::upcall::DatagramOutcome;
 
-/// A peer of a datagram endpoint, or the attempt to find one. All methods may be called from any thread.
+/// Peer of a datagram endpoint, or the lookup of one. All methods may be called from any thread.
 #[repr(C)]
 pub struct Ah<T: Transport> {
-    /// Table, liveness, generation, uses.
+    /// Table, liveness, generation, use count.
     pub head: Head,
     inner: Mutex<Option<Inner<T>>>,
     private_data: PrivateData,
@@ -34,28 +34,28 @@ pub struct Ah<T: Transport> {
 struct Inner<T: Transport> {
     ep: &'static Ep<T>,
     passive: bool,
-    question: Option<Question>,
-    /// Set once, when the transport has answered.
+    lookup: Option<Lookup>,
+    /// True once the transport has reported the outcome.
     answered: bool,
     peer: Option<Peer<T>>,
-    /// The consumer is done with the address handle, and with the CM context.
+    /// True once the consumer has freed the address handle, and the CM context.
     handle_freed: bool,
     context_freed: bool,
 }
 
-/// What an active side asks, for another try.
-struct Question {
+/// Arguments of an active side's lookup, for another try.
+struct Lookup {
     remote: IpAddr,
     conn_qual: u64,
     private_data: Vec<u8>,
-    tries: u32,
+    retries: u32,
 }
 
-/// How often a question is repeated when nobody listens, and how long it waits before.
-const TRIES: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(100);
+/// Number of repeated lookups of a peer that has no listener, and the delay before each.
+const RETRIES: u32 = 5;
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Whom datagrams reach.
+/// Destination of datagrams.
 struct Peer<T: Transport> {
     address: Arc<T::AddressHandle>,
     qpn: u32,
@@ -74,51 +74,51 @@ impl<T: Transport> Default for Ah<T> {
     }
 }
 
-/// What an event tells of a peer (`DAT_IB_EXTENSION_EVENT_DATA`).
+/// Peer as an event names it (`DAT_IB_EXTENSION_EVENT_DATA`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AhInfo {
-    /// Whether the peer asked, and we accepted.
+    /// True if the peer sent the request and this side accepted it.
     pub passive: bool,
-    /// The peer's queue pair and address; `None` if it was not resolved.
+    /// Queue pair and address of the peer; `None` if the lookup failed.
     pub peer: Option<(u32, SocketAddr)>,
 }
 
 const DEAD: Error = Error::of(ErrorKind::InvalidHandle);
 
-/// The half of an [`Ah`] that the consumer gives back.
+/// Half of an [`Ah`] that the consumer frees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Half {
-    /// dat_ib_ud_ah_free.
+    /// Address handle: dat_ib_ud_ah_free.
     Handle,
-    /// dat_ib_ud_cm_free.
+    /// CM context: dat_ib_ud_cm_free.
     Context,
 }
 
 impl<T: Transport> Ah<T> {
-    /// For an attempt of `ep` to find somebody.
-    pub(crate) fn asking(
+    /// Creates the object for a lookup by `ep`.
+    pub(crate) fn active(
         ep: &'static Ep<T>,
         remote: IpAddr,
         conn_qual: u64,
         private_data: &[u8],
     ) -> Result<&'static Self> {
-        let question = Question {
+        let lookup = Lookup {
             remote,
             conn_qual,
             private_data: private_data.to_vec(),
-            tries: TRIES,
+            retries: RETRIES,
         };
-        Self::create(ep, Some(question), &[])
+        Self::create(ep, Some(lookup), &[])
     }
 
-    /// For the answer of `ep` to a request, which had this private data.
-    pub(crate) fn answering(ep: &'static Ep<T>, private_data: &[u8]) -> Result<&'static Self> {
+    /// Creates the object for an accept by `ep` of a request with this private data.
+    pub(crate) fn passive(ep: &'static Ep<T>, private_data: &[u8]) -> Result<&'static Self> {
         Self::create(ep, None, private_data)
     }
 
     fn create(
         ep: &'static Ep<T>,
-        question: Option<Question>,
+        lookup: Option<Lookup>,
         private_data: &[u8],
     ) -> Result<&'static Self> {
         let arena = &T::arenas().ah;
@@ -128,8 +128,8 @@ impl<T: Transport> Ah<T> {
         ah.private_data.set(private_data);
         *ah.inner.lock() = Some(Inner {
             ep,
-            passive: question.is_none(),
-            question,
+            passive: lookup.is_none(),
+            lookup,
             answered: false,
             peer: None,
             handle_freed: false,
@@ -144,7 +144,7 @@ impl<T: Transport> Ah<T> {
         Ok(ah)
     }
 
-    /// Names it to the transport.
+    /// Returns the token that names the object to the transport.
     pub(crate) fn token(&'static self) -> Token {
         self.head.token(T::arenas().ah.index_of(self))
     }
@@ -154,7 +154,7 @@ impl<T: Transport> Ah<T> {
         (ah.head.alive() && ah.head.token(token.index()) == token).then_some(ah)
     }
 
-    /// The transport's answer, or the end of the time for one. Only the first counts.
+    /// Takes the outcome that the transport reports, or the expired timeout. Only the first counts.
     pub(crate) fn lookup_ended(token: Token, outcome: DatagramOutcome<T>) {
         let Some(ah) = Self::by_token(token) else {
             tracing::debug!(?token, "an answer for an address handle that is gone");
@@ -165,11 +165,11 @@ impl<T: Transport> Ah<T> {
             let Some(inner) = slot.as_mut().filter(|inner| !inner.answered) else {
                 return;
             };
-            if let (DatagramOutcome::NoListener, Some(question)) = (&outcome, &mut inner.question)
-                && question.tries > 0
+            if let (DatagramOutcome::NoListener, Some(lookup)) = (&outcome, &mut inner.lookup)
+                && lookup.retries > 0
             {
-                question.tries -= 1;
-                timer::after(PAUSE, move || Self::ask_again(token));
+                lookup.retries -= 1;
+                timer::after(RETRY_DELAY, move || Self::retry_lookup(token));
                 return;
             }
             inner.answered = true;
@@ -201,14 +201,14 @@ impl<T: Transport> Ah<T> {
         ep.resolved(ah, event);
     }
 
-    fn ask_again(token: Token) {
+    fn retry_lookup(token: Token) {
         let Some(ah) = Self::by_token(token) else {
             return;
         };
         let (ep, remote, conn_qual, private_data) = {
             let slot = ah.inner.lock();
             let inner = slot.as_ref().filter(|inner| !inner.answered);
-            match inner.and_then(|inner| Some((inner.ep, inner.question.as_ref()?))) {
+            match inner.and_then(|inner| Some((inner.ep, inner.lookup.as_ref()?))) {
                 Some((ep, q)) => (ep, q.remote, q.conn_qual, q.private_data.clone()),
                 None => return,
             }
@@ -220,12 +220,12 @@ impl<T: Transport> Ah<T> {
             private_data: &private_data,
             timeout: None,
         };
-        if ep.ask(&connect).is_err() {
+        if ep.repeat_lookup(&connect).is_err() {
             Self::lookup_ended(token, DatagramOutcome::Failed);
         }
     }
 
-    /// What an event tells.
+    /// Returns the content of an event.
     pub fn info(&self) -> Option<AhInfo> {
         let slot = self.inner.lock();
         slot.as_ref().map(|inner| AhInfo {
@@ -234,14 +234,14 @@ impl<T: Transport> Ah<T> {
         })
     }
 
-    /// The peer's private data: of its answer, or of the request that we accepted (dtestsrq tells its peers apart by
-    /// it). Readable long after the object is gone.
+    /// Returns the peer's private data: of its answer, or of the request that this side accepted (dtestsrq
+    /// distinguishes its peers by it). Readable long after the object is freed.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
 
-    /// The transport's address handle, for a post of `ep`: any endpoint of the IA (dtestsrq answers on all of its
-    /// endpoints through the first one's).
+    /// Returns the transport's address handle for a post of `ep`, which may be any endpoint of the IA (dtestsrq
+    /// answers on all of its endpoints through the first one's).
     pub(crate) fn address(&self, ep: &'static Ep<T>) -> Result<Arc<T::AddressHandle>> {
         let slot = self.inner.lock();
         slot.as_ref()
@@ -251,11 +251,11 @@ impl<T: Transport> Ah<T> {
             .ok_or(DEAD)
     }
 
-    /// The consumer gives a half back (dat_ib_ud_ah_free, dat_ib_ud_cm_free); with the second the object goes.
+    /// Frees a half for the consumer (dat_ib_ud_ah_free, dat_ib_ud_cm_free); the second call destroys the object.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` if it is of another IA, or was given back before.
-    pub fn give_back(&'static self, ep: &'static Ep<T>, half: Half) -> Result<()> {
+    /// `DAT_INVALID_HANDLE` if it is of another IA, or was freed before.
+    pub fn release(&'static self, ep: &'static Ep<T>, half: Half) -> Result<()> {
         let mut slot = self.inner.lock();
         let inner = slot
             .as_mut()
@@ -274,22 +274,22 @@ impl<T: Transport> Ah<T> {
         } else {
             None
         };
-        // An attempt that came to nothing has no address handle to give back.
+        // A failed lookup has no address handle to free.
         let nothing = inner.answered && inner.peer.is_none();
         let last = inner.context_freed && (inner.handle_freed || nothing);
         drop(slot);
         drop(peer);
         if last {
-            owner.forget(self.token());
+            owner.forget_peer(self.token());
             self.destroy()?;
         }
         Ok(())
     }
 
-    /// Frees it whatever its state: with its endpoint, or in an abrupt close.
+    /// Destroys the object in any state: with its endpoint, or in an abrupt close.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` if another thread was faster.
+    /// `DAT_INVALID_HANDLE` if another thread did it first.
     pub(crate) fn destroy(&'static self) -> Result<()> {
         let subtype = Subtype::InvalidHandleEp;
         self.head.retire(subtype, subtype)?;
@@ -301,7 +301,7 @@ impl<T: Transport> Ah<T> {
         Ok(())
     }
 
-    /// Its address, which C sees as `ah` and as the event's context.
+    /// Returns the address, which C sees as `ah` and as the event's context.
     #[inline]
     pub fn handle(&'static self) -> RawHandle {
         raw(self)

@@ -214,7 +214,7 @@ impl<T: Transport> Cno<T> {
         };
         drop(old);
         for evd in evds {
-            evd.listen_for_cno();
+            evd.arm_for_cno();
         }
         Ok(())
     }
@@ -246,7 +246,7 @@ impl<T: Transport> Cno<T> {
             self.update_listens(&inner);
         }
         for evd in evds {
-            evd.listen_for_cno();
+            evd.arm_for_cno();
         }
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         let mut parked = Parked::Woken;

@@ -1,5 +1,5 @@
-//! Connection requests (dat_cr_query, dat_cr_accept, dat_cr_reject, dat_cr_handoff). A CR lives from its event
-//! to its one answer.
+//! Connection requests (dat_cr_query, dat_cr_accept, dat_cr_reject, dat_cr_handoff). A CR exists from its event to
+//! its one answer.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,10 +16,10 @@ use crate::sp::Sp;
 use crate::transport::Transport;
 use crate::upcall::Arrival;
 
-/// A connection request that waits for an answer. All methods may be called from any thread.
+/// Connection request that waits for an answer. All methods may be called from any thread.
 #[repr(C)]
 pub struct Cr<T: Transport> {
-    /// Table, liveness, generation, uses.
+    /// Table, liveness, generation, use count.
     pub head: Head,
     inner: Mutex<Option<Inner<T>>>,
     private_data: PrivateData,
@@ -29,7 +29,7 @@ struct Inner<T: Transport> {
     request: T::ConnRequest,
     remote: SocketAddr,
     local: IpAddr,
-    /// Of a datagram endpoint.
+    /// True if the request came from a datagram endpoint.
     datagram: bool,
     ep: Option<&'static Ep<T>>,
 }
@@ -46,12 +46,12 @@ impl<T: Transport> Default for Cr<T> {
     }
 }
 
-/// What dat_cr_query reports (`DAT_CR_PARAM`). The private data is at [`Cr::private_data`].
+/// Result of dat_cr_query (`DAT_CR_PARAM`). The private data is at [`Cr::private_data`].
 #[derive(Clone, Debug)]
 pub struct CrInfo<T: Transport> {
-    /// The peer's address and port qualifier.
+    /// Address and port qualifier of the peer.
     pub remote: SocketAddr,
-    /// The endpoint that goes with the request: the RSP's, or the provider's.
+    /// Endpoint that belongs to the request: the RSP's, or the provider's.
     pub local_ep: Option<&'static Ep<T>>,
 }
 
@@ -65,7 +65,7 @@ impl<T: Transport> Cr<T> {
         ep: Option<&'static Ep<T>>,
     ) -> Result<&'static Self> {
         let arena = &T::arenas().cr;
-        // No thunk has asked: a transport's thread is here, and the address space of CRs is reserved.
+        // On a transport's thread no thunk has checked the memory, and that the address space of CRs is reserved.
         let (index, cr) = dat_arena::reserve::pool_is_half_free()
             .then(|| arena.alloc())
             .flatten()
@@ -84,7 +84,7 @@ impl<T: Transport> Cr<T> {
         Ok(cr)
     }
 
-    /// dat_cr_query.
+    /// Returns peer and endpoint (dat_cr_query).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was answered meanwhile.
@@ -97,18 +97,19 @@ impl<T: Transport> Cr<T> {
         })
     }
 
-    /// The peer's private data, writable by the consumer; stays until the slot is reused, long after the answer.
+    /// Returns the peer's private data, which the consumer may write. It stays until the slot is reused, long after
+    /// the answer.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
 
-    /// dat_cr_accept. `ep` `None`: the request's own endpoint. Whatever is wrong with the arguments leaves the
-    /// request and the endpoint as they were.
+    /// Accepts the request (dat_cr_accept). `None` as `ep` selects the request's own endpoint. Wrong arguments leave
+    /// the request and the endpoint unchanged.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` without an endpoint, `DAT_INVALID_PARAMETER` with one too many or of another service type
-    /// than the peer's (argument 2) or private data too long (argument 3), `DAT_INVALID_STATE` of the endpoint, and what the transport finds at once; then
-    /// the request is refused.
+    /// than the peer's (argument 2) or private data too long (argument 3), `DAT_INVALID_STATE` of the endpoint, and
+    /// errors that the transport finds at once, which refuse the request.
     pub fn accept(&'static self, ep: Option<&'static Ep<T>>, private_data: &[u8]) -> Result<()> {
         let ia = self.ia();
         let limit = ia.attributes()?.max_private_data_size;
@@ -126,34 +127,34 @@ impl<T: Transport> Cr<T> {
             return Err(Error::arg(2));
         }
         if inner.datagram {
-            let (loan, token) = ep.begin_datagram_accept(&self.private_data.to_vec())?;
+            let (checkout, token) = ep.begin_datagram_accept(&self.private_data.to_vec())?;
             let inner = slot.take().ok_or(DEAD)?;
             drop(slot);
             self.end();
-            let accepted = T::accept(inner.request, &loan.qp, token, private_data);
+            let accepted = T::accept(inner.request, &checkout.qp, token, private_data);
             return ep
-                .accepted(&loan, accepted)
+                .finish_accept(&checkout, accepted)
                 .inspect(|()| ia.count(IaCounter::SpCrAccepted))
                 .inspect_err(|_| ep.drop_peer(token));
         }
         let remote = (inner.remote.ip(), inner.remote.port().into());
-        let (loan, token) = ep.begin_attempt(Input::Accept, remote)?;
+        let (checkout, token) = ep.begin_attempt(Input::Accept, remote)?;
         let inner = slot.take().ok_or(DEAD)?;
         drop(slot);
         self.end();
-        let accepted = T::accept(inner.request, &loan.qp, token, private_data);
-        ep.accepted(&loan, accepted)?;
+        let accepted = T::accept(inner.request, &checkout.qp, token, private_data);
+        ep.finish_accept(&checkout, accepted)?;
         ia.count(IaCounter::SpCrAccepted);
         ia.count(IaCounter::CmRepTx);
         Ok(())
     }
 
-    /// dat_cr_reject, with 2.0's private data. A provider's endpoint goes with the request, an RSP's goes back
-    /// to Unconnected.
+    /// Rejects the request (dat_cr_reject), with 2.0's private data. A provider's endpoint is freed, an RSP's goes
+    /// back to Unconnected.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` if it was answered meanwhile, `DAT_INVALID_PARAMETER` (argument 2) for private data
-    /// too long.
+    /// `DAT_INVALID_HANDLE` if it was answered meanwhile, `DAT_INVALID_PARAMETER` (argument 2) for private data too
+    /// long.
     pub fn reject(&'static self, private_data: &[u8]) -> Result<()> {
         let ia = self.ia();
         let limit = ia.attributes()?.max_private_data_size;
@@ -164,29 +165,29 @@ impl<T: Transport> Cr<T> {
         let inner = slot.take().ok_or(DEAD)?;
         drop(slot);
         self.end();
-        give_back(inner.ep);
+        release_ep(inner.ep);
         T::reject(inner.request, private_data)?;
         ia.count(IaCounter::SpCrRejected);
         ia.count(IaCounter::CmUserRejTx);
         Ok(())
     }
 
-    /// dat_cr_handoff: the request goes to the service point of the same IA that listens on `conn_qual`, as if it
-    /// had come in there. The peer notices nothing.
+    /// Hands the request to the service point of the same IA that listens on `conn_qual` (dat_cr_handoff), as if it
+    /// had arrived there. The peer does not notice.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (argument 2) if no service point of the IA listens there; `DAT_INVALID_HANDLE` if
-    /// the request was answered meanwhile.
+    /// `DAT_INVALID_PARAMETER` (argument 2) if no service point of the IA listens there; `DAT_INVALID_HANDLE` if the
+    /// request was answered meanwhile.
     pub fn handoff(&'static self, conn_qual: u64) -> Result<()> {
         if self.inner.lock().is_none() {
             return Err(DEAD);
         }
-        // Service points are locked before requests.
+        // Service points precede requests in the lock order.
         let target = Sp::<T>::listening(self.ia(), conn_qual).ok_or(Error::arg(2))?;
         let inner = self.inner.lock().take().ok_or(DEAD)?;
         let private_data = self.private_data.to_vec();
         self.end();
-        give_back(inner.ep);
+        release_ep(inner.ep);
         let arrival = Arrival {
             remote: inner.remote,
             local: inner.local,
@@ -197,18 +198,18 @@ impl<T: Transport> Cr<T> {
         Ok(())
     }
 
-    /// The abrupt close's free: the peer is refused.
+    /// Frees the request in an abrupt close; the peer is refused.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was answered meanwhile.
     pub(crate) fn destroy(&'static self) -> Result<()> {
         let inner = self.inner.lock().take().ok_or(DEAD)?;
         self.end();
-        give_back(inner.ep);
+        release_ep(inner.ep);
         Ok(())
     }
 
-    /// The CR is answered: its handle is dead from now on. Called by the one who took its content.
+    /// Ends the handle. Called by the thread that took the content.
     fn end(&'static self) {
         let subtype = Subtype::InvalidHandleCr;
         if self.head.retire(subtype, subtype).is_ok() {
@@ -222,20 +223,20 @@ impl<T: Transport> Cr<T> {
         Ia::of(&self.head)
     }
 
-    /// The handle as a number.
+    /// Returns the handle as a number.
     #[inline]
     pub fn handle(&'static self) -> usize {
         raw(self)
     }
 }
 
-/// The endpoint of a request that was refused.
-fn give_back<T: Transport>(ep: Option<&'static Ep<T>>) {
+/// Releases the endpoint of a request that was refused.
+fn release_ep<T: Transport>(ep: Option<&'static Ep<T>>) {
     let Some(ep) = ep else {
         return;
     };
     let provided = ep.current_state() == crate::ep::EpState::TentativeConnectionPending;
-    if ep.service(Input::Reject).is_ok() && provided {
+    if ep.service_input(Input::Reject).is_ok() && provided {
         let _ = ep.free();
     }
 }

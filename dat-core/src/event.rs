@@ -1,28 +1,28 @@
-//! Events as core keeps them; `dat-abi` lays them out for C (`DAT_EVENT`, 48 bytes in 1.2, 120 in 2.0).
+//! Events in core's form; `dat-abi` converts them to C's layouts (`DAT_EVENT`, 48 bytes in 1.2, 120 in 2.0).
 
-/// A C handle as a number: the address of the object, or 0.
+/// C handle as a number: the address of the object, or 0.
 pub type RawHandle = usize;
 
 /// `DAT_DTO_COMPLETION_STATUS`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum DtoStatus {
-    /// Done.
+    /// The work request succeeded.
     #[default]
     Success = 0,
-    /// Not done: the connection ended first.
+    /// The connection ended before the work request was done.
     Flushed = 1,
     /// The message is longer than the receive buffer.
     LocalLength = 2,
     /// The local endpoint is broken.
     LocalEp = 3,
-    /// A local segment is outside its LMR, or lacks the right.
+    /// A local segment is outside of its LMR, or the LMR lacks the right.
     LocalProtection = 4,
-    /// The peer's answer made no sense.
+    /// The peer's response is invalid.
     BadResponse = 5,
     /// The peer refused the remote key, range or right.
     RemoteAccess = 6,
-    /// The peer could not do it.
+    /// The peer could not process the request.
     RemoteResponder = 7,
     /// The transport's retries are used up.
     Transport = 8,
@@ -34,7 +34,7 @@ pub enum DtoStatus {
     RmrOperationFailed = 11,
 }
 
-/// What completed, numbered as in 2.0 (`DAT_DTOS`, and `DAT_IB_DTOS` from 8 on).
+/// Operation of a completion, numbered as in 2.0 (`DAT_DTOS`, and `DAT_IB_DTOS` from 8 on).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum DtoOp {
@@ -70,7 +70,7 @@ pub enum DtoOp {
 }
 
 impl DtoOp {
-    /// Whether this completes a request (and not a receive).
+    /// Returns true for the completion of a request, false for that of a receive.
     #[must_use]
     pub const fn is_request(self) -> bool {
         !matches!(
@@ -84,118 +84,118 @@ impl DtoOp {
     }
 }
 
-/// A completion of a DTO or an RMR bind.
+/// Completion of a DTO or an RMR bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dto {
-    /// The endpoint's handle.
+    /// Handle of the endpoint.
     pub ep: RawHandle,
-    /// For a bind, the RMR's handle; else 0.
+    /// Handle of the RMR of a bind; else 0.
     pub rmr: RawHandle,
-    /// The cookie of the post.
+    /// Cookie of the post.
     pub cookie: u64,
-    /// How it ended.
+    /// Status of the work request.
     pub status: DtoStatus,
-    /// What it was.
+    /// Operation of the work request.
     pub op: DtoOp,
-    /// Bytes: of the post for requests, of the message for receives and reads.
+    /// Length in bytes: of the post for requests, of the message for receives and reads.
     pub length: u64,
-    /// Key that the message invalidated.
+    /// Key that the message invalidated, or 0.
     pub rmr_context: u32,
-    /// Immediate data, as it was given to the post.
+    /// Immediate data, as given to the post.
     pub immediate: u32,
 }
 
-/// Numbers of the connection events (`DAT_EVENT_NUMBER`).
+/// Connection event by number (`DAT_EVENT_NUMBER`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum ConnectionEvent {
-    /// Connected.
+    /// The connection is established.
     Established = 0x4001,
     /// The peer called dat_cr_reject.
     PeerRejected = 0x4002,
-    /// Refused on the way.
+    /// The request was rejected, but not by the peer's consumer.
     NonPeerRejected = 0x4003,
     /// dat_cr_accept could not be completed.
     AcceptCompletionError = 0x4004,
-    /// The connection ended in order.
+    /// The connection ended by a disconnect.
     Disconnected = 0x4005,
     /// The connection broke.
     Broken = 0x4006,
-    /// The time given to dat_ep_connect is over.
+    /// The timeout of dat_ep_connect expired.
     TimedOut = 0x4007,
-    /// No way to the address.
+    /// The address has no route.
     Unreachable = 0x4008,
 }
 
-/// Numbers of the IB extension's connection events of datagram endpoints (`DAT_IB_EVENT_NUMBER`).
+/// Connection event of a datagram endpoint by number (`DAT_IB_EVENT_NUMBER`, IB extension).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum DatagramEvent {
-    /// The peer is found: datagrams may go there.
+    /// The peer is found: datagrams can be sent to it.
     Established = 0x4_0002,
     /// The peer called dat_cr_reject.
     Rejected = 0x4_0003,
-    /// Nobody there, or no answer.
+    /// The peer has no listener, or does not answer.
     Failed = 0x4_0004,
 }
 
-/// Numbers of the asynchronous errors.
+/// Asynchronous error by number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum AsyncEvent {
-    /// An EVD had no room.
+    /// An EVD or its completion queue overflowed.
     EvdOverflow = 0x8001,
     /// The adapter is gone.
     IaCatastrophic = 0x8002,
-    /// An endpoint is unusable.
+    /// An endpoint cannot be used any more.
     EpBroken = 0x8003,
-    /// A timer of the provider ran out.
+    /// A timer of the provider expired.
     TimedOut = 0x8004,
-    /// A fault of the provider.
+    /// The provider has an internal fault.
     ProviderInternalError = 0x8005,
 }
 
-/// One event of an EVD.
+/// Event of an EVD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// `DAT_DTO_COMPLETION_EVENT`, `DAT_RMR_BIND_COMPLETION_EVENT`, or an extension's.
     Dto(Dto),
     /// `DAT_CONNECTION_REQUEST_EVENT`.
     ConnectionRequest {
-        /// PSP or RSP.
+        /// Handle of the service point: PSP or RSP.
         sp: RawHandle,
-        /// Where the request came in: family and address.
+        /// Local address that the request was sent to.
         local_address: std::net::IpAddr,
-        /// The service point's qualifier.
+        /// Qualifier of the service point.
         conn_qual: u64,
-        /// The CR.
+        /// Handle of the CR.
         cr: RawHandle,
         /// `DAT_IB_UD_CONNECTION_REQUEST_EVENT`: the peer is a datagram endpoint (IB extension).
         datagram: bool,
     },
-    /// `DAT_CONNECTION_EVENT_*`. Private data stays in the endpoint until its next connection.
+    /// `DAT_CONNECTION_EVENT_*`. The private data stays in the endpoint until its next connection.
     Connection {
-        /// Which.
+        /// Number of the event.
         number: ConnectionEvent,
-        /// The endpoint.
+        /// Handle of the endpoint.
         ep: RawHandle,
     },
-    /// `DAT_IB_UD_CONNECTION_*` (IB extension). What it tells, the address handle knows.
+    /// `DAT_IB_UD_CONNECTION_*` (IB extension). The address handle has the details.
     Datagram {
-        /// Which.
+        /// Number of the event.
         number: DatagramEvent,
-        /// The endpoint.
+        /// Handle of the endpoint.
         ep: RawHandle,
-        /// The address handle, also where there was none to be had.
+        /// Handle of the address handle, also if the lookup failed.
         ah: RawHandle,
     },
     /// `DAT_ASYNC_ERROR_*`.
     Async {
-        /// Which.
+        /// Number of the event.
         number: AsyncEvent,
-        /// Object concerned.
+        /// Handle of the object concerned.
         handle: RawHandle,
-        /// The specification's reason code.
+        /// Reason code of the specification.
         reason: u32,
     },
     /// `DAT_SOFTWARE_EVENT` with the consumer's pointer.

@@ -1,10 +1,15 @@
-//! The DAT object model and state machines, and the trait that a transport implements.
+//! DAT object model and state machines, and the trait that a transport implements.
 //!
-//! Core knows what DAT promises (uDAPL 1.2 manual pages, 2.0 headers) and nothing of C layouts, files or
-//! sockets: `dat-abi` lays its objects out for C, a [`transport::Transport`] moves the bytes.
+//! This crate implements what the uDAPL 1.2 manual pages and the 2.0 headers promise: IA, PZ, LMR, RMR, EVD, CNO, EP, service
+//! points, CR, SRQ. It has no C layouts, files or sockets and no unsafe code: `dat-abi` converts its objects for C, a
+//! [`transport::Transport`] moves the bytes and reports through [`upcall::Upcalls`]. It may import `dat-arena` and `dat-os`,
+//! and no other crate of this workspace.
 //!
-//! Objects live in [`arenas`] for ever and are reused, so a `&'static Ep<T>` is always valid memory; whether
-//! it is the endpoint that the caller means, its [`head`] tells.
+//! Objects live in [`arenas`] for ever and are reused, so a `&'static Ep<T>` is always valid memory; its [`head`] says whether
+//! it is alive and of which generation.
+//!
+//! Begin with [`transport`] and [`upcall`], then [`ep::state`] and [`evd::state`] (what each call does in each state), then
+//! `ep/post.rs` (a post), `ep/dto.rs` and `evd/queue.rs` (its completion). [`order`] has the order of the locks.
 #![forbid(unsafe_code)]
 
 pub mod ah;

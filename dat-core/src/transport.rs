@@ -1,20 +1,20 @@
-//! What a transport provides: the one trait behind every IA.
+//! Interface of a transport: the one trait behind every IA.
 //!
-//! A provider is an implementation of [`Transport`] and one `dat_abi::export_provider!`. Core decides
-//! everything a DAT consumer sees (states, handles, event order, suppression, thresholds, CNOs, reference
-//! counts); a transport moves bytes and opens and closes connections. It reports back through
-//! [`Upcalls`], from its own threads and with none of its locks held.
+//! A provider is an implementation of [`Transport`] and one `dat_abi::export_provider!`. Core decides everything that
+//! a DAT consumer sees (states, handles, event order, suppression, thresholds, CNOs, use counts); a transport moves
+//! bytes and opens and closes connections. It reports through [`Upcalls`], from its own threads and with none of its
+//! locks held.
 //!
-//! **Who serialises what.** Core never calls `post_send` (nor `post_recv`, nor `poll_cq`) of one object
-//! from two threads at a time, but calls of different kinds, or on different objects, run in parallel.
-//! `connect`, `accept` and `disconnect` of one queue pair may run at the same time, since a consumer may end what another thread of
-//! it begins: whichever comes to the queue pair last, core then calls `disconnect` again, and what `connect` or `accept` said of an
-//! attempt that was ended does not count. `reset_qp` meets none of them; a queue pair that they have is replaced instead.
-//! No method may block for long except [`Transport::park`]; connecting and disconnecting end in upcalls.
+//! **Concurrency.** Core never calls `post_send` (nor `post_recv`, nor `poll_cq`) of one object from two threads at a
+//! time, but calls of different kinds, or on different objects, run in parallel. `connect`, `accept` and `disconnect`
+//! of one queue pair may run at the same time, since a consumer may end an attempt that another of its threads
+//! begins. Core then calls `disconnect` again after the last of them has returned, and ignores the result of
+//! `connect` or `accept`. `reset_qp` never runs beside them; core replaces a queue pair that they use. No method may
+//! block for long except [`Transport::park`]; connecting and disconnecting end in upcalls.
 //!
-//! **Who lives how long.** Core keeps `Arc`s: a queue pair is dropped only after its last post and
-//! connection call returned; a transport's own `Qp` keeps what it needs (completion queues, PZ) by cloning
-//! the `Arc`s it is given. Dropping an object destroys it.
+//! **Lifetimes.** Core keeps `Arc`s: a queue pair is dropped only after its last post and connection call returned. A
+//! transport's own `Qp` keeps what it needs (completion queues, PZ) by cloning the `Arc`s that it gets. Dropping an
+//! object destroys it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,98 +33,98 @@ use crate::iov::{LmrTriplet, RmrTriplet};
 use crate::rmr::Scope;
 use crate::upcall::Upcalls;
 
-/// Identifies an endpoint or service point and its present connection; stale ones are ignored by core.
+/// Identifies an endpoint or service point and its present connection. Core ignores stale ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
-/// Data that core puts into a work request and finds again in its completion.
+/// Data that core puts into a work request and reads from its completion.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct WrId(pub u64);
 
-/// What a queue pair must be able to do.
+/// Capacity of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpCaps {
-    /// Requests outstanding.
+    /// Maximum number of outstanding requests.
     pub max_request: u32,
-    /// Receives outstanding (0 with an SRQ).
+    /// Maximum number of outstanding receives (0 with an SRQ).
     pub max_recv: u32,
-    /// Segments of a request.
+    /// Maximum number of segments of a request.
     pub max_request_iov: u32,
-    /// Segments of a receive.
+    /// Maximum number of segments of a receive.
     pub max_recv_iov: u32,
-    /// RDMA Reads and atomics this side serves at a time.
+    /// Maximum number of RDMA Reads and atomics that this side serves at a time.
     pub rdma_read_in: u32,
-    /// RDMA Reads and atomics this side issues at a time.
+    /// Maximum number of RDMA Reads and atomics that this side issues at a time.
     pub rdma_read_out: u32,
-    /// Unreliable datagrams instead of a reliable connection (IB extension): sends and receives from the start, each
-    /// receive with 40 bytes for the global route header in front.
+    /// Unreliable datagrams instead of a reliable connection (IB extension): the queue pair sends and receives from
+    /// the start, and each receive has 40 bytes for the global route header in front.
     pub datagram: bool,
 }
 
 /// Keys of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// For local segments.
+    /// Key for local segments.
     pub lmr_context: u32,
-    /// For the peer; 0 unless a remote right was asked for.
+    /// Key for the peer; 0 unless a remote right was requested.
     pub rmr_context: u32,
 }
 
-/// One request of a send queue.
+/// Request of a send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a, T: Transport> {
-    /// Comes back in the completion.
+    /// Id for the completion.
     pub id: WrId,
-    /// What to do.
+    /// Operation and its operands.
     pub op: Op<'a, T>,
-    /// Local segments; lengths are already checked against the limits, not against the regions.
+    /// Local segments. Their lengths are checked against the limits, not against the regions.
     pub iov: &'a [LmrTriplet],
     /// Sum of the segments' lengths.
     pub length: u64,
-    /// Ask for a completion on success (a failure always completes).
+    /// True if a success must complete (a failure always does).
     pub signaled: bool,
-    /// The peer's completion is solicited.
+    /// True if the peer's completion is solicited.
     pub solicited: bool,
-    /// Wait for earlier RDMA Reads.
+    /// True if the request must wait for earlier RDMA Reads.
     pub fence: bool,
 }
 
-/// The operation of a [`Request`].
+/// Operation of a [`Request`].
 #[derive(Debug)]
 pub enum Op<'a, T: Transport> {
     /// Message to a receive of the peer.
     Send,
-    /// The same, and the peer's key is invalidated.
+    /// Message to a receive of the peer that also invalidates the peer's key.
     SendWithInvalidate(u32),
-    /// The same, with immediate data.
+    /// Message to a receive of the peer with immediate data.
     SendWithImmediate(u32),
-    /// Local segments to remote memory.
+    /// RDMA Write of the local segments.
     RdmaWrite(RmrTriplet),
-    /// The same, and immediate data to a receive of the peer.
+    /// RDMA Write of the local segments, with immediate data to a receive of the peer.
     RdmaWriteWithImmediate(RmrTriplet, u32),
-    /// Remote memory to local segments.
+    /// RDMA Read into the local segments.
     RdmaRead(RmrTriplet),
-    /// 8 bytes at the remote address: compare, swap; the old value goes to the local segment.
+    /// Compare-and-swap of 8 bytes; the old value goes to the local segment.
     CompareSwap {
-        /// Where.
+        /// Remote address.
         remote: RmrTriplet,
         /// Expected value.
         compare: u64,
         /// New value.
         swap: u64,
     },
-    /// 8 bytes at the remote address: add; the old value goes to the local segment.
+    /// Fetch-and-add of 8 bytes; the old value goes to the local segment.
     FetchAdd {
-        /// Where.
+        /// Remote address.
         remote: RmrTriplet,
         /// Summand.
         add: u64,
     },
     /// Datagram to an address handle.
     SendUd {
-        /// Whom.
+        /// Destination.
         to: &'a T::AddressHandle,
-        /// Queue pair number there.
+        /// Queue pair number of the destination.
         qpn: u32,
     },
 }
@@ -136,37 +136,37 @@ impl<T: Transport> Clone for Op<'_, T> {
 }
 impl<T: Transport> Copy for Op<'_, T> {}
 
-/// A bind of an RMR (dat_rmr_bind), posted on a queue pair like a request. `length` 0 unbinds.
+/// Bind of an RMR (dat_rmr_bind), posted on a queue pair like a request. `length` 0 unbinds.
 #[derive(Debug)]
 pub struct Bind<'a, T: Transport> {
-    /// Comes back in the completion.
+    /// Id for the completion.
     pub id: WrId,
-    /// The window.
+    /// Memory window.
     pub rmr: &'a T::Rmr,
-    /// The region it opens; `None` unbinds.
+    /// Region to open; `None` unbinds.
     pub lmr: Option<&'a T::Lmr>,
-    /// First byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u64,
     /// Rights for the peer.
     pub rights: MemPriv,
-    /// How remote addresses count.
+    /// Meaning of remote addresses.
     pub va_type: VaType,
-    /// Ask for a completion on success.
+    /// True if a success must complete.
     pub signaled: bool,
-    /// Wait for earlier RDMA Reads.
+    /// True if the bind must wait for earlier RDMA Reads.
     pub fence: bool,
 }
 
-/// A finished work request as a transport reports it.
+/// Completion of a work request as a transport reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// As posted.
+    /// Id of the work request.
     pub id: WrId,
-    /// How it ended.
+    /// Status of the work request.
     pub status: DtoStatus,
-    /// For a receive: what came in (`Receive` and its variants). For a request core knows better.
+    /// For a receive: what arrived (`Receive` and its variants). Ignored for a request, whose operation core records.
     pub op: DtoOp,
     /// Bytes received or read; ignored for other requests.
     pub length: u32,
@@ -181,28 +181,28 @@ pub struct Completion {
 /// Arguments of [`Transport::connect`].
 #[derive(Clone, Copy, Debug)]
 pub struct Connect<'a> {
-    /// Names this attempt in upcalls.
+    /// Token that names this attempt in upcalls.
     pub token: Token,
-    /// The peer's IA address.
+    /// IA address of the peer.
     pub remote: IpAddr,
     /// Qualifier of the peer's service point.
     pub conn_qual: u64,
-    /// Bytes for the peer.
+    /// Private data for the peer.
     pub private_data: &'a [u8],
-    /// Core ends the attempt itself after this time; `None`: never. For the transport's own timers.
+    /// Time after which core ends the attempt itself; `None`: never. For the transport's own timers.
     pub timeout: Option<Duration>,
 }
 
-/// How [`Transport::park`] ended.
+/// Result of [`Transport::park`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parked {
-    /// Something may have happened: look again.
+    /// A completion or an unpark may have come; the caller checks.
     Woken,
-    /// The time is over.
+    /// The timeout expired.
     TimedOut,
-    /// A signal came in (DAT_INTERRUPTED_CALL).
+    /// A signal arrived (DAT_INTERRUPTED_CALL).
     Interrupted,
-    /// The thread is cancelled (`pthread_cancel`): the wait ends and takes nothing.
+    /// The thread is cancelled (`pthread_cancel`): the wait ends and takes no event.
     Cancelled,
 }
 
@@ -217,9 +217,9 @@ impl From<Slept> for Parked {
     }
 }
 
-/// The seam between core and a transport. See the module's text for the rules.
+/// Interface between core and a transport. The module's text has the rules.
 pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
-    /// An open adapter.
+    /// Open adapter.
     type Adapter: Send + Sync;
     /// Protection zone.
     type Pz: Send + Sync;
@@ -233,46 +233,46 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     type Cq: Send + Sync;
     /// Queue pair.
     type Qp: Send + Sync;
-    /// A service point that listens; dropping it stops listening.
+    /// Listening service point; dropping it stops listening.
     type Listener: Send + Sync;
-    /// A connection request not yet answered; dropping it refuses it.
+    /// Connection request that is not answered yet; dropping it refuses it.
     type ConnRequest: Send + Sync;
-    /// Where [`Transport::park`] sleeps; one an EVD or CNO.
+    /// Object that [`Transport::park`] sleeps on; one per EVD or CNO.
     type Parker: Send + Sync + Default;
-    /// Address of an unreliable datagram peer (IB extension); `()` where there is none.
+    /// Address of an unreliable datagram peer (IB extension); `()` if the transport has none.
     type AddressHandle: Send + Sync + std::fmt::Debug;
-    /// A completion as the transport's queue holds it, decoded by [`Transport::decode`].
+    /// Completion in the transport's own form, decoded by [`Transport::decode`].
     type RawCompletion: Copy + Default + Send + Sync;
 
-    /// Short name for `DAT_IB_PROVIDER_NAME`-like attributes and messages.
+    /// Short name for messages and for attributes like `DAT_IB_PROVIDER_NAME`.
     const NAME: &'static str;
 
-    /// Where this transport's objects live: `static ARENAS: Arenas<Self> = Arenas::new(); &ARENAS`.
+    /// Returns the arenas of this transport's objects: `static ARENAS: Arenas<Self> = Arenas::new(); &ARENAS`.
     fn arenas() -> &'static Arenas<Self>;
 
-    /// Opens the adapter that `params` name. The error text is logged; the code goes to the consumer.
+    /// Opens the adapter that `params` name.
     ///
     /// # Errors
-    /// `DAT_PROVIDER_NOT_FOUND`, `DAT_INVALID_ADDRESS`, `DAT_INSUFFICIENT_RESOURCES` ... with a message
-    /// that says what to do, sent to `tracing::error!` before returning.
+    /// `DAT_PROVIDER_NOT_FOUND`, `DAT_INVALID_ADDRESS`, `DAT_INSUFFICIENT_RESOURCES` and so on. Before it returns,
+    /// the transport logs by `tracing::error!` what the user can do; the code goes to the consumer.
     fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Self>) -> Result<Self::Adapter>;
 
-    /// The IA closes and its objects are gone: what must still be said to peers is said now, and threads of the adapter's own end.
-    /// Core calls it once, and waits in dat_ia_close. Dropping the adapter is no place for it: a thread that a wait is just
-    /// returning to may hold it a little longer, and would have to do the waiting.
+    /// Closes the adapter of an IA whose objects are gone: sends the last messages to peers and ends the adapter's
+    /// threads. Core calls it once and waits in dat_ia_close. Dropping the adapter must not do this: a thread that
+    /// returns from a wait may drop it later, and would have to do the waiting.
     fn close(_adapter: &Self::Adapter) {}
 
-    /// Limits and identity of the adapter, true of the device.
+    /// Returns limits and identity of the adapter, as the device has them.
     fn attributes(adapter: &Self::Adapter) -> AdapterAttr;
 
-    /// dat_pz_create.
+    /// Creates a protection zone (dat_pz_create).
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES`.
     fn create_pz(adapter: &Arc<Self::Adapter>) -> Result<Self::Pz>;
 
-    /// Registers `[address, address + length)`; nothing is remote unless `rights` say so. Dropping the
-    /// `Lmr` deregisters: after that no remote access touches the memory.
+    /// Registers `[address, address + length)`, with remote access only as `rights` allow. Dropping the `Lmr`
+    /// deregisters it: after that no remote access touches the memory.
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES`, `DAT_INVALID_STATE`, `DAT_PRIVILEGES_VIOLATION`.
@@ -284,16 +284,16 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         va_type: VaType,
     ) -> Result<(Self::Lmr, Keys)>;
 
-    /// dat_rmr_create and dat_rmr_create_for_ep: an unbound window. Dropping it unbinds. A transport without windows
-    /// that belong to an endpoint gives one that belongs to the PZ.
+    /// Creates an unbound window (dat_rmr_create, dat_rmr_create_for_ep). Dropping it unbinds. A transport without
+    /// windows that belong to an endpoint returns one that belongs to the PZ.
     ///
     /// # Errors
-    /// `DAT_NOT_IMPLEMENTED` where the transport has no windows.
+    /// `DAT_NOT_IMPLEMENTED` if the transport has no windows.
     fn create_rmr(_pz: &Arc<Self::Pz>, _scope: Scope) -> Result<Self::Rmr> {
         Err(Error::of(Kind::NotImplemented))
     }
 
-    /// Posts a bind; returns the new rmr_context, usable by the peer once the bind completed.
+    /// Posts a bind; returns the new rmr_context, which the peer can use once the bind is complete.
     ///
     /// # Errors
     /// `DAT_NOT_IMPLEMENTED`, `DAT_INSUFFICIENT_RESOURCES`.
@@ -301,60 +301,61 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         Err(Error::of(Kind::NotImplemented))
     }
 
-    /// A completion queue for at least `depth` completions (round up, do not fail for small numbers).
+    /// Creates a completion queue for at least `depth` completions (rounds up, and does not fail for small numbers).
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES`.
     fn create_cq(adapter: &Arc<Self::Adapter>, depth: u32, token: Token) -> Result<Self::Cq>;
 
-    /// Room for at least `depth`; keeps what is queued.
+    /// Makes room for at least `depth` completions and keeps those that are queued.
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES`.
     fn resize_cq(cq: &Self::Cq, depth: u32) -> Result<()>;
 
-    /// Takes up to `into.len()` completions in order; returns how many. Never blocks or allocates; a
-    /// transport without a thread of its own makes progress here. As in `post_send` and `post_recv`, no call of libc in it is
-    /// a cancellation point ([`dat_os::cancel`]): the caller holds locks, and has not disabled cancellation, which costs more than the rest.
+    /// Takes up to `into.len()` completions in order; returns how many. Never blocks or allocates; a transport
+    /// without its own thread makes progress here. As in `post_send` and `post_recv`, no call of libc in it may be a
+    /// cancellation point ([`dat_os::cancel`]): the caller holds locks, and has not disabled cancellation, because
+    /// that costs more than the rest.
     fn poll_cq(cq: &Self::Cq, into: &mut [Self::RawCompletion]) -> usize;
 
-    /// The calling thread's dat_evd_dequeue found nothing and holds no lock any more. A transport that needs the processor for other threads or
-    /// processes may give it to them here, for a moment.
+    /// Runs after a dat_evd_dequeue that found nothing, with no lock held. A transport that needs the processor for
+    /// other threads or processes may yield it to them here, for a moment.
     #[inline(always)]
     fn after_empty_poll() {}
 
-    /// The id of a completion, and whether it succeeded: all that is asked of most.
+    /// Returns the id of a completion, and whether it succeeded, which is enough for most completions.
     fn outcome(raw: &Self::RawCompletion) -> (WrId, bool);
 
-    /// Of a receive that succeeded: its length, if it brought nothing but data.
+    /// Returns the length of a successful receive that brought data only.
     fn data_only_receive(raw: &Self::RawCompletion) -> Option<u32>;
 
-    /// Meaning of a completion of `cq`.
+    /// Decodes a completion of `cq`.
     fn decode(cq: &Self::Cq, raw: &Self::RawCompletion) -> Completion;
 
-    /// From now on (or no longer) each completion of `cq` that arrives is announced once by
-    /// [`Upcalls::cq_ready`](crate::upcall::Upcalls::cq_ready), until `watch` is called again: one call,
-    /// one announcement. For EVDs behind a CNO. A completion that came before the call may or may not be announced.
+    /// Starts or ends the watch of `cq`. Each call with `on` requests one report by
+    /// [`Upcalls::cq_ready`](crate::upcall::Upcalls::cq_ready) when a completion arrives. For EVDs behind a CNO, and
+    /// for graceful disconnects. A completion that came before the call may or may not be reported.
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES`.
     fn watch_cq(cq: &Self::Cq, on: bool) -> Result<()>;
 
-    /// From now on (or no longer) only solicited receives, requests and failures need to end a `park` on `cq`
-    /// or be announced: an endpoint on it has `DAT_COMPLETION_SOLICITED_WAIT_FLAG`. A hint: announcing more is
-    /// allowed.
+    /// Hint that from now on (or no longer) only solicited receives, requests and failures need to end a `park` on `cq` or to
+    /// be reported, because an endpoint on it has `DAT_COMPLETION_SOLICITED_WAIT_FLAG`. A transport may report more.
     fn solicited_only(_cq: &Self::Cq, _on: bool) {}
 
-    /// Whether the sender of this receive asked for a notification; `None` where the transport cannot tell,
-    /// and then everything that it announces counts as solicited.
+    /// Returns true if the sender of this receive requested a notification. Returns `None` if the transport does not
+    /// have that information; then everything that it reports counts as solicited.
     fn solicited(_cq: &Self::Cq, _raw: &Self::RawCompletion) -> Option<bool> {
         None
     }
 
-    /// Sleeps until a completion may be in `cq`, [`Transport::unpark`] was called on `parker` (also
-    /// before: it leaves a permit), or `timeout` is over. May return early. Arms `cq` itself and looks
-    /// again after arming: `ready` tells whether a completion is there already (core polls). Sleeps in a call of
-    /// [`dat_os::sleep`] or a [`dat_os::permit::Permit`], so that `pthread_cancel` ends it; in others a request waits for their end.
+    /// Sleeps until a completion may be in `cq`, [`Transport::unpark`] was called on `parker` (also before: it leaves
+    /// a permit), or `timeout` expired. May return early. Arms `cq` itself and calls `ready` after arming, which
+    /// polls and returns true if the caller must not sleep. Sleeps in a call of [`dat_os::sleep`] or a
+    /// [`dat_os::permit::Permit`], so that `pthread_cancel` ends it; in any other sleep a cancellation request stays
+    /// pending until the sleep ends.
     fn park(
         adapter: &Self::Adapter,
         cq: Option<&Self::Cq>,
@@ -366,7 +367,7 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// Ends the present or the next [`Transport::park`] on `parker`.
     fn unpark(parker: &Self::Parker);
 
-    /// dat_srq_create.
+    /// Creates a shared receive queue (dat_srq_create).
     ///
     /// # Errors
     /// `DAT_NOT_IMPLEMENTED`, `DAT_INSUFFICIENT_RESOURCES`.
@@ -374,7 +375,7 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         Err(Error::of(Kind::NotImplemented))
     }
 
-    /// dat_srq_resize.
+    /// Resizes a shared receive queue (dat_srq_resize).
     ///
     /// # Errors
     /// `DAT_NOT_IMPLEMENTED`, `DAT_INSUFFICIENT_RESOURCES`.
@@ -382,7 +383,7 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         Err(Error::of(Kind::NotImplemented))
     }
 
-    /// dat_srq_set_lw: announce once when fewer than `low` receives are left; 0 disarms.
+    /// Requests one report when fewer than `low` receives are left (dat_srq_set_lw); 0 disarms.
     ///
     /// # Errors
     /// `DAT_NOT_IMPLEMENTED`.
@@ -398,7 +399,7 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         Err(Error::of(Kind::NotImplemented))
     }
 
-    /// A queue pair, ready for `post_recv`. `token` names the endpoint in SRQ completions.
+    /// Creates a queue pair that is ready for `post_recv`. `token` names the endpoint in SRQ completions.
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES`, `DAT_MODEL_NOT_SUPPORTED`.
@@ -411,25 +412,25 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         token: Token,
     ) -> Result<Self::Qp>;
 
-    /// Back to unconnected, as new; everything outstanding was flushed before, or never completes.
+    /// Resets the queue pair to the state of a new one. Outstanding work was flushed before, or never completes.
     ///
     /// # Errors
     /// `DAT_INTERNAL_ERROR`: core then replaces the queue pair.
     fn reset_qp(qp: &Self::Qp) -> Result<()>;
 
-    /// Posts a request. `DAT_INSUFFICIENT_RESOURCES` when the queue is full.
+    /// Posts a request. Returns `DAT_INSUFFICIENT_RESOURCES` when the queue is full.
     ///
     /// # Errors
-    /// As the transport finds; nothing was posted then.
+    /// Those of the transport; then nothing was posted.
     fn post_send(qp: &Self::Qp, request: &Request<'_, Self>) -> Result<()>;
 
     /// Posts a receive.
     ///
     /// # Errors
-    /// As the transport finds; nothing was posted then.
+    /// Those of the transport; then nothing was posted.
     fn post_recv(qp: &Self::Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()>;
 
-    /// Listens on `conn_qual`, or on one it chooses if `None`; returns the qualifier. `backlog` is a hint.
+    /// Listens on `conn_qual`, or on a qualifier of its choice if `None`; returns the qualifier.
     ///
     /// # Errors
     /// `DAT_CONN_QUAL_IN_USE`, `DAT_CONN_QUAL_UNAVAILABLE`, `DAT_INVALID_PARAMETER`.
@@ -439,22 +440,23 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         token: Token,
     ) -> Result<(Self::Listener, u64)>;
 
-    /// Starts to connect; ends in an upcall with `connect.token`. On a datagram queue pair it starts to look for a
+    /// Starts to connect; ends in an upcall with `connect.token`. On a datagram queue pair it starts the lookup of a
     /// peer, any number of them at a time, and ends in [`Upcalls::datagram`](crate::upcall::Upcalls::datagram).
     ///
     /// # Errors
-    /// Only what is known at once; then there is no upcall.
+    /// Only those that are found at once; then there is no upcall.
     fn connect(
         adapter: &Arc<Self::Adapter>,
         qp: &Arc<Self::Qp>,
         connect: &Connect<'_>,
     ) -> Result<()>;
 
-    /// Accepts a request on `qp`; ends in an upcall with `token`. A datagram request on a datagram queue pair: the
-    /// peer learns the queue pair, and we the peer, again by [`Upcalls::datagram`](crate::upcall::Upcalls::datagram).
+    /// Accepts a request on `qp`; ends in an upcall with `token`. For a datagram request on a datagram queue pair it
+    /// sends the peer the queue pair's number, and ends in [`Upcalls::datagram`](crate::upcall::Upcalls::datagram)
+    /// with the peer's.
     ///
     /// # Errors
-    /// Only what is known at once; the request is refused then.
+    /// Only those that are found at once; the request is refused then.
     fn accept(
         request: Self::ConnRequest,
         qp: &Arc<Self::Qp>,
@@ -462,24 +464,24 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
         private_data: &[u8],
     ) -> Result<()>;
 
-    /// dat_cr_reject: the peer is told that the consumer refused, with `private_data`.
+    /// Rejects a request for the consumer, with `private_data` (dat_cr_reject).
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` if the data is too long.
     fn reject(request: Self::ConnRequest, private_data: &[u8]) -> Result<()>;
 
-    /// Ends the connection of `qp` or the attempt to make one: outstanding work completes as flushed, the
-    /// peer is told. Returns at once; ends in an upcall `Disconnected` if a connection was established
-    /// (core does not wait for it). No effect if there is none. A datagram queue pair is flushed in any case.
+    /// Ends the connection of `qp` or the attempt to make one: flushes outstanding work and notifies the peer.
+    /// Returns at once; ends in an upcall `Disconnected` if a connection was established (core does not wait for it).
+    /// Has no effect if there is none. A datagram queue pair is flushed in any case.
     fn disconnect(qp: &Self::Qp);
 
-    /// The port that the connection of `qp` has on this side (dat_ep_query's `local_port_qual`); 0 where there is
-    /// no connection, or the transport has no ports.
+    /// Returns the local port of the connection of `qp` (dat_ep_query's `local_port_qual`); 0 if there is no
+    /// connection, or the transport has no ports.
     fn local_port(_qp: &Self::Qp) -> u16 {
         0
     }
 
-    /// What the device itself counts (the `Lnk…` and `Diag…` ones), as far as it does: dat_ib_query_counters.
+    /// Returns the device's own counters (the `Lnk…` and `Diag…` ones), as far as it has them: dat_ib_query_counters.
     fn device_counters(_adapter: &Self::Adapter) -> Vec<(IaCounter, u64)> {
         Vec::new()
     }

@@ -1,5 +1,5 @@
-//! What a transport tells core. Called from the transport's threads with none of its locks held; each
-//! call is quick and never blocks on a consumer.
+//! Reports of a transport to core. The transport's threads call them with none of its locks held; each call is short
+//! and never blocks on a consumer.
 
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,8 @@ use crate::sp::Sp;
 use crate::srq::Srq;
 use crate::transport::{Token, Transport};
 
-/// The way back into core for one IA. Freely copied; calls for an IA that is closed are ignored.
+/// Interface of core for the reports of one IA's transport. Freely copied; calls for an IA that is closed are
+/// ignored.
 #[derive(Debug)]
 pub struct Upcalls<T: Transport> {
     ia: Token,
@@ -39,7 +40,7 @@ pub enum ConnOutcome {
     PeerRejected,
     /// The peer has no listener, or its provider rejected the request.
     NonPeerRejected,
-    /// There is no route, or no answer.
+    /// The address has no route, or the peer does not answer.
     Unreachable,
     /// The accept of the passive side failed.
     AcceptError,
@@ -68,16 +69,16 @@ impl ConnOutcome {
     }
 }
 
-/// A request at a service point.
+/// Connection request that arrived at a service point.
 #[derive(Debug)]
 pub struct Arrival<'a> {
-    /// The peer, with its port.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
-    /// Our address that it came to.
+    /// Local address that the request was sent to.
     pub local: IpAddr,
-    /// The peer's private data as it arrived (padding included where the wire has it).
+    /// Private data of the peer as it arrived (with padding, if the wire format has it).
     pub private_data: &'a [u8],
-    /// From a datagram queue pair (IB extension).
+    /// True if the request came from a datagram queue pair (IB extension).
     pub datagram: bool,
 }
 
@@ -103,27 +104,27 @@ pub enum DatagramOutcome<T: Transport> {
     /// The peer has no listener. Core repeats the lookup a few times: real programs start to listen and to connect at
     /// the same time (dtestx), and DAPL's scm provider retries too.
     NoListener,
-    /// There is no route or no answer, or the request was rejected, but not by the peer's consumer.
+    /// The address has no route, the peer does not answer, or the request was rejected, but not by the peer's consumer.
     Failed,
 }
 
-/// Adapter-wide or object-wide faults.
+/// Fault of an adapter or of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The device is gone: every EP is broken.
+    /// The device is gone; every endpoint is broken.
     Adapter,
-    /// The endpoint of that token is broken outside of a connection event.
+    /// The endpoint of that token broke, and no connection event reports it.
     Ep(Token),
-    /// A completion queue overran; the token given to `create_cq`.
+    /// A completion queue overran; the token is that of `create_cq`.
     CqOverflow(Token),
-    /// An SRQ has fewer receives than its low watermark; the token given to `create_srq`.
+    /// An SRQ has fewer receives than its low watermark; the token is that of `create_srq`.
     SrqLow(Token),
     /// The last receive of an endpoint on an SRQ was consumed (`LAST_WQE_REACHED`).
     LastReceive(Token),
 }
 
 impl<T: Transport> Upcalls<T> {
-    /// For the IA of `ia`.
+    /// Makes the interface for the IA of the token `ia`.
     #[must_use]
     pub const fn new(ia: Token) -> Self {
         Self {
@@ -132,8 +133,8 @@ impl<T: Transport> Upcalls<T> {
         }
     }
 
-    /// A request came in at the service point of `sp` (the token given to `listen`). Core refuses it by
-    /// dropping it when nobody is there to hear of it.
+    /// Reports a request at the service point `sp` (the token given to `listen`). Core refuses it by dropping it if
+    /// no consumer can get it.
     pub fn connect_request(&self, sp: Token, request: T::ConnRequest, arrival: &Arrival<'_>) {
         tracing::debug!(?sp, ?arrival, "connection request");
         Sp::<T>::request(sp, request, arrival);
@@ -153,12 +154,12 @@ impl<T: Transport> Upcalls<T> {
         Ah::<T>::lookup_ended(ah, outcome);
     }
 
-    /// A watched completion queue has something (the token given to `create_cq`).
+    /// Reports a completion in a watched completion queue (the token given to `create_cq`).
     pub fn cq_ready(&self, evd: Token) {
         evd::cq_ready::<T>(evd);
     }
 
-    /// Something failed.
+    /// Reports a fault.
     pub fn fault(&self, fault: Fault) {
         tracing::debug!(ia = ?self.ia, ?fault, "fault");
         match fault {
@@ -170,7 +171,7 @@ impl<T: Transport> Upcalls<T> {
         }
     }
 
-    /// Every connection of the IA breaks, and the asynchronous EVD hears why.
+    /// Breaks every connection of the IA and posts the reason to its asynchronous EVD.
     fn adapter_lost(&self) {
         let Some(ia) = ia::by_token::<T>(self.ia) else {
             return;

@@ -1,9 +1,9 @@
-//! Who stands on whom, and who may be freed.
+//! Use counts of objects, which decide whether an object can be freed.
 //!
-//! Each object's [`Head`] holds one word: the number of the object's life, and a count that is 0 while it is dead, 1 when
-//! nothing stands on it, 1 + n when n others do. A claim and a free race on that word alone, so exactly one of them wins: an
-//! object that is claimed cannot be freed, one that is freed cannot be claimed, and of two frees one is refused. A claim that
-//! outlived its object finds another life in the word, and leaves it alone.
+//! Each object's [`Head`] has one word for this: the generation of the object, and a count that is 0 while the object
+//! is dead, 1 without claims, and 1 + n with n claims. A claim and a free race on that word alone, so exactly one of
+//! them wins: a claimed object cannot be freed, a freed one cannot be claimed, and of two frees one is refused. A
+//! claim that outlives its object finds another generation in the word, and leaves it unchanged.
 //!
 //! | object | claimed by |
 //! |---|---|
@@ -19,44 +19,50 @@ use crate::error::{Error, Result, Subtype};
 use crate::head::Head;
 use crate::sync::Ordering;
 
-/// The ledger's word: the life in its upper half, the count in its lower.
+/// Use-count word: the generation in its upper half, the count in its lower.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Uses {
-    life: u32,
+    generation: u32,
     count: u32,
 }
 
 impl Uses {
     const fn of(word: u64) -> Self {
         Self {
-            life: (word >> 32) as u32,
+            generation: (word >> 32) as u32,
             count: word as u32,
         }
     }
 
     const fn word(self) -> u64 {
-        (self.life as u64) << 32 | self.count as u64
+        (self.generation as u64) << 32 | self.count as u64
     }
 }
 
-/// The right to rely on an object: while it exists, the object is not freed. Dropping it gives it back.
+/// Claim on an object: while it exists, the object cannot be freed. Dropping it ends the claim.
 #[derive(Debug)]
 pub struct Claim {
     head: &'static Head,
-    /// The life of the object that was claimed: see [`Head::retire_claimed`].
-    life: u32,
+    /// Generation of the claimed object: see [`Head::retire_claimed`].
+    generation: u32,
 }
 
 impl Head {
-    /// Begins the next life in the ledger, with nothing on the object.
+    /// Begins the next generation, without claims.
     pub(crate) fn begin_use_count(&self) {
-        let life = Uses::of(self.uses.load(Ordering::Relaxed)).life;
-        let life = life.wrapping_add(1);
-        self.uses
-            .store(Uses { life, count: 1 }.word(), Ordering::Release);
+        let generation = Uses::of(self.uses.load(Ordering::Relaxed)).generation;
+        let generation = generation.wrapping_add(1);
+        self.uses.store(
+            Uses {
+                generation,
+                count: 1,
+            }
+            .word(),
+            Ordering::Release,
+        );
     }
 
-    /// Returns true if the object is dead in the ledger: it was freed, or never made.
+    /// Returns true if the object is dead: it was freed, or never created.
     pub(crate) fn is_retired(&self) -> bool {
         Uses::of(self.uses.load(Ordering::Relaxed)).count == 0
     }
@@ -74,19 +80,18 @@ impl Head {
             .map_err(|_| Error::handle(subtype))?;
         Ok(Claim {
             head: self,
-            life: Uses::of(before).life,
+            generation: Uses::of(before).generation,
         })
     }
 
-    /// How many claims there are.
+    /// Returns the number of claims.
     pub fn users(&self) -> u32 {
         Uses::of(self.uses.load(Ordering::Acquire))
             .count
             .saturating_sub(1)
     }
 
-    /// Ends the life of the object for whoever comes from now on. Only one caller gets `Ok`: it then
-    /// takes the object's parts out and recycles it.
+    /// Makes the object dead. Only one caller gets `Ok`: it then takes the object's parts out and recycles it.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` with `dead` if it was dead, `DAT_INVALID_STATE` with `in_use` while claimed.
@@ -94,7 +99,7 @@ impl Head {
         self.retire_claimed(0, dead, in_use)
     }
 
-    /// As [`Head::retire`], with `claims` still standing, whose holders must cope with a dead object.
+    /// Makes the object dead although `claims` exist, whose holders must handle a dead object.
     ///
     /// # Errors
     /// As [`Head::retire`], if there is another number of claims.
@@ -102,12 +107,18 @@ impl Head {
         let ended = self
             .uses
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
-                let Uses { life, count } = Uses::of(word);
-                (count == 1 + claims).then(|| Uses { life, count: 0 }.word())
+                let Uses { generation, count } = Uses::of(word);
+                (count == 1 + claims).then(|| {
+                    Uses {
+                        generation,
+                        count: 0,
+                    }
+                    .word()
+                })
             });
         match ended {
             Ok(_) => {
-                // A swap, not a store: loom gives a store no place among the exchanges of `turn`.
+                // A swap, not a store: loom does not order a store among the exchanges of `replace_word`.
                 self.word.swap(0, Ordering::Release);
                 Ok(())
             }
@@ -123,9 +134,9 @@ impl Drop for Claim {
             .head
             .uses
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
-                // The claims of an earlier life are void, see `retire_claimed`.
-                let Uses { life, count } = Uses::of(word);
-                (life == self.life && count > 1).then(|| word - 1)
+                // Claims of an earlier generation are void, see `retire_claimed`.
+                let Uses { generation, count } = Uses::of(word);
+                (generation == self.generation && count > 1).then(|| word - 1)
             });
     }
 }
@@ -167,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_outlived_by_its_object_is_void_in_the_next_life() {
+    fn a_claim_that_outlives_its_object_is_void_in_the_next_generation() {
         let head = head();
         head.begin(0, 0);
         let old = head.claim(DEAD).unwrap();
@@ -181,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_frees_and_claims_one_free_wins_and_only_unclaimed() {
+    fn one_free_wins_among_many_frees_and_claims() {
         for _ in 0..if cfg!(miri) { 10 } else { 200 } {
             let head = head();
             head.begin(0, 0);

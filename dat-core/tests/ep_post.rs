@@ -4,6 +4,9 @@
 
 mod pair;
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use dat_core::ep::{Ep, EpChange, EpParts, EpState};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::Evd;
@@ -410,6 +413,55 @@ fn a_graceful_disconnect_waits_for_requests_and_takes_no_new_ones() {
         assert_eq!(all(p.server.recv).len(), 3, "the messages arrived");
         assert_eq!(wait(p.server.conn), connection(E::Disconnected, p.to));
     }
+}
+
+/// dat_ep_disconnect, graceful: while requests are outstanding nothing polls; the completion of the last one ends the
+/// connection, also where the consumer polls no EVD or has none for requests.
+#[test]
+fn the_last_completion_ends_a_graceful_disconnect_and_nothing_polls_for_it() {
+    for (flags, own_evd) in [(NONE, true), (F::SUPPRESS, true), (NONE, false)] {
+        let (client, server) = (Side::open(), Side::open());
+        let mut parts = client.parts();
+        if !own_evd {
+            parts.request_evd = None;
+        }
+        let from = Ep::create(client.ia, parts, Some(&attr(4, 4))).unwrap();
+        join(&client, from, &server, server.ep(), 216);
+        client.hold(true);
+        for n in 0..3 {
+            from.post_rdma_write(&[], n, &remote(0), flags).unwrap();
+        }
+        from.disconnect(Close::Graceful).unwrap();
+        let adapter = client.adapter();
+        let before = adapter.polls.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(50));
+        let polled = adapter.polls.load(Ordering::Relaxed) - before;
+        assert_eq!(polled, 0, "calls of poll_cq in 50 ms of Disconnect Pending");
+        assert_eq!(from.status().0, EpState::DisconnectPending);
+        client.hold(false);
+        assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+        let expected = if flags == NONE && own_evd { 3 } else { 0 };
+        assert_eq!(all(client.request).len(), expected);
+    }
+}
+
+/// dat_ep_disconnect, graceful: two endpoints on one EVD wait for their own last requests.
+#[test]
+fn graceful_disconnects_on_one_evd_end_each_with_its_own_requests() {
+    let p = connected(217);
+    let second = p.client.ep();
+    join(&p.client, second, &p.server, p.server.ep(), 218);
+    p.client.hold(true);
+    for ep in [p.from, second] {
+        ep.post_rdma_write(&[], 1, &remote(0), NONE).unwrap();
+        ep.disconnect(Close::Graceful).unwrap();
+    }
+    // An abrupt end takes the watch of the one, and leaves that of the other.
+    p.from.disconnect(Close::Abrupt).unwrap();
+    assert_eq!(wait(p.client.conn), connection(E::Disconnected, p.from));
+    assert_eq!(second.status().0, EpState::DisconnectPending);
+    p.client.hold(false);
+    assert_eq!(wait(p.client.conn), connection(E::Disconnected, second));
 }
 
 /// dat_ep_disconnect: abrupt in Disconnect Pending goes to Disconnected without waiting.

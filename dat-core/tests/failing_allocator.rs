@@ -445,10 +445,10 @@ fn datagram_peers_are_resolved_and_sent_to() {
         call(|| from.post_send_ud(&[text.piece(0, 8)], there, qpn, 2, NONE));
         success(a.request);
         success(b.recv);
-        freed(there.give_back(from, Half::Context));
-        freed(there.give_back(from, Half::Handle));
-        freed(back.give_back(to, Half::Context));
-        freed(back.give_back(to, Half::Handle));
+        freed(there.release(from, Half::Context));
+        freed(there.release(from, Half::Handle));
+        freed(back.release(to, Half::Context));
+        freed(back.release(to, Half::Handle));
         freed(from.free());
         freed(to.free());
     });

@@ -1,6 +1,6 @@
-//! Binding a window is a request of the endpoint (dat_rmr_bind); here is the endpoint's part.
+//! Binds of windows (dat_rmr_bind), which are requests of an endpoint: the endpoint's part.
 
-use super::post::{QUIET, note_bits};
+use super::post::{SUPPRESS, note_bits};
 use super::ring::{Note, Outstanding, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Result};
@@ -10,11 +10,11 @@ use crate::flags::CompletionFlags;
 use crate::transport::{Bind, Transport, WrId};
 
 impl<T: Transport> Ep<T> {
-    /// For `Rmr::bind`: takes a request slot for the RMR at `rmr_index` of its arena, and lets `make` build the bind for
-    /// `T::post_bind` with the id and the transport's `signaled` and `fence`. Returns the new context.
+    /// Posts a bind for `Rmr::bind`. Takes a request slot for the RMR at `rmr_index` of its arena; `make` builds the
+    /// argument of `T::post_bind` from the id, `signaled` and `fence`. Returns the new context.
     ///
     /// # Errors
-    /// As [`Ep::post_send`] with the flags as argument 7; what `T::post_bind` says.
+    /// As [`Ep::post_send`] with the flags as argument 7; those of `T::post_bind`.
     pub(crate) fn post_bind<'a>(
         &'static self,
         rmr_index: u32,
@@ -24,24 +24,24 @@ impl<T: Transport> Ep<T> {
     ) -> Result<u32> {
         let mut queue = self.send.lock();
         let flags = flags.bits();
-        if flags & queue.refused != 0 {
+        if flags & queue.invalid_flags != 0 {
             return Err(Error::arg(7));
         }
         if queue.head == queue.limit {
-            let (evd, drain) = (queue.evd, queue.drain);
+            let (evd, completion_evd) = (queue.evd, queue.completion_evd);
             queue = match self.refill(queue) {
                 Ok(queue) => queue,
                 Err(Some(full)) => return Err(full),
                 Err(None) if !self.head.alive() => return Err(DEAD),
                 Err(None) if self.current_state() == EpState::Disconnected => {
-                    self.flush_bind(evd, drain, cookie, rmr_index);
+                    self.flush_bind(evd, completion_evd, cookie, rmr_index);
                     return Ok(0);
                 }
                 Err(None) => return Err(self.current_state().refuse()),
             };
         }
-        if flags & QUIET != 0 {
-            queue.hush();
+        if flags & SUPPRESS != 0 {
+            queue.expect_suppressed();
         }
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
@@ -51,11 +51,11 @@ impl<T: Transport> Ep<T> {
             cookie,
             Note::new(
                 DtoOp::BindMw,
-                note_bits(flags) | queue.mute,
+                note_bits(flags) | queue.note_base,
                 u64::from(rmr_index),
             ),
         );
-        let signaled = queue.asks(queue.head, flags & QUIET == 0);
+        let signaled = queue.is_signaled(queue.head, flags & SUPPRESS == 0);
         let fence = flags & CompletionFlags::BARRIER_FENCE.bits() != 0;
         let bind = make(id(queue.id_base, queue.head), signaled, fence);
         let context = T::post_bind(qp, &bind)?;
@@ -66,11 +66,11 @@ impl<T: Transport> Ep<T> {
     fn flush_bind(
         &'static self,
         evd: Option<&'static Evd<T>>,
-        drain: Option<&'static Evd<T>>,
+        completion_evd: Option<&'static Evd<T>>,
         cookie: u64,
         rmr_index: u32,
     ) {
-        if let Some(evd) = drain {
+        if let Some(evd) = completion_evd {
             evd.drain();
         }
         if let Some(evd) = evd {

@@ -1,5 +1,5 @@
-//! Making and ending connections (dat_ep_connect, dat_ep_dup_connect, dat_ep_disconnect), and what a
-//! transport says about them.
+//! Connections of endpoints: starting and ending them (dat_ep_connect, dat_ep_dup_connect, dat_ep_disconnect), and
+//! the transport's reports about them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use super::state::{self, Effect, Input, Step};
-use super::{DEAD, Ep, EpParts, EpState, Loan};
+use super::state::{Effect, Input, Step};
+use super::{DEAD, Ep, EpParts, EpState, QpCheckout};
 use crate::attr::EpAttr;
 use crate::counters::{EpCounter, EpValues, IaCounter};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::evd::{Evd, Expected, Feed};
+use crate::evd::{Evd, ExpectedEvent, Feed, RequestWatch};
 use crate::event::{AsyncEvent, ConnectionEvent, Event};
 use crate::flags::Close;
 use crate::private_data::{PrivateData, check_length};
@@ -23,49 +23,48 @@ use crate::transport::{Connect, Token, Transport};
 use crate::upcall::ConnOutcome;
 use crate::use_count::Claim;
 
-/// How often a graceful disconnect looks whether the outstanding requests are done.
-const DRAIN_INTERVAL: Duration = Duration::from_micros(500);
-
-/// `DAT_EP_TRANSFER_TO_ERROR`, the reason of `DAT_ASYNC_ERROR_EP_BROKEN`.
+/// Value of `DAT_EP_TRANSFER_TO_ERROR`, the reason of `DAT_ASYNC_ERROR_EP_BROKEN`.
 const EP_TRANSFER_TO_ERROR: u32 = 0;
 
-/// The cold side of an endpoint. Fields are dropped in this order.
+/// Connection side of an endpoint, which posts do not need. The fields are dropped in this order.
 pub(super) struct Connection<T: Transport> {
     pub(super) qp: Option<Arc<T::Qp>>,
-    /// Transport calls that have `qp` at present, see [`Loan`].
-    pub(super) loans: u32,
-    /// Differs in each life of the slot.
-    pub(super) life: u32,
+    /// Transport calls that use `qp` at present, see [`QpCheckout`].
+    pub(super) checkouts: u32,
+    /// Number that differs for each object in the slot.
+    pub(super) generation: u32,
     pub(super) parts: EpParts<T>,
     pub(super) attr: Option<EpAttr>,
     pub(super) claims: Vec<Claim>,
     pub(super) recv_feed: Option<Feed<T>>,
     pub(super) request_feed: Option<Feed<T>>,
     pub(super) connect_feed: Option<Feed<T>>,
-    /// While an attempt to connect goes on: its event is to come.
-    expected: Option<Expected<T>>,
-    /// An EVD of our own for completions that the consumer does not want to hear of.
-    pub(super) unheard: Unheard<T>,
-    /// The peer: address and qualifier (active) or port (passive).
+    /// Announcement of the coming event to the connect EVD, during an attempt to connect.
+    expected: Option<ExpectedEvent<T>>,
+    /// Watch on the completion queue of the requests during a graceful disconnect.
+    request_watch: Option<RequestWatch<T>>,
+    /// Internal EVD for completions that need a completion queue, although the consumer gave no EVD for them.
+    pub(super) internal_evd: InternalEvd<T>,
+    /// Peer: address and qualifier (active side) or port (passive side).
     pub(super) remote: Option<(IpAddr, u64)>,
-    /// Of a datagram endpoint: its [`Ah`](crate::ah::Ah)s.
+    /// Address handles ([`Ah`](crate::ah::Ah)) of a datagram endpoint.
     pub(super) peers: Vec<Token>,
-    /// Calls of dat_ep_connect and dat_ep_disconnect that succeeded.
+    /// Successful calls of dat_ep_connect and of dat_ep_disconnect.
     pub(super) connects: u64,
     pub(super) disconnects: u64,
-    /// What the endpoint had counted before this life, or the last reset of its counters.
+    /// Counts before this object, or at the last reset of its counters.
     pub(super) counted_before: EpValues,
-    /// Events on their way to the connect EVD, in order; one thread at a time takes them there.
+    /// Events to be posted to the connect EVD, in order; one thread at a time posts them.
     pending: VecDeque<ConnectionEvent>,
     posting: bool,
 }
 
-/// Owner of the EVD for unheard completions.
-pub(super) struct Unheard<T: Transport>(pub(super) Option<&'static Evd<T>>);
+/// Owner of the internal EVD.
+pub(super) struct InternalEvd<T: Transport>(pub(super) Option<&'static Evd<T>>);
 
-impl<T: Transport> Drop for Unheard<T> {
+impl<T: Transport> Drop for InternalEvd<T> {
     fn drop(&mut self) {
-        // An abrupt close may have been faster.
+        // Fails only if an abrupt close freed the EVD first.
         if let Some(evd) = self.0.take() {
             let _ = evd.free();
         }
@@ -78,14 +77,15 @@ impl<T: Transport> Default for Connection<T> {
             parts: EpParts::default(),
             attr: None,
             qp: None,
-            loans: 0,
-            life: 0,
+            checkouts: 0,
+            generation: 0,
             claims: Vec::new(),
             recv_feed: None,
             request_feed: None,
             connect_feed: None,
             expected: None,
-            unheard: Unheard(None),
+            request_watch: None,
+            internal_evd: InternalEvd(None),
             remote: None,
             peers: Vec::new(),
             connects: 0,
@@ -97,16 +97,16 @@ impl<T: Transport> Default for Connection<T> {
     }
 }
 
-/// The locked connection side.
+/// Lock guard of the connection side.
 pub(super) type Locked<T> = MutexGuard<'static, Connection<T>>;
 
 impl<T: Transport> Ep<T> {
-    /// dat_ep_connect. `timeout` `None` is `DAT_TIMEOUT_INFINITE`.
+    /// Starts to connect (dat_ep_connect). A `timeout` of `None` is `DAT_TIMEOUT_INFINITE`.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` unless Unconnected, `DAT_INVALID_PARAMETER` (timeout 0 is argument 4, private data
-    /// too long 5), `DAT_MODEL_NOT_SUPPORTED` for a quality of service or multipathing,
-    /// `DAT_INVALID_ADDRESS`, `DAT_INSUFFICIENT_RESOURCES`.
+    /// `DAT_INVALID_STATE` unless Unconnected, `DAT_INVALID_PARAMETER` (timeout 0 is argument 4, private data too
+    /// long 5), `DAT_MODEL_NOT_SUPPORTED` for a quality of service or multipathing, `DAT_INVALID_ADDRESS`,
+    /// `DAT_INSUFFICIENT_RESOURCES`.
     pub fn connect(
         &'static self,
         remote: IpAddr,
@@ -116,7 +116,7 @@ impl<T: Transport> Ep<T> {
         qos: u32,
         flags: u32,
     ) -> Result<()> {
-        // DAT_QOS_BEST_EFFORT and no DAT_MULTIPATH_FLAG.
+        // Only DAT_QOS_BEST_EFFORT and no DAT_MULTIPATH_FLAG.
         if qos != 0 || flags != 0 {
             return Err(Error::of(Kind::ModelNotSupported));
         }
@@ -124,10 +124,10 @@ impl<T: Transport> Ep<T> {
         self.start(remote, conn_qual, timeout, private_data)
     }
 
-    /// 2.0 dat_ep_common_connect: to a common service point, by its address and port.
+    /// Starts to connect to a common service point, by its address and port (2.0 dat_ep_common_connect).
     ///
     /// # Errors
-    /// As [`Ep::connect`], with the arguments counted its way; `DAT_INVALID_ADDRESS` for port 0.
+    /// As [`Ep::connect`], with this call's argument numbers; `DAT_INVALID_ADDRESS` for port 0.
     pub fn common_connect(
         &'static self,
         remote: SocketAddr,
@@ -142,11 +142,11 @@ impl<T: Transport> Ep<T> {
         self.start(ip, remote.port().into(), timeout, private_data)
     }
 
-    /// dat_ep_dup_connect: to where `model` is connected.
+    /// Starts to connect to the peer of `model` (dat_ep_dup_connect).
     ///
     /// # Errors
-    /// As [`Ep::connect`], with the arguments counted its way; `DAT_INVALID_STATE` unless `model` is connected
-    /// and was connected by dat_ep_connect.
+    /// As [`Ep::connect`], with this call's argument numbers; `DAT_INVALID_STATE` unless `model` is connected and was
+    /// connected by dat_ep_connect.
     pub fn dup_connect(
         &'static self,
         model: &'static Self,
@@ -168,7 +168,7 @@ impl<T: Transport> Ep<T> {
         self.start(remote, conn_qual, timeout, private_data)
     }
 
-    /// Whether the timeout and the private data may be; `arguments`: their numbers in the C prototype.
+    /// Checks the timeout and the private data, whose argument numbers in the C prototype are `arguments`.
     fn check_attempt(
         &self,
         timeout: Option<Duration>,
@@ -182,7 +182,7 @@ impl<T: Transport> Ep<T> {
         check_length(private_data, limit, arguments[1])
     }
 
-    /// Begins an attempt that [`Ep::check_attempt`] allows.
+    /// Starts an attempt whose arguments are checked.
     fn start(
         &'static self,
         remote: IpAddr,
@@ -192,11 +192,11 @@ impl<T: Transport> Ep<T> {
     ) -> Result<()> {
         let ia = self.ia();
         if self.is_datagram() {
-            return self.find_peer(remote, conn_qual, timeout, private_data);
+            return self.look_up_peer(remote, conn_qual, timeout, private_data);
         }
         let adapter = ia.adapter()?;
         timer::ready()?;
-        let (loan, token) = self.begin_attempt(Input::Connect, (remote, conn_qual))?;
+        let (checkout, token) = self.begin_attempt(Input::Connect, (remote, conn_qual))?;
         let connect = Connect {
             token,
             remote,
@@ -204,46 +204,48 @@ impl<T: Transport> Ep<T> {
             private_data,
             timeout,
         };
-        let called = T::connect(&adapter, &loan.qp, &connect);
-        if let Some(mut side) = self.settle(&loan, called)? {
+        let called = T::connect(&adapter, &checkout.qp, &connect);
+        if let Some(mut side) = self.finish_call(&checkout, called)? {
             side.connects += 1;
         }
         ia.count(IaCounter::CmReqTx);
         if let Some(timeout) = timeout {
-            timer::after(timeout, move || Self::input(token, Input::TimedOut, None));
+            timer::after(timeout, move || {
+                Self::handle_input(token, Input::TimedOut, None)
+            });
         }
         Ok(())
     }
 
-    /// An input that is no event of a connection: of service points and requests.
+    /// Applies an input of a service point or a connection request.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE`, `DAT_INVALID_HANDLE`.
-    pub(crate) fn service(&'static self, input: Input) -> Result<EpState> {
+    pub(crate) fn service_input(&'static self, input: Input) -> Result<EpState> {
         let mut side = self.lock_alive()?;
         Ok(self.apply(&mut side, input)?.next)
     }
 
-    /// For dat_ep_connect and dat_cr_accept: the queue pair to make the connection on, and the token of the connection to
-    /// be. `settle` takes what the transport says.
+    /// Begins an attempt for dat_ep_connect or dat_cr_accept: returns the queue pair to connect and the token of the
+    /// new connection. The caller passes the result of the transport's call to [`Ep::finish_call`].
     pub(crate) fn begin_attempt(
         &'static self,
         input: Input,
         remote: (IpAddr, u64),
-    ) -> Result<(Loan<T>, Token)> {
+    ) -> Result<(QpCheckout<T>, Token)> {
         let mut side = self.lock_alive()?;
-        let next = state::step(self.current_state(), input)?;
-        let loan = Self::lend(&mut side).ok_or(Error::state(Subtype::InvalidStateEpPz))?;
+        self.state.preview(input)?;
+        let checkout = Self::check_out(&mut side).ok_or(Error::state(Subtype::InvalidStateEpPz))?;
         let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
-        side.expected = feed.and_then(|feed| feed.evd().expect());
+        side.expected = feed.and_then(|feed| feed.evd().expect_connection());
         self.head.generation.fetch_add(1, Ordering::AcqRel);
-        self.drained_srq.store(false, Ordering::Release);
-        self.commit(next);
+        self.srq_drain_announced.store(false, Ordering::Release);
+        self.apply(&mut side, input)?;
         side.remote = Some(remote);
-        Ok((loan, self.head.token(self.index())))
+        Ok((checkout, self.head.token(self.index())))
     }
 
-    /// dat_ep_disconnect.
+    /// Ends the connection or the attempt (dat_ep_disconnect).
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` in Unconnected, Reserved, Passive and Tentative Connection Pending.
@@ -261,69 +263,79 @@ impl<T: Transport> Ep<T> {
             self.ia().count(IaCounter::CmDreqTx);
         }
         self.finish(side, was, step);
-        if step.effect == Effect::AwaitDrain {
-            self.mark_end_of_requests();
-            Self::await_drain(token);
+        if step.effect == Effect::AwaitLastRequest {
+            self.mark_last_request();
+            self.await_last_request(token);
         }
         Ok(())
     }
 
-    /// Looks whether the outstanding requests of the connection `token` are done, now and again.
-    fn await_drain(token: Token) {
-        let Some(ep) = Self::of_connection(token) else {
-            return;
-        };
-        if ep.current_state() != EpState::DisconnectPending {
-            return;
-        }
+    /// Watches the completion queue of the requests until the [marked](Ep::mark_last_request) request of the
+    /// connection `token` is complete, even if the consumer polls no EVD. Ends the connection at once if no request
+    /// is outstanding.
+    fn await_last_request(&'static self, token: Token) {
         let evd = {
-            let side = ep.connection.lock();
-            side.parts.request_evd.or(side.unheard.0)
+            let Ok(mut side) = self.lock_alive() else {
+                return;
+            };
+            if self.head.token(self.index()) != token || !self.state.is(EpState::DisconnectPending)
+            {
+                return;
+            }
+            let evd = side.parts.request_evd.or(side.internal_evd.0);
+            side.request_watch = evd.and_then(Evd::watch_requests);
+            evd
         };
         if let Some(evd) = evd {
-            evd.drain();
+            // Waits for the EVD's lock: a completion that was being processed when the request was marked is then
+            // counted.
+            evd.arm_and_drain();
         }
-        if ep.requests_outstanding() == 0 {
-            Self::input(token, Input::Drained, None);
-        } else {
-            timer::after(DRAIN_INTERVAL, move || Self::await_drain(token));
+        if self.requests_outstanding() == 0 {
+            Self::handle_input(token, Input::Drained, None);
         }
     }
 
-    /// Private data of the event that told of the present connection, or of the peer's refusal: stays at its
-    /// address until the endpoint's next connection.
+    /// Ends the graceful disconnect, from the timer thread: the caller holds the lock of an EVD.
+    pub(super) fn last_request_done(&'static self) {
+        let token = self.head.token(self.index());
+        timer::soon(move || Self::handle_input(token, Input::Drained, None));
+    }
+
+    /// Returns the private data of the event for the present connection or for the peer's rejection. The data stays
+    /// at its address until the endpoint's next connection.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
 
-    /// Takes what a transport reports of the connection `token`.
+    /// Applies an outcome that the transport reports for the connection `token`.
     pub(crate) fn transport_outcome(token: Token, outcome: ConnOutcome, private_data: &[u8]) {
         let private_data = outcome.has_private_data().then_some(private_data);
-        Self::input(token, Input::Transport(outcome), private_data);
+        Self::handle_input(token, Input::Transport(outcome), private_data);
     }
 
-    /// Breaks the present connection from the timer's thread: for callers that hold locks.
+    /// Breaks the present connection from the timer thread, for callers that hold locks.
     pub(super) fn break_later(&'static self) {
         let token = self.head.token(self.index());
-        timer::soon(move || Self::input(token, Input::Transport(ConnOutcome::Broken), None));
+        timer::soon(move || Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None));
     }
 
     /// Breaks the present connection.
     pub(crate) fn break_now(&'static self) {
-        Self::input(
+        Self::handle_input(
             self.head.token(self.index()),
             Input::Transport(ConnOutcome::Broken),
             None,
         );
     }
 
-    /// The endpoint whose present connection, or attempt, `token` names.
+    /// Returns the endpoint whose present connection or attempt has the token `token`.
     fn of_connection(token: Token) -> Option<&'static Self> {
         let ep = T::arenas().ep.get(token.index())?;
         (ep.head.alive() && ep.head.token(token.index()) == token).then_some(ep)
     }
 
-    /// Breaks the connection that `token` names, or that of the queue pair made with `token`.
+    /// Breaks the connection of the token `token`, which may also be that of the queue pair.
     pub(crate) fn broken(token: Token) {
         let Some(ep) = T::arenas().ep.get(token.index()) else {
             return;
@@ -333,10 +345,10 @@ impl<T: Transport> Ep<T> {
         } else {
             token
         };
-        Self::input(token, Input::Transport(ConnOutcome::Broken), None);
+        Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None);
     }
 
-    /// The transport says that the endpoint takes no more receives from its SRQ.
+    /// Handles a report that the endpoint takes no more receives from its SRQ.
     pub(crate) fn last_receive(token: Token) {
         let Some(ep) = T::arenas().ep.get(token.index()) else {
             return;
@@ -346,7 +358,7 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    fn input(token: Token, input: Input, private_data: Option<&[u8]>) {
+    fn handle_input(token: Token, input: Input, private_data: Option<&[u8]>) {
         let Some(ep) = Self::of_connection(token) else {
             tracing::debug!(?token, ?input, "of a connection that is gone");
             return;
@@ -354,7 +366,7 @@ impl<T: Transport> Ep<T> {
         let Ok(mut side) = ep.lock_alive() else {
             return;
         };
-        // Again, now that nothing can change any more.
+        // Checked again under the lock.
         if ep.head.token(token.index()) != token {
             return;
         }
@@ -365,13 +377,16 @@ impl<T: Transport> Ep<T> {
         if let (Some(data), Some(_)) = (private_data, step.event) {
             ep.private_data.set(data);
         }
-        for counter in told_of(was, input) {
+        for counter in cm_counters(was, input) {
             ep.ia().count(*counter);
         }
         ep.finish(side, was, step);
     }
 
-    /// The connection side, if the endpoint is alive.
+    /// Locks the connection side.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if the endpoint is dead.
     pub(super) fn lock_alive(&'static self) -> Result<Locked<T>> {
         let side = self.connection.lock();
         if self.head.alive() {
@@ -381,41 +396,38 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// Takes the step that `input` makes. The caller does what the step's effect asks for.
+    /// Takes the transition that `input` makes. The caller takes the action of the step's effect.
     pub(super) fn apply(&'static self, side: &mut Locked<T>, input: Input) -> Result<Step> {
         let was = self.current_state();
-        let step = state::step(was, input)?;
+        let step = self.state.apply(input)?;
         if step.next != was {
             tracing::debug!(ep = self.index(), ?input, from = %was, to = %step.next, "endpoint");
-        }
-        self.commit(step);
-        if !step.next.is_attempt() {
-            side.expected = None;
-        }
-        Ok(step)
-    }
-
-    pub(super) fn commit(&self, step: Step) {
-        let was = self.state.swap(step.next as u32, Ordering::AcqRel);
-        if was != step.next as u32 {
-            // The next post looks at the state; one that is under way is over when the locks are free.
+            // The next post then checks the state. A post in progress is finished when these locks are taken.
             let mut send = self.send.lock();
             send.limit = send.head;
             drop(send);
             let mut recv = self.recv.lock();
             recv.limit = recv.head;
         }
+        if !step.next.is_attempt() {
+            side.expected = None;
+        }
+        if step.next != EpState::DisconnectPending {
+            side.request_watch = None;
+        }
+        Ok(step)
     }
 
-    /// Tears down and tells, as `step` wants it.
+    /// Takes the teardown action of `step` and posts its event.
     fn finish(&'static self, mut side: Locked<T>, was: EpState, step: Step) {
         if step.effect == Effect::Teardown
-            && let Some(loan) = Self::lend(&mut side)
+            && let Some(checkout) = Self::check_out(&mut side)
         {
-            // The transport may take its time; and what it flushes should come before the event.
+            // Unlocked, because the transport may take its time. The completions that it flushes come before the
+            // event.
             drop(side);
-            T::disconnect(&loan.qp);
-            let Some(back) = self.returned(&loan) else {
+            T::disconnect(&checkout.qp);
+            let Some(back) = self.check_in(&checkout) else {
                 return;
             };
             side = back;
@@ -433,14 +445,14 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// Takes pending events to the connect EVD, in the order of the transitions, without holding a lock over
-    /// the EVD's consumers.
+    /// Posts the pending events to the connect EVD in the order of the transitions, holding no lock while consumers
+    /// are woken.
     fn post_events(&'static self, mut side: Locked<T>) {
         if side.posting {
             return;
         }
         side.posting = true;
-        let life = side.life;
+        let generation = side.generation;
         while let Some(number) = side.pending.pop_front() {
             let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
             let evd = feed.map(Feed::evd);
@@ -452,31 +464,31 @@ impl<T: Transport> Ep<T> {
                 });
             }
             side = self.connection.lock();
-            if side.life != life {
-                // Freed meanwhile.
+            if side.generation != generation {
+                // The endpoint was freed meanwhile.
                 return;
             }
         }
         side.posting = false;
     }
 
-    /// dtestsrq and others wait for this event after each disconnect of an endpoint on an SRQ: it says that no
-    /// receive of the SRQ is in the endpoint's hands. Not every transport tells (rxe does not), so core does,
-    /// once a connection; a transport that does comes second and is not repeated.
+    /// Posts the event that no receive of the SRQ is held by the endpoint any more. dtestsrq and other programs wait
+    /// for it after each disconnect of an endpoint on an SRQ. Not every transport reports it (rxe does not), so core
+    /// posts it once a connection and ignores the transport's later report.
     fn announce_srq_drained(&'static self) {
         let on_srq = {
             let side = self.connection.lock();
             side.parts.srq.is_some() && self.head.alive()
         };
-        if on_srq && !self.drained_srq.swap(true, Ordering::AcqRel) {
+        if on_srq && !self.srq_drain_announced.swap(true, Ordering::AcqRel) {
             self.ia()
                 .post_async(AsyncEvent::EpBroken, self.handle(), EP_TRANSFER_TO_ERROR);
         }
     }
 }
 
-/// What the connection manager told of, when `input` moved an endpoint out of the state `was`.
-const fn told_of(was: EpState, input: Input) -> &'static [IaCounter] {
+/// Returns the connection manager's counters that `input` increments in the state `was`.
+const fn cm_counters(was: EpState, input: Input) -> &'static [IaCounter] {
     use ConnOutcome as O;
     use IaCounter as C;
     match (was, input) {

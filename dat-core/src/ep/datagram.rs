@@ -1,17 +1,17 @@
-//! Endpoints of the IB extension's service type UD: finding peers (dat_ep_connect, dat_cr_accept) and sending
+//! Endpoints of the IB extension's service type UD: looking up peers (dat_ep_connect, dat_cr_accept) and sending
 //! datagrams to them (dat_ib_post_send_ud).
 //!
-//! Such an endpoint has no connection: it may look for many peers at a time, each [`Ah`] is one. It counts as
+//! Such an endpoint has no connection. It may look up many peers at a time; each of them has an [`Ah`]. It is
 //! Connected from the first peer found until dat_ep_disconnect. Its queue pair sends and receives from the start, so
-//! datagrams may be posted Unconnected too.
+//! datagrams can be posted in Unconnected too.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::ring::{Note, Outstanding, id};
-use super::state::{self, Input};
-use super::{DEAD, Ep, EpState, Loan};
+use super::state::Input;
+use super::{DEAD, Ep, EpState, QpCheckout};
 use crate::ah::Ah;
 use crate::counters::IaCounter;
 use crate::error::{Error, Kind, Result, Subtype};
@@ -24,23 +24,24 @@ use crate::transport::{Connect, Op, Request, Token, Transport};
 use crate::upcall::DatagramOutcome;
 
 impl<T: Transport> Ep<T> {
-    /// Whether it is of the service type UD.
+    /// Returns true if the service type is UD.
     pub fn is_datagram(&self) -> bool {
         self.datagram.load(Ordering::Acquire)
     }
 
-    /// dat_ep_connect of a datagram endpoint: asks who is behind `conn_qual`. The arguments are checked.
-    pub(super) fn find_peer(
+    /// Starts the lookup of the peer behind `conn_qual` (dat_ep_connect of a datagram endpoint). The arguments are
+    /// checked.
+    pub(super) fn look_up_peer(
         &'static self,
         remote: IpAddr,
         conn_qual: u64,
         timeout: Option<Duration>,
         private_data: &[u8],
     ) -> Result<()> {
-        let make = || Ah::asking(self, remote, conn_qual, private_data);
+        let make = || Ah::active(self, remote, conn_qual, private_data);
         let adapter = self.ia().adapter()?;
         timer::ready()?;
-        let (loan, token) = self.begin_peer(Input::Resolve, make)?;
+        let (checkout, token) = self.begin_peer(Input::Resolve, make)?;
         let connect = Connect {
             token,
             remote,
@@ -48,8 +49,8 @@ impl<T: Transport> Ep<T> {
             private_data,
             timeout,
         };
-        let called = T::connect(&adapter, &loan.qp, &connect);
-        match self.settle(&loan, called) {
+        let called = T::connect(&adapter, &checkout.qp, &connect);
+        match self.finish_call(&checkout, called) {
             Ok(Some(mut side)) => side.connects += 1,
             Ok(None) => {}
             Err(error) => {
@@ -66,62 +67,62 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
-    /// Has the transport look for the peer of `connect` again.
-    pub(crate) fn ask(&'static self, connect: &Connect<'_>) -> Result<()> {
+    /// Starts the lookup of `connect` again.
+    pub(crate) fn repeat_lookup(&'static self, connect: &Connect<'_>) -> Result<()> {
         let adapter = self.ia().adapter()?;
-        let loan = {
+        let checkout = {
             let mut side = self.lock_alive()?;
             let state = self.current_state();
             if state == EpState::Disconnected {
                 return Err(state.refuse());
             }
-            Self::lend(&mut side).ok_or(DEAD)?
+            Self::check_out(&mut side).ok_or(DEAD)?
         };
-        let called = T::connect(&adapter, &loan.qp, connect);
-        self.settle(&loan, called).map(drop)
+        let called = T::connect(&adapter, &checkout.qp, connect);
+        self.finish_call(&checkout, called).map(drop)
     }
 
-    /// For dat_cr_accept of a datagram request with this private data: the queue pair to answer with and the token
-    /// of the peer to be.
+    /// Begins dat_cr_accept of a datagram request with this private data: returns the queue pair to answer with and
+    /// the token of the new peer.
     pub(crate) fn begin_datagram_accept(
         &'static self,
         private_data: &[u8],
-    ) -> Result<(Loan<T>, Token)> {
-        self.begin_peer(Input::AcceptDatagram, || Ah::answering(self, private_data))
+    ) -> Result<(QpCheckout<T>, Token)> {
+        self.begin_peer(Input::AcceptDatagram, || Ah::passive(self, private_data))
     }
 
     fn begin_peer(
         &'static self,
         input: Input,
         make: impl FnOnce() -> Result<&'static Ah<T>>,
-    ) -> Result<(Loan<T>, Token)> {
+    ) -> Result<(QpCheckout<T>, Token)> {
         let mut side = self.lock_alive()?;
-        let next = state::step(self.current_state(), input)?;
+        self.state.preview(input)?;
         if side.qp.is_none() {
             return Err(Error::state(Subtype::InvalidStateEpPz));
         }
         let ah = make()?;
         side.peers.push(ah.token());
-        self.commit(next);
-        let loan = Self::lend(&mut side).ok_or(DEAD)?;
-        Ok((loan, ah.token()))
+        self.apply(&mut side, input)?;
+        let checkout = Self::check_out(&mut side).ok_or(DEAD)?;
+        Ok((checkout, ah.token()))
     }
 
-    /// The transport refused at once what [`Ep::begin_datagram_accept`] or a connect began.
+    /// Removes a peer whose lookup or accept the transport refused at once.
     pub(crate) fn drop_peer(&'static self, token: Token) {
-        self.forget(token);
+        self.forget_peer(token);
         if let Some(ah) = Ah::<T>::by_token(token) {
-            // Fails only if an abrupt close was faster.
+            // Fails only if an abrupt close destroyed it first.
             let _ = ah.destroy();
         }
     }
 
-    /// The peer of `token` is no longer ours.
-    pub(crate) fn forget(&'static self, token: Token) {
+    /// Removes the peer of `token` from the endpoint.
+    pub(crate) fn forget_peer(&'static self, token: Token) {
         self.connection.lock().peers.retain(|peer| *peer != token);
     }
 
-    /// The transport has answered for `ah`: tells the consumer, unless the endpoint was disconnected meanwhile.
+    /// Posts the event for the end of `ah`'s lookup, unless the endpoint was disconnected meanwhile.
     pub(crate) fn resolved(&'static self, ah: &'static Ah<T>, number: DatagramEvent) {
         let evd = {
             let Ok(mut side) = self.lock_alive() else {
@@ -149,14 +150,13 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// dat_ib_post_send_ud: a datagram to queue pair `qpn` behind `to`, which an endpoint of the IA found.
+    /// Posts a datagram to queue pair `qpn` behind `to`, which an endpoint of the IA looked up (dat_ib_post_send_ud).
     ///
     /// # Errors
-    /// `DAT_MODEL_NOT_SUPPORTED` unless the endpoint is of the service type UD; `DAT_INVALID_HANDLE` for an
-    /// address handle of another IA, or one given back; `DAT_INVALID_STATE` unless Connected or Unconnected;
-    /// `DAT_INVALID_PARAMETER` for too many segments (argument 3) or flags that the endpoint cannot have (7);
-    /// `DAT_LENGTH_ERROR` beyond the adapter's datagram size; `DAT_INSUFFICIENT_RESOURCES` when the endpoint's
-    /// request DTOs are all outstanding.
+    /// `DAT_MODEL_NOT_SUPPORTED` unless the service type is UD; `DAT_INVALID_HANDLE` for an address handle of another
+    /// IA, or one that was freed; `DAT_INVALID_STATE` unless Connected or Unconnected; `DAT_INVALID_PARAMETER` for
+    /// too many segments (argument 3) or flags that the endpoint cannot have (7); `DAT_LENGTH_ERROR` beyond the
+    /// adapter's datagram size; `DAT_INSUFFICIENT_RESOURCES` when all request DTOs of the endpoint are outstanding.
     pub fn post_send_ud<'a>(
         &'static self,
         iov: impl Into<Iov<'a>>,
@@ -177,7 +177,7 @@ impl<T: Transport> Ep<T> {
         if !matches!(state, EpState::Connected | EpState::Unconnected) {
             return Err(state.refuse());
         }
-        if flags.bits() & queue.refused != 0 {
+        if flags.bits() & queue.invalid_flags != 0 {
             return Err(Error::arg(7));
         }
         let Some(iov) = iov.into().within(queue.max_iov) else {
@@ -189,8 +189,8 @@ impl<T: Transport> Ep<T> {
         }
         queue = self.datagram_room(queue)?;
         let quiet = if flags.contains(CompletionFlags::SUPPRESS) {
-            queue.hush();
-            Note::QUIET
+            queue.expect_suppressed();
+            Note::SUPPRESSED
         } else {
             0
         };
@@ -198,7 +198,10 @@ impl<T: Transport> Ep<T> {
             return Err(DEAD);
         };
         let slot = queue.slot(queue.head);
-        slot.fill(cookie, Note::new(DtoOp::SendUd, quiet | queue.mute, length));
+        slot.fill(
+            cookie,
+            Note::new(DtoOp::SendUd, quiet | queue.note_base, length),
+        );
         T::post_send(
             qp,
             &Request {
@@ -206,7 +209,7 @@ impl<T: Transport> Ep<T> {
                 op: Op::SendUd { to: &address, qpn },
                 iov,
                 length,
-                // Always: nothing else tells of the end of the last one.
+                // Always, because no later request would complete the last one.
                 signaled: true,
                 solicited: flags.contains(CompletionFlags::SOLICITED_WAIT),
                 fence: false,
@@ -214,7 +217,7 @@ impl<T: Transport> Ep<T> {
         )?;
         queue.head = queue.head.wrapping_add(1);
         queue.posted.add(DtoOp::SendUd, length);
-        // The limit stays at the head: every other kind of request comes to look, and is refused.
+        // The limit stays at the head, so that any other request takes the slow path and is refused.
         queue.limit = queue.head;
         Ok(())
     }

@@ -1,12 +1,12 @@
-//! From a transport's completion to the event of the consumer.
+//! Conversion of a transport's completion into the consumer's event.
 //!
-//! What a request was is told by our own record, never by the completion (verbs leave the operation of a
-//! failed one undefined); completions of endpoints that are gone, or were reset, are recognised by the life
-//! in their id and dropped.
+//! Core's own record says what a request was, never the completion (verbs leave the operation of a failed one
+//! undefined). Completions of endpoints that are freed or were reset have another generation in their id and are
+//! dropped.
 
 use dat_arena::Cycle;
 
-use super::ring::{Id, Lane, Note, Ring, Slot, none};
+use super::ring::{Id, Note, QueueKind, Ring, Slot, none};
 use super::{Ep, EpState};
 use crate::evd::EventSink;
 use crate::event::{Dto, DtoOp, DtoStatus, RawHandle};
@@ -15,90 +15,93 @@ use crate::rmr::Rmr;
 use crate::srq::Srq;
 use crate::transport::{Completion, Transport, WrId};
 
-/// A completion that a consumer hears of.
+/// Completion that gives the consumer an event.
 struct Completed {
     dto: Dto,
-    /// Whether it is a notification (wakes waiters, counts for CNOs): not for a post with
-    /// `DAT_COMPLETION_UNSIGNALLED_FLAG` that succeeded.
+    /// True for a notification, which wakes waiters and triggers CNOs. False for a successful post with
+    /// `DAT_COMPLETION_UNSIGNALLED_FLAG`.
     notify: bool,
 }
 
-/// Where a completion came from. Most come from the same lane of the same endpoint as the one before: then nothing has
-/// to be looked up for it. An endpoint that begins another life has its EVDs [forget](crate::evd::Evd::forget) it.
+/// Source of completions: one queue of one endpoint. Most completions have the same source as the previous one, and
+/// then need no look-up. When an endpoint begins another generation, its EVDs [drop](crate::evd::Evd::forget_sources)
+/// it.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Origin {
-    /// Receives of which the ring's counters do not know yet. Here, and apart from the bytes, each takes an instruction.
+pub(crate) struct Source {
+    /// Received messages that the ring's counters do not include yet. Counted here, and apart from the bytes, each
+    /// costs one instruction.
     messages: u64,
-    /// [`Id::origin`] of its completions.
+    /// Value of [`Id::source`] in its completions.
     key: u32,
     ep: RawHandle,
     ring: &'static Ring,
     slots: Cycle<Slot>,
-    /// What they brought.
+    /// Bytes of these messages.
     bytes: u64,
 }
 
-impl Origin {
-    /// No completion comes from here.
-    pub(crate) const fn nowhere() -> Self {
-        static NOWHERE: Ring = Ring::new();
+impl Source {
+    /// Returns a source that no completion has.
+    pub(crate) const fn unset() -> Self {
+        static UNSET: Ring = Ring::new();
         Self {
-            // Lane 3, which does not exist.
+            // Queue kind 3, which does not exist.
             key: u32::MAX,
             messages: 0,
             bytes: 0,
             ep: 0,
-            ring: &NOWHERE,
+            ring: &UNSET,
             slots: none(),
         }
     }
 }
 
-/// Where the last request and the last receive came from.
+/// Sources of the last request and of the last receive.
 #[derive(Debug)]
-pub(crate) struct Origins {
-    request: Origin,
-    receive: Origin,
+pub(crate) struct LastSources {
+    request: Source,
+    receive: Source,
 }
 
-impl Origins {
-    pub(crate) const fn nowhere() -> Self {
+impl LastSources {
+    pub(crate) const fn unset() -> Self {
         Self {
-            request: Origin::nowhere(),
-            receive: Origin::nowhere(),
+            request: Source::unset(),
+            receive: Source::unset(),
         }
     }
 
-    /// Counts what was received, and begins anew.
-    pub(crate) fn forget(&mut self) {
-        self.receive.settle();
-        *self = Self::nowhere();
+    /// Adds the counts of received messages to the ring and drops both sources.
+    pub(crate) fn forget_sources(&mut self) {
+        self.receive.flush_counts();
+        *self = Self::unset();
     }
 }
 
-impl Origin {
-    /// Takes the work request `id` out of its ring: cookie and note. `id` has its key. `None` if it is not there, or rare.
+impl Source {
+    /// Removes the work request `id`, whose key is this source's, from its ring; returns cookie and note. Returns
+    /// `None` if it is not outstanding or needs the slow path.
     #[inline(always)]
-    fn take_usual(&self, id: Id) -> Option<(u64, Note)> {
+    fn take_fast(&self, id: Id) -> Option<(u64, Note)> {
         let (cookie, note) = self.ring.find(self.slots, id.number())?;
-        if note.has(Note::RARE) {
+        if note.has(Note::SLOW_PATH) {
             return None;
         }
         self.ring.done(id.number());
         Some((cookie, note))
     }
 
-    /// One more message was received.
+    /// Counts one received message.
     #[inline(always)]
     fn count(&mut self, bytes: u64) {
         self.bytes = self.bytes.wrapping_add(bytes);
         self.messages = self.messages.wrapping_add(1);
     }
 
-    /// Hands what was counted on to the ring.
+    /// Adds the counts to the ring's counters.
     #[inline(never)]
-    fn settle(&mut self) {
+    fn flush_counts(&mut self) {
         let (messages, bytes) = (&mut self.messages, &mut self.bytes);
         self.ring
             .received()
@@ -106,11 +109,11 @@ impl Origin {
     }
 }
 
-/// The usual case of [`complete`]: a success that is told, from where the one before came. False: it is not that, and
-/// nothing was done. It calls nothing, for the sake of registers.
+/// Converts a completion on the fast path: a success with an event, from the same source as the previous one. Returns
+/// false if it is any other completion; then nothing was done. Makes no call, so that no register is saved for it.
 #[inline(always)]
-pub(crate) fn complete_usual<T: Transport>(
-    origins: &mut Origins,
+pub(crate) fn complete_fast<T: Transport>(
+    sources: &mut LastSources,
     raw: &T::RawCompletion,
     sink: &mut impl EventSink,
 ) -> bool {
@@ -119,30 +122,30 @@ pub(crate) fn complete_usual<T: Transport>(
     if !succeeded {
         return false;
     }
-    let from = id.origin();
-    if from == origins.receive.key {
+    let from = id.source();
+    if from == sources.receive.key {
         let Some(length) = T::data_only_receive(raw) else {
             return false;
         };
-        let Some((cookie, _)) = origins.receive.take_usual(id) else {
+        let Some((cookie, _)) = sources.receive.take_fast(id) else {
             return false;
         };
-        origins.receive.count(length.into());
+        sources.receive.count(length.into());
         sink.dto(&Dto {
-            ep: origins.receive.ep,
+            ep: sources.receive.ep,
             cookie,
             op: DtoOp::Receive,
             length: length.into(),
             ..Dto::default()
         });
-    } else if from == origins.request.key {
-        let Some((cookie, note)) = origins.request.take_usual(id) else {
+    } else if from == sources.request.key {
+        let Some((cookie, note)) = sources.request.take_fast(id) else {
             return false;
         };
         sink.dto(&Dto {
-            ep: origins.request.ep,
+            ep: sources.request.ep,
             cookie,
-            op: note.usual_op(),
+            op: note.fast_op(),
             length: note.extra(),
             ..Dto::default()
         });
@@ -152,25 +155,25 @@ pub(crate) fn complete_usual<T: Transport>(
     true
 }
 
-/// Keeps in mind where a completion came from, for [`complete_usual`] of the next.
+/// Stores the source of a completion for [`complete_fast`].
 #[inline(never)]
-pub(crate) fn remember<T: Transport>(origins: &mut Origins, id: WrId) {
+pub(crate) fn remember_source<T: Transport>(sources: &mut LastSources, id: WrId) {
     let id = Id::of(id);
     let Some(ep) = T::arenas().ep.get(id.index()) else {
         return;
     };
-    let (origin, ring) = match id.lane() {
-        Some(Lane::Request) => (&mut origins.request, &ep.request_ring),
-        Some(Lane::Receive) => (&mut origins.receive, &ep.recv_ring),
+    let (source, ring) = match id.queue_kind() {
+        Some(QueueKind::Request) => (&mut sources.request, &ep.request_ring),
+        Some(QueueKind::Receive) => (&mut sources.receive, &ep.recv_ring),
         _ => return,
     };
-    let life = ring.life();
-    if id.is_of(life)
+    let generation = ring.generation();
+    if id.is_of(generation)
         && let Some(slots) = ring.slots()
     {
-        origin.settle();
-        *origin = Origin {
-            key: id.origin(),
+        source.flush_counts();
+        *source = Source {
+            key: id.source(),
             messages: 0,
             bytes: 0,
             ep: raw(ep),
@@ -180,40 +183,40 @@ pub(crate) fn remember<T: Transport>(origins: &mut Origins, id: WrId) {
     }
 }
 
-/// Tells what `completion` means: the event, and whether it is a notification. Returns whether there was
-/// anything to tell: not for a suppressed one, or of an endpoint that is gone.
+/// Converts a completion: passes `deliver` the event and whether it is a notification. Returns false if there is no
+/// event: for a suppressed completion, or for one of an endpoint that is freed or was reset.
 ///
-/// Called under the lock of the EVD whose completion queue it came out of; takes no lock itself. The usual
-/// case goes straight into `tell`, so that nothing is copied on the way to the consumer's event.
+/// The caller holds the lock of the EVD whose completion queue it came from; no lock is taken here. The most frequent
+/// cases pass the event from here, so that it is copied only once.
 #[inline(always)]
-pub fn complete<T: Transport>(completion: &Completion, tell: impl FnOnce(&Dto, bool)) -> bool {
-    let rare = 'rare: {
+pub fn complete<T: Transport>(completion: &Completion, deliver: impl FnOnce(&Dto, bool)) -> bool {
+    let slow = 'slow: {
         let id = Id::of(completion.id);
-        let Some(lane) = id.lane() else {
+        let Some(queue_kind) = id.queue_kind() else {
             return false;
         };
-        if lane == Lane::Shared {
-            break 'rare shared::<T>(completion, id);
+        if queue_kind == QueueKind::Shared {
+            break 'slow shared::<T>(completion, id);
         }
         let Some(ep) = T::arenas().ep.get(id.index()) else {
             return false;
         };
-        let ring = if lane == Lane::Request {
+        let ring = if queue_kind == QueueKind::Request {
             &ep.request_ring
         } else {
             &ep.recv_ring
         };
-        if !id.is_of(ring.life()) {
+        if !id.is_of(ring.generation()) {
             return false;
         }
         let Some((cookie, note)) = ring.take(id.number()) else {
             return false;
         };
         if completion.status != DtoStatus::Success {
-            break 'rare failed(ep, completion, cookie, note);
+            break 'slow failed(ep, completion, cookie, note);
         }
-        if lane == Lane::Receive {
-            let op = if note.has(Note::SPECIAL) {
+        if queue_kind == QueueKind::Receive {
+            let op = if note.has(Note::BIND_OR_DATAGRAM) {
                 DtoOp::ReceiveUd
             } else {
                 completion.op
@@ -223,25 +226,28 @@ pub fn complete<T: Transport>(completion: &Completion, tell: impl FnOnce(&Dto, b
                 Rmr::<T>::invalidated(ep.ia(), completion.invalidated);
             }
         }
-        if note.has(Note::QUIET | Note::MUTE) {
+        if note.has(Note::LAST) {
+            ep.last_request_done();
+        }
+        if note.has(Note::SUPPRESSED | Note::NO_EVD) {
             return false;
         }
-        let notify = !note.has(Note::NO_NOTICE);
-        if lane == Lane::Receive {
-            if note.has(Note::SPECIAL) {
-                break 'rare Some(Completed {
+        let notify = !note.has(Note::UNSIGNALLED);
+        if queue_kind == QueueKind::Receive {
+            if note.has(Note::BIND_OR_DATAGRAM) {
+                break 'slow Some(Completed {
                     dto: datagram(received(completion, raw(ep), cookie)),
                     notify,
                 });
             }
-            tell(&received(completion, raw(ep), cookie), notify);
+            deliver(&received(completion, raw(ep), cookie), notify);
             return true;
         }
         let op = note.op();
         if op == DtoOp::BindMw {
-            break 'rare Some(bound(ep, completion, cookie, note));
+            break 'slow Some(bound(ep, completion, cookie, note));
         }
-        tell(
+        deliver(
             &Dto {
                 ep: raw(ep),
                 cookie,
@@ -253,16 +259,17 @@ pub fn complete<T: Transport>(completion: &Completion, tell: impl FnOnce(&Dto, b
         );
         return true;
     };
-    match rare {
+    match slow {
         None => false,
         Some(Completed { dto, notify }) => {
-            tell(&dto, notify);
+            deliver(&dto, notify);
             true
         }
     }
 }
 
-/// A request or receive that did not succeed: always told, unless nobody listens at all.
+/// Converts the completion of a failed request or receive, which gives an event unless the consumer has no EVD for
+/// it.
 #[cold]
 #[inline(never)]
 fn failed<T: Transport>(
@@ -272,14 +279,17 @@ fn failed<T: Transport>(
     note: Note,
 ) -> Option<Completed> {
     ep.failed(completion.status);
-    if note.has(Note::MUTE) {
+    if note.has(Note::LAST) {
+        ep.last_request_done();
+    }
+    if note.has(Note::NO_EVD) {
         return None;
     }
     let mut op = note.op();
     if op == DtoOp::BindMw {
         return Some(bound(ep, completion, cookie, note));
     }
-    if note.has(Note::SPECIAL) {
+    if note.has(Note::BIND_OR_DATAGRAM) {
         op = DtoOp::ReceiveUd;
     }
     Some(Completed {
@@ -295,7 +305,7 @@ fn failed<T: Transport>(
     })
 }
 
-/// A bind, done or failed.
+/// Converts the completion of a bind.
 #[cold]
 #[inline(never)]
 fn bound<T: Transport>(
@@ -314,11 +324,11 @@ fn bound<T: Transport>(
             op: DtoOp::BindMw,
             ..Dto::default()
         },
-        notify: !(done && note.has(Note::NO_NOTICE)),
+        notify: !(done && note.has(Note::UNSIGNALLED)),
     }
 }
 
-/// A receive of an SRQ: belongs to the endpoint that took it.
+/// Converts a receive of an SRQ, which belongs to the endpoint that took it.
 #[inline(never)]
 fn shared<T: Transport>(completion: &Completion, id: Id) -> Option<Completed> {
     let srq = T::arenas().srq.get(id.index())?;
@@ -331,7 +341,7 @@ fn shared<T: Transport>(completion: &Completion, id: Id) -> Option<Completed> {
     if let (Some(ep), false) = (ep, done) {
         ep.failed(completion.status);
     }
-    // If the endpoint is gone its buffer is not: the consumer hears of it by the SRQ's handle.
+    // If the endpoint is freed, the event names the SRQ, so that the consumer gets its buffer back.
     let mut dto = received(completion, ep.map_or_else(|| raw(srq), raw), cookie);
     if !done {
         (dto.status, dto.op, dto.length) = (completion.status, DtoOp::Receive, 0);
@@ -348,7 +358,7 @@ fn shared<T: Transport>(completion: &Completion, id: Id) -> Option<Completed> {
     Some(Completed { dto, notify: true })
 }
 
-/// A receive of a datagram endpoint: transports tell it like any other.
+/// Marks a receive as a datagram; transports report it like any other receive.
 #[cold]
 fn datagram(received: Dto) -> Dto {
     Dto {
@@ -357,7 +367,7 @@ fn datagram(received: Dto) -> Dto {
     }
 }
 
-/// A receive that succeeded.
+/// Returns the event of a successful receive.
 #[inline(always)]
 fn received(completion: &Completion, ep: usize, cookie: u64) -> Dto {
     Dto {
@@ -373,8 +383,8 @@ fn received(completion: &Completion, ep: usize, cookie: u64) -> Dto {
 }
 
 impl<T: Transport> Ep<T> {
-    /// A completion tells of a failure: unless it is only flushed, the connection is broken. Nobody else may
-    /// notice (verbs report no event), so the service thread breaks it, after the caller's locks are gone.
+    /// Breaks the connection after a failed completion, unless it was only flushed. No other report may come (verbs
+    /// report none). The timer thread does it, because the caller holds locks.
     #[cold]
     fn failed(&'static self, status: DtoStatus) {
         if status == DtoStatus::Flushed

@@ -1,18 +1,18 @@
-//! The requests that programs post all the time: they have a short way ([`Ep::post_fast`](super::Ep::post_fast)).
+//! Requests with a fast path ([`Ep::post_fast`](super::Ep::post_fast)).
 
 use crate::event::DtoOp;
 use crate::iov::Remote;
 use crate::transport::{Op, Transport};
 
-/// One of them, with what it needs beside a segment and a cookie.
+/// Operation of such a request, with its operands beside segments and cookie.
 pub trait FastOp: Copy {
-    /// What completes.
+    /// Operation in the completion's event.
     const KIND: DtoOp;
-    /// The number of the flags in the C prototype.
+    /// Argument number of the flags in the C prototype.
     const FLAGS: u16;
-    /// Bytes of the remote buffer, if there is one.
+    /// Returns the length of the remote buffer, if there is one.
     fn remote(self) -> Option<u64>;
-    /// For the transport.
+    /// Returns the operation for the transport.
     fn op<T: Transport>(self) -> Op<'static, T>;
 }
 

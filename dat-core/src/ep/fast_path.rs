@@ -1,12 +1,11 @@
-//! The short ways of posting. They lead past every other call than the transport's own: what is unusual, errors too,
-//! leaves them by a call at their end. So the compiler keeps everything in registers that need not be saved, which is half
-//! of what a post costs.
+//! Fast path of posts. It calls nothing but the transport; any other case, errors too, leaves it by a call at its
+//! end. So the compiler keeps all values in registers that need not be saved, which is half of the cost of a post.
 
 use dat_arena::BriefGuard;
 
 use super::fast_ops::FastOp;
-use super::post::{QUIET, length_of, limit, note_bits};
-use super::queue::Uncount;
+use super::post::{SUPPRESS, length_of, limit, note_bits};
+use super::queue::UndoCount;
 use super::ring::{Note, Outstanding, id};
 use super::{DEAD, Ep};
 use crate::error::{Error, Kind, Result};
@@ -15,24 +14,24 @@ use crate::flags::CompletionFlags;
 use crate::iov::{LmrTriplet, Local};
 use crate::transport::{Request, Transport};
 
-/// The end of a post on the short way that the transport refused.
+/// Ends a post on the fast path that the transport refused.
 #[cold]
 #[inline(never)]
-fn not_posted<Q: Uncount>(mut queue: BriefGuard<'static, Q>, why: Error) -> Result<()> {
-    queue.uncount();
-    // Else the compiler sees that this is the argument, and the caller keeps that in a register after all.
+fn undo_post<Q: UndoCount>(mut queue: BriefGuard<'static, Q>, why: Error) -> Result<()> {
+    queue.undo_count();
+    // Hides from the compiler that this is the argument, which the caller would otherwise keep in a register.
     Err(std::hint::black_box(why))
 }
 
-/// The segments of a request on the short way.
+/// Segments of a request on the fast path.
 pub trait Segments: Copy {
-    /// Bytes of all.
+    /// Returns the sum of their lengths.
     fn length(self) -> u64;
-    /// Whether there are at most so many; one is known not to be too many.
+    /// Returns true if there are at most `most` segments. One segment is never too many.
     fn within(self, most: usize) -> bool;
-    /// Whether core's layout cannot say how long one of them is.
+    /// Returns true if the length of a segment does not fit core's layout.
     fn too_long(self) -> bool;
-    /// Calls `f` with them in core's layout; none is [too long](Segments::too_long).
+    /// Calls `f` with the segments in core's layout. None of them is [too long](Segments::too_long).
     fn with<R>(self, f: impl FnOnce(&[LmrTriplet]) -> R) -> R;
 }
 
@@ -40,17 +39,17 @@ pub trait Segments: Copy {
 #[derive(Debug)]
 pub struct One<'a, L>(pub &'a L);
 
-/// Any number of them.
+/// Any number of segments.
 #[derive(Clone, Copy, Debug)]
 pub struct Several<'a> {
-    /// The segments.
+    /// Segments in core's layout.
     pub iov: &'a [LmrTriplet],
-    /// Bytes of all.
+    /// Sum of their lengths.
     pub length: u64,
 }
 
 impl<'a> Several<'a> {
-    /// Adds up their lengths.
+    /// Adds up the lengths of `iov`.
     #[inline(always)]
     #[must_use]
     pub fn new(iov: &'a [LmrTriplet]) -> Self {
@@ -105,10 +104,11 @@ impl Segments for Several<'_> {
 }
 
 impl<T: Transport> Ep<T> {
-    /// The short way of a request. Inlined, for the callers' constants: the shortest has [`One`] segment and no flags.
+    /// Posts a request on the fast path. Inlined for the constants of the callers: the shortest instance has [`One`]
+    /// segment and no flags.
     ///
     /// # Errors
-    /// As the function of its kind, e.g. [`Ep::post_send`].
+    /// As the function of the operation, e.g. [`Ep::post_send`].
     #[inline(always)]
     pub fn post_fast<K: FastOp, S: Segments>(
         &'static self,
@@ -118,20 +118,20 @@ impl<T: Transport> Ep<T> {
         what: K,
     ) -> Result<()> {
         let Some(mut guard) = self.send.try_lock() else {
-            return self.post_again(segments, cookie, flags, what);
+            return self.fall_back(segments, cookie, flags, what);
         };
         let queue = &mut *guard;
         let bits = flags.bits();
         let length = segments.length();
         if queue.head != queue.limit
-            && bits & queue.rare == 0
+            && bits & queue.slow_flags == 0
             && segments.within(queue.max_iov)
-            && limit(what.remote()).allows_short(queue, length)
+            && limit(what.remote()).allows_fast(queue, length)
             && let Some(qp) = queue.qp.as_deref()
         {
             queue.slot(queue.head).fill(
                 cookie,
-                Note::new(K::KIND, note_bits(bits) | queue.mute, length),
+                Note::new(K::KIND, note_bits(bits) | queue.note_base, length),
             );
             queue.posted.add(K::KIND, length);
             let posted = segments.with(|iov| {
@@ -142,30 +142,30 @@ impl<T: Transport> Ep<T> {
                         op: what.op(),
                         iov,
                         length,
-                        signaled: queue.asks(queue.head, bits & QUIET == 0),
+                        signaled: queue.is_signaled(queue.head, bits & SUPPRESS == 0),
                         solicited: bits & CompletionFlags::SOLICITED_WAIT.bits() != 0,
                         fence: bits & CompletionFlags::BARRIER_FENCE.bits() != 0,
                     },
                 )
             });
             return match posted {
-                // Both in one stroke: then one register has all that is needed after the transport's call.
+                // Head and unlocking together: one register then holds all that is needed after the transport's call.
                 Ok(()) => {
                     queue.head = queue.head.wrapping_add(1);
                     drop(guard);
                     Ok(())
                 }
-                Err(why) => not_posted(guard, why),
+                Err(why) => undo_post(guard, why),
             };
         }
         drop(guard);
-        self.post_again(segments, cookie, flags, what)
+        self.fall_back(segments, cookie, flags, what)
     }
 
-    /// What did not go the short way.
+    /// Continues on the slow path.
     #[cold]
     #[inline(never)]
-    fn post_again<K: FastOp, S: Segments>(
+    fn fall_back<K: FastOp, S: Segments>(
         &'static self,
         segments: S,
         cookie: u64,
@@ -181,14 +181,14 @@ impl<T: Transport> Ep<T> {
         segments.with(|iov| self.post_slow(iov.into(), cookie, flags, what))
     }
 
-    /// The short way of a receive, of one segment without flags; see [`Ep::post_fast`].
+    /// Posts a receive of one segment without flags on the fast path; see [`Ep::post_fast`].
     ///
     /// # Errors
     /// As [`Ep::post_recv`].
     #[inline(always)]
     pub fn post_recv_fast<L: Local>(&'static self, segment: &L, cookie: u64) -> Result<()> {
         let Some(mut guard) = self.recv.try_lock() else {
-            return self.post_recv_again(segment, cookie);
+            return self.fall_back_recv(segment, cookie);
         };
         let queue = &mut *guard;
         let length = segment.length();
@@ -199,7 +199,7 @@ impl<T: Transport> Ep<T> {
         {
             queue
                 .slot(queue.head)
-                .fill(cookie, Note::new(DtoOp::Receive, queue.mute, 0));
+                .fill(cookie, Note::new(DtoOp::Receive, queue.note_base, 0));
             queue.last = length as u32;
             queue.posted.add_bytes(DtoOp::Receive, length);
             let posted = segment.with(|one| {
@@ -207,26 +207,26 @@ impl<T: Transport> Ep<T> {
                 T::post_recv(qp, id, std::slice::from_ref(one))
             });
             return match posted {
-                // Both in one stroke: then one register has all that is needed after the transport's call.
+                // Head and unlocking together: one register then holds all that is needed after the transport's call.
                 Ok(()) => {
                     queue.head = queue.head.wrapping_add(1);
                     drop(guard);
                     Ok(())
                 }
-                Err(why) => not_posted(guard, why),
+                Err(why) => undo_post(guard, why),
             };
         }
         drop(guard);
-        self.post_recv_again(segment, cookie)
+        self.fall_back_recv(segment, cookie)
     }
 
-    /// A receive that did not go the short way.
+    /// Continues a receive on the slow path.
     #[cold]
     #[inline(never)]
-    fn post_recv_again<L: Local>(&'static self, segment: &L, cookie: u64) -> Result<()> {
+    fn fall_back_recv<L: Local>(&'static self, segment: &L, cookie: u64) -> Result<()> {
         if self.head.alive() && One(segment).too_long() {
             return Err(Error::of(Kind::LengthError));
         }
-        segment.with(|one| self.post_any_recv(std::slice::from_ref(one).into(), cookie, 0))
+        segment.with(|one| self.post_recv_slow(std::slice::from_ref(one).into(), cookie, 0))
     }
 }

@@ -1,8 +1,8 @@
-//! The DAT object: endpoints (dat_ep_create, dat_ep_free, dat_ep_reset).
+//! Endpoints (dat_ep_create, dat_ep_free, dat_ep_reset).
 //!
-//! An endpoint has three sides, each with a lock of its own, taken in this order: the connection
-//! ([`connect`]: state, parts, events), the send queue ([`post`], `requests`, `bind`, `datagram`) and the receive queue
-//! (`recv`). Completions ([`dto`]) take none of them.
+//! An endpoint has three sides, each with its own lock, locked in this order: the connection ([`connect`]: state,
+//! parts, events), the send queue ([`post`], `requests`, `bind`, `datagram`) and the receive queue (`recv`).
+//! Completions ([`dto`]) take none of these locks.
 
 mod bind;
 pub mod connect;
@@ -10,8 +10,8 @@ mod datagram;
 pub mod dto;
 pub mod fast_ops;
 pub mod fast_path;
-mod loan;
 pub mod post;
+mod qp_checkout;
 pub mod query;
 mod queue;
 mod recv;
@@ -38,34 +38,32 @@ use crate::transport::{Token, Transport};
 use connect::{Connection, Locked};
 use queue::{RecvQueue, SendQueue};
 use ring::Ring;
-use state::{Effect, Input};
+use state::{Effect, Input, StateCell};
 
-pub(crate) use loan::Loan;
+pub(crate) use qp_checkout::QpCheckout;
 pub use query::{EpChange, EpInfo};
-pub(crate) use ring::{Id, Lane, id, id_base};
+pub(crate) use ring::{Id, QueueKind, id, id_base};
 pub use state::EpState;
 
-/// An endpoint: one side of a connection, or of an attempt to make one. All methods may be called from any
-/// thread.
+/// Endpoint: one side of a connection, or of an attempt to make one. All methods may be called from any thread.
 #[repr(C)]
 pub struct Ep<T: Transport> {
-    /// Table, liveness, generation (of life and connection), uses.
+    /// Table, liveness, generation (of object and connection), use count.
     pub head: Head,
-    /// [`EpState`] as a number; written by [`Ep::apply`] only.
-    state: AtomicU32,
+    state: StateCell,
     send: BriefMutex<SendQueue<T>>,
     recv: BriefMutex<RecvQueue<T>>,
     request_ring: Ring,
     recv_ring: Ring,
-    /// The token that the queue pair was made with.
+    /// Token that the queue pair was created with.
     qp_token: AtomicU64,
-    /// Whether `DAT_ASYNC_ERROR_EP_BROKEN` was posted for the present connection on an SRQ.
-    drained_srq: AtomicBool,
-    /// Of the service type UD.
+    /// True once `DAT_ASYNC_ERROR_EP_BROKEN` was posted for the present connection on an SRQ.
+    srq_drain_announced: AtomicBool,
+    /// True for the service type UD.
     datagram: AtomicBool,
     connection: Mutex<Connection<T>>,
     private_data: PrivateData,
-    /// Segments that a request and a receive may have: what [`Ep::max_segments`] tells.
+    /// Maximum number of segments of a request and of a receive.
     max_segments: [AtomicU32; 2],
 }
 
@@ -75,13 +73,13 @@ impl<T: Transport> Default for Ep<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            state: AtomicU32::new(EpState::Unconnected as u32),
+            state: StateCell::default(),
             send: BriefMutex::default(),
             recv: BriefMutex::default(),
             request_ring: Ring::default(),
             recv_ring: Ring::default(),
             qp_token: AtomicU64::new(0),
-            drained_srq: AtomicBool::new(false),
+            srq_drain_announced: AtomicBool::new(false),
             datagram: AtomicBool::new(false),
             connection: Mutex::default(),
             private_data: PrivateData::default(),
@@ -90,18 +88,18 @@ impl<T: Transport> Default for Ep<T> {
     }
 }
 
-/// What dat_ep_create joins to an endpoint. `None` is `DAT_HANDLE_NULL`.
+/// Objects that dat_ep_create attaches to an endpoint. `None` is `DAT_HANDLE_NULL`.
 #[derive(Debug)]
 pub struct EpParts<T: Transport> {
     /// Protection zone.
     pub pz: Option<&'static Pz<T>>,
-    /// Where completions of receives go; `None`: the consumer wants none.
+    /// EVD for completions of receives; `None` if the consumer needs no such events.
     pub recv_evd: Option<&'static Evd<T>>,
-    /// Where completions of requests go; `None`: the consumer wants none.
+    /// EVD for completions of requests; `None` if the consumer needs no such events.
     pub request_evd: Option<&'static Evd<T>>,
-    /// Where connection events go; `None`: the consumer wants none for now.
+    /// EVD for connection events; `None` if the consumer needs none for now.
     pub connect_evd: Option<&'static Evd<T>>,
-    /// Where receives come from (dat_ep_create_with_srq).
+    /// Shared receive queue (dat_ep_create_with_srq).
     pub srq: Option<&'static Srq<T>>,
 }
 
@@ -124,73 +122,74 @@ impl<T: Transport> Default for EpParts<T> {
     }
 }
 
-/// An endpoint that was freed, or never was.
+/// Error for an endpoint that was freed or never created.
 pub(crate) const DEAD: Error = Error::handle(Subtype::InvalidHandleEp);
 
 impl<T: Transport> Ep<T> {
-    /// The state, as of now.
+    /// Returns the present state.
     #[inline(always)]
     pub(crate) fn current_state(&self) -> EpState {
-        EpState::from_number(self.state.load(Ordering::Acquire)).unwrap_or_default()
+        self.state.get()
     }
 
-    /// Arena index.
+    /// Returns the arena index.
     pub(crate) fn index(&'static self) -> u32 {
         T::arenas().ep.index_of(self)
     }
 
-    /// The IA it belongs to.
+    /// Returns the IA that the endpoint belongs to.
     pub fn ia(&self) -> &'static Ia<T> {
         Ia::of(&self.head)
     }
 
-    /// How many segments a request may have, as of now, without a lock: for those who must not read more. 0 before there is a queue.
+    /// Returns the maximum number of segments of a request, without a lock, so that a caller reads no more of them. 0
+    /// before there is a queue.
     #[inline(always)]
     pub fn max_segments(&self) -> u32 {
         self.max_segments[0].load(Ordering::Relaxed)
     }
 
-    /// The same of a receive.
+    /// Returns the maximum number of segments of a receive; see [`Ep::max_segments`].
     #[inline(always)]
     pub fn max_recv_segments(&self) -> u32 {
         self.max_segments[1].load(Ordering::Relaxed)
     }
 
-    /// The handle as a number.
+    /// Returns the handle as a number.
     #[inline]
     pub fn handle(&'static self) -> usize {
         raw(self)
     }
 
-    /// Whether `token` names the queue pair of this endpoint.
+    /// Returns true if `token` names the queue pair of this endpoint.
     #[inline]
     fn is_queue_pair(&self, token: Token) -> bool {
         self.head.alive() && self.qp_token.load(Ordering::Acquire) == token.0
     }
 
-    /// dat_ep_reset: from Disconnected (or Unconnected) to Unconnected. Completions that are not in the EVD's
-    /// queue yet are lost, as the page allows; preposted receives of an Unconnected endpoint stay.
+    /// Resets the endpoint from Disconnected (or Unconnected) to Unconnected (dat_ep_reset). Completions that are not
+    /// yet in the EVD's queue are lost, as the page allows; preposted receives of an Unconnected endpoint stay.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` in any other state.
     pub fn reset(&'static self) -> Result<()> {
         let mut side = self.lock_alive()?;
-        let step = state::step(self.current_state(), Input::Reset)?;
+        let step = self.state.preview(Input::Reset)?;
         if step.effect != Effect::ResetQueuePair {
             return Ok(());
         }
-        // What the transport still says about the old connection is stale from here on.
+        // From here on, reports of the transport for the old connection are stale.
         self.head.generation.fetch_add(1, Ordering::AcqRel);
-        let old = if side.is_lent() {
-            // A call of another thread has the queue pair, and may change it when it has been made as new.
+        let old = if side.is_checked_out() {
+            // A call of another thread uses the queue pair and could change it after the reset.
             self.renew(&mut side, false)?
-        } else if let Some(loan) = Self::lend(&mut side) {
-            // Not under the lock: the transport may wait for an upcall that waits for the lock.
+        } else if let Some(checkout) = Self::check_out(&mut side) {
+            // The transport may wait for an upcall that waits for this lock.
             drop(side);
-            let clean = T::reset_qp(&loan.qp);
-            side = self.returned(&loan).ok_or(DEAD)?;
-            if !side.has(&loan) {
-                // Another thread reset it too, and was faster.
+            let clean = T::reset_qp(&checkout.qp);
+            side = self.check_in(&checkout).ok_or(DEAD)?;
+            if !side.has(&checkout) {
+                // Another thread reset the endpoint first.
                 return Ok(());
             }
             if let Err(error) = &clean {
@@ -206,47 +205,50 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
-    /// dat_ep_free: in any state but Reserved, Passive and Tentative Connection Pending. A connection, or
-    /// the attempt to make one, is ended without an event.
+    /// Frees the endpoint (dat_ep_free) in any state but Reserved, Passive and Tentative Connection Pending. Ends a
+    /// connection, or an attempt to make one, without an event.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` with the state's subtype; `DAT_INVALID_HANDLE` if another thread was faster.
+    /// `DAT_INVALID_STATE` with the state's subtype; `DAT_INVALID_HANDLE` if another thread freed it first.
     pub fn free(&'static self) -> Result<()> {
         let side = self.lock_alive()?;
-        let step = state::step(self.current_state(), Input::Free)?;
-        self.take_down(side, step.effect == Effect::Teardown)
+        self.take_down(side, Input::Free)
     }
 
-    /// The abrupt close's free: whatever the state.
+    /// Frees the endpoint in any state, for an abrupt close of the IA.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
     pub(crate) fn destroy(&'static self) -> Result<()> {
         let side = self.lock_alive()?;
-        self.take_down(side, true)
+        self.take_down(side, Input::Destroy)
     }
 
-    fn take_down(&'static self, mut side: Locked<T>, teardown: bool) -> Result<()> {
-        // Nothing ever claims an endpoint.
+    fn take_down(&'static self, mut side: Locked<T>, input: Input) -> Result<()> {
+        self.state.preview(input)?;
+        // No object claims an endpoint, so the second subtype never occurs.
         let subtype = Subtype::InvalidHandleEp;
         self.head.retire(subtype, Subtype::InvalidStateEpNotready)?;
         self.head.generation.fetch_add(1, Ordering::AcqRel);
-        self.state
-            .store(EpState::Unconnected as u32, Ordering::Release);
+        let step = self.apply(&mut side, input)?;
         let parts = std::mem::take(&mut *side);
-        // From here on without the lock: the transport may wait for an upcall that waits for the lock.
+        // Unlocked, because the transport may wait for an upcall that waits for this lock.
         drop(side);
         self.close_queues();
-        if let Some(qp) = parts.qp.as_ref().filter(|_| teardown) {
+        if let Some(qp) = parts
+            .qp
+            .as_ref()
+            .filter(|_| step.effect == Effect::Teardown)
+        {
             T::disconnect(qp);
         }
         for peer in &parts.peers {
             if let Some(ah) = Ah::<T>::by_token(*peer) {
-                // Fails only if an abrupt close was faster.
+                // Fails only if an abrupt close destroyed it first.
                 let _ = ah.destroy();
             }
         }
-        // The queue pair first, then the claims and feeds that it stands on: the order of the fields.
+        // Fields drop in order: the queue pair before the claims and feeds that it needs.
         drop(parts);
         let index = self.index();
         self.ia().leave(Kind::Ep, index);

@@ -1,7 +1,6 @@
-//! What posts of requests have in common (dat_ep_post_send, dat_ep_post_rdma_read, dat_ep_post_rdma_write and the 2.0 and IB
-//! additions). The hot path: one lock, no allocation, no division.
-
-use std::sync::atomic::Ordering;
+//! Posting of requests: the slow path and what it shares with the fast path (dat_ep_post_send, dat_ep_post_rdma_read,
+//! dat_ep_post_rdma_write and the 2.0 and IB additions). A post takes one lock, allocates nothing and divides
+//! nothing.
 
 use dat_arena::BriefGuard;
 
@@ -17,24 +16,24 @@ use crate::iov::{Iov, LmrTriplet, RmrTriplet};
 use crate::transport::{Op, Request, Transport};
 
 pub(super) const FULL: Error = Error::resource(Subtype::ResourceMemory);
-pub(super) const QUIET: u32 = CompletionFlags::SUPPRESS.bits();
-const NO_NOTICE: u32 = CompletionFlags::UNSIGNALLED.bits();
+pub(super) const SUPPRESS: u32 = CompletionFlags::SUPPRESS.bits();
+const UNSIGNALLED: u32 = CompletionFlags::UNSIGNALLED.bits();
 
-/// Which limit holds for the length of a request.
+/// Limit for the length of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
     Message,
-    /// With the remote buffer's length, which must hold what is written to it, or what is read. 0 stands for "as
-    /// long": DAPL never looked at it.
+    /// RDMA limit, with the length of the remote buffer, which must hold the written or read bytes. 0 stands for any
+    /// length: DAPL never checked it.
     Rdma(u64),
 }
 
-/// A request on the long way.
+/// Request on the slow path.
 pub(super) struct Post<'a, T: Transport> {
     pub(super) iov: Iov<'a>,
     pub(super) cookie: u64,
     pub(super) flags: u32,
-    /// The number of the flags in the C prototype.
+    /// Argument number of the flags in the C prototype.
     pub(super) argument: u16,
     pub(super) limit: Limit,
     pub(super) kind: DtoOp,
@@ -46,7 +45,7 @@ pub(super) fn length_of(iov: &[LmrTriplet]) -> u64 {
 }
 
 impl Limit {
-    /// Whether `queue` takes a request of `length` bytes.
+    /// Returns true if `queue` accepts a request of `length` bytes.
     pub(super) fn allows<T: Transport>(self, queue: &SendQueue<T>, length: u64) -> bool {
         match self {
             Self::Message => length <= queue.max_message,
@@ -57,25 +56,25 @@ impl Limit {
         }
     }
 
-    /// The same on the short way. The remote length counts on the long one only.
+    /// Returns the same for the fast path. Only the slow path checks the remote length.
     #[inline(always)]
-    pub(super) fn allows_short<T: Transport>(self, queue: &SendQueue<T>, length: u64) -> bool {
+    pub(super) fn allows_fast<T: Transport>(self, queue: &SendQueue<T>, length: u64) -> bool {
         match self {
-            Self::Message => length < queue.short_message,
-            Self::Rdma(_) => length < queue.short_rdma,
+            Self::Message => length < queue.fast_message_limit,
+            Self::Rdma(_) => length < queue.fast_rdma_limit,
         }
     }
 }
 
-/// The limit for a request with a remote buffer of so many bytes.
+/// Returns the limit for a request with a remote buffer of `remote` bytes, if any.
 #[inline(always)]
 pub(super) fn limit(remote: Option<u64>) -> Limit {
     remote.map_or(Limit::Message, Limit::Rdma)
 }
 
 impl<T: Transport> Ep<T> {
-    /// In a forked child: dead, and without room for posts on the short way, which looks for nothing else. A queue that
-    /// another thread of the parent held stays locked for ever, which bars that way too.
+    /// Makes the endpoint dead in a forked child, and leaves no room for posts on the fast path, which checks nothing
+    /// else. A queue that another thread of the parent had locked stays locked for ever, so it needs no change.
     pub(crate) fn disown(&self) {
         self.head.disown();
         if let Some(mut queue) = self.send.try_lock() {
@@ -86,10 +85,10 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// A frequent request on the long way.
+    /// Posts a request with a fast path on the slow path.
     ///
     /// # Errors
-    /// As the function of its kind, e.g. [`Ep::post_send`].
+    /// As the function of the operation, e.g. [`Ep::post_send`].
     #[inline(never)]
     pub fn post_slow<K: FastOp>(
         &'static self,
@@ -98,7 +97,7 @@ impl<T: Transport> Ep<T> {
         flags: CompletionFlags,
         what: K,
     ) -> Result<()> {
-        self.post_any(&Post {
+        self.post_request(&Post {
             iov,
             cookie,
             flags: flags.bits(),
@@ -109,9 +108,9 @@ impl<T: Transport> Ep<T> {
         })
     }
 
-    /// The long way: any number of segments, any flags, and all that may be wrong.
+    /// Posts a request on the slow path: any number of segments, any flags, all checks.
     #[inline(never)]
-    pub(super) fn post_any(&'static self, post: &Post<'_, T>) -> Result<()> {
+    pub(super) fn post_request(&'static self, post: &Post<'_, T>) -> Result<()> {
         let mut queue = self.send.lock();
         if queue.head == queue.limit {
             queue = match self.refill(queue) {
@@ -120,7 +119,7 @@ impl<T: Transport> Ep<T> {
                 Err(None) => return self.post_unconnected(post),
             };
         }
-        if post.flags & queue.refused != 0 {
+        if post.flags & queue.invalid_flags != 0 {
             return Err(Error::arg(post.argument));
         }
         let Some(iov) = post.iov.within(queue.max_iov) else {
@@ -130,15 +129,15 @@ impl<T: Transport> Ep<T> {
         if !post.limit.allows(&queue, length) {
             return Err(Error::of(Kind::LengthError));
         }
-        if post.flags & QUIET != 0 {
-            queue.hush();
+        if post.flags & SUPPRESS != 0 {
+            queue.expect_suppressed();
         }
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
         let slot = queue.slot(queue.head);
         let number = queue.head;
-        let note = note_bits(post.flags) | queue.mute;
+        let note = note_bits(post.flags) | queue.note_base;
         slot.fill(post.cookie, Note::new(post.kind, note, length));
         T::post_send(
             qp,
@@ -147,7 +146,7 @@ impl<T: Transport> Ep<T> {
                 op: post.op,
                 iov,
                 length,
-                signaled: queue.asks(number, post.flags & QUIET == 0),
+                signaled: queue.is_signaled(number, post.flags & SUPPRESS == 0),
                 solicited: post.flags & CompletionFlags::SOLICITED_WAIT.bits() != 0,
                 fence: post.flags & CompletionFlags::BARRIER_FENCE.bits() != 0,
             },
@@ -157,7 +156,8 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
-    /// At the limit: moves it on if there is room in the ring. `None`: the state forbids posts.
+    /// Raises the limit that the head has reached, if the ring has room. The error `None` means that the state
+    /// forbids posts.
     #[cold]
     #[inline(never)]
     pub(super) fn refill(
@@ -165,10 +165,10 @@ impl<T: Transport> Ep<T> {
         queue: BriefGuard<'static, SendQueue<T>>,
     ) -> std::result::Result<BriefGuard<'static, SendQueue<T>>, Option<Error>> {
         if self.is_datagram() {
-            // Its limit never leaves the head: only datagrams are for it, see `post_send_ud`.
+            // The limit of a datagram endpoint always equals the head: it takes datagrams only, see `post_send_ud`.
             return Err(Some(Error::of(Kind::ModelNotSupported)));
         }
-        if self.state.load(Ordering::Acquire) != EpState::Connected as u32 {
+        if !self.state.is(EpState::Connected) {
             return Err(None);
         }
         let mut queue = if outstanding(queue.head, &self.request_ring) < queue.depth {
@@ -180,20 +180,20 @@ impl<T: Transport> Ep<T> {
         Ok(queue)
     }
 
-    /// The ring is full. If its oldest request is one that no consumer will ever ask for, its completion may
-    /// lie in the completion queue for ever: fetch it.
+    /// Frees slots of a full ring. If the completion of the oldest request gives the consumer no event, the consumer
+    /// may never poll for it: polls the completion queue instead.
     fn make_room(
         &'static self,
         queue: BriefGuard<'static, SendQueue<T>>,
     ) -> Result<BriefGuard<'static, SendQueue<T>>> {
         let oldest = queue.slot(self.request_ring.tail());
-        if !oldest.read().1.has(Note::QUIET | Note::MUTE) {
+        if !oldest.read().1.has(Note::SUPPRESSED | Note::NO_EVD) {
             return Err(FULL);
         }
-        let drain = queue.drain;
-        // Draining may wake a consumer's agent: not with the queue locked.
+        let completion_evd = queue.completion_evd;
+        // Unlocked, because draining may run a consumer's agent.
         drop(queue);
-        if let Some(evd) = drain {
+        if let Some(evd) = completion_evd {
             evd.drain();
         }
         let queue = self.send.lock();
@@ -206,7 +206,7 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// Room for one more datagram.
+    /// Returns the queue once it has room for one more datagram.
     pub(super) fn datagram_room(
         &'static self,
         queue: BriefGuard<'static, SendQueue<T>>,
@@ -218,7 +218,7 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// A request in another state than Connected: flushed if Disconnected, else refused.
+    /// Posts a request outside of Connected: flushes it in Disconnected, else refuses it.
     #[cold]
     #[inline(never)]
     fn post_unconnected(&'static self, post: &Post<'_, T>) -> Result<()> {
@@ -230,30 +230,31 @@ impl<T: Transport> Ep<T> {
         if state != EpState::Disconnected {
             return Err(state.refuse());
         }
-        if post.flags & queue.refused != 0 {
+        if post.flags & queue.invalid_flags != 0 {
             return Err(Error::arg(post.argument));
         }
         let Some(iov) = post.iov.within(queue.max_iov) else {
             return Err(Error::arg(2));
         };
-        let (evd, drain) = (queue.evd, queue.drain);
+        let (evd, completion_evd) = (queue.evd, queue.completion_evd);
         drop(queue);
-        self.flush_at_once(evd, drain, post.cookie, post.kind, length_of(iov));
+        self.flush_at_once(evd, completion_evd, post.cookie, post.kind, length_of(iov));
         Ok(())
     }
 
-    /// The completion of a post that never reaches the transport; after those that the transport flushes.
+    /// Posts the flushed completion of a request or receive that never reaches the transport, behind those that the
+    /// transport flushed.
     #[cold]
     #[inline(never)]
     pub(super) fn flush_at_once(
         &'static self,
         evd: Option<&'static Evd<T>>,
-        drain: Option<&'static Evd<T>>,
+        completion_evd: Option<&'static Evd<T>>,
         cookie: u64,
         op: DtoOp,
         length: u64,
     ) {
-        if let Some(evd) = drain {
+        if let Some(evd) = completion_evd {
             evd.drain();
         }
         if let Some(evd) = evd {
@@ -268,34 +269,38 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// Requests that are not completed.
+    /// Returns the number of requests that are not complete.
     pub(super) fn requests_outstanding(&self) -> u32 {
         let queue = self.send.lock();
-        // Without a queue pair the ring is still that of an earlier life.
+        // Without a queue pair the ring still belongs to an earlier generation.
         if queue.qp.is_none() {
             return 0;
         }
         outstanding(queue.head, &self.request_ring)
     }
 
-    /// If the last requests were posted without asking for a completion, nothing would tell of their end: posts
-    /// an empty RDMA Write that does. No new requests come: the state is Disconnect Pending.
-    pub(super) fn mark_end_of_requests(&'static self) {
+    /// Marks the last outstanding request, so that its completion ends a graceful disconnect. If that request is posted
+    /// unsignaled, posts an empty signaled RDMA Write behind it and marks that. The state is Disconnect Pending: no further
+    /// request comes.
+    pub(super) fn mark_last_request(&'static self) {
         let mut queue = self.send.lock();
         if outstanding(queue.head, &self.request_ring) == 0 {
             return;
         }
         let last = queue.head.wrapping_sub(1);
-        let wanted = !queue.slot(last).read().1.has(Note::QUIET);
-        if queue.asks(last, wanted) {
+        let slot = queue.slot(last);
+        let requested = !slot.read().1.has(Note::SUPPRESSED);
+        if queue.is_signaled(last, requested) {
+            slot.mark_last();
             return;
         }
-        queue.hush();
+        queue.expect_suppressed();
         let Some(qp) = &queue.qp else {
             return;
         };
         let slot = queue.slot(queue.head);
-        slot.fill(0, Note::new(DtoOp::RdmaWrite, Note::QUIET | Note::MUTE, 0));
+        let bits = Note::SUPPRESSED | Note::NO_EVD | Note::LAST;
+        slot.fill(0, Note::new(DtoOp::RdmaWrite, bits, 0));
         let mark = Request {
             id: id(queue.id_base, queue.head),
             op: Op::RdmaWrite(RmrTriplet::default()),
@@ -311,7 +316,7 @@ impl<T: Transport> Ep<T> {
                 queue.limit = queue.head;
             }
             Err(error) => {
-                tracing::debug!(%error, "no mark: the disconnect waits for no more than is known");
+                tracing::debug!(%error, "the request that ends a graceful disconnect cannot be posted");
                 drop(queue);
                 self.break_later();
             }
@@ -321,8 +326,8 @@ impl<T: Transport> Ep<T> {
 
 #[inline(always)]
 pub(super) const fn note_bits(flags: u32) -> u64 {
-    // SUPPRESS (1) to QUIET (bit 4), UNSIGNALLED (4) to NO_NOTICE (bit 6).
-    ((flags & (QUIET | NO_NOTICE)) as u64) << 4
+    // DAT's SUPPRESS (1) becomes bit 4, UNSIGNALLED (4) becomes bit 6.
+    ((flags & (SUPPRESS | UNSIGNALLED)) as u64) << 4
 }
 
 pub(super) fn outstanding(head: u32, ring: &Ring) -> u32 {
@@ -336,8 +341,8 @@ mod tests {
     #[test]
     fn flags_become_bits_of_the_note() {
         assert_eq!(note_bits(0), 0);
-        assert_eq!(note_bits(QUIET), Note::QUIET);
-        assert_eq!(note_bits(NO_NOTICE), Note::NO_NOTICE);
-        assert_eq!(note_bits(!0), Note::QUIET | Note::NO_NOTICE);
+        assert_eq!(note_bits(SUPPRESS), Note::SUPPRESSED);
+        assert_eq!(note_bits(UNSIGNALLED), Note::UNSIGNALLED);
+        assert_eq!(note_bits(!0), Note::SUPPRESSED | Note::UNSIGNALLED);
     }
 }

@@ -1,5 +1,5 @@
-//! Looking at an endpoint and changing it (dat_ep_query, dat_ep_modify, dat_ep_get_status,
-//! dat_ep_recv_query, dat_ep_set_watermark).
+//! Queries and changes of endpoints (dat_ep_query, dat_ep_modify, dat_ep_get_status, dat_ep_recv_query,
+//! dat_ep_set_watermark).
 
 use std::net::IpAddr;
 
@@ -16,37 +16,37 @@ use crate::pz::Pz;
 use crate::srq::Srq;
 use crate::transport::Transport;
 
-/// What dat_ep_query reports (`DAT_EP_PARAM`).
+/// Result of dat_ep_query (`DAT_EP_PARAM`).
 #[derive(Clone, Debug)]
 pub struct EpInfo<T: Transport> {
-    /// The adapter.
+    /// Adapter.
     pub ia: &'static Ia<T>,
-    /// The state.
+    /// State of the endpoint.
     pub state: EpState,
-    /// Our address.
+    /// Local address.
     pub local_address: IpAddr,
-    /// Our port, 0 before there is one.
+    /// Local port, or 0 before there is one.
     pub local_port: u64,
-    /// The peer's address, once there is a peer.
+    /// Address of the peer, once there is one.
     pub remote_address: Option<IpAddr>,
-    /// The peer's port or qualifier, 0 before there is one.
+    /// Port or qualifier of the peer, or 0 before there is one.
     pub remote_port: u64,
-    /// The protection zone.
+    /// Protection zone.
     pub pz: Option<&'static Pz<T>>,
-    /// Receives complete there.
+    /// EVD for completions of receives.
     pub recv_evd: Option<&'static Evd<T>>,
-    /// Requests complete there.
+    /// EVD for completions of requests.
     pub request_evd: Option<&'static Evd<T>>,
-    /// Connection events go there.
+    /// EVD for connection events.
     pub connect_evd: Option<&'static Evd<T>>,
-    /// Receives come from there.
+    /// Shared receive queue.
     pub srq: Option<&'static Srq<T>>,
-    /// The attributes in force.
+    /// Attributes in force.
     pub attr: EpAttr,
 }
 
-/// What dat_ep_modify is to change: one field per bit of the mask that can be changed. For handles, the
-/// outer `Option` says whether, the inner whether to a handle or to `DAT_HANDLE_NULL`.
+/// Changes for dat_ep_modify: one field per bit of the mask that can be changed. For handles, the outer `Option` says
+/// whether to change, the inner one is a handle or `DAT_HANDLE_NULL`.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the fields of EpParts and EpAttr")]
 pub struct EpChange<T: Transport> {
@@ -99,14 +99,14 @@ impl<T: Transport> Default for EpChange<T> {
     }
 }
 
-/// `DAT_VALUE_UNKNOWN`.
+/// Value of `DAT_VALUE_UNKNOWN`.
 const UNKNOWN: u32 = u32::MAX;
 
-/// The argument of dat_ep_modify that holds the values.
+/// Argument number of the values of dat_ep_modify.
 const PARAM: u16 = 3;
 
 impl<T: Transport> Ep<T> {
-    /// All that this endpoint's memory has counted.
+    /// Returns all counts of this endpoint's memory.
     pub(super) fn counted(&'static self, side: &Connection<T>) -> EpValues {
         let mut values = [0; EpCounter::ALL.len()];
         values[EpCounter::Connect as usize] = side.connects;
@@ -116,15 +116,15 @@ impl<T: Transport> Ep<T> {
         recv.count();
         recv.posted.add_into(&mut values);
         drop(recv);
-        for evd in side.parts.recv_evd.into_iter().chain(side.unheard.0) {
-            // It may have received more than it has told.
-            evd.forget();
+        for evd in side.parts.recv_evd.into_iter().chain(side.internal_evd.0) {
+            // Adds the received messages that the EVD has counted, but the ring has not.
+            evd.forget_sources();
         }
         self.recv_ring.received().add_into(&mut values);
         values
     }
 
-    /// dat_ib_query_counters; those that `reset` names begin anew.
+    /// Returns the counters (dat_ib_query_counters) and resets those that `reset` names.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the endpoint was freed meanwhile.
@@ -145,7 +145,7 @@ impl<T: Transport> Ep<T> {
         })
     }
 
-    /// dat_ep_query.
+    /// Returns attributes, parts and addresses (dat_ep_query).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the endpoint was freed meanwhile.
@@ -153,7 +153,7 @@ impl<T: Transport> Ep<T> {
         let ia = self.ia();
         let adapter = ia.attributes()?;
         let qp = self.lock_alive()?.qp.clone();
-        // Not under the lock: the transport has its own.
+        // Unlocked, because the transport takes its own lock.
         let local_port = qp.map_or(0, |qp| T::local_port(&qp));
         let side = self.lock_alive()?;
         Ok(EpInfo {
@@ -172,13 +172,13 @@ impl<T: Transport> Ep<T> {
         })
     }
 
-    /// dat_ep_modify: all of `change` or nothing. Nearly everything can be changed while Unconnected, Reserved
-    /// or in Passive or Tentative Connection Pending, the protection zone not in Reserved and Passive.
+    /// Makes all changes or none (dat_ep_modify). Nearly everything can be changed in Unconnected, Reserved and in
+    /// Passive and Tentative Connection Pending, the protection zone not in Reserved and Passive.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` where the state does not allow one of the changes, or while receives are posted that a
-    /// new queue pair would lose; `DAT_INVALID_PARAMETER` (third argument) for a value that is not possible, and
-    /// for an SRQ (dat_ep_create_with_srq: it cannot be replaced); `DAT_INSUFFICIENT_RESOURCES`.
+    /// `DAT_INVALID_STATE` if the state does not allow one of the changes, or while receives are posted that a new
+    /// queue pair would lose; `DAT_INVALID_PARAMETER` (third argument) for an impossible value, and for an SRQ
+    /// (dat_ep_create_with_srq: it cannot be replaced); `DAT_INSUFFICIENT_RESOURCES`.
     pub fn modify(&'static self, change: &EpChange<T>) -> Result<()> {
         let ia = self.ia();
         let adapter = ia.attributes()?;
@@ -225,7 +225,7 @@ impl<T: Transport> Ep<T> {
             self.build(ia, &mut side, self.head.token(self.index()))
         });
         let changed = changed.or_else(|error| {
-            // Back to what was: its parts are still there, the old queue pair too.
+            // Restores the old parts and the old queue pair, which still exist.
             side.attr = Some(old_attr);
             self.join(ia, &mut side, old_parts)?;
             if let Some(old) = replaced.take() {
@@ -236,13 +236,13 @@ impl<T: Transport> Ep<T> {
             }
             Err(error)
         });
-        // The old queue pair goes without the lock: the transport may wait for upcalls.
+        // The old queue pair is dropped unlocked, because the transport may wait for upcalls.
         drop(side);
         drop(replaced);
         changed
     }
 
-    /// dat_ep_get_status: the state, whether all receives, and whether all requests are completed.
+    /// Returns the state, whether all receives are complete, and whether all requests are (dat_ep_get_status).
     pub fn status(&'static self) -> (EpState, bool, bool) {
         (
             self.current_state(),
@@ -251,9 +251,9 @@ impl<T: Transport> Ep<T> {
         )
     }
 
-    /// dat_ep_recv_query: receives posted to the endpoint and not completed, and the buffers spanned by messages
-    /// that are on their way in. `u32::MAX` is `DAT_VALUE_UNKNOWN`: the second everywhere, the first on an
-    /// SRQ, since no transport tells.
+    /// Returns the receives posted to the endpoint and not complete, and the buffers that arriving messages span
+    /// (dat_ep_recv_query). `u32::MAX` is `DAT_VALUE_UNKNOWN`: always for the second, on an SRQ for the first too,
+    /// since no transport reports them.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the endpoint was freed meanwhile.
@@ -265,8 +265,8 @@ impl<T: Transport> Ep<T> {
         Ok((self.receives_outstanding(), UNKNOWN))
     }
 
-    /// dat_ep_set_watermark: limits for the receives that the endpoint has taken from its SRQ. `None` is
-    /// `DAT_WATERMARK_INFINITE`, the only one possible: no transport tells how many there are.
+    /// Sets limits for the receives that the endpoint has taken from its SRQ (dat_ep_set_watermark). Only `None`,
+    /// which is `DAT_WATERMARK_INFINITE`, is possible: no transport reports how many there are.
     ///
     /// # Errors
     /// `DAT_MODEL_NOT_SUPPORTED`, `DAT_INVALID_HANDLE`.
@@ -284,7 +284,7 @@ fn same<O>(one: Option<&'static O>, other: Option<&'static O>) -> bool {
 }
 
 impl<T: Transport> EpChange<T> {
-    /// `attr` with the changes.
+    /// Returns `attr` with the changes.
     fn over(&self, attr: &EpAttr) -> EpAttr {
         EpAttr {
             service_type: self.service_type.unwrap_or(attr.service_type),

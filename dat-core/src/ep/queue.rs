@@ -1,10 +1,10 @@
-//! The posters' halves of an endpoint's rings: what a post needs to know, in one place under one lock.
+//! Posting sides of an endpoint's queues: the data that a post needs, in one place under one lock.
 
 use std::sync::Arc;
 
 use dat_arena::Cycle;
 
-use super::post::QUIET;
+use super::post::SUPPRESS;
 use super::ring::{Note, Outstanding, Slot, none};
 use crate::attr::{AdapterAttr, EpAttr};
 use crate::counters::Posted;
@@ -13,49 +13,49 @@ use crate::event::DtoOp;
 use crate::flags::CompletionFlags;
 use crate::transport::Transport;
 
-/// Of at most so many requests in a row one asks for a completion. A power of two.
-const LONGEST_SILENCE: u32 = 32;
+/// Signal at least every 32nd request. A power of two.
+const SIGNAL_EVERY: u32 = 32;
 
-/// [`SendQueue::silent`]: a power of two, at most half of the ring, less one.
-fn silent(depth: u32) -> u32 {
-    let half = (depth / 2).clamp(1, LONGEST_SILENCE);
+/// Returns [`SendQueue::signal_mask`]: a power of two, at most half of the ring, less one.
+fn signal_mask(depth: u32) -> u32 {
+    let half = (depth / 2).clamp(1, SIGNAL_EVERY);
     (1 << half.ilog2()) - 1
 }
 
-/// The poster's half of the request ring. Locked during each post.
+/// Posting side of the request ring. Locked during each post.
 pub(super) struct SendQueue<T: Transport> {
     pub(super) qp: Option<Arc<T::Qp>>,
     pub(super) slots: Cycle<Slot>,
     /// Sequence number of the next request.
     pub(super) head: u32,
-    /// Up to here requests surely may be posted. Where the head is there already, look closer: the ring may have
-    /// room again, or the state may forbid.
+    /// Sequence number up to which requests can be posted without a further check. When the head reaches it, the slow
+    /// path checks whether the ring has room again and the state allows posts.
     pub(super) limit: u32,
-    /// Requests that may be outstanding.
+    /// Maximum number of outstanding requests.
     pub(super) depth: u32,
-    /// A request that nobody wants to hear of asks for a completion all the same if its number has none of these bits.
-    pub(super) silent: u32,
+    /// Mask that selects requests to signal in any case: those whose number has none of these bits.
+    pub(super) signal_mask: u32,
     pub(super) max_iov: usize,
     pub(super) max_message: u64,
     pub(super) max_rdma: u64,
-    /// The length of the remote segment counts, and not only the peer's key.
+    /// True if the length of the remote segment is checked, and not only used by the peer's key check.
     pub(super) strict: bool,
-    /// On the short way requests are shorter than this; 0 if they must have no segments, or are not to go it.
-    pub(super) short_message: u64,
-    pub(super) short_rdma: u64,
+    /// Exclusive limit for the length of a message on the fast path; 0 if all messages take the slow path.
+    pub(super) fast_message_limit: u64,
+    pub(super) fast_rdma_limit: u64,
     /// Flags that a post must not have.
-    pub(super) refused: u32,
-    /// Those that it must not have on the short way. The first post with [`QUIET`] goes the long one, which tells the
-    /// EVD what to expect.
-    pub(super) rare: u32,
-    /// Bits of every [`Note`].
-    pub(super) mute: u64,
+    pub(super) invalid_flags: u32,
+    /// Flags that a post on the fast path must not have. The first post with [`SUPPRESS`] takes the slow path, which
+    /// announces suppressed completions to the EVD.
+    pub(super) slow_flags: u32,
+    /// Bits that every [`Note`] has.
+    pub(super) note_base: u64,
     pub(super) id_base: u64,
-    /// Since the endpoint's memory was made.
+    /// Counts since the endpoint's memory was made.
     pub(super) posted: Posted,
     pub(super) evd: Option<&'static Evd<T>>,
-    /// Where completions come out, heard or not.
-    pub(super) drain: Option<&'static Evd<T>>,
+    /// EVD whose completion queue reports the requests, also if the consumer gets no events.
+    pub(super) completion_evd: Option<&'static Evd<T>>,
 }
 
 impl<T: Transport> Default for SendQueue<T> {
@@ -66,68 +66,68 @@ impl<T: Transport> Default for SendQueue<T> {
             head: 0,
             limit: 0,
             depth: 0,
-            silent: 0,
+            signal_mask: 0,
             max_iov: 0,
             max_message: 0,
             max_rdma: 0,
             strict: false,
-            short_message: 0,
-            short_rdma: 0,
-            refused: 0,
-            rare: 0,
-            mute: 0,
+            fast_message_limit: 0,
+            fast_rdma_limit: 0,
+            invalid_flags: 0,
+            slow_flags: 0,
+            note_base: 0,
             id_base: 0,
             posted: Posted::default(),
             evd: None,
-            drain: None,
+            completion_evd: None,
         }
     }
 }
 
-/// A queue that counts what is posted before it is posted.
-pub(super) trait Uncount {
-    /// What is at the head could not be posted.
-    fn uncount(&mut self);
+/// Queue that counts a post before the transport accepts it.
+pub(super) trait UndoCount {
+    /// Takes back the count of the post at the head, which failed.
+    fn undo_count(&mut self);
 }
 
-impl<T: Transport> Uncount for SendQueue<T> {
-    fn uncount(&mut self) {
+impl<T: Transport> UndoCount for SendQueue<T> {
+    fn undo_count(&mut self) {
         let (_, note) = self.slot(self.head).read();
         self.posted.take_back(note.op(), note.extra());
     }
 }
 
-impl<T: Transport> Uncount for RecvQueue<T> {
-    fn uncount(&mut self) {
+impl<T: Transport> UndoCount for RecvQueue<T> {
+    fn undo_count(&mut self) {
         self.posted
             .take_back_bytes(DtoOp::Receive, self.last.into());
     }
 }
 
 impl<T: Transport> SendQueue<T> {
-    /// The slot of request `number`.
+    /// Returns the slot of request `number`.
     #[inline(always)]
     pub(super) fn slot(&self, number: u32) -> &'static Slot {
         self.slots.at(number)
     }
 
-    /// To be called before a request is posted of whose success nobody hears.
+    /// Announces to the EVD that a request with a suppressed completion is about to be posted.
     #[inline]
-    pub(super) fn hush(&mut self) {
-        self.rare = self.refused;
-        if let Some(evd) = self.drain {
-            evd.expect_unheard();
+    pub(super) fn expect_suppressed(&mut self) {
+        self.slow_flags = self.invalid_flags;
+        if let Some(evd) = self.completion_evd {
+            evd.expect_suppressed();
         }
     }
 
-    /// Whether request `number` asks for a completion, if a consumer wants to hear of it or not.
+    /// Returns true if request `number` must be signaled, because the consumer `requested` it or by its number.
     #[inline(always)]
-    pub(super) fn asks(&self, number: u32, wanted: bool) -> bool {
-        wanted || number & self.silent == 0
+    pub(super) fn is_signaled(&self, number: u32, requested: bool) -> bool {
+        requested || number & self.signal_mask == 0
     }
 }
 
-/// The poster's half of the receive ring.
+/// Posting side of the receive ring.
 pub(super) struct RecvQueue<T: Transport> {
     pub(super) qp: Option<Arc<T::Qp>>,
     pub(super) slots: Cycle<Slot>,
@@ -135,16 +135,16 @@ pub(super) struct RecvQueue<T: Transport> {
     pub(super) limit: u32,
     pub(super) depth: u32,
     pub(super) max_iov: usize,
-    pub(super) refused: u32,
-    pub(super) mute: u64,
+    pub(super) invalid_flags: u32,
+    pub(super) note_base: u64,
     pub(super) id_base: u64,
     pub(super) posted: Posted,
     /// Bytes of the receive that was counted last.
     pub(super) last: u32,
-    /// Up to here receives are in [`Posted`] by number; their bytes always are.
+    /// Number of receives that are included in [`Posted`]; their bytes always are.
     pub(super) counted: u32,
     pub(super) evd: Option<&'static Evd<T>>,
-    pub(super) drain: Option<&'static Evd<T>>,
+    pub(super) completion_evd: Option<&'static Evd<T>>,
 }
 
 impl<T: Transport> Default for RecvQueue<T> {
@@ -156,14 +156,14 @@ impl<T: Transport> Default for RecvQueue<T> {
             limit: 0,
             depth: 0,
             max_iov: 0,
-            refused: 0,
-            mute: 0,
+            invalid_flags: 0,
+            note_base: 0,
             id_base: 0,
             posted: Posted::default(),
             last: 0,
             counted: 0,
             evd: None,
-            drain: None,
+            completion_evd: None,
         }
     }
 }
@@ -182,21 +182,21 @@ impl<T: Transport> SendQueue<T> {
         adapter: &AdapterAttr,
         strict: bool,
         evd: Option<&'static Evd<T>>,
-        unheard: Option<&'static Evd<T>>,
+        internal_evd: Option<&'static Evd<T>>,
     ) {
         let allowed = CompletionFlags::SUPPRESS
             | CompletionFlags::SOLICITED_WAIT
             | CompletionFlags::BARRIER_FENCE
             | CompletionFlags::EVD_THRESHOLD
             | (attr.request_completion_flags & CompletionFlags::UNSIGNALLED);
-        if let (None, Some(unheard)) = (evd, unheard) {
-            unheard.expect_unheard();
+        if let (None, Some(internal_evd)) = (evd, internal_evd) {
+            internal_evd.expect_suppressed();
         }
-        if let Some(evd) = self.drain {
-            evd.forget();
+        if let Some(evd) = self.completion_evd {
+            evd.forget_sources();
         }
-        // What core's segments can say.
-        let short = |most: u64| match attr.max_request_iov {
+        // Limited by the length of a segment in core's layout.
+        let below = |most: u64| match attr.max_request_iov {
             0 => 0,
             _ => most.min(u32::MAX.into()) + 1,
         };
@@ -206,10 +206,10 @@ impl<T: Transport> SendQueue<T> {
             head: 0,
             limit: 0,
             depth: attr.max_request_dtos,
-            silent: silent(attr.max_request_dtos),
+            signal_mask: signal_mask(attr.max_request_dtos),
             max_iov: attr.max_request_iov as usize,
-            // The adapter's limits and not the endpoint's: real programs set those to anything (Intel MPI to
-            // 3, dtestsrq to 0) and send more.
+            // Limits of the adapter, not of the endpoint: real programs set those to anything (Intel MPI to 3,
+            // dtestsrq to 0) and send more.
             max_message: if attr.service_type == 0 {
                 adapter.max_message_size
             } else {
@@ -217,44 +217,44 @@ impl<T: Transport> SendQueue<T> {
             },
             max_rdma: adapter.max_rdma_size,
             strict,
-            short_message: short(adapter.max_message_size),
-            short_rdma: if strict {
+            fast_message_limit: below(adapter.max_message_size),
+            fast_rdma_limit: if strict {
                 0
             } else {
-                short(adapter.max_rdma_size)
+                below(adapter.max_rdma_size)
             },
-            refused: !allowed.bits(),
-            rare: !allowed.bits() | QUIET,
-            mute: if evd.is_some() { 0 } else { Note::MUTE },
+            invalid_flags: !allowed.bits(),
+            slow_flags: !allowed.bits() | SUPPRESS,
+            note_base: if evd.is_some() { 0 } else { Note::NO_EVD },
             id_base,
             posted: self.posted,
             evd,
-            drain: evd.or(unheard),
+            completion_evd: evd.or(internal_evd),
         };
     }
 
     pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
-        // Completions on their way are nobody's.
-        if let Some(evd) = self.drain {
-            evd.expect_unheard();
-            evd.forget();
+        // Completions that still arrive belong to no endpoint.
+        if let Some(evd) = self.completion_evd {
+            evd.expect_suppressed();
+            evd.forget_sources();
         }
         self.limit = self.head;
         self.evd = None;
-        self.drain = None;
+        self.completion_evd = None;
         self.qp.take()
     }
 }
 
 impl<T: Transport> RecvQueue<T> {
-    /// The slot of receive `number`.
+    /// Returns the slot of receive `number`.
     #[inline(always)]
     pub(super) fn slot(&self, number: u32) -> &'static Slot {
         self.slots.at(number)
     }
 
-    /// Counts the receives posted since the last call: their number is in the head, which costs the short way nothing.
-    /// To be called before the head can have gone round.
+    /// Counts the receives posted since the last call by the head's number, so that the fast path counts nothing.
+    /// Must be called before the head can wrap.
     pub(super) fn count(&mut self) {
         self.posted
             .add_many(DtoOp::Receive, self.head.wrapping_sub(self.counted));
@@ -268,15 +268,15 @@ impl<T: Transport> RecvQueue<T> {
         qp: Arc<T::Qp>,
         attr: &EpAttr,
         evd: Option<&'static Evd<T>>,
-        unheard: Option<&'static Evd<T>>,
+        internal_evd: Option<&'static Evd<T>>,
     ) {
         let allowed = attr.recv_completion_flags & CompletionFlags::UNSIGNALLED;
         self.count();
-        if let (None, Some(unheard)) = (evd, unheard) {
-            unheard.expect_unheard();
+        if let (None, Some(internal_evd)) = (evd, internal_evd) {
+            internal_evd.expect_suppressed();
         }
-        if let Some(evd) = self.drain {
-            evd.forget();
+        if let Some(evd) = self.completion_evd {
+            evd.forget_sources();
         }
         *self = Self {
             qp: Some(qp),
@@ -285,34 +285,34 @@ impl<T: Transport> RecvQueue<T> {
             limit: 0,
             depth: attr.max_recv_dtos,
             max_iov: attr.max_recv_iov as usize,
-            refused: !allowed.bits(),
-            mute: {
-                let mute = if evd.is_some() { 0 } else { Note::MUTE };
+            invalid_flags: !allowed.bits(),
+            note_base: {
+                let note_base = if evd.is_some() { 0 } else { Note::NO_EVD };
                 let datagram = if attr.service_type == 0 {
                     0
                 } else {
-                    Note::SPECIAL
+                    Note::BIND_OR_DATAGRAM
                 };
-                mute | datagram
+                note_base | datagram
             },
             id_base,
             posted: self.posted,
             last: 0,
             counted: 0,
             evd,
-            drain: evd.or(unheard),
+            completion_evd: evd.or(internal_evd),
         };
     }
 
     pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
-        // Completions on their way are nobody's.
-        if let Some(evd) = self.drain {
-            evd.expect_unheard();
-            evd.forget();
+        // Completions that still arrive belong to no endpoint.
+        if let Some(evd) = self.completion_evd {
+            evd.expect_suppressed();
+            evd.forget_sources();
         }
         self.limit = self.head;
         self.evd = None;
-        self.drain = None;
+        self.completion_evd = None;
         self.qp.take()
     }
 }
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_every_half_ring_one_request_asks() {
+    fn one_request_of_each_half_ring_is_signaled() {
         for (depth, every) in [
             (0, 1),
             (1, 1),
@@ -332,7 +332,7 @@ mod tests {
             (64, 32),
             (9999, 32),
         ] {
-            let mask = silent(depth);
+            let mask = signal_mask(depth);
             let asking = (0..64).filter(|number| number & mask == 0).count();
             assert_eq!(asking, 64 / every, "depth {depth}");
         }

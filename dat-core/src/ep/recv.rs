@@ -1,6 +1,4 @@
-//! Posting receives (dat_ep_post_recv).
-
-use std::sync::atomic::Ordering;
+//! Posting of receives (dat_ep_post_recv).
 
 use dat_arena::BriefGuard;
 
@@ -15,11 +13,11 @@ use crate::iov::Iov;
 use crate::transport::Transport;
 
 impl<T: Transport> Ep<T> {
-    /// dat_ep_post_recv, in any state; in Disconnected it is flushed.
+    /// Posts a receive (dat_ep_post_recv) in any state; in Disconnected it is flushed.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (too many segments: argument 2; flags: 5; an endpoint on an SRQ: 1),
-    /// `DAT_INSUFFICIENT_RESOURCES` when the endpoint's receive DTOs are all outstanding.
+    /// `DAT_INSUFFICIENT_RESOURCES` when all receive DTOs of the endpoint are outstanding.
     #[inline]
     pub fn post_recv<'a>(
         &'static self,
@@ -27,11 +25,11 @@ impl<T: Transport> Ep<T> {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_any_recv(iov.into(), cookie, flags.bits())
+        self.post_recv_slow(iov.into(), cookie, flags.bits())
     }
 
     #[inline(never)]
-    pub(super) fn post_any_recv(
+    pub(super) fn post_recv_slow(
         &'static self,
         iov: Iov<'_>,
         cookie: u64,
@@ -41,7 +39,7 @@ impl<T: Transport> Ep<T> {
             return Err(DEAD);
         }
         let mut queue = self.recv.lock();
-        if flags & queue.refused != 0 {
+        if flags & queue.invalid_flags != 0 {
             return Err(Error::arg(5));
         }
         let Some(iov) = iov.within(queue.max_iov) else {
@@ -60,7 +58,7 @@ impl<T: Transport> Ep<T> {
         let number = queue.head;
         slot.fill(
             cookie,
-            Note::new(DtoOp::Receive, note_bits(flags) | queue.mute, 0),
+            Note::new(DtoOp::Receive, note_bits(flags) | queue.note_base, 0),
         );
         T::post_recv(qp, id(queue.id_base, number), iov)?;
         queue.head = number.wrapping_add(1);
@@ -68,7 +66,8 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
-    /// At the limit: moves it on if there is room. `None`: Disconnected, and the receive of `cookie` is flushed.
+    /// Raises the limit that the head has reached, if the ring has room. Returns `None` if the state is Disconnected:
+    /// then the receive of `cookie` is flushed.
     #[cold]
     #[inline(never)]
     fn refill_receives(
@@ -79,15 +78,15 @@ impl<T: Transport> Ep<T> {
         if queue.qp.is_none() {
             return Err(self.no_receives());
         }
-        if self.state.load(Ordering::Acquire) == EpState::Disconnected as u32 {
-            let (evd, drain) = (queue.evd, queue.drain);
+        if self.state.is(EpState::Disconnected) {
+            let (evd, completion_evd) = (queue.evd, queue.completion_evd);
             drop(queue);
             let op = if self.is_datagram() {
                 DtoOp::ReceiveUd
             } else {
                 DtoOp::Receive
             };
-            self.flush_at_once(evd, drain, cookie, op, 0);
+            self.flush_at_once(evd, completion_evd, cookie, op, 0);
             return Ok(None);
         }
         if outstanding(queue.head, &self.recv_ring) >= queue.depth {
@@ -107,25 +106,26 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// Why there is no receive queue.
+    /// Returns the error for an endpoint without a receive queue.
     #[cold]
     fn no_receives(&'static self) -> Error {
         if !self.head.alive() {
             return DEAD;
         }
         if self.has_queue_pair() {
-            // On an SRQ.
+            // The endpoint uses an SRQ.
             return Error::arg(1);
         }
         Error::state(Subtype::InvalidStateEpPz)
     }
 
-    /// The send queue stands before the receive queue in the order of locks: no waiting for it.
+    /// Returns true if the endpoint has a queue pair. Does not wait for the send queue's lock, which precedes the
+    /// receive queue's in the lock order.
     fn has_queue_pair(&'static self) -> bool {
         self.send.try_lock().is_none_or(|queue| queue.qp.is_some())
     }
 
-    /// Receives that are not completed.
+    /// Returns the number of receives that are not complete.
     pub(super) fn receives_outstanding(&self) -> u32 {
         let queue = self.recv.lock();
         if queue.qp.is_none() {

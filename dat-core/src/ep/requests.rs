@@ -1,5 +1,5 @@
-//! The functions that post requests: dat_ep_post_send, dat_ep_post_rdma_read, dat_ep_post_rdma_write, and the 2.0 and IB
-//! additions. What they have in common is in `post`.
+//! Functions that post requests: dat_ep_post_send, dat_ep_post_rdma_read, dat_ep_post_rdma_write, and the 2.0 and IB
+//! additions. `post` has what they share.
 
 use super::Ep;
 use super::fast_ops::{RdmaRead, RdmaWrite, Send};
@@ -11,13 +11,13 @@ use crate::iov::{Iov, LmrTriplet, RmrTriplet};
 use crate::transport::{Op, Transport};
 
 impl<T: Transport> Ep<T> {
-    /// dat_ep_post_send. No segments is an empty message.
+    /// Posts a send (dat_ep_post_send). No segments make an empty message.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` unless Connected or Disconnected (there it is flushed), `DAT_INVALID_PARAMETER`
-    /// for too many segments (argument 2) or flags that the endpoint cannot have (the last argument),
-    /// `DAT_LENGTH_ERROR` beyond the adapter's message size, `DAT_INSUFFICIENT_RESOURCES` when the
-    /// endpoint's request DTOs are all outstanding.
+    /// `DAT_INVALID_STATE` unless Connected or Disconnected (where the send is flushed), `DAT_INVALID_PARAMETER` for
+    /// too many segments (argument 2) or flags that the endpoint cannot have (the last argument), `DAT_LENGTH_ERROR`
+    /// beyond the adapter's message size, `DAT_INSUFFICIENT_RESOURCES` when all request DTOs of the endpoint are
+    /// outstanding.
     #[inline]
     pub fn post_send<'a>(
         &'static self,
@@ -28,7 +28,8 @@ impl<T: Transport> Ep<T> {
         self.post_slow(iov.into(), cookie, flags, Send)
     }
 
-    /// 2.0 dat_ep_post_send_with_invalidate: the same, and the peer's `rmr_context` is invalidated if `invalidate`.
+    /// Posts a send that invalidates the peer's `rmr_context` if `invalidate` is true (2.0
+    /// dat_ep_post_send_with_invalidate).
     ///
     /// # Errors
     /// As [`Ep::post_send`].
@@ -45,7 +46,7 @@ impl<T: Transport> Ep<T> {
         } else {
             Op::Send
         };
-        self.post_any(&Post {
+        self.post_request(&Post {
             iov: iov.into(),
             cookie,
             flags: flags.bits(),
@@ -56,7 +57,7 @@ impl<T: Transport> Ep<T> {
         })
     }
 
-    /// dat_ep_post_rdma_read.
+    /// Posts an RDMA Read (dat_ep_post_rdma_read).
     ///
     /// # Errors
     /// As [`Ep::post_send`]; `DAT_LENGTH_ERROR` if the segments are longer than the adapter's RDMA size, or, with
@@ -72,7 +73,7 @@ impl<T: Transport> Ep<T> {
         self.post_slow(iov.into(), cookie, flags, RdmaRead(remote))
     }
 
-    /// 2.0 dat_ep_post_rdma_read_to_rmr: no verbs transport can.
+    /// Refuses 2.0 dat_ep_post_rdma_read_to_rmr, which no verbs transport supports.
     ///
     /// # Errors
     /// `DAT_MODEL_NOT_SUPPORTED`.
@@ -86,7 +87,7 @@ impl<T: Transport> Ep<T> {
         Err(Error::of(Kind::ModelNotSupported))
     }
 
-    /// dat_ep_post_rdma_write.
+    /// Posts an RDMA Write (dat_ep_post_rdma_write).
     ///
     /// # Errors
     /// As [`Ep::post_rdma_read`].
@@ -101,7 +102,7 @@ impl<T: Transport> Ep<T> {
         self.post_slow(iov.into(), cookie, flags, RdmaWrite(remote))
     }
 
-    /// IB extension: RDMA Write with immediate data.
+    /// Posts an RDMA Write with immediate data (IB extension).
     ///
     /// # Errors
     /// As [`Ep::post_rdma_write`].
@@ -113,7 +114,7 @@ impl<T: Transport> Ep<T> {
         immediate: u32,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.post_any(&Post {
+        self.post_request(&Post {
             iov: iov.into(),
             cookie,
             flags: flags.bits(),
@@ -124,10 +125,10 @@ impl<T: Transport> Ep<T> {
         })
     }
 
-    /// IB extension: compare and swap 8 bytes; the old value goes to `local`.
+    /// Posts a compare-and-swap of 8 bytes, whose old value goes to `local` (IB extension).
     ///
     /// # Errors
-    /// As [`Ep::post_rdma_read`]; `DAT_LENGTH_ERROR` unless `local` is of 8 bytes.
+    /// As [`Ep::post_rdma_read`]; `DAT_LENGTH_ERROR` unless `local` has 8 bytes.
     pub fn compare_swap(
         &'static self,
         compare: u64,
@@ -145,7 +146,7 @@ impl<T: Transport> Ep<T> {
         self.post_atomic(local, cookie, flags, 7, DtoOp::CompareSwap, op)
     }
 
-    /// IB extension: add to 8 bytes; the old value goes to `local`.
+    /// Posts a fetch-and-add of 8 bytes, whose old value goes to `local` (IB extension).
     ///
     /// # Errors
     /// As [`Ep::compare_swap`].
@@ -176,7 +177,7 @@ impl<T: Transport> Ep<T> {
         if local.segment_length != 8 {
             return Err(Error::of(Kind::LengthError));
         }
-        self.post_any(&Post {
+        self.post_request(&Post {
             iov: std::slice::from_ref(local).into(),
             cookie,
             flags: flags.bits(),

@@ -1,10 +1,10 @@
-//! Slots of outstanding work: cookies between post and completion, found again by work request id.
+//! Slots of outstanding work requests: they keep the cookie from post to completion, and the work request id finds
+//! them.
 //!
-//! A ring has one poster (under its queue's lock, it owns the head) and one completer (under the lock of the
-//! EVD whose completion queue it reads, it owns the tail). Neither takes the other's lock. Slots are made once
-//! for each size and then kept with the endpoint, whose memory lives for ever too; so a completion that comes
-//! late still finds slots, and the endpoint's life tells it that they are not its own. They take memory when they are used for the
-//! first time.
+//! A ring has one poster, which owns the head under its queue's lock, and one completer, which owns the tail under
+//! the lock of the EVD whose completion queue it reads. Neither takes the other's lock. Slots are allocated once for
+//! each size, on first use, and kept with the endpoint, whose memory is never freed. So a late completion still finds
+//! slots, and its generation shows that they belong to another endpoint.
 
 use std::sync::OnceLock;
 
@@ -16,30 +16,31 @@ use crate::event::DtoOp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, zeroed};
 use crate::transport::WrId;
 
-/// What a work request belongs to.
+/// Queue that a work request belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
-pub(crate) enum Lane {
-    /// A request of an endpoint.
+pub(crate) enum QueueKind {
+    /// Requests of an endpoint.
     Request = 0,
-    /// A receive of an endpoint.
+    /// Receives of an endpoint.
     Receive = 1,
-    /// A receive of a shared receive queue.
+    /// Receives of a shared receive queue.
     Shared = 2,
 }
 
-/// The part of a work request id above its number: object index (22 bits), life of the object (8), lane (2).
-pub(crate) const fn id_base(index: u32, life: u32, lane: Lane) -> u64 {
-    (index as u64) << 42 | ((life & 0xff) as u64) << 34 | (lane as u64) << 32
+/// Returns the part of a work request id above its number: object index (22 bits), generation of the object (8),
+/// queue kind (2).
+pub(crate) const fn id_base(index: u32, generation: u32, queue_kind: QueueKind) -> u64 {
+    (index as u64) << 42 | ((generation & 0xff) as u64) << 34 | (queue_kind as u64) << 32
 }
 
-/// The id of `number` (a sequence number, or an SRQ's slot) under an [`id_base`].
+/// Returns the id of `number` (a sequence number, or an SRQ's slot) under an [`id_base`].
 #[inline(always)]
 pub(crate) const fn id(base: u64, number: u32) -> WrId {
     WrId(base | number as u64)
 }
 
-/// The parts of a work request id.
+/// Work request id, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Id(u64);
 
@@ -48,79 +49,85 @@ impl Id {
     pub(crate) const fn of(id: WrId) -> Self {
         Self(id.0)
     }
-    /// Arena index of the endpoint or SRQ.
+    /// Returns the arena index of the endpoint or SRQ.
     #[inline(always)]
     pub(crate) const fn index(self) -> u32 {
         (self.0 >> 42) as u32
     }
-    /// Whether it was posted in that life of the object.
+    /// Returns true if the work request was posted in that generation of the object.
     #[inline(always)]
-    pub(crate) const fn is_of(self, life: u32) -> bool {
-        (self.0 >> 34) as u32 & 0xff == life & 0xff
+    pub(crate) const fn is_of(self, generation: u32) -> bool {
+        (self.0 >> 34) as u32 & 0xff == generation & 0xff
     }
-    /// What it belongs to; `None` for a number that core never gave out.
+    /// Returns the queue; `None` for an id that core never used.
     #[inline(always)]
-    pub(crate) const fn lane(self) -> Option<Lane> {
+    pub(crate) const fn queue_kind(self) -> Option<QueueKind> {
         match (self.0 >> 32) & 3 {
-            0 => Some(Lane::Request),
-            1 => Some(Lane::Receive),
-            2 => Some(Lane::Shared),
+            0 => Some(QueueKind::Request),
+            1 => Some(QueueKind::Receive),
+            2 => Some(QueueKind::Shared),
             _ => None,
         }
     }
-    /// All but the number: what was posted to the same lane of the same endpoint, in the same life, has it in common.
+    /// Returns all but the number, which is the same for all work requests of one queue of one endpoint in one
+    /// generation.
     #[inline(always)]
-    pub(crate) const fn origin(self) -> u32 {
+    pub(crate) const fn source(self) -> u32 {
         (self.0 >> 32) as u32
     }
-    /// The number.
+    /// Returns the number.
     #[inline(always)]
     pub(crate) const fn number(self) -> u32 {
         self.0 as u32
     }
 }
 
-/// What a slot remembers beside the cookie, in one word.
+/// Content of a slot beside the cookie, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Note(u64);
 
 impl Note {
-    /// The consumer hears only of a failure.
-    pub(crate) const QUIET: u64 = 1 << 4;
-    /// The consumer hears nothing at all.
-    pub(crate) const MUTE: u64 = 1 << 5;
-    /// The completion does not notify. As far from [`Note::QUIET`] as the two flags of a post that they stand for.
-    pub(crate) const NO_NOTICE: u64 = 1 << 6;
+    /// The consumer gets an event only for a failure.
+    pub(crate) const SUPPRESSED: u64 = 1 << 4;
+    /// The consumer has no EVD for the completion, and gets no event.
+    pub(crate) const NO_EVD: u64 = 1 << 5;
+    /// The completion is no notification. As many bits above [`Note::SUPPRESSED`] as the flags of a post that both
+    /// stand for.
+    pub(crate) const UNSIGNALLED: u64 = 1 << 6;
 
-    /// It is told otherwise than the usual: a bind, or a receive of a datagram.
-    pub(crate) const SPECIAL: u64 = 1 << 7;
+    /// The event differs from the most frequent ones: a bind, or a receive of a datagram.
+    pub(crate) const BIND_OR_DATAGRAM: u64 = 1 << 7;
 
-    /// Set for everything but a message, an RDMA and a receive of which the consumer hears.
-    pub(crate) const RARE: u64 = Self::QUIET | Self::MUTE | Self::SPECIAL | 0b1100;
+    /// Last request before a graceful disconnect: its completion ends the connection.
+    pub(crate) const LAST: u64 = 1 << 8;
 
-    /// `extra` is the length in bytes, or for a bind the arena index of the RMR.
+    /// Set for all but a message, an RDMA operation and a receive that give the consumer an event.
+    pub(crate) const SLOW_PATH: u64 =
+        Self::SUPPRESSED | Self::NO_EVD | Self::BIND_OR_DATAGRAM | Self::LAST | 0b1100;
+
+    /// Makes a note. `extra` is the length in bytes, or for a bind the arena index of the RMR.
     #[inline(always)]
     pub(crate) const fn new(op: DtoOp, bits: u64, extra: u64) -> Self {
         let bind = if matches!(op, DtoOp::BindMw) {
-            Self::SPECIAL
+            Self::BIND_OR_DATAGRAM
         } else {
             0
         };
-        Self(op as u64 | bits | bind | extra << 8)
+        Self(op as u64 | bits | bind | extra << 9)
     }
-    /// Length or RMR index.
+    /// Returns the length or the RMR index.
     #[inline(always)]
     pub(crate) const fn extra(self) -> u64 {
-        self.0 >> 8
+        self.0 >> 9
     }
-    /// Whether one of `bits` is set.
+    /// Returns true if one of `bits` is set.
     #[inline(always)]
     pub(crate) const fn has(self, bits: u64) -> bool {
         self.0 & bits != 0
     }
-    /// The operation posted, of one that is not [`Note::RARE`].
+    /// Returns the posted operation of a note without [`Note::SLOW_PATH`].
     #[inline(always)]
-    pub(crate) const fn usual_op(self) -> DtoOp {
+    pub(crate) const fn fast_op(self) -> DtoOp {
         match self.0 & 3 {
             0 => DtoOp::Send,
             1 => DtoOp::RdmaWrite,
@@ -128,14 +135,14 @@ impl Note {
             _ => DtoOp::Receive,
         }
     }
-    /// The operation posted.
+    /// Returns the posted operation.
     #[inline(always)]
     pub(crate) const fn op(self) -> DtoOp {
         OPS[(self.0 & 15) as usize]
     }
 }
 
-/// Every operation that can be posted, under its number.
+/// Operations that can be posted, by number.
 const OPS: [DtoOp; 16] = {
     let posted = [
         DtoOp::RdmaWrite,
@@ -157,21 +164,23 @@ const OPS: [DtoOp; 16] = {
     table
 };
 
-/// One outstanding work request: cookie and note. Plain words, because they begin as zeroed memory.
+/// One outstanding work request: cookie and note. Plain words, because the memory starts zeroed.
 pub(crate) type Slot = [AtomicU64; 2];
 
-/// What a queue has for slots that was never opened.
+/// Returns the slots of a queue that was never opened.
 pub(crate) const fn none() -> Cycle<Slot> {
     static NONE: [Slot; 1] = [[const { AtomicU64::new(0) }; 2]];
     Cycle::new(&NONE)
 }
 
-/// A slot's cookie and note.
+/// Access to a slot.
 pub(crate) trait Outstanding {
-    /// Sets both.
+    /// Stores cookie and note.
     fn fill(&self, cookie: u64, note: Note);
-    /// Both.
+    /// Returns cookie and note.
     fn read(&self) -> (u64, Note);
+    /// Sets [`Note::LAST`].
+    fn mark_last(&self);
 }
 
 impl Outstanding for Slot {
@@ -187,9 +196,12 @@ impl Outstanding for Slot {
             Note(self[1].load(Ordering::Relaxed)),
         )
     }
+    fn mark_last(&self) {
+        self[1].fetch_or(Note::LAST, Ordering::Relaxed);
+    }
 }
 
-/// Ring sizes: so many slots, then four times as many each.
+/// Number of ring sizes. Each is four times the one before.
 const CLASSES: usize = 10;
 const LEAST: u32 = if cfg!(all(loom, test)) { 2 } else { 16 };
 const fn class_of(slots: u32) -> usize {
@@ -200,26 +212,26 @@ const fn class_of(slots: u32) -> usize {
     class
 }
 
-/// The outstanding work of one direction of an endpoint.
+/// Outstanding work of one direction of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Ring {
     sizes: [OnceLock<Cycle<Slot>>; CLASSES],
     class: AtomicU32,
     tail: AtomicU32,
-    /// Names the life of the endpoint (or what came after its last reset) in work request ids.
-    life: AtomicU32,
-    /// Of a receive ring, since its memory was made.
+    /// Generation in the work request ids; a new endpoint and a reset begin another one.
+    generation: AtomicU32,
+    /// Counts of a receive ring, since its memory was made.
     received: Received,
 }
 
 impl Ring {
-    /// Without slots.
+    /// Makes a ring without slots.
     pub(crate) const fn new() -> Self {
         Self {
             sizes: [const { OnceLock::new() }; CLASSES],
             class: AtomicU32::new(0),
             tail: AtomicU32::new(0),
-            life: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
             received: Received::new(),
         }
     }
@@ -232,11 +244,11 @@ impl Default for Ring {
 }
 
 impl Ring {
-    /// Most that can be outstanding, beside the mark at the end of a graceful disconnect.
+    /// Maximum number of outstanding work requests, without the one that ends a graceful disconnect.
     pub(crate) const MAX: u32 = 1 << 20;
 
-    /// Makes room for `count` outstanding work requests, numbered from 0, and forgets those that were. The
-    /// caller holds the queue's lock and has made a new life of the endpoint.
+    /// Empties the ring and makes room for `count` outstanding work requests, numbered from 0. The caller holds the
+    /// queue's lock and has begun a new generation.
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES` if there is no memory for the slots.
@@ -256,18 +268,18 @@ impl Ring {
         Ok(slots)
     }
 
-    /// From now on completions are of `life`; those of another are strangers.
-    pub(crate) fn begin(&self, life: u32) {
-        self.life.store(life, Ordering::Release);
+    /// Begins `generation`; completions of other generations are dropped from then on.
+    pub(crate) fn begin(&self, generation: u32) {
+        self.generation.store(generation, Ordering::Release);
     }
 
-    /// The life that completions must be of.
+    /// Returns the present generation.
     #[inline(always)]
-    pub(crate) fn life(&self) -> u32 {
-        self.life.load(Ordering::Acquire)
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
     }
 
-    /// The slots in use; `None` before the first life.
+    /// Returns the slots in use; `None` before the first generation.
     pub(crate) fn slots(&'static self) -> Option<Cycle<Slot>> {
         self.sizes
             .get(self.class.load(Ordering::Relaxed) as usize)
@@ -275,34 +287,33 @@ impl Ring {
             .copied()
     }
 
-    /// What was received through it.
+    /// Returns the counts of received messages.
     #[inline(always)]
     pub(crate) fn received(&self) -> &Received {
         &self.received
     }
 
-    /// Sequence number of the oldest outstanding work request.
+    /// Returns the sequence number of the oldest outstanding work request.
     #[inline(always)]
     pub(crate) fn tail(&self) -> u32 {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Finds the work request `number` in `slots`, which are [this ring's](Ring::slots): cookie and note. `None` if it
-    /// is none of those outstanding.
+    /// Returns cookie and note of the work request `number` in `slots`, which are [this ring's](Ring::slots). Returns
+    /// `None` if it is not outstanding.
     #[inline(always)]
     pub(crate) fn find(&self, slots: Cycle<Slot>, number: u32) -> Option<(u64, Note)> {
         let ahead = number.wrapping_sub(self.tail.load(Ordering::Relaxed));
         (ahead <= slots.span()).then(|| slots.at(number).read())
     }
 
-    /// The work request `number`, which was found, is done, and with it all older ones: those were posted without
-    /// asking for a completion.
+    /// Removes the work request `number`, which was found, and all older ones, which were posted unsignaled.
     #[inline(always)]
     pub(crate) fn done(&self, number: u32) {
         self.tail.store(number.wrapping_add(1), Ordering::Release);
     }
 
-    /// Takes the work request `number` out. `None` if it is none of those outstanding.
+    /// Removes the work request `number` and returns its cookie and note. Returns `None` if it is not outstanding.
     pub(crate) fn take(&'static self, number: u32) -> Option<(u64, Note)> {
         let found = self.find(self.slots()?, number)?;
         self.done(number);
@@ -319,18 +330,18 @@ mod tests {
 
     #[test]
     fn id_holds_all_its_parts() {
-        for (index, life, lane, number) in [
-            (0, 0, Lane::Request, 0),
-            ((1 << 22) - 1, 255, Lane::Shared, u32::MAX),
-            (4711, 300, Lane::Receive, 77),
+        for (index, generation, queue_kind, number) in [
+            (0, 0, QueueKind::Request, 0),
+            ((1 << 22) - 1, 255, QueueKind::Shared, u32::MAX),
+            (4711, 300, QueueKind::Receive, 77),
         ] {
-            let id = Id::of(id(id_base(index, life, lane), number));
+            let id = Id::of(id(id_base(index, generation, queue_kind), number));
             assert_eq!((id.index(), id.number()), (index, number));
-            assert_eq!(id.lane(), Some(lane));
-            assert!(id.is_of(life));
-            assert!(!id.is_of(life + 1));
+            assert_eq!(id.queue_kind(), Some(queue_kind));
+            assert!(id.is_of(generation));
+            assert!(!id.is_of(generation + 1));
         }
-        assert_eq!(Id::of(WrId(u64::MAX)).lane(), None);
+        assert_eq!(Id::of(WrId(u64::MAX)).queue_kind(), None);
     }
 
     #[test]
@@ -347,11 +358,18 @@ mod tests {
             DtoOp::FetchAdd,
             DtoOp::SendUd,
         ] {
-            let note = Note::new(op, Note::QUIET | Note::MUTE, 1 << 40);
+            let note = Note::new(op, Note::SUPPRESSED | Note::NO_EVD, 1 << 40);
             assert_eq!((note.op(), note.extra()), (op, 1 << 40));
-            assert!(note.has(Note::QUIET) && note.has(Note::MUTE) && !note.has(Note::NO_NOTICE));
+            assert!(
+                note.has(Note::SUPPRESSED)
+                    && note.has(Note::NO_EVD)
+                    && !note.has(Note::UNSIGNALLED)
+            );
             let heard = Note::new(op, 0, 8);
-            assert!(heard.has(Note::RARE) || heard.usual_op() == op, "{op:?}");
+            assert!(
+                heard.has(Note::SLOW_PATH) || heard.fast_op() == op,
+                "{op:?}"
+            );
         }
     }
 
@@ -364,7 +382,7 @@ mod tests {
         let ring = ring();
         let slots = ring.open(10).unwrap();
         assert_eq!(slots.span(), 15);
-        // As if 2^32 - 40 requests had been done.
+        // The state after 2^32 - 40 requests.
         let start = u32::MAX - 40;
         ring.tail.store(start, Ordering::Relaxed);
         for n in (0..100).map(|i| start.wrapping_add(i)) {

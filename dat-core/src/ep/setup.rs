@@ -1,11 +1,11 @@
-//! Building an endpoint: attributes checked, parts claimed, queue pair and rings made (dat_ep_create,
-//! dat_ep_create_with_srq), and made again (dat_ep_modify, dat_ep_reset).
+//! Setup of endpoints: checks attributes, claims parts, makes queue pair and rings (dat_ep_create,
+//! dat_ep_create_with_srq), and makes them again (dat_ep_modify, dat_ep_reset).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::connect::{Connection, Unheard};
-use super::ring::{Lane, Ring, id_base};
+use super::connect::{Connection, InternalEvd};
+use super::ring::{QueueKind, Ring, id_base};
 use super::state::Input;
 use super::{Ep, EpParts};
 use crate::attr::{AdapterAttr, EpAttr};
@@ -15,13 +15,13 @@ use crate::flags::{CompletionFlags, EvdFlags};
 use crate::ia::{Ia, Kind};
 use crate::transport::{QpCaps, Token, Transport};
 
-/// `DAT_EP_ATTR` is the seventh argument of dat_ep_create, the eighth of dat_ep_create_with_srq.
+/// Argument number of `DAT_EP_ATTR`: of dat_ep_create and of dat_ep_create_with_srq.
 const ATTR: [u16; 2] = [6, 7];
 
-/// `DAT_IB_SERVICE_TYPE_UD`.
+/// Value of `DAT_IB_SERVICE_TYPE_UD`.
 const UD: u32 = 1;
 
-/// The attributes that dat_ep_create gives to an endpoint that asks for none.
+/// Returns the default attributes of dat_ep_create.
 fn default_attr(adapter: &AdapterAttr) -> EpAttr {
     EpAttr {
         service_type: 0,
@@ -42,7 +42,7 @@ fn default_attr(adapter: &AdapterAttr) -> EpAttr {
     }
 }
 
-/// Whether the adapter can do what `attr` asks for.
+/// Checks that the adapter supports `attr`.
 pub(super) fn check_attr(attr: &EpAttr, adapter: &AdapterAttr, on_srq: bool) -> Result<()> {
     let argument = ATTR[usize::from(on_srq)];
     if attr.qos != 0 || (attr.service_type == UD && adapter.max_datagram == 0) {
@@ -73,11 +73,11 @@ pub(super) fn check_attr(attr: &EpAttr, adapter: &AdapterAttr, on_srq: bool) -> 
 }
 
 impl<T: Transport> Ep<T> {
-    /// dat_ep_create, dat_ep_create_with_srq: an endpoint in the state Unconnected. `attr` `None` asks for
-    /// the defaults. Without a protection zone it can only be looked at, modified and freed.
+    /// Creates an endpoint in the state Unconnected (dat_ep_create, dat_ep_create_with_srq). `None` as `attr` selects
+    /// the defaults. Without a protection zone it can only be queried, modified and freed.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` for an attribute that the adapter cannot do, `DAT_MODEL_NOT_SUPPORTED`,
+    /// `DAT_INVALID_PARAMETER` for an attribute that the adapter does not support, `DAT_MODEL_NOT_SUPPORTED`,
     /// `DAT_INSUFFICIENT_RESOURCES`, and `DAT_INVALID_HANDLE` of a part that was freed meanwhile, or belongs to
     /// another IA.
     pub fn create(
@@ -104,15 +104,15 @@ impl<T: Transport> Ep<T> {
         made.map(|()| ep)
     }
 
-    /// For a public service point whose provider makes the endpoints: no parts, and waiting for the answer to
-    /// a request, of a `datagram` endpoint or of one that wants a connection.
+    /// Creates an endpoint for a request at a public service point whose provider makes the endpoints. It has no
+    /// parts; `datagram` selects the service type.
     pub(crate) fn offer(ia: &'static Ia<T>, datagram: bool) -> Result<&'static Self> {
         let mut attr = default_attr(&*ia.attributes()?);
         if datagram {
             attr.service_type = UD;
         }
         let ep = Self::create(ia, EpParts::default(), Some(&attr))?;
-        ep.service(Input::Offer)?;
+        ep.service_input(Input::Offer)?;
         Ok(ep)
     }
 
@@ -127,14 +127,14 @@ impl<T: Transport> Ep<T> {
         side.attr = Some(attr);
         side.counted_before = self.counted(&side);
         self.join(ia, &mut side, parts)?;
-        // The queue pair's token is that of the life that `adopt` is about to begin.
+        // The queue pair's token has the generation that `adopt` begins below.
         let generation = self.head.generation.load(Ordering::Acquire).wrapping_add(1);
-        side.life = generation;
+        side.generation = generation;
         self.build(ia, &mut side, Token::new(index, generation))?;
         ia.adopt(Kind::Ep, index, &self.head, 0)
     }
 
-    /// Claims `parts` in place of those that `side` has.
+    /// Claims `parts` and replaces those of `side`.
     pub(super) fn join(
         &'static self,
         ia: &'static Ia<T>,
@@ -158,7 +158,7 @@ impl<T: Transport> Ep<T> {
             belongs(srq.ia(), Subtype::InvalidHandleSrq)?;
             claims.push(srq.head.claim(Subtype::InvalidHandleSrq)?);
         }
-        // What the endpoint feeds already must not stand in the way of what it is to feed.
+        // The feeds of the old parts must not count while the new ones are made.
         side.recv_feed = None;
         side.request_feed = None;
         side.connect_feed = None;
@@ -193,9 +193,10 @@ impl<T: Transport> Ep<T> {
         )?;
         let heard =
             parts.request_evd.is_some() && (parts.recv_evd.is_some() || parts.srq.is_some());
-        if parts.pz.is_some() && !heard && side.unheard.0.is_none() {
+        if parts.pz.is_some() && !heard && side.internal_evd.0.is_none() {
             let depth = attr.max_recv_dtos.saturating_add(attr.max_request_dtos);
-            side.unheard = Unheard(Some(Evd::create(ia, depth.max(1), None, EvdFlags::DTO)?));
+            side.internal_evd =
+                InternalEvd(Some(Evd::create(ia, depth.max(1), None, EvdFlags::DTO)?));
         }
         self.datagram
             .store(attr.service_type == UD, Ordering::Release);
@@ -217,7 +218,7 @@ impl<T: Transport> Ep<T> {
         let attr = side.attr.clone().ok_or(super::DEAD)?;
         let adapter = ia.attributes()?;
         let cq_of = |evd: Option<&'static Evd<T>>, subtype| {
-            evd.or(side.unheard.0)
+            evd.or(side.internal_evd.0)
                 .and_then(Evd::cq)
                 .ok_or(Error::handle(subtype))
         };
@@ -232,7 +233,7 @@ impl<T: Transport> Ep<T> {
             })?;
         let srq = side.parts.srq.map(crate::srq::Srq::queue).transpose()?;
         let caps = QpCaps {
-            // One more for the mark at the end of a graceful disconnect.
+            // One more for the request that ends a graceful disconnect.
             max_request: (attr.max_request_dtos + 1).min(adapter.max_dto_per_ep.max(1)),
             max_recv: if srq.is_some() { 0 } else { attr.max_recv_dtos },
             max_request_iov: attr.max_request_iov,
@@ -241,7 +242,8 @@ impl<T: Transport> Ep<T> {
             rdma_read_out: attr.max_rdma_read_out,
             datagram: attr.service_type == UD,
         };
-        // EVDs are often shorter than what their endpoints can have outstanding; completion queues must not.
+        // EVDs are often smaller than the number of outstanding work requests of their endpoints; completion queues
+        // must not be.
         if let Some(feed) = &mut side.request_feed {
             feed.reserve(caps.max_request)?;
         }
@@ -273,7 +275,7 @@ impl<T: Transport> Ep<T> {
         let index = self.index();
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
-        let life = self.next_life();
+        let generation = self.next_generation();
         let requests = self.request_ring.open(attr.max_request_dtos + 1)?;
         let receives = match side.parts.srq {
             None => Some(self.recv_ring.open(attr.max_recv_dtos)?),
@@ -293,59 +295,60 @@ impl<T: Transport> Ep<T> {
         }
         send.open(
             requests,
-            id_base(index, life, Lane::Request),
+            id_base(index, generation, QueueKind::Request),
             qp.clone(),
             attr,
             adapter,
             ia.strict_lengths(),
             side.parts.request_evd,
-            side.unheard.0,
+            side.internal_evd.0,
         );
         if let Some(receives) = receives {
             recv.open(
                 receives,
-                id_base(index, life, Lane::Receive),
+                id_base(index, generation, QueueKind::Receive),
                 qp.clone(),
                 attr,
                 side.parts.recv_evd,
-                side.unheard.0,
+                side.internal_evd.0,
             );
         }
         Ok(())
     }
 
-    /// Work requests of the old life are forgotten. Called under the locks of both queues.
-    fn next_life(&self) -> u32 {
-        let life = self.request_ring.life().wrapping_add(1);
-        self.request_ring.begin(life);
-        self.recv_ring.begin(life);
-        life
+    /// Begins the next generation, in which completions of older work requests are dropped. The caller holds the
+    /// locks of both queues.
+    fn next_generation(&self) -> u32 {
+        let generation = self.request_ring.generation().wrapping_add(1);
+        self.request_ring.begin(generation);
+        self.recv_ring.begin(generation);
+        generation
     }
 
-    /// No more posts, and completions on their way are strangers from now on.
+    /// Closes both queues: posts find no queue pair, and completions that still arrive are dropped.
     pub(super) fn close_queues(&'static self) {
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
-        self.next_life();
+        self.next_generation();
         let parts = (send.close(), recv.close());
         drop(recv);
         drop(send);
         drop(parts);
     }
 
-    /// Opens the queues anew: on the same queue pair if that is as new, else on another one. Returns the old one, to be
+    /// Opens the queues again: on the same queue pair if it was reset, else on a new one. Returns the old one, to be
     /// dropped without locks.
     pub(super) fn renew(
         &'static self,
         side: &mut Connection<T>,
-        as_new: bool,
+        was_reset: bool,
     ) -> Result<Option<Arc<T::Qp>>> {
         let ia = self.ia();
         let Some(qp) = side.qp.clone() else {
             return Ok(None);
         };
         self.close_queues();
-        if as_new {
+        if was_reset {
             let adapter = ia.attributes()?;
             let attr = side.attr.clone().ok_or(super::DEAD)?;
             self.open_queues(ia, side, &adapter, &attr, &qp)?;

@@ -1,35 +1,36 @@
-//! The endpoint's state machine: what each call and each word from the transport does in each state
-//! (the 1.2 manual pages; dat_ep_disconnect, dat_ep_free, dat_cr_accept above all).
+//! State machine of an endpoint: the effect of each call and each report of the transport in each state, after the
+//! 1.2 manual pages (dat_ep_disconnect, dat_ep_free and dat_cr_accept above all).
 //!
-//! [`step`] is the only place that decides a next state. A transport's input that does not fit the state is
-//! ignored: no transition, no event.
+//! Only [`step`] decides a next state. A report of the transport that does not fit the state is ignored: no
+//! transition, no event.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Result, Subtype};
 use crate::event::ConnectionEvent;
 use crate::upcall::ConnOutcome;
 
-/// `DAT_EP_STATE`, with its numbers. The states of unconfigured endpoints and of multipathing do not occur.
+/// `DAT_EP_STATE` with its numbers. The states of unconfigured endpoints and of multipathing do not occur.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum EpState {
-    /// Nothing goes on.
+    /// No connection and no attempt.
     #[default]
     Unconnected = 0,
-    /// Belongs to a reserved service point.
+    /// The endpoint belongs to a reserved service point.
     Reserved = 2,
-    /// A request came in at its reserved service point.
+    /// A request arrived at the endpoint's reserved service point.
     PassiveConnectionPending = 4,
     /// dat_ep_connect was called.
     ActiveConnectionPending = 6,
-    /// Made by the provider for a request at a public service point.
+    /// The provider made the endpoint for a request at a public service point.
     TentativeConnectionPending = 7,
-    /// Data flows.
+    /// The connection is established.
     Connected = 9,
-    /// Disconnects gracefully as soon as its requests are done.
+    /// The connection ends gracefully once its requests are complete.
     DisconnectPending = 10,
-    /// The connection, or the attempt, is over.
+    /// The connection, or the attempt, has ended.
     Disconnected = 11,
     /// dat_cr_accept was called.
     CompletionPending = 12,
@@ -54,7 +55,7 @@ impl EpState {
         CompletionPending,
     ];
 
-    /// The state with that number, if it is one of ours.
+    /// Returns the state with that number, if there is one.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
@@ -71,13 +72,13 @@ impl EpState {
         })
     }
 
-    /// Whether an attempt to connect goes on, of this side or in answer to a request.
+    /// Returns true during an attempt to connect, active or in answer to a request.
     #[must_use]
     pub const fn is_attempt(self) -> bool {
         matches!(self, ActiveConnectionPending | CompletionPending)
     }
 
-    /// The specification's name.
+    /// Returns the specification's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -93,7 +94,7 @@ impl EpState {
         }
     }
 
-    /// `DAT_INVALID_STATE` with this state's subtype.
+    /// Returns `DAT_INVALID_STATE` with this state's subtype.
     #[must_use]
     pub const fn refuse(self) -> Error {
         Error::state(match self {
@@ -116,7 +117,7 @@ impl fmt::Display for EpState {
     }
 }
 
-/// What happens to an endpoint.
+/// Call or report that may change the state of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Input {
     /// dat_ep_connect, dat_ep_dup_connect.
@@ -125,41 +126,43 @@ pub enum Input {
     Reserve,
     /// dat_rsp_free.
     Unreserve,
-    /// A request came in at the endpoint's reserved service point.
+    /// A request arrived at the endpoint's reserved service point.
     RequestArrived,
     /// The provider made the endpoint for a request at a public service point.
     Offer,
-    /// dat_cr_accept with, or of, this endpoint.
+    /// dat_cr_accept with this endpoint.
     Accept,
-    /// dat_cr_reject of the request that this endpoint waits for; or the request was withdrawn.
+    /// dat_cr_reject of the request that this endpoint belongs to, or withdrawal of that request.
     Reject,
-    /// The transport refused to connect or to accept at once: the call fails, nothing has happened.
+    /// The transport refused at once to connect or to accept: the call fails without an effect.
     Refused,
     /// dat_ep_disconnect, `DAT_CLOSE_ABRUPT_FLAG`.
     DisconnectAbrupt,
     /// dat_ep_disconnect, `DAT_CLOSE_GRACEFUL_FLAG`.
     DisconnectGraceful,
-    /// Every outstanding request is completed.
+    /// Every outstanding request is complete.
     Drained,
     /// dat_ep_reset.
     Reset,
     /// dat_ep_free.
     Free,
+    /// Abrupt close of the IA: frees the endpoint in any state.
+    Destroy,
     /// Outcome that the transport reports for the connection.
     Transport(ConnOutcome),
     /// The timeout of dat_ep_connect expired.
     TimedOut,
-    /// dat_ep_connect of a datagram endpoint, which may look for several peers at a time.
+    /// dat_ep_connect of a datagram endpoint; several lookups may run at a time.
     Resolve,
     /// dat_cr_accept of a datagram request.
     AcceptDatagram,
-    /// Transport: a peer of a datagram endpoint is found.
+    /// Report of the transport that a peer of a datagram endpoint is found.
     Resolved,
 }
 
 impl Input {
     /// Every input.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Connect,
         Self::Reserve,
         Self::Unreserve,
@@ -173,6 +176,7 @@ impl Input {
         Self::Drained,
         Self::Reset,
         Self::Free,
+        Self::Destroy,
         Self::Transport(ConnOutcome::Established),
         Self::Transport(ConnOutcome::PeerRejected),
         Self::Transport(ConnOutcome::NonPeerRejected),
@@ -187,28 +191,28 @@ impl Input {
     ];
 }
 
-/// What the caller of [`step`] has to do after it has noted the new state.
+/// Action that the caller of [`step`] must take after it stored the new state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Effect {
-    /// Nothing.
+    /// No action.
     #[default]
     None,
-    /// Tell the transport to end the connection or the attempt, so that outstanding work is flushed.
+    /// Have the transport end the connection or the attempt, so that outstanding work is flushed.
     Teardown,
-    /// Wait until the outstanding requests are completed, then give [`Input::Drained`].
-    AwaitDrain,
-    /// Make the queue pair as new.
+    /// Wait until the outstanding requests are complete, then apply [`Input::Drained`].
+    AwaitLastRequest,
+    /// Reset the queue pair.
     ResetQueuePair,
 }
 
-/// The outcome of an input.
+/// Transition of the state machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// The state from now on.
+    /// State after the transition.
     pub next: EpState,
-    /// The event for the endpoint's connect EVD.
+    /// Event for the endpoint's connect EVD.
     pub event: Option<ConnectionEvent>,
-    /// What is to be done.
+    /// Action that the caller must take.
     pub effect: Effect,
 }
 
@@ -228,11 +232,11 @@ const fn end(event: ConnectionEvent) -> Step {
     }
 }
 
-/// What `input` does in `state`.
+/// Returns the transition that `input` causes in `state`.
 ///
 /// # Errors
-/// `DAT_INVALID_STATE` with the state's subtype for a call that the state forbids. Inputs of the transport
-/// never fail.
+/// `DAT_INVALID_STATE` with the state's subtype for a call that the state forbids. Reports of the transport never
+/// fail.
 pub const fn step(state: EpState, input: Input) -> Result<Step> {
     use ConnOutcome as O;
     use ConnectionEvent as E;
@@ -255,7 +259,7 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
         (Input::DisconnectGraceful, Connected) => Step {
             next: DisconnectPending,
             event: None,
-            effect: Effect::AwaitDrain,
+            effect: Effect::AwaitLastRequest,
         },
         (Input::DisconnectGraceful, DisconnectPending)
         | (Input::DisconnectAbrupt | Input::DisconnectGraceful, Disconnected)
@@ -269,7 +273,8 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
         (
             Input::Free,
             ActiveConnectionPending | CompletionPending | Connected | DisconnectPending,
-        ) => Step {
+        )
+        | (Input::Destroy, _) => Step {
             next: Unconnected,
             event: None,
             effect: Effect::Teardown,
@@ -328,12 +333,63 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
     })
 }
 
+/// State of an endpoint, stored as its number. [`StateCell::apply`] is the only writer, and stores only what [`step`]
+/// returns.
+#[derive(Debug, Default)]
+pub(super) struct StateCell(AtomicU32);
+
+impl StateCell {
+    /// Returns the state.
+    #[inline(always)]
+    pub(super) fn get(&self) -> EpState {
+        EpState::from_number(self.0.load(Ordering::Acquire)).unwrap_or_default()
+    }
+
+    /// Returns true if the endpoint is in `state`.
+    #[inline(always)]
+    pub(super) fn is(&self, state: EpState) -> bool {
+        self.0.load(Ordering::Acquire) == state as u32
+    }
+
+    /// Returns what [`StateCell::apply`] would do, and changes nothing.
+    ///
+    /// # Errors
+    /// Those of [`step`].
+    pub(super) fn preview(&self, input: Input) -> Result<Step> {
+        step(self.get(), input)
+    }
+
+    /// Takes the transition that `input` makes. The caller holds the lock of the connection side.
+    ///
+    /// # Errors
+    /// Those of [`step`]; the state does not change then.
+    pub(super) fn apply(&self, input: Input) -> Result<Step> {
+        let step = self.preview(input)?;
+        self.0.swap(step.next as u32, Ordering::AcqRel);
+        Ok(step)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The manual pages as a table. Each state has the inputs that do something: input, next state, event,
-    /// effect. What is not there is refused with the state's own subtype if it is a call, else ignored.
+    #[test]
+    fn the_cell_of_a_new_endpoint_is_unconnected_and_changes_by_steps_only() {
+        for input in Input::ALL {
+            let cell = StateCell::default();
+            assert!(cell.is(EpState::Unconnected));
+            assert_eq!(cell.preview(input), step(EpState::Unconnected, input));
+            assert!(cell.is(EpState::Unconnected), "a preview changes nothing");
+            match cell.apply(input) {
+                Ok(step) => assert_eq!(cell.get(), step.next),
+                Err(_) => assert!(cell.is(EpState::Unconnected), "{input:?} was refused"),
+            }
+        }
+    }
+
+    /// The manual pages as a table. Each row lists the inputs that have an effect: input, next state, event, action.
+    /// A call that is not listed is refused with the state's own subtype; any other input is ignored.
     const TABLE: &[(&str, Subtype, &str)] = &[
         (
             "UNCONNECTED",
@@ -373,7 +429,7 @@ mod tests {
             "CONNECTED",
             Subtype::InvalidStateEpConnected,
             "DisconnectAbrupt>Disconnected!Disconnected+Teardown \
-             DisconnectGraceful>DisconnectPending+AwaitDrain Free>Unconnected+Teardown \
+             DisconnectGraceful>DisconnectPending+AwaitLastRequest Free>Unconnected+Teardown \
              Disconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown \
              Resolve>Connected AcceptDatagram>Connected",
         ),
@@ -406,7 +462,7 @@ mod tests {
         ),
     ];
 
-    /// Inputs that come from a consumer's call and so can be refused.
+    /// Inputs that come from a call of the consumer, which can be refused.
     const CALLS: &str = " Connect Reserve Offer Accept DisconnectAbrupt DisconnectGraceful Reset Free Resolve \
          AcceptDatagram ";
 
@@ -431,7 +487,9 @@ mod tests {
                 };
                 let expected = row
                     .split_whitespace()
-                    .find_map(|c| c.strip_prefix(&input_name).filter(|c| c.starts_with('>')));
+                    .find_map(|c| c.strip_prefix(&input_name).filter(|c| c.starts_with('>')))
+                    // The same in each state.
+                    .or((input == Input::Destroy).then_some(">Unconnected+Teardown"));
                 let got = step(state, input);
                 match (expected, got) {
                     (Some(expected), Ok(step)) => {

@@ -1,11 +1,11 @@
-//! Taking events without waiting (dat_evd_dequeue), with its short ways.
+//! Dequeueing of events without waiting (dat_evd_dequeue), with its fast paths.
 
 use std::sync::atomic::Ordering;
 
 use dat_arena::BriefGuard;
 
-use super::state::Call;
-use super::word::{AT_HAND, OTHER, QUIET};
+use super::state::Input;
+use super::word::{BATCHED, POLL_CQ, SLOW_PATH};
 use super::{Evd, Inner};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::event::{Dto, Event};
@@ -13,10 +13,10 @@ use crate::transport::Transport;
 
 /// `DAT_QUEUE_EMPTY` of an EVD without a completion queue.
 pub const EMPTY: Error = Error::of(Kind::QueueEmpty);
-/// `DAT_QUEUE_EMPTY` of one with: programs compare it whole, without the class bit.
+/// `DAT_QUEUE_EMPTY` of an EVD with a completion queue: programs compare the whole code, without the class bit.
 pub const EMPTY_CQ: Error = Error::of(Kind::QueueEmpty).without_class();
 
-/// Gives a lock back where the short way ends. A call, for there is only one short way out then.
+/// Unlocks at the end of the fast path and returns false. A call, so that the fast path has only one exit.
 #[cold]
 #[inline(never)]
 fn refuse<T: Transport>(held: BriefGuard<'static, Inner<T>>) -> bool {
@@ -37,16 +37,16 @@ pub enum Polled {
     SlowPath,
 }
 
-/// `DAT_INVALID_HANDLE`, of the argument that dat_evd_dequeue calls the EVD.
+/// Returns `DAT_INVALID_HANDLE` for dat_evd_dequeue's EVD argument.
 const fn dead_argument() -> Error {
     Error::handle(Subtype::InvalidHandle1)
 }
 
-/// Takes one event where the consumer wants it. Called at most once a call, and only on success.
+/// Receiver of one event, in the consumer's layout. Called at most once a call, and only on success.
 pub trait EventSink {
-    /// A completion.
+    /// Takes a completion.
     fn dto(&mut self, dto: &Dto);
-    /// Any other event.
+    /// Takes any other event.
     fn event(&mut self, event: &Event);
 }
 
@@ -62,13 +62,13 @@ impl<S: EventSink> EventSink for &mut S {
 }
 
 impl<T: Transport> Evd<T> {
-    /// dat_evd_dequeue.
+    /// Dequeues one event (dat_evd_dequeue).
     ///
     /// # Errors
     /// `DAT_QUEUE_EMPTY` (without the class bit if the EVD has a completion queue); `DAT_INVALID_STATE`
     /// (`EVD_WAITER`) while a thread waits; `DAT_INVALID_HANDLE`.
     pub fn dequeue(&'static self, mut sink: impl EventSink) -> Result<()> {
-        // The caller may have looked at the address only. A forked child gets no lock that was held in its parent.
+        // The caller may have checked the address only. A forked child never gets a lock that was held in its parent.
         if !self.head.alive() {
             return Err(dead_argument());
         }
@@ -76,15 +76,15 @@ impl<T: Transport> Evd<T> {
         if !self.head.alive() {
             return Err(dead_argument());
         }
-        inner.state.step(Call::Dequeue)?;
-        let taken = inner.queue.pop(&mut sink) || inner.queue.take_any(&mut sink);
+        inner.state.check(Input::Dequeue)?;
+        let taken = inner.queue.pop(&mut sink) || inner.queue.take_slow(&mut sink);
         inner.tally.found += u64::from(taken);
         inner.tally.missed += u64::from(!taken);
-        let yields = !taken && inner.yields();
-        self.left(&inner);
+        let should_yield = !taken && inner.should_yield();
+        self.publish_word(&inner);
         let has_cq = inner.queue.cq.is_some();
         drop(inner);
-        if yields {
+        if should_yield {
             std::thread::yield_now();
         }
         if !taken {
@@ -97,37 +97,38 @@ impl<T: Transport> Evd<T> {
         }
     }
 
-    /// The short way where a completion [is at hand](super::word::is_batched): if it is of the usual kind it goes straight from
-    /// the transport to `sink`, past every call. False: nothing was done, [`Evd::dequeue`] does it.
+    /// Dequeues on the fast path if the word [says that completions are batched](super::word::is_batched): passes the
+    /// next completion from the transport to `sink` without a call. Returns false if that is not possible; then
+    /// nothing was done, and the caller continues with [`Evd::dequeue`].
     #[inline(always)]
     pub fn dequeue_batched(&'static self, sink: &mut impl EventSink) -> bool {
         let Some(mut inner) = self.inner.try_lock() else {
             return false;
         };
-        if self.head.word.load(Ordering::Relaxed) != AT_HAND || !inner.queue.take_usual(sink) {
+        if self.head.word.load(Ordering::Relaxed) != BATCHED || !inner.queue.take_fast(sink) {
             return refuse(inner);
         }
-        if inner.queue.at_hand() == 0 {
-            // What is behind the batch comes the long way once.
-            let now = if inner.queue.has_behind() {
-                OTHER
+        if inner.queue.batched() == 0 {
+            // The overflow is moved into the batch on the slow path.
+            let now = if inner.queue.has_overflow() {
+                SLOW_PATH
             } else {
-                QUIET
+                POLL_CQ
             };
-            self.turn(AT_HAND, now);
+            self.replace_word(BATCHED, now);
         }
-        inner.queue.step();
+        inner.queue.advance();
         inner.tally.found += 1;
         true
     }
 
-    /// The short way where [nothing is at hand](super::word::needs_cq_poll): asks the transport.
+    /// Dequeues on the fast path if the word [asks for a poll](super::word::needs_cq_poll): polls the transport.
     #[inline(always)]
     pub fn dequeue_polled(&'static self, sink: &mut impl EventSink) -> Polled {
         let Some(mut inner) = self.inner.try_lock() else {
             return Polled::SlowPath;
         };
-        if self.head.word.load(Ordering::Relaxed) != QUIET {
+        if self.head.word.load(Ordering::Relaxed) != POLL_CQ {
             return Polled::SlowPath;
         }
         if !inner.queue.poll() {
@@ -136,18 +137,18 @@ impl<T: Transport> Evd<T> {
             T::after_empty_poll();
             return Polled::Empty;
         }
-        if inner.queue.at_hand() == 1 && inner.queue.take_usual(sink) {
-            inner.queue.step();
+        if inner.queue.batched() == 1 && inner.queue.take_fast(sink) {
+            inner.queue.advance();
             inner.tally.found += 1;
             return Polled::Taken;
         }
-        self.turn(QUIET, AT_HAND);
+        self.replace_word(POLL_CQ, BATCHED);
         Polled::Batched
     }
 
-    /// From one word to another, under the lock, unless the EVD's life has ended.
+    /// Replaces the word under the lock, unless the EVD is dead.
     #[inline(always)]
-    pub(super) fn turn(&self, from: u64, to: u64) {
-        self.head.turn(from, to);
+    pub(super) fn replace_word(&self, from: u64, to: u64) {
+        self.head.replace_word(from, to);
     }
 }

@@ -1,15 +1,15 @@
-//! The event streams that feed an EVD, and what they make of it.
+//! Event streams that feed an EVD, and the configuration that they lead to.
 
 use std::sync::atomic::Ordering;
 
-use super::state::Config;
+use super::state::{Config, Input};
 use super::{Evd, Inner};
 use crate::error::{Error, Result, Subtype};
 use crate::flags::{CompletionFlags, EvdFlags};
 use crate::transport::Transport;
 use crate::use_count::Claim;
 
-/// An event stream that feeds an EVD. While it exists the EVD is not freed; dropping it ends the stream.
+/// Event stream that feeds an EVD. While it exists the EVD cannot be freed; dropping it ends the stream.
 #[derive(Debug)]
 pub(crate) struct Feed<T: Transport> {
     evd: &'static Evd<T>,
@@ -21,33 +21,33 @@ pub(crate) struct Feed<T: Transport> {
 }
 
 impl<T: Transport> Feed<T> {
-    /// The EVD.
+    /// Returns the EVD.
     pub(crate) fn evd(&self) -> &'static Evd<T> {
         self.evd
     }
 
-    /// Whether the EVD is still the one that was claimed: an IA's close frees its EVDs even if another IA
+    /// Returns true if the EVD is still the one that was claimed: an IA's close frees its EVDs even if another IA
     /// feeds them with asynchronous errors or connection events.
     pub(crate) fn valid(&self) -> bool {
         self.evd.head.alive() && self.evd.head.generation.load(Ordering::Acquire) == self.generation
     }
 
-    /// Sees to it that the completion queue has room for `depth` more completions outstanding.
+    /// Reserves room for `depth` more completions in the completion queue.
     ///
     /// # Errors
-    /// `DAT_INSUFFICIENT_RESOURCES` if the transport has no such queue.
+    /// `DAT_INSUFFICIENT_RESOURCES` if the transport cannot make the queue as large.
     pub(crate) fn reserve(&mut self, depth: u32) -> Result<()> {
         let mut inner = self.evd.inner.lock();
         let Some(cq) = inner.queue.cq.clone() else {
             return Ok(());
         };
-        let expected = inner.expected.saturating_add(depth);
+        let expected = inner.cq_reserved.saturating_add(depth);
         if expected > inner.cq_depth {
             let depth = expected.max(inner.cq_depth.saturating_mul(2));
             let grown = T::resize_cq(&cq, depth).map(|()| depth);
             inner.cq_depth = grown.or_else(|_| T::resize_cq(&cq, expected).map(|()| expected))?;
         }
-        inner.expected = expected;
+        inner.cq_reserved = expected;
         self.depth += depth;
         Ok(())
     }
@@ -58,16 +58,16 @@ impl<T: Transport> Drop for Feed<T> {
         let mut inner = self.evd.inner.lock();
         if self.valid() {
             inner.count(self.stream, self.completion, u32::wrapping_sub);
-            inner.expected -= self.depth;
+            inner.cq_reserved -= self.depth;
         }
-        // Under the lock, so that the counts are right whenever the claims are.
+        // Under the lock, so that the counts match the claims.
         self.claim.take();
     }
 }
 
 impl<T: Transport> Evd<T> {
-    /// Lets an event stream feed this EVD. `completion` are the flags of the endpoint for this
-    /// direction (they decide what notifies); empty for streams without completions.
+    /// Adds an event stream to this EVD. `completion` are the endpoint's flags for this direction (they decide what
+    /// notifies); empty for streams without completions.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` with `subtype` if the EVD is dead or does not take `stream`.
@@ -95,7 +95,7 @@ impl<T: Transport> Evd<T> {
 }
 
 impl<T: Transport> Inner<T> {
-    /// Adds a feed to, or takes it from, the counts that make up the configuration.
+    /// Adds a stream to the counts, or subtracts it, and applies the resulting configuration.
     fn count(
         &mut self,
         stream: EvdFlags,
@@ -105,15 +105,17 @@ impl<T: Transport> Inner<T> {
         let quiet = u32::from(completion.contains(CompletionFlags::UNSIGNALLED));
         let solicited = u32::from(completion.contains(CompletionFlags::SOLICITED_WAIT));
         let loose = u32::from(!stream.intersects(EvdFlags::QUEUED));
-        self.quiet_feeds = count(self.quiet_feeds, quiet);
+        self.unsignalled_feeds = count(self.unsignalled_feeds, quiet);
         self.solicited_feeds = count(self.solicited_feeds, solicited);
-        self.loose_feeds = count(self.loose_feeds, loose);
-        self.state.config = match (self.solicited_feeds, self.quiet_feeds) {
+        self.cqless_feeds = count(self.cqless_feeds, loose);
+        let config = match (self.solicited_feeds, self.unsignalled_feeds) {
             (0, 0) => Config::Threshold,
             (0, _) => Config::Notify,
             _ => Config::Solicited,
         };
-        let solicited = self.state.config == Config::Solicited;
+        // The state machine never refuses a configuration.
+        let _ = self.state.apply(Input::Streams(config));
+        let solicited = config == Config::Solicited;
         if self.queue.solicited_only != solicited
             && let Some(cq) = &self.queue.cq
         {

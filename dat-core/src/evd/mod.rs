@@ -1,15 +1,17 @@
-//! Event dispatchers (dat_evd_create and the other `dat_evd_*` pages): queues of events, with a completion
-//! queue of the transport below where DTO or RMR bind completions feed them.
+//! Event dispatchers (dat_evd_create and the other `dat_evd_*` pages): queues of events, with a completion queue of
+//! the transport where streams of DTO or RMR bind completions feed them.
 //!
-//! [`state`] says what is allowed, `queue` keeps the events in order, `post` brings them in and decides who is
-//! told, `dequeue` takes them out, `wait` is the one waiter, `patience` is for those who poll, `feed` are the streams; here is the object:
-//! create, query, modify, free.
+//! [`state`] decides what is allowed; `queue` keeps the events in order; `post` queues events and wakes the waiter or
+//! triggers the CNO; `dequeue` and `wait` hand events out; `poll_yield` yields the processor between polls; `feed`
+//! are the streams; `request_watch` serves graceful disconnects. This file creates, queries, modifies and frees the
+//! object.
 
 mod dequeue;
 mod feed;
-mod patience;
+mod poll_yield;
 mod post;
 mod queue;
+mod request_watch;
 pub mod state;
 mod wait;
 pub mod word;
@@ -19,12 +21,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use dat_arena::BriefMutex;
 
-use self::patience::Patience;
-use self::post::Told;
+use self::poll_yield::PollYield;
+use self::post::Wakeup;
 use self::queue::Queue;
-use self::state::{Call, Effect, State};
+use self::state::{Effect, Input, StateCell};
 use self::wait::Waiting;
-use self::word::{IDLE, QUIET};
+use self::word::{IDLE, POLL_CQ};
 use crate::cno::Cno;
 use crate::counters::{Counted, EvdCounter, EvdTally, Which};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
@@ -37,75 +39,78 @@ use crate::use_count::Claim;
 
 pub use self::dequeue::{EMPTY, EMPTY_CQ, EventSink, Polled};
 pub(crate) use self::feed::Feed;
-pub(crate) use self::patience::Expected;
+pub(crate) use self::poll_yield::ExpectedEvent;
 pub(crate) use self::post::{cq_overflow, cq_ready};
+pub(crate) use self::request_watch::RequestWatch;
 pub use self::wait::WaitError;
 
-/// A completion queue is never smaller: consumers size EVDs by what they expect at a time, not by what
-/// their endpoints can produce.
+/// Minimum depth of a completion queue: consumers size EVDs by the events that they expect at a time, not by the
+/// number of completions that their endpoints can have outstanding.
 const MIN_CQ_DEPTH: u32 = 256;
 
-/// The completion queue may hold completions of which nobody hears, so they cannot be counted without a look at each.
-const UNHEARD: u8 = 1;
-/// dat_evd_wait is refused.
+/// The completion queue may hold completions without an event, so they must be decoded to be counted.
+const HAS_SUPPRESSED: u8 = 1;
+/// The EVD is unwaitable: dat_evd_wait is refused.
 const UNWAITABLE: u8 = 2;
 
-/// Every stream of the specification.
+/// Streams of the specification.
 const ALL_STREAMS: EvdFlags = EvdFlags::SOFTWARE
     .union(EvdFlags::CR)
     .union(EvdFlags::QUEUED)
     .union(EvdFlags::CONNECTION)
     .union(EvdFlags::ASYNC);
 
-/// `DAT_INVALID_HANDLE`: the EVD is freed. Which argument it was, the caller knows.
+/// Returns `DAT_INVALID_HANDLE` for a freed EVD. The caller adds the argument.
 const fn dead() -> Error {
     Error::of(ErrorKind::InvalidHandle)
 }
 
-/// What dat_evd_query tells.
+/// Result of dat_evd_query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EvdInfo {
-    /// The IA's handle.
+    /// Handle of the IA.
     pub ia: RawHandle,
-    /// Events it holds at least.
+    /// Minimum number of events that the queue can hold.
     pub qlen: u32,
     /// `DAT_EVD_STATE` bits: enabled or disabled, waitable or unwaitable, configuration.
     pub state: u32,
-    /// The CNO's handle or 0.
+    /// Handle of the CNO, or 0.
     pub cno: RawHandle,
-    /// Streams it may take.
+    /// Streams that the EVD may take.
     pub flags: EvdFlags,
 }
 
-/// An event dispatcher. All methods may be called from any thread.
+/// Event dispatcher. All methods may be called from any thread.
 #[repr(C)]
 pub struct Evd<T: Transport> {
-    /// Table, liveness and whether there can be anything to dequeue, generation, ledger.
+    /// Table, liveness and dequeue state ([`word`]), generation, use count.
     pub head: Head,
-    /// What bars the short ways of dat_evd_wait: [`UNHEARD`] and [`UNWAITABLE`].
-    bars: AtomicU8,
+    /// Flags that exclude the fast paths of dat_evd_wait: [`HAS_SUPPRESSED`] and [`UNWAITABLE`].
+    fast_wait_bars: AtomicU8,
     inner: BriefMutex<Inner<T>>,
 }
 
 struct Inner<T: Transport> {
-    state: State,
+    state: StateCell,
     qlen: u32,
     flags: EvdFlags,
     queue: Queue<T>,
     waiting: Option<Waiting>,
-    patience: Patience,
-    /// Made when somebody waits for the first time.
+    poll_yield: PollYield,
+    /// Parker of the waiter, made for the first wait.
     parker: Option<Arc<T::Parker>>,
     cno: Option<(&'static Cno<T>, Claim)>,
-    /// The transport will announce the next completion ([`Transport::watch_cq`]).
+    /// True if the transport will report the next completion ([`Transport::watch_cq`]).
     watched: bool,
-    /// What the endpoints of the streams ask for, to find the [`state::Config`].
-    quiet_feeds: u32,
+    /// Number of graceful disconnects that wait for a completion here.
+    request_watches: u32,
+    /// Numbers of streams whose endpoints have such completion flags, which decide the [`state::Config`].
+    unsignalled_feeds: u32,
     solicited_feeds: u32,
-    /// Feeds that need no completion queue; they may come from other IAs.
-    loose_feeds: u32,
-    /// Completions that the endpoints can have outstanding, and room in the completion queue.
-    expected: u32,
+    /// Number of feeds that need no completion queue; these may come from other IAs.
+    cqless_feeds: u32,
+    /// Maximum number of outstanding completions of the endpoints, and depth of the completion queue.
+    cq_reserved: u32,
     cq_depth: u32,
     tally: EvdTally,
 }
@@ -116,21 +121,22 @@ impl<T: Transport> Default for Evd<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            bars: AtomicU8::new(0),
+            fast_wait_bars: AtomicU8::new(0),
             inner: BriefMutex::new(Inner {
-                state: State::default(),
+                state: StateCell::new(),
                 qlen: 0,
                 flags: EvdFlags::empty(),
                 queue: Queue::default(),
                 waiting: None,
-                patience: Patience::default(),
+                poll_yield: PollYield::default(),
                 parker: None,
                 cno: None,
                 watched: false,
-                quiet_feeds: 0,
+                request_watches: 0,
+                unsignalled_feeds: 0,
                 solicited_feeds: 0,
-                loose_feeds: 0,
-                expected: 0,
+                cqless_feeds: 0,
+                cq_reserved: 0,
                 cq_depth: 0,
                 tally: EvdTally::default(),
             }),
@@ -138,7 +144,7 @@ impl<T: Transport> Default for Evd<T> {
     }
 }
 
-/// Claims a CNO for an EVD of `ia`: one of another IA would keep that from closing.
+/// Claims a CNO for an EVD of `ia`. One of another IA is refused, because the claim would keep that IA from closing.
 fn claim_cno<T: Transport>(ia: &'static Ia<T>, cno: &'static Cno<T>) -> Result<Claim> {
     let claim = cno.head.claim(Subtype::InvalidHandleCno)?;
     if std::ptr::eq(Ia::<T>::of(&cno.head), ia) {
@@ -148,7 +154,7 @@ fn claim_cno<T: Transport>(ia: &'static Ia<T>, cno: &'static Cno<T>) -> Result<C
     }
 }
 
-/// The size of a queue that a consumer asks for, as argument 2.
+/// Checks the queue length that a consumer requests as argument 2.
 fn check_qlen<T: Transport>(ia: &'static Ia<T>, qlen: u32) -> Result<()> {
     if qlen == 0 || qlen > i32::MAX as u32 {
         return Err(Error::arg(2));
@@ -160,11 +166,11 @@ fn check_qlen<T: Transport>(ia: &'static Ia<T>, qlen: u32) -> Result<()> {
 }
 
 impl<T: Transport> Evd<T> {
-    /// dat_evd_create: enabled, waitable, empty.
+    /// Creates an EVD that is enabled, waitable and empty (dat_evd_create).
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (argument 2: no length; 4: no stream, or unknown ones);
-    /// `DAT_INSUFFICIENT_RESOURCES`; `DAT_INVALID_HANDLE` (IA closed, CNO freed).
+    /// `DAT_INVALID_PARAMETER` (argument 2: no length; 4: no stream, or unknown ones); `DAT_INSUFFICIENT_RESOURCES`;
+    /// `DAT_INVALID_HANDLE` (IA closed, CNO freed).
     pub fn create(
         ia: &'static Ia<T>,
         qlen: u32,
@@ -197,20 +203,26 @@ impl<T: Transport> Evd<T> {
         } else {
             None
         };
-        let word = if cq.is_some() { QUIET } else { IDLE };
+        let word = if cq.is_some() { POLL_CQ } else { IDLE };
         let started = {
             let mut inner = evd.inner.lock();
-            inner.state = State::default();
+            // The state machine never refuses a reset.
+            let _ = inner.state.apply(Input::Reset);
             inner.qlen = qlen;
             inner.flags = flags;
             let started = inner.queue.start(qlen, cq);
             inner.watched = false;
-            inner.patience = Patience::default();
-            evd.bars.store(0, Ordering::Relaxed);
-            inner.expected = 0;
+            inner.request_watches = 0;
+            inner.poll_yield = PollYield::default();
+            evd.fast_wait_bars.store(0, Ordering::Relaxed);
+            inner.cq_reserved = 0;
             inner.cq_depth = depth;
             inner.tally = EvdTally::default();
-            (inner.quiet_feeds, inner.solicited_feeds, inner.loose_feeds) = (0, 0, 0);
+            (
+                inner.unsignalled_feeds,
+                inner.solicited_feeds,
+                inner.cqless_feeds,
+            ) = (0, 0, 0);
             started
         };
         started
@@ -220,19 +232,19 @@ impl<T: Transport> Evd<T> {
                 drop(cq);
                 arena.recycle(index);
             })?;
-        let told = {
+        let wakeup = {
             let mut inner = evd.inner.lock();
             if let Some((cno, _)) = &claim {
                 cno.attach(evd);
             }
             inner.cno = claim;
-            evd.listen(&mut inner)
+            evd.arm_cq(&mut inner)
         };
-        told.deliver();
+        wakeup.deliver();
         Ok(evd)
     }
 
-    /// dat_evd_query.
+    /// Returns attributes and state (dat_evd_query).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
@@ -244,13 +256,13 @@ impl<T: Transport> Evd<T> {
         Ok(EvdInfo {
             ia: raw(Ia::<T>::of(&self.head)),
             qlen: inner.qlen,
-            state: inner.state.bits(),
+            state: inner.state.get().bits(),
             cno: inner.cno.as_ref().map_or(0, |(cno, _)| raw(*cno)),
             flags: inner.flags,
         })
     }
 
-    /// dat_evd_modify_cno: from now on `cno` is told, or nobody.
+    /// Sets the CNO, or removes it (dat_evd_modify_cno).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` (`CNO` if that is freed).
@@ -259,7 +271,7 @@ impl<T: Transport> Evd<T> {
             Some(cno) => Some((cno, claim_cno(Ia::of(&self.head), cno)?)),
             None => None,
         };
-        let (old, told) = {
+        let (old, wakeup) = {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
                 return Err(dead());
@@ -272,46 +284,46 @@ impl<T: Transport> Evd<T> {
                 Some(cno) => cno.attach(self),
                 None => self.unwatch(&mut inner),
             }
-            (old, self.listen(&mut inner))
+            (old, self.arm_cq(&mut inner))
         };
         drop(old);
-        told.deliver();
+        wakeup.deliver();
         Ok(())
     }
 
-    /// dat_evd_enable: events trigger the CNO. No effect on waiters.
+    /// Lets events trigger the CNO (dat_evd_enable). No effect on waiters.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
     pub fn enable(&'static self) -> Result<()> {
-        self.call(Call::Enable)
+        self.apply(Input::Enable)
     }
 
-    /// dat_evd_disable: events do not trigger the CNO. No effect on waiters.
+    /// Stops events from triggering the CNO (dat_evd_disable). No effect on waiters.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
     pub fn disable(&'static self) -> Result<()> {
-        self.call(Call::Disable)
+        self.apply(Input::Disable)
     }
 
-    /// dat_evd_set_unwaitable: dat_evd_wait is refused, also to the thread that is in it.
+    /// Makes dat_evd_wait fail, also for a thread that is in it (dat_evd_set_unwaitable).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
     pub fn set_unwaitable(&'static self) -> Result<()> {
-        self.call(Call::SetUnwaitable)
+        self.apply(Input::SetUnwaitable)
     }
 
-    /// dat_evd_clear_unwaitable.
+    /// Allows dat_evd_wait again (dat_evd_clear_unwaitable).
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
     pub fn clear_unwaitable(&'static self) -> Result<()> {
-        self.call(Call::ClearUnwaitable)
+        self.apply(Input::ClearUnwaitable)
     }
 
-    /// dat_ib_query_counters; those that `reset` names begin anew.
+    /// Returns the counters (dat_ib_query_counters) and resets those that `reset` names.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`.
@@ -334,35 +346,35 @@ impl<T: Transport> Evd<T> {
         })
     }
 
-    fn call(&'static self, call: Call) -> Result<()> {
-        let told = {
+    fn apply(&'static self, input: Input) -> Result<()> {
+        let wakeup = {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
                 return Err(dead());
             }
-            let (state, effect) = inner.state.step(call)?;
-            inner.state = state;
-            if state.waitable {
-                self.bars.fetch_and(!UNWAITABLE, Ordering::Release);
+            let effect = inner.state.apply(input)?;
+            if inner.state.get().waitable {
+                self.fast_wait_bars
+                    .fetch_and(!UNWAITABLE, Ordering::Release);
             } else {
-                self.bars.fetch_or(UNWAITABLE, Ordering::Release);
+                self.fast_wait_bars.fetch_or(UNWAITABLE, Ordering::Release);
             }
             match effect {
-                Effect::None => Told::Nobody,
-                Effect::Listen => self.listen(&mut inner),
+                Effect::None => Wakeup::None,
+                Effect::ArmCno => self.arm_cq(&mut inner),
                 Effect::RefuseWaiter => {
                     if let Some(waiting) = &mut inner.waiting {
                         waiting.refused = true;
                     }
-                    inner.parker.clone().map_or(Told::Nobody, Told::Waiter)
+                    inner.parker.clone().map_or(Wakeup::None, Wakeup::Waiter)
                 }
             }
         };
-        told.deliver();
+        wakeup.deliver();
         Ok(())
     }
 
-    /// dat_evd_resize: keeps every event.
+    /// Changes the queue's length and keeps every event (dat_evd_resize).
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (argument 2); `DAT_INVALID_STATE` if more events are queued;
@@ -372,15 +384,15 @@ impl<T: Transport> Evd<T> {
             return Err(dead());
         }
         check_qlen(Ia::<T>::of(&self.head), qlen)?;
-        let told = {
+        let wakeup = {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
                 return Err(dead());
             }
-            let told = self.take_in(&mut inner);
+            let wakeup = self.take_completions(&mut inner);
             if inner.queue.len() > qlen as usize {
                 drop(inner);
-                told.deliver();
+                wakeup.deliver();
                 return Err(Error::of(ErrorKind::InvalidState));
             }
             inner.queue.reserve(qlen)?;
@@ -393,45 +405,45 @@ impl<T: Transport> Evd<T> {
             if resized.is_ok() {
                 inner.qlen = qlen;
             }
-            resized.map(|()| told)?
+            resized.map(|()| wakeup)?
         };
-        told.deliver();
+        wakeup.deliver();
         Ok(())
     }
 
-    /// dat_evd_free: its events are lost, a waiter returns `DAT_ABORT`.
+    /// Frees the EVD (dat_evd_free): its events are lost, and a waiter returns `DAT_ABORT`.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`; `DAT_INVALID_STATE` (`EVD_IN_USE`) while event streams feed it.
     pub fn free(&'static self) -> Result<()> {
         self.head
             .retire(Subtype::NoSubtype, Subtype::InvalidStateEvdInUse)?;
-        self.bury();
+        self.release_parts();
         Ok(())
     }
 
-    /// The abrupt close's free: the IA's own streams are gone, those of other IAs find a dead EVD.
+    /// Frees the EVD in an abrupt close: the IA's own streams have ended, and those of other IAs find a dead EVD.
     pub(crate) fn destroy(&'static self) -> Result<()> {
         {
             let inner = self.inner.lock();
             self.head.retire_claimed(
-                inner.loose_feeds,
+                inner.cqless_feeds,
                 Subtype::NoSubtype,
                 Subtype::InvalidStateEvdInUse,
             )?;
         }
-        self.bury();
+        self.release_parts();
         Ok(())
     }
 
-    /// Takes the parts out of a retired EVD.
-    fn bury(&'static self) {
+    /// Removes the parts of a retired EVD and recycles it.
+    fn release_parts(&'static self) {
         let (cq, cno, parker) = {
             let mut inner = self.inner.lock();
             self.unwatch(&mut inner);
             let parker = inner.parker.take();
             let waiter = inner.waiting.take().and(parker);
-            inner.state = State::default();
+            let _ = inner.state.apply(Input::Reset);
             (inner.queue.stop(), inner.cno.take(), waiter)
         };
         if let Some(parker) = parker {
@@ -448,14 +460,15 @@ impl<T: Transport> Evd<T> {
         arena.recycle(index);
     }
 
-    /// From now on completions may come of which nobody hears: suppressed ones, or of endpoints that are gone.
-    pub(crate) fn expect_unheard(&self) {
-        if self.bars.load(Ordering::Relaxed) & UNHEARD == 0 {
-            self.bars.fetch_or(UNHEARD, Ordering::Release);
+    /// Prepares for completions without an event: suppressed ones, or those of freed endpoints.
+    pub(crate) fn expect_suppressed(&self) {
+        if self.fast_wait_bars.load(Ordering::Relaxed) & HAS_SUPPRESSED == 0 {
+            self.fast_wait_bars
+                .fetch_or(HAS_SUPPRESSED, Ordering::Release);
         }
     }
 
-    /// The completion queue; `None` for an EVD without DTO and RMR bind streams, or a freed one.
+    /// Returns the completion queue; `None` for an EVD without DTO and RMR bind streams, or a freed one.
     pub(crate) fn cq(&self) -> Option<Arc<T::Cq>> {
         self.inner.lock().queue.cq.clone()
     }

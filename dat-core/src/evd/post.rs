@@ -1,4 +1,4 @@
-//! How events come into an EVD, and who hears of them: the thread in dat_evd_wait, else the CNO.
+//! Posting of events to an EVD, and the wakeup that follows: of the thread in dat_evd_wait, else through the CNO.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use crate::head::raw;
 use crate::ia::Ia;
 use crate::transport::{Token, Transport};
 
-/// Who is to be told of an event, once all locks are dropped.
-#[must_use = "somebody waits for it"]
-pub(crate) enum Told<T: Transport> {
-    /// Nobody.
-    Nobody,
-    /// The thread in dat_evd_wait.
+/// Wakeup that is due after an event was queued, delivered once all locks are released.
+#[must_use = "a thread may wait for it"]
+pub(crate) enum Wakeup<T: Transport> {
+    /// No wakeup.
+    None,
+    /// Wakes the thread in dat_evd_wait.
     Waiter(Arc<T::Parker>),
-    /// The CNO, that the EVD of this handle has something.
+    /// Triggers the CNO with the handle of the EVD.
     Cno(&'static Cno<T>, RawHandle),
 }
 
-impl<T: Transport> Told<T> {
-    /// Tells them. May run a consumer's agent: the caller holds no lock.
+impl<T: Transport> Wakeup<T> {
+    /// Delivers the wakeup. May run a consumer's agent, so the caller holds no lock.
     pub(crate) fn deliver(self) {
         match self {
-            Self::Nobody => {}
+            Self::None => {}
             Self::Waiter(parker) => T::unpark(&parker),
             Self::Cno(cno, evd) => cno.notify(evd),
         }
@@ -34,13 +34,13 @@ impl<T: Transport> Told<T> {
 }
 
 impl<T: Transport> Evd<T> {
-    /// dat_evd_post_se: queues the consumer's pointer.
+    /// Queues a software event with the consumer's pointer (dat_evd_post_se).
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (argument 1: the EVD takes no software events); `DAT_QUEUE_FULL`;
     /// `DAT_INVALID_HANDLE`.
     pub fn post_se(&'static self, pointer: usize) -> Result<()> {
-        let told = {
+        let wakeup = {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
                 return Err(dead());
@@ -50,23 +50,23 @@ impl<T: Transport> Evd<T> {
             }
             let notify = inner.queue.drain();
             if inner.queue.len() >= inner.qlen as usize {
-                let told = self.settle(&mut inner, notify);
+                let wakeup = self.choose_wakeup(&mut inner, notify);
                 drop(inner);
-                told.deliver();
+                wakeup.deliver();
                 return Err(Error::of(ErrorKind::QueueFull));
             }
             inner.queue.push(Event::Software(pointer));
-            self.settle(&mut inner, true)
+            self.choose_wakeup(&mut inner, true)
         };
-        told.deliver();
+        wakeup.deliver();
         Ok(())
     }
 
-    /// Queues an event, after the completions that are there already, and tells whoever is to be told.
-    /// No room for an event that is no completion: `DAT_ASYNC_ERROR_EVD_OVERFLOW` instead. False: the
-    /// event is lost. The caller holds no lock that an agent's calls could need; see [`crate::order`].
+    /// Queues an event behind the completions that are there, and delivers the wakeup. If there is no room for an
+    /// event that is no completion, posts `DAT_ASYNC_ERROR_EVD_OVERFLOW` and returns false: the event is lost. The
+    /// caller holds no lock that an agent's calls could need; see [`crate::order`].
     pub(crate) fn post(&'static self, event: Event) -> bool {
-        let told = {
+        let wakeup = {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
                 return false;
@@ -78,19 +78,19 @@ impl<T: Transport> Evd<T> {
             let notify = inner.queue.drain();
             let full = inner.queue.len() >= inner.qlen as usize;
             if full && !matches!(event, Event::Dto(_)) {
-                let told = self.settle(&mut inner, notify);
+                let wakeup = self.choose_wakeup(&mut inner, notify);
                 drop(inner);
-                told.deliver();
+                wakeup.deliver();
                 self.overflow(&event);
                 return false;
             }
             if matches!(event, Event::ConnectionRequest { .. }) {
-                inner.patience.request();
+                inner.poll_yield.request_arrived();
             }
             inner.queue.push(event);
-            self.settle(&mut inner, true)
+            self.choose_wakeup(&mut inner, true)
         };
-        told.deliver();
+        wakeup.deliver();
         true
     }
 
@@ -108,53 +108,51 @@ impl<T: Transport> Evd<T> {
         }
     }
 
-    /// Takes all completions out of the completion queue into the event queue, through
-    /// [`crate::ep::dto::complete`].
+    /// Moves all completions from the completion queue to the event queue, through [`crate::ep::dto::complete`].
     pub(crate) fn drain(&'static self) {
-        let told = {
+        let wakeup = {
             let mut inner = self.inner.lock();
-            self.take_in(&mut inner)
+            self.take_completions(&mut inner)
         };
-        told.deliver();
+        wakeup.deliver();
     }
 
-    /// An endpoint that feeds this EVD ends, or begins anew: what is known of it is so no more.
-    pub(crate) fn forget(&self) {
-        self.inner.lock().queue.forget();
+    /// Drops the last sources of completions, when an endpoint that feeds this EVD is freed or reset.
+    pub(crate) fn forget_sources(&self) {
+        self.inner.lock().queue.forget_sources();
     }
 
-    /// Drains the completion queue and decides who hears of it.
-    pub(super) fn take_in(&'static self, inner: &mut Inner<T>) -> Told<T> {
+    /// Moves all completions to the event queue and returns the wakeup.
+    pub(super) fn take_completions(&'static self, inner: &mut Inner<T>) -> Wakeup<T> {
         let notify = inner.queue.drain();
-        self.settle(inner, notify)
+        self.choose_wakeup(inner, notify)
     }
 
-    /// After events were queued, with a notification among them or not: who is to be told?
-    pub(super) fn settle(&'static self, inner: &mut Inner<T>, notify: bool) -> Told<T> {
-        self.left(inner);
+    /// Publishes the word after events were queued, of which `notify` says whether one is a notification, and returns
+    /// the wakeup.
+    pub(super) fn choose_wakeup(&'static self, inner: &mut Inner<T>, notify: bool) -> Wakeup<T> {
+        self.publish_word(inner);
         let queued = inner.queue.len();
         if let Some(waiting) = &mut inner.waiting {
             waiting.notified |= notify;
-            if waiting.due(queued) {
-                return inner.parker.clone().map_or(Told::Nobody, Told::Waiter);
+            if waiting.is_due(queued) {
+                return inner.parker.clone().map_or(Wakeup::None, Wakeup::Waiter);
             }
-            return Told::Nobody;
+            return Wakeup::None;
         }
         match &inner.cno {
-            Some((cno, _)) if notify && inner.state.tells_cno() => Told::Cno(cno, raw(self)),
-            _ => Told::Nobody,
+            Some((cno, _)) if notify && inner.state.get().triggers_cno() => {
+                Wakeup::Cno(cno, raw(self))
+            }
+            _ => Wakeup::None,
         }
     }
 
-    /// If the CNO listens: asks the transport to announce the next completion, then looks once more, so
-    /// that none is missed that came before.
-    pub(super) fn listen(&'static self, inner: &mut Inner<T>) -> Told<T> {
-        let listens = match &inner.cno {
-            Some((cno, _)) => inner.state.tells_cno() && cno.listens(),
-            None => false,
-        };
-        let Some(cq) = inner.queue.cq.clone().filter(|_| listens) else {
-            return Told::Nobody;
+    /// Has the transport report the next completion if that is needed, then drains the completion queue, so that no
+    /// earlier completion is missed.
+    pub(super) fn arm_cq(&'static self, inner: &mut Inner<T>) -> Wakeup<T> {
+        let Some(cq) = inner.queue.cq.clone().filter(|_| inner.needs_reports()) else {
+            return Wakeup::None;
         };
         if !inner.watched {
             match T::watch_cq(&cq, true) {
@@ -164,16 +162,16 @@ impl<T: Transport> Evd<T> {
                 }
             }
         }
-        self.take_in(inner)
+        self.take_completions(inner)
     }
 
-    /// For dat_cno_wait: whoever waits there wants to hear of this EVD.
-    pub(crate) fn listen_for_cno(&'static self) {
-        let told = {
+    /// Arms the completion queue for a CNO that began to listen.
+    pub(crate) fn arm_for_cno(&'static self) {
+        let wakeup = {
             let mut inner = self.inner.lock();
-            self.listen(&mut inner)
+            self.arm_cq(&mut inner)
         };
-        told.deliver();
+        wakeup.deliver();
     }
 
     pub(super) fn unwatch(&self, inner: &mut Inner<T>) {
@@ -186,28 +184,41 @@ impl<T: Transport> Evd<T> {
     }
 }
 
-/// The EVD that `token` names, if it still is that one.
+impl<T: Transport> Inner<T> {
+    /// Returns true if the transport must report completions: for a CNO, or for a graceful disconnect. A thread in
+    /// dat_evd_wait takes them itself.
+    pub(super) fn needs_reports(&self) -> bool {
+        let state = self.state.get();
+        let cno = match &self.cno {
+            Some((cno, _)) => state.triggers_cno() && cno.listens(),
+            None => false,
+        };
+        cno || (self.request_watches != 0 && !state.waited)
+    }
+}
+
+/// Returns the EVD of `token`, if it still exists.
 fn by_token<T: Transport>(token: Token) -> Option<&'static Evd<T>> {
     let evd = T::arenas().evd.get(token.index())?;
     (evd.head.alive() && evd.head.token(token.index()) == token).then_some(evd)
 }
 
-/// For [`crate::upcall::Upcalls::cq_ready`]: completions came to a watched queue.
+/// Handles the report of completions in a watched queue ([`crate::upcall::Upcalls::cq_ready`]).
 pub(crate) fn cq_ready<T: Transport>(evd: Token) {
     let Some(evd) = by_token::<T>(evd) else {
         return;
     };
-    let (told, again) = {
+    let (wakeup, again) = {
         let mut inner = evd.inner.lock();
         inner.watched = false;
         inner.tally.announced += 1;
-        (evd.take_in(&mut inner), evd.listen(&mut inner))
+        (evd.take_completions(&mut inner), evd.arm_cq(&mut inner))
     };
-    told.deliver();
+    wakeup.deliver();
     again.deliver();
 }
 
-/// For [`crate::upcall::Fault::CqOverflow`]: completions of this EVD were lost.
+/// Handles the loss of completions of this EVD ([`crate::upcall::Fault::CqOverflow`]).
 pub(crate) fn cq_overflow<T: Transport>(evd: Token) {
     if let Some(evd) = by_token::<T>(evd) {
         Ia::<T>::of(&evd.head).post_async(AsyncEvent::EvdOverflow, raw(evd), 0);

@@ -1,38 +1,39 @@
-//! The events of an EVD: its queue, and the transport's completions that are not yet in it.
+//! Events of an EVD: its event queue, and the transport's completions that are not yet in it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::EventSink;
-use crate::ep::dto::{self, Origins};
+use crate::ep::dto::{self, LastSources};
 use crate::error::{Error, Result, Subtype};
 use crate::event::{Dto, DtoStatus, Event};
 use crate::transport::Transport;
 
-/// Completions taken from the transport at a time.
+/// Maximum number of completions of one poll.
 pub(super) const BATCH: usize = 16;
 
-/// Queued events, then the completions of the last poll, then those behind it, then those still in the completion queue: in
-/// this order they are handed out.
+/// Queue of an EVD. It hands out first the queued events, then the completions of the last poll (the batch), then the
+/// overflow, then the completions still in the completion queue.
 pub(super) struct Queue<T: Transport> {
     events: VecDeque<Event>,
     batch: [T::RawCompletion; BATCH],
-    /// `batch[next..][..at_hand]` are to be decoded.
+    /// Index of the first of the `batched` completions of the batch.
     next: u32,
-    at_hand: usize,
-    /// The last poll filled the batch: more may be in the completion queue.
-    unsure: bool,
-    /// `behind[first..]` are behind the batch: what [`Queue::look_behind`] took out of the completion queue. Empty if there are none.
-    behind: Vec<T::RawCompletion>,
-    first: usize,
-    /// Where it polls to.
-    spare: [T::RawCompletion; BATCH],
-    /// Where completions come from.
-    origins: Origins,
+    batched: usize,
+    /// True if the last poll filled the batch, so that the completion queue may have more.
+    more_in_cq: bool,
+    /// Completions behind the batch that [`Queue::collect_overflow`] took out of the completion queue, from
+    /// `overflow_start` on. Empty if there are none.
+    overflow: Vec<T::RawCompletion>,
+    overflow_start: usize,
+    /// Buffer that the overflow is polled into.
+    poll_buffer: [T::RawCompletion; BATCH],
+    /// Sources of the last completions.
+    sources: LastSources,
     pub(super) cq: Option<Arc<T::Cq>>,
-    /// Receives that the peer did not solicit are no notifications.
+    /// True if receives that the peer did not solicit are no notifications.
     pub(super) solicited_only: bool,
-    /// Polls of the completion queue that brought something, and that did not.
+    /// Polls of the completion queue that returned completions, and that returned none.
     pub(super) polls: (u64, u64),
 }
 
@@ -42,12 +43,12 @@ impl<T: Transport> Default for Queue<T> {
             events: VecDeque::new(),
             batch: [T::RawCompletion::default(); BATCH],
             next: 0,
-            at_hand: 0,
-            unsure: false,
-            behind: Vec::new(),
-            first: 0,
-            spare: [T::RawCompletion::default(); BATCH],
-            origins: Origins::nowhere(),
+            batched: 0,
+            more_in_cq: false,
+            overflow: Vec::new(),
+            overflow_start: 0,
+            poll_buffer: [T::RawCompletion::default(); BATCH],
+            sources: LastSources::unset(),
             cq: None,
             solicited_only: false,
             polls: (0, 0),
@@ -56,33 +57,33 @@ impl<T: Transport> Default for Queue<T> {
 }
 
 impl<T: Transport> Queue<T> {
-    /// Empty, for `qlen` events without another allocation.
+    /// Empties the queue and reserves room for `qlen` events.
     ///
     /// # Errors
-    /// `DAT_INSUFFICIENT_RESOURCES`; then it is empty, with `cq`.
+    /// `DAT_INSUFFICIENT_RESOURCES`; the queue is then empty and has `cq`.
     pub(super) fn start(&mut self, qlen: u32, cq: Option<Arc<T::Cq>>) -> Result<()> {
         self.stop();
         self.cq = cq;
         self.reserve(qlen)
     }
 
-    /// Forgets all events; returns the completion queue, to be dropped without locks.
+    /// Drops all events; returns the completion queue, to be dropped without locks.
     pub(super) fn stop(&mut self) -> Option<Arc<T::Cq>> {
         self.events = VecDeque::new();
-        (self.next, self.at_hand) = (0, 0);
-        (self.unsure, self.behind, self.first) = (false, Vec::new(), 0);
-        self.forget();
+        (self.next, self.batched) = (0, 0);
+        (self.more_in_cq, self.overflow, self.overflow_start) = (false, Vec::new(), 0);
+        self.forget_sources();
         self.solicited_only = false;
         self.polls = (0, 0);
         self.cq.take()
     }
 
-    /// Forgets where completions came from.
-    pub(super) fn forget(&mut self) {
-        self.origins.forget();
+    /// Drops the last sources of completions.
+    pub(super) fn forget_sources(&mut self) {
+        self.sources.forget_sources();
     }
 
-    /// Room for `qlen` events without another allocation.
+    /// Reserves room for `qlen` events.
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES`.
@@ -93,7 +94,7 @@ impl<T: Transport> Queue<T> {
             .map_err(|_| Error::resource(Subtype::ResourceMemory))
     }
 
-    /// Events queued; completions not yet taken in do not count.
+    /// Returns the number of queued events, without completions that are not yet in the event queue.
     pub(super) fn len(&self) -> usize {
         self.events.len()
     }
@@ -102,7 +103,7 @@ impl<T: Transport> Queue<T> {
         self.events.push_back(event);
     }
 
-    /// Hands out the first queued event.
+    /// Hands out the first queued event; returns false if there is none.
     #[inline]
     pub(super) fn pop(&mut self, sink: &mut impl EventSink) -> bool {
         match self.events.pop_front() {
@@ -118,112 +119,114 @@ impl<T: Transport> Queue<T> {
         }
     }
 
-    /// Whether there are completions to look at; fetches some if there are none yet.
-    fn has_batch(&mut self) -> bool {
-        self.at_hand != 0 || (self.has_behind() && self.advance()) || self.poll()
+    /// Returns true if the batch has completions; refills it if it is empty.
+    fn fill_batch(&mut self) -> bool {
+        self.batched != 0 || (self.has_overflow() && self.refill_from_overflow()) || self.poll()
     }
 
-    /// Hands out the first completion, straight from the transport; the queue is empty, and the batch is not. Then [`Queue::step`] is due. False: it is none to hand out, or a rare one.
+    /// Hands out the first completion of the batch; the event queue is empty and the batch is not. The caller then
+    /// calls [`Queue::advance`]. Returns false if the completion is suppressed, or needs the slow path.
     #[inline(always)]
-    pub(super) fn take_usual(&mut self, sink: &mut impl EventSink) -> bool {
+    pub(super) fn take_fast(&mut self, sink: &mut impl EventSink) -> bool {
         let raw = &self.batch[self.next as usize % BATCH];
-        if !dto::complete_usual::<T>(&mut self.origins, raw, sink) {
+        if !dto::complete_fast::<T>(&mut self.sources, raw, sink) {
             return false;
         }
-        self.at_hand -= 1;
+        self.batched -= 1;
         true
     }
 
-    /// To the next completion. Apart, so that it can stand beside the unlocking, which is an instruction less then.
+    /// Advances to the next completion. Separate from [`Queue::take_fast`], because beside the unlocking it costs an
+    /// instruction less.
     #[inline(always)]
-    pub(super) fn step(&mut self) {
+    pub(super) fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// Hands out the first completion of which anybody hears. False: there is none.
-    pub(super) fn take_any(&mut self, sink: &mut impl EventSink) -> bool {
-        while self.has_batch() {
+    /// Hands out the first completion that gives an event; returns false if there is none.
+    pub(super) fn take_slow(&mut self, sink: &mut impl EventSink) -> bool {
+        while self.fill_batch() {
             let (Some(cq), Some(raw)) = (&self.cq, self.batch.get(self.next as usize)) else {
                 return false;
             };
             self.next += 1;
-            self.at_hand -= 1;
-            // Suppressed completions, and those of endpoints that are gone, are passed over.
+            self.batched -= 1;
+            // Suppressed completions, and those of freed endpoints, are skipped.
             if dto::complete::<T>(&T::decode(cq, raw), |dto, _| sink.dto(dto)) {
-                dto::remember::<T>(&mut self.origins, T::outcome(raw).0);
+                dto::remember_source::<T>(&mut self.sources, T::outcome(raw).0);
                 return true;
             }
         }
         false
     }
 
-    /// Completions that were taken from the transport and not handed out.
+    /// Returns the number of completions in the batch.
     #[inline(always)]
-    pub(super) fn at_hand(&self) -> usize {
-        self.at_hand
+    pub(super) fn batched(&self) -> usize {
+        self.batched
     }
 
-    /// Whether completions are behind the batch.
+    /// Returns true if there are completions behind the batch.
     #[inline(always)]
-    pub(super) fn has_behind(&self) -> bool {
-        !self.behind.is_empty()
+    pub(super) fn has_overflow(&self) -> bool {
+        !self.overflow.is_empty()
     }
 
-    /// Completions that are left, in the batch and behind it.
+    /// Returns the number of completions in the batch and behind it.
     #[inline(always)]
-    pub(super) fn left(&self) -> usize {
-        self.at_hand + self.behind.len() - self.first
+    pub(super) fn remaining(&self) -> usize {
+        self.batched + self.overflow.len() - self.overflow_start
     }
 
-    /// Whether [`Queue::left`] is known only after [`Queue::look_behind`].
+    /// Returns true if [`Queue::remaining`] is exact only after [`Queue::collect_overflow`].
     #[inline(always)]
-    pub(super) fn is_unsure(&self) -> bool {
-        self.unsure
+    pub(super) fn may_have_more(&self) -> bool {
+        self.more_in_cq
     }
 
-    /// Takes whatever the completion queue still has, to count it.
+    /// Moves the rest of the completion queue into the overflow, to count it.
     #[cold]
     #[inline(never)]
-    pub(super) fn look_behind(&mut self) {
-        self.unsure = false;
-        self.behind.drain(..self.first);
-        self.first = 0;
+    pub(super) fn collect_overflow(&mut self) {
+        self.more_in_cq = false;
+        self.overflow.drain(..self.overflow_start);
+        self.overflow_start = 0;
         while let Some(cq) = &self.cq {
-            if self.behind.try_reserve(BATCH).is_err() {
-                // They stay where they are.
-                self.unsure = true;
+            if self.overflow.try_reserve(BATCH).is_err() {
+                // Without memory the rest stays in the completion queue.
+                self.more_in_cq = true;
                 return;
             }
-            let polled = T::poll_cq(cq, &mut self.spare).min(BATCH);
+            let polled = T::poll_cq(cq, &mut self.poll_buffer).min(BATCH);
             if polled == 0 {
                 self.polls.1 += 1;
                 return;
             }
             self.polls.0 += 1;
-            self.behind.extend_from_slice(&self.spare[..polled]);
+            self.overflow.extend_from_slice(&self.poll_buffer[..polled]);
             if polled < BATCH {
                 return;
             }
         }
     }
 
-    /// The batch is used up: the next is what is behind it. False: nothing is.
+    /// Refills the used-up batch from the overflow; returns false if that is empty.
     #[cold]
     #[inline(never)]
-    pub(super) fn advance(&mut self) -> bool {
-        let behind = &self.behind[self.first..];
-        let count = behind.len().min(BATCH);
-        self.batch[..count].copy_from_slice(&behind[..count]);
-        self.first += count;
-        if self.first == self.behind.len() {
-            self.behind.clear();
-            self.first = 0;
+    pub(super) fn refill_from_overflow(&mut self) -> bool {
+        let overflow = &self.overflow[self.overflow_start..];
+        let count = overflow.len().min(BATCH);
+        self.batch[..count].copy_from_slice(&overflow[..count]);
+        self.overflow_start += count;
+        if self.overflow_start == self.overflow.len() {
+            self.overflow.clear();
+            self.overflow_start = 0;
         }
-        (self.next, self.at_hand) = (0, count);
+        (self.next, self.batched) = (0, count);
         count != 0
     }
 
-    /// Polls for the next batch; nothing is behind the last.
+    /// Polls the next batch; the batch and the overflow are empty.
     #[inline(always)]
     pub(super) fn poll(&mut self) -> bool {
         let Some(cq) = &self.cq else { return false };
@@ -234,20 +237,24 @@ impl<T: Transport> Queue<T> {
         }
         self.polls.0 += 1;
         self.next = 0;
-        self.at_hand = if polled >= BATCH { self.full() } else { polled };
+        self.batched = if polled >= BATCH {
+            self.batch_filled()
+        } else {
+            polled
+        };
         true
     }
 
-    /// A poll filled the batch (at least: a transport may say that it polled more than there was room for).
+    /// Records that a poll filled the batch; a transport may return a number beyond the room that it had.
     #[cold]
     #[inline(never)]
-    fn full(&mut self) -> usize {
-        self.unsure = true;
+    fn batch_filled(&mut self) -> usize {
+        self.more_in_cq = true;
         BATCH
     }
 
-    /// Takes all completions into the queue, behind what is there; they may exceed the queue's length,
-    /// none is lost. Returns whether one of them is a notification.
+    /// Moves all completions to the end of the event queue. They may exceed the queue's length; none is lost. Returns
+    /// true if one of them is a notification.
     pub(super) fn drain(&mut self) -> bool {
         let mut notify = false;
         loop {
@@ -256,22 +263,22 @@ impl<T: Transport> Queue<T> {
                 .batch
                 .iter()
                 .skip(self.next as usize)
-                .take(self.at_hand);
+                .take(self.batched);
             for raw in taken {
                 dto::complete::<T>(&T::decode(cq, raw), |dto, notice| {
-                    notify |= notice && !(self.solicited_only && quiet::<T>(cq, raw, dto));
+                    notify |= notice && !(self.solicited_only && is_unsolicited::<T>(cq, raw, dto));
                     self.events.push_back(Event::Dto(*dto));
                 });
             }
-            self.at_hand = 0;
-            if !self.has_batch() {
+            self.batched = 0;
+            if !self.fill_batch() {
                 return notify;
             }
         }
     }
 }
 
-/// Whether this is a good receive whose sender did not ask for a notification.
-fn quiet<T: Transport>(cq: &T::Cq, raw: &T::RawCompletion, dto: &Dto) -> bool {
+/// Returns true for a successful receive whose sender did not request a notification.
+fn is_unsolicited<T: Transport>(cq: &T::Cq, raw: &T::RawCompletion, dto: &Dto) -> bool {
     dto.status == DtoStatus::Success && !dto.op.is_request() && T::solicited(cq, raw) == Some(false)
 }

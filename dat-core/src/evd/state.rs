@@ -1,35 +1,35 @@
-//! The states of an EVD and what each call may do in them: a pure table, without queues or locks.
+//! State machine of an EVD: a pure table of states and calls, without queues or locks.
 
 use crate::error::{Error, Result, Subtype};
 
-/// Who decides which completions wake a waiter: the endpoints that feed the EVD do (dat_evd_wait,
-/// `DAT_EVD_STATE_CONFIG_*`).
+/// Configuration: selects the completions that wake a waiter. The endpoints that feed the EVD decide it
+/// (dat_evd_wait, `DAT_EVD_STATE_CONFIG_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Config {
-    /// All completions do, and a waiter may ask for many.
+    /// All completions; a waiter may set a threshold.
     #[default]
     Threshold,
-    /// Those without `DAT_COMPLETION_UNSIGNALLED_FLAG` do.
+    /// Completions without `DAT_COMPLETION_UNSIGNALLED_FLAG`.
     Notify,
-    /// Those the peer sent with `DAT_COMPLETION_SOLICITED_WAIT_FLAG` do.
+    /// Completions that the peer sent with `DAT_COMPLETION_SOLICITED_WAIT_FLAG`.
     Solicited,
 }
 
 /// State of an EVD.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct State {
-    /// Events trigger the CNO.
+    /// True if events trigger the CNO.
     pub enabled: bool,
-    /// dat_evd_wait is possible.
+    /// True if dat_evd_wait is allowed.
     pub waitable: bool,
-    /// A thread is in dat_evd_wait and owns the EVD.
+    /// True if a thread is in dat_evd_wait and owns the EVD.
     pub waited: bool,
-    /// See [`Config`].
+    /// Selection of the completions that wake a waiter.
     pub config: Config,
 }
 
 impl Default for State {
-    /// As created: enabled, waitable, nobody waits.
+    /// Returns the state of a new EVD: enabled, waitable, without a waiter.
     fn default() -> Self {
         Self {
             enabled: true,
@@ -40,16 +40,16 @@ impl Default for State {
     }
 }
 
-/// A call, or the end of one.
+/// Call on an EVD, or change of its streams.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Call {
-    /// dat_evd_wait; `many`: with a threshold above 1.
+pub enum Input {
+    /// dat_evd_wait.
     Wait {
-        /// Threshold above 1.
+        /// True if the threshold is above 1.
         many: bool,
     },
     /// The waiter returns.
-    WaitEnds,
+    WaiterReturned,
     /// dat_evd_dequeue.
     Dequeue,
     /// dat_evd_enable.
@@ -60,50 +60,54 @@ pub enum Call {
     SetUnwaitable,
     /// dat_evd_clear_unwaitable.
     ClearUnwaitable,
+    /// The streams changed, and the completion flags of their endpoints lead to this configuration.
+    Streams(Config),
+    /// The EVD is created or freed.
+    Reset,
 }
 
-/// What the caller of [`State::step`] has to do besides taking the new state.
+/// Action that the caller of [`State::step`] must take.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
-    /// Nothing.
+    /// No action.
     None,
     /// The waiter returns `DAT_INVALID_STATE` (`EVD_UNWAITABLE`).
     RefuseWaiter,
-    /// From now on the CNO is told: what came meanwhile is looked for.
-    Listen,
+    /// Arm the completion queue for the CNO and look for events that came meanwhile.
+    ArmCno,
 }
 
 impl State {
-    /// The next state.
+    /// Returns the next state and the action.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE`: `EVD_WAITER` (somebody waits), `EVD_UNWAITABLE`, `EVD_CONFIG_NOTIFY` or
+    /// `DAT_INVALID_STATE`: `EVD_WAITER` (a thread waits), `EVD_UNWAITABLE`, `EVD_CONFIG_NOTIFY` or
     /// `EVD_CONFIG_SOLICITED` (a threshold where endpoints decide what notifies).
     #[inline]
-    pub fn step(self, call: Call) -> Result<(Self, Effect)> {
+    pub fn step(self, call: Input) -> Result<(Self, Effect)> {
         let to = |next| Ok((next, Effect::None));
         match call {
-            Call::Dequeue if self.waited => Err(Error::state(Subtype::InvalidStateEvdWaiter)),
-            Call::Dequeue => to(self),
-            Call::Wait { .. } if self.waited => Err(Error::state(Subtype::InvalidStateEvdWaiter)),
-            Call::Wait { .. } if !self.waitable => {
+            Input::Dequeue if self.waited => Err(Error::state(Subtype::InvalidStateEvdWaiter)),
+            Input::Dequeue => to(self),
+            Input::Wait { .. } if self.waited => Err(Error::state(Subtype::InvalidStateEvdWaiter)),
+            Input::Wait { .. } if !self.waitable => {
                 Err(Error::state(Subtype::InvalidStateEvdUnwaitable))
             }
-            Call::Wait { many: true } if self.config == Config::Notify => {
+            Input::Wait { many: true } if self.config == Config::Notify => {
                 Err(Error::state(Subtype::InvalidStateEvdConfigNotify))
             }
-            Call::Wait { many: true } if self.config == Config::Solicited => {
+            Input::Wait { many: true } if self.config == Config::Solicited => {
                 Err(Error::state(Subtype::InvalidStateEvdConfigSolicited))
             }
-            Call::Wait { .. } => to(Self {
+            Input::Wait { .. } => to(Self {
                 waited: true,
                 ..self
             }),
-            Call::WaitEnds => to(Self {
+            Input::WaiterReturned => to(Self {
                 waited: false,
                 ..self
             }),
-            Call::Enable => Ok((
+            Input::Enable => Ok((
                 Self {
                     enabled: true,
                     ..self
@@ -111,14 +115,14 @@ impl State {
                 if self.enabled {
                     Effect::None
                 } else {
-                    Effect::Listen
+                    Effect::ArmCno
                 },
             )),
-            Call::Disable => to(Self {
+            Input::Disable => to(Self {
                 enabled: false,
                 ..self
             }),
-            Call::SetUnwaitable => Ok((
+            Input::SetUnwaitable => Ok((
                 Self {
                     waitable: false,
                     ..self
@@ -129,20 +133,22 @@ impl State {
                     Effect::None
                 },
             )),
-            Call::ClearUnwaitable => to(Self {
+            Input::ClearUnwaitable => to(Self {
                 waitable: true,
                 ..self
             }),
+            Input::Streams(config) => to(Self { config, ..self }),
+            Input::Reset => to(Self::default()),
         }
     }
 
-    /// Whether an event triggers the CNO: a waiter owns the EVD, a disabled one tells nobody.
+    /// Returns true if an event triggers the CNO: the EVD is enabled and no thread waits.
     #[must_use]
-    pub fn tells_cno(self) -> bool {
+    pub fn triggers_cno(self) -> bool {
         self.enabled && !self.waited
     }
 
-    /// `DAT_EVD_STATE` bits (dat_evd_query).
+    /// Returns the `DAT_EVD_STATE` bits (dat_evd_query).
     #[must_use]
     pub fn bits(self) -> u32 {
         let enabled = if self.enabled { 0x01 } else { 0x02 };
@@ -156,19 +162,59 @@ impl State {
     }
 }
 
+/// State of an EVD. [`StateCell::apply`] is the only writer, and stores only what [`State::step`] returns.
+#[derive(Debug)]
+pub(super) struct StateCell(State);
+
+impl StateCell {
+    /// Returns the cell of an EVD that was never created.
+    pub(super) fn new() -> Self {
+        Self(State::default())
+    }
+
+    /// Returns the state.
+    #[inline(always)]
+    pub(super) fn get(&self) -> State {
+        self.0
+    }
+
+    /// Returns an error if the state forbids `input`.
+    ///
+    /// # Errors
+    /// Those of [`State::step`].
+    #[inline(always)]
+    pub(super) fn check(&self, input: Input) -> Result<()> {
+        self.0.step(input).map(drop)
+    }
+
+    /// Takes the transition that `input` makes.
+    ///
+    /// # Errors
+    /// Those of [`State::step`]; the state does not change then.
+    pub(super) fn apply(&mut self, input: Input) -> Result<Effect> {
+        let (next, effect) = self.0.step(input)?;
+        self.0 = next;
+        Ok(effect)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CALLS: [Call; 8] = [
-        Call::Wait { many: false },
-        Call::Wait { many: true },
-        Call::WaitEnds,
-        Call::Dequeue,
-        Call::Enable,
-        Call::Disable,
-        Call::SetUnwaitable,
-        Call::ClearUnwaitable,
+    const INPUTS: [Input; 12] = [
+        Input::Wait { many: false },
+        Input::Wait { many: true },
+        Input::WaiterReturned,
+        Input::Dequeue,
+        Input::Enable,
+        Input::Disable,
+        Input::SetUnwaitable,
+        Input::ClearUnwaitable,
+        Input::Streams(Config::Threshold),
+        Input::Streams(Config::Notify),
+        Input::Streams(Config::Solicited),
+        Input::Reset,
     ];
 
     fn states() -> impl Iterator<Item = State> {
@@ -180,23 +226,23 @@ mod tests {
         })
     }
 
-    /// The pages in one line per refusal: the first that applies.
-    fn refusal(state: State, call: Call) -> Option<Subtype> {
+    /// The manual pages' refusals, one a line; the first that applies counts.
+    fn refusal(state: State, call: Input) -> Option<Subtype> {
         let rules = [
             (
-                state.waited && matches!(call, Call::Dequeue | Call::Wait { .. }),
+                state.waited && matches!(call, Input::Dequeue | Input::Wait { .. }),
                 Subtype::InvalidStateEvdWaiter,
             ),
             (
-                !state.waitable && matches!(call, Call::Wait { .. }),
+                !state.waitable && matches!(call, Input::Wait { .. }),
                 Subtype::InvalidStateEvdUnwaitable,
             ),
             (
-                state.config == Config::Notify && call == Call::Wait { many: true },
+                state.config == Config::Notify && call == Input::Wait { many: true },
                 Subtype::InvalidStateEvdConfigNotify,
             ),
             (
-                state.config == Config::Solicited && call == Call::Wait { many: true },
+                state.config == Config::Solicited && call == Input::Wait { many: true },
                 Subtype::InvalidStateEvdConfigSolicited,
             ),
         ];
@@ -207,7 +253,7 @@ mod tests {
     fn every_state_answers_every_call_as_its_page_says() {
         let mut cells = 0;
         for state in states() {
-            for call in CALLS {
+            for call in INPUTS {
                 cells += 1;
                 let result = state.step(call);
                 if let Some(subtype) = refusal(state, call) {
@@ -217,34 +263,41 @@ mod tests {
                 let mut expected = state;
                 let mut effect = Effect::None;
                 match call {
-                    Call::Wait { .. } => expected.waited = true,
-                    Call::WaitEnds => expected.waited = false,
-                    Call::Dequeue => {}
-                    Call::Enable => {
+                    Input::Wait { .. } => expected.waited = true,
+                    Input::WaiterReturned => expected.waited = false,
+                    Input::Dequeue => {}
+                    Input::Enable => {
                         expected.enabled = true;
                         if !state.enabled {
-                            effect = Effect::Listen;
+                            effect = Effect::ArmCno;
                         }
                     }
-                    Call::Disable => expected.enabled = false,
-                    Call::SetUnwaitable => {
+                    Input::Disable => expected.enabled = false,
+                    Input::SetUnwaitable => {
                         expected.waitable = false;
                         if state.waited {
                             effect = Effect::RefuseWaiter;
                         }
                     }
-                    Call::ClearUnwaitable => expected.waitable = true,
+                    Input::ClearUnwaitable => expected.waitable = true,
+                    Input::Streams(config) => expected.config = config,
+                    Input::Reset => expected = State::default(),
                 }
                 assert_eq!(result, Ok((expected, effect)), "{state:?} {call:?}");
+                let mut cell = StateCell(state);
+                assert_eq!(cell.check(call), Ok(()));
+                assert_eq!(cell.get(), state, "a check changes nothing");
+                assert_eq!(cell.apply(call), Ok(effect));
+                assert_eq!(cell.get(), expected);
             }
         }
-        assert_eq!(cells, 24 * 8);
+        assert_eq!(cells, 24 * 12);
     }
 
     #[test]
-    fn a_cno_is_told_only_by_an_enabled_evd_that_nobody_waits_on() {
+    fn only_an_enabled_evd_without_a_waiter_triggers_its_cno() {
         for state in states() {
-            assert_eq!(state.tells_cno(), state.enabled && !state.waited);
+            assert_eq!(state.triggers_cno(), state.enabled && !state.waited);
         }
     }
 

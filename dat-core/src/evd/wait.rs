@@ -1,4 +1,4 @@
-//! dat_evd_wait: the waiter drives the transport itself, in [`Transport::park`].
+//! Waiting for events (dat_evd_wait). The waiter drives the transport itself, in [`Transport::park`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use dat_arena::BriefGuard;
 
-use super::state::Call;
-use super::word::{AT_HAND, QUIET};
+use super::state::Input;
+use super::word::{BATCHED, POLL_CQ};
 use super::{Evd, EventSink, Inner, Polled, dead};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::ia::Ia;
 use crate::transport::{Parked, Transport};
 
-/// Why dat_evd_wait failed, and what its `nmore` says then.
+/// Error of dat_evd_wait, with its `nmore`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{error}; {nmore} events are queued")]
 pub struct WaitError {
-    /// The return code.
+    /// Return code.
     pub error: Error,
-    /// Events on the queue; meaningful with `DAT_TIMEOUT_EXPIRED` and `DAT_INTERRUPTED_CALL`.
+    /// Number of queued events; meaningful with `DAT_TIMEOUT_EXPIRED` and `DAT_INTERRUPTED_CALL`.
     pub nmore: u32,
 }
 
@@ -29,92 +29,96 @@ impl From<Error> for WaitError {
     }
 }
 
-/// What the one waiter waits for.
+/// Condition that the waiter waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) threshold: usize,
-    /// A notification event came since the wait began.
+    /// True if a notification came since the wait began.
     pub(super) notified: bool,
-    /// dat_evd_set_unwaitable was called.
+    /// True if dat_evd_set_unwaitable was called.
     pub(super) refused: bool,
 }
 
 impl Waiting {
-    /// Whether the waiter is to look.
-    pub(super) fn due(self, queued: usize) -> bool {
+    /// Returns true if the waiter must return with `queued` events in the queue.
+    pub(super) fn is_due(self, queued: usize) -> bool {
         self.refused || (self.notified && queued >= self.threshold)
     }
 }
 
 impl<T: Transport> Evd<T> {
-    /// The short way of dat_evd_wait with a threshold of 1 where completions [are at hand](super::word::is_batched): hands
-    /// one out, and returns how many are left: all that were in the completion queue when it was last asked, which is when
-    /// nothing was left at hand. `None`: nothing was done, [`Evd::wait`] does it.
+    /// Waits on the fast path, with a threshold of 1, if the word [says that completions are
+    /// batched](super::word::is_batched): hands one out and returns how many are left of those that were in the
+    /// completion queue at the last poll. Polls again when none is left. Returns `None` if nothing was done; the
+    /// caller continues with [`Evd::wait`].
     #[inline(always)]
     pub fn wait_batched(&'static self, sink: &mut impl EventSink) -> Option<u32> {
         let mut inner = self.inner.try_lock()?;
-        if !self.is_plain(AT_HAND) || !inner.queue.take_usual(sink) {
+        if !self.allows_fast_wait(BATCHED) || !inner.queue.take_fast(sink) {
             return None;
         }
-        inner.queue.step();
+        inner.queue.advance();
         inner.tally.waits += 1;
-        if inner.queue.at_hand() == 0 || inner.queue.is_unsure() {
-            return Some(self.go_on(inner));
+        if inner.queue.batched() == 0 || inner.queue.may_have_more() {
+            return Some(self.next_batch(inner));
         }
-        Some(inner.queue.left() as u32)
+        Some(inner.queue.remaining() as u32)
     }
 
-    /// The same where [nothing is at hand](super::word::needs_cq_poll): asks the transport. With [`Polled::Taken`] none is left.
+    /// Waits on the fast path if the word [asks for a poll](super::word::needs_cq_poll): polls the transport. With
+    /// [`Polled::Taken`] none is left.
     #[inline(always)]
     pub fn wait_polled(&'static self, sink: &mut impl EventSink) -> Polled {
         let Some(mut inner) = self.inner.try_lock() else {
             return Polled::SlowPath;
         };
-        if !self.is_plain(QUIET) {
+        if !self.allows_fast_wait(POLL_CQ) {
             return Polled::SlowPath;
         }
         if !inner.queue.poll() {
             return Polled::Empty;
         }
-        // As it did not fill the batch, the poll has emptied the completion queue.
-        if inner.queue.at_hand() == 1 && inner.queue.take_usual(sink) {
-            inner.queue.step();
+        // A poll that did not fill the batch has emptied the completion queue.
+        if inner.queue.batched() == 1 && inner.queue.take_fast(sink) {
+            inner.queue.advance();
             inner.tally.waits += 1;
             return Polled::Taken;
         }
-        self.turn(QUIET, AT_HAND);
+        self.replace_word(POLL_CQ, BATCHED);
         Polled::Batched
     }
 
-    /// Whether the word is `word`, everybody is to hear of each completion, and waiting is allowed. With these words nobody
-    /// waits already.
+    /// Returns true if the word is `word`, every completion gives an event, and waiting is allowed. With such a word
+    /// no thread waits.
     #[inline(always)]
-    fn is_plain(&self, word: u64) -> bool {
-        self.head.word.load(Ordering::Relaxed) == word && self.bars.load(Ordering::Acquire) == 0
+    fn allows_fast_wait(&self, word: u64) -> bool {
+        self.head.word.load(Ordering::Relaxed) == word
+            && self.fast_wait_bars.load(Ordering::Acquire) == 0
     }
 
-    /// The rest of [`Evd::wait_batched`] where the batch is used up, or the transport may have more.
+    /// Continues [`Evd::wait_batched`] if the batch is used up, or the transport may have more.
     #[cold]
     #[inline(never)]
-    fn go_on(&'static self, mut inner: BriefGuard<'static, Inner<T>>) -> u32 {
+    fn next_batch(&'static self, mut inner: BriefGuard<'static, Inner<T>>) -> u32 {
         let queue = &mut inner.queue;
-        if queue.at_hand() == 0 && !queue.advance() && !queue.poll() {
-            self.turn(AT_HAND, QUIET);
+        if queue.batched() == 0 && !queue.refill_from_overflow() && !queue.poll() {
+            self.replace_word(BATCHED, POLL_CQ);
             return 0;
         }
-        if queue.is_unsure() {
-            queue.look_behind();
+        if queue.may_have_more() {
+            queue.collect_overflow();
         }
-        queue.left() as u32
+        queue.remaining() as u32
     }
 
-    /// dat_evd_wait: hands out the first event when `threshold` of them are queued; returns how many are
-    /// left. `timeout` `None` is `DAT_TIMEOUT_INFINITE`, zero returns at once.
+    /// Hands out the first event once `threshold` events are queued (dat_evd_wait); returns how many are left. A
+    /// `timeout` of `None` is `DAT_TIMEOUT_INFINITE`, zero returns at once.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (argument 3: threshold 0 or above the queue's length); `DAT_INVALID_STATE`
     /// (`EVD_WAITER`, `EVD_UNWAITABLE`, `EVD_CONFIG_NOTIFY`, `EVD_CONFIG_SOLICITED`); `DAT_TIMEOUT_EXPIRED`;
-    /// `DAT_INTERRUPTED_CALL` (also when the thread is cancelled); `DAT_ABORT` (EVD freed, IA closed); `DAT_INVALID_HANDLE`.
+    /// `DAT_INTERRUPTED_CALL` (also when the thread is cancelled); `DAT_ABORT` (EVD freed, IA closed);
+    /// `DAT_INVALID_HANDLE`.
     #[inline]
     pub fn wait(
         &'static self,
@@ -127,7 +131,7 @@ impl<T: Transport> Evd<T> {
             return Err(dead().into());
         }
         let many = threshold > 1;
-        inner.state.step(Call::Wait { many })?;
+        inner.state.check(Input::Wait { many })?;
         if threshold == 0 || threshold > inner.qlen {
             return Err(Error::arg(3).into());
         }
@@ -135,17 +139,17 @@ impl<T: Transport> Evd<T> {
         inner.queue.drain();
         if inner.queue.len() >= threshold as usize {
             inner.queue.pop(sink);
-            return Ok(self.left(&inner));
+            return Ok(self.publish_word(&inner));
         }
         if timeout == Some(Duration::ZERO) {
-            let nmore = self.left(&inner);
+            let nmore = self.publish_word(&inner);
             let error = Error::of(ErrorKind::TimeoutExpired);
             return Err(WaitError { error, nmore });
         }
         self.block(inner, timeout, threshold as usize, sink)
     }
 
-    /// Waits as the one waiter.
+    /// Blocks as the one waiter.
     #[cold]
     fn block(
         &'static self,
@@ -159,38 +163,39 @@ impl<T: Transport> Evd<T> {
         let parker = Arc::clone(inner.parker.get_or_insert_default());
         let generation = self.head.generation.load(Ordering::Relaxed);
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        let many = threshold > 1;
+        inner.state.apply(Input::Wait { many })?;
         inner.tally.blocked += 1;
-        inner.state.waited = true;
         inner.waiting = Some(Waiting {
             threshold,
             notified: false,
             refused: false,
         });
-        self.left(&inner);
+        self.publish_word(&inner);
         drop(inner);
 
         loop {
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            let mut ready = || self.due(generation);
+            let mut ready = || self.is_ready(generation);
             let parked = T::park(&adapter, cq.as_deref(), &parker, left, &mut ready);
             let mut inner = self.inner.lock();
-            if !self.is_life(generation) {
+            if !self.is_generation(generation) {
                 return Err(Error::of(ErrorKind::Abort).into());
             }
-            let Some(waiting) = self.look(&mut inner) else {
+            let Some(waiting) = self.poll_for_waiter(&mut inner) else {
                 return Err(Error::of(ErrorKind::Abort).into());
             };
             inner.tally.woken += u64::from(parked == Parked::Woken);
             let over = deadline.is_some_and(|d| Instant::now() >= d);
             let outcome = if parked == Parked::Cancelled {
-                // Nothing is taken: the caller does not come to see it.
+                // No event is taken, because the cancelled caller would not see it.
                 Some(Err(Error::of(ErrorKind::InterruptedCall)))
             } else if waiting.refused {
                 Some(Err(Error::state(Subtype::InvalidStateEvdUnwaitable)))
-            } else if waiting.due(inner.queue.len()) {
+            } else if waiting.is_due(inner.queue.len()) {
                 Some(Ok(()))
             } else if over && inner.queue.len() >= waiting.threshold {
-                // Events that notify nobody came: the time is over, but they are there.
+                // The timeout expired, and there are events that are no notifications.
                 Some(Ok(()))
             } else if parked == Parked::Interrupted {
                 Some(Err(Error::of(ErrorKind::InterruptedCall)))
@@ -201,45 +206,46 @@ impl<T: Transport> Evd<T> {
             };
             let Some(outcome) = outcome else { continue };
             inner.waiting = None;
-            inner.state.waited = false;
+            inner.state.apply(Input::WaiterReturned)?;
             if outcome.is_ok() {
                 inner.queue.pop(sink);
             }
-            let nmore = self.left(&inner);
-            // The CNO owns the EVD again; `park` may have taken an announcement that was due to it.
+            let nmore = self.publish_word(&inner);
+            // Reports go to the CNO again; `park` may have consumed one.
             inner.watched = false;
-            let told = self.listen(&mut inner);
+            let wakeup = self.arm_cq(&mut inner);
             drop(inner);
-            told.deliver();
+            wakeup.deliver();
             return outcome
                 .map(|()| nmore)
                 .map_err(|error| WaitError { error, nmore });
         }
     }
 
-    /// For `park`, which asks after it armed the completion queue.
-    fn due(&'static self, generation: u32) -> bool {
+    /// Returns true if the waiter must not sleep; `park` asks after it armed the completion queue.
+    fn is_ready(&'static self, generation: u32) -> bool {
         let mut inner = self.inner.lock();
-        if !self.is_life(generation) {
+        if !self.is_generation(generation) {
             return true;
         }
-        match self.look(&mut inner) {
+        match self.poll_for_waiter(&mut inner) {
             None => true,
-            Some(waiting) => waiting.due(inner.queue.len()),
+            Some(waiting) => waiting.is_due(inner.queue.len()),
         }
     }
 
-    /// Takes completions in and notes whether they notify. `None`: nobody waits any more.
-    fn look(&self, inner: &mut Inner<T>) -> Option<Waiting> {
+    /// Drains the completion queue for the waiter and records a notification. Returns `None` if no thread waits any
+    /// more.
+    fn poll_for_waiter(&self, inner: &mut Inner<T>) -> Option<Waiting> {
         let notify = inner.queue.drain();
-        self.left(inner);
+        self.publish_word(inner);
         let waiting = inner.waiting.as_mut()?;
         waiting.notified |= notify;
         Some(*waiting)
     }
 
-    /// Whether the EVD still lives the life of `generation`.
-    pub(super) fn is_life(&self, generation: u32) -> bool {
+    /// Returns true if the EVD is alive and still has this generation.
+    pub(super) fn is_generation(&self, generation: u32) -> bool {
         self.head.alive() && self.head.generation.load(Ordering::Relaxed) == generation
     }
 }

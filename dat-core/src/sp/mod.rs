@@ -1,7 +1,7 @@
-//! The DAT object: service points, public (PSP), reserved (RSP) and common (CSP): dat_psp_create, dat_psp_create_any,
-//! dat_rsp_create, dat_csp_create and their queries and frees. A service point turns arriving requests into CRs
-//! ([`crate::cr`]); what it does with one, [`state`] says. A common one is named by a port as a TCP server is, and is
-//! otherwise a public one: the qualifier below is that port.
+//! Service points: public (PSP), reserved (RSP) and common (CSP) (dat_psp_create, dat_psp_create_any, dat_rsp_create,
+//! dat_csp_create and their queries and frees). A service point turns arriving requests into CRs ([`crate::cr`]);
+//! [`state`] decides what it does with each. A common one is named by a port, as a TCP server is, and otherwise works
+//! as a public one: that port is its qualifier.
 
 pub mod state;
 
@@ -25,12 +25,12 @@ use crate::ia::{Ia, Kind};
 use crate::transport::{Token, Transport};
 use crate::upcall::Arrival;
 
-/// A service point: where connection requests come in. All methods may be called from any thread.
+/// Service point: listens for connection requests. All methods may be called from any thread.
 #[repr(C)]
 pub struct Sp<T: Transport> {
-    /// Table, liveness, generation, uses.
+    /// Table, liveness, generation, use count.
     pub head: Head,
-    /// What it is, or was (a [`Flavour`]): a dead one still answers with its own subtype.
+    /// Its [`Flavour`], which stays when it is freed: a dead one still returns its own subtype.
     flavour: AtomicU32,
     inner: Mutex<Option<Inner<T>>>,
 }
@@ -55,7 +55,7 @@ impl<T: Transport> Default for Sp<T> {
     }
 }
 
-/// Which handle a service point has.
+/// Type of a service point's handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Flavour {
@@ -67,17 +67,17 @@ pub enum Flavour {
     Common,
 }
 
-/// Which kind of service point.
+/// Kind of a service point.
 #[derive(Debug)]
 pub enum SpKind<T: Transport> {
-    /// Takes any number of requests.
+    /// Accepts any number of requests.
     Public {
-        /// Whether the provider makes an endpoint for each request (`DAT_PSP_PROVIDER_FLAG`).
+        /// True if the provider makes an endpoint for each request (`DAT_PSP_PROVIDER_FLAG`).
         provider_ep: bool,
     },
-    /// Takes one request, for this endpoint.
+    /// Accepts one request, for this endpoint.
     Reserved(&'static Ep<T>),
-    /// As a public one whose consumer brings the endpoints, at the port of this address.
+    /// Accepts any number of requests, for endpoints of the consumer, at the port of this address.
     Common(SocketAddr),
 }
 
@@ -106,25 +106,25 @@ impl<T: Transport> SpKind<T> {
     }
 }
 
-/// What dat_psp_query and dat_rsp_query report.
+/// Result of dat_psp_query, dat_rsp_query and dat_csp_query.
 #[derive(Clone, Debug)]
 pub struct SpInfo<T: Transport> {
-    /// The adapter.
+    /// Adapter.
     pub ia: &'static Ia<T>,
-    /// The qualifier that it listens on.
+    /// Qualifier that it listens on.
     pub conn_qual: u64,
-    /// Where requests are announced.
+    /// EVD for connection requests.
     pub evd: &'static Evd<T>,
-    /// PSP or RSP.
+    /// Kind of the service point.
     pub kind: SpKind<T>,
 }
 
 impl<T: Transport> Sp<T> {
-    /// dat_psp_create, and dat_psp_create_any with `conn_qual` `None`.
+    /// Creates a public service point (dat_psp_create, and dat_psp_create_any with `None` as `conn_qual`).
     ///
     /// # Errors
-    /// `DAT_CONN_QUAL_IN_USE`, `DAT_CONN_QUAL_UNAVAILABLE`, `DAT_INVALID_PARAMETER`,
-    /// `DAT_INSUFFICIENT_RESOURCES`, `DAT_INVALID_HANDLE` for an EVD that takes no requests.
+    /// `DAT_CONN_QUAL_IN_USE`, `DAT_CONN_QUAL_UNAVAILABLE`, `DAT_INVALID_PARAMETER`, `DAT_INSUFFICIENT_RESOURCES`,
+    /// `DAT_INVALID_HANDLE` for an EVD that takes no requests.
     pub fn psp_create(
         ia: &'static Ia<T>,
         conn_qual: Option<u64>,
@@ -134,7 +134,7 @@ impl<T: Transport> Sp<T> {
         Self::create(ia, conn_qual, evd, SpKind::Public { provider_ep })
     }
 
-    /// dat_rsp_create: `ep` goes from Unconnected to Reserved.
+    /// Creates a reserved service point (dat_rsp_create); `ep` goes from Unconnected to Reserved.
     ///
     /// # Errors
     /// As [`Sp::psp_create`]; `DAT_INVALID_STATE` of the endpoint.
@@ -147,14 +147,15 @@ impl<T: Transport> Sp<T> {
         if !std::ptr::eq(ep.ia(), ia) {
             return Err(crate::ep::DEAD);
         }
-        ep.service(Input::Reserve)?;
+        ep.service_input(Input::Reserve)?;
         Self::create(ia, Some(conn_qual), evd, SpKind::Reserved(ep)).inspect_err(|_| {
-            let _ = ep.service(Input::Unreserve);
+            let _ = ep.service_input(Input::Unreserve);
         })
     }
 
-    /// 2.0 dat_csp_create: listens where a TCP server at `address` would; port 0 asks for a free one, which
-    /// [`Sp::info`] tells. Requests come in with an event like a PSP's, and are accepted with the consumer's endpoint.
+    /// Creates a common service point (2.0 dat_csp_create), which listens as a TCP server at `address` would; port 0
+    /// selects a free one, which [`Sp::info`] returns. Requests give an event like a PSP's, and are accepted with the
+    /// consumer's endpoint.
     ///
     /// # Errors
     /// `DAT_INVALID_ADDRESS` unless the address is the IA's, or the unspecified one; `DAT_PORT_IN_USE`; else as
@@ -191,7 +192,7 @@ impl<T: Transport> Sp<T> {
         let (index, sp) = arena
             .alloc()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
-        // Requests that come in before this is done wait for the lock.
+        // Requests that arrive before the service point is complete wait for this lock.
         let mut inner = sp.inner.lock();
         sp.flavour.store(kind.flavour() as u32, Ordering::Relaxed);
         ia.adopt(Kind::Sp, index, &sp.head, 0)
@@ -217,7 +218,7 @@ impl<T: Transport> Sp<T> {
             }
             Err(error) => {
                 drop(inner);
-                // Nobody else knows of it, but an abrupt close of the IA may have been faster.
+                // Only an abrupt close of the IA can have freed it first.
                 if sp.retire().is_ok() {
                     ia.leave(Kind::Sp, index);
                     arena.recycle(index);
@@ -227,7 +228,8 @@ impl<T: Transport> Sp<T> {
         }
     }
 
-    /// dat_psp_query, dat_rsp_query, dat_csp_query. The thunks tell them apart by [`Sp::flavour`].
+    /// Returns qualifier, EVD and kind (dat_psp_query, dat_rsp_query, dat_csp_query). The thunks check
+    /// [`Sp::flavour`].
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
@@ -242,7 +244,7 @@ impl<T: Transport> Sp<T> {
         })
     }
 
-    /// Which handle it has.
+    /// Returns the type of its handle.
     pub fn flavour(&self) -> Flavour {
         match self.flavour.load(Ordering::Relaxed) {
             n if n == Flavour::Reserved as u32 => Flavour::Reserved,
@@ -251,24 +253,24 @@ impl<T: Transport> Sp<T> {
         }
     }
 
-    /// dat_psp_free, dat_rsp_free, dat_csp_free: no more requests come in; those announced stay, as do connections. The
-    /// endpoint of an RSP whose request has not come goes back to Unconnected.
+    /// Frees the service point (dat_psp_free, dat_rsp_free, dat_csp_free). No more requests arrive; queued ones stay,
+    /// as do connections. The endpoint of an RSP without a request goes back to Unconnected.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
     pub fn free(&'static self) -> Result<()> {
-        // Not before a request that is just coming in is announced, or `create` has returned.
+        // The lock waits for a request that is being queued, and for `create`.
         let mut slot = self.inner.lock();
         self.retire()?;
         let inner = slot.take();
         drop(slot);
         if let Some(mut inner) = inner {
-            // Stop listening first, out of the lock: the transport may wait for an upcall to end.
+            // Stops listening first, unlocked: the transport may wait for an upcall to end.
             drop(inner.listener.take());
             let (_, effect) = step(inner.state, SpInput::Free);
             if let (SpEffect::Unreserve, SpKind::Reserved(ep)) = (effect, inner.kind) {
-                // Fails only if the endpoint went in an abrupt close.
-                let _ = ep.service(Input::Unreserve);
+                // Fails only if an abrupt close freed the endpoint.
+                let _ = ep.service_input(Input::Unreserve);
             }
         }
         let index = T::arenas().sp.index_of(self);
@@ -283,7 +285,7 @@ impl<T: Transport> Sp<T> {
     }
 
     fn retire(&self) -> Result<()> {
-        // Nothing ever claims a service point.
+        // No object claims a service point.
         self.head.retire(self.dead(), self.dead())
     }
 
@@ -295,7 +297,7 @@ impl<T: Transport> Sp<T> {
         }
     }
 
-    /// The service point of `ia` that listens on `conn_qual`.
+    /// Returns the service point of `ia` that listens on `conn_qual`.
     pub(crate) fn listening(ia: &'static Ia<T>, conn_qual: u64) -> Option<Token> {
         let mut found = None;
         T::arenas().sp.for_each(|index, sp| {
@@ -309,7 +311,7 @@ impl<T: Transport> Sp<T> {
         found
     }
 
-    /// A request came in at the service point of `token`. Whoever drops it refuses it.
+    /// Takes a request for the service point of `token`, or refuses it by dropping it.
     pub(crate) fn request(token: Token, request: T::ConnRequest, arrival: &Arrival<'_>) {
         let Some(sp) = T::arenas().sp.get(token.index()) else {
             return;
@@ -327,7 +329,7 @@ impl<T: Transport> Sp<T> {
         } else {
             IaCounter::CmReqRx
         });
-        let cr = match sp.accept_request(inner, request, arrival) {
+        let cr = match sp.make_cr(inner, request, arrival) {
             Ok(cr) => cr,
             Err(error) => {
                 tracing::debug!(%error, from = %arrival.remote, "a connection request is refused");
@@ -343,16 +345,16 @@ impl<T: Transport> Sp<T> {
             cr: cr.handle(),
             datagram: arrival.datagram,
         };
-        // The event tells agents: no lock over that.
+        // Unlocked, because posting the event may run a consumer's agent.
         drop(slot);
         if !evd.post(event) {
-            // Nobody will hear of the request: it is refused.
+            // Without an event the consumer cannot answer: refuses the request.
             let _ = cr.destroy();
         }
     }
 
-    /// Makes the CR, with an endpoint where one goes with it.
-    fn accept_request(
+    /// Makes the CR, with an endpoint if the kind of service point requires one.
+    fn make_cr(
         &'static self,
         inner: &mut Inner<T>,
         request: T::ConnRequest,
@@ -364,11 +366,11 @@ impl<T: Transport> Sp<T> {
         let ep = match (effect, inner.kind) {
             (SpEffect::Announce, _) => None,
             (SpEffect::Offer, _) => Some(Ep::offer(ia, arrival.datagram)?),
-            (SpEffect::Hand, SpKind::Reserved(ep)) => {
+            (SpEffect::Deliver, SpKind::Reserved(ep)) => {
                 if ep.is_datagram() != arrival.datagram {
                     return Err(refused);
                 }
-                if ep.service(Input::RequestArrived)? != EpState::PassiveConnectionPending {
+                if ep.service_input(Input::RequestArrived)? != EpState::PassiveConnectionPending {
                     return Err(refused);
                 }
                 Some(ep)
@@ -379,7 +381,7 @@ impl<T: Transport> Sp<T> {
         Cr::create(ia, request, arrival, ep)
     }
 
-    /// The handle as a number.
+    /// Returns the handle as a number.
     #[inline]
     pub fn handle(&'static self) -> usize {
         raw(self)

@@ -1,47 +1,47 @@
-//! What a service point does with a request, as a pure table (dat_psp_create, dat_rsp_create).
+//! State machine of a service point: a pure table of what it does with a request (dat_psp_create, dat_rsp_create).
 
 /// State of a service point.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SpState {
-    /// A PSP: the consumer brings an endpoint when it accepts.
+    /// PSP; the consumer passes an endpoint when it accepts.
     ConsumerEp,
-    /// A PSP with `DAT_PSP_PROVIDER_FLAG`: each request gets an endpoint.
+    /// PSP with `DAT_PSP_PROVIDER_FLAG`; each request gets an endpoint.
     ProviderEp,
-    /// An RSP that waits for its one request.
+    /// RSP that waits for its one request.
     Reserved,
-    /// An RSP that had it.
+    /// RSP that had its request.
     Spent,
-    /// Freed.
+    /// Freed service point.
     Freed,
 }
 
-/// What happens to it.
+/// Event of a service point.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SpInput {
-    /// A connection request comes in.
+    /// A connection request arrives.
     Request,
     /// dat_psp_free, dat_rsp_free, or the IA is closed.
     Free,
 }
 
-/// What is to be done.
+/// Action that the caller of [`step`] must take.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SpEffect {
-    /// Nothing.
+    /// No action.
     None,
-    /// Announce the request alone.
+    /// Queue an event for the request alone.
     Announce,
-    /// Make an endpoint and announce the request with it.
+    /// Make an endpoint and queue an event for the request with it.
     Offer,
-    /// Give the request to the reserved endpoint, and announce it.
-    Hand,
+    /// Give the request to the reserved endpoint, and queue an event.
+    Deliver,
     /// Refuse the request.
     Refuse,
     /// The reserved endpoint goes back to Unconnected.
     Unreserve,
 }
 
-/// The next state and what is to be done.
+/// Returns the next state and the action.
 #[must_use]
 pub const fn step(state: SpState, input: SpInput) -> (SpState, SpEffect) {
     use SpEffect as E;
@@ -50,7 +50,7 @@ pub const fn step(state: SpState, input: SpInput) -> (SpState, SpEffect) {
     match (state, input) {
         (S::ConsumerEp, Request) => (S::ConsumerEp, E::Announce),
         (S::ProviderEp, Request) => (S::ProviderEp, E::Offer),
-        (S::Reserved, Request) => (S::Spent, E::Hand),
+        (S::Reserved, Request) => (S::Spent, E::Deliver),
         (S::Spent, Request) => (S::Spent, E::Refuse),
         (S::Freed, Request) => (S::Freed, E::Refuse),
         (S::Reserved, Free) => (S::Freed, E::Unreserve),
@@ -62,7 +62,7 @@ pub const fn step(state: SpState, input: SpInput) -> (SpState, SpEffect) {
 mod tests {
     use super::*;
 
-    /// Every cell, written down a second time: state, then what a request and a free lead to.
+    /// The expected table: state, then the result of a request and of a free.
     #[test]
     fn the_whole_table() {
         use SpEffect as E;
@@ -70,7 +70,7 @@ mod tests {
         for (state, request, free) in [
             (S::ConsumerEp, (S::ConsumerEp, E::Announce), E::None),
             (S::ProviderEp, (S::ProviderEp, E::Offer), E::None),
-            (S::Reserved, (S::Spent, E::Hand), E::Unreserve),
+            (S::Reserved, (S::Spent, E::Deliver), E::Unreserve),
             (S::Spent, (S::Spent, E::Refuse), E::None),
             (S::Freed, (S::Freed, E::Refuse), E::None),
         ] {

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use self::slots::{MOST, Slots};
+use self::slots::{MAX_SLOTS, Slots};
 use crate::attr::SrqAttr;
-use crate::ep::{Id, Lane, id, id_base};
+use crate::ep::{Id, QueueKind, id, id_base};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::AsyncEvent;
 use crate::head::{Head, debug_by_head, raw};
@@ -20,18 +20,18 @@ use crate::pz::Pz;
 use crate::transport::{Token, Transport};
 use crate::use_count::Claim;
 
-/// `DAT_SRQ_LOW_WATERMARK_EVENT`, the reason of the asynchronous event.
+/// Value of `DAT_SRQ_LOW_WATERMARK_EVENT`, the reason of the asynchronous event.
 const LOW_WATERMARK_REASON: u32 = 2;
 
 const DEAD: Error = Error::handle(Subtype::InvalidHandleSrq);
 
-/// A shared receive queue. All methods may be called from any thread.
+/// Shared receive queue. All methods may be called from any thread.
 #[repr(C)]
 pub struct Srq<T: Transport> {
-    /// Table, liveness, generation, uses.
+    /// Table, liveness, generation, use count.
     pub head: Head,
-    /// Names this life in work request ids.
-    life: AtomicU32,
+    /// Generation in work request ids.
+    generation: AtomicU32,
     slots: Slots,
     inner: Mutex<Inner<T>>,
 }
@@ -52,7 +52,7 @@ impl<T: Transport> Default for Srq<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            life: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
             slots: Slots::default(),
             inner: Mutex::new(Inner {
                 queue: None,
@@ -67,36 +67,36 @@ impl<T: Transport> Default for Srq<T> {
     }
 }
 
-/// What dat_srq_query reports (`DAT_SRQ_PARAM`).
+/// Result of dat_srq_query (`DAT_SRQ_PARAM`).
 #[derive(Clone, Debug)]
 pub struct SrqInfo<T: Transport> {
-    /// The adapter.
+    /// Adapter.
     pub ia: &'static Ia<T>,
-    /// The protection zone.
+    /// Protection zone.
     pub pz: &'static Pz<T>,
     /// Limits, and the low watermark if it is armed.
     pub attr: SrqAttr,
-    /// Receives that are posted and wait for a message.
+    /// Number of receives that are posted and wait for a message.
     pub available: u32,
-    /// Receives that are posted and not completed.
+    /// Number of receives that are posted and not complete.
     pub outstanding: u32,
 }
 
 impl<T: Transport> Srq<T> {
-    /// dat_srq_create.
+    /// Creates a shared receive queue (dat_srq_create).
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (third argument), `DAT_INSUFFICIENT_RESOURCES`, `DAT_MODEL_NOT_SUPPORTED` where
-    /// the transport has no such queues, `DAT_INVALID_HANDLE` of a PZ of another IA.
+    /// `DAT_INVALID_PARAMETER` (third argument), `DAT_INSUFFICIENT_RESOURCES`, `DAT_MODEL_NOT_SUPPORTED` if the
+    /// transport has no such queues, `DAT_INVALID_HANDLE` of a PZ of another IA.
     pub fn create(ia: &'static Ia<T>, pz: &'static Pz<T>, attr: &SrqAttr) -> Result<&'static Self> {
         let adapter = ia.attributes()?;
         if !std::ptr::eq(pz.ia(), ia) {
             return Err(Error::handle(Subtype::InvalidHandlePz));
         }
-        // Limits of 0 are what a transport says that does not know them.
+        // A limit of 0 means that the transport has no figure.
         let most = match adapter.max_recv_per_srq {
-            0 => MOST,
-            n => n.min(MOST),
+            0 => MAX_SLOTS,
+            n => n.min(MAX_SLOTS),
         };
         if attr.max_recv_dtos == 0
             || attr.max_recv_dtos > most
@@ -129,7 +129,10 @@ impl<T: Transport> Srq<T> {
         let generation = self.head.generation.load(Ordering::Acquire).wrapping_add(1);
         let queue =
             T::create_srq(&pz.zone()?, attr, Token::new(index, generation)).map_err(unsupported)?;
-        let life = self.life.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let generation = self
+            .generation
+            .fetch_add(1, Ordering::AcqRel)
+            .wrapping_add(1);
         self.slots.open(attr.max_recv_dtos)?;
         *self.inner.lock() = Inner {
             queue: Some(Arc::new(queue)),
@@ -138,7 +141,7 @@ impl<T: Transport> Srq<T> {
             max_recv_dtos: attr.max_recv_dtos,
             max_recv_iov: attr.max_recv_iov,
             low_watermark: None,
-            id_base: id_base(index, life, Lane::Shared),
+            id_base: id_base(index, generation, QueueKind::Shared),
         };
         ia.adopt(Kind::Srq, index, &self.head, 0)?;
         match attr.low_watermark {
@@ -152,7 +155,7 @@ impl<T: Transport> Srq<T> {
         }
     }
 
-    /// dat_srq_post_recv.
+    /// Posts a receive (dat_srq_post_recv).
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for too many segments (argument 2), `DAT_INSUFFICIENT_RESOURCES` when all are
@@ -173,27 +176,27 @@ impl<T: Transport> Srq<T> {
             return Err(Error::resource(Subtype::ResourceMemory));
         };
         T::post_srq_recv(queue, id(inner.id_base, number), iov).inspect_err(|_| {
-            self.slots.give_back(number);
+            self.slots.release(number);
         })
     }
 
-    /// How many segments a receive may have; 0 of one that was freed.
+    /// Returns the maximum number of segments of a receive; 0 if the queue was freed.
     pub fn max_segments(&self) -> u32 {
         self.inner.lock().max_recv_iov
     }
 
-    /// The receive of `id` is completed: its cookie. Called under an EVD's lock, takes none itself. `None` if it
-    /// is not outstanding.
+    /// Removes the completed receive of `id` and returns its cookie; `None` if it is not outstanding. The caller
+    /// holds an EVD's lock; no lock is taken here.
     #[inline]
     pub(crate) fn complete(&'static self, id: Id) -> Option<u64> {
-        if !id.is_of(self.life.load(Ordering::Acquire)) {
+        if !id.is_of(self.generation.load(Ordering::Acquire)) {
             return None;
         }
-        self.slots.give_back(id.number())
+        self.slots.release(id.number())
     }
 
-    /// dat_srq_query. A transport does not tell how many receives endpoints have taken and not completed: those
-    /// count as available.
+    /// Returns limits and counts (dat_srq_query). No transport reports the receives that endpoints have taken and not
+    /// completed: those count as available.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was freed meanwhile.
@@ -214,18 +217,18 @@ impl<T: Transport> Srq<T> {
         })
     }
 
-    /// dat_srq_resize.
+    /// Changes the size of the queue (dat_srq_resize).
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` below what is outstanding or the armed low watermark, `DAT_INVALID_PARAMETER` (second
-    /// argument), `DAT_INSUFFICIENT_RESOURCES`.
+    /// `DAT_INVALID_STATE` below the number of outstanding receives or the armed low watermark,
+    /// `DAT_INVALID_PARAMETER` (second argument), `DAT_INSUFFICIENT_RESOURCES`.
     pub fn resize(&'static self, max_recv_dtos: u32) -> Result<()> {
         let adapter = self.ia().attributes()?;
         let mut inner = self.inner.lock();
         let queue = inner.queue.clone().ok_or(DEAD)?;
         let most = match adapter.max_recv_per_srq {
-            0 => MOST,
-            n => n.min(MOST),
+            0 => MAX_SLOTS,
+            n => n.min(MAX_SLOTS),
         };
         if max_recv_dtos == 0 || max_recv_dtos > most {
             return Err(Error::arg(2));
@@ -244,12 +247,12 @@ impl<T: Transport> Srq<T> {
         Ok(())
     }
 
-    /// dat_srq_set_lw: one event, an asynchronous one, when fewer than `low_watermark` receives are left; 0
-    /// disarms.
+    /// Arms the low watermark (dat_srq_set_lw): one asynchronous event when fewer than `low_watermark` receives are
+    /// left; 0 disarms.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` above the size of the queue, `DAT_MODEL_NOT_SUPPORTED` where the transport cannot
-    /// tell.
+    /// `DAT_INVALID_PARAMETER` above the size of the queue, `DAT_MODEL_NOT_SUPPORTED` if the transport does not
+    /// report it.
     pub fn set_low_watermark(&'static self, low_watermark: u32) -> Result<()> {
         let at_once = {
             let mut inner = self.inner.lock();
@@ -269,7 +272,7 @@ impl<T: Transport> Srq<T> {
         Ok(())
     }
 
-    /// The transport says that fewer receives are left than the watermark.
+    /// Handles the transport's report that fewer receives than the watermark are left.
     pub(crate) fn low(token: Token) {
         if let Some(srq) = T::arenas().srq.get(token.index())
             && srq.head.alive()
@@ -279,7 +282,8 @@ impl<T: Transport> Srq<T> {
         }
     }
 
-    /// Once per arming. `dat.h` has the reason but no event number of its own for it: handle and reason tell.
+    /// Posts the asynchronous event, once per arming. `dat.h` has the reason but no event number of its own for it,
+    /// so handle and reason identify it.
     fn announce_low(&'static self) {
         let armed = self.inner.lock().low_watermark.take().is_some();
         if armed {
@@ -291,7 +295,7 @@ impl<T: Transport> Srq<T> {
         }
     }
 
-    /// dat_srq_free.
+    /// Frees the queue (dat_srq_free).
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` (`DAT_INVALID_STATE_SRQ_IN_USE`) while an endpoint uses it.
@@ -306,22 +310,22 @@ impl<T: Transport> Srq<T> {
     }
 
     fn clear(&'static self) {
-        self.life.fetch_add(1, Ordering::AcqRel);
+        self.generation.fetch_add(1, Ordering::AcqRel);
         let mut inner = self.inner.lock();
         let parts = (inner.queue.take(), inner.claim.take(), inner.pz.take());
         inner.low_watermark = None;
         drop(inner);
-        // The queue goes before the claim on its protection zone.
+        // The queue is dropped before the claim on its protection zone.
         drop(parts.0);
         drop(parts.1);
     }
 
-    /// Receives that may be outstanding.
+    /// Returns the maximum number of outstanding receives.
     pub(crate) fn depth(&'static self) -> u32 {
         self.inner.lock().max_recv_dtos
     }
 
-    /// The transport's queue.
+    /// Returns the transport's queue.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if freed.
@@ -329,19 +333,20 @@ impl<T: Transport> Srq<T> {
         self.inner.lock().queue.clone().ok_or(DEAD)
     }
 
-    /// The IA it belongs to.
+    /// Returns the IA that the queue belongs to.
     pub fn ia(&self) -> &'static Ia<T> {
         Ia::of(&self.head)
     }
 
-    /// The handle as a number.
+    /// Returns the handle as a number.
     #[inline]
     pub fn handle(&'static self) -> usize {
         raw(self)
     }
 }
 
-/// What a transport does not implement is a model that is not supported (dat_srq_create, dat_srq_set_lw).
+/// Converts the transport's `DAT_NOT_IMPLEMENTED` to `DAT_MODEL_NOT_SUPPORTED`, as dat_srq_create and dat_srq_set_lw
+/// return it.
 fn unsupported(error: Error) -> Error {
     if error.kind() == Some(ErrorKind::NotImplemented) {
         Error::of(ErrorKind::ModelNotSupported)

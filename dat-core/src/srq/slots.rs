@@ -1,29 +1,29 @@
-//! The receives of an SRQ: numbered cookies, taken and given back in any order, without a lock.
+//! Slots of an SRQ's receives: numbered cookies, taken and released in any order, without a lock.
 
 use std::sync::OnceLock;
 
 use crate::error::{Error, Result, Subtype};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Receives an SRQ can hold at most.
-pub(super) const MOST: u32 = 1 << 20;
+/// Maximum number of receives of an SRQ.
+pub(super) const MAX_SLOTS: u32 = 1 << 20;
 
-/// Numbered cookies, taken and given back in any order. One thread takes at a time (under the queue's lock),
-/// any number give back (under the locks of EVDs).
+/// Numbered cookies. One thread takes at a time (under the queue's lock); any number of threads release (under the
+/// locks of EVDs).
 #[derive(Default)]
 pub(super) struct Slots {
-    /// Chunk `n` holds `LEAST << n` slots; chunks are made once and stay.
+    /// Chunks of slots; chunk `n` holds `LEAST << n` of them. A chunk is allocated once and kept.
     chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
-    /// Numbers ever made.
+    /// Number of slots that exist.
     made: AtomicU32,
-    /// First free slot + 1, and a count of changes above it, so that a taker sees whether it was beaten.
+    /// First free slot + 1, with a count of changes above it, so that a taker detects a change by another thread.
     free: AtomicU64,
     taken: AtomicU32,
 }
 
 const CHUNKS: usize = 15;
 
-/// Slots in the first chunk.
+/// Number of slots in the first chunk.
 const LEAST: usize = if cfg!(all(loom, test)) { 2 } else { 64 };
 
 #[derive(Default)]
@@ -36,10 +36,10 @@ struct Slot {
 const TAKEN: u32 = u32::MAX;
 
 impl Slots {
-    /// Empties it and makes at least `count` slots.
+    /// Empties the slots and makes at least `count` of them.
     ///
     /// # Errors
-    /// `DAT_INSUFFICIENT_RESOURCES`; those that were made stay.
+    /// `DAT_INSUFFICIENT_RESOURCES`; slots that were made are kept.
     pub(super) fn open(&self, count: u32) -> Result<()> {
         let made = self.made.load(Ordering::Acquire);
         self.taken.store(0, Ordering::Release);
@@ -59,14 +59,14 @@ impl Slots {
     pub(super) fn grow(&self, count: u32) -> Result<()> {
         const SCARCE: Error = Error::resource(Subtype::ResourceMemory);
         let mut made = self.made.load(Ordering::Acquire);
-        while made < count.min(MOST) {
+        while made < count.min(MAX_SLOTS) {
             let (chunk, _) = place(made);
             if self.chunks[chunk].get().is_none() {
                 let wanted = LEAST << chunk;
                 let mut slots = Vec::new();
                 slots.try_reserve_exact(wanted).map_err(|_| SCARCE)?;
                 slots.resize_with(wanted, Slot::default);
-                // Fails only if another thread was faster: then those are there.
+                // Fails only if another thread set the chunk first.
                 let _ = self.chunks[chunk].set(slots.into_boxed_slice());
             }
             let slots = self.chunks[chunk].get().ok_or(SCARCE)?;
@@ -108,10 +108,10 @@ impl Slots {
         }
     }
 
-    pub(super) fn give_back(&self, number: u32) -> Option<u64> {
+    pub(super) fn release(&self, number: u32) -> Option<u64> {
         let slot = self.slot(number)?;
-        // Of two who give the same back, one is wrong. It may come after the slot was taken again: so the cookie is read by the
-        // one that has the slot, not before.
+        // Of two releases of one slot, one is wrong, and it may come after the slot was taken again. So the cookie is
+        // read only after this exchange.
         slot.next
             .compare_exchange(TAKEN, 0, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
@@ -137,12 +137,12 @@ impl Slots {
     }
 }
 
-/// The free word with another first slot and a new count.
+/// Returns the free word with another first slot and a new count.
 const fn change(free: u64, first: u32) -> u64 {
     ((free >> 32).wrapping_add(1) << 32) | first as u64
 }
 
-/// Chunk and offset of slot `number`: chunks of 64, 128, 256 ...
+/// Returns chunk and offset of slot `number`: chunks have 64, 128, 256 ... slots.
 const fn place(number: u32) -> (usize, usize) {
     let biased = number as usize + LEAST;
     let chunk = (biased.ilog2() - LEAST.ilog2()) as usize;
@@ -162,13 +162,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_its_place() {
+    fn each_slot_number_has_its_chunk_and_offset() {
         assert_eq!(place(0), (0, 0));
         assert_eq!(place(63), (0, 63));
         assert_eq!(place(64), (1, 0));
         assert_eq!(place(191), (1, 127));
         assert_eq!(place(192), (2, 0));
-        assert!(place(MOST - 1).0 < CHUNKS);
+        assert!(place(MAX_SLOTS - 1).0 < CHUNKS);
     }
 
     #[test]
@@ -179,17 +179,17 @@ mod tests {
         assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), 100);
         assert_eq!(slots.taken(), 100);
         for c in [50usize, 3, 99, 0] {
-            assert_eq!(slots.give_back(numbers[c]), Some(c as u64));
-            assert_eq!(slots.give_back(numbers[c]), None, "twice");
+            assert_eq!(slots.release(numbers[c]), Some(c as u64));
+            assert_eq!(slots.release(numbers[c]), None, "twice");
         }
         assert_eq!(slots.taken(), 96);
-        assert_eq!(slots.give_back(1 << 29), None);
+        assert_eq!(slots.release(1 << 29), None);
         slots.open(10).unwrap();
-        assert_eq!((slots.taken(), slots.give_back(numbers[7])), (0, None));
+        assert_eq!((slots.taken(), slots.release(numbers[7])), (0, None));
     }
 
     #[test]
-    fn takers_and_givers_do_not_lose_a_slot() {
+    fn no_slot_is_lost_between_takers_and_releasers() {
         let slots = Slots::default();
         slots.open(64).unwrap();
         let (send, recv) = std::sync::mpsc::channel::<(u32, u64)>();
@@ -199,7 +199,7 @@ mod tests {
                 let (recv, slots) = (&recv, &slots);
                 scope.spawn(move || {
                     while let Ok((number, cookie)) = { recv.lock().recv() } {
-                        assert_eq!(slots.give_back(number), Some(cookie));
+                        assert_eq!(slots.release(number), Some(cookie));
                     }
                 });
             }

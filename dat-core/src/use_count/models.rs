@@ -1,4 +1,4 @@
-//! Loom's models of the ledger: each name is what holds in every order that the threads can take.
+//! Loom models of use counts. Each test's name is a statement that holds in every order of the threads.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::*;
 const DEAD: Subtype = Subtype::InvalidHandlePz;
 const IN_USE: Subtype = Subtype::InvalidStatePzInUse;
 
-/// An object: its head, and parts that the one that frees it takes out.
+/// Object with its head, and parts that the thread that frees it takes out.
 struct Object {
     head: &'static Head,
     parts: Watched<Option<u32>>,
@@ -24,7 +24,7 @@ impl Object {
         Arc::new(Self { head, parts })
     }
 
-    /// What a create does that stands on it.
+    /// Claims the object, as a create that uses it does.
     fn claim_and_use(&self) -> bool {
         let claim = self.head.claim(DEAD);
         if claim.is_ok() {
@@ -33,7 +33,7 @@ impl Object {
         claim.is_ok()
     }
 
-    /// What a free does.
+    /// Frees the object.
     fn free(&self) -> bool {
         let won = self.head.retire(DEAD, IN_USE).is_ok();
         if won {
@@ -58,7 +58,7 @@ fn a_claim_and_a_free_have_one_winner() {
 }
 
 #[test]
-fn of_two_frees_beside_a_claim_one_wins_at_most() {
+fn at_most_one_of_two_frees_beside_a_claim_wins() {
     explore(2, || {
         let object = Object::new();
         let (one, two) = (Arc::clone(&object), Arc::clone(&object));
@@ -73,12 +73,12 @@ fn of_two_frees_beside_a_claim_one_wins_at_most() {
 }
 
 #[test]
-fn a_claim_of_an_earlier_life_takes_nothing_from_the_next() {
+fn a_claim_of_an_earlier_generation_does_not_change_the_next() {
     explore(3, || {
         let object = Object::new();
         let old = object.head.claim(DEAD).unwrap();
         let dropper = thread::spawn(move || drop(old));
-        // An abrupt close, whose object goes to another create at once.
+        // An abrupt close frees the object, and another create reuses it at once.
         let closed = object.head.retire_claimed(1, DEAD, IN_USE).is_ok();
         if closed {
             object.head.begin(0, 0);
@@ -93,7 +93,7 @@ fn a_claim_of_an_earlier_life_takes_nothing_from_the_next() {
 }
 
 #[test]
-fn what_turns_the_word_does_not_revive_a_freed_object() {
+fn replacing_the_word_does_not_revive_a_freed_object() {
     const OTHER: u64 = crate::head::ALIVE | 2;
     explore(3, || {
         let object = Object::new();
@@ -101,7 +101,7 @@ fn what_turns_the_word_does_not_revive_a_freed_object() {
         let poster = thread::spawn(move || {
             let word = other.head.word.load(Ordering::Relaxed);
             if word != 0 {
-                other.head.turn(word, OTHER);
+                other.head.replace_word(word, OTHER);
             }
         });
         assert!(object.free());

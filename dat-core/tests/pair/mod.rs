@@ -49,6 +49,8 @@ pub struct Adapter {
     pub upcalls: Upcalls<Fake>,
     /// True while requests are held back.
     pub hold: AtomicBool,
+    /// Calls of `poll_cq`.
+    pub polls: AtomicU32,
     pub qps: Mutex<Vec<Weak<Qp>>>,
     gate: Mutex<Option<Gate>>,
 }
@@ -106,9 +108,22 @@ impl Adapter {
     }
 }
 
-#[derive(Default)]
 pub struct Cq {
     queue: Mutex<VecDeque<Completion>>,
+    adapter: Arc<Adapter>,
+    token: Token,
+    watched: AtomicBool,
+}
+
+impl Cq {
+    fn push(&self, completion: Completion) {
+        self.queue.lock().push_back(completion);
+        if self.watched.swap(false, Ordering::SeqCst) {
+            // The caller may be in a call of core, with a lock of core's.
+            let (upcalls, token) = (self.adapter.upcalls, self.token);
+            std::thread::spawn(move || upcalls.cq_ready(token));
+        }
+    }
 }
 
 struct Posted {
@@ -220,9 +235,7 @@ impl Qp {
         if posted.signaled || status != DtoStatus::Success {
             // The operation is wrong on purpose: core must use its own record.
             self.request_cq
-                .queue
-                .lock()
-                .push_back(done(posted.id, status, DtoOp::Receive, 0));
+                .push(done(posted.id, status, DtoOp::Receive, 0));
         }
     }
 
@@ -244,7 +257,7 @@ impl Qp {
         let mut completion = done(id, DtoStatus::Success, op, length);
         completion.immediate = immediate;
         completion.ep = self.token;
-        self.recv_cq.queue.lock().push_back(completion);
+        self.recv_cq.push(completion);
         if let (true, Some(srq)) = (low, &self.srq) {
             srq.upcalls.fault(Fault::SrqLow(srq.token));
         }
@@ -297,9 +310,7 @@ impl Qp {
         }
         for id in recvs {
             self.recv_cq
-                .queue
-                .lock()
-                .push_back(done(id, DtoStatus::Flushed, DtoOp::Send, 99));
+                .push(done(id, DtoStatus::Flushed, DtoOp::Send, 99));
         }
     }
 }
@@ -330,6 +341,7 @@ impl Transport for Fake {
             name: ia_name.to_owned(),
             upcalls,
             hold: AtomicBool::new(false),
+            polls: AtomicU32::new(0),
             qps: Mutex::new(Vec::new()),
             gate: Mutex::new(None),
         })
@@ -389,8 +401,13 @@ impl Transport for Fake {
         Err(Error::of(Kind::NotImplemented))
     }
 
-    fn create_cq(_adapter: &Arc<Adapter>, _depth: u32, _token: Token) -> Result<Cq> {
-        Ok(Cq::default())
+    fn create_cq(adapter: &Arc<Adapter>, _depth: u32, token: Token) -> Result<Cq> {
+        Ok(Cq {
+            queue: Mutex::default(),
+            adapter: adapter.clone(),
+            token,
+            watched: AtomicBool::new(false),
+        })
     }
 
     fn resize_cq(_cq: &Cq, _depth: u32) -> Result<()> {
@@ -398,6 +415,7 @@ impl Transport for Fake {
     }
 
     fn poll_cq(cq: &Cq, into: &mut [Raw]) -> usize {
+        cq.adapter.polls.fetch_add(1, Ordering::Relaxed);
         let mut queue = cq.queue.lock();
         let count = into.len().min(queue.len());
         for (to, from) in into.iter_mut().zip(queue.drain(..count)) {
@@ -418,7 +436,8 @@ impl Transport for Fake {
         raw.0
     }
 
-    fn watch_cq(_cq: &Cq, _on: bool) -> Result<()> {
+    fn watch_cq(cq: &Cq, on: bool) -> Result<()> {
+        cq.watched.store(on, Ordering::SeqCst);
         Ok(())
     }
 

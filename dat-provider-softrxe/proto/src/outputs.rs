@@ -133,9 +133,9 @@ impl Outputs {
         }
     }
 
-    pub(crate) fn arm_cq(&mut self, cq: CqId, on: bool) {
+    pub(crate) fn arm_cq(&mut self, cq: CqId) {
         if let Some(cq) = self.cq(cq) {
-            cq.armed = on;
+            cq.armed = true;
         }
     }
 

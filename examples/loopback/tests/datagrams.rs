@@ -168,8 +168,8 @@ fn a_rejection_has_private_data_and_the_endpoint_can_retry() {
     assert_eq!(refused.private_data().to_vec(), b"no");
     assert_eq!(refused.info().unwrap().peer, None);
     assert_eq!(from.status().0, EpState::Unconnected);
-    refused.give_back(from, Half::Context).unwrap();
-    assert!(refused.give_back(from, Half::Context).is_err());
+    refused.release(from, Half::Context).unwrap();
+    assert!(refused.release(from, Half::Context).is_err());
     meet(&a, from, &b, to);
 }
 
@@ -293,13 +293,13 @@ fn returned_handles_are_dead_and_the_others_end_with_the_endpoint() {
     let (from, to) = (ep(&a), ep(&b));
     let (way, _) = meet(&a, from, &b, to);
     let text = a.lmr(leak(b"x"), MemPriv::LOCAL_READ);
-    way.give_back(from, Half::Context).unwrap();
+    way.release(from, Half::Context).unwrap();
     send(from, way, &text, 1, 1).unwrap();
     let number = qpn(way);
-    way.give_back(from, Half::Handle).unwrap();
+    way.release(from, Half::Handle).unwrap();
     let gone = from.post_send_ud(&[text.piece(0, 1)], way, number, 1, NONE);
     assert_eq!(gone.unwrap_err().kind(), Some(Kind::InvalidHandle));
-    assert!(way.give_back(from, Half::Handle).is_err());
+    assert!(way.release(from, Half::Handle).is_err());
     let (second, _) = meet(&a, from, &b, to);
     from.free().unwrap();
     assert!(!second.head.alive());

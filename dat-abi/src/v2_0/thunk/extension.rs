@@ -124,10 +124,10 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
                 }
                 ib_op::UD_AH_FREE => {
                     let of: DatIbAddrHandle = structure(list.word() as *const _, 3)?;
-                    address_handle::<T>(of.ah as usize)?.give_back(ep, Half::Handle)
+                    address_handle::<T>(of.ah as usize)?.release(ep, Half::Handle)
                 }
                 ib_op::UD_CM_FREE => {
-                    address_handle::<T>(list.word() as usize)?.give_back(ep, Half::Context)
+                    address_handle::<T>(list.word() as usize)?.release(ep, Half::Context)
                 }
                 _ => Err(Error::of(Kind::NotImplemented)),
             }

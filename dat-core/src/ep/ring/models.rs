@@ -1,4 +1,4 @@
-//! Loom's models of the ring: each name is what holds in every order that the threads can take.
+//! Loom models of the ring. Each test's name is a statement that holds in every order of the threads.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use dat_loom::{explore, thread, yield_now};
 
 use super::*;
 
-/// Slots of the smallest ring in these models.
+/// Number of slots of the smallest ring in these models.
 const DEPTH: u32 = LEAST;
 
-/// The transport between poster and completer: completions come in order.
+/// Transport between poster and completer: completions come in order.
 #[derive(Default)]
 struct Wire {
     posted: AtomicU32,
 }
 
-/// A ring that was opened, and the wire.
+/// Returns an opened ring and its transport.
 fn opened() -> (&'static Ring, Cycle<Slot>, Arc<Wire>) {
     let ring: &'static Ring = Box::leak(Box::default());
     let slots = ring.open(DEPTH).unwrap();
@@ -47,7 +47,7 @@ fn every_completion_finds_the_cookie_of_its_post_though_slots_are_used_again() {
             }
         });
         for number in 0..POSTS {
-            // What a post does at its limit: a slot is free when the tail has passed it.
+            // A post at its limit waits until the tail has passed a slot.
             while number.wrapping_sub(ring.tail()) >= DEPTH {
                 yield_now();
             }
@@ -61,7 +61,7 @@ fn every_completion_finds_the_cookie_of_its_post_though_slots_are_used_again() {
 }
 
 #[test]
-fn a_signalled_completion_frees_the_silent_posts_before_it() {
+fn a_signaled_completion_frees_the_unsignaled_posts_before_it() {
     explore(3, || {
         let (ring, slots, wire) = opened();
         let there = Arc::clone(&wire);
@@ -69,20 +69,21 @@ fn a_signalled_completion_frees_the_silent_posts_before_it() {
             while there.posted.load(Ordering::Acquire) < DEPTH {
                 yield_now();
             }
-            // The last of the round alone completes.
+            // Only the last request of the round completes.
             assert_eq!(ring.take(DEPTH - 1).map(|(cookie, _)| cookie), Some(1));
             assert_eq!(ring.take(DEPTH - 1), None, "the same completion twice");
         });
         for number in 0..DEPTH {
-            slots
-                .at(number)
-                .fill(u64::from(number), Note::new(DtoOp::Send, Note::QUIET, 0));
+            slots.at(number).fill(
+                u64::from(number),
+                Note::new(DtoOp::Send, Note::SUPPRESSED, 0),
+            );
             wire.posted.store(number + 1, Ordering::Release);
         }
         while ring.tail() != DEPTH {
             yield_now();
         }
-        // Nothing reads the slots any more.
+        // No thread reads the slots any more.
         slots.at(DEPTH).fill(77, Note::default());
         completer.join().unwrap();
         assert_eq!(ring.find(slots, DEPTH).map(|(cookie, _)| cookie), Some(77));
@@ -90,14 +91,14 @@ fn a_signalled_completion_frees_the_silent_posts_before_it() {
 }
 
 #[test]
-fn a_new_life_is_seen_with_its_ring() {
+fn a_new_generation_is_seen_with_its_empty_ring() {
     explore(3, || {
         let (ring, _, _) = opened();
-        // Seven requests of the first life were done.
+        // Seven requests of the first generation are complete.
         ring.done(6);
         let completer = thread::spawn(move || {
-            // A completion of the second life, early or late: its ring is the new one.
-            if ring.life() == 2 {
+            // A completion of the second generation, early or late, finds the new ring.
+            if ring.generation() == 2 {
                 assert_eq!(ring.tail(), 0);
             }
         });

@@ -34,12 +34,7 @@ impl<M: Memory> Engine<M> {
     /// Arms the queue: the next completion raises [`Event::CqReady`] once. Completions that are queued already raise
     /// nothing, so poll after arming.
     pub fn arm_cq(&mut self, cq: CqId) {
-        self.out.arm_cq(cq, true);
-    }
-
-    /// Disarms the queue.
-    pub fn disarm_cq(&mut self, cq: CqId) {
-        self.out.arm_cq(cq, false);
+        self.out.arm_cq(cq);
     }
 
     /// Takes completions in order. Returns their number.
