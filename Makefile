@@ -3,68 +3,68 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## install what is missing, build, move data between two processes through an IA chosen by name (IA=softrxe-lo)
+demo: ## install missing packages, build, and print measured transfers between two processes through an IA chosen by name (IA=softrxe-lo)
 	@scripts/demo.sh $(IA)
 
 .PHONY: demo-lab
-demo-lab: ## the same over the kernel's rdma_rxe, in the lab
+demo-lab: ## run the demo over the kernel's rdma_rxe, in the lab
 	@scripts/demo.sh --lab
 
 .PHONY: test
-test: ## everything that CI runs
+test: ## run everything that CI runs
 	@scripts/test.sh
 
 .PHONY: dist
-dist: ## target/dist: libraries, providers, headers, command; works in place
+dist: ## build target/dist: libraries, providers, headers, command; works in place
 	@scripts/bootstrap.sh build
 	@scripts/dist.sh
 
 .PHONY: lab
-lab: ## run CMD="..." where RDMA is (docs/lab.md); LAB_OPTS="--two --mtu 4200"
+lab: ## run CMD="..." in the lab, a machine or guest with RDMA (docs/lab.md); LAB_OPTS="--two --mtu 4200"
 	@tests/lab/run.sh $(LAB_OPTS) --sh '$(subst ','\'',$(CMD))'
 
 .PHONY: lab-shell
-lab-shell: ## a shell there
+lab-shell: ## open a shell in the lab
 	@tests/lab/run.sh $(LAB_OPTS) --shell
 
 .PHONY: lab-test
-lab-test: ## the Rust tests that need RDMA, there
+lab-test: ## run the Rust tests that need RDMA, in the lab
 	@scripts/lab-tests.sh
 
 .PHONY: clients
-clients: dist ## Debian's DAPL clients on every pairing of library and provider, there
+clients: dist ## run Debian's DAPL clients on every pairing of library and provider, in the lab
 	@tests/lab/clients.sh
 
 .PHONY: bench
-bench: ## the user engine beside raw UDP, UCX, libfabric and iperf3: one run, one table (docs/performance.md)
+bench: ## print one table of the user engine beside raw UDP, UCX, libfabric and iperf3 (docs/performance.md)
 	@scripts/bench.sh
 
 .PHONY: fuzz
-fuzz: ## coverage-guided fuzzing of the user engine's protocol (HOURS=0.1, BODY="wire cm ...")
+fuzz: ## fuzz the user engine's protocol, guided by coverage (HOURS=0.1, BODY="wire cm ...")
 	@scripts/fuzz.sh $(or $(HOURS),0.1) $(BODY)
 
 .PHONY: valgrind
-valgrind: dist ## C programs on the user engine under memcheck, both libraries, with servers that die
+valgrind: dist ## run C programs on the user engine under memcheck, both libraries, with servers that die
 	@scripts/valgrind.sh --all
 
 .PHONY: sanitize
-sanitize: ## loom, miri, ThreadSanitizer, AddressSanitizer: orders of threads, undefined behaviour, races, stray accesses (docs/sanitizers.md; PART="loom miri tsan asan")
+sanitize: ## run loom, miri, ThreadSanitizer, AddressSanitizer: thread orders, undefined behaviour, races, invalid accesses (docs/sanitizers.md; PART="loom miri tsan asan")
 	@scripts/sanitize.sh $(PART)
 
 .PHONY: interop
-interop: dist ## the user-space engine against the kernel's rdma_rxe, both ways round, there
+interop: dist ## run the user-space engine against the kernel's rdma_rxe in both roles, in the lab
 	@tests/lab/interop.sh
 
 .PHONY: bench-instructions
-bench-instructions: dist ## instructions of the hot calls, DAPL's and ours (docs/performance.md)
+bench-instructions: dist ## print the instructions of the hot calls, DAPL's and ours (docs/performance.md)
 	@scripts/bench-instructions.sh
 
 .PHONY: matrix
-matrix: ## write MATRIX.md, what works where
+matrix: ## generate MATRIX.md: the state of each function on each provider
 	@cargo run --quiet -p dat-conformance -- --matrix >MATRIX.md.new && mv MATRIX.md.new MATRIX.md
 
 .PHONY: slots
@@ -72,11 +72,11 @@ slots: ## write what dat-abi/slots/slots.txt says of the API's functions into ta
 	@cargo run --quiet -p dat-slots
 
 .PHONY: bench-lab
-bench-lab: dist ## rates of dapltest -T P there, DAPL's and ours, interleaved
+bench-lab: dist ## print the rates of dapltest -T P in the lab, DAPL's and ours
 	@scripts/bench-lab.sh
 
 .PHONY: bench-connections
-bench-connections: dist ## time to connect there: DAPL's, ours, and the floor under both
+bench-connections: dist ## print the time to connect in the lab: DAPL's, ours, and their common lower bound
 	@scripts/bench-connections.sh
 
 .PHONY: fmt
@@ -92,7 +92,7 @@ doc: ## build the documentation, warnings are errors
 	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 .PHONY: deny
-deny: ## licences, duplicates and sources of dependencies; builds cargo-deny once (minutes)
+deny: ## check licences, duplicates and sources of dependencies; builds cargo-deny once (minutes)
 	@command -v cargo-deny >/dev/null || PATH="$(CURDIR)/.cache/tools/bin:$$PATH" command -v cargo-deny >/dev/null \
 		|| cargo install --locked --root .cache/tools cargo-deny
 	@PATH="$(CURDIR)/.cache/tools/bin:$$PATH" cargo deny check licenses bans sources

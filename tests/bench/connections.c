@@ -35,14 +35,14 @@ static struct ibv_cq *cq;
 static struct ibv_qp **qps;
 static int count;
 
-/* Private data of a request, and of its answer with what `more` adds. */
+/* Private data of a request, and of its answer with the addition `more`. */
 static uint8_t data[DATA];
 static void fill(int more) {
     for (int i = 0; i < DATA; i++)
         data[i] = i + 1 + more;
 }
 
-/* The queue pairs, in INIT. */
+/* Creates the queue pairs, in INIT. */
 static void make(struct ibv_context *device, int port) {
     pd = ibv_alloc_pd(device);
     NEED(pd);
@@ -68,7 +68,7 @@ static void make(struct ibv_context *device, int port) {
     }
 }
 
-/* RTR and RTS. */
+/* Moves a queue pair to RTR and RTS. */
 static void move(struct rdma_cm_id *id, struct ibv_qp *qp) {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
     int mask;

@@ -22,11 +22,11 @@
 
 #define CALLS 512
 #define SIZE 4096
-/* More than is ever outstanding: a full queue is not the case that is measured. */
+/* More than is ever outstanding: a full queue is not measured. */
 #define DEPTH (CALLS + 64)
 
-/* CALLS times `call`, counted as `name`; returns how many of them answered DAT_SUCCESS. The answers are looked at after
- * the loop: the loop is to cost nothing. */
+/* Makes `call` CALLS times, counted as `name`; returns the number of DAT_SUCCESS. Results are checked after the
+ * loop, so that the loop adds no instructions. */
 #define COUNTED(name, call)                                                   \
     do {                                                                      \
         int i_;                                                               \
@@ -116,8 +116,8 @@ static void connect_to(DAT_IA_HANDLE ia, struct side *a, struct side *b)
     CHECK(dat_psp_free(psp));
 }
 
-/* The posts of one loop are on the wire: time for the last of them to be done without asking the EVD, which would take
- * the events away. Too short a time fails the run, as a dequeue then finds nothing. */
+/* Waits until the posts of one loop are completed without polling the EVD, which would remove the events. If the
+ * time is too short the run fails, since a dequeue then finds no event. */
 static void settle(void) { usleep(1000000); }
 
 static void drain(DAT_EVD_HANDLE evd, int count)
@@ -201,7 +201,7 @@ int main(int argc, char **argv)
     NEED(good == CALLS);
     drain(a.dto, CALLS);
 
-    /* Nobody hears of these: the one that follows tells that they are done. */
+    /* These cause no events; the completion of the next request shows that they are done. */
     COUNTED("ep_post_rdma_write, suppressed", dat_ep_post_rdma_write(a.ep, 1, &small, cookie, &there, DAT_COMPLETION_SUPPRESS_FLAG));
     NEED(good == CALLS);
     CHECK(dat_ep_post_rdma_write(a.ep, 1, &small, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));

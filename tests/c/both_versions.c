@@ -40,13 +40,13 @@ int main(int argc, char **argv)
             if (!library[i])
                 fprintf(stderr, "%s\n", dlerror());
             NEED(library[i]);
-            /* Makes itself global at its first call. */
+            /* Each becomes global at its first call. */
             NEED(((open_func *)find(library[i], "dat_ia_openv"))((char *)"no such name", 8, &ia[i], &ia[i], i + 1, 0,
                                                                  DAT_FALSE) != DAT_SUCCESS);
         }
         for (i = 0; i < 2; i++) {
             DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
-            /* name, versions: the same offsets in both. */
+            /* Name and versions have the same offsets in both. */
             DAT_PROVIDER_ATTR attr;
             NEED(((open_func *)find(library[i], "dat_ia_openv"))(argv[1], 8, &async_evd, &ia[i], i + 1, i ? 0 : 2,
                                                                  DAT_FALSE) == DAT_SUCCESS);
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
             NEED(!strcmp(attr.provider_name, argv[1]));
         }
         for (i = 0; i < 2; i++) {
-            /* Neither closes the other's. */
+            /* Neither library closes the other's IA. */
             close_func *other = (close_func *)find(library[1 - i], "dat_ia_close");
             NEED(DAT_GET_TYPE(other(ia[i], DAT_CLOSE_ABRUPT_FLAG)) == DAT_INVALID_HANDLE);
             NEED(((close_func *)find(library[i], "dat_ia_close"))(ia[i], DAT_CLOSE_GRACEFUL_FLAG) == DAT_SUCCESS);

@@ -27,10 +27,10 @@
 #include "need.h"
 
 #define SIZE 4096
-#define MOMENT 1000     /* us */
-#define PATIENCE 30000000
+#define MOMENT 1000     /* microseconds */
+#define TIMEOUT 30000000
 
-/* An IA with two endpoints that are connected to each other. */
+/* An IA with two endpoints connected to each other. */
 struct world {
     DAT_IA_HANDLE ia;
     DAT_EVD_HANDLE async, dto, conn, soft, idle;
@@ -47,7 +47,7 @@ struct world {
 static char *ia_name;
 static const DAT_OS_WAIT_PROXY_AGENT no_agent;
 
-/* The next event of an EVD without waiting for it in the library: no cancellation point. */
+/* Polls for the next event of an EVD: no cancellation point. */
 static DAT_EVENT polled(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
 {
     DAT_EVENT event;
@@ -79,7 +79,7 @@ static void open_world(struct world *w)
     CHECK(dat_ep_create(w->ia, w->pz, w->dto, w->dto, w->conn, NULL, &w->a));
     CHECK(dat_ep_create(w->ia, w->pz, w->dto, w->dto, w->conn, NULL, &w->b));
     CHECK(dat_psp_create_any(w->ia, &qual, w->conn, DAT_PSP_CONSUMER_FLAG, &w->psp));
-    CHECK(dat_ep_connect(w->a, attr.ia_address_ptr, qual, PATIENCE, 0, NULL, DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+    CHECK(dat_ep_connect(w->a, attr.ia_address_ptr, qual, TIMEOUT, 0, NULL, DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
     event = polled(w->conn, DAT_CONNECTION_REQUEST_EVENT);
     CHECK(dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle, w->b, 0, NULL));
     polled(w->conn, DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -114,7 +114,7 @@ static DAT_LMR_TRIPLET piece(struct world *w, unsigned offset, unsigned length)
     return t;
 }
 
-/* A receive, a send and an RDMA write: three completions on one EVD. */
+/* Posts a receive, a send and an RDMA write: three completions on one EVD. */
 static void post(struct world *w)
 {
     DAT_DTO_COOKIE cookie = { .as_64 = 7 };
@@ -145,7 +145,7 @@ static void post_software(DAT_EVD_HANDLE evd)
     CHECK(dat_evd_post_se(evd, &event));
 }
 
-/* What a thread does, and what is known of it. */
+/* The work of a thread, and its state. */
 struct job {
     struct world *w;
     void (*body)(struct job *);
@@ -179,7 +179,7 @@ static void start(struct job *job)
         sched_yield();
 }
 
-/* The thread is cancelled or was, ends so, and its cleanup handler ran. */
+/* Checks that a thread, which is or was cancelled, ends as cancelled, and that its cleanup handler ran. */
 static void ends_cancelled(struct job *job)
 {
     void *value = NULL;
@@ -188,7 +188,7 @@ static void ends_cancelled(struct job *job)
     NEED(job->cleaned == 1 && job->returned == 0);
 }
 
-/* Until the thread sleeps in the kernel. */
+/* Waits until the thread sleeps in the kernel. */
 static void asleep(struct job *job)
 {
     char name[64], state = 0;
@@ -234,7 +234,7 @@ static void waits_on_cno_in_a_loop(struct job *job)
         NEED(DAT_GET_TYPE(dat_cno_wait(job->w->cno, job->timeout, &evd)) == DAT_QUEUE_EMPTY);
 }
 
-/* Every object works on, for whoever comes. */
+/* Checks that every object still works for other threads. */
 static void works_on(struct world *w)
 {
     DAT_EVD_HANDLE woken;
@@ -242,15 +242,15 @@ static void works_on(struct world *w)
     DAT_COUNT more, i;
 
     post_software(w->idle);
-    CHECK(dat_evd_wait(w->idle, PATIENCE, 1, &event, &more));
+    CHECK(dat_evd_wait(w->idle, TIMEOUT, 1, &event, &more));
     NEED(event.event_number == DAT_SOFTWARE_EVENT && more == 0);
     post_software(w->soft);
-    CHECK(dat_cno_wait(w->cno, PATIENCE, &woken));
+    CHECK(dat_cno_wait(w->cno, TIMEOUT, &woken));
     NEED(woken == w->soft);
     CHECK(dat_evd_dequeue(w->soft, &event));
     post(w);
     for (i = 0; i < 3; i++) {
-        CHECK(dat_evd_wait(w->dto, PATIENCE, 1, &event, &more));
+        CHECK(dat_evd_wait(w->dto, TIMEOUT, 1, &event, &more));
         completed(&event);
     }
     NEED(DAT_GET_TYPE(dat_evd_dequeue(w->dto, &event)) == DAT_QUEUE_EMPTY);
@@ -282,7 +282,7 @@ static void waits(struct world *w)
     }
 }
 
-/* What is queued while a thread waits for more stays queued. */
+/* Events that are queued while a thread waits for more stay queued. */
 static void keeps_events(struct world *w)
 {
     struct job job = { .w = w, .body = waits_on_evd, .evd = w->idle, .timeout = DAT_TIMEOUT_INFINITE, .threshold = 2 };
@@ -297,7 +297,7 @@ static void keeps_events(struct world *w)
     works_on(w);
 }
 
-/* One of several that sleep is cancelled, whatever its part was: the others wake as ever. */
+/* One of several sleeping threads is cancelled, whatever its role: the others are still woken. */
 static void others_go_on(struct world *w)
 {
     DAT_EVD_HANDLE evds[] = { w->dto, w->conn, w->idle };
@@ -363,7 +363,7 @@ static void where_it_is_disabled(struct world *w)
     works_on(w);
 }
 
-/* With a request pending all along: whichever call acts on it, but the wait at the end, the thread does not come through. */
+/* With a cancellation pending all the time: no call acts on it but the final wait, which ends the thread. */
 static void calls_everything(struct job *job)
 {
     static struct world own;
@@ -398,7 +398,7 @@ static void calls_everything(struct job *job)
     job->stage = 3;
     close_world(&own);
     job->stage = 4;
-    /* The state is as the program set it. */
+    /* The cancellation state is the one that the program set. */
     pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
     NEED(state == PTHREAD_CANCEL_ENABLE);
     dat_evd_wait(job->w->idle, 0, 1, &event, &more);
@@ -434,7 +434,8 @@ static void storm(struct job *job)
         job->posted += 3;
         for (left = 3; left > 0;) {
             DAT_RETURN code;
-            /* Nothing may come between an event and its being counted: only waits are cancellation points. */
+            /* No cancellation point may stand between an event and its counting: only waits are cancellation
+             * points. */
             if (i % 2 == 0)
                 code = dat_evd_dequeue(w->dto, &event);
             else
@@ -445,7 +446,7 @@ static void storm(struct job *job)
             job->seen++;
             left--;
         }
-        /* A poller gives a cancellation point, too. */
+        /* A polling thread provides a cancellation point, too. */
         if (i % 2 == 0)
             dat_evd_wait(w->idle, 0, 1, &event, &more);
     }

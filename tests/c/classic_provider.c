@@ -46,7 +46,7 @@ static DAT_RETURN ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags)
 }
 
 #ifndef UDAPL_1_2
-/* Says of one IA only that it stands in for this. */
+/* Returns true for one IA only. */
 static DAT_RETURN ia_ha_related(DAT_IA_HANDLE ia, const DAT_NAME_PTR name, DAT_BOOLEAN *answer)
 {
     if (ia != (DAT_IA_HANDLE)&object)

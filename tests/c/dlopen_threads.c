@@ -24,7 +24,7 @@ typedef DAT_RETURN close_func(DAT_IA_HANDLE, DAT_CLOSE_FLAGS);
 static char *name;
 static pthread_barrier_t start;
 
-/* Once with each version, the first by the number. */
+/* Runs one round with each version; the number selects the first. */
 static void once(int number)
 {
     int k;

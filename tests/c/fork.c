@@ -11,7 +11,7 @@
 
 static DAT_RETURN waited;
 
-/* Waits for what never comes, until the EVD is freed. */
+/* Waits for an event that never comes, until the EVD is freed. */
 static void *waiter(void *evd)
 {
     DAT_EVENT event;
@@ -20,7 +20,7 @@ static void *waiter(void *evd)
     return NULL;
 }
 
-/* Data from a to b, each byte compared. */
+/* Sends data from a to b and compares each byte. */
 static void talk(struct side *a, struct side *b, int fill)
 {
     DAT_DTO_COOKIE cookie;
@@ -42,7 +42,7 @@ static void talk(struct side *a, struct side *b, int fill)
     NEED(b->memory[1000] == 0 && b->memory[3000] == 0);
 }
 
-/* An attempt that nobody answers ends when its time is over: the timer's thread works here. */
+/* An attempt without an answer ends at its timeout: the timer thread works in the child. */
 static void late(char *name)
 {
     DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
@@ -63,7 +63,7 @@ static void late(char *name)
     CHECK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
 }
 
-/* Nothing of the parent's is a handle here. */
+/* The parent's handles are invalid in the child. */
 static void foreign(DAT_IA_HANDLE ia, struct side *a)
 {
     DAT_EVENT event;

@@ -60,7 +60,8 @@ static void *run(void *number)
     return NULL;
 }
 
-/* The child of one fork: with the functions that it knew before, as another thread may have been in dlopen, whose lock is glibc's. */
+/* Runs the child of one fork, with functions looked up before it: another thread may have been in dlopen, whose
+ * lock belongs to glibc. */
 static void child(int way, const struct calls calls[2])
 {
     alarm(30);
@@ -91,7 +92,7 @@ int main(int argc, char **argv)
     }
     for (i = 0; i < THREADS; i++)
         NEED(!pthread_create(&threads[i], NULL, run, (void *)i));
-    /* The first forks come before any provider is loaded, or while it is. */
+    /* The first forks happen before any provider is loaded, or during the load. */
     for (k = 0; k < FORKS; k++) {
         int status;
         pid_t pid = fork();

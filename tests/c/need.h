@@ -1,6 +1,5 @@
-/* How these programs check: what does not hold is named with its file and line, and the process ends. CHECK is for calls of DAT, after
- * either version's udat.h.
- */
+/* Checks of these programs: a failed one prints its file and line, and the process ends. CHECK is for calls of
+ * DAT, after either version's udat.h. */
 #ifndef NEED_H
 #define NEED_H
 

@@ -22,7 +22,7 @@ static DAT_PZ_HANDLE pz;
 static DAT_EVD_HANDLE dto, conn, cr;
 static DAT_EP_HANDLE listener;
 
-/* The provider's handle of an IA: in 2.0 the program has a number. */
+/* Returns the provider's handle of an IA: in 2.0 the program has a number. */
 static void *made_ia(const char *name)
 {
     DAT_EVD_HANDLE async = DAT_HANDLE_NULL;
@@ -221,10 +221,10 @@ int main(int argc, char **argv)
     CHECK(dat_evd_create(ia, 20, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG, &cr));
     CHECK(dat_ep_create(ia, pz, dto, dto, conn, NULL, &listener));
 
-    /* New objects of a kind stand side by side: where the next would be follows from two. */
+    /* New objects of a kind are adjacent, so the address of the next one follows from two. */
     first = made(0);
     second = made(0);
-    /* Completions to an EVD of connections: known only when the endpoint has its place. */
+    /* An EVD of connections for completions: detected only when the endpoint has its memory. */
     NEED(DAT_GET_TYPE(dat_ep_create(ia, pz, conn, dto, conn, NULL, &none)) == DAT_INVALID_HANDLE && none == DAT_HANDLE_NULL);
     third = made(0);
     NEED(third - second == 2 * (second - first));
@@ -244,7 +244,7 @@ int main(int argc, char **argv)
     first = made_ia(argv[1]);
     second = made_ia(argv[1]);
     refused(KINDS, "never made", second + (second - first));
-    /* A request is made by a peer, and an address handle by a datagram endpoint: places of the other kinds stand for theirs. */
+    /* Requests come from a peer, and address handles from a datagram endpoint: the other kinds stand for them. */
     printf("no_objects: PASS uDAPL %d.%d, %u calls\n", DAT_VERSION_MAJOR, DAT_VERSION_MINOR, calls);
     return 0;
 }

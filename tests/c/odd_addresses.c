@@ -37,7 +37,7 @@ static size_t offset;
 static char places[1 << 20];
 static size_t used;
 
-/* A copy at an odd address, or a pattern there; places come again when no call can know them any more. */
+/* Returns a copy at an odd address, or a pattern there. Memory is reused when no call can refer to it any more. */
 static void *odd(const void *from, size_t size)
 {
     size_t rounded = (size + offset + 63) / 64 * 64;
@@ -54,7 +54,7 @@ static void *odd(const void *from, size_t size)
     return at;
 }
 
-/* What a call is given, and how what it wrote comes back. */
+/* Macros that pass an argument at an odd address, and copy back what the call wrote. */
 #define AT(x) ((__typeof__(&(x)))odd(&(x), sizeof(x)))
 #define PLACE(x) ((__typeof__(&(x)))odd(NULL, sizeof(x)))
 #define FILLS(x, call)                               \
@@ -138,7 +138,7 @@ static DAT_EVENT next(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
     return event;
 }
 
-/* By polling, which has a way of its own. */
+/* Polls for the event: polling has its own code path. */
 static void polled(struct side *s, DAT_UINT64 cookie, unsigned length)
 {
     DAT_EVENT event, *out = PLACE(event);
@@ -159,7 +159,7 @@ static void done(struct side *s, DAT_UINT64 cookie, unsigned length)
     NEED(d->user_cookie.as_64 == cookie && d->transfered_length == length);
 }
 
-/* `count` segments of `each` bytes, one behind the other. */
+/* Returns `count` adjacent segments of `each` bytes. */
 static DAT_LMR_TRIPLET *pieces(struct side *s, unsigned from, unsigned each, int count)
 {
     DAT_LMR_TRIPLET all[4];
@@ -202,7 +202,7 @@ static void transfers(struct side *a, struct side *b)
         CHECK(dat_ep_post_rdma_read(a->ep, n, pieces(a, 100, 64, n), named(4), remote(b, 7, length), NONE));
         done(a, 4, length);
         NEED(a->memory[99] == 10 + n && a->memory[100] == 30 + n && a->memory[99 + length] == 30 + n);
-        /* With flags posts have another way. */
+        /* Posts with flags take another code path. */
         CHECK(dat_ep_post_rdma_write(a->ep, n, pieces(a, 100, 64, n), named(5), remote(b, 2000, length),
                                      DAT_COMPLETION_SUPPRESS_FLAG));
         CHECK(dat_ep_post_rdma_write(a->ep, n, pieces(a, 100, 64, n), named(6), remote(b, 2000, length),
@@ -262,7 +262,7 @@ static void only_in_2_0(char *name, DAT_IA_HANDLE ia, struct side *a, struct sid
     CHECK(dat_ib_post_rdma_write_immed(a->ep, 2, pieces(a, 0, 8, 2), named(11), remote(b, 512, 16), 0xcafe, NONE));
     extended(a, 11, DAT_IB_RDMA_WRITE_IMMED);
     extended(b, 10, DAT_IB_RDMA_WRITE_IMMED_DATA);
-    /* The words themselves are aligned: memory that peers add to is. */
+    /* The words themselves are aligned: atomics of peers require that. */
     CHECK(dat_ib_post_fetch_and_add(a->ep, 3, pieces(a, 64, 8, 1), named(12), remote(b, 512, 8), NONE));
     extended(a, 12, DAT_IB_FETCH_AND_ADD);
     CHECK(dat_ib_post_cmp_and_swap(a->ep, 1, 2, pieces(a, 64, 8, 1), named(13), remote(b, 512, 8), NONE));
@@ -297,7 +297,7 @@ static void only_in_2_0(char *name, DAT_IA_HANDLE ia, struct side *a, struct sid
 }
 #endif
 
-/* What has no transfers: software events, notification, shared receive queues, contexts, the registry. */
+/* Calls without transfers: software events, notification, shared receive queues, contexts, the registry. */
 static void others(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, struct side *a)
 {
     DAT_OS_WAIT_PROXY_AGENT no_agent = {0, 0};

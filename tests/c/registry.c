@@ -59,7 +59,7 @@ static void providers(void) {
         memset(&room[i], 0x5a, sizeof room[i]);
         list[i] = &room[i];
     }
-    /* Too small an array fails, and tells how many there are. */
+    /* Too small an array fails, and the call returns the number of entries. */
     NEED(DAT_GET_TYPE(dat_registry_list_providers(0, &number, NULL)) == DAT_INVALID_PARAMETER);
     NEED(number > 1 && number <= 8);
     NEED(DAT_GET_TYPE(dat_registry_list_providers(1, &number, list)) == DAT_INVALID_PARAMETER);
@@ -97,7 +97,7 @@ int main(void) {
         NEED(DAT_GET_TYPE(dat_registry_providers_related(other, other, NULL)) == DAT_INVALID_PARAMETER);
         NEED(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG) == DAT_SUCCESS);
         NEED(DAT_GET_TYPE(dat_ia_ha_related(ia, other, &related)) == DAT_INVALID_HANDLE);
-        /* Another major version's entry is not taken for one of ours. */
+        /* The entry of another major version is not used. */
         NEED(DAT_GET_TYPE(dat_ia_openv((char *)"loop", 8, &async, &ia, 1, 2, DAT_FALSE)) == DAT_PROVIDER_NOT_FOUND);
     }
 #endif

@@ -35,7 +35,7 @@ int main(void)
     DAT_IA_HANDLE ia[3];
     DAT_HA_RELATIONSHIP relation;
     int i;
-    /* Nobody to ask. */
+    /* No IA is open whose provider could be asked. */
     NEED(between(classic, loop) == DAT_HA_UNKNOWN && between(loop, user) == DAT_HA_UNKNOWN);
     NEED(between(loop, loop) == DAT_HA_FALSE);
     ia[0] = opened(classic);

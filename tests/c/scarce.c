@@ -26,7 +26,7 @@ struct side {
     int open;
 };
 
-/* Bytes that are mapped. */
+/* Returns the number of mapped bytes. */
 static unsigned long mapped(void)
 {
     char text[64] = "";
@@ -55,7 +55,7 @@ static void say(const char *what, unsigned long a, unsigned long b)
         }                                                             \
     } while (0)
 
-/* An event that does not come, or another one, is the same as a call that fails. */
+/* A missing or wrong event counts like a failed call. */
 #define EXPECT(evd, number)                                           \
     do {                                                              \
         DAT_COUNT more_;                                              \

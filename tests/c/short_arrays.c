@@ -19,7 +19,7 @@
 
 #define PAGE 4096
 
-/* The array's address: `size` bytes behind it no memory is. */
+/* Returns a copy of the array whose last byte is the last byte of mapped memory. */
 static void *short_of(const void *from, size_t size)
 {
     char *two = (char *)mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -48,7 +48,7 @@ static DAT_EVENT next(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
     return event;
 }
 
-/* Every post of `ep` and `srq` with `n` segments at `iov`, which are not as many. */
+/* Makes every post of `ep` and `srq` with count `n` and the shorter array `iov`. */
 static void posts(DAT_EP_HANDLE ep, DAT_SRQ_HANDLE srq, DAT_IA_HANDLE ia, DAT_LMR_TRIPLET *iov, int n, DAT_RETURN expected)
 {
     static const int flags[] = {DAT_COMPLETION_DEFAULT_FLAG, DAT_COMPLETION_SUPPRESS_FLAG, DAT_COMPLETION_BARRIER_FENCE_FLAG};
@@ -75,7 +75,7 @@ static void posts(DAT_EP_HANDLE ep, DAT_SRQ_HANDLE srq, DAT_IA_HANDLE ia, DAT_LM
 
 static void all(DAT_EP_HANDLE ep, DAT_SRQ_HANDLE srq, DAT_IA_HANDLE ia, DAT_LMR_TRIPLET *one, DAT_RETURN unconnected)
 {
-    /* The limit is 4; a conversion may have room for some more. 17 and above: dat_lmr_sync_* has no limit. */
+    /* The limit is 4; a conversion may accept some more. dat_lmr_sync_* has no limit, hence 17 and above. */
     static const int many[] = {17, 100, 1 << 20, INT_MAX}, negative[] = {-1, INT_MIN};
     DAT_LMR_TRIPLET *aligned = (DAT_LMR_TRIPLET *)short_of(one, sizeof *one);
     DAT_LMR_TRIPLET *odd = (DAT_LMR_TRIPLET *)((char *)short_of("0123", 4) - sizeof *one);
@@ -143,7 +143,7 @@ int main(int argc, char **argv)
     next(conn, DAT_CONNECTION_EVENT_ESTABLISHED);
     all(from, srq, ia, &one, DAT_INVALID_PARAMETER);
 
-    /* As many as there are may be posted, up to the last byte of the memory; nothing refused was posted. */
+    /* All segments that exist may be posted, up to the last byte of the memory; no refused post was made. */
     cookie.as_64 = 5;
     for (n = 0; n < 4; n++) {
         DAT_LMR_TRIPLET copies[4];

@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     NEED(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, sizeof memory, pz,
                         (DAT_MEM_PRIV_FLAGS)(DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG),
                         ONLY_2_0(DAT_VA_TYPE_VA) &lmr, &lmr_context, &rmr_context, &size, &at) == DAT_SUCCESS);
-    /* No remote privilege was asked for. */
+    /* No remote privilege was requested. */
     NEED(rmr_context == 0);
     NEED(size == sizeof memory);
     NEED(dat_lmr_free(lmr) == DAT_SUCCESS);

@@ -119,7 +119,7 @@ static void extended(struct side *s, DAT_UINT64 cookie, DAT_IB_EXT_TYPE type, DA
         NEED(x->val.immed.data == immediate && d->transfered_length == 8);
 }
 
-/* Over a connection of a to b: the extension's operations, which come to dat_extension_op as variable arguments. */
+/* Runs the extension's operations over a connection of a to b; they reach dat_extension_op as variable arguments. */
 static void extensions(char *name, struct side *a, struct side *b)
 {
     DAT_DTO_COOKIE cookie;
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
     memset(&provider, 0, sizeof provider);
     CHECK(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &attr, DAT_PROVIDER_FIELD_ALL, &provider));
     NEED(provider.dapl_version_major == DAT_VERSION_MAJOR);
-    /* The provider's handle, as programs that call its table themselves look it up. */
+    /* The provider's handle, as programs look it up that call its table themselves. */
     CHECK(dats_get_ia_handle((unsigned long)(uintptr_t)ia, &inner));
     NEED(inner != NULL && *(void **)inner != NULL && dat_ia_query(inner, NULL, DAT_IA_FIELD_NONE, NULL, 0, NULL) == DAT_SUCCESS);
     NEED(dats_get_ia_handle(12345, &inner) == (DAT_RETURN)(DAT_CLASS_ERROR | DAT_INVALID_HANDLE | DAT_INVALID_HANDLE_IA));
@@ -234,7 +234,7 @@ int main(int argc, char **argv)
     extensions(argv[1], &a, &b);
 #endif
 
-    /* No handles, and a handle after its time. */
+    /* NULL handles, and a handle after its free. */
     NEED(DAT_GET_TYPE(dat_ep_free(NULL)) == DAT_INVALID_HANDLE);
     NEED(DAT_GET_TYPE(dat_ep_free((DAT_EP_HANDLE)&cookie)) == DAT_INVALID_HANDLE);
     NEED(DAT_GET_TYPE(dat_ep_free(pz)) == DAT_INVALID_HANDLE);

@@ -36,6 +36,23 @@ pub fn built(packages: &[&str]) -> PathBuf {
     folder.to_path_buf()
 }
 
+/// Returns the output of `cargo metadata` with `arguments`.
+///
+/// # Panics
+/// If cargo fails, with its output.
+#[must_use]
+pub fn cargo_metadata(arguments: &[&str]) -> serde_json::Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .args(arguments)
+        .current_dir(TOP)
+        .output()
+        .expect("cargo runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON")
+}
+
 /// Returns the path of the provider for Soft-RoCE.
 #[must_use]
 pub fn softrxe() -> PathBuf {

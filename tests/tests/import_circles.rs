@@ -15,6 +15,7 @@ const CRATES: [&str; 8] = [
     "dat-registry/src",
     "dat/src",
     "dat-tools/src",
+    "dat-verbs/src",
     "capi/library/src",
     "capi/libdat2/src",
     "capi/libdat/src",

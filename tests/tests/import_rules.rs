@@ -1,9 +1,6 @@
 //! Checks that each crate depends only on the crates that ARCHITECTURE.md allows.
 
 use std::collections::BTreeMap;
-use std::process::Command;
-
-use serde_json::Value;
 
 /// Each crate of the workspace with the workspace crates that it may depend on. Dev-dependencies are not checked.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -79,23 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 #[test]
 fn every_dependency_is_one_that_the_architecture_allows() {
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--no-deps",
-            "--offline",
-        ])
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-        .output()
-        .expect("cargo metadata runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let metadata = dat_tests::cargo_metadata(&["--no-deps"]);
     let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
     let packages = metadata["packages"].as_array().expect("packages");
     let ours: Vec<&str> = packages.iter().filter_map(|p| p["name"].as_str()).collect();

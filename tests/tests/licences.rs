@@ -1,7 +1,6 @@
 //! Every dependency's licence is one that `deny.toml` allows: the cheap part of `make deny`, in every test run.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -86,18 +85,7 @@ fn expressions_are_read_as_spdx_reads_them() {
 
 #[test]
 fn every_dependency_has_a_licence_that_deny_toml_allows() {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked"])
-        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
-        .current_dir(TOP)
-        .output()
-        .expect("cargo metadata runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let metadata = dat_tests::cargo_metadata(&["--filter-platform", "x86_64-unknown-linux-gnu"]);
     let allowed = allowed();
     let packages = metadata["packages"].as_array().expect("packages");
     assert!(packages.len() > 20, "only {} packages", packages.len());

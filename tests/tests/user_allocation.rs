@@ -84,7 +84,7 @@ fn complete(endpoint: &Endpoint, cookies: &[u64], waits: bool) {
             None => assert!(begin.elapsed() < TIMEOUT, "{left} completions missing"),
         }
     }
-    assert_eq!(sum, cookies.iter().sum());
+    assert_eq!(sum, cookies.iter().sum::<u64>());
 }
 
 #[test]

@@ -1,11 +1,12 @@
-/* One IA a rank, opened and closed as an MPI does. */
+/* One IA for each rank, opened and closed as in an MPI. */
 #include "job.h"
 #include <sched.h>
 #include <unistd.h>
 
 struct adapter adapter;
 
-/* In 2.0 the consumer's IA handle is a small integer, and one function tells the provider's; in 1.2 it is that. */
+/* Returns the provider's IA handle. In 2.0 the consumer's is a small integer, and a function maps it; in 1.2 both
+ * are the same. */
 static DAT_IA_HANDLE providers(void)
 {
 #ifdef UDAPL_1_2
@@ -24,7 +25,7 @@ static void attributes(DAT_IA_ATTR *attr, DAT_PROVIDER_ATTR *provider)
     NEED(provider->dapl_version_major == MAJOR && provider->dapl_version_minor == MINOR);
 }
 
-/* A service point at the process's number, or the next that is free. */
+/* Creates a service point at the process's number, or at the next free one. */
 static void listen_at_some(struct card *card)
 {
     DAT_RETURN code;
@@ -87,7 +88,7 @@ void region_make(struct region *region, void *memory, size_t size, DAT_MEM_PRIV_
     description.for_va = memory;
     CHECK(CALL(adapter.ia, lmr_create, DAT_MEM_TYPE_VIRTUAL, description, size, adapter.pz, privileges,
                ONLY_2_0(DAT_VA_TYPE_VA) &region->lmr, &region->local, &region->remote, &length, &address));
-    /* Comes back unchanged. */
+    /* The query returns the same values. */
     NEED(length == size && address == (DAT_VADDR)(uintptr_t)memory);
 }
 
@@ -134,12 +135,12 @@ void adapter_wait(void)
     static unsigned idle;
     switch (mode) {
     case CNO:
-        /* What a rank waits for wakes it: if not, it is lost. */
+        /* The awaited event must wake the rank; a lost wake-up fails here. */
         CHECK(CALL(adapter.cno, cno_wait, PATIENCE / 2 * 1000000u, &which));
         NEED(which == adapter.conn || which == adapter.dto);
         break;
     case EVD:
-        /* The one that is quiet most of the time is looked at in between. */
+        /* The EVD with few events is polled in between. */
         code = CALL(adapter.dto, evd_wait, 10000, 1, &event, &more);
         if (DAT_GET_TYPE(code) != DAT_TIMEOUT_EXPIRED) {
             CHECK(code);

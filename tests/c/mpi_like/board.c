@@ -1,4 +1,4 @@
-/* What the launcher of a job does: memory that all ranks see, set up before they are forked. */
+/* The launcher of a job: memory shared by all ranks, set up before they are forked. */
 #include "job.h"
 #include <sys/mman.h>
 #include <time.h>
@@ -20,7 +20,7 @@ void barrier(void)
     __atomic_add_fetch(&board->arrived, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&board->arrived, __ATOMIC_SEQ_CST) < passed * RANKS) {
         NEED(!__atomic_load_n(&board->failed, __ATOMIC_SEQ_CST) && now() < end);
-        /* The others may still need this rank to accept, or to take a message. */
+        /* Other ranks may still need this one to accept, or to take a message. */
         if (adapter.ia && mode != SHM)
             progress();
         usleep(1000);

@@ -1,5 +1,6 @@
-/* Eager messages by unreliable datagrams of the IB extension: one endpoint for all peers, an address handle for each. Nobody repeats
- * what is lost, so each message is acknowledged, one at a time, and sent again when that takes long. */
+/* Eager messages by unreliable datagrams of the IB extension: one endpoint for all peers, an address handle for
+ * each. Lost datagrams are not repeated by the provider, so each message is acknowledged, one at a time, and sent
+ * again after a timeout. */
 #ifndef UDAPL_1_2
 #include "job.h"
 #include <stdarg.h>
@@ -19,7 +20,7 @@ static uint64_t acknowledged[RANKS], number;
 static struct header late[RANKS * SLOTS];
 static unsigned answers;
 
-/* As dat_extension_op does, past it: the provider's slot takes the list of arguments. */
+/* Calls the provider's slot with the list of arguments, like dat_extension_op. */
 static DAT_RETURN extended(DAT_HANDLE handle, DAT_EXTENDED_OP op, ...)
 {
     va_list arguments;
@@ -36,7 +37,7 @@ static void receive(unsigned number)
     CHECK(CALL(ep, ep_post_recv, 1, &local, cookie, DAT_COMPLETION_DEFAULT_FLAG));
 }
 
-/* Connects to every other rank: it is asked for its address handle, that is all. */
+/* Connects to every other rank, which only resolves its address handle. */
 static void begin(void)
 {
     memory = calloc(1, sizeof *memory);
@@ -71,7 +72,7 @@ void datagrams_event(const DAT_EVENT *event)
     }
     NEED((int)event->event_number == DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED && data->ep_handle == ep);
     if (more->type == DAT_IB_UD_PASSIVE_REMOTE_AH) {
-        /* Each rank uses those that it asked for. */
+        /* Each rank uses the address handles that it resolved. */
         DAT_IB_ADDR_HANDLE handle = more->remote_ah;
         CHECK(extended(ep, DAT_IB_UD_AH_FREE_OP, &handle));
         return;
@@ -95,7 +96,7 @@ static void put(struct peer *peer, const struct header *header, const void *data
     int who = peer - peers;
     unsigned char *staging = memory->staging[who];
     struct header signed_ = *header;
-    /* Who sends is in no datagram's completion. */
+    /* A datagram's completion does not name its sender. */
     signed_.consumed = rank;
     find_all();
     UNTIL(known[who]);
@@ -146,7 +147,7 @@ static void completed(const DAT_EVENT *event)
     receive(data->user_cookie.as_64);
 }
 
-/* Acknowledges what arrived, once the sender's address is known. */
+/* Acknowledges arrived messages, once the sender's address is known. */
 static unsigned look(struct peer *peer)
 {
     unsigned done = 0;

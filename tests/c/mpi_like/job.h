@@ -61,12 +61,12 @@ extern struct library dat;
 
 void library_load(void);
 void library_unload(void);
-/* Looks at every provider there is, as an MPI does that was told none; `name` must be one of them. */
+/* Queries every provider, like an MPI without a configured one; `name` must be one of them. */
 void library_look_for(const char *name);
 
 /* ---- board.c ---- */
 
-/* What each rank tells the others before there is any connection. */
+/* Data that each rank publishes before any connection exists. */
 struct card {
     struct sockaddr_in address;
     DAT_CONN_QUAL qual;
@@ -79,7 +79,7 @@ extern struct board {
 void board_make(void);
 void barrier(void);
 double now(void);
-/* Says what, and ends this rank and with it the job. */
+/* Prints the failure, and ends this rank and with it the job. */
 void fail(const char *file, int line, const char *what, DAT_RETURN code) __attribute__((noreturn));
 
 #define NEED(condition)                                      \
@@ -119,14 +119,14 @@ void adapter_close(void);
 void region_make(struct region *region, void *memory, size_t size, DAT_MEM_PRIV_FLAGS privileges);
 DAT_EP_HANDLE endpoint_make(void);
 DAT_LMR_TRIPLET segment(const struct region *region, const void *at, size_t length);
-/* Sleeps until there is something; in the modes that spin, lets others run. */
+/* Sleeps until there is an event; in the polling modes, yields to other ranks. */
 void adapter_wait(void);
 
 /* ---- peers.c ---- */
 
 enum kind { EAGER = 1, READY_TO_SEND, FINISHED, CREDIT, ACKNOWLEDGE };
 
-/* At the head of every message. */
+/* Header of every message. */
 struct header {
     uint32_t length, kind;
     uint64_t sequence;
@@ -151,12 +151,12 @@ extern struct peer {
     enum { APART, CONNECTING, CONNECTED, GONE } state;
     int turned_away, finished;
     DAT_EP_HANDLE ep;
-    DAT_CR_HANDLE asking; /* a request that waits until our own was turned away */
+    DAT_CR_HANDLE asking; /* a request that waits until our own was rejected */
     struct hello theirs;
     uint64_t sent, consumed; /* messages to the peer, and how many of them it took out */
-    uint64_t taken, told;    /* messages from the peer, and what it knows of that */
+    uint64_t taken, told;    /* messages from the peer, and how many of them were reported to it */
     unsigned posts;
-    struct message *first, **last; /* arrived, and not asked for yet */
+    struct message *first, **last; /* arrived, and not received yet */
 } peers[RANKS];
 
 extern unsigned collisions; /* both ends connected at once */
@@ -164,7 +164,7 @@ extern int ending;          /* from now on the other end may disconnect, and flu
 
 void peers_begin(void);
 void peers_end(void);
-/* Whatever there is to do: connections, completions, messages. Returns how much it did. */
+/* Processes connections, completions and messages. Returns the number of events. */
 unsigned progress(void);
 /* Makes progress until the condition holds. */
 #define UNTIL(condition)              \
@@ -180,7 +180,7 @@ void connect_to(struct peer *peer);
 void deliver(struct peer *peer, const struct header *header, const void *data);
 /* Sends one eager message; waits for a connection and for room. */
 void post(struct peer *peer, enum kind kind, const void *data, size_t length);
-/* Suppressed, but for one in 32. */
+/* Returns the flags that suppress all but one of 32 completions. */
 DAT_COMPLETION_FLAGS completion_flags(struct peer *peer);
 
 /* ---- ring.c, packets.c, datagrams.c: one of them carries eager messages ---- */
@@ -191,7 +191,7 @@ struct carrier {
     void (*put)(struct peer *peer, const struct header *header, const void *data);
     void (*completed)(const DAT_EVENT *event);
     unsigned (*look)(struct peer *peer);
-    void (*credit)(struct peer *peer); /* tells the peer how many of its messages were taken; may be NULL */
+    void (*credit)(struct peer *peer); /* reports to the peer how many of its messages were taken; may be NULL */
     void (*end)(void);
 };
 extern const struct carrier ring, packets, *carrier;
@@ -206,7 +206,7 @@ void datagrams_event(const DAT_EVENT *event);
 extern unsigned registered, reused;
 
 void send_large(struct peer *peer, const void *data, size_t length);
-/* The answer to what send_large told. */
+/* Answers the message of send_large. */
 void receive_large(struct peer *peer, const struct message *ready, void *data, size_t length);
 void rendezvous_completed(const DAT_EVENT *event);
 void rendezvous_end(void);

@@ -42,7 +42,7 @@ void library_unload(void)
 }
 
 #ifndef UDAPL_1_2
-/* Whether an IA can be looked at without opening it. */
+/* Returns true if an IA can be queried without opening it. */
 static int query(const char *name)
 {
     DAT_IA_HANDLE ia = NULL;
@@ -62,7 +62,7 @@ static int query(const char *name)
 void library_look_for(const char *name)
 {
     DAT_COUNT count = 0;
-    /* Asked for none: an error, and how many there are. */
+    /* An array of length 0: an error, and the number of entries. */
     DAT_RETURN code = dat.registry_list_providers(0, &count, NULL);
     NEED(code == (DAT_RETURN)(DAT_CLASS_ERROR | DAT_INVALID_PARAMETER | DAT_INVALID_ARG1) && count > 0);
     DAT_PROVIDER_INFO *infos = calloc(count, sizeof *infos), **list = calloc(count, sizeof *list);

@@ -57,7 +57,7 @@ static void receive_small(int from, unsigned round, size_t length)
     free(message);
 }
 
-/* Every rank to its right, and from its left; and every fourth time both ways at once, which makes connections collide. */
+/* Sends from every rank to its right neighbour; every fourth time in both directions, so that connections collide. */
 static void small_messages(void)
 {
     static const size_t sizes[] = {0, 4, 64, 320, 700, 4160, 12000};
@@ -65,7 +65,7 @@ static void small_messages(void)
     int right = (rank + 1) % RANKS, left = (rank + RANKS - 1) % RANKS;
     for (unsigned round = 0; round < ROUNDS; round++) {
         size_t length = sizes[round % kinds];
-        /* The third rank takes part from the middle on. */
+        /* The third rank takes part in the second half. */
         if (round < ROUNDS / 2) {
             if (rank < 2) {
                 send_small(1 - rank, round, length);
@@ -80,7 +80,7 @@ static void small_messages(void)
         if (round % 4 == 3)
             receive_small(right, round, length);
     }
-    /* Many without an answer: more than there are slots. */
+    /* Many messages without an answer: more than there are slots. */
     for (unsigned i = 0; i < 5 * SLOTS; i++)
         rank == 0 ? send_small(2, i, 100 + i) : rank == 2 ? receive_small(0, i, 100 + i) : (void)0;
 }
@@ -90,7 +90,7 @@ static void large_messages(void)
     for (unsigned round = 0; round < 12; round++) {
         int from = round % RANKS, to = (from + 1 + round / RANKS % 2) % RANKS;
         size_t length = LARGE >> round % 4;
-        /* Mostly of memory that was used before. */
+        /* Mostly memory that was used before. */
         unsigned char *memory = incoming[round % 4 == 3 ? round % BUFFERS : round / 6];
         if (rank == from) {
             fill(memory, length, round, rank);

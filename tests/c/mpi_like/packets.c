@@ -1,4 +1,5 @@
-/* Eager messages by send and receive, as in wait mode: what arrives makes an event, and an event can be slept for. */
+/* Eager messages by send and receive, as in wait mode: an arriving message causes an event, and a rank can sleep
+ * until it. */
 #include "job.h"
 
 enum { RECEIVES = 32, CREDITS = 4 };
@@ -57,7 +58,7 @@ static void completed(const DAT_EVENT *event)
     } else if (cookie == 0x10000) {
         NEED(data->status == DAT_DTO_SUCCESS || (ending && data->status == DAT_DTO_ERR_FLUSHED));
     } else if (data->status == DAT_DTO_ERR_FLUSHED) {
-        /* Of an attempt that was turned away, or at the end. */
+        /* A receive of a rejected attempt, or of the end. */
         NEED(ending || peer->turned_away || peer->state == CONNECTING);
     } else {
         const unsigned char *packet = memory->receives[peer - peers][cookie & 0xff];

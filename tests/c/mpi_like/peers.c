@@ -1,5 +1,5 @@
-/* Connections between ranks: made by whoever has the first message, accepted whenever one asks, also when both ask at once; and
- * the queue of what arrived before it was asked for. */
+/* Connections between ranks: the rank with the first message connects, the other accepts, also when both connect
+ * at once; and the queue of messages that arrived before they were received. */
 #include "job.h"
 
 #define MAGIC 0x4d504931
@@ -54,7 +54,7 @@ static void accept_from(struct peer *peer, DAT_CR_HANDLE cr)
     peer->asking = DAT_HANDLE_NULL;
 }
 
-/* If both asked, the request of the lower rank counts. */
+/* If both connect, the request of the lower rank counts. */
 static void asked(DAT_CR_HANDLE cr)
 {
     DAT_CR_PARAM param;
@@ -104,7 +104,7 @@ static void connection_event(const DAT_EVENT *event)
     case DAT_CONNECTION_EVENT_ESTABLISHED:
         peer = peer_of(data->ep_handle);
         NEED(peer->state == CONNECTING);
-        /* Who asked finds the other's ring in the answer. */
+        /* The active side finds the peer's ring in the answer. */
         if (data->private_data_size >= (DAT_COUNT)sizeof peer->theirs)
             memcpy(&peer->theirs, data->private_data, sizeof peer->theirs);
         NEED(peer->theirs.magic == MAGIC && peer->theirs.rank == peer - peers);
@@ -188,7 +188,7 @@ DAT_COMPLETION_FLAGS completion_flags(struct peer *peer)
     return ++peer->posts % 32 ? DAT_COMPLETION_SUPPRESS_FLAG : DAT_COMPLETION_DEFAULT_FLAG;
 }
 
-/* The lower rank of each pair disconnects, and both hear of it. */
+/* The lower rank of each pair disconnects; both get the event. */
 void peers_end(void)
 {
     for (int i = rank + 1; i < RANKS; i++)

@@ -1,5 +1,6 @@
-/* Large messages: the sender tells where they are, the receiver reads them. Both need registered memory, and registering costs more than
- * small transfers: registrations are kept, and the oldest goes when there are too many. */
+/* Large messages: the sender announces their address, the receiver reads them. Both need registered memory, and
+ * registering costs more than small transfers: registrations are cached, and the oldest is freed when there are
+ * too many. */
 #include "job.h"
 
 enum { KEPT = 3 };
@@ -12,7 +13,7 @@ struct kept {
     unsigned long used; /* when last */
 };
 
-/* What READY_TO_SEND says. */
+/* Contents of READY_TO_SEND. */
 struct ready {
     uint64_t at, length;
     uint32_t key, reserved;

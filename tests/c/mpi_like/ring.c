@@ -1,5 +1,5 @@
-/* Eager messages by RDMA writes into a ring in the receiver's memory. Nothing tells the receiver: it looks at the head of the next slot,
- * and then at the byte behind the data, which is written last. */
+/* Eager messages by RDMA writes into a ring in the receiver's memory. The receiver gets no event: it polls the
+ * head of the next slot, and then the byte after the data, which is written last. */
 #include "job.h"
 #include <sys/mman.h>
 
@@ -38,7 +38,7 @@ static void connected(struct peer *peer)
     (void)peer;
 }
 
-/* `at` is where it lies in our memory, `there` where the same would lie in the peer's. */
+/* `at` is the address in our memory, `there` the corresponding address in the peer's. */
 static void write_there(struct peer *peer, const void *at, const void *there, size_t length)
 {
     DAT_LMR_TRIPLET local = segment(&region, at, length);
@@ -92,7 +92,7 @@ static unsigned look(struct peer *peer)
         return 0;
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     deliver(peer, &header, slot + sizeof header);
-    /* Where the next head and the next trail will be, too. */
+    /* Clears the places of the next head and the next trail, too. */
     memset(slot, 0, sizeof header + header.length + 1);
     return 1;
 }
@@ -106,7 +106,7 @@ static void credit(struct peer *peer)
 
 static void end(void)
 {
-    /* The region first, as Intel MPI does; the endpoints are disconnected. */
+    /* The region is freed first, as Intel MPI does; the endpoints are disconnected. */
     CHECK(CALL(region.lmr, lmr_free));
     for (int i = 0; i < RANKS; i++)
         if (peers[i].ep != DAT_HANDLE_NULL)

@@ -10,15 +10,10 @@ use dat::{Event, Ia, Streams};
 use dat_hostile::{
     Actor, Figures, Identity, NOBODY, PATIENCE, Stage, Usage, echo, hear, play, say, tempt,
 };
-use softrxe_proto::opcode::Opcode;
-use softrxe_proto::wire::cm::{Answered, CmMessage, CmPath, Rej, Req};
-use softrxe_proto::wire::cma::{CmaHeader, gid};
-use softrxe_proto::wire::{Bth, Deth, Headers, MadHeader, Packet, icrc};
-use softrxe_proto::{Psn, Qpn, ROCE_PORT, RejectReason, service_id};
+use softrxe_proto::wire::cm::{Answered, CmMessage, Rej};
+use softrxe_proto::{Qpn, ROCE_PORT, RejectReason, service_id};
 
 const PORT: u16 = 5001;
-/// The GUID of an adapter of another make.
-const GUID: u64 = 0x0200_00ff_fe00_0001;
 /// More than a server may grow by, in KiB: room for all requests that may wait, and what the library keeps for each.
 const GROWTH: u64 = 64 << 10;
 
@@ -44,90 +39,32 @@ fn victim() {
     }
 }
 
-/// A management datagram from `from` to `to`.
-fn datagram(from: SocketAddr, to: SocketAddr, message: &CmMessage) -> Vec<u8> {
-    let mut mad = [0; MadHeader::MAD_LEN];
-    MadHeader::cm(7, message.attribute_id()).emit(&mut mad);
-    mad[MadHeader::LEN..].copy_from_slice(&message.emit());
-    let deth = Deth {
-        qkey: 0x8001_0000,
-        source: Qpn::GSI,
-    };
-    let packet = Packet {
-        bth: Bth::new(Opcode::UdSendOnly as u8, Qpn::GSI, Psn::new(1)),
-        opcode: Opcode::UdSendOnly,
-        headers: Headers {
-            deth: Some(deth),
-            ..Headers::default()
-        },
-        payload: &mad,
-    };
-    let mut bytes = vec![0; 300];
-    let end = packet.emit(&mut bytes);
-    bytes.truncate(end);
-    let flow = icrc::Flow {
-        source: from,
-        destination: to,
-    };
-    let crc = icrc::compute(&flow, 0, &bytes);
-    bytes.extend(crc.to_le_bytes());
-    bytes
-}
+// The builder of the protocol's own tests.
+#[allow(dead_code, unreachable_pub, reason = "this test uses a part of it")]
+#[path = "../../../dat-provider-softrxe/proto/tests/common/stranger.rs"]
+mod stranger;
 
+/// Returns the REQ with the ids of a flood.
 fn req(from: SocketAddr, to: SocketAddr, id: u32) -> CmMessage {
-    let mut private_data = [0; Req::PRIVATE_DATA];
-    CmaHeader {
-        source: from,
-        destination: to.ip(),
-    }
-    .emit(&mut private_data[..CmaHeader::LEN]);
-    CmMessage::Req(Req {
-        local_id: id,
-        vendor: 0,
-        service_id: service_id::tcp(PORT),
-        ca_guid: GUID,
-        qkey: 0,
-        qpn: Qpn::new(id),
-        responder_resources: 4,
-        local_ee_context: 0,
-        initiator_depth: 4,
-        remote_ee_context: 0,
-        remote_response_timeout: 20,
-        transport: 0,
-        flow_control: false,
-        starting_psn: Psn::new(1),
-        local_response_timeout: 20,
-        retry_count: 7,
-        pkey: 0xffff,
-        mtu: 3,
-        rdc_exists: false,
-        rnr_retry: 7,
-        max_cm_retries: 15,
-        srq: false,
-        extended_transport: 0,
-        primary: CmPath {
-            local_gid: gid(from.ip()),
-            remote_gid: gid(to.ip()),
-            ack_timeout: 19,
-            ..CmPath::default()
-        },
-        alternate: CmPath::default(),
-        private_data,
-    })
+    let ids = (stranger::FOREIGN, id, Qpn::new(id));
+    CmMessage::Req(stranger::req(
+        from.ip(),
+        to.ip(),
+        service_id::tcp(PORT),
+        ids,
+    ))
 }
 
+/// Returns a REJ of a request that no connection has.
 fn rej(id: u32) -> CmMessage {
-    let mut info = [0; 72];
-    info[..8].copy_from_slice(&GUID.to_be_bytes());
-    CmMessage::Rej(Rej {
-        local_id: id,
-        remote_id: 0,
-        message: Answered::Req,
-        info_length: 8,
-        reason: RejectReason::TIMEOUT,
-        info,
-        private_data: [0; Rej::PRIVATE_DATA],
-    })
+    let guid = stranger::FOREIGN;
+    match stranger::rej(id, 0, RejectReason::TIMEOUT, guid) {
+        CmMessage::Rej(rej) => CmMessage::Rej(Rej {
+            message: Answered::Req,
+            ..rej
+        }),
+        other => other,
+    }
 }
 
 /// REQs of a flood: more than the suite needs to fill every table. `DAT_HOSTILE_REQS` asks for another number.
@@ -150,7 +87,7 @@ fn flood(to: IpAddr, sources: u16, count: u32, message: impl Fn(SocketAddr, u32)
         let socket = &sockets[id as usize % sockets.len()];
         let from = socket.local_addr().expect("it is bound");
         // Lost where the receiver is slow: the same to an attacker.
-        let _ = socket.send_to(&datagram(from, to, &message(from, id + 1)), to);
+        let _ = socket.send_to(&stranger::datagram(from, to, 7, &message(from, id + 1)), to);
         if id % 32 == 31 {
             std::thread::sleep(Duration::from_micros(500));
         }

@@ -1,7 +1,6 @@
 //! Tables and lists of the pages, compared with the code.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -22,18 +21,7 @@ fn code(text: &str) -> Vec<&str> {
 
 /// Compares the crate table of ARCHITECTURE.md with the workspace's dependencies.
 pub(crate) fn crates(tree: &Tree) -> Vec<String> {
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--no-deps",
-            "--offline",
-        ])
-        .current_dir(tree.path(""))
-        .output()
-        .expect("cargo metadata runs");
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let metadata = dat_tests::cargo_metadata(&["--no-deps"]);
     let packages = metadata["packages"].as_array().expect("packages");
     let name = |value: &Value| value["name"].as_str().expect("a name").to_owned();
     let ours: BTreeSet<String> = packages.iter().map(name).collect();
