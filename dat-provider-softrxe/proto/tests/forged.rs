@@ -115,7 +115,7 @@ fn an_rtu_comes_from_the_peer_and_names_both_ids() {
     assert!(matches!(up.kind, CmEventKind::Established(_)), "{up:?}");
 }
 
-/// Of the id of a new connection 22 bits are unknown to a forger; they are too few alone.
+/// A forger does not have 22 bits of a new connection's id; they are too few alone.
 #[test]
 fn a_dreq_before_the_rep_needs_the_transaction_of_the_req() {
     let mut pair = Pair::new("forged_dreq");

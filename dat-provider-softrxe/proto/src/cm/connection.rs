@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dat_handshake::{Agreement, Capabilities, Offer, final_psn};
 
+use super::peer::Peer;
 use super::state::State;
-use super::table::Peer;
 use crate::qp::Path;
 use crate::time::Time;
 use crate::wire::cm::{

@@ -31,7 +31,7 @@ impl<M: Memory> Engine<M> {
         self.out.destroy_cq(cq);
     }
 
-    /// Arms the queue: the next completion raises [`Event::CqReady`] once. Completions that are queued already raise
+    /// Arms the queue: the next completion raises [`Event::CqReady`](crate::Event::CqReady) once. Completions that are queued already raise
     /// nothing, so poll after arming.
     pub fn arm_cq(&mut self, cq: CqId) {
         self.out.arm_cq(cq);
@@ -62,7 +62,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Arms the limit: [`Event::SrqLimit`] is raised once when fewer than `limit` receives are left. 0 disarms it.
+    /// Arms the limit: [`Event::SrqLimit`](crate::Event::SrqLimit) is raised once when fewer than `limit` receives are left. 0 disarms it.
     pub fn set_srq_limit(&mut self, srq: SrqId, limit: u32) {
         self.out.set_srq_limit(srq, limit);
     }
