@@ -1,19 +1,19 @@
-//! The user at the other end of a connection, and the users that are trusted.
+//! Reads the user at the other end of a connection, and decides which users are trusted.
 
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 
-/// The effective user of this process.
+/// Returns the effective user of this process.
 #[must_use]
 pub fn own_uid() -> u32 {
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// The effective user of the process at the other end of a connected UNIX socket, at the moment when it called
-/// listen(2) or connect(2). The kernel notes it; the process cannot choose it.
+/// Returns the effective user of the process at the other end of a connected UNIX socket, as of its listen(2) or
+/// connect(2). The kernel records it; the process cannot choose it.
 ///
 /// # Errors
 /// As `getsockopt`.
@@ -38,14 +38,14 @@ pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
     }
 }
 
-/// The users whose processes a process deals with.
+/// The users with whose processes a process communicates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trust {
     /// The own user.
     Own,
-    /// This user, who runs a holder for all users.
+    /// The user with this uid, as the user of a holder for all users.
     Holder(u32),
-    /// All users: only a holder for all users does that.
+    /// All users, which only a holder for all users accepts.
     Everyone,
 }
 
@@ -60,15 +60,15 @@ impl Trust {
                 Self::Everyone => true,
             },
             Err(error) => {
-                tracing::warn!(%error, "the kernel does not tell the user of a peer: it is refused");
+                tracing::warn!(%error, "the kernel does not report the user of a peer: it is refused");
                 false
             }
         }
     }
 }
 
-/// Returns true for the number that the kernel gives for each user that a user namespace has no number for: one user
-/// cannot be told from another by it. In the initial namespace every user has a number.
+/// Returns true for the uid that the kernel reports for each user without a mapping in this user namespace: such users
+/// cannot be distinguished. The initial namespace maps all users.
 fn is_ambiguous(uid: u32) -> bool {
     static OVERFLOW: OnceLock<Option<u32>> = OnceLock::new();
     let overflow = OVERFLOW.get_or_init(|| {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_known_by_its_user() {
+    fn trust_depends_on_the_user_of_the_peer() {
         let (a, _b) = UnixStream::pair().unwrap();
         let own = own_uid();
         assert_eq!(peer_uid(a.as_fd()).unwrap(), own);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_initial_namespace_is_told_from_others() {
+    fn the_initial_namespace_is_recognized() {
         assert!(maps_all("         0          0 4294967295\n"));
         for map in ["", "0 1000 1\n", "0 0 65536\n", "0 0 1\n1 1 4294967294\n"] {
             assert!(!maps_all(map), "{map:?}");

@@ -1,5 +1,7 @@
-//! What a forked child must not keep open: as long as it has a copy of a socket, the port and the names are taken and the process does
-//! not look dead to others, though it may be gone. So the child closes them before fork(2) returns in it.
+//! Closes an engine's descriptors in forked children.
+//!
+//! While a child has a copy of a socket, the port and the names stay taken, and other processes do not notice the death
+//! of the parent. So the child closes them before fork(2) returns in it.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -12,27 +14,28 @@ use super::address::from_storage;
 use super::shared_socket::is_memory;
 use crate::ROCE_PORT;
 
-/// How the names of all engines begin, in the abstract namespace.
+/// Prefix of the names of all engines in the abstract namespace.
 pub const NAMES: &str = "dat-rs/roce/";
 
-/// One bit a descriptor; those beyond are kept by children, as without this.
+/// One bit for each descriptor that children close. Children keep descriptors beyond this range.
 static TRACKED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
-/// Threads that are making and noting a descriptor, or forgetting and closing one: a child of that moment looks for more than is noted.
+/// Number of threads that are between opening and tracking a descriptor, or between untracking and closing it. A child
+/// that is forked then scans for untracked descriptors.
 static CHANGING: AtomicU32 = AtomicU32::new(0);
-/// How far it looks.
+/// Number of descriptors that a child scans.
 const MAX_SCANNED: RawFd = 4096;
 
 const fn bit_of(fd: RawFd) -> (usize, u64) {
     (fd as usize / 64, 1 << (fd as usize % 64))
 }
 
-/// Owns a descriptor that children close.
+/// Owns a descriptor that forked children close.
 #[derive(Debug)]
 pub struct CloseOnFork<T: AsRawFd>(ManuallyDrop<T>);
 
 impl<T: AsRawFd> CloseOnFork<T> {
-    /// What `open` opens and binds.
+    /// Tracks the descriptor that `open` returns.
     ///
     /// # Errors
     /// As `open`.
@@ -72,8 +75,8 @@ impl<T: AsRawFd> Drop for CloseOnFork<T> {
     }
 }
 
-/// Does `act`, which makes descriptors and has them noted. A child that is forked meanwhile looks for all that are of an
-/// engine.
+/// Calls `act`, which creates descriptors and has them tracked. A child that is forked meanwhile scans for all
+/// descriptors of engines.
 pub fn while_changing_descriptors<R>(act: impl FnOnce() -> R) -> R {
     watch();
     CHANGING.fetch_add(1, Ordering::SeqCst);
@@ -93,29 +96,29 @@ fn watch() {
     });
 }
 
-/// In the child, before fork(2) returns: no locks and no memory.
+/// Runs in the child before fork(2) returns. Takes no lock and no memory.
 extern "C" fn close_all() {
     for (number, word) in TRACKED.iter().enumerate() {
         let mut bits = word.swap(0, Ordering::AcqRel);
         while bits != 0 {
             let fd = number * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            // SAFETY: the child's copy of a descriptor whose owner, the parent's engine, nobody drops in the child: its handles
-            // are dead there and its thread is not there.
+            // SAFETY: this is the child's copy of a descriptor. Its owner is the parent's engine, which is never
+            // dropped in the child: its handles are invalid there and its thread does not exist there.
             unsafe { libc::close(fd as RawFd) };
         }
     }
     if CHANGING.swap(0, Ordering::SeqCst) != 0 {
         for fd in 0..MAX_SCANNED {
             if belongs_to_engine(fd) {
-                // SAFETY: as above; the thread that was about to note or close it is not there.
+                // SAFETY: as above; the thread that was about to track or close it does not exist in the child.
                 unsafe { libc::close(fd) };
             }
         }
     }
 }
 
-/// Whether the descriptor is a socket bound to UDP port 4791, or to a name of ours, or what a holder of the port leaves.
+/// Returns true for a socket bound to UDP port 4791 or to a name of an engine, and for the lock of a shared socket.
 fn belongs_to_engine(fd: RawFd) -> bool {
     if is_memory(fd) {
         return true;
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_noted_as_long_as_it_is_open() {
+    fn a_descriptor_is_tracked_as_long_as_it_is_open() {
         let file = CloseOnFork::new(|| File::open("/dev/null")).unwrap();
         let fd = file.as_raw_fd();
         assert!(is_tracked(fd));
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_an_engine_is_told_by_its_address() {
+    fn a_socket_of_an_engine_is_recognized_by_its_address() {
         // Another program may run this test at the same time.
         let [high, low] = (std::process::id() as u16).to_be_bytes();
         let ip = Ipv4Addr::new(127, 78, high, low.max(1));

@@ -1,25 +1,25 @@
-//! UDP port 4791 of an address, shared by several processes.
+//! Shares UDP port 4791 of an address between processes.
 //!
-//! The kernel gives (address, 4791) to one socket. The process that has it, the *port holder*, passes on what is for
-//! the others, its *members*. Each member has queue pair numbers of its own (a *slot*: their top bits) and services
-//! that it listens on, and registers both with the holder over a connection of the UNIX domain.
+//! The kernel gives (address, 4791) to one socket. The process that has this socket, the *port holder*, forwards
+//! datagrams to the other processes, its *members*. Each member registers with the holder, over a UNIX socket, its
+//! *slot* (the top bits of its queue pair numbers) and the services that it listens on.
 //!
-//! * Processes of one user trust each other. The first one holds the port; the others join it; when it ends, one of
-//!   them goes on with the same socket, which it has a descriptor of ([`shared_socket`]).
-//! * Processes of several users share an address only through a holder that all of them agree to: `dat serve-port`
-//!   ([`serve`]).
+//! * Processes of one user trust each other. The first one holds the port and the others join it. When it ends, another one continues with the same socket, of which it has a descriptor ([`shared_socket`]).
+//! * Processes of several users share an address only through `dat serve-port`, a holder that all of them trust ([`serve`]).
 //!
-//! Each side of each connection asks the kernel for the user of the other side (`SO_PEERCRED`) before it says or reads a
-//! byte. A name of the abstract namespace protects nothing: any user can take any name first. Where that happened, a
-//! process goes by an unguessable name instead, which the others find in the list of names ([`names`]).
+//! Each side of each connection asks the kernel for the user of the other side (`SO_PEERCRED`) before it sends or reads
+//! a byte ([`credentials`], [`names`]). `docs/security.md`, "Processes of one host", describes the design.
 //!
-//! The design stands in `docs/security.md`, "Processes of one host".
+//! The crate imports `dat-cancel` and libraries of others, and no other crate of this project. Begin with
+//! [`port_share`], then read [`holder`], [`member`] and [`message`].
 
 pub mod address;
 pub mod credentials;
+mod discard;
 pub mod fork;
 pub mod holder;
 mod limits;
+pub mod listener;
 pub mod liveness;
 pub mod member;
 pub mod members;

@@ -1,125 +1,113 @@
-//! Lifelines: a process of this host learns at once that another one of its user is gone, however it went.
+//! Notices at once that another process of the same user and host has ended, for whatever reason.
 //!
-//! Each engine listens under a name of the abstract UNIX namespace. A process that depends on it connects and never says
-//! anything; the kernel hangs up when the process ends. Each side makes sure that the other one is of its own user: another
-//! user could else end connections by taking a name and hanging up.
+//! Each engine listens under a name of the abstract UNIX namespace. A process that depends on it connects and sends
+//! nothing. The kernel closes the connection when the process ends. Each side verifies that the other one belongs to
+//! its own user. Another user could otherwise end connections by taking a name and closing it.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use super::credentials::Trust;
 use super::fork::CloseOnFork;
 use super::limits::descriptor_limit;
+use super::listener::Listener;
 use super::names;
 use super::packets;
-use super::unix_socket::{self, Kind};
+use super::unix_socket::Kind;
 use super::wake::PollSet;
 
-/// Lifelines taken in at most, and those of ours to others: a part of the descriptors that this process may have. More wait in the
-/// listener's queue, where they hear of our end as well.
-const SHARE_OF_DESCRIPTORS: usize = 4;
-const MOST: usize = 4096;
-/// Connections that are taken in before other work has its turn.
-const ACCEPT_BATCH: usize = 128;
+/// Divisor and upper bound of the connections from watchers, and of those to other processes: a part of the descriptors
+/// that this process may open. Further watchers wait in the listener's queue, where they notice the end of this process
+/// too.
+const DESCRIPTOR_DIVISOR: usize = 4;
+const MAX_CONNECTIONS: usize = 4096;
 
-/// Held as long as this process lives.
+/// Lets other processes notice the end of this one.
 #[derive(Debug)]
 pub struct Liveness {
-    /// `None` where other programs have all names.
-    listener: Option<CloseOnFork<OwnedFd>>,
-    /// By descriptor, which is what [`PollSet::ready`] names.
+    /// `None` if other programs have all names.
+    listener: Option<Arc<Listener>>,
+    /// Connections by descriptor, as [`PollSet::ready`] returns them.
     watchers: HashMap<RawFd, CloseOnFork<OwnedFd>>,
-    most: usize,
-    /// The listener is not in `lives`, because there is no room for another watcher.
-    full: bool,
-    /// That was said in the log, which is not to be flooded either.
+    max_watchers: usize,
+    /// The warning about too many watchers was logged. It is logged once.
     warned: bool,
 }
 
 impl Liveness {
-    /// The life of the engine in `slot` of `ip`.
+    /// Listens for processes that watch the engine in `slot` of `ip`.
     ///
     /// # Errors
-    /// As `bind`; `AddrInUse` where there is one, or where another program has its name.
+    /// As `bind`; `AddrInUse` if another engine or program has the name.
     pub fn listen(ip: IpAddr, slot: u16) -> io::Result<Self> {
-        let listener = names::listen_exact(Kind::Stream, &name(ip, slot))?;
+        let socket = names::listen_exact(Kind::Stream, &name(ip, slot))?;
+        let listener = Listener::new(socket, Trust::Own, Arc::new(PollSet::new()?))?;
         Ok(Self {
-            listener: Some(listener),
+            listener: Some(Arc::new(listener)),
             ..Self::unwatchable()
         })
     }
 
-    /// A life that no other process can watch.
+    /// Creates an instance that no other process can watch.
     #[must_use]
     pub fn unwatchable() -> Self {
         Self {
             listener: None,
             watchers: HashMap::new(),
-            most: max_connections(),
-            full: false,
+            max_watchers: max_connections(),
             warned: false,
         }
     }
 
-    /// A descriptor that is readable when a process is to be taken in; `None`: none ever is.
+    /// Returns a descriptor that is readable when a process connected; `None` if none can.
     #[must_use]
     pub fn descriptor(&self) -> Option<RawFd> {
         self.listener.as_ref().map(|listener| listener.as_raw_fd())
     }
 
-    /// Deals with `fd`, which is ready in `lives`, if it belongs to this life: takes in those that have connected, or forgets the one
-    /// that is gone. `false`: one waits to be taken in, and there is no descriptor for it.
-    pub fn handle_ready(&mut self, fd: RawFd, lives: &PollSet) -> bool {
-        if Some(fd) == self.descriptor() {
-            return self.admit(lives);
-        }
-        if self.watchers.get(&fd).is_some_and(is_over) {
-            lives.remove(fd);
-            self.watchers.remove(&fd);
-            if self.full
-                && let Some(listener) = self.descriptor()
-            {
-                self.full = lives.add(listener).is_err();
-            }
-        }
-        true
+    /// Returns the listener, whose [`Listener::accept`] needs no access to this.
+    #[must_use]
+    pub fn listener(&self) -> Option<&Arc<Listener>> {
+        self.listener.as_ref()
     }
 
-    fn admit(&mut self, lives: &PollSet) -> bool {
+    /// Handles `fd`, which is ready in `poll_set`: removes a watcher that closed its connection.
+    pub fn handle_ready(&mut self, fd: RawFd, poll_set: &PollSet) {
+        if self.watchers.get(&fd).is_some_and(is_over) {
+            poll_set.remove(fd);
+            self.watchers.remove(&fd);
+        }
+    }
+
+    /// Registers processes that have connected, and adds them to `poll_set`.
+    pub fn admit(&mut self, poll_set: &PollSet) {
         let Some(listener) = &self.listener else {
-            return true;
+            return;
         };
-        for _ in 0..ACCEPT_BATCH {
-            if self.watchers.len() >= self.most {
-                // The queue stays as it is until a watcher goes.
-                if !std::mem::replace(&mut self.warned, true) {
-                    tracing::warn!(
-                        watchers = self.watchers.len(),
-                        "no more processes can watch over this one; further ones wait"
-                    );
-                }
-                lives.remove(listener.as_raw_fd());
-                self.full = true;
-                return true;
-            }
-            let watcher = match CloseOnFork::new(|| unix_socket::accept(listener.as_fd())) {
-                Ok(watcher) => watcher,
-                Err(error) => {
-                    return matches!(
-                        error.kind(),
-                        ErrorKind::WouldBlock | ErrorKind::ConnectionAborted
-                    );
-                }
-            };
-            // One that cannot be asked whether it is gone is as good as none: it hears of our end too soon. So does a process of
-            // another user.
-            if Trust::Own.accepts(watcher.as_fd()) && lives.add(watcher.as_raw_fd()).is_ok() {
+        listener.stop(false);
+        listener.accept();
+        while self.watchers.len() < self.max_watchers
+            && let Some(watcher) = listener.take()
+        {
+            // Outside `poll_set` the end of the watcher would go unnoticed. With the connection closed, the watcher takes
+            // this process for ended.
+            if poll_set.add(watcher.as_raw_fd()).is_ok() {
                 self.watchers.insert(watcher.as_raw_fd(), watcher);
             }
         }
-        true
+        if self.watchers.len() >= self.max_watchers {
+            // Connections wait until a watcher ends.
+            if !std::mem::replace(&mut self.warned, true) {
+                tracing::warn!(
+                    watchers = self.watchers.len(),
+                    "too many processes watch for the end of this one; further ones wait"
+                );
+            }
+            listener.stop(true);
+        }
     }
 }
 
@@ -127,17 +115,17 @@ fn name(ip: IpAddr, slot: u16) -> String {
     names::user_name(ip, &format!("life/{slot}"))
 }
 
-/// Connects to the life of a process of the own user; `WouldBlock` if too many wait to be taken in.
+/// Connects to a process of the own user; `WouldBlock` if its queue is full.
 fn watch(ip: IpAddr, slot: u16) -> io::Result<CloseOnFork<OwnedFd>> {
     names::connect_exact(Kind::Stream, &name(ip, slot), Trust::Own)
 }
 
-/// Lifelines each way at most.
+/// Returns the maximum number of connections in each direction.
 fn max_connections() -> usize {
-    (descriptor_limit() / SHARE_OF_DESCRIPTORS).clamp(16, MOST)
+    (descriptor_limit() / DESCRIPTOR_DIVISOR).clamp(16, MAX_CONNECTIONS)
 }
 
-/// Returns true if the other end is gone.
+/// Returns true if the other end is closed.
 fn is_over(line: &CloseOnFork<OwnedFd>) -> bool {
     packets::is_over(line.as_fd())
 }
@@ -145,13 +133,13 @@ fn is_over(line: &CloseOnFork<OwnedFd>) -> bool {
 /// Address and slot of an engine of this host.
 pub type LocalPeer = (IpAddr, u16);
 
-/// The engines of this host that this one is connected to.
+/// The engines of this host whose end this process watches for.
 #[derive(Debug)]
 pub struct LocalPeers {
     lines: HashMap<LocalPeer, CloseOnFork<OwnedFd>>,
-    /// By descriptor, which is what [`PollSet::ready`] names.
+    /// Peers by descriptor, as [`PollSet::ready`] returns them.
     by_fd: HashMap<RawFd, LocalPeer>,
-    most: usize,
+    max_peers: usize,
 }
 
 impl Default for LocalPeers {
@@ -159,55 +147,56 @@ impl Default for LocalPeers {
         Self {
             lines: HashMap::new(),
             by_fd: HashMap::new(),
-            most: max_connections(),
+            max_peers: max_connections(),
         }
     }
 }
 
 impl LocalPeers {
-    /// From now on [`gone`](Self::take_closed) tells of the end of `who`, and `lives` is readable then. `false`: no such engine on this host,
-    /// one that takes none in, one too many, or one in the place of another whose end was not told yet, and would be taken for its.
-    pub fn watch(&mut self, who: LocalPeer, lives: &PollSet) -> bool {
-        if let Some(line) = self.lines.get(&who) {
+    /// Watches for the end of `peer`: [`take_closed`](Self::take_closed) reports it, and `poll_set` is readable then.
+    /// Returns false if there is no such engine on this host, if it accepts no watcher, or if there are too many. Also
+    /// false while `peer` replaces an engine whose end was not reported yet: the two could be confused.
+    pub fn watch(&mut self, peer: LocalPeer, poll_set: &PollSet) -> bool {
+        if let Some(line) = self.lines.get(&peer) {
             return !is_over(line);
         }
-        if self.lines.len() >= self.most {
-            tracing::warn!(?who, "too many neighbours: its end will be noticed later");
+        if self.lines.len() >= self.max_peers {
+            tracing::warn!(?peer, "too many peers: its end will be noticed later");
             return false;
         }
-        let line = match watch(who.0, who.1) {
+        let line = match watch(peer.0, peer.1) {
             Ok(line) => line,
             Err(error) => {
                 if error.kind() == ErrorKind::WouldBlock {
                     tracing::warn!(
-                        ?who,
-                        "a neighbour does not take us in: its end will be noticed later"
+                        ?peer,
+                        "a peer on this host accepts no watcher: its end will be noticed late"
                     );
                 }
                 return false;
             }
         };
-        let added = lives.add(line.as_raw_fd());
+        let added = poll_set.add(line.as_raw_fd());
         if let Err(error) = &added {
-            tracing::warn!(%error, "the end of a neighbour will be noticed later");
+            tracing::warn!(%error, "the end of a peer on this host will be noticed late");
         } else {
-            self.by_fd.insert(line.as_raw_fd(), who);
-            self.lines.insert(who, line);
+            self.by_fd.insert(line.as_raw_fd(), peer);
+            self.lines.insert(peer, line);
         }
         added.is_ok()
     }
 
-    /// The neighbour that has ended, if `fd`, which is ready in `lives`, was the line to it; `lives` hears no more of it.
-    pub fn take_closed(&mut self, fd: RawFd, lives: &PollSet) -> Option<LocalPeer> {
-        let who = *self.by_fd.get(&fd)?;
-        let over = self.lines.get(&who).is_none_or(is_over);
+    /// Returns the peer that has ended, if `fd`, which is ready in `poll_set`, was the connection to it, and removes it.
+    pub fn take_closed(&mut self, fd: RawFd, poll_set: &PollSet) -> Option<LocalPeer> {
+        let peer = *self.by_fd.get(&fd)?;
+        let over = self.lines.get(&peer).is_none_or(is_over);
         if !over {
             return None;
         }
-        lives.remove(fd);
+        poll_set.remove(fd);
         self.by_fd.remove(&fd);
-        self.lines.remove(&who);
-        Some(who)
+        self.lines.remove(&peer);
+        Some(peer)
     }
 }
 
@@ -215,126 +204,130 @@ impl LocalPeers {
 mod tests {
     use super::*;
 
-    /// Those that have ended since, of all that `lives` names.
-    fn gone(neighbours: &mut LocalPeers, lives: &PollSet) -> Vec<LocalPeer> {
-        let ready = lives.ready();
+    /// Returns the peers that have ended, of all that `poll_set` reports.
+    fn gone(peers: &mut LocalPeers, poll_set: &PollSet) -> Vec<LocalPeer> {
+        let ready = poll_set.ready();
         let gone = ready.into_iter();
-        gone.filter_map(|fd| neighbours.take_closed(fd, lives))
+        gone.filter_map(|fd| peers.take_closed(fd, poll_set))
             .collect()
     }
 
-    /// Deals with all that stirs; how many descriptors were looked at.
-    fn poll_members(life: &mut Liveness, lives: &PollSet) -> usize {
+    /// Handles everything in `poll_set`; returns the number of descriptors that were ready.
+    fn handle_all(liveness: &mut Liveness, poll_set: &PollSet) -> usize {
         let mut looks = 0;
-        while lives.is_readable() {
-            for fd in lives.ready() {
-                assert!(life.handle_ready(fd, lives));
+        while poll_set.is_readable() {
+            for fd in poll_set.ready() {
+                liveness.handle_ready(fd, poll_set);
                 looks += 1;
             }
+            liveness.admit(poll_set);
         }
         looks
     }
 
-    fn life(ip: IpAddr, lives: &PollSet) -> Liveness {
-        let life = Liveness::listen(ip, 1).unwrap();
-        lives.add(life.descriptor().unwrap()).unwrap();
-        life
+    fn listen(ip: IpAddr, poll_set: &PollSet) -> Liveness {
+        let liveness = Liveness::listen(ip, 1).unwrap();
+        poll_set.add(liveness.descriptor().unwrap()).unwrap();
+        liveness
     }
 
     #[test]
-    fn the_end_of_a_neighbour_is_heard_and_only_that() {
+    fn the_end_of_a_peer_is_reported_and_nothing_else() {
         let ip: IpAddr = "127.77.4.1".parse().unwrap();
-        let lives = PollSet::new().unwrap();
-        let mut neighbours = LocalPeers::default();
-        assert!(!neighbours.watch((ip, 7), &lives));
+        let poll_set = PollSet::new().unwrap();
+        let mut peers = LocalPeers::default();
+        assert!(!peers.watch((ip, 7), &poll_set));
         let (mut first, second) = (
             Liveness::listen(ip, 7).unwrap(),
             Liveness::listen(ip, 8).unwrap(),
         );
         for slot in [7, 8, 7] {
-            assert!(neighbours.watch((ip, slot), &lives));
+            assert!(peers.watch((ip, slot), &poll_set));
         }
-        assert!(!lives.is_readable());
-        assert!(first.admit(&lives));
-        assert_eq!(gone(&mut neighbours, &lives), []);
-        // Taken in or not.
+        assert!(!poll_set.is_readable());
+        first.admit(&poll_set);
+        assert_eq!(gone(&mut peers, &poll_set), []);
+        // Accepted or not.
         drop(first);
-        assert!(lives.is_readable());
-        assert_eq!(gone(&mut neighbours, &lives), [(ip, 7)]);
-        assert!(!lives.is_readable());
+        assert!(poll_set.is_readable());
+        assert_eq!(gone(&mut peers, &poll_set), [(ip, 7)]);
+        assert!(!poll_set.is_readable());
         drop(second);
-        assert_eq!(gone(&mut neighbours, &lives), [(ip, 8)]);
+        assert_eq!(gone(&mut peers, &poll_set), [(ip, 8)]);
     }
 
     #[test]
-    fn a_successor_is_not_taken_for_the_one_before() {
+    fn a_new_engine_is_not_confused_with_the_former_one_of_its_slot() {
         let ip: IpAddr = "127.77.4.3".parse().unwrap();
-        let lives = PollSet::new().unwrap();
-        let mut neighbours = LocalPeers::default();
+        let poll_set = PollSet::new().unwrap();
+        let mut peers = LocalPeers::default();
         let first = Liveness::listen(ip, 7).unwrap();
-        assert!(neighbours.watch((ip, 7), &lives));
+        assert!(peers.watch((ip, 7), &poll_set));
         drop(first);
         let _second = Liveness::listen(ip, 7).unwrap();
-        assert!(!neighbours.watch((ip, 7), &lives));
-        assert_eq!(gone(&mut neighbours, &lives), [(ip, 7)]);
-        assert!(neighbours.watch((ip, 7), &lives));
-        assert_eq!(gone(&mut neighbours, &lives), []);
+        assert!(!peers.watch((ip, 7), &poll_set));
+        assert_eq!(gone(&mut peers, &poll_set), [(ip, 7)]);
+        assert!(peers.watch((ip, 7), &poll_set));
+        assert_eq!(gone(&mut peers, &poll_set), []);
     }
 
     #[test]
-    fn thousands_that_come_and_go_leave_nothing() {
+    fn thousands_of_watchers_that_come_and_go_leave_nothing() {
         let ip: IpAddr = "127.77.4.2".parse().unwrap();
-        let lives = PollSet::new().unwrap();
-        let mut life = life(ip, &lives);
+        let poll_set = PollSet::new().unwrap();
+        let mut liveness = listen(ip, &poll_set);
         for _ in 0..10 {
             let watchers: Vec<_> = (0..100).map(|_| watch(ip, 1).unwrap()).collect();
-            poll_members(&mut life, &lives);
-            assert_eq!(life.watchers.len(), 100);
+            handle_all(&mut liveness, &poll_set);
+            assert_eq!(liveness.watchers.len(), 100);
             drop(watchers);
-            assert!(lives.is_readable());
-            poll_members(&mut life, &lives);
-            assert_eq!(life.watchers.len(), 0);
-            assert!(!lives.is_readable());
+            assert!(poll_set.is_readable());
+            handle_all(&mut liveness, &poll_set);
+            assert_eq!(liveness.watchers.len(), 0);
+            assert!(!poll_set.is_readable());
         }
-        // More than any backlog holds, one after the other.
+        // More than any queue holds, one after the other.
         for _ in 0..50 {
             for _ in 0..100 {
                 drop(watch(ip, 1).unwrap());
             }
-            poll_members(&mut life, &lives);
+            handle_all(&mut liveness, &poll_set);
         }
-        assert_eq!(life.watchers.len(), 0);
+        assert_eq!(liveness.watchers.len(), 0);
     }
 
     #[test]
-    fn idle_lifelines_are_not_looked_at_when_another_one_comes_or_goes() {
+    fn idle_watchers_are_not_examined_when_another_one_comes_or_goes() {
         let ip: IpAddr = "127.77.4.4".parse().unwrap();
-        let lives = PollSet::new().unwrap();
-        let mut life = life(ip, &lives);
+        let poll_set = PollSet::new().unwrap();
+        let mut liveness = listen(ip, &poll_set);
         let idle: Vec<_> = (0..200).map(|_| watch(ip, 1).unwrap()).collect();
-        poll_members(&mut life, &lives);
-        assert_eq!(life.watchers.len(), idle.len());
+        handle_all(&mut liveness, &poll_set);
+        assert_eq!(liveness.watchers.len(), idle.len());
         let one = watch(ip, 1).unwrap();
-        assert_eq!(poll_members(&mut life, &lives), 1, "the listener");
+        assert_eq!(handle_all(&mut liveness, &poll_set), 1, "the listener");
         drop(one);
-        assert_eq!(poll_members(&mut life, &lives), 1, "the one that went");
+        assert_eq!(handle_all(&mut liveness, &poll_set), 1, "the one that went");
     }
 
     #[test]
-    fn one_too_many_waits_outside_and_still_hears_of_the_end() {
+    fn one_watcher_too_many_waits_in_the_queue_and_notices_the_end() {
         let ip: IpAddr = "127.77.4.5".parse().unwrap();
-        let lives = PollSet::new().unwrap();
-        let mut life = life(ip, &lives);
-        life.most = 4;
+        let poll_set = PollSet::new().unwrap();
+        let mut liveness = listen(ip, &poll_set);
+        liveness.max_watchers = 4;
         let mut lines: Vec<_> = (0..6).map(|_| watch(ip, 1).unwrap()).collect();
-        poll_members(&mut life, &lives);
-        assert_eq!(life.watchers.len(), 4);
-        assert!(!lives.is_readable(), "the two outside keep no thread busy");
+        handle_all(&mut liveness, &poll_set);
+        assert_eq!(liveness.watchers.len(), 4);
+        assert!(
+            !poll_set.is_readable(),
+            "the two outside keep no thread busy"
+        );
         drop(lines.remove(0));
-        poll_members(&mut life, &lives);
-        assert_eq!(life.watchers.len(), 4, "the next one has its place");
+        handle_all(&mut liveness, &poll_set);
+        assert_eq!(liveness.watchers.len(), 4, "the next one has its place");
         assert!(lines.iter().all(|line| !is_over(line)));
-        drop(life);
+        drop(liveness);
         assert!(lines.iter().all(is_over));
     }
 }

@@ -1,4 +1,4 @@
-//! A process that gets its datagrams of UDP port 4791 from the port's holder.
+//! A process that receives its datagrams of UDP port 4791 from the port's holder.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -17,33 +17,33 @@ use crate::port_share::{SYSTEM_UID, Takeover};
 use crate::shared_socket::SharedSocket;
 use crate::unix_socket::{self, Kind};
 
-/// How long a holder may take to answer a claim.
+/// Longest wait for a holder's answer to a claim.
 const ANSWER: Duration = Duration::from_secs(1);
-/// Number of the holder among the members whose ports are kept.
+/// Key of the holder in [`SharedKeptPorts`], where members have theirs.
 const HOLDER: u64 = u64::MAX;
 
-/// See the module's text.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Member {
     connection: CloseOnFork<OwnedFd>,
     local: SocketAddr,
     trust: Trust,
-    /// Where the holder is of the own user, from the moment when it took this process in.
+    /// Received from a holder of the own user when it admitted this process.
     shared_socket: Option<Arc<SharedSocket>>,
-    /// This process's own UDP port for data; 0: not reported.
+    /// Own UDP port for data; 0 if none was reported.
     data_port: u16,
     /// The holder has admitted this process and understands [`FromMember::DataPort`].
     keeps_data_port: bool,
     kept_ports: SharedKeptPorts,
     /// Claims that a caller waits for, and their answers.
     pending: HashMap<Destination, Option<bool>>,
-    /// Packets that came while a caller waited for an answer.
+    /// Packets that arrived while a caller waited for an answer.
     backlog: VecDeque<Vec<u8>>,
 }
 
 impl Member {
     /// Joins the holder of `local` (an address and the port) that belongs to the own user, or with [`Trust::Holder`]
-    /// the one that this user runs for all. `from` is what an earlier share in the port leaves.
+    /// the holder for all users that this user runs. `from` contains what the earlier share in the port leaves.
     ///
     /// # Errors
     /// As [`names::connect`], `setsockopt` and `sendmsg`.
@@ -54,7 +54,7 @@ impl Member {
             Trust::Holder(_) | Trust::Everyone => names::system_name(ip),
         };
         let connection = names::connect(Kind::Packets, &name, trust)?;
-        // `meet` has made sure of the holder's user. A holder for all users passes no descriptors on.
+        // `connect` has verified the holder's user. A holder for all users sends no descriptors.
         if trust == Trust::Own {
             unix_socket::allow_descriptors(connection.as_fd())?;
         }
@@ -72,19 +72,19 @@ impl Member {
         })
     }
 
-    /// Returns true if the holder is one for all users.
+    /// Returns true if the holder serves all users.
     #[must_use]
     pub fn uses_system_holder(&self) -> bool {
         self.trust != Trust::Own
     }
 
-    /// What the holder leaves to its members.
+    /// Returns the socket of the port that the holder shares with its members.
     #[must_use]
     pub fn shared_socket(&self) -> Option<&Arc<SharedSocket>> {
         self.shared_socket.as_ref()
     }
 
-    /// Returns true if the holder is gone. Datagrams that it passed on before may still wait.
+    /// Returns true if the holder has ended. Datagrams that it forwarded before may still wait.
     #[must_use]
     pub fn holder_is_gone(&self) -> bool {
         packets::is_over(self.connection.as_fd())
@@ -102,7 +102,7 @@ impl Member {
     /// Claims `what` and waits for the answer.
     ///
     /// # Errors
-    /// `TimedOut` when the holder is stopped, or too busy; as `sendmsg` and `recvmsg`.
+    /// `TimedOut` when the holder is stopped or too busy; as `sendmsg` and `recvmsg`.
     pub fn claim_and_wait(&mut self, what: Destination) -> io::Result<bool> {
         self.pending.insert(what, None);
         let answer = self.claim(what).and_then(|()| self.answer(what));
@@ -137,10 +137,10 @@ impl Member {
         }
     }
 
-    /// Gives `what` back.
+    /// Releases `what`.
     pub fn release(&self, what: Destination) {
         let release = FromMember::Release(what).encode();
-        // Where the holder is gone, so is the claim.
+        // If the holder has ended, the claim has ended with it.
         if let Err(error) = packets::send(self.connection.as_fd(), &release, &[]) {
             tracing::debug!(%error, ?what, "the port's holder is not told that this is free");
         }
@@ -149,7 +149,7 @@ impl Member {
     /// Takes the next datagram into `buffer` without waiting: its sender, its ECN bits, its bytes.
     ///
     /// # Errors
-    /// As `recvmsg`. The end of the holder is no error, but `None` for ever.
+    /// As `recvmsg`. The end of the holder is no error: it makes this return `None` forever.
     pub fn receive<'a>(
         &mut self,
         buffer: &'a mut [u8],
@@ -177,7 +177,7 @@ impl Member {
         })
     }
 
-    /// Takes a packet, and what is left to the members if it comes with it.
+    /// Takes a packet, and the shared socket if its descriptors come with it.
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let wants = self.trust == Trust::Own;
         let connection = self.connection.as_fd();
@@ -201,7 +201,7 @@ impl Member {
         Ok(length)
     }
 
-    /// Deals with a packet that is no datagram. `false`: it is one.
+    /// Handles a packet that is no datagram. Returns false for a datagram.
     fn handle_control(&mut self, packet: &[u8]) -> bool {
         match FromHolder::decode(packet) {
             Some(FromHolder::Datagram { .. }) => false,
@@ -227,11 +227,11 @@ impl Member {
 }
 
 impl Member {
-    /// What this process takes along when the holder is gone.
+    /// Returns what this process needs to replace a holder that has ended.
     pub(crate) fn takeover(&self) -> Takeover {
         self.kept_ports.lock().member_died(HOLDER, Instant::now());
         Takeover {
-            // A process that took the port of a holder for all would keep it from the other users.
+            // If this process took the port of a holder for all users, the other users could not use it.
             holder: self.uses_system_holder().then_some(SYSTEM_UID),
             shared_socket: self.shared_socket.clone(),
             data_port: self.data_port,
@@ -244,7 +244,7 @@ impl Member {
         self.data_port = port;
         if self.keeps_data_port && port != 0 {
             let report = FromMember::DataPort(port).encode();
-            // Where the holder is gone, the next one gets the report.
+            // If the holder has ended, the next one gets the report.
             if let Err(error) = packets::send(self.connection.as_fd(), &report, &[]) {
                 tracing::debug!(%error, "the UDP port of this process is not reported to the holder");
             }
@@ -267,7 +267,7 @@ impl Member {
 }
 
 impl AsRawFd for Member {
-    /// Readable when a datagram came, or the holder is gone.
+    /// Returns the descriptor that is readable when a datagram arrived or the holder ended.
     fn as_raw_fd(&self) -> RawFd {
         self.connection.as_raw_fd()
     }

@@ -1,38 +1,38 @@
-//! The members of a holder: the user of each, and what each of them has. Pure.
+//! The members of a holder: the user of each, and its slots and services. Pure.
 
 use std::collections::HashMap;
 
 use crate::message::{Destination, FromMember};
 use crate::registry::{Owner, Quotas, Registry, within_fair_share};
 
-/// What a packet of a member leads to.
+/// What the holder does about a packet of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// The member is to be told that it is taken in.
+    /// Admit the member.
     Welcome,
-    /// The member is to be told whether its claim is granted.
+    /// Answer a claim: true if it is granted.
     Answer(Destination, bool),
-    /// Nothing is to be said.
+    /// Send no answer.
     Nothing,
-    /// The member receives data at this UDP port, which is to be kept bound when it dies.
+    /// Keep this UDP port of the member bound when it dies.
     KeepPort(u16),
-    /// The packet is none of a member, which is to be forgotten.
+    /// Remove the member: its packet is invalid.
     Invalid,
 }
 
-/// See the module's text.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Members {
-    /// The user of each member, by the member's number.
+    /// Uid by member number.
     users: HashMap<u64, u32>,
     next: u64,
-    /// What several users share; `None`: any number of members, as all are of one user.
+    /// Limits for several users; `None` if all members belong to one user, which has no limit.
     quotas: Option<Quotas>,
     registry: Registry,
 }
 
 impl Members {
-    /// No members yet; they will be of several users, which share so much.
+    /// Creates an empty table for members of several users, with these limits.
     #[must_use]
     pub fn for_all_users(quotas: Quotas) -> Self {
         Self {
@@ -42,8 +42,8 @@ impl Members {
         }
     }
 
-    /// Takes in a process of user `uid` and returns its number, which no other member gets later. `None`: the user has
-    /// too many members.
+    /// Adds a process of user `uid` and returns its member number, which is never used again. `None`: the user has too
+    /// many members.
     pub fn admit(&mut self, uid: u32) -> Option<u64> {
         if let Some(quotas) = self.quotas {
             let own = self.users.values().filter(|user| **user == uid).count();
@@ -59,7 +59,7 @@ impl Members {
         Some(member)
     }
 
-    /// Does what a packet of `member` asks for.
+    /// Handles a packet of `member`.
     pub fn handle(&mut self, member: u64, packet: &[u8]) -> Response {
         let owner = Owner::Member(member);
         match (self.users.get(&member), FromMember::decode(packet)) {
@@ -82,19 +82,19 @@ impl Members {
         self.users.get(&member).copied()
     }
 
-    /// Takes back all that `member` has.
+    /// Removes `member` with all that it claimed.
     pub fn forget(&mut self, member: u64) {
         self.registry.forget(Owner::Member(member));
         self.users.remove(&member);
     }
 
-    /// The process that gets what is for `to`.
+    /// Returns the process that has `to`.
     #[must_use]
     pub fn owner(&self, to: Destination) -> Option<Owner> {
         self.registry.owner(to)
     }
 
-    /// What the members, and the holder itself, have.
+    /// Returns what the members and the holder itself have claimed.
     pub fn registry(&mut self) -> &mut Registry {
         &mut self.registry
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_has_so_many_members_and_a_number_is_not_used_again() {
+    fn members_of_a_user_are_limited_and_numbers_are_not_used_again() {
         let quotas = Quotas {
             members_per_user: 2,
             ..Quotas::default()
@@ -120,22 +120,25 @@ mod tests {
     }
 
     #[test]
-    fn users_share_the_places() {
+    fn users_share_the_number_of_members() {
         let quotas = Quotas {
             members_total: 9,
             ..Quotas::default()
         };
         let mut members = Members::for_all_users(quotas);
         let mut admitted = |uid| (0..9).filter(|_| members.admit(uid).is_some()).count();
-        assert_eq!([10, 11, 12, 13, 14].map(&mut admitted), [3, 2, 2, 1, 1]);
-        assert_eq!(admitted(15), 0);
+        assert_eq!(
+            [10, 11, 12, 13, 14, 15].map(&mut admitted),
+            [3, 2, 1, 1, 1, 1]
+        );
+        assert_eq!(admitted(16), 0);
         members.forget(0);
         assert_eq!(members.admit(10), None, "another user may need it");
-        assert!(members.admit(15).is_some());
+        assert!(members.admit(16).is_some());
     }
 
     #[test]
-    fn a_packet_is_done_answered_or_nonsense() {
+    fn a_packet_is_handled_answered_or_invalid() {
         let mut members = Members::default();
         let member = members.admit(0).unwrap();
         let hello = FromMember::Hello.encode();

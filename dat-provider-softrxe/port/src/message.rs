@@ -1,21 +1,21 @@
-//! What a holder and its members say to each other, one packet each. Pure.
+//! Encodes and decodes the packets between a holder and its members. Pure.
 //!
 //! | from | packet | bytes |
 //! |---|---|---|
-//! | member | is ready for the holder's descriptors; comes first | 3, nine zeros |
+//! | member | is ready for the holder's descriptors; the first packet | 3, nine zeros |
 //! | member | claims a slot or service | 1, kind (0 slot, 1 service), number (8, big endian) |
-//! | member | gives one back | 2, as above |
-//! | member | names its own UDP port for data, after 16 | 4, seven zeros, port (2) |
-//! | holder | answers that first packet, with the descriptors of the shared socket where both are of one user | 16, its own UDP port for data (2, 0: none) |
-//! | holder | answers a claim | 17, kind, number, 1: granted, 0: another one has it |
-//! | holder | passes a datagram on | 18, sender's address (16, IPv4 mapped), port (2), ECN, the datagram |
+//! | member | releases a slot or service | 2, kind, number |
+//! | member | reports its own UDP port for data, after packet 16 | 4, seven zeros, port (2) |
+//! | holder | admits a member; with the descriptors of the shared socket if both have one user | 16, its own UDP port for data (2, 0: none) |
+//! | holder | answers a claim | 17, kind, number, 1: granted, 0: another process has it |
+//! | holder | forwards a datagram | 18, sender's address (16, IPv4 mapped), port (2), ECN, the datagram |
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// What a holder passes datagrams on by.
+/// Key by which a holder forwards datagrams to a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Destination {
-    /// The engine of this slot.
+    /// The engine with this slot.
     Slot(u16),
     /// The listener on this service id.
     Service(u64),
@@ -28,39 +28,40 @@ const DATA_PORT: u8 = 4;
 const WELCOME: u8 = 16;
 const ANSWER: u8 = 17;
 const DATAGRAM: u8 = 18;
-/// Bytes before a datagram that is passed on.
-const ENVELOPE: usize = 20;
-/// Bytes of a member's packet.
-const CLAIM_BYTES: usize = 10;
+/// Length of the header of a forwarded datagram.
+const DATAGRAM_HEADER: usize = 20;
+/// Length of a member's packet.
+const MEMBER_PACKET: usize = 10;
 
-/// A packet of a member.
+/// A packet from a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FromMember {
     /// Trusts the holder and is ready for its descriptors.
     Hello,
-    /// Claims this.
+    /// Claims a slot or service.
     Claim(Destination),
-    /// Gives this back.
+    /// Releases a slot or service.
     Release(Destination),
-    /// Receives data at this UDP port too. The holder keeps it bound for a while when the member dies.
+    /// Reports a UDP port at which the member receives data. The holder keeps it bound for a while when the member
+    /// dies.
     DataPort(u16),
 }
 
-/// A packet of a holder.
+/// A packet from a holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FromHolder<'a> {
-    /// The member is admitted. The holder's own UDP port for data, 0 if that is the shared one. A packet of the first
-    /// length, without a port, comes from a holder that does not understand [`FromMember::DataPort`].
+    /// Admits the member. Contains the holder's own UDP port for data, 0 if that is the shared port. A holder that
+    /// sends no port does not understand [`FromMember::DataPort`].
     Welcome(Option<u16>),
-    /// The claim is granted, or another one has it.
+    /// Answers a claim: true if granted, false if another process has it.
     Answer(Destination, bool),
-    /// A datagram that came to the port.
+    /// Forwards a datagram that arrived at the port.
     Datagram {
-        /// Its sender.
+        /// Address and port of the sender.
         from: SocketAddr,
-        /// Its ECN bits.
+        /// ECN bits.
         ecn: u8,
-        /// Its bytes.
+        /// Payload.
         datagram: &'a [u8],
     },
 }
@@ -72,17 +73,17 @@ fn number(what: Destination) -> (u8, u64) {
     }
 }
 
-fn put(kind: u8, what: Destination) -> [u8; CLAIM_BYTES] {
+fn encode_claim(kind: u8, what: Destination) -> [u8; MEMBER_PACKET] {
     let (which, number) = number(what);
-    let mut bytes = [0; CLAIM_BYTES];
+    let mut bytes = [0; MEMBER_PACKET];
     bytes[0] = kind;
     bytes[1] = which;
     bytes[2..].copy_from_slice(&number.to_be_bytes());
     bytes
 }
 
-fn take(bytes: &[u8]) -> Option<Destination> {
-    let number = u64::from_be_bytes(bytes.get(2..CLAIM_BYTES)?.try_into().ok()?);
+fn decode_destination(bytes: &[u8]) -> Option<Destination> {
+    let number = u64::from_be_bytes(bytes.get(2..MEMBER_PACKET)?.try_into().ok()?);
     match bytes[1] {
         0 => u16::try_from(number).ok().map(Destination::Slot),
         1 => Some(Destination::Service(number)),
@@ -91,27 +92,27 @@ fn take(bytes: &[u8]) -> Option<Destination> {
 }
 
 impl FromMember {
-    /// The bytes.
+    /// Returns the bytes of the packet.
     #[must_use]
-    pub fn encode(self) -> [u8; CLAIM_BYTES] {
+    pub fn encode(self) -> [u8; MEMBER_PACKET] {
         match self {
             Self::Hello => {
-                let mut bytes = [0; CLAIM_BYTES];
+                let mut bytes = [0; MEMBER_PACKET];
                 bytes[0] = HELLO;
                 bytes
             }
-            Self::Claim(what) => put(CLAIM, what),
-            Self::Release(what) => put(RELEASE, what),
+            Self::Claim(what) => encode_claim(CLAIM, what),
+            Self::Release(what) => encode_claim(RELEASE, what),
             Self::DataPort(port) => {
-                let mut bytes = [0; CLAIM_BYTES];
+                let mut bytes = [0; MEMBER_PACKET];
                 bytes[0] = DATA_PORT;
-                bytes[CLAIM_BYTES - 2..].copy_from_slice(&port.to_be_bytes());
+                bytes[MEMBER_PACKET - 2..].copy_from_slice(&port.to_be_bytes());
                 bytes
             }
         }
     }
 
-    /// `None`: not one of these.
+    /// Parses a packet; `None` for any other bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes == Self::Hello.encode() {
@@ -120,7 +121,7 @@ impl FromMember {
         if let [DATA_PORT, 0, 0, 0, 0, 0, 0, 0, high, low] = *bytes {
             return Some(Self::DataPort(u16::from_be_bytes([high, low])));
         }
-        let what = take(bytes).filter(|_| bytes.len() == CLAIM_BYTES)?;
+        let what = decode_destination(bytes).filter(|_| bytes.len() == MEMBER_PACKET)?;
         match bytes[0] {
             CLAIM => Some(Self::Claim(what)),
             RELEASE => Some(Self::Release(what)),
@@ -130,7 +131,7 @@ impl FromMember {
 }
 
 impl FromHolder<'_> {
-    /// Puts the bytes into `into`, whose content is lost.
+    /// Replaces the content of `into` by the bytes of the packet.
     pub fn encode(self, into: &mut Vec<u8>) {
         into.clear();
         match self {
@@ -139,7 +140,7 @@ impl FromHolder<'_> {
                 into.extend_from_slice(port.map(u16::to_be_bytes).as_ref().map_or(&[], |b| &b[..]));
             }
             Self::Answer(what, granted) => {
-                into.extend_from_slice(&put(ANSWER, what));
+                into.extend_from_slice(&encode_claim(ANSWER, what));
                 into.push(granted.into());
             }
             Self::Datagram {
@@ -162,7 +163,7 @@ impl FromHolder<'_> {
 }
 
 impl<'a> FromHolder<'a> {
-    /// `None`: not one of these.
+    /// Parses a packet; `None` for any other bytes.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         match *bytes.first()? {
@@ -171,17 +172,17 @@ impl<'a> FromHolder<'a> {
                 _ => None,
             })),
             ANSWER => {
-                let granted = *bytes.get(CLAIM_BYTES)?;
-                Some(Self::Answer(take(bytes)?, granted == 1))
+                let granted = *bytes.get(MEMBER_PACKET)?;
+                Some(Self::Answer(decode_destination(bytes)?, granted == 1))
             }
             DATAGRAM => {
-                let (envelope, datagram) = bytes.split_at_checked(ENVELOPE)?;
-                let octets: [u8; 16] = envelope[1..17].try_into().ok()?;
+                let (header, datagram) = bytes.split_at_checked(DATAGRAM_HEADER)?;
+                let octets: [u8; 16] = header[1..17].try_into().ok()?;
                 let ip = Ipv6Addr::from(octets).to_canonical();
-                let port = u16::from_be_bytes([envelope[17], envelope[18]]);
+                let port = u16::from_be_bytes([header[17], header[18]]);
                 Some(Self::Datagram {
                     from: SocketAddr::new(ip, port),
-                    ecn: envelope[19],
+                    ecn: header[19],
                     datagram,
                 })
             }
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_packet_is_read_as_it_was_written() {
+    fn every_packet_survives_encoding_and_decoding() {
         let things = [
             Destination::Slot(1023),
             Destination::Service(0x0106_1b59),
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_nothing() {
+    fn other_bytes_are_no_packet() {
         let mut rng = fastrand::Rng::with_seed(5);
         for length in 0..64 {
             for first in 0..=u8::MAX {

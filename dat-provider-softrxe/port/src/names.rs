@@ -1,9 +1,9 @@
-//! Names in the abstract UNIX namespace under which processes meet.
+//! Names of the abstract UNIX namespace under which processes find each other.
 //!
-//! A name protects nothing: any user of the network namespace can take any name. So a name says only where to look;
-//! the user at the other end decides. The usual name of a thing can be guessed and taken by an attacker in advance.
-//! Then its owner takes a random name that begins with the usual one, and a process that finds an untrusted user, or
-//! no listener, at the usual name looks through the kernel's list of names for the others.
+//! A name is only a hint: any user of the network namespace can take any name, and the user at the other end decides.
+//! An attacker can guess and take the usual name of a service in advance. Then its owner takes a random name that
+//! begins with the usual one. A process that finds an untrusted user or no listener at the usual name searches the
+//! kernel's list for random names.
 
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::net::IpAddr;
@@ -13,24 +13,25 @@ use std::os::unix::net::SocketAddr;
 use std::time::Duration;
 
 use crate::credentials::{Trust, own_uid};
+use crate::discard::{ListeningSocket, discard};
 use crate::fork::{CloseOnFork, NAMES};
 use crate::unix_socket::{self, Kind};
 
 /// The kernel's list of names.
 const LIST: &str = "/proc/net/unix";
-/// Random names of one thing that are tried at most. An attacker can make more, but each costs it a descriptor.
+/// Maximum number of random names that are tried. Each name costs an attacker a descriptor.
 const MAX_TRIED: usize = 4096;
-/// Looks at a name whose program does not listen, and the pause after each.
-const LOOKS: usize = 3;
-const MOMENT: Duration = Duration::from_millis(1);
+/// Attempts at a name whose program does not listen, and the pause after each.
+const ATTEMPTS: usize = 3;
+const PAUSE: Duration = Duration::from_millis(1);
 
-/// The name of `thing` on `ip` for processes of the own user.
+/// Returns the name of `thing` at `ip` for processes of the own user.
 #[must_use]
 pub fn user_name(ip: IpAddr, thing: &str) -> String {
     format!("{NAMES}{}/{ip}/{thing}", own_uid())
 }
 
-/// The name of the holder of `ip` for all users.
+/// Returns the name of the holder of `ip` for all users.
 #[must_use]
 pub fn system_name(ip: IpAddr) -> String {
     format!("{NAMES}system/{ip}/port")
@@ -40,11 +41,11 @@ fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Listens under `name`, or under a random name of the same thing if `name` is taken.
+/// Listens under `name`, or under a random name that begins with it if `name` is taken.
 ///
 /// # Errors
 /// As `socket`, `bind`, `listen`.
-pub fn listen(kind: Kind, name: &str) -> io::Result<CloseOnFork<OwnedFd>> {
+pub(crate) fn listen(kind: Kind, name: &str) -> io::Result<ListeningSocket> {
     match listen_exact(kind, name) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {}
         other => return other,
@@ -59,27 +60,28 @@ pub fn listen(kind: Kind, name: &str) -> io::Result<CloseOnFork<OwnedFd>> {
 ///
 /// # Errors
 /// `AddrInUse` when it is taken; else as `socket`, `bind`, `listen`.
-pub fn listen_exact(kind: Kind, name: &str) -> io::Result<CloseOnFork<OwnedFd>> {
+pub(crate) fn listen_exact(kind: Kind, name: &str) -> io::Result<ListeningSocket> {
     let address = address(name)?;
-    CloseOnFork::new(|| unix_socket::listen(kind, &address))
+    CloseOnFork::new(|| unix_socket::listen(kind, &address)).map(ListeningSocket::new)
 }
 
-/// Takes `name` for this process, as a lock among the processes of the own user. `None`: the program that has it is not one of them,
-/// so the name decides nothing.
+/// Takes `name` as a lock among the processes of the own user. `None` if another user's program has it: then the name
+/// decides nothing.
 ///
 /// # Errors
 /// `AddrInUse` when a process of the own user has it; else as `socket`, `bind`, `listen`.
-pub fn claim_name(name: &str) -> io::Result<Option<CloseOnFork<OwnedFd>>> {
-    for _ in 0..LOOKS {
+pub(crate) fn claim_name(name: &str) -> io::Result<Option<ListeningSocket>> {
+    for _ in 0..ATTEMPTS {
         match listen_exact(Kind::Stream, name) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {}
             other => return other.map(Some),
         }
-        // The kernel tells the user of a listener only. A process of the own user listens a moment after it took the name.
+        // The kernel shows the user of a listener only. A process of the own user listens shortly after it took the
+        // name.
         match connect_exact(Kind::Stream, name, Trust::Own) {
             Ok(_) => return Err(ErrorKind::AddrInUse.into()),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                std::thread::sleep(MOMENT);
+                std::thread::sleep(PAUSE);
             }
             Err(_) => return Ok(None),
         }
@@ -90,37 +92,42 @@ pub fn claim_name(name: &str) -> io::Result<Option<CloseOnFork<OwnedFd>>> {
 /// Connects to `name`, to a process of a trusted user.
 ///
 /// # Errors
-/// `PermissionDenied` when a user that is not trusted has the name; `ConnectionRefused` when no process listens
-/// there; `WouldBlock` when too many wait to be taken in.
-pub fn connect_exact(kind: Kind, name: &str, trust: Trust) -> io::Result<CloseOnFork<OwnedFd>> {
+/// `PermissionDenied` when an untrusted user has the name; `ConnectionRefused` when no process listens there;
+/// `WouldBlock` when the listener's queue is full.
+pub(crate) fn connect_exact(
+    kind: Kind,
+    name: &str,
+    trust: Trust,
+) -> io::Result<CloseOnFork<OwnedFd>> {
     let address = address(name)?;
     let peer = CloseOnFork::new(|| unix_socket::connect(kind, &address))?;
     if trust.accepts(peer.as_fd()) {
         Ok(peer)
     } else {
+        discard(vec![peer]);
         Err(ErrorKind::PermissionDenied.into())
     }
 }
 
-/// Connects to `name`, or to a random name of the same thing, to a process of a trusted user.
+/// Connects to `name`, or to a random name that begins with it, to a process of a trusted user.
 ///
 /// # Errors
 /// As [`connect_exact`], for the usual name.
-pub fn connect(kind: Kind, name: &str, trust: Trust) -> io::Result<CloseOnFork<OwnedFd>> {
-    let usual = match connect_exact(kind, name, trust) {
+pub(crate) fn connect(kind: Kind, name: &str, trust: Trust) -> io::Result<CloseOnFork<OwnedFd>> {
+    let first_error = match connect_exact(kind, name, trust) {
         Err(error) => error,
         found => return found,
     };
-    // A name without a listener, or one that takes no process in, may be an attacker's.
+    // A name without a listener, or one with a full queue, may be an attacker's.
     for other in random_names(name)? {
         if let Ok(found) = connect_exact(kind, &other, trust) {
             return Ok(found);
         }
     }
-    Err(usual)
+    Err(first_error)
 }
 
-/// The random names of the thing called `name`, from a random one on.
+/// Returns the random names that begin with `name`, in order from a random one on.
 fn random_names(name: &str) -> io::Result<Vec<String>> {
     let mut found = match std::fs::File::open(LIST) {
         Ok(file) => parse_list(BufReader::new(file), name)?,
@@ -137,8 +144,8 @@ fn random_names(name: &str) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The random names of the thing called `name` in a list in the form of /proc/net/unix, sorted, each once. Any user can
-/// put any bytes into that list, line breaks too.
+/// Returns the random names that begin with `name` in a list in the format of /proc/net/unix, sorted, without
+/// duplicates. Any user can put any bytes into that list, line breaks too.
 ///
 /// # Errors
 /// As reading the list.
@@ -169,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_name_is_gone_round() {
+    fn a_taken_name_is_replaced_by_a_random_one() {
         let ip: IpAddr = "127.77.6.1".parse().unwrap();
         let name = user_name(ip, "port");
         let refused = connect(Kind::Packets, &name, Trust::Own).unwrap_err();
@@ -187,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_had_once_by_a_user_and_not_decided_by_a_squatter() {
+    fn a_user_takes_a_lock_once_and_a_squatter_decides_nothing() {
         let ip: IpAddr = "127.77.6.2".parse().unwrap();
         let name = user_name(ip, "sid/1");
         let held = claim_name(&name).unwrap();

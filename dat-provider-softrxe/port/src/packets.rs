@@ -1,23 +1,25 @@
-//! Packets on connections of the UNIX domain, with descriptors. No call waits.
+//! Sends and receives packets with descriptors on UNIX sockets. No call waits.
 
 use std::io::{self, ErrorKind};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Descriptors that a packet carries at most.
-const MOST: usize = 2;
+use crate::unix_socket;
 
-/// Room for a control message with [`MOST`] descriptors, aligned as `cmsghdr` must be.
+/// Maximum number of descriptors in a packet.
+const MAX_DESCRIPTORS: usize = 2;
+
+/// Buffer for a control message with [`MAX_DESCRIPTORS`] descriptors, aligned as `cmsghdr` must be.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// What [`receive`] found.
+/// Result of [`receive`].
 #[derive(Debug)]
 pub enum Incoming {
-    /// Nothing yet.
+    /// No packet waits.
     Empty,
-    /// The other end is gone.
+    /// The other end is closed.
     Closed,
     /// A packet of this length, and the descriptors that came with it.
     Packet(usize, Vec<OwnedFd>),
@@ -26,7 +28,7 @@ pub enum Incoming {
 /// Sends a packet.
 ///
 /// # Errors
-/// `WouldBlock` when the other end has too much to read; else as `sendmsg`.
+/// `WouldBlock` when the receiver's queue is full; else as `sendmsg`.
 pub fn send(to: BorrowedFd<'_>, packet: &[u8], with: &[RawFd]) -> io::Result<()> {
     let mut piece = libc::iovec {
         iov_base: packet.as_ptr().cast_mut().cast(),
@@ -38,13 +40,13 @@ pub fn send(to: BorrowedFd<'_>, packet: &[u8], with: &[RawFd]) -> io::Result<()>
     message.msg_iov = &raw mut piece;
     message.msg_iovlen = 1;
     if !with.is_empty() {
-        if with.len() > MOST {
+        if with.len() > MAX_DESCRIPTORS {
             return Err(ErrorKind::InvalidInput.into());
         }
         let bytes = size_of_val(with) as u32;
         let header: *mut libc::cmsghdr = control.0.as_mut_ptr().cast();
         message.msg_control = header.cast();
-        // SAFETY: `control` is aligned for a cmsghdr and has room for one with MOST descriptors.
+        // SAFETY: `control` is aligned for a cmsghdr and has room for one with MAX_DESCRIPTORS descriptors.
         unsafe {
             message.msg_controllen = libc::CMSG_SPACE(bytes) as _;
             (*header).cmsg_level = libc::SOL_SOCKET;
@@ -57,8 +59,8 @@ pub fn send(to: BorrowedFd<'_>, packet: &[u8], with: &[RawFd]) -> io::Result<()>
         }
     }
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // Not by libc's function, at which a thread may be cancelled: callers have locks.
-    // SAFETY: the packet and the control message live until the call returns.
+    // A plain system call: libc's function is a cancellation point, and callers hold locks. SAFETY: the packet and the
+    // control message live until the call returns.
     let sent =
         unsafe { libc::syscall(libc::SYS_sendmsg, to.as_raw_fd(), &raw const message, flags) };
     if sent < 0 {
@@ -68,7 +70,7 @@ pub fn send(to: BorrowedFd<'_>, packet: &[u8], with: &[RawFd]) -> io::Result<()>
     }
 }
 
-/// Takes the next packet into `into`. Descriptors are taken only if the caller wants them; the kernel closes others.
+/// Takes the next packet into `into`. Without `descriptors` the kernel closes those that came with it.
 ///
 /// # Errors
 /// As `recvmsg`.
@@ -101,7 +103,7 @@ pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::
             }
         }
         let with = if descriptors {
-            taken(&message)
+            take_descriptors(&message)
         } else {
             Vec::new()
         };
@@ -112,8 +114,23 @@ pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::
     }
 }
 
-/// The descriptors that came with `message`, which [`receive`] filled.
-fn taken(message: &libc::msghdr) -> Vec<OwnedFd> {
+/// Returns true if the next packet carries descriptors, which [`receive`] would close. Always false if the kernel
+/// refuses descriptors.
+pub(crate) fn would_close_descriptors(from: BorrowedFd<'_>) -> bool {
+    if unix_socket::refuses_descriptors() {
+        return false;
+    }
+    // SAFETY: all-zero is a valid msghdr: no room for bytes, and none for descriptors.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+    // SAFETY: `message` lives until the return. The packet stays in the queue with its descriptors, so nothing is closed.
+    let got =
+        unsafe { libc::syscall(libc::SYS_recvmsg, from.as_raw_fd(), &raw mut message, flags) };
+    got >= 0 && message.msg_flags & libc::MSG_CTRUNC != 0
+}
+
+/// Takes the descriptors that came with `message`, which [`receive`] filled.
+fn take_descriptors(message: &libc::msghdr) -> Vec<OwnedFd> {
     let mut found = Vec::new();
     // SAFETY: the kernel filled the control part up to its length; the macros stay inside. Each descriptor is new and
     // has no other owner.
@@ -138,7 +155,7 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, events: libc::c_short, timeout: Durat
     dat_os::sleep::without_cancellation(socket.as_raw_fd(), events, timeout)
 }
 
-/// Returns true if the other end of a connection is gone, also where packets of it wait.
+/// Returns true if the other end of a connection is closed, even while its packets wait.
 pub(crate) fn is_over(socket: BorrowedFd<'_>) -> bool {
     wait(socket, libc::POLLRDHUP, Duration::ZERO)
 }
@@ -187,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_connection_is_an_error_and_not_a_wait() {
+    fn a_full_connection_is_an_error_without_a_wait() {
         let (near, _far) = pair();
         let error = loop {
             if let Err(error) = send(near.as_fd(), &[0; 4096], &[]) {

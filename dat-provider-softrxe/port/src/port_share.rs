@@ -1,13 +1,13 @@
-//! A process's share in UDP port 4791 of an address: it holds the port, or it is a member of the process that does.
+//! A process's share in UDP port 4791 of an address: it is the holder, or a member of the holder.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::credentials::Trust;
-use crate::fork::CloseOnFork;
+use crate::discard::ListeningSocket;
 use crate::holder::Holder;
 use crate::liveness::Liveness;
 use crate::member::Member;
@@ -19,40 +19,40 @@ use crate::shared_socket::SharedSocket;
 use crate::slot::SLOTS;
 use crate::socket::Socket;
 
-/// How long the port may be taken while no trusted process answers for it: the moment of a change.
-const CHANGE: Duration = Duration::from_secs(1);
-/// Pauses between two looks in that time.
+/// Time for which the port may be taken without a trusted holder, as between two holders.
+const HANDOVER_TIME: Duration = Duration::from_secs(1);
+/// Pauses between two attempts in that time.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(32);
-/// The user whose holder serves all users.
+/// Uid of the user whose holder serves all users.
 pub const SYSTEM_UID: u32 = 0;
 
 /// The holders that a process accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Policy {
-    /// Only the holder that this user runs for all users; the process never holds the port itself. `None`: any holder
-    /// of the own user, root's holder for all users, or the process itself.
+    /// Uid of the only accepted holder, which serves all users; this process never becomes the holder. `None` accepts
+    /// any holder of the own user, root's holder for all users, and this process itself.
     pub holder: Option<u32>,
 }
 
-/// Why a process has no share in the port.
+/// Reason why a process has no share in the port.
 #[derive(Debug, thiserror::Error)]
 pub enum PortShareError {
-    /// A process that is not trusted has the port.
+    /// An untrusted process has the port.
     #[error(
         "UDP port {} of {} belongs to {}, which would get what peers send here. Use another address, end that process, \
          or have root run `dat serve-port {}` (docs/security.md); if it is the kernel's (`lsmod | grep rdma_rxe`), use engine=kernel",
         .local.port(), .local.ip(),
-        .occupant.map_or_else(|| "an unknown program".to_owned(), |o| o.to_string()),
+        .owner.map_or_else(|| "an unknown program".to_owned(), |o| o.to_string()),
         .local.ip()
     )]
     Foreign {
         /// Address and port.
         local: SocketAddr,
-        /// The process's user, if the kernel tells.
-        occupant: Option<PortOwner>,
+        /// User of that process, if the kernel shows it.
+        owner: Option<PortOwner>,
     },
-    /// The holder for all users that the policy asks for is not there.
+    /// The holder for all users that the policy requires is not running.
     #[error(
         "no `dat serve-port {}` of user {uid} holds UDP port {} of {}: have that user run it, or leave holder={uid} out of ia_params",
         .local.ip(), .local.port(), .local.ip()
@@ -60,7 +60,7 @@ pub enum PortShareError {
     NoHolder {
         /// Address and port.
         local: SocketAddr,
-        /// The user.
+        /// Uid of the holder's user.
         uid: u32,
     },
     /// A system call failed.
@@ -68,12 +68,12 @@ pub enum PortShareError {
     Io(#[from] io::Error),
 }
 
-/// See the module's text.
+/// See the module's documentation.
 #[derive(Debug)]
 pub enum PortShare {
     /// This process holds the port.
     Holder(Box<Holder>),
-    /// Another one does.
+    /// Another process holds the port.
     Member(Box<Member>),
 }
 
@@ -81,7 +81,7 @@ impl PortShare {
     /// Takes the port of `local` if it is free, else joins the process that holds it.
     ///
     /// # Errors
-    /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] when no trusted process answers for the port within a second.
+    /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] if there is no trusted holder within a second.
     pub fn take(local: SocketAddr, buffer: usize, policy: Policy) -> Result<Self, PortShareError> {
         let first = Takeover {
             holder: policy.holder,
@@ -92,7 +92,7 @@ impl PortShare {
         loop {
             match first.attempt(local, buffer) {
                 Err(PortShareError::Foreign { .. } | PortShareError::NoHolder { .. })
-                    if begin.elapsed() < CHANGE => {}
+                    if begin.elapsed() < HANDOVER_TIME => {}
                 done => return done,
             }
             std::thread::sleep(pause);
@@ -100,7 +100,7 @@ impl PortShare {
         }
     }
 
-    /// Prepares to replace this share, whose holder is gone, by another one.
+    /// Returns what is needed to replace this share, whose holder has ended.
     #[must_use]
     pub fn takeover(&self, policy: Policy) -> Takeover {
         match self {
@@ -116,8 +116,8 @@ impl PortShare {
         }
     }
 
-    /// Reports the UDP port of `data` to the holder, which keeps it bound for a while when this process dies: no other user can
-    /// bind it then and answer this process's peers. Without effect where this process is the holder.
+    /// Reports the UDP port of `data` to the holder, which keeps it bound for a while when this process dies. No other
+    /// user can bind it then and answer this process's peers. Without effect if this process is the holder.
     pub fn report_data_port(&mut self, data: &Socket) {
         if let Self::Member(member) = self {
             match allow_keepers(data) {
@@ -129,7 +129,7 @@ impl PortShare {
         }
     }
 
-    /// Returns true if the port's holder is gone. The holder itself says no.
+    /// Returns true if the port's holder has ended; false in the holder itself.
     #[must_use]
     pub fn holder_is_gone(&self) -> bool {
         match self {
@@ -138,12 +138,12 @@ impl PortShare {
         }
     }
 
-    /// Takes a free slot of `ip`, from `first` on, and what tells other processes of the end of this one.
+    /// Claims a free slot of `ip`, beginning at `first`, and listens for processes that watch for the end of this one.
     ///
     /// # Errors
     /// `AddrInUse` when all slots are taken; as `socket`, `bind`, `sendmsg`.
     pub fn claim_slot(&mut self, ip: IpAddr, first: u16) -> io::Result<(u16, Liveness)> {
-        // Queue pair numbers 0 and 1 are special, so there is no slot 0.
+        // There is no slot 0, because queue pair numbers 0 and 1 are special.
         let slots = || {
             let all = (0..SLOTS).map(move |step| first.wrapping_add(step) & (SLOTS - 1));
             all.filter(|slot| *slot != 0)
@@ -158,7 +158,7 @@ impl PortShare {
                 Err(error) => return Err(error),
             }
         }
-        tracing::warn!(%ip, "other programs have the names of all slots: other processes notice the end of this one late");
+        tracing::warn!(%ip, "other programs have the names of all slots: other processes will notice the end of this one late");
         for slot in slots() {
             if self.claim_and_wait(Destination::Slot(slot), false)? {
                 return Ok((slot, Liveness::unwatchable()));
@@ -167,8 +167,8 @@ impl PortShare {
         Err(ErrorKind::AddrInUse.into())
     }
 
-    /// Claims `what` and waits for the answer. `named`: this process has its name, so that no other one of the user
-    /// asks for it in the usual way; then a holder that does not answer, as it is stopped, is no obstacle.
+    /// Claims `what` and waits for the answer. With `named` this process has the name of `what`, so no other process of
+    /// the user claims it. Then a holder that does not answer, because it is stopped, is no obstacle.
     fn claim_and_wait(&mut self, what: Destination, named: bool) -> io::Result<bool> {
         let granted = match self {
             Self::Holder(holder) => Ok(holder.claim(what)),
@@ -191,16 +191,16 @@ impl PortShare {
         matches!(self, Self::Member(member) if member.uses_system_holder())
     }
 
-    /// Takes a service id of `ip`, for this and all other engines of the address.
+    /// Claims a service id of `ip` among all engines of the address.
     ///
     /// # Errors
-    /// `AddrInUse` when another process has it; one for which [`is_holder_gone`] is true when the holder ends before it
-    /// answers, and the next one is to be asked; as `socket`, `bind`, `sendmsg`.
+    /// `AddrInUse` when another process has it; an error for which [`is_holder_gone`] is true when the holder ends
+    /// before it answers, and the next one is to be asked; as `socket`, `bind`, `sendmsg`.
     pub fn claim_service(&mut self, ip: IpAddr, id: u64) -> io::Result<Service> {
         let what = Destination::Service(id);
         let name = names::claim_name(&names::user_name(ip, &format!("sid/{id:016x}")))?;
         if name.is_some() && !self.uses_system_holder() {
-            // No other process of the user has it, or it has just ended.
+            // No other process of the user has it, or that process has just ended.
             self.claim(what)?;
         } else if !self.claim_and_wait(what, false)? {
             return Err(ErrorKind::AddrInUse.into());
@@ -208,8 +208,8 @@ impl PortShare {
         Ok(Service { _name: name })
     }
 
-    /// Claims `what`, which this process has a right to, and does not wait for the answer. Where the holder is gone, the
-    /// claim is to be repeated to the next one.
+    /// Claims `what`, to which this process has a right, and does not wait for the answer. If the holder has ended, the
+    /// caller repeats the claim to the next one.
     ///
     /// # Errors
     /// As `sendmsg`.
@@ -226,7 +226,7 @@ impl PortShare {
         }
     }
 
-    /// Gives back what this process claimed.
+    /// Releases what this process claimed.
     pub fn release(&mut self, what: Destination) {
         match self {
             Self::Holder(holder) => holder.release(what),
@@ -235,25 +235,25 @@ impl PortShare {
     }
 }
 
-/// What a process takes from its share in the port to the next one when the holder is gone.
+/// What a process keeps of its share in the port when the holder has ended.
 #[derive(Clone, Debug, Default)]
 pub struct Takeover {
-    /// The user whose holder for all users is joined; `None`: see [`Policy`].
+    /// Uid of the required holder for all users; `None`: see [`Policy`].
     pub(crate) holder: Option<u32>,
-    /// The socket of the port and its lock, which the former holder passed on.
+    /// The socket of the port and its lock, from the former holder.
     pub(crate) shared_socket: Option<Arc<SharedSocket>>,
-    /// This process's own UDP port for data; 0: none was reported.
+    /// This process's own UDP port for data; 0 if none was reported.
     pub(crate) data_port: u16,
     /// Keepers of the ports of other processes.
     pub(crate) kept_ports: SharedKeptPorts,
 }
 
 impl Takeover {
-    /// Becomes the holder of the port of `local` or joins the process that is. Tries once. This may search through thousands of
-    /// names, so the caller holds no lock.
+    /// Becomes the holder of the port of `local` or joins the process that is. Tries once. This may search through
+    /// thousands of names, so the caller should hold no lock.
     ///
     /// # Errors
-    /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] when there is no trusted holder yet.
+    /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] if there is no trusted holder yet.
     pub fn attempt(&self, local: SocketAddr, buffer: usize) -> Result<PortShare, PortShareError> {
         if let Some(uid) = self.holder {
             let joined = Member::join(local, Trust::Holder(uid), self);
@@ -282,12 +282,12 @@ impl Takeover {
                 Err(error) => tracing::debug!(%error, ?trust, "no holder of the port to join"),
             }
         }
-        let occupant = PortOwner::of(local);
-        Err(PortShareError::Foreign { local, occupant })
+        let owner = PortOwner::of(local);
+        Err(PortShareError::Foreign { local, owner })
     }
 }
 
-/// Returns true for what a member is told when the holder is gone.
+/// Returns true for an error that a member gets because the holder has ended.
 #[must_use]
 pub fn is_holder_gone(error: &io::Error) -> bool {
     matches!(
@@ -296,15 +296,16 @@ pub fn is_holder_gone(error: &io::Error) -> bool {
     )
 }
 
-/// A service id that this process listens on. [`PortShare::release`] gives it back, and comes first.
+/// A service id that this process listens on. Call [`PortShare::release`] before it is dropped.
 #[derive(Debug)]
 pub struct Service {
-    /// Held so that no other process of the user takes it.
-    _name: Option<CloseOnFork<OwnedFd>>,
+    /// The lock against other processes of the user.
+    _name: Option<ListeningSocket>,
 }
 
 impl AsRawFd for PortShare {
-    /// Readable when there is something to do. A holder's socket is not part of it.
+    /// Returns the descriptor that is readable when there is work. Datagrams at a holder's socket do not make it
+    /// readable.
     fn as_raw_fd(&self) -> RawFd {
         match self {
             Self::Holder(holder) => holder.as_raw_fd(),
@@ -340,18 +341,18 @@ mod tests {
         let PortShare::Holder(holder) = share else {
             panic!("{share:?}")
         };
-        assert!(holder.poll_members());
+        holder.poll_members();
     }
 
-    /// A queue pair number of `slot`.
+    /// Returns a queue pair number of `slot`.
     fn qpn(slot: u16) -> u32 {
         (2..1_u32 << 24)
             .find(|qpn| slot_of_qpn(*qpn) == slot)
             .unwrap()
     }
 
-    /// What the holder reads goes to the members.
-    fn pass_on(share: &mut PortShare) {
+    /// Forwards the datagrams that the holder reads.
+    fn forward(share: &mut PortShare) {
         let PortShare::Holder(holder) = share else {
             panic!("{share:?}")
         };
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_changes_hands_when_its_holder_ends() {
+    fn a_member_becomes_the_holder_when_the_holder_ends() {
         let local = at("127.77.1.1");
         let policy = Policy::default();
         let mut first = take(local);
@@ -389,14 +390,14 @@ mod tests {
         }
         // The port is never free in between.
         assert!(UdpSocket::bind(local).is_err());
-        let heir = members[1].takeover(policy).attempt(local, 1 << 20).unwrap();
-        assert!(matches!(heir, PortShare::Holder(_)));
+        let new_holder = members[1].takeover(policy).attempt(local, 1 << 20).unwrap();
+        assert!(matches!(new_holder, PortShare::Holder(_)));
         let other = members[0].takeover(policy).attempt(local, 1 << 20).unwrap();
         assert!(matches!(other, PortShare::Member(_)) && !other.holder_is_gone());
     }
 
     #[test]
-    fn nothing_that_waits_is_lost_when_the_holder_ends() {
+    fn no_waiting_datagram_is_lost_when_the_holder_ends() {
         let local = at("127.77.1.3");
         let mut first = take(local);
         let mut members = [(); 2].map(|()| take(local));
@@ -415,7 +416,7 @@ mod tests {
             sender.send_to(&datagram, local).unwrap();
         }
         drop(first);
-        let mut heir = members[0]
+        let mut new_holder = members[0]
             .takeover(Policy::default())
             .attempt(local, 1 << 20)
             .unwrap();
@@ -424,7 +425,7 @@ mod tests {
             .attempt(local, 1 << 20)
             .unwrap();
         member.claim(Destination::Slot(5)).unwrap();
-        pass_on(&mut heir);
+        forward(&mut new_holder);
         let PortShare::Member(member) = &mut member else {
             unreachable!()
         };
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_and_services_are_had_once() {
+    fn a_slot_or_service_has_one_owner() {
         let local = at("127.77.1.4");
         let ip = local.ip();
         let mut holder = take(local);
@@ -444,7 +445,7 @@ mod tests {
         let (slot, _life) = holder.claim_slot(ip, 7).unwrap();
         assert_eq!(slot, 7);
         let service = holder.claim_service(ip, 5).unwrap();
-        // While the member waits the holder looks after it, as an engine's helper does.
+        // While the member waits the holder reads its packets, as an engine's helper thread does.
         let (other, refused) = std::thread::scope(|scope| {
             let asks = scope.spawn(|| {
                 let (slot, life) = member.claim_slot(ip, 7).unwrap();
@@ -480,27 +481,27 @@ mod tests {
         let _service = members[0].claim_service(ip, 5).unwrap();
         poll_members(&mut first);
         drop(first);
-        let mut heir = members[1]
+        let mut new_holder = members[1]
             .takeover(Policy::default())
             .attempt(local, 1 << 20)
             .unwrap();
-        // The member that has it has not joined the heir, whose list is empty.
-        let refused = heir.claim_service(ip, 5).unwrap_err();
+        // The member that has it has not joined the new holder, whose registry is empty.
+        let refused = new_holder.claim_service(ip, 5).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::AddrInUse);
-        let PortShare::Holder(heir) = &mut heir else {
-            panic!("{heir:?}")
+        let PortShare::Holder(new_holder) = &mut new_holder else {
+            panic!("{new_holder:?}")
         };
-        assert!(heir.in_grace_period());
+        assert!(new_holder.in_grace_period());
     }
 
     #[test]
-    fn a_stranger_on_the_port_is_an_error_that_names_its_user() {
+    fn a_foreign_socket_on_the_port_is_an_error_that_names_its_user() {
         let local = at("127.77.1.2");
         let _stranger = Socket::bind(local.ip(), PORT, 1 << 16).unwrap();
         let error = PortShare::take(local, 1 << 16, Policy::default()).unwrap_err();
         let own = own_uid();
         assert!(
-            matches!(error, PortShareError::Foreign { occupant: Some(PortOwner { uid }), .. } if uid == own),
+            matches!(error, PortShareError::Foreign { owner: Some(PortOwner { uid }), .. } if uid == own),
             "{error}"
         );
         let policy = Policy { holder: Some(own) };

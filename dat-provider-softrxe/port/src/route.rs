@@ -1,4 +1,4 @@
-//! For whom a datagram is that arrived at the shared port: decided from its first bytes, before any check.
+//! Demultiplexes datagrams on the shared port, by their first bytes and before any check.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ const REQ: u16 = 0x10;
 const SIDR_REQ: u16 = 0x17;
 const SIDR_REP: u16 = 0x18;
 const REJ: u16 = 0x12;
-/// Requests that are remembered.
-const REMEMBERED: usize = 256;
+/// Number of requests that are remembered.
+const MAX_REMEMBERED: usize = 256;
 
 fn word(datagram: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(
@@ -26,10 +26,10 @@ fn word(datagram: &[u8], at: usize) -> Option<u32> {
     ))
 }
 
-/// The engine or listener that `datagram` is for. `None`: too short to say.
+/// Returns the engine or listener that receives `datagram`; `None` if it is too short.
 ///
-/// Requests go by their service id, answers by our communication id (SIDR: request id) in them, everything
-/// else by the destination queue pair.
+/// Requests are routed by their service id, answers by our communication id (SIDR: request id) in them, everything else
+/// by the destination queue pair.
 #[must_use]
 pub fn destination(datagram: &[u8]) -> Option<Destination> {
     let qpn = word(datagram, field::DESTINATION_QPN)? & 0x00ff_ffff;
@@ -51,15 +51,16 @@ fn attribute(datagram: &[u8]) -> Option<u16> {
     Some((word(datagram, field::ATTRIBUTE)? >> 16) as u16)
 }
 
-/// The requests of late, for a peer that gives one up before it knows our communication id: its REJ names only its own.
+/// Remembers recent requests, to route the REJ of a peer that cancels a request before it learned our communication id:
+/// that REJ contains only the peer's own id.
 #[derive(Debug, Default)]
 pub struct RecentRequests {
-    /// Whose, by what id, for which service; the newest last.
+    /// Source address, communication id and service; the newest last.
     recent: VecDeque<(IpAddr, u32, u64)>,
 }
 
 impl RecentRequests {
-    /// As [`destination`], of a datagram that `source` sent.
+    /// Returns the destination of a datagram from `source`, as [`destination`] does.
     #[must_use]
     pub fn destination(&mut self, source: IpAddr, datagram: &[u8]) -> Option<Destination> {
         let to = destination(datagram)?;
@@ -67,7 +68,7 @@ impl RecentRequests {
             Destination::Service(service) if attribute(datagram) == Some(REQ) => {
                 let request = (source, word(datagram, field::CM)?, service);
                 if !self.recent.contains(&request) {
-                    if self.recent.len() == REMEMBERED {
+                    if self.recent.len() == MAX_REMEMBERED {
                         self.recent.pop_front();
                     }
                     self.recent.push_back(request);
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn each_message_finds_its_engine() {
+    fn each_message_is_routed_to_its_engine() {
         let mut data = vec![0; 16];
         data[4..8].copy_from_slice(&(0xff00_0000u32 | 5 << 14 | 3).to_be_bytes());
         assert_eq!(destination(&data), Some(Destination::Slot(5)));
@@ -127,33 +128,33 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_early_reaches_the_service_that_he_asked() {
+    fn an_early_rej_reaches_the_service_of_its_request() {
         let (a, b): (IpAddr, IpAddr) = ("10.9.0.2".parse().unwrap(), "10.9.0.3".parse().unwrap());
         let request = |id: u32, service: u32| mad(REQ, [id, 0, 0x0106, service]);
-        let gives_up = |id: u32| mad(REJ, [id, 0, 0, 0]);
+        let early_rej = |id: u32| mad(REJ, [id, 0, 0, 0]);
         let service = |low: u32| Some(Destination::Service(0x0106 << 32 | u64::from(low)));
-        let nobody = Some(Destination::Slot(0));
+        let no_engine = Some(Destination::Slot(0));
         let mut requests = RecentRequests::default();
-        assert_eq!(requests.destination(a, &gives_up(7)), nobody);
+        assert_eq!(requests.destination(a, &early_rej(7)), no_engine);
         assert_eq!(requests.destination(a, &request(7, 1)), service(1));
         assert_eq!(requests.destination(b, &request(7, 2)), service(2));
-        assert_eq!(requests.destination(a, &gives_up(7)), service(1));
-        assert_eq!(requests.destination(b, &gives_up(7)), service(2));
-        assert_eq!(requests.destination(b, &gives_up(8)), nobody);
+        assert_eq!(requests.destination(a, &early_rej(7)), service(1));
+        assert_eq!(requests.destination(b, &early_rej(7)), service(2));
+        assert_eq!(requests.destination(b, &early_rej(8)), no_engine);
         // The same id for another service, later.
         assert_eq!(requests.destination(a, &request(7, 3)), service(3));
-        assert_eq!(requests.destination(a, &gives_up(7)), service(3));
+        assert_eq!(requests.destination(a, &early_rej(7)), service(3));
         // Repeated requests take no room, many others do.
-        for n in 0..2 * REMEMBERED as u32 {
+        for n in 0..2 * MAX_REMEMBERED as u32 {
             let _ = requests.destination(a, &request(100, 4));
-            assert_eq!(requests.destination(b, &gives_up(7)), service(2), "{n}");
+            assert_eq!(requests.destination(b, &early_rej(7)), service(2), "{n}");
         }
-        for id in 0..2 * REMEMBERED as u32 {
+        for id in 0..2 * MAX_REMEMBERED as u32 {
             let _ = requests.destination(a, &request(1000 + id, 4));
         }
-        assert_eq!(requests.recent.len(), REMEMBERED);
-        assert_eq!(requests.destination(b, &gives_up(7)), nobody);
-        // Others' answers to us go by our id.
+        assert_eq!(requests.recent.len(), MAX_REMEMBERED);
+        assert_eq!(requests.destination(b, &early_rej(7)), no_engine);
+        // Answers to our messages are routed by our id.
         let known = mad(REJ, [7, 9 << 22, 0, 0]);
         assert_eq!(requests.destination(a, &known), Some(Destination::Slot(9)));
     }

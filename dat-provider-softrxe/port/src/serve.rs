@@ -1,8 +1,8 @@
-//! A holder of UDP port 4791 for the processes of all users: `dat serve-port`.
+//! `dat serve-port`: a holder of UDP port 4791 for the processes of all users.
 //!
-//! It has no engine. It keeps the slots and services of its members apart, and gives each datagram to the one member that
-//! it is for. When it is restarted its members come back by themselves; until they had time to, what a user had is kept
-//! for that user, by a file.
+//! It has no engine. It records the slots and services of its members, and forwards each datagram to one member. After
+//! a restart its members join again by themselves. Until then a file reserves slots and services for the users that had
+//! them.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -23,50 +23,48 @@ use crate::route::RecentRequests;
 use crate::socket::{Received, Socket};
 use crate::wake::{PollSet, sleep};
 
-/// Bytes asked for in the receive buffer of a port.
+/// Requested receive buffer of a port in bytes.
 const BUFFER: usize = 4 << 20;
-/// Reads of a port before the others, and the members, have their turn.
+/// Reads of a port before other ports and the members are served.
 const READS: usize = 64;
-/// How long what a user had before a restart is kept for it.
+/// Time for which slots and services are reserved for their users after a restart.
 const RESERVED_FOR: Duration = Duration::from_secs(10);
-/// The file is written so long after a change, with all changes until then.
+/// Delay between a change and the write of the file, which contains all changes until then.
 const WRITE_DELAY: Duration = Duration::from_millis(50);
-/// A write of the file that failed is repeated after this time.
+/// Delay before a failed write of the file is repeated.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// The server does not look for processes that wait to be taken in for so long when there is no descriptor for them.
-const PAUSE: Duration = Duration::from_millis(50);
-/// Descriptors that are not for members: for each port three and one for its file, and these.
+/// Descriptors that are not for members: a number for the process, and one for each port.
 const SPARE: usize = 32;
 const SPARE_OF_PORT: usize = 8;
-/// The first descriptor that systemd passes on.
-const FIRST_PASSED: RawFd = 3;
+/// First descriptor that systemd passes to a service.
+const FIRST_FROM_SYSTEMD: RawFd = 3;
 
-/// Why a port cannot be served.
+/// Reason why a port cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// There is nothing to serve.
-    #[error("name the addresses whose UDP port 4791 is to be served; systemd passed no socket on")]
+    /// No address and no socket was given.
+    #[error("name the addresses whose UDP port 4791 is to be served; systemd gave no socket")]
     NoAddress,
-    /// The port is taken.
+    /// Another process has the port.
     #[error("cannot hold UDP port {} of {}: {error}; end the process that has it (`ss -lunp`)", .local.port(), .local.ip())]
     Port {
         /// Address and port.
         local: SocketAddr,
-        /// What the kernel says.
+        /// Error of the system call.
         error: io::Error,
     },
-    /// A socket of systemd is not bound to the port.
-    #[error("systemd passed on a socket of {local}, which is not UDP port 4791 of one address")]
+    /// A socket from systemd is not bound to port 4791 of one address.
+    #[error("systemd gave a socket of {local}, which is not UDP port 4791 of one address")]
     WrongSocket {
-        /// Where the socket is bound.
+        /// Address of the socket.
         local: SocketAddr,
     },
-    /// The folder for the file cannot be used.
+    /// The state folder cannot be used.
     #[error("cannot keep the registry in {}: {error}", .folder.display())]
     State {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// What is wrong.
+        /// Error of the system call.
         error: io::Error,
     },
     /// A system call failed.
@@ -74,7 +72,7 @@ pub enum ServeError {
     Io(#[from] io::Error),
 }
 
-/// The file with what users have on an address.
+/// The file with the users' slots and services of an address.
 #[derive(Debug)]
 struct Record {
     path: PathBuf,
@@ -87,28 +85,26 @@ struct Port {
     holder: Holder,
     requests: RecentRequests,
     record: Option<Record>,
-    /// Until then processes that wait to be taken in are not looked for.
-    paused_until: Option<Instant>,
 }
 
 /// Holds UDP port 4791 of some addresses for all users.
 #[derive(Debug)]
 pub struct Server {
     ports: Vec<Port>,
-    bundle: PollSet,
+    poll_set: PollSet,
     received: Received,
-    /// Until then reservations hold.
+    /// End of the reservations.
     reserved_until: Option<Instant>,
 }
 
 impl Server {
-    /// Takes the port of each address, and of each socket that systemd passes on. `state` is a folder of the own user that
-    /// outlives a restart; without it a service may be taken by another user while the server is down.
+    /// Binds the port of each address, and takes each socket from systemd. `state` is a folder of the own user that
+    /// outlives a restart. Without it another user may take a service while the server is down.
     ///
     /// # Errors
     /// See [`ServeError`].
     pub fn new(addresses: &[IpAddr], state: Option<&Path>) -> Result<Self, ServeError> {
-        let mut sockets = passed()?;
+        let mut sockets = sockets_from_systemd()?;
         for ip in addresses {
             let local = SocketAddr::new(*ip, ROCE_PORT);
             if !sockets.iter().any(|socket| socket.local() == local) {
@@ -120,12 +116,12 @@ impl Server {
             return Err(ServeError::NoAddress);
         }
         if let Some(folder) = state {
-            prepare(folder).map_err(|error| ServeError::State {
+            prepare_folder(folder).map_err(|error| ServeError::State {
                 folder: folder.to_owned(),
                 error,
             })?;
         }
-        let bundle = PollSet::new()?;
+        let poll_set = PollSet::new()?;
         let quotas = Quotas {
             members_total: members_total(raise_descriptor_limit(), sockets.len()),
             ..Quotas::default()
@@ -133,9 +129,9 @@ impl Server {
         let mut ports = Vec::new();
         for socket in sockets {
             let local = socket.local();
-            bundle.add(socket.as_raw_fd())?;
+            poll_set.add(socket.as_raw_fd())?;
             let mut holder = Holder::for_all_users(local.ip(), socket.into(), quotas)?;
-            bundle.add(holder.as_raw_fd())?;
+            poll_set.add(holder.as_raw_fd())?;
             let record = state.map(|folder| Record {
                 path: folder.join(local.ip().to_string()),
                 due: None,
@@ -150,18 +146,17 @@ impl Server {
                 holder,
                 requests: RecentRequests::default(),
                 record,
-                paused_until: None,
             });
         }
         Ok(Self {
             ports,
-            bundle,
+            poll_set,
             received: Received::new(),
             reserved_until: Some(Instant::now() + RESERVED_FOR),
         })
     }
 
-    /// Addresses and port that are served.
+    /// Returns the addresses and port that are served.
     pub fn locals(&self) -> impl Iterator<Item = SocketAddr> {
         self.ports.iter().map(|port| port.local)
     }
@@ -172,40 +167,36 @@ impl Server {
             let limit = self
                 .next()
                 .map(|at| at.saturating_duration_since(Instant::now()));
-            let _ = sleep([self.bundle.as_raw_fd()], limit);
+            let _ = sleep([self.poll_set.as_raw_fd()], limit);
             self.step(Instant::now());
         }
     }
 
-    /// When there is something to do though no descriptor is readable.
+    /// Returns the time of the next step that no descriptor triggers.
     fn next(&self) -> Option<Instant> {
         let due = self
             .ports
             .iter()
             .filter_map(|port| port.record.as_ref()?.due);
-        let paused = self.ports.iter().filter_map(|port| port.paused_until);
-        due.chain(paused).chain(self.reserved_until).min()
+        due.chain(self.reserved_until).min()
     }
 
-    /// Does what there is to do.
+    /// Handles what is ready at `now`.
     fn step(&mut self, now: Instant) {
         let opens = self.reserved_until.is_some_and(|end| end <= now);
         if opens {
             self.reserved_until = None;
         }
-        let ready = self.bundle.ready();
+        let ready = self.poll_set.ready();
         for port in &mut self.ports {
             if opens {
                 port.holder.registry().clear_reservations();
             }
-            if port.paused_until.is_some_and(|end| end <= now) {
-                port.set_accepting(now, true);
-            }
-            if ready.contains(&port.holder.as_raw_fd()) && !port.holder.poll_members() {
-                port.set_accepting(now, false);
+            if ready.contains(&port.holder.as_raw_fd()) {
+                port.holder.poll_members();
             }
             if ready.contains(&port.holder.socket().as_raw_fd()) {
-                port.pass_on(&mut self.received);
+                port.forward(&mut self.received);
             }
             port.write(now);
         }
@@ -213,15 +204,7 @@ impl Server {
 }
 
 impl Port {
-    /// Looks for processes that wait to be taken in, or does so after a pause. Datagrams and members do not wait
-    /// meanwhile.
-    fn set_accepting(&mut self, now: Instant, look: bool) {
-        let done = self.holder.set_accepting(look);
-        let looks = look && done.is_ok();
-        self.paused_until = (!looks).then(|| now + PAUSE);
-    }
-
-    fn pass_on(&mut self, received: &mut Received) {
+    fn forward(&mut self, received: &mut Received) {
         let socket = std::sync::Arc::clone(self.holder.socket());
         for _ in 0..READS {
             match socket.receive(received) {
@@ -241,7 +224,7 @@ impl Port {
         }
     }
 
-    /// Writes the record if it is due.
+    /// Writes the file if a write is due.
     fn write(&mut self, now: Instant) {
         let Some(record) = &mut self.record else {
             return;
@@ -262,8 +245,8 @@ impl Port {
     }
 }
 
-/// The sockets that systemd passes on (sd_listen_fds(3)).
-fn passed() -> Result<Vec<Socket>, ServeError> {
+/// Takes the sockets from systemd (sd_listen_fds(3)).
+fn sockets_from_systemd() -> Result<Vec<Socket>, ServeError> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     if number("LISTEN_PID") != Some(std::process::id()) {
         return Ok(Vec::new());
@@ -271,7 +254,7 @@ fn passed() -> Result<Vec<Socket>, ServeError> {
     let count = number("LISTEN_FDS").unwrap_or(0);
     let mut sockets = Vec::new();
     for index in 0..count.min(64) {
-        let socket = Socket::inherit(FIRST_PASSED + index.cast_signed(), BUFFER)?;
+        let socket = Socket::inherit(FIRST_FROM_SYSTEMD + index.cast_signed(), BUFFER)?;
         let local = socket.local();
         if local.port() != ROCE_PORT || local.ip().is_unspecified() {
             return Err(ServeError::WrongSocket { local });
@@ -281,8 +264,8 @@ fn passed() -> Result<Vec<Socket>, ServeError> {
     Ok(sockets)
 }
 
-/// Makes the folder, or makes sure that no other user can write there.
-fn prepare(folder: &Path) -> io::Result<()> {
+/// Creates the folder, or verifies that no other user can write there.
+fn prepare_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         done => return done,
@@ -298,7 +281,7 @@ fn prepare(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// One line each: `slot` or `service`, number, user.
+/// Writes one line for each claim: `slot` or `service`, number, uid.
 fn write(path: &Path, all: &[(Destination, u32)]) -> io::Result<()> {
     let mut lines = Vec::new();
     for (what, uid) in all {
@@ -307,10 +290,10 @@ fn write(path: &Path, all: &[(Destination, u32)]) -> io::Result<()> {
             Destination::Service(id) => writeln!(lines, "service {id} {uid}")?,
         }
     }
-    // The whole name: a part of it is the same for several addresses.
+    // The whole name: names of several addresses have a common prefix.
     let mut next = path.as_os_str().to_owned();
     next.push(".next");
-    // A server that was killed may have left one.
+    // A server that was killed may have left a temporary file.
     match std::fs::remove_file(&next) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -324,7 +307,7 @@ fn write(path: &Path, all: &[(Destination, u32)]) -> io::Result<()> {
     std::fs::rename(next, path)
 }
 
-/// Members that each of some ports has descriptors for: two for each member, one of which keeps its UDP port.
+/// Returns the number of members for which each port has descriptors: two for each member, one of them for its keeper.
 fn members_total(descriptors: usize, ports: usize) -> usize {
     (descriptors.saturating_sub(SPARE) / ports.max(1)).saturating_sub(SPARE_OF_PORT + MAX_KEPT) / 2
 }
@@ -350,11 +333,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_users_had_is_read_as_it_was_written() {
+    fn claims_are_read_as_they_were_written() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
-        prepare(&state).unwrap();
-        prepare(&state).unwrap();
+        prepare_folder(&state).unwrap();
+        prepare_folder(&state).unwrap();
         let path = state.join("127.0.0.1");
         assert_eq!(read(&path), []);
         let all = [
@@ -375,7 +358,7 @@ mod tests {
     fn two_addresses_do_not_write_to_one_file_and_a_link_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
-        // What a server of the other address, or a killed one of this address, has there.
+        // Files that a server of the other address, or a killed server of this address, has left there.
         std::fs::write(file("127.66.0.next"), "of the other").unwrap();
         std::fs::write(file("target"), "kept").unwrap();
         std::os::unix::fs::symlink(file("target"), file("127.66.0.9.next")).unwrap();
@@ -413,36 +396,6 @@ mod tests {
         server.step(next);
         assert_eq!(read(&path), [(what, own_uid())]);
         assert_eq!(server.ports[0].record.as_ref().unwrap().due, None);
-    }
-
-    #[test]
-    fn while_processes_are_not_looked_for_the_server_sleeps() {
-        let address = "127.61.9.2";
-        use std::os::linux::net::SocketAddrExt;
-        use std::os::unix::net::SocketAddr;
-        let mut server = server(address, None);
-        let quiet = |server: &Server| {
-            sleep([server.bundle.as_raw_fd()], Some(Duration::ZERO))
-                == dat_os::sleep::Slept::TimedOut
-        };
-        let now = Instant::now();
-        server.ports[0].set_accepting(now, false);
-        let name = crate::names::system_name(address.parse().unwrap());
-        let name = SocketAddr::from_abstract_name(name).unwrap();
-        let process =
-            crate::unix_socket::connect(crate::unix_socket::Kind::Packets, &name).unwrap();
-        let hello = crate::message::FromMember::Hello.encode();
-        crate::packets::send(process.as_fd(), &hello, &[]).unwrap();
-        assert!(quiet(&server));
-        assert_eq!(server.next(), Some(now + PAUSE));
-        server.step(now);
-        assert!(server.ports[0].paused_until.is_some() && quiet(&server));
-        server.step(now + PAUSE);
-        assert_eq!(server.ports[0].paused_until, None);
-        server.step(now + PAUSE);
-        let welcome = crate::packets::receive(process.as_fd(), &mut [0; 64], false).unwrap();
-        assert!(matches!(welcome, crate::packets::Incoming::Packet(3, _)));
-        assert!(quiet(&server));
     }
 
     #[test]
@@ -497,9 +450,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(folder.path(), open).unwrap();
-        assert!(prepare(folder.path()).is_err());
+        assert!(prepare_folder(folder.path()).is_err());
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
-        assert!(prepare(&link).is_err());
+        assert!(prepare_folder(&link).is_err());
     }
 }

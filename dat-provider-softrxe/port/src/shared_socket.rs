@@ -1,8 +1,8 @@
-//! What a holder leaves to the members of its user: the socket of the port, and a lock that says which of them holds it.
+//! The socket of the port as all processes of one user share it, and the lock that decides which of them is the holder.
 //!
-//! Each member has a descriptor of the socket, so the port is never free while one of them lives: no other process can
+//! Each member has a descriptor of the socket, so the port stays bound while one of them lives. No other process can
 //! take it, and datagrams wait in the socket until the next holder reads them. The lock is a flock(2) on memory that
-//! only these processes have; the kernel ends it when its process ends.
+//! only these processes have. The kernel releases it when its process ends.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -15,23 +15,23 @@ use crate::fork::CloseOnFork;
 use crate::socket::Socket;
 
 const NAME: &CStr = c"dat-rs-port";
-/// By its length and its seals a forked child knows the memory.
+/// Length of the lock's memory. Length and seals identify it in a forked child.
 pub(crate) const LENGTH: libc::off_t = 4791;
 pub(crate) const SEALS: libc::c_int =
     libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
 
-/// See the module's text.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct SharedSocket {
     socket: Arc<Socket>,
-    /// What is passed on.
+    /// The memory as it is sent to members.
     shared: CloseOnFork<OwnedFd>,
-    /// The same memory, opened by this process: a lock belongs to an opening.
+    /// The same memory, opened by this process, because a flock(2) belongs to one opening.
     own: CloseOnFork<File>,
 }
 
 impl SharedSocket {
-    /// That of the first holder, who has bound `socket`; locked.
+    /// Creates the lock for the first holder, which has bound `socket`, and takes it.
     ///
     /// # Errors
     /// As `memfd_create`, and as `open` on /proc/self/fd.
@@ -42,10 +42,10 @@ impl SharedSocket {
         Ok(shared_socket)
     }
 
-    /// What a holder of the port of `local` passed on.
+    /// Takes the descriptors that a holder of the port of `local` sent.
     ///
     /// # Errors
-    /// `InvalidData` when the descriptors are others; as `open` on /proc/self/fd.
+    /// `InvalidData` for other descriptors; as `open` on /proc/self/fd.
     pub(crate) fn from_descriptors(
         descriptors: Vec<OwnedFd>,
         local: SocketAddr,
@@ -71,25 +71,25 @@ impl SharedSocket {
         })
     }
 
-    /// Makes this process the holder, unless another one is.
+    /// Makes this process the holder unless another one is.
     #[must_use]
     pub fn try_become_holder(&self) -> bool {
         self.own.try_lock().is_ok()
     }
 
-    /// The socket of the port. Only the holder reads it.
+    /// Returns the socket of the port, which only the holder reads.
     #[must_use]
     pub fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
 
-    /// What is passed on to a member.
+    /// Returns the descriptors that a member receives.
     pub(crate) fn descriptors(&self) -> [RawFd; 2] {
         [self.socket.as_raw_fd(), self.shared.as_raw_fd()]
     }
 }
 
-/// Memory that cannot change.
+/// Creates memory that cannot change.
 fn memory() -> io::Result<OwnedFd> {
     // SAFETY: plain system calls on a new descriptor, which is owned at once.
     unsafe {
@@ -106,7 +106,7 @@ fn memory() -> io::Result<OwnedFd> {
     }
 }
 
-/// Returns true if `fd` is the memory of an estate. Takes no lock and no memory.
+/// Returns true if `fd` is the memory of a lock. Takes no lock and no memory.
 pub(crate) fn is_memory(fd: RawFd) -> bool {
     // SAFETY: plain system calls, which write to `status` only.
     unsafe {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_after_the_other_has_it() {
+    fn one_process_after_the_other_becomes_the_holder() {
         let socket = Arc::new(Socket::bind("127.77.7.1".parse().unwrap(), 0, 1 << 16).unwrap());
         let local = socket.local();
         let first = SharedSocket::new(socket).unwrap();
@@ -139,13 +139,13 @@ mod tests {
             SharedSocket::from_descriptors(descriptors, local).unwrap()
         };
         let (second, third) = (passed(), passed());
-        assert!(first.try_become_holder(), "it has it already");
+        assert!(first.try_become_holder(), "it is the holder already");
         assert!(!second.try_become_holder() && !third.try_become_holder());
         drop(first);
         assert!(second.try_become_holder());
         assert!(!third.try_become_holder());
         assert_eq!(third.socket().local(), local);
-        // The socket is bound as long as one is left.
+        // The port stays bound while one descriptor is left.
         assert!(std::net::UdpSocket::bind(local).is_err());
         drop(second);
         assert!(third.try_become_holder());

@@ -1,22 +1,22 @@
-//! A UDP socket as RoCEv2 needs it: unconnected, IPv4 identification 0 and DF (both are under the ICRC),
-//! zero UDP checksums accepted on IPv6, segmentation offload out, receive coalescing in.
+//! A UDP socket as RoCEv2 needs it: unconnected, IPv4 identification 0 and DF (the ICRC covers both), zero UDP
+//! checksums accepted on IPv6, segmentation offload for sending, coalescing for receiving.
 
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::address::{from_c, room, to_c};
+use super::address::{from_c, raw, to_c};
 use super::fork::CloseOnFork;
 
 /// Largest run of equal datagrams that one [`Socket::send`] takes (`UDP_MAX_SEGMENTS` of Linux before 6.x).
 pub const MAX_SEGMENTS: usize = 64;
-/// Largest payload of one run: what fits the 16-bit lengths of UDP and IPv4.
+/// Largest payload of one run, limited by the 16-bit lengths of UDP and IPv4.
 pub const MAX_RUN: usize = 65_507;
 
 const UDP_NO_CHECK6_RX: libc::c_int = 102;
 
-/// See the module's text. All methods take `&self` and may be called from any thread.
+/// See the module's documentation. All methods take `&self` and may be called from any thread.
 #[derive(Debug)]
 pub struct Socket {
     fd: CloseOnFork<OwnedFd>,
@@ -24,8 +24,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Binds `ip` and `port` (0: the kernel chooses). `buffer` bytes are asked for each way; the kernel
-    /// may give less (`net.core.rmem_max`).
+    /// Binds `ip` and `port` (0: the kernel chooses) and requests buffers of `buffer` bytes in each direction; the
+    /// kernel may give less (`net.core.rmem_max`).
     ///
     /// # Errors
     /// As `socket`, `setsockopt`, `bind`; `AddrInUse` on 4791 when rdma_rxe or another engine has it.
@@ -42,7 +42,7 @@ impl Socket {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: a new descriptor, which nobody else owns.
+            // SAFETY: a new descriptor without another owner.
             Ok(unsafe { OwnedFd::from_raw_fd(fd) })
         })?;
         let raw = fd.as_raw_fd();
@@ -86,12 +86,12 @@ impl Socket {
         Self::adopt(fd)
     }
 
-    /// Takes the bound UDP socket that a process was started with as descriptor `fd`, and sets it up for reading.
+    /// Takes the bound UDP socket that a process was started with as descriptor `fd`, and prepares it for reading.
     ///
     /// # Errors
-    /// As `fcntl`, `setsockopt`, `getsockname`; when the descriptor is no UDP socket.
+    /// As `fcntl`, `setsockopt`, `getsockname`; for a descriptor that is no UDP socket.
     pub fn inherit(fd: RawFd, buffer: usize) -> io::Result<Self> {
-        // SAFETY: plain system calls; a descriptor that is not open is an error of the first.
+        // SAFETY: plain system calls; the first one fails for a descriptor that is not open.
         unsafe {
             let flags = libc::fcntl(fd, libc::F_GETFL);
             if flags < 0
@@ -103,17 +103,17 @@ impl Socket {
         }
         set(fd, libc::IPPROTO_UDP, libc::UDP_GRO, 1)?;
         set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, buffer as libc::c_int)?;
-        // SAFETY: the descriptor is open, and by the caller's word this process's own from its start.
+        // SAFETY: the descriptor is open, and the caller promises that this process has had it from its start.
         let fd = CloseOnFork::new(|| Ok(unsafe { OwnedFd::from_raw_fd(fd) }))?;
         Self::adopt(fd)
     }
 
-    /// Takes a bound UDP socket of another process, or of an earlier time.
+    /// Takes a UDP socket that is bound already.
     ///
     /// # Errors
     /// As `getsockname`; for a socket that is not of the internet.
     pub fn adopt(fd: CloseOnFork<OwnedFd>) -> io::Result<Self> {
-        let mut name = room();
+        let mut name = raw();
         let mut length = size_of_val(&name) as libc::socklen_t;
         // SAFETY: `name` has room for `length` bytes.
         if unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut name).cast(), &raw mut length) }
@@ -125,13 +125,13 @@ impl Socket {
         Ok(Self { fd, local })
     }
 
-    /// Bound address and port.
+    /// Returns the bound address and port.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Bytes of datagrams (as the kernel counts them) that wait in the receive buffer before it drops.
+    /// Returns the size of the receive buffer in bytes, as the kernel counts them.
     ///
     /// # Errors
     /// As `getsockopt`.
@@ -155,12 +155,12 @@ impl Socket {
         }
     }
 
-    /// Sends the bytes of `pieces` to `to`: one datagram, or with `segment` a run of datagrams of that
-    /// many bytes each (the last may be shorter), cut by the kernel.
+    /// Sends the bytes of `pieces` to `to`: one datagram, or with `segment` a run of datagrams of that many bytes each
+    /// (the last may be shorter), which the kernel cuts.
     ///
     /// # Safety
-    /// Each piece is readable for its length. What it holds may change meanwhile (the peer then drops the
-    /// packet for its ICRC).
+    /// Each piece is readable for its length. Its content may change meanwhile (the peer then drops the packet for its
+    /// ICRC).
     ///
     /// # Errors
     /// `WouldBlock` when the send buffer is full; `ConnectionRefused` may report an earlier datagram.
@@ -173,7 +173,7 @@ impl Socket {
         // SAFETY: the caller's promise.
         let sent = unsafe { self.send_run(to, pieces, segment) };
         match (segment, sent) {
-            // Nobody cuts runs on this way: IPsec, or a netdev without checksums and a kernel before 6.11.
+            // The kernel cannot cut runs on this route: IPsec, or a netdev without checksums and a kernel before 6.11.
             (Some(bytes), Err(error)) if error.raw_os_error() == Some(libc::EIO) => {
                 let each = |datagram: &[libc::iovec]| {
                     // SAFETY: parts of `pieces`.
@@ -205,9 +205,9 @@ impl Socket {
             message.msg_control = control.put_segment(bytes);
             message.msg_controllen = Control::SEGMENT_SPACE;
         }
-        // Not by libc's function, at which a thread may be cancelled: the caller has locks. That also saves its bookkeeping.
-        // SAFETY: name, pieces and control live until the call returns; the pieces are readable by the
-        // caller's promise.
+        // A plain system call: libc's function is a cancellation point with bookkeeping of its own, and the caller
+        // holds locks. SAFETY: name, pieces and control live until the call returns; the caller promises that the
+        // pieces are readable.
         let sent = unsafe {
             libc::syscall(
                 libc::SYS_sendmsg,
@@ -223,13 +223,13 @@ impl Socket {
         }
     }
 
-    /// Takes what has arrived, without waiting. Returns whether there was anything.
+    /// Reads what has arrived, without waiting. Returns false if nothing has.
     ///
     /// # Errors
     /// As `recvmsg`; an earlier datagram's ICMP error is skipped.
     pub fn receive(&self, into: &mut Received) -> io::Result<bool> {
         loop {
-            let mut name = room();
+            let mut name = raw();
             // SAFETY: all-zero is a valid msghdr.
             let mut message: libc::msghdr = unsafe { zeroed() };
             let mut control = Control([0; 64]);
@@ -266,7 +266,7 @@ impl Socket {
     }
 }
 
-/// Gives `send` the datagrams of `bytes` bytes that `pieces` make, one after the other.
+/// Calls `send` with each datagram of `bytes` bytes that `pieces` contain, in order.
 fn cut(
     pieces: &[libc::iovec],
     bytes: usize,
@@ -310,12 +310,12 @@ pub struct Received {
     bytes: Box<[u8]>,
     length: usize,
     segment: usize,
-    /// Who sent it.
+    /// Address and port of the sender.
     pub from: SocketAddr,
 }
 
 impl Received {
-    /// Room for the largest read.
+    /// Creates a buffer for the largest read.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -326,7 +326,7 @@ impl Received {
         }
     }
 
-    /// Room for the largest read, if there is memory for it.
+    /// Creates a buffer for the largest read, if there is memory for it.
     ///
     /// # Errors
     /// `OutOfMemory`.
@@ -339,13 +339,14 @@ impl Received {
         })
     }
 
-    /// Bytes of the last read.
+    /// Returns the length of the last read in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// The datagrams in order, with their place in the run (the IPv4 identification of an engine of ours).
+    /// Returns the datagrams in order, with their index in the run (the IPv4 identification if an engine of this
+    /// project sent it).
     pub fn datagrams(&self) -> impl Iterator<Item = (u16, &[u8])> {
         (0u16..).zip(self.bytes[..self.length].chunks(self.segment))
     }
@@ -357,7 +358,7 @@ impl Default for Received {
     }
 }
 
-/// A buffer of so many zeros.
+/// Allocates a buffer of `bytes` zeros.
 ///
 /// # Errors
 /// `OutOfMemory`.
@@ -367,7 +368,7 @@ pub fn zeros(bytes: usize) -> io::Result<Box<[u8]>> {
     buffer.resize(bytes, 0);
     Ok(buffer.into())
 }
-/// Room for one control message, aligned as `cmsghdr` must be.
+/// Buffer for one control message, aligned as `cmsghdr` must be.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
@@ -388,7 +389,7 @@ impl Control {
     }
 }
 
-/// The segment size that `UDP_GRO` reports, if the kernel coalesced.
+/// Returns the segment size that `UDP_GRO` reports, if the kernel coalesced.
 fn segment_of(message: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel filled `msg_control` up to `msg_controllen`; CMSG_FIRSTHDR/NXTHDR stay inside.
     unsafe {
@@ -505,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_and_port_has_one_owner() {
+    fn an_address_and_port_is_bound_once() {
         let a = Socket::bind("127.0.0.1".parse().unwrap(), 0, 1 << 16).unwrap();
         let error =
             Socket::bind("127.0.0.1".parse().unwrap(), a.local().port(), 1 << 16).unwrap_err();

@@ -1,31 +1,41 @@
-//! Sockets of the abstract UNIX namespace that never wait.
+//! Opens sockets of the abstract UNIX namespace that do not block.
 //!
-//! Where the queue of the listener is full, connect(2) waits until its process takes somebody in. That one may be stopped, or may
-//! be waiting for us in the same way.
+//! With a full queue at the listener a blocking connect(2) waits until the listening process accepts. That process may
+//! be stopped, or may wait for this one in the same way.
 //!
-//! No socket of this module takes descriptors until [`allow_descriptors`]. The kernel closes a descriptor that arrives and is
-//! not taken, in the thread that reads or closes the connection. It may be a TCP socket with SO_LINGER and unsent data of
-//! another user, whose close waits for as long as that user likes.
+//! Sockets of this module refuse descriptors until [`allow_descriptors`]. The kernel closes a descriptor that is not
+//! taken, in the thread that reads or closes the connection. It may be a TCP socket of another user with SO_LINGER and
+//! unsent data, and its close lasts as long as that user chose.
 
 use std::io;
 use std::mem::{offset_of, size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How bytes travel on a connection.
+/// Kind of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Without limits between messages.
+pub(crate) enum Kind {
+    /// A byte stream without message boundaries.
     Stream,
-    /// Message by message, in order.
+    /// Messages with boundaries, in order.
     Packets,
 }
 
-/// Connections that may wait to be taken in; the kernel may allow fewer (net.core.somaxconn).
+/// Length of a listener's queue; the kernel may allow less (net.core.somaxconn).
 const QUEUE: libc::c_int = 4096;
-/// Linux's include/uapi/asm-generic/socket.h.
+/// From Linux's include/uapi/asm-generic/socket.h.
 const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// False if the kernel has no `SO_PASSRIGHTS`. Each socket of this module sets the option before its first use and so
+/// finds out.
+static REFUSES: AtomicBool = AtomicBool::new(true);
+
+/// Returns true if the kernel refuses descriptors for sockets of this module.
+pub(crate) fn refuses_descriptors() -> bool {
+    REFUSES.load(Ordering::Relaxed)
+}
 
 fn socket(kind: Kind) -> io::Result<OwnedFd> {
     let kind = match kind {
@@ -40,12 +50,13 @@ fn socket(kind: Kind) -> io::Result<OwnedFd> {
     }
     // SAFETY: a new descriptor without another owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // A connection has the option of its listener from the moment when it enters the queue.
+    // A connection inherits the option of its listener when it enters the queue.
     pass_rights(socket.as_fd(), false)?;
     Ok(socket)
 }
 
-/// Lets descriptors through to a dialled connection. The other end is to be of a trusted user.
+/// Allows descriptors on a connection that this process made. The process at the other end must belong to a trusted
+/// user.
 ///
 /// # Errors
 /// As `setsockopt`.
@@ -53,8 +64,8 @@ pub(super) fn allow_descriptors(connection: BorrowedFd<'_>) -> io::Result<()> {
     pass_rights(connection, true)
 }
 
-/// Sets whether the kernel lets the other end send descriptors; where not, its sendmsg(2) fails with EPERM. Kernels before
-/// Linux 6.16 have no such option and let all through.
+/// Sets whether the other end may send descriptors; if not, its sendmsg(2) fails with EPERM. Kernels before Linux 6.16
+/// have no such option and allow all.
 fn pass_rights(socket: BorrowedFd<'_>, pass: bool) -> io::Result<()> {
     let value = libc::c_int::from(pass);
     // SAFETY: the option is read for its own size.
@@ -72,12 +83,13 @@ fn pass_rights(socket: BorrowedFd<'_>, pass: bool) -> io::Result<()> {
     }
     let error = io::Error::last_os_error();
     if error.raw_os_error() == Some(libc::ENOPROTOOPT) {
+        REFUSES.store(false, Ordering::Relaxed);
         return Ok(());
     }
     Err(error)
 }
 
-/// The C form of a name of the abstract namespace, and its length.
+/// Returns the C form of a name of the abstract namespace, and its length.
 fn to_c(name: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     // SAFETY: all-zero is a valid sockaddr_un.
     let mut c: libc::sockaddr_un = unsafe { zeroed() };
@@ -96,10 +108,11 @@ fn to_c(name: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     Ok((c, length as libc::socklen_t))
 }
 
-/// A connection, which does not block.
+/// Connects to `name` without blocking.
 ///
 /// # Errors
-/// `ConnectionRefused` when no process listens, `WouldBlock` when the listener's queue is full; `InvalidInput` for a name of another kind.
+/// `ConnectionRefused` when no process listens, `WouldBlock` when the listener's queue is full; `InvalidInput` for a
+/// name of another kind.
 pub(super) fn connect(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
     let (c, length) = to_c(name)?;
     let fd = socket(kind)?;
@@ -110,7 +123,7 @@ pub(super) fn connect(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A socket that has `name` and does not listen.
+/// Binds a socket to `name` and does not listen.
 pub(super) fn bind(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
     let (c, length) = to_c(name)?;
     let fd = socket(kind)?;
@@ -121,7 +134,7 @@ pub(super) fn bind(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A listener, which does not block.
+/// Listens at `name`; the listener does not block.
 pub(super) fn listen(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
     let fd = bind(kind, name)?;
     // SAFETY: a plain system call.
@@ -131,7 +144,7 @@ pub(super) fn listen(kind: Kind, name: &SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// The next connection of a listener; it does not block.
+/// Accepts the next connection of a listener without blocking; the connection does not block either.
 ///
 /// # Errors
 /// `WouldBlock` when there is none.
@@ -160,13 +173,13 @@ mod tests {
 
     use super::*;
 
-    fn named(name: &str) -> SocketAddr {
+    fn address(name: &str) -> SocketAddr {
         SocketAddr::from_abstract_name(name).unwrap()
     }
 
     #[test]
-    fn who_listens_is_reached_and_who_does_not_is_not() {
-        let name = named(&format!("dial/{}", std::process::id()));
+    fn only_a_listening_socket_can_be_connected_to() {
+        let name = address(&format!("connect/{}", std::process::id()));
         let refused = || connect(Kind::Stream, &name).unwrap_err().kind();
         assert_eq!(refused(), ErrorKind::ConnectionRefused);
         let bound = bind(Kind::Stream, &name).unwrap();
@@ -204,7 +217,7 @@ mod tests {
         done == 0
     }
 
-    /// Returns true if the kernel lets a descriptor through.
+    /// Returns true if the kernel transfers a descriptor.
     fn passes(from: BorrowedFd<'_>) -> bool {
         let null = std::fs::File::open("/dev/null").unwrap();
         match crate::packets::send(from, b"x", &[null.as_raw_fd()]) {
@@ -217,8 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_refused_from_the_first_moment_until_they_are_expected() {
-        let name = named(&format!("dial/rights/{}", std::process::id()));
+    fn descriptors_are_refused_from_the_first_moment_until_they_are_allowed() {
+        let name = address(&format!("connect/rights/{}", std::process::id()));
         if !refuses_descriptors() {
             eprintln!("not tested: this kernel has no SO_PASSRIGHTS (Linux 6.16)");
             return;
@@ -228,19 +241,19 @@ mod tests {
             let near = connect(kind, &name).unwrap();
             assert!(!passes(near.as_fd()), "in the queue");
             let far = accept(listener.as_fd()).unwrap();
-            assert!(!passes(near.as_fd()), "taken in");
-            assert!(!passes(far.as_fd()), "dialled");
+            assert!(!passes(near.as_fd()), "accepted");
+            assert!(!passes(far.as_fd()), "connected");
             allow_descriptors(near.as_fd()).unwrap();
-            assert!(passes(far.as_fd()), "expected");
+            assert!(passes(far.as_fd()), "allowed");
             assert!(!passes(near.as_fd()), "still only in one direction");
         }
     }
 
     #[test]
-    fn a_full_queue_is_an_error_and_not_a_wait() {
-        let name = named(&format!("dial/full/{}", std::process::id()));
+    fn a_full_queue_is_an_error_without_a_wait() {
+        let name = address(&format!("connect/full/{}", std::process::id()));
         let listener = listen(Kind::Stream, &name).unwrap();
-        // SAFETY: a plain system call; asking again changes the queue's length.
+        // SAFETY: a plain system call; a second call changes the queue's length.
         assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 3) }, 0);
         let mut queued = Vec::new();
         let error = loop {

@@ -20,6 +20,15 @@ const QUOTAS: Quotas = Quotas {
     slots: 6,
     services_per_user: 4,
 };
+/// A user without any gets a free one; another user while it has less than half as many as are free beside a quarter.
+fn is_share(count: usize, taken: usize, all: usize) -> bool {
+    let free = all - taken.min(all);
+    match count {
+        0 => free > 0,
+        count => free > all / 4 && 2 * count < free - all / 4,
+    }
+}
+
 const UIDS: [u32; 3] = [1000, 1001, 65_534];
 const HOLDER_UID: u32 = 0;
 /// Destinations that inputs claim often.
@@ -77,7 +86,7 @@ impl Model {
         } else if self.reserved.contains_key(&what) {
             false
         } else {
-            taken >= QUOTAS.slots || count >= (QUOTAS.slots - taken).div_ceil(2)
+            !is_share(count, taken, QUOTAS.slots)
         };
         if of_another || self.mixed && enough {
             return false;
@@ -268,8 +277,8 @@ impl Run<'_> {
             HOLDER_UID
         };
         let count = self.model.users.values().filter(|of| **of == uid).count();
-        let free = QUOTAS.members_total - self.model.users.len().min(QUOTAS.members_total);
-        let room = !self.model.mixed || count < QUOTAS.members_per_user && 2 * count < free;
+        let share = is_share(count, self.model.users.len(), QUOTAS.members_total);
+        let room = !self.model.mixed || count < QUOTAS.members_per_user && share;
         let member = self.members.admit(uid);
         assert_eq!(member.is_some(), room, "{count} members of {uid}");
         if let Some(member) = member {

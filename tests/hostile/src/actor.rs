@@ -1,5 +1,6 @@
 //! The processes of a test.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::identity::{Identity, this_program};
+use crate::old_kernel::mask_pass_rights;
 use crate::usage::Usage;
 use crate::{PART, PATIENCE};
 
@@ -16,6 +18,7 @@ use crate::{PART, PATIENCE};
 pub struct Stage {
     test: String,
     folder: tempfile::TempDir,
+    on_old_kernel: Cell<bool>,
 }
 
 impl Stage {
@@ -38,6 +41,7 @@ impl Stage {
         let stage = Self {
             test: test.to_owned(),
             folder,
+            on_old_kernel: Cell::new(false),
         };
         stage.adapter("user", address, more);
         stage
@@ -63,6 +67,11 @@ impl Stage {
         self.folder.path().join(name)
     }
 
+    /// Sets whether processes that are started from now on see a kernel without `SO_PASSRIGHTS`.
+    pub fn on_old_kernel(&self, old: bool) {
+        self.on_old_kernel.set(old);
+    }
+
     /// Starts the test once more, to play `part` as `identity`.
     ///
     /// # Panics
@@ -82,6 +91,9 @@ impl Stage {
     /// When it cannot be started.
     #[must_use]
     pub fn run(&self, part: &str, mut command: Command, identity: Identity) -> Actor {
+        if self.on_old_kernel.get() {
+            mask_pass_rights(&mut command);
+        }
         identity.apply(&mut command);
         let level = std::env::var("DAT_LOG");
         let mut child = command

@@ -34,9 +34,11 @@
 //! }
 //! ```
 
+pub mod abstract_socket;
 mod actor;
 pub mod echo;
 mod identity;
+mod old_kernel;
 mod usage;
 
 pub use actor::{Actor, Stage};

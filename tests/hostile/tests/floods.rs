@@ -1,12 +1,11 @@
 //! Floods against the connection manager of a server that leaves strangers unanswered, and an honest client beside them: it connects
 //! before, during and after, and the server's memory stays small.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use dat::{Event, Ia, Streams};
+use dat_hostile::abstract_socket::{connect, listening_names};
 use dat_hostile::{
     Actor, Figures, Identity, NOBODY, PATIENCE, Stage, Usage, echo, hear, play, say, tempt,
 };
@@ -173,45 +172,6 @@ fn a_flood_of_requests_from_a_thousand_addresses_stops_no_client() {
     );
 }
 
-/// Connects to the abstract name `name` without waiting.
-fn line(name: &[u8]) -> io::Result<OwnedFd> {
-    // SAFETY: all-zero is a valid sockaddr_un; the calls read and write within it, and the descriptor is owned at once.
-    unsafe {
-        let mut address: libc::sockaddr_un = std::mem::zeroed();
-        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-        for (to, from) in address.sun_path[1..].iter_mut().zip(name) {
-            *to = from.cast_signed();
-        }
-        let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
-        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let fd = libc::socket(libc::AF_UNIX, kind, 0);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let fd = OwnedFd::from_raw_fd(fd);
-        let raw = std::os::fd::AsRawFd::as_raw_fd(&fd);
-        let at = (&raw const address).cast();
-        if libc::connect(raw, at, length as libc::socklen_t) == 0 {
-            Ok(fd)
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    }
-}
-
-/// The names of processes at `address` that take lifelines in, as every user can read them.
-fn lives(address: &str) -> Vec<String> {
-    let sockets = std::fs::read_to_string("/proc/net/unix").expect("readable for all");
-    let names = sockets.lines().filter_map(|line| line.rsplit_once('@'));
-    let names = names.map(|(_, name)| name.to_owned());
-    let mut names: Vec<String> = names
-        .filter(|name| name.contains(address) && name.contains("life"))
-        .collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
 #[test]
 fn thousands_of_idle_lifelines_stop_no_client() {
     let test = "thousands_of_idle_lifelines_stop_no_client";
@@ -248,14 +208,113 @@ fn thousands_of_idle_lifelines_stop_no_client() {
         "client" => echo::ask(),
         _ => {
             let mut lines = Vec::new();
-            for name in lives(address) {
+            for name in listening_names(&format!("dat-rs/roce/0/{address}/life/")) {
                 while lines.len() < 15_000
-                    && let Ok(line) = line(name.as_bytes())
+                    && let Ok(line) = connect(&name, libc::SOCK_STREAM)
                 {
                     lines.push(line);
                 }
             }
             tempt(&format!("lines {}", lines.len()), || lines);
         }
+    });
+}
+
+/// Rounds of pings, of which the best one counts: other work on the machine disturbs some.
+const ROUNDS: usize = 6;
+const ROUND: Duration = Duration::from_millis(400);
+
+/// Returns the pings of an established connection in the best round.
+fn pings(client: &mut Actor) -> u32 {
+    let round = |_| {
+        let (begin, mut count) = (Instant::now(), 0);
+        while begin.elapsed() < ROUND {
+            client.tell("ping 7");
+            client.says("pong 7");
+            count += 1;
+        }
+        count
+    };
+    (0..ROUNDS).map(round).max().unwrap_or(0)
+}
+
+/// Connects to all names of processes at `address` and hangs up, some 10,000 times a second.
+fn connect_flood(address: &str) {
+    let begin = format!("dat-rs/roce/0/{address}/");
+    let names: Vec<(String, libc::c_int)> = listening_names(&begin)
+        .into_iter()
+        // The names of services are locks, whose connections are never accepted.
+        .filter(|name| !name.contains("/sid/"))
+        .map(|name| {
+            let packets = name.ends_with("/port");
+            (
+                name,
+                if packets {
+                    libc::SOCK_SEQPACKET
+                } else {
+                    libc::SOCK_STREAM
+                },
+            )
+        })
+        .collect();
+    say(format_args!("floods {}", names.len()));
+    let (start, mut done) = (Instant::now(), 0_u64);
+    for (name, kind) in names.iter().cycle() {
+        let due = start.elapsed().as_micros() as u64 / 100;
+        if done >= due {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // A full queue is the listener's protection.
+        drop(connect(name, *kind));
+        done += 1;
+        if done.is_multiple_of(10_000) {
+            say(format_args!(
+                "connected {done} times in {:?}",
+                start.elapsed()
+            ));
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_connects_takes_little_processor_time_and_stops_no_client() {
+    let test = "a_flood_of_connects_takes_little_processor_time_and_stops_no_client";
+    let address = "127.60.7.4";
+    let scenario = || {
+        let stage = Stage::new(test, address, "");
+        let start = |part: &str| {
+            let actor = stage.start(part, Identity::Root);
+            actor.says("ready");
+            actor
+        };
+        let server = start("server");
+        let mut client = start("client");
+        connects(&mut client, address);
+        let before = pings(&mut client);
+        let used = |client: &Actor| [server.usage().processor, client.usage().processor];
+        let attacker = stage.start("attacker", Identity::User(NOBODY));
+        // The holder's name, and one for each process.
+        assert_eq!(attacker.says("floods "), "3");
+        let begin = used(&client);
+        let during = pings(&mut client);
+        let end = used(&client);
+        let spent = [end[0] - begin[0], end[1] - begin[1]];
+        // A process that comes now is admitted.
+        let mut another = start("client");
+        let time = connects(&mut another, address);
+        drop(attacker);
+        let after = pings(&mut client);
+        println!("pings in {ROUND:?}: {before} before, {during} during the flood, {after} after");
+        println!("processor time during the flood: server and client {spent:?}");
+        println!("another process connects during the flood in {time:?}");
+        assert!(
+            during >= before.min(after) / 4,
+            "{during} of {before} pings"
+        );
+    };
+    play(test, scenario, |part| match part {
+        "server" => echo::serve(PORT.into()),
+        "client" => echo::ask(),
+        _ => connect_flood(address),
     });
 }

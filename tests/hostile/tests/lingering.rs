@@ -5,9 +5,10 @@
 use std::io::{ErrorKind, Write};
 use std::mem::size_of;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 
+use dat_hostile::abstract_socket::{connect, listening_names};
 use dat_hostile::{Actor, Identity, NOBODY, PATIENCE, Stage, echo, play, say, tempt};
 use softrxe_port::packets;
 
@@ -48,26 +49,6 @@ fn lingering() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-fn connect(name: &str, kind: libc::c_int) -> std::io::Result<OwnedFd> {
-    // SAFETY: plain system calls on a new descriptor and an address of the length given.
-    unsafe {
-        let mut at: libc::sockaddr_un = std::mem::zeroed();
-        at.sun_family = libc::AF_UNIX as libc::sa_family_t;
-        for (to, from) in at.sun_path[1..].iter_mut().zip(name.bytes()) {
-            *to = from.cast_signed();
-        }
-        let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
-        let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let fd = libc::socket(libc::AF_UNIX, kind, 0);
-        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        let owned = OwnedFd::from_raw_fd(fd);
-        if libc::connect(fd, (&raw const at).cast(), length as libc::socklen_t) != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        Ok(owned)
-    }
-}
-
 /// Sends lingering sockets to the listener of `name`, and closes the own copy of those that were let through. Returns
 /// what must stay open, and the number of those that the kernel refused.
 fn attack(name: &str, kind: libc::c_int) -> (Vec<OwnedFd>, usize) {
@@ -99,26 +80,12 @@ fn attack(name: &str, kind: libc::c_int) -> (Vec<OwnedFd>, usize) {
     (kept, refused)
 }
 
-/// Names of `begin` that are listened on now.
-fn names(begin: &str) -> Vec<String> {
-    let list = std::fs::read("/proc/net/unix").expect("the list of names");
-    let list = String::from_utf8_lossy(&list);
-    let names = list.lines().filter_map(|line| line.rsplit_once('@'));
-    let mut names: Vec<String> = names
-        .map(|(_, name)| name.to_owned())
-        .filter(|name| name.starts_with(begin))
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
 /// Attacks all names that begin with one of `begins`; says how many messages there were, and how many were refused.
 fn attacker(begins: &[String]) {
     tempt("over", || {
         let mut kept = Vec::new();
         for begin in begins {
-            let names = names(begin);
+            let names = listening_names(begin);
             assert!(!names.is_empty(), "no process listens under {begin}");
             for name in names {
                 let kind = if name.contains("/life/") {
@@ -184,17 +151,21 @@ fn start(stage: &Stage, part: &str, who: Identity) -> Actor {
     actor
 }
 
-#[test]
-fn sockets_that_linger_freeze_no_engine() {
-    let name = "sockets_that_linger_freeze_no_engine";
-    let address = "127.60.8.1";
+/// An engine is attacked by sockets that linger. On an `old` kernel they are not refused, and closed without a wait.
+fn attack_engines(name: &str, address: &'static str, old: bool) {
     let scenario = || {
-        if !is_refusable() {
+        if !old && !is_refusable() {
             return;
         }
         let stage = Stage::new(name, address, "");
-        let server = start(&stage, "server", Identity::Root);
-        let mut client = start(&stage, "client", Identity::Root);
+        let victim = |part: &str| {
+            stage.on_old_kernel(old);
+            let victim = start(&stage, part, Identity::Root);
+            stage.on_old_kernel(false);
+            victim
+        };
+        let server = victim("server");
+        let mut client = victim("client");
         meets(&mut client, address, &server, "before");
         for part in ["attacker of the port", "attacker of lifelines"] {
             let attacker = stage.start(part, ATTACKER);
@@ -202,16 +173,18 @@ fn sockets_that_linger_freeze_no_engine() {
             pings(&mut client);
             meets(&mut client, address, &server, "beside");
             // A process that comes now is taken in.
-            let mut second = start(&stage, "client", Identity::Root);
+            let mut second = victim("client");
             meets(&mut second, address, &server, "second");
         }
-        let attacker = stage.start("attacker of the port", ATTACKER);
-        is_refused(&attacker, 1);
-        let attacker = stage.start("attacker of lifelines", ATTACKER);
-        is_refused(&attacker, 2);
+        if !old {
+            let attacker = stage.start("attacker of the port", ATTACKER);
+            is_refused(&attacker, 1);
+            let attacker = stage.start("attacker of lifelines", ATTACKER);
+            is_refused(&attacker, 2);
+        }
         // The holder's own descriptors still get through: its heir has the port.
         server.kill();
-        let server = start(&stage, "server", Identity::Root);
+        let server = victim("server");
         meets(&mut client, address, &server, "heir");
     };
     play(name, scenario, |part| match part {
@@ -223,18 +196,29 @@ fn sockets_that_linger_freeze_no_engine() {
 }
 
 #[test]
-fn sockets_that_linger_do_not_freeze_the_holder_for_all_users() {
-    let name = "sockets_that_linger_do_not_freeze_the_holder_for_all_users";
-    let address = "127.60.8.2";
+fn sockets_that_linger_freeze_no_engine() {
+    attack_engines("sockets_that_linger_freeze_no_engine", "127.60.8.1", false);
+}
+
+#[test]
+fn sockets_that_linger_freeze_no_engine_on_an_old_kernel() {
+    let name = "sockets_that_linger_freeze_no_engine_on_an_old_kernel";
+    attack_engines(name, "127.60.8.3", true);
+}
+
+/// The same for `dat serve-port`.
+fn attack_system_holder(name: &str, address: &'static str, old: bool) {
     let scenario = || {
-        if !is_refusable() {
+        if !old && !is_refusable() {
             return;
         }
         let stage = Stage::new(name, address, "holder=0");
         let mut command = Command::new(dat_tests::built(&["dat-tools"]).join("dat"));
         command.args(["serve-port", address]);
+        stage.on_old_kernel(old);
         let holder = stage.run("holder", command, Identity::Root);
         holder.says("holding UDP port 4791 of");
+        stage.on_old_kernel(false);
         let server = start(&stage, "server", Identity::User(1234));
         let mut client = start(&stage, "client", Identity::User(1234));
         meets(&mut client, address, &server, "before");
@@ -242,12 +226,26 @@ fn sockets_that_linger_do_not_freeze_the_holder_for_all_users() {
         attacker.says("over");
         let mut second = start(&stage, "client", Identity::User(1234));
         meets(&mut second, address, &server, "second");
-        let attacker = stage.start("attacker", ATTACKER);
-        is_refused(&attacker, 1);
+        if !old {
+            let attacker = stage.start("attacker", ATTACKER);
+            is_refused(&attacker, 1);
+        }
     };
     play(name, scenario, |part| match part {
         "server" => echo::serve(PORT),
         "client" => echo::ask(),
         _ => attacker(&[format!("dat-rs/roce/system/{address}/port")]),
     });
+}
+
+#[test]
+fn sockets_that_linger_do_not_freeze_the_holder_for_all_users() {
+    let name = "sockets_that_linger_do_not_freeze_the_holder_for_all_users";
+    attack_system_holder(name, "127.60.8.2", false);
+}
+
+#[test]
+fn sockets_that_linger_do_not_freeze_the_holder_for_all_users_on_an_old_kernel() {
+    let name = "sockets_that_linger_do_not_freeze_the_holder_for_all_users_on_an_old_kernel";
+    attack_system_holder(name, "127.60.8.4", true);
 }

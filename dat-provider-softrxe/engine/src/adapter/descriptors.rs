@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dat_os::sleep::{Slept, on_readable};
+use parking_lot::Mutex;
+use softrxe_port::listener::Listener;
 use softrxe_port::socket::Socket;
 use softrxe_port::wake::{PollSet, Wake};
 
@@ -20,6 +22,8 @@ pub(crate) struct Descriptors {
     /// Connections to other processes of the host that depend on this one, or on which it depends. They are part of `others`, except
     /// during back-off.
     liveness: PollSet,
+    /// Listeners whose descriptors are part of `liveness`.
+    listeners: Mutex<Vec<Arc<Listener>>>,
 }
 
 impl Descriptors {
@@ -34,6 +38,7 @@ impl Descriptors {
             socket,
             others,
             liveness,
+            listeners: Mutex::default(),
         })
     }
 
@@ -66,6 +71,19 @@ impl Descriptors {
     /// Returns the set of liveness connections.
     pub(crate) const fn liveness(&self) -> &PollSet {
         &self.liveness
+    }
+
+    /// Adds a listener, whose descriptor the caller adds to [`liveness`](Self::liveness).
+    pub(crate) fn add_listener(&self, listener: &Arc<Listener>) {
+        self.listeners.lock().push(Arc::clone(listener));
+    }
+
+    /// Accepts connections, and closes those of other users, without the hub's lock: any user can connect. Returns true if a
+    /// process connected.
+    pub(crate) fn accept(&self) -> bool {
+        let listeners = self.listeners.lock().clone();
+        let accept = |came, listener: &Arc<Listener>| listener.accept() || came;
+        listeners.iter().fold(false, accept)
     }
 
     /// Returns whether a process of the host has connected or ended.

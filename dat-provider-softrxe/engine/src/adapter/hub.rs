@@ -83,6 +83,9 @@ impl Hub {
         if let Some(descriptor) = liveness.descriptor() {
             descriptors.liveness().add(descriptor)?;
         }
+        if let Some(listener) = liveness.listener() {
+            descriptors.add_listener(listener);
+        }
         ports.watch(&descriptors)?;
         let config = config(ip, &mut ports, &settings, secrets.engine, secrets.guid)?;
         let state = State {

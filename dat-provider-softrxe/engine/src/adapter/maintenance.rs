@@ -45,6 +45,11 @@ impl Hub {
         if !self.descriptors.liveness_changed() {
             return;
         }
+        let came = self.descriptors.accept();
+        // There is nothing more to do if only processes of other users connected.
+        if !came && !self.descriptors.liveness_changed() {
+            return;
+        }
         let gone = {
             let mut state = self.state.lock();
             if state.peers.back_off_until().is_some() {
@@ -57,10 +62,7 @@ impl Hub {
                 connections,
                 ..
             } = &mut *state;
-            let (all, gone) = peers.collect_gone(ports, &self.descriptors);
-            if !all {
-                peers.back_off(ports, &self.descriptors);
-            }
+            let gone = peers.collect_gone(ports, &self.descriptors);
             if gone.is_empty() {
                 return;
             }
@@ -93,7 +95,7 @@ impl Hub {
     /// readable.
     pub(crate) fn reap_peers_at_close(&self, state: &mut State, now: Time) {
         if self.descriptors.liveness_changed() {
-            let (_, gone) = state
+            let gone = state
                 .peers
                 .collect_gone(&mut state.ports, &self.descriptors);
             forget_gone(&mut state.engine, now, &gone);

@@ -68,21 +68,21 @@ impl Peers {
         resumed.is_ok()
     }
 
-    /// Serves processes that connected to this one, and returns engines that have ended; only some if there are very many. The first value is
-    /// `false` if a process waits because there is no descriptor for it.
+    /// Serves processes that connected to this one, and returns engines that have ended: some of them where there are very many.
     pub(crate) fn collect_gone(
         &mut self,
         ports: &mut Ports,
         descriptors: &Descriptors,
-    ) -> (bool, Vec<LocalPeer>) {
-        let (mut all, mut gone) = (true, Vec::new());
+    ) -> Vec<LocalPeer> {
+        let mut gone = Vec::new();
         let liveness = descriptors.liveness();
         for fd in liveness.ready() {
-            all &= self.liveness.handle_ready(fd, liveness);
-            all &= ports.serve_members(fd);
+            self.liveness.handle_ready(fd, liveness);
             gone.extend(self.local_peers.take_closed(fd, liveness));
         }
-        (all, gone)
+        self.liveness.admit(liveness);
+        ports.serve_members();
+        gone
     }
 
     /// Watches the peer of `id` if it is an engine of this host. Returns its name if it is watched.

@@ -133,7 +133,10 @@ impl Ports {
     /// As `epoll_ctl`.
     pub(crate) fn watch(&mut self, descriptors: &Descriptors) -> io::Result<()> {
         match &self.share {
-            PortShare::Holder(holder) => descriptors.liveness().add(holder.as_raw_fd()),
+            PortShare::Holder(holder) => {
+                descriptors.add_listener(holder.listener());
+                descriptors.liveness().add(holder.as_raw_fd())
+            }
             PortShare::Member(_) => self.resume_mailbox(descriptors),
         }
     }
@@ -199,6 +202,7 @@ impl Ports {
             PortShare::Holder(holder) => {
                 descriptors.add(holder.socket().as_raw_fd())?;
                 descriptors.liveness().add(holder.as_raw_fd())?;
+                descriptors.add_listener(holder.listener());
             }
             PortShare::Member(member) => descriptors.add(member.as_raw_fd())?,
         }
@@ -212,12 +216,10 @@ impl Ports {
         Ok(())
     }
 
-    /// Serves members of the shared port that connected or ended, if `fd` is the holder's. Returns `false` if a member waits because there is
-    /// no descriptor for it.
-    pub(crate) fn serve_members(&mut self, fd: std::os::fd::RawFd) -> bool {
-        match &mut self.share {
-            PortShare::Holder(holder) if fd == holder.as_raw_fd() => holder.poll_members(),
-            _ => true,
+    /// Serves members of the shared port that connected or ended.
+    pub(crate) fn serve_members(&mut self) {
+        if let PortShare::Holder(holder) = &mut self.share {
+            holder.poll_members();
         }
     }
 

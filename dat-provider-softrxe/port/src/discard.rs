@@ -1,0 +1,85 @@
+//! Closes sockets into which another user may have sent descriptors, without waiting.
+//!
+//! The close of a UNIX socket closes the descriptors that wait in it. One of them may be a TCP socket with `SO_LINGER` and
+//! unsent data. The thread that makes the last close of such a socket waits for as long as the other user chose.
+//!
+//! Since Linux 6.16 sockets can refuse descriptors (`SO_PASSRIGHTS`, see [`crate::unix_socket`]), and a plain close does. On
+//! older kernels a short-lived thread makes the last close when it exits: the kernel does not linger in a thread that
+//! exits.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::sync_channel;
+
+use crate::fork::CloseOnFork;
+use crate::unix_socket;
+
+/// A listening socket. Any user can connect to it and send descriptors.
+#[derive(Debug)]
+pub(crate) struct ListeningSocket(Option<CloseOnFork<OwnedFd>>);
+
+impl ListeningSocket {
+    pub(crate) fn new(socket: CloseOnFork<OwnedFd>) -> Self {
+        Self(Some(socket))
+    }
+}
+
+impl std::ops::Deref for ListeningSocket {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        self.0.as_ref().expect("only dropping takes it")
+    }
+}
+
+impl Drop for ListeningSocket {
+    fn drop(&mut self) {
+        discard(self.0.take().into_iter().collect());
+    }
+}
+
+/// Closes `sockets`.
+pub(crate) fn discard(sockets: Vec<CloseOnFork<OwnedFd>>) {
+    if sockets.is_empty() || unix_socket::refuses_descriptors() {
+        return;
+    }
+    let (copied, is_copied) = sync_channel(1);
+    let (closed, is_closed) = sync_channel::<()>(1);
+    let builder = std::thread::Builder::new().name("dat-discard".into());
+    let thread = builder.spawn(move || {
+        block_signals();
+        let _ = copied.send(copy_descriptor_table());
+        // Until the other thread has closed its descriptors, or is gone.
+        let _ = is_closed.recv();
+        // The end of this thread closes its copies.
+    });
+    if let Err(error) = &thread {
+        tracing::debug!(%error, "no thread to close a socket of another user");
+    } else if is_copied.recv() != Ok(true) {
+        tracing::debug!(
+            "no descriptor table of its own for a thread that closes a socket of another user"
+        );
+    }
+    drop(sockets);
+    drop(closed);
+}
+
+/// Gives this thread a copy of the descriptor table of the process.
+fn copy_descriptor_table() -> bool {
+    // SAFETY: plain system calls that change the calling thread's table only. Containers may forbid unshare(2); close_range(2)
+    // of no descriptor does the same since Linux 5.9.
+    unsafe {
+        let none = libc::c_uint::MAX;
+        libc::syscall(libc::SYS_close_range, none, none, libc::CLOSE_RANGE_UNSHARE) == 0
+            || libc::unshare(libc::CLONE_FILES) == 0
+    }
+}
+
+/// Leaves all signals to the threads of the application.
+fn block_signals() {
+    // SAFETY: plain calls on a set that lives until the return.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
+    }
+}

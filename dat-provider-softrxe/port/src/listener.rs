@@ -1,0 +1,271 @@
+//! A listener that accepts connections of trusted users, at a bounded rate, without a lock of its owner.
+//!
+//! Any user can connect to a name of the abstract namespace. [`Listener::accept`] takes connections out of the kernel's
+//! queue and closes those of other users. [`Listener::take`] then gives the rest to the owner. After a batch with other
+//! users' connections the listener pauses, so a flood of connects wakes its process 200 times a second at most.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::credentials::Trust;
+use crate::discard::{ListeningSocket, discard};
+use crate::fork::CloseOnFork;
+use crate::unix_socket;
+use crate::wake::PollSet;
+
+/// Connections that are accepted at a time.
+const BATCH: usize = 128;
+/// Where all users are admitted, a batch of this size is followed by a pause.
+const LARGE: usize = 64;
+/// The pause after a large batch or one with connections of other users.
+const PAUSE: Duration = Duration::from_millis(5);
+/// The pause where the process has no descriptor for another connection.
+const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Listener {
+    socket: ListeningSocket,
+    trust: Trust,
+    /// Contains the socket, or during a pause the timer.
+    ready: Arc<PollSet>,
+    pacing: Mutex<Pacing>,
+    accepted: Mutex<VecDeque<CloseOnFork<OwnedFd>>>,
+}
+
+/// State of the pauses.
+#[derive(Debug, Default)]
+struct Pacing {
+    timer: Option<OwnedFd>,
+    paused: bool,
+    /// The owner takes no more connections.
+    stopped: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Listener {
+    /// Accepts connections of `socket` from users that `trust` covers. `ready` becomes readable when there is something to
+    /// accept.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub(crate) fn new(
+        socket: ListeningSocket,
+        trust: Trust,
+        ready: Arc<PollSet>,
+    ) -> io::Result<Self> {
+        ready.add(socket.as_raw_fd())?;
+        Ok(Self {
+            socket,
+            trust,
+            ready,
+            pacing: Mutex::default(),
+            accepted: Mutex::default(),
+        })
+    }
+
+    /// Accepts what waits, unless the listener pauses. Returns true if a connection waits for [`take`](Self::take).
+    pub fn accept(&self) -> bool {
+        let mut pacing = lock(&self.pacing);
+        self.end_pause(&mut pacing);
+        if !pacing.paused && !pacing.stopped {
+            let (mut own, mut foreign) = (VecDeque::new(), Vec::new());
+            let mut pause = None;
+            for _ in 0..BATCH {
+                match CloseOnFork::new(|| unix_socket::accept(self.socket.as_fd())) {
+                    Ok(connection) if self.trust.accepts(connection.as_fd()) => {
+                        own.push_back(connection);
+                    }
+                    Ok(connection) => foreign.push(connection),
+                    Err(error) => {
+                        let harmless = matches!(
+                            error.kind(),
+                            ErrorKind::WouldBlock | ErrorKind::ConnectionAborted
+                        );
+                        pause = (!harmless).then_some(NO_DESCRIPTOR_PAUSE);
+                        break;
+                    }
+                }
+            }
+            let flood = self.trust == Trust::Everyone && own.len() >= LARGE;
+            if flood || !foreign.is_empty() {
+                pause = pause.or(Some(PAUSE));
+            }
+            if let Some(time) = pause {
+                self.pause(&mut pacing, time);
+            }
+            discard(foreign);
+            lock(&self.accepted).append(&mut own);
+        }
+        !lock(&self.accepted).is_empty()
+    }
+
+    /// Returns the next connection that was accepted.
+    pub(crate) fn take(&self) -> Option<CloseOnFork<OwnedFd>> {
+        lock(&self.accepted).pop_front()
+    }
+
+    /// Stops accepting while the owner has no room for connections, or accepts again. Connections wait in the kernel's queue
+    /// meanwhile.
+    pub(crate) fn stop(&self, stop: bool) {
+        let mut pacing = lock(&self.pacing);
+        if std::mem::replace(&mut pacing.stopped, stop) != stop && !pacing.paused {
+            self.watch_socket(!stop);
+        }
+    }
+
+    fn watch_socket(&self, watch: bool) {
+        if !watch {
+            self.ready.remove(self.socket.as_raw_fd());
+        } else if let Err(error) = self.ready.add(self.socket.as_raw_fd()) {
+            tracing::warn!(%error, "no more processes can connect to this one");
+        }
+    }
+
+    fn pause(&self, pacing: &mut Pacing, time: Duration) {
+        if pacing.timer.is_none() {
+            pacing.timer = timer().ok();
+        }
+        let Some(timer) = &pacing.timer else {
+            return;
+        };
+        // Added first: where that fails, there is no pause.
+        if set_timer(timer, time).is_ok() && self.ready.add(timer.as_raw_fd()).is_ok() {
+            self.ready.remove(self.socket.as_raw_fd());
+            pacing.paused = true;
+        }
+    }
+
+    fn end_pause(&self, pacing: &mut Pacing) {
+        if let Some(timer) = &pacing.timer
+            && pacing.paused
+            && is_expired(timer)
+        {
+            self.ready.remove(timer.as_raw_fd());
+            pacing.paused = false;
+            if !pacing.stopped {
+                self.watch_socket(true);
+            }
+        }
+    }
+}
+
+impl AsRawFd for Listener {
+    /// The descriptor of the set that is readable when there is something to accept.
+    fn as_raw_fd(&self) -> RawFd {
+        self.ready.as_raw_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        discard(lock(&self.accepted).drain(..).collect());
+    }
+}
+
+fn timer() -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call; a descriptor is new and has no other owner.
+    unsafe {
+        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+        let fd = libc::timerfd_create(libc::CLOCK_MONOTONIC, flags);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn set_timer(timer: &OwnedFd, time: Duration) -> io::Result<()> {
+    let spec = libc::itimerspec {
+        it_interval: libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        },
+        it_value: libc::timespec {
+            tv_sec: time.as_secs() as libc::time_t,
+            tv_nsec: time.subsec_nanos().into(),
+        },
+    };
+    // SAFETY: `spec` lives until the return.
+    let done = unsafe {
+        libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut())
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Returns true if the time of `timer` is over; it is not readable then until it is set again.
+fn is_expired(timer: &OwnedFd) -> bool {
+    let mut count = 0_u64;
+    // Not libc's function, at which a thread may be cancelled. SAFETY: eight writable bytes.
+    let read = unsafe { libc::syscall(libc::SYS_read, timer.as_raw_fd(), &raw mut count, 8_usize) };
+    read == 8
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::names;
+    use crate::unix_socket::Kind;
+
+    use super::*;
+
+    fn listener(ip: &str, trust: Trust) -> (Listener, String) {
+        let name = names::user_name(ip.parse().unwrap(), "port");
+        let socket = names::listen_exact(Kind::Stream, &name).unwrap();
+        let ready = Arc::new(PollSet::new().unwrap());
+        (Listener::new(socket, trust, ready).unwrap(), name)
+    }
+
+    #[test]
+    fn connections_of_trusted_users_are_accepted_and_others_closed() {
+        let (own, name) = listener("127.77.10.1", Trust::Own);
+        let connect = || names::connect_exact(Kind::Stream, &name, Trust::Own).unwrap();
+        assert!(!own.ready.is_readable() && !own.accept());
+        let lines = [(); 3].map(|()| connect());
+        assert!(own.ready.is_readable() && own.accept() && !own.ready.is_readable());
+        assert_eq!(std::iter::from_fn(|| own.take()).count(), lines.len());
+        drop(own);
+        let uid = crate::credentials::own_uid() + 1;
+        let (foreign, _) = listener("127.77.10.1", Trust::Holder(uid));
+        let line = connect();
+        assert!(foreign.ready.is_readable() && !foreign.accept());
+        assert!(crate::packets::is_over(line.as_fd()));
+        // More connections make nothing readable until the pause is over.
+        let begin = std::time::Instant::now();
+        let line = connect();
+        while !foreign.ready.is_readable() {
+            assert!(begin.elapsed() < Duration::from_secs(5));
+        }
+        assert!(begin.elapsed() > PAUSE / 2, "{:?}", begin.elapsed());
+        assert!(!foreign.accept() && crate::packets::is_over(line.as_fd()));
+    }
+
+    #[test]
+    fn without_descriptors_the_listener_pauses_and_accepts_later() {
+        let (listener, name) = listener("127.77.10.3", Trust::Own);
+        let _line = names::connect_exact(Kind::Stream, &name, Trust::Own).unwrap();
+        listener.pause(&mut lock(&listener.pacing), NO_DESCRIPTOR_PAUSE);
+        assert!(!listener.ready.is_readable() && !listener.accept());
+        std::thread::sleep(NO_DESCRIPTOR_PAUSE);
+        assert!(listener.ready.is_readable() && listener.accept());
+    }
+
+    #[test]
+    fn a_stopped_listener_leaves_connections_in_the_queue() {
+        let (listener, name) = listener("127.77.10.2", Trust::Own);
+        listener.stop(true);
+        let _line = names::connect_exact(Kind::Stream, &name, Trust::Own).unwrap();
+        assert!(!listener.ready.is_readable() && !listener.accept());
+        listener.stop(false);
+        assert!(listener.ready.is_readable() && listener.accept());
+    }
+}
