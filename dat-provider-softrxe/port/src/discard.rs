@@ -46,7 +46,7 @@ pub(crate) fn discard(sockets: Vec<CloseOnFork<OwnedFd>>) {
     let (closed, is_closed) = sync_channel::<()>(1);
     let builder = std::thread::Builder::new().name("dat-discard".into());
     let thread = builder.spawn(move || {
-        block_signals();
+        dat_os::signals::block_asynchronous();
         let _ = copied.send(copy_descriptor_table());
         // Until the other thread has closed its descriptors, or is gone.
         let _ = is_closed.recv();
@@ -71,15 +71,5 @@ fn copy_descriptor_table() -> bool {
         let none = libc::c_uint::MAX;
         libc::syscall(libc::SYS_close_range, none, none, libc::CLOSE_RANGE_UNSHARE) == 0
             || libc::unshare(libc::CLONE_FILES) == 0
-    }
-}
-
-/// Leaves all signals to the threads of the application.
-fn block_signals() {
-    // SAFETY: plain calls on a set that lives until the return.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
     }
 }

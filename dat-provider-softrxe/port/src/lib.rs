@@ -10,7 +10,7 @@
 //! Each side of each connection asks the kernel for the user of the other side (`SO_PEERCRED`) before it sends or reads
 //! a byte ([`credentials`], [`names`]). `docs/security.md`, "Processes of one host", describes the design.
 //!
-//! The crate imports `dat-cancel` and libraries of others, and no other crate of this project. Begin with
+//! The crate imports `dat-os` and libraries of others, and no other crate of this project. Begin with
 //! [`port_share`], then read [`holder`], [`member`] and [`message`].
 
 pub mod address;

@@ -6,9 +6,12 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use dat_os::sleep::without_cancellation;
+use dat_os::timerfd::TimerFd;
 
 use crate::credentials::Trust;
 use crate::discard::{ListeningSocket, discard};
@@ -39,7 +42,7 @@ pub struct Listener {
 /// State of the pauses.
 #[derive(Debug, Default)]
 struct Pacing {
-    timer: Option<OwnedFd>,
+    timer: Option<TimerFd>,
     paused: bool,
     /// The owner takes no more connections.
     stopped: bool,
@@ -130,13 +133,14 @@ impl Listener {
 
     fn pause(&self, pacing: &mut Pacing, time: Duration) {
         if pacing.timer.is_none() {
-            pacing.timer = timer().ok();
+            pacing.timer = TimerFd::new().ok();
         }
         let Some(timer) = &pacing.timer else {
             return;
         };
         // Added first: where that fails, there is no pause.
-        if set_timer(timer, time).is_ok() && self.ready.add(timer.as_raw_fd()).is_ok() {
+        timer.set(time);
+        if self.ready.add(timer.as_raw_fd()).is_ok() {
             self.ready.remove(self.socket.as_raw_fd());
             pacing.paused = true;
         }
@@ -145,8 +149,9 @@ impl Listener {
     fn end_pause(&self, pacing: &mut Pacing) {
         if let Some(timer) = &pacing.timer
             && pacing.paused
-            && is_expired(timer)
+            && without_cancellation(timer.as_raw_fd(), libc::POLLIN, Duration::ZERO)
         {
+            timer.clear();
             self.ready.remove(timer.as_raw_fd());
             pacing.paused = false;
             if !pacing.stopped {
@@ -167,48 +172,6 @@ impl Drop for Listener {
     fn drop(&mut self) {
         discard(lock(&self.accepted).drain(..).collect());
     }
-}
-
-fn timer() -> io::Result<OwnedFd> {
-    // SAFETY: a plain system call; a descriptor is new and has no other owner.
-    unsafe {
-        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-        let fd = libc::timerfd_create(libc::CLOCK_MONOTONIC, flags);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
-}
-
-fn set_timer(timer: &OwnedFd, time: Duration) -> io::Result<()> {
-    let spec = libc::itimerspec {
-        it_interval: libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        },
-        it_value: libc::timespec {
-            tv_sec: time.as_secs() as libc::time_t,
-            tv_nsec: time.subsec_nanos().into(),
-        },
-    };
-    // SAFETY: `spec` lives until the return.
-    let done = unsafe {
-        libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut())
-    };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
-/// Returns true if the time of `timer` is over; it is not readable then until it is set again.
-fn is_expired(timer: &OwnedFd) -> bool {
-    let mut count = 0_u64;
-    // Not libc's function, at which a thread may be cancelled. SAFETY: eight writable bytes.
-    let read = unsafe { libc::syscall(libc::SYS_read, timer.as_raw_fd(), &raw mut count, 8_usize) };
-    read == 8
 }
 
 #[cfg(test)]

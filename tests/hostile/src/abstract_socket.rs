@@ -1,4 +1,4 @@
-//! Connections to names of the abstract UNIX namespace.
+//! Connects to names of the abstract UNIX namespace.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 

@@ -1,4 +1,4 @@
-//! The processes of a test.
+//! Starts and controls the processes of a test.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use crate::identity::{Identity, this_program};
 use crate::old_kernel::mask_pass_rights;
 use crate::usage::Usage;
-use crate::{PART, PATIENCE};
+use crate::{PART, STEP_TIMEOUT};
 
-/// What the parts of a test have in common: a folder that every user can read, with the provider and a `dat.conf`.
+/// Common setup of a test's processes: a folder that every user can read, with the provider and a `dat.conf`.
 #[derive(Debug)]
 pub struct Stage {
     test: String,
@@ -61,7 +61,7 @@ impl Stage {
         written.expect("dat.conf is written");
     }
 
-    /// A file of the folder.
+    /// Returns the path of a file in the folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
@@ -72,7 +72,7 @@ impl Stage {
         self.on_old_kernel.set(old);
     }
 
-    /// Starts the test once more, to play `part` as `identity`.
+    /// Starts the test once more, with the role `part`, as `identity`.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -85,7 +85,7 @@ impl Stage {
         self.run(part, command, identity)
     }
 
-    /// Starts `command` as `identity`, as the actor `part`, with the dat.conf of this stage.
+    /// Starts `command` as `identity`, with the role `part` and the dat.conf of this stage.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -117,7 +117,7 @@ impl Stage {
     }
 }
 
-/// Collects the lines of `from`, and shows them.
+/// Collects the lines of `from` and prints them.
 fn listen(part: &str, from: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = channel();
     let part = part.to_owned();
@@ -132,7 +132,7 @@ fn listen(part: &str, from: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// A process that plays a part. It is killed when this is dropped.
+/// A process of a test. Dropping this kills it.
 #[derive(Debug)]
 pub struct Actor {
     part: String,
@@ -150,31 +150,30 @@ impl Drop for Actor {
 }
 
 impl Actor {
-    /// Waits for a line that begins with `word` on standard output; returns what follows the word.
+    /// Waits for a line that begins with `word` on standard output; returns the rest of the line.
     ///
     /// # Panics
-    /// When the process ends first, or the line does not come in [`PATIENCE`].
-    pub fn says(&self, word: &str) -> String {
-        match find(&self.said, PATIENCE, |line| line.strip_prefix(word)) {
+    /// When the process ends first, or the line does not arrive within [`STEP_TIMEOUT`].
+    pub fn expect_line(&self, word: &str) -> String {
+        match find(&self.said, STEP_TIMEOUT, |line| line.strip_prefix(word)) {
             Ok(rest) => rest,
-            Err(error) => panic!("{} does not say {word:?}: {error}", self.part),
+            Err(error) => panic!("{} does not print {word:?}: {error}", self.part),
         }
     }
 
-    /// As [`says`](Self::says), for something that may stay unsaid. `None`: it was not said `within` this time, or
-    /// before the process ended.
+    /// Waits for such a line, as [`expect_line`](Self::expect_line) does, for a time. Returns `None` if none arrives `within` it, or
+    /// before the process ends.
     #[must_use]
-    pub fn says_within(&self, word: &str, within: Duration) -> Option<String> {
+    pub fn line_within(&self, word: &str, within: Duration) -> Option<String> {
         find(&self.said, within, |line| line.strip_prefix(word)).ok()
     }
 
-    /// Waits for a line that contains `word` on standard error, where the library's messages go; returns what follows
-    /// the word.
+    /// Waits for a line that contains `word` on standard error, where the library logs; returns what follows the word.
     ///
     /// # Panics
-    /// When the process ends first, or the line does not come in [`PATIENCE`].
-    pub fn logs(&self, word: &str) -> String {
-        match find(&self.logged, PATIENCE, |line| {
+    /// When the process ends first, or the line does not arrive within [`STEP_TIMEOUT`].
+    pub fn expect_log(&self, word: &str) -> String {
+        match find(&self.logged, STEP_TIMEOUT, |line| {
             Some(line.split_once(word)?.1)
         }) {
             Ok(rest) => rest,
@@ -182,22 +181,22 @@ impl Actor {
         }
     }
 
-    /// Gives the process a line to read.
+    /// Writes a line to the standard input of the process.
     ///
     /// # Panics
     /// When the process has ended.
-    pub fn tell(&mut self, line: &str) {
+    pub fn send_line(&mut self, line: &str) {
         let input = self.input.as_mut().expect("it is open until the end");
         writeln!(input, "{line}").unwrap_or_else(|error| panic!("{}: {error}", self.part));
     }
 
-    /// The number of the process.
+    /// Returns the pid.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What the process uses now.
+    /// Returns what the process uses now.
     ///
     /// # Panics
     /// When the process has ended.
@@ -216,26 +215,26 @@ impl Actor {
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Returns true as long as the process has not ended.
+    /// Returns true if the process has not ended.
     ///
     /// # Panics
-    /// When the system does not tell.
-    pub fn lives(&mut self) -> bool {
+    /// When the system does not show it.
+    pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
     }
 
-    /// Closes the standard input, at which parts end, and waits for the end.
+    /// Closes the standard input, at which processes of a test end, and waits for the end.
     ///
     /// # Panics
-    /// When the process does not end in [`PATIENCE`].
-    pub fn ends(mut self) -> ExitStatus {
+    /// When the process does not end within [`STEP_TIMEOUT`].
+    pub fn close_input_and_wait(mut self) -> ExitStatus {
         self.input = None;
         let begin = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 return status;
             }
-            assert!(begin.elapsed() < PATIENCE, "{} does not end", self.part);
+            assert!(begin.elapsed() < STEP_TIMEOUT, "{} does not end", self.part);
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -246,7 +245,7 @@ impl Actor {
     }
 }
 
-/// The first line of which `rest` makes something.
+/// Returns the first result of `rest` for a line.
 fn find(
     lines: &Receiver<String>,
     within: Duration,

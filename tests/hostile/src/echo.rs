@@ -1,10 +1,10 @@
-//! A victim that serves and one that asks, over the Rust API.
+//! An echo server and its client, over the Rust API.
 
 use std::net::IpAddr;
 
 use dat::{Access, Ep, Error, Evd, Event, Ia, Pz, Region, Streams};
 
-use crate::{PATIENCE, hear, say};
+use crate::{STEP_TIMEOUT, print_line, read_line};
 
 /// Bytes of a message.
 pub const BYTES: usize = 64;
@@ -20,7 +20,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// An endpoint that is not connected yet.
+    /// Creates an endpoint that is not connected.
     ///
     /// # Errors
     /// As the calls of the library.
@@ -41,17 +41,17 @@ impl Side {
         })
     }
 
-    /// Connects to `port` of `address` with `private` for private data. The event says how that ended.
+    /// Connects to `port` of `address` with `private` as private data. Returns the event that ends the attempt.
     ///
     /// # Errors
     /// As the calls of the library.
     pub fn connect(&self, address: IpAddr, port: u64, private: &[u8]) -> Result<Event, Error> {
         let connect = self.ep.connect(address, port).private_data(private);
-        connect.timeout(PATIENCE).start()?;
-        self.connections.wait(PATIENCE)
+        connect.timeout(STEP_TIMEOUT).start()?;
+        self.connections.wait(STEP_TIMEOUT)
     }
 
-    /// Sends `mark` and returns the message that comes back.
+    /// Sends `mark` and returns the answer.
     ///
     /// # Errors
     /// As the calls of the library.
@@ -61,7 +61,7 @@ impl Side {
         self.ep.post_send(&[message], 2)?;
         let mut answer = None;
         for _ in 0..2 {
-            if self.done.wait_completion(PATIENCE)?.cookie == 1 {
+            if self.done.wait_completion(STEP_TIMEOUT)?.cookie == 1 {
                 answer = Some(self.region.to_vec(0..BYTES));
                 self.ep.post_recv(&[self.region.slice(0..BYTES)], 1)?;
             }
@@ -69,26 +69,29 @@ impl Side {
         Ok(answer.unwrap_or_default())
     }
 
-    /// The events of the connection.
+    /// Returns the EVD for events of the connection.
     #[must_use]
     pub fn connections(&self) -> &Evd {
         &self.connections
     }
 
-    /// The endpoint.
+    /// Returns the endpoint.
     #[must_use]
     pub fn ep(&self) -> &Ep {
         &self.ep
     }
 
-    /// Sends back each message until the connection ends.
+    /// Echoes each message until the connection ends.
     fn answer(&self) -> Result<(), Error> {
-        // A message may come before the event that allows an answer.
-        if !matches!(self.connections.wait(PATIENCE)?, Event::Established { .. }) {
+        // A message may arrive before the event that allows an answer.
+        if !matches!(
+            self.connections.wait(STEP_TIMEOUT)?,
+            Event::Established { .. }
+        ) {
             return Ok(());
         }
         loop {
-            if self.done.wait_completion(20 * PATIENCE)?.cookie == 1 {
+            if self.done.wait_completion(20 * STEP_TIMEOUT)?.cookie == 1 {
                 let message = self.region.to_vec(0..BYTES);
                 self.region.write(BYTES, &message);
                 self.ep.post_recv(&[self.region.slice(0..BYTES)], 1)?;
@@ -99,12 +102,12 @@ impl Side {
     }
 }
 
-/// A part that serves `port` of the IA `user`: says `ready`, then `request PRIVATE-DATA` for each connection, and
-/// sends back what that brings. An IA that does not open, or a port that is taken, is said with `error`.
+/// Serves `port` of the IA `user`: prints `ready`, then `request PRIVATE-DATA` for each connection, and echoes
+/// messages. Prints `error` if the IA does not open or the port is taken.
 pub fn serve(port: u64) {
     if let Err(error) = try_serve(port) {
-        say(format_args!("error {error}"));
-        while hear().is_some() {}
+        print_line(format_args!("error {error}"));
+        while read_line().is_some() {}
     }
 }
 
@@ -112,45 +115,45 @@ fn try_serve(port: u64) -> Result<(), Error> {
     let ia = Ia::open("user")?;
     let requests = ia.create_evd(256, Streams::CR)?;
     let _listener = ia.listen(Some(port), &requests)?;
-    say("ready");
+    print_line("ready");
     loop {
-        let Event::Request(request) = requests.wait(20 * PATIENCE)? else {
+        let Event::Request(request) = requests.wait(20 * STEP_TIMEOUT)? else {
             continue;
         };
         let side = Side::new(&ia)?;
-        say(format_args!(
+        print_line(format_args!(
             "request {}",
             String::from_utf8_lossy(&request.private_data()).trim_end_matches('\0')
         ));
         if request.accept(&side.ep, &[]).is_ok() {
             std::thread::spawn(move || {
                 if let Err(error) = side.answer() {
-                    say(format_args!("connection over: {error}"));
+                    print_line(format_args!("connection over: {error}"));
                 }
             });
         }
     }
 }
 
-/// A part that does what it is told. `connect ADDRESS PORT WORD` connects with the word for private data and says
-/// `established`, or `error` and why. `ping N` sends N over the last connection and says `pong N`, or `error`. Says
-/// `ready` when the IA `user` is open.
+/// Executes commands from standard input. `connect ADDRESS PORT WORD` connects with the word as private data and prints
+/// `established`, or `error` and the reason. `ping N` sends N over the last connection and prints `pong N`, or `error`.
+/// Prints `ready` when the IA `user` is open.
 pub fn ask() {
     let ia = match Ia::open("user") {
         Ok(ia) => ia,
         Err(error) => {
-            say(format_args!("error {error}"));
-            while hear().is_some() {}
+            print_line(format_args!("error {error}"));
+            while read_line().is_some() {}
             return;
         }
     };
-    say("ready");
+    print_line("ready");
     let mut sides = Vec::new();
-    while let Some(line) = hear() {
+    while let Some(line) = read_line() {
         let words: Vec<&str> = line.split(' ').collect();
         match obey(&ia, &mut sides, &words) {
-            Ok(said) => say(said),
-            Err(error) => say(format_args!("error {error}")),
+            Ok(said) => print_line(said),
+            Err(error) => print_line(format_args!("error {error}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The users that parts run as.
+//! The users that processes of a test run as.
 
 use std::fs::File;
 use std::io;
@@ -6,23 +6,23 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The user that every Linux system has and that owns nothing.
-pub const NOBODY: u32 = 65_534;
+/// Uid of the user that every Linux system has for programs without rights, and that owns nothing.
+pub const UNPRIVILEGED: u32 = 65_534;
 
 /// The rights of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Identity {
-    /// Root, with all capabilities of the test.
+    /// Root with all capabilities of the test.
     Root,
-    /// The user of this number, who is not root: no capabilities, no groups but the one of the same number; in the
+    /// A user other than root, with this uid: no capabilities, and only the group with the same number; in the
     /// namespaces of the test.
     User(u32),
-    /// The user of this number as the root of a new user and network namespace, whose `lo` is up.
+    /// The user with this uid as the root of a new user and network namespace, whose `lo` is up.
     Isolated(u32),
 }
 
 impl Identity {
-    /// Has `command` start with this identity.
+    /// Makes `command` start with this identity.
     pub(crate) fn apply(self, command: &mut Command) {
         let (uid, isolated) = match self {
             Self::Root => return,
@@ -51,7 +51,7 @@ fn checked(code: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Gives up everything that root has. An exec drops the capabilities that remain.
+/// Drops all privileges of root. An exec drops the remaining capabilities.
 fn become_user(uid: u32) -> io::Result<()> {
     // SAFETY: plain system calls; the calling process has one thread.
     unsafe {
@@ -62,7 +62,7 @@ fn become_user(uid: u32) -> io::Result<()> {
     }
 }
 
-/// Enters a new user namespace, whose root the process is, and a new network namespace.
+/// Enters a new user namespace, as its root, and a new network namespace.
 fn isolate(uid_map: &str) -> io::Result<()> {
     // SAFETY: plain system calls. A process that changed its uid may not write its own maps until it is dumpable.
     unsafe {
@@ -110,11 +110,11 @@ fn raise_loopback() -> io::Result<()> {
     }
 }
 
-/// A command that runs this program, also as a user who cannot reach its folder. The file must stay open until the
-/// command has started.
+/// Returns a command that runs this program, also as a user without access to its folder. The file must stay open until
+/// the command has started.
 pub(crate) fn this_program() -> io::Result<(Command, File)> {
     let program = File::open("/proc/self/exe")?;
-    // SAFETY: plain system calls on an open descriptor; exec closes it no longer.
+    // SAFETY: plain system calls on an open descriptor, which exec no longer closes.
     unsafe {
         let flags = libc::fcntl(program.as_raw_fd(), libc::F_GETFD);
         checked(libc::fcntl(

@@ -1,21 +1,23 @@
-//! The attacker's suite: what other users of a host, and peers on the network, try against processes that use the
-//! user engine. Each file in `tests` holds one attack; this library holds what they share.
+//! Attacks of other users of a host, and of peers on the network, against processes that use the user engine. Each file
+//! in `tests` contains one kind of attack; this library contains what they share.
 //!
-//! A test plays several parts. The test as nextest starts it is the *scenario*. It starts each other part as an
-//! [`Actor`]: the same test in a process of its own, as root, as another user, or as a user in a network of its own
-//! ([`Identity`]). Parts talk to the scenario by lines on standard input and output. [`Figures`] shows what an attack
-//! costs its victim: memory, processor time, descriptors.
+//! A test consists of several processes. The one that nextest starts is the *scenario*. It starts each other one as an
+//! [`Actor`] with a role, its *part*: the same test in a process of its own, as root, as another user, or as a user in a
+//! network of its own ([`Identity`]). They exchange lines with the scenario on standard input and output. [`Figures`]
+//! shows what an attack costs its victim: memory, processor time, descriptors.
+//!
+//! The crate imports `dat`, `dat-tests` and, in its tests, `softrxe-port` and `softrxe-proto`. Begin with `tests/scaffold.rs`.
 //!
 //! The suite needs root, because only root can start processes of several users. Without root each test fails and
 //! says so. The filter `-E 'not package(dat-hostile)'` of nextest leaves the suite out.
 //!
 //! ```no_run
-//! use dat_hostile::{Actor, Figures, Identity, NOBODY, Stage, play, say, tempt};
+//! use dat_hostile::{Actor, Figures, Identity, UNPRIVILEGED, Stage, run_test, print_line, attack_then_wait};
 //!
 //! fn the_attack_is_harmless() {
-//!     play("the_attack_is_harmless", scenario, |part| match part {
+//!     run_test("the_attack_is_harmless", scenario, |part| match part {
 //!         "victim" => dat_hostile::echo::serve(5001),
-//!         "attacker" => tempt("attacked", || { /* the attack */ }),
+//!         "attacker" => attack_then_wait("attacked", || { /* the attack */ }),
 //!         other => panic!("no part {other}"),
 //!     });
 //! }
@@ -24,11 +26,11 @@
 //!     // An address that no other test uses.
 //!     let stage = Stage::new("the_attack_is_harmless", "127.60.1.1", "");
 //!     let victim = stage.start("victim", Identity::Root);
-//!     victim.says("ready");
+//!     victim.expect_line("ready");
 //!     let mut figures = Figures::new("the attack");
 //!     figures.note("before", &victim);
-//!     let attacker = stage.start("attacker", Identity::User(NOBODY));
-//!     attacker.says("attacked");
+//!     let attacker = stage.start("attacker", Identity::User(UNPRIVILEGED));
+//!     attacker.expect_line("attacked");
 //!     figures.note("after", &victim);
 //!     figures.show();
 //! }
@@ -42,22 +44,22 @@ mod old_kernel;
 mod usage;
 
 pub use actor::{Actor, Stage};
-pub use identity::{Identity, NOBODY};
+pub use identity::{Identity, UNPRIVILEGED};
 pub use usage::{Figures, Usage};
 
 use std::io::Write;
 use std::time::Duration;
 
-/// The longest time that a step may take on a busy machine. Nothing waits so long unless something is wrong.
-pub const PATIENCE: Duration = Duration::from_secs(50);
+/// Longest time that a step of a test may take on a busy machine.
+pub const STEP_TIMEOUT: Duration = Duration::from_secs(50);
 
 pub(crate) const PART: &str = "DAT_HOSTILE_PART";
 
-/// Runs `part` in a process that [`Stage::start`] started, with the part's name, and else `scenario`.
+/// Runs `part` with its name in a process that [`Stage::start`] started, and `scenario` in any other process.
 ///
 /// # Panics
 /// When the scenario is not run by root.
-pub fn play(test: &str, scenario: impl FnOnce(), part: impl FnOnce(&str)) {
+pub fn run_test(test: &str, scenario: impl FnOnce(), part: impl FnOnce(&str)) {
     match std::env::var(PART) {
         Ok(name) => part(&name),
         Err(_) => {
@@ -73,20 +75,20 @@ pub fn play(test: &str, scenario: impl FnOnce(), part: impl FnOnce(&str)) {
     }
 }
 
-/// Says `line` to the scenario, from a part.
+/// Prints `line` for the scenario.
 ///
 /// # Panics
-/// When the scenario is gone.
-pub fn say(line: impl std::fmt::Display) {
+/// When the scenario has ended.
+pub fn print_line(line: impl std::fmt::Display) {
     let mut out = std::io::stdout().lock();
     // libtest begins a line of its own and does not end it.
-    writeln!(out, "\n{line}").expect("the scenario listens");
-    out.flush().expect("the scenario listens");
+    writeln!(out, "\n{line}").expect("the scenario reads");
+    out.flush().expect("the scenario reads");
 }
 
-/// Waits, in a part, for a line of the scenario. `None`: the scenario says no more.
+/// Reads the next line from the scenario; `None` if there are no more.
 #[must_use]
-pub fn hear() -> Option<String> {
+pub fn read_line() -> Option<String> {
     let mut line = String::new();
     match std::io::stdin().read_line(&mut line) {
         Ok(bytes) if bytes > 0 => Some(line.trim_end().to_owned()),
@@ -94,11 +96,11 @@ pub fn hear() -> Option<String> {
     }
 }
 
-/// Does `attack`, says `done`, and keeps what the attack returned (descriptors, names) until the scenario ends the
-/// part.
-pub fn tempt<T>(done: &str, attack: impl FnOnce() -> T) {
+/// Calls `attack`, prints `done`, and keeps the result of the attack (descriptors, names) until the scenario ends the
+/// process.
+pub fn attack_then_wait<T>(done: &str, attack: impl FnOnce() -> T) {
     let kept = attack();
-    say(done);
-    while hear().is_some() {}
+    print_line(done);
+    while read_line().is_some() {}
     drop(kept);
 }

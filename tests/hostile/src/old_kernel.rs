@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Linux's include/uapi/asm-generic/socket.h.
+/// From Linux's include/uapi/asm-generic/socket.h.
 const SO_PASSRIGHTS: u32 = 83;
 /// Offsets in `struct seccomp_data`: number of the system call; lower half of the third argument.
 const NUMBER: u32 = 0;
@@ -19,8 +19,8 @@ const fn filter(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     }
 }
 
-/// Has `setsockopt(SO_PASSRIGHTS)` fail with ENOPROTOOPT in the process that `command` starts, by a filter of system
-/// calls. Sockets have the option switched on then, as on an old kernel.
+/// Makes `setsockopt(SO_PASSRIGHTS)` fail with ENOPROTOOPT in the process that `command` starts, by a filter of system
+/// calls. The option stays on for its sockets, as on an old kernel.
 pub(crate) fn mask_pass_rights(command: &mut Command) {
     let mask = || {
         const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;

@@ -1,11 +1,11 @@
-//! What an attack costs its victim.
+//! Measures what an attack costs its victim.
 
 use std::io;
 use std::time::Duration;
 
 use crate::Actor;
 
-/// What a process uses.
+/// Resources that a process uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Usage {
     /// Resident memory in KiB.
@@ -17,7 +17,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What the process `pid` uses now.
+    /// Reads what the process `pid` uses now.
     ///
     /// # Errors
     /// When there is no such process, or its files in /proc are not readable.
@@ -27,7 +27,7 @@ impl Usage {
         let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let memory = memory.and_then(|line| line.trim().strip_suffix(" kB"));
         let memory = memory.and_then(|number| number.parse().ok());
-        // In nanoseconds for each thread, where stat would count in hundredths of a second.
+        // In nanoseconds for each thread; stat would count hundredths of a second.
         let mut nanos = 0;
         for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
             let spent = std::fs::read_to_string(task?.path().join("schedstat"));
@@ -53,7 +53,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// An empty table.
+    /// Creates an empty table.
     #[must_use]
     pub fn new(attack: &str) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Figures {
         }
     }
 
-    /// Adds what `victim` uses now; returns it.
+    /// Adds what `victim` uses now, and returns it.
     ///
     /// # Panics
     /// When the victim has ended.
@@ -72,7 +72,7 @@ impl Figures {
         usage
     }
 
-    /// Prints the table; processor time is that since the row before.
+    /// Prints the table; processor time is the time since the row before.
     pub fn show(&self) {
         println!(
             "\n| {} | memory KiB | processor ms | descriptors |",

@@ -1,18 +1,18 @@
-//! A process dies. Another user tries to bind the UDP port that its peers still send to, and would be the peer for them.
+//! Another user tries to bind the UDP port of a dead process, to which its peers still send.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use dat_hostile::{Actor, Identity, NOBODY, Stage, echo, hear, play, say};
+use dat_hostile::{Actor, Identity, Stage, UNPRIVILEGED, echo, print_line, read_line, run_test};
 
 const ROCE_PORT: u16 = 4791;
-const ATTACKER: Identity = Identity::User(NOBODY);
+const ATTACKER: Identity = Identity::User(UNPRIVILEGED);
 /// Time for which the attacker tries to bind the port of a dead process.
 const ATTACK: Duration = Duration::from_millis(500);
 
-/// UDP ports that are bound at `ip` now, without the shared one.
+/// Returns the UDP ports that are bound at `ip` now, without the shared one.
 fn ports(ip: IpAddr) -> Vec<u16> {
     let IpAddr::V4(v4) = ip else {
         panic!("{ip} is not of IPv4");
@@ -28,12 +28,13 @@ fn ports(ip: IpAddr) -> Vec<u16> {
     ports.into_iter().collect()
 }
 
-/// Reads the ports that are bound at `address`, then at each line of input tries to bind them, and says how many it got.
+/// Reads the ports that are bound at `address`. After each line of input tries to bind them, and prints how many it
+/// got.
 fn attacker(address: &str) {
     let ip: IpAddr = address.parse().expect("an address");
     let ports = ports(ip);
-    say(format_args!("found {}", ports.len()));
-    while hear().is_some() {
+    print_line(format_args!("found {}", ports.len()));
+    while read_line().is_some() {
         let (begin, mut bound) = (Instant::now(), Vec::new());
         while begin.elapsed() < ATTACK {
             for port in &ports {
@@ -41,34 +42,38 @@ fn attacker(address: &str) {
             }
             std::thread::yield_now();
         }
-        say(format_args!("bound {}", bound.len()));
+        print_line(format_args!("bound {}", bound.len()));
     }
 }
 
 fn start(stage: &Stage, part: &str, who: Identity) -> Actor {
     let actor = stage.start(part, who);
-    actor.says("ready");
+    actor.expect_line("ready");
     actor
 }
 
-/// Starts an attacker that sees `count` ports beside the shared one.
+/// Starts an attacker that finds `count` ports beside the shared one.
 fn attack(stage: &Stage, count: usize) -> Actor {
     let attacker = stage.start("attacker", ATTACKER);
-    assert_eq!(attacker.says("found "), count.to_string());
+    assert_eq!(attacker.expect_line("found "), count.to_string());
     attacker
 }
 
 fn binds_nothing(attacker: &mut Actor) {
-    attacker.tell("try");
-    assert_eq!(attacker.says("bound "), "0", "ports of dead processes");
+    attacker.send_line("try");
+    assert_eq!(
+        attacker.expect_line("bound "),
+        "0",
+        "ports of dead processes"
+    );
 }
 
 fn meets(client: &mut Actor, address: &str, server: &Actor, word: &str) {
-    client.tell(&format!("connect {address} 5001 {word}"));
-    assert_eq!(server.says("request "), word);
-    client.says("established");
-    client.tell("ping 1");
-    client.says("pong 1");
+    client.send_line(&format!("connect {address} 5001 {word}"));
+    assert_eq!(server.expect_line("request "), word);
+    client.expect_line("established");
+    client.send_line("ping 1");
+    client.expect_line("pong 1");
 }
 
 fn part(name: &str, address: &str) {
@@ -90,12 +95,12 @@ fn the_port_of_a_dead_member_is_not_free_for_others() {
         let server = start(&stage, "server", Identity::Root);
         let mut client = start(&stage, "client", Identity::Root);
         meets(&mut client, address, &server, "first");
-        // Those of the server and of the client.
+        // The ports of the server and of the client.
         let mut attacker = attack(&stage, 2);
         server.kill();
         binds_nothing(&mut attacker);
-        // The client goes on as the holder, with a port of its own, and keeps that of the second server. The first server's
-        // port is free: what a holder keeps is lost when that dies, too.
+        // The client becomes the holder, with a port of its own, and keeps the port of the second server. The first
+        // server's port is free: the ports that a holder keeps are lost when it dies, too.
         holder.kill();
         let server = start(&stage, "server", Identity::Root);
         meets(&mut client, address, &server, "second");
@@ -103,7 +108,7 @@ fn the_port_of_a_dead_member_is_not_free_for_others() {
         server.kill();
         binds_nothing(&mut attacker);
     };
-    play(name, scenario, |name| part(name, address));
+    run_test(name, scenario, |name| part(name, address));
 }
 
 #[test]
@@ -122,7 +127,7 @@ fn the_own_port_of_a_process_that_took_the_shared_port_over_is_not_free_for_othe
         second.kill();
         binds_nothing(&mut attacker);
     };
-    play(name, scenario, |name| part(name, address));
+    run_test(name, scenario, |name| part(name, address));
 }
 
 #[test]
@@ -135,7 +140,7 @@ fn the_port_of_a_dead_member_of_the_holder_for_all_users_is_not_free_for_others(
             let mut command = Command::new(dat_tests::built(&["dat-tools"]).join("dat"));
             command.args(["serve-port", address]);
             let holder = stage.run("serve-port", command, Identity::Root);
-            holder.says("holding UDP port 4791 of");
+            holder.expect_line("holding UDP port 4791 of");
             holder
         };
         let holder = serve();
@@ -152,5 +157,5 @@ fn the_port_of_a_dead_member_of_the_holder_for_all_users_is_not_free_for_others(
         client.kill();
         binds_nothing(&mut attacker);
     };
-    play(name, scenario, |name| part(name, address));
+    run_test(name, scenario, |name| part(name, address));
 }

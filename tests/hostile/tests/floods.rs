@@ -1,5 +1,5 @@
-//! Floods against the connection manager of a server that leaves strangers unanswered, and an honest client beside them: it connects
-//! before, during and after, and the server's memory stays small.
+//! Floods against the connection manager of a server that does not answer unknown clients, beside an honest client. The
+//! client connects before, during and after the flood, and the server's memory stays small.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -7,24 +7,25 @@ use std::time::{Duration, Instant};
 use dat::{Event, Ia, Streams};
 use dat_hostile::abstract_socket::{connect, listening_names};
 use dat_hostile::{
-    Actor, Figures, Identity, NOBODY, PATIENCE, Stage, Usage, echo, hear, play, say, tempt,
+    Actor, Figures, Identity, STEP_TIMEOUT, Stage, UNPRIVILEGED, Usage, attack_then_wait, echo,
+    print_line, read_line, run_test,
 };
 use softrxe_proto::wire::cm::{Answered, CmMessage, Rej};
 use softrxe_proto::{Qpn, ROCE_PORT, RejectReason, service_id};
 
 const PORT: u16 = 5001;
-/// More than a server may grow by, in KiB: room for all requests that may wait, and what the library keeps for each.
+/// Limit for the growth of a server in KiB: room for all requests that may wait, and what the library keeps for each.
 const GROWTH: u64 = 64 << 10;
 
-/// A server that accepts those that say "honest" and answers no other.
+/// Runs a server that accepts requests with "honest" and answers no other.
 fn victim() {
     let ia = Ia::open("user").expect("opens");
     let requests = ia.create_evd(16_384, Streams::CR).expect("an EVD");
     let _listener = ia.listen(Some(PORT.into()), &requests).expect("listens");
-    say("ready");
+    print_line("ready");
     let (mut unanswered, mut served) = (Vec::new(), Vec::new());
     loop {
-        let Ok(Event::Request(request)) = requests.wait(20 * PATIENCE) else {
+        let Ok(Event::Request(request)) = requests.wait(20 * STEP_TIMEOUT) else {
             continue;
         };
         if !request.private_data().starts_with(b"honest") {
@@ -34,7 +35,7 @@ fn victim() {
         let side = echo::Side::new(&ia).expect("an endpoint");
         request.accept(side.ep(), &[]).expect("accepts");
         served.push(side);
-        say(format_args!("left {}", unanswered.len()));
+        print_line(format_args!("left {}", unanswered.len()));
     }
 }
 
@@ -66,13 +67,13 @@ fn rej(id: u32) -> CmMessage {
     }
 }
 
-/// REQs of a flood: more than the suite needs to fill every table. `DAT_HOSTILE_REQS` asks for another number.
+/// Returns the number of REQs in a flood: enough to fill every table, or `DAT_HOSTILE_REQS`.
 fn how_many() -> u32 {
     let asked = std::env::var("DAT_HOSTILE_REQS");
     asked.map_or(20_000, |number| number.parse().expect("a number"))
 }
 
-/// Sends `count` messages from so many addresses of 127/8 in turn; a pause now and then leaves the receiver time to read.
+/// Sends `count` messages from `sources` addresses of 127/8 in turn, with pauses in which the receiver can read.
 fn flood(to: IpAddr, sources: u16, count: u32, message: impl Fn(SocketAddr, u32) -> CmMessage) {
     let to = SocketAddr::new(to, ROCE_PORT);
     let sockets: Vec<UdpSocket> = (1..=sources)
@@ -85,7 +86,7 @@ fn flood(to: IpAddr, sources: u16, count: u32, message: impl Fn(SocketAddr, u32)
     for id in 0..count {
         let socket = &sockets[id as usize % sockets.len()];
         let from = socket.local_addr().expect("it is bound");
-        // Lost where the receiver is slow: the same to an attacker.
+        // Lost if the receiver is slow, which makes no difference to an attacker.
         let _ = socket.send_to(&stranger::datagram(from, to, 7, &message(from, id + 1)), to);
         if id % 32 == 31 {
             std::thread::sleep(Duration::from_micros(500));
@@ -93,12 +94,12 @@ fn flood(to: IpAddr, sources: u16, count: u32, message: impl Fn(SocketAddr, u32)
     }
 }
 
-/// How long the client takes to connect.
+/// Returns the time that the client takes to connect.
 #[track_caller]
 fn connects(client: &mut Actor, address: &str) -> Duration {
     let begin = Instant::now();
-    client.tell(&format!("connect {address} {PORT} honest"));
-    client.says("established");
+    client.send_line(&format!("connect {address} {PORT} honest"));
+    client.expect_line("established");
     begin.elapsed()
 }
 
@@ -109,28 +110,28 @@ fn show(figures: &Figures, connecting: &[(&str, Duration)]) {
     }
 }
 
-/// Requests by the thousand from `sources` addresses, and REJs behind them.
+/// Sends thousands of requests from `sources` addresses, and REJs after them.
 fn requests(test: &str, address: &str, sources: u16) {
     let to: IpAddr = address.parse().expect("an address");
     let scenario = || {
         let stage = Stage::new(test, address, "");
         let victim = stage.start("victim", Identity::Root);
-        victim.says("ready");
+        victim.expect_line("ready");
         let mut client = stage.start("client", Identity::Root);
-        client.says("ready");
+        client.expect_line("ready");
         let mut connecting = vec![("before", connects(&mut client, address))];
         let mut figures = Figures::new(&format!("{} REQs from {sources}", how_many()));
         let before = figures.note("before", &victim);
-        let mut attacker = stage.start("attacker", Identity::User(NOBODY));
-        attacker.says("begins");
+        let mut attacker = stage.start("attacker", Identity::User(UNPRIVILEGED));
+        attacker.expect_line("begins");
         connecting.push(("during the REQs", connects(&mut client, address)));
-        attacker.says("asked");
+        attacker.expect_line("asked");
         figures.note("after the REQs", &victim);
         connecting.push(("after the REQs", connects(&mut client, address)));
-        attacker.tell("go on");
+        attacker.send_line("go on");
         let begin = Instant::now();
         connecting.push(("during the REJs", connects(&mut client, address)));
-        attacker.says("attacked");
+        attacker.expect_line("attacked");
         let after: Usage = figures.note("after 20,000 REJs", &victim);
         println!("20,000 REJs in {:.2} s", begin.elapsed().as_secs_f64());
         let grown = after.memory.saturating_sub(before.memory);
@@ -138,16 +139,16 @@ fn requests(test: &str, address: &str, sources: u16) {
         assert!(after.descriptors < before.descriptors + 32);
         show(&figures, &connecting);
     };
-    play(test, scenario, |part| match part {
+    run_test(test, scenario, |part| match part {
         "victim" => victim(),
         "client" => echo::ask(),
         _ => {
-            say("begins");
+            print_line("begins");
             let at = SocketAddr::new(to, ROCE_PORT);
             flood(to, sources, how_many(), |from, id| req(from, at, id));
-            say("asked");
-            let _ = hear();
-            tempt("attacked", || {
+            print_line("asked");
+            let _ = read_line();
+            attack_then_wait("attacked", || {
                 flood(to, sources, 20_000, |_, id| rej(id + 1_000_000));
             });
         }
@@ -179,19 +180,19 @@ fn thousands_of_idle_lifelines_stop_no_client() {
     let scenario = || {
         let stage = Stage::new(test, address, "");
         let victim = stage.start("victim", Identity::Root);
-        victim.says("ready");
+        victim.expect_line("ready");
         let mut client = stage.start("client", Identity::Root);
-        client.says("ready");
+        client.expect_line("ready");
         let mut connecting = vec![("before", connects(&mut client, address))];
         let mut figures = Figures::new("15,000 lifelines");
         let before = figures.note("before", &victim);
-        let attacker = stage.start("attacker", Identity::User(NOBODY));
-        println!("{} lines are held", attacker.says("lines "));
+        let attacker = stage.start("attacker", Identity::User(UNPRIVILEGED));
+        println!("{} lines are held", attacker.expect_line("lines "));
         let during = figures.note("during", &victim);
         connecting.push(("during", connects(&mut client, address)));
         for _ in 0..10 {
             let mut another = stage.start("client", Identity::Root);
-            another.says("ready");
+            another.expect_line("ready");
             connecting.push(("of another process", connects(&mut another, address)));
         }
         figures.note("after ten more clients", &victim);
@@ -203,7 +204,7 @@ fn thousands_of_idle_lifelines_stop_no_client() {
         assert!(during.descriptors < most, "{}", during.descriptors);
         show(&figures, &connecting);
     };
-    play(test, scenario, |part| match part {
+    run_test(test, scenario, |part| match part {
         "victim" => victim(),
         "client" => echo::ask(),
         _ => {
@@ -215,7 +216,7 @@ fn thousands_of_idle_lifelines_stop_no_client() {
                     lines.push(line);
                 }
             }
-            tempt(&format!("lines {}", lines.len()), || lines);
+            attack_then_wait(&format!("lines {}", lines.len()), || lines);
         }
     });
 }
@@ -229,8 +230,8 @@ fn pings(client: &mut Actor) -> u32 {
     let round = |_| {
         let (begin, mut count) = (Instant::now(), 0);
         while begin.elapsed() < ROUND {
-            client.tell("ping 7");
-            client.says("pong 7");
+            client.send_line("ping 7");
+            client.expect_line("pong 7");
             count += 1;
         }
         count
@@ -238,7 +239,7 @@ fn pings(client: &mut Actor) -> u32 {
     (0..ROUNDS).map(round).max().unwrap_or(0)
 }
 
-/// Connects to all names of processes at `address` and hangs up, some 10,000 times a second.
+/// Connects to all names of processes at `address` and disconnects, some 10,000 times a second.
 fn connect_flood(address: &str) {
     let begin = format!("dat-rs/roce/0/{address}/");
     let names: Vec<(String, libc::c_int)> = listening_names(&begin)
@@ -257,18 +258,18 @@ fn connect_flood(address: &str) {
             )
         })
         .collect();
-    say(format_args!("floods {}", names.len()));
+    print_line(format_args!("floods {}", names.len()));
     let (start, mut done) = (Instant::now(), 0_u64);
     for (name, kind) in names.iter().cycle() {
         let due = start.elapsed().as_micros() as u64 / 100;
         if done >= due {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // A full queue is the listener's protection.
+        // The listener's queue may be full.
         drop(connect(name, *kind));
         done += 1;
         if done.is_multiple_of(10_000) {
-            say(format_args!(
+            print_line(format_args!(
                 "connected {done} times in {:?}",
                 start.elapsed()
             ));
@@ -284,7 +285,7 @@ fn a_flood_of_connects_takes_little_processor_time_and_stops_no_client() {
         let stage = Stage::new(test, address, "");
         let start = |part: &str| {
             let actor = stage.start(part, Identity::Root);
-            actor.says("ready");
+            actor.expect_line("ready");
             actor
         };
         let server = start("server");
@@ -292,14 +293,14 @@ fn a_flood_of_connects_takes_little_processor_time_and_stops_no_client() {
         connects(&mut client, address);
         let before = pings(&mut client);
         let used = |client: &Actor| [server.usage().processor, client.usage().processor];
-        let attacker = stage.start("attacker", Identity::User(NOBODY));
+        let attacker = stage.start("attacker", Identity::User(UNPRIVILEGED));
         // The holder's name, and one for each process.
-        assert_eq!(attacker.says("floods "), "3");
+        assert_eq!(attacker.expect_line("floods "), "3");
         let begin = used(&client);
         let during = pings(&mut client);
         let end = used(&client);
         let spent = [end[0] - begin[0], end[1] - begin[1]];
-        // A process that comes now is admitted.
+        // A new process is admitted during the flood.
         let mut another = start("client");
         let time = connects(&mut another, address);
         drop(attacker);
@@ -312,7 +313,7 @@ fn a_flood_of_connects_takes_little_processor_time_and_stops_no_client() {
             "{during} of {before} pings"
         );
     };
-    play(test, scenario, |part| match part {
+    run_test(test, scenario, |part| match part {
         "server" => echo::serve(PORT.into()),
         "client" => echo::ask(),
         _ => connect_flood(address),

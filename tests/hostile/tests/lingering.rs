@@ -1,6 +1,6 @@
-//! Another user sends descriptors that the victim never asked for: TCP sockets with SO_LINGER and unsent data. The last
-//! close of such a socket waits in the kernel for the time that the attacker chose. Connections refuse descriptors, so no
-//! process of the victim ever closes one.
+//! Another user sends descriptors that the victim did not request: TCP sockets with SO_LINGER and unsent data. The last
+//! close of such a socket waits in the kernel for the time that the attacker chose. No process of the victim may make
+//! that close, or it must not wait.
 
 use std::io::{ErrorKind, Write};
 use std::mem::size_of;
@@ -9,16 +9,19 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 
 use dat_hostile::abstract_socket::{connect, listening_names};
-use dat_hostile::{Actor, Identity, NOBODY, PATIENCE, Stage, echo, play, say, tempt};
+use dat_hostile::{
+    Actor, Identity, STEP_TIMEOUT, Stage, UNPRIVILEGED, attack_then_wait, echo, print_line,
+    run_test,
+};
 use softrxe_port::packets;
 
-const ATTACKER: Identity = Identity::User(NOBODY);
-/// Attempts for each name. A connection that was hung up before the message was sent is another attempt.
+const ATTACKER: Identity = Identity::User(UNPRIVILEGED);
+/// Messages for each name. One for which the connection was closed too early is sent again.
 const SENT: usize = 8;
-/// The service of the victim.
+/// Port that the victim serves.
 const PORT: u64 = 5001;
 
-/// A socket whose last close waits longer than any step of a test, and the end that never reads.
+/// Returns a socket whose last close waits longer than any step of a test, and its other end, which never reads.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -33,7 +36,7 @@ fn lingering() -> (TcpStream, TcpStream) {
     assert_eq!(full.kind(), ErrorKind::WouldBlock);
     let linger = libc::linger {
         l_onoff: 1,
-        l_linger: 20 * PATIENCE.as_secs() as libc::c_int,
+        l_linger: 20 * STEP_TIMEOUT.as_secs() as libc::c_int,
     };
     // SAFETY: the option is read for its own size.
     let done = unsafe {
@@ -49,20 +52,20 @@ fn lingering() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// Sends lingering sockets to the listener of `name`, and closes the own copy of those that were let through. Returns
-/// what must stay open, and the number of those that the kernel refused.
+/// Sends lingering sockets to the listener of `name`, and closes the own copy of those that the kernel accepted.
+/// Returns what must stay open, and the number of messages that the kernel refused.
 fn attack(name: &str, kind: libc::c_int) -> (Vec<OwnedFd>, usize) {
     let (mut kept, mut refused) = (Vec::new(), 0);
     for _ in 0..SENT {
         let (near, far) = lingering();
-        // A victim that is frozen has a full queue in the end.
+        // The queue of a blocked victim is full in the end.
         for _ in 0..100_000 {
             let Ok(connection) = connect(name, kind) else {
                 continue;
             };
             match packets::send(connection.as_fd(), &[1; 10], &[near.as_raw_fd()]) {
                 Ok(()) => {
-                    // Where the victim was faster, this is the last close, and it waits.
+                    // If the victim was faster, this is the last close, and it waits.
                     std::thread::spawn(move || drop(near));
                     kept.extend([far.into(), connection]);
                     break;
@@ -72,7 +75,7 @@ fn attack(name: &str, kind: libc::c_int) -> (Vec<OwnedFd>, usize) {
                     kept.extend([near.into(), far.into(), connection]);
                     break;
                 }
-                // It was hung up before.
+                // The connection was closed before.
                 Err(_) => {}
             }
         }
@@ -80,9 +83,9 @@ fn attack(name: &str, kind: libc::c_int) -> (Vec<OwnedFd>, usize) {
     (kept, refused)
 }
 
-/// Attacks all names that begin with one of `begins`; says how many messages there were, and how many were refused.
+/// Attacks all names that begin with one of `begins`; prints the numbers of messages and of refused messages.
 fn attacker(begins: &[String]) {
-    tempt("over", || {
+    attack_then_wait("over", || {
         let mut kept = Vec::new();
         for begin in begins {
             let names = listening_names(begin);
@@ -94,7 +97,7 @@ fn attacker(begins: &[String]) {
                     libc::SOCK_SEQPACKET
                 };
                 let (held, refused) = attack(&name, kind);
-                say(format_args!("attacked {name}: {refused} of {SENT} refused"));
+                print_line(format_args!("attacked {name}: {refused} of {SENT} refused"));
                 kept.push(held);
             }
         }
@@ -104,28 +107,28 @@ fn attacker(begins: &[String]) {
 
 fn pings(client: &mut Actor) {
     for mark in 1..=20 {
-        client.tell(&format!("ping {mark}"));
-        assert_eq!(client.says("pong "), mark.to_string());
+        client.send_line(&format!("ping {mark}"));
+        assert_eq!(client.expect_line("pong "), mark.to_string());
     }
 }
 
 fn meets(client: &mut Actor, address: &str, server: &Actor, word: &str) {
-    client.tell(&format!("connect {address} {PORT} {word}"));
-    assert_eq!(server.says("request "), word);
-    client.says("established");
+    client.send_line(&format!("connect {address} {PORT} {word}"));
+    assert_eq!(server.expect_line("request "), word);
+    client.expect_line("established");
     pings(client);
 }
 
-/// The attacker is done with `names` names, and each of its messages was refused by the kernel.
+/// Waits until the attacker has attacked `names` names, and checks that the kernel refused each message.
 fn is_refused(attacker: &Actor, names: usize) {
     for _ in 0..names {
-        let said = attacker.says("attacked ");
+        let said = attacker.expect_line("attacked ");
         let all = format!(": {SENT} of {SENT} refused");
         assert!(said.ends_with(&all), "{said}");
     }
 }
 
-/// Returns true if the kernel has SO_PASSRIGHTS (Linux 6.16). Without it the attack works (docs/security.md).
+/// Returns true if the kernel has SO_PASSRIGHTS (Linux 6.16).
 fn is_refusable() -> bool {
     let (near, _far) = std::os::unix::net::UnixStream::pair().expect("a pair");
     let value: libc::c_int = 0;
@@ -147,11 +150,11 @@ fn is_refusable() -> bool {
 
 fn start(stage: &Stage, part: &str, who: Identity) -> Actor {
     let actor = stage.start(part, who);
-    actor.says("ready");
+    actor.expect_line("ready");
     actor
 }
 
-/// An engine is attacked by sockets that linger. On an `old` kernel they are not refused, and closed without a wait.
+/// Attacks an engine with sockets that linger. On an `old` kernel they are not refused, but closed without a wait.
 fn attack_engines(name: &str, address: &'static str, old: bool) {
     let scenario = || {
         if !old && !is_refusable() {
@@ -169,10 +172,10 @@ fn attack_engines(name: &str, address: &'static str, old: bool) {
         meets(&mut client, address, &server, "before");
         for part in ["attacker of the port", "attacker of lifelines"] {
             let attacker = stage.start(part, ATTACKER);
-            attacker.says("over");
+            attacker.expect_line("over");
             pings(&mut client);
             meets(&mut client, address, &server, "beside");
-            // A process that comes now is taken in.
+            // A new process is admitted.
             let mut second = victim("client");
             meets(&mut second, address, &server, "second");
         }
@@ -182,12 +185,12 @@ fn attack_engines(name: &str, address: &'static str, old: bool) {
             let attacker = stage.start("attacker of lifelines", ATTACKER);
             is_refused(&attacker, 2);
         }
-        // The holder's own descriptors still get through: its heir has the port.
+        // Descriptors of the holder still arrive: the new holder has the port.
         server.kill();
         let server = victim("server");
         meets(&mut client, address, &server, "heir");
     };
-    play(name, scenario, |part| match part {
+    run_test(name, scenario, |part| match part {
         "server" => echo::serve(PORT),
         "client" => echo::ask(),
         "attacker of the port" => attacker(&[format!("dat-rs/roce/0/{address}/port")]),
@@ -206,7 +209,7 @@ fn sockets_that_linger_freeze_no_engine_on_an_old_kernel() {
     attack_engines(name, "127.60.8.3", true);
 }
 
-/// The same for `dat serve-port`.
+/// Attacks `dat serve-port` in the same way.
 fn attack_system_holder(name: &str, address: &'static str, old: bool) {
     let scenario = || {
         if !old && !is_refusable() {
@@ -217,13 +220,13 @@ fn attack_system_holder(name: &str, address: &'static str, old: bool) {
         command.args(["serve-port", address]);
         stage.on_old_kernel(old);
         let holder = stage.run("holder", command, Identity::Root);
-        holder.says("holding UDP port 4791 of");
+        holder.expect_line("holding UDP port 4791 of");
         stage.on_old_kernel(false);
         let server = start(&stage, "server", Identity::User(1234));
         let mut client = start(&stage, "client", Identity::User(1234));
         meets(&mut client, address, &server, "before");
         let attacker = stage.start("attacker", ATTACKER);
-        attacker.says("over");
+        attacker.expect_line("over");
         let mut second = start(&stage, "client", Identity::User(1234));
         meets(&mut second, address, &server, "second");
         if !old {
@@ -231,7 +234,7 @@ fn attack_system_holder(name: &str, address: &'static str, old: bool) {
             is_refused(&attacker, 1);
         }
     };
-    play(name, scenario, |part| match part {
+    run_test(name, scenario, |part| match part {
         "server" => echo::serve(PORT),
         "client" => echo::ask(),
         _ => attacker(&[format!("dat-rs/roce/system/{address}/port")]),

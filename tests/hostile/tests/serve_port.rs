@@ -1,5 +1,5 @@
-//! Several users share an address through `dat serve-port`: data moves between them, none gets what is another's, and the
-//! holder may be killed and started again, also while an attacker waits for that moment.
+//! Several users share an address through `dat serve-port`. Data moves between them, no user gets another one's
+//! connections, and the holder may be killed and started again while an attacker waits for that moment.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -10,11 +10,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use dat::{Ia, Streams};
-use dat_hostile::{Actor, Figures, Identity, NOBODY, Stage, echo, play, say, tempt};
+use dat_hostile::{
+    Actor, Figures, Identity, Stage, UNPRIVILEGED, attack_then_wait, echo, print_line, run_test,
+};
 
 const ROCE_PORT: u16 = 4791;
 const ALICE: Identity = Identity::User(1234);
-const BOB: Identity = Identity::User(NOBODY);
+const BOB: Identity = Identity::User(UNPRIVILEGED);
 
 fn dat() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -26,11 +28,11 @@ fn holder(stage: &Stage, address: &str, identity: Identity) -> Actor {
     let mut command = Command::new(dat());
     command.args(["serve-port", address]);
     let holder = stage.run("holder", command, identity);
-    holder.says("holding UDP port 4791 of");
+    holder.expect_line("holding UDP port 4791 of");
     holder
 }
 
-/// As systemd starts it: with a socket that stays bound when the holder ends.
+/// Starts the holder as systemd does: with a socket that stays bound when the holder ends.
 fn holder_on(stage: &Stage, socket: &UdpSocket) -> Actor {
     let mut command = Command::new("sh");
     let state = stage.path("state");
@@ -49,27 +51,27 @@ fn holder_on(stage: &Stage, socket: &UdpSocket) -> Actor {
     // SAFETY: the function makes system calls only.
     unsafe { command.pre_exec(pass) };
     let holder = stage.run("holder", command, Identity::Root);
-    holder.says("holding UDP port 4791 of");
+    holder.expect_line("holding UDP port 4791 of");
     holder
 }
 
 fn start(stage: &Stage, part: &str, who: Identity) -> Actor {
     let actor = stage.start(part, who);
-    actor.says("ready");
+    actor.expect_line("ready");
     actor
 }
 
 fn meets(client: &mut Actor, address: &str, port: u16, server: &Actor, word: &str) {
-    client.tell(&format!("connect {address} {port} {word}"));
-    assert_eq!(server.says("request "), word);
-    client.says("established");
+    client.send_line(&format!("connect {address} {port} {word}"));
+    assert_eq!(server.expect_line("request "), word);
+    client.expect_line("established");
     pings(client, 20);
 }
 
 fn pings(client: &mut Actor, count: u8) {
     for mark in 1..=count {
-        client.tell(&format!("ping {mark}"));
-        assert_eq!(client.says("pong "), mark.to_string());
+        client.send_line(&format!("ping {mark}"));
+        assert_eq!(client.expect_line("pong "), mark.to_string());
     }
 }
 
@@ -96,7 +98,7 @@ fn users_share_an_address_and_get_only_what_is_theirs() {
         let mut alice = start(&stage, "client", ALICE);
         let mut bob = start(&stage, "client", BOB);
         let mut root = start(&stage, "client", Identity::Root);
-        // Each to each, and to its own.
+        // Each client connects to each server.
         for (client, word) in [
             (&mut alice, "alice"),
             (&mut bob, "bob"),
@@ -106,10 +108,10 @@ fn users_share_an_address_and_get_only_what_is_theirs() {
             meets(client, address, 5002, &bobs, word);
         }
         figures.note("five members, six connections", &holder);
-        // A service belongs to the user that has it, as long as that process lives.
+        // A service belongs to the user that has it while that process lives.
         for who in [BOB, Identity::Root, ALICE] {
             let second = stage.start("server 5001", who);
-            assert!(second.says("error ").contains("CONN_QUAL_IN_USE"));
+            assert!(second.expect_line("error ").contains("CONN_QUAL_IN_USE"));
         }
         meets(&mut bob, address, 5001, &alices, "again");
         alices.kill();
@@ -118,7 +120,7 @@ fn users_share_an_address_and_get_only_what_is_theirs() {
         figures.note("seven connections more", &holder);
         figures.show();
     };
-    play(name, scenario, part);
+    run_test(name, scenario, part);
 }
 
 #[test]
@@ -134,12 +136,12 @@ fn the_holder_is_killed_and_started_again() {
         let mut client = start(&stage, "client", BOB);
         meets(&mut client, address, 5001, &server, "first");
         let attacker = stage.start("attacker", BOB);
-        attacker.says("waits");
+        attacker.expect_line("waits");
         for round in 0..3 {
-            // What was registered is in the file by then.
+            // By then the file contains what was registered.
             std::thread::sleep(Duration::from_millis(200));
             holding.kill();
-            // Connections between engines go on without it.
+            // Connections between engines work without the holder.
             pings(&mut client, 20);
             holding = holder_on(&stage, &socket);
             meets(
@@ -150,20 +152,20 @@ fn the_holder_is_killed_and_started_again() {
                 &format!("round{round}"),
             );
         }
-        assert_eq!(attacker.says_within("stole", Duration::ZERO), None);
+        assert_eq!(attacker.line_within("stole", Duration::ZERO), None);
     };
-    play(name, scenario, |name| match name {
+    run_test(name, scenario, |name| match name {
         "attacker" => {
             let ia = Ia::open("user").expect("the holder takes all users in");
             let requests = ia.create_evd(8, Streams::CR).expect("an EVD");
-            say("waits");
+            print_line("waits");
             loop {
                 let local: SocketAddr = (address.parse::<IpAddr>().expect("one"), ROCE_PORT).into();
                 if let Ok(socket) = UdpSocket::bind(local) {
-                    tempt("stole the port", || socket);
+                    attack_then_wait("stole the port", || socket);
                 }
                 if let Ok(listener) = ia.listen(Some(5001), &requests) {
-                    tempt("stole the service", || listener);
+                    attack_then_wait("stole the service", || listener);
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -177,12 +179,12 @@ fn only_the_holder_that_is_asked_for_is_joined() {
     let name = "only_the_holder_that_is_asked_for_is_joined";
     let address = "127.60.5.3";
     let scenario = || {
-        // No holder at all: the process does not take the port itself.
+        // Without a holder the process does not take the port itself.
         let strict = Stage::new(name, address, "holder=0");
         let victim = strict.start("server 5001", ALICE);
-        victim.logs("no `dat serve-port 127.60.5.3` of user 0 holds UDP port 4791");
-        victim.says("error ");
-        // One of a user that is not root.
+        victim.expect_log("no `dat serve-port 127.60.5.3` of user 0 holds UDP port 4791");
+        victim.expect_line("error ");
+        // The holder's user is not root.
         let stage = Stage::new(name, address, "");
         let _holder = holder(&stage, address, BOB);
         for victim in [
@@ -190,13 +192,13 @@ fn only_the_holder_that_is_asked_for_is_joined() {
             strict.start("server 5001", ALICE),
             stage.start("server 5001", Identity::Root),
         ] {
-            victim.logs("UDP port 4791");
-            victim.says("error ");
+            victim.expect_log("UDP port 4791");
+            victim.expect_line("error ");
         }
         let agreed = Stage::new(name, address, "holder=65534");
         let server = start(&agreed, "server 5001", ALICE);
         let mut client = start(&agreed, "client", Identity::Root);
         meets(&mut client, address, 5001, &server, "agreed");
     };
-    play(name, scenario, part);
+    run_test(name, scenario, part);
 }

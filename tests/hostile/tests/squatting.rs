@@ -1,16 +1,19 @@
-//! Another user takes the names under which processes of an address meet, before the victims open their adapters and
-//! again and again while they live. A name that is taken makes them fall back, and never breaks a connection.
+//! Another user takes the names under which processes of an address find each other, before the victims open their
+//! adapters and while they live. For a taken name there is a fallback, and no connection breaks.
 
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::time::Duration;
 
-use dat_hostile::{Actor, Figures, Identity, NOBODY, Stage, echo, hear, play, say, tempt};
+use dat_hostile::{
+    Actor, Figures, Identity, Stage, UNPRIVILEGED, attack_then_wait, echo, print_line, read_line,
+    run_test,
+};
 use softrxe_port::liveness::{Liveness, LocalPeers};
 use softrxe_port::wake::PollSet;
 
-/// Names that processes of the victim's user would take on `address`, and those of older versions.
+/// Returns the names that processes of the victim's user would take on `address`, and those of older versions.
 fn names(address: &str, kind: &str) -> Vec<String> {
     let prefixes = ["dat-rs/roce/0/", "dat-rs/roce/65534/", "dat-rs/roce/"];
     let things: Vec<String> = match kind {
@@ -37,7 +40,7 @@ fn names(address: &str, kind: &str) -> Vec<String> {
 enum How {
     /// Takes the name and does not listen.
     Bound,
-    /// Listens, and never takes a connection in.
+    /// Listens and never accepts a connection.
     Listening,
 }
 
@@ -79,7 +82,7 @@ fn listener(name: &str, kind: libc::c_int, how: &How) -> Option<OwnedFd> {
     }
 }
 
-/// Lets the attacker have as many descriptors as root has.
+/// Raises the attacker's limit of descriptors to that of root.
 fn raise_descriptors() {
     // SAFETY: plain system calls on a structure of the right type.
     unsafe {
@@ -90,11 +93,11 @@ fn raise_descriptors() {
     }
 }
 
-/// Victims that move data over a connection, and over another one after the port changed hands.
+/// Starts victims that transfer data over a connection, and over another one after the holder was replaced.
 fn victims_work(stage: &Stage, address: &str, who: Identity) {
     let start = |part: &str| -> Actor {
         let actor = stage.start(part, who);
-        actor.says("ready");
+        actor.expect_line("ready");
         actor
     };
     let holder = start("holder");
@@ -103,42 +106,42 @@ fn victims_work(stage: &Stage, address: &str, who: Identity) {
     let mut figures = Figures::new("squatted names");
     figures.note("client, open", &client);
     let mut meets = |client: &mut Actor, word: &str| {
-        client.tell(&format!("connect {address} 5001 {word}"));
-        assert_eq!(server.says("request "), word);
-        client.says("established");
+        client.send_line(&format!("connect {address} 5001 {word}"));
+        assert_eq!(server.expect_line("request "), word);
+        client.expect_line("established");
         for mark in 1..20 {
-            client.tell(&format!("ping {mark}"));
-            assert_eq!(client.says("pong "), mark.to_string());
+            client.send_line(&format!("ping {mark}"));
+            assert_eq!(client.expect_line("pong "), mark.to_string());
         }
         figures.note(word, client);
     };
     meets(&mut client, "first");
-    // A service that a process has is not given to another one, also where the name is lost.
+    // A service of one process is given to no other one, even if its name is taken.
     let second = stage.start("server", who);
-    second.says("error ");
+    second.expect_line("error ");
     holder.kill();
     for mark in 20..30 {
-        client.tell(&format!("ping {mark}"));
-        assert_eq!(client.says("pong "), mark.to_string());
+        client.send_line(&format!("ping {mark}"));
+        assert_eq!(client.expect_line("pong "), mark.to_string());
     }
     meets(&mut client, "second");
     figures.show();
 }
 
-fn play_with(test: &str, address: &'static str, kind: &'static str, who: Identity) {
+fn run_with(test: &str, address: &'static str, kind: &'static str, who: Identity) {
     let scenario = || {
         let stage = Stage::new(test, address, "");
         for how in ["bound", "listening"] {
             let attacker = stage.start(&format!("squat {how}"), Identity::User(1234));
-            attacker.says("squats");
+            attacker.expect_line("squats");
             victims_work(&stage, address, who);
         }
-        // While the victims live the names that they give up are taken at once.
+        // The attacker takes names that the victims give up while they live.
         let attacker = stage.start("snatch", Identity::User(1234));
-        attacker.says("snatches");
+        attacker.expect_line("snatches");
         victims_work(&stage, address, who);
     };
-    play(test, scenario, |part| match part {
+    run_test(test, scenario, |part| match part {
         "holder" => echo::serve(5002),
         "server" => echo::serve(5001),
         "client" => echo::ask(),
@@ -146,7 +149,7 @@ fn play_with(test: &str, address: &'static str, kind: &'static str, who: Identit
             raise_descriptors();
             let names = names(address, kind);
             let mut held = squat(&names[..1], &How::Listening);
-            say("snatches");
+            print_line("snatches");
             loop {
                 held.extend(squat(&names, &How::Listening));
                 std::thread::sleep(Duration::from_millis(1));
@@ -158,14 +161,14 @@ fn play_with(test: &str, address: &'static str, kind: &'static str, who: Identit
                 "squat bound" => How::Bound,
                 _ => How::Listening,
             };
-            tempt("squats", || squat(&names(address, kind), &how));
+            attack_then_wait("squats", || squat(&names(address, kind), &how));
         }
     });
 }
 
 #[test]
 fn the_holders_name_is_squatted() {
-    play_with(
+    run_with(
         "the_holders_name_is_squatted",
         "127.60.3.1",
         "port",
@@ -175,17 +178,17 @@ fn the_holders_name_is_squatted() {
 
 #[test]
 fn all_slots_names_are_squatted() {
-    play_with(
+    run_with(
         "all_slots_names_are_squatted",
         "127.60.3.2",
         "slots",
-        Identity::User(NOBODY),
+        Identity::User(UNPRIVILEGED),
     );
 }
 
 #[test]
 fn the_services_names_are_squatted() {
-    play_with(
+    run_with(
         "the_services_names_are_squatted",
         "127.60.3.3",
         "services",
@@ -193,8 +196,8 @@ fn the_services_names_are_squatted() {
     );
 }
 
-/// The end of a peer of this host is noticed by a name. The same name for an address of another host is an attacker's: it
-/// must not end the connection to that host.
+/// A name shows the end of a peer on this host. The same name for an address of another host may be an attacker's: its
+/// end must not end the connection to that host.
 #[test]
 fn the_lifeline_of_a_remote_host_is_squatted() {
     let name = "the_lifeline_of_a_remote_host_is_squatted";
@@ -202,29 +205,29 @@ fn the_lifeline_of_a_remote_host_is_squatted() {
     let scenario = || {
         let stage = Stage::new(name, here, "");
         let far = Stage::new(name, there, "");
-        // Of another user, so the names of its own user do not exist for the client: as if on another host.
-        let server = far.start("server", Identity::User(NOBODY));
-        server.says("ready");
+        // The server belongs to another user, so the client does not find its names: as if it were on another host.
+        let server = far.start("server", Identity::User(UNPRIVILEGED));
+        server.expect_line("ready");
         let attacker = stage.start("attacker", Identity::User(1234));
-        attacker.says("squats");
+        attacker.expect_line("squats");
         let mut client = stage.start("client", Identity::Root);
-        client.says("ready");
-        client.tell(&format!("connect {there} 5001 hello"));
-        client.says("established");
-        client.tell("ping 1");
-        client.says("pong 1");
-        // All its listeners hang up.
+        client.expect_line("ready");
+        client.send_line(&format!("connect {there} 5001 hello"));
+        client.expect_line("established");
+        client.send_line("ping 1");
+        client.expect_line("pong 1");
+        // All its listeners close.
         attacker.kill();
         let end = std::time::Instant::now() + Duration::from_secs(1);
         for mark in (2..100).cycle() {
-            client.tell(&format!("ping {mark}"));
-            assert_eq!(client.says("pong "), mark.to_string());
+            client.send_line(&format!("ping {mark}"));
+            assert_eq!(client.expect_line("pong "), mark.to_string());
             if std::time::Instant::now() > end {
                 break;
             }
         }
     };
-    play(name, scenario, |part| match part {
+    run_test(name, scenario, |part| match part {
         "server" => echo::serve(5001),
         "client" => echo::ask(),
         _ => {
@@ -235,7 +238,7 @@ fn the_lifeline_of_a_remote_host_is_squatted() {
                     [old, format!("dat-rs/roce/0/{there}/life/{slot}")]
                 })
                 .collect();
-            tempt("squats", || {
+            attack_then_wait("squats", || {
                 let mut held = Vec::new();
                 for name in &names {
                     let address = SocketAddr::from_abstract_name(name).expect("a name");
@@ -247,7 +250,7 @@ fn the_lifeline_of_a_remote_host_is_squatted() {
     });
 }
 
-/// The name that a process of the victim's user would have, for an engine of another host.
+/// An attacker has the name that a process of the victim's user would have, for an engine of another host.
 #[test]
 fn a_lifeline_of_another_user_is_not_watched() {
     let name = "a_lifeline_of_another_user_is_not_watched";
@@ -255,29 +258,29 @@ fn a_lifeline_of_another_user_is_not_watched() {
     let scenario = || {
         let stage = Stage::new(name, there, "");
         let attacker = stage.start("attacker", Identity::User(1234));
-        attacker.says("squats");
+        attacker.expect_line("squats");
         let mut victim = stage.start("victim", Identity::Root);
-        assert_eq!(victim.says("watches "), "false");
+        assert_eq!(victim.expect_line("watches "), "false");
         attacker.kill();
-        victim.tell("go on");
-        // The name is free, and one of the own user has it: the watch works.
-        assert_eq!(victim.says("watches "), "true");
+        victim.send_line("go on");
+        // The name is free, and a process of the own user takes it: now it is watched.
+        assert_eq!(victim.expect_line("watches "), "true");
     };
-    play(name, scenario, |part| {
+    run_test(name, scenario, |part| {
         if part == "attacker" {
             let taken = format!("dat-rs/roce/0/{there}/life/{slot}");
             let squats = || listener(&taken, libc::SOCK_STREAM, &How::Listening);
-            return tempt("squats", || squats().expect("the name is free"));
+            return attack_then_wait("squats", || squats().expect("the name is free"));
         }
         let ip = there.parse().expect("an address");
         let lives = PollSet::new().expect("an epoll descriptor");
         let mut neighbours = LocalPeers::default();
         let watched = neighbours.watch((ip, slot), &lives);
-        say(format_args!("watches {watched}"));
-        let _ = hear();
+        print_line(format_args!("watches {watched}"));
+        let _ = read_line();
         let _own = Liveness::listen(ip, slot).expect("the name is free");
         let watched = neighbours.watch((ip, slot), &lives);
-        say(format_args!("watches {watched}"));
-        while hear().is_some() {}
+        print_line(format_args!("watches {watched}"));
+        while read_line().is_some() {}
     });
 }

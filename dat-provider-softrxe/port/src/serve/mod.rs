@@ -4,19 +4,17 @@
 //! a restart its members join again by themselves. Until then a file reserves slots and services for the users that had
 //! them.
 
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::{self, Write};
+mod state_file;
+
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::ROCE_PORT;
-use crate::credentials::own_uid;
 use crate::holder::Holder;
 use crate::limits::raise_descriptor_limit;
-use crate::message::Destination;
 use crate::port_keeper::MAX_KEPT;
 use crate::registry::Quotas;
 use crate::route::RecentRequests;
@@ -116,7 +114,7 @@ impl Server {
             return Err(ServeError::NoAddress);
         }
         if let Some(folder) = state {
-            prepare_folder(folder).map_err(|error| ServeError::State {
+            state_file::prepare_folder(folder).map_err(|error| ServeError::State {
                 folder: folder.to_owned(),
                 error,
             })?;
@@ -137,7 +135,7 @@ impl Server {
                 due: None,
             });
             if let Some(record) = &record {
-                for (what, uid) in read(&record.path) {
+                for (what, uid) in state_file::read(&record.path) {
                     holder.registry().reserve(what, uid);
                 }
             }
@@ -234,7 +232,7 @@ impl Port {
             Some(due) if due <= now => {
                 record.due = None;
                 let all = self.holder.registry().changes().unwrap_or_default();
-                if let Err(error) = write(&record.path, &all) {
+                if let Err(error) = state_file::write(&record.path, &all) {
                     tracing::error!(%error, path = %record.path.display(), "the registry is not kept; trying again");
                     self.holder.registry().mark_changed();
                     record.due = Some(now + RETRY_DELAY);
@@ -264,112 +262,19 @@ fn sockets_from_systemd() -> Result<Vec<Socket>, ServeError> {
     Ok(sockets)
 }
 
-/// Creates the folder, or verifies that no other user can write there.
-fn prepare_folder(folder: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        done => return done,
-    }
-    let found = std::fs::symlink_metadata(folder)?;
-    if !found.is_dir() || found.uid() != own_uid() || found.mode() & 0o022 != 0 {
-        let words = format!(
-            "it must be a folder of user {} in which no other user can write",
-            own_uid()
-        );
-        return Err(io::Error::other(words));
-    }
-    Ok(())
-}
-
-/// Writes one line for each claim: `slot` or `service`, number, uid.
-fn write(path: &Path, all: &[(Destination, u32)]) -> io::Result<()> {
-    let mut lines = Vec::new();
-    for (what, uid) in all {
-        match what {
-            Destination::Slot(slot) => writeln!(lines, "slot {slot} {uid}")?,
-            Destination::Service(id) => writeln!(lines, "service {id} {uid}")?,
-        }
-    }
-    // The whole name: names of several addresses have a common prefix.
-    let mut next = path.as_os_str().to_owned();
-    next.push(".next");
-    // A server that was killed may have left a temporary file.
-    match std::fs::remove_file(&next) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&next)?;
-    file.write_all(&lines)?;
-    std::fs::rename(next, path)
-}
-
 /// Returns the number of members for which each port has descriptors: two for each member, one of them for its keeper.
 fn members_total(descriptors: usize, ports: usize) -> usize {
     (descriptors.saturating_sub(SPARE) / ports.max(1)).saturating_sub(SPARE_OF_PORT + MAX_KEPT) / 2
-}
-
-fn read(path: &Path) -> Vec<(Destination, u32)> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let line = |line: &str| {
-        let (what, uid) = line.rsplit_once(' ')?;
-        let what = match what.split_once(' ')? {
-            ("slot", slot) => Destination::Slot(slot.parse().ok()?),
-            ("service", id) => Destination::Service(id.parse().ok()?),
-            _ => return None,
-        };
-        Some((what, uid.parse().ok()?))
-    };
-    text.lines().filter_map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
 
+    use crate::credentials::own_uid;
+    use crate::message::Destination;
+
     use super::*;
-
-    #[test]
-    fn claims_are_read_as_they_were_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let state = folder.path().join("state");
-        prepare_folder(&state).unwrap();
-        prepare_folder(&state).unwrap();
-        let path = state.join("127.0.0.1");
-        assert_eq!(read(&path), []);
-        let all = [
-            (Destination::Slot(5), 0),
-            (Destination::Service(u64::MAX), 65_534),
-        ];
-        write(&path, &all).unwrap();
-        assert_eq!(read(&path), all);
-        std::fs::write(
-            &path,
-            "slot 5\nslot 70000 1\nservice x 1\nother 1 1\n\nslot 6 7\n",
-        )
-        .unwrap();
-        assert_eq!(read(&path), [(Destination::Slot(6), 7)]);
-    }
-
-    #[test]
-    fn two_addresses_do_not_write_to_one_file_and_a_link_is_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str| folder.path().join(name);
-        // Files that a server of the other address, or a killed server of this address, has left there.
-        std::fs::write(file("127.66.0.next"), "of the other").unwrap();
-        std::fs::write(file("target"), "kept").unwrap();
-        std::os::unix::fs::symlink(file("target"), file("127.66.0.9.next")).unwrap();
-        for name in ["127.66.0.8", "127.66.0.9"] {
-            write(&file(name), &[(Destination::Slot(8), 7)]).unwrap();
-            assert_eq!(read(&file(name)), [(Destination::Slot(8), 7)]);
-        }
-        let text = |name: &str| std::fs::read_to_string(file(name)).unwrap();
-        assert_eq!(text("127.66.0.next"), "of the other");
-        assert_eq!(text("target"), "kept");
-    }
 
     fn server(address: &str, state: Option<&Path>) -> Server {
         Server::new(&[address.parse().unwrap()], state).unwrap()
@@ -389,12 +294,12 @@ mod tests {
         server.step(now);
         server.step(now + WRITE_DELAY);
         let path = folder.path().join(address);
-        assert_eq!(read(&path), []);
+        assert_eq!(state_file::read(&path), []);
         std::fs::remove_dir(&blocked).unwrap();
         let next = server.ports[0].record.as_ref().unwrap().due.unwrap();
         assert_eq!(next, now + WRITE_DELAY + RETRY_DELAY);
         server.step(next);
-        assert_eq!(read(&path), [(what, own_uid())]);
+        assert_eq!(state_file::read(&path), [(what, own_uid())]);
         assert_eq!(server.ports[0].record.as_ref().unwrap().due, None);
     }
 
@@ -442,17 +347,5 @@ mod tests {
         }
         let limit = raise_descriptor_limit();
         assert_eq!(raise_descriptor_limit(), limit);
-    }
-
-    #[test]
-    fn a_folder_that_others_can_write_to_is_refused() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        let open = std::fs::Permissions::from_mode(0o777);
-        std::fs::set_permissions(folder.path(), open).unwrap();
-        assert!(prepare_folder(folder.path()).is_err());
-        let link = folder.path().join("link");
-        std::os::unix::fs::symlink("/", &link).unwrap();
-        assert!(prepare_folder(&link).is_err());
     }
 }

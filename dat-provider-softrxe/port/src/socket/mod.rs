@@ -1,6 +1,8 @@
 //! A UDP socket as RoCEv2 needs it: unconnected, IPv4 identification 0 and DF (the ICRC covers both), zero UDP
 //! checksums accepted on IPv6, segmentation offload for sending, coalescing for receiving.
 
+mod received;
+
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
@@ -8,6 +10,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::address::{from_c, raw, to_c};
 use super::fork::CloseOnFork;
+
+pub use received::{Received, zeros};
 
 /// Largest run of equal datagrams that one [`Socket::send`] takes (`UDP_MAX_SEGMENTS` of Linux before 6.x).
 pub const MAX_SEGMENTS: usize = 64;
@@ -304,70 +308,6 @@ impl AsRawFd for Socket {
     }
 }
 
-/// One read of a socket: a datagram, or several of one sender that the kernel coalesced.
-#[derive(Debug)]
-pub struct Received {
-    bytes: Box<[u8]>,
-    length: usize,
-    segment: usize,
-    /// Address and port of the sender.
-    pub from: SocketAddr,
-}
-
-impl Received {
-    /// Creates a buffer for the largest read.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            bytes: vec![0; 1 << 16].into_boxed_slice(),
-            length: 0,
-            segment: 1,
-            from: SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0),
-        }
-    }
-
-    /// Creates a buffer for the largest read, if there is memory for it.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
-    pub fn try_new() -> io::Result<Self> {
-        Ok(Self {
-            bytes: zeros(1 << 16)?,
-            length: 0,
-            segment: 1,
-            from: SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0),
-        })
-    }
-
-    /// Returns the length of the last read in bytes.
-    #[must_use]
-    pub fn length(&self) -> usize {
-        self.length
-    }
-
-    /// Returns the datagrams in order, with their index in the run (the IPv4 identification if an engine of this
-    /// project sent it).
-    pub fn datagrams(&self) -> impl Iterator<Item = (u16, &[u8])> {
-        (0u16..).zip(self.bytes[..self.length].chunks(self.segment))
-    }
-}
-
-impl Default for Received {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Allocates a buffer of `bytes` zeros.
-///
-/// # Errors
-/// `OutOfMemory`.
-pub fn zeros(bytes: usize) -> io::Result<Box<[u8]>> {
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(bytes)?;
-    buffer.resize(bytes, 0);
-    Ok(buffer.into())
-}
 /// Buffer for one control message, aligned as `cmsghdr` must be.
 #[repr(C, align(8))]
 struct Control([u8; 64]);

@@ -1,23 +1,24 @@
 //! A process's share in UDP port 4791 of an address: it is the holder, or a member of the holder.
 
+mod takeover;
+
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::credentials::Trust;
 use crate::discard::ListeningSocket;
 use crate::holder::Holder;
 use crate::liveness::Liveness;
 use crate::member::Member;
 use crate::message::Destination;
 use crate::names;
-use crate::port_keeper::{SharedKeptPorts, allow_keepers};
+use crate::port_keeper::allow_keepers;
 use crate::port_owner::PortOwner;
-use crate::shared_socket::SharedSocket;
 use crate::slot::SLOTS;
 use crate::socket::Socket;
+
+pub use takeover::Takeover;
 
 /// Time for which the port may be taken without a trusted holder, as between two holders.
 const HANDOVER_TIME: Duration = Duration::from_secs(1);
@@ -235,58 +236,6 @@ impl PortShare {
     }
 }
 
-/// What a process keeps of its share in the port when the holder has ended.
-#[derive(Clone, Debug, Default)]
-pub struct Takeover {
-    /// Uid of the required holder for all users; `None`: see [`Policy`].
-    pub(crate) holder: Option<u32>,
-    /// The socket of the port and its lock, from the former holder.
-    pub(crate) shared_socket: Option<Arc<SharedSocket>>,
-    /// This process's own UDP port for data; 0 if none was reported.
-    pub(crate) data_port: u16,
-    /// Keepers of the ports of other processes.
-    pub(crate) kept_ports: SharedKeptPorts,
-}
-
-impl Takeover {
-    /// Becomes the holder of the port of `local` or joins the process that is. Tries once. This may search through
-    /// thousands of names, so the caller should hold no lock.
-    ///
-    /// # Errors
-    /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] if there is no trusted holder yet.
-    pub fn attempt(&self, local: SocketAddr, buffer: usize) -> Result<PortShare, PortShareError> {
-        if let Some(uid) = self.holder {
-            let joined = Member::join(local, Trust::Holder(uid), self);
-            return joined
-                .map(|member| PortShare::Member(Box::new(member)))
-                .map_err(|_| PortShareError::NoHolder { local, uid });
-        }
-        let held = match &self.shared_socket {
-            Some(shared) => shared.try_become_holder().then(|| Arc::clone(shared)),
-            None => match Socket::bind(local.ip(), local.port(), buffer) {
-                Ok(socket) => Some(Arc::new(SharedSocket::new(Arc::new(socket))?)),
-                Err(error) if error.kind() == ErrorKind::AddrInUse => None,
-                Err(error) => return Err(error.into()),
-            },
-        };
-        if let Some(held) = held {
-            let mut holder = Holder::for_user(local.ip(), held)?;
-            if self.shared_socket.is_some() {
-                holder.start_grace_period(self);
-            }
-            return Ok(PortShare::Holder(Box::new(holder)));
-        }
-        for trust in [Trust::Own, Trust::Holder(SYSTEM_UID)] {
-            match Member::join(local, trust, self) {
-                Ok(member) => return Ok(PortShare::Member(Box::new(member))),
-                Err(error) => tracing::debug!(%error, ?trust, "no holder of the port to join"),
-            }
-        }
-        let owner = PortOwner::of(local);
-        Err(PortShareError::Foreign { local, owner })
-    }
-}
-
 /// Returns true for an error that a member gets because the holder has ended.
 #[must_use]
 pub fn is_holder_gone(error: &io::Error) -> bool {
@@ -317,6 +266,8 @@ impl AsRawFd for PortShare {
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
+
+    use std::sync::Arc;
 
     use crate::credentials::own_uid;
     use crate::slot::slot_of_qpn;

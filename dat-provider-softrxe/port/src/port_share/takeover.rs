@@ -1,0 +1,66 @@
+//! The way from a share in the port, whose holder has ended, to the next one.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::{PortShare, PortShareError, SYSTEM_UID};
+use crate::credentials::Trust;
+use crate::holder::Holder;
+use crate::member::Member;
+use crate::port_keeper::SharedKeptPorts;
+use crate::port_owner::PortOwner;
+use crate::shared_socket::SharedSocket;
+use crate::socket::Socket;
+
+/// What a process keeps of its share in the port when the holder has ended.
+#[derive(Clone, Debug, Default)]
+pub struct Takeover {
+    /// Uid of the required holder for all users; `None`: see [`Policy`].
+    pub(crate) holder: Option<u32>,
+    /// The socket of the port and its lock, from the former holder.
+    pub(crate) shared_socket: Option<Arc<SharedSocket>>,
+    /// This process's own UDP port for data; 0 if none was reported.
+    pub(crate) data_port: u16,
+    /// Keepers of the ports of other processes.
+    pub(crate) kept_ports: SharedKeptPorts,
+}
+
+impl Takeover {
+    /// Becomes the holder of the port of `local` or joins the process that is. Tries once. This may search through
+    /// thousands of names, so the caller should hold no lock.
+    ///
+    /// # Errors
+    /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] if there is no trusted holder yet.
+    pub fn attempt(&self, local: SocketAddr, buffer: usize) -> Result<PortShare, PortShareError> {
+        if let Some(uid) = self.holder {
+            let joined = Member::join(local, Trust::Holder(uid), self);
+            return joined
+                .map(|member| PortShare::Member(Box::new(member)))
+                .map_err(|_| PortShareError::NoHolder { local, uid });
+        }
+        let held = match &self.shared_socket {
+            Some(shared) => shared.try_become_holder().then(|| Arc::clone(shared)),
+            None => match Socket::bind(local.ip(), local.port(), buffer) {
+                Ok(socket) => Some(Arc::new(SharedSocket::new(Arc::new(socket))?)),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        if let Some(held) = held {
+            let mut holder = Holder::for_user(local.ip(), held)?;
+            if self.shared_socket.is_some() {
+                holder.start_grace_period(self);
+            }
+            return Ok(PortShare::Holder(Box::new(holder)));
+        }
+        for trust in [Trust::Own, Trust::Holder(SYSTEM_UID)] {
+            match Member::join(local, trust, self) {
+                Ok(member) => return Ok(PortShare::Member(Box::new(member))),
+                Err(error) => tracing::debug!(%error, ?trust, "no holder of the port to join"),
+            }
+        }
+        let owner = PortOwner::of(local);
+        Err(PortShareError::Foreign { local, owner })
+    }
+}
