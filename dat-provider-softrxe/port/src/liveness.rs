@@ -65,7 +65,7 @@ impl Liveness {
     /// Returns a descriptor that is readable when a process connected; `None` if none can.
     #[must_use]
     pub fn descriptor(&self) -> Option<RawFd> {
-        self.listener.as_ref().map(|listener| listener.as_raw_fd())
+        self.listener.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// Returns the listener, whose [`Listener::accept`] needs no access to this.
