@@ -1,5 +1,5 @@
-//! Connections of endpoints: starting and ending them (dat_ep_connect, dat_ep_dup_connect, dat_ep_disconnect), and
-//! the transport's reports about them.
+//! Connection side of endpoints: starting to connect (dat_ep_connect, dat_ep_common_connect, dat_ep_dup_connect), state
+//! transitions and their events. `disconnect` ends connections.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -15,16 +15,12 @@ use crate::attr::EpAttr;
 use crate::counters::{EpCounter, EpValues, IaCounter};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::{Evd, ExpectedEvent, Feed, RequestWatch};
-use crate::event::{AsyncEvent, ConnectionEvent, Event};
-use crate::flags::Close;
+use crate::event::{ConnectionEvent, Event};
 use crate::private_data::{PrivateData, check_length};
 use crate::timer;
 use crate::transport::{Connect, Token, Transport};
 use crate::upcall::ConnOutcome;
 use crate::use_count::Claim;
-
-/// Value of `DAT_EP_TRANSFER_TO_ERROR`, the reason of `DAT_ASYNC_ERROR_EP_BROKEN`.
-const EP_TRANSFER_TO_ERROR: u32 = 0;
 
 /// Connection side of an endpoint, which posts do not need. The fields are dropped in this order.
 pub(super) struct Connection<T: Transport> {
@@ -42,7 +38,7 @@ pub(super) struct Connection<T: Transport> {
     /// Announcement of the coming event to the connect EVD, during an attempt to connect.
     expected: Option<ExpectedEvent<T>>,
     /// Watch on the completion queue of the requests during a graceful disconnect.
-    request_watch: Option<RequestWatch<T>>,
+    pub(super) request_watch: Option<RequestWatch<T>>,
     /// Internal EVD for completions that need a completion queue, although the consumer gave no EVD for them.
     pub(super) internal_evd: InternalEvd<T>,
     /// Peer: address and qualifier (active side) or port (passive side).
@@ -211,7 +207,7 @@ impl<T: Transport> Ep<T> {
         ia.count(IaCounter::CmReqTx);
         if let Some(timeout) = timeout {
             timer::after(timeout, move || {
-                Self::handle_input(token, Input::TimedOut, None)
+                Self::handle_input(token, Input::TimedOut, None);
             });
         }
         Ok(())
@@ -245,63 +241,6 @@ impl<T: Transport> Ep<T> {
         Ok((checkout, self.head.token(self.index())))
     }
 
-    /// Ends the connection or the attempt (dat_ep_disconnect).
-    ///
-    /// # Errors
-    /// `DAT_INVALID_STATE` in Unconnected, Reserved, Passive and Tentative Connection Pending.
-    pub fn disconnect(&'static self, how: Close) -> Result<()> {
-        let input = match how {
-            Close::Abrupt => Input::DisconnectAbrupt,
-            Close::Graceful => Input::DisconnectGraceful,
-        };
-        let mut side = self.lock_alive()?;
-        let was = self.current_state();
-        let step = self.apply(&mut side, input)?;
-        let token = self.head.token(self.index());
-        side.disconnects += 1;
-        if matches!(was, EpState::Connected | EpState::DisconnectPending) && step.next != was {
-            self.ia().count(IaCounter::CmDreqTx);
-        }
-        self.finish(side, was, step);
-        if step.effect == Effect::AwaitLastRequest {
-            self.mark_last_request();
-            self.await_last_request(token);
-        }
-        Ok(())
-    }
-
-    /// Watches the completion queue of the requests until the [marked](Ep::mark_last_request) request of the
-    /// connection `token` is complete, even if the consumer polls no EVD. Ends the connection at once if no request
-    /// is outstanding.
-    fn await_last_request(&'static self, token: Token) {
-        let evd = {
-            let Ok(mut side) = self.lock_alive() else {
-                return;
-            };
-            if self.head.token(self.index()) != token || !self.state.is(EpState::DisconnectPending)
-            {
-                return;
-            }
-            let evd = side.parts.request_evd.or(side.internal_evd.0);
-            side.request_watch = evd.and_then(Evd::watch_requests);
-            evd
-        };
-        if let Some(evd) = evd {
-            // Waits for the EVD's lock: a completion that was being processed when the request was marked is then
-            // counted.
-            evd.arm_and_drain();
-        }
-        if self.requests_outstanding() == 0 {
-            Self::handle_input(token, Input::Drained, None);
-        }
-    }
-
-    /// Ends the graceful disconnect, from the timer thread: the caller holds the lock of an EVD.
-    pub(super) fn last_request_done(&'static self) {
-        let token = self.head.token(self.index());
-        timer::soon(move || Self::handle_input(token, Input::Drained, None));
-    }
-
     /// Returns the private data of the event for the present connection or for the peer's rejection. The data stays
     /// at its address until the endpoint's next connection.
     pub fn private_data(&self) -> &PrivateData {
@@ -314,51 +253,13 @@ impl<T: Transport> Ep<T> {
         Self::handle_input(token, Input::Transport(outcome), private_data);
     }
 
-    /// Breaks the present connection from the timer thread, for callers that hold locks.
-    pub(super) fn break_later(&'static self) {
-        let token = self.head.token(self.index());
-        timer::soon(move || Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None));
-    }
-
-    /// Breaks the present connection.
-    pub(crate) fn break_now(&'static self) {
-        Self::handle_input(
-            self.head.token(self.index()),
-            Input::Transport(ConnOutcome::Broken),
-            None,
-        );
-    }
-
     /// Returns the endpoint whose present connection or attempt has the token `token`.
-    fn of_connection(token: Token) -> Option<&'static Self> {
+    pub(super) fn of_connection(token: Token) -> Option<&'static Self> {
         let ep = T::arenas().ep.get(token.index())?;
         (ep.head.alive() && ep.head.token(token.index()) == token).then_some(ep)
     }
 
-    /// Breaks the connection of the token `token`, which may also be that of the queue pair.
-    pub(crate) fn broken(token: Token) {
-        let Some(ep) = T::arenas().ep.get(token.index()) else {
-            return;
-        };
-        let token = if ep.is_queue_pair(token) {
-            ep.head.token(token.index())
-        } else {
-            token
-        };
-        Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None);
-    }
-
-    /// Handles a report that the endpoint takes no more receives from its SRQ.
-    pub(crate) fn last_receive(token: Token) {
-        let Some(ep) = T::arenas().ep.get(token.index()) else {
-            return;
-        };
-        if ep.is_queue_pair(token) || Self::of_connection(token).is_some() {
-            ep.announce_srq_drained();
-        }
-    }
-
-    fn handle_input(token: Token, input: Input, private_data: Option<&[u8]>) {
+    pub(super) fn handle_input(token: Token, input: Input, private_data: Option<&[u8]>) {
         let Some(ep) = Self::of_connection(token) else {
             tracing::debug!(?token, ?input, "of a connection that is gone");
             return;
@@ -419,7 +320,7 @@ impl<T: Transport> Ep<T> {
     }
 
     /// Takes the teardown action of `step` and posts its event.
-    fn finish(&'static self, mut side: Locked<T>, was: EpState, step: Step) {
+    pub(super) fn finish(&'static self, mut side: Locked<T>, was: EpState, step: Step) {
         if step.effect == Effect::Teardown
             && let Some(checkout) = Self::check_out(&mut side)
         {
@@ -470,20 +371,6 @@ impl<T: Transport> Ep<T> {
             }
         }
         side.posting = false;
-    }
-
-    /// Posts the event that no receive of the SRQ is held by the endpoint any more. dtestsrq and other programs wait
-    /// for it after each disconnect of an endpoint on an SRQ. Not every transport reports it (rxe does not), so core
-    /// posts it once a connection and ignores the transport's later report.
-    fn announce_srq_drained(&'static self) {
-        let on_srq = {
-            let side = self.connection.lock();
-            side.parts.srq.is_some() && self.head.alive()
-        };
-        if on_srq && !self.srq_drain_announced.swap(true, Ordering::AcqRel) {
-            self.ia()
-                .post_async(AsyncEvent::EpBroken, self.handle(), EP_TRANSFER_TO_ERROR);
-        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod bind;
 pub mod connect;
 mod datagram;
+mod disconnect;
 pub mod dto;
 pub mod fast_ops;
 pub mod fast_path;
