@@ -99,7 +99,7 @@ impl Provider for SoftRxe {
                     return Err(error.code());
                 }
                 Err(error) => {
-                    tracing::info!("{name}: uses the engine in user space, because {error}")
+                    tracing::info!("{name}: uses the engine in user space, because {error}");
                 }
             }
         }

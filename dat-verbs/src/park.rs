@@ -135,7 +135,7 @@ impl Parker {
         };
         // poll(2) skips negative descriptors.
         let mut set = [
-            entry(fd.map_or(-1, |fd| fd.as_raw_fd())),
+            entry(fd.map_or(-1, AsRawFd::as_raw_fd)),
             entry(notifier.fd()),
         ];
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));

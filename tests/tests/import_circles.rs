@@ -9,7 +9,7 @@ use std::path::Path;
 use dat_tests::prefix::top;
 
 /// Source folders without circles.
-const CRATES: [&str; 8] = [
+const CRATES: &[&str] = &[
     "dat-abi/src",
     "dat-abi/slots/src",
     "dat-registry/src",

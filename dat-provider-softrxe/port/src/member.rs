@@ -46,7 +46,7 @@ impl Member {
     /// the holder for all users that this user runs. `from` contains what the earlier share in the port leaves.
     ///
     /// # Errors
-    /// As [`names::connect`], `setsockopt` and `sendmsg`.
+    /// As connect(2), `setsockopt` and `sendmsg`.
     pub fn join(local: SocketAddr, trust: Trust, from: &Takeover) -> io::Result<Self> {
         let ip: IpAddr = local.ip();
         let name = match trust {

@@ -77,7 +77,7 @@ impl PollSet {
         sleep([self.as_raw_fd()], Some(Duration::ZERO)) == Slept::Woken
     }
 
-    /// Returns descriptors of the set that are readable or hung up, at most [`BATCH`] of them; the set stays readable while there are more.
+    /// Returns descriptors of the set that are readable or hung up, at most `BATCH` of them; the set stays readable while there are more.
     #[must_use]
     pub fn ready(&self) -> Vec<RawFd> {
         let mut events = [Event::EMPTY; BATCH];

@@ -120,7 +120,7 @@ impl Resolution {
             }
         };
         shared.defer(Box::new(move |shared| {
-            shared.upcalls.datagram(token, outcome)
+            shared.upcalls.datagram(token, outcome);
         }));
         Ok(())
     }
