@@ -43,7 +43,7 @@ impl Capabilities {
 /// Bits of the word that hold capabilities.
 const CAPABILITY_BITS: u32 = 0x00ff_ffff;
 
-/// What an engine says of itself.
+/// Version and capabilities that an engine announces.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Offer {
     version: u8,
@@ -57,7 +57,7 @@ impl Offer {
         capabilities: Capabilities::LEGACY,
     };
 
-    /// The offer of an engine from before the word existed.
+    /// Offer of engines that send 0 in the Q_Key field.
     pub const LEGACY: Self = Self {
         version: 0,
         capabilities: Capabilities::LEGACY,
@@ -152,7 +152,7 @@ impl Agreement {
         self.capabilities.contains(capabilities)
     }
 
-    /// Returns true if the peer is an own engine. That is a question of [identity](crate::guid); where the wire differs, ask
+    /// Returns true if the peer is an engine of this project. For the peer's identity only; to choose a wire format use
     /// [`has`](Self::has).
     #[must_use]
     pub const fn is_own(self) -> bool {

@@ -1,5 +1,4 @@
-//! What DAPL 2.1.10 and its successors agree on over rdma_cm. A transport that does otherwise reaches no peer of another
-//! implementation.
+//! Private-data layout and port rule of DAPL 2.1.10 over rdma_cm; without them no DAPL peer connects.
 
 /// Bytes of a consumer's private data in a connection request: the CM's 92 less rdma_cm's header of 36.
 pub const REQ_PRIVATE: usize = 56;

@@ -9,7 +9,7 @@
 //! * `transport`: what core calls, and the objects that core holds. Begin reading here.
 //! * `adapter::driver`: the threads that drive an adapter, namely consumers that post, poll and wait, and the helper.
 //! * `adapter::hub`: the lock of an adapter, and how data passes between the owners of its state: `connections`,
-//!   `notices`, `peers`, `ports`, `roles`, `pending`.
+//!   `notices`, `peers`, `ports`, `pending`.
 //! * `link`: paths for packets below the reliable connection. `memory`: registered memory. `adaptive`: predictions of what
 //!   the consumer does next. `wait`: sleeping threads. `address`: local addresses.
 

@@ -48,9 +48,8 @@ pub(crate) fn discard(sockets: Vec<CloseOnFork<OwnedFd>>) {
     let thread = builder.spawn(move || {
         dat_os::signals::block_asynchronous();
         let _ = copied.send(copy_descriptor_table());
-        // Until the other thread has closed its descriptors, or is gone.
+        // Wait until `discard` dropped its sockets; this thread's exit is then the last close.
         let _ = is_closed.recv();
-        // The end of this thread closes its copies.
     });
     if let Err(error) = &thread {
         tracing::debug!(%error, "no thread to close a socket of another user");

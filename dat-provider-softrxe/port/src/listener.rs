@@ -138,7 +138,7 @@ impl Listener {
         let Some(timer) = &pacing.timer else {
             return;
         };
-        // Added first: where that fails, there is no pause.
+        // Add the timer before removing the socket: if adding fails, the listener does not pause.
         timer.set(time);
         if self.ready.add(timer.as_raw_fd()).is_ok() {
             self.ready.remove(self.socket.as_raw_fd());

@@ -19,7 +19,7 @@ use crate::unix_socket::{self, Kind};
 
 /// Longest wait for a holder's answer to a claim.
 const ANSWER: Duration = Duration::from_secs(1);
-/// Key of the holder in [`SharedKeptPorts`], where members have theirs.
+/// Member number of the holder's own port in [`SharedKeptPorts`].
 const HOLDER: u64 = u64::MAX;
 
 /// See the module's documentation.

@@ -39,7 +39,7 @@ impl Default for Quotas {
     }
 }
 
-/// Divisor for the part of all things that only users without any may take.
+/// Divisor of the reserve: 1/4 of all slots (members) is for users that have none yet.
 const RESERVE_DIVISOR: usize = 4;
 
 /// Returns true if a user that has `own` things may get another one, while `taken` of `all` are taken.

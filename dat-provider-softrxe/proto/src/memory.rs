@@ -84,7 +84,7 @@ pub struct MwBind {
     pub kind: WindowType,
 }
 
-/// Reason to refuse an access. A peer learns "remote access error" only.
+/// Reason to refuse an access. The peer receives only "remote access error".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AccessError {
     /// No live region or window has the key.

@@ -121,7 +121,7 @@ impl Connections {
         self.connections.values().any(|c| c.is_to(gone))
     }
 
-    /// Ends the requests of engines that are `gone`. The consumer still answers them, and then learns that there is no peer.
+    /// Ends the requests of engines that are `gone`. The consumer still answers them; the answer then reports that there is no peer.
     pub(crate) fn end_requests(
         &mut self,
         engine: &mut Engine<Regions>,

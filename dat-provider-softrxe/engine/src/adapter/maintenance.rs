@@ -91,8 +91,7 @@ impl Hub {
         forget_gone(&mut state.engine, clock::now(), &gone);
     }
 
-    /// Does what [`reap_peers`](Self::reap_peers) does, while the adapter closes: no upcall reports it, and nothing of it stays
-    /// readable.
+    /// Does what [`reap_peers`](Self::reap_peers) does, while the adapter closes: reads the descriptors, makes no upcalls.
     pub(crate) fn reap_peers_at_close(&self, state: &mut State, now: Time) {
         if self.descriptors.liveness_changed() {
             let gone = state

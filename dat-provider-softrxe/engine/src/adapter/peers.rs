@@ -51,7 +51,7 @@ impl Peers {
         self.back_off_until = Some(Instant::now() + BACK_OFF);
     }
 
-    /// Ends back-off if expired; true if listening.
+    /// Ends an expired back-off. Returns true if none is in progress afterwards.
     pub(crate) fn end_back_off(&mut self, ports: &mut Ports, descriptors: &Descriptors) -> bool {
         let Some(end) = self.back_off_until else {
             return true;
@@ -96,7 +96,7 @@ impl Peers {
             return None;
         };
         let peer = (ip, slot_of_qpn(qpn.value()));
-        // An engine that is connected to itself does not outlive itself.
+        // No watch on this engine itself.
         let other = peer != self.own;
         (other && self.local_peers.watch(peer, descriptors.liveness())).then_some(peer)
     }

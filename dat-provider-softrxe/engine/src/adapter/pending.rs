@@ -6,7 +6,7 @@ use softrxe_proto::Event;
 
 use super::upcall::Upcall;
 
-/// Events and upcalls in the order in which they happened. Upcalls are older than events.
+/// Events and upcalls, each in the order in which they happened. All of `upcalls` happened before all of `events`.
 #[derive(Default)]
 pub(crate) struct Pending {
     /// Events that were not converted to upcalls yet.

@@ -185,7 +185,7 @@ impl Ports {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.takeover_failed, true) {
-                    tracing::error!(%error, "the process that held the port is gone");
+                    tracing::error!(%error, "cannot take over UDP port 4791 of {}; trying again", local.ip());
                 }
             }
         }
@@ -226,7 +226,7 @@ impl Ports {
     /// Registers the service `id` of this address. Returns `false` if it is in use, here or in another process.
     ///
     /// # Errors
-    /// As [`PortShare::take_service`].
+    /// As [`PortShare::claim_service`].
     pub(crate) fn claim_service(&mut self, id: u64) -> io::Result<bool> {
         if self.services.contains_key(&id) {
             return Ok(false);

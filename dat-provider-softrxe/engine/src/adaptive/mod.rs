@@ -133,7 +133,7 @@ pub(crate) struct Batch {
     bytes: u64,
 }
 
-/// Longest time between two calls of which the second one follows the first one.
+/// Longest time between two calls that count as consecutive.
 const FOLLOWS: Duration = Duration::from_micros(2);
 /// Posts that fill a run of small packets, and bytes that fill four runs of large ones. With little more than a run, most of the
 /// second run would be empty.

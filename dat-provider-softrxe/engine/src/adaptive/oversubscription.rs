@@ -26,7 +26,7 @@ pub(crate) struct Oversubscription {
 impl Oversubscription {
     /// Records that the calling thread was preempted.
     pub(crate) fn preempted(&mut self, now: Time) {
-        // So soon after the previous one was forgotten: the processors were oversubscribed all the time.
+        // A preemption before or shortly after `until`: oversubscription never ended, so remember it twice as long.
         let again = self
             .until
             .is_some_and(|until| now <= until + self.memory.max(MEMORY));
@@ -54,7 +54,7 @@ pub(crate) fn rest(worked: Duration) -> Duration {
     (worked * REST_FACTOR).clamp(MIN_REST, MAX_REST)
 }
 
-/// How long the helper sleeps after `sched_yield`: until it may run again with a [short slice](crate::wait::scheduler::TimeSlice).
+/// How long the helper sleeps after `sched_yield`: until it may run again with a [short slice](dat_os::schedule::Slice::Short).
 pub(crate) const REST_AFTER_YIELD: Duration = Duration::from_micros(300);
 
 /// How long the helper naps under oversubscription while consumers poll. A consumer may stop polling at any time and only read

@@ -57,12 +57,12 @@ impl PayloadRefs {
         self.list.len() < MAX_SEGMENTS
     }
 
-    /// Adds `from`, which is sent in place of as many bytes at `at` of the buffer. `at` is behind all that were added before.
+    /// Adds `from`, the payload that is sent in place of the bytes at offset `at` of the buffer. Offsets ascend.
     pub(crate) fn add(&mut self, at: usize, from: Range) {
         self.list.push(PayloadRef { at, from });
     }
 
-    /// Copies all payload that is referred to to its positions in `out`.
+    /// Copies each referenced payload to its position in `out`.
     pub(crate) fn copy_into(&self, method: CopyMethod, out: &mut [u8]) {
         for PayloadRef { at, from } in &self.list {
             // The position is as long as the range, so the read is never outside. What cannot be read is not sent either.

@@ -93,7 +93,7 @@ impl Regions {
         }
     }
 
-    /// Copies payload that the run in `out` refers to to its positions there, for a capture.
+    /// Copies each referenced payload of the run in `out` to its position there, for a capture.
     pub(crate) fn copy_payload_into(&self, out: &mut [u8]) {
         let refs = self.payload_refs.borrow();
         refs.copy_into(self.copy_method.get(), out);

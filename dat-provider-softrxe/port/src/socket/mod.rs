@@ -13,7 +13,7 @@ use super::fork::CloseOnFork;
 
 pub use received::{Received, zeros};
 
-/// Largest run of equal datagrams that one [`Socket::send`] takes (`UDP_MAX_SEGMENTS` of Linux before 6.x).
+/// Largest run of equal datagrams that one [`Socket::send`] takes (`UDP_MAX_SEGMENTS` of older Linux kernels).
 pub const MAX_SEGMENTS: usize = 64;
 /// Largest payload of one run, limited by the 16-bit lengths of UDP and IPv4.
 pub const MAX_RUN: usize = 65_507;

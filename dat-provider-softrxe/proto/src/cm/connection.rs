@@ -41,7 +41,7 @@ pub(crate) fn request_lifetime() -> Duration {
     timeout_of(RESPONSE_TIMEOUT) * MISSED_REPETITIONS
 }
 
-/// Returns how long a request is kept after an MRA, whose time excuses the peer from repeating it: 103 s.
+/// Returns how long a request is kept after an MRA, which allows the peer to be silent for its service timeout: 103 s.
 pub(crate) fn request_lifetime_after_mra() -> Duration {
     timeout_of(SERVICE_TIMEOUT) + request_lifetime()
 }
@@ -90,8 +90,7 @@ pub(crate) struct Connection {
     pub(crate) refused: u8,
     /// Time of the next repetition.
     pub(crate) due: Option<Time>,
-    /// Bytes that may still be sent to a peer that has not shown that it receives them. `None`: it has, or this side is the
-    /// active one.
+    /// Bytes that may still be sent to a peer that has not shown that it receives. `None` once it has, and on the active side.
     pub(crate) allowance: Option<u32>,
     /// Time of the earliest timer entry for this connection, which may be before `due`.
     pub(crate) armed: Option<Time>,

@@ -19,7 +19,7 @@ type Ticket = u64;
 #[derive(Debug)]
 struct Shares<K> {
     held: HashMap<K, BTreeSet<Ticket>>,
-    /// Ordered by number of requests; among equals the key with the oldest request comes last.
+    /// (count, `Reverse(oldest ticket)`, key): the last element loses a request first.
     ranks: BTreeSet<(usize, std::cmp::Reverse<Ticket>, K)>,
 }
 

@@ -34,8 +34,7 @@ pub struct SidrReply<'a> {
     pub private_data: &'a [u8],
 }
 
-/// A resolution in progress: one of ours, whose request is repeated, or one of a peer, whose answer is outstanding or kept
-/// for repetition.
+/// A resolution. Ours: its request is repeated. A peer's: it is unanswered, or its answer is kept for repetition.
 #[derive(Debug)]
 pub(crate) struct Resolution {
     pub(crate) ours: bool,

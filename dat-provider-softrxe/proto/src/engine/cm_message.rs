@@ -59,7 +59,7 @@ impl<M: Memory> Engine<M> {
                     .filter(|id| self.may_answer(*id, transaction))
                     .or_else(|| self.find_requester(source, rej));
                 let no_listener = rej.reason == RejectReason::INVALID_SERVICE_ID;
-                // The last DREQ of this queue pair was lost; the peer ends that connection now.
+                // STALE_CONNECTION: the peer missed our DREQ for this QP and now ends the old connection; send the REQ again.
                 let stale = rej.reason == RejectReason::STALE_CONNECTION
                     && rej.message == cm::Answered::Req;
                 if (no_listener || stale)

@@ -15,7 +15,7 @@ use crate::time::Time;
 const LONGEST_RETRY: std::time::Duration = std::time::Duration::from_secs(4);
 /// First pause before a REQ is sent again to a service without a listener; doubles.
 const REFUSED_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
-/// Part of a peer's allowance that is reserved for probes: as many as a REP has repetitions.
+/// Part of a peer's allowance that is reserved for eight probes.
 const PROBE_ALLOWANCE: u32 = 8 * PROBE_PACKET;
 /// Time for which an ended connection repeats its last message.
 pub(super) const TIME_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
@@ -255,8 +255,8 @@ impl<M: Memory> Engine<M> {
         self.arm_requests();
     }
 
-    /// Drops a request or resolution that waits, or its kept answer. Returns true if the consumer had not answered it; a
-    /// later answer is an error.
+    /// Drops a request or resolution that the consumer has not answered, or its kept answer. Returns true if the consumer had
+    /// not answered it; a later answer is an error.
     pub(super) fn drop_request(&mut self, now: Time, id: u32) -> bool {
         self.cm.pending.remove(id);
         if let Some(resolution) = self.cm.resolution(id) {

@@ -123,7 +123,7 @@ impl<M: Memory> Engine<M> {
             Verdict::Identification(id) => !indexed || id <= MAX_SEGMENT,
             Verdict::Wrong => false,
         };
-        // The other one is the well-known port: the process that holds it forwards packets of others.
+        // Or it was sent to port 4791, whose holder forwarded it.
         let port = self.config.port;
         let right = right_at(port) || port != crate::ROCE_PORT && right_at(crate::ROCE_PORT);
         if !right {

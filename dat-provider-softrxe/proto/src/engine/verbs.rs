@@ -92,8 +92,8 @@ impl<M: Memory> Engine<M> {
             self.qps.resize_with(2, || None);
         }
         let limit = 1usize << self.config.qp_bits;
-        // The salt may have no bits. A slot is therefore reused as late as possible, so that no late packet of its old
-        // connection reaches the new one.
+        // With the maximum of slot and prefix bits no salt is left, so slots are reused as late as possible: no late packet of
+        // the old connection reaches the new one.
         let rested = self.free.len() >= MIN_FREE_SLOTS || self.qps.len() >= limit;
         let rested = rested.then(|| self.free.pop_front()).flatten();
         let slot = rested.unwrap_or(self.qps.len() as u32);

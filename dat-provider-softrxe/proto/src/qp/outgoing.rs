@@ -17,8 +17,8 @@ const LEAST_LENT: usize = 256;
 pub(crate) enum Payload {
     /// No payload.
     Empty,
-    /// SGEs of send request `seq`, from this offset of the message. `may_lend`: the packet is sent again if a change before
-    /// it leaves makes its checksum wrong.
+    /// SGEs of send request `seq`, from this offset of the message. `may_lend`: first transmission; the consumer may still
+    /// change the bytes, then the ICRC is wrong and the packet is repeated.
     Request {
         seq: u32,
         offset: u32,

@@ -229,7 +229,7 @@ impl Qp {
             let wqe = *wqe;
             let index = next.distance(start) as u32;
             if index >= packets {
-                // The request is acknowledged past its end, or was just sent.
+                // All packets of this request are behind `next`: go on to the next request.
                 r.cursor = seq.wrapping_add(1);
                 continue;
             }

@@ -281,7 +281,8 @@ impl Qp {
         };
         // An answer that still waits serves this request, too.
         let waiting = r.jobs.iter().any(|waiting| waiting.psn == psn);
-        // The places for new requests of the peer stay free; it repeats those of the old ones that it misses.
+        // A repeated request is queued only while about half of the jobs are free (`job_limit` is 2 * depth + 2); the peer
+        // repeats what it still misses.
         let crowded = r.jobs.len() > r.depth + 1;
         if let (Some(kind), false) = (job, waiting || crowded) {
             let msn = r.msn;

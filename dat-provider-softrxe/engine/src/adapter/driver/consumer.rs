@@ -91,7 +91,7 @@ impl Hub {
         let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
         if state.driver.batch.posted(now, bytes, busy) {
             state.transmit(now, false);
-            // To transmit takes a while, most of all for a full run.
+            // Read the clock again: the transmission took time.
             state.driver.batch.returned(clock::now());
         } else {
             state.collect_events();
@@ -100,8 +100,8 @@ impl Hub {
         Ok(())
     }
 
-    /// Waits for a completion of `cq` or a ring of `bell`, and drives the engine meanwhile. Without `cq` an upcall rings: that of a
-    /// CNO, or an event that is no completion.
+    /// Waits for a completion of `cq`, or until `bell`'s permit is given, and drives the engine meanwhile. Without `cq` an upcall
+    /// gives the permit: that of a CNO, or of an event that is no completion.
     pub(crate) fn wait(
         self: &Arc<Self>,
         cq: Option<CqId>,
@@ -208,7 +208,7 @@ impl Hub {
                 let hold = state.driver.replies.reply_expected();
                 state.transmit(now, hold);
                 if state.pending.has_upcalls() {
-                    // An upcall may wait itself: it finds the lead free.
+                    // An upcall may call a wait, which must be able to take the lead.
                     state.driver.roles.watcher = Watcher::None;
                     drop(state);
                     self.run_upcalls();

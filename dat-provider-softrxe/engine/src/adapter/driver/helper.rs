@@ -59,8 +59,8 @@ impl Hub {
         }
     }
 
-    /// Waits until the peers have confirmed the end of their connections, for a moment at most: once this process is gone, no
-    /// process repeats a lost DREQ.
+    /// Waits until the peers have confirmed the end of their connections, for at most [`CLOSING_TIME`]: once this process is gone,
+    /// no process repeats a lost DREQ.
     fn close(&self) {
         let end = Instant::now() + CLOSING_TIME;
         loop {
@@ -137,7 +137,7 @@ impl Hub {
                 Plan::Rest => drop(on_readable([self.wakers.helper.as_raw_fd()], back_off())),
                 Plan::Watch(due) => {
                     if busy && oversubscribed {
-                        // Arriving packets do not end this sleep: a thread that wakes up too early waits for a tick.
+                        // Sleeps on the eventfd only, so packets do not wake it early: it would then run at the next scheduler tick.
                         let rest = rest(woken.elapsed());
                         let _ = on_readable([self.wakers.helper.as_raw_fd()], Some(rest));
                         continue;

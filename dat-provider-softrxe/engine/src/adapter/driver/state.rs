@@ -14,7 +14,7 @@ use crate::wait::Bell;
 
 /// Largest spin budget of a waiter.
 const MAX_SPIN: Duration = Duration::from_micros(50);
-/// Empty polls that make a loop: the helper is sent to nap then.
+/// Socket reads by consumers, counted in [`Roles::polls`], that make a loop: the watcher then stops watching the socket.
 pub(super) const LOOP: u32 = 8;
 /// Polls between two that read the mailbox and not only the socket.
 const MAILBOX_INTERVAL: u32 = 64;
@@ -46,7 +46,7 @@ impl Wakers {
 /// The thread that sleeps on the descriptors, and so notices what arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Watcher {
-    /// No thread: consumers poll, the helper naps.
+    /// No thread: consumers poll, the helper sleeps for a fixed time.
     #[default]
     None,
     /// The helper.
@@ -65,18 +65,18 @@ pub(crate) struct Roles {
     pub(super) helper_rests: bool,
     /// The helper was summoned and has not run since.
     pub(super) summoned: bool,
-    /// Number of polls by consumers, wrapping.
+    /// Socket reads by consumers' polls, plus one per given-up lead; wrapping.
     pub(super) polls: u32,
     /// Value of `polls` when the helper or the leader last became the watcher.
     pub(super) watched_since: u32,
-    /// The leader does not sleep on the socket, because other consumers poll.
+    /// The leader sleeps for a fixed time, not on the socket, because other consumers poll.
     pub(super) leader_naps: bool,
     /// Waiters that sleep because another one leads.
     pub(super) followers: Vec<Arc<Bell>>,
 }
 
 impl Roles {
-    /// Returns whether consumers alone read the socket. The napping watcher reads it soon in any case.
+    /// Returns whether only consumers' polls read the socket, apart from a thread that sleeps for a fixed time between its reads.
     pub(super) fn is_left_to_polls(&self) -> bool {
         self.watcher == Watcher::None || self.watcher == Watcher::Leader && self.leader_naps
     }
@@ -113,7 +113,7 @@ impl Roles {
         true
     }
 
-    /// Gives up the lead. Another waiter takes it, or the helper watches if no waiter waits again.
+    /// Gives up the lead. One follower becomes leader; if there is none, the helper watches.
     pub(super) fn give_up_lead(&mut self, wakers: &Wakers) {
         self.watcher = Watcher::None;
         self.polls = self.polls.wrapping_add(1);
@@ -125,8 +125,8 @@ impl Roles {
         }
     }
 
-    /// Sends the helper or the leader from the socket to its nap once a consumer polls in a loop. It would sleep on the socket:
-    /// the consumer has read what wakes it, and each wake-up costs the sender.
+    /// Makes the watcher sleep for a fixed time, not on the socket, once a consumer polls in a loop. The consumer reads what would
+    /// wake the watcher, and each wake-up costs the sender.
     pub(super) fn relieve_watcher(&mut self, wakers: &Wakers) {
         if !self.polled_in_a_loop() {
             return;

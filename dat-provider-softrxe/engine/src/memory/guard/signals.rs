@@ -45,7 +45,7 @@ fn replace(signal: libc::c_int, previous: &AtomicPtr<libc::sigaction>) {
     // SAFETY: a handler of this type, which only makes calls that a handler may make. It is never unmapped: providers stay loaded.
     if unsafe { libc::sigaction(signal, &raw const action, null_mut()) } != 0 {
         let error = std::io::Error::last_os_error();
-        tracing::warn!(signal, %error, "sigaction: the kernel copies registered memory");
+        tracing::warn!(%error, "cannot install the handler of signal {signal}; copies use system calls (slower)");
     }
 }
 
@@ -144,7 +144,7 @@ unsafe fn forward(
     if flags & libc::SA_RESETHAND != 0 {
         PREVIOUS[slot].store(null_mut(), Ordering::Release);
     }
-    // The previous handler was installed again and calls this one: to call it would not end.
+    // The application reinstalled the previous handler, which chains to this one: calling it would recurse forever.
     if !direct && action_of(signal).is_some_and(|action| action.sa_sigaction == handler) {
         handler = libc::SIG_DFL;
     }
