@@ -1,4 +1,4 @@
-//! The process that has UDP port 4791 of an address. It trust members and forwards their datagrams.
+//! The process that has UDP port 4791 of an address. It admits members and forwards their datagrams to them.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -22,6 +22,7 @@ use crate::shared_socket::SharedSocket;
 use crate::socket::Socket;
 use crate::unix_socket::Kind;
 use crate::wake::PollSet;
+use dat_os::timerfd::TimerFd;
 
 /// Longest wait for space in the connection of a slow member, whose process may just have been woken.
 const SEND_WAIT: Duration = Duration::from_millis(1);
@@ -31,7 +32,7 @@ const NO_WAIT_PERIOD: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_millis(200);
 /// Packets that are read from each member before other work.
 const READ_BATCH: usize = 64;
-/// Calls of [`Holder::poll_members`] that read all members, of which one call reads some.
+/// Maximum calls of [`Holder::poll_members`] in `catch_up`; each handles at most 256 descriptors.
 const CATCH_UP_ROUNDS: usize = 16;
 /// Requested send buffer for a member in bytes; the kernel may give less (net.core.wmem_max).
 const BUFFER: libc::c_int = 4 << 20;
@@ -54,6 +55,8 @@ pub struct Holder {
     by_fd: HashMap<RawFd, u64>,
     members: Members,
     kept_ports: SharedKeptPorts,
+    /// Part of `ready`; expires when the retention of a keeper ends. Created at the first death.
+    keeper_timer: Option<TimerFd>,
     /// Maximum number of keepers, each of which takes a descriptor.
     max_kept: usize,
     /// Own UDP port for data if this process was a member before; else 0.
@@ -113,6 +116,7 @@ impl Holder {
             by_fd: HashMap::new(),
             members,
             kept_ports: SharedKeptPorts::default(),
+            keeper_timer: None,
             max_kept: max_keepers(),
             data_port: 0,
             packet: Vec::with_capacity(8192),
@@ -126,6 +130,7 @@ impl Holder {
         self.kept_ports = takeover.kept_ports.clone();
         self.data_port = takeover.data_port;
         self.grace_until = Some(Instant::now() + GRACE);
+        self.close_expired_keepers(Instant::now());
     }
 
     /// Returns true while members of an earlier holder may not have joined yet. A datagram without a known destination
@@ -164,12 +169,19 @@ impl Holder {
         &self.listener
     }
 
-    /// Admits processes that have connected, reads the members' packets, and removes members whose process ended.
+    /// Admits processes that have connected, reads the members' packets, removes members whose process ended, and closes
+    /// expired keepers.
     pub fn poll_members(&mut self) {
         // Members that ended come first: their descriptors are free for new ones.
         for fd in self.ready.ready() {
             if let Some(member) = self.by_fd.get(&fd) {
                 self.read(*member);
+            } else if self
+                .keeper_timer
+                .as_ref()
+                .is_some_and(|timer| timer.as_raw_fd() == fd)
+            {
+                self.close_expired_keepers(Instant::now());
             }
         }
         self.listener.accept();
@@ -277,8 +289,34 @@ impl Holder {
         }
     }
 
+    /// Closes keepers whose retention ended before `now`, and sets the timer for the next one. Without a timer, for lack of a
+    /// descriptor, they are closed at the next death.
+    fn close_expired_keepers(&mut self, now: Instant) {
+        let next = {
+            let mut kept = self.kept_ports.lock();
+            kept.drop_expired(now);
+            kept.next_expiry()
+        };
+        if let Some(timer) = &self.keeper_timer {
+            timer.clear();
+        }
+        let Some(next) = next else {
+            return;
+        };
+        if self.keeper_timer.is_none() {
+            self.keeper_timer = TimerFd::new()
+                .ok()
+                .filter(|timer| self.ready.add(timer.as_raw_fd()).is_ok());
+        }
+        if let Some(timer) = &self.keeper_timer {
+            timer.set(next.saturating_duration_since(now));
+        }
+    }
+
     fn forget(&mut self, member: u64) {
-        self.kept_ports.lock().member_died(member, Instant::now());
+        let now = Instant::now();
+        self.kept_ports.lock().member_died(member, now);
+        self.close_expired_keepers(now);
         self.members.forget(member);
         if let Some(connection) = self.connections.remove(&member) {
             let fd = connection.as_raw_fd();
@@ -330,6 +368,14 @@ impl Holder {
             return false;
         }
         true
+    }
+}
+
+#[cfg(test)]
+impl Holder {
+    /// Replaces the retention of the ports of processes that die from now on.
+    pub(crate) fn set_retention(&self, retention: Duration) {
+        self.kept_ports.lock().retention = retention;
     }
 }
 

@@ -21,8 +21,9 @@ use crate::fork::CloseOnFork;
 use crate::limits::descriptor_limit;
 use crate::socket::Socket;
 
-/// Time for which the port of a dead process stays bound at least. A peer with a request in flight, or with a shorter
-/// `keepalive=`, notices the death within it.
+/// Time for which the port of a dead process stays bound, unless more than [`MAX_KEPT`] are. A peer with a request in flight, or
+/// with a shorter `keepalive=`, notices the death within it. A holder closes the keeper then; a member that keeps the port of a
+/// former holder closes it at the next end of a holder, or when this process becomes the holder.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(60);
 /// Ports of dead processes that one holder keeps at most.
 pub(crate) const MAX_KEPT: usize = 128;
@@ -168,9 +169,10 @@ fn as_user<T>(uid: u32, create: impl FnOnce() -> io::Result<T>) -> io::Result<T>
 pub(crate) struct KeptPorts<K = PortKeeper> {
     /// By the member's number.
     living: HashMap<u64, (u32, K)>,
-    /// Uid, time at which the keeper may go, keeper; the oldest first.
+    /// (uid, end of retention, keeper), oldest first.
     dead: VecDeque<(u32, Instant, K)>,
     max_dead: usize,
+    pub(crate) retention: Duration,
 }
 
 impl<K> Default for KeptPorts<K> {
@@ -179,6 +181,7 @@ impl<K> Default for KeptPorts<K> {
             living: HashMap::new(),
             dead: VecDeque::new(),
             max_dead: MAX_KEPT,
+            retention: KEPT_FOR,
         }
     }
 }
@@ -199,14 +202,14 @@ impl<K> KeptPorts<K> {
         self.living.insert(member, (uid, keeper));
     }
 
-    /// Keeps the port of `member`, which died at `now`, for [`KEPT_FOR`]. Where there are too many, the user with most of
+    /// Keeps the port of `member`, which died at `now`, until its retention ends. Where there are too many, the user with most of
     /// them loses its oldest.
     pub(crate) fn member_died(&mut self, member: u64, now: Instant) {
         self.drop_expired(now);
         let Some((uid, keeper)) = self.living.remove(&member) else {
             return;
         };
-        self.dead.push_back((uid, now + KEPT_FOR, keeper));
+        self.dead.push_back((uid, now + self.retention, keeper));
         if self.dead.len() > self.max_dead {
             let of = |uid: u32| self.dead.iter().filter(|(of, ..)| *of == uid).count();
             let most = self.dead.iter().map(|(uid, ..)| (of(*uid), *uid)).max();
@@ -220,11 +223,16 @@ impl<K> KeptPorts<K> {
         }
     }
 
-    /// Closes keepers of processes that died more than [`KEPT_FOR`] ago.
+    /// Closes keepers whose retention has ended.
     pub(crate) fn drop_expired(&mut self, now: Instant) {
         while self.dead.front().is_some_and(|(_, end, _)| *end <= now) {
             self.dead.pop_front();
         }
+    }
+
+    /// Returns the end of the retention that ends first.
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        self.dead.front().map(|(_, end, _)| *end)
     }
 }
 
@@ -327,7 +335,9 @@ mod tests {
         let left: Vec<u64> = kept.dead.iter().map(|(.., keeper)| *keeper).collect();
         assert_eq!(left, [1, 7, 8, 9]);
         kept.insert(20, 10, 20);
+        assert_eq!(kept.next_expiry(), Some(now + KEPT_FOR));
         kept.drop_expired(now + KEPT_FOR);
+        assert_eq!(kept.next_expiry(), None);
         assert_eq!(kept.len(), 1);
         kept.member_died(21, now);
         assert_eq!(kept.len(), 1);

@@ -336,6 +336,46 @@ mod tests {
     }
 
     #[test]
+    fn the_port_of_a_dead_process_is_free_when_the_retention_ends() {
+        use std::net::UdpSocket;
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::SocketAddr;
+
+        use crate::message::FromMember;
+
+        let address = "127.61.9.5";
+        let ip = address.parse().unwrap();
+        let mut server = server(address, None);
+        let holder = &mut server.ports[0].holder;
+        holder.set_retention(Duration::from_millis(300));
+        let name = SocketAddr::from_abstract_name(crate::names::system_name(ip)).unwrap();
+        let process =
+            crate::unix_socket::connect(crate::unix_socket::Kind::Packets, &name).unwrap();
+        let socket = Socket::bind(ip, 0, 1 << 16).unwrap();
+        crate::port_keeper::allow_keepers(&socket).unwrap();
+        let local = socket.local();
+        let data_port = FromMember::DataPort(local.port()).encode();
+        for packet in [FromMember::Hello.encode(), data_port] {
+            crate::packets::send(process.as_fd(), &packet, &[]).unwrap();
+        }
+        holder.poll_members();
+        drop((process, socket));
+        let died = Instant::now();
+        holder.poll_members();
+        // No other process dies or connects: only the timer makes the holder readable.
+        while UdpSocket::bind(local).is_err() {
+            assert!(died.elapsed() < Duration::from_secs(10), "still bound");
+            let left = Some(Duration::from_secs(10));
+            assert_eq!(
+                sleep([holder.as_raw_fd()], left),
+                dat_os::sleep::Slept::Woken
+            );
+            holder.poll_members();
+        }
+        assert!(died.elapsed() >= Duration::from_millis(300));
+    }
+
+    #[test]
     fn descriptors_are_for_members_but_for_some() {
         for (descriptors, ports, each) in [
             (1024, 1, 428),
