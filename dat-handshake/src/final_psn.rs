@@ -1,4 +1,4 @@
-//! The private data of an own engine's DREQ: how far its queue pair had received.
+//! The private data of the DREQ of an engine of this project: how far its queue pair had received.
 //!
 //! The acknowledgement of the last packets may have been lost, and the queue pair that would repeat it is gone by then. The peer
 //! must not report a request as flushed that arrived.

@@ -1,4 +1,4 @@
-//! Recognizes an own engine by the CA GUID in its REQ, REP and timeout REJ.
+//! Recognizes an engine of this project by the CA GUID in its REQ, REP and timeout REJ.
 //!
 //! The first 16 bits of the GUID are the mark. Bit 0 of the first byte is set in it, which makes it a group address; no adapter
 //! has such a GUID. The mark is not negotiated, because messages that carry no [offer](crate::offer) depend on it. It says,
@@ -7,16 +7,16 @@
 //! * The engine sends all its datagrams from one UDP port, and receives answers there. That port is part of its identity.
 //! * The Q_Key field of its REQ and REP holds its offer.
 
-/// First 16 bits of the CA GUID of every own engine.
+/// First 16 bits of the CA GUID of every engine of this project.
 const MARK: u64 = 0x5d52;
 
-/// Returns the CA GUID of an own engine: the mark, and the lower 48 bits of `number`.
+/// Returns the CA GUID of an engine of this project: the mark, and the lower 48 bits of `number`.
 #[must_use]
 pub const fn own(number: u64) -> u64 {
     MARK << 48 | (number & ((1 << 48) - 1))
 }
 
-/// Returns true for the CA GUID of an own engine.
+/// Returns true for the CA GUID of an engine of this project.
 #[must_use]
 pub const fn is_own(guid: u64) -> bool {
     guid >> 48 == MARK

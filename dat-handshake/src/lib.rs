@@ -7,8 +7,8 @@
 //! * [`rdma_cm`]: sizes of private data, the version word of a refusal, the port of a connection qualifier. Every peer.
 //! * [`datagram`]: the header in front of a datagram endpoint's request. Every peer.
 //! * [`guid`]: recognizes another Soft-RoCE user engine (an *own* engine) by its CA GUID.
-//! * [`offer`]: the version and the capabilities that own engines negotiate.
-//! * [`final_psn`]: what an own engine adds to its disconnection request.
+//! * [`offer`]: the version and the capabilities that engines of this project negotiate.
+//! * [`final_psn`]: what an engine of this project adds to its disconnection request.
 #![forbid(unsafe_code)]
 
 pub mod datagram;

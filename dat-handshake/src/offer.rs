@@ -1,4 +1,4 @@
-//! The offer: one word in the REQ and in the REP of an own engine, with its version and its capabilities.
+//! The offer: one word in the REQ and in the REP of an engine of this project, with its version and its capabilities.
 //!
 //! The word is the Local Q_Key field, which IBTA defines for datagram services only. The kernel's rdma_cm passes it to no
 //! consumer and answers the same whatever it holds. Big endian, as the field:
@@ -14,7 +14,7 @@
 use crate::guid;
 
 bitflags::bitflags! {
-    /// What an own engine can do or accept that a RoCE peer need not.
+    /// What an engine of this project can do or accept that a RoCE peer need not.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Capabilities: u32 {
         /// Accepts more than 128 PSNs in flight, as many as the sender's `Config::max_window`.
@@ -84,7 +84,7 @@ impl Offer {
         }
     }
 
-    /// Reads the word of an own engine. Bits that have no name yet are kept.
+    /// Reads the word of an engine of this project. Bits that have no name yet are kept.
     #[must_use]
     pub const fn from_word(word: u32) -> Self {
         match (word >> 24) as u8 {
@@ -96,7 +96,7 @@ impl Offer {
         }
     }
 
-    /// Returns the word for the REP to a peer with this CA GUID: 0 unless the peer is an own engine.
+    /// Returns the word for the REP to a peer with this CA GUID: 0 unless the peer is an engine of this project.
     #[must_use]
     pub const fn answer(self, guid: u64) -> u32 {
         if guid::is_own(guid) { self.word() } else { 0 }
@@ -122,7 +122,7 @@ impl Offer {
     }
 }
 
-/// What two connected peers agreed on. Ask it for a capability, or whether the peer is an own engine; a version number alone
+/// What two connected peers agreed on. Ask it for a capability, or whether the peer is an engine of this project; a version number alone
 /// switches nothing today.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Agreement {
@@ -132,14 +132,14 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// The agreement with a peer that is no own engine: plain RoCE.
+    /// The agreement with a foreign peer: plain RoCE.
     pub const FOREIGN: Self = Self {
         own: false,
         version: 0,
         capabilities: Capabilities::empty(),
     };
 
-    /// The agreement of two own engines of this version.
+    /// The agreement of two engines of this project with this version.
     pub const CURRENT: Self = Self {
         own: true,
         version: Offer::CURRENT.version,
@@ -159,7 +159,7 @@ impl Agreement {
         self.own
     }
 
-    /// Returns the smaller version of both; 0 for a peer that is no own engine.
+    /// Returns the smaller version of both; 0 for a foreign peer.
     #[must_use]
     pub const fn version(self) -> u8 {
         self.version

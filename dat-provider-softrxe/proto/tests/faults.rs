@@ -104,7 +104,7 @@ fn run(name: &str, seed: u64, faults: Faults) -> [Counters; 2] {
         c.read_chunk = 4;
         c.max_window = [4, 16, 128][seed as usize % 3];
     });
-    // Own engines in every second run, otherwise engines that take each other for foreign peers.
+    // Engines of this project in every second run, otherwise engines that take each other for foreign peers.
     pair.own = seed.is_multiple_of(2);
     if seed % 4 < 2 {
         pair.sides[0].memory.lend_payload();

@@ -17,7 +17,7 @@ use softrxe_proto::{
 
 const SERVICE: u64 = service_id::tcp(7);
 const LONG: Duration = Duration::from_secs(100);
-/// CA GUID of an own engine.
+/// CA GUID of an engine of this project.
 const OWN: u64 = 0x5d52_0000_0000_0009;
 /// Bytes of BTH, DETH and MAD header.
 const BODY: usize = 44;

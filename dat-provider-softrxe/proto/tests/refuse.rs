@@ -106,7 +106,7 @@ fn accesses_that_are_not_granted() {
     );
 }
 
-/// To an own engine each packet of an RDMA WRITE is a request: the packets before the refused one are placed.
+/// To an engine of this project each packet of an RDMA WRITE is a request: the packets before the refused one are placed.
 #[test]
 fn a_write_that_runs_over_the_end_changes_only_what_it_was_granted() {
     let mut pair = Pair::new("run_over");

@@ -137,7 +137,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let caller = b"DATu\x01\x07\x00\x00\x00\x00\x00\x11\x00\x00\x00\x07private".to_vec();
     let final_psn = final_psn::emit(7).to_vec();
     let words = [0, Offer::CURRENT.word(), u32::MAX].map(|word| {
-        // The byte after the word selects an own engine.
+        // The byte after the word selects an engine of this project.
         [&word.to_be_bytes()[..], &[0]].concat()
     });
     let lengths = [0, 1, 56, 92, 196, 255, 256, 257, 300].map(|length| vec![0xa5; length]);

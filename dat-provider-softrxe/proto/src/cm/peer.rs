@@ -12,7 +12,7 @@ use dat_handshake::guid::is_own;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Peer {
     address: IpAddr,
-    /// UDP port of an own engine, 0 for others.
+    /// UDP port of an engine of this project, 0 for others.
     port: u16,
     guid: u64,
 }

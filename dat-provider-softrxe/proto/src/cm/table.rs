@@ -101,7 +101,7 @@ impl Table {
         all.any(|c| c.state == State::DreqSent)
     }
 
-    /// Returns connections with own engines that are `gone` and have not confirmed our DREQ.
+    /// Returns connections with engines of this project that are `gone` and have not confirmed our DREQ.
     pub(crate) fn unconfirmed(&self, gone: impl Fn(IpAddr, Qpn) -> bool) -> Vec<u32> {
         let awaits = |c: &&Connection| {
             c.state == State::DreqSent && is_own(c.remote_guid) && gone(c.remote.ip(), c.remote_qpn)

@@ -178,7 +178,7 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Returns address and queue pair of a connection's peer once they are known, and true if the peer is an own engine.
+    /// Returns address and queue pair of a connection's peer once they are known, and true if the peer is an engine of this project.
     pub fn peer(&self, id: CmId) -> Option<(IpAddr, Qpn, bool)> {
         let c = self.cm.get(id.0).filter(|c| c.remote_guid != 0)?;
         Some((c.remote.ip(), c.remote_qpn, guid::is_own(c.remote_guid)))

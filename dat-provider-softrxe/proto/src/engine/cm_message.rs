@@ -285,7 +285,7 @@ impl<M: Memory> Engine<M> {
             self.mads.push_back((reply_to(source, own), drep));
             return;
         };
-        // Only own engines end a connection before their REP has arrived; they use the transaction id of the REQ.
+        // Only engines of this project end a connection before their REP has arrived; they use the transaction id of the REQ.
         if !self.may_answer(id, transaction) {
             return;
         }

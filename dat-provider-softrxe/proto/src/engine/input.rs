@@ -16,7 +16,7 @@ use crate::wire::icrc::{self, Flow, Verdict};
 use crate::wire::icrc_cache::Direction;
 use crate::wire::{Bth, Packet};
 
-/// Highest segment index in one sendmsg, which own engines use as IPv4 identification.
+/// Highest segment index in one sendmsg, which engines of this project use as IPv4 identification.
 const MAX_SEGMENT: u16 = 127;
 
 impl<M: Memory> Engine<M> {
@@ -65,7 +65,7 @@ impl<M: Memory> Engine<M> {
                 return;
             }
             (QpKind::Rc, Some(path)) => {
-                // An own engine sends from one port, which no other process of its address can send from.
+                // An engine of this project sends from one port, which no other process of its address can send from.
                 let theirs = path.remote.ip() == meta.source.ip()
                     && (!path.agreement.is_own() || path.remote.port() == meta.source.port());
                 if !theirs {
@@ -100,7 +100,7 @@ impl<M: Memory> Engine<M> {
         if !self.config.verify_icrc {
             return true;
         }
-        // An own engine's packet passes at once, unless it was sent to another port than ours.
+        // A packet of an engine of this project passes at once, unless it was sent to another port than ours.
         if indexed
             && let Some((transport, stored)) = payload.split_last_chunk::<{ icrc::LEN }>()
             && self

@@ -1,4 +1,4 @@
-//! Management datagrams of a peer that is not an own engine: rdma_rxe, or a forger.
+//! Management datagrams of a foreign peer: rdma_rxe, or a forger.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -11,7 +11,7 @@ pub struct Rep {
     pub local_id: u32,
     /// Receiver's communication id.
     pub remote_id: u32,
-    /// Local Q_Key. For RC the [offer](dat_handshake::Offer) of an own engine to another, else 0.
+    /// Local Q_Key. For RC the [offer](dat_handshake::Offer) of an engine of this project to another, else 0.
     pub qkey: u32,
     /// Sender's queue pair.
     pub qpn: Qpn,

@@ -73,7 +73,7 @@ pub struct Req {
     pub service_id: u64,
     /// Sender's adapter.
     pub ca_guid: u64,
-    /// Local Q_Key. For RC the [offer](dat_handshake::Offer) of an own engine, else 0.
+    /// Local Q_Key. For RC the [offer](dat_handshake::Offer) of an engine of this project, else 0.
     pub qkey: u32,
     /// Sender's queue pair.
     pub qpn: Qpn,
