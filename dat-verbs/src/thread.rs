@@ -127,7 +127,10 @@ fn fault(number: i32, token: Token) -> Option<Fault> {
 /// Reports removal of the device once. librdmacm sends the event to every id, listeners included.
 fn handle_removal(shared: &Shared) {
     if !shared.removed.swap(true, Ordering::AcqRel) {
-        tracing::error!("device {} is being removed", shared.device.name());
+        tracing::error!(
+            "device {} is being removed: its connections end; close the IA",
+            shared.device.name()
+        );
         shared.upcalls.fault(Fault::Adapter);
     }
 }
@@ -141,7 +144,7 @@ fn handle_async(shared: &Shared, number: i32, token: Token) {
         device = shared.device.name(),
         number,
         ?fault,
-        "asynchronous error"
+        "asynchronous error (number: enum ibv_event_type)"
     );
     shared.upcalls.fault(fault);
 }

@@ -60,7 +60,7 @@ impl Trust {
                 Self::Everyone => true,
             },
             Err(error) => {
-                tracing::warn!(%error, "the kernel does not report the user of a peer: it is refused");
+                tracing::warn!(%error, "cannot read the user of a process that connects (SO_PEERCRED): its connection is refused");
                 false
             }
         }

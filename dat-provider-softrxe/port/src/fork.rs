@@ -91,7 +91,7 @@ fn watch() {
         // SAFETY: the function stays mapped, because providers are not unmapped; it allocates nothing and takes no lock.
         let watched = unsafe { dat_os::fork::at_fork(None, None, Some(close_all)) };
         if let Err(error) = watched {
-            tracing::warn!(%error, "pthread_atfork: forked children keep sockets open");
+            tracing::warn!(%error, "pthread_atfork failed: forked children keep sockets open, which hides the end of this process from its peers");
         }
     });
 }

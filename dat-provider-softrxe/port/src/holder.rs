@@ -205,7 +205,12 @@ impl Holder {
             return discard(vec![connection]);
         };
         let Some(member) = self.members.admit(uid) else {
-            tracing::warn!(uid, "the user has too many processes at the port");
+            let members = self.connections.len();
+            tracing::warn!(
+                uid,
+                members,
+                "a process is not admitted to the port: its user has its full share of the members; end some of them"
+            );
             return discard(vec![connection]);
         };
         let room = if self.trust == Trust::Own {
@@ -215,7 +220,7 @@ impl Holder {
         };
         set_send_buffer(connection.as_raw_fd(), room);
         if let Err(error) = self.ready.add(connection.as_raw_fd()) {
-            tracing::debug!(%error, "a process is not admitted");
+            tracing::debug!(%error, "a process is not admitted: its connection cannot be watched");
             self.members.forget(member);
             return discard(vec![connection]);
         }
@@ -253,7 +258,7 @@ impl Holder {
                                 .map(|shared_socket| shared_socket.descriptors());
                             let with = shared_socket.as_ref().map_or(&[][..], |fds| &fds[..]);
                             if let Err(error) = packets::send(connection, &self.packet, with) {
-                                tracing::debug!(%error, "a process is not admitted");
+                                tracing::debug!(%error, "a process is not admitted: it cannot be welcomed");
                                 return self.forget(member);
                             }
                         }

@@ -127,7 +127,7 @@ impl Listener {
         if !watch {
             self.ready.remove(self.socket.as_raw_fd());
         } else if let Err(error) = self.ready.add(self.socket.as_raw_fd()) {
-            tracing::warn!(%error, "no more processes can connect to this one");
+            tracing::warn!(%error, "no more processes can connect to this one; see fs.epoll.max_user_watches");
         }
     }
 

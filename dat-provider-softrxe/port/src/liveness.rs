@@ -103,7 +103,7 @@ impl Liveness {
             if !std::mem::replace(&mut self.warned, true) {
                 tracing::warn!(
                     watchers = self.watchers.len(),
-                    "too many processes watch for the end of this one; further ones wait"
+                    "too many processes watch for the end of this one: further ones wait; raise `ulimit -n`"
                 );
             }
             listener.stop(true);
@@ -161,7 +161,12 @@ impl LocalPeers {
             return !is_over(line);
         }
         if self.lines.len() >= self.max_peers {
-            tracing::warn!(?peer, "too many peers: its end will be noticed later");
+            tracing::warn!(
+                ?peer,
+                peers = self.lines.len(),
+                "too many peers: the end of this one is noticed only by an unanswered request or `keepalive=`; \
+                 raise `ulimit -n`"
+            );
             return false;
         }
         let line = match watch(peer.0, peer.1) {
@@ -170,7 +175,7 @@ impl LocalPeers {
                 if error.kind() == ErrorKind::WouldBlock {
                     tracing::warn!(
                         ?peer,
-                        "a peer on this host accepts no watcher: its end will be noticed late"
+                        "a peer on this host accepts no watcher: its end is noticed only by an unanswered request or `keepalive=`"
                     );
                 }
                 return false;
@@ -178,7 +183,11 @@ impl LocalPeers {
         };
         let added = poll_set.add(line.as_raw_fd());
         if let Err(error) = &added {
-            tracing::warn!(%error, "the end of a peer on this host will be noticed late");
+            tracing::warn!(
+                %error,
+                ?peer,
+                "cannot watch a peer on this host: its end is noticed only by an unanswered request or `keepalive=`"
+            );
         } else {
             self.by_fd.insert(line.as_raw_fd(), peer);
             self.lines.insert(peer, line);

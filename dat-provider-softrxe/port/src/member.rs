@@ -72,6 +72,12 @@ impl Member {
         })
     }
 
+    /// Returns the address and the port that are shared.
+    #[must_use]
+    pub const fn local(&self) -> SocketAddr {
+        self.local
+    }
+
     /// Returns true if the holder serves all users.
     #[must_use]
     pub fn uses_system_holder(&self) -> bool {
@@ -142,7 +148,7 @@ impl Member {
         let release = FromMember::Release(what).encode();
         // If the holder has ended, the claim has ended with it.
         if let Err(error) = packets::send(self.connection.as_fd(), &release, &[]) {
-            tracing::debug!(%error, ?what, "the port's holder is not told that this is free");
+            tracing::debug!(%error, ?what, "cannot release a claim at the port's holder");
         }
     }
 
@@ -194,7 +200,7 @@ impl Member {
         match shared_socket {
             Some(Ok(shared_socket)) => self.shared_socket = Some(Arc::new(shared_socket)),
             Some(Err(error)) => {
-                tracing::warn!(%error, "this process cannot go on with the port of its holder");
+                tracing::warn!(%error, "this process cannot take over UDP port 4791 when its holder ends");
             }
             None => {}
         }
@@ -212,7 +218,7 @@ impl Member {
                     None => tracing::warn!(
                         ?what,
                         local = %self.local,
-                        "another process still has what this one registered at the port"
+                        "another process still has what this one registered at the port and receives its datagrams; end one of them"
                     ),
                 }
                 true

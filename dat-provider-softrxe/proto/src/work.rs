@@ -220,7 +220,9 @@ pub enum PostError {
         max: usize,
     },
     /// The length is more than 2^31 bytes, more than the path MTU for a datagram, or not 8 for an atomic.
-    #[error("{0} bytes cannot be the length of this request")]
+    #[error(
+        "{0} bytes: a message has at most 2^31, a datagram at most the path MTU, an atomic 8; split the request"
+    )]
     Length(u64),
     /// The queue pair's state does not allow the request.
     #[error("the queue pair is in state {0:?}; connect it first")]

@@ -274,7 +274,10 @@ impl Drop for Notifier {
             sys::ibv_ack_cq_events(self.cq.as_ptr(), *self.unacked.get_mut());
             let result = sys::ibv_destroy_cq(self.cq.as_ptr());
             if result != 0 {
-                tracing::warn!("ibv_destroy_cq: {}", map::text(result));
+                tracing::warn!(
+                    "ibv_destroy_cq failed, the CQ is leaked: {}",
+                    map::text(result)
+                );
             }
             sys::ibv_destroy_comp_channel(self.channel.as_ptr());
         }

@@ -76,7 +76,10 @@ impl Drop for Mr {
         // let such an LMR be freed, and closing the device frees the rest.
         let result = unsafe { sys::ibv_dereg_mr(self.raw()) };
         if result != 0 {
-            tracing::warn!("ibv_dereg_mr: {}", map::text(result));
+            tracing::warn!(
+                "ibv_dereg_mr failed, the region is leaked until the device is closed: {}",
+                map::text(result)
+            );
         }
     }
 }

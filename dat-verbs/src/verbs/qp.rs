@@ -473,7 +473,10 @@ impl Drop for Qp {
         // SAFETY: made by us and destroyed once.
         let result = unsafe { sys::ibv_destroy_qp(self.raw()) };
         if result != 0 {
-            tracing::warn!("ibv_destroy_qp: {}", map::text(result));
+            tracing::warn!(
+                "ibv_destroy_qp failed, the QP is leaked: {}",
+                map::text(result)
+            );
         }
     }
 }

@@ -377,8 +377,10 @@ impl Ports {
 
     /// Writes the capture to its file, so that it is whole if the process is killed the next moment.
     fn save_capture(&mut self) {
-        if let Some(Err(error)) = self.capture.as_mut().map(Capture::flush) {
-            tracing::error!(%error, "the capture ends here");
+        if let Some(capture) = &mut self.capture
+            && let Err(error) = capture.flush()
+        {
+            tracing::error!(%error, "cannot write; capture {} ends", capture.path().display());
             self.capture = None;
         }
     }

@@ -21,6 +21,7 @@ const DONT_FRAGMENT: u16 = 0x4000;
 #[derive(Debug)]
 pub(crate) struct Capture {
     file: File,
+    path: PathBuf,
     records: Vec<u8>,
 }
 
@@ -52,7 +53,11 @@ impl Capture {
             .iter()
             .flat_map(|word| word.to_le_bytes())
             .collect();
-        let mut capture = Self { file, records };
+        let mut capture = Self {
+            file,
+            path,
+            records,
+        };
         capture
             .file
             .write_all(&std::mem::take(&mut capture.records))?;
@@ -135,6 +140,11 @@ impl Capture {
             self.records.extend(half.to_be_bytes());
         }
         self.records.extend(datagram);
+    }
+
+    /// Returns the path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Writes the records to the file. After an error the capture has ended.

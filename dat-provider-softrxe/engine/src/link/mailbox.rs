@@ -23,7 +23,8 @@ impl Inbound for Mailbox<'_> {
                 }),
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot read what the port's holder passes on");
+                    let local = self.member.local();
+                    tracing::warn!(%error, %local, "cannot read packets from the port's holder; they wait and may be lost");
                     return;
                 }
             }

@@ -28,7 +28,8 @@ impl Inbound for Udp<'_> {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot read the RoCE socket");
+                    let local = self.socket.local();
+                    tracing::warn!(%error, %local, "cannot read the RoCE socket; packets wait and may be lost");
                     return;
                 }
             }

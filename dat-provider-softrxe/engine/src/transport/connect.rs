@@ -29,7 +29,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// Returns a random dynamic port for the active side. It distinguishes peers and protects nothing.
 fn source_port() -> Result<u16> {
     let random = getrandom::u32().map_err(|error| {
-        tracing::error!(%error, "the kernel gives no random numbers");
+        tracing::error!(%error, "no random source port; permit getrandom(2), for example in the seccomp filter");
         INTERNAL
     })?;
     Ok(DYNAMIC.start() + random as u16 % (DYNAMIC.end() - DYNAMIC.start() + 1))
@@ -47,7 +47,7 @@ fn claim(hub: &Hub, state: &mut MutexGuard<'_, State>, service_id: u64) -> Resul
                 MutexGuard::unlocked(state, || std::thread::sleep(RETRY_INTERVAL));
             }
             Err(error) => {
-                tracing::error!(%error, service_id, "cannot register a service at UDP port 4791");
+                tracing::error!(%error, service_id, "cannot register a service at UDP port 4791; check the process that has the port (`ss -lunp`)");
                 return Err(FULL);
             }
         }
@@ -97,7 +97,11 @@ pub(super) fn listen(
         }
     }
     if service_ids.len() == 1 {
-        tracing::warn!(qual, "no datagram peers at this qualifier: it is in use");
+        tracing::warn!(
+            qual,
+            "listening for connections only: the port of this number in the UDP port space is in use; \
+             choose another qualifier for datagrams"
+        );
     }
     let listener = Listener {
         hub: Arc::clone(hub),

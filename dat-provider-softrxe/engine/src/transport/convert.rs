@@ -65,7 +65,7 @@ pub(super) fn create_error(error: proto::QpError) -> Error {
 
 /// Converts the error of a refused post.
 pub(super) fn post_error(error: PostError) -> Error {
-    tracing::debug!(%error, "not posted");
+    tracing::debug!(%error, "a request was not posted");
     match error {
         PostError::Full(_) | PostError::TooManySges { .. } | PostError::NoMemory(_) => FULL,
         PostError::State(_) => Error::of(Kind::InvalidState),
@@ -135,7 +135,7 @@ pub(super) fn completion(raw: &proto::Completion) -> Completion {
 
 /// Converts an error of the connection manager.
 pub(super) fn cm_error(error: CmError) -> Error {
-    tracing::warn!(%error, "connection manager");
+    tracing::warn!(%error, "a call of the connection manager failed");
     match error {
         CmError::PrivateData { .. } => Error::of(Kind::InvalidParameter),
         CmError::ServiceInUse(_) => Error::of(Kind::ConnQualInUse),

@@ -156,7 +156,7 @@ impl Transport for UserEngine {
         let writable = privileges
             .intersects(MemPriv::LOCAL_WRITE | MemPriv::REMOTE_WRITE | MemPriv::REMOTE_ATOMIC);
         let range = Range::probe(address, length, writable).map_err(|error| {
-            tracing::error!(%error, "dat_lmr_create");
+            tracing::error!(%error, "cannot register memory");
             Error::of(Kind::PrivilegesViolation)
         })?;
         guard::install();

@@ -30,7 +30,9 @@ impl Adapter {
             && thread.thread().id() != std::thread::current().id()
             && thread.join().is_err()
         {
-            tracing::error!("the helper thread of a user-space adapter panicked");
+            tracing::error!(
+                "the helper thread of a user-space adapter panicked: this is a bug, please report it"
+            );
         }
     }
 }

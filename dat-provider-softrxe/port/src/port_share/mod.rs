@@ -159,7 +159,7 @@ impl PortShare {
                 Err(error) => return Err(error),
             }
         }
-        tracing::warn!(%ip, "other programs have the names of all slots: other processes will notice the end of this one late");
+        tracing::warn!(%ip, "other programs have the names of all slots: peers notice the end of this process only by an unanswered request or `keepalive=`; end those programs (`ss -lx`)");
         for slot in slots() {
             if self.claim_and_wait(Destination::Slot(slot), false)? {
                 return Ok((slot, Liveness::unwatchable()));

@@ -209,7 +209,7 @@ impl Port {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    tracing::warn!(%error, local = %self.local, "cannot read the port");
+                    tracing::warn!(%error, local = %self.local, "cannot read the port; datagrams wait and may be lost");
                     return;
                 }
             }

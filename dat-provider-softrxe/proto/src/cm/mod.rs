@@ -92,7 +92,9 @@ pub enum CmError {
     #[error("{0:?} is not an unconnected RC queue pair; create one or reset it")]
     QueuePair(Qpn),
     /// The connection's state does not allow the call.
-    #[error("{id:?} is in state {state:?}, which does not allow it")]
+    #[error(
+        "{id:?} is in state {state:?}, which does not allow this call; wait for its next event"
+    )]
     State {
         /// The connection.
         id: CmId,

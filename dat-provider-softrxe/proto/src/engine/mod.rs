@@ -37,10 +37,10 @@ pub enum QpError {
     #[error("all {0} queue pairs are in use; raise Config::qp_bits or destroy some")]
     Exhausted(usize),
     /// The settings are invalid.
-    #[error("queue pair settings: {0}")]
+    #[error("invalid queue pair settings; allowed: {0}")]
     Invalid(&'static str),
     /// No such queue pair.
-    #[error("{0:?} does not exist")]
+    #[error("{0:?} does not exist; it may have been destroyed")]
     Unknown(Qpn),
     /// The queue pair's state does not allow it.
     #[error("the queue pair is in state {0:?}; reset it first")]

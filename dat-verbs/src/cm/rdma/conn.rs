@@ -140,7 +140,10 @@ impl Conn {
             id.map_or(Err(libc::ECONNABORTED), |id| {
                 conn.to_rts(qp, id)?;
                 id.accept(&conn.params(qp)).inspect_err(|e| {
-                    tracing::warn!("rdma_accept: {}", map::text(*e));
+                    tracing::warn!(
+                        "rdma_accept failed, the connection is not made: {}",
+                        map::text(*e)
+                    );
                 })
             })
         };
@@ -263,7 +266,7 @@ impl Conn {
             match done {
                 Ok(report) => break (report, None),
                 Err(e) => {
-                    tracing::warn!(to = ?self.to, ?act, "connection manager: {}", map::text(e));
+                    tracing::warn!(peer = ?self.to, step = ?act, "a connection failed: {}", map::text(e));
                     input = Input::LocalFault;
                 }
             }

@@ -38,7 +38,10 @@ impl Listener {
         shared.put(key, EventTarget::Listener(token));
         if let Err(e) = id.bind(at).and_then(|()| id.listen()) {
             shared.remove(key);
-            tracing::warn!("cannot listen on {at}: {}", map::text(e));
+            tracing::warn!(
+                "cannot listen on {at}: {}; if the port is in use, choose another qualifier",
+                map::text(e)
+            );
             return Err(map::listening(e));
         }
         let qual = conn_qual.unwrap_or_else(|| id.source_port().into());

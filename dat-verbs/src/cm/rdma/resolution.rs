@@ -172,7 +172,7 @@ impl Resolution {
             match done {
                 Ok(()) => return None,
                 Err(e) => {
-                    tracing::warn!(to = %self.to, ?act, "connection manager: {}", map::text(e));
+                    tracing::warn!(peer = %self.to, step = ?act, "a resolution of an address failed: {}", map::text(e));
                     input = Input::LocalFault;
                 }
             }

@@ -153,7 +153,7 @@ impl Conn {
         state.stream = None;
         let (stream, connected) = match Stream::connect(attr.address, attr.scope_id, to) {
             Ok(dialed) => dialed,
-            Err(e) => return Some(connect_failure(&e)),
+            Err(e) => return Some(connect_failure(Some(to), &e)),
         };
         state.stream = Some(Arc::new(stream));
         if connected {
@@ -386,7 +386,7 @@ impl EventHandler for Conn {
         let Some(qp) = self.qp.upgrade() else { return };
         loop {
             let mut state = self.state.lock();
-            let Some(input) = state.next_input() else {
+            let Some(input) = state.next_input(self.to) else {
                 return;
             };
             let report = self.advance(&qp, &mut state, input);

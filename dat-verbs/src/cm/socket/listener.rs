@@ -61,7 +61,9 @@ impl Listener {
             None => addr::socket(ip, 0, scope),
         };
         let failed = |e: io::Error| {
-            tracing::warn!("cannot listen on {at}: {e}");
+            tracing::warn!(
+                "cannot listen on {at}: {e}; if the port is in use, choose another qualifier"
+            );
             map::listening(e.raw_os_error().unwrap_or(0))
         };
         let listener = TcpListener::bind(at).map_err(failed)?;

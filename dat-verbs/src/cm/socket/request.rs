@@ -70,7 +70,7 @@ pub(crate) fn refuse(stream: &Stream, request: &Message, by_consumer: bool, priv
         .encode(request.expects_old_tail());
     if let Err(e) = stream.send(&refusal) {
         // The peer has given up and needs no refusal.
-        tracing::debug!("refusal: {e}");
+        tracing::debug!("the refusal was not sent: {e}");
     }
 }
 

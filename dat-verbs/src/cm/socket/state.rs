@@ -1,6 +1,7 @@
 //! Receive side of a connection: the socket and the bytes received so far.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,13 +43,13 @@ impl State {
         })
     }
 
-    /// Reads the socket and returns the next input; `None` if there is none.
-    pub(super) fn next_input(&mut self) -> Option<Input> {
+    /// Reads the socket and returns the next input; `None` if there is none. `to` is the peer's address on the active side.
+    pub(super) fn next_input(&mut self, to: Option<SocketAddr>) -> Option<Input> {
         let stream = self.stream.as_ref()?;
         match self.stage {
             Stage::Connecting { .. } => stream.connect_result().map(|done| match done {
                 Ok(()) => Input::TcpConnected,
-                Err(e) => connect_failure(&e),
+                Err(e) => connect_failure(to, &e),
             }),
             Stage::Requested { .. } => loop {
                 match self.reader.message() {
@@ -67,11 +68,14 @@ impl State {
                         Received::Bytes(n) => self.reader.filled(n),
                         Received::Nothing => return None,
                         Received::End { .. } if !self.reader.is_empty() => {
-                            return malformed("connection closed after an incomplete answer");
+                            return malformed(
+                                stream,
+                                "connection closed after an incomplete answer",
+                            );
                         }
                         Received::End { reset } => return Some(Input::Closed { reset }),
                     },
-                    Err(e) => return malformed(&e.to_string()),
+                    Err(e) => return malformed(stream, &e.to_string()),
                 }
             },
             Stage::Accepted => loop {
@@ -89,11 +93,10 @@ impl State {
                 if self.rtu.len() == RTU.len() {
                     // The version may be any.
                     let confirmed = self.rtu[2..] == RTU[2..];
-                    let malformed = || malformed("no RTU after our REP");
                     return if confirmed {
                         Some(Input::Confirmed)
                     } else {
-                        malformed()
+                        malformed(stream, "no RTU after our REP")
                     };
                 }
             },
@@ -108,17 +111,17 @@ impl State {
     }
 }
 
-fn malformed(what: &str) -> Option<Input> {
-    tracing::warn!("socket connection manager: {what}");
+fn malformed(stream: &Stream, what: &str) -> Option<Input> {
+    tracing::warn!(peer = ?stream.remote(), "a connection fails, the peer broke the protocol: {what}");
     Some(Input::Malformed)
 }
 
 /// Maps a failed TCP connection to an input.
-pub(super) fn connect_failure(error: &io::Error) -> Input {
+pub(super) fn connect_failure(to: Option<SocketAddr>, error: &io::Error) -> Input {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED | libc::ECONNRESET) => Input::TcpRefused,
         _ => {
-            tracing::warn!("connect: {error}");
+            tracing::warn!(peer = ?to, "cannot connect to the peer: {error}");
             Input::Unreachable
         }
     }

@@ -124,6 +124,11 @@ impl Stream {
         self.0.local_addr().ok()
     }
 
+    /// Returns the peer's address once the stream is connected.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        self.0.peer_addr().ok()
+    }
+
     /// Returns the result of [`Stream::connect`], or `None` while it is in progress.
     pub(crate) fn connect_result(&self) -> Option<io::Result<()>> {
         match self.0.take_error() {
@@ -141,7 +146,7 @@ impl Stream {
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => Received::Nothing,
                 Err(e) => {
-                    tracing::debug!("read: {e}");
+                    tracing::debug!("reading a connection failed, it ends as if reset: {e}");
                     Received::End { reset: true }
                 }
             };
@@ -229,8 +234,8 @@ mod tests {
         assert!(connected);
         // The system reports the connection once data has arrived.
         listener.set_nonblocking(true).unwrap();
-        let nobody = Stream::accept(&listener).unwrap_err();
-        assert_eq!(nobody.kind(), ErrorKind::WouldBlock);
+        let error = Stream::accept(&listener).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
         stream.send(b"hello").unwrap();
         let (peer, remote) = Stream::accept(&listener).unwrap();
         assert_eq!(Some(remote), stream.local());

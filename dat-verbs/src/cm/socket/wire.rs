@@ -115,7 +115,9 @@ pub(crate) enum WireError {
     PrivateData(u16),
     #[error("MTU code {0}, not one of 1 to 5")]
     Mtu(u8),
-    #[error("{0} bytes behind the message, where the peer has to wait")]
+    #[error(
+        "{0} bytes after the message, though the peer must wait for the answer before it sends more"
+    )]
     Surplus(usize),
 }
 
