@@ -34,7 +34,7 @@ pub struct Arenas<T: Transport> {
     pub cno: Arena<Cno<T>>,
     /// Endpoints.
     pub ep: Arena<Ep<T>>,
-    /// Service points: public (PSP) and reserved (RSP).
+    /// Service points: public (PSP), reserved (RSP) and common (CSP).
     pub sp: Arena<Sp<T>>,
     /// Connection requests.
     pub cr: Arena<Cr<T>>,

@@ -15,7 +15,7 @@ pub struct Head {
     /// Liveness word: 0 if dead. Otherwise bit 0 is set and the object's kind uses the rest (an EVD for its dequeue
     /// state).
     pub word: AtomicU64,
-    /// Generation of the slot: counts its objects (and, for endpoints and service points, their connections).
+    /// Generation of the slot: counts its objects (and, for endpoints, their connections).
     pub generation: AtomicU32,
     /// Arena index of the IA that the object belongs to (of an IA: its own).
     pub(crate) ia: AtomicU32,

@@ -2,15 +2,16 @@
 //!
 //! A provider is an implementation of [`Transport`] and one `dat_abi::export_provider!`. Core decides everything that
 //! a DAT consumer sees (states, handles, event order, suppression, thresholds, CNOs, use counts); a transport moves
-//! bytes and opens and closes connections. It reports through [`Upcalls`], from its own threads and with none of its
-//! locks held.
+//! bytes and opens and closes connections. It reports through [`Upcalls`], without a lock that a method of the trait
+//! takes, and never from inside a method except [`Transport::park`], which core calls without locks.
 //!
 //! **Concurrency.** Core never calls `post_send` (nor `post_recv`, nor `poll_cq`) of one object from two threads at a
 //! time, but calls of different kinds, or on different objects, run in parallel. `connect`, `accept` and `disconnect`
 //! of one queue pair may run at the same time, since a consumer may end an attempt that another of its threads
 //! begins. Core then calls `disconnect` again after the last of them has returned, and ignores the result of
 //! `connect` or `accept`. `reset_qp` never runs beside them; core replaces a queue pair that they use. No method may
-//! block for long except [`Transport::park`]; connecting and disconnecting end in upcalls.
+//! block for long except [`Transport::park`]; connecting and disconnecting end in upcalls. (The user engine's `listen`
+//! waits up to 2 s while its address has no port holder.)
 //!
 //! **Lifetimes.** Core keeps `Arc`s: a queue pair is dropped only after its last post and connection call returned. A
 //! transport's own `Qp` keeps what it needs (completion queues, PZ) by cloning the `Arc`s that it gets. Dropping an
@@ -33,7 +34,8 @@ use crate::iov::{LmrTriplet, RmrTriplet};
 use crate::rmr::Scope;
 use crate::upcall::Upcalls;
 
-/// Identifies an endpoint or service point and its present connection. Core ignores stale ones.
+/// Identifies an object of core: an endpoint and its present connection, a service point, the EVD of a completion queue, an
+/// SRQ or an address handle. Core ignores stale ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
@@ -313,8 +315,9 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// `DAT_INSUFFICIENT_RESOURCES`.
     fn resize_cq(cq: &Self::Cq, depth: u32) -> Result<()>;
 
-    /// Takes up to `into.len()` completions in order; returns how many. Never blocks or allocates; a transport
-    /// without its own thread makes progress here. As in `post_send` and `post_recv`, no call of libc in it may be a
+    /// Takes up to `into.len()` completions in order; returns how many. Does not block or allocate for a completion. A
+    /// transport without its own thread makes progress here: the user engine also handles connection messages, which
+    /// allocate, and as port holder waits up to 1 ms for a member whose connection is full. As in `post_send` and `post_recv`, no call of libc in it may be a
     /// cancellation point ([`dat_os::cancel`]): the caller holds locks, and has not disabled cancellation, because
     /// that costs more than the rest.
     fn poll_cq(cq: &Self::Cq, into: &mut [Self::RawCompletion]) -> usize;

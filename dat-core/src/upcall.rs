@@ -1,5 +1,5 @@
-//! Reports of a transport to core. The transport's threads call them with none of its locks held; each call is short
-//! and never blocks on a consumer.
+//! Reports of a transport to core. A thread makes them without a lock that a method of the trait takes, and never inside a
+//! method except [`Transport::park`]. Each call is short and never blocks on a consumer.
 
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};

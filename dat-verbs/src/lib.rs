@@ -8,10 +8,11 @@
 //! * `open` opens the device, `adapter` holds the state of an open adapter, `thread` runs its event
 //!   thread;
 //! * `verbs` holds the libibverbs objects, `cm` the connections; `sys` is the only user of `rdma-sys`;
-//! * `map` translates between DAT and verbs, `settings` parses `ia_params`, `find` locates the device.
+//! * `map` translates between DAT and verbs, `settings` parses `ia_params`, `find` locates the device;
+//! * `park` sleeps for a waiter, `epoll` waits for descriptors, `attributes` and `counters` answer queries.
 //!
-//! The crate may import `dat-core` and `dat-os`. Unsafe code stands in `sys`, `verbs`, `cm`
-//! and the files that make system calls.
+//! The crate may import `dat-core`, `dat-handshake` and `dat-os`. Unsafe code stands in `sys`, `verbs`, `cm`
+//! and the files that call C (`open`, `find`).
 //!
 //! **Device removal**: every connection reports Broken, and all later operations fail. The consumer closes the IA.
 //!

@@ -24,8 +24,8 @@
 //! uDAPL manual pages of the same names (dat_ep_post_send(3DAT) ...).
 //!
 //! **In the source** begin with `ia.rs`; each object has a file, with the method that creates it (`impl Ia { create_pz }` in `pz.rs`).
-//! `sys.rs` calls a provider's function table, `extension.rs` the IB extension; all unsafe code but copies of memory is there. The
-//! crate imports dat-registry (opening by name), dat-abi (C types), dat-core (enums and flags) and dat-os.
+//! `sys.rs` calls a provider's function table, `extension.rs` the IB extension. Other unsafe code reads C structures
+//! (`ia.rs`, `evd.rs`, `request.rs`, `common.rs`, `counters.rs`) or copies memory (`region.rs`). The crate imports dat-registry (opening by name), dat-abi (C types), dat-core (enums and flags) and dat-os.
 //!
 //! **Not in this API** are these functions of uDAPL 2.0. C programs call them through libdat2, on the same providers:
 //!

@@ -109,8 +109,8 @@ impl Source {
     }
 }
 
-/// Converts a completion on the fast path: a success with an event, from the same source as the previous one. Returns
-/// false if it is any other completion; then nothing was done. Makes no call, so that no register is saved for it.
+/// Converts a completion on the fast path: a success with an event, from the same source as the last one of its
+/// direction. Returns false if it is any other completion; then nothing was done. Makes no call, so that no register is saved for it.
 #[inline(always)]
 pub(crate) fn complete_fast<T: Transport>(
     sources: &mut LastSources,

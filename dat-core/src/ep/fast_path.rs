@@ -123,6 +123,7 @@ impl<T: Transport> Ep<T> {
         let queue = &mut *guard;
         let bits = flags.bits();
         let length = segments.length();
+        // The limit of a dead endpoint, and of a state that permits no post, is the head.
         if queue.head != queue.limit
             && bits & queue.slow_flags == 0
             && segments.within(queue.max_iov)

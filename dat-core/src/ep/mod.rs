@@ -1,7 +1,8 @@
 //! Endpoints (dat_ep_create, dat_ep_free, dat_ep_reset).
 //!
 //! An endpoint has three sides, each with its own lock, locked in this order: the connection ([`connect`]: state,
-//! parts, events), the send queue ([`post`], `requests`, `bind`, `datagram`) and the receive queue (`recv`).
+//! parts, events; `setup`, [`query`], `disconnect`, `qp_checkout`), the send queue ([`fast_path`], [`post`], `requests`, `bind`,
+//! `datagram`) and the receive queue (`recv`). `queue` is what both queues have, with a `ring` of outstanding requests.
 //! Completions ([`dto`]) take none of these locks.
 
 mod bind;

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_takes_the_unsignalled_ones_before_it() {
+    fn a_completion_takes_the_unsignaled_ones_before_it() {
         let ring = ring();
         let slots = ring.open(16).unwrap();
         for n in 0..8u32 {

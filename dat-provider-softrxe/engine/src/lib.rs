@@ -3,13 +3,14 @@
 //! [`UserEngine`] implements `dat_core::transport::Transport`. The provider `dat-provider-softrxe` links it into its
 //! shared object; a Rust program can use it statically, through `dat_core::ia::Ia::<UserEngine>::open`.
 //! The protocol is in `softrxe-proto`, UDP port 4791 and its sharing between processes in `softrxe-port`. This crate
-//! imports these, `dat-core` and `dat-os`; the provider and `dat-abi` import it.
+//! imports these, `dat-core`, `dat-handshake` and `dat-os`; the provider imports it.
 //!
 //! Modules, from the top down; a file imports only from files below it (`tests/import_order.rs`):
 //! * `transport`: what core calls, and the objects that core holds. Begin reading here.
 //! * `adapter::driver`: the threads that drive an adapter, namely consumers that post, poll and wait, and the helper.
 //! * `adapter::hub`: the lock of an adapter, and how data passes between the owners of its state: `connections`,
-//!   `notices`, `peers`, `ports`, `pending`.
+//!   `notices`, `peers`, `ports`, `pending`, `descriptors`. `adapter::events` converts the protocol's events to upcalls
+//!   (`adapter::upcall`), `adapter::maintenance` handles the end of other processes.
 //! * `link`: paths for packets below the reliable connection. `memory`: registered memory. `adaptive`: predictions of what
 //!   the consumer does next. `wait`: sleeping threads. `address`: local addresses.
 

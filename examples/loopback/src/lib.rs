@@ -5,7 +5,7 @@
 //! the bytes. It is also the transport of core's tests and of the tests of the C tables: it implements everything that the
 //! specification requires of a reliable connection, and [fails on request](settings::Settings).
 //!
-//! It may import `dat-core`, `dat-arena` and `dat-os`. Begin to read at `transport.rs`, with the documentation of `Transport` beside
+//! It may import `dat-core` and `dat-os`. Begin to read at `transport.rs`, with the documentation of `Transport` beside
 //! it. The modules, from the lowest to the highest:
 //!
 //! | module | content |

@@ -5,7 +5,8 @@
 //! all rounds counts, because other work on the machine only makes a figure worse.
 //!
 //! `ours` measures through an IA of dat.conf, `raw` exchanges the engine's datagrams by bare sockets: the limit.
-//! `others` runs the installed tools. `pair` starts processes, `table` holds figures and goals.
+//! `others` runs the installed tools. `pair` starts processes, `table` holds figures and goals. Begin with `ours`. The crate
+//! imports `dat` and `softrxe-port`.
 
 mod cost;
 mod others;

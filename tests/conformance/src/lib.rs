@@ -6,7 +6,7 @@
 //!
 //! Sentences are in our words; the pages are those of uDAPL 1.2 (man3dat), and 2.0's where it has more.
 //!
-//! The crate imports `dat-core`, `dat-abi` and `dat-registry`; it loads providers as shared objects. Begin reading in
+//! The crate imports `dat-core` and `dat-abi`; it loads providers as shared objects. Begin reading in
 //! `pages/mod.rs` (the statements), then `dat/mod.rs` (the table as methods) and `fixture.rs`; `raw` passes invalid
 //! arguments, `matrix` generates MATRIX.md.
 

@@ -5,6 +5,8 @@
 //! After each step it checks the invariants: no byte outside the granted memory is read or written, receives and requests
 //! complete once and in order, sent packets are well formed, nothing grows without bound. `docs/fuzzing.md` describes the
 //! runs: seeded for seconds in `make test`, coverage-guided for hours by `make fuzz`.
+//!
+//! Begin with [`BODIES`]. The crate imports `softrxe-proto`, `softrxe-port`, `dat-handshake`, `dat-registry` and `dat-core`.
 
 pub mod captures;
 mod cm;

@@ -5,8 +5,8 @@
 //! memory is to be the next implementation.
 //!
 //! The contract:
-//! * **Packets.** A link carries RoCEv2 packets from base transport header to payload and, if [`Properties::checksummed`], the
-//!   ICRC. It keeps the bounds of packets. A link may lose, repeat and reorder packets, which the reliable connection repairs. It
+//! * **Packets.** A link carries RoCEv2 packets from base transport header to ICRC. The sender always computes the ICRC; the receiver
+//!   checks it if [`Properties::checksummed`]. A link keeps the bounds of packets. A link may lose, repeat and reorder packets, which the reliable connection repairs. It
 //!   must not change or truncate a packet unless packets are checksummed.
 //! * **Calls.** All methods run under the adapter's lock and never block. [`Inbound::receive`] takes a bounded number of packets, so
 //!   that what they cause is transmitted before more are read.
@@ -22,6 +22,14 @@
 //! the ring, and publishes it. Packets in the ring can change while they are read, so there is no Rust reference to them: the link copies
 //! the headers, and [`Arrival`] gets a second form in which the payload is a position that only the engine's `Memory` reads. `arm` sets the
 //! flag that asks the peer for a byte on the channel's socket, which is the descriptor, and checks the ring again.
+//!
+//! What the shared-memory link still has to change:
+//! * [`transmit`] drains the engine into one link, and asks for room before the destination is known. Two links need room per
+//!   destination, or a queue of ready queue pairs per path.
+//! * [`Properties`] become the `Config` of the whole engine. The MTU and the check of the ICRC have to move to the connection's path
+//!   (`softrxe_proto`, `qp::Path`).
+//! * The contract does not say which [`Arrival::source`] such a link gives, which thread polls a ring while none sleeps, how a dead
+//!   peer's ring is drained and freed (`drain_final` reads the UDP link only), and how its packets reach the capture.
 //!
 //! Nothing here names UDP: [`transmit`] drives any link, and the tests drive two engines over a link in memory.
 
@@ -46,7 +54,7 @@ use crate::memory::regions::Regions;
 pub(crate) struct Properties {
     /// Largest payload of a packet.
     pub(crate) mtu: u16,
-    /// Packets carry an ICRC that the receiver checks. A link that cannot corrupt packets goes without.
+    /// The receiver checks the ICRC, which packets always carry. False for a link that cannot corrupt packets.
     pub(crate) checksummed: bool,
 }
 
@@ -81,7 +89,8 @@ pub(crate) trait Link: Inbound {
     /// Returns the link's properties, which never change.
     fn properties(&self) -> Properties;
 
-    /// Returns how many bytes the next [`send`](Self::send) may carry: 0, or enough for a packet of the MTU.
+    /// Returns how many bytes the next [`send`](Self::send) may carry: 0, or at least the 4,200 that
+    /// [`Engine::poll_transmit`] requires.
     fn room(&self) -> usize;
 
     /// Sends the packets of `run`, whose bytes are `pieces`.

@@ -12,7 +12,7 @@ use softrxe_proto::{
 
 use super::guard::{CopyMethod, MethodCache, RecoveryFrame};
 use super::keys::Keys;
-use super::payload_refs::{MIN_LENGTH, PayloadRefs, Pieces};
+use super::payload_refs::{MIN_LENT, PayloadRefs, Pieces};
 use super::range::{Failed, Range};
 
 /// Largest number of regions and windows of an engine.
@@ -298,7 +298,7 @@ impl Memory for Regions {
         crc: u32,
     ) -> Result<Option<u32>, AccessError> {
         let mut refs = self.payload_refs.borrow_mut();
-        if length < MIN_LENGTH || !refs.has_room() || self.copy_method.get() == CopyMethod::Kernel {
+        if length < MIN_LENT || !refs.has_room() || self.copy_method.get() == CopyMethod::Kernel {
             return Ok(None);
         }
         let (range, offset) = self.table.borrow().resolve(access, va, length as u64)?;
@@ -466,24 +466,24 @@ mod tests {
         let regions = Regions::new(&SECRET);
         crate::memory::guard::install();
         regions.prepare(Time::ZERO);
-        let mut memory: Vec<u8> = (0..2 * MIN_LENGTH).map(|n| n as u8).collect();
+        let mut memory: Vec<u8> = (0..2 * MIN_LENT).map(|n| n as u8).collect();
         let (key, at) = region(&regions, &mut memory, Rights::LOCAL_READ);
         let read = access(key, Rights::LOCAL_READ);
-        let pieces = || regions.gather(&[0; 4 * MIN_LENGTH], |pieces| pieces.as_slice().len());
-        let whole = crc32fast::hash(&memory[1..=MIN_LENGTH]);
+        let pieces = || regions.gather(&[0; 4 * MIN_LENT], |pieces| pieces.as_slice().len());
+        let whole = crc32fast::hash(&memory[1..=MIN_LENT]);
         assert_eq!(
-            regions.lend(&read, at + 1, MIN_LENGTH, 9, 0),
+            regions.lend(&read, at + 1, MIN_LENT, 9, 0),
             Ok(Some(whole))
         );
         assert_eq!((pieces(), pieces()), (3, 1));
-        assert_eq!(regions.lend(&read, at, MIN_LENGTH - 1, 0, 0), Ok(None));
-        let beyond = regions.lend(&read, at + 1, 2 * MIN_LENGTH, 0, 0);
+        assert_eq!(regions.lend(&read, at, MIN_LENT - 1, 0, 0), Ok(None));
+        let beyond = regions.lend(&read, at + 1, 2 * MIN_LENT, 0, 0);
         assert!(matches!(beyond, Err(AccessError::Bounds { .. })));
         let write = access(key, Rights::LOCAL_WRITE);
-        let refused = regions.lend(&write, at, MIN_LENGTH, 0, 0);
+        let refused = regions.lend(&write, at, MIN_LENT, 0, 0);
         assert!(matches!(refused, Err(AccessError::Right { .. })));
         regions.deregister(key);
-        let gone = regions.lend(&read, at, MIN_LENGTH, 0, 0);
+        let gone = regions.lend(&read, at, MIN_LENT, 0, 0);
         assert!(matches!(gone, Err(AccessError::Key(_))));
         assert_eq!(pieces(), 1);
     }

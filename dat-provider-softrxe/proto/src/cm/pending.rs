@@ -3,7 +3,7 @@
 //!
 //! Any source address can stand in a REQ, and only the consumer's answer ends a request. So each address has a share of the
 //! places, and each UDP port of an address a share of that. When all places are taken, the source with most requests loses
-//! its oldest one. A new request of that same source is refused instead; its sender repeats it later. Each operation is
+//! its oldest one. A new request of that same source is dropped without an answer; its sender repeats it. Each operation is
 //! logarithmic in the number of requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

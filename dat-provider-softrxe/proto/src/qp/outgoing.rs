@@ -9,8 +9,8 @@ use crate::qp::ring::{for_each_part, in_one_part};
 use crate::wire::{Bth, Headers, icrc, packet};
 use crate::work::Sge;
 
-/// Payload shorter than this is copied and never lent.
-const LEAST_LENT: usize = 256;
+/// Shortest payload that the engine asks to be [lent](Memory::lend). The driver may have a higher limit.
+const MIN_LENT: usize = 256;
 
 /// Location of a packet's payload.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ impl Outgoing {
             } => {
                 let need = Rights::LOCAL_READ;
                 if may_lend
-                    && self.length >= LEAST_LENT
+                    && self.length >= MIN_LENT
                     && let Some((va, key)) = in_one_part(sges, offset, self.length)
                 {
                     let access = Access { key, need, ..local };

@@ -7,7 +7,7 @@
 //!   While a leader sleeps on the descriptors it rests.
 //! * Where more threads are runnable than there are processors ([`oversubscription`](crate::adaptive::oversubscription)) the helper
 //!   asks for short time slices, sleeps longer than it works and takes short naps, and a consumer pauses between empty polls.
-//! * The helper or a leader runs upcalls, with the lock released and one of them at a time: core gets the events of a connection
+//! * The helper, a leader, or a spinning waiter without a completion queue runs upcalls, with the lock released and one of them at a time: core gets the events of a connection
 //!   in order.
 //!
 //! What a consumer leaves undone (acknowledgements held back for its reply, posts that wait for more) is transmitted with its next
