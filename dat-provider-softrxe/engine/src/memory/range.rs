@@ -164,8 +164,8 @@ impl Range {
         done.map(|done| done.map_err(Failed::from))
     }
 
-    /// Copies into the range. `last` says that `bytes` ends a message: its last bytes are then stored after all others, so that a
-    /// consumer that polls the last byte finds the whole message.
+    /// Copies into the range. The last bytes are stored after all others, so that a consumer that polls the last byte of a message
+    /// finds the whole message.
     ///
     /// # Errors
     /// See [`Failed`]. After `Outside` nothing was written; after `Fault` a part may have been.
@@ -174,16 +174,13 @@ impl Range {
         method: CopyMethod,
         offset: u64,
         bytes: &[u8],
-        last: bool,
     ) -> Result<(), Failed> {
         let to = self.at(offset, bytes.len())?;
-        if !last || bytes.is_empty() {
-            // SAFETY: the destination is inside a range that the consumer registered for writing.
-            unsafe { guard::write(method, to, bytes)? };
+        if bytes.is_empty() {
             return Ok(());
         }
         let (body, tail) = bytes.split_at(bytes.len().saturating_sub(TAIL));
-        // SAFETY: as above.
+        // SAFETY: the destination is inside a range that the consumer registered for writing.
         unsafe { guard::write(method, to, body)? };
         fence(Ordering::Release);
         store_tail(method, to + body.len(), tail)?;
@@ -297,18 +294,12 @@ mod tests {
                             fault,
                             "{what:?} {length}"
                         );
-                        for last in [false, true] {
-                            assert_eq!(
-                                range.write(method, offset, &bytes, last),
-                                fault,
-                                "{what:?}"
-                            );
-                        }
+                        assert_eq!(range.write(method, offset, &bytes), fault, "{what:?}");
                     }
                     // The first page is still usable.
                     bytes.fill(length as u8);
                     let at = page - length as u64;
-                    range.write(method, at, &bytes, true).unwrap();
+                    range.write(method, at, &bytes).unwrap();
                     let mut back = vec![0; length];
                     range.read(method, at, &mut back).unwrap();
                     assert_eq!(back, bytes);
@@ -317,7 +308,7 @@ mod tests {
                     range.update(method, page, |old| old + 1),
                     Err(Failed::Fault)
                 );
-                range.write(method, 8, &5u64.to_ne_bytes(), true).unwrap();
+                range.write(method, 8, &5u64.to_ne_bytes()).unwrap();
                 assert_eq!(range.update(method, 8, |old| old + 1), Ok(5));
                 let recovery = RecoveryFrame::acquire();
                 let whole = range.checksum(&recovery, 0);
@@ -344,7 +335,7 @@ mod tests {
             let mut word = [1; 8];
             assert_eq!(range.read(method, at, &mut word), Ok(()));
             assert_eq!(word, [0; 8]);
-            assert_eq!(range.write(method, at, &[1; 8], true), Err(Failed::Fault));
+            assert_eq!(range.write(method, at, &[1; 8]), Err(Failed::Fault));
             assert_eq!(range.update(method, at, |old| old), Err(Failed::Fault));
         }
     }
@@ -355,10 +346,13 @@ mod tests {
         let mut memory = vec![0u8; 5100];
         let range = Range::probe(memory.as_mut_ptr() as usize, 5100, true).unwrap();
         for method in methods() {
-            for length in (0..300).chain(1000..1100).chain([4095, 4096, 4097, 5000]) {
+            for length in (0..300)
+                .chain(1000..1100)
+                .chain([4095, 4096, 4097, 4103, 4104, 4105, 5000])
+            {
                 let offset = length as u64 % 61;
-                range.write(method, 0, &[0xaa; 5100], false).unwrap();
-                range.write(method, offset, &from[..length], false).unwrap();
+                range.write(method, 0, &[0xaa; 5100]).unwrap();
+                range.write(method, offset, &from[..length]).unwrap();
                 let mut all = vec![0; 5100];
                 range.read(method, 0, &mut all).unwrap();
                 let (before, rest) = all.split_at(offset as usize);
@@ -410,22 +404,19 @@ mod tests {
             .flat_map(|method| (0..16u64).map(move |offset| (method, offset)));
         for (method, offset) in each {
             for length in 0..=32usize {
-                for last in [false, true] {
-                    let zero = [0; 64];
-                    range.write(method, 0, &zero, false).unwrap();
-                    range.write(method, offset, &bytes[..length], last).unwrap();
-                    let mut got = [0; 64];
-                    range.read(method, 0, &mut got).unwrap();
-                    let mut want = [0; 64];
-                    want[offset as usize..][..length].copy_from_slice(&bytes[..length]);
-                    assert_eq!(got, want, "offset {offset} length {length}");
-                }
+                range.write(method, 0, &[0; 64]).unwrap();
+                range.write(method, offset, &bytes[..length]).unwrap();
+                let mut got = [0; 64];
+                range.read(method, 0, &mut got).unwrap();
+                let mut want = [0; 64];
+                want[offset as usize..][..length].copy_from_slice(&bytes[..length]);
+                assert_eq!(got, want, "offset {offset} length {length}");
             }
         }
         let outside = Err(Failed::Outside);
         for method in methods() {
-            assert_eq!(range.write(method, 33, &bytes, true), outside);
-            assert_eq!(range.write(method, u64::MAX, &bytes, true), outside);
+            assert_eq!(range.write(method, 33, &bytes), outside);
+            assert_eq!(range.write(method, u64::MAX, &bytes), outside);
             assert_eq!(range.read(method, 64, &mut [0]), outside);
         }
     }

@@ -322,7 +322,7 @@ impl Memory for Regions {
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError> {
         let length = from.len() as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, length)?;
-        let done = range.write(self.copy_method.get(), offset, from, true);
+        let done = range.write(self.copy_method.get(), offset, from);
         done.map_err(|failed| error_of(failed, access, va, length))
     }
 
@@ -471,10 +471,7 @@ mod tests {
         let read = access(key, Rights::LOCAL_READ);
         let pieces = || regions.gather(&[0; 4 * MIN_LENT], |pieces| pieces.as_slice().len());
         let whole = crc32fast::hash(&memory[1..=MIN_LENT]);
-        assert_eq!(
-            regions.lend(&read, at + 1, MIN_LENT, 9, 0),
-            Ok(Some(whole))
-        );
+        assert_eq!(regions.lend(&read, at + 1, MIN_LENT, 9, 0), Ok(Some(whole)));
         assert_eq!((pieces(), pieces()), (3, 1));
         assert_eq!(regions.lend(&read, at, MIN_LENT - 1, 0, 0), Ok(None));
         let beyond = regions.lend(&read, at + 1, 2 * MIN_LENT, 0, 0);
