@@ -317,7 +317,7 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
 
     /// Takes up to `into.len()` completions in order; returns how many. Does not block or allocate for a completion. A
     /// transport without its own thread makes progress here: the user engine also handles connection messages, which
-    /// allocate, and as port holder waits up to 1 ms for a member whose connection is full. As in `post_send` and `post_recv`, no call of libc in it may be a
+    /// allocate, and as port holder waits up to 1 ms for each datagram to a member whose connection is full. As in `post_send` and `post_recv`, no call of libc in it may be a
     /// cancellation point ([`dat_os::cancel`]): the caller holds locks, and has not disabled cancellation, because
     /// that costs more than the rest.
     fn poll_cq(cq: &Self::Cq, into: &mut [Self::RawCompletion]) -> usize;

@@ -107,6 +107,11 @@ fn the_lock_order_is_that_of_the_code() {
 }
 
 #[test]
+fn the_provider_guide_names_the_methods_of_the_trait() {
+    report(&tables::transport_methods(&Tree::read()));
+}
+
+#[test]
 fn the_settings_are_those_of_the_code() {
     report(&tables::settings(&Tree::read()));
 }

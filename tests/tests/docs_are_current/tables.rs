@@ -163,3 +163,40 @@ pub(crate) fn renames(tree: &Tree) -> Vec<String> {
     }
     wrong
 }
+
+/// Compares the table of docs/writing-a-provider.md with the methods of the trait `Transport`: each name before a parenthesis is
+/// one, and each method without a default is named on the page.
+pub(crate) fn transport_methods(tree: &Tree) -> Vec<String> {
+    let page = tree.text("docs/writing-a-provider.md");
+    let source = tree.text("dat-core/src/transport.rs");
+    let (_, body) = source
+        .split_once("pub trait Transport")
+        .expect("the trait Transport");
+    let (body, _) = body.split_once("\n}").expect("the trait ends");
+    // Method name, and whether it has a default body.
+    let methods: BTreeMap<&str, bool> = body
+        .split("\n    fn ")
+        .skip(1)
+        .map(|method| {
+            let (name, rest) = method.split_once('(').expect("parameters");
+            let end = rest.find([';', '{']).expect("the signature ends");
+            (name, rest[end..].starts_with('{'))
+        })
+        .collect();
+    let unknown = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .filter_map(|row| row.split(['|', '(']).nth(1))
+        .flat_map(code)
+        .filter(|name| !methods.contains_key(name))
+        .map(|name| format!("docs/writing-a-provider.md: the trait has no method {name}"));
+    let missing = methods
+        .iter()
+        .filter(|(name, default)| {
+            !**default
+                && !page.contains(&format!("`{name}`"))
+                && !page.contains(&format!("`{name}()`"))
+        })
+        .map(|(name, _)| format!("docs/writing-a-provider.md does not name the method {name}"));
+    unknown.chain(missing).collect()
+}

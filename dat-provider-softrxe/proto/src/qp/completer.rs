@@ -97,6 +97,7 @@ impl Qp {
         r.retries = 0;
         r.go_back();
         r.gone_back_at = None;
+        // The queue pair's next deadline, in place of the retransmission timer.
         r.rnr_until = Some(cx.now + rnr_wait(code));
         r.timer = None;
     }

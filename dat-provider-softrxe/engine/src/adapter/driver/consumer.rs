@@ -21,7 +21,9 @@ const YIELD_AFTER: Duration = Duration::from_micros(12);
 
 impl Hub {
     /// Takes completions; without any, receives what has arrived. Returns how many, and whether the caller is to
-    /// [pause](Self::pause).
+    /// [pause](Self::pause). If this process holds the port it waits up to 1 ms for each datagram to a member whose connection is
+    /// full.
+    /// Received connection messages allocate.
     pub(crate) fn poll(&self, cq: CqId, into: &mut [Completion]) -> (usize, bool) {
         let mut state = self.state.lock();
         let mut count = state.engine.poll_cq(cq, into);
