@@ -5,6 +5,9 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 
+/// Uid of the user whose holder serves all users.
+pub const SYSTEM_UID: u32 = 0;
+
 /// Returns the effective user of this process.
 #[must_use]
 pub fn own_uid() -> u32 {

@@ -11,7 +11,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::address::from_storage;
-use super::shared_socket::is_memory;
+use super::lock_memory::is_memory;
 use crate::ROCE_PORT;
 
 /// Prefix of the names of all engines in the abstract namespace.

@@ -21,6 +21,7 @@ pub mod holder;
 mod limits;
 pub mod listener;
 pub mod liveness;
+mod lock_memory;
 pub mod member;
 pub mod members;
 pub mod message;
@@ -35,6 +36,7 @@ pub mod serve;
 pub mod shared_socket;
 pub mod slot;
 pub mod socket;
+mod takeover;
 mod unix_socket;
 pub mod wake;
 

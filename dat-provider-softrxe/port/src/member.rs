@@ -7,14 +7,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::credentials::{Trust, own_uid};
+use crate::credentials::{SYSTEM_UID, Trust, own_uid};
 use crate::fork::{self, CloseOnFork};
 use crate::message::{Destination, FromHolder, FromMember};
 use crate::names;
 use crate::packets::{self, Incoming};
 use crate::port_keeper::{PortKeeper, SharedKeptPorts};
-use crate::port_share::{SYSTEM_UID, Takeover};
 use crate::shared_socket::SharedSocket;
+use crate::takeover::Takeover;
 use crate::unix_socket::{self, Kind};
 
 /// Longest wait for a holder's answer to a claim.

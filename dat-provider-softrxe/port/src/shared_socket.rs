@@ -4,21 +4,15 @@
 //! take it, and datagrams wait in the socket until the next holder reads them. The lock is a flock(2) on memory that
 //! only these processes have. The kernel releases it when its process ends.
 
-use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use crate::fork::CloseOnFork;
+use crate::lock_memory::{is_memory, memory};
 use crate::socket::Socket;
-
-const NAME: &CStr = c"dat-rs-port";
-/// Length of the lock's memory. Length and seals identify it in a forked child.
-pub(crate) const LENGTH: libc::off_t = 4791;
-pub(crate) const SEALS: libc::c_int =
-    libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -86,34 +80,6 @@ impl SharedSocket {
     /// Returns the descriptors that a member receives.
     pub(crate) fn descriptors(&self) -> [RawFd; 2] {
         [self.socket.as_raw_fd(), self.shared.as_raw_fd()]
-    }
-}
-
-/// Creates memory that cannot change.
-fn memory() -> io::Result<OwnedFd> {
-    // SAFETY: plain system calls on a new descriptor, which is owned at once.
-    unsafe {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        let fd = libc::memfd_create(NAME.as_ptr(), flags);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let owned = OwnedFd::from_raw_fd(fd);
-        if libc::ftruncate(fd, LENGTH) != 0 || libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(owned)
-    }
-}
-
-/// Returns true if `fd` is the memory of a lock. Takes no lock and no memory.
-pub(crate) fn is_memory(fd: RawFd) -> bool {
-    // SAFETY: plain system calls, which write to `status` only.
-    unsafe {
-        let mut status: libc::stat = std::mem::zeroed();
-        libc::fcntl(fd, libc::F_GET_SEALS) == SEALS
-            && libc::fstat(fd, &raw mut status) == 0
-            && status.st_size == LENGTH
     }
 }
 

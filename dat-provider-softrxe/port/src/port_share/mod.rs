@@ -18,15 +18,13 @@ use crate::port_owner::PortOwner;
 use crate::slot::SLOTS;
 use crate::socket::Socket;
 
-pub use takeover::Takeover;
+pub use crate::takeover::Takeover;
 
 /// Time for which the port may be taken without a trusted holder, as between two holders.
 const HANDOVER_TIME: Duration = Duration::from_secs(1);
 /// Pauses between two attempts in that time.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(32);
-/// Uid of the user whose holder serves all users.
-pub const SYSTEM_UID: u32 = 0;
 
 /// The holders that a process accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

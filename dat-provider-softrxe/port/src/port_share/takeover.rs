@@ -1,30 +1,17 @@
-//! The way from a share in the port, whose holder has ended, to the next one.
+//! Attempts to get a share in the port after its holder has ended.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{PortShare, PortShareError, SYSTEM_UID};
-use crate::credentials::Trust;
+use super::{PortShare, PortShareError};
+use crate::credentials::{SYSTEM_UID, Trust};
 use crate::holder::Holder;
 use crate::member::Member;
-use crate::port_keeper::SharedKeptPorts;
 use crate::port_owner::PortOwner;
 use crate::shared_socket::SharedSocket;
 use crate::socket::Socket;
-
-/// What a process keeps of its share in the port when the holder has ended.
-#[derive(Clone, Debug, Default)]
-pub struct Takeover {
-    /// Uid of the required holder for all users; `None`: see [`Policy`].
-    pub(crate) holder: Option<u32>,
-    /// The socket of the port and its lock, from the former holder.
-    pub(crate) shared_socket: Option<Arc<SharedSocket>>,
-    /// This process's own UDP port for data; 0 if none was reported.
-    pub(crate) data_port: u16,
-    /// Keepers of the ports of other processes.
-    pub(crate) kept_ports: SharedKeptPorts,
-}
+use crate::takeover::Takeover;
 
 impl Takeover {
     /// Becomes the holder of the port of `local` or joins the process that is. Tries once. This may search through

@@ -1,0 +1,19 @@
+//! The state that passes from a share in the port, whose holder has ended, to the next one.
+
+use std::sync::Arc;
+
+use crate::port_keeper::SharedKeptPorts;
+use crate::shared_socket::SharedSocket;
+
+/// What a process keeps of its share in the port when the holder has ended.
+#[derive(Clone, Debug, Default)]
+pub struct Takeover {
+    /// Uid of the required holder for all users; `None`: see [`Policy`](crate::port_share::Policy).
+    pub(crate) holder: Option<u32>,
+    /// The socket of the port and its lock, from the former holder.
+    pub(crate) shared_socket: Option<Arc<SharedSocket>>,
+    /// This process's own UDP port for data; 0 if none was reported.
+    pub(crate) data_port: u16,
+    /// Keepers of the ports of other processes.
+    pub(crate) kept_ports: SharedKeptPorts,
+}
