@@ -11,7 +11,7 @@ use dat_core::ia_params::IaParamsError;
 
 use crate::cm::addr;
 use crate::cm::rdma::id::{Channel, CmId, PortSpace};
-use crate::map;
+use crate::convert;
 use crate::verbs::device;
 
 /// Device, port and address of an IA.
@@ -93,7 +93,7 @@ impl OpenError {
     /// Makes the error for a librdmacm that does not open.
     pub(crate) fn no_cm(errno: i32) -> Self {
         let permission = matches!(errno, libc::EACCES | libc::EPERM);
-        let text = map::text(errno);
+        let text = convert::text(errno);
         let reason = if permission {
             format!("{text}; allow this user to read and write /dev/infiniband/rdma_cm")
         } else {
@@ -115,7 +115,7 @@ impl OpenError {
 
 /// Explains why a device does not open, and what helps.
 pub(crate) fn device_text(errno: i32) -> String {
-    let text = map::text(errno);
+    let text = convert::text(errno);
     match errno {
         libc::EACCES | libc::EPERM => {
             format!("{text}; allow this user to read and write /dev/infiniband/uverbs*")
@@ -343,7 +343,7 @@ fn failure_reason(candidates: &[LocalAddress], errno: i32) -> String {
             "netdev {0} has no IP address (`ip addr add ADDRESS/PREFIX dev {0}`)",
             l.netdev
         ),
-        _ => map::text(errno),
+        _ => convert::text(errno),
     }
 }
 

@@ -21,10 +21,10 @@
 mod adapter;
 mod attributes;
 mod cm;
+mod convert;
 mod counters;
 mod epoll;
 mod find;
-mod map;
 mod open;
 mod park;
 mod settings;

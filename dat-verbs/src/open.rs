@@ -14,10 +14,10 @@ use crate::adapter::{Adapter, Shared};
 use crate::attributes;
 use crate::cm::rdma::id::Channel;
 use crate::cm::socket;
+use crate::convert;
 use crate::epoll::{Epoll, FIRST_KEY};
 use crate::find::{self, OpenError};
-use crate::map;
-use crate::settings::{HONOURED, KEYS, Manager, Settings};
+use crate::settings::{KEYS, Manager, READ_VARIABLES, Settings};
 use crate::sys;
 use crate::thread;
 use crate::verbs::device::Device;
@@ -45,7 +45,7 @@ fn protect_from_fork() {
         if result != 0 {
             tracing::info!(
                 "ibv_fork_init: {}; registered memory is not safe in a forked child",
-                map::text(result)
+                convert::text(result)
             );
         }
     });
@@ -74,7 +74,7 @@ impl Adapter {
         params.known(KEYS)?;
         let environment = |name: &str| std::env::var(name).ok();
         let settings = Settings::new(params, environment)?;
-        dat_core::environment::report(HONOURED, environment);
+        dat_core::environment::report(READ_VARIABLES, environment);
         find::require_device()?;
         protect_from_fork();
         let channel = Arc::new(Channel::open().map_err(OpenError::no_cm)?);
@@ -88,7 +88,7 @@ impl Adapter {
         let facts =
             attributes::Facts::read(&device, &device_port).map_err(|errno| OpenError::Device {
                 device: device_port.device.clone(),
-                reason: map::text(errno),
+                reason: convert::text(errno),
             })?;
         if !facts.active() {
             tracing::warn!(
@@ -98,7 +98,7 @@ impl Adapter {
                 device_port.netdev.as_deref().unwrap_or("NETDEV"),
             );
         }
-        let resources = |errno| OpenError::Resources(map::text(errno));
+        let resources = |errno| OpenError::Resources(convert::text(errno));
         set_nonblocking(device.async_fd());
         let epoll = Epoll::new().map_err(resources)?;
         let wake = EventFd::new().map_err(|e| OpenError::Resources(e.to_string()))?;

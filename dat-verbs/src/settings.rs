@@ -22,7 +22,7 @@ pub const KEYS: &[&str] = &[
 ];
 
 /// DAPL's environment variables for the same settings.
-pub(crate) const HONOURED: &[&str] = &[
+pub(crate) const READ_VARIABLES: &[&str] = &[
     "DAPL_MAX_INLINE",
     "DAPL_IB_MTU",
     "DAPL_ACK_RETRY",
@@ -83,13 +83,13 @@ impl Settings {
         params: &IaParams,
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, IaParamsError> {
-        let number = |key: &str, variables: &[&str], most: u64, usual: u64| {
+        let number = |key: &str, variables: &[&str], most: u64, default: u64| {
             Ok(match params.number(key, 0..=most)? {
                 Some(n) => n,
                 None => variables
                     .iter()
                     .find_map(|name| number_of(name, most, &env))
-                    .unwrap_or(usual),
+                    .unwrap_or(default),
             })
         };
         let optional =
@@ -101,11 +101,11 @@ impl Settings {
         let each = |key: &str,
                     variables: [&str; 2],
                     most: u64,
-                    usual: u64|
+                    default: u64|
          -> Result<[u64; 2], IaParamsError> {
             Ok([
-                number(key, &variables[..1], most, usual)?,
-                number(key, &variables[1..], most, usual)?,
+                number(key, &variables[..1], most, default)?,
+                number(key, &variables[1..], most, default)?,
             ])
         };
         let timeouts = each(
@@ -238,12 +238,12 @@ mod tests {
         .unwrap();
         let mut read = read.into_inner();
         read.sort_unstable();
-        let mut honoured = HONOURED.to_vec();
+        let mut honoured = READ_VARIABLES.to_vec();
         honoured.sort_unstable();
         assert_eq!(read, honoured);
         // Every honoured variable is one of DAPL's; the report of the ignored ones omits them.
-        let others = ignored(HONOURED, |_| Some("1".into()));
-        assert_eq!(others.len() + HONOURED.len() + 1, VARIABLES.len());
+        let others = ignored(READ_VARIABLES, |_| Some("1".into()));
+        assert_eq!(others.len() + READ_VARIABLES.len() + 1, VARIABLES.len());
     }
 
     #[test]

@@ -21,8 +21,8 @@ use crate::adapter::Adapter;
 use crate::cm::connect;
 use crate::cm::listener::Listener;
 use crate::cm::request::ConnRequest;
+use crate::convert;
 use crate::counters;
-use crate::map;
 use crate::park::Parker;
 use crate::sys::{Wc, send};
 use crate::verbs::ah::AddressHandle;
@@ -84,7 +84,7 @@ impl Transport for Verbs {
             pz,
             address,
             length,
-            &map::region_access(rights, windows),
+            &convert::region_access(rights, windows),
             va_type == VaType::ZeroBased,
         )?;
         let keys = Keys {
@@ -122,7 +122,7 @@ impl Transport for Verbs {
                 send_flags,
                 region: region.map(|lmr| (&lmr.mr, bind.address, bind.length)),
                 access: if region.is_some() {
-                    map::remote_access(bind.rights)
+                    convert::remote_access(bind.rights)
                 } else {
                     0
                 },

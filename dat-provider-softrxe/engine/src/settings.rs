@@ -20,7 +20,7 @@ pub const KEYS: &[&str] = &[
 ];
 
 /// DAPL's environment variables for the same settings.
-pub(crate) const HONOURED: &[&str] = &[
+pub(crate) const READ_VARIABLES: &[&str] = &[
     "DAPL_IB_MTU",
     "DAPL_ACK_RETRY",
     "DAPL_RNR_RETRY",
@@ -176,8 +176,8 @@ mod tests {
         let given = with("lo 0 mtu=512 retry=1 wr_max=9", &env).unwrap();
         assert_eq!((given.mtu, given.retry, given.wr_max), (512, 1, 9));
         assert_eq!(with("lo", &[("DAPL_IB_MTU", "1500")]).unwrap().mtu, 4096);
-        assert!(env.iter().all(|(name, _)| HONOURED.contains(name)));
-        assert_eq!(env.len(), HONOURED.len());
+        assert!(env.iter().all(|(name, _)| READ_VARIABLES.contains(name)));
+        assert_eq!(env.len(), READ_VARIABLES.len());
     }
 
     #[test]

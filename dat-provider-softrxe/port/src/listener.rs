@@ -201,7 +201,7 @@ mod tests {
         let (foreign, _) = listener("127.77.10.1", Trust::Holder(uid));
         let line = connect();
         assert!(foreign.ready.is_readable() && !foreign.accept());
-        assert!(crate::packets::is_over(line.as_fd()));
+        assert!(crate::packets::is_closed(line.as_fd()));
         // More connections make nothing readable until the pause is over.
         let begin = std::time::Instant::now();
         let line = connect();
@@ -209,7 +209,7 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(5));
         }
         assert!(begin.elapsed() > PAUSE / 2, "{:?}", begin.elapsed());
-        assert!(!foreign.accept() && crate::packets::is_over(line.as_fd()));
+        assert!(!foreign.accept() && crate::packets::is_closed(line.as_fd()));
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Liveness {
 
     /// Handles `fd`, which is ready in `poll_set`: removes a watcher that closed its connection.
     pub fn handle_ready(&mut self, fd: RawFd, poll_set: &PollSet) {
-        if self.watchers.get(&fd).is_some_and(is_over) {
+        if self.watchers.get(&fd).is_some_and(is_closed) {
             poll_set.remove(fd);
             self.watchers.remove(&fd);
         }
@@ -126,8 +126,8 @@ fn max_connections() -> usize {
 }
 
 /// Returns true if the other end is closed.
-fn is_over(line: &CloseOnFork<OwnedFd>) -> bool {
-    packets::is_over(line.as_fd())
+fn is_closed(connection: &CloseOnFork<OwnedFd>) -> bool {
+    packets::is_closed(connection.as_fd())
 }
 
 /// Address and slot of an engine of this host.
@@ -136,7 +136,7 @@ pub type LocalPeer = (IpAddr, u16);
 /// The engines of this host whose end this process watches for.
 #[derive(Debug)]
 pub struct LocalPeers {
-    lines: HashMap<LocalPeer, CloseOnFork<OwnedFd>>,
+    connections: HashMap<LocalPeer, CloseOnFork<OwnedFd>>,
     /// Peers by descriptor, as [`PollSet::ready`] returns them.
     by_fd: HashMap<RawFd, LocalPeer>,
     max_peers: usize,
@@ -145,7 +145,7 @@ pub struct LocalPeers {
 impl Default for LocalPeers {
     fn default() -> Self {
         Self {
-            lines: HashMap::new(),
+            connections: HashMap::new(),
             by_fd: HashMap::new(),
             max_peers: max_connections(),
         }
@@ -157,20 +157,20 @@ impl LocalPeers {
     /// Returns false if there is no such engine on this host, if it accepts no watcher, or if there are too many. Also
     /// false while `peer` replaces an engine whose end was not reported yet: the two could be confused.
     pub fn watch(&mut self, peer: LocalPeer, poll_set: &PollSet) -> bool {
-        if let Some(line) = self.lines.get(&peer) {
-            return !is_over(line);
+        if let Some(connection) = self.connections.get(&peer) {
+            return !is_closed(connection);
         }
-        if self.lines.len() >= self.max_peers {
+        if self.connections.len() >= self.max_peers {
             tracing::warn!(
                 ?peer,
-                peers = self.lines.len(),
+                peers = self.connections.len(),
                 "too many peers: the end of this one is noticed only by an unanswered request or `keepalive=`; \
                  raise `ulimit -n`"
             );
             return false;
         }
-        let line = match watch(peer.0, peer.1) {
-            Ok(line) => line,
+        let connection = match watch(peer.0, peer.1) {
+            Ok(connection) => connection,
             Err(error) => {
                 if error.kind() == ErrorKind::WouldBlock {
                     tracing::warn!(
@@ -181,7 +181,7 @@ impl LocalPeers {
                 return false;
             }
         };
-        let added = poll_set.add(line.as_raw_fd());
+        let added = poll_set.add(connection.as_raw_fd());
         if let Err(error) = &added {
             tracing::warn!(
                 %error,
@@ -189,8 +189,8 @@ impl LocalPeers {
                 "cannot watch a peer on this host: its end is noticed only by an unanswered request or `keepalive=`"
             );
         } else {
-            self.by_fd.insert(line.as_raw_fd(), peer);
-            self.lines.insert(peer, line);
+            self.by_fd.insert(connection.as_raw_fd(), peer);
+            self.connections.insert(peer, connection);
         }
         added.is_ok()
     }
@@ -198,13 +198,13 @@ impl LocalPeers {
     /// Returns the peer that has ended, if `fd`, which is ready in `poll_set`, was the connection to it, and removes it.
     pub fn take_closed(&mut self, fd: RawFd, poll_set: &PollSet) -> Option<LocalPeer> {
         let peer = *self.by_fd.get(&fd)?;
-        let over = self.lines.get(&peer).is_none_or(is_over);
+        let over = self.connections.get(&peer).is_none_or(is_closed);
         if !over {
             return None;
         }
         poll_set.remove(fd);
         self.by_fd.remove(&fd);
-        self.lines.remove(&peer);
+        self.connections.remove(&peer);
         Some(peer)
     }
 }
@@ -325,18 +325,18 @@ mod tests {
         let poll_set = PollSet::new().unwrap();
         let mut liveness = listen(ip, &poll_set);
         liveness.max_watchers = 4;
-        let mut lines: Vec<_> = (0..6).map(|_| watch(ip, 1).unwrap()).collect();
+        let mut connections: Vec<_> = (0..6).map(|_| watch(ip, 1).unwrap()).collect();
         handle_all(&mut liveness, &poll_set);
         assert_eq!(liveness.watchers.len(), 4);
         assert!(
             !poll_set.is_readable(),
             "the two outside keep no thread busy"
         );
-        drop(lines.remove(0));
+        drop(connections.remove(0));
         handle_all(&mut liveness, &poll_set);
         assert_eq!(liveness.watchers.len(), 4, "the next one has its place");
-        assert!(lines.iter().all(|line| !is_over(line)));
+        assert!(connections.iter().all(|connection| !is_closed(connection)));
         drop(liveness);
-        assert!(lines.iter().all(is_over));
+        assert!(connections.iter().all(is_closed));
     }
 }

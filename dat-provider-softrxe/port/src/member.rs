@@ -93,7 +93,7 @@ impl Member {
     /// Returns true if the holder has ended. Datagrams that it forwarded before may still wait.
     #[must_use]
     pub fn holder_is_gone(&self) -> bool {
-        packets::is_over(self.connection.as_fd())
+        packets::is_closed(self.connection.as_fd())
     }
 
     /// Claims `what` and does not wait for the answer.

@@ -1,8 +1,8 @@
 //! Names of the abstract UNIX namespace under which processes find each other.
 //!
 //! A name is only a hint: any user of the network namespace can take any name, and the user at the other end decides.
-//! An attacker can guess and take the usual name of a service in advance. Then its owner takes a random name that
-//! begins with the usual one. A process that finds an untrusted user or no listener at the usual name searches the
+//! An attacker can guess and take the well-known name of a service in advance. Then its owner takes a random name that
+//! begins with the well-known one. A process that finds an untrusted user or no listener at the well-known name searches the
 //! kernel's list for random names.
 
 use std::io::{self, BufRead, BufReader, ErrorKind};
@@ -25,10 +25,10 @@ const MAX_TRIED: usize = 4096;
 const ATTEMPTS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Returns the name of `thing` at `ip` for processes of the own user.
+/// Returns the name of `role` at `ip` for processes of the own user.
 #[must_use]
-pub fn user_name(ip: IpAddr, thing: &str) -> String {
-    format!("{NAMES}{}/{ip}/{thing}", own_uid())
+pub fn user_name(ip: IpAddr, role: &str) -> String {
+    format!("{NAMES}{}/{ip}/{role}", own_uid())
 }
 
 /// Returns the name of the holder of `ip` for all users.
@@ -112,7 +112,7 @@ pub(crate) fn connect_exact(
 /// Connects to `name`, or to a random name that begins with it, to a process of a trusted user.
 ///
 /// # Errors
-/// As [`connect_exact`], for the usual name.
+/// As [`connect_exact`], for the well-known name.
 pub(crate) fn connect(kind: Kind, name: &str, trust: Trust) -> io::Result<CloseOnFork<OwnedFd>> {
     let first_error = match connect_exact(kind, name, trust) {
         Err(error) => error,
@@ -132,7 +132,7 @@ fn random_names(name: &str) -> io::Result<Vec<String>> {
     let mut found = match std::fs::File::open(LIST) {
         Ok(file) => parse_list(BufReader::new(file), name)?,
         Err(error) => {
-            tracing::debug!(%error, "{LIST} is not readable: only usual names are found");
+            tracing::debug!(%error, "{LIST} is not readable: only well-known names are found");
             Vec::new()
         }
     };

@@ -156,7 +156,7 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, events: libc::c_short, timeout: Durat
 }
 
 /// Returns true if the other end of a connection is closed, even while its packets wait.
-pub(crate) fn is_over(socket: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_closed(socket: BorrowedFd<'_>) -> bool {
     wait(socket, libc::POLLRDHUP, Duration::ZERO)
 }
 
@@ -195,9 +195,9 @@ mod tests {
         assert!(send(near.as_fd(), b"x", &[0; 3]).is_err());
         assert!(matches!(got(true), Incoming::Packet(4, with) if with.len() == 2));
         assert!(matches!(got(false), Incoming::Packet(4, with) if with.is_empty()));
-        assert!(!is_over(far.as_fd()));
+        assert!(!is_closed(far.as_fd()));
         drop(near);
-        assert!(is_over(far.as_fd()));
+        assert!(is_closed(far.as_fd()));
         assert!(matches!(got(true), Incoming::Packet(7, with) if with.is_empty()));
         assert!(matches!(got(true), Incoming::Closed));
         assert!(send(far.as_fd(), b"x", &[]).is_err());

@@ -97,17 +97,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_ends_a_sleep_also_through_a_bundle_and_stays_until_cleared() {
-        let (wake, bundle) = (Wake::new().unwrap(), PollSet::new().unwrap());
-        bundle.add(wake.as_raw_fd()).unwrap();
+    fn a_ring_ends_a_sleep_also_through_a_poll_set_and_stays_until_cleared() {
+        let (wake, poll_set) = (Wake::new().unwrap(), PollSet::new().unwrap());
+        poll_set.add(wake.as_raw_fd()).unwrap();
         let soon = Some(Duration::from_millis(1));
         assert_eq!(
-            sleep([wake.as_raw_fd(), bundle.as_raw_fd()], soon),
+            sleep([wake.as_raw_fd(), poll_set.as_raw_fd()], soon),
             Slept::TimedOut
         );
         std::thread::scope(|scope| {
             scope.spawn(|| wake.ring());
-            assert_eq!(sleep([bundle.as_raw_fd()], None), Slept::Woken);
+            assert_eq!(sleep([poll_set.as_raw_fd()], None), Slept::Woken);
         });
         assert_eq!(sleep([wake.as_raw_fd()], soon), Slept::Woken);
         wake.clear();

@@ -59,17 +59,17 @@ pub struct Config {
 
 impl Config {
     /// Returns the limit of requests and resolutions of peers that wait for the consumer: half the limit of queue pairs.
-    pub(crate) const fn most_requests(&self) -> usize {
+    pub(crate) const fn max_requests(&self) -> usize {
         1 << self.qp_bits >> 1
     }
 
-    /// Returns the part of [`most_requests`](Self::most_requests) for one address.
+    /// Returns the part of [`max_requests`](Self::max_requests) for one address.
     pub(crate) const fn share_of_requests(&self) -> usize {
-        self.most_requests().div_ceil(4)
+        self.max_requests().div_ceil(4)
     }
 
     /// Returns the limit of ended connections that are kept to repeat their last messages.
-    pub(crate) const fn most_ended(&self) -> usize {
+    pub(crate) const fn max_ended(&self) -> usize {
         2 << self.qp_bits
     }
 

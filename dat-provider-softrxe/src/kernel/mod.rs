@@ -13,7 +13,7 @@ use dat_core::error::{Error, Kind, Subtype};
 use netlink::NewLinkError;
 
 /// How long the node of a new device may take to appear below /dev.
-const APPEARS: Duration = Duration::from_secs(3);
+const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Error of a netdev without rxe device.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +120,7 @@ fn netdev_of(sys: &Path, wanted: &str) -> Result<String, KernelError> {
 fn await_device(sys: &Path, name: &str) {
     let start = Instant::now();
     while !find::is_open_to_users(sys, Path::new("/dev"), name) {
-        if start.elapsed() > APPEARS {
+        if start.elapsed() > NODE_TIMEOUT {
             tracing::warn!(
                 "rxe device {name} has no node below /dev/infiniband; is ib_uverbs loaded (`modprobe ib_uverbs`)?"
             );

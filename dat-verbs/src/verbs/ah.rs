@@ -71,7 +71,7 @@ impl Drop for AddressHandle {
         // SAFETY: made by us and destroyed once; its PD is still there.
         let result = unsafe { sys::ibv_destroy_ah(self.raw()) };
         if result != 0 {
-            tracing::warn!(pd = ?self.pd.raw(), "ibv_destroy_ah: {}", crate::map::text(result));
+            tracing::warn!(pd = ?self.pd.raw(), "ibv_destroy_ah: {}", crate::convert::text(result));
         }
     }
 }

@@ -11,13 +11,13 @@ use dat_core::transport::{Completion, Token};
 use parking_lot::{Mutex, RwLock};
 
 use crate::adapter::{Adapter, EventHandler, EventTarget, Shared};
-use crate::map;
+use crate::convert;
 use crate::sys::{self, Wc};
 use crate::verbs::device::SOFT_ROCE;
 use dat_os::eventfd::EventFd;
 
 /// Minimum depth of a queue: consumers request small queues and attach endpoints that produce more completions.
-const LEAST: u32 = 256;
+const MIN_DEPTH: u32 = 256;
 
 /// A completion queue. `Notifier` is the part that the event thread uses.
 pub struct Cq {
@@ -65,7 +65,7 @@ impl Cq {
     #[inline(always)]
     pub(crate) fn decode(&self, raw: &Wc) -> Completion {
         let raw = if self.soft { raw.of_rxe() } else { *raw };
-        map::completion(&raw, self.ep_of(raw.qp_num))
+        convert::completion(&raw, self.ep_of(raw.qp_num))
     }
 
     pub(crate) fn new(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Self> {
@@ -83,7 +83,7 @@ impl Cq {
         // SAFETY: the context is open.
         let channel = unsafe { sys::ibv_create_comp_channel(context) };
         let channel = NonNull::new(channel).ok_or_else(|| {
-            map::failed(
+            convert::failed(
                 "ibv_create_comp_channel",
                 sys::errno(),
                 Subtype::ResourceTevd,
@@ -91,12 +91,12 @@ impl Cq {
         })?;
         // SAFETY: the channel is open.
         dat_os::descriptor::set_nonblocking(unsafe { channel.as_ref() }.fd);
-        let cqe = depth.max(LEAST).min(limit).cast_signed();
+        let cqe = depth.max(MIN_DEPTH).min(limit).cast_signed();
         let cq_context = std::ptr::without_provenance_mut(token.0 as usize);
         // SAFETY: context and channel are open; vector 0 always exists.
         let cq = unsafe { sys::ibv_create_cq(context, cqe, cq_context, channel.as_ptr(), 0) };
         let Some(cq) = NonNull::new(cq) else {
-            let error = map::failed("ibv_create_cq", sys::errno(), Subtype::ResourceTevd);
+            let error = convert::failed("ibv_create_cq", sys::errno(), Subtype::ResourceTevd);
             // SAFETY: made above, nothing uses it.
             unsafe { sys::ibv_destroy_comp_channel(channel.as_ptr()) };
             return Err(error);
@@ -168,7 +168,7 @@ impl Cq {
         if depth > limit {
             return Err(Error::resource(Subtype::ResourceTevd));
         }
-        let cqe = depth.max(LEAST).min(limit).cast_signed();
+        let cqe = depth.max(MIN_DEPTH).min(limit).cast_signed();
         // SAFETY: the CQ is alive.
         match unsafe { sys::ibv_resize_cq(self.raw(), cqe) } {
             0 => Ok(()),
@@ -176,10 +176,10 @@ impl Cq {
             // SAFETY: the CQ is alive.
             _ if unsafe { self.cq.as_ref() }.cqe >= depth.cast_signed() => Ok(()),
             e @ (libc::ENOSYS | libc::EOPNOTSUPP) => {
-                map::failed("ibv_resize_cq", e, Subtype::ResourceTevd);
+                convert::failed("ibv_resize_cq", e, Subtype::ResourceTevd);
                 Err(Error::of(Kind::InsufficientResources))
             }
-            e => Err(map::failed("ibv_resize_cq", e, Subtype::ResourceTevd)),
+            e => Err(convert::failed("ibv_resize_cq", e, Subtype::ResourceTevd)),
         }
     }
 }
@@ -207,7 +207,11 @@ impl Notifier {
             0 => Ok(()),
             e => {
                 self.armed.store(false, Ordering::Release);
-                Err(map::failed("ibv_req_notify_cq", e, Subtype::ResourceTevd))
+                Err(convert::failed(
+                    "ibv_req_notify_cq",
+                    e,
+                    Subtype::ResourceTevd,
+                ))
             }
         }
     }
@@ -237,7 +241,7 @@ impl Notifier {
         shared
             .epoll
             .once(self.fd(), self.key, *watching)
-            .map_err(|e| map::failed("epoll_ctl", e, Subtype::ResourceTevd))?;
+            .map_err(|e| convert::failed("epoll_ctl", e, Subtype::ResourceTevd))?;
         *watching = true;
         drop(watching);
         self.arm()
@@ -276,7 +280,7 @@ impl Drop for Notifier {
             if result != 0 {
                 tracing::warn!(
                     "ibv_destroy_cq failed, the CQ is leaked: {}",
-                    map::text(result)
+                    convert::text(result)
                 );
             }
             sys::ibv_destroy_comp_channel(self.channel.as_ptr());

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use dat_core::error::{Error, Kind, Result, Subtype};
 
-use crate::map;
+use crate::convert;
 use crate::sys;
 
 /// `ibv_mr` without a reference to its PD; see [`Lmr`](super::lmr::Lmr).
@@ -44,8 +44,8 @@ impl Mr {
         };
         accesses.iter().find_map(try_with).map(Self).ok_or_else(|| {
             let errno = sys::errno();
-            tracing::error!("{}", map::registration_text(address, length, errno));
-            map::errno(errno, Subtype::ResourceMemoryRegion)
+            tracing::error!("{}", convert::registration_text(address, length, errno));
+            convert::errno(errno, Subtype::ResourceMemoryRegion)
         })
     }
 
@@ -78,7 +78,7 @@ impl Drop for Mr {
         if result != 0 {
             tracing::warn!(
                 "ibv_dereg_mr failed, the region is leaked until the device is closed: {}",
-                map::text(result)
+                convert::text(result)
             );
         }
     }

@@ -7,7 +7,7 @@ use dat_core::error::{Error, Kind, Result};
 use dat_core::rmr::Scope;
 use parking_lot::Mutex;
 
-use crate::map;
+use crate::convert;
 use crate::sys::{self, ibv_mw_type as mw_type, ibv_wr_opcode as opcode};
 use crate::verbs::lmr::PdHold;
 use crate::verbs::mr::Mr;
@@ -88,7 +88,7 @@ impl Rmr {
         // SAFETY: the window, the region and the queue pair are alive; core serialises the queue pair.
         let result = unsafe { sys::ibv_bind_mw(qp.raw(), mw.0.as_ptr(), &raw mut bind) };
         if result != 0 {
-            return Err(map::posted(result));
+            return Err(convert::posted(result));
         }
         // SAFETY: the window is alive; the provider has stored its next key.
         Ok(unsafe { mw.0.as_ref() }.rkey)

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use dat_core::error::{Result, Subtype};
 
 use crate::adapter::Adapter;
-use crate::map;
+use crate::convert;
 use crate::sys;
 use crate::verbs::mr::Mr;
 
@@ -37,7 +37,7 @@ impl Pd {
                 unbind_region: OnceLock::new(),
             })
             .ok_or_else(|| {
-                map::failed(
+                convert::failed(
                     "ibv_alloc_pd",
                     sys::errno(),
                     Subtype::ResourceProtectionDomain,

@@ -11,7 +11,7 @@ use dat_core::transport::{Op, QpCaps, Request, Token};
 use parking_lot::Mutex;
 
 use crate::Verbs;
-use crate::map;
+use crate::convert;
 use crate::sys::{self, ibv_qp_state as state, ibv_wr_opcode as opcode, qp_mask, send};
 use crate::verbs::cq::Cq;
 use crate::verbs::pd::Pd;
@@ -126,7 +126,7 @@ impl Qp {
             qp = unsafe { sys::ibv_create_qp(pd.raw(), &raw mut init) };
         }
         let qp = NonNull::new(qp)
-            .ok_or_else(|| map::failed("ibv_create_qp", sys::errno(), Subtype::ResourceTep))?;
+            .ok_or_else(|| convert::failed("ibv_create_qp", sys::errno(), Subtype::ResourceTep))?;
         let qp = Self {
             qp,
             calls,
@@ -167,7 +167,7 @@ impl Qp {
         // SAFETY: the queue pair is alive, `attr` is valid.
         match unsafe { sys::ibv_modify_qp(self.raw(), attr, mask) } {
             0 => Ok(()),
-            e => Err(map::failed(
+            e => Err(convert::failed(
                 &format!("ibv_modify_qp to {what}"),
                 e,
                 Subtype::ResourceTep,
@@ -185,18 +185,18 @@ impl Qp {
     }
 
     fn to_rts_datagram(&self) -> Result<()> {
-        let mut attr = blank(state::IBV_QPS_INIT);
+        let mut attr = zeroed_attr(state::IBV_QPS_INIT);
         attr.port_num = self.pd.adapter.shared.port;
         attr.qkey = sys::DATAGRAM_QKEY;
         let mask = qp_mask::STATE | qp_mask::PKEY_INDEX | qp_mask::PORT | qp_mask::QKEY;
         self.modify("INIT", &mut attr, mask)?;
-        self.modify("RTR", &mut blank(state::IBV_QPS_RTR), qp_mask::STATE)?;
+        self.modify("RTR", &mut zeroed_attr(state::IBV_QPS_RTR), qp_mask::STATE)?;
         let mask = qp_mask::STATE | qp_mask::SQ_PSN;
-        self.modify("RTS", &mut blank(state::IBV_QPS_RTS), mask)
+        self.modify("RTS", &mut zeroed_attr(state::IBV_QPS_RTS), mask)
     }
 
     fn to_init(&self) -> Result<()> {
-        let mut attr = blank(state::IBV_QPS_INIT);
+        let mut attr = zeroed_attr(state::IBV_QPS_INIT);
         attr.port_num = self.pd.adapter.shared.port;
         attr.qp_access_flags = sys::access::REMOTE_WRITE | sys::access::REMOTE_READ;
         if self.pd.adapter.shared.attr.atomics {
@@ -216,7 +216,7 @@ impl Qp {
         let settings = &shared.settings;
         let foreign = if shared.roce { 0 } else { qp_mask::ROCE_ONLY };
 
-        let mut attr = blank(state::IBV_QPS_RTR);
+        let mut attr = zeroed_attr(state::IBV_QPS_RTR);
         let mut mask = attr_for(&mut attr)? & !foreign;
         if mask & qp_mask::MIN_RNR_TIMER != 0 {
             // The kernel sets 0, which is 655 ms between two tries of a sender whose receive was not posted.
@@ -232,7 +232,7 @@ impl Qp {
         }
         self.modify("RTR", &mut attr, mask)?;
 
-        attr = blank(state::IBV_QPS_RTS);
+        attr = zeroed_attr(state::IBV_QPS_RTS);
         mask = attr_for(&mut attr)?;
         if mask & qp_mask::MAX_RD_ATOMIC != 0 {
             attr.max_rd_atomic = attr.max_rd_atomic.min(limits.reads_out);
@@ -255,7 +255,7 @@ impl Qp {
     pub(crate) fn to_rts_along(&self, limits: PathLimits, path: &Path) -> Result<()> {
         let shared = &self.pd.adapter.shared;
         let settings = &shared.settings;
-        let mut attr = blank(state::IBV_QPS_RTR);
+        let mut attr = zeroed_attr(state::IBV_QPS_RTR);
         attr.path_mtu = path.mtu.into();
         attr.dest_qp_num = path.dest_qpn;
         attr.rq_psn = Path::PSN;
@@ -279,7 +279,7 @@ impl Qp {
             | qp_mask::MIN_RNR_TIMER;
         self.modify("RTR", &mut attr, mask)?;
 
-        attr = blank(state::IBV_QPS_RTS);
+        attr = zeroed_attr(state::IBV_QPS_RTS);
         attr.sq_psn = Path::PSN;
         attr.max_rd_atomic = limits.reads_out;
         attr.timeout = settings.ack_timer.unwrap_or(Path::ACK_TIMER);
@@ -296,7 +296,7 @@ impl Qp {
 
     /// Moves to ERR: outstanding work completes as flushed.
     pub(crate) fn to_error(&self) {
-        let mut attr = blank(state::IBV_QPS_ERR);
+        let mut attr = zeroed_attr(state::IBV_QPS_ERR);
         // A failure is logged. A device that is gone flushes nothing.
         self.modify("ERR", &mut attr, qp_mask::STATE).ok();
     }
@@ -309,7 +309,7 @@ impl Qp {
         if used {
             return Err(Error::of(Kind::InternalError));
         }
-        let mut attr = blank(state::IBV_QPS_RESET);
+        let mut attr = zeroed_attr(state::IBV_QPS_RESET);
         self.modify("RESET", &mut attr, qp_mask::STATE)
             .and_then(|()| self.initialize())
             .map_err(|_| Error::of(Kind::InternalError))
@@ -322,7 +322,7 @@ impl Qp {
         let post = || unsafe { (self.calls.post_send)(self.qp.as_ptr(), wr, bad.as_mut_ptr()) };
         match self.calls.without_cancellation(post) {
             0 => Ok(()),
-            e => Err(map::posted(e)),
+            e => Err(convert::posted(e)),
         }
     }
 
@@ -426,7 +426,7 @@ impl Qp {
             let post = || (self.calls.post_send)(self.qp.as_ptr(), p, bad.as_mut_ptr());
             match self.calls.without_cancellation(post) {
                 0 => Ok(()),
-                e => Err(map::posted(e)),
+                e => Err(convert::posted(e)),
             }
         }
     }
@@ -444,13 +444,13 @@ impl Qp {
         // SAFETY: the queue pair is alive; `wr` and its segments outlive the call.
         match unsafe { (self.calls.post_recv)(self.qp.as_ptr(), &raw mut wr, bad.as_mut_ptr()) } {
             0 => Ok(()),
-            e => Err(map::posted(e)),
+            e => Err(convert::posted(e)),
         }
     }
 }
 
 /// Returns attributes for a change to `to`, with all other fields 0.
-fn blank(to: u32) -> sys::ibv_qp_attr {
+fn zeroed_attr(to: u32) -> sys::ibv_qp_attr {
     // SAFETY: all-zero is a valid value of this plain C struct.
     let mut attr: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
     attr.qp_state = to;
@@ -475,7 +475,7 @@ impl Drop for Qp {
         if result != 0 {
             tracing::warn!(
                 "ibv_destroy_qp failed, the QP is leaked: {}",
-                map::text(result)
+                convert::text(result)
             );
         }
     }

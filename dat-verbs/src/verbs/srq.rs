@@ -8,7 +8,7 @@ use dat_core::error::{Result, Subtype};
 use dat_core::iov::LmrTriplet;
 use dat_core::transport::Token;
 
-use crate::map;
+use crate::convert;
 use crate::sys;
 use crate::verbs::pd::Pd;
 
@@ -37,7 +37,7 @@ impl Srq {
         // SAFETY: the PD is open, `init` is valid.
         let srq = unsafe { sys::ibv_create_srq(pd.raw(), &raw mut init) };
         let srq = NonNull::new(srq)
-            .ok_or_else(|| map::failed("ibv_create_srq", sys::errno(), Subtype::ResourceSrq))?;
+            .ok_or_else(|| convert::failed("ibv_create_srq", sys::errno(), Subtype::ResourceSrq))?;
         Ok(Self {
             srq,
             _pd: Arc::clone(pd),
@@ -53,7 +53,7 @@ impl Srq {
         // SAFETY: the SRQ is alive, `attr` is valid.
         match unsafe { sys::ibv_modify_srq(self.raw(), &raw mut attr, mask) } {
             0 => Ok(()),
-            e => Err(map::failed("ibv_modify_srq", e, Subtype::ResourceSrq)),
+            e => Err(convert::failed("ibv_modify_srq", e, Subtype::ResourceSrq)),
         }
     }
 
@@ -86,7 +86,7 @@ impl Srq {
         // SAFETY: the SRQ is alive; `wr` and its segments outlive the call.
         match unsafe { sys::ibv_post_srq_recv(self.raw(), &raw mut wr, &raw mut bad) } {
             0 => Ok(()),
-            e => Err(map::posted(e)),
+            e => Err(convert::posted(e)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use dat_core::error::{Result, Subtype};
 use parking_lot::Mutex;
 
-use crate::map;
+use crate::convert;
 use crate::sys::{self, ibv_mw_type as mw_type};
 use crate::verbs::pd::Pd;
 
@@ -20,9 +20,9 @@ impl Mw {
     pub(super) fn alloc(pd: &Pd, kind: mw_type::Type) -> Result<Self> {
         // SAFETY: the PD is open.
         let mw = unsafe { sys::ibv_alloc_mw(pd.raw(), kind) };
-        mw.and_then(NonNull::new)
-            .map(Self)
-            .ok_or_else(|| map::failed("ibv_alloc_mw", sys::errno(), Subtype::ResourceMemoryRegion))
+        mw.and_then(NonNull::new).map(Self).ok_or_else(|| {
+            convert::failed("ibv_alloc_mw", sys::errno(), Subtype::ResourceMemoryRegion)
+        })
     }
 }
 

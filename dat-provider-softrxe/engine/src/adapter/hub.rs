@@ -128,7 +128,7 @@ impl Hub {
     pub(crate) fn wake(&self, state: &mut State) {
         let roles = &mut state.driver.roles;
         if state.pending.has_upcalls() {
-            roles.summon(&self.wakers);
+            roles.wake_helper(&self.wakers);
         } else {
             roles.wake_by(state.engine.poll_timeout(), &self.wakers);
         }

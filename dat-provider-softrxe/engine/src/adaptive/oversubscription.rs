@@ -13,8 +13,8 @@ use softrxe_proto::Time;
 pub(crate) const PREEMPTED: Duration = Duration::from_micros(200);
 /// How long oversubscription counts as present after the first preemption, and at most after repeated ones. Each test
 /// whether it has ended may cost a tick.
-const MEMORY: Duration = Duration::from_millis(20);
-const MAX_MEMORY: Duration = Duration::from_millis(640);
+const REMEMBERED_FOR: Duration = Duration::from_millis(20);
+const MAX_REMEMBERED_FOR: Duration = Duration::from_millis(640);
 
 /// Remembers that a thread was preempted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,11 +29,11 @@ impl Oversubscription {
         // A preemption before or shortly after `until`: oversubscription never ended, so remember it twice as long.
         let again = self
             .until
-            .is_some_and(|until| now <= until + self.memory.max(MEMORY));
+            .is_some_and(|until| now <= until + self.memory.max(REMEMBERED_FOR));
         self.memory = if again {
-            (self.memory * 2).clamp(MEMORY, MAX_MEMORY)
+            (self.memory * 2).clamp(REMEMBERED_FOR, MAX_REMEMBERED_FOR)
         } else {
-            MEMORY
+            REMEMBERED_FOR
         };
         self.until = Some(now + self.memory);
     }
@@ -57,9 +57,9 @@ pub(crate) fn rest(worked: Duration) -> Duration {
 /// How long the helper sleeps after `sched_yield`: until it may run again with a [short slice](dat_os::schedule::Slice::Short).
 pub(crate) const REST_AFTER_YIELD: Duration = Duration::from_micros(300);
 
-/// How long the helper naps under oversubscription while consumers poll. A consumer may stop polling at any time and only read
+/// How long the helper sleeps under oversubscription while consumers poll. A consumer may stop polling at any time and only read
 /// its memory; where processors are few, a peer then waits for the helper.
-pub(crate) const NAP: Duration = Duration::from_micros(100);
+pub(crate) const POLL_SLEEP: Duration = Duration::from_micros(100);
 
 /// Counts polls in a row of a consumer that found nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,9 +69,9 @@ pub(crate) struct EmptyPolls {
 }
 
 /// Empty polls in a row between two pauses: some 15 us.
-const ROW: u32 = 32;
+const POLLS_PER_PAUSE: u32 = 32;
 /// Empty polls in a row that make a loop. A consumer that polls now and then may have computed in between.
-const LOOP: u32 = 8;
+const POLLS_OF_A_LOOP: u32 = 8;
 /// Longest pause; arriving packets end it. It is several times the row before it, so that the consumer has most of its share
 /// left afterwards.
 pub(crate) const PAUSE: Duration = Duration::from_micros(100);
@@ -93,13 +93,13 @@ impl EmptyPolls {
     ) -> bool {
         let gap = self.last.replace(now).map(|last| now.since(last));
         if gap.is_some_and(|gap| gap >= PREEMPTED) {
-            if self.row >= LOOP && preempted() {
+            if self.row >= POLLS_OF_A_LOOP && preempted() {
                 oversubscription.preempted(now);
             }
             self.row = 0;
         }
         self.row += 1;
-        let pause = self.row.is_multiple_of(ROW) && oversubscription.is_present(now);
+        let pause = self.row.is_multiple_of(POLLS_PER_PAUSE) && oversubscription.is_present(now);
         if pause {
             self.last = None;
         }

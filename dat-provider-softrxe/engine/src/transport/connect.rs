@@ -23,7 +23,7 @@ use crate::adapter::upcall::Upcall;
 /// Ports that are chosen when the consumer names none.
 const DYNAMIC: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 /// How long the port may be without a holder before a service cannot be registered, and the interval of the attempts.
-const SUCCESSION: Duration = Duration::from_secs(2);
+const HANDOVER_TIME: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Returns a random dynamic port for the active side. It distinguishes peers and protects nothing.
@@ -42,7 +42,7 @@ fn claim(hub: &Hub, state: &mut MutexGuard<'_, State>, service_id: u64) -> Resul
     loop {
         match state.ports.claim_service(service_id) {
             Ok(claimed) => return Ok(claimed),
-            Err(error) if is_holder_gone(&error) && begin.elapsed() < SUCCESSION => {
+            Err(error) if is_holder_gone(&error) && begin.elapsed() < HANDOVER_TIME => {
                 // The helper thread finds the next holder of the port.
                 hub.wakers.helper.ring();
                 MutexGuard::unlocked(state, || std::thread::sleep(RETRY_INTERVAL));

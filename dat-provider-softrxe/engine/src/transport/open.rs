@@ -21,7 +21,7 @@ use crate::address::interface::{default_address, interfaces};
 use crate::address::local_address::{self, LocalAddress, LocalAddressError};
 use crate::link::capture::Capture;
 use crate::secrets::Secrets;
-use crate::settings::{HONOURED, Settings};
+use crate::settings::{READ_VARIABLES, Settings};
 use crate::user_engine::UserEngine;
 
 /// Why an adapter does not open.
@@ -84,7 +84,7 @@ pub(super) fn open(
 fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, OpenError> {
     let env = |name: &str| std::env::var(name).ok();
     let settings = Settings::parse(params, env)?;
-    environment::report(HONOURED, env);
+    environment::report(READ_VARIABLES, env);
     let local_address = locate(&params.device, params.port)?;
     let address = local_address.address;
     let capture = settings.pcap.as_deref().map(capture).transpose()?;

@@ -198,7 +198,7 @@ impl<M: Memory> Engine<M> {
 
     /// Makes room for a new request if the limits allow it. Returns false if not; the peer repeats its request later.
     fn admit_request(&mut self, now: Time, source: SocketAddr) -> bool {
-        let (most, share) = (self.config.most_requests(), self.config.share_of_requests());
+        let (most, share) = (self.config.max_requests(), self.config.share_of_requests());
         match self.cm.pending.admission(source, most, share) {
             Admission::Admit => {}
             Admission::Displace(old) => {

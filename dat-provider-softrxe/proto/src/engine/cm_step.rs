@@ -81,7 +81,7 @@ impl<M: Memory> Engine<M> {
                 }
                 self.cm.release_qp(id);
                 self.detach(id);
-                if let Some(oldest) = self.cm.add_ended(id, self.config.most_ended()) {
+                if let Some(oldest) = self.cm.add_ended(id, self.config.max_ended()) {
                     self.cm_step(now, oldest, Input::GiveUp);
                 }
             }

@@ -58,7 +58,7 @@ impl<M: Memory> Engine<M> {
     /// Raises the depth of a shared receive queue. A smaller number changes nothing.
     pub fn grow_srq(&mut self, srq: SrqId, depth: usize) {
         if let Some(ring) = self.out.srq_ring(srq) {
-            ring.deepen(depth);
+            ring.raise_depth(depth);
         }
     }
 
@@ -94,9 +94,9 @@ impl<M: Memory> Engine<M> {
         let limit = 1usize << self.config.qp_bits;
         // With the maximum of slot and prefix bits no salt is left, so slots are reused as late as possible: no late packet of
         // the old connection reaches the new one.
-        let rested = self.free.len() >= MIN_FREE_SLOTS || self.qps.len() >= limit;
-        let rested = rested.then(|| self.free.pop_front()).flatten();
-        let slot = rested.unwrap_or(self.qps.len() as u32);
+        let reusable = self.free.len() >= MIN_FREE_SLOTS || self.qps.len() >= limit;
+        let reusable = reusable.then(|| self.free.pop_front()).flatten();
+        let slot = reusable.unwrap_or(self.qps.len() as u32);
         if slot as usize >= limit {
             return Err(QpError::Exhausted(limit - 2));
         }

@@ -29,7 +29,7 @@ impl<T> Ring<T> {
             max_sge,
             ..Self::empty()
         };
-        ring.widen(slots)?;
+        ring.grow_slots(slots)?;
         Ok(ring)
     }
 
@@ -46,7 +46,7 @@ impl<T> Ring<T> {
     }
 
     /// Grows the ring to `slots`, a power of two. Requests keep their numbers.
-    fn widen(&mut self, slots: usize) -> Result<(), TryReserveError> {
+    fn grow_slots(&mut self, slots: usize) -> Result<(), TryReserveError> {
         let (mut wider, mut sges) = (Vec::new(), Vec::new());
         wider.try_reserve_exact(slots)?;
         sges.try_reserve_exact(slots * self.max_sge)?;
@@ -127,7 +127,8 @@ impl<T> Ring<T> {
     #[cold]
     fn double(&mut self) -> Result<(), PostError> {
         let slots = 2 * self.slots.len();
-        self.widen(slots).map_err(|_| PostError::NoMemory(slots))
+        self.grow_slots(slots)
+            .map_err(|_| PostError::NoMemory(slots))
     }
 
     /// Appends an admitted request.
@@ -173,7 +174,7 @@ impl Ring<Receive> {
     }
 
     /// Raises the depth; a smaller number changes nothing.
-    pub(crate) fn deepen(&mut self, depth: usize) {
+    pub(crate) fn raise_depth(&mut self, depth: usize) {
         self.depth = self.depth.max(depth as u32);
     }
 
@@ -279,8 +280,8 @@ mod tests {
         for wr_id in 0..3 {
             post(&mut ring, wr_id, &[sge(7), sge(wr_id as u32)]).unwrap();
         }
-        ring.deepen(6);
-        ring.deepen(2);
+        ring.raise_depth(6);
+        ring.raise_depth(2);
         for wr_id in 3..6 {
             post(&mut ring, wr_id, &[sge(7), sge(wr_id as u32)]).unwrap();
         }

@@ -3,10 +3,10 @@
 //! Go-back-N collapses when it overflows the peer's socket buffer. So the window starts small, doubles each round trip
 //! until the first loss, is halved at each loss, and grows by one packet a round trip after that.
 
-/// Smallest window: two messages of one packet, each with its acknowledgement in flight.
-const LEAST: u32 = 4;
+/// Smallest window: two packets on the way to the peer, and two whose acknowledgements are on the way back.
+const MIN_WINDOW: u32 = 4;
 /// Window of a new connection, which fits the default socket buffer.
-const START: u32 = 16;
+const INITIAL_WINDOW: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
@@ -18,9 +18,9 @@ pub(crate) struct Window {
 
 impl Window {
     pub(crate) fn new(max: u32) -> Self {
-        let max = max.max(LEAST);
+        let max = max.max(MIN_WINDOW);
         Self {
-            size: START.min(max),
+            size: INITIAL_WINDOW.min(max),
             threshold: max,
             max,
             acknowledged: 0,
@@ -46,7 +46,7 @@ impl Window {
 
     /// Halves the window after a loss.
     pub(crate) fn lost(&mut self) {
-        self.size = (self.size / 2).max(LEAST);
+        self.size = (self.size / 2).max(MIN_WINDOW);
         self.threshold = self.size;
         self.acknowledged = 0;
     }
@@ -70,6 +70,6 @@ mod tests {
         for _ in 0..20 {
             window.lost();
         }
-        assert_eq!(window.size(), LEAST);
+        assert_eq!(window.size(), MIN_WINDOW);
     }
 }

@@ -70,8 +70,8 @@ impl IcrcCache {
         transport: &[u8],
     ) -> u32 {
         let plain = self.plain(transport);
-        let usual = transport.get(MASKED) == Some(&0) && transport.len() < 1 << 15;
-        if !usual {
+        let cacheable = transport.get(MASKED) == Some(&0) && transport.len() < 1 << 15;
+        if !cacheable {
             return icrc::compute(&self.flow(direction, peer), ip_id, transport);
         }
         self.complete(direction, peer, ip_id, transport, plain)

@@ -15,7 +15,7 @@ use crate::cm::rdma::event::ResolvedQp;
 use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;
 use crate::cm::rdma::stage::{Act, Input, Stage, step};
-use crate::map;
+use crate::convert;
 use crate::verbs::qp::{Connection, PathLimits, Qp};
 
 /// Source ports of connecting ids, one port per process (see [`Conn::begin`]). The range is above the kernel's
@@ -60,7 +60,7 @@ impl Conn {
         }
         let key = shared.new_key();
         let id = CmId::new(&shared.channel, key, PortSpace::Connection)
-            .map_err(|e| map::failed("rdma_create_id", e, Subtype::ResourceDevice))?;
+            .map_err(|e| convert::failed("rdma_create_id", e, Subtype::ResourceDevice))?;
         let to = addr::socket(
             connect.remote,
             rdma_cm::port_of(connect.conn_qual),
@@ -69,7 +69,7 @@ impl Conn {
         if let Some(tos) = shared.settings.tos
             && let Err(e) = id.set_tos(tos)
         {
-            tracing::warn!("tos {tos} is not set: {}", map::text(e));
+            tracing::warn!("tos {tos} is not set: {}", convert::text(e));
         }
         let conn = Arc::new(Self {
             shared: Arc::clone(shared),
@@ -91,7 +91,7 @@ impl Conn {
         *qp.conn.lock() = Some(Arc::<Self>::clone(&conn));
         let started = conn.begin(&conn.state.lock());
         if let Err(e) = started {
-            tracing::debug!(%to, "no way to the peer: {}", map::text(e));
+            tracing::debug!(%to, "no way to the peer: {}", convert::text(e));
             // The consumer receives this failure as an event, like failures a moment later.
             conn.defer_local_fault();
         }
@@ -142,7 +142,7 @@ impl Conn {
                 id.accept(&conn.params(qp)).inspect_err(|e| {
                     tracing::warn!(
                         "rdma_accept failed, the connection is not made: {}",
-                        map::text(*e)
+                        convert::text(*e)
                     );
                 })
             })
@@ -169,7 +169,7 @@ impl Conn {
     fn to_rts(&self, qp: &Qp, id: &CmId) -> std::result::Result<(), i32> {
         qp.to_rts(self.limits, |attr| {
             id.qp_attr(attr)
-                .map_err(|e| map::failed("rdma_init_qp_attr", e, Subtype::ResourceTep))
+                .map_err(|e| convert::failed("rdma_init_qp_attr", e, Subtype::ResourceTep))
         })
         .map_err(|_| libc::EIO)
     }
@@ -266,7 +266,7 @@ impl Conn {
             match done {
                 Ok(report) => break (report, None),
                 Err(e) => {
-                    tracing::warn!(peer = ?self.to, step = ?act, "a connection failed: {}", map::text(e));
+                    tracing::warn!(peer = ?self.to, step = ?act, "a connection failed: {}", convert::text(e));
                     input = Input::LocalFault;
                 }
             }

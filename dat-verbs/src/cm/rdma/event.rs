@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cm::rdma::id::{Channel, CmId};
 use crate::cm::rdma::stage::Input;
-use crate::map;
+use crate::convert;
 use crate::sys::{self, rdma_cm_event_type as kind};
 
 /// Private data is at most 255 bytes long.
@@ -154,7 +154,7 @@ fn input(event: u32, status: i32, has_version: bool) -> Option<Input> {
         kind::RDMA_CM_EVENT_CONNECT_RESPONSE => Input::Response,
         kind::RDMA_CM_EVENT_ESTABLISHED => Input::Established,
         kind::RDMA_CM_EVENT_REJECTED => Input::Rejected {
-            by_consumer: status == map::REJ_CONSUMER && has_version,
+            by_consumer: status == convert::REJ_CONSUMER && has_version,
         },
         kind::RDMA_CM_EVENT_UNREACHABLE | kind::RDMA_CM_EVENT_CONNECT_ERROR => Input::Failed,
         kind::RDMA_CM_EVENT_DISCONNECTED => Input::Disconnected,
@@ -167,10 +167,10 @@ fn input(event: u32, status: i32, has_version: bool) -> Option<Input> {
 /// Maps an event to the input of a resolution. A refusal arrives as "unreachable", with the status of the reply.
 fn answer(event: u32, status: i32, has_version: bool) -> Option<Input> {
     match (event, status) {
-        (kind::RDMA_CM_EVENT_UNREACHABLE, map::SIDR_NO_SERVICE) => {
+        (kind::RDMA_CM_EVENT_UNREACHABLE, convert::SIDR_NO_SERVICE) => {
             Some(Input::Rejected { by_consumer: false })
         }
-        (kind::RDMA_CM_EVENT_UNREACHABLE, map::SIDR_REJECT) if has_version => {
+        (kind::RDMA_CM_EVENT_UNREACHABLE, convert::SIDR_REJECT) if has_version => {
             Some(Input::Rejected { by_consumer: true })
         }
         _ => input(event, status, has_version),

@@ -9,7 +9,7 @@ use dat_handshake::rdma_cm;
 use crate::adapter::{EventTarget, Shared};
 use crate::cm::addr;
 use crate::cm::rdma::id::{CmId, PortSpace};
-use crate::map;
+use crate::convert;
 
 /// Implements [`Transport::Listener`](dat_core::transport::Transport::Listener).
 pub(crate) struct Listener {
@@ -29,7 +29,7 @@ impl Listener {
         let key = shared.new_key();
         let make = |space| {
             CmId::new(&shared.channel, key, space)
-                .map_err(|e| map::failed("rdma_create_id", e, Subtype::ResourceDevice))
+                .map_err(|e| convert::failed("rdma_create_id", e, Subtype::ResourceDevice))
         };
         let id = make(PortSpace::Connection)?;
         let port = conn_qual.map_or(0, rdma_cm::port_of);
@@ -40,9 +40,9 @@ impl Listener {
             shared.remove(key);
             tracing::warn!(
                 "cannot listen on {at}: {}; if the port is in use, choose another qualifier",
-                map::text(e)
+                convert::text(e)
             );
-            return Err(map::listening(e));
+            return Err(convert::listening(e));
         }
         let qual = conn_qual.unwrap_or_else(|| id.source_port().into());
         // The same port for datagram queue pairs. The two port spaces are independent, so another process may have
@@ -51,7 +51,7 @@ impl Listener {
         let datagrams = make(PortSpace::Datagram).ok().filter(|id| {
             let listening = id.bind(at).and_then(|()| id.listen());
             if let Err(e) = listening {
-                tracing::warn!("no datagram peers at {at}: {}", map::text(e));
+                tracing::warn!("no datagram peers at {at}: {}", convert::text(e));
             }
             listening.is_ok()
         });

@@ -8,7 +8,7 @@ use dat_handshake::{Caller, rdma_cm};
 
 use crate::adapter::{EventTarget, Shared};
 use crate::cm::rdma::id::CmId;
-use crate::map;
+use crate::convert;
 
 /// RDMA Reads that the peer offers, from this side's view.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ impl ConnRequest {
         self.shared.remove(self.key);
         if let Err(e) = id.reject(private_data) {
             // The peer has given up and needs no refusal.
-            tracing::debug!("rdma_reject: {}", map::text(e));
+            tracing::debug!("rdma_reject: {}", convert::text(e));
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::cm::rdma::event::ResolvedQp;
 use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;
 use crate::cm::rdma::stage::{Act, Input, Stage, step};
-use crate::map;
+use crate::convert;
 use crate::sys;
 use crate::verbs::ah::AddressHandle;
 use crate::verbs::qp::Qp;
@@ -50,7 +50,7 @@ impl Resolution {
         }
         let key = shared.new_key();
         let id = CmId::new(&shared.channel, key, PortSpace::Datagram)
-            .map_err(|e| map::failed("rdma_create_id", e, Subtype::ResourceDevice))?;
+            .map_err(|e| convert::failed("rdma_create_id", e, Subtype::ResourceDevice))?;
         let port = rdma_cm::port_of(connect.conn_qual);
         let caller = Caller {
             lid: shared.lid,
@@ -73,7 +73,7 @@ impl Resolution {
         let own = addr::socket(shared.attr.address, 0, shared.attr.scope_id);
         let started = resolution.resolve_address(&resolution.state.lock().1, Some(own));
         if let Err(e) = started {
-            tracing::debug!(to = %resolution.to, "no way to the peer: {}", map::text(e));
+            tracing::debug!(to = %resolution.to, "no way to the peer: {}", convert::text(e));
             shared.defer(Box::new(move |_| {
                 resolution.cm_event(Input::LocalFault, None, &[]);
             }));
@@ -93,7 +93,7 @@ impl Resolution {
             return Err(Error::of(Kind::InternalError));
         };
         let address = AddressHandle::to(&qp.pd, remote.ip(), caller.lid, caller.qkey)
-            .map_err(|e| map::failed("ibv_create_ah", e, Subtype::ResourceDevice))?;
+            .map_err(|e| convert::failed("ibv_create_ah", e, Subtype::ResourceDevice))?;
         let (id, key, _) = request
             .take()
             .ok_or_else(|| Error::of(Kind::InternalError))?;
@@ -115,7 +115,7 @@ impl Resolution {
                 private_data: Box::default(),
             },
             Err(e) => {
-                tracing::warn!(%remote, "rdma_accept of a datagram peer: {}", map::text(e));
+                tracing::warn!(%remote, "rdma_accept of a datagram peer: {}", convert::text(e));
                 DatagramOutcome::Failed
             }
         };
@@ -172,7 +172,7 @@ impl Resolution {
             match done {
                 Ok(()) => return None,
                 Err(e) => {
-                    tracing::warn!(peer = %self.to, step = ?act, "a resolution of an address failed: {}", map::text(e));
+                    tracing::warn!(peer = %self.to, step = ?act, "a resolution of an address failed: {}", convert::text(e));
                     input = Input::LocalFault;
                 }
             }
@@ -199,7 +199,7 @@ impl EventHandler for Resolution {
             (ConnOutcome::Established, Some(found)) => {
                 AddressHandle::new(&qp.pd, &found.ah_attr, found.qkey).map_or_else(
                     |e| {
-                        tracing::warn!(to = %self.to, "ibv_create_ah: {}", map::text(e));
+                        tracing::warn!(to = %self.to, "ibv_create_ah: {}", convert::text(e));
                         DatagramOutcome::Failed
                     },
                     |address| DatagramOutcome::Resolved {

@@ -15,7 +15,7 @@ use crate::cm::socket::gid::Choice;
 use crate::cm::socket::manager::SocketManager;
 use crate::cm::socket::request::ConnRequest;
 use crate::cm::socket::service;
-use crate::cm::socket::stage::{Act, Input, Stage, TRIES, step};
+use crate::cm::socket::stage::{Act, Input, MAX_CONNECTS, Stage, step};
 use crate::cm::socket::state::{State, connect_failure};
 use crate::cm::socket::stream::Stream;
 use crate::cm::socket::wire::{
@@ -71,7 +71,7 @@ impl Conn {
             limits: limits(qp),
             state: State::new(
                 Stage::Connecting {
-                    tries: TRIES,
+                    tries: MAX_CONNECTS,
                     pre_v8: false,
                 },
                 None,

@@ -18,7 +18,7 @@ use crate::cm::socket::request::{ConnRequest, refuse};
 use crate::cm::socket::stream::{Received, Stream, set_listen_options};
 use crate::cm::socket::wire::{Message, Operation, RELIABLE, Reader};
 use crate::cm::socket::{PORT_OFFSET, service};
-use crate::map;
+use crate::convert;
 
 /// Pause before the next accept when no descriptor is left.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ impl Listener {
             tracing::warn!(
                 "cannot listen on {at}: {e}; if the port is in use, choose another qualifier"
             );
-            map::listening(e.raw_os_error().unwrap_or(0))
+            convert::listening(e.raw_os_error().unwrap_or(0))
         };
         let listener = TcpListener::bind(at).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -85,9 +85,9 @@ impl Listener {
         let socket = &listening.socket;
         socket
             .open(shared)
-            .map_err(|e| map::failed("epoll_ctl", e, Subtype::ResourceDevice))?;
-        let usual = || u64::from(local.port()).wrapping_sub(PORT_OFFSET);
-        Ok((listening, conn_qual.unwrap_or_else(usual)))
+            .map_err(|e| convert::failed("epoll_ctl", e, Subtype::ResourceDevice))?;
+        let from_port = || u64::from(local.port()).wrapping_sub(PORT_OFFSET);
+        Ok((listening, conn_qual.unwrap_or_else(from_port)))
     }
 }
 
@@ -144,7 +144,7 @@ impl ListenSocket {
         let slot = EventTarget::Owned(Arc::<PartialRequest>::clone(&partial));
         shared.put(key, slot);
         if let Err(e) = shared.epoll.add_edge(fd, key, false) {
-            tracing::warn!("connection of {remote} refused: {}", map::text(e));
+            tracing::warn!("connection of {remote} refused: {}", convert::text(e));
             shared.remove(key);
             return;
         }
@@ -164,7 +164,7 @@ impl EventHandler for ListenSocket {
         {
             tracing::warn!(
                 "cannot watch the listening socket: {}; trying again",
-                map::text(e)
+                convert::text(e)
             );
             manager.timers.set(ACCEPT_RETRY, self.key);
         }

@@ -3,7 +3,7 @@
 use dat_core::upcall::ConnOutcome;
 
 /// Number of new attempts after the peer closed, as in DAPL.
-pub(crate) const TRIES: u32 = 4;
+pub(crate) const MAX_CONNECTS: u32 = 4;
 
 /// Stage of a connection, or of the attempt to make one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -259,7 +259,7 @@ mod tests {
             Input::Malformed,
         ] {
             let mut stage = Stage::Connecting {
-                tries: TRIES,
+                tries: MAX_CONNECTS,
                 pre_v8: false,
             };
             let mut dials = 0;

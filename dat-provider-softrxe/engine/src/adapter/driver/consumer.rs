@@ -10,7 +10,7 @@ use dat_os::sleep::{Slept, on_readable};
 use softrxe_proto::{CompletedOp, Completion, CqId, PostError, Qpn, SendRequest};
 
 use super::super::hub::{Hub, State};
-use super::helper::NAP;
+use super::helper::POLL_SLEEP;
 use super::state::{Driver, MIN_SLEEP, Watcher};
 use crate::adaptive::oversubscription::PAUSE;
 use crate::clock;
@@ -41,7 +41,7 @@ impl Hub {
             let mailbox = state.driver.roles.count_poll();
             state.receive(now, mailbox);
             count = state.engine.poll_cq(cq, into);
-            state.driver.roles.relieve_watcher(&self.wakers);
+            state.driver.roles.stop_watching_socket(&self.wakers);
             let written = count == 0 && state.engine.owes_ack();
             let expected = match (count, written) {
                 (0, false) => false,
@@ -174,7 +174,7 @@ impl Hub {
         state.driver.batch.called(now);
         let mailbox = state.driver.roles.count_poll();
         state.receive(now, mailbox);
-        state.driver.roles.relieve_watcher(&self.wakers);
+        state.driver.roles.stop_watching_socket(&self.wakers);
         state.collect_events();
         let any = state.pending.has_upcalls();
         // The consumer may reply to what the upcalls report.
@@ -198,14 +198,14 @@ impl Hub {
         left: impl Fn() -> Option<Duration>,
     ) -> Parked {
         loop {
-            let (due, naps) = {
+            let (due, ignores_socket) = {
                 let mut state = self.state.lock();
                 let now = clock::now();
                 if !state.receive(now, true)
                     && state.peers.back_off_until().is_none()
                     && self.descriptors.liveness_changed()
                 {
-                    state.driver.roles.summon(&self.wakers);
+                    state.driver.roles.wake_helper(&self.wakers);
                 }
                 let hold = state.driver.replies.reply_expected();
                 state.transmit(now, hold);
@@ -230,13 +230,13 @@ impl Hub {
                 let due = state.engine.poll_timeout();
                 let roles = &mut state.driver.roles;
                 roles.wakes_at = due;
-                roles.leader_naps = roles.polled_in_a_loop();
+                roles.leader_ignores_socket = roles.polled_in_a_loop();
                 roles.watched_since = roles.polls;
-                let naps = roles.leader_naps;
-                if !naps && !state.ports.arm() {
+                let ignores_socket = roles.leader_ignores_socket;
+                if !ignores_socket && !state.ports.arm() {
                     continue;
                 }
-                (due.map(|at| at.since(now).max(MIN_SLEEP)), naps)
+                (due.map(|at| at.since(now).max(MIN_SLEEP)), ignores_socket)
             };
             let left = left();
             if left == Some(Duration::ZERO) {
@@ -247,8 +247,8 @@ impl Hub {
                 (a, b) => a.or(b),
             };
             if bell.listen(&self.wakers.leader) {
-                let slept = if naps {
-                    let limit = limit.map_or(NAP, |limit| limit.min(NAP));
+                let slept = if ignores_socket {
+                    let limit = limit.map_or(POLL_SLEEP, |limit| limit.min(POLL_SLEEP));
                     on_readable([self.wakers.leader.as_raw_fd()], Some(limit))
                 } else {
                     self.descriptors.sleep_or_wake(&self.wakers.leader, limit)
@@ -265,7 +265,7 @@ impl Hub {
     /// Wakes the helper for what the leader does not do, before the leader sleeps.
     fn leave_to_helper(&self, state: &mut State) {
         if state.peers.back_off_until().is_none() && state.ports.holder_is_gone() {
-            state.driver.roles.summon(&self.wakers);
+            state.driver.roles.wake_helper(&self.wakers);
         }
         self.wake(state);
     }

@@ -11,13 +11,13 @@ use softrxe_proto::Time;
 
 use super::super::hub::{Hub, State};
 use super::super::upcall::Upcall;
-use super::state::{LOOP, MIN_SLEEP, Watcher};
+use super::state::{MIN_SLEEP, POLLS_OF_A_LOOP, Watcher};
 use crate::adaptive::Spin;
 use crate::adaptive::oversubscription::{self, PREEMPTED, REST_AFTER_YIELD, rest};
 use crate::clock;
 
-/// How long the helper naps while consumers poll.
-pub(super) const NAP: Duration = Duration::from_millis(1);
+/// How long the helper sleeps between two reads of the socket while consumers poll.
+pub(super) const POLL_SLEEP: Duration = Duration::from_millis(1);
 /// Largest spin budget of the helper after something arrived.
 const MAX_SPIN: Duration = Duration::from_micros(30);
 /// How long a closing adapter waits for confirmations: a DREQ is sent three times in it.
@@ -25,10 +25,10 @@ const CLOSING_TIME: Duration = Duration::from_millis(900);
 
 /// What the helper does next.
 enum Plan {
-    /// Sleeps for [`NAP`]: consumers poll.
-    Nap,
-    /// Sleeps until it is summoned: a leader watches.
-    Rest,
+    /// Sleeps for [`POLL_SLEEP`]: consumers poll.
+    SleepFor,
+    /// Sleeps until it is woken: a leader watches.
+    SleepUntilWoken,
     /// Sleeps on the descriptors until this deadline.
     Watch(Option<Time>),
 }
@@ -102,7 +102,7 @@ impl Hub {
             self.wakers.helper.clear();
             self.take_over_port();
             self.reap_peers();
-            // A leader that holds the lock runs all upcalls, and summons the helper for what it leaves.
+            // A leader that holds the lock runs all upcalls, and wakes the helper for what it leaves.
             let upcall_lock = self.upcall_lock.try_lock();
             let Round {
                 upcalls,
@@ -126,15 +126,17 @@ impl Hub {
             let back_off =
                 || back_off_until.map(|end| end.saturating_duration_since(Instant::now()));
             match plan {
-                Plan::Nap => {
+                Plan::SleepFor => {
                     let nap = if oversubscribed {
-                        oversubscription::NAP
+                        oversubscription::POLL_SLEEP
                     } else {
-                        NAP
+                        POLL_SLEEP
                     };
                     let _ = on_readable([self.wakers.helper.as_raw_fd()], Some(nap));
                 }
-                Plan::Rest => drop(on_readable([self.wakers.helper.as_raw_fd()], back_off())),
+                Plan::SleepUntilWoken => {
+                    let _ = on_readable([self.wakers.helper.as_raw_fd()], back_off());
+                }
                 Plan::Watch(due) => {
                     if busy && oversubscribed {
                         // Sleeps on the eventfd only, so packets do not wake it early: it would then run at the next scheduler tick.
@@ -186,10 +188,10 @@ impl Hub {
         let now = clock::now();
         let oversubscribed = state.driver.oversubscription.is_present(now);
         let roles = &mut state.driver.roles;
-        roles.summoned = false;
+        roles.helper_woken = false;
         roles.helper_rests = false;
         // A few polls are no loop: the consumer may only read its memory now, and wait for what no other thread receives.
-        let polled = roles.polls.wrapping_sub(*polls) >= LOOP;
+        let polled = roles.polls.wrapping_sub(*polls) >= POLLS_OF_A_LOOP;
         let driven = polled || roles.watcher == Watcher::Leader;
         *polls = roles.polls;
         let mut busy = false;
@@ -211,7 +213,7 @@ impl Hub {
             if roles.watcher == Watcher::Helper {
                 roles.watcher = Watcher::None;
             }
-            Plan::Nap
+            Plan::SleepFor
         } else {
             plan(&mut state, driven)
         };
@@ -232,7 +234,7 @@ impl Hub {
             std::thread::yield_now();
             let mut state = self.state.lock();
             let roles = &state.driver.roles;
-            if roles.watcher != Watcher::Helper || roles.summoned {
+            if roles.watcher != Watcher::Helper || roles.helper_woken {
                 return true;
             }
             let now = clock::now();
@@ -251,11 +253,11 @@ fn plan(state: &mut State, driven: bool) -> Plan {
     let roles = &mut driver.roles;
     if roles.watcher == Watcher::Leader {
         roles.helper_rests = true;
-        return Plan::Rest;
+        return Plan::SleepUntilWoken;
     }
     if driven {
         roles.watcher = Watcher::None;
-        return Plan::Nap;
+        return Plan::SleepFor;
     }
     roles.watcher = Watcher::Helper;
     roles.watched_since = roles.polls;

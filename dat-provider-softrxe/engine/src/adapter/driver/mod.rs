@@ -3,15 +3,15 @@
 //! * A consumer that polls reads the socket itself, and so does one that waits: first it spins, then it sleeps on the descriptors as
 //!   the *leader*. No other thread stands between a datagram and the consumer.
 //! * The *helper* thread drives when no consumer does: for peers that read and write our memory while the program computes, for
-//!   connections, for timers. While consumers poll it naps, because each datagram would wake a thread that sleeps on the socket.
+//!   connections, for timers. While consumers poll it sleeps for fixed times, because each datagram would wake a thread that sleeps on the socket.
 //!   While a leader sleeps on the descriptors it rests.
 //! * Where more threads are runnable than there are processors ([`oversubscription`](crate::adaptive::oversubscription)) the helper
-//!   asks for short time slices, sleeps longer than it works and takes short naps, and a consumer pauses between empty polls.
+//!   asks for short time slices, sleeps longer than it works and then sleeps only briefly, and a consumer pauses between empty polls.
 //! * The helper, a leader, or a spinning waiter without a completion queue runs upcalls, with the lock released and one of them at a time: core gets the events of a connection
 //!   in order.
 //!
 //! What a consumer leaves undone (acknowledgements held back for its reply, posts that wait for more) is transmitted with its next
-//! call, at the latest when the helper ends its nap, or when a datagram wakes the thread that watches the descriptors.
+//! call, at the latest when the helper ends its sleep, or when a datagram wakes the thread that watches the descriptors.
 
 pub(crate) mod consumer;
 pub(crate) mod helper;

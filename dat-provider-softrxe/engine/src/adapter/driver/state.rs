@@ -15,7 +15,7 @@ use crate::wait::Bell;
 /// Largest spin budget of a waiter.
 const MAX_SPIN: Duration = Duration::from_micros(50);
 /// Socket reads by consumers, counted in [`Roles::polls`], that make a loop: the watcher then stops watching the socket.
-pub(super) const LOOP: u32 = 8;
+pub(super) const POLLS_OF_A_LOOP: u32 = 8;
 /// Polls between two that read the mailbox and not only the socket.
 const MAILBOX_INTERVAL: u32 = 64;
 /// Shortest sleep before a deadline, so that no thread loops while a deadline is being reached.
@@ -61,16 +61,16 @@ pub(crate) struct Roles {
     pub(super) watcher: Watcher,
     /// Deadline at which the watcher wakes by itself.
     pub(super) wakes_at: Option<Time>,
-    /// The helper sleeps until it is summoned.
+    /// The helper sleeps until it is woken by [`wake_helper`](Self::wake_helper).
     pub(super) helper_rests: bool,
-    /// The helper was summoned and has not run since.
-    pub(super) summoned: bool,
+    /// The helper was woken and has not run since.
+    pub(super) helper_woken: bool,
     /// Socket reads by consumers' polls, plus one per given-up lead; wrapping.
     pub(super) polls: u32,
     /// Value of `polls` when the helper or the leader last became the watcher.
     pub(super) watched_since: u32,
     /// The leader sleeps for a fixed time, not on the socket, because other consumers poll.
-    pub(super) leader_naps: bool,
+    pub(super) leader_ignores_socket: bool,
     /// Waiters that sleep because another one leads.
     pub(super) followers: Vec<Arc<Bell>>,
 }
@@ -78,7 +78,8 @@ pub(crate) struct Roles {
 impl Roles {
     /// Returns whether only consumers' polls read the socket, apart from a thread that sleeps for a fixed time between its reads.
     pub(super) fn is_left_to_polls(&self) -> bool {
-        self.watcher == Watcher::None || self.watcher == Watcher::Leader && self.leader_naps
+        self.watcher == Watcher::None
+            || self.watcher == Watcher::Leader && self.leader_ignores_socket
     }
 
     /// Counts a poll of a consumer. Returns whether it is to read the mailbox as well.
@@ -89,12 +90,12 @@ impl Roles {
 
     /// Returns whether consumers polled in a loop since the watcher began to watch.
     pub(super) const fn polled_in_a_loop(&self) -> bool {
-        self.polls.wrapping_sub(self.watched_since) >= LOOP
+        self.polls.wrapping_sub(self.watched_since) >= POLLS_OF_A_LOOP
     }
 
     /// Wakes the helper, unless it is woken already.
-    pub(crate) fn summon(&mut self, wakers: &Wakers) {
-        if !std::mem::replace(&mut self.summoned, true) {
+    pub(crate) fn wake_helper(&mut self, wakers: &Wakers) {
+        if !std::mem::replace(&mut self.helper_woken, true) {
             wakers.helper.ring();
         }
     }
@@ -103,11 +104,11 @@ impl Roles {
     pub(super) fn take_lead(&mut self, wakers: &Wakers) -> bool {
         match self.watcher {
             Watcher::Leader => return false,
-            Watcher::Helper => self.summon(wakers),
+            Watcher::Helper => self.wake_helper(wakers),
             Watcher::None => {}
         }
         self.watcher = Watcher::Leader;
-        self.leader_naps = false;
+        self.leader_ignores_socket = false;
         self.watched_since = self.polls;
         self.wakes_at = None;
         true
@@ -121,22 +122,22 @@ impl Roles {
             next.ring();
         }
         if self.helper_rests {
-            self.summon(wakers);
+            self.wake_helper(wakers);
         }
     }
 
     /// Makes the watcher sleep for a fixed time, not on the socket, once a consumer polls in a loop. The consumer reads what would
     /// wake the watcher, and each wake-up costs the sender.
-    pub(super) fn relieve_watcher(&mut self, wakers: &Wakers) {
+    pub(super) fn stop_watching_socket(&mut self, wakers: &Wakers) {
         if !self.polled_in_a_loop() {
             return;
         }
         match self.watcher {
             Watcher::Helper => {
                 self.watcher = Watcher::None;
-                self.summon(wakers);
+                self.wake_helper(wakers);
             }
-            Watcher::Leader if !std::mem::replace(&mut self.leader_naps, true) => {
+            Watcher::Leader if !std::mem::replace(&mut self.leader_ignores_socket, true) => {
                 wakers.leader.ring();
             }
             _ => {}
@@ -153,7 +154,7 @@ impl Roles {
         if late {
             self.wakes_at = due;
             match self.watcher {
-                Watcher::Helper => self.summon(wakers),
+                Watcher::Helper => self.wake_helper(wakers),
                 Watcher::Leader => wakers.leader.ring(),
                 Watcher::None => {}
             }

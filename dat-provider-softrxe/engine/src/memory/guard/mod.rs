@@ -83,7 +83,7 @@ impl MethodCache {
 
     #[cold]
     fn query(&self, thread: usize, now: u64) {
-        let method = if machine::CATCHES && signals::faults_are_caught() {
+        let method = if machine::RECOVERS_FAULTS && signals::faults_are_caught() {
             CopyMethod::Direct
         } else {
             CopyMethod::Kernel

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Fault;
 
 /// Faults cannot be caught.
-pub(super) const CATCHES: bool = false;
+pub(super) const RECOVERS_FAULTS: bool = false;
 
 /// Copies. A fault ends the process.
 pub(super) unsafe fn copy(to: usize, from: usize, length: usize) -> Result<(), Fault> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 use super::Fault;
 
 /// Faults can be caught.
-pub(super) const CATCHES: bool = true;
+pub(super) const RECOVERS_FAULTS: bool = true;
 
 // No instruction between `begin` and `end` changes the stack, so that after a fault at any of them the function can return 1.
 std::arch::global_asm!(
