@@ -60,7 +60,7 @@ interop: dist ## run the user-space engine against the kernel's rdma_rxe in both
 	@tests/lab/interop.sh
 
 .PHONY: bench-instructions
-bench-instructions: dist ## print the instructions of the hot calls, DAPL's and ours (docs/performance.md)
+bench-instructions: dist ## print the instructions of the calls with a fast path, DAPL's and ours (docs/performance.md)
 	@scripts/bench-instructions.sh
 
 .PHONY: matrix

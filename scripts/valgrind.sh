@@ -16,9 +16,9 @@ dist=${DAT_DIST:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/dist}
 [ -e "$dist/lib/libdat2.so.2" ] || { echo "valgrind: no $dist; run make dist first" >&2; exit 1; }
 
 cases=("$@")
-usual=(dtest dtestx dtestcm mpi-1.2 mpi-2.0)
-[ ${#cases[@]} -gt 0 ] || cases=("${usual[@]}")
-[ "${cases[0]}" != --all ] || cases=("${usual[@]}" mpi-polling words dtest-killed transaction killed)
+default=(dtest dtestx dtestcm mpi-1.2 mpi-2.0)
+[ ${#cases[@]} -gt 0 ] || cases=("${default[@]}")
+[ "${cases[0]}" != --all ] || cases=("${default[@]}" mpi-polling words dtest-killed transaction killed)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

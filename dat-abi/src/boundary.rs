@@ -49,13 +49,13 @@ impl Version for V2_0 {
 #[inline]
 pub(crate) fn guard<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
     let _deferred = dat_os::cancel::Deferred::new();
-    guard_hot::<V>(body)
+    guard_fast::<V>(body)
 }
 
-/// Runs the body of a hot slot: like [`guard`], for a body without calls that are cancellation points
-/// ([`Transport`](dat_core::transport::Transport) makes none on the hot path).
+/// Runs the body of a slot with a fast path: like [`guard`], for a body without calls that are cancellation points
+/// ([`Transport`](dat_core::transport::Transport) makes none on the fast path).
 #[inline]
-pub(crate) fn guard_hot<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
+pub(crate) fn guard_fast<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => DAT_SUCCESS,
         Ok(Err(error)) => V::pack(error),
@@ -82,12 +82,12 @@ pub(crate) fn caught<R>(body: impl FnOnce() -> R) -> Result<R> {
     catch_unwind(AssertUnwindSafe(body)).map_err(panicked)
 }
 
-/// Logs a panic. A function of its own, so that the hot path saves no registers for it.
+/// Logs a panic. A function of its own, so that the fast path saves no registers for it.
 #[cold]
 #[inline(never)]
 #[allow(
     clippy::needless_pass_by_value,
-    reason = "dropped here, not on the hot path"
+    reason = "dropped here, not on the fast path"
 )]
 pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Error {
     let text = panic
@@ -172,7 +172,7 @@ pub(crate) unsafe fn structure<O: Copy>(pointer: *const O, number: u16) -> Resul
 }
 
 /// Converts a `DAT_TIMEOUT`, which is in microseconds; returns `None` for `DAT_TIMEOUT_INFINITE`.
-pub(crate) fn timeout(value: DatTimeout) -> Option<Duration> {
+pub(crate) fn to_timeout(value: DatTimeout) -> Option<Duration> {
     (value != DAT_TIMEOUT_INFINITE).then(|| Duration::from_micros(value.into()))
 }
 

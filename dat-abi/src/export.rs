@@ -155,7 +155,7 @@ macro_rules! export_provider {
             }
         }
 
-        /// Returns whether a number is a handle of this library, which a registry of ours may then dereference.
+        /// Returns true if a number is a handle of this library, which a registry of ours may then dereference.
         #[unsafe(no_mangle)]
         pub extern "C" fn dat_rs_owns(handle: usize) -> bool {
             <$provider as $crate::export::Provider>::owns(handle)

@@ -64,7 +64,7 @@ finders! {
     srq: Srq in srq;
 }
 
-/// Returns whether `handle` is the address of an object of `T`, alive or dead.
+/// Returns true if `handle` is the address of an object of `T`, alive or dead.
 #[must_use]
 pub fn owns<T: Transport>(handle: DatHandle) -> bool {
     let all = T::arenas();

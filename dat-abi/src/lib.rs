@@ -2,7 +2,7 @@
 //!
 //! Begin with `slots/slots.txt`, the list of all functions, then `v2_0/tables.rs`, the constant table of thunks, and `thunk/`, the
 //! thunks that both versions share; each version's `thunk/` has those that differ. A thunk converts C arguments (`boundary.rs`,
-//! `handle.rs`, `segments.rs`, `v*/convert.rs`) and calls an object of dat-core. `thunk/post.rs` and `thunk/event.rs` are the hot path.
+//! `handle.rs`, `segments.rs`, `v*/convert.rs`) and calls an object of dat-core. `thunk/post.rs` and `thunk/event.rs` have the fast paths.
 //! A transport becomes a provider by [`export_provider!`] (`export.rs`, `provider.rs`).
 //!
 //! The crate imports dat-core, dat-arena and dat-os. All unsafe code between C and the core is here: thunks trust pointers as the

@@ -21,7 +21,7 @@ pub trait Provider: 'static {
     /// The same as [`Transport::open`].
     fn open(request: &OpenRequest<'_>) -> Result<OpenedIa>;
 
-    /// Returns whether `handle` is one, alive or dead, of any transport that this provider opens.
+    /// Returns true if `handle` is one, alive or dead, of any transport that this provider opens.
     fn owns(handle: DatHandle) -> bool {
         handle::owns::<Self::Transport>(handle)
     }

@@ -46,12 +46,12 @@ impl<L: Local + 'static> SegmentArray<L> {
         Ok(segment.with(|segment| *segment))
     }
 
-    /// Calls `f` with all segments in core's layout, or with [`Iov::TOO_MANY`] if there are more than `most`.
+    /// Calls `f` with all segments in core's layout, or with [`Iov::TOO_MANY`] if there are more than `max`.
     ///
     /// # Errors
     /// The errors of `f`; `DAT_LENGTH_ERROR` for a segment of 4 GiB or more; `DAT_INSUFFICIENT_RESOURCES`.
-    pub(crate) fn with<R>(self, most: u32, f: impl FnOnce(Iov<'_>) -> Result<R>) -> Result<R> {
-        if self.count > most as usize {
+    pub(crate) fn with<R>(self, max: u32, f: impl FnOnce(Iov<'_>) -> Result<R>) -> Result<R> {
+        if self.count > max as usize {
             return f(Iov::TOO_MANY);
         }
         if self.count == 0 {
@@ -132,7 +132,7 @@ impl<L: Local + 'static> Iterator for SyncSegments<L> {
     }
 }
 
-/// Returns whether the kernel can read these bytes; true also if it refuses to say.
+/// Returns true if the kernel can read these bytes; true also if it refuses to say.
 fn readable(at: *const u8, bytes: usize) -> bool {
     let mut buffer = [0_u8; 64];
     let local = libc::iovec {
@@ -174,11 +174,11 @@ mod tests {
     fn seen<L: Local + 'static>(
         count: i32,
         at: *const L,
-        most: u32,
+        max: u32,
     ) -> Result<Option<Vec<LmrTriplet>>> {
         // SAFETY: the callers' arrays are as long as the count, or as the limit.
         let given = unsafe { SegmentArray::new(count, at, 2)? };
-        given.with(most, |iov| Ok(iov.all().map(<[_]>::to_vec)))
+        given.with(max, |iov| Ok(iov.all().map(<[_]>::to_vec)))
     }
 
     /// Returns an array of `count` copies of `one`, `offset` bytes behind an aligned address.

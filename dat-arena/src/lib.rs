@@ -41,7 +41,7 @@ const REUSE_BYTES: usize = 16 << 20;
 /// space is scarce.
 pub struct Arena<O, const WHOLE: u32 = 0> {
     /// The negated address of the first object: added to an address it gives the offset in the range. 0 until the range is reserved.
-    bias: AtomicUsize,
+    negated_base: AtomicUsize,
     /// Number of objects built so far. An index below it refers to a valid `O` for ever.
     built: AtomicU32,
     /// Number of objects that fit into the reserved range.
@@ -56,7 +56,7 @@ const GROWTH: usize = 128 << 10;
 
 /// Address space that a range leaves to the heap, to threads and to other ranges under a limit (`ulimit -v`). A thread takes 8 MiB for
 /// its stack.
-const LEFT: usize = 64 << 20;
+const SPARE_ADDRESS_SPACE: usize = 64 << 20;
 
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// Protection of a range when it is mapped. Miri has neither mprotect(2) nor `MAP_NORESERVE`.
@@ -65,7 +65,7 @@ const RESERVED: libc::c_int = if cfg!(miri) {
 } else {
     libc::PROT_READ
 };
-const UNPROMISED: libc::c_int = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
+const NORESERVE: libc::c_int = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
 
 impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     /// Distance between two objects in bytes. It is a power of two, so that an address is checked without a division.
@@ -74,7 +74,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         assert!(n <= 1 << 16, "an object is at most 64 KiB");
         if n < 64 { 64 } else { n.next_power_of_two() }
     };
-    /// Number of free objects from which on a freed one is reused. As long as new objects can be built, the address of a freed object
+    /// A freed object is reused only once this many are free, or the range is full. As long as new objects can be built, the address of a freed object
     /// belongs to a new object at the earliest when this number, less one, of other objects were created and freed. The range of
     /// addresses has room for more; the limit is memory, because each freed object has been written to.
     pub const REUSE_AFTER: usize = {
@@ -96,7 +96,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     pub const fn new(wanted: u32) -> Self {
         assert!(WHOLE == 0 || WHOLE == wanted);
         Self {
-            bias: AtomicUsize::new(0),
+            negated_base: AtomicUsize::new(0),
             built: AtomicU32::new(0),
             capacity: AtomicU32::new(0),
             wanted,
@@ -134,7 +134,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     }
 
     fn base(&self) -> usize {
-        self.bias.load(Ordering::Relaxed).wrapping_neg()
+        self.negated_base.load(Ordering::Relaxed).wrapping_neg()
     }
 
     /// Returns the object at `index`, dead or alive, or `None` if it was never built.
@@ -154,12 +154,12 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     /// Returns true if an object, dead or alive, begins at `addr`.
     #[inline(always)]
     pub fn holds(&self, addr: usize) -> bool {
-        // Load `built` first: if it is not 0, the bias was set before and is visible. In the other order the bias of an arena
+        // Load `built` first: if it is not 0, `negated_base` was set before and is visible. In the other order `negated_base` of an arena
         // without a range could be combined with the count of an arena with one, and any small number would be accepted.
         let built = self.built.load(Ordering::Acquire) as usize;
         #[cfg(test)]
         tests::between_loads();
-        let offset = addr.wrapping_add(self.bias.load(Ordering::Relaxed));
+        let offset = addr.wrapping_add(self.negated_base.load(Ordering::Relaxed));
         // The rotation moves the low bits of a misaligned address to the top, so one comparison checks range and alignment.
         offset.rotate_right(Self::SHIFT) < built
     }
@@ -172,7 +172,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
     #[inline(always)]
     pub unsafe fn place(&self, addr: usize) -> Option<*const O> {
         const { assert!(WHOLE != 0) };
-        let offset = addr.wrapping_add(self.bias.load(Ordering::Relaxed));
+        let offset = addr.wrapping_add(self.negated_base.load(Ordering::Relaxed));
         (offset & !Self::PLACES == 0).then_some(addr as *const O)
     }
 
@@ -208,8 +208,8 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
 
     /// Returns the first address and the length in bytes of the reserved range; (0, 0) before the first object.
     pub fn range(&self) -> (usize, usize) {
-        // The capacity is set before the bias.
-        let base = self.bias.load(Ordering::Acquire).wrapping_neg();
+        // The capacity is set before `negated_base`.
+        let base = self.negated_base.load(Ordering::Acquire).wrapping_neg();
         if base == 0 {
             return (0, 0);
         }
@@ -226,22 +226,23 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         }
     }
 
-    /// Reserves the range now. Returns false if the process has not enough address space (see `WHOLE`).
+    /// Reserves the range now. Returns false if the process has not enough address space: for the whole range if `WHOLE` is not
+    /// 0, else for one object.
     pub fn reserve(&self) -> bool {
         let _free = self.free.lock();
         self.reserve_locked()
     }
 
     /// Reserves address space (not memory) for `wanted` objects. Under a limit on address space it reserves room for a half, a
-    /// quarter ... of them, such that the same amount and [`LEFT`] bytes remain. The caller holds the lock of `free`.
+    /// quarter ... of them, such that the same amount and [`SPARE_ADDRESS_SPACE`] bytes remain. The caller holds the lock of `free`.
     fn reserve_locked(&self) -> bool {
-        if self.bias.load(Ordering::Relaxed) != 0 {
+        if self.negated_base.load(Ordering::Relaxed) != 0 {
             return true;
         }
         let mut count = self.wanted.max(1) as usize;
         loop {
             let bytes = (count << Self::SHIFT).next_multiple_of(GROWTH);
-            let rest = LEFT + if WHOLE == 0 { bytes } else { 0 };
+            let rest = SPARE_ADDRESS_SPACE + if WHOLE == 0 { bytes } else { 0 };
             // SAFETY: an anonymous private mapping at an address that the kernel chooses affects no other memory. The part behind
             // the range is unmapped before its address is stored anywhere.
             let at = unsafe {
@@ -249,7 +250,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
                     std::ptr::null_mut(),
                     bytes + if cfg!(miri) { 0 } else { rest },
                     RESERVED,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | UNPROMISED,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | NORESERVE,
                     -1,
                     0,
                 );
@@ -260,7 +261,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
             };
             if at != libc::MAP_FAILED {
                 self.capacity.store(count as u32, Ordering::Relaxed);
-                self.bias
+                self.negated_base
                     .store((at as usize).wrapping_neg(), Ordering::Release);
                 return true;
             }

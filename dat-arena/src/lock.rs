@@ -21,7 +21,7 @@ const FREE: u64 = 1;
 /// The lock without its data; see [`BriefMutex`].
 #[derive(Debug)]
 pub struct RawBrief {
-    /// [`FREE`], or that minus one for the holder and one for every attempt that failed meanwhile.
+    /// [`FREE`] while unlocked. The holder and each failed attempt subtract 1; unlocking stores [`FREE`].
     tries: AtomicU64,
 }
 

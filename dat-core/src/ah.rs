@@ -136,7 +136,7 @@ impl<T: Transport> Ah<T> {
             context_freed: false,
         });
         ep.ia()
-            .adopt(Kind::Ah, index, &ah.head, 0)
+            .add_member(Kind::Ah, index, &ah.head, 0)
             .inspect_err(|_| {
                 *ah.inner.lock() = None;
                 arena.recycle(index);
@@ -296,7 +296,7 @@ impl<T: Transport> Ah<T> {
         let inner = self.inner.lock().take();
         drop(inner);
         let index = T::arenas().ah.index_of(self);
-        Ia::<T>::of(&self.head).leave(Kind::Ah, index);
+        Ia::<T>::of(&self.head).remove_member(Kind::Ah, index);
         T::arenas().ah.recycle(index);
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Consumer notification objects (dat_cno_create, dat_cno_wait ...): a thread waits for many EVDs at one object.
 //!
 //! An EVD that has an event is *pending* on its CNO until a waiter (or dat_cno_trigger) takes it. A transport reports completions
-//! only where it is requested to. A CNO *listens*, and its EVDs request reports, while a thread waits on it or a proxy is set;
-//! programs that only poll pay nothing.
+//! only on request. A CNO needs reports, and its EVDs request them, while a thread waits on it or a proxy is set; programs that
+//! only poll cause none.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -176,10 +176,11 @@ impl<T: Transport> Cno<T> {
             inner.proxy = proxy;
             cno.update_listens(&inner);
         }
-        ia.adopt(Kind::Cno, index, &cno.head, 0).inspect_err(|_| {
-            cno.inner.lock().proxy = Proxy::None;
-            arena.recycle(index);
-        })?;
+        ia.add_member(Kind::Cno, index, &cno.head, 0)
+            .inspect_err(|_| {
+                cno.inner.lock().proxy = Proxy::None;
+                arena.recycle(index);
+            })?;
         Ok(cno)
     }
 
@@ -369,7 +370,7 @@ impl<T: Transport> Cno<T> {
         }
         let arena = &T::arenas().cno;
         let index = arena.index_of(self);
-        ia.leave(Kind::Cno, index);
+        ia.remove_member(Kind::Cno, index);
         arena.recycle(index);
     }
 

@@ -65,14 +65,14 @@ impl<T: Transport> Cr<T> {
         ep: Option<&'static Ep<T>>,
     ) -> Result<&'static Self> {
         let arena = &T::arenas().cr;
-        // On a transport's thread no thunk has checked the memory, and that the address space of CRs is reserved.
+        // A transport's thread comes here without a thunk, so the memory pool and the arena are checked here.
         let (index, cr) = dat_arena::reserve::pool_is_half_free()
             .then(|| arena.alloc())
             .flatten()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
         cr.private_data.set(arrival.private_data);
         let mut inner = cr.inner.lock();
-        ia.adopt(Kind::Cr, index, &cr.head, 0)
+        ia.add_member(Kind::Cr, index, &cr.head, 0)
             .inspect_err(|_| arena.recycle(index))?;
         *inner = Some(Inner {
             request,
@@ -214,7 +214,7 @@ impl<T: Transport> Cr<T> {
         let subtype = Subtype::InvalidHandleCr;
         if self.head.retire(subtype, subtype).is_ok() {
             let index = T::arenas().cr.index_of(self);
-            self.ia().leave(Kind::Cr, index);
+            self.ia().remove_member(Kind::Cr, index);
             T::arenas().cr.recycle(index);
         }
     }

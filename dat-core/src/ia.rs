@@ -30,7 +30,7 @@ use crate::upcall::Upcalls;
 /// Kinds of objects, in the order in which an abrupt close frees them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Kind {
-    /// Service points: PSP, RSP.
+    /// Service points: PSP, RSP, CSP.
     Sp,
     Cr,
     Ah,
@@ -44,7 +44,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the counters of objects created and freed. Service points are of two kinds and count themselves.
+    /// Returns the counters of objects created and freed; `None` if there are none. The module [`crate::sp`] counts PSPs and RSPs,
+    /// which have counters of their own.
     const fn counters(self) -> Option<(IaCounter, IaCounter)> {
         use IaCounter as C;
         Some(match self {
@@ -134,9 +135,8 @@ const DEAD: Error = Error::handle(Subtype::InvalidHandleIa);
 /// ends causes an event, and dtestsrq ends 100 at once. A full queue drops events without a notification.
 const ASYNC_QLEN: u32 = 128;
 
-/// Number of calls that may use the room that one of them reserved in a table: other threads may come between the reservation and the
-/// entry.
-const CONCURRENT: usize = 64;
+/// Spare entries per reservation in a table: other threads may insert between a thread's reservation and its insert.
+const SPARE_ENTRIES: usize = 64;
 
 /// Time for which an abrupt close waits for frees that other threads have begun.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -231,7 +231,7 @@ impl<T: Transport> Ia<T> {
             if how == Close::Graceful && inner.members.len() > own {
                 return Err(Error::state(Subtype::InvalidStateIaInUse));
             }
-            // From here on no object is added; see `adopt`.
+            // From here on no object is added; see `add_member`.
             self.head
                 .retire(Subtype::InvalidHandleIa, Subtype::InvalidStateIaInUse)?;
         }
@@ -352,7 +352,7 @@ impl<T: Transport> Ia<T> {
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the IA is closed or closing.
-    pub(crate) fn adopt(&self, kind: Kind, index: u32, head: &Head, bits: u64) -> Result<()> {
+    pub(crate) fn add_member(&self, kind: Kind, index: u32, head: &Head, bits: u64) -> Result<()> {
         let mut inner = self.inner.lock();
         if !self.head.alive() {
             return Err(DEAD);
@@ -367,7 +367,7 @@ impl<T: Transport> Ia<T> {
     }
 
     /// Removes a freed object from the list of members; a close may be waiting for that.
-    pub(crate) fn leave(&self, kind: Kind, index: u32) {
+    pub(crate) fn remove_member(&self, kind: Kind, index: u32) {
         self.inner.lock().members.remove(&(kind, index));
         if let Some((_, freed)) = kind.counters() {
             self.count(freed);
@@ -381,7 +381,7 @@ impl<T: Transport> Ia<T> {
     }
 
     /// Registers an LMR under its key, or removes the key (`None`).
-    pub(crate) fn name_lmr(&self, lmr_context: u32, index: Option<u32>) {
+    pub(crate) fn set_lmr_index(&self, lmr_context: u32, index: Option<u32>) {
         let mut inner = self.inner.lock();
         match index {
             Some(index) => inner.lmrs.insert(lmr_context, index),
@@ -396,7 +396,7 @@ impl<T: Transport> Ia<T> {
     }
 
     /// Registers such an RMR under its key, or removes the key (`None`).
-    pub(crate) fn name_window(&self, rmr_context: u32, index: Option<u32>) {
+    pub(crate) fn set_window_index(&self, rmr_context: u32, index: Option<u32>) {
         let mut inner = self.inner.lock();
         match index {
             Some(index) => inner.windows.insert(rmr_context, index),
@@ -404,17 +404,17 @@ impl<T: Transport> Ia<T> {
         };
     }
 
-    /// Reserves room in the table of LMRs, so that [`Ia::name_lmr`] does not allocate.
+    /// Reserves room in the table of LMRs, so that [`Ia::set_lmr_index`] does not allocate.
     pub(crate) fn reserve_lmr(&self) -> Result<()> {
         let mut inner = self.inner.lock();
-        let named = inner.lmrs.try_reserve(CONCURRENT);
+        let named = inner.lmrs.try_reserve(SPARE_ENTRIES);
         named.map_err(|_| Error::resource(Subtype::ResourceMemory))
     }
 
-    /// Reserves room in the table of RMRs, so that [`Ia::name_window`] does not allocate.
+    /// Reserves room in the table of RMRs, so that [`Ia::set_window_index`] does not allocate.
     pub(crate) fn reserve_window(&self) -> Result<()> {
         let mut inner = self.inner.lock();
-        let named = inner.windows.try_reserve(CONCURRENT);
+        let named = inner.windows.try_reserve(SPARE_ENTRIES);
         named.map_err(|_| Error::resource(Subtype::ResourceMemory))
     }
 
@@ -498,7 +498,13 @@ impl<T: Transport> Ia<T> {
             _ => {}
         }
         let Some(evd) = self.async_evd() else {
-            tracing::warn!(?number, handle, reason, "asynchronous error without an EVD");
+            tracing::warn!(
+                ia = self.name(),
+                ?number,
+                handle,
+                reason,
+                "an asynchronous error is lost, because the IA has no asynchronous EVD; open the IA with one"
+            );
             return;
         };
         evd.post(Event::Async {

@@ -9,7 +9,8 @@
 //! it is alive and of which generation.
 //!
 //! Begin with [`transport`] and [`upcall`], then [`ep::state`] and [`evd::state`] (what each call does in each state), then
-//! `ep/fast_path.rs` and `ep/post.rs` (a post on the fast and on the slow path), `ep/dto.rs` and `evd/queue.rs` (its completion). [`order`] has the order of the locks.
+//! `ep/fast_path.rs` and `ep/post.rs` (a post on the fast and on the slow path), `ep/dto.rs` and `evd/queue.rs` (its completion).
+//! [`lock_order`] has the order of the locks.
 #![forbid(unsafe_code)]
 
 pub mod ah;
@@ -29,7 +30,7 @@ pub mod ia;
 pub mod ia_params;
 pub mod iov;
 pub mod lmr;
-pub mod order;
+pub mod lock_order;
 pub mod private_data;
 pub mod pz;
 pub mod rmr;

@@ -197,12 +197,13 @@ impl<T: Transport> Lmr<T> {
             _pz_claim: pz_claim,
             _base_claim: base_claim,
         });
-        ia.adopt(Kind::Lmr, index, &lmr.head, 0).inspect_err(|_| {
-            let inner = lmr.inner.lock().take();
-            drop(inner);
-            arena.recycle(index);
-        })?;
-        ia.name_lmr(keys.lmr_context, Some(index));
+        ia.add_member(Kind::Lmr, index, &lmr.head, 0)
+            .inspect_err(|_| {
+                let inner = lmr.inner.lock().take();
+                drop(inner);
+                arena.recycle(index);
+            })?;
+        ia.set_lmr_index(keys.lmr_context, Some(index));
         if let Some(sharing) = sharing {
             sharing.keep();
         }
@@ -279,7 +280,7 @@ impl<T: Transport> Lmr<T> {
         let ia = Ia::<T>::of(&self.head);
         let inner = self.inner.lock().take();
         if let Some(inner) = inner {
-            ia.name_lmr(inner.info.lmr_context, None);
+            ia.set_lmr_index(inner.info.lmr_context, None);
             if let Source::Shared { cookie, .. } = &inner.info.source {
                 ia.unshare(cookie);
             }
@@ -288,7 +289,7 @@ impl<T: Transport> Lmr<T> {
         }
         let arena = &T::arenas().lmr;
         let index = arena.index_of(self);
-        ia.leave(Kind::Lmr, index);
+        ia.remove_member(Kind::Lmr, index);
         arena.recycle(index);
         Ok(())
     }

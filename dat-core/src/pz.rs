@@ -40,10 +40,11 @@ impl<T: Transport> Pz<T> {
             .alloc()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
         *pz.zone.lock() = Some(Arc::new(zone));
-        ia.adopt(Kind::Pz, index, &pz.head, 0).inspect_err(|_| {
-            pz.zone.lock().take();
-            arena.recycle(index);
-        })?;
+        ia.add_member(Kind::Pz, index, &pz.head, 0)
+            .inspect_err(|_| {
+                pz.zone.lock().take();
+                arena.recycle(index);
+            })?;
         Ok(pz)
     }
 
@@ -62,7 +63,7 @@ impl<T: Transport> Pz<T> {
         let zone = self.zone.lock().take();
         drop(zone);
         let index = T::arenas().pz.index_of(self);
-        self.ia().leave(Kind::Pz, index);
+        self.ia().remove_member(Kind::Pz, index);
         T::arenas().pz.recycle(index);
         Ok(())
     }

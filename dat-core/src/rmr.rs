@@ -146,7 +146,7 @@ impl<T: Transport> Rmr<T> {
             _pz_claim: pz_claim,
         });
         pz.ia()
-            .adopt(Kind::Rmr, index, &rmr.head, 0)
+            .add_member(Kind::Rmr, index, &rmr.head, 0)
             .inspect_err(|_| {
                 let inner = rmr.inner.lock().take();
                 drop(inner);
@@ -241,7 +241,7 @@ impl<T: Transport> Rmr<T> {
             rmr_context,
         });
         if inner.scope == Scope::Endpoint {
-            inner.pz.ia().name_window(rmr_context, Some(index));
+            inner.pz.ia().set_window_index(rmr_context, Some(index));
         }
         Ok(rmr_context)
     }
@@ -250,7 +250,7 @@ impl<T: Transport> Rmr<T> {
     fn unbind(&'static self, ia: &'static Ia<T>) {
         let old = self.bound.lock().take();
         if let Some(old) = old {
-            ia.name_window(old.rmr_context, None);
+            ia.set_window_index(old.rmr_context, None);
         }
     }
 
@@ -265,7 +265,7 @@ impl<T: Transport> Rmr<T> {
         if bound.as_ref().is_some_and(|b| b.rmr_context == rmr_context) {
             *bound = None;
             drop(bound);
-            ia.name_window(rmr_context, None);
+            ia.set_window_index(rmr_context, None);
         }
     }
 
@@ -305,7 +305,7 @@ impl<T: Transport> Rmr<T> {
         }
         let arena = &T::arenas().rmr;
         let index = arena.index_of(self);
-        Ia::<T>::of(&self.head).leave(Kind::Rmr, index);
+        Ia::<T>::of(&self.head).remove_member(Kind::Rmr, index);
         arena.recycle(index);
         Ok(())
     }

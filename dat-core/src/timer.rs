@@ -128,7 +128,7 @@ pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
 }
 
 /// Runs `job` on the timer thread as soon as possible, for callers that hold locks.
-pub(crate) fn soon(job: impl FnOnce() + Send + 'static) {
+pub(crate) fn run_soon(job: impl FnOnce() + Send + 'static) {
     after(Duration::ZERO, job);
 }
 
@@ -145,7 +145,7 @@ pub fn shut_down() {
     if let Some(thread) = thread
         && thread.join().is_err()
     {
-        tracing::error!("a timer job panicked");
+        tracing::error!("a timer job panicked; this is a bug, please report it");
     }
     timer.queue.lock().stopping = false;
 }
@@ -188,7 +188,7 @@ mod tests {
         let wait = Duration::from_secs(10);
         let got: Vec<_> = (0..3).map(|_| recv.recv_timeout(wait).unwrap()).collect();
         assert_eq!(got, ["first", "second", "late"]);
-        soon(move || send.send("again").unwrap());
+        run_soon(move || send.send("again").unwrap());
         assert_eq!(recv.recv_timeout(wait), Ok("again"));
     }
 
@@ -199,7 +199,7 @@ mod tests {
         after(Duration::from_secs(3600), move || {
             drop(far);
         });
-        soon(move || send.send(()).unwrap());
+        run_soon(move || send.send(()).unwrap());
         assert_eq!(recv.recv_timeout(Duration::from_secs(10)), Ok(()));
     }
 }

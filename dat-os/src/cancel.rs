@@ -4,7 +4,7 @@
 //! the program hold locks, own memory and catch panics, so such an unwinding must not reach them. Therefore:
 //!
 //! * Every call of the API runs with cancellation disabled ([`defer`]). Calls on the fast path call no libc function that is a
-//!   cancellation point, so they need no `defer`, and pay nothing.
+//!   cancellation point, so they need no `defer`.
 //! * A wait is a [`point`]. It acts on a pending request before it begins.
 //! * The system call in which a wait sleeps ([`crate::sleep`]) runs with cancellation enabled, if the program has it enabled. A
 //!   request ends the system call and is caught there: the call returns [`Slept::Cancelled`](crate::sleep::Slept::Cancelled),

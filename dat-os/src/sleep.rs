@@ -33,7 +33,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// early. Threads of other processes cannot wake it.
 #[must_use]
 pub fn on_word(word: &AtomicU32, value: u32, timeout: Option<Duration>) -> Slept {
-    let time = span(timeout.unwrap_or(LONGEST).min(LONGEST));
+    let time = timespec(timeout.unwrap_or(LONGEST).min(LONGEST));
     let slept = call(&Call {
         word: word.as_ptr(),
         value,
@@ -62,7 +62,7 @@ pub fn wake(word: &AtomicU32, sleepers: i32) {
 #[must_use]
 pub fn on_descriptors(set: &mut [libc::pollfd], timeout: Option<Duration>) -> Slept {
     // The kernel writes the remaining time there.
-    let mut time = timeout.map(span);
+    let mut time = timeout.map(timespec);
     let request = Call {
         word: ptr::null_mut(),
         value: 0,
@@ -71,7 +71,7 @@ pub fn on_descriptors(set: &mut [libc::pollfd], timeout: Option<Duration>) -> Sl
         time: time.as_mut().map_or(ptr::null(), |t| ptr::from_mut(t)),
     };
     let slept = if timeout == Some(Duration::ZERO) {
-        Some(plain(&request))
+        Some(call_direct(&request))
     } else {
         call(&request)
     };
@@ -104,8 +104,8 @@ pub fn without_cancellation(fd: RawFd, events: c_short, timeout: Duration) -> bo
         revents: 0,
     };
     // The kernel writes the remaining time there.
-    let mut time = span(timeout);
-    let ready = plain(&Call {
+    let mut time = timespec(timeout);
+    let ready = call_direct(&Call {
         word: ptr::null_mut(),
         value: 0,
         set: &raw mut entry,
@@ -115,7 +115,7 @@ pub fn without_cancellation(fd: RawFd, events: c_short, timeout: Duration) -> bo
     ready > 0
 }
 
-fn span(time: Duration) -> libc::timespec {
+fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: time.subsec_nanos().into(),
@@ -135,9 +135,9 @@ struct Call {
 /// Makes the system call and returns its result or a negative errno; returns `None` if the thread is cancelled.
 fn call(call: &Call) -> Option<c_long> {
     match STAGE.get() {
-        Stage::Deferred => Some(plain(call)),
+        Stage::Deferred => Some(call_direct(call)),
         Stage::Armed => {
-            let result = catching(call);
+            let result = call_cancellable(call);
             if result.is_none() {
                 STAGE.set(Stage::Caught);
             }
@@ -148,7 +148,7 @@ fn call(call: &Call) -> Option<c_long> {
 }
 
 /// Makes the system call through `syscall`, which is not a cancellation point.
-fn plain(call: &Call) -> c_long {
+fn call_direct(call: &Call) -> c_long {
     // SAFETY: the callers in this file fill in pointers that outlive the call.
     let result = unsafe {
         if call.word.is_null() {
@@ -168,20 +168,20 @@ fn plain(call: &Call) -> c_long {
 }
 
 #[cfg(target_env = "gnu")]
-fn catching(call: &Call) -> Option<c_long> {
+fn call_cancellable(call: &Call) -> Option<c_long> {
     unsafe extern "C" {
-        /// Makes the call; defined in sleep.c. Unwinding starts and ends inside this function.
+        /// Makes the call; defined in sleep.c. glibc's forced unwinding is caught in this C function.
         fn dat_os_sleep(call: *const Call, result: *mut c_long) -> std::ffi::c_int;
     }
     let mut result = 0;
-    // SAFETY: as in `plain`; `result` is valid for the write.
+    // SAFETY: as in `call_direct`; `result` is valid for the write.
     let caught = unsafe { dat_os_sleep(call, &raw mut result) };
     (caught == 0).then_some(result)
 }
 
 #[cfg(not(target_env = "gnu"))]
-fn catching(call: &Call) -> Option<c_long> {
-    Some(plain(call))
+fn call_cancellable(call: &Call) -> Option<c_long> {
+    Some(call_direct(call))
 }
 
 #[cfg(test)]

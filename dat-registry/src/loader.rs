@@ -228,7 +228,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Returns whether `handle` belongs, alive or dead, to a library of ours that was loaded.
+    /// Returns true if `handle` belongs, alive or dead, to a library of ours that was loaded.
     pub fn owns(&self, handle: usize) -> bool {
         let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the function only compares numbers, and its library stays mapped.

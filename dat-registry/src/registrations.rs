@@ -37,7 +37,7 @@ pub enum RegisterError {
     #[error("no provider of that name, version and thread safety is registered")]
     NotFound,
     /// IAs are open through the table (`DAT_PROVIDER_IN_USE`).
-    #[error("IAs of that provider are open")]
+    #[error("IAs of that provider are open; close them first")]
     InUse,
 }
 

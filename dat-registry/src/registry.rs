@@ -151,7 +151,7 @@ impl Registry {
         list
     }
 
-    /// Returns whether `handle` belongs, alive or dead, to a provider of ours.
+    /// Returns true if `handle` belongs, alive or dead, to a provider of ours.
     pub fn owns(&self, handle: usize) -> bool {
         self.loader.owns(handle)
     }

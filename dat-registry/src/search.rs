@@ -72,7 +72,7 @@ fn find_in(chosen: Option<PathBuf>, own_path: Option<&Path>) -> Result<Found, Se
     })
 }
 
-/// Returns whether the process gained rights at exec that its caller lacks (setuid, setgid, capabilities). The caller chose the
+/// Returns true if the process gained rights at exec that its caller lacks (setuid, setgid, capabilities). The caller chose the
 /// environment then, so it is ignored.
 #[must_use]
 pub fn gained_rights() -> bool {

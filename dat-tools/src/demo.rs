@@ -114,8 +114,19 @@ fn pattern(seed: u8) -> Vec<u8> {
         .collect()
 }
 
-fn wrong(what: &str) -> Box<dyn Error> {
-    format!("{what} differs from what was sent").into()
+/// Fails unless `got` begins with `expected`; the error has the offset of the first difference.
+fn verify(what: &str, got: &[u8], expected: &[u8]) -> Outcome {
+    let equal = got.iter().zip(expected).take_while(|(a, b)| a == b).count();
+    let Some(byte) = expected.get(equal) else {
+        return Ok(());
+    };
+    let found = got
+        .get(equal)
+        .map_or_else(|| "missing".to_owned(), |byte| format!("{byte:#04x}"));
+    Err(
+        format!("{what} differs from what was sent: byte {equal} is {found}, expected {byte:#04x}")
+            .into(),
+    )
 }
 
 /// Runs the passive process: prints its address, listens, and answers.
@@ -133,9 +144,11 @@ pub(crate) fn peer(name: &str) -> Outcome {
         message = side.exchange(1)?;
     }
     let seed = message[0];
-    if side.window.to_vec(0..WINDOW) != pattern(seed) {
-        return Err(wrong("RDMA written memory"));
-    }
+    verify(
+        "RDMA written memory",
+        &side.window.to_vec(0..WINDOW),
+        &pattern(seed),
+    )?;
     // The peer reads the window next.
     side.window.write(0, &pattern(seed ^ 0xff));
     side.send(b"verified")?;
@@ -150,9 +163,11 @@ fn accept(side: &Side, _listening: &Listener) -> Outcome {
     let Event::Request(request) = side.connections.wait(TIMEOUT)? else {
         return Err("the first event is no connection request".into());
     };
-    if !request.private_data().starts_with(b"dat demo") {
-        return Err(wrong("private data of the request"));
-    }
+    verify(
+        "private data of the request",
+        &request.private_data(),
+        b"dat demo",
+    )?;
     request.accept(&side.ep, b"welcome")?;
     match side.connections.wait(TIMEOUT)? {
         Event::Established { .. } => Ok(()),
@@ -228,9 +243,7 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
     let Event::Established { private_data, .. } = side.connections.wait(TIMEOUT)? else {
         return Err("the connection was not established".into());
     };
-    if !private_data.starts_with(b"welcome") {
-        return Err(wrong("private data of the answer"));
-    }
+    verify("private data of the answer", &private_data, b"welcome")?;
     row("connect", 0, 1, start.elapsed());
     let remote = side.exchange_windows()?;
 
@@ -238,9 +251,7 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
     for round in 0..ROUNDS {
         let message = [round as u8; MESSAGE];
         side.send(&message)?;
-        if side.exchange(1)? != message {
-            return Err(wrong("an answer"));
-        }
+        verify("an answer", &side.exchange(1)?, &message)?;
     }
     row(
         "send/receive, there and back",
@@ -258,9 +269,7 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
     })?;
     let spent = start.elapsed();
     side.send(&[7])?;
-    if !side.exchange(1)?.starts_with(b"verified") {
-        return Err(wrong("RDMA written memory"));
-    }
+    verify("the peer's verdict", &side.exchange(1)?, b"verified")?;
     row("RDMA write", WINDOW, TRANSFERS, spent);
 
     let start = Instant::now();
@@ -270,9 +279,11 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
             .post_rdma_read(&all, remote, cookie, CompletionFlags::empty())
     })?;
     let spent = start.elapsed();
-    if side.window.to_vec(0..WINDOW) != pattern(7 ^ 0xff) {
-        return Err(wrong("RDMA read memory"));
-    }
+    verify(
+        "RDMA read memory",
+        &side.window.to_vec(0..WINDOW),
+        &pattern(7 ^ 0xff),
+    )?;
     row("RDMA read", WINDOW, TRANSFERS, spent);
 
     side.send(b"bye")?;
@@ -300,8 +311,10 @@ fn transfers(side: &Side, post: impl Fn(u64) -> Result<(), dat::Error>) -> Outco
             posted += 1;
         }
         let completion = side.done.wait_completion(TIMEOUT)?;
-        if completion.cookie != 100 + done as u64 {
-            return Err(format!("completion {} came out of order", completion.cookie).into());
+        let expected = 100 + done as u64;
+        if completion.cookie != expected {
+            let got = completion.cookie;
+            return Err(format!("the completion of cookie {got} came, expected {expected}").into());
         }
     }
     Ok(())

@@ -35,7 +35,9 @@ fn main() -> ExitCode {
                 .args(std::env::args_os().skip(1))
                 .env("DAT_LOG", "error")
                 .exec();
-            eprintln!("dat: {error}");
+            eprintln!(
+                "dat: cannot execute itself again with DAT_LOG=error, so providers' messages are missing: {error}"
+            );
         }
     }
     dat::log::install();

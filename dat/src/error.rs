@@ -21,8 +21,8 @@ pub enum Error {
         /// Type and subtype of the error.
         code: Code,
     },
-    /// An event other than the expected one arrived.
-    #[error("waited for {wanted}, got {got}")]
+    /// A wait took an event other than the expected one.
+    #[error("dat_evd_wait: waited for {wanted}, got {got}")]
     Unexpected {
         /// Description of the expected event.
         wanted: &'static str,
@@ -42,7 +42,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the error says that there is no event: an empty queue, or a time-out.
+    /// Returns true if the error says that there is no event: an empty queue, or a time-out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         use dat_core::error::Kind;

@@ -41,7 +41,12 @@ impl Drop for Inner {
         match call!(self.handle, lmr_free()) {
             // SAFETY: allocated with this layout; after dat_lmr_free the adapter does not access the memory.
             Ok(()) => unsafe { dealloc(self.at.as_ptr(), self.layout) },
-            Err(error) => tracing::warn!(%error, "a region is still in use: its memory is kept"),
+            Err(error) => tracing::warn!(
+                %error,
+                address = ?self.at,
+                bytes = self.layout.size(),
+                "a region is still in use: its memory is not released"
+            ),
         }
     }
 }

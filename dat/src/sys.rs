@@ -51,8 +51,9 @@ pub(crate) use call;
 /// Frees an object when its owner is dropped; a failure is a bug of the provider or of this crate and is logged.
 macro_rules! free {
     ($handle:expr, $slot:ident($($arg:expr),*)) => {
-        if let Err(error) = $crate::sys::call!($handle, $slot($($arg),*)) {
-            tracing::warn!(%error, "an object could not be freed");
+        let handle: $crate::sys::Handle = $handle;
+        if let Err(error) = $crate::sys::call!(handle, $slot($($arg),*)) {
+            tracing::warn!(%error, handle = handle.0, "an object could not be freed; this is a bug, please report it");
         }
     };
 }

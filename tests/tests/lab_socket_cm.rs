@@ -477,7 +477,7 @@ fn a_passive_peer_that_answers_nonsense_or_nothing_ends_the_attempt() {
             let listener = TcpListener::bind((HERE, 0)).expect("listens");
             let qual = u64::from(listener.local_addr().expect("its port").port()) - PORT_OFFSET;
             let take = |length: usize| {
-                let (mut stream, _) = listener.accept().expect("somebody comes");
+                let (mut stream, _) = listener.accept().expect("the active side connects");
                 stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
                 let mut request = vec![0; length];
                 stream.read_exact(&mut request).expect("REQ");

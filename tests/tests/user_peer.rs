@@ -223,7 +223,7 @@ fn a_silent_peer_elsewhere_is_asked_and_its_end_is_noticed() {
         // The peer answers probes, so the connection stays.
         let begin = Instant::now();
         while peer.engine.counters().duplicates < 3 {
-            assert!(begin.elapsed() < PATIENCE, "nobody asked");
+            assert!(begin.elapsed() < PATIENCE, "the engine sent no probe");
             for event in peer.drive() {
                 // The last message of the connection manager may arrive only now.
                 let ready = matches!(&event, PeerEvent::Cm(e) if matches!(e.kind, CmEventKind::Established(_)));

@@ -1,6 +1,6 @@
 //! libdat.so.1: the uDAPL 1.2 C library.
 //!
-//! `redirect.rs` exports the functions on handles: each jumps through the function table of its first argument. `ia.rs` opens and
+//! Begin with `redirect.rs`, which exports the functions on handles: each jumps through the function table of its first argument. `ia.rs` opens and
 //! closes IAs; unlike in 2.0 an IA's handle is the provider's own. `registration.rs` and `strerror.rs` export the rest.
 //! `registry.rs` holds the state; `export.rs` has the macro that exports a function with its version.
 //!

@@ -11,8 +11,8 @@ use dat_core::error::{Error, Kind, Subtype};
 use crate::export::code;
 use crate::registry::registry;
 
-/// Whether a provider that is not ours was ever registered. From then on every number that is not NULL must be a handle, as with
-/// other libdats.
+/// Whether a provider that is not ours was ever registered. From then on every number from [`LOWEST`] on is dereferenced as a
+/// handle, as other libdats do.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 
 /// Records that a provider that is not ours was registered.

@@ -1,6 +1,6 @@
 //! libdat2.so.2: the uDAPL 2.0 C library.
 //!
-//! `redirect.rs` exports the functions on handles: each jumps through a function table, in as few instructions as possible. `ia.rs`
+//! Begin with `redirect.rs`, which exports the functions on handles: each jumps through a function table, in as few instructions as possible. `ia.rs`
 //! exports the functions on IAs, which are small numbers in 2.0. `extension.rs` has dat_extension_op, `registration.rs` and
 //! `strerror.rs` the rest. `registry.rs` holds the state; `export.rs` has the macro that exports a function with its version.
 //!

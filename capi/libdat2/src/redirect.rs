@@ -49,7 +49,7 @@ pub(crate) fn foreign_registered() {
     CURRENT.store((&raw const CLASSIC).cast_mut(), Ordering::Release);
 }
 
-/// Returns whether `handle` is an address in the arenas of a provider of ours, which may be dereferenced.
+/// Returns true if `handle` is an address in the arenas of a provider of ours, which may be dereferenced.
 fn is_ours(handle: DatHandle) -> bool {
     registry().owns(handle)
 }

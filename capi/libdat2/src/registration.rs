@@ -30,7 +30,7 @@ export! {
         unsafe { LIBRARY.list(room, number, list) }
     }
 
-    /// Returns whether two IAs are related for high availability (dat_registry_providers_related), by the answers of the providers of
+    /// Returns true if two IAs are related for high availability (dat_registry_providers_related), by the answers of the providers of
     /// open IAs. The IAs must not be closed during the call.
     fn dat_registry_providers_related(
         one: *const c_char,

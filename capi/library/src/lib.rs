@@ -86,7 +86,7 @@ impl Library {
         (self.version.to_own)(error.code())
     }
 
-    /// Runs the body of a function that is not hot. A panic becomes `DAT_INTERNAL_ERROR`; no call in it is a cancellation point.
+    /// Runs the body of a function without a fast path. A panic becomes `DAT_INTERNAL_ERROR`; no call in it is a cancellation point.
     pub fn guard(&self, body: impl FnOnce() -> Result<()>) -> u32 {
         let _deferred = dat_os::cancel::Deferred::new();
         match catch_unwind(AssertUnwindSafe(body)) {

@@ -5,7 +5,7 @@ use dat_core::error::Subtype;
 use dat_core::head::raw;
 use dat_core::transport::Transport;
 
-use crate::boundary::{Version, guard, guard_allocating, put, require, timeout};
+use crate::boundary::{Version, guard, guard_allocating, put, require, to_timeout};
 use crate::handle;
 use crate::types::{DatHandle, DatOsWaitProxyAgent, DatTimeout};
 
@@ -16,7 +16,7 @@ pub(crate) fn agent(given: DatOsWaitProxyAgent) -> Option<Agent> {
     // SAFETY: the consumer promises (dat_cno_create) that its function may be called with its data from any
     // thread while the CNO lives.
     let call = move |evd| unsafe { function(instance_data as *mut std::ffi::c_void, evd) };
-    // A thread of the consumer that is in a hot call or in a wait may run it.
+    // The agent may run in a consumer's thread that has cancellation enabled: in a call on the fast path, or in a wait.
     let call = move |evd| dat_os::cancel::defer(|| call(evd));
     Some(Agent {
         call: Box::new(call),
@@ -66,14 +66,14 @@ pub(crate) unsafe extern "C" fn cno_free<T: Transport, V: Version>(cno: DatHandl
 /// Waits for an event of a CNO. A cancellation point.
 pub(crate) unsafe extern "C-unwind" fn cno_wait<T: Transport, V: Version>(
     cno: DatHandle,
-    span: DatTimeout,
+    timeout: DatTimeout,
     evd: *mut DatHandle,
 ) -> u32 {
     let body = || {
         guard::<V>(|| {
             let cno = handle::cno::<T>(cno, Subtype::InvalidHandleCno)?;
             require(evd, 3)?;
-            let woken = cno.wait(timeout(span));
+            let woken = cno.wait(to_timeout(timeout));
             // After a time-out the handle is NULL.
             // SAFETY: NULL or valid by the slot's contract.
             unsafe { put(evd, 3, woken.unwrap_or(0))? };

@@ -7,7 +7,7 @@ use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::Transport;
 
 use super::close_flags;
-use crate::boundary::{Version, bytes, guard, guard_allocating, put, timeout, to_count};
+use crate::boundary::{Version, bytes, guard, guard_allocating, put, to_count, to_timeout};
 use crate::handle;
 use crate::sockaddr::read_canonical;
 use crate::types::{
@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn ep_connect<T: Transport, V: Version>(
     ep: DatHandle,
     address: DatIaAddressPtr,
     conn_qual: u64,
-    span: DatTimeout,
+    timeout: DatTimeout,
     size: DatCount,
     private_data: *const c_void,
     qos: u32,
@@ -44,14 +44,14 @@ pub(crate) unsafe extern "C" fn ep_connect<T: Transport, V: Version>(
             )
         };
         let remote = remote.ok_or(Error::of(Kind::InvalidAddress))?;
-        ep.connect(remote, conn_qual, timeout(span), data, qos, flags)
+        ep.connect(remote, conn_qual, to_timeout(timeout), data, qos, flags)
     })
 }
 
 pub(crate) unsafe extern "C" fn ep_dup_connect<T: Transport, V: Version>(
     ep: DatHandle,
     model: DatHandle,
-    span: DatTimeout,
+    timeout: DatTimeout,
     size: DatCount,
     private_data: *const c_void,
     qos: u32,
@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn ep_dup_connect<T: Transport, V: Version>(
         let (ep, model) = (find::<T>(ep)?, find::<T>(model)?);
         // SAFETY: NULL or valid by the slot's contract.
         let data = unsafe { bytes(size, private_data, 4)? };
-        ep.dup_connect(model, timeout(span), data, qos)
+        ep.dup_connect(model, to_timeout(timeout), data, qos)
     })
 }
 

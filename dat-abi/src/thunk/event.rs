@@ -1,4 +1,4 @@
-//! Slots that take events (the hot path), and the one that posts software events.
+//! Slots that take events, by a fast path if they can, and the one that posts software events.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use dat_core::head::raw;
 use dat_core::transport::Transport;
 
 use super::layout::Layout;
-use crate::boundary::{caught, guard, guard_hot, require, timeout, to_count};
+use crate::boundary::{caught, guard, guard_fast, require, to_count, to_timeout};
 use crate::handle;
 use crate::ret::DAT_SUCCESS;
 use crate::types::{DatCount, DatHandle, DatTimeout};
@@ -91,7 +91,7 @@ extern "C" fn dequeue_slow<T: Transport, V: Layout>(
     handle: DatHandle,
     event: *mut V::Event,
 ) -> u32 {
-    guard_hot::<V>(|| {
+    guard_fast::<V>(|| {
         let evd = handle::evd::<T>(handle, Subtype::InvalidHandle1)?;
         if event.is_null() {
             return Err(Error::arg(2));
@@ -105,7 +105,7 @@ extern "C" fn dequeue_slow<T: Transport, V: Layout>(
 /// point.
 pub(crate) unsafe extern "C-unwind" fn evd_wait<T: Transport, V: Layout>(
     handle: DatHandle,
-    span: DatTimeout,
+    timeout: DatTimeout,
     threshold: DatCount,
     event: *mut V::Event,
     nmore: *mut DatCount,
@@ -121,14 +121,14 @@ pub(crate) unsafe extern "C-unwind" fn evd_wait<T: Transport, V: Layout>(
         unsafe {
             let word = (*place).head.word.load(Ordering::Acquire);
             if is_batched(word) {
-                return wait_batched::<T, V>(&*place, span, threshold, event, nmore);
+                return wait_batched::<T, V>(&*place, timeout, threshold, event, nmore);
             }
             if needs_cq_poll(word) {
-                return wait_polled::<T, V>(&*place, span, threshold, event, nmore);
+                return wait_polled::<T, V>(&*place, timeout, threshold, event, nmore);
             }
         }
     }
-    guarded_wait_slow::<T, V>(handle, span, threshold, event, nmore)
+    guarded_wait_slow::<T, V>(handle, timeout, threshold, event, nmore)
 }
 
 /// Takes a completion that was polled before, and counts those that are left.
@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C-unwind" fn evd_wait<T: Transport, V: Layout>(
 #[inline(never)]
 unsafe extern "C-unwind" fn wait_batched<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
-    span: DatTimeout,
+    timeout: DatTimeout,
     threshold: DatCount,
     event: *mut V::Event,
     nmore: *mut DatCount,
@@ -151,7 +151,7 @@ unsafe extern "C-unwind" fn wait_batched<T: Transport, V: Layout>(
             unsafe { nmore.write_unaligned(left.cast_signed()) };
             DAT_SUCCESS
         }
-        Ok(None) => guarded_wait_slow::<T, V>(raw(evd), span, threshold, event, nmore),
+        Ok(None) => guarded_wait_slow::<T, V>(raw(evd), timeout, threshold, event, nmore),
         Err(error) => V::pack(error),
     }
 }
@@ -163,7 +163,7 @@ unsafe extern "C-unwind" fn wait_batched<T: Transport, V: Layout>(
 #[inline(never)]
 unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
     evd: &'static Evd<T>,
-    span: DatTimeout,
+    timeout: DatTimeout,
     threshold: DatCount,
     event: *mut V::Event,
     nmore: *mut DatCount,
@@ -177,9 +177,11 @@ unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
             DAT_SUCCESS
         }
         // SAFETY: the same promise.
-        Ok(Polled::Batched) => unsafe { wait_batched::<T, V>(evd, span, threshold, event, nmore) },
+        Ok(Polled::Batched) => unsafe {
+            wait_batched::<T, V>(evd, timeout, threshold, event, nmore)
+        },
         Ok(Polled::Empty | Polled::SlowPath) => {
-            guarded_wait_slow::<T, V>(raw(evd), span, threshold, event, nmore)
+            guarded_wait_slow::<T, V>(raw(evd), timeout, threshold, event, nmore)
         }
         Err(error) => V::pack(error),
     }
@@ -189,14 +191,14 @@ unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
 #[inline(never)]
 extern "C-unwind" fn guarded_wait_slow<T: Transport, V: Layout>(
     handle: DatHandle,
-    span: DatTimeout,
+    timeout: DatTimeout,
     threshold: DatCount,
     event: *mut V::Event,
     nmore: *mut DatCount,
 ) -> u32 {
     let body = || {
         // SAFETY: valid or NULL by the slot's contract.
-        guard::<V>(|| unsafe { wait_slow::<T, V>(handle, span, threshold, event, nmore) })
+        guard::<V>(|| unsafe { wait_slow::<T, V>(handle, timeout, threshold, event, nmore) })
     };
     // SAFETY: this function, and those of this file that call it, have no values to drop.
     unsafe { dat_os::cancel::point(body) }
@@ -209,7 +211,7 @@ extern "C-unwind" fn guarded_wait_slow<T: Transport, V: Layout>(
 #[inline(never)]
 unsafe fn wait_slow<T: Transport, V: Layout>(
     handle: DatHandle,
-    span: DatTimeout,
+    timeout: DatTimeout,
     threshold: DatCount,
     event: *mut V::Event,
     nmore: *mut DatCount,
@@ -226,7 +228,7 @@ unsafe fn wait_slow<T: Transport, V: Layout>(
     }
     // SAFETY: as in `dequeue_batched`.
     let mut sink = unsafe { V::sink::<T>(event, handle) };
-    let waited = evd.wait(timeout(span), threshold, &mut sink);
+    let waited = evd.wait(to_timeout(timeout), threshold, &mut sink);
     let more = waited.unwrap_or_else(|failed| failed.nmore);
     // SAFETY: not NULL, so valid by the slot's contract.
     unsafe { nmore.write_unaligned(to_count(more)) };

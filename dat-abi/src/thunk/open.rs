@@ -48,7 +48,7 @@ pub(crate) fn remove_entry(info: &DatProviderInfo) -> bool {
     entries.is_empty()
 }
 
-/// Returns whether `name` was registered as thread safe. The provider's attributes must say the same: dat_ia_close of a
+/// Returns true if `name` was registered as thread safe. The provider's attributes must say the same: dat_ia_close of a
 /// classic registry finds the entry by them.
 pub(crate) fn registered_thread_safe(name: &str, major: u32) -> bool {
     let entries = entries();

@@ -1,4 +1,4 @@
-//! Slots that post (the hot path). A common kind of post calls core's fast path directly; every other post takes the slow path.
+//! Slots that post. A common kind of post calls core's fast path directly; every other post takes the slow path.
 
 use dat_core::ep::fast_ops::{FastOp, RdmaRead, RdmaWrite, Send};
 use dat_core::ep::fast_path::One;
@@ -9,7 +9,7 @@ use dat_core::transport::Transport;
 
 use super::find;
 use super::layout::Layout;
-use crate::boundary::{guard_hot, structure};
+use crate::boundary::{guard_fast, structure};
 use crate::handle;
 use crate::segments::SegmentArray;
 use crate::types::{DatContext, DatCount, DatHandle};
@@ -20,9 +20,9 @@ pub(crate) fn flags(bits: u32, number: u16) -> Result<CompletionFlags> {
     CompletionFlags::from_bits(bits).ok_or(Error::arg(number))
 }
 
-/// Converts completion flags of a hot call. Core refuses flags that the endpoint cannot have, and unknown ones.
+/// Converts completion flags for core's own check. Core refuses flags that the endpoint cannot have, and unknown ones.
 #[inline(always)]
-fn hot_flags(bits: u32) -> CompletionFlags {
+fn flags_unchecked(bits: u32) -> CompletionFlags {
     CompletionFlags::from_bits_retain(bits)
 }
 
@@ -122,7 +122,7 @@ fn bad_pointers(one: usize, other: usize) -> u32 {
     pointers.rotate_left(1) as u32 & 0xf
 }
 
-/// Returns whether a post takes the fast path: to an endpoint, dead or alive, of one segment, without flags. `iov` and `remote` are
+/// Returns true if a post takes the fast path: to an endpoint, dead or alive, of one segment, without flags. `iov` and `remote` are
 /// then not NULL, and aligned.
 #[inline(always)]
 fn is_fast<T: Transport, L>(
@@ -151,7 +151,7 @@ unsafe fn post_request<T: Transport, V: Layout, W: Operation>(
     completion: u32,
     operation: W,
 ) -> u32 {
-    guard_hot::<V>(|| {
+    guard_fast::<V>(|| {
         if is_fast::<T, _>(ep, segments, iov, operation.address(), completion) {
             // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
             let (ep, one, request) =
@@ -186,7 +186,7 @@ unsafe fn post_flagged<T: Transport, V: Layout, W: Operation>(
         // SAFETY: as in `post_request`.
         let (ep, one, request) =
             unsafe { (T::arenas().ep.at(ep), &*iov, W::request(operation.remote())) };
-        return ep.post_fast(One(one), cookie, hot_flags(completion), request);
+        return ep.post_fast(One(one), cookie, flags_unchecked(completion), request);
     }
     // SAFETY: the same promise.
     unsafe { post_slow::<T, V, W>(ep, segments, iov, cookie, completion, operation) }
@@ -240,7 +240,12 @@ unsafe fn post_slow<T: Transport, V: Layout, W: Operation>(
     // SAFETY: by the caller's promise.
     let (given, remote) = unsafe { (SegmentArray::new(segments, iov, 2)?, operation.copied()?) };
     given.with(ep.max_segments(), |iov| {
-        ep.post_slow(iov, cookie, hot_flags(completion), W::request(&remote))
+        ep.post_slow(
+            iov,
+            cookie,
+            flags_unchecked(completion),
+            W::request(&remote),
+        )
     })
 }
 
@@ -260,7 +265,7 @@ unsafe fn post_recv_slow<T: Transport, V: Layout>(
     // SAFETY: by the caller's promise.
     let given = unsafe { SegmentArray::new(segments, iov, 2)? };
     given.with(ep.max_recv_segments(), |iov| {
-        ep.post_recv(iov, cookie, hot_flags(completion))
+        ep.post_recv(iov, cookie, flags_unchecked(completion))
     })
 }
 
@@ -306,7 +311,7 @@ pub(crate) unsafe extern "C" fn ep_post_recv<T: Transport, V: Layout>(
     cookie: DatContext,
     completion: u32,
 ) -> u32 {
-    guard_hot::<V>(|| {
+    guard_fast::<V>(|| {
         if is_fast::<T, _>(ep, segments, iov, Send.address(), completion) {
             // SAFETY: an endpoint's address; not NULL, aligned, and valid by the slot's contract.
             let (ep, one) = unsafe { (T::arenas().ep.at(ep), &*iov) };
@@ -323,7 +328,7 @@ pub(crate) unsafe extern "C" fn srq_post_recv<T: Transport, V: Layout>(
     iov: *mut V::Local,
     cookie: DatContext,
 ) -> u32 {
-    guard_hot::<V>(|| {
+    guard_fast::<V>(|| {
         let srq = handle::srq::<T>(srq, Subtype::InvalidHandleSrq)?;
         // SAFETY: NULL or valid by the slot's contract.
         let given = unsafe { SegmentArray::new(segments, iov.cast_const(), 2)? };

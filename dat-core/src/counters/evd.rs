@@ -19,7 +19,7 @@ counters! {
 
 /// The counts of an EVD. Written under its lock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct EvdTally {
+pub(crate) struct EvdCounters {
     /// Number of calls of dat_evd_wait.
     pub(crate) waits: u64,
     /// Number of calls of dat_evd_wait that slept.
@@ -39,7 +39,7 @@ pub(crate) struct EvdTally {
     pub(crate) announced: u64,
 }
 
-impl EvdTally {
+impl EvdCounters {
     /// Returns the values in the order of [`EvdCounter`].
     pub(crate) fn values(&self) -> [u64; EvdCounter::ALL.len()] {
         [
@@ -90,19 +90,19 @@ mod tests {
 
     #[test]
     fn a_sum_is_reset_with_its_parts() {
-        let mut tally = EvdTally {
+        let mut counters = EvdCounters {
             waits: 1,
             found: 3,
             missed: 4,
             polls: (5, 6),
-            ..EvdTally::default()
+            ..EvdCounters::default()
         };
-        assert_eq!(tally.values(), [1, 0, 0, 7, 3, 4, 11, 5, 0, 0]);
-        tally.reset(Which::One(EvdCounter::Dequeue as usize));
-        assert_eq!(tally.values(), [1, 0, 0, 0, 0, 0, 11, 5, 0, 0]);
-        tally.reset(Which::One(EvdCounter::DequeuePollFound as usize));
-        assert_eq!(tally.values(), [1, 0, 0, 0, 0, 0, 6, 0, 0, 0]);
-        tally.reset(Which::All);
-        assert_eq!(tally.values(), [0; 10]);
+        assert_eq!(counters.values(), [1, 0, 0, 7, 3, 4, 11, 5, 0, 0]);
+        counters.reset(Which::One(EvdCounter::Dequeue as usize));
+        assert_eq!(counters.values(), [1, 0, 0, 0, 0, 0, 11, 5, 0, 0]);
+        counters.reset(Which::One(EvdCounter::DequeuePollFound as usize));
+        assert_eq!(counters.values(), [1, 0, 0, 0, 0, 0, 6, 0, 0, 0]);
+        counters.reset(Which::All);
+        assert_eq!(counters.values(), [0; 10]);
     }
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 pub use self::ep::EpCounter;
 pub(crate) use self::ep::{EpValues, Posted, Received};
 pub use self::evd::EvdCounter;
-pub(crate) use self::evd::EvdTally;
+pub(crate) use self::evd::EvdCounters;
 pub(crate) use self::ia::IaCounters;
 pub use self::ia::{CounterType, IaCounter};
 

@@ -1,7 +1,7 @@
 //! Binds of windows (dat_rmr_bind), which are requests of an endpoint: the endpoint's part.
 
-use super::post::{SUPPRESS, note_bits};
-use super::ring::{Note, Outstanding, id};
+use super::post::{SUPPRESS, info_bits};
+use super::ring::{Outstanding, SlotInfo, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Result};
 use crate::evd::Evd;
@@ -49,9 +49,9 @@ impl<T: Transport> Ep<T> {
         let slot = queue.slot(queue.head);
         slot.fill(
             cookie,
-            Note::new(
+            SlotInfo::new(
                 DtoOp::BindMw,
-                note_bits(flags) | queue.note_base,
+                info_bits(flags) | queue.info_base,
                 u64::from(rmr_index),
             ),
         );

@@ -261,7 +261,11 @@ impl<T: Transport> Ep<T> {
 
     pub(super) fn handle_input(token: Token, input: Input, private_data: Option<&[u8]>) {
         let Some(ep) = Self::of_connection(token) else {
-            tracing::debug!(?token, ?input, "of a connection that is gone");
+            tracing::debug!(
+                ?token,
+                ?input,
+                "ignored an outcome of a connection that has ended"
+            );
             return;
         };
         let Ok(mut side) = ep.lock_alive() else {
@@ -302,7 +306,7 @@ impl<T: Transport> Ep<T> {
         let was = self.current_state();
         let step = self.state.apply(input)?;
         if step.next != was {
-            tracing::debug!(ep = self.index(), ?input, from = %was, to = %step.next, "endpoint");
+            tracing::debug!(ep = self.index(), ?input, from = %was, to = %step.next, "the state of an endpoint changed");
             // The next post then checks the state. A post in progress is finished when these locks are taken.
             let mut send = self.send.lock();
             send.limit = send.head;

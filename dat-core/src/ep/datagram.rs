@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::ring::{Note, Outstanding, id};
+use super::ring::{Outstanding, SlotInfo, id};
 use super::state::Input;
 use super::{DEAD, Ep, EpState, QpCheckout};
 use crate::ah::Ah;
@@ -190,7 +190,7 @@ impl<T: Transport> Ep<T> {
         queue = self.datagram_room(queue)?;
         let quiet = if flags.contains(CompletionFlags::SUPPRESS) {
             queue.expect_suppressed();
-            Note::SUPPRESSED
+            SlotInfo::SUPPRESSED
         } else {
             0
         };
@@ -200,7 +200,7 @@ impl<T: Transport> Ep<T> {
         let slot = queue.slot(queue.head);
         slot.fill(
             cookie,
-            Note::new(DtoOp::SendUd, quiet | queue.note_base, length),
+            SlotInfo::new(DtoOp::SendUd, quiet | queue.info_base, length),
         );
         T::post_send(
             qp,

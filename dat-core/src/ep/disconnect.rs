@@ -72,13 +72,15 @@ impl<T: Transport> Ep<T> {
     /// Ends the graceful disconnect, from the timer thread: the caller holds the lock of an EVD.
     pub(super) fn last_request_done(&'static self) {
         let token = self.head.token(self.index());
-        timer::soon(move || Self::handle_input(token, Input::Drained, None));
+        timer::run_soon(move || Self::handle_input(token, Input::Drained, None));
     }
 
     /// Breaks the present connection from the timer thread, for callers that hold locks.
     pub(super) fn break_later(&'static self) {
         let token = self.head.token(self.index());
-        timer::soon(move || Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None));
+        timer::run_soon(move || {
+            Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None)
+        });
     }
 
     /// Breaks the present connection.

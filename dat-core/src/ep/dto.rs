@@ -6,7 +6,7 @@
 
 use dat_arena::Cycle;
 
-use super::ring::{Id, Note, QueueKind, Ring, Slot, none};
+use super::ring::{Id, QueueKind, Ring, Slot, SlotInfo, none};
 use super::{Ep, EpState};
 use crate::evd::EventSink;
 use crate::event::{Dto, DtoOp, DtoStatus, RawHandle};
@@ -29,8 +29,8 @@ struct Completed {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Source {
-    /// Received messages that the ring's counters do not include yet. Counted here, and apart from the bytes, each
-    /// costs one instruction.
+    /// Received messages that the ring's counters do not include yet. Two plain fields (`messages`, `bytes`) cost one
+    /// instruction each per completion.
     messages: u64,
     /// Value of [`Id::source`] in its completions.
     key: u32,
@@ -80,16 +80,16 @@ impl LastSources {
 }
 
 impl Source {
-    /// Removes the work request `id`, whose key is this source's, from its ring; returns cookie and note. Returns
+    /// Removes the work request `id`, whose key is this source's, from its ring; returns cookie and slot info. Returns
     /// `None` if it is not outstanding or needs the slow path.
     #[inline(always)]
-    fn take_fast(&self, id: Id) -> Option<(u64, Note)> {
-        let (cookie, note) = self.ring.find(self.slots, id.number())?;
-        if note.has(Note::SLOW_PATH) {
+    fn take_fast(&self, id: Id) -> Option<(u64, SlotInfo)> {
+        let (cookie, info) = self.ring.find(self.slots, id.number())?;
+        if info.has(SlotInfo::SLOW_PATH) {
             return None;
         }
         self.ring.done(id.number());
-        Some((cookie, note))
+        Some((cookie, info))
     }
 
     /// Counts one received message.
@@ -139,14 +139,14 @@ pub(crate) fn complete_fast<T: Transport>(
             ..Dto::default()
         });
     } else if from == sources.request.key {
-        let Some((cookie, note)) = sources.request.take_fast(id) else {
+        let Some((cookie, info)) = sources.request.take_fast(id) else {
             return false;
         };
         sink.dto(&Dto {
             ep: sources.request.ep,
             cookie,
-            op: note.fast_op(),
-            length: note.extra(),
+            op: info.fast_op(),
+            length: info.extra(),
             ..Dto::default()
         });
     } else {
@@ -209,14 +209,14 @@ pub fn complete<T: Transport>(completion: &Completion, deliver: impl FnOnce(&Dto
         if !id.is_of(ring.generation()) {
             return false;
         }
-        let Some((cookie, note)) = ring.take(id.number()) else {
+        let Some((cookie, info)) = ring.take(id.number()) else {
             return false;
         };
         if completion.status != DtoStatus::Success {
-            break 'slow failed(ep, completion, cookie, note);
+            break 'slow failed(ep, completion, cookie, info);
         }
         if queue_kind == QueueKind::Receive {
-            let op = if note.has(Note::BIND_OR_DATAGRAM) {
+            let op = if info.has(SlotInfo::BIND_OR_DATAGRAM) {
                 DtoOp::ReceiveUd
             } else {
                 completion.op
@@ -226,15 +226,15 @@ pub fn complete<T: Transport>(completion: &Completion, deliver: impl FnOnce(&Dto
                 Rmr::<T>::invalidated(ep.ia(), completion.invalidated);
             }
         }
-        if note.has(Note::LAST) {
+        if info.has(SlotInfo::LAST) {
             ep.last_request_done();
         }
-        if note.has(Note::SUPPRESSED | Note::NO_EVD) {
+        if info.has(SlotInfo::SUPPRESSED | SlotInfo::NO_EVD) {
             return false;
         }
-        let notify = !note.has(Note::UNSIGNALLED);
+        let notify = !info.has(SlotInfo::UNSIGNALLED);
         if queue_kind == QueueKind::Receive {
-            if note.has(Note::BIND_OR_DATAGRAM) {
+            if info.has(SlotInfo::BIND_OR_DATAGRAM) {
                 break 'slow Some(Completed {
                     dto: datagram(received(completion, raw(ep), cookie)),
                     notify,
@@ -243,16 +243,16 @@ pub fn complete<T: Transport>(completion: &Completion, deliver: impl FnOnce(&Dto
             deliver(&received(completion, raw(ep), cookie), notify);
             return true;
         }
-        let op = note.op();
+        let op = info.op();
         if op == DtoOp::BindMw {
-            break 'slow Some(bound(ep, completion, cookie, note));
+            break 'slow Some(bound(ep, completion, cookie, info));
         }
         deliver(
             &Dto {
                 ep: raw(ep),
                 cookie,
                 op,
-                length: note.extra(),
+                length: info.extra(),
                 ..Dto::default()
             },
             notify,
@@ -276,20 +276,20 @@ fn failed<T: Transport>(
     ep: &'static Ep<T>,
     completion: &Completion,
     cookie: u64,
-    note: Note,
+    info: SlotInfo,
 ) -> Option<Completed> {
     ep.failed(completion.status);
-    if note.has(Note::LAST) {
+    if info.has(SlotInfo::LAST) {
         ep.last_request_done();
     }
-    if note.has(Note::NO_EVD) {
+    if info.has(SlotInfo::NO_EVD) {
         return None;
     }
-    let mut op = note.op();
+    let mut op = info.op();
     if op == DtoOp::BindMw {
-        return Some(bound(ep, completion, cookie, note));
+        return Some(bound(ep, completion, cookie, info));
     }
-    if note.has(Note::BIND_OR_DATAGRAM) {
+    if info.has(SlotInfo::BIND_OR_DATAGRAM) {
         op = DtoOp::ReceiveUd;
     }
     Some(Completed {
@@ -298,7 +298,7 @@ fn failed<T: Transport>(
             cookie,
             status: completion.status,
             op,
-            length: note.extra(),
+            length: info.extra(),
             ..Dto::default()
         },
         notify: true,
@@ -312,19 +312,19 @@ fn bound<T: Transport>(
     ep: &'static Ep<T>,
     completion: &Completion,
     cookie: u64,
-    note: Note,
+    info: SlotInfo,
 ) -> Completed {
     let done = completion.status == DtoStatus::Success;
     Completed {
         dto: Dto {
             ep: raw(ep),
-            rmr: T::arenas().rmr.get(note.extra() as u32).map_or(0, raw),
+            rmr: T::arenas().rmr.get(info.extra() as u32).map_or(0, raw),
             cookie,
             status: completion.status,
             op: DtoOp::BindMw,
             ..Dto::default()
         },
-        notify: !(done && note.has(Note::UNSIGNALLED)),
+        notify: !(done && info.has(SlotInfo::UNSIGNALLED)),
     }
 }
 

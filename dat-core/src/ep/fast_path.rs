@@ -1,12 +1,12 @@
-//! Fast path of posts. It calls nothing but the transport; any other case, errors too, leaves it by a call at its
-//! end. So the compiler keeps all values in registers that need not be saved, which is half of the cost of a post.
+//! Fast path of posts. It calls nothing but the transport. Every other case, errors included, is a tail call, so no
+//! register has to be saved; that is half of the cost of a post.
 
 use dat_arena::BriefGuard;
 
 use super::fast_ops::FastOp;
-use super::post::{SUPPRESS, length_of, limit, note_bits};
+use super::post::{SUPPRESS, info_bits, length_of, limit};
 use super::queue::UndoCount;
-use super::ring::{Note, Outstanding, id};
+use super::ring::{Outstanding, SlotInfo, id};
 use super::{DEAD, Ep};
 use crate::error::{Error, Kind, Result};
 use crate::event::DtoOp;
@@ -19,7 +19,7 @@ use crate::transport::{Request, Transport};
 #[inline(never)]
 fn undo_post<Q: UndoCount>(mut queue: BriefGuard<'static, Q>, why: Error) -> Result<()> {
     queue.undo_count();
-    // Hides from the compiler that this is the argument, which the caller would otherwise keep in a register.
+    // Else the compiler would keep `why` in a register through the caller.
     Err(std::hint::black_box(why))
 }
 
@@ -27,8 +27,8 @@ fn undo_post<Q: UndoCount>(mut queue: BriefGuard<'static, Q>, why: Error) -> Res
 pub trait Segments: Copy {
     /// Returns the sum of their lengths.
     fn length(self) -> u64;
-    /// Returns true if there are at most `most` segments. One segment is never too many.
-    fn within(self, most: usize) -> bool;
+    /// Returns true if there are at most `max` segments. One segment is never too many.
+    fn within(self, max: usize) -> bool;
     /// Returns true if the length of a segment does not fit core's layout.
     fn too_long(self) -> bool;
     /// Calls `f` with the segments in core's layout. None of them is [too long](Segments::too_long).
@@ -90,8 +90,8 @@ impl Segments for Several<'_> {
         self.length
     }
     #[inline(always)]
-    fn within(self, most: usize) -> bool {
-        self.iov.len() <= most
+    fn within(self, max: usize) -> bool {
+        self.iov.len() <= max
     }
     #[inline(always)]
     fn too_long(self) -> bool {
@@ -132,7 +132,7 @@ impl<T: Transport> Ep<T> {
         {
             queue.slot(queue.head).fill(
                 cookie,
-                Note::new(K::KIND, note_bits(bits) | queue.note_base, length),
+                SlotInfo::new(K::KIND, info_bits(bits) | queue.info_base, length),
             );
             queue.posted.add(K::KIND, length);
             let posted = segments.with(|iov| {
@@ -200,7 +200,7 @@ impl<T: Transport> Ep<T> {
         {
             queue
                 .slot(queue.head)
-                .fill(cookie, Note::new(DtoOp::Receive, queue.note_base, 0));
+                .fill(cookie, SlotInfo::new(DtoOp::Receive, queue.info_base, 0));
             queue.last = length as u32;
             queue.posted.add_bytes(DtoOp::Receive, length);
             let posted = segment.with(|one| {

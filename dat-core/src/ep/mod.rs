@@ -253,7 +253,7 @@ impl<T: Transport> Ep<T> {
         // Fields drop in order: the queue pair before the claims and feeds that it needs.
         drop(parts);
         let index = self.index();
-        self.ia().leave(Kind::Ep, index);
+        self.ia().remove_member(Kind::Ep, index);
         T::arenas().ep.recycle(index);
         Ok(())
     }

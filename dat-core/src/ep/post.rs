@@ -6,7 +6,7 @@ use dat_arena::BriefGuard;
 
 use super::fast_ops::FastOp;
 use super::queue::SendQueue;
-use super::ring::{Note, Outstanding, Ring, id};
+use super::ring::{Outstanding, Ring, SlotInfo, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::Evd;
@@ -137,8 +137,8 @@ impl<T: Transport> Ep<T> {
         };
         let slot = queue.slot(queue.head);
         let number = queue.head;
-        let note = note_bits(post.flags) | queue.note_base;
-        slot.fill(post.cookie, Note::new(post.kind, note, length));
+        let info = info_bits(post.flags) | queue.info_base;
+        slot.fill(post.cookie, SlotInfo::new(post.kind, info, length));
         T::post_send(
             qp,
             &Request {
@@ -187,7 +187,7 @@ impl<T: Transport> Ep<T> {
         queue: BriefGuard<'static, SendQueue<T>>,
     ) -> Result<BriefGuard<'static, SendQueue<T>>> {
         let oldest = queue.slot(self.request_ring.tail());
-        if !oldest.read().1.has(Note::SUPPRESSED | Note::NO_EVD) {
+        if !oldest.read().1.has(SlotInfo::SUPPRESSED | SlotInfo::NO_EVD) {
             return Err(FULL);
         }
         let completion_evd = queue.completion_evd;
@@ -289,7 +289,7 @@ impl<T: Transport> Ep<T> {
         }
         let last = queue.head.wrapping_sub(1);
         let slot = queue.slot(last);
-        let requested = !slot.read().1.has(Note::SUPPRESSED);
+        let requested = !slot.read().1.has(SlotInfo::SUPPRESSED);
         if queue.is_signaled(last, requested) {
             slot.mark_last();
             return;
@@ -299,8 +299,8 @@ impl<T: Transport> Ep<T> {
             return;
         };
         let slot = queue.slot(queue.head);
-        let bits = Note::SUPPRESSED | Note::NO_EVD | Note::LAST;
-        slot.fill(0, Note::new(DtoOp::RdmaWrite, bits, 0));
+        let bits = SlotInfo::SUPPRESSED | SlotInfo::NO_EVD | SlotInfo::LAST;
+        slot.fill(0, SlotInfo::new(DtoOp::RdmaWrite, bits, 0));
         let mark = Request {
             id: id(queue.id_base, queue.head),
             op: Op::RdmaWrite(RmrTriplet::default()),
@@ -325,7 +325,7 @@ impl<T: Transport> Ep<T> {
 }
 
 #[inline(always)]
-pub(super) const fn note_bits(flags: u32) -> u64 {
+pub(super) const fn info_bits(flags: u32) -> u64 {
     // DAT's SUPPRESS (1) becomes bit 4, UNSIGNALLED (4) becomes bit 6.
     ((flags & (SUPPRESS | UNSIGNALLED)) as u64) << 4
 }
@@ -340,9 +340,9 @@ mod tests {
 
     #[test]
     fn flags_become_bits_of_the_note() {
-        assert_eq!(note_bits(0), 0);
-        assert_eq!(note_bits(SUPPRESS), Note::SUPPRESSED);
-        assert_eq!(note_bits(UNSIGNALLED), Note::UNSIGNALLED);
-        assert_eq!(note_bits(!0), Note::SUPPRESSED | Note::UNSIGNALLED);
+        assert_eq!(info_bits(0), 0);
+        assert_eq!(info_bits(SUPPRESS), SlotInfo::SUPPRESSED);
+        assert_eq!(info_bits(UNSIGNALLED), SlotInfo::UNSIGNALLED);
+        assert_eq!(info_bits(!0), SlotInfo::SUPPRESSED | SlotInfo::UNSIGNALLED);
     }
 }

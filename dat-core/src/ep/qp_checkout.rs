@@ -57,13 +57,13 @@ impl<T: Transport> Ep<T> {
 
     /// Finishes a call that began an attempt or a datagram lookup, with the transport's result. If the endpoint was
     /// disconnected or freed during the call, the attempt is over and its event posted: the call succeeds whatever
-    /// the result, and the transport is told to disconnect (again), since it may have seen the disconnect before the
-    /// attempt.
+    /// the result, and [`Transport::disconnect`] is called (again), since the earlier disconnect may have reached the
+    /// transport before the attempt.
     ///
     /// Returns the locked connection side, unless the endpoint is freed.
     ///
     /// # Errors
-    /// The transport's, for an attempt that is not over: it never began.
+    /// The transport's error, if the attempt was not ended meanwhile; the state is then as before the call.
     pub(super) fn finish_call(
         &'static self,
         checkout: &QpCheckout<T>,
@@ -75,7 +75,7 @@ impl<T: Transport> Ep<T> {
             match answer {
                 Ok(()) => T::disconnect(&checkout.qp),
                 Err(error) => {
-                    tracing::debug!(ep = self.index(), %error, "ended before it began");
+                    tracing::debug!(ep = self.index(), %error, "ignored the error of an attempt that was ended during the call");
                 }
             }
             return Ok(self.check_in(checkout));

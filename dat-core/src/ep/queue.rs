@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dat_arena::Cycle;
 
 use super::post::SUPPRESS;
-use super::ring::{Note, Outstanding, Slot, none};
+use super::ring::{Outstanding, Slot, SlotInfo, none};
 use crate::attr::{AdapterAttr, EpAttr};
 use crate::counters::Posted;
 use crate::evd::Evd;
@@ -48,8 +48,8 @@ pub(super) struct SendQueue<T: Transport> {
     /// Flags that a post on the fast path must not have. The first post with [`SUPPRESS`] takes the slow path, which
     /// announces suppressed completions to the EVD.
     pub(super) slow_flags: u32,
-    /// Bits that every [`Note`] has.
-    pub(super) note_base: u64,
+    /// Bits that every [`SlotInfo`] has.
+    pub(super) info_base: u64,
     pub(super) id_base: u64,
     /// Counts since the endpoint's memory was made.
     pub(super) posted: Posted,
@@ -75,7 +75,7 @@ impl<T: Transport> Default for SendQueue<T> {
             fast_rdma_limit: 0,
             invalid_flags: 0,
             slow_flags: 0,
-            note_base: 0,
+            info_base: 0,
             id_base: 0,
             posted: Posted::default(),
             evd: None,
@@ -92,8 +92,8 @@ pub(super) trait UndoCount {
 
 impl<T: Transport> UndoCount for SendQueue<T> {
     fn undo_count(&mut self) {
-        let (_, note) = self.slot(self.head).read();
-        self.posted.take_back(note.op(), note.extra());
+        let (_, info) = self.slot(self.head).read();
+        self.posted.take_back(info.op(), info.extra());
     }
 }
 
@@ -136,7 +136,7 @@ pub(super) struct RecvQueue<T: Transport> {
     pub(super) depth: u32,
     pub(super) max_iov: usize,
     pub(super) invalid_flags: u32,
-    pub(super) note_base: u64,
+    pub(super) info_base: u64,
     pub(super) id_base: u64,
     pub(super) posted: Posted,
     /// Bytes of the receive that was counted last.
@@ -157,7 +157,7 @@ impl<T: Transport> Default for RecvQueue<T> {
             depth: 0,
             max_iov: 0,
             invalid_flags: 0,
-            note_base: 0,
+            info_base: 0,
             id_base: 0,
             posted: Posted::default(),
             last: 0,
@@ -225,7 +225,7 @@ impl<T: Transport> SendQueue<T> {
             },
             invalid_flags: !allowed.bits(),
             slow_flags: !allowed.bits() | SUPPRESS,
-            note_base: if evd.is_some() { 0 } else { Note::NO_EVD },
+            info_base: if evd.is_some() { 0 } else { SlotInfo::NO_EVD },
             id_base,
             posted: self.posted,
             evd,
@@ -286,14 +286,14 @@ impl<T: Transport> RecvQueue<T> {
             depth: attr.max_recv_dtos,
             max_iov: attr.max_recv_iov as usize,
             invalid_flags: !allowed.bits(),
-            note_base: {
-                let note_base = if evd.is_some() { 0 } else { Note::NO_EVD };
+            info_base: {
+                let info_base = if evd.is_some() { 0 } else { SlotInfo::NO_EVD };
                 let datagram = if attr.service_type == 0 {
                     0
                 } else {
-                    Note::BIND_OR_DATAGRAM
+                    SlotInfo::BIND_OR_DATAGRAM
                 };
-                note_base | datagram
+                info_base | datagram
             },
             id_base,
             posted: self.posted,

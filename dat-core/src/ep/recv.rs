@@ -2,9 +2,9 @@
 
 use dat_arena::BriefGuard;
 
-use super::post::{FULL, length_of, note_bits, outstanding};
+use super::post::{FULL, info_bits, length_of, outstanding};
 use super::queue::RecvQueue;
-use super::ring::{Note, Outstanding, id};
+use super::ring::{Outstanding, SlotInfo, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Result, Subtype};
 use crate::event::DtoOp;
@@ -58,7 +58,7 @@ impl<T: Transport> Ep<T> {
         let number = queue.head;
         slot.fill(
             cookie,
-            Note::new(DtoOp::Receive, note_bits(flags) | queue.note_base, 0),
+            SlotInfo::new(DtoOp::Receive, info_bits(flags) | queue.info_base, 0),
         );
         T::post_recv(qp, id(queue.id_base, number), iov)?;
         queue.head = number.wrapping_add(1);

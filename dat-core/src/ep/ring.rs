@@ -84,15 +84,15 @@ impl Id {
 
 /// Content of a slot beside the cookie, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Note(u64);
+pub(crate) struct SlotInfo(u64);
 
-impl Note {
+impl SlotInfo {
     /// The consumer gets an event only for a failure.
     pub(crate) const SUPPRESSED: u64 = 1 << 4;
     /// The consumer has no EVD for the completion, and gets no event.
     pub(crate) const NO_EVD: u64 = 1 << 5;
-    /// The completion is no notification. As many bits above [`Note::SUPPRESSED`] as the flags of a post that both
-    /// stand for.
+    /// The completion is no notification. DAT's flag shifted left by 4, like [`SlotInfo::SUPPRESSED`], so one shift
+    /// converts both.
     pub(crate) const UNSIGNALLED: u64 = 1 << 6;
 
     /// The event differs from the most frequent ones: a bind, or a receive of a datagram.
@@ -105,7 +105,7 @@ impl Note {
     pub(crate) const SLOW_PATH: u64 =
         Self::SUPPRESSED | Self::NO_EVD | Self::BIND_OR_DATAGRAM | Self::LAST | 0b1100;
 
-    /// Makes a note. `extra` is the length in bytes, or for a bind the arena index of the RMR.
+    /// Makes the word. `extra` is the length in bytes, or for a bind the arena index of the RMR.
     #[inline(always)]
     pub(crate) const fn new(op: DtoOp, bits: u64, extra: u64) -> Self {
         let bind = if matches!(op, DtoOp::BindMw) {
@@ -125,7 +125,7 @@ impl Note {
     pub(crate) const fn has(self, bits: u64) -> bool {
         self.0 & bits != 0
     }
-    /// Returns the posted operation of a note without [`Note::SLOW_PATH`].
+    /// Returns the posted operation, for a slot without [`SlotInfo::SLOW_PATH`].
     #[inline(always)]
     pub(crate) const fn fast_op(self) -> DtoOp {
         match self.0 & 3 {
@@ -164,7 +164,7 @@ const OPS: [DtoOp; 16] = {
     table
 };
 
-/// One outstanding work request: cookie and note. Plain words, because the memory starts zeroed.
+/// One outstanding work request: cookie and slot info. Plain words, because the memory starts zeroed.
 pub(crate) type Slot = [AtomicU64; 2];
 
 /// Returns the slots of a queue that was never opened.
@@ -175,38 +175,38 @@ pub(crate) const fn none() -> Cycle<Slot> {
 
 /// Access to a slot.
 pub(crate) trait Outstanding {
-    /// Stores cookie and note.
-    fn fill(&self, cookie: u64, note: Note);
-    /// Returns cookie and note.
-    fn read(&self) -> (u64, Note);
-    /// Sets [`Note::LAST`].
+    /// Stores cookie and slot info.
+    fn fill(&self, cookie: u64, info: SlotInfo);
+    /// Returns cookie and slot info.
+    fn read(&self) -> (u64, SlotInfo);
+    /// Sets [`SlotInfo::LAST`].
     fn mark_last(&self);
 }
 
 impl Outstanding for Slot {
     #[inline(always)]
-    fn fill(&self, cookie: u64, note: Note) {
+    fn fill(&self, cookie: u64, info: SlotInfo) {
         self[0].store(cookie, Ordering::Relaxed);
-        self[1].store(note.0, Ordering::Relaxed);
+        self[1].store(info.0, Ordering::Relaxed);
     }
     #[inline(always)]
-    fn read(&self) -> (u64, Note) {
+    fn read(&self) -> (u64, SlotInfo) {
         (
             self[0].load(Ordering::Relaxed),
-            Note(self[1].load(Ordering::Relaxed)),
+            SlotInfo(self[1].load(Ordering::Relaxed)),
         )
     }
     fn mark_last(&self) {
-        self[1].fetch_or(Note::LAST, Ordering::Relaxed);
+        self[1].fetch_or(SlotInfo::LAST, Ordering::Relaxed);
     }
 }
 
 /// Number of ring sizes. Each is four times the one before.
 const CLASSES: usize = 10;
-const LEAST: u32 = if cfg!(all(loom, test)) { 2 } else { 16 };
+const MIN_SLOTS: u32 = if cfg!(all(loom, test)) { 2 } else { 16 };
 const fn class_of(slots: u32) -> usize {
     let mut class = 0;
-    while class + 1 < CLASSES && LEAST << (2 * class) < slots {
+    while class + 1 < CLASSES && MIN_SLOTS << (2 * class) < slots {
         class += 1;
     }
     class
@@ -258,7 +258,7 @@ impl Ring {
         let slots = match size.get() {
             Some(slots) => *slots,
             None => {
-                let made = zeroed((LEAST as usize) << (2 * class));
+                let made = zeroed((MIN_SLOTS as usize) << (2 * class));
                 let made = made.ok_or(Error::resource(Subtype::ResourceMemory))?;
                 *size.get_or_init(|| made)
             }
@@ -299,10 +299,10 @@ impl Ring {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Returns cookie and note of the work request `number` in `slots`, which are [this ring's](Ring::slots). Returns
+    /// Returns cookie and slot info of the work request `number` in `slots`, which are [this ring's](Ring::slots). Returns
     /// `None` if it is not outstanding.
     #[inline(always)]
-    pub(crate) fn find(&self, slots: Cycle<Slot>, number: u32) -> Option<(u64, Note)> {
+    pub(crate) fn find(&self, slots: Cycle<Slot>, number: u32) -> Option<(u64, SlotInfo)> {
         let ahead = number.wrapping_sub(self.tail.load(Ordering::Relaxed));
         (ahead <= slots.span()).then(|| slots.at(number).read())
     }
@@ -313,8 +313,8 @@ impl Ring {
         self.tail.store(number.wrapping_add(1), Ordering::Release);
     }
 
-    /// Removes the work request `number` and returns its cookie and note. Returns `None` if it is not outstanding.
-    pub(crate) fn take(&'static self, number: u32) -> Option<(u64, Note)> {
+    /// Removes the work request `number` and returns its cookie and slot info. Returns `None` if it is not outstanding.
+    pub(crate) fn take(&'static self, number: u32) -> Option<(u64, SlotInfo)> {
         let found = self.find(self.slots()?, number)?;
         self.done(number);
         Some(found)
@@ -358,16 +358,16 @@ mod tests {
             DtoOp::FetchAdd,
             DtoOp::SendUd,
         ] {
-            let note = Note::new(op, Note::SUPPRESSED | Note::NO_EVD, 1 << 40);
-            assert_eq!((note.op(), note.extra()), (op, 1 << 40));
+            let info = SlotInfo::new(op, SlotInfo::SUPPRESSED | SlotInfo::NO_EVD, 1 << 40);
+            assert_eq!((info.op(), info.extra()), (op, 1 << 40));
             assert!(
-                note.has(Note::SUPPRESSED)
-                    && note.has(Note::NO_EVD)
-                    && !note.has(Note::UNSIGNALLED)
+                info.has(SlotInfo::SUPPRESSED)
+                    && info.has(SlotInfo::NO_EVD)
+                    && !info.has(SlotInfo::UNSIGNALLED)
             );
-            let heard = Note::new(op, 0, 8);
+            let heard = SlotInfo::new(op, 0, 8);
             assert!(
-                heard.has(Note::SLOW_PATH) || heard.fast_op() == op,
+                heard.has(SlotInfo::SLOW_PATH) || heard.fast_op() == op,
                 "{op:?}"
             );
         }
@@ -388,9 +388,9 @@ mod tests {
         for n in (0..100).map(|i| start.wrapping_add(i)) {
             slots
                 .at(n)
-                .fill(u64::from(n) * 3, Note::new(DtoOp::Send, 0, 8));
-            let (cookie, note) = ring.take(n).unwrap();
-            assert_eq!((cookie, note.extra()), (u64::from(n) * 3, 8));
+                .fill(u64::from(n) * 3, SlotInfo::new(DtoOp::Send, 0, 8));
+            let (cookie, info) = ring.take(n).unwrap();
+            assert_eq!((cookie, info.extra()), (u64::from(n) * 3, 8));
             assert_eq!(ring.tail(), n.wrapping_add(1));
         }
     }
@@ -400,7 +400,7 @@ mod tests {
         let ring = ring();
         let slots = ring.open(16).unwrap();
         for n in 0..8u32 {
-            slots.at(n).fill(u64::from(n), Note::default());
+            slots.at(n).fill(u64::from(n), SlotInfo::default());
         }
         assert_eq!(ring.take(5).unwrap().0, 5);
         assert_eq!(ring.tail(), 6);

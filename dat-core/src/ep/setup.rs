@@ -127,11 +127,11 @@ impl<T: Transport> Ep<T> {
         side.attr = Some(attr);
         side.counted_before = self.counted(&side);
         self.join(ia, &mut side, parts)?;
-        // The queue pair's token has the generation that `adopt` begins below.
+        // The queue pair's token has the generation that `add_member` begins below.
         let generation = self.head.generation.load(Ordering::Acquire).wrapping_add(1);
         side.generation = generation;
         self.build(ia, &mut side, Token::new(index, generation))?;
-        ia.adopt(Kind::Ep, index, &self.head, 0)
+        ia.add_member(Kind::Ep, index, &self.head, 0)
     }
 
     /// Claims `parts` and replaces those of `side`.
@@ -286,12 +286,12 @@ impl<T: Transport> Ep<T> {
         } else {
             0
         };
-        for (most, now) in self
+        for (max, now) in self
             .max_segments
             .iter()
             .zip([attr.max_request_iov, recv_iov])
         {
-            most.store(now, Ordering::Relaxed);
+            max.store(now, Ordering::Relaxed);
         }
         send.open(
             requests,

@@ -78,8 +78,8 @@ impl<T: Transport> Evd<T> {
         }
         inner.state.check(Input::Dequeue)?;
         let taken = inner.queue.pop(&mut sink) || inner.queue.take_slow(&mut sink);
-        inner.tally.found += u64::from(taken);
-        inner.tally.missed += u64::from(!taken);
+        inner.counters.found += u64::from(taken);
+        inner.counters.missed += u64::from(!taken);
         let should_yield = !taken && inner.should_yield();
         self.publish_word(&inner);
         let has_cq = inner.queue.cq.is_some();
@@ -118,7 +118,7 @@ impl<T: Transport> Evd<T> {
             self.replace_word(BATCHED, now);
         }
         inner.queue.advance();
-        inner.tally.found += 1;
+        inner.counters.found += 1;
         true
     }
 
@@ -132,14 +132,14 @@ impl<T: Transport> Evd<T> {
             return Polled::SlowPath;
         }
         if !inner.queue.poll() {
-            inner.tally.missed += 1;
+            inner.counters.missed += 1;
             drop(inner);
             T::after_empty_poll();
             return Polled::Empty;
         }
         if inner.queue.batched() == 1 && inner.queue.take_fast(sink) {
             inner.queue.advance();
-            inner.tally.found += 1;
+            inner.counters.found += 1;
             return Polled::Taken;
         }
         self.replace_word(POLL_CQ, BATCHED);

@@ -28,7 +28,7 @@ use self::state::{Effect, Input, StateCell};
 use self::wait::Waiting;
 use self::word::{IDLE, POLL_CQ};
 use crate::cno::Cno;
-use crate::counters::{Counted, EvdCounter, EvdTally, Which};
+use crate::counters::{Counted, EvdCounter, EvdCounters, Which};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::RawHandle;
 use crate::flags::EvdFlags;
@@ -86,7 +86,7 @@ pub struct Evd<T: Transport> {
     /// Table, liveness and dequeue state ([`word`]), generation, use count.
     pub head: Head,
     /// Flags that exclude the fast paths of dat_evd_wait: [`HAS_SUPPRESSED`] and [`UNWAITABLE`].
-    fast_wait_bars: AtomicU8,
+    fast_wait_blockers: AtomicU8,
     inner: BriefMutex<Inner<T>>,
 }
 
@@ -104,15 +104,16 @@ struct Inner<T: Transport> {
     watched: bool,
     /// Number of graceful disconnects that wait for a completion here.
     request_watches: u32,
-    /// Numbers of streams whose endpoints have such completion flags, which decide the [`state::Config`].
+    /// Number of streams whose endpoint has `DAT_COMPLETION_UNSIGNALLED_FLAG`; it decides the [`state::Config`].
     unsignalled_feeds: u32,
+    /// Number of streams whose endpoint has `DAT_COMPLETION_SOLICITED_WAIT_FLAG`; it decides the [`state::Config`].
     solicited_feeds: u32,
     /// Number of feeds that need no completion queue; these may come from other IAs.
     cqless_feeds: u32,
     /// Maximum number of outstanding completions of the endpoints, and depth of the completion queue.
     cq_reserved: u32,
     cq_depth: u32,
-    tally: EvdTally,
+    counters: EvdCounters,
 }
 
 debug_by_head!(Evd);
@@ -121,7 +122,7 @@ impl<T: Transport> Default for Evd<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            fast_wait_bars: AtomicU8::new(0),
+            fast_wait_blockers: AtomicU8::new(0),
             inner: BriefMutex::new(Inner {
                 state: StateCell::new(),
                 qlen: 0,
@@ -138,7 +139,7 @@ impl<T: Transport> Default for Evd<T> {
                 cqless_feeds: 0,
                 cq_reserved: 0,
                 cq_depth: 0,
-                tally: EvdTally::default(),
+                counters: EvdCounters::default(),
             }),
         }
     }
@@ -214,10 +215,10 @@ impl<T: Transport> Evd<T> {
             inner.watched = false;
             inner.request_watches = 0;
             inner.poll_yield = PollYield::default();
-            evd.fast_wait_bars.store(0, Ordering::Relaxed);
+            evd.fast_wait_blockers.store(0, Ordering::Relaxed);
             inner.cq_reserved = 0;
             inner.cq_depth = depth;
-            inner.tally = EvdTally::default();
+            inner.counters = EvdCounters::default();
             (
                 inner.unsignalled_feeds,
                 inner.solicited_feeds,
@@ -226,7 +227,7 @@ impl<T: Transport> Evd<T> {
             started
         };
         started
-            .and_then(|()| ia.adopt(Kind::Evd, index, &evd.head, word))
+            .and_then(|()| ia.add_member(Kind::Evd, index, &evd.head, word))
             .inspect_err(|_| {
                 let cq = evd.inner.lock().queue.stop();
                 drop(cq);
@@ -332,13 +333,13 @@ impl<T: Transport> Evd<T> {
         if !self.head.alive() {
             return Err(dead());
         }
-        let mut tally = inner.tally;
-        tally.polls = inner.queue.polls;
-        let values = tally.values().to_vec();
+        let mut counters = inner.counters;
+        counters.polls = inner.queue.polls;
+        let values = counters.values().to_vec();
         if let Some(which) = reset {
-            tally.reset(which);
-            inner.queue.polls = tally.polls;
-            inner.tally = tally;
+            counters.reset(which);
+            inner.queue.polls = counters.polls;
+            inner.counters = counters;
         }
         Ok(Counted {
             names: EvdCounter::ALL.iter().map(|c| c.name()).collect(),
@@ -354,10 +355,11 @@ impl<T: Transport> Evd<T> {
             }
             let effect = inner.state.apply(input)?;
             if inner.state.get().waitable {
-                self.fast_wait_bars
+                self.fast_wait_blockers
                     .fetch_and(!UNWAITABLE, Ordering::Release);
             } else {
-                self.fast_wait_bars.fetch_or(UNWAITABLE, Ordering::Release);
+                self.fast_wait_blockers
+                    .fetch_or(UNWAITABLE, Ordering::Release);
             }
             match effect {
                 Effect::None => Wakeup::None,
@@ -456,14 +458,14 @@ impl<T: Transport> Evd<T> {
         drop(cq);
         let arena = &T::arenas().evd;
         let index = arena.index_of(self);
-        Ia::<T>::of(&self.head).leave(Kind::Evd, index);
+        Ia::<T>::of(&self.head).remove_member(Kind::Evd, index);
         arena.recycle(index);
     }
 
-    /// Prepares for completions without an event: suppressed ones, or those of freed endpoints.
+    /// Excludes the fast paths of dat_evd_wait: the completion queue may hold completions that give no event.
     pub(crate) fn expect_suppressed(&self) {
-        if self.fast_wait_bars.load(Ordering::Relaxed) & HAS_SUPPRESSED == 0 {
-            self.fast_wait_bars
+        if self.fast_wait_blockers.load(Ordering::Relaxed) & HAS_SUPPRESSED == 0 {
+            self.fast_wait_blockers
                 .fetch_or(HAS_SUPPRESSED, Ordering::Release);
         }
     }

@@ -11,9 +11,9 @@ use super::{Evd, Inner};
 use crate::transport::Transport;
 
 /// Number of empty polls that yield after an attempt to connect began or another one ended.
-const ATTEMPT: u32 = 4096;
+const YIELDS_PER_ATTEMPT: u32 = 4096;
 /// Number of empty polls that yield after a request arrived: others often come with it.
-const REQUEST: u32 = 256;
+const YIELDS_PER_REQUEST: u32 = 256;
 
 /// Expected connection events of an EVD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,17 +32,21 @@ impl PollYield {
 
     fn attempt_began(&mut self) {
         self.attempts += 1;
-        self.polls = ATTEMPT;
+        self.polls = YIELDS_PER_ATTEMPT;
     }
 
     fn attempt_ended(&mut self) {
         self.attempts = self.attempts.saturating_sub(1);
-        self.polls = if self.attempts == 0 { 0 } else { ATTEMPT };
+        self.polls = if self.attempts == 0 {
+            0
+        } else {
+            YIELDS_PER_ATTEMPT
+        };
     }
 
     /// Records that a connection request was queued.
     pub(super) fn request_arrived(&mut self) {
-        self.polls = self.polls.max(REQUEST);
+        self.polls = self.polls.max(YIELDS_PER_REQUEST);
     }
 
     /// Records an empty poll; returns true if it is to yield.
@@ -104,7 +108,7 @@ mod tests {
         assert!(!poll_yield.empty_poll());
         poll_yield.attempt_began();
         poll_yield.attempt_began();
-        for _ in 0..ATTEMPT {
+        for _ in 0..YIELDS_PER_ATTEMPT {
             assert!(poll_yield.empty_poll());
         }
         assert!(!poll_yield.empty_poll());
@@ -119,7 +123,7 @@ mod tests {
     fn empty_polls_yield_after_a_request() {
         let mut poll_yield = PollYield::default();
         poll_yield.request_arrived();
-        for _ in 0..REQUEST {
+        for _ in 0..YIELDS_PER_REQUEST {
             assert!(poll_yield.is_active());
             assert!(poll_yield.empty_poll());
         }
@@ -127,6 +131,6 @@ mod tests {
         // A request does not reduce the count of an attempt.
         poll_yield.attempt_began();
         poll_yield.request_arrived();
-        assert_eq!(poll_yield.polls, ATTEMPT);
+        assert_eq!(poll_yield.polls, YIELDS_PER_ATTEMPT);
     }
 }

@@ -64,14 +64,14 @@ impl<T: Transport> Evd<T> {
 
     /// Queues an event behind the completions that are there, and delivers the wakeup. If there is no room for an
     /// event that is no completion, posts `DAT_ASYNC_ERROR_EVD_OVERFLOW` and returns false: the event is lost. The
-    /// caller holds no lock that an agent's calls could need; see [`crate::order`].
+    /// caller holds no lock that an agent's calls could need; see [`crate::lock_order`].
     pub(crate) fn post(&'static self, event: Event) -> bool {
         let wakeup = {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
                 return false;
             }
-            inner.tally.connections += u64::from(matches!(
+            inner.counters.connections += u64::from(matches!(
                 event,
                 Event::Connection { .. } | Event::Datagram { .. }
             ));
@@ -79,9 +79,10 @@ impl<T: Transport> Evd<T> {
             let full = inner.queue.len() >= inner.qlen as usize;
             if full && !matches!(event, Event::Dto(_)) {
                 let wakeup = self.choose_wakeup(&mut inner, notify);
+                let qlen = inner.qlen;
                 drop(inner);
                 wakeup.deliver();
-                self.overflow(&event);
+                self.overflow(&event, qlen);
                 return false;
             }
             if matches!(event, Event::ConnectionRequest { .. }) {
@@ -95,15 +96,22 @@ impl<T: Transport> Evd<T> {
     }
 
     /// Reports a lost event on the IA's asynchronous EVD.
-    fn overflow(&'static self, lost: &Event) {
+    fn overflow(&'static self, lost: &Event, qlen: u32) {
         let ia = Ia::<T>::of(&self.head);
         if ia.async_evd().is_some_and(|evd| std::ptr::eq(evd, self)) {
             tracing::error!(
+                evd = raw(self),
+                qlen,
                 ?lost,
-                "the asynchronous EVD is full: an event is lost; resize it or wait on it"
+                "the asynchronous EVD is full, an event is lost; take its events sooner, or resize it (dat_evd_resize)"
             );
         } else {
-            tracing::warn!(?lost, "an EVD is full: an event is lost");
+            tracing::warn!(
+                evd = raw(self),
+                qlen,
+                ?lost,
+                "an EVD is full, an event is lost; take its events sooner, or resize it (dat_evd_resize)"
+            );
             ia.post_async(AsyncEvent::EvdOverflow, raw(self), 0);
         }
     }
@@ -128,8 +136,8 @@ impl<T: Transport> Evd<T> {
         self.choose_wakeup(inner, notify)
     }
 
-    /// Publishes the word after events were queued, of which `notify` says whether one is a notification, and returns
-    /// the wakeup.
+    /// Publishes the word after events were queued, and returns the wakeup. `notify`: at least one of these events is a
+    /// notification.
     pub(super) fn choose_wakeup(&'static self, inner: &mut Inner<T>, notify: bool) -> Wakeup<T> {
         self.publish_word(inner);
         let queued = inner.queue.len();
@@ -158,7 +166,11 @@ impl<T: Transport> Evd<T> {
             match T::watch_cq(&cq, true) {
                 Ok(()) => inner.watched = true,
                 Err(error) => {
-                    tracing::error!(%error, "a CNO will miss completions: they cannot be announced");
+                    tracing::error!(
+                        evd = raw(self),
+                        %error,
+                        "cannot watch the completion queue of an EVD: its CNO or a graceful disconnect misses completions"
+                    );
                 }
             }
         }
@@ -174,12 +186,12 @@ impl<T: Transport> Evd<T> {
         wakeup.deliver();
     }
 
-    pub(super) fn unwatch(&self, inner: &mut Inner<T>) {
+    pub(super) fn unwatch(&'static self, inner: &mut Inner<T>) {
         if std::mem::take(&mut inner.watched)
             && let Some(cq) = &inner.queue.cq
             && let Err(error) = T::watch_cq(cq, false)
         {
-            tracing::debug!(%error, "a completion queue is still watched");
+            tracing::debug!(evd = raw(self), %error, "cannot stop watching the completion queue of an EVD");
         }
     }
 }
@@ -211,7 +223,7 @@ pub(crate) fn cq_ready<T: Transport>(evd: Token) {
     let (wakeup, again) = {
         let mut inner = evd.inner.lock();
         inner.watched = false;
-        inner.tally.announced += 1;
+        inner.counters.announced += 1;
         (evd.take_completions(&mut inner), evd.arm_cq(&mut inner))
     };
     wakeup.deliver();

@@ -58,7 +58,7 @@ impl<T: Transport> Evd<T> {
             return None;
         }
         inner.queue.advance();
-        inner.tally.waits += 1;
+        inner.counters.waits += 1;
         if inner.queue.batched() == 0 || inner.queue.may_have_more() {
             return Some(self.next_batch(inner));
         }
@@ -81,7 +81,7 @@ impl<T: Transport> Evd<T> {
         // A poll that did not fill the batch has emptied the completion queue.
         if inner.queue.batched() == 1 && inner.queue.take_fast(sink) {
             inner.queue.advance();
-            inner.tally.waits += 1;
+            inner.counters.waits += 1;
             return Polled::Taken;
         }
         self.replace_word(POLL_CQ, BATCHED);
@@ -93,7 +93,7 @@ impl<T: Transport> Evd<T> {
     #[inline(always)]
     fn allows_fast_wait(&self, word: u64) -> bool {
         self.head.word.load(Ordering::Relaxed) == word
-            && self.fast_wait_bars.load(Ordering::Acquire) == 0
+            && self.fast_wait_blockers.load(Ordering::Acquire) == 0
     }
 
     /// Continues [`Evd::wait_batched`] if the batch is used up, or the transport may have more.
@@ -135,7 +135,7 @@ impl<T: Transport> Evd<T> {
         if threshold == 0 || threshold > inner.qlen {
             return Err(Error::arg(3).into());
         }
-        inner.tally.waits += 1;
+        inner.counters.waits += 1;
         inner.queue.drain();
         if inner.queue.len() >= threshold as usize {
             inner.queue.pop(sink);
@@ -165,7 +165,7 @@ impl<T: Transport> Evd<T> {
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         let many = threshold > 1;
         inner.state.apply(Input::Wait { many })?;
-        inner.tally.blocked += 1;
+        inner.counters.blocked += 1;
         inner.waiting = Some(Waiting {
             threshold,
             notified: false,
@@ -185,7 +185,7 @@ impl<T: Transport> Evd<T> {
             let Some(waiting) = self.poll_for_waiter(&mut inner) else {
                 return Err(Error::of(ErrorKind::Abort).into());
             };
-            inner.tally.woken += u64::from(parked == Parked::Woken);
+            inner.counters.woken += u64::from(parked == Parked::Woken);
             let over = deadline.is_some_and(|d| Instant::now() >= d);
             let outcome = if parked == Parked::Cancelled {
                 // No event is taken, because the cancelled caller would not see it.

@@ -30,7 +30,7 @@ use crate::upcall::Arrival;
 pub struct Sp<T: Transport> {
     /// Table, liveness, generation, use count.
     pub head: Head,
-    /// Its [`Flavour`], which stays when it is freed: a dead one still returns its own subtype.
+    /// [`Flavour`] of the service point. Kept after the free, so a stale handle still gets its kind's subtype.
     flavour: AtomicU32,
     inner: Mutex<Option<Inner<T>>>,
 }
@@ -195,7 +195,7 @@ impl<T: Transport> Sp<T> {
         // Requests that arrive before the service point is complete wait for this lock.
         let mut inner = sp.inner.lock();
         sp.flavour.store(kind.flavour() as u32, Ordering::Relaxed);
-        ia.adopt(Kind::Sp, index, &sp.head, 0)
+        ia.add_member(Kind::Sp, index, &sp.head, 0)
             .inspect_err(|_| arena.recycle(index))?;
         let listening = T::listen(&adapter, conn_qual, sp.head.token(index));
         match listening {
@@ -220,7 +220,7 @@ impl<T: Transport> Sp<T> {
                 drop(inner);
                 // Only an abrupt close of the IA can have freed it first.
                 if sp.retire().is_ok() {
-                    ia.leave(Kind::Sp, index);
+                    ia.remove_member(Kind::Sp, index);
                     arena.recycle(index);
                 }
                 Err(error)
@@ -279,7 +279,7 @@ impl<T: Transport> Sp<T> {
             Flavour::Reserved => Ia::<T>::of(&self.head).count(IaCounter::RspFree),
             Flavour::Common => {}
         }
-        Ia::<T>::of(&self.head).leave(Kind::Sp, index);
+        Ia::<T>::of(&self.head).remove_member(Kind::Sp, index);
         T::arenas().sp.recycle(index);
         Ok(())
     }

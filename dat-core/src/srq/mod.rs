@@ -94,12 +94,12 @@ impl<T: Transport> Srq<T> {
             return Err(Error::handle(Subtype::InvalidHandlePz));
         }
         // A limit of 0 means that the transport has no figure.
-        let most = match adapter.max_recv_per_srq {
+        let max = match adapter.max_recv_per_srq {
             0 => MAX_SLOTS,
             n => n.min(MAX_SLOTS),
         };
         if attr.max_recv_dtos == 0
-            || attr.max_recv_dtos > most
+            || attr.max_recv_dtos > max
             || attr.max_recv_iov > adapter.max_iov
             || attr
                 .low_watermark
@@ -143,11 +143,11 @@ impl<T: Transport> Srq<T> {
             low_watermark: None,
             id_base: id_base(index, generation, QueueKind::Shared),
         };
-        ia.adopt(Kind::Srq, index, &self.head, 0)?;
+        ia.add_member(Kind::Srq, index, &self.head, 0)?;
         match attr.low_watermark {
             None => Ok(()),
             Some(low) => self.set_low_watermark(low).inspect_err(|_| {
-                ia.leave(Kind::Srq, index);
+                ia.remove_member(Kind::Srq, index);
                 let _ = self
                     .head
                     .retire(Subtype::InvalidHandleSrq, Subtype::InvalidStateSrqInUse);
@@ -226,11 +226,11 @@ impl<T: Transport> Srq<T> {
         let adapter = self.ia().attributes()?;
         let mut inner = self.inner.lock();
         let queue = inner.queue.clone().ok_or(DEAD)?;
-        let most = match adapter.max_recv_per_srq {
+        let max = match adapter.max_recv_per_srq {
             0 => MAX_SLOTS,
             n => n.min(MAX_SLOTS),
         };
-        if max_recv_dtos == 0 || max_recv_dtos > most {
+        if max_recv_dtos == 0 || max_recv_dtos > max {
             return Err(Error::arg(2));
         }
         if max_recv_dtos < self.slots.taken()
@@ -304,7 +304,7 @@ impl<T: Transport> Srq<T> {
             .retire(Subtype::InvalidHandleSrq, Subtype::InvalidStateSrqInUse)?;
         self.clear();
         let index = T::arenas().srq.index_of(self);
-        self.ia().leave(Kind::Srq, index);
+        self.ia().remove_member(Kind::Srq, index);
         T::arenas().srq.recycle(index);
         Ok(())
     }

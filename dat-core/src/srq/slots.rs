@@ -12,7 +12,7 @@ pub(super) const MAX_SLOTS: u32 = 1 << 20;
 /// locks of EVDs).
 #[derive(Default)]
 pub(super) struct Slots {
-    /// Chunks of slots; chunk `n` holds `LEAST << n` of them. A chunk is allocated once and kept.
+    /// Chunks of slots; chunk `n` holds `MIN_SLOTS << n` of them. A chunk is allocated once and kept.
     chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
     /// Number of slots that exist.
     made: AtomicU32,
@@ -24,7 +24,7 @@ pub(super) struct Slots {
 const CHUNKS: usize = 15;
 
 /// Number of slots in the first chunk.
-const LEAST: usize = if cfg!(all(loom, test)) { 2 } else { 64 };
+const MIN_SLOTS: usize = if cfg!(all(loom, test)) { 2 } else { 64 };
 
 #[derive(Default)]
 struct Slot {
@@ -57,19 +57,19 @@ impl Slots {
     /// # Errors
     /// As [`Slots::open`].
     pub(super) fn grow(&self, count: u32) -> Result<()> {
-        const SCARCE: Error = Error::resource(Subtype::ResourceMemory);
+        const NO_MEMORY: Error = Error::resource(Subtype::ResourceMemory);
         let mut made = self.made.load(Ordering::Acquire);
         while made < count.min(MAX_SLOTS) {
             let (chunk, _) = place(made);
             if self.chunks[chunk].get().is_none() {
-                let wanted = LEAST << chunk;
+                let wanted = MIN_SLOTS << chunk;
                 let mut slots = Vec::new();
-                slots.try_reserve_exact(wanted).map_err(|_| SCARCE)?;
+                slots.try_reserve_exact(wanted).map_err(|_| NO_MEMORY)?;
                 slots.resize_with(wanted, Slot::default);
                 // Fails only if another thread set the chunk first.
                 let _ = self.chunks[chunk].set(slots.into_boxed_slice());
             }
-            let slots = self.chunks[chunk].get().ok_or(SCARCE)?;
+            let slots = self.chunks[chunk].get().ok_or(NO_MEMORY)?;
             self.made
                 .store(made + slots.len() as u32, Ordering::Release);
             for (offset, slot) in slots.iter().enumerate() {
@@ -110,8 +110,8 @@ impl Slots {
 
     pub(super) fn release(&self, number: u32) -> Option<u64> {
         let slot = self.slot(number)?;
-        // Of two releases of one slot, one is wrong, and it may come after the slot was taken again. So the cookie is
-        // read only after this exchange.
+        // A slot may be released twice by a fault, even after it was taken again. The exchange lets one release through;
+        // so the cookie is read after it.
         slot.next
             .compare_exchange(TAKEN, 0, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
@@ -144,9 +144,9 @@ const fn change(free: u64, first: u32) -> u64 {
 
 /// Returns chunk and offset of slot `number`: chunks have 64, 128, 256 ... slots.
 const fn place(number: u32) -> (usize, usize) {
-    let biased = number as usize + LEAST;
-    let chunk = (biased.ilog2() - LEAST.ilog2()) as usize;
-    (chunk, biased - (LEAST << chunk))
+    let biased = number as usize + MIN_SLOTS;
+    let chunk = (biased.ilog2() - MIN_SLOTS.ilog2()) as usize;
+    (chunk, biased - (MIN_SLOTS << chunk))
 }
 
 #[cfg(all(loom, test))]

@@ -174,8 +174,8 @@ fn a_flood_of_requests_from_a_thousand_addresses_stops_no_client() {
 }
 
 #[test]
-fn thousands_of_idle_lifelines_stop_no_client() {
-    let test = "thousands_of_idle_lifelines_stop_no_client";
+fn thousands_of_idle_liveness_connections_stop_no_client() {
+    let test = "thousands_of_idle_liveness_connections_stop_no_client";
     let address = "127.60.7.3";
     let scenario = || {
         let stage = Stage::new(test, address, "");
@@ -184,7 +184,7 @@ fn thousands_of_idle_lifelines_stop_no_client() {
         let mut client = stage.start("client", Identity::Root);
         client.expect_line("ready");
         let mut connecting = vec![("before", connects(&mut client, address))];
-        let mut figures = Figures::new("15,000 lifelines");
+        let mut figures = Figures::new("15,000 liveness connections");
         let before = figures.note("before", &victim);
         let attacker = stage.start("attacker", Identity::User(UNPRIVILEGED));
         println!("{} lines are held", attacker.expect_line("lines "));

@@ -170,7 +170,7 @@ fn attack_engines(name: &str, address: &'static str, old: bool) {
         let server = victim("server");
         let mut client = victim("client");
         meets(&mut client, address, &server, "before");
-        for part in ["attacker of the port", "attacker of lifelines"] {
+        for part in ["attacker of the port", "attacker of liveness connections"] {
             let attacker = stage.start(part, ATTACKER);
             attacker.expect_line("over");
             pings(&mut client);
@@ -182,7 +182,7 @@ fn attack_engines(name: &str, address: &'static str, old: bool) {
         if !old {
             let attacker = stage.start("attacker of the port", ATTACKER);
             is_refused(&attacker, 1);
-            let attacker = stage.start("attacker of lifelines", ATTACKER);
+            let attacker = stage.start("attacker of liveness connections", ATTACKER);
             is_refused(&attacker, 2);
         }
         // Descriptors of the holder still arrive: the new holder has the port.

@@ -199,8 +199,8 @@ fn the_services_names_are_squatted() {
 /// A name shows the end of a peer on this host. The same name for an address of another host may be an attacker's: its
 /// end must not end the connection to that host.
 #[test]
-fn the_lifeline_of_a_remote_host_is_squatted() {
-    let name = "the_lifeline_of_a_remote_host_is_squatted";
+fn the_liveness_connection_of_a_remote_host_is_squatted() {
+    let name = "the_liveness_connection_of_a_remote_host_is_squatted";
     let (here, there) = ("127.60.3.4", "127.60.3.5");
     let scenario = || {
         let stage = Stage::new(name, here, "");
@@ -252,8 +252,8 @@ fn the_lifeline_of_a_remote_host_is_squatted() {
 
 /// An attacker has the name that a process of the victim's user would have, for an engine of another host.
 #[test]
-fn a_lifeline_of_another_user_is_not_watched() {
-    let name = "a_lifeline_of_another_user_is_not_watched";
+fn a_liveness_connection_of_another_user_is_not_watched() {
+    let name = "a_liveness_connection_of_another_user_is_not_watched";
     let (there, slot) = ("127.60.3.6", 7);
     let scenario = || {
         let stage = Stage::new(name, there, "");

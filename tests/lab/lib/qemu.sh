@@ -96,7 +96,7 @@ qemu_ask() {
     local run=$1
     stat -c %s "$run/console" >"$run/console.asked"
     timeout 3 cat "$run/monitor.out" | grep -aE '^(CPU#|RIP|EIP|CR0)|VM status' >>"$run/qemu.log" &
-    # Opened both ways: nobody might be there to read.
+    # Opened for reading too: an open for writing alone blocks until there is a reader.
     timeout 3 bash -c 'printf "info status\ninfo registers -a\n" 1<>"$1"' ask "$run/monitor.in"
     wait $!
     timeout 3 bash -c 'printf "nmi\n" 1<>"$1"' ask "$run/monitor.in"

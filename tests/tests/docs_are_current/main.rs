@@ -13,7 +13,7 @@ fn report(findings: &[String]) {
     assert!(findings.is_empty(), "\n{}", findings.join("\n"));
 }
 
-/// Returns whether to write what is generated instead of comparing it.
+/// Returns true if the test writes what is generated instead of comparing it.
 fn bless() -> bool {
     std::env::var_os("DAT_BLESS").is_some()
 }

@@ -73,7 +73,7 @@ pub(crate) fn dead_paths(tree: &Tree, page: &Page) -> Vec<String> {
     dead
 }
 
-/// Returns whether a word claims to be a path of this repository.
+/// Returns true if a word claims to be a path of this repository.
 fn is_path(tree: &Tree, word: &str) -> bool {
     let plain = word
         .chars()
@@ -156,7 +156,7 @@ pub(crate) fn dead_functions(tree: &Tree, page: &Page) -> Vec<String> {
     dead
 }
 
-/// Returns whether Rust code defines an item.
+/// Returns true if Rust code defines an item.
 fn defines(code: &str, name: &str) -> bool {
     const KINDS: [&str; 8] = [
         "fn ",
@@ -250,7 +250,7 @@ pub(crate) fn dead_targets(tree: &Tree, page: &Page) -> Vec<String> {
     dead
 }
 
-/// Returns whether `make TARGET` stands in a code span or at the begin of a code block's line, not in prose.
+/// Returns true if `make TARGET` stands in a code span or at the begin of a code block's line, not in prose.
 fn is_command(text: &str, target: &str) -> bool {
     let span = [format!("`make {target}`"), format!("`make {target} ")];
     let mut inside = false;

@@ -61,16 +61,16 @@ pub(crate) fn crates(tree: &Tree) -> Vec<String> {
     wrong
 }
 
-/// Compares the lock order of seam.md with the numbered list of order.rs; writes it if `bless`.
+/// Compares the lock order of seam.md with the numbered list of lock_order.rs; writes it if `bless`.
 pub(crate) fn lock_order(tree: &Tree, bless: bool) -> Vec<String> {
-    let order = tree.text("dat-core/src/order.rs");
+    let order = tree.text("dat-core/src/lock_order.rs");
     let lines = order.lines().filter_map(|line| line.strip_prefix("//! "));
     let item = |line: &&str| {
         line.split_once(". ")
             .is_some_and(|(number, _)| number.parse::<u32>().is_ok())
     };
     let list: String = lines.filter(item).map(|line| format!("{line}\n")).collect();
-    assert!(!list.is_empty(), "order.rs has a list");
+    assert!(!list.is_empty(), "lock_order.rs has a list");
     let path = "docs/design/seam.md";
     let page = tree.text(path);
     let written = part(&page, "lock order");
@@ -83,7 +83,7 @@ pub(crate) fn lock_order(tree: &Tree, bless: bool) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "{path}: the lock order is not that of order.rs: run this test with DAT_BLESS=1"
+        "{path}: the lock order is not that of lock_order.rs: run this test with DAT_BLESS=1"
     )]
 }
 

@@ -51,7 +51,7 @@ impl Tree {
         })
     }
 
-    /// Returns whether a file or folder has this path.
+    /// Returns true if a file or folder has this path.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.paths
             .binary_search_by(|it| it.as_str().cmp(path))

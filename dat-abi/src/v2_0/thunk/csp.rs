@@ -9,7 +9,7 @@ use dat_core::sp::{Sp, SpKind};
 use dat_core::transport::Transport;
 
 use super::{guard, guard_allocating};
-use crate::boundary::{bytes, put, require, structure, timeout};
+use crate::boundary::{bytes, put, require, structure, to_timeout};
 use crate::handle;
 use crate::intern;
 use crate::sockaddr::read_canonical;
@@ -101,7 +101,7 @@ pub(crate) unsafe extern "C" fn csp_free<T: Transport>(csp: DatHandle) -> u32 {
 pub(crate) unsafe extern "C" fn ep_common_connect<T: Transport>(
     ep: DatHandle,
     address: DatIaAddressPtr,
-    span: DatTimeout,
+    timeout: DatTimeout,
     size: DatCount,
     private_data: *const c_void,
 ) -> u32 {
@@ -116,6 +116,6 @@ pub(crate) unsafe extern "C" fn ep_common_connect<T: Transport>(
             )
         };
         let remote = remote.ok_or(Error::of(Kind::InvalidAddress))?;
-        ep.common_connect(remote, timeout(span), data)
+        ep.common_connect(remote, to_timeout(timeout), data)
     })
 }

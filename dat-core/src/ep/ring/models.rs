@@ -7,7 +7,7 @@ use dat_loom::{explore, thread, yield_now};
 use super::*;
 
 /// Number of slots of the smallest ring in these models.
-const DEPTH: u32 = LEAST;
+const DEPTH: u32 = MIN_SLOTS;
 
 /// Transport between poster and completer: completions come in order.
 #[derive(Default)]
@@ -21,7 +21,7 @@ fn opened() -> (&'static Ring, Cycle<Slot>, Arc<Wire>) {
     let slots = ring.open(DEPTH).unwrap();
     ring.begin(1);
     for number in 0..DEPTH {
-        slots.at(number).fill(0, Note::default());
+        slots.at(number).fill(0, SlotInfo::default());
     }
     let wire = Arc::new(Wire::default());
     wire.posted.store(0, Ordering::Relaxed);
@@ -41,8 +41,8 @@ fn every_completion_finds_the_cookie_of_its_post_though_slots_are_used_again() {
                     yield_now();
                     continue;
                 }
-                let (cookie, note) = ring.take(done).expect("it is outstanding");
-                assert_eq!((cookie, note.extra()), (100 + u64::from(done), done.into()));
+                let (cookie, info) = ring.take(done).expect("it is outstanding");
+                assert_eq!((cookie, info.extra()), (100 + u64::from(done), done.into()));
                 done += 1;
             }
         });
@@ -51,8 +51,8 @@ fn every_completion_finds_the_cookie_of_its_post_though_slots_are_used_again() {
             while number.wrapping_sub(ring.tail()) >= DEPTH {
                 yield_now();
             }
-            let note = Note::new(DtoOp::Send, 0, number.into());
-            slots.at(number).fill(100 + u64::from(number), note);
+            let info = SlotInfo::new(DtoOp::Send, 0, number.into());
+            slots.at(number).fill(100 + u64::from(number), info);
             wire.posted.store(number + 1, Ordering::Release);
         }
         completer.join().unwrap();
@@ -76,7 +76,7 @@ fn a_signaled_completion_frees_the_unsignaled_posts_before_it() {
         for number in 0..DEPTH {
             slots.at(number).fill(
                 u64::from(number),
-                Note::new(DtoOp::Send, Note::SUPPRESSED, 0),
+                SlotInfo::new(DtoOp::Send, SlotInfo::SUPPRESSED, 0),
             );
             wire.posted.store(number + 1, Ordering::Release);
         }
@@ -84,7 +84,7 @@ fn a_signaled_completion_frees_the_unsignaled_posts_before_it() {
             yield_now();
         }
         // No thread reads the slots any more.
-        slots.at(DEPTH).fill(77, Note::default());
+        slots.at(DEPTH).fill(77, SlotInfo::default());
         completer.join().unwrap();
         assert_eq!(ring.find(slots, DEPTH).map(|(cookie, _)| cookie), Some(77));
     });

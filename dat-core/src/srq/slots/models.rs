@@ -9,7 +9,7 @@ use super::*;
 /// Returns as many slots as one chunk has in these models.
 fn slots() -> Arc<Slots> {
     let slots = Slots::default();
-    slots.open(LEAST as u32).unwrap();
+    slots.open(MIN_SLOTS as u32).unwrap();
     Arc::new(slots)
 }
 
@@ -17,7 +17,7 @@ fn slots() -> Arc<Slots> {
 fn assert_all_free(slots: &Slots) {
     let mut numbers: Vec<u32> = std::iter::from_fn(|| slots.take(0)).collect();
     numbers.sort_unstable();
-    assert_eq!(numbers, (0..LEAST as u32).collect::<Vec<_>>());
+    assert_eq!(numbers, (0..MIN_SLOTS as u32).collect::<Vec<_>>());
 }
 
 #[test]

@@ -165,7 +165,10 @@ fn waiter_before_cno(dat: &Dat) -> Check {
         )
         .is_ok()
         {
-            holds(begun.elapsed() < Duration::from_secs(5), "nobody waits")?;
+            holds(
+                begun.elapsed() < Duration::from_secs(5),
+                "the thread does not wait",
+            )?;
             std::thread::yield_now();
         }
         post(dat, evd, 1..3)?;

@@ -510,8 +510,8 @@ impl<'a> Caller<'a> {
             }
             Arg::Comm => {
                 let comm: [u32; 3] = std::array::from_fn(|_| self.pick(&[2, 10, 1, 0, 6, 17]));
-                let usual = self.pick(&[2, 10]);
-                let comm = self.pick(&[comm, [usual, 1, 6], [usual, 1, 0]]);
+                let family = self.pick(&[2, 10]);
+                let comm = self.pick(&[comm, [family, 1, 6], [family, 1, 0]]);
                 let good = self.memory_of_arguments.halves(place, &comm);
                 self.pointer(good, true)
             }

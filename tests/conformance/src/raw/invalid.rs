@@ -74,11 +74,11 @@ fn one_function(target: &Target, function: &Function, wrong: &mut Vec<String>) -
     let words = good(&world, target, function, &mut memory_of_arguments);
     // SAFETY: all pointers are good.
     let code = unsafe { table.call(name, &words) };
-    let usual = match code.and_then(Error::from_code) {
+    let is_expected = match code.and_then(Error::from_code) {
         None => code == Some(0),
-        Some(error) => usual(name, error),
+        Some(error) => expected_error(name, error),
     };
-    if !usual {
+    if !is_expected {
         wrong.push(format!(
             "dat_{name} with valid arguments returned {:?}; expected success",
             code.and_then(Error::from_code)
@@ -93,7 +93,7 @@ fn one_function(target: &Target, function: &Function, wrong: &mut Vec<String>) -
 }
 
 /// Returns true for the error of a call with valid arguments that cannot succeed.
-fn usual(name: &str, error: Error) -> bool {
+fn expected_error(name: &str, error: Error) -> bool {
     let in_use = |subtype| error == Error::state(subtype);
     match name {
         // The queue is empty.
