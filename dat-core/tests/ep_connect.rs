@@ -74,9 +74,9 @@ fn a_connection_evd_is_polled_with_one_load_unless_an_attempt_is_pending() {
     let (client, server) = (Side::open(), Side::open());
     let quick = |evd: &'static Evd<Fake>| is_idle(evd.head.word.load(Ordering::Relaxed), 8);
     assert!(quick(client.conn) && quick(server.conn) && quick(server.cr));
-    let psp = Sp::psp_create(server.ia, Some(106), server.cr, false).unwrap();
+    let psp = Sp::psp_create(server.ia, Some(156), server.cr, false).unwrap();
     let (from, to) = (client.ep(), server.ep());
-    from.connect(PEER, 106, None, b"", 0, 0).unwrap();
+    from.connect(PEER, 156, None, b"", 0, 0).unwrap();
     assert!(!quick(client.conn));
     assert_eq!(next(client.conn), None);
     let cr = request(wait(server.cr));
