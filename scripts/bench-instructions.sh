@@ -47,9 +47,9 @@ if [ "${1:-}" != --inside ]; then
     [ -e "$dist/lib/libdat2.so.2" ] || { echo "bench-instructions: no $dist; run 'make dist' first" >&2; exit 1; }
     mkdir -p "$bench"
     # Debian's headers and libraries for both: our library is a drop-in replacement.
-    cc -O2 -Wall -Werror -o "$bench/fastpath" "$top/tests/bench/fastpath.c" -ldat2
+    cc -O2 -Wall -Werror -o "$bench/hotpath" "$top/tests/bench/hotpath.c" -ldat2
     # The same as a program of uDAPL 1.2, of which Debian has no library.
-    cc -O2 -Wall -Werror -DDAT_1_2 -I"$top/capi/include" -L"$dist/lib" -o "$bench/fastpath-1.2" "$top/tests/bench/fastpath.c" -ldat
+    cc -O2 -Wall -Werror -DDAT_1_2 -I"$top/capi/include" -L"$dist/lib" -o "$bench/hotpath-1.2" "$top/tests/bench/hotpath.c" -ldat
     "$top/tests/lab/run.sh" --timeout 600 "${keep[@]}" -- bash "$0" --inside >"$bench/counts"
     goals | awk -F ';' -v counts="$bench/counts" '
         BEGIN {
@@ -117,8 +117,8 @@ count() {
     echo "adapter u$version nonthreadsafe default $3 dapl.$version \"$4\" \"\"" >"$out/$1/dat.conf"
     # LD_BIND_NOW: no symbol is resolved inside a loop.
     said=$(LD_LIBRARY_PATH=$2 LD_BIND_NOW=1 DAT_OVERRIDE=$out/$1/dat.conf valgrind --tool=callgrind --quiet --collect-atstart=no \
-        --compress-strings=no --compress-pos=no --callgrind-out-file="$out/$1/dump" "$bench/fastpath${5:+-$5}" adapter)
-    [ "$said" = "fastpath: PASS" ] || { echo "bench-instructions: the program of $1 printed '$said', not 'fastpath: PASS'; its messages are above" >&2; return 1; }
+        --compress-strings=no --compress-pos=no --callgrind-out-file="$out/$1/dump" "$bench/hotpath${5:+-$5}" adapter)
+    [ "$said" = "hotpath: PASS" ] || { echo "bench-instructions: the program of $1 printed '$said', not 'hotpath: PASS'; its messages are above" >&2; return 1; }
     for dump in "$out/$1"/dump.*; do
         if grep -q '^desc: Trigger: Client Request: ' "$dump"; then summarise "$1" "$dump"; fi
     done

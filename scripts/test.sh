@@ -40,7 +40,7 @@ step dist scripts/dist.sh
 step unit unit
 step doc-tests cargo test --locked --workspace --doc --quiet
 step loom scripts/sanitize.sh loom
-step fastpath scripts/fastpath-ceilings.sh
+step hotpath scripts/hotpath-ceilings.sh
 step valgrind scripts/valgrind.sh
 step clients-host tests/lab/clients.sh --host
 step lab-selftest tests/lab/selftest.sh
@@ -53,7 +53,7 @@ echo "==== closing lines"
 for i in "${!names[@]}"; do
     printf '%-13s %-12s\n' "${names[i]}" "${verdicts[i]}"
     # nextest, libtest and our own runners print a final line of counts.
-    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|valgrind: |sanitize: |fastpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
+    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|valgrind: |sanitize: |hotpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
 done
 echo "$((${#names[@]} - failed)) of ${#names[@]} steps passed in $((SECONDS / 60)) min $((SECONDS % 60)) s"
 [ $failed = 0 ]

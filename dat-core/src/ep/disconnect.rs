@@ -79,7 +79,7 @@ impl<T: Transport> Ep<T> {
     pub(super) fn break_later(&'static self) {
         let token = self.head.token(self.index());
         timer::run_soon(move || {
-            Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None)
+            Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None);
         });
     }
 

@@ -120,7 +120,7 @@ impl Cq {
         }
     }
 
-    /// Moves up to `into.len()` entries to `into` and returns their number. Not inlined, because scripts/fastpath-ceilings.sh counts
+    /// Moves up to `into.len()` entries to `into` and returns their number. Not inlined, because scripts/hotpath-ceilings.sh counts
     /// the instructions of its callers.
     #[inline(never)]
     pub(crate) fn poll(&self, into: &mut [Entry]) -> usize {

@@ -29,7 +29,7 @@
 //! * [`Properties`] become the `Config` of the whole engine. The MTU and the check of the ICRC have to move to the connection's path
 //!   (`softrxe_proto`, `qp::Path`).
 //! * The contract does not say which [`Arrival::source`] such a link gives, which thread polls a ring while none sleeps, how a dead
-//!   peer's ring is drained and freed (`drain_final` reads the UDP link only), and how its packets reach the capture.
+//!   peer's ring is drained and freed, and how its packets reach the capture.
 //!
 //! Nothing here names UDP: [`transmit`] drives any link, and the tests drive two engines over a link in memory.
 

@@ -2,7 +2,7 @@
  * --collect-atstart=no, and each loop leaves one dump named after its case. Without valgrind it only runs the calls.
  * Two connected endpoints of one IA in one process; every call must succeed (or find nothing, where nothing is).
  *
- * usage: fastpath IA-NAME      prints "fastpath: PASS" when all was as expected
+ * usage: hotpath IA-NAME      prints "hotpath: PASS" when all was as expected
  *
  * With -DDAT_1_2 it is a program of uDAPL 1.2.
  */
@@ -211,6 +211,6 @@ int main(int argc, char **argv)
     next(a.conn, DAT_CONNECTION_EVENT_DISCONNECTED);
     next(b.conn, DAT_CONNECTION_EVENT_DISCONNECTED);
     CHECK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
-    printf("fastpath: PASS\n");
+    printf("hotpath: PASS\n");
     return 0;
 }
