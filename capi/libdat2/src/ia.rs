@@ -189,7 +189,7 @@ calls_on_an_ia! {
     dat_csp_create = csp_create / InvalidHandleIa (ia, comm: *mut DatComm, address: DatIaAddressPtr, evd: DatHandle, csp: *mut DatHandle);
     /// Creates a CNO with a file descriptor that is readable after an event (dat_cno_fd_create).
     dat_cno_fd_create = cno_fd_create / InvalidHandleIa (ia, fd: *mut i32, cno: *mut DatHandle);
-    /// Returns true if two IAs are related for high availability (dat_ia_ha_related).
+    /// Reports whether two IAs are related for high availability (dat_ia_ha_related).
     dat_ia_ha_related = ia_ha_related / InvalidHandleIa (ia, name: *const c_char, answer: *mut DatBoolean);
     // END slots.txt
 }

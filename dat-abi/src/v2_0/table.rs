@@ -164,7 +164,7 @@ provider_table! {
         cno_fd_create(ia: DatHandle, fd: *mut i32, cno: *mut DatHandle);
         /// Returns the EVD that triggered a CNO, without waiting.
         cno_trigger(cno: DatHandle, evd: *mut DatHandle);
-        /// Returns true if two IAs are related for high availability.
+        /// Reports whether two IAs are related for high availability.
         ia_ha_related(ia: DatHandle, name: *const c_char, answer: *mut DatBoolean);
         /// Runs an operation of an extension on any object.
         handle_extendedop(handle: DatHandle, op: i32, args: *mut c_void);

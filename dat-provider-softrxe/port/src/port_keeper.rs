@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,8 +49,7 @@ impl PortKeeper {
         }
         let socket = CloseOnFork::new(|| as_user(uid, || udp_socket(local)))?;
         let fd = socket.as_raw_fd();
-        let none = program();
-        set_option(fd, libc::SO_ATTACH_FILTER, &libc::sock_fprog::from(&none))?;
+        attach_program(fd, libc::SO_ATTACH_FILTER)?;
         set_option(fd, libc::SO_REUSEPORT, &1)?;
         let (name, length) = to_c(&local);
         // SAFETY: `name` holds `length` bytes of a socket address.
@@ -70,40 +70,30 @@ pub(crate) fn allow_keepers(socket: &Socket) -> io::Result<()> {
     set_option(fd, libc::SO_REUSEPORT, &1)?;
     // A second socket makes the group that the program belongs to. The group stays when that socket is closed.
     let second = PortKeeper::bind(socket.local(), own_uid());
-    let first = program();
-    let attached = second.and_then(|_second| {
-        set_option(
-            fd,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
-            &libc::sock_fprog::from(&first),
-        )
-    });
+    let attached = second.and_then(|_second| attach_program(fd, libc::SO_ATTACH_REUSEPORT_CBPF));
     if attached.is_err() {
         set_option(fd, libc::SO_REUSEPORT, &0)?;
     }
     attached
 }
 
-/// A classic BPF program that returns 0. As a filter that means "drop", as a reuseport program "the first socket".
-struct Program([libc::sock_filter; 1]);
-
-fn program() -> Program {
-    Program([libc::sock_filter {
+/// Attaches a classic BPF program that returns 0. As a filter that means "drop", as a reuseport program "the first socket".
+fn attach_program(fd: RawFd, option: libc::c_int) -> io::Result<()> {
+    let mut returns_0 = libc::sock_filter {
         code: (libc::BPF_RET | libc::BPF_K) as u16,
         jt: 0,
         jf: 0,
         k: 0,
-    }])
-}
-
-impl From<&Program> for libc::sock_fprog {
-    fn from(program: &Program) -> Self {
-        Self {
-            len: 1,
-            // The kernel only reads it.
-            filter: program.0.as_ptr().cast_mut(),
-        }
+    };
+    // The padding is zeroed too: the kernel copies it.
+    let mut program = MaybeUninit::<libc::sock_fprog>::zeroed();
+    // SAFETY: both fields are written in place; the pointer is valid for the call below, which only reads through it.
+    unsafe {
+        let program = program.as_mut_ptr();
+        (&raw mut (*program).len).write(1);
+        (&raw mut (*program).filter).write(&raw mut returns_0);
     }
+    set_option(fd, option, &program)
 }
 
 fn set_option<T>(fd: RawFd, name: libc::c_int, value: &T) -> io::Result<()> {

@@ -201,6 +201,8 @@ impl Run<'_> {
                 let release = FromMember::Release(self.destination());
                 self.send(&release.encode());
                 self.send(&FromMember::Hello.encode());
+                let port = u16::from_be_bytes([self.input.u8(), self.input.u8()]);
+                self.send(&FromMember::DataPort(port).encode());
             }
             6 => {
                 // A right packet with one wrong byte, a part of one, or one with bytes after it.
@@ -315,6 +317,10 @@ impl Run<'_> {
             }
             None if packet == [3, 0, 0, 0, 0, 0, 0, 0, 0, 0] => {
                 assert_eq!(response, Response::Welcome);
+            }
+            None if let [4, 0, 0, 0, 0, 0, 0, 0, high, low] = *packet => {
+                let port = u16::from_be_bytes([high, low]);
+                assert_eq!(response, Response::KeepPort(port));
             }
             None => {
                 assert_eq!(response, Response::Invalid, "{packet:?}");
