@@ -9,7 +9,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,24 +76,31 @@ pub(crate) fn allow_keepers(socket: &Socket) -> io::Result<()> {
     attached
 }
 
+/// `struct sock_fprog` with its padding, which the kernel copies: `libc`'s type leaves that uninitialised.
+#[repr(C)]
+struct FilterProgram {
+    length: u16,
+    padding: [u8; size_of::<usize>() - size_of::<u16>()],
+    instructions: *const libc::sock_filter,
+}
+
 /// Attaches a classic BPF program that returns 0. As a filter that means "drop", as a reuseport program "the first socket".
 fn attach_program(fd: RawFd, option: libc::c_int) -> io::Result<()> {
-    let mut returns_0 = libc::sock_filter {
+    let return_0 = libc::sock_filter {
         code: (libc::BPF_RET | libc::BPF_K) as u16,
         jt: 0,
         jf: 0,
         k: 0,
     };
-    // The padding is zeroed too: the kernel copies it.
-    let mut program = MaybeUninit::<libc::sock_fprog>::zeroed();
-    // SAFETY: both fields are written in place; the pointer is valid for the call below, which only reads through it.
-    unsafe {
-        let program = program.as_mut_ptr();
-        (&raw mut (*program).len).write(1);
-        (&raw mut (*program).filter).write(&raw mut returns_0);
-    }
+    let program = FilterProgram {
+        length: 1,
+        padding: [0; size_of::<usize>() - size_of::<u16>()],
+        instructions: &raw const return_0,
+    };
     set_option(fd, option, &program)
 }
+
+const _: () = assert!(size_of::<FilterProgram>() == size_of::<libc::sock_fprog>());
 
 fn set_option<T>(fd: RawFd, name: libc::c_int, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
