@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dat_core::transport::Parked;
+use dat_os::eventfd::EventFd;
 use dat_os::sleep::{self, Slept};
 use parking_lot::Mutex;
-use softrxe_port::wake::Wake;
 
 /// A permit that ends a sleep. The sleeper waits on a futex, which a signal interrupts, or on descriptors.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Bell {
 struct Permit {
     given: bool,
     /// Wakes the sleeper that waits on descriptors.
-    wake: Option<Arc<Wake>>,
+    wake: Option<Arc<EventFd>>,
     /// Number of threads in [`Bell::sleep`].
     sleepers: u32,
 }
@@ -32,7 +32,7 @@ impl Bell {
         let mut permit = self.permit.lock();
         permit.given = true;
         match &permit.wake {
-            Some(wake) => wake.ring(),
+            Some(wake) => wake.signal(),
             None if permit.sleepers > 0 => {
                 self.rings.fetch_add(1, Ordering::Release);
                 sleep::wake(&self.rings, i32::MAX);
@@ -47,7 +47,7 @@ impl Bell {
     }
 
     /// Makes the next ring wake `wake`. Returns `false` if the permit is given already.
-    pub(crate) fn listen(&self, wake: &Arc<Wake>) -> bool {
+    pub(crate) fn listen(&self, wake: &Arc<EventFd>) -> bool {
         let mut permit = self.permit.lock();
         if !permit.given {
             permit.wake = Some(Arc::clone(wake));
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_ring_wakes_a_sleeper_on_descriptors() {
-        let (bell, wake) = (Bell::default(), Arc::new(Wake::new().unwrap()));
+        let (bell, wake) = (Bell::default(), Arc::new(EventFd::new().unwrap()));
         assert!(bell.listen(&wake));
         std::thread::scope(|scope| {
             scope.spawn(|| bell.ring());

@@ -15,13 +15,13 @@ use crate::members::{Members, Response};
 use crate::message::{Destination, FromHolder};
 use crate::names;
 use crate::packets::{self, Incoming};
+use crate::poll_set::PollSet;
 use crate::port_keeper::{PortKeeper, SharedKeptPorts, max_keepers};
 use crate::registry::{Owner, Quotas, Registry};
 use crate::shared_socket::SharedSocket;
 use crate::socket::Socket;
 use crate::takeover::Takeover;
 use crate::unix_socket::Kind;
-use crate::wake::PollSet;
 use dat_os::timerfd::TimerFd;
 
 /// Longest wait for space in the connection of a slow member, whose process may just have been woken.

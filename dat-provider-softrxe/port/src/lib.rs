@@ -27,6 +27,7 @@ pub mod members;
 pub mod message;
 pub mod names;
 pub mod packets;
+pub mod poll_set;
 mod port_keeper;
 pub mod port_owner;
 pub mod port_share;
@@ -38,7 +39,6 @@ pub mod slot;
 pub mod socket;
 mod takeover;
 mod unix_socket;
-pub mod wake;
 
 /// UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;

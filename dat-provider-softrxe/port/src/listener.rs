@@ -16,8 +16,8 @@ use dat_os::timerfd::TimerFd;
 use crate::credentials::Trust;
 use crate::discard::{ListeningSocket, discard};
 use crate::fork::CloseOnFork;
+use crate::poll_set::PollSet;
 use crate::unix_socket;
-use crate::wake::PollSet;
 
 /// Connections that are accepted at a time.
 const BATCH: usize = 128;

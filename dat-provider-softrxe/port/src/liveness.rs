@@ -16,8 +16,8 @@ use super::limits::descriptor_limit;
 use super::listener::Listener;
 use super::names;
 use super::packets;
+use super::poll_set::PollSet;
 use super::unix_socket::Kind;
-use super::wake::PollSet;
 
 /// Divisor and upper bound of the connections from watchers, and of those to other processes: a part of the descriptors
 /// that this process may open. Further watchers wait in the listener's queue, where they notice the end of this process

@@ -11,7 +11,7 @@ use dat_hostile::{
     run_test,
 };
 use softrxe_port::liveness::{Liveness, LocalPeers};
-use softrxe_port::wake::PollSet;
+use softrxe_port::poll_set::PollSet;
 
 /// Returns the names that processes of the victim's user would take on `address`, and those of older versions.
 fn names(address: &str, kind: &str) -> Vec<String> {

@@ -5,11 +5,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dat_os::eventfd::EventFd;
 use dat_os::sleep::{Slept, on_readable};
 use parking_lot::Mutex;
 use softrxe_port::listener::Listener;
+use softrxe_port::poll_set::PollSet;
 use softrxe_port::socket::Socket;
-use softrxe_port::wake::{PollSet, Wake};
 
 /// Descriptors of an adapter.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl Descriptors {
     }
 
     /// Sleeps until something arrives or `wake` is rung.
-    pub(crate) fn sleep_or_wake(&self, wake: &Wake, limit: Option<Duration>) -> Slept {
+    pub(crate) fn sleep_or_wake(&self, wake: &EventFd, limit: Option<Duration>) -> Slept {
         let fds = [
             self.socket.as_raw_fd(),
             self.others.as_raw_fd(),

@@ -175,7 +175,7 @@ impl Hub {
     /// Ends the helper thread.
     pub(crate) fn end(&self) {
         self.stop.store(true, Ordering::Release);
-        self.wakers.helper.ring();
+        self.wakers.helper.signal();
     }
 
     /// Returns whether the helper thread is to end.

@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use dat_os::eventfd::EventFd;
 use dat_os::sleep::{Slept, on_readable};
-use softrxe_port::wake::Wake;
 use softrxe_proto::{
     Accept, CmEvent, CmEventKind, CmId, Completion, Config, Connect, CqId, Event, Meta, Op, Pd,
     QpInit, QpKind, Qpn, ROCE_PORT, Remote, Rights, SecretKey, SendRequest, Sge, Status,
@@ -28,7 +28,7 @@ const HEADERS: usize = 64;
 /// One direction of a [`MemoryLink`]: packets under way, and what wakes their receiver.
 struct Queue {
     packets: RefCell<VecDeque<Vec<u8>>>,
-    wake: Wake,
+    wake: EventFd,
 }
 
 impl Queue {
@@ -53,7 +53,7 @@ impl MemoryLink {
         let queues = [(); 2].map(|()| {
             Rc::new(Queue {
                 packets: RefCell::default(),
-                wake: Wake::new().unwrap(),
+                wake: EventFd::new().unwrap(),
             })
         });
         [0, 1].map(|end| Self {
@@ -78,7 +78,7 @@ impl Inbound for MemoryLink {
                 return;
             };
             // The sender may have been without room.
-            self.outgoing.wake.ring();
+            self.outgoing.wake.signal();
             deliver(&Arrival {
                 source: self.remote,
                 index: 0,
@@ -119,7 +119,7 @@ impl Link for MemoryLink {
         assert_eq!(bytes.len(), run.length);
         let packets = bytes.chunks(run.segment).map(<[u8]>::to_vec);
         self.outgoing.packets.borrow_mut().extend(packets);
-        self.outgoing.wake.ring();
+        self.outgoing.wake.signal();
         Ok(())
     }
 }

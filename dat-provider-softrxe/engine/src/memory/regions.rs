@@ -446,6 +446,19 @@ mod tests {
     const PD: Pd = Pd(1);
     const SECRET: SecretKey = SecretKey::new([1; 32]);
 
+    /// Returns a bind that opens the 8 bytes at `address` for reads of peers.
+    const fn readable_8(old_key: u32, new_key: u32, lkey: u32, address: u64) -> MwBind {
+        MwBind {
+            old_key,
+            new_key,
+            lkey,
+            address,
+            length: 8,
+            rights: Rights::REMOTE_READ,
+            kind: WindowType::Type1,
+        }
+    }
+
     fn access(key: u32, need: Rights) -> Access {
         Access {
             key,
@@ -536,15 +549,7 @@ mod tests {
         let mut seen = vec![old_key];
         for _ in 0..BINDS {
             let new_key = regions.draw_key();
-            let bind = MwBind {
-                old_key,
-                new_key,
-                lkey,
-                address,
-                length: 8,
-                rights: Rights::REMOTE_READ,
-                kind: WindowType::Type1,
-            };
+            let bind = readable_8(old_key, new_key, lkey, address);
             regions.bind(&bind, PD, Qpn::new(17)).unwrap();
             let read = |key| regions.check(&access(key, Rights::REMOTE_READ), address, 8);
             assert_eq!(read(new_key), Ok(()));
@@ -566,15 +571,7 @@ mod tests {
         let (_, other) = regions.create_window(WindowType::Type1, PD).unwrap();
         let (_, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
         for new_key in [lkey, other, old_key] {
-            let bind = MwBind {
-                old_key,
-                new_key,
-                lkey,
-                address,
-                length: 8,
-                rights: Rights::REMOTE_READ,
-                kind: WindowType::Type1,
-            };
+            let bind = readable_8(old_key, new_key, lkey, address);
             let refused = regions.bind(&bind, PD, Qpn::new(17));
             assert_eq!(refused, Err(AccessError::Window(old_key)), "{new_key:#x}");
         }
@@ -592,15 +589,7 @@ mod tests {
         let (window, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
         // The second bind is flushed.
         let [new_key, _flushed] = [(); 2].map(|()| regions.draw_key());
-        let bind = MwBind {
-            old_key,
-            new_key,
-            lkey,
-            address,
-            length: 8,
-            rights: Rights::REMOTE_READ,
-            kind: WindowType::Type1,
-        };
+        let bind = readable_8(old_key, new_key, lkey, address);
         regions.bind(&bind, PD, Qpn::new(17)).unwrap();
         regions.destroy_window(window);
         let read = regions.check(&access(new_key, Rights::REMOTE_READ), address, 8);

@@ -44,7 +44,7 @@ fn claim(hub: &Hub, state: &mut MutexGuard<'_, State>, service_id: u64) -> Resul
             Ok(claimed) => return Ok(claimed),
             Err(error) if is_holder_gone(&error) && begin.elapsed() < HANDOVER_TIME => {
                 // The helper thread finds the next holder of the port.
-                hub.wakers.helper.ring();
+                hub.wakers.helper.signal();
                 MutexGuard::unlocked(state, || std::thread::sleep(RETRY_INTERVAL));
             }
             Err(error) => {

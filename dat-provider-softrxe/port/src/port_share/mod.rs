@@ -270,9 +270,8 @@ mod tests {
     use crate::credentials::own_uid;
     use crate::slot::slot_of_qpn;
     use crate::socket::Received;
-    use crate::wake::sleep;
 
-    use dat_os::sleep::Slept;
+    use dat_os::sleep::{Slept, on_readable};
 
     use super::*;
 
@@ -333,7 +332,7 @@ mod tests {
         }
         drop(first);
         for member in &members {
-            let ended = sleep([member.as_raw_fd()], Some(Duration::from_secs(5)));
+            let ended = on_readable([member.as_raw_fd()], Some(Duration::from_secs(5)));
             assert_eq!(ended, Slept::Woken);
             assert!(member.holder_is_gone());
         }

@@ -12,14 +12,16 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use dat_os::sleep::on_readable;
+
 use crate::ROCE_PORT;
 use crate::holder::Holder;
 use crate::limits::raise_descriptor_limit;
+use crate::poll_set::PollSet;
 use crate::port_keeper::MAX_KEPT;
 use crate::registry::Quotas;
 use crate::route::RecentRequests;
 use crate::socket::{Received, Socket};
-use crate::wake::{PollSet, sleep};
 
 /// Requested receive buffer of a port in bytes.
 const BUFFER: usize = 4 << 20;
@@ -165,7 +167,7 @@ impl Server {
             let limit = self
                 .next()
                 .map(|at| at.saturating_duration_since(Instant::now()));
-            let _ = sleep([self.poll_set.as_raw_fd()], limit);
+            let _ = on_readable([self.poll_set.as_raw_fd()], limit);
             self.step(Instant::now());
         }
     }
@@ -367,7 +369,7 @@ mod tests {
             assert!(died.elapsed() < Duration::from_secs(10), "still bound");
             let left = Some(Duration::from_secs(10));
             assert_eq!(
-                sleep([holder.as_raw_fd()], left),
+                on_readable([holder.as_raw_fd()], left),
                 dat_os::sleep::Slept::Woken
             );
             holder.poll_members();

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dat_os::eventfd::EventFd;
 use dat_os::schedule::processors;
-use softrxe_port::wake::Wake;
 use softrxe_proto::{CqId, Time};
 
 use crate::adaptive::oversubscription::{EmptyPolls, Oversubscription};
@@ -25,9 +25,9 @@ pub(super) const MIN_SLEEP: Duration = Duration::from_micros(50);
 #[derive(Debug)]
 pub(crate) struct Wakers {
     /// Wakes the helper thread.
-    pub(crate) helper: Wake,
+    pub(crate) helper: EventFd,
     /// Wakes the leader, which sleeps on the descriptors.
-    pub(crate) leader: Arc<Wake>,
+    pub(crate) leader: Arc<EventFd>,
 }
 
 impl Wakers {
@@ -37,8 +37,8 @@ impl Wakers {
     /// As `eventfd`.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
-            helper: Wake::new()?,
-            leader: Arc::new(Wake::new()?),
+            helper: EventFd::new()?,
+            leader: Arc::new(EventFd::new()?),
         })
     }
 }
@@ -96,7 +96,7 @@ impl Roles {
     /// Wakes the helper, unless it is woken already.
     pub(crate) fn wake_helper(&mut self, wakers: &Wakers) {
         if !std::mem::replace(&mut self.helper_woken, true) {
-            wakers.helper.ring();
+            wakers.helper.signal();
         }
     }
 
@@ -138,7 +138,7 @@ impl Roles {
                 self.wake_helper(wakers);
             }
             Watcher::Leader if !std::mem::replace(&mut self.leader_ignores_socket, true) => {
-                wakers.leader.ring();
+                wakers.leader.signal();
             }
             _ => {}
         }
@@ -155,7 +155,7 @@ impl Roles {
             self.wakes_at = due;
             match self.watcher {
                 Watcher::Helper => self.wake_helper(wakers),
-                Watcher::Leader => wakers.leader.ring(),
+                Watcher::Leader => wakers.leader.signal(),
                 Watcher::None => {}
             }
         }

@@ -1,46 +1,11 @@
-//! Wake-ups of a thread that sleeps on descriptors.
+//! A set of descriptors that a thread sleeps on together.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-use dat_os::eventfd::EventFd;
 use dat_os::poll_set::{self, Event, Watch};
-use dat_os::sleep::Slept;
-
-pub use dat_os::schedule::processors;
-/// Sleeps until one of the descriptors is readable or hung up, or the timeout expires.
-pub use dat_os::sleep::on_readable as sleep;
-
-/// A descriptor that another thread makes readable.
-#[derive(Debug)]
-pub struct Wake(EventFd);
-
-impl Wake {
-    /// Creates a descriptor that is not readable.
-    ///
-    /// # Errors
-    /// The errors of `eventfd`, such as `EMFILE`.
-    pub fn new() -> io::Result<Self> {
-        EventFd::new().map(Self)
-    }
-
-    /// Makes the descriptor readable until [`Wake::clear`].
-    pub fn ring(&self) {
-        self.0.signal();
-    }
-
-    /// Makes the descriptor unreadable.
-    pub fn clear(&self) {
-        self.0.clear();
-    }
-}
-
-impl AsRawFd for Wake {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
+use dat_os::sleep::{Slept, on_readable};
 
 /// Maximum number of descriptors that [`PollSet::ready`] returns at a time.
 const BATCH: usize = 256;
@@ -74,7 +39,7 @@ impl PollSet {
     /// Returns true if a descriptor of the set is readable or hung up.
     #[must_use]
     pub fn is_readable(&self) -> bool {
-        sleep([self.as_raw_fd()], Some(Duration::ZERO)) == Slept::Woken
+        on_readable([self.as_raw_fd()], Some(Duration::ZERO)) == Slept::Woken
     }
 
     /// Returns descriptors of the set that are readable or hung up, at most `BATCH` of them; the set stays readable while there are more.
@@ -94,23 +59,25 @@ impl AsRawFd for PollSet {
 
 #[cfg(test)]
 mod tests {
+    use dat_os::eventfd::EventFd;
+
     use super::*;
 
     #[test]
-    fn a_ring_ends_a_sleep_also_through_a_poll_set_and_stays_until_cleared() {
-        let (wake, poll_set) = (Wake::new().unwrap(), PollSet::new().unwrap());
+    fn a_signal_ends_a_sleep_also_through_a_poll_set_and_stays_until_cleared() {
+        let (wake, poll_set) = (EventFd::new().unwrap(), PollSet::new().unwrap());
         poll_set.add(wake.as_raw_fd()).unwrap();
         let soon = Some(Duration::from_millis(1));
         assert_eq!(
-            sleep([wake.as_raw_fd(), poll_set.as_raw_fd()], soon),
+            on_readable([wake.as_raw_fd(), poll_set.as_raw_fd()], soon),
             Slept::TimedOut
         );
         std::thread::scope(|scope| {
-            scope.spawn(|| wake.ring());
-            assert_eq!(sleep([poll_set.as_raw_fd()], None), Slept::Woken);
+            scope.spawn(|| wake.signal());
+            assert_eq!(on_readable([poll_set.as_raw_fd()], None), Slept::Woken);
         });
-        assert_eq!(sleep([wake.as_raw_fd()], soon), Slept::Woken);
+        assert_eq!(on_readable([wake.as_raw_fd()], soon), Slept::Woken);
         wake.clear();
-        assert_eq!(sleep([wake.as_raw_fd()], soon), Slept::TimedOut);
+        assert_eq!(on_readable([wake.as_raw_fd()], soon), Slept::TimedOut);
     }
 }
