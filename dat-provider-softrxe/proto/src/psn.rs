@@ -72,6 +72,12 @@ impl Qpn {
     pub const fn value(self) -> u32 {
         self.0
     }
+
+    /// True of numbers that a connected queue pair can have: not 0 and 1, which are for management, and not the multicast one.
+    #[must_use]
+    pub const fn is_connectable(self) -> bool {
+        self.0 > Self::GSI.0 && self.0 < MASK
+    }
 }
 
 impl fmt::Debug for Qpn {

@@ -219,6 +219,28 @@ fn a_foreign_peer_whose_queue_pair_another_request_claims_is_probed_and_stays() 
     talk(&mut pair, qpns);
 }
 
+/// A connection to queue pair 1 would send its packets to the peer's connection manager.
+#[test]
+fn a_peer_cannot_connect_a_queue_pair_with_a_reserved_number() {
+    let mut pair = Pair::new("abuse_reserved");
+    let (from, to) = (pair.sides[0].address, pair.sides[1].address);
+    pair.sides[1].engine.listen(SERVICE).unwrap();
+    for (id, qpn) in [0, 1, 0xff_ffff].into_iter().enumerate() {
+        let peer = (FOREIGN, id as u32, Qpn::new(qpn));
+        let req = CmMessage::Req(stranger::req(from.ip(), to.ip(), SERVICE, peer));
+        let now = pair.now;
+        let engine = &mut pair.sides[1].engine;
+        stranger::inject(engine, now, from, 5, &req);
+        let sent = stranger::sent(engine, now);
+        let answer = sent.iter().find_map(|(_, bytes)| stranger::message(bytes));
+        assert!(
+            matches!(&answer, Some(CmMessage::Rej(rej)) if rej.reason == RejectReason::UNSUPPORTED),
+            "{qpn}: {answer:?}"
+        );
+    }
+    assert_eq!(requests(&mut pair.sides[1]), []);
+}
+
 /// The host was restarted, so its queue pair numbers start again.
 #[test]
 fn a_foreign_peer_that_is_gone_is_detected_when_another_request_claims_its_queue_pair() {

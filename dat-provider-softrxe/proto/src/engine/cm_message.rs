@@ -234,6 +234,9 @@ impl<M: Memory> Engine<M> {
         if req.transport != 0 {
             return Err(RejectReason::INVALID_TRANSPORT);
         }
+        if !req.qpn.is_connectable() {
+            return Err(RejectReason::UNSUPPORTED);
+        }
         if req.primary.remote_gid != gid(self.config.local) {
             return Err(RejectReason::INVALID_GID);
         }
@@ -251,6 +254,10 @@ impl<M: Memory> Engine<M> {
             self.mads.push_back((reply_to(source, own), rej));
             return;
         };
+        if !rep.qpn.is_connectable() {
+            tracing::debug!(%source, qpn = ?rep.qpn, "reply ignored: no connected queue pair has this number");
+            return;
+        }
         let Some(c) = self.cm.get_mut(id) else { return };
         if matches!(c.state, State::ReqSent | State::MraReceived) {
             if c.transaction != transaction {
