@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-pub use loom::sync::atomic::Ordering;
+pub use loom::sync::atomic::{Ordering, fence};
 
 /// A second atomic that each access changes first. Loom 0.7 tries another order only where the last access it recorded
 /// is another thread's: a thread that loads a word and then stores to it hides an earlier load of another thread. The

@@ -14,7 +14,7 @@ pub mod futex;
 mod mutex;
 mod watched;
 
-pub use atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub use atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 pub use loom::hint::spin_loop;
 pub use loom::thread;
 pub use loom::thread::yield_now;

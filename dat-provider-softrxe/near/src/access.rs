@@ -1,0 +1,90 @@
+//! Access of one end to its ring: indices, and copies between private memory and records.
+//!
+//! Another process may write to the same bytes at any time, so no reference may exist there except to atomics, and a
+//! value that was checked must not be read again. Headers go through volatile words: the compiler neither repeats nor
+//! divides them. A concurrent write changes a value only, which the reader checks after the copy.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::layout::{FIXED, HEADER_AT, MAX_HEADER};
+use crate::map::Map;
+use crate::ring::Lines;
+
+/// Words of a record's fixed part.
+pub(crate) const WORDS: usize = FIXED / 8;
+
+/// A ring of a map.
+#[derive(Debug)]
+pub(crate) struct RingAccess {
+    lines: NonNull<Lines>,
+    /// The data, mapped twice in a row.
+    data: NonNull<u8>,
+    /// Size of the ring minus 1.
+    mask: u64,
+    /// Keeps the memory mapped.
+    _map: Arc<Map>,
+}
+
+// SAFETY: the pointers lead into the map, which is Send. Each end of a ring has its own RingAccess, which is not Sync.
+unsafe impl Send for RingAccess {}
+
+impl RingAccess {
+    /// Returns the access to ring number `ring` of `map`, whose rings have `size` bytes.
+    pub(crate) fn new(map: Arc<Map>, ring: usize, size: usize) -> Self {
+        let (lines, data) = map.ring(ring);
+        Self {
+            lines,
+            data,
+            mask: size as u64 - 1,
+            _map: map,
+        }
+    }
+
+    /// Returns indices and flags.
+    #[inline]
+    pub(crate) fn lines(&self) -> &Lines {
+        // SAFETY: a control page is mapped there as long as `_map` lives. Lines has only atomics.
+        unsafe { self.lines.as_ref() }
+    }
+
+    /// Returns the first byte of the record at `position`. A whole ring is mapped from there on.
+    #[inline]
+    pub(crate) fn record(&self, position: u64) -> NonNull<u8> {
+        let offset = (position & self.mask) as usize;
+        // SAFETY: the offset is less than the ring's size, and the data is mapped twice in a row.
+        unsafe { self.data.add(offset) }
+    }
+
+    /// Returns the fixed part of the record at `position`: each word is read once.
+    #[inline]
+    pub(crate) fn read_fixed(&self, position: u64) -> [u64; WORDS] {
+        debug_assert!(position.is_multiple_of(8));
+        let from = self.record(position).cast::<u64>().as_ptr().cast_const();
+        // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
+        std::array::from_fn(|index| unsafe { from.add(index).read_volatile() })
+    }
+
+    /// Writes the beginning of the record at `position`: two words, and the header after them. Bytes after the header
+    /// stay as they are.
+    #[inline]
+    pub(crate) fn write_fixed(&self, position: u64, words: [u64; HEADER_AT / 8], header: &[u8]) {
+        debug_assert!(position.is_multiple_of(8) && header.len() <= MAX_HEADER);
+        let record = self.record(position);
+        let start = record.cast::<u64>().as_ptr();
+        let (whole, rest) = header.as_chunks::<8>();
+        // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
+        unsafe {
+            start.write_volatile(words[0]);
+            start.add(1).write_volatile(words[1]);
+            for (index, word) in whole.iter().enumerate() {
+                let word = u64::from_ne_bytes(*word);
+                start.add(HEADER_AT / 8 + index).write_volatile(word);
+            }
+            let after = record.as_ptr().add(HEADER_AT + whole.len() * 8);
+            for (index, byte) in rest.iter().enumerate() {
+                after.add(index).write_volatile(*byte);
+            }
+        }
+    }
+}

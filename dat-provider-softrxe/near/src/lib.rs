@@ -1,0 +1,27 @@
+//! A channel between two processes of one host and one user: a ring in shared memory for each direction.
+//!
+//! A ring carries *records*: a short header and a payload, of which this crate knows the lengths only. It does not
+//! know RoCE. One process creates the memory ([`Channel::create`]) and gives its descriptor to the other one, which
+//! adopts it ([`Channel::adopt`]). Each process has the [`Sender`] of one ring and the [`Receiver`] of the other.
+//!
+//! A peer that writes anything into the shared memory at any time harms its own channel only: every value that is read
+//! there is checked ([`Violation`]), and no Rust reference leads there except those to atomics.
+//! `docs/design/near.md` describes the design.
+//!
+//! Read [`layout`], `ring` (the protocol of the indices), `map` (the memory), then [`Sender`] and [`Receiver`].
+
+mod access;
+mod channel;
+pub mod layout;
+mod map;
+mod receiver;
+mod ring;
+mod sender;
+mod sync;
+mod violation;
+
+pub use channel::{Channel, LARGE_RING, SMALL_RING, mtu};
+pub use map::MapError;
+pub use receiver::{Receiver, Record};
+pub use sender::{Sender, Space};
+pub use violation::Violation;

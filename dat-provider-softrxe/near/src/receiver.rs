@@ -1,0 +1,139 @@
+//! The receiving end of a ring.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::access::RingAccess;
+use crate::channel::mtu;
+use crate::layout::{Fixed, HEADER_AT, MAX_HEADER};
+use crate::map::Map;
+use crate::ring::Consumer;
+use crate::sync::{Ordering, fence};
+use crate::violation::Violation;
+
+/// A record that arrived. The peer may change its payload at any time; the rest is a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// The headers, [`header_length`](Self::header_length) bytes of them; what follows them has no meaning.
+    pub header: [u8; MAX_HEADER],
+    /// Length of the headers.
+    pub header_length: usize,
+    /// First byte of the record, valid until [`Receiver::release`].
+    pub at: NonNull<u8>,
+    /// Where the payload begins in the record.
+    pub payload_at: usize,
+    /// Length of the payload.
+    pub payload_length: usize,
+}
+
+impl Record {
+    /// Returns the headers.
+    #[inline]
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header[..self.header_length]
+    }
+
+    /// Returns the first byte of the payload, valid until [`Receiver::release`].
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> NonNull<u8> {
+        // SAFETY: the payload begins within the record or at its end.
+        unsafe { self.at.add(self.payload_at) }
+    }
+}
+
+/// Reads records from a ring.
+#[derive(Debug)]
+pub struct Receiver {
+    ring: RingAccess,
+    /// The ring in the other direction, whose consumer is the producer of this one.
+    opposite: RingAccess,
+    consumer: Consumer,
+    mtu: u32,
+    /// Length of the record that `next` returned last, until it is released.
+    current: u64,
+}
+
+impl Receiver {
+    pub(crate) fn new(map: Arc<Map>, ring: usize, opposite: usize, size: usize) -> Self {
+        Self {
+            ring: RingAccess::new(Arc::clone(&map), ring, size),
+            opposite: RingAccess::new(map, opposite, size),
+            consumer: Consumer::new(size as u64),
+            mtu: mtu(size) as u32,
+            current: 0,
+        }
+    }
+
+    /// Returns the next record, or `None` if none is published. Without a [`release`](Self::release) it is the same
+    /// place again.
+    ///
+    /// # Errors
+    /// [`Violation::Tail`], [`Violation::Record`]: the channel ends.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a record has to be released before the next one"
+    )]
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Record>, Violation> {
+        let published = self.consumer.published(self.ring.lines())?;
+        if published == 0 {
+            return Ok(None);
+        }
+        let position = self.consumer.position();
+        let words = self.ring.read_fixed(position);
+        let fixed = Fixed::parse([words[0], words[1]], published, self.mtu)?;
+        self.current = u64::from(fixed.length);
+        let mut header = [0; MAX_HEADER];
+        for (to, word) in header
+            .as_chunks_mut()
+            .0
+            .iter_mut()
+            .zip(&words[HEADER_AT / 8..])
+        {
+            *to = word.to_ne_bytes();
+        }
+        Ok(Some(Record {
+            header,
+            header_length: fixed.header_length.into(),
+            at: self.ring.record(position),
+            payload_at: fixed.payload_at.into(),
+            payload_length: fixed.payload_length as usize,
+        }))
+    }
+
+    /// Frees the record that [`next`](Self::next) returned last.
+    #[inline]
+    pub fn release(&mut self) {
+        let length = std::mem::take(&mut self.current);
+        self.consumer.release(self.ring.lines(), length);
+    }
+
+    /// Tells the peer how much is free. Call it after each run of records, and after [`arm`](Self::arm). Returns true
+    /// if the peer waits for room and sleeps: it has to be woken.
+    #[inline]
+    pub fn flush(&mut self) -> bool {
+        if !self.consumer.flush(self.ring.lines()) {
+            return false;
+        }
+        // Between the store of `freed` and the test of `asleep`.
+        fence(Ordering::SeqCst);
+        self.opposite.lines().take_asleep()
+    }
+
+    /// Says that this process is about to sleep. Returns true if it must not, because a record is published. In either
+    /// case [`disarm`](Self::disarm) follows, after the sleep.
+    ///
+    /// # Errors
+    /// [`Violation::Tail`]: the channel ends.
+    pub fn arm(&mut self) -> Result<bool, Violation> {
+        self.consumer.arm(self.ring.lines())
+    }
+
+    /// Says that this process is awake: the peer need not wake it.
+    #[inline]
+    pub fn disarm(&self) {
+        self.consumer.disarm(self.ring.lines());
+    }
+}

@@ -1,0 +1,274 @@
+//! Protocol of a ring's indices and flags. The data is elsewhere: loom runs this file with data of its own.
+//!
+//! The producer writes records behind its private `tail` and publishes it. The consumer reads up to the published tail
+//! and stores in `freed` how far it has read. Each side loads an index of the other one only when the value that it
+//! loaded last does not suffice.
+//!
+//! **Sleep.** The consumer sets `asleep`, makes a full fence and looks at the tail again. The producer stores the tail,
+//! makes a full fence and tests `asleep`. One of the two sees the store of the other one, so no consumer sleeps beside
+//! a published record. The producer that takes the flag (swap) wakes the consumer.
+//!
+//! **Room.** In the same way the producer sets `starved`, makes a full fence and looks at `freed` again. The consumer
+//! tests `starved` after each store of `freed`, at first without a fence, and once more after the fence of its sleep.
+
+use std::sync::atomic::AtomicU8;
+
+use crate::layout::{ALIGNMENT, LINE};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::violation::Violation;
+
+/// A run of records is published after each so many bytes, so that both ends copy at the same time.
+const PUBLISHED_AT_ONCE: u64 = 4096;
+/// Part of the ring that has to be free before a starved producer is woken.
+const ROOM_DIVISOR: u64 = 2;
+/// The consumer stores `freed` after each such part of the ring.
+const FREED_DIVISOR: u64 = 8;
+
+/// Bytes between two words. Atomics, because the peer may write there too.
+type Rest<const N: usize> = [AtomicU8; N];
+
+/// Indices and flags of a ring, each in a line of its own. Any value may be in them at any time.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Lines {
+    /// Bytes ever published; the producer stores it.
+    pub(crate) tail: AtomicU64,
+    rest_0: Rest<{ LINE - 8 }>,
+    /// Bytes ever consumed; the consumer stores it.
+    pub(crate) freed: AtomicU64,
+    rest_1: Rest<{ LINE - 8 }>,
+    /// The consumer sets it before it sleeps, the producer takes it.
+    pub(crate) asleep: AtomicU32,
+    rest_2: Rest<{ LINE - 4 }>,
+    /// The producer sets it when it has no room, the consumer takes it.
+    pub(crate) starved: AtomicU32,
+    rest_3: Rest<{ LINE - 4 }>,
+}
+
+/// Takes `flag` and returns true if it was set.
+#[inline]
+fn take(flag: &AtomicU32) -> bool {
+    flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::AcqRel) != 0
+}
+
+impl Lines {
+    /// Takes the flag of a consumer that sleeps. The caller made a full fence after its last store for that consumer.
+    #[inline]
+    pub(crate) fn take_asleep(&self) -> bool {
+        take(&self.asleep)
+    }
+}
+
+/// The producer's side of a ring.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    size: u64,
+    /// Bytes ever written.
+    tail: u64,
+    /// The value that is stored in the shared tail.
+    published: u64,
+    /// The tail at the last test of `asleep`.
+    announced: u64,
+    /// The value of `freed` that was loaded last.
+    freed: u64,
+}
+
+impl Producer {
+    /// Begins with an empty ring of `size` bytes.
+    pub(crate) const fn new(size: u64) -> Self {
+        Self {
+            size,
+            tail: 0,
+            published: 0,
+            announced: 0,
+            freed: 0,
+        }
+    }
+
+    /// Returns the position of the next record.
+    #[inline]
+    pub(crate) const fn position(&self) -> u64 {
+        self.tail
+    }
+
+    /// Returns the room as far as it is known without a look at the shared index.
+    #[inline]
+    pub(crate) const fn known_room(&self) -> u64 {
+        self.size - (self.tail - self.freed)
+    }
+
+    /// Returns the room; loads the consumer's index if less than `enough` is known.
+    ///
+    /// # Errors
+    /// [`Violation::Freed`].
+    #[inline]
+    pub(crate) fn room(&mut self, lines: &Lines, enough: u64) -> Result<u64, Violation> {
+        if self.known_room() < enough {
+            let freed = lines.freed.load(Ordering::Acquire);
+            if freed < self.freed || freed > self.tail {
+                return Err(Violation::Freed {
+                    freed,
+                    known: self.freed,
+                    tail: self.tail,
+                });
+            }
+            self.freed = freed;
+        }
+        Ok(self.known_room())
+    }
+
+    /// Adds a record of `length` bytes, which is in the data.
+    ///
+    /// # Panics
+    /// If the record is longer than the known room.
+    #[inline]
+    pub(crate) fn add(&mut self, lines: &Lines, length: u64) {
+        assert!(length <= self.known_room(), "a record needs room");
+        self.tail += length;
+        if self.tail - self.published >= PUBLISHED_AT_ONCE {
+            self.store_tail(lines);
+        }
+    }
+
+    #[inline]
+    fn store_tail(&mut self, lines: &Lines) {
+        self.published = self.tail;
+        lines.tail.store(self.tail, Ordering::Release);
+    }
+
+    /// Publishes all records. Returns true if the consumer sleeps and this call took its flag: it has to be woken.
+    #[inline]
+    pub(crate) fn publish(&mut self, lines: &Lines) -> bool {
+        if self.announced == self.tail {
+            return false;
+        }
+        if self.published != self.tail {
+            self.store_tail(lines);
+        }
+        self.announced = self.tail;
+        fence(Ordering::SeqCst);
+        lines.take_asleep()
+    }
+
+    /// Asks the consumer to report room. Returns true if there is room of `enough` bytes after all.
+    ///
+    /// # Errors
+    /// [`Violation::Freed`].
+    pub(crate) fn starve(&mut self, lines: &Lines, enough: u64) -> Result<bool, Violation> {
+        lines.starved.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let found = self.room(lines, enough)? >= enough;
+        if found {
+            lines.starved.store(0, Ordering::Relaxed);
+        }
+        Ok(found)
+    }
+}
+
+/// The consumer's side of a ring.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    size: u64,
+    /// Bytes ever read.
+    position: u64,
+    /// The value that is stored in `freed`.
+    freed: u64,
+    /// The value of the tail that was loaded last.
+    tail: u64,
+}
+
+impl Consumer {
+    /// Begins with an empty ring of `size` bytes.
+    pub(crate) const fn new(size: u64) -> Self {
+        Self {
+            size,
+            position: 0,
+            freed: 0,
+            tail: 0,
+        }
+    }
+
+    /// Returns the position of the next record.
+    #[inline]
+    pub(crate) const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Returns the number of published bytes from the position on; loads the producer's index if none is known.
+    ///
+    /// # Errors
+    /// [`Violation::Tail`].
+    #[inline]
+    pub(crate) fn published(&mut self, lines: &Lines) -> Result<u64, Violation> {
+        if self.tail == self.position {
+            self.load_tail(lines)?;
+        }
+        Ok(self.tail - self.position)
+    }
+
+    #[inline]
+    fn load_tail(&mut self, lines: &Lines) -> Result<(), Violation> {
+        let tail = lines.tail.load(Ordering::Acquire);
+        let ahead = tail.wrapping_sub(self.position);
+        if tail < self.tail || ahead > self.size || !tail.is_multiple_of(ALIGNMENT as u64) {
+            return Err(Violation::Tail {
+                tail,
+                known: self.tail,
+                position: self.position,
+                size: self.size,
+            });
+        }
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// Frees the `length` bytes of the record at the position, which are published.
+    #[inline]
+    pub(crate) fn release(&mut self, lines: &Lines, length: u64) {
+        self.position += length;
+        debug_assert!(self.position <= self.tail);
+        if self.position - self.freed >= self.size / FREED_DIVISOR {
+            self.store_freed(lines);
+        }
+    }
+
+    #[inline]
+    fn store_freed(&mut self, lines: &Lines) {
+        self.freed = self.position;
+        lines.freed.store(self.position, Ordering::Release);
+    }
+
+    /// Tells the producer what is free if all known records are read. Returns true if the producer waits for room and there
+    /// is enough: the flag is taken, and the producer has to be woken if it sleeps.
+    #[inline]
+    pub(crate) fn flush(&mut self, lines: &Lines) -> bool {
+        if self.position == self.tail && self.freed != self.position {
+            self.store_freed(lines);
+        }
+        if lines.starved.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        // A wrong tail is found where records are read.
+        let used = lines.tail.load(Ordering::Relaxed).wrapping_sub(self.freed);
+        used <= self.size / ROOM_DIVISOR && take(&lines.starved)
+    }
+
+    /// Says that the consumer is about to sleep. Returns true if it must not, because a record is published.
+    ///
+    /// # Errors
+    /// [`Violation::Tail`].
+    pub(crate) fn arm(&mut self, lines: &Lines) -> Result<bool, Violation> {
+        lines.asleep.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Ok(self.published(lines)? != 0)
+    }
+
+    /// Says that the consumer is awake.
+    #[inline]
+    pub(crate) fn disarm(&self, lines: &Lines) {
+        // Only when needed: a store takes the line away from the producer.
+        if lines.asleep.load(Ordering::Relaxed) != 0 {
+            lines.asleep.store(0, Ordering::Relaxed);
+        }
+    }
+}

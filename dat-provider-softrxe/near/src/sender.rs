@@ -1,0 +1,106 @@
+//! The sending end of a ring.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::access::RingAccess;
+use crate::channel::mtu;
+use crate::layout::{ALIGNMENT, Fixed, MAX_HEADER, record_length};
+use crate::map::Map;
+use crate::ring::Producer;
+use crate::violation::Violation;
+
+/// Where the next record begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// First byte of the record. It is valid as long as the sender, for `room` bytes.
+    pub at: NonNull<u8>,
+    /// Number of bytes that the record may have. If it is less than [`Sender::largest_record`], it is all that is free.
+    pub room: usize,
+}
+
+/// Writes records into a ring. Each run of [`commit`](Self::commit) ends with a [`publish`](Self::publish).
+#[derive(Debug)]
+pub struct Sender {
+    ring: RingAccess,
+    producer: Producer,
+    largest_record: u64,
+    mtu: usize,
+}
+
+impl Sender {
+    pub(crate) fn new(map: Arc<Map>, ring: usize, size: usize) -> Self {
+        Self {
+            ring: RingAccess::new(map, ring, size),
+            producer: Producer::new(size as u64),
+            largest_record: record_length(ALIGNMENT, mtu(size)) as u64,
+            mtu: mtu(size),
+        }
+    }
+
+    /// Returns the maximum length of a payload.
+    #[must_use]
+    pub const fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// Returns the length of a record with the longest headers and the longest payload.
+    #[must_use]
+    pub const fn largest_record(&self) -> usize {
+        self.largest_record as usize
+    }
+
+    /// Returns where the next record begins, and the room for it. The caller writes the payload there, at the
+    /// [`payload_at`](crate::layout::payload_at) of its headers, and then calls [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// [`Violation::Freed`]: the channel ends.
+    #[inline]
+    pub fn space(&mut self) -> Result<Space, Violation> {
+        let enough = self.largest_record;
+        let room = self.producer.room(self.ring.lines(), enough)? as usize;
+        let at = self.ring.record(self.producer.position());
+        Ok(Space { at, room })
+    }
+
+    /// Adds the record whose payload is in the space. The peer may see it from now on, and sees it after
+    /// [`publish`](Self::publish).
+    ///
+    /// # Panics
+    /// If the header has more than 40 bytes, if the payload exceeds the MTU or begins before the header's end or after
+    /// 255, or if the record does not fit into the room that the last [`space`](Self::space) returned.
+    #[inline]
+    pub fn commit(&mut self, header: &[u8], payload_at: usize, payload_length: usize) {
+        assert!(header.len() <= MAX_HEADER && payload_length <= self.mtu);
+        let at = u8::try_from(payload_at).expect("a payload begins within 255 bytes");
+        let length = record_length(payload_at, payload_length).max(ALIGNMENT);
+        assert!(
+            length as u64 <= self.producer.known_room(),
+            "a record needs room"
+        );
+        let fixed = Fixed {
+            length: length as u32,
+            payload_length: payload_length as u32,
+            header_length: header.len() as u8,
+            payload_at: at,
+        };
+        let position = self.producer.position();
+        self.ring.write_fixed(position, fixed.encode(), header);
+        self.producer.add(self.ring.lines(), length as u64);
+    }
+
+    /// Publishes all records. Returns true if the peer sleeps and has to be woken.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        self.producer.publish(self.ring.lines())
+    }
+
+    /// Asks the peer to report when half of the ring is free, after [`publish`](Self::publish). Returns true if there is
+    /// room for the largest record after all. Call it when a record does not fit, and again before a sleep.
+    ///
+    /// # Errors
+    /// [`Violation::Freed`]: the channel ends.
+    pub fn starve(&mut self) -> Result<bool, Violation> {
+        self.producer.starve(self.ring.lines(), self.largest_record)
+    }
+}
