@@ -3,12 +3,14 @@
 //! Begin with [`registry::Registry`], which puts the other modules together:
 //! * [`search`] finds the file, [`conf`] parses it, [`catalog`] selects the entry that satisfies a request;
 //! * [`loader`] loads and initialises the entry's library; no other code of the project calls dlopen for a provider;
+//! * [`classic`] exports the registry of a statically linked program to classic providers;
 //! * [`registrations`] holds the function tables that are registered, [`handles`] the small integers that 2.0 consumers get for IAs.
 //!
 //! The crate imports dat-core (error codes) and dat-abi (C types). The C libraries (`capi/`) and the Rust API (`dat`) use it.
-//! Unsafe code is in `loader.rs`, and one call of getauxval in `search.rs`.
+//! Unsafe code is in `loader.rs` and `classic/`, and one call of getauxval in `search.rs`.
 
 pub mod catalog;
+pub mod classic;
 pub mod conf;
 pub mod handles;
 pub mod loader;

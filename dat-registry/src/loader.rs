@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::error::Error as _;
-use std::ffi::{CString, OsStr, c_char, c_void};
+use std::ffi::{CString, OsStr, c_char};
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 use dat_abi::ret::TYPE_MASK;
@@ -17,10 +17,9 @@ use dat_core::error::{Error, Subtype};
 use dat_core::reserve::{has_room, has_space};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
+pub use crate::classic::AddProvider;
+use crate::classic::{self, RegistryFunctions};
 use crate::conf::Entry;
-
-/// Function that registers a table. A library of ours gets it at its init, so that it needs no global symbol.
-pub type AddProvider = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32;
 
 type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
 type InitWith = unsafe extern "C" fn(*const DatProviderInfo, *const c_char, AddProvider) -> u32;
@@ -107,6 +106,8 @@ pub struct Loader {
     open: Mutex<Vec<Initialised>>,
     /// Functions of our libraries that say whether a number is one of their handles (`dat_rs_owns`).
     owners: Mutex<Vec<Owns>>,
+    /// Functions to export before a classic provider is loaded; unset in a C library, which exports its own.
+    classic: OnceLock<RegistryFunctions>,
 }
 
 /// A library, with the info that `dat_provider_init` got and `dat_provider_fini` gets.
@@ -130,6 +131,11 @@ impl Loader {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets the functions that classic providers are to call, for a registry that is linked into the program.
+    pub(crate) fn serve_classic(&self, functions: RegistryFunctions) {
+        self.classic.get_or_init(|| functions);
     }
 
     fn states(&self) -> MutexGuard<'_, HashMap<(String, String), State>> {
@@ -186,7 +192,7 @@ impl Loader {
         add: AddProvider,
         prefix: Option<&Path>,
     ) -> Result<(), LoadError> {
-        let library = open(entry, prefix)?;
+        let library = open(entry, prefix, self.classic.get().copied())?;
         let info = DatProviderInfo::new(
             &entry.name,
             entry.api.major,
@@ -288,16 +294,20 @@ fn finish(one: &Initialised) {
 }
 
 /// Opens the library where the dynamic loader finds it, else in the prefix.
-fn open(entry: &Entry, prefix: Option<&Path>) -> Result<OpenLibrary, LoadError> {
+fn open(
+    entry: &Entry,
+    prefix: Option<&Path>,
+    classic: Option<RegistryFunctions>,
+) -> Result<OpenLibrary, LoadError> {
     let beside = prefix
         .filter(|_| !entry.library.contains('/'))
         .map(|p| p.join("lib").join(&entry.library));
-    let first = match open_path(OsStr::new(&entry.library)) {
+    let first = match open_path(OsStr::new(&entry.library), classic) {
         Ok(library) => return Ok(library),
         Err(error) => error,
     };
     if let Some(path) = beside.filter(|path| path.exists()) {
-        return open_path(path.as_os_str()).map_err(|error| failed(entry, &error));
+        return open_path(path.as_os_str(), classic).map_err(|error| failed(entry, &error));
     }
     Err(failed(entry, &first))
 }
@@ -326,17 +336,29 @@ fn failed(entry: &Entry, error: &libloading::Error) -> LoadError {
 }
 
 /// Opens a library. The symbols of ours stay local; those of a classic provider become global, as in DAPL, because its parts find
-/// each other by them.
-fn open_path(path: &OsStr) -> Result<OpenLibrary, libloading::Error> {
+/// each other by them. A classic provider does not load where nothing exports a registry, so `classic` is exported then.
+fn open_path(
+    path: &OsStr,
+    classic: Option<RegistryFunctions>,
+) -> Result<OpenLibrary, libloading::Error> {
     // SAFETY: loading runs the library's constructors. A dat.conf entry requests exactly that; any user with write access
     // to the file can run code.
-    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }?;
+    let load = || unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    let library = match (load(), classic) {
+        (Err(first), Some(functions)) => match classic::export(functions) {
+            Ok(()) => load()?,
+            Err(error) => {
+                tracing::error!("{error}");
+                return Err(first);
+            }
+        },
+        (loaded, _) => loaded?,
+    };
     // SAFETY: the symbol is only looked up.
     let ours = unsafe { library.get::<InitWith>(b"dat_rs_provider_init\0").is_ok() };
     if ours {
-        // SAFETY: mapped already; this only keeps it mapped (see the module's documentation).
-        let kept = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-        std::mem::forget(kept);
+        // Mapped already; this only keeps it mapped (see the module's documentation).
+        std::mem::forget(load());
         return Ok(OpenLibrary {
             library,
             global: None,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use dat_core::error::{Error, Kind, Subtype};
 
 use crate::catalog::{Catalog, Request};
+use crate::classic::RegistryFunctions;
 use crate::conf::Entry;
 use crate::handles::Handles;
 use crate::loader::{AddProvider, LoadError, Loader};
@@ -79,6 +80,12 @@ impl Registry {
         if let Ok(program) = std::env::current_exe() {
             self.set_own_path(program);
         }
+    }
+
+    /// Sets the functions that classic C providers are to call. A registry that is linked into a program needs this; libdat2 and
+    /// libdat export the functions themselves.
+    pub fn serve_classic(&self, functions: RegistryFunctions) {
+        self.loader.serve_classic(functions);
     }
 
     fn own_path(&self) -> Option<PathBuf> {

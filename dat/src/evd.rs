@@ -11,6 +11,7 @@ use dat_core::event::{AsyncEvent, ConnectionEvent, DtoOp, DtoStatus};
 use crate::error::Result;
 use crate::ia::Ia;
 use crate::request::ConnRequest;
+use crate::serial;
 use crate::sys::{Handle, call, free};
 use crate::{Error, Streams};
 
@@ -131,9 +132,13 @@ impl Evd {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             // 32 bits of microseconds are more than an hour; a longer wait is split.
-            let piece = u32::try_from(left.as_micros())
+            let mut piece = u32::try_from(left.as_micros())
                 .unwrap_or(u32::MAX - 1)
                 .min(u32::MAX - 1);
+            let polls = serial::is_serialised(self.handle().table_address());
+            if polls {
+                piece = 0;
+            }
             let (mut event, mut more) = (DatEvent::default(), 0);
             // `pthread_cancel` would unwind frames that own values, so a cancellation is deferred.
             let waited = dat_os::cancel::defer(|| {
@@ -144,7 +149,11 @@ impl Evd {
             });
             match waited {
                 Ok(()) => return Ok(self.convert(&event)),
-                Err(error) if error.is_empty() && Instant::now() < deadline => {}
+                Err(error) if error.is_empty() && Instant::now() < deadline => {
+                    if polls {
+                        std::thread::sleep(serial::PAUSE.min(left));
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }

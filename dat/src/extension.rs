@@ -29,6 +29,7 @@ pub(crate) unsafe fn operate(
     }
     let slot = handle.table().handle_extendedop;
     let slot = slot.ok_or_else(|| absent(name))?;
+    let _turn = crate::serial::enter(handle.table_address());
     let mut list = VaList::in_memory(arguments);
     let list = (&raw mut list).cast::<c_void>();
     // SAFETY: a provider's handle, and the operation's arguments by the caller's promise.

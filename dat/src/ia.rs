@@ -12,43 +12,103 @@ use dat_abi::v2_0::table::DatProvider;
 use dat_abi::v2_0::types::{DatIaAttr, DatProviderAttr};
 use dat_core::error::{Error as Code, Kind};
 use dat_registry::catalog::Request;
+use dat_registry::classic::RegistryFunctions;
 use dat_registry::registrations::{RegisterError, Registered, Table};
-use dat_registry::registry::Registry;
+use dat_registry::registry::{LookupError, Registry};
 
 use crate::error::Result;
+use crate::serial;
 use crate::sys::{Handle, absent, call, done, free};
+
+/// `DAT_IA_FIELD_ALL`. DAPL refuses any other bit.
+const IA_FIELD_ALL: u64 = 0x3F_FFFF_FFFF;
+/// `DAT_PROVIDER_FIELD_ALL`.
+const PROVIDER_FIELD_ALL: u64 = 0x7FFF_FFFF;
 
 static REGISTRY: Registry = Registry::new();
 
 /// Returns the registry. The first call sets the path of the program, unless it gained rights, so that a prefix works in place.
 fn registry() -> &'static Registry {
     static STARTED: Once = Once::new();
-    STARTED.call_once(|| REGISTRY.set_own_path_to_program());
+    STARTED.call_once(|| {
+        REGISTRY.set_own_path_to_program();
+        REGISTRY.serve_classic(RegistryFunctions {
+            add: add_provider,
+            remove: remove_provider,
+        });
+    });
     &REGISTRY
 }
 
-/// Registers a provider; called by it during its init.
-unsafe extern "C" fn add_provider(
+/// Returns the registration that a provider describes; `None` if it passes NULL.
+///
+/// # Safety
+/// `info` is NULL or valid.
+unsafe fn registered(
     table: *const std::ffi::c_void,
     info: *const DatProviderInfo,
-) -> u32 {
+) -> Option<Registered> {
     if table.is_null() || info.is_null() {
-        return Code::of(Kind::InvalidParameter).code();
+        return None;
     }
-    // SAFETY: not NULL, and the provider passes the info that the registry gave it.
-    let info = unsafe { &*info };
-    let new = Registered {
+    // SAFETY: not NULL, so valid by the caller's promise.
+    let info = unsafe { info.read_unaligned() };
+    Some(Registered {
         name: info.name(),
         major: info.dapl_version_major,
         minor: info.dapl_version_minor,
         thread_safe: info.is_thread_safe != 0,
         table: Table(table as usize),
         open: 0,
+    })
+}
+
+/// Returns the code that a provider gets for what the registry did.
+fn code_of(done: Option<Result<(), RegisterError>>) -> u32 {
+    let kind = match done {
+        Some(Ok(())) => return DAT_SUCCESS,
+        Some(Err(RegisterError::Already)) => Kind::ProviderAlreadyRegistered,
+        Some(Err(RegisterError::NotFound)) => Kind::ProviderNotFound,
+        Some(Err(RegisterError::InUse)) => Kind::ProviderInUse,
+        None => Kind::InvalidParameter,
     };
-    match registry().registrations.add(new) {
-        Ok(()) => DAT_SUCCESS,
-        Err(RegisterError::Already) => Code::of(Kind::ProviderAlreadyRegistered).code(),
-        Err(_) => Code::of(Kind::InternalError).code(),
+    Code::of(kind).code()
+}
+
+/// Registers a provider (dat_registry_add_provider); called by it during its init.
+unsafe extern "C" fn add_provider(
+    table: *const std::ffi::c_void,
+    info: *const DatProviderInfo,
+) -> u32 {
+    // SAFETY: the provider passes the info that the registry gave it.
+    let new = unsafe { registered(table, info) };
+    code_of(new.map(|new| registry().registrations.add(new)))
+}
+
+/// Removes a registration (dat_registry_remove_provider); called by a classic provider when it is unloaded.
+unsafe extern "C" fn remove_provider(
+    table: *const std::ffi::c_void,
+    info: *const DatProviderInfo,
+) -> u32 {
+    // SAFETY: the provider passes the info that the registry gave it.
+    let old = unsafe { registered(table, info) };
+    code_of(old.map(|old| registry().registrations.remove(&old)))
+}
+
+/// Finds the provider of a name: a thread-safe one if there is one, else one whose calls are made one after the other. Returns its
+/// table, and whether it is thread safe.
+fn find(name: &str) -> Result<(Table, bool)> {
+    let request = |thread_safe| Request {
+        name,
+        major: 2,
+        minor: 0,
+        thread_safe,
+    };
+    match registry().lookup(&request(true), add_provider) {
+        Err(LookupError::NoEntry(_)) => {
+            Ok((registry().lookup(&request(false), add_provider)?, false))
+        }
+        found => Ok((found?, true)),
     }
 }
 
@@ -63,7 +123,7 @@ pub fn configured() -> Result<Vec<(String, String)>> {
     let ours = catalog
         .entries()
         .iter()
-        .filter(|e| !e.api.kernel && e.api.major == 2 && e.thread_safe);
+        .filter(|e| !e.api.kernel && e.api.major == 2);
     Ok(ours
         .map(|e| {
             (
@@ -122,14 +182,8 @@ impl Ia {
     /// [`Error::Lookup`](crate::Error::Lookup) if the name or its provider is missing; [`Error::Call`](crate::Error::Call) with the
     /// provider's code. Its messages go to `tracing`.
     pub fn open(name: &str) -> Result<Self> {
-        let request = Request {
-            name,
-            major: 2,
-            minor: 0,
-            thread_safe: true,
-        };
-        let table = registry().lookup(&request, add_provider)?;
-        let opened = open_with(table, name);
+        let (table, thread_safe) = find(name)?;
+        let opened = open_with(table, name, thread_safe);
         match opened {
             Ok(handle) => Ok(Self {
                 inner: Arc::new(Inner {
@@ -162,14 +216,13 @@ impl Ia {
     pub fn attributes(&self) -> Result<Attributes> {
         let mut ia = MaybeUninit::<DatIaAttr>::zeroed();
         let mut provider = MaybeUninit::<DatProviderAttr>::zeroed();
-        let all = u64::MAX;
         call!(
             self.handle(),
             ia_query(
                 std::ptr::null_mut(),
-                all,
+                IA_FIELD_ALL,
                 ia.as_mut_ptr(),
-                all,
+                PROVIDER_FIELD_ALL,
                 provider.as_mut_ptr()
             )
         )?;
@@ -200,18 +253,23 @@ impl Ia {
     }
 }
 
-fn open_with(table: Table, name: &str) -> Result<Handle> {
+fn open_with(table: Table, name: &str, thread_safe: bool) -> Result<Handle> {
     // SAFETY: a table that a provider registered as one of 2.0; it is not freed while it counts as opened.
     let provider = unsafe { &*(table.0 as *const DatProvider) };
     let text = CString::new(name.replace('\0', " ")).unwrap_or_default();
     let mut async_evd = DAT_HANDLE_NULL;
     let mut handle = DAT_HANDLE_NULL;
     let slot = provider.ia_open.ok_or_else(|| absent("dat_ia_open"))?;
+    let _turn = (!thread_safe).then(serial::lock);
     // SAFETY: the name is a C string, and the outputs are live.
     done("dat_ia_open", unsafe {
         slot(text.as_ptr(), 16, &raw mut async_evd, &raw mut handle)
     })?;
-    Ok(Handle(handle))
+    let handle = Handle(handle);
+    if !thread_safe {
+        serial::serialise(handle.table_address());
+    }
+    Ok(handle)
 }
 
 /// # Safety

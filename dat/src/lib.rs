@@ -19,8 +19,9 @@
 //!
 //! **Lifetimes.** Every object keeps the objects that it uses alive. In whatever order a program drops them, an endpoint is freed
 //! before its event dispatchers, and these before the adapter. **Memory.** A [`Region`] owns its bytes, because a peer may write them
-//! at any time: a program copies them in and out and gets no reference. **Threads.** All types are `Send` and `Sync`; only providers
-//! are opened that dat.conf marks `threadsafe`. **Errors** contain the call and the DAT return code. The functions are those of the
+//! at any time: a program copies them in and out and gets no reference. **Threads.** All types are `Send` and `Sync`. A name
+//! with a `threadsafe` entry opens that one; of a provider that is only marked `nonthreadsafe`, as DAPL's are, this crate makes the
+//! calls one after the other, and its waits poll. **Errors** contain the call and the DAT return code. The functions are those of the
 //! uDAPL manual pages of the same names (dat_ep_post_send(3DAT) ...).
 //!
 //! **In the source** begin with `ia.rs`; each object has a file, with the method that creates it (`impl Ia { create_pz }` in `pz.rs`).
@@ -52,6 +53,7 @@ mod pz;
 mod region;
 mod request;
 mod rmr;
+mod serial;
 mod sys;
 
 // `log::install` writes the messages that `DAT_LOG` requests to standard error.

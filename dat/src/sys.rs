@@ -16,6 +16,11 @@ impl Handle {
         // SAFETY: the first word of a provider's handle points to its table; the library stays mapped while the IA is open.
         unsafe { &**(self.0 as *const *const DatProvider) }
     }
+
+    /// Returns the address of the function table.
+    pub(crate) fn table_address(self) -> usize {
+        std::ptr::from_ref(self.table()) as usize
+    }
 }
 
 /// Converts the return code of a call to a result.
@@ -40,9 +45,12 @@ macro_rules! call {
         let handle: $crate::sys::Handle = $handle;
         match handle.table().$slot {
             None => Err($crate::sys::absent(concat!("dat_", stringify!($slot)))),
-            // SAFETY: by the slot's manual page: the handle is a provider's, and pointers are to live values of this crate, or
-            // NULL where the page allows it.
-            Some(slot) => $crate::sys::done(concat!("dat_", stringify!($slot)), unsafe { slot(handle.0 $(, $arg)*) }),
+            Some(slot) => {
+                let _turn = $crate::serial::enter(handle.table_address());
+                // SAFETY: by the slot's manual page: the handle is a provider's, and pointers are to live values of this
+                // crate, or NULL where the page allows it.
+                $crate::sys::done(concat!("dat_", stringify!($slot)), unsafe { slot(handle.0 $(, $arg)*) })
+            }
         }
     }};
 }

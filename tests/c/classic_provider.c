@@ -29,6 +29,9 @@ static DAT_RETURN ia_query(DAT_IA_HANDLE ia, DAT_EVD_HANDLE *async_evd, DAT_IA_A
     (void)async_evd;
     if (ia != (DAT_IA_HANDLE)&object)
         return DAT_CLASS_ERROR | DAT_INVALID_HANDLE;
+    /* As DAPL does. */
+    if ((ia_mask & ~DAT_IA_FIELD_ALL) || (mask & ~DAT_PROVIDER_FIELD_ALL))
+        return DAT_CLASS_ERROR | DAT_INVALID_PARAMETER;
     if (ia_mask)
         memset(ia_attr, 0, sizeof *ia_attr);
     if (mask) {

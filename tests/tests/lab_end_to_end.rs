@@ -71,6 +71,22 @@ fn data_moves_between_two_processes_on_each_way_to_name_the_device() {
     }
 }
 
+/// DAPL's provider is a C library whose entry says `nonthreadsafe`, and the command is linked without libdat2.
+#[test]
+fn debians_cma_provider_moves_data_for_the_rust_api() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let line = "ia u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"v0 0\" \"\"\n";
+    std::fs::write(&path, line).expect("written");
+    let done = dat(&["demo", "--ia", "ia"], &path);
+    let out = String::from_utf8_lossy(&done.stdout);
+    let err = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        done.status.success() && out.contains("demo: PASS"),
+        "{out}{err}"
+    );
+}
+
 #[test]
 fn softrxe_makes_the_rxe_device_of_a_netdev_that_has_none() {
     shell(

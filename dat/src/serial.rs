@@ -1,0 +1,49 @@
+//! Providers that dat.conf marks `nonthreadsafe`. The types of this crate are `Sync`, so calls of such a provider are made one after
+//! the other, under one lock; a wait polls, so that it does not keep the others out.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Pause between two looks at the queue of such a provider.
+pub(crate) const PAUSE: Duration = Duration::from_micros(200);
+
+/// Whether any such provider was opened. It stays set, so that the usual process pays for one load only.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Addresses of their function tables.
+static TABLES: RwLock<Vec<usize>> = RwLock::new(Vec::new());
+
+static CALL: Mutex<()> = Mutex::new(());
+
+/// Makes all further calls through the table at this address one after the other.
+pub(crate) fn serialise(table: usize) {
+    let mut tables = TABLES.write().unwrap_or_else(PoisonError::into_inner);
+    if !tables.contains(&table) {
+        tables.push(table);
+    }
+    ANY.store(true, Ordering::Release);
+}
+
+/// Returns true if the calls through the table at this address are made one after the other.
+#[inline]
+pub(crate) fn is_serialised(table: usize) -> bool {
+    ANY.load(Ordering::Acquire) && is_listed(table)
+}
+
+#[cold]
+fn is_listed(table: usize) -> bool {
+    let tables = TABLES.read().unwrap_or_else(PoisonError::into_inner);
+    tables.contains(&table)
+}
+
+/// Returns the lock to hold during a call through the table at this address; `None` if its provider is thread safe.
+#[inline]
+pub(crate) fn enter(table: usize) -> Option<MutexGuard<'static, ()>> {
+    is_serialised(table).then(lock)
+}
+
+/// Takes the lock, for a call without a handle.
+pub(crate) fn lock() -> MutexGuard<'static, ()> {
+    CALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
