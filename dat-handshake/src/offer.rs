@@ -28,6 +28,9 @@ bitflags::bitflags! {
         const LATE_READ_NAK = 1 << 3;
         /// Puts the [final PSN](crate::final_psn) into its DREQ and reads the peer's.
         const FINAL_PSN = 1 << 4;
+        /// Carries connections through shared memory, between processes of one host and user. A REQ offers it; a REP has it only
+        /// if the connection uses it.
+        const NEAR = 1 << 5;
     }
 }
 
@@ -72,6 +75,22 @@ impl Offer {
         Self {
             version,
             capabilities: capabilities.union(Capabilities::LEGACY),
+        }
+    }
+
+    /// Returns the offer with `capabilities` beside its own. Version 0 has no others.
+    #[must_use]
+    pub const fn with(self, capabilities: Capabilities) -> Self {
+        Self::new(self.version, self.capabilities.union(capabilities))
+    }
+
+    /// Returns the offer without those of `capabilities` that the agreement does not have, for a REP.
+    #[must_use]
+    pub const fn only_agreed(self, agreement: Agreement, capabilities: Capabilities) -> Self {
+        let declined = capabilities.difference(agreement.capabilities);
+        Self {
+            version: self.version,
+            capabilities: self.capabilities.difference(declined),
         }
     }
 
@@ -150,6 +169,15 @@ impl Agreement {
     #[must_use]
     pub const fn has(self, capabilities: Capabilities) -> bool {
         self.capabilities.contains(capabilities)
+    }
+
+    /// Returns the agreement without `capabilities`, which the passive side declined.
+    #[must_use]
+    pub const fn without(self, capabilities: Capabilities) -> Self {
+        Self {
+            capabilities: self.capabilities.difference(capabilities),
+            ..self
+        }
     }
 
     /// Returns true if the peer is an engine of this project. For the peer's identity only; to choose a wire format use

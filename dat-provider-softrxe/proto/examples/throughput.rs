@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use softrxe_proto::{
-    Access, AccessError, Agreement, AtomicOp, Completion, Config, CqId, Engine, Memory, Meta,
+    Access, AccessError, Agreement, AtomicOp, Completion, Config, CqId, Engine, Link, Memory, Meta,
     MwBind, Op, Path, Pd, Psn, QpInit, QpKind, Qpn, Remote, Rights, SecretKey, SendRequest, Sge,
     Time,
 };
@@ -100,6 +100,7 @@ fn path(remote: &str, qpn: Qpn) -> Path {
         retry_count: 7,
         rnr_retry: 7,
         agreement: Agreement::CURRENT,
+        link: Link::Wire,
     }
 }
 

@@ -25,6 +25,9 @@ pub use event::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason}
 
 mod wrong_keys;
 
+pub mod near;
+pub use near::{Link, NearId, NearOut, RecordPart};
+
 pub mod memory;
 pub use memory::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Rights, WindowType};
 

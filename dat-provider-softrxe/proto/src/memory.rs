@@ -176,6 +176,26 @@ pub trait Memory {
     /// See [`AccessError`]; nothing was written then, except perhaps a part for `Fault`.
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError>;
 
+    /// Copies `length` bytes of registered memory at `va` to position `at` of the record that the driver prepared for
+    /// `Engine::poll_near`. Only an engine with [channels](crate::near) calls it.
+    ///
+    /// # Errors
+    /// See [`AccessError`]; what the record has from `at` on is unspecified then.
+    fn fill(&self, access: &Access, va: u64, length: usize, at: usize) -> Result<(), AccessError> {
+        let _ = at;
+        Err(without_channel(access, va, length))
+    }
+
+    /// Copies `length` bytes at position `at` of the record that is being handled by `Engine::handle_near` to registered
+    /// memory at `va`, in the order of [`write`](Self::write). Only an engine with [channels](crate::near) calls it.
+    ///
+    /// # Errors
+    /// See [`AccessError`]; nothing was written then, except perhaps a part for `Fault`.
+    fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
+        let _ = at;
+        Err(without_channel(access, va, length))
+    }
+
     /// Executes `op` on the eight bytes at `va`, atomically with respect to all atomics of the driver. Returns the value
     /// before.
     ///
@@ -194,6 +214,15 @@ pub trait Memory {
     /// # Errors
     /// `Window` for the window; `Key`, `Scope`, `Bounds` or `Right` for the region below.
     fn bind(&self, bind: &MwBind, pd: Pd, qpn: Qpn) -> Result<(), AccessError>;
+}
+
+/// Returns the error of memory that has no records.
+const fn without_channel(access: &Access, va: u64, length: usize) -> AccessError {
+    AccessError::Fault {
+        key: access.key,
+        va,
+        length: length as u64,
+    }
 }
 
 impl<M: Memory + ?Sized> Memory for Arc<M> {
@@ -218,6 +247,14 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
 
     fn write(&self, access: &Access, va: u64, from: &[u8]) -> Result<(), AccessError> {
         (**self).write(access, va, from)
+    }
+
+    fn fill(&self, access: &Access, va: u64, length: usize, at: usize) -> Result<(), AccessError> {
+        (**self).fill(access, va, length, at)
+    }
+
+    fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
+        (**self).place(access, va, at, length)
     }
 
     fn atomic(&self, access: &Access, va: u64, op: AtomicOp) -> Result<u64, AccessError> {

@@ -143,6 +143,7 @@ fn replay(talk: &Conversation<'_>, grant: bool, inbox: u32) -> Vec<Answer> {
         retry_count: 7,
         rnr_retry: 7,
         agreement: Agreement::FOREIGN,
+        link: softrxe_proto::Link::Wire,
     };
     engine.connect_qp(qpn, &path).unwrap();
     let sge = Sge {

@@ -142,6 +142,7 @@ impl Pair {
                 retry_count: 7,
                 rnr_retry: 7,
                 agreement,
+                link: softrxe_proto::Link::Wire,
             };
             let engine = &mut pair.sides[side].engine;
             engine

@@ -7,6 +7,7 @@ use dat_handshake::{Agreement, Capabilities, Offer, final_psn};
 
 use super::peer::Peer;
 use super::state::State;
+use crate::near::Link;
 use crate::qp::Path;
 use crate::time::Time;
 use crate::wire::cm::{
@@ -72,6 +73,8 @@ pub(crate) struct Connection {
     pub(crate) remote_guid: u64,
     /// The handshake's result; that of a foreign peer until the peer's REQ or REP has arrived.
     pub(crate) agreement: Agreement,
+    /// What carries the packets, decided by the passive side at its REP.
+    pub(crate) link: Link,
     pub(crate) remote_qpn: Qpn,
     pub(crate) remote: SocketAddr,
     pub(crate) transaction: u64,
@@ -173,6 +176,7 @@ impl Connection {
             retry_count: self.terms.retry_count,
             rnr_retry: self.terms.rnr_retry,
             agreement: self.agreement,
+            link: self.link,
         }
     }
 
@@ -228,7 +232,10 @@ impl Connection {
         let rep = Rep {
             local_id: self.local_id,
             remote_id: self.remote_id,
-            qkey: this.offer.answer(self.remote_guid),
+            qkey: this
+                .offer
+                .only_agreed(self.agreement, Capabilities::NEAR)
+                .answer(self.remote_guid),
             qpn,
             vendor_high: 0,
             ee_context: 0,

@@ -13,6 +13,7 @@ use crate::cm::state::{Input, State};
 use crate::cm::{Accept, CmError, Connect};
 use crate::event::{CmId, RejectReason};
 use crate::memory::Memory;
+use crate::near::Link;
 use crate::psn::{Psn, Qpn};
 use crate::qp::{QpKind, QpState};
 use crate::time::Time;
@@ -75,6 +76,7 @@ impl<M: Memory> Engine<M> {
             remote_id: 0,
             remote_guid: 0,
             agreement: Agreement::FOREIGN,
+            link: Link::Wire,
             remote_qpn: Qpn::default(),
             remote: arguments.remote,
             transaction: self.random.u64(),
@@ -135,6 +137,7 @@ impl<M: Memory> Engine<M> {
             .responder_resources
             .min(arguments.responder_resources);
         c.qpn = Some(qpn);
+        self.choose_link(id.0);
         self.attach(qpn, Some(id));
         let details = Details {
             data: arguments.private_data,
@@ -188,6 +191,12 @@ impl<M: Memory> Engine<M> {
     pub fn agreement(&self, id: CmId) -> Option<Agreement> {
         let c = self.cm.get(id.0).filter(|c| c.remote_guid != 0)?;
         Some(c.agreement)
+    }
+
+    /// Returns the CA GUID of a connection's peer, once it is known.
+    pub fn peer_guid(&self, id: CmId) -> Option<u64> {
+        let guid = self.cm.get(id.0)?.remote_guid;
+        (guid != 0).then_some(guid)
     }
 
     /// Sends a SIDR_REQ for a datagram queue pair. The resolution ends in `SidrReply` or `TimedOut`.

@@ -16,6 +16,7 @@ use crate::cm::sidr::{Resolution, SidrReply};
 use crate::cm::state::{Input, State};
 use crate::event::{CmEventKind, CmId, ConnectRequest, RejectReason};
 use crate::memory::Memory;
+use crate::near::Link;
 use crate::psn::Qpn;
 use crate::qp::repetitions;
 use crate::time::Time;
@@ -156,6 +157,7 @@ impl<M: Memory> Engine<M> {
             remote_id: req.local_id,
             remote_guid: req.ca_guid,
             agreement: self.config.offer.agree(req.ca_guid, req.qkey),
+            link: Link::Wire,
             remote_qpn: req.qpn,
             remote: answer_to,
             transaction,
@@ -275,13 +277,36 @@ impl<M: Memory> Engine<M> {
             terms.initiator_depth = terms.initiator_depth.min(rep.responder_resources);
             terms.responder_resources = terms.responder_resources.min(rep.initiator_depth);
             terms.rnr_retry = rep.rnr_retry;
+            let near = c.agreement.has(Capabilities::NEAR);
             self.cm.index(id);
+            self.choose_link(id);
+            if near && self.near_of(CmId(id)).is_none() {
+                return self.refuse_rep(now, id, transaction, rep);
+            }
         }
         let details = Details {
             data: &rep.private_data,
             ..Details::default()
         };
         self.cm_step_with(now, id, Input::Rep, &details);
+    }
+
+    /// Refuses a REP that states `NEAR` without a channel to its sender. The attempt ends as one that the peer refused.
+    fn refuse_rep(&mut self, now: Time, id: u32, transaction: u64, rep: &Rep) {
+        tracing::warn!(
+            id,
+            guid = rep.ca_guid,
+            "reply refused: there is no channel to its sender"
+        );
+        let reason = Some(RejectReason::UNSUPPORTED);
+        let Some(c) = self.cm.get(id) else { return };
+        let rej = connection::reject_rep(transaction, rep);
+        self.mads.push_back((c.remote, rej));
+        let details = Details {
+            reason,
+            ..Details::default()
+        };
+        self.cm_step_with(now, id, Input::Rej, &details);
     }
 
     fn handle_dreq(&mut self, now: Time, source: SocketAddr, transaction: u64, dreq: &Dreq) {

@@ -7,9 +7,11 @@ use dat_handshake::Capabilities;
 use super::Engine;
 use crate::cm::state::Input;
 use crate::memory::Memory;
+use crate::near::Link;
 use crate::opcode::Opcode;
 use crate::psn::Qpn;
 use crate::qp::QpKind;
+use crate::qp::incoming::Incoming;
 use crate::time::Time;
 use crate::transmit::Meta;
 use crate::wire::icrc::{self, Flow, Verdict};
@@ -66,7 +68,8 @@ impl<M: Memory> Engine<M> {
             }
             (QpKind::Rc, Some(path)) => {
                 // An engine of this project sends from one port, which no other process of its address can send from.
-                let theirs = path.remote.ip() == meta.source.ip()
+                let theirs = path.link == Link::Wire
+                    && path.remote.ip() == meta.source.ip()
                     && (!path.agreement.is_own() || path.remote.port() == meta.source.port());
                 if !theirs {
                     self.out.counters.foreign += 1;
@@ -78,7 +81,7 @@ impl<M: Memory> Engine<M> {
         };
         let waiting = qp
             .cm
-            .filter(|_| qp.awaits_data() && qp.has_psn_of_rep(&packet));
+            .filter(|_| qp.awaits_data() && qp.has_psn_of_rep(&Incoming::from(&packet)));
         if !self.intact(meta, payload, indexed) {
             return;
         }
@@ -87,7 +90,7 @@ impl<M: Memory> Engine<M> {
         }
         let source = meta.source.ip();
         self.with_qp(now, slot, |qp, cx| match kind {
-            QpKind::Rc => qp.handle(cx, &packet),
+            QpKind::Rc => qp.handle(cx, &Incoming::from(&packet)),
             QpKind::Ud => qp.handle_datagram(cx, source, &packet),
         });
         self.enqueue(slot);

@@ -7,6 +7,7 @@ mod cm;
 mod cm_message;
 mod cm_step;
 mod input;
+mod near;
 mod output;
 mod timers;
 mod verbs;
@@ -21,6 +22,7 @@ use crate::cm::table::Table;
 use crate::config::Config;
 use crate::event::Event;
 use crate::memory::Memory;
+use crate::near::Link;
 use crate::outputs::{Context, Counters, Outputs};
 use crate::psn::{Psn, Qpn};
 use crate::qp::{Qp, QpKind, QpState};
@@ -28,6 +30,7 @@ use crate::secrets::Generator;
 use crate::time::Time;
 use crate::try_box::TryBox;
 use crate::wire::icrc_cache::IcrcCache;
+use near::Channel;
 use timers::{Owner, Timers};
 
 /// Why a queue pair was not created or connected.
@@ -72,6 +75,8 @@ pub struct Engine<M> {
     ready: VecDeque<u32>,
     /// Slots of queue pairs that owe only an acknowledgement, which was held back.
     held: Vec<u32>,
+    /// Channels, by the number of their ids.
+    channels: Vec<Option<Channel>>,
     timers: Timers,
     random: Generator,
     guid: u64,
@@ -100,6 +105,7 @@ impl<M: Memory> Engine<M> {
             free: VecDeque::new(),
             ready: VecDeque::new(),
             held: Vec::new(),
+            channels: Vec::new(),
             timers: Timers::default(),
             guid: guid::own(config.guid),
             cm: Table::default(),
@@ -194,7 +200,8 @@ impl<M: Memory> Engine<M> {
                     }
                     qp.armed = None;
                     if qp.is_due(now) {
-                        self.with_qp(now, slot, Qp::handle_timeout);
+                        let progress = Self::progress(&self.channels, qp.link());
+                        self.with_qp(now, slot, |qp, cx| qp.handle_timeout(cx, progress));
                         self.enqueue(slot);
                     }
                     self.arm(now, slot);
@@ -258,13 +265,23 @@ impl<M: Memory> Engine<M> {
         Some(call(qp, &mut cx))
     }
 
-    /// Puts a queue pair on the ready list.
+    /// Puts a queue pair on the ready list of its link.
     fn enqueue(&mut self, slot: u32) {
-        if let Some(Some(qp)) = self.qps.get_mut(slot as usize)
-            && !std::mem::replace(&mut qp.queued, true)
-        {
-            self.ready.push_back(slot);
+        let Some(Some(qp)) = self.qps.get_mut(slot as usize) else {
+            return;
+        };
+        if qp.queued {
+            return;
         }
+        match qp.link() {
+            Link::Wire => self.ready.push_back(slot),
+            Link::Near(id) => match self.channels.get_mut(usize::from(id.0)) {
+                Some(Some(channel)) => channel.enqueue(slot),
+                _ => return,
+            },
+            Link::Down => return,
+        }
+        qp.queued = true;
     }
 
     /// Adds a timer entry at or before the queue pair's deadline, unless there is one.

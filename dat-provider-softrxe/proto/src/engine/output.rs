@@ -6,6 +6,7 @@ use dat_handshake::Capabilities;
 
 use super::Engine;
 use crate::memory::Memory;
+use crate::near::Link;
 use crate::opcode::Opcode;
 use crate::psn::Qpn;
 use crate::qp::QpKind;
@@ -108,6 +109,14 @@ impl<M: Memory> Engine<M> {
             closed: false,
         };
         while let Some(slot) = self.ready.pop_front() {
+            if let Some(Some(qp)) = self.qps.get_mut(slot as usize)
+                && qp.link() != Link::Wire
+            {
+                // It was connected over a channel after it came here.
+                qp.queued = false;
+                self.enqueue(slot);
+                continue;
+            }
             self.fill(now, slot, &mut run, hold);
             if run.closed {
                 // It may have more to send: to the end of the list.

@@ -6,8 +6,9 @@ use dat_handshake::Capabilities;
 
 use super::{Engine, QpError};
 use crate::memory::Memory;
+use crate::near::Link;
 use crate::psn::Qpn;
-use crate::qp::{Path, Qp, QpInit};
+use crate::qp::{Path, Qp, QpInit, QpState};
 use crate::time::Time;
 use crate::try_box::TryBox;
 use crate::work::{Completion, CqId, PostError, SendRequest, Sge, SrqId};
@@ -156,6 +157,7 @@ impl<M: Memory> Engine<M> {
     /// Poll transmits first: the acknowledgements that it owes are lost with it.
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
+        self.leave_channel(qpn);
         if let Some(slot) = self.slot(qpn) {
             if let Some(qp) = self.qps[slot as usize].take() {
                 qp.forget(&mut self.out);
@@ -174,6 +176,7 @@ impl<M: Memory> Engine<M> {
     /// background.
     pub fn reset_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
+        self.leave_channel(qpn);
         if let Some(slot) = self.slot(qpn)
             && let Some(qp) = &mut self.qps[slot as usize]
         {
@@ -184,9 +187,11 @@ impl<M: Memory> Engine<M> {
     /// Connects a queue pair without the connection manager.
     ///
     /// # Errors
-    /// `Unknown`, `State`, `NoMemory`, or `Invalid` for a path MTU that does not exist.
+    /// `Unknown`, `State`, `NoMemory`, or `Invalid` for a path MTU that does not exist, and for a channel that is not up or has
+    /// another MTU.
     pub fn connect_qp(&mut self, qpn: Qpn, path: &Path) -> Result<(), QpError> {
-        if !path.mtu.is_power_of_two() || !(256..=4096).contains(&path.mtu) {
+        let on_wire = path.mtu.is_power_of_two() && (256..=4096).contains(&path.mtu);
+        if path.link == Link::Wire && !on_wire {
             return Err(QpError::Invalid("path MTU 256, 512, 1024, 2048 or 4096"));
         }
         let window = self.config.max_window;
@@ -199,12 +204,19 @@ impl<M: Memory> Engine<M> {
         let Some(qp) = &mut self.qps[slot as usize] else {
             return Err(QpError::Unknown(qpn));
         };
-        qp.reserve(path.initiator_depth, path.responder_resources)?;
-        if qp.connect(*path, max_window) {
-            Ok(())
-        } else {
-            Err(QpError::State(qp.state()))
+        if qp.state() != QpState::Init {
+            return Err(QpError::State(qp.state()));
         }
+        qp.reserve(path.initiator_depth, path.responder_resources)?;
+        match path.link {
+            Link::Wire => {}
+            Link::Near(id) => self.join_channel(id, path.mtu)?,
+            Link::Down => return Err(QpError::Invalid("a link that is up")),
+        }
+        if let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
+            qp.connect(*path, max_window);
+        }
+        Ok(())
     }
 
     /// Posts a request.
@@ -220,6 +232,7 @@ impl<M: Memory> Engine<M> {
         let slot = self.slot(qpn).ok_or(PostError::UnknownQueue)?;
         let result = self.with_qp(now, slot, |qp, cx| qp.post_send(cx, request));
         self.enqueue(slot);
+        self.arm(now, slot);
         result.unwrap_or(Err(PostError::UnknownQueue))
     }
 

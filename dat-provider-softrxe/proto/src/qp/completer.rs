@@ -1,6 +1,7 @@
 //! The completer: handles answers to the requester's packets (IBTA 9.7.5, 9.9.2).
 
 use super::Qp;
+use super::incoming::{Arrived, Incoming};
 use super::ring::for_each_part;
 use super::timer::rnr_wait;
 use super::wqe::Wqe;
@@ -8,14 +9,14 @@ use crate::memory::{Access, AccessError, Memory, Rights};
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::Psn;
-use crate::wire::{Nak, Packet, Syndrome};
+use crate::wire::{Nak, Syndrome};
 use crate::work::Status;
 
 impl Qp {
     pub(super) fn handle_response<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
     ) {
         if !self.state.sends() {
             return;
@@ -103,7 +104,7 @@ impl Qp {
     }
 
     /// Handles a READ response or the result of an atomic.
-    fn handle_data<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Packet<'_>) {
+    fn handle_data<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Incoming<'_>) {
         let psn = packet.bth.psn;
         self.acknowledge(cx, psn);
         let r = &self.requester;
@@ -145,14 +146,14 @@ impl Qp {
         seq: u32,
         wqe: &Wqe,
         index: u32,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
     ) -> Option<Result<(), AccessError>> {
         let offset = index * self.requester.path.mtu;
         let want = wqe.length.checked_sub(offset)?.min(self.requester.path.mtu);
         if !matches!(wqe.op, crate::work::Op::Read(_)) || packet.payload.len() != want as usize {
             return None;
         }
-        Some(self.scatter(cx, seq, offset, packet.payload))
+        Some(self.scatter(cx, seq, offset, &packet.payload))
     }
 
     fn place_atomic<M: Memory>(
@@ -164,7 +165,7 @@ impl Qp {
     ) -> Option<Result<(), AccessError>> {
         let atomic = wqe.has_response() && !matches!(wqe.op, crate::work::Op::Read(_));
         let original = original.filter(|_| atomic)?;
-        Some(self.scatter(cx, seq, 0, &original.to_ne_bytes()))
+        Some(self.scatter(cx, seq, 0, &Arrived::Bytes(&original.to_ne_bytes())))
     }
 
     fn scatter<M: Memory>(
@@ -172,7 +173,7 @@ impl Qp {
         cx: &Context<'_, M>,
         seq: u32,
         offset: u32,
-        data: &[u8],
+        data: &Arrived<'_>,
     ) -> Result<(), AccessError> {
         let sges = self.requester.sges(seq);
         for_each_part(sges, offset, data.len(), |va, key, range| {
@@ -182,7 +183,7 @@ impl Qp {
                 need,
                 ..self.access()
             };
-            cx.memory.write(&access, va, &data[range])
+            data.place(cx.memory, &access, va, range)
         })
     }
 

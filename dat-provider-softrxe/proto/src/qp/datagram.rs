@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::Qp;
+use super::incoming::Arrived;
 use super::outgoing::{Outgoing, Payload};
 use super::requester::datagram_header;
 use super::ring::for_each_part;
@@ -91,9 +92,10 @@ impl Qp {
             Status::LocalLength
         } else {
             match self
-                .place_received(cx, 0, &header)
-                .and_then(|()| self.place_received(cx, GRH_LEN as u32, packet.payload))
-            {
+                .place_received(cx, 0, &Arrived::Bytes(&header))
+                .and_then(|()| {
+                    self.place_received(cx, GRH_LEN as u32, &Arrived::Bytes(packet.payload))
+                }) {
                 Ok(()) => Status::Success,
                 Err(_) => Status::LocalProtection,
             }
@@ -115,7 +117,7 @@ impl Qp {
         &self,
         cx: &Context<'_, M>,
         offset: u32,
-        data: &[u8],
+        data: &Arrived<'_>,
     ) -> Result<(), crate::AccessError> {
         for_each_part(
             self.responder.sges(),
@@ -128,7 +130,7 @@ impl Qp {
                     need,
                     ..self.access()
                 };
-                cx.memory.write(&access, va, &data[range])
+                data.place(cx.memory, &access, va, range)
             },
         )
     }

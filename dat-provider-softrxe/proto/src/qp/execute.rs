@@ -1,12 +1,13 @@
 //! Executes requests in PSN order: checks them, places their data and queues their responses (IBTA 9.7.4).
 
 use super::Qp;
+use super::incoming::Incoming;
 use super::refusal::{Refusal, refusal};
 use super::responder::{Current, Job, JobKind, Resource};
 use crate::memory::{Access, AtomicOp, Memory, Rights};
 use crate::opcode::{Opcode, RequestKind};
 use crate::outputs::Context;
-use crate::wire::{AtomicEth, Nak, Packet, Reth};
+use crate::wire::{AtomicEth, Nak, Reth};
 use crate::work::{CompletedOp, Completion, Status};
 
 impl Qp {
@@ -14,7 +15,7 @@ impl Qp {
     pub(super) fn execute<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
     ) -> Result<(), Refusal> {
         let position = packet.opcode.position();
         let kind = packet.opcode.request().ok_or(Refusal::INVALID)?;
@@ -53,7 +54,7 @@ impl Qp {
     fn execute_send<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
     ) -> Result<(), Refusal> {
         if packet.opcode.position().begins() {
             let receive = self.take_receive(cx).ok_or(Refusal::NotReady)?;
@@ -68,7 +69,7 @@ impl Qp {
         if length > receive.length - done {
             return Err(Refusal::Nak(Nak::InvalidRequest, Some(Status::LocalLength)));
         }
-        self.place_received(cx, done, packet.payload)
+        self.place_received(cx, done, &packet.payload)
             .map_err(|_| Refusal::Nak(Nak::RemoteOperation, Some(Status::LocalProtection)))?;
         let total = done + length;
         self.responder.current = Current::Send(total);
@@ -87,7 +88,7 @@ impl Qp {
     fn execute_write<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
     ) -> Result<(), Refusal> {
         if !self.init.access.contains(Rights::REMOTE_WRITE) {
             return Err(Refusal::INVALID);
@@ -113,8 +114,10 @@ impl Qp {
         if length > 0 {
             let va = reth.va.wrapping_add(u64::from(done));
             let access = self.remote(reth.rkey, Rights::REMOTE_WRITE);
-            cx.memory
-                .write(&access, va, packet.payload)
+            let all = 0..packet.payload.len();
+            packet
+                .payload
+                .place(cx.memory, &access, va, all)
                 .map_err(refusal)?;
         }
         self.responder.current = Current::Write {
@@ -130,12 +133,12 @@ impl Qp {
     fn execute_read<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
     ) -> Result<(), Refusal> {
         let reth = packet.headers.reth.ok_or(Refusal::INVALID)?;
         let allowed = self.init.access.contains(Rights::REMOTE_READ);
         // A window has half of all PSNs; a longer READ could not be distinguished from a duplicate.
-        if !allowed || !packet.payload.is_empty() || reth.length > 1 << 31 {
+        if !allowed || packet.payload.len() > 0 || reth.length > 1 << 31 {
             return Err(Refusal::INVALID);
         }
         self.check(cx, reth, Rights::REMOTE_READ)?;
@@ -164,7 +167,7 @@ impl Qp {
     fn execute_atomic<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
     ) -> Result<(), Refusal> {
         let header = packet.headers.atomic.ok_or(Refusal::INVALID)?;
         let AtomicEth {
@@ -205,7 +208,7 @@ impl Qp {
     fn complete_message<M>(
         &mut self,
         cx: &mut Context<'_, M>,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
         op: CompletedOp,
         length: u32,
     ) {

@@ -8,6 +8,7 @@ mod answers;
 mod completer;
 mod datagram;
 mod execute;
+pub(crate) mod incoming;
 mod keepalive;
 pub(crate) mod outgoing;
 mod parameters;
@@ -29,12 +30,13 @@ use std::collections::TryReserveError;
 use std::time::Duration;
 
 use crate::event::{CmId, Event};
-use crate::memory::{Access, Memory, Rights};
+use crate::memory::{Access, AccessError, Memory, Rights};
+use crate::near::{Link, NearOut};
 use crate::outputs::{Context, Outputs};
 use crate::psn::{Psn, Qpn};
 use crate::time::Time;
-use crate::wire::Packet;
 use crate::work::{CompletedOp, Completion, PostError, SendRequest, Sge, Status};
+use incoming::Incoming;
 use keepalive::KeepAlive;
 use outgoing::Outgoing;
 use requester::Requester;
@@ -43,6 +45,14 @@ use ring::{Receive, Ring};
 
 /// Limit of a peer's first packets that may be lost before one arrives.
 const MAX_LOST_FIRST: i32 = 1024;
+
+/// Bytes of records that passed through a channel since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) sent: u64,
+    /// Consumed by the peer.
+    pub(crate) freed: u64,
+}
 
 /// Error: the memory of a packet's payload is gone.
 pub(crate) struct Inaccessible;
@@ -111,6 +121,18 @@ impl Qp {
         self.responder.reserve(responder_resources.into())
     }
 
+    /// Returns the link of the connection; the wire without one.
+    pub(crate) fn link(&self) -> Link {
+        self.path.as_ref().map_or(Link::Wire, |path| path.link)
+    }
+
+    /// Records that the channel has ended.
+    pub(crate) fn link_down(&mut self) {
+        if let Some(path) = &mut self.path {
+            path.link = Link::Down;
+        }
+    }
+
     pub(crate) const fn state(&self) -> QpState {
         self.state
     }
@@ -127,7 +149,7 @@ impl Qp {
     }
 
     /// Returns true if `packet` shows that the peer has our REP: it has a PSN that only the REP contains.
-    pub(crate) fn has_psn_of_rep(&self, packet: &Packet<'_>) -> bool {
+    pub(crate) fn has_psn_of_rep(&self, packet: &Incoming<'_>) -> bool {
         let first = match packet.opcode.request() {
             Some(_) => self.responder.expected,
             None => self.requester.una,
@@ -184,6 +206,7 @@ impl Qp {
         self.requester.admit(request, mtu)?;
         cx.out.reserve_completion(self.init.send_cq)?;
         self.requester.post(request);
+        self.requester.start_timer(cx.now, cx.config.ack_timeout);
         if self.state == QpState::Error {
             self.flush_sends(cx);
         }
@@ -212,13 +235,18 @@ impl Qp {
     }
 
     /// Handles a packet from the peer, whose ICRC is right.
-    pub(crate) fn handle<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Packet<'_>) {
+    pub(crate) fn handle<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Incoming<'_>) {
         self.keepalive.packet_received();
         if packet.opcode.request().is_some() {
             self.handle_request(cx, packet);
         } else if packet.opcode.is_response() {
             self.handle_response(cx, packet);
         }
+    }
+
+    /// Records that the channel has carried `until` bytes of records, the last of which is of this queue pair.
+    pub(crate) const fn sent_until(&mut self, until: u64) {
+        self.requester.sent_until = until;
     }
 
     /// Returns the next packet to send. With `hold`, an acknowledgement that can wait is not returned. Idempotent until
@@ -283,14 +311,39 @@ impl Qp {
         at: usize,
         out: &mut [u8],
     ) -> Result<Option<u32>, Inaccessible> {
-        let sges = match packet.payload {
+        let sges = self.sges_of(packet);
+        packet
+            .write(cx.memory, self.access(), sges, at, out)
+            .map_err(|error| self.payload_is_gone(cx, packet, error))
+    }
+
+    /// Writes `packet` to the record at hand. `Err`: as with [`write`](Self::write).
+    pub(crate) fn write_near<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Outgoing,
+    ) -> Result<NearOut, Inaccessible> {
+        let sges = self.sges_of(packet);
+        packet
+            .write_near(cx.memory, self.access(), sges)
+            .map_err(|error| self.payload_is_gone(cx, packet, error))
+    }
+
+    fn sges_of(&self, packet: &Outgoing) -> &[Sge] {
+        match packet.payload {
             outgoing::Payload::Request { seq, .. } => self.requester.sges(seq),
             _ => &[],
-        };
-        let error = match packet.write(cx.memory, self.access(), sges, at, out) {
-            Ok(lent) => return Ok(lent),
-            Err(error) => error,
-        };
+        }
+    }
+
+    /// Fails the request, or refuses the READ, whose payload cannot be read.
+    #[cold]
+    fn payload_is_gone<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        packet: &Outgoing,
+        error: AccessError,
+    ) -> Inaccessible {
         tracing::debug!(qpn = ?self.qpn, %error, "payload is not accessible");
         match packet.payload {
             outgoing::Payload::Remote { .. } => self.refuse_read(cx, packet.bth.psn),
@@ -299,7 +352,7 @@ impl Qp {
             }
             outgoing::Payload::Empty => {}
         }
-        Err(Inaccessible)
+        Inaccessible
     }
 
     /// Records that `packet` was sent.
@@ -337,10 +390,14 @@ impl Qp {
             || passed(self.keepalive.deadline())
     }
 
-    /// Handles deadlines that have passed.
-    pub(crate) fn handle_timeout<M: Memory>(&mut self, cx: &mut Context<'_, M>) {
+    /// Handles deadlines that have passed. `progress` is that of the connection's channel.
+    pub(crate) fn handle_timeout<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        progress: Progress,
+    ) {
         if self.state.sends() {
-            self.requester_timeout(cx);
+            self.requester_timeout(cx, progress);
         }
         if self.state.sends() {
             self.keepalive_timeout(cx);

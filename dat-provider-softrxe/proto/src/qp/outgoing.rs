@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use crc32fast::Hasher;
 
 use crate::memory::{Access, AccessError, Memory, Rights};
+use crate::near::{self, NearOut};
 use crate::qp::ring::{for_each_part, in_one_part};
 use crate::wire::{Bth, Headers, icrc, packet};
 use crate::work::Sge;
@@ -87,6 +88,41 @@ impl Outgoing {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the length of the packet's record.
+    pub(crate) fn record_length(&self) -> usize {
+        near::record_length(Bth::LEN + self.headers.length(), self.length)
+    }
+
+    /// Writes the packet to the record at hand: the payload there, the headers to the result. There is no padding.
+    pub(crate) fn write_near<M: Memory>(
+        &self,
+        memory: &M,
+        local: Access,
+        sges: &[Sge],
+    ) -> Result<NearOut, AccessError> {
+        let mut header = [0; near::MAX_HEADER];
+        Bth { pad: 0, ..self.bth }.emit(&mut header);
+        let header_length = Bth::LEN + self.headers.emit(&mut header[Bth::LEN..]);
+        let at = near::payload_at(header_length, self.length);
+        match self.payload {
+            Payload::Empty => {}
+            Payload::Remote { access, va } => memory.fill(&access, va, self.length, at)?,
+            Payload::Request { offset, .. } => {
+                let need = Rights::LOCAL_READ;
+                for_each_part(sges, offset, self.length, |va, key, range| {
+                    let access = Access { key, need, ..local };
+                    memory.fill(&access, va, range.len(), at + range.start)
+                })?;
+            }
+        }
+        Ok(NearOut {
+            header,
+            header_length,
+            payload_at: at,
+            payload_length: self.length,
+        })
     }
 
     pub(crate) fn with_payload(mut self, payload: Payload, length: usize) -> Self {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use dat_handshake::Agreement;
 
 use crate::memory::{Pd, Rights};
+use crate::near::Link;
 use crate::psn::{Psn, Qpn};
 use crate::work::{CqId, SrqId};
 
@@ -51,7 +52,7 @@ pub struct Path {
     pub remote: SocketAddr,
     /// The peer's queue pair.
     pub qpn: Qpn,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096.
+    /// Path MTU: 256, 512, 1024, 2048 or 4096; that of the channel where `link` is one.
     pub mtu: u16,
     /// First PSN that we send.
     pub send_psn: Psn,
@@ -67,4 +68,6 @@ pub struct Path {
     pub rnr_retry: u8,
     /// The handshake's result: what both ends can do beyond RoCE.
     pub agreement: Agreement,
+    /// What carries the packets.
+    pub link: Link,
 }

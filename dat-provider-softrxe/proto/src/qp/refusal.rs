@@ -1,9 +1,10 @@
 //! Refusals: the NAK for a request that is invalid or not allowed, after which the queue pair is in Error.
 
 use super::Qp;
+use super::incoming::Incoming;
 use crate::memory::{AccessError, Memory};
 use crate::outputs::Context;
-use crate::wire::{Nak, Packet, Syndrome};
+use crate::wire::{Nak, Syndrome};
 use crate::work::Status;
 use crate::wrong_keys::key_fault;
 
@@ -34,7 +35,7 @@ impl Qp {
     pub(super) fn refuse<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
         nak: Nak,
         receive: Option<Status>,
     ) {

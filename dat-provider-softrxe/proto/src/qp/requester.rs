@@ -14,8 +14,9 @@ use super::ring::Ring;
 use super::timer::retransmission;
 use super::window::Window;
 use super::wqe::Wqe;
-use super::{Path, Qp};
+use super::{Path, Progress, Qp};
 use crate::memory::Memory;
+use crate::near::Link;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::{Psn, Qpn};
@@ -25,6 +26,9 @@ use crate::work::{CompletedOp, Op, PostError, SendRequest, Sge, Status};
 
 /// Packets between two acknowledgement requests inside a long message.
 const ACK_INTERVAL: u32 = 16;
+
+/// Limit of PSNs in flight over a channel: half of what a PSN can be ahead. The room of the channel limits more.
+const NEAR_WINDOW: u32 = 1 << 22;
 
 /// State of the requester.
 #[derive(Debug)]
@@ -47,6 +51,10 @@ pub(super) struct Requester {
     pub(super) gone_back_at: Option<Psn>,
     /// A request that cannot be sent, and its status. It fails when it is the oldest.
     pub(super) failed: Option<(u32, Status)>,
+    /// Bytes of records in the channel after the last one of this queue pair.
+    pub(super) sent_until: u64,
+    /// Bytes that the channel's peer had consumed at the last timeout.
+    freed: u64,
 }
 
 /// The part of the [`Path`] that the requester uses.
@@ -54,6 +62,8 @@ pub(super) struct Requester {
 pub(super) struct RequesterPath {
     pub(super) mtu: u32,
     depth: usize,
+    /// The link loses nothing.
+    lossless: bool,
     pub(super) retry_count: u32,
     pub(super) rnr_retry: u8,
 }
@@ -72,6 +82,7 @@ impl Requester {
             path: RequesterPath {
                 mtu: 1024,
                 depth: 0,
+                lossless: false,
                 retry_count: 0,
                 rnr_retry: 0,
             },
@@ -81,6 +92,8 @@ impl Requester {
             timer: None,
             gone_back_at: None,
             failed: None,
+            sent_until: 0,
+            freed: 0,
         }
     }
 
@@ -105,10 +118,16 @@ impl Requester {
         self.una = path.send_psn;
         self.next = path.send_psn;
         self.high = path.send_psn;
-        self.window = Window::new(max_window);
+        let lossless = path.link != Link::Wire;
+        self.window = if lossless {
+            Window::full(NEAR_WINDOW)
+        } else {
+            Window::new(max_window)
+        };
         self.path = RequesterPath {
             mtu: u32::from(path.mtu),
             depth: usize::from(path.initiator_depth),
+            lossless,
             retry_count: u32::from(path.retry_count),
             rnr_retry: path.rnr_retry,
         };
@@ -171,7 +190,25 @@ impl Requester {
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.rnr_until.or(self.timer)
+        let timer = self.timer.filter(|_| self.ring.len() > 0);
+        self.rnr_until.or(timer)
+    }
+
+    /// Starts the timer of the first request that is posted for a channel. It may have to wait for room there.
+    pub(super) fn start_timer(&mut self, now: Time, first: std::time::Duration) {
+        if self.path.lossless && self.ring.len() == 1 {
+            self.restart_timer(now, first);
+        }
+    }
+
+    /// Returns true if the channel's peer has consumed records since the last timeout, and may still have to consume those of
+    /// this queue pair.
+    fn is_awaited(&mut self, progress: Progress) -> bool {
+        let before = std::mem::replace(&mut self.freed, progress.freed);
+        let unsent = self.una == self.high;
+        self.path.lossless
+            && before != progress.freed
+            && (unsent || progress.freed < self.sent_until)
     }
 
     /// Stops the timers, and forgets a request that was to fail.
@@ -193,7 +230,8 @@ impl Requester {
     }
 
     pub(super) fn restart_timer(&mut self, now: Time, first: std::time::Duration) {
-        self.timer = (self.una != self.high).then(|| now + retransmission(first, self.retries));
+        let runs = self.una != self.high || self.path.lossless;
+        self.timer = runs.then(|| now + retransmission(first, self.retries));
     }
 }
 
@@ -399,14 +437,26 @@ impl Qp {
         self.fail(cx, Some(status));
     }
 
-    pub(super) fn requester_timeout<M: Memory>(&mut self, cx: &mut Context<'_, M>) {
-        let r = &mut self.requester;
+    pub(super) fn requester_timeout<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        progress: Progress,
+    ) {
+        let (r, first) = (&mut self.requester, cx.config.ack_timeout);
         if r.rnr_until.is_some_and(|until| until <= cx.now) {
             r.rnr_until = None;
             r.timer = None;
+            if r.path.lossless {
+                r.restart_timer(cx.now, first);
+            }
             return;
         }
-        if r.timer.is_none_or(|timer| timer > cx.now) {
+        if r.deadline().is_none_or(|timer| timer > cx.now) {
+            return;
+        }
+        if r.is_awaited(progress) {
+            r.retries = 0;
+            r.restart_timer(cx.now, first);
             return;
         }
         cx.out.counters.timeouts += 1;
@@ -415,10 +465,14 @@ impl Qp {
             return;
         }
         r.retries += 1;
+        if r.path.lossless {
+            r.restart_timer(cx.now, first);
+            return;
+        }
         r.gone_back_at = None;
         r.window.lost();
         r.go_back();
-        r.restart_timer(cx.now, cx.config.ack_timeout);
+        r.restart_timer(cx.now, first);
         cx.out.counters.go_backs += 1;
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{TryReserveError, VecDeque};
 
+use super::incoming::Incoming;
 use super::refusal::Refusal;
 use super::ring::Receive;
 use super::{Path, Qp};
@@ -14,7 +15,7 @@ use crate::opcode::RequestKind;
 use crate::outputs::Context;
 use crate::psn::Psn;
 use crate::time::Time;
-use crate::wire::{Nak, Packet, Reth, Syndrome};
+use crate::wire::{Nak, Reth, Syndrome};
 use crate::work::{Sge, Status};
 
 /// The message that is being received.
@@ -203,7 +204,7 @@ impl Qp {
     pub(super) fn handle_request<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
     ) {
         if !self.state.receives() {
             return;
@@ -256,7 +257,7 @@ impl Qp {
     }
 
     /// Handles a request that was executed before.
-    fn handle_duplicate<M>(&mut self, cx: &Context<'_, M>, packet: &Packet<'_>) {
+    fn handle_duplicate<M>(&mut self, cx: &Context<'_, M>, packet: &Incoming<'_>) {
         let (psn, r) = (packet.bth.psn, &mut self.responder);
         let mtu = r.mtu;
         let job = match (packet.opcode.request(), packet.headers.reth) {

@@ -27,6 +27,14 @@ impl Window {
         }
     }
 
+    /// Returns a window that begins with its maximum, for a link without loss.
+    pub(crate) fn full(max: u32) -> Self {
+        Self {
+            size: max,
+            ..Self::new(max)
+        }
+    }
+
     pub(crate) const fn size(&self) -> u32 {
         self.size
     }

@@ -137,6 +137,15 @@ impl Headers {
     }
 }
 
+/// Reads the transport headers of a record, which fill `bytes`.
+pub(crate) fn parse_headers(bytes: &[u8]) -> Option<(Bth, Opcode, Headers)> {
+    let bth = Bth::parse(bytes).filter(|bth| bth.version == 0 && bth.pad == 0)?;
+    let opcode = Opcode::from_wire(bth.opcode)?;
+    let mut rest = &bytes[Bth::LEN..];
+    let headers = Headers::parse(opcode, &mut rest)?;
+    rest.is_empty().then_some((bth, opcode, headers))
+}
+
 impl<'a> Packet<'a> {
     /// Reads the UDP payload `datagram`, BTH to ICRC. The ICRC is not checked.
     ///

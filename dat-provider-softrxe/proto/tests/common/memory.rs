@@ -34,6 +34,8 @@ struct Inner {
     lends: bool,
     /// Offset in the driver's buffer; region, offset, length.
     lent: Vec<(usize, u32, usize, usize)>,
+    /// The record of a channel that is being written or handled.
+    record: Vec<u8>,
 }
 
 /// Memory of one side; clones share it.
@@ -128,6 +130,15 @@ impl TestMemory {
         lent.len()
     }
 
+    /// Sets the record of a channel that is to be written or handled.
+    pub fn set_record(&self, bytes: Vec<u8>) {
+        self.0.borrow_mut().record = bytes;
+    }
+
+    pub fn take_record(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.borrow_mut().record)
+    }
+
     /// Returns the contents of all regions.
     pub fn snapshot(&self) -> Vec<Vec<u8>> {
         let inner = self.0.borrow();
@@ -220,6 +231,19 @@ impl Memory for TestMemory {
         let (region, at) = inner.find(access, va, from.len() as u64)?;
         inner.regions.get_mut(&region).unwrap().bytes[at..at + from.len()].copy_from_slice(from);
         Ok(())
+    }
+
+    fn fill(&self, access: &Access, va: u64, length: usize, at: usize) -> Result<(), AccessError> {
+        let mut inner = self.0.borrow_mut();
+        let (region, from) = inner.find(access, va, length as u64)?;
+        let bytes = inner.regions[&region].bytes[from..from + length].to_vec();
+        inner.record[at..at + length].copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
+        let bytes = self.0.borrow().record[at..at + length].to_vec();
+        self.write(access, va, &bytes)
     }
 
     fn atomic(&self, access: &Access, va: u64, op: AtomicOp) -> Result<u64, AccessError> {

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use softrxe_proto::wire::icrc;
 use softrxe_proto::{
-    Agreement, CmEvent, CmEventKind, CmId, Completion, Config, CqId, Engine, Event, Meta, Path,
-    Psn, QpInit, QpKind, Qpn, ROCE_PORT, Rights, SecretKey, SendRequest, Sge, Time,
+    Agreement, Capabilities, CmEvent, CmEventKind, CmId, Completion, Config, CqId, Engine, Event,
+    Link, Meta, Path, Psn, QpInit, QpKind, Qpn, ROCE_PORT, Rights, SecretKey, SendRequest, Sge,
+    Time,
 };
 
 use super::Rng;
+use super::channel::{self, Channel};
 use super::memory::{PD, TestMemory};
 use super::pcap;
 
@@ -106,6 +108,8 @@ pub struct Pair {
     wire: BTreeMap<(Time, u64), Packet>,
     count: u64,
     capture: Option<pcap::Writer>,
+    /// The channel that the connections use, if the test runs over one.
+    pub channel: Option<Channel>,
 }
 
 pub const LATENCY: Duration = Duration::from_micros(10);
@@ -137,6 +141,9 @@ impl Pair {
             let secret = rng.bytes(32).try_into().expect("32 bytes");
             let mut config = Config::new(address, SecretKey::new(secret), rng.next());
             config.mtu = 1024;
+            if channel::in_use() {
+                config.offer = config.offer.with(Capabilities::NEAR);
+            }
             adjust(&mut config);
             let mut engine = Engine::new(config, memory.clone());
             let cq = engine.create_cq().unwrap();
@@ -149,7 +156,7 @@ impl Pair {
                 events: Vec::new(),
             }
         });
-        Self {
+        let mut pair = Self {
             now: Time::from_nanos(1_000_000),
             sides,
             faults: Faults::default(),
@@ -160,7 +167,12 @@ impl Pair {
             wire: BTreeMap::new(),
             count: 0,
             capture: pcap::Writer::for_test(name),
+            channel: None,
+        };
+        if channel::in_use() {
+            pair.open_channel();
         }
+        pair
     }
 
     /// Connects two new queue pairs without the connection manager.
@@ -187,7 +199,10 @@ impl Pair {
         Path {
             remote: self.sides[side].address,
             qpn,
-            mtu: self.sides[side].engine.config().mtu,
+            mtu: match self.channel {
+                Some(_) => channel::MTU,
+                None => self.sides[side].engine.config().mtu,
+            },
             send_psn: psns[0],
             receive_psn: psns[1],
             initiator_depth: 4,
@@ -198,6 +213,10 @@ impl Pair {
                 Agreement::CURRENT
             } else {
                 Agreement::FOREIGN
+            },
+            link: match self.channel {
+                Some(_) => Link::Near(channel::ID),
+                None => Link::Wire,
             },
         }
     }
@@ -249,6 +268,7 @@ impl Pair {
 
     /// Takes the packets that the engines send.
     pub fn transmit(&mut self) {
+        self.send_records();
         for from in 0..2 {
             let mut buffer = vec![0; 65_000];
             while let Some(run) = self.sides[from].engine.poll_transmit(self.now, &mut buffer) {
@@ -333,13 +353,15 @@ impl Pair {
     fn step_before(&mut self, end: Option<Time>) -> bool {
         self.transmit();
         let packet = self.wire.first_key_value().map(|((at, _), _)| *at);
+        let record = self.channel.as_ref().and_then(Channel::next);
         let timers = self.sides.iter().filter_map(|s| s.engine.poll_timeout());
-        let next = packet.into_iter().chain(timers).min();
+        let next = packet.into_iter().chain(record).chain(timers).min();
         let Some(at) = next.filter(|at| end.is_none_or(|end| *at <= end)) else {
             self.collect();
             return false;
         };
         self.now = self.now.max(at);
+        self.deliver_records();
         while let Some(entry) = self.wire.first_entry() {
             if entry.key().0 > self.now {
                 break;

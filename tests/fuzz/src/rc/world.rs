@@ -135,6 +135,7 @@ impl World {
             retry_count: 3,
             rnr_retry: input.pick(&[7, 1]),
             agreement: input.pick(&[Agreement::FOREIGN, Agreement::CURRENT]),
+            link: softrxe_proto::Link::Wire,
         };
         self.engine
             .connect_qp(self.qpn, &path)

@@ -1,0 +1,316 @@
+//! Channels: records out and in, and which connections use one. A channel has a ready list of its own.
+
+use std::collections::{TryReserveError, VecDeque};
+
+use dat_handshake::Capabilities;
+
+use super::{Engine, QpError};
+use crate::cm::state::Input;
+use crate::event::CmId;
+use crate::memory::Memory;
+use crate::near::{Link, MTU_RANGE, NearId, NearOut, RecordPart};
+use crate::psn::Qpn;
+use crate::qp::Progress;
+use crate::qp::incoming::{Arrived, Incoming};
+use crate::time::Time;
+use crate::wire::packet;
+use crate::work::Status;
+
+/// Records of one queue pair before another one's turn.
+const MAX_TURN: u32 = 16;
+
+/// State of a channel.
+#[derive(Debug)]
+pub(super) struct Channel {
+    guid: u64,
+    mtu: u16,
+    /// Connected queue pairs.
+    users: usize,
+    /// Slots of queue pairs that may have something to send.
+    ready: VecDeque<u32>,
+    /// Slots of queue pairs that owe only an acknowledgement, which was held back.
+    held: Vec<u32>,
+    /// Records that the first of `ready` has sent in its turn.
+    turn: u32,
+    progress: Progress,
+}
+
+impl Channel {
+    /// Reserves room for one more queue pair. A list may still contain the slot of a destroyed one.
+    fn reserve(&mut self) -> Result<(), TryReserveError> {
+        let slots = 2 * (self.users + 1);
+        let ready = slots.saturating_sub(self.ready.len());
+        self.ready.try_reserve(ready)?;
+        self.held.try_reserve(slots.saturating_sub(self.held.len()))
+    }
+
+    pub(super) fn enqueue(&mut self, slot: u32) {
+        self.ready.push_back(slot);
+    }
+
+    /// Ends the turn of the first queue pair.
+    fn next_turn(&mut self) -> Option<u32> {
+        self.turn = 0;
+        self.ready.pop_front()
+    }
+}
+
+/// What the first queue pair of a ready list has to send.
+enum Next {
+    /// A packet, and the bytes of all records with it.
+    Packet(NearOut, u64),
+    NoRoom,
+    /// Nothing, or only an acknowledgement that is held back.
+    Nothing {
+        held: bool,
+    },
+}
+
+impl<M: Memory> Engine<M> {
+    /// Begins to use channel `id` for connections with the engine of this CA GUID, which may be this engine. Connections that
+    /// are accepted or established before stay on the wire. `mtu` is the longest payload of a record; both engines have the
+    /// same.
+    ///
+    /// # Errors
+    /// `Invalid` for an MTU that is not a power of two from 256 to 32,768, and for an id that is in use.
+    pub fn near_up(&mut self, id: NearId, guid: u64, mtu: u16) -> Result<(), QpError> {
+        if !mtu.is_power_of_two() || !MTU_RANGE.contains(&mtu) {
+            return Err(QpError::Invalid("MTU of a channel: 256, 512 ... 32,768"));
+        }
+        let index = usize::from(id.0);
+        if index >= self.channels.len() {
+            self.channels.try_reserve(index + 1 - self.channels.len())?;
+            self.channels.resize_with(index + 1, || None);
+        }
+        let place = &mut self.channels[index];
+        if place.is_some() {
+            return Err(QpError::Invalid("the id of a channel that is not in use"));
+        }
+        *place = Some(Channel {
+            guid,
+            mtu,
+            users: 0,
+            ready: VecDeque::new(),
+            held: Vec::new(),
+            turn: 0,
+            progress: Progress::default(),
+        });
+        Ok(())
+    }
+
+    /// Ends channel `id`: its queue pairs fail with [`Event::QpError`](crate::Event::QpError). The id may be used again.
+    pub fn near_down(&mut self, now: Time, id: NearId) {
+        if self.channel_mut(id).is_none() {
+            return;
+        }
+        for slot in 0..self.qps.len() as u32 {
+            self.with_qp(now, slot, |qp, cx| {
+                if qp.link() == Link::Near(id) {
+                    qp.fail(cx, Some(Status::RetryExceeded));
+                    qp.link_down();
+                }
+            });
+        }
+        self.channels[usize::from(id.0)] = None;
+    }
+
+    /// Returns the channel that new connections with the engine of this CA GUID use.
+    #[must_use]
+    pub fn near_to(&self, guid: u64) -> Option<NearId> {
+        let mut all = self.channels.iter();
+        let index = all.position(|c| c.as_ref().is_some_and(|c| c.guid == guid))?;
+        u16::try_from(index).ok().map(NearId)
+    }
+
+    /// Returns the channel of a connection, once it is accepted or established.
+    #[must_use]
+    pub fn near_of(&self, id: CmId) -> Option<NearId> {
+        match self.cm.get(id.0)?.link {
+            Link::Near(near) => Some(near),
+            Link::Wire | Link::Down => None,
+        }
+    }
+
+    /// Returns true if a queue pair of the channel may have something to send. After [`poll_near`](Self::poll_near) has
+    /// returned `None` it means that the room was too small.
+    #[must_use]
+    pub fn has_near(&self, id: NearId) -> bool {
+        let channel = self.channel(id);
+        channel.is_some_and(|channel| !channel.ready.is_empty())
+    }
+
+    /// Returns true if an acknowledgement was held back.
+    #[must_use]
+    pub fn holds_near(&self, id: NearId) -> bool {
+        let channel = self.channel(id);
+        channel.is_some_and(|channel| !channel.held.is_empty())
+    }
+
+    /// Records that the peer has consumed `freed` bytes of records since the channel began. Call it before
+    /// [`handle_timeout`](Self::handle_timeout): a timeout counts against a queue pair only if the peer did not go on.
+    pub fn near_freed(&mut self, id: NearId, freed: u64) {
+        if let Some(channel) = self.channel_mut(id) {
+            channel.progress.freed = freed;
+        }
+    }
+
+    /// Returns the next packet whose record fits in `room` bytes. Its payload was written by [`Memory::fill`]. The driver
+    /// commits every packet that it gets, in order. Call until `None`. With `hold`, acknowledgements that are not urgent are
+    /// held back, for a driver whose consumer is about to answer.
+    pub fn poll_near(&mut self, now: Time, id: NearId, room: usize, hold: bool) -> Option<NearOut> {
+        let channel = self.channel_mut(id)?;
+        if !channel.held.is_empty() {
+            channel.ready.extend(channel.held.drain(..));
+        }
+        loop {
+            let channel = self.channel_mut(id)?;
+            let slot = *channel.ready.front()?;
+            match self.next_near(now, id, slot, room, hold) {
+                Next::NoRoom => return None,
+                Next::Packet(out, until) => {
+                    let channel = self.channel_mut(id)?;
+                    channel.progress.sent = until;
+                    channel.turn += 1;
+                    if channel.turn >= MAX_TURN {
+                        channel.next_turn();
+                        channel.ready.push_back(slot);
+                    }
+                    return Some(out);
+                }
+                Next::Nothing { held } => {
+                    let channel = self.channel_mut(id)?;
+                    channel.next_turn();
+                    if held {
+                        // It still counts as queued.
+                        channel.held.push(slot);
+                    } else if let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
+                        qp.queued = false;
+                        // The slot may have a queue pair of another link by now.
+                        if qp.link() != Link::Near(id) {
+                            self.enqueue(slot);
+                        }
+                    }
+                    self.arm(now, slot);
+                }
+            }
+        }
+    }
+
+    fn next_near(&mut self, now: Time, id: NearId, slot: u32, room: usize, hold: bool) -> Next {
+        let sent = self.channel(id).map_or(0, |channel| channel.progress.sent);
+        let next = self.with_qp(now, slot, |qp, cx| {
+            if qp.link() != Link::Near(id) {
+                return Next::Nothing { held: false };
+            }
+            while let Some(packet) = qp.next(cx, hold) {
+                if packet.record_length() > room {
+                    return Next::NoRoom;
+                }
+                let Ok(out) = qp.write_near(cx, &packet) else {
+                    continue;
+                };
+                qp.sent(cx, &packet);
+                cx.out.counters.sent += 1;
+                let until = sent + out.record_length() as u64;
+                qp.sent_until(until);
+                return Next::Packet(out, until);
+            }
+            let held = hold && qp.owes_ack();
+            Next::Nothing { held }
+        });
+        if matches!(next, Some(Next::Packet(..))) {
+            self.arm(now, slot);
+        }
+        next.unwrap_or(Next::Nothing { held: false })
+    }
+
+    /// Handles a packet that arrived over channel `id`. Its payload is placed by [`Memory::place`]. The driver has checked that
+    /// `header` and `payload` lie in the record. Call [`poll_near`](Self::poll_near) for the answers.
+    pub fn handle_near(&mut self, now: Time, id: NearId, header: &[u8], payload: RecordPart) {
+        self.out.counters.received += 1;
+        let Some((bth, opcode, headers)) = packet::parse_headers(header) else {
+            self.out.counters.malformed += 1;
+            return;
+        };
+        let Some(slot) = self.slot(bth.destination) else {
+            self.out.counters.unknown_qp += 1;
+            return;
+        };
+        let Some(qp) = &self.qps[slot as usize] else {
+            return;
+        };
+        if qp.link() != Link::Near(id) {
+            self.out.counters.foreign += 1;
+            return;
+        }
+        let packet = Incoming {
+            bth: &bth,
+            opcode,
+            headers: &headers,
+            payload: Arrived::Record(payload),
+        };
+        if qp.awaits_data()
+            && let Some(id) = qp.cm
+            && qp.has_psn_of_rep(&packet)
+        {
+            self.cm_step(now, id.0, Input::Data);
+        }
+        self.with_qp(now, slot, |qp, cx| qp.handle(cx, &packet));
+        self.enqueue(slot);
+        self.arm(now, slot);
+    }
+
+    pub(super) fn channel(&self, id: NearId) -> Option<&Channel> {
+        self.channels.get(usize::from(id.0))?.as_ref()
+    }
+
+    pub(super) fn channel_mut(&mut self, id: NearId) -> Option<&mut Channel> {
+        self.channels.get_mut(usize::from(id.0))?.as_mut()
+    }
+
+    /// Adds a queue pair that is about to be connected over channel `id`.
+    pub(super) fn join_channel(&mut self, id: NearId, mtu: u16) -> Result<(), QpError> {
+        let channel = self.channel_mut(id);
+        let channel = channel.filter(|channel| channel.mtu == mtu);
+        let channel = channel.ok_or(QpError::Invalid("a channel that is up, and its MTU"))?;
+        channel.reserve()?;
+        channel.users += 1;
+        Ok(())
+    }
+
+    /// Removes a queue pair that is about to be reset or destroyed from its channel.
+    pub(super) fn leave_channel(&mut self, qpn: Qpn) {
+        let qp = self.slot(qpn).and_then(|s| self.qps[s as usize].as_ref());
+        if let Some(Link::Near(id)) = qp.map(|qp| qp.link())
+            && let Some(channel) = self.channel_mut(id)
+        {
+            channel.users -= 1;
+        }
+    }
+
+    /// Chooses the link of a connection whose peer's GUID and offer are known. The passive side states the choice in its REP.
+    pub(super) fn choose_link(&mut self, id: u32) {
+        let Some(c) = self.cm.get(id) else { return };
+        let near = self.near_to(c.remote_guid);
+        let near = near.filter(|_| c.agreement.has(Capabilities::NEAR));
+        let mtu = near.and_then(|near| Some(self.channel(near)?.mtu));
+        let Some(c) = self.cm.get_mut(id) else { return };
+        match near.zip(mtu) {
+            Some((near, mtu)) => {
+                c.link = Link::Near(near);
+                c.terms.mtu = mtu;
+            }
+            None => c.agreement = c.agreement.without(Capabilities::NEAR),
+        }
+    }
+
+    pub(super) fn progress(channels: &[Option<Channel>], link: Link) -> Progress {
+        match link {
+            Link::Near(id) => match channels.get(usize::from(id.0)) {
+                Some(Some(channel)) => channel.progress,
+                _ => Progress::default(),
+            },
+            Link::Wire | Link::Down => Progress::default(),
+        }
+    }
+}

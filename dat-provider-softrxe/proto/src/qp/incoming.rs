@@ -1,0 +1,56 @@
+//! A packet that arrived, over datagrams or a channel.
+
+use crate::memory::{Access, AccessError, Memory};
+use crate::near::RecordPart;
+use crate::opcode::Opcode;
+use crate::wire::{Bth, Headers, Packet};
+
+/// Location of the payload of a packet that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arrived<'a> {
+    Bytes(&'a [u8]),
+    Record(RecordPart),
+}
+
+/// A packet that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) bth: &'a Bth,
+    pub(crate) opcode: Opcode,
+    pub(crate) headers: &'a Headers,
+    pub(crate) payload: Arrived<'a>,
+}
+
+impl Arrived<'_> {
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Record(part) => part.length,
+        }
+    }
+
+    /// Copies a part of the payload to registered memory at `va`.
+    pub(crate) fn place<M: Memory>(
+        &self,
+        memory: &M,
+        access: &Access,
+        va: u64,
+        part: std::ops::Range<usize>,
+    ) -> Result<(), AccessError> {
+        match self {
+            Self::Bytes(bytes) => memory.write(access, va, &bytes[part]),
+            Self::Record(record) => memory.place(access, va, record.at + part.start, part.len()),
+        }
+    }
+}
+
+impl<'a> From<&'a Packet<'a>> for Incoming<'a> {
+    fn from(packet: &'a Packet<'a>) -> Self {
+        Self {
+            bth: &packet.bth,
+            opcode: packet.opcode,
+            headers: &packet.headers,
+            payload: Arrived::Bytes(packet.payload),
+        }
+    }
+}
