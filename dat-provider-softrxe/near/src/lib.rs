@@ -2,15 +2,17 @@
 //!
 //! A ring carries *records*: a short header and a payload, of which this crate knows the lengths only. It does not
 //! know RoCE. One process creates the memory ([`Channel::create`]) and gives its descriptor to the other one, which
-//! adopts it ([`Channel::adopt`]). Each process has the [`Sender`] of one ring and the [`Receiver`] of the other.
+//! adopts it ([`Channel::adopt`]); [`agreement`] is how they find each other. Each process has the [`Sender`] of one ring and the [`Receiver`] of the other.
 //!
 //! A peer that writes anything into the shared memory at any time harms its own channel only: every value that is read
 //! there is checked ([`Violation`]), and no Rust reference leads there except those to atomics.
 //! `docs/design/near.md` describes the design.
 //!
-//! Read [`layout`], `ring` (the protocol of the indices), `map` (the memory), then [`Sender`] and [`Receiver`].
+//! Read [`layout`], `ring` (the protocol of the indices), `map` (the memory), then [`Sender`], [`Receiver`] and
+//! [`agreement`].
 
 mod access;
+pub mod agreement;
 mod channel;
 pub mod layout;
 mod map;

@@ -26,6 +26,7 @@ pub mod member;
 pub mod members;
 pub mod message;
 pub mod names;
+pub mod own_user;
 pub mod packets;
 pub mod poll_set;
 mod port_keeper;

@@ -1,7 +1,7 @@
 //! A listener that accepts connections of trusted users, at a bounded rate, without a lock of its owner.
 //!
 //! Any user can connect to a name of the abstract namespace. [`Listener::accept`] takes connections out of the kernel's
-//! queue and closes those of other users. `Listener::take` then gives the rest to the owner. After a batch with other
+//! queue and closes those of other users. [`Listener::take`] then gives the rest to the owner. After a batch with other
 //! users' connections the listener pauses, so a flood of connects wakes its process 200 times a second at most.
 
 use std::collections::VecDeque;
@@ -73,7 +73,7 @@ impl Listener {
         })
     }
 
-    /// Accepts what waits, unless the listener pauses. Returns true if a connection waits for `take`.
+    /// Accepts what waits, unless the listener pauses. Returns true if a connection waits for [`take`](Self::take).
     pub fn accept(&self) -> bool {
         let mut pacing = lock(&self.pacing);
         self.end_pause(&mut pacing);
@@ -110,7 +110,7 @@ impl Listener {
     }
 
     /// Returns the next connection that was accepted.
-    pub(crate) fn take(&self) -> Option<CloseOnFork<OwnedFd>> {
+    pub fn take(&self) -> Option<CloseOnFork<OwnedFd>> {
         lock(&self.accepted).pop_front()
     }
 

@@ -1,0 +1,137 @@
+//! A call of this process to a peer.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use softrxe_port::fork::CloseOnFork;
+use softrxe_port::own_user;
+use softrxe_port::packets::{self, Incoming};
+
+use super::hello::{Hello, HelloError, LENGTH, Packet, Reason};
+use super::{Agreed, Bell, End, role};
+use crate::channel::Channel;
+use crate::map::MapError;
+
+/// Why a call leads to no channel.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// No process of the own user answers, or the connection failed.
+    #[error("connecting to the engine in slot {slot} of {ip} for shared memory: {error}", ip = .peer.ip, slot = .peer.slot)]
+    Connection {
+        /// The engine that was called.
+        peer: End,
+        /// `PermissionDenied`: a process of another user has the name. `WouldBlock`: the peer's queue is full.
+        error: io::Error,
+    },
+    /// The peer closed the connection without an answer.
+    #[error("the peer closed the connection before it answered")]
+    Closed,
+    /// The peer refused.
+    #[error("the peer refuses a channel: {0}")]
+    Refused(Reason),
+    /// The answer is not one.
+    #[error("the peer answers with {0}")]
+    Hello(#[from] HelloError),
+    /// The answer belongs to another call.
+    #[error("the peer answers as {found:?} where {wanted:?} was called")]
+    Peer {
+        /// The sender, or the addressee's GUID, that the answer states.
+        found: End,
+        /// The engine that was called.
+        wanted: End,
+    },
+    /// The answer has another number of descriptors than one.
+    #[error("the peer's answer comes with {0} descriptors instead of that of its memory")]
+    Descriptors(usize),
+    /// The peer's memory cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+}
+
+/// A call that waits for its answer.
+#[derive(Debug)]
+pub struct Dial {
+    connection: Option<CloseOnFork<OwnedFd>>,
+    own: End,
+    peer: End,
+    ring: usize,
+}
+
+impl Dial {
+    /// Calls `peer` for a channel with rings of at most `ring` bytes.
+    ///
+    /// # Errors
+    /// [`DialError::Connection`].
+    pub fn start(own: End, peer: End, ring: usize) -> Result<Self, DialError> {
+        let failed = |error| DialError::Connection { peer, error };
+        let connection = own_user::connect(peer.ip, &role(peer.slot)).map_err(failed)?;
+        let hello = Packet::Call(Hello::new(own, peer.guid, ring));
+        packets::send(connection.as_fd(), &hello.encode(), &[]).map_err(failed)?;
+        Ok(Self {
+            connection: Some(connection),
+            own,
+            peer,
+            ring,
+        })
+    }
+
+    /// Returns the engine that is called.
+    #[must_use]
+    pub const fn peer(&self) -> End {
+        self.peer
+    }
+
+    /// Returns the channel once the peer has answered. Call it when the descriptor is readable.
+    ///
+    /// # Errors
+    /// [`DialError`]; the call is over.
+    pub fn poll(&mut self) -> Result<Option<Agreed>, DialError> {
+        let Some(connection) = &self.connection else {
+            return Err(DialError::Closed);
+        };
+        let mut bytes = [0; LENGTH + 1];
+        let received = packets::receive(connection.as_fd(), &mut bytes, true);
+        let peer = self.peer;
+        let (length, descriptors) =
+            match received.map_err(|error| DialError::Connection { peer, error })? {
+                Incoming::Empty => return Ok(None),
+                Incoming::Closed => return Err(DialError::Closed),
+                Incoming::Packet(length, descriptors) => (length, descriptors),
+            };
+        let channel = self.adopt(&bytes[..length], descriptors)?;
+        let bell = self.connection.take().map(Bell::new);
+        let bell = bell.ok_or(DialError::Closed)?;
+        Ok(Some(Agreed { channel, bell }))
+    }
+
+    /// Checks an answer and maps the memory that came with it.
+    fn adopt(&self, answer: &[u8], descriptors: Vec<OwnedFd>) -> Result<Channel, DialError> {
+        let hello = match Packet::decode(answer)? {
+            Packet::Answer(hello) => hello,
+            Packet::Refusal(reason) => return Err(DialError::Refused(reason)),
+            Packet::Call(_) => return Err(HelloError::Foreign(answer.len()).into()),
+        };
+        if hello.from != self.peer || hello.to != self.own.guid {
+            return Err(DialError::Peer {
+                found: hello.from,
+                wanted: self.peer,
+            });
+        }
+        let ring = hello.ring as usize;
+        if ring > self.ring {
+            return Err(MapError::Size(ring).into());
+        }
+        let count = descriptors.len();
+        let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) else {
+            return Err(DialError::Descriptors(count));
+        };
+        Ok(Channel::adopt(memory, ring)?)
+    }
+}
+
+impl AsRawFd for Dial {
+    /// Returns the descriptor that is readable when the peer has answered; -1 when the call is over.
+    fn as_raw_fd(&self) -> RawFd {
+        self.connection.as_ref().map_or(-1, |c| c.as_raw_fd())
+    }
+}

@@ -1,0 +1,190 @@
+//! Calls of other processes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use softrxe_port::fork::CloseOnFork;
+use softrxe_port::listener::Listener;
+use softrxe_port::own_user;
+use softrxe_port::packets::{self, Incoming};
+use softrxe_port::poll_set::PollSet;
+
+use super::hello::{Hello, LENGTH, Packet, Reason};
+use super::{Agreed, Bell, End, role};
+use crate::channel::Channel;
+use crate::map::MapError;
+
+/// Connections whose HELLO is awaited. A process sends it right after it has connected.
+const MAX_PENDING: usize = 64;
+
+/// Why a call could not be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// There is no memory for the channel.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The answer could not be sent.
+    #[error("sending the channel's memory to the engine in slot {slot} of {ip}: {error}", ip = .peer.ip, slot = .peer.slot)]
+    Send {
+        /// The engine that called.
+        peer: End,
+        /// The error of `sendmsg`.
+        error: io::Error,
+    },
+}
+
+/// Takes calls of processes of the own user.
+#[derive(Debug)]
+pub struct Door {
+    own: End,
+    listener: Listener,
+    /// Contains the listener, and the connections below.
+    ready: Arc<PollSet>,
+    pending: VecDeque<CloseOnFork<OwnedFd>>,
+}
+
+/// A call that waits for an answer.
+#[derive(Debug)]
+pub struct Call {
+    connection: CloseOnFork<OwnedFd>,
+    own: End,
+    hello: Hello,
+}
+
+impl Door {
+    /// Listens for calls to `own`.
+    ///
+    /// # Errors
+    /// `AddrInUse` if another program has the name; else as `socket`, `bind`, `epoll_create1`.
+    pub fn listen(own: End) -> io::Result<Self> {
+        let ready = Arc::new(PollSet::new()?);
+        let listener = own_user::listen(own.ip, &role(own.slot), Arc::clone(&ready))?;
+        Ok(Self {
+            own,
+            listener,
+            ready,
+            pending: VecDeque::new(),
+        })
+    }
+
+    /// Returns the next call. Call it when the descriptor is readable, until it returns `None`.
+    pub fn take(&mut self) -> Option<Call> {
+        self.listener.accept();
+        while let Some(connection) = self.listener.take() {
+            if self.pending.len() == MAX_PENDING {
+                self.drop_pending(0);
+            }
+            // Outside of the set its HELLO would go unnoticed.
+            if self.ready.add(connection.as_raw_fd()).is_ok() {
+                self.pending.push_back(connection);
+            }
+        }
+        let mut index = 0;
+        while index < self.pending.len() {
+            match self.hello(&self.pending[index]) {
+                Some(Ok(hello)) => {
+                    let connection = self.drop_pending(index)?;
+                    let own = self.own;
+                    return Some(Call {
+                        connection,
+                        own,
+                        hello,
+                    });
+                }
+                Some(Err(())) => drop(self.drop_pending(index)),
+                None => index += 1,
+            }
+        }
+        None
+    }
+
+    /// Removes a connection from the list and the set.
+    fn drop_pending(&mut self, index: usize) -> Option<CloseOnFork<OwnedFd>> {
+        let connection = self.pending.remove(index)?;
+        self.ready.remove(connection.as_raw_fd());
+        Some(connection)
+    }
+
+    /// Reads the HELLO of `connection`; `None` if there is none yet. A wrong one is refused.
+    fn hello(&self, connection: &CloseOnFork<OwnedFd>) -> Option<Result<Hello, ()>> {
+        let mut bytes = [0; LENGTH + 1];
+        let length = match packets::receive(connection.as_fd(), &mut bytes, false) {
+            Ok(Incoming::Empty) => return None,
+            Ok(Incoming::Packet(length, _)) => length,
+            Ok(Incoming::Closed) | Err(_) => return Some(Err(())),
+        };
+        let wrong = match Packet::decode(&bytes[..length]) {
+            Ok(Packet::Call(hello)) if hello.to == self.own.guid => return Some(Ok(hello)),
+            Ok(Packet::Call(hello)) => {
+                tracing::debug!(
+                    to = hello.to,
+                    own = self.own.guid,
+                    "a call for shared memory has another addressee"
+                );
+                Reason::Addressee
+            }
+            Ok(Packet::Answer(_) | Packet::Refusal(_)) => Reason::Version,
+            Err(error) => {
+                tracing::info!(%error, "a call for shared memory is refused");
+                Reason::Version
+            }
+        };
+        refuse(connection, wrong);
+        Some(Err(()))
+    }
+
+    /// Returns the address at which it listens.
+    #[must_use]
+    pub const fn ip(&self) -> IpAddr {
+        self.own.ip
+    }
+}
+
+impl AsRawFd for Door {
+    /// Returns the descriptor that is readable when there may be a call.
+    fn as_raw_fd(&self) -> RawFd {
+        self.listener.as_raw_fd()
+    }
+}
+
+/// Sends a refusal. If the peer does not get it, it sees the connection close.
+fn refuse(connection: &CloseOnFork<OwnedFd>, reason: Reason) {
+    let _ = packets::send(connection.as_fd(), &Packet::Refusal(reason).encode(), &[]);
+}
+
+impl Call {
+    /// Returns the engine that calls.
+    #[must_use]
+    pub const fn peer(&self) -> End {
+        self.hello.from
+    }
+
+    /// Creates a channel with rings of `ring` bytes, or of fewer if the peer wants so, and sends its memory.
+    ///
+    /// # Errors
+    /// [`AnswerError`]; without memory the peer gets a refusal.
+    pub fn answer(self, ring: usize) -> Result<Agreed, AnswerError> {
+        let ring = ring.min(self.hello.ring as usize);
+        let (channel, memory) = match Channel::create(ring) {
+            Ok(created) => created,
+            Err(error) => {
+                self.refuse(Reason::Full);
+                return Err(error.into());
+            }
+        };
+        let peer = self.peer();
+        let answer = Packet::Answer(Hello::new(self.own, peer.guid, ring)).encode();
+        packets::send(self.connection.as_fd(), &answer, &[memory.as_raw_fd()])
+            .map_err(|error| AnswerError::Send { peer, error })?;
+        let bell = Bell::new(self.connection);
+        Ok(Agreed { channel, bell })
+    }
+
+    /// Refuses the call.
+    pub fn refuse(self, reason: Reason) {
+        refuse(&self.connection, reason);
+    }
+}

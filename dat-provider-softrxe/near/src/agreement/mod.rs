@@ -1,0 +1,77 @@
+//! Agreement of two processes of one user on a channel.
+//!
+//! Each engine listens under a name of its address and slot ([`Door`]). A process that wants a channel dials ([`Dial`])
+//! and sends its HELLO at once. The other process checks it, creates the memory and sends it with its own HELLO
+//! ([`Call::answer`]). The connection then carries wake-ups and shows the end of the peer ([`Bell`]).
+//!
+//! The process that answers creates the memory because a socket refuses descriptors until its process has checked the
+//! user at the other end. The dialler has done so before its HELLO leaves.
+//!
+//! No call waits. [`State`] decides, [`hello`] is the packet.
+
+mod bell;
+mod dial;
+mod door;
+pub mod hello;
+mod state;
+
+pub use bell::Bell;
+pub use dial::{Dial, DialError};
+pub use door::{AnswerError, Call, Door};
+pub use state::{Action, Event, Precedence, State};
+
+use std::net::IpAddr;
+
+use crate::channel::{Channel, LARGE_RING, SMALL_RING};
+
+/// Channels of a process with large rings.
+const LARGE_RINGS: usize = 64;
+/// Maximum number of channels of a process.
+pub const MAX_CHANNELS: usize = 256;
+
+/// An engine: what the processes of a host know each other by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct End {
+    /// Address.
+    pub ip: IpAddr,
+    /// Top bits of its queue pair numbers.
+    pub slot: u16,
+    /// GUID of its channel adapter.
+    pub guid: u64,
+}
+
+/// A channel on which both processes agreed.
+#[derive(Debug)]
+pub struct Agreed {
+    /// The channel.
+    pub channel: Channel,
+    /// The connection to the peer.
+    pub bell: Bell,
+}
+
+/// Returns the size of the rings of another channel of a process with `channels` of them; `None` if it has too many.
+#[must_use]
+pub const fn ring_size(channels: usize) -> Option<usize> {
+    match channels {
+        ..LARGE_RINGS => Some(LARGE_RING),
+        LARGE_RINGS..MAX_CHANNELS => Some(SMALL_RING),
+        _ => None,
+    }
+}
+
+/// Returns the role under which the engine in `slot` listens.
+fn role(slot: u16) -> String {
+    format!("near/{slot}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_channels_have_large_rings_and_their_number_has_a_limit() {
+        let sizes = [0, 63, 64, 255, 256, usize::MAX].map(ring_size);
+        let (large, small) = (Some(LARGE_RING), Some(SMALL_RING));
+        assert_eq!(sizes, [large, large, small, small, None, None]);
+    }
+}

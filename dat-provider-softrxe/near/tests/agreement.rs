@@ -1,0 +1,358 @@
+//! Agreement of two engines through real sockets, and with peers that break it.
+
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use softrxe_near::agreement::hello::{Hello, HelloError, Packet, Reason};
+use softrxe_near::agreement::{Agreed, AnswerError, Call, Dial, DialError, Door, End};
+use softrxe_near::{LARGE_RING, MapError, SMALL_RING};
+use softrxe_port::own_user;
+use softrxe_port::packets::{self, Incoming};
+use softrxe_port::poll_set::PollSet;
+
+/// Returns an engine of this test: other tests and other runs have other addresses.
+fn end(test: u8, slot: u16) -> End {
+    let [high, low] = (std::process::id() as u16).to_be_bytes();
+    let ip = IpAddr::from([127, test, high, low.max(1)]);
+    let guid = 0x1000 + u64::from(slot);
+    End { ip, slot, guid }
+}
+
+fn answered(dial: &mut Dial) -> Agreed {
+    dial.poll().unwrap().expect("an answer waits")
+}
+
+fn receive_byte(agreed: &mut Agreed) -> Option<u8> {
+    let record = agreed.channel.receiver.next().unwrap()?;
+    agreed.channel.receiver.release();
+    Some(record.header()[0])
+}
+
+#[test]
+fn two_engines_agree_and_notice_the_end() {
+    let (one, other) = (end(101, 1), end(101, 2));
+    let mut door = Door::listen(other).unwrap();
+    assert!(door.take().is_none());
+    let mut dial = Dial::start(one, other, LARGE_RING).unwrap();
+    assert!(dial.poll().unwrap().is_none());
+    let call = door.take().unwrap();
+    assert_eq!((call.peer(), dial.peer()), (one, other));
+    let mut there = call.answer(SMALL_RING).unwrap();
+    let mut here = answered(&mut dial);
+    assert!(matches!(dial.poll(), Err(DialError::Closed)), "it is over");
+    assert_eq!(
+        here.channel.sender.mtu(),
+        SMALL_RING / 8,
+        "the smaller ring"
+    );
+    for byte in 1..10 {
+        here.channel.sender.space().unwrap();
+        here.channel.sender.commit(&[byte], 24, 0);
+        assert!(!there.channel.receiver.arm().unwrap());
+        assert!(here.channel.sender.publish());
+        here.bell.ring();
+        assert!(there.bell.clear().unwrap());
+        there.channel.receiver.disarm();
+        assert_eq!(receive_byte(&mut there), Some(byte));
+    }
+    drop(here);
+    assert!(!there.bell.clear().unwrap());
+}
+
+#[test]
+fn many_wake_ups_neither_block_nor_fail() {
+    let (one, other) = (end(102, 1), end(102, 2));
+    let mut door = Door::listen(other).unwrap();
+    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
+    let there = door.take().unwrap().answer(SMALL_RING).unwrap();
+    let here = answered(&mut dial);
+    (0..10_000).for_each(|_| here.bell.ring());
+    let ready = PollSet::new().unwrap();
+    ready.add(there.bell.as_raw_fd()).unwrap();
+    assert!(ready.is_readable());
+    while ready.is_readable() {
+        assert!(there.bell.clear().unwrap());
+    }
+}
+
+#[test]
+fn a_call_is_refused_with_a_reason() {
+    let (one, other) = (end(103, 1), end(103, 2));
+    let mut door = Door::listen(other).unwrap();
+    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
+    door.take().unwrap().refuse(Reason::Crossed);
+    let error = dial.poll().unwrap_err();
+    assert!(matches!(error, DialError::Refused(Reason::Crossed)));
+    // Another adapter of the slot.
+    let guid = other.guid + 1;
+    let mut dial = Dial::start(one, End { guid, ..other }, SMALL_RING).unwrap();
+    assert!(door.take().is_none());
+    let error = dial.poll().unwrap_err();
+    assert!(matches!(error, DialError::Refused(Reason::Addressee)));
+    // A size that cannot be mapped.
+    let mut dial = Dial::start(one, other, 5000).unwrap();
+    let error = door.take().unwrap().answer(SMALL_RING).unwrap_err();
+    assert!(matches!(error, AnswerError::Map(MapError::Size(5000))));
+    let error = dial.poll().unwrap_err();
+    assert!(matches!(error, DialError::Refused(Reason::Full)));
+    // The engine ends with a call in its queue.
+    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
+    drop(door);
+    assert!(matches!(dial.poll(), Err(DialError::Closed)));
+    let error = Dial::start(one, other, SMALL_RING).unwrap_err();
+    let DialError::Connection { peer, error } = error else {
+        panic!("{error}");
+    };
+    assert_eq!((peer, error.kind()), (other, ErrorKind::ConnectionRefused));
+}
+
+#[test]
+fn only_one_engine_has_a_name() {
+    let door = Door::listen(end(104, 1)).unwrap();
+    let error = Door::listen(end(104, 1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    drop(door);
+    Door::listen(end(104, 1)).unwrap();
+}
+
+/// Returns what the door answers to `packet`.
+fn reply(door: &mut Door, to: End, packet: &[u8]) -> Option<Packet> {
+    let connection = own_user::connect(to.ip, &format!("near/{}", to.slot)).unwrap();
+    packets::send(connection.as_fd(), packet, &[]).unwrap();
+    assert!(door.take().is_none());
+    let mut bytes = [0; 65];
+    match packets::receive(connection.as_fd(), &mut bytes, true).unwrap() {
+        Incoming::Packet(length, _) => Some(Packet::decode(&bytes[..length]).unwrap()),
+        Incoming::Closed | Incoming::Empty => None,
+    }
+}
+
+#[test]
+fn a_wrong_hello_is_refused_and_the_next_call_is_served() {
+    let (one, other) = (end(105, 1), end(105, 2));
+    let mut door = Door::listen(other).unwrap();
+    let good = Packet::Call(Hello::new(one, other.guid, SMALL_RING));
+    let refused = Some(Packet::Refusal(Reason::Version));
+    let mut version = good.encode();
+    version[8] ^= 0x10;
+    let mut mtu = good.encode();
+    mtu[20] ^= 1;
+    let mut magic = good.encode();
+    magic[0] ^= 1;
+    let answer = Packet::Answer(Hello::new(one, other.guid, SMALL_RING)).encode();
+    for wrong in [
+        &version[..],
+        &mtu,
+        &magic,
+        &answer,
+        &[7],
+        &good.encode()[..63],
+    ] {
+        assert_eq!(reply(&mut door, other, wrong), refused, "{wrong:?}");
+    }
+    assert_eq!(reply(&mut door, other, &[]), None, "closed");
+    let _silent = own_user::connect(other.ip, "near/2").unwrap();
+    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
+    let _there = door.take().unwrap().answer(SMALL_RING).unwrap();
+    answered(&mut dial);
+}
+
+#[test]
+fn callers_that_say_nothing_do_not_keep_others_out() {
+    let (one, other) = (end(106, 1), end(106, 2));
+    let mut door = Door::listen(other).unwrap();
+    let silent: Vec<_> = (0..100)
+        .map(|_| own_user::connect(other.ip, "near/2").unwrap())
+        .collect();
+    assert!(door.take().is_none());
+    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
+    let _there = door.take().unwrap().answer(SMALL_RING).unwrap();
+    answered(&mut dial);
+    drop(silent);
+    assert!(door.take().is_none());
+    let ready = PollSet::new().unwrap();
+    ready.add(door.as_raw_fd()).unwrap();
+    assert!(
+        !ready.is_readable(),
+        "closed connections are out of the set"
+    );
+}
+
+/// Returns memory of `length` bytes with these seals.
+fn memory(length: i64, seals: i32) -> OwnedFd {
+    // SAFETY: plain system calls on a new descriptor.
+    unsafe {
+        let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING);
+        assert!(fd >= 0);
+        assert_eq!(libc::ftruncate(fd, length), 0);
+        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+/// Dials a peer that answers with `answer` and `descriptors`.
+fn dial_wrong_peer(test: u8, answer: &[u8], descriptors: &[RawFd]) -> DialError {
+    let (one, other) = (end(test, 1), end(test, 2));
+    let ready = Arc::new(PollSet::new().unwrap());
+    let listener = own_user::listen(other.ip, "near/2", ready).unwrap();
+    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
+    assert!(listener.accept());
+    let connection = listener.take().unwrap();
+    packets::send(connection.as_fd(), answer, descriptors).unwrap();
+    dial.poll().unwrap_err()
+}
+
+#[test]
+fn an_answer_with_wrong_memory_is_refused() {
+    let (one, other) = (end(107, 1), end(107, 2));
+    let answer = |ring| Packet::Answer(Hello::new(other, one.guid, ring)).encode();
+    let good = answer(SMALL_RING);
+    let length = 2 * (4096 + SMALL_RING as i64);
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    for missing in [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_SEAL] {
+        let unsealed = memory(length, seals & !missing);
+        let error = dial_wrong_peer(107, &good, &[unsealed.as_raw_fd()]);
+        assert!(
+            matches!(error, DialError::Map(MapError::Seals { found }) if found & missing == 0),
+            "{error}"
+        );
+    }
+    for wrong in [0, length - 1, length + 1, 2 * length] {
+        let error = dial_wrong_peer(107, &good, &[memory(wrong, seals).as_raw_fd()]);
+        assert!(
+            matches!(error, DialError::Map(MapError::Length { found, .. }) if found == wrong as u64),
+            "{error}"
+        );
+    }
+    // Memory that cannot be written, and a descriptor that is no memory.
+    let sealed = memory(length, seals | libc::F_SEAL_WRITE);
+    let null = std::fs::File::open("/dev/null").unwrap();
+    for fd in [sealed.as_raw_fd(), null.as_raw_fd()] {
+        let error = dial_wrong_peer(107, &good, &[fd]);
+        assert!(
+            matches!(error, DialError::Map(MapError::Call { .. })),
+            "{error}"
+        );
+    }
+    let sealed = memory(length, seals);
+    let error = dial_wrong_peer(107, &good, &[]);
+    assert!(matches!(error, DialError::Descriptors(0)), "{error}");
+    let error = dial_wrong_peer(107, &good, &[sealed.as_raw_fd(), sealed.as_raw_fd()]);
+    assert!(matches!(error, DialError::Descriptors(2)), "{error}");
+    for wrong in [LARGE_RING, 0, 64, 65_535] {
+        let error = dial_wrong_peer(107, &answer(wrong), &[sealed.as_raw_fd()]);
+        assert!(
+            matches!(error, DialError::Map(MapError::Size(_))),
+            "{wrong}: {error}"
+        );
+    }
+}
+
+#[test]
+fn an_answer_of_another_peer_or_version_is_refused() {
+    let (one, other) = (end(108, 1), end(108, 2));
+    let sealed = memory(1, 0);
+    let dial = |packet: &[u8]| dial_wrong_peer(108, packet, &[sealed.as_raw_fd()]);
+    let answer = |from, to| Packet::Answer(Hello::new(from, to, SMALL_RING)).encode();
+    for (from, to) in [
+        (End { guid: 7, ..other }, one.guid),
+        (End { slot: 7, ..other }, one.guid),
+        (
+            End {
+                ip: [127, 0, 0, 1].into(),
+                ..other
+            },
+            one.guid,
+        ),
+        (other, one.guid + 1),
+    ] {
+        let error = dial(&answer(from, to));
+        assert!(matches!(error, DialError::Peer { .. }), "{error}");
+    }
+    let mut version = answer(other, one.guid);
+    version[8] ^= 0x10;
+    let error = dial(&version);
+    assert!(
+        matches!(error, DialError::Hello(HelloError::Version(_))),
+        "{error}"
+    );
+    let call = Packet::Call(Hello::new(other, one.guid, SMALL_RING)).encode();
+    let error = dial(&call);
+    assert!(
+        matches!(error, DialError::Hello(HelloError::Foreign(64))),
+        "{error}"
+    );
+}
+
+/// Runs `act` in a thread of another user. Returns `None` if this process may not become one.
+fn as_another_user<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
+    let keep = u32::MAX;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: a plain system call, which changes this thread only, unlike libc's function.
+            let changed = unsafe { libc::syscall(libc::SYS_setresuid, keep, 65_000, keep) };
+            (changed == 0).then(act)
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// Returns a socket for packets that listens at, or is connected to, an abstract name.
+fn packet_socket(name: &str, listens: bool) -> OwnedFd {
+    // SAFETY: plain system calls; the address lives until they return and contains the name.
+    unsafe {
+        let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0);
+        let socket = OwnedFd::from_raw_fd(fd);
+        let mut address: libc::sockaddr_un = std::mem::zeroed();
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
+            *to = from.cast_signed();
+        }
+        let length = (3 + name.len()) as libc::socklen_t;
+        let at = (&raw const address).cast();
+        if listens {
+            assert_eq!(libc::bind(fd, at, length), 0);
+            assert_eq!(libc::listen(fd, 8), 0);
+        } else {
+            assert_eq!(libc::connect(fd, at, length), 0);
+        }
+        socket
+    }
+}
+
+#[test]
+fn processes_of_another_user_get_no_channel() {
+    let (one, other) = (end(109, 1), end(109, 2));
+    let name = softrxe_port::names::user_name(other.ip, "near/2");
+    let Some(squatter) = as_another_user(|| packet_socket(&name, true)) else {
+        eprintln!("not tested: this process may not become another user");
+        return;
+    };
+    let error = Dial::start(one, other, SMALL_RING).unwrap_err();
+    let DialError::Connection { error, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    drop(squatter);
+    let mut door = Door::listen(other).unwrap();
+    let dial = as_another_user(|| packet_socket(&name, false)).unwrap();
+    let hello = Packet::Call(Hello::new(one, other.guid, SMALL_RING));
+    packets::send(dial.as_fd(), &hello.encode(), &[]).unwrap();
+    assert!(door.take().is_none());
+    let received = packets::receive(dial.as_fd(), &mut [0; 65], true).unwrap();
+    assert!(matches!(received, Incoming::Closed), "{received:?}");
+}
+
+#[test]
+fn a_call_is_known_by_its_caller() {
+    let (one, other) = (end(110, 1), end(110, 2));
+    let mut door = Door::listen(other).unwrap();
+    let _dial = Dial::start(one, other, SMALL_RING).unwrap();
+    let _second = Dial::start(End { slot: 3, ..one }, other, SMALL_RING).unwrap();
+    let callers: Vec<End> = std::iter::from_fn(|| door.take())
+        .map(|call: Call| call.peer())
+        .collect();
+    assert_eq!(callers, [one, End { slot: 3, ..one }]);
+}
