@@ -24,6 +24,8 @@ sides="dapl-cma ours-rdmacm ours-socket"
 if [ "${1:-}" != --inside ]; then
     [ -e "$dist/lib/libdat2.so.2" ] || { echo "bench-connections: no $dist; run 'make dist' first" >&2; exit 1; }
     mkdir -p "$target/bench"
+    # The headers of libibverbs and librdmacm.
+    "$top/scripts/bootstrap.sh" build bench || exit 1
     cc -O2 -Wall -Werror -o "$floor" "$top/tests/bench/connections.c" -lrdmacm -libverbs || exit 1
     export DAT_LAB_CLOCK=${BENCH_CLOCK:-instructions}
     exec "$top/tests/lab/run.sh" --timeout "${DAT_LAB_TIMEOUT:-900}" -- bash "$0" --inside "${1:-5}"

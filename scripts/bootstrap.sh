@@ -1,21 +1,22 @@
 #!/bin/bash
 # Installs the Debian packages that building and testing need; does nothing (in milliseconds) when all are installed.
 #
-# usage: bootstrap.sh [build] [lab] [test] [bench]      default: build lab test
+# usage: bootstrap.sh [build] [lab] [test] [bench] [bindings]      default: build lab test
 #
 # A machine needs rust and apt-get. As root the script installs; otherwise it prints the command to run and fails.
 # DAT_BOOTSTRAP=skip does nothing, for other distributions.
 set -euo pipefail
 
-# rdma-sys generates its bindings with libclang from the verbs headers.
-build=(gcc libc6-dev make pkg-config python3 libibverbs-dev librdmacm-dev libclang-dev)
+build=(gcc libc6-dev make python3)
 # For a guest with real rdma_rxe: emulator, kernel modules, initramfs, network; and the verbs tools of its self-test.
 lab=(qemu-system-x86 kmod busybox-static cpio iproute2 ibverbs-providers ibverbs-utils rdmacm-utils)
 # The clients and the original library for comparison; perftest and rping for interoperation; decoders and checkers; a
 # C++ compiler for the headers.
-test=(libdapl2 libdapl-dev dapl2-utils perftest tshark tcpdump valgrind procps g++)
-# Tools that `make bench` compares with.
-bench=(iperf3 libfabric-bin ucx-utils)
+test=(libdapl2 libdapl-dev dapl2-utils perftest tshark tcpdump valgrind procps g++ pkg-config)
+# Tools that `make bench` compares with, and the headers for those of its own in C.
+bench=(iperf3 libfabric-bin ucx-utils libibverbs-dev librdmacm-dev)
+# rdma-sys generates bindings from the headers with libclang, for scripts/bindings.sh.
+bindings=(pkg-config libibverbs-dev librdmacm-dev libclang-dev)
 # Test runner; built once where the machine's rust comes without it, which takes some minutes.
 nextest=0.9.143
 
@@ -25,8 +26,8 @@ wanted=()
 for group in "${@:-build lab test}"; do
     for g in $group; do
         case $g in
-            build | lab | test | bench) declare -n packages=$g; wanted+=("${packages[@]}") ;;
-            *) echo "bootstrap: no group '$g'; there are: build lab test bench" >&2; exit 2 ;;
+            build | lab | test | bench | bindings) declare -n packages=$g; wanted+=("${packages[@]}") ;;
+            *) echo "bootstrap: no group '$g'; there are: build lab test bench bindings" >&2; exit 2 ;;
         esac
     done
 done

@@ -38,6 +38,7 @@ step lint cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 step document cargo doc --locked --workspace --no-deps --quiet
 step dist scripts/dist.sh
 step unit unit
+step bindings scripts/bindings.sh
 step doc-tests cargo test --locked --workspace --doc --quiet
 step loom scripts/sanitize.sh loom
 step hotpath scripts/hotpath-ceilings.sh

@@ -26,7 +26,7 @@ impl Capabilities {
     /// Returns the capabilities of a device with this transport and these atomics, whose connections are made by `cm`.
     /// iWARP (RFC 5040 to 5044) has neither immediate data nor datagrams; its atomics (RFC 7306) are those that the
     /// device reports.
-    fn of(transport: Transport, atomics: ibv_atomic_cap::Type, cm: Manager) -> Self {
+    fn of(transport: Transport, atomics: u32, cm: Manager) -> Self {
         let infiniband = transport == Transport::InfiniBand;
         Self {
             atomics: atomics != ibv_atomic_cap::IBV_ATOMIC_NONE,
@@ -84,8 +84,7 @@ impl<'a> Facts<'a> {
     }
 
     fn firmware(&self) -> String {
-        let bytes = self.device.fw_ver.map(i8::cast_unsigned);
-        CStr::from_bytes_until_nul(&bytes)
+        CStr::from_bytes_until_nul(&self.device.fw_ver)
             .map_or_else(|_| String::new(), |s| s.to_string_lossy().into_owned())
     }
 

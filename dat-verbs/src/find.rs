@@ -2,7 +2,6 @@
 //! maps an address to its device (for RoCE, IPoIB and iWARP alike), so every form is resolved to addresses first.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use dat_core::ia_params::IaParamsError;
 use crate::cm::addr;
 use crate::cm::rdma::id::{Channel, CmId, PortSpace};
 use crate::convert;
+use crate::sys::LoadError;
 use crate::verbs::device;
 
 /// Device, port and address of an IA.
@@ -34,6 +34,8 @@ pub(crate) struct DevicePort {
 pub(crate) enum OpenError {
     #[error(transparent)]
     Params(#[from] IaParamsError),
+    #[error(transparent)]
+    Library(#[from] LoadError),
     #[error("no RDMA connection manager: {reason}")]
     NoCm { reason: String, permission: bool },
     #[error("this machine has no verbs device that is usable; {found}")]
@@ -78,7 +80,9 @@ impl OpenError {
             Self::NoCm {
                 permission: true, ..
             } => Error::of(Kind::PrivilegesViolation),
-            Self::NoCm { .. } | Self::NoDevice { .. } => Error::of(Kind::ProviderNotFound),
+            Self::Library(_) | Self::NoCm { .. } | Self::NoDevice { .. } => {
+                Error::of(Kind::ProviderNotFound)
+            }
             Self::NoSuch { .. } => {
                 Error::new(Kind::InvalidAddress, Subtype::InvalidAddressMalformed)
             }
@@ -197,9 +201,13 @@ pub(crate) fn require_device() -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Lists devices and netdevs for an error message.
+/// Lists the machine's devices and netdevs for an error message.
 fn list_devices(addresses: &[LocalAddress]) -> String {
-    let list = |names: Vec<String>| match names.as_slice() {
+    listing(&device::names(), addresses)
+}
+
+fn listing(devices: &[String], addresses: &[LocalAddress]) -> String {
+    let list = |names: &[String]| match names {
         [] => "none".to_owned(),
         some => some.join(", "),
     };
@@ -214,9 +222,13 @@ fn list_devices(addresses: &[LocalAddress]) -> String {
             [] => format!("{name} (no address)"),
             some => format!("{name} ({})", some.join(" ")),
         });
-    let mut text = format!("verbs devices: {}", list(device::names()));
-    write!(text, "; netdevs: {}", list(netdevs.collect())).ok();
-    if device::names().is_empty() {
+    let netdevs: Vec<String> = netdevs.collect();
+    let mut text = format!(
+        "verbs devices: {}; netdevs: {}",
+        list(devices),
+        list(&netdevs)
+    );
+    if devices.is_empty() {
         text.push_str("; to have one in software: `modprobe rdma_rxe; rdma link add rxe0 type rxe netdev NETDEV`");
     }
     text
@@ -417,9 +429,11 @@ mod tests {
             local("v1", "", true),
             local("lo", "127.0.0.1", true),
         ];
-        let text = list_devices(&addresses);
-        let netdevs = "netdevs: v0 (10.9.0.1 fd09::1), v1 (no address)";
-        assert!(text.contains(netdevs), "{text}");
+        let text = listing(&["rxe0".to_owned()], &addresses);
+        let expected = "verbs devices: rxe0; netdevs: v0 (10.9.0.1 fd09::1), v1 (no address)";
+        assert_eq!(text, expected);
+        let text = listing(&[], &addresses);
+        assert!(text.contains("rdma link add rxe0"), "{text}");
     }
 
     #[test]

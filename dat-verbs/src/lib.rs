@@ -7,7 +7,7 @@
 //! Begin reading in `transport`, which maps each operation of the trait to an object. Then:
 //! * `open` opens the device, `adapter` holds the state of an open adapter, `thread` runs its event
 //!   thread;
-//! * `verbs` holds the libibverbs objects, `cm` the connections; `sys` is the only user of `rdma-sys`;
+//! * `verbs` holds the libibverbs objects, `cm` the connections; `sys` declares and loads both C libraries;
 //! * `map` translates between DAT and verbs, `settings` parses `ia_params`, `find` locates the device;
 //! * `park` sleeps for a waiter, `epoll` waits for descriptors, `attributes` and `counters` answer queries.
 //!
@@ -35,6 +35,7 @@ mod verbs;
 
 pub use find::local_addresses;
 pub use settings::KEYS;
+pub use sys::{LoadError, load};
 
 /// The transport type: data through libibverbs, connections through librdmacm or sockets.
 #[derive(Debug)]

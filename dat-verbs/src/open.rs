@@ -75,6 +75,7 @@ impl Adapter {
         let environment = |name: &str| std::env::var(name).ok();
         let settings = Settings::new(params, environment)?;
         dat_core::environment::report(READ_VARIABLES, environment);
+        sys::load()?;
         find::require_device()?;
         protect_from_fork();
         let channel = Arc::new(Channel::open().map_err(OpenError::no_cm)?);

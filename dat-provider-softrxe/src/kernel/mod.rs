@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dat_core::error::{Error, Kind, Subtype};
+use dat_verbs::LoadError;
 
 use netlink::NewLinkError;
 
@@ -18,6 +19,9 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Error of a netdev without rxe device.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
+    /// libibverbs or librdmacm is not installed.
+    #[error(transparent)]
+    Library(#[from] LoadError),
     /// The entry names no netdev.
     #[error("ia_params name no netdev; write \"NETDEV 0\"; netdevs: {found}")]
     NoName {
@@ -50,6 +54,7 @@ impl KernelError {
     #[must_use]
     pub fn code(&self) -> Error {
         match self {
+            Self::Library(_) => Error::of(Kind::ProviderNotFound),
             Self::NoName { .. } | Self::NoSuch { .. } => {
                 Error::new(Kind::InvalidAddress, Subtype::InvalidAddressMalformed)
             }
@@ -61,12 +66,13 @@ impl KernelError {
     }
 }
 
-/// Makes sure that `wanted` (a netdev, an address of one, a host name of one, or an rxe device) has an rxe
-/// device.
+/// Loads libibverbs and librdmacm, and makes sure that `wanted` (a netdev, an address of one, a host name of one, or
+/// an rxe device) has an rxe device.
 ///
 /// # Errors
 /// See [`KernelError`]; its text says what to do.
 pub fn prepare(wanted: &str) -> Result<(), KernelError> {
+    dat_verbs::load()?;
     let sys = Path::new("/sys/class");
     let devices = find::rxe_devices(sys);
     if devices.iter().any(|d| d.name == wanted) {

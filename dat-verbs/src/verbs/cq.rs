@@ -129,8 +129,8 @@ impl Cq {
     #[inline(always)]
     pub(crate) fn poll(&self, into: &mut [Wc]) -> usize {
         let room = i32::try_from(into.len()).unwrap_or(i32::MAX);
-        // SAFETY: the CQ is alive; `into` has room for `room` entries of ibv_wc's layout.
-        let n = unsafe { (self.calls.poll_cq)(self.cq.as_ptr(), room, into.as_mut_ptr().cast()) };
+        // SAFETY: the CQ is alive; `into` has room for `room` entries.
+        let n = unsafe { (self.calls.poll_cq)(self.cq.as_ptr(), room, into.as_mut_ptr()) };
         usize::try_from(n).unwrap_or(0)
     }
 

@@ -123,12 +123,8 @@ impl Device {
 
     /// Returns the device's transport.
     pub(crate) fn transport(&self) -> Transport {
-        // SAFETY: the context is open, and its device is as long. Read as the integer that it is: the binding's enum lacks numbers
-        // that a newer libibverbs may have.
-        Transport::of(unsafe {
-            let device = self.context.as_ref().device;
-            (&raw const (*device).transport_type).cast::<i32>().read()
-        })
+        // SAFETY: the context is open, and its device is as long.
+        Transport::of(unsafe { (*self.context.as_ref().device).transport_type })
     }
 
     /// Returns the node GUID.
@@ -158,7 +154,7 @@ impl Device {
         // SAFETY: all-zero is a valid value of this plain C struct.
         let mut attr: sys::ibv_port_attr = unsafe { std::mem::zeroed() };
         // SAFETY: the exported function writes the first part of ibv_port_attr, all of which `attr` has.
-        match unsafe { sys::ibv_query_port(self.raw(), port, (&raw mut attr).cast()) } {
+        match unsafe { sys::ibv_query_port(self.raw(), port, &raw mut attr) } {
             0 => Ok(attr),
             e => Err(e),
         }
@@ -188,14 +184,13 @@ impl Device {
             element: std::ptr::null_mut(),
             number: 0,
         };
-        let raw = (&raw mut event).cast::<sys::ibv_async_event>();
-        // SAFETY: `event` has ibv_async_event's layout and is valid for the write.
-        if unsafe { sys::ibv_get_async_event(self.raw(), raw) } != 0 {
+        // SAFETY: `event` is valid for the write.
+        if unsafe { sys::ibv_get_async_event(self.raw(), &raw mut event) } != 0 {
             return None;
         }
         let context = context_of(&event);
         // SAFETY: `event` is the one just read.
-        unsafe { sys::ibv_ack_async_event(raw) };
+        unsafe { sys::ibv_ack_async_event(&raw mut event) };
         Some((event.number, context))
     }
 }

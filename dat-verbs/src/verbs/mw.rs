@@ -121,7 +121,7 @@ impl Rmr {
         // The upper bits identify the window; the consumer chooses the lowest byte.
         let rkey = old & !0xff | old.wrapping_add(1) & 0xff;
         wr.opcode = opcode::IBV_WR_BIND_MW;
-        wr.bind_mw_tso_union.bind_mw = sys::bind_mw_t {
+        wr.bind_or_tso.bind_mw = sys::BindWr {
             mw: at,
             rkey,
             bind_info: sys::ibv_mw_bind_info {

@@ -360,7 +360,7 @@ impl Qp {
             (&raw mut (*p).next).write(std::ptr::null_mut());
             (&raw mut (*p).sg_list).write(sys::sges(request.iov));
             (&raw mut (*p).num_sge).write(request.iov.len() as i32);
-            let extra = (&raw mut (*p).imm_data_invalidated_rkey_union).cast::<u32>();
+            let extra = (&raw mut (*p).imm_or_rkey).cast::<u32>();
             let op = match request.op {
                 Op::Send => {
                     flags |= inline;

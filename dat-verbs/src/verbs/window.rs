@@ -6,7 +6,7 @@ use dat_core::error::{Result, Subtype};
 use parking_lot::Mutex;
 
 use crate::convert;
-use crate::sys::{self, ibv_mw_type as mw_type};
+use crate::sys;
 use crate::verbs::pd::Pd;
 
 /// `ibv_mw`. Freeing it unbinds.
@@ -17,12 +17,11 @@ pub(super) struct Mw(pub(super) NonNull<sys::ibv_mw>);
 unsafe impl Send for Mw {}
 
 impl Mw {
-    pub(super) fn alloc(pd: &Pd, kind: mw_type::Type) -> Result<Self> {
+    pub(super) fn alloc(pd: &Pd, kind: u32) -> Result<Self> {
         // SAFETY: the PD is open.
-        let mw = unsafe { sys::ibv_alloc_mw(pd.raw(), kind) };
-        mw.and_then(NonNull::new).map(Self).ok_or_else(|| {
-            convert::failed("ibv_alloc_mw", sys::errno(), Subtype::ResourceMemoryRegion)
-        })
+        unsafe { sys::ibv_alloc_mw(pd.raw(), kind) }
+            .map(Self)
+            .map_err(|e| convert::failed("ibv_alloc_mw", e, Subtype::ResourceMemoryRegion))
     }
 }
 
