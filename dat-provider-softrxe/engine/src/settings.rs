@@ -19,6 +19,19 @@ pub const KEYS: &[&str] = &[
     "holder",
 ];
 
+/// The values of [`KEYS`], for `dat_abi::export_provider!`.
+pub const SETTINGS: &str = "\
+mtu one-of 256 512 1024 2048 4096
+retry number 0 7
+rnr_retry number 0 7
+rnr_timer number 0 31
+ack_timer number 0 31
+wr_max number 0 1048576
+keepalive number 0 3600
+pcap text
+holder number 0 4294967295
+";
+
 /// DAPL's environment variables for the same settings.
 pub(crate) const READ_VARIABLES: &[&str] = &[
     "DAPL_IB_MTU",
@@ -178,6 +191,24 @@ mod tests {
         assert_eq!(with("lo", &[("DAPL_IB_MTU", "1500")]).unwrap().mtu, 4096);
         assert!(env.iter().all(|(name, _)| READ_VARIABLES.contains(name)));
         assert_eq!(env.len(), READ_VARIABLES.len());
+    }
+
+    #[test]
+    fn declared_values_are_those_that_are_accepted() {
+        let mut keys = Vec::new();
+        for line in SETTINGS.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (key, values) = (words[0], &words[2..]);
+            keys.push(key);
+            let one = |value: &str| parse(&format!("lo 0 {key}={value}"));
+            for value in values {
+                assert!(one(value).is_ok(), "{line}: {value}");
+            }
+            let beyond = values.last().and_then(|last| last.parse().ok());
+            let beyond = beyond.map_or(String::new(), |n: u64| (n + 1).to_string());
+            assert!(one(&beyond).is_err(), "{line}: {beyond}");
+        }
+        assert_eq!(keys, KEYS);
     }
 
     #[test]
