@@ -257,6 +257,10 @@ impl Transport for UserEngine {
         count
     }
 
+    fn poll_cq_ready(cq: &Cq, into: &mut [proto::Completion]) -> usize {
+        cq.hub.take(cq.id, into)
+    }
+
     fn after_empty_poll() {
         if let Some(hub) = PAUSE_ON.take().upgrade() {
             hub.pause();
