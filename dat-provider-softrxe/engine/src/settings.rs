@@ -17,6 +17,7 @@ pub const KEYS: &[&str] = &[
     "keepalive",
     "pcap",
     "holder",
+    "near",
 ];
 
 /// The values of [`KEYS`], for `dat_abi::export_provider!`.
@@ -72,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) pcap: Option<PathBuf>,
     /// User whose `dat serve-port` holds UDP port 4791.
     pub(crate) holder: Option<u32>,
+    /// Connections to other engines of this user and host use shared memory. Not with a capture, which would lack their packets.
+    pub(crate) near: bool,
 }
 
 impl Settings {
@@ -117,6 +120,7 @@ impl Settings {
             keepalive: Some(keepalive)
                 .filter(|seconds| *seconds > 0)
                 .map(Duration::from_secs),
+            near: params.word("near", &["auto", "off"])? != Some("off") && pcap.is_none(),
             pcap: pcap.map(PathBuf::from),
             holder: params
                 .number("holder", 0..=u64::from(u32::MAX))?
@@ -153,6 +157,7 @@ mod tests {
             keepalive: Some(Duration::from_secs(5)),
             pcap: None,
             holder: None,
+            near: true,
         };
         assert_eq!(parse("lo"), Ok(defaults));
         let given = parse(
@@ -168,8 +173,21 @@ mod tests {
             keepalive: Some(Duration::from_secs(60)),
             pcap: Some("/tmp/x".into()),
             holder: Some(1000),
+            near: false,
         };
         assert_eq!(given, Ok(expected));
+    }
+
+    #[test]
+    fn shared_memory_is_used_unless_it_is_off_or_there_is_a_capture() {
+        for (text, near) in [
+            ("lo", true),
+            ("lo 0 near=auto", true),
+            ("lo 0 near=off", false),
+            ("lo 0 near=auto pcap=/tmp/x", false),
+        ] {
+            assert_eq!(parse(text).unwrap().near, near, "{text}");
+        }
     }
 
     #[test]
@@ -232,6 +250,7 @@ mod tests {
                 "wr_max=1048577 is not possible: a number from 0 to 1048576",
             ),
             ("lo 0 pcap=", "pcap= is not possible: the file"),
+            ("lo 0 near=on", "near=on is not possible: one of auto, off"),
             (
                 "lo 0 colour=red",
                 "\"colour\"; known ones: mtu, retry, rnr_retry",

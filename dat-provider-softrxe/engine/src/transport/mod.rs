@@ -98,8 +98,11 @@ impl Transport for UserEngine {
         let local = &adapter.hub.local_address;
         let mtu = local.mtu.min(adapter.hub.settings.mtu);
         let device = format!("user-{}", local.netdev);
-        let guid = adapter.hub.state.lock().engine.guid();
-        let named = named_attributes::attributes(local, &device, mtu, guid);
+        let (guid, near) = {
+            let state = adapter.hub.state.lock();
+            (state.engine.guid(), state.near_dial.door().is_some())
+        };
+        let named = named_attributes::attributes(local, &device, mtu, guid, near);
         AdapterAttr {
             adapter_name: device,
             vendor_name: "softrxe in user space".into(),

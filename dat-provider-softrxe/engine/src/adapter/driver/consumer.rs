@@ -207,6 +207,9 @@ impl Hub {
             let (due, ignores_socket) = {
                 let mut state = self.state.lock();
                 let now = clock::now();
+                if state.near.disarm() {
+                    state.driver.roles.wake_helper(&self.wakers);
+                }
                 if !state.receive(now, true)
                     && state.peers.back_off_until().is_none()
                     && self.descriptors.liveness_changed()
@@ -239,7 +242,7 @@ impl Hub {
                 roles.leader_ignores_socket = roles.polled_in_a_loop();
                 roles.watched_since = roles.polls;
                 let ignores_socket = roles.leader_ignores_socket;
-                if !ignores_socket && !state.ports.arm() {
+                if !ignores_socket && !state.arm(now) {
                     continue;
                 }
                 (due.map(|at| at.since(now).max(MIN_SLEEP)), ignores_socket)
