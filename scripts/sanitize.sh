@@ -46,7 +46,7 @@ tests() {
 # Models under `--cfg loom`: the crates' sync modules use loom's types.
 part_loom() {
     local package
-    for package in dat-arena dat-core; do
+    for package in dat-arena dat-core softrxe-near; do
         RUSTFLAGS="--cfg loom" CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_TARGET_DIR=$target/loom \
             tests "loom $package" cargo test --quiet --locked -p "$package" --lib -- models::
     done
@@ -61,7 +61,7 @@ part_miri() {
     # freed.
     export MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation -Zmiri-ignore-leaks"
     local package
-    for package in dat-arena softrxe-proto dat-registry dat-core; do
+    for package in dat-arena softrxe-proto softrxe-near dat-registry dat-core; do
         tests "miri $package" cargo "+$nightly" miri test --quiet --locked --target-dir "$target/miri" -p "$package" --lib
     done
 }

@@ -28,7 +28,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dat-core",
             "dat-os",
             "dat-handshake",
-            "softrxe-near",
             "softrxe-port",
             "softrxe-proto",
         ],
@@ -57,6 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "softrxe-proto",
             "softrxe-port",
+            "softrxe-near",
             "dat-registry",
             "dat-core",
             "dat-handshake",

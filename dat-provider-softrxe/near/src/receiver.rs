@@ -8,7 +8,6 @@ use crate::channel::mtu;
 use crate::layout::{Fixed, HEADER_AT, MAX_HEADER};
 use crate::map::Map;
 use crate::ring::Consumer;
-use crate::sync::{Ordering, fence};
 use crate::violation::Violation;
 
 /// A record that arrived. The peer may change its payload at any time; the rest is a copy.
@@ -114,12 +113,8 @@ impl Receiver {
     /// if the peer waits for room and sleeps: it has to be woken.
     #[inline]
     pub fn flush(&mut self) -> bool {
-        if !self.consumer.flush(self.ring.lines()) {
-            return false;
-        }
-        // Between the store of `freed` and the test of `asleep`.
-        fence(Ordering::SeqCst);
-        self.opposite.lines().take_asleep()
+        self.consumer
+            .flush(self.ring.lines(), self.opposite.lines())
     }
 
     /// Says that this process is about to sleep. Returns true if it must not, because a record is published. In either

@@ -9,7 +9,10 @@
 //! a published record. The producer that takes the flag (swap) wakes the consumer.
 //!
 //! **Room.** In the same way the producer sets `starved`, makes a full fence and looks at `freed` again. The consumer
-//! tests `starved` after each store of `freed`, at first without a fence, and once more after the fence of its sleep.
+//! tests `starved` after each run of records without a fence, and once more after the fence of its sleep.
+
+#[cfg(all(loom, test))]
+mod models;
 
 use std::sync::atomic::AtomicU8;
 
@@ -49,14 +52,6 @@ pub(crate) struct Lines {
 #[inline]
 fn take(flag: &AtomicU32) -> bool {
     flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::AcqRel) != 0
-}
-
-impl Lines {
-    /// Takes the flag of a consumer that sleeps. The caller made a full fence after its last store for that consumer.
-    #[inline]
-    pub(crate) fn take_asleep(&self) -> bool {
-        take(&self.asleep)
-    }
 }
 
 /// The producer's side of a ring.
@@ -104,27 +99,17 @@ impl Producer {
     #[inline]
     pub(crate) fn room(&mut self, lines: &Lines, enough: u64) -> Result<u64, Violation> {
         if self.known_room() < enough {
-            self.load_freed(lines)?;
+            let freed = lines.freed.load(Ordering::Acquire);
+            if freed < self.freed || freed > self.tail {
+                return Err(Violation::Freed {
+                    freed,
+                    known: self.freed,
+                    tail: self.tail,
+                });
+            }
+            self.freed = freed;
         }
         Ok(self.known_room())
-    }
-
-    /// Loads the consumer's index and returns it.
-    ///
-    /// # Errors
-    /// [`Violation::Freed`].
-    #[inline]
-    pub(crate) fn load_freed(&mut self, lines: &Lines) -> Result<u64, Violation> {
-        let freed = lines.freed.load(Ordering::Acquire);
-        if freed < self.freed || freed > self.tail {
-            return Err(Violation::Freed {
-                freed,
-                known: self.freed,
-                tail: self.tail,
-            });
-        }
-        self.freed = freed;
-        Ok(freed)
     }
 
     /// Adds a record of `length` bytes, which is in the data.
@@ -157,7 +142,7 @@ impl Producer {
         }
         self.announced = self.tail;
         fence(Ordering::SeqCst);
-        lines.take_asleep()
+        take(&lines.asleep)
     }
 
     /// Asks the consumer to report room. Returns true if there is room of `enough` bytes after all.
@@ -248,19 +233,26 @@ impl Consumer {
         lines.freed.store(self.position, Ordering::Release);
     }
 
-    /// Tells the producer what is free if all known records are read. Returns true if the producer waits for room and there
-    /// is enough: the flag is taken, and the producer has to be woken if it sleeps.
+    /// Tells the producer what is free if all known records are read. Returns true if the producer waits for room, there is
+    /// enough, and its process sleeps: it has to be woken. `opposite` is the ring of which that process is the consumer.
     #[inline]
-    pub(crate) fn flush(&mut self, lines: &Lines) -> bool {
+    pub(crate) fn flush(&mut self, lines: &Lines, opposite: &Lines) -> bool {
         if self.position == self.tail && self.freed != self.position {
             self.store_freed(lines);
         }
-        if lines.starved.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
+        lines.starved.load(Ordering::Relaxed) != 0 && self.end_starving(lines, opposite)
+    }
+
+    #[cold]
+    fn end_starving(&self, lines: &Lines, opposite: &Lines) -> bool {
         // A wrong tail is found where records are read.
         let used = lines.tail.load(Ordering::Relaxed).wrapping_sub(self.freed);
-        used <= self.size / ROOM_DIVISOR && take(&lines.starved)
+        if used > self.size / ROOM_DIVISOR || !take(&lines.starved) {
+            return false;
+        }
+        // Between the store of `freed` and the test of `asleep`.
+        fence(Ordering::SeqCst);
+        take(&opposite.asleep)
     }
 
     /// Says that the consumer is about to sleep. Returns true if it must not, because a record is published.

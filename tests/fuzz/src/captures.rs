@@ -65,6 +65,7 @@ pub fn seeds(body: &str) -> io::Result<Vec<Vec<u8>>> {
         "conf" => return Ok(crate::conf::seeds()),
         "scm" => return Ok(crate::scm::seeds()),
         "port" => return Ok(crate::port::seeds()),
+        "ring" => return Ok(crate::ring::seeds()),
         "private" => return Ok(crate::private::seeds()),
         _ => {}
     }

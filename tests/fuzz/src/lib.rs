@@ -1,12 +1,12 @@
-//! Fuzz bodies for `softrxe-proto`, dat.conf, private data, the messages between the processes of a host and those of
-//! DAPL's scm provider. A body takes any bytes and panics when an invariant is violated.
+//! Fuzz bodies for `softrxe-proto`, dat.conf, private data, the messages between the processes of a host, their shared memory, and the messages
+//! of DAPL's scm provider. A body takes any bytes and panics when an invariant is violated.
 //!
 //! Each body of the protocol reads its input as a list of decisions, and acts as the network, the peer and the consumer.
 //! After each step it checks the invariants: no byte outside the granted memory is read or written, receives and requests
 //! complete once and in order, sent packets are well formed, nothing grows without bound. `docs/fuzzing.md` describes the
 //! runs: seeded for seconds in `make test`, coverage-guided for hours by `make fuzz`.
 //!
-//! Begin with [`BODIES`]. The crate imports `softrxe-proto`, `softrxe-port`, `dat-handshake`, `dat-registry` and `dat-core`.
+//! Begin with [`BODIES`]. The crate imports `softrxe-proto`, `softrxe-port`, `softrxe-near`, `dat-handshake`, `dat-registry` and `dat-core`.
 
 pub mod captures;
 mod cm;
@@ -19,6 +19,7 @@ mod pair;
 mod port;
 mod private;
 mod rc;
+mod ring;
 mod scm;
 mod wire;
 
@@ -28,6 +29,7 @@ pub use pair::pair;
 pub use port::port;
 pub use private::private;
 pub use rc::{requester, responder};
+pub use ring::ring;
 pub use scm::scm;
 pub use wire::wire;
 
@@ -45,6 +47,7 @@ pub const BODIES: &[(&str, Body)] = &[
     ("scm", scm),
     ("port", port),
     ("private", private),
+    ("ring", ring),
 ];
 
 /// Returns the body called `name`.

@@ -120,3 +120,8 @@ fn port() {
 fn private() {
     fuzz("private");
 }
+
+#[test]
+fn ring() {
+    fuzz("ring");
+}

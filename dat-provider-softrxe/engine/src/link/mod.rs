@@ -35,7 +35,6 @@
 
 pub(crate) mod capture;
 pub(crate) mod mailbox;
-pub(crate) mod near;
 pub(crate) mod udp;
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use crate::memory::{Access, AccessError, Memory};
 use crate::near::RecordPart;
 use crate::opcode::Opcode;
-use crate::psn::Psn;
 use crate::wire::{Bth, Headers, Packet};
 
 /// Location of the payload of a packet that arrived.
@@ -20,8 +19,6 @@ pub(crate) struct Incoming<'a> {
     pub(crate) opcode: Opcode,
     pub(crate) headers: &'a Headers,
     pub(crate) payload: Arrived<'a>,
-    /// The newest PSN that an acknowledgement behind a request's headers covers.
-    pub(crate) acknowledged: Option<Psn>,
 }
 
 impl Arrived<'_> {
@@ -54,7 +51,6 @@ impl<'a> From<&'a Packet<'a>> for Incoming<'a> {
             opcode: packet.opcode,
             headers: &packet.headers,
             payload: Arrived::Bytes(packet.payload),
-            acknowledged: None,
         }
     }
 }

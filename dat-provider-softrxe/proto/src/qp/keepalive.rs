@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use super::Qp;
-use super::outgoing::{Outgoing, Role};
+use super::outgoing::{Outgoing, Payload};
 use super::timer::retransmission;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::time::Time;
-use crate::wire::{Bth, Reth};
+use crate::wire::{Bth, Headers, Reth};
 use crate::work::Status;
 
 /// Repetitions of a probe that [`Qp::probe_suspect`] starts.
@@ -166,14 +166,21 @@ impl Qp {
             rkey: 0,
             length: 0,
         };
-        let mut packet = Outgoing::new(path.remote, Role::Probe, &bth);
-        packet.push(Reth::LEN, |out| nothing.emit(out));
-        Some(packet)
+        Some(Outgoing {
+            destination: path.remote,
+            bth,
+            headers: Headers {
+                reth: Some(nothing),
+                ..Headers::default()
+            },
+            payload: Payload::Empty,
+            length: 0,
+        })
     }
 
-    /// Returns true if a probe was not sent yet.
-    pub(super) fn wants_to_probe(&self) -> bool {
-        self.keepalive.probe.is_some_and(|probe| probe.unsent)
+    /// Returns true if `packet` is the probe and not a request.
+    pub(super) fn is_probe(&self, packet: &Outgoing) -> bool {
+        packet.bth.psn.is_before(self.requester.una)
     }
 
     pub(super) const fn probe_sent(&mut self) {

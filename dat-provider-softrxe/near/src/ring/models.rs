@@ -1,0 +1,213 @@
+//! Models of both sides of a ring, which loom runs in every order of their threads.
+
+use std::sync::Arc;
+
+use dat_loom::{Watched, explore, futex, thread, yield_now};
+
+use super::*;
+
+const RECORD: u64 = 64;
+
+/// A ring, its data, and what wakes its two processes.
+struct Shared {
+    lines: Lines,
+    /// The ring in the other direction, of which only the flag `asleep` is used.
+    opposite: Lines,
+    size: u64,
+    data: Vec<Watched<u64>>,
+    consumer_bell: AtomicU32,
+    producer_bell: AtomicU32,
+}
+
+fn lines() -> Lines {
+    let lines = Lines {
+        tail: AtomicU64::new(0),
+        rest_0: [const { AtomicU8::new(0) }; LINE - 8],
+        freed: AtomicU64::new(0),
+        rest_1: [const { AtomicU8::new(0) }; LINE - 8],
+        asleep: AtomicU32::new(0),
+        rest_2: [const { AtomicU8::new(0) }; LINE - 4],
+        starved: AtomicU32::new(0),
+        rest_3: [const { AtomicU8::new(0) }; LINE - 4],
+    };
+    // Loom takes the first use for a write, so it is here.
+    lines.tail.load(Ordering::Relaxed);
+    lines.freed.load(Ordering::Relaxed);
+    lines.asleep.load(Ordering::Relaxed);
+    lines.starved.load(Ordering::Relaxed);
+    lines
+}
+
+fn shared(records: u64) -> Arc<Shared> {
+    let shared = Shared {
+        lines: lines(),
+        opposite: lines(),
+        size: records * RECORD,
+        data: (0..records).map(|_| Watched::new(0)).collect(),
+        consumer_bell: AtomicU32::new(0),
+        producer_bell: AtomicU32::new(0),
+    };
+    shared.consumer_bell.load(Ordering::Relaxed);
+    shared.producer_bell.load(Ordering::Relaxed);
+    Arc::new(shared)
+}
+
+fn ring(bell: &AtomicU32) {
+    bell.store(1, Ordering::Release);
+    futex::wake_all(bell);
+}
+
+/// Sleeps until the bell rings, as ppoll(2) on the connection does.
+fn sleep(bell: &AtomicU32) {
+    futex::wait(bell, 0);
+    bell.swap(0, Ordering::AcqRel);
+}
+
+impl Shared {
+    fn cell(&self, position: u64) -> &Watched<u64> {
+        &self.data[(position % self.size / RECORD) as usize]
+    }
+
+    /// Adds a record if there is room.
+    fn add(&self, producer: &mut Producer, value: u64) -> bool {
+        let room = producer.room(&self.lines, RECORD);
+        if room.expect("the consumer is correct") < RECORD {
+            return false;
+        }
+        self.cell(producer.position()).write(value);
+        producer.add(&self.lines, RECORD);
+        true
+    }
+
+    fn publish(&self, producer: &mut Producer) {
+        if producer.publish(&self.lines) {
+            ring(&self.consumer_bell);
+        }
+    }
+
+    fn starve(&self, producer: &mut Producer) -> bool {
+        let found = producer.starve(&self.lines, RECORD);
+        found.expect("the consumer is correct")
+    }
+
+    /// Adds a record, after a sleep if there is no room. Nothing comes from the other side meanwhile.
+    fn add_after_sleep(&self, producer: &mut Producer, value: u64) {
+        let mut receiver = Consumer::new(self.size);
+        while !self.add(producer, value) {
+            let arrived = receiver.arm(&self.opposite);
+            assert_eq!(arrived, Ok(false));
+            if !self.starve(producer) {
+                sleep(&self.producer_bell);
+            }
+            receiver.disarm(&self.opposite);
+        }
+    }
+
+    fn take(&self, consumer: &mut Consumer) -> Option<u64> {
+        let published = consumer.published(&self.lines);
+        if published.expect("the producer is correct") == 0 {
+            return None;
+        }
+        let value = self.cell(consumer.position()).read();
+        consumer.release(&self.lines, RECORD);
+        Some(value)
+    }
+
+    fn flush(&self, consumer: &mut Consumer) {
+        if consumer.flush(&self.lines, &self.opposite) {
+            ring(&self.producer_bell);
+        }
+    }
+
+    /// Takes a record, after a sleep if there is none.
+    fn take_after_sleep(&self, consumer: &mut Consumer) -> u64 {
+        loop {
+            if let Some(value) = self.take(consumer) {
+                return value;
+            }
+            self.flush(consumer);
+            let arrived = consumer.arm(&self.lines).expect("the producer is correct");
+            self.flush(consumer);
+            if !arrived {
+                sleep(&self.consumer_bell);
+            }
+            consumer.disarm(&self.lines);
+        }
+    }
+}
+
+/// Both sides poll. With one slot, the second record overwrites the first one.
+fn two_records(slots: u64) {
+    let shared = shared(slots);
+    let there = Arc::clone(&shared);
+    let thread = thread::spawn(move || {
+        let mut producer = Producer::new(there.size);
+        for value in [7, 8] {
+            while !there.add(&mut producer, value) {
+                yield_now();
+            }
+            there.publish(&mut producer);
+        }
+    });
+    let mut consumer = Consumer::new(shared.size);
+    for value in [7, 8] {
+        let taken = loop {
+            match shared.take(&mut consumer) {
+                Some(taken) => break taken,
+                None => yield_now(),
+            }
+        };
+        assert_eq!(taken, value);
+        shared.flush(&mut consumer);
+    }
+    thread.join().expect("the producer ended well");
+    assert_eq!(shared.take(&mut consumer), None);
+}
+
+#[test]
+fn two_records_arrive_whole_once_and_in_order() {
+    explore(3, || two_records(2));
+}
+
+#[test]
+fn a_record_is_overwritten_only_after_it_was_read() {
+    explore(3, || two_records(1));
+}
+
+#[test]
+fn no_consumer_sleeps_beside_a_published_record() {
+    explore(3, || {
+        let shared = shared(2);
+        let there = Arc::clone(&shared);
+        let thread = thread::spawn(move || {
+            let mut producer = Producer::new(there.size);
+            for value in [7, 8] {
+                assert!(there.add(&mut producer, value));
+                there.publish(&mut producer);
+            }
+        });
+        let mut consumer = Consumer::new(shared.size);
+        assert_eq!(shared.take_after_sleep(&mut consumer), 7);
+        assert_eq!(shared.take_after_sleep(&mut consumer), 8);
+        thread.join().expect("the producer ended well");
+    });
+}
+
+#[test]
+fn no_producer_starves_beside_room() {
+    explore(2, || {
+        let shared = shared(1);
+        let there = Arc::clone(&shared);
+        let thread = thread::spawn(move || {
+            let mut producer = Producer::new(there.size);
+            for value in [7, 8] {
+                there.add_after_sleep(&mut producer, value);
+                there.publish(&mut producer);
+            }
+        });
+        let mut consumer = Consumer::new(shared.size);
+        assert_eq!(shared.take_after_sleep(&mut consumer), 7);
+        assert_eq!(shared.take_after_sleep(&mut consumer), 8);
+        thread.join().expect("the producer ended well");
+    });
+}

@@ -1,0 +1,194 @@
+//! A stream between two processes that agree through real sockets and sleep when they have nothing to do; one is killed.
+
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::process::{Child, Command, Stdio};
+
+use softrxe_near::agreement::{Agreed, Dial, Door, End};
+use softrxe_near::layout::{payload_at, record_length};
+use softrxe_near::{SMALL_RING, Violation};
+
+/// Names the listening process's address to the peer.
+const ADDRESS: &str = "NEAR_TEST_ADDRESS";
+
+fn end(ip: IpAddr, slot: u16) -> End {
+    let guid = u64::from(slot);
+    End { ip, slot, guid }
+}
+
+/// Waits until `fd` is readable.
+fn sleep_on(fd: i32) {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one pollfd, which lives until the return.
+    unsafe { libc::poll(&raw mut poll, 1, -1) };
+}
+
+/// Length of record `number`: from nothing to the MTU.
+fn length_of(number: u64, mtu: usize) -> usize {
+    let spread = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % (mtu + 1);
+    spread >> (number % 11)
+}
+
+/// Sends record `number`. Returns false if there is no room.
+fn send(peer: &mut Agreed, number: u64) -> Result<bool, Violation> {
+    let sender = &mut peer.channel.sender;
+    let length = length_of(number, sender.mtu());
+    let at = payload_at(8, length);
+    let space = sender.space()?;
+    if space.room < record_length(at, length) {
+        return Ok(false);
+    }
+    // SAFETY: the room was checked.
+    unsafe { space.at.add(at).write_bytes(number as u8, length) };
+    sender.commit(&number.to_ne_bytes(), at, length);
+    Ok(true)
+}
+
+/// Sends records until the parent ends the channel.
+fn stream(peer: &mut Agreed) -> Result<(), Violation> {
+    let mut number = 0;
+    loop {
+        let is_sent = send(peer, number)?;
+        number += u64::from(is_sent);
+        if is_sent && !number.is_multiple_of(5) {
+            continue;
+        }
+        if peer.channel.sender.publish() {
+            peer.bell.ring();
+        }
+        if is_sent {
+            continue;
+        }
+        let mut is_awake = peer.channel.receiver.arm()?;
+        if peer.channel.receiver.flush() {
+            peer.bell.ring();
+        }
+        is_awake |= peer.channel.sender.starve()?;
+        if !is_awake {
+            sleep_on(peer.bell.as_raw_fd());
+        }
+        peer.channel.receiver.disarm();
+        if !peer.bell.clear().expect("the connection works") {
+            return Ok(());
+        }
+    }
+}
+
+/// Takes the next record and checks it. Returns false if there is none.
+fn receive(peer: &mut Agreed, number: u64) -> bool {
+    let receiver = &mut peer.channel.receiver;
+    let Some(record) = receiver.next().expect("the peer is correct") else {
+        return false;
+    };
+    assert_eq!(record.header(), number.to_ne_bytes());
+    assert_eq!(record.payload_length, length_of(number, SMALL_RING / 8));
+    let mut payload = vec![0; record.payload_length];
+    // SAFETY: the payload is within the record.
+    unsafe {
+        record.payload().copy_to(
+            std::ptr::NonNull::from(&mut payload[..]).cast(),
+            payload.len(),
+        );
+    }
+    assert!(payload.iter().all(|byte| *byte == number as u8));
+    receiver.release();
+    true
+}
+
+/// The process that the tests below start: this test does nothing in their own process.
+#[test]
+fn peer() {
+    let Ok(address) = std::env::var(ADDRESS) else {
+        return;
+    };
+    let ip = address.parse().expect("an address");
+    let mut dial = Dial::start(end(ip, 2), end(ip, 1), SMALL_RING).expect("the parent listens");
+    sleep_on(dial.as_raw_fd());
+    let mut peer = dial.poll().expect("an answer").expect("an answer");
+    stream(&mut peer).expect("the parent is correct");
+}
+
+/// A peer's process, which ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a peer of `ip`, which streams.
+fn start(ip: IpAddr) -> (Process, Agreed) {
+    let mut door = Door::listen(end(ip, 1)).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "peer"]).stdout(Stdio::null());
+    let child = command.env(ADDRESS, ip.to_string()).spawn();
+    let process = Process(child.unwrap());
+    loop {
+        sleep_on(door.as_raw_fd());
+        if let Some(call) = door.take() {
+            return (process, call.answer(SMALL_RING).unwrap());
+        }
+    }
+}
+
+/// Returns an address that other runs of the tests do not use.
+fn address(test: u8) -> IpAddr {
+    let [high, low] = (std::process::id() as u16).to_be_bytes();
+    [127, test, high, low.max(1)].into()
+}
+
+#[test]
+fn what_a_killed_peer_published_arrives_whole_and_then_its_end_is_seen() {
+    let (mut process, mut peer) = start(address(121));
+    let mut number = 0;
+    let mut slept = 0;
+    let mut is_there = true;
+    while is_there {
+        while receive(&mut peer, number) {
+            number += 1;
+            if number == 20_000 {
+                process.0.kill().unwrap();
+            }
+        }
+        if peer.channel.receiver.flush() {
+            peer.bell.ring();
+        }
+        if !peer.channel.receiver.arm().expect("the peer is correct") {
+            if peer.channel.receiver.flush() {
+                peer.bell.ring();
+            }
+            slept += 1;
+            sleep_on(peer.bell.as_raw_fd());
+        }
+        peer.channel.receiver.disarm();
+        is_there = peer.bell.clear().expect("the connection works");
+    }
+    while receive(&mut peer, number) {
+        number += 1;
+    }
+    assert!(
+        number >= 20_000 && slept > 0,
+        "{number} records, slept {slept} times"
+    );
+}
+
+#[test]
+fn a_peer_notices_that_this_process_ended_the_channel() {
+    let (mut process, mut peer) = start(address(122));
+    for number in 0..100 {
+        while !receive(&mut peer, number) {
+            if peer.channel.receiver.flush() {
+                peer.bell.ring();
+            }
+            std::thread::yield_now();
+        }
+    }
+    drop(peer);
+    assert!(process.0.wait().unwrap().success());
+}
