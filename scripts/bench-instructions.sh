@@ -24,6 +24,7 @@ evd_dequeue, empty DTO EVD;40
 evd_dequeue, request completion;80
 evd_dequeue, receive completion;80
 evd_wait, event ready;120
+evd_wait, event ready after suppressed ones;120
 ep_post_send, 64 B;70
 ep_post_rdma_write, 64 B;70
 ep_post_rdma_write, 2048 B;70

@@ -20,7 +20,8 @@ evd_dequeue, empty connection EVD;10;10
 evd_dequeue, empty DTO EVD;61;61
 evd_dequeue, request completion;74;70
 evd_dequeue, receive completion;78;75
-evd_wait, event ready;100;96
+evd_wait, event ready;102;98
+evd_wait, event ready after suppressed ones;102;98
 ep_post_send, 64 B;64;71
 ep_post_rdma_write, 64 B;75;84
 ep_post_rdma_write, 2048 B;75;84
@@ -28,7 +29,7 @@ ep_post_recv, 64 B;56;65
 ep_post_rdma_read, 64 B;75;84
 ep_post_rdma_write, 2 segments;128;137
 ep_post_rdma_write, 4 segments;129;155
-ep_post_rdma_write, suppressed;114;128
+ep_post_rdma_write, suppressed;120;136
 CEILINGS
 }
 

@@ -3,6 +3,8 @@
 use std::ffi::{CStr, c_char, c_void};
 
 #[doc(hidden)]
+pub use dat_core::ia_params::CORE_SETTINGS;
+#[doc(hidden)]
 pub use dat_core::reserve::Reserve;
 use dat_core::transport::Transport;
 
@@ -116,11 +118,56 @@ fn provider_table<P: Provider>(major: u32) -> Option<*const c_void> {
     }
 }
 
+/// Returns the length of [`joined`].
+#[doc(hidden)]
+#[must_use]
+pub const fn joined_length(texts: &[&str]) -> usize {
+    let (mut length, mut at) = (0, 0);
+    while at < texts.len() {
+        length += texts[at].len();
+        at += 1;
+    }
+    length
+}
+
+/// Returns the texts one after the other, as bytes of a variable.
+#[doc(hidden)]
+#[must_use]
+pub const fn joined<const N: usize>(texts: &[&str]) -> [u8; N] {
+    let (mut bytes, mut to, mut at) = ([0; N], 0, 0);
+    while at < texts.len() {
+        let text = texts[at].as_bytes();
+        let mut from = 0;
+        while from < text.len() {
+            bytes[to] = text[from];
+            to += 1;
+            from += 1;
+        }
+        at += 1;
+    }
+    bytes
+}
+
 /// Makes a `cdylib` a DAT provider: it exports `dat_provider_init` and `dat_provider_fini` for a
 /// [`Provider`](crate::export::Provider), which every [`Transport`](dat_core::transport::Transport) is. The library's allocator is
 /// [`Reserve`](dat_core::reserve::Reserve), so that a process without memory gets an error and does not end.
+///
+/// With `settings: [TEXT, ...]` the library also exports the variable `dat_rs_settings`, which declares the settings of `ia_params`:
+/// lines `KEY number LEAST MOST`, `KEY one-of WORD...` or `KEY text`, each with a line break. `dat check` and the typed tables of
+/// dat.conf's TOML form compare entries with it, without running the library's code.
 #[macro_export]
 macro_rules! export_provider {
+    ($provider:ty, settings: [$($settings:expr),+ $(,)?]) => {
+        $crate::export_provider!($provider);
+
+        const DAT_SETTINGS: &[&str] = &[$($settings,)+ $crate::export::CORE_SETTINGS];
+
+        /// The settings of `ia_params`, which dat-registry reads from the file.
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals, reason = "a name for C and for readers of the file")]
+        pub static dat_rs_settings: [u8; $crate::export::joined_length(DAT_SETTINGS)] =
+            $crate::export::joined(DAT_SETTINGS);
+    };
     ($provider:ty) => {
         #[global_allocator]
         static DAT_RESERVE: $crate::export::Reserve = $crate::export::Reserve;

@@ -1,6 +1,6 @@
 //! Messages on standard error, if the environment requests them. A shared object has its own copy of `tracing`, to which the
 //! program cannot subscribe, so this module subscribes. Programs try the entries of dat.conf in turn and expect no output for
-//! those that do not open: nothing is written by default.
+//! those that do not open: nothing is written by default, except by [`say`].
 //!
 //! `DAT_LOG` is `error`, `warn`, `info`, `debug` or `trace`. If only DAPL's `DAPL_DBG_TYPE` or `DAT_DBG_TYPE` is set, to a value
 //! other than 0, warnings and errors are written.
@@ -91,6 +91,17 @@ pub fn install() {
             tracing::subscriber::set_global_default(Stderr(level)).ok();
         }
     });
+}
+
+/// Writes an error that the user must see even if the environment requests no messages. `DAT_LOG=off` suppresses it.
+pub fn say(text: &str) {
+    if tracing::enabled!(tracing::Level::ERROR) {
+        tracing::error!("{text}");
+    } else if std::env::var_os("DAT_LOG").is_none() {
+        let line = format!("dat: {text}\n");
+        // An error cannot be reported.
+        let _ = dat_os::cancel::defer(|| std::io::stderr().write_all(line.as_bytes()));
+    }
 }
 
 #[cfg(test)]

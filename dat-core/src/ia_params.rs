@@ -57,6 +57,9 @@ pub enum IaParamsError {
 /// Settings that core handles; the entry of any transport may have them.
 const CORE: &[&str] = &["strict"];
 
+/// The same for the text that a provider exports (`dat_abi::export_provider!`).
+pub const CORE_SETTINGS: &str = "strict one-of lengths\n";
+
 impl IaParams {
     /// Parses the field.
     ///

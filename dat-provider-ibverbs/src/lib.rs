@@ -3,4 +3,4 @@
 //! Only exports the provider: the transport is in `dat_verbs`, the C interface in `dat_abi`. Begin reading there.
 //! The code uses no other crate. `ia_params` are described in `docs/ia_params.md`.
 
-dat_abi::export_provider!(dat_verbs::Verbs);
+dat_abi::export_provider!(dat_verbs::Verbs, settings: [dat_verbs::SETTINGS]);

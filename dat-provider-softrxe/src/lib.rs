@@ -11,4 +11,7 @@ mod provider;
 
 pub use provider::SoftRxe;
 
-dat_abi::export_provider!(SoftRxe);
+dat_abi::export_provider!(
+    SoftRxe,
+    settings: [provider::SETTINGS, dat_verbs::SETTINGS, softrxe_engine::SETTINGS]
+);

@@ -18,6 +18,9 @@ const ENGINE: &str = "engine";
 /// Values of [`ENGINE`].
 const ENGINES: &[&str] = &["kernel", "user", "auto"];
 
+/// The values of [`ENGINE`], for `dat_abi::export_provider!`.
+pub(crate) const SETTINGS: &str = "engine one-of kernel user auto\n";
+
 /// The implementation of Soft-RoCE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Engine {

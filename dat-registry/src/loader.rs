@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::ffi::{CString, OsStr, c_char};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -20,6 +20,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 pub use crate::classic::AddProvider;
 use crate::classic::{self, RegistryFunctions};
 use crate::conf::Entry;
+use crate::library::{self, LibraryError};
 
 type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
 type InitWith = unsafe extern "C" fn(*const DatProviderInfo, *const c_char, AddProvider) -> u32;
@@ -48,6 +49,16 @@ pub enum LoadError {
         library: String,
         /// What failed.
         reason: String,
+    },
+    /// The library is not there, or is for another machine: what the dynamic loader calls "No such file or directory".
+    #[error("{origin}: cannot load {library:?} (DP-1): {source}")]
+    Library {
+        /// File and line of the entry.
+        origin: String,
+        /// The library as the entry names it.
+        library: String,
+        /// What is wrong.
+        source: LibraryError,
     },
     /// The library has no `dat_provider_init`.
     #[error("{origin}: {library:?} exports no dat_provider_init (DP-2): it is not a DAT provider")]
@@ -143,7 +154,7 @@ impl Loader {
     }
 
     /// Loads the library of `entry` and runs its init, unless that succeeded before. A library name without a slash that the
-    /// dynamic loader does not find is also looked for in `<prefix>/lib`.
+    /// dynamic loader does not find is also looked for in `folders`.
     ///
     /// # Errors
     /// [`LoadError`].
@@ -151,7 +162,7 @@ impl Loader {
         &self,
         entry: &Entry,
         add: AddProvider,
-        prefix: Option<&Path>,
+        folders: &[PathBuf],
     ) -> Result<(), LoadError> {
         let key = (entry.origin.to_string(), entry.name.clone());
         let mut states = self.states();
@@ -175,7 +186,7 @@ impl Loader {
         }
         states.insert(key.clone(), State::Busy(thread::current().id()));
         drop(states);
-        let done = self.initialise(entry, add, prefix);
+        let done = self.initialise(entry, add, folders);
         let mut states = self.states();
         match done {
             Ok(()) => states.insert(key, State::Ready),
@@ -190,9 +201,9 @@ impl Loader {
         &self,
         entry: &Entry,
         add: AddProvider,
-        prefix: Option<&Path>,
+        folders: &[PathBuf],
     ) -> Result<(), LoadError> {
-        let library = open(entry, prefix, self.classic.get().copied())?;
+        let library = open(entry, folders, self.classic.get().copied())?;
         let info = DatProviderInfo::new(
             &entry.name,
             entry.api.major,
@@ -293,23 +304,28 @@ fn finish(one: &Initialised) {
     }
 }
 
-/// Opens the library where the dynamic loader finds it, else in the prefix.
+/// Opens the library where the dynamic loader finds it, else in `folders`.
 fn open(
     entry: &Entry,
-    prefix: Option<&Path>,
+    folders: &[PathBuf],
     classic: Option<RegistryFunctions>,
 ) -> Result<OpenLibrary, LoadError> {
-    let beside = prefix
-        .filter(|_| !entry.library.contains('/'))
-        .map(|p| p.join("lib").join(&entry.library));
     let first = match open_path(OsStr::new(&entry.library), classic) {
         Ok(library) => return Ok(library),
         Err(error) => error,
     };
-    if let Some(path) = beside.filter(|path| path.exists()) {
-        return open_path(path.as_os_str(), classic).map_err(|error| failed(entry, &error));
+    match library::locate(&entry.library, folders) {
+        Ok(found) if !entry.library.contains('/') => {
+            open_path(found.path.as_os_str(), classic).map_err(|error| failed(entry, &error))
+        }
+        // Its messages are clearer than the dynamic loader's, but memory may be what is short.
+        Err(source) if has_room() => Err(LoadError::Library {
+            origin: entry.origin.to_string(),
+            library: entry.library.clone(),
+            source,
+        }),
+        _ => Err(failed(entry, &first)),
     }
-    Err(failed(entry, &first))
 }
 
 fn failed(entry: &Entry, error: &libloading::Error) -> LoadError {

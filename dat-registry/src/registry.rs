@@ -1,17 +1,19 @@
 //! The registry of a process: configuration, registrations, provider libraries and open IAs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dat_core::error::{Error, Kind, Subtype};
 
 use crate::catalog::{Catalog, Request};
 use crate::classic::RegistryFunctions;
-use crate::conf::Entry;
+use crate::conf::{ConfError, Entry, Origin, Value};
 use crate::handles::Handles;
+use crate::library;
 use crate::loader::{AddProvider, LoadError, Loader};
 use crate::registrations::{Registrations, Table};
-use crate::search::{SearchError, gained_rights};
+use crate::search::{self, SearchError, gained_rights};
+use crate::settings::Declared;
 
 /// The reason why an IA cannot be opened by name.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,9 @@ pub enum LookupError {
     /// No configuration was found.
     #[error(transparent)]
     Search(#[from] SearchError),
+    /// A setting of the entry is none of the provider's, or has a wrong value.
+    #[error("{0}")]
+    Setting(#[from] ConfError),
     /// No entry satisfies the request.
     #[error("{0}")]
     NoEntry(String),
@@ -36,6 +41,17 @@ impl LookupError {
             _ => Error::new(Kind::ProviderNotFound, Subtype::NameNotRegistered),
         }
     }
+}
+
+/// A provider that [`Registry::lookup`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Name by which the provider knows the IA: that of the entry, where the request's was an alias.
+    pub name: String,
+    /// Function table.
+    pub table: Table,
+    /// File and line of the entry; `None` if the program registered the table itself.
+    pub origin: Option<Origin>,
 }
 
 /// The registry of a process. All methods may be called from any thread.
@@ -109,28 +125,47 @@ impl Registry {
         Ok(catalog.get_or_insert(read).clone())
     }
 
-    /// Returns the table behind a name. If none is registered, loads and initialises the library that the configuration names.
+    /// Returns the provider behind a name. If none is registered, loads and initialises the library that the configuration names.
     /// The table counts as opened until [`Registry::close`].
     ///
     /// # Errors
     /// [`LookupError`]; its text says what to do.
-    pub fn lookup(&self, request: &Request<'_>, add: AddProvider) -> Result<Table, LookupError> {
+    pub fn lookup(&self, request: &Request<'_>, add: AddProvider) -> Result<Opened, LookupError> {
+        let opened = |name: &str, table, origin| Opened {
+            name: name.to_owned(),
+            table,
+            origin,
+        };
         if let Some(table) = self.registrations.open(request) {
-            return Ok(table);
+            return Ok(opened(request.name, table, self.origin(request)));
         }
         let catalog = self.catalog()?;
         let entry = catalog
             .find(request)
             .ok_or_else(|| LookupError::NoEntry(catalog.explain_missing(request)))?;
-        let own_path = self.own_path();
-        let prefix = own_path
-            .as_deref()
-            .and_then(Path::parent)
-            .and_then(Path::parent);
-        self.loader.load(entry, add, prefix)?;
-        self.registrations
-            .open(request)
-            .ok_or_else(|| LookupError::Load(nothing_registered(entry)))
+        // An alias leads to another name, whose provider may be registered already.
+        let found = Request {
+            name: &entry.name,
+            ..*request
+        };
+        let table = match self.registrations.open(&found) {
+            Some(table) => table,
+            None => {
+                let own_path = self.own_path();
+                let folders = search::library_folders(own_path.as_deref(), &entry.origin.path);
+                check_types(&entry, &folders)?;
+                self.loader.load(&entry, add, &folders)?;
+                let table = self.registrations.open(&found);
+                table.ok_or_else(|| LookupError::Load(nothing_registered(&entry)))?
+            }
+        };
+        Ok(opened(&entry.name, table, Some(entry.origin)))
+    }
+
+    /// Returns file and line of the entry that satisfies `request`.
+    fn origin(&self, request: &Request<'_>) -> Option<Origin> {
+        let catalog = self.catalog().ok()?;
+        catalog.find(request).map(|entry| entry.origin)
     }
 
     /// Returns what dat_registry_list_providers lists for version `major`: name, major and minor version and thread safety of
@@ -138,11 +173,18 @@ impl Registry {
     pub fn list(&self, major: u32) -> Vec<(String, u32, u32, bool)> {
         let mut list: Vec<(String, u32, u32, bool)> = match self.catalog() {
             Ok(catalog) => {
-                let ours = |e: &&Entry| e.default && !e.api.kernel && e.api.major == major;
-                let entries = catalog.entries().iter().filter(ours);
-                entries
-                    .map(|e| (e.name.clone(), e.api.major, e.api.minor, e.thread_safe))
-                    .collect()
+                let ours = |e: &&Entry| {
+                    e.default && !e.api.kernel && e.api.major == major && !e.is_pattern()
+                };
+                let mut list = Vec::new();
+                for e in catalog.entries().iter().filter(ours) {
+                    let one = (e.name.clone(), e.api.major, e.api.minor, e.thread_safe);
+                    // A second entry of the same name, version and safety is dead.
+                    if !list.contains(&one) {
+                        list.push(one);
+                    }
+                }
+                list
             }
             Err(error) => {
                 tracing::warn!("{error}");
@@ -178,6 +220,19 @@ impl Default for Registry {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Checks the typed settings of the TOML form against what the provider declares. The words of the classic form are the provider's
+/// to check.
+fn check_types(entry: &Entry, folders: &[PathBuf]) -> Result<(), ConfError> {
+    let is_typed = |value: &Value| !matches!(value, Value::Word(_));
+    if !entry.places.settings.iter().any(|s| is_typed(&s.value)) {
+        return Ok(());
+    }
+    let library = library::locate(&entry.library, folders).ok();
+    let declared = library.and_then(|library| Declared::of(&library.object));
+    let faults = declared.map(|declared| declared.check(entry));
+    faults.into_iter().flatten().next().map_or(Ok(()), Err)
 }
 
 fn nothing_registered(entry: &Entry) -> LoadError {

@@ -1,18 +1,25 @@
-//! The places where dat.conf is searched.
+//! The places where dat.conf and the libraries that it names are searched.
 
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::{env, io};
 
-/// Path that all DAT libraries use.
-const SYSTEM: &str = "/etc/dat.conf";
+/// Files that are tried after those of the prefix: the path that all DAT libraries use, and Fedora's.
+const SYSTEM: [&str; 3] = ["/etc/dat.conf", "/etc/dat.toml", "/etc/rdma/dat.conf"];
 
-/// The configuration that was found.
+/// Largest file that is read. A dat.conf of a thousand entries has 100 kB.
+const LARGEST: u64 = 16 << 20;
+
+/// A file of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Path of the file.
     pub path: PathBuf,
     /// Contents of the file.
-    pub text: String,
+    pub bytes: Vec<u8>,
 }
 
 /// The reason why there is no configuration.
@@ -27,43 +34,51 @@ pub enum SearchError {
         source: io::Error,
     },
     /// None of the places has a readable file.
-    #[error("no dat.conf: looked for {places}; write one, or name one with DAT_OVERRIDE")]
+    #[error(
+        "no dat.conf: looked for {places}; write one (dat init), or name one with DAT_OVERRIDE"
+    )]
     None {
         /// The places, each with its error.
         places: String,
     },
 }
 
-/// Finds and reads the configuration. If `DAT_OVERRIDE` is set and the process did not gain rights at exec, it is that file and no
-/// other. Else it is `../etc/dat.conf` from the folder of `own_path` (the prefix in which that library was installed), else
-/// `/etc/dat.conf`.
+/// Finds and reads the files of the configuration, those that win over others first. If `DAT_OVERRIDE` is set, not empty, and the
+/// process did not gain rights at exec, they are the files and folders that it names, separated by colons, and no other. Else the first
+/// that exists of `../etc/dat.conf` and `../etc/dat.toml` from the folder of `own_path` (the prefix in which that library was
+/// installed), `/etc/dat.conf`, `/etc/dat.toml`, `/etc/rdma/dat.conf`. The files `*.conf` and `*.toml` of the folder `dat.conf.d`
+/// beside a file win over it.
 ///
 /// # Errors
 /// [`SearchError`].
-pub fn find(own_path: Option<&Path>) -> Result<Found, SearchError> {
+pub fn find(own_path: Option<&Path>) -> Result<Vec<Found>, SearchError> {
     let chosen = if gained_rights() {
         None
     } else {
-        env::var_os("DAT_OVERRIDE").map(PathBuf::from)
+        env::var_os("DAT_OVERRIDE")
     };
-    find_in(chosen, own_path)
+    find_in(chosen.as_deref().filter(|c| !c.is_empty()), own_path)
 }
 
-fn find_in(chosen: Option<PathBuf>, own_path: Option<&Path>) -> Result<Found, SearchError> {
-    if let Some(path) = chosen {
-        return match fs::read_to_string(&path) {
-            Ok(text) => Ok(Found { path, text }),
-            Err(source) => Err(SearchError::Override { path, source }),
-        };
+fn find_in(chosen: Option<&OsStr>, own_path: Option<&Path>) -> Result<Vec<Found>, SearchError> {
+    if let Some(chosen) = chosen {
+        let mut all = Vec::new();
+        for path in split(chosen) {
+            match with_folder(&path) {
+                Ok(found) => all.extend(found),
+                Err(source) => return Err(SearchError::Override { path, source }),
+            }
+        }
+        return Ok(all);
     }
-    let prefix = own_path
-        .and_then(Path::parent)
-        .and_then(Path::parent)
-        .map(|p| p.join("etc/dat.conf"));
+    let of_prefix = prefix(own_path).into_iter().flat_map(|prefix| {
+        let etc = prefix.join("etc");
+        [etc.join("dat.conf"), etc.join("dat.toml")]
+    });
     let mut wrong = Vec::new();
-    for path in prefix.into_iter().chain([PathBuf::from(SYSTEM)]) {
-        match fs::read_to_string(&path) {
-            Ok(text) => return Ok(Found { path, text }),
+    for path in of_prefix.chain(SYSTEM.map(PathBuf::from)) {
+        match with_folder(&path) {
+            Ok(found) => return Ok(found),
             Err(error) => wrong.push(format!("{} ({error})", path.display())),
         }
     }
@@ -71,6 +86,119 @@ fn find_in(chosen: Option<PathBuf>, own_path: Option<&Path>) -> Result<Found, Se
         places: wrong.join(", "),
     })
 }
+
+/// Returns the paths that `DAT_OVERRIDE` names. A path with a colon that exists is one path.
+fn split(chosen: &OsStr) -> Vec<PathBuf> {
+    if Path::new(chosen).exists() {
+        return vec![chosen.into()];
+    }
+    env::split_paths(chosen)
+        .filter(|path| !path.as_os_str().is_empty())
+        .collect()
+}
+
+/// Reads a file, and before it the files of the folder `NAME.d` beside it; or the files of a folder.
+fn with_folder(path: &Path) -> io::Result<Vec<Found>> {
+    if path.is_dir() {
+        return folder(path);
+    }
+    let beside = path.with_file_name("dat.conf.d");
+    let mut own = path.as_os_str().to_owned();
+    own.push(".d");
+    let mut all = Vec::new();
+    for folder_path in [Path::new(&own), &beside] {
+        if all.is_empty() && folder_path.is_dir() {
+            all = folder(folder_path)?;
+        }
+    }
+    match read(path) {
+        Ok(bytes) => all.push(Found {
+            path: path.to_owned(),
+            bytes,
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !all.is_empty() => {}
+        Err(error) => return Err(error),
+    }
+    Ok(all)
+}
+
+/// Reads the files `*.conf` and `*.toml` of a folder, in the order of their names.
+fn folder(path: &Path) -> io::Result<Vec<Found>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(path)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|file| file.extension().is_some_and(|e| e == "conf" || e == "toml"))
+        .collect();
+    files.sort();
+    let with_bytes = files.into_iter().map(|path| {
+        let bytes = read(&path).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })?;
+        Ok(Found { path, bytes })
+    });
+    with_bytes.collect()
+}
+
+/// Reads a configuration file. A FIFO or device is refused: it may block the program for ever, or have no end.
+///
+/// # Errors
+/// Those of opening and reading; [`io::ErrorKind::InvalidInput`] for what is no regular file, or is larger than 16 MiB.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    read_up_to(path, LARGEST)
+}
+
+/// Like [`read`], for files of at most `most` bytes.
+pub(crate) fn read_up_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let refuse = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    let about = file.metadata()?;
+    if about.is_dir() {
+        return refuse("it is a folder");
+    }
+    if !about.is_file() {
+        return refuse("it is no regular file but a FIFO, socket or device");
+    }
+    if about.len() > most {
+        return refuse(&format!("it has more than {} MiB", most >> 20));
+    }
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Returns the prefix in which a library or program at `own_path` was installed: `P` for `P/lib/X`, `P/bin/X` and `P/lib/TRIPLE/X`.
+fn prefix(own_path: Option<&Path>) -> Option<&Path> {
+    let above = own_path?.parent()?.parent()?;
+    let is_lib = above.file_name().is_some_and(|name| name == "lib");
+    if is_lib { above.parent() } else { Some(above) }
+}
+
+/// Returns the folders where a provider's library is looked for when the dynamic loader does not find it: beside `own_path`, in the
+/// library folders of its prefix, and beside the file that names the library.
+#[must_use]
+pub fn library_folders(own_path: Option<&Path>, conf: &Path) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = own_path
+        .and_then(Path::parent)
+        .map(Path::to_owned)
+        .into_iter()
+        .collect();
+    if let Some(prefix) = prefix(own_path) {
+        let lib = prefix.join("lib");
+        folders.extend([lib.join(TRIPLE), prefix.join("lib64"), lib]);
+    }
+    folders.extend(conf.parent().map(Path::to_owned));
+    folders.retain(|folder| !folder.as_os_str().is_empty());
+    folders
+}
+
+/// Debian's name of the folder of this processor's libraries.
+pub(crate) const TRIPLE: &str = if cfg!(target_arch = "aarch64") {
+    "aarch64-linux-gnu"
+} else {
+    "x86_64-linux-gnu"
+};
 
 /// Returns true if the process gained rights at exec that its caller lacks (setuid, setgid, capabilities). The caller chose the
 /// environment then, so it is ignored.
@@ -84,6 +212,12 @@ pub fn gained_rights() -> bool {
 mod tests {
     use super::*;
 
+    fn texts(chosen: Option<&Path>, own: Option<&Path>) -> Vec<String> {
+        let found = find_in(chosen.map(Path::as_os_str), own).unwrap();
+        let text = |f: Found| String::from_utf8(f.bytes).unwrap();
+        found.into_iter().map(text).collect()
+    }
+
     #[test]
     fn an_override_that_cannot_be_read_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
@@ -91,10 +225,42 @@ mod tests {
         fs::create_dir(dir.path().join("etc")).unwrap();
         fs::write(dir.path().join("etc/dat.conf"), "# prefix").unwrap();
         let missing = dir.path().join("none.conf");
-        let error = find_in(Some(missing.clone()), Some(&lib)).unwrap_err();
+        let error = find_in(Some(missing.as_os_str()), Some(&lib)).unwrap_err();
         assert!(error.to_string().contains("none.conf"), "{error}");
         fs::write(&missing, "# chosen").unwrap();
-        assert_eq!(find_in(Some(missing), Some(&lib)).unwrap().text, "# chosen");
-        assert_eq!(find_in(None, Some(&lib)).unwrap().text, "# prefix");
+        assert_eq!(texts(Some(&missing), Some(&lib)), ["# chosen"]);
+        assert_eq!(texts(None, Some(&lib)), ["# prefix"]);
+        let multiarch = dir.path().join("lib").join(TRIPLE).join("libdat2.so.2");
+        assert_eq!(texts(None, Some(&multiarch)), ["# prefix"]);
+    }
+
+    #[test]
+    fn several_files_and_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir(path("a.conf.d")).unwrap();
+        for (name, text) in [
+            ("a.conf", "a"),
+            ("b.conf", "b"),
+            ("a.conf.d/2.toml", "two"),
+            ("a.conf.d/1.conf", "one"),
+            ("a.conf.d/note", "no"),
+        ] {
+            fs::write(path(name), text).unwrap();
+        }
+        assert_eq!(texts(Some(&path("a.conf")), None), ["one", "two", "a"]);
+        assert_eq!(texts(Some(&path("a.conf.d")), None), ["one", "two"]);
+        let both = env::join_paths([path("b.conf"), path("a.conf.d")]).unwrap();
+        assert_eq!(texts(Some(Path::new(&both)), None), ["b", "one", "two"]);
+    }
+
+    #[test]
+    fn a_fifo_does_not_block() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.unwrap().success());
+        assert!(read(&fifo).unwrap_err().to_string().contains("FIFO"));
+        assert!(read(dir.path()).unwrap_err().to_string().contains("folder"));
     }
 }

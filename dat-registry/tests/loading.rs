@@ -102,6 +102,7 @@ fn lookup(registry: &'static Registry, name: &str) -> Result<Table, String> {
     };
     registry
         .lookup(&request, add)
+        .map(|found| found.table)
         .map_err(|error| error.to_string())
 }
 
@@ -143,7 +144,7 @@ fn a_faulty_entry_is_refused_with_its_reason_and_others_work() {
         ("unresolved", &["DP-1", "no_such_function_anywhere"]),
         (
             "missing",
-            &["DP-1", "/nowhere/libmissing.so", "No such file", ":6"],
+            &["DP-1", "/nowhere/libmissing.so", "no file", ":6"],
         ),
         ("text", &["DP-1", "text.so", ":7"]),
         ("absent", &["has no IA \"absent\"", "good, no_init"]),

@@ -2,39 +2,41 @@
 
 use std::path::Path;
 
-use dat_registry::conf;
+use dat_registry::catalog::Catalog;
+use dat_registry::conf::{self, Effect};
 use dat_registry::search;
 
 use crate::Outcome;
 
 /// Checks `file`, or the file that the library would read.
 pub(crate) fn check(file: Option<&str>) -> Outcome {
-    let (path, text) = match file {
+    let files = match file {
         Some(file) => {
-            let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
-            (Path::new(file).to_owned(), text)
+            let path = Path::new(file).to_owned();
+            let bytes = search::read(&path).map_err(|error| format!("{file}: {error}"))?;
+            vec![search::Found { path, bytes }]
         }
-        None => {
-            let found = search::find(std::env::current_exe().ok().as_deref())?;
-            (found.path, found.text)
-        }
+        None => search::find(std::env::current_exe().ok().as_deref())?,
     };
-    let (entries, errors) = conf::parse(&text, &path);
-    for entry in &entries {
-        println!(
-            "{}: {} {} {} {:?}",
-            entry.origin, entry.name, entry.api, entry.library, entry.ia_params
-        );
+    let (mut good, mut bad) = (0, 0);
+    for found in files {
+        let parsed = conf::parse(&found.bytes, &found.path);
+        for entry in &parsed.entries {
+            println!(
+                "{}: {} {} {} {:?}",
+                entry.origin, entry.name, entry.api, entry.library, entry.ia_params
+            );
+        }
+        good += parsed.entries.len();
+        let errors = parsed.errors.clone();
+        let faults = Catalog::new(parsed, String::new()).faults();
+        for error in errors.iter().chain(&faults) {
+            println!("{error}");
+            bad += usize::from(error.kind.effect() != Effect::Warning);
+        }
     }
-    for error in &errors {
-        println!("{error}");
-    }
-    match errors.len() {
+    match bad {
         0 => Ok(()),
-        count => Err(format!(
-            "{count} of {} entries cannot be used",
-            count + entries.len()
-        )
-        .into()),
+        bad => Err(format!("{bad} of {} entries cannot be used", bad + good).into()),
     }
 }

@@ -34,7 +34,7 @@ mod transport;
 mod verbs;
 
 pub use find::local_addresses;
-pub use settings::KEYS;
+pub use settings::{KEYS, SETTINGS};
 pub use sys::{LoadError, load};
 
 /// The transport type: data through libibverbs, connections through librdmacm or sockets.

@@ -21,6 +21,22 @@ pub const KEYS: &[&str] = &[
     "wr_max",
 ];
 
+/// The values of [`KEYS`], for `dat_abi::export_provider!`.
+pub const SETTINGS: &str = "\
+cm one-of rdmacm socket
+gid_index number 0 255
+inline number 0 4096
+mtu one-of 256 512 1024 2048 4096
+retry number 0 7
+rnr_retry number 0 7
+rnr_timer number 0 31
+ack_timer number 0 31
+tos number 0 255
+resolve_timeout number 0 600000
+resolve_retry number 0 1000
+wr_max number 0 1048576
+";
+
 /// DAPL's environment variables for the same settings.
 pub(crate) const READ_VARIABLES: &[&str] = &[
     "DAPL_MAX_INLINE",
@@ -244,6 +260,32 @@ mod tests {
         // Every honoured variable is one of DAPL's; the report of the ignored ones omits them.
         let others = ignored(READ_VARIABLES, |_| Some("1".into()));
         assert_eq!(others.len() + READ_VARIABLES.len() + 1, VARIABLES.len());
+    }
+
+    #[test]
+    fn declared_values_are_those_that_are_accepted() {
+        let mut keys = Vec::new();
+        for line in SETTINGS.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (key, values) = (words[0], &words[2..]);
+            keys.push(key);
+            let one = |value: &str| parse(&format!("v0 0 cm=socket {key}={value}"), &[]);
+            let one = |value: &str| {
+                if key == "cm" {
+                    parse(&format!("cm={value}"), &[])
+                } else {
+                    one(value)
+                }
+            };
+            for value in values {
+                assert!(one(value).is_ok(), "{line}: {value}");
+            }
+            let beyond = values[values.len() - 1]
+                .parse()
+                .map_or("other".into(), |n: u64| (n + 1).to_string());
+            assert!(one(&beyond).is_err(), "{line}: {beyond}");
+        }
+        assert_eq!(keys, KEYS);
     }
 
     #[test]

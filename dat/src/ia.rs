@@ -14,7 +14,7 @@ use dat_core::error::{Error as Code, Kind};
 use dat_registry::catalog::Request;
 use dat_registry::classic::RegistryFunctions;
 use dat_registry::registrations::{RegisterError, Registered, Table};
-use dat_registry::registry::{LookupError, Registry};
+use dat_registry::registry::{LookupError, Opened, Registry};
 
 use crate::error::Result;
 use crate::serial;
@@ -95,9 +95,9 @@ unsafe extern "C" fn remove_provider(
     code_of(old.map(|old| registry().registrations.remove(&old)))
 }
 
-/// Finds the provider of a name: a thread-safe one if there is one, else one whose calls are made one after the other. Returns its
-/// table, and whether it is thread safe.
-fn find(name: &str) -> Result<(Table, bool)> {
+/// Finds the provider of a name: a thread-safe one if there is one, else one whose calls are made one after the other. Returns it,
+/// and whether it is thread safe.
+fn find(name: &str) -> Result<(Opened, bool)> {
     let request = |thread_safe| Request {
         name,
         major: 2,
@@ -123,7 +123,7 @@ pub fn configured() -> Result<Vec<(String, String)>> {
     let ours = catalog
         .entries()
         .iter()
-        .filter(|e| !e.api.kernel && e.api.major == 2);
+        .filter(|e| !e.api.kernel && e.api.major == 2 && !e.is_pattern());
     Ok(ours
         .map(|e| {
             (
@@ -182,24 +182,26 @@ impl Ia {
     /// [`Error::Lookup`](crate::Error::Lookup) if the name or its provider is missing; [`Error::Call`](crate::Error::Call) with the
     /// provider's code. Its messages go to `tracing`.
     pub fn open(name: &str) -> Result<Self> {
-        let (table, thread_safe) = find(name)?;
-        let opened = open_with(table, name, thread_safe);
-        match opened {
+        let (found, thread_safe) = find(name)?;
+        match open_with(found.table, &found.name, thread_safe) {
             Ok(handle) => Ok(Self {
                 inner: Arc::new(Inner {
                     handle,
-                    name: name.to_owned(),
-                    table,
+                    name: found.name,
+                    table: found.table,
                 }),
             }),
             Err(error) => {
-                registry().close(name, 2, table);
+                registry().close(&found.name, 2, found.table);
+                if let Some(origin) = found.origin {
+                    tracing::error!("dat_ia_open({name:?}) failed; its entry is {origin}");
+                }
                 Err(error)
             }
         }
     }
 
-    /// Returns the name by which the adapter was opened.
+    /// Returns the adapter's name in dat.conf: that of the entry, where it was opened by an alias.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name

@@ -207,6 +207,12 @@ int main(int argc, char **argv)
     CHECK(dat_ep_post_rdma_write(a.ep, 1, &small, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
     drain(a.dto, 1);
 
+    for (i = 0; i < CALLS; i++)
+        CHECK(dat_ep_post_rdma_write(a.ep, 1, &small, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
+    settle();
+    COUNTED("evd_wait, event ready after suppressed ones", dat_evd_wait(a.dto, DAT_TIMEOUT_INFINITE, 1, &event, &more));
+    NEED(good == CALLS && more == 0 && event.event_data.dto_completion_event_data.status == DAT_DTO_SUCCESS);
+
     CHECK(dat_ep_disconnect(a.ep, DAT_CLOSE_ABRUPT_FLAG));
     next(a.conn, DAT_CONNECTION_EVENT_DISCONNECTED);
     next(b.conn, DAT_CONNECTION_EVENT_DISCONNECTED);

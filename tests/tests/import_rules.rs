@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dat-core",
             "dat-os",
             "dat-handshake",
+            "softrxe-near",
             "softrxe-port",
             "softrxe-proto",
         ],

@@ -1,6 +1,6 @@
 //! Opening and closing IAs.
 
-use std::ffi::c_char;
+use std::ffi::{CString, c_char};
 
 use dat_abi::ret::{from_v1_2, unpack_v2_0};
 use dat_abi::types::{DatBoolean, DatCount, DatHandle};
@@ -23,27 +23,29 @@ unsafe fn open(
     requested: Requested,
 ) -> Result<()> {
     // SAFETY: the contract is the same.
-    let (text, found) = unsafe { LIBRARY.find(name, async_evd, ia, requested)? };
+    let found = unsafe { LIBRARY.find(name, async_evd, ia, requested)? };
+    // Another one than the program's if that was an alias.
+    let name = CString::new(found.name.as_str()).map_err(|_| Error::arg(1))?;
     // SAFETY: a table that a provider registered as one of 1.2.
-    let provider = unsafe { &*(found.0 as *const DatProvider) };
+    let provider = unsafe { &*(found.table.0 as *const DatProvider) };
     let mut handle = 0;
     let opened = provider
         .ia_open
         .ok_or(Error::of(Kind::NotImplemented))
         .and_then(|slot| {
             // SAFETY: the slot's contract is that of dat_ia_open.
-            let code = unsafe { slot(name, qlen, async_evd, &raw mut handle) };
+            let code = unsafe { slot(name.as_ptr(), qlen, async_evd, &raw mut handle) };
             unpack_v2_0(from_v1_2(code))
         });
     if let Err(error) = opened {
-        LIBRARY.closed(&text, found);
+        LIBRARY.not_opened(&found, error);
         return Err(error);
     }
     // 1.2 does not use the number that is returned: the consumer gets the provider's handle.
     registry().handles.insert(OpenIa {
         provider: handle,
-        name: text,
-        table: found,
+        name: found.name,
+        table: found.table,
     });
     // SAFETY: not NULL, so valid by the function's contract.
     unsafe { ia.write_unaligned(handle) };

@@ -3,7 +3,7 @@
 //! Stable Rust cannot define such a function. Assembly collects the arguments into a `va_list` (System V ABI for x86-64; all
 //! arguments of all extensions are integers and pointers) and calls [`dat_extension_op_va`].
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 
 use dat_abi::ret::unpack_v2_0;
 use dat_abi::types::DatHandle;
@@ -106,19 +106,20 @@ unsafe fn open_query(arguments: &mut VaList) -> Result<()> {
         minor,
         thread_safe,
     };
-    let table = registry().lookup(&request, add_ours).map_err(|error| {
+    let found = registry().lookup(&request, add_ours).map_err(|error| {
         tracing::info!("query of {text:?}: {error}");
         error.code()
     })?;
     // A query does not count as an open IA.
-    registry().registrations.close(&text, table);
+    registry().registrations.close(&found.name, found.table);
+    let name = CString::new(found.name).map_err(|_| Error::arg(3))?;
     // SAFETY: a table that a provider registered as one of 2.0.
-    let slot = unsafe { (*(table.0 as *const DatProvider)).handle_extendedop };
+    let slot = unsafe { (*(found.table.0 as *const DatProvider)).handle_extendedop };
     let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;
     // SAFETY: the provider's contract for OPEN_QUERY: the name as handle, and the rest of the list.
     unpack_v2_0(unsafe {
         slot(
-            name as usize,
+            name.as_ptr() as usize,
             OPEN_QUERY,
             std::ptr::from_mut(arguments).cast(),
         )

@@ -1,6 +1,6 @@
 //! Functions whose first argument is an IA's number: opening, closing, and the calls of slots with the provider's handle.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 
 use dat_abi::ret::unpack_v2_0;
 use dat_abi::types::*;
@@ -68,24 +68,28 @@ unsafe fn open(
     requested: Requested,
 ) -> Result<()> {
     // SAFETY: the contract is the same.
-    let (text, found) = unsafe { LIBRARY.find(name, async_evd, ia, requested)? };
+    let found = unsafe { LIBRARY.find(name, async_evd, ia, requested)? };
+    // Another one than the program's if that was an alias.
+    let name = CString::new(found.name.as_str()).map_err(|_| Error::arg(1))?;
     // SAFETY: a table that a provider registered as one of 2.0.
-    let provider = unsafe { &*(found.0 as *const DatProvider) };
+    let provider = unsafe { &*(found.table.0 as *const DatProvider) };
     let mut handle = 0;
-    // SAFETY: the slot's contract is that of dat_ia_open.
     let opened = provider
         .ia_open
         .ok_or(Error::of(Kind::NotImplemented))
-        .and_then(|slot| unpack_v2_0(unsafe { slot(name, qlen, async_evd, &raw mut handle) }));
+        .and_then(|slot| {
+            // SAFETY: the slot's contract is that of dat_ia_open.
+            unpack_v2_0(unsafe { slot(name.as_ptr(), qlen, async_evd, &raw mut handle) })
+        });
     if let Err(error) = opened {
-        LIBRARY.closed(&text, found);
+        LIBRARY.not_opened(&found, error);
         return Err(error);
     }
     redirect::ia_opened(handle);
     let number = registry().handles.insert(OpenIa {
         provider: handle,
-        name: text,
-        table: found,
+        name: found.name,
+        table: found.table,
     });
     // SAFETY: not NULL, so valid by the function's contract.
     unsafe { ia.write_unaligned(number) };

@@ -1,11 +1,14 @@
 //! Finds the provider for the name of an IA: the first half of dat_ia_openv.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
+use std::sync::{Mutex, PoisonError};
 
 use dat_abi::types::{DatBoolean, DatHandle};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_registry::catalog::Request;
 use dat_registry::registrations::Table;
+use dat_registry::registry::{LookupError, Opened};
 
 use crate::Library;
 
@@ -21,8 +24,7 @@ pub struct Requested {
 }
 
 impl Library {
-    /// Checks the arguments of dat_ia_openv and finds the provider. Returns the IA's name and the table, which counts as opened until
-    /// [`Library::closed`].
+    /// Checks the arguments of dat_ia_openv and finds the provider. Its table counts as opened until [`Library::closed`].
     ///
     /// # Safety
     /// `name` is NULL or a C string.
@@ -35,7 +37,7 @@ impl Library {
         async_evd: *const DatHandle,
         ia: *const DatHandle,
         requested: Requested,
-    ) -> Result<(String, Table)> {
+    ) -> Result<Opened> {
         for (null, number) in [
             (name.is_null(), 1),
             (async_evd.is_null(), 3),
@@ -68,16 +70,47 @@ impl Library {
             thread_safe: requested.thread_safe != 0,
         };
         match self.registry().lookup(&request, self.version.add_ours) {
-            Ok(table) => Ok((name, table)),
+            Ok(found) => Ok(found),
             Err(error) => {
-                tracing::error!("dat_ia_open({name:?}): {error}");
+                report(&name, &error);
                 Err(error.code())
             }
         }
     }
 
+    /// Records that the provider refused to open an IA after [`Library::find`]: logs which entry of dat.conf led to it.
+    pub fn not_opened(&'static self, found: &Opened, error: Error) {
+        if let Some(origin) = &found.origin {
+            let name = &found.name;
+            tracing::error!(
+                "dat_ia_open({name:?}): {error}; its entry is {origin}, see `dat doctor {name}`"
+            );
+        }
+        self.closed(&found.name, found.table);
+    }
+
     /// Records that an IA was closed, or not opened after [`Library::find`].
     pub fn closed(&'static self, name: &str, table: Table) {
         self.registry().close(name, self.version.major, table);
+    }
+}
+
+/// Says on standard error why a name cannot be opened, without any variable of the environment: a program shows a number at best. Each
+/// name is reported once, and of the libraries that cannot be loaded the first, since programs try the entries of dat.conf in turn.
+fn report(name: &str, error: &LookupError) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let key = match error {
+        LookupError::Load(_) => "",
+        _ => name,
+    };
+    let first = SAID
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(key.to_owned());
+    let text = format!("dat_ia_open({name:?}): {error}");
+    if first {
+        dat_abi::log::say(&text);
+    } else {
+        tracing::error!("{text}");
     }
 }

@@ -126,6 +126,9 @@ pub(crate) unsafe extern "C-unwind" fn evd_wait<T: Transport, V: Layout>(
             if needs_cq_poll(word) {
                 return wait_polled::<T, V>(&*place, timeout, threshold, event, nmore);
             }
+            if word != 0 {
+                return wait_queued::<T, V>(&*place, timeout, threshold, event, nmore);
+            }
         }
     }
     guarded_wait_slow::<T, V>(handle, timeout, threshold, event, nmore)
@@ -145,6 +148,32 @@ unsafe extern "C-unwind" fn wait_batched<T: Transport, V: Layout>(
 ) -> u32 {
     // SAFETY: as in `dequeue_batched`.
     let taken = caught(|| evd.wait_batched(&mut unsafe { V::sink::<T>(event, raw(evd)) }));
+    match taken {
+        Ok(Some(left)) => {
+            // SAFETY: the caller's promise.
+            unsafe { nmore.write_unaligned(left.cast_signed()) };
+            DAT_SUCCESS
+        }
+        // SAFETY: the same promise.
+        Ok(None) => unsafe { wait_queued::<T, V>(evd, timeout, threshold, event, nmore) },
+        Err(error) => V::pack(error),
+    }
+}
+
+/// Takes an event that is there, without the cost of a cancellation point.
+///
+/// # Safety
+/// The same as [`wait_batched`].
+#[inline(never)]
+unsafe extern "C-unwind" fn wait_queued<T: Transport, V: Layout>(
+    evd: &'static Evd<T>,
+    timeout: DatTimeout,
+    threshold: DatCount,
+    event: *mut V::Event,
+    nmore: *mut DatCount,
+) -> u32 {
+    // SAFETY: as in `dequeue_batched`.
+    let taken = caught(|| evd.wait_queued(&mut unsafe { V::sink::<T>(event, raw(evd)) }));
     match taken {
         Ok(Some(left)) => {
             // SAFETY: the caller's promise.
@@ -180,9 +209,11 @@ unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
         Ok(Polled::Batched) => unsafe {
             wait_batched::<T, V>(evd, timeout, threshold, event, nmore)
         },
-        Ok(Polled::Empty | Polled::SlowPath) => {
-            guarded_wait_slow::<T, V>(raw(evd), timeout, threshold, event, nmore)
-        }
+        Ok(Polled::Empty) => guarded_wait_slow::<T, V>(raw(evd), timeout, threshold, event, nmore),
+        // SAFETY: the same promise.
+        Ok(Polled::SlowPath) => unsafe {
+            wait_queued::<T, V>(evd, timeout, threshold, event, nmore)
+        },
         Err(error) => V::pack(error),
     }
 }

@@ -40,25 +40,21 @@ impl<T: Transport> Ep<T> {
                 Err(None) => return Err(self.current_state().refuse()),
             };
         }
-        if flags & SUPPRESS != 0 {
-            queue.expect_suppressed();
-        }
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
         let slot = queue.slot(queue.head);
+        let signaled = queue.is_signaled(queue.head, flags & SUPPRESS == 0);
+        let announced = queue.announce(flags, signaled);
+        let info = info_bits(flags) | queue.info_base | announced;
         slot.fill(
             cookie,
-            SlotInfo::new(
-                DtoOp::BindMw,
-                info_bits(flags) | queue.info_base,
-                u64::from(rmr_index),
-            ),
+            SlotInfo::new(DtoOp::BindMw, info, u64::from(rmr_index)),
         );
-        let signaled = queue.is_signaled(queue.head, flags & SUPPRESS == 0);
         let fence = flags & CompletionFlags::BARRIER_FENCE.bits() != 0;
         let bind = make(id(queue.id_base, queue.head), signaled, fence);
-        let context = T::post_bind(qp, &bind)?;
+        let context =
+            T::post_bind(qp, &bind).inspect_err(|_| queue.undo_announcement(announced))?;
         queue.head = queue.head.wrapping_add(1);
         Ok(context)
     }

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::post::{SUPPRESS, info_bits};
 use super::ring::{Outstanding, SlotInfo, id};
 use super::state::Input;
 use super::{DEAD, Ep, EpState, QpCheckout};
@@ -188,20 +189,14 @@ impl<T: Transport> Ep<T> {
             return Err(Error::of(Kind::LengthError));
         }
         queue = self.datagram_room(queue)?;
-        let quiet = if flags.contains(CompletionFlags::SUPPRESS) {
-            queue.expect_suppressed();
-            SlotInfo::SUPPRESSED
-        } else {
-            0
-        };
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
         let slot = queue.slot(queue.head);
-        slot.fill(
-            cookie,
-            SlotInfo::new(DtoOp::SendUd, quiet | queue.info_base, length),
-        );
+        let announced = queue.announce(flags.bits(), true);
+        let suppressed = info_bits(flags.bits() & SUPPRESS);
+        let info = suppressed | queue.info_base | announced;
+        slot.fill(cookie, SlotInfo::new(DtoOp::SendUd, info, length));
         T::post_send(
             qp,
             &Request {
@@ -214,7 +209,8 @@ impl<T: Transport> Ep<T> {
                 solicited: flags.contains(CompletionFlags::SOLICITED_WAIT),
                 fence: false,
             },
-        )?;
+        )
+        .inspect_err(|_| queue.undo_announcement(announced))?;
         queue.head = queue.head.wrapping_add(1);
         queue.posted.add(DtoOp::SendUd, length);
         // The limit stays at the head, so that any other request takes the slow path and is refused.

@@ -184,12 +184,17 @@ pub(crate) fn remember_source<T: Transport>(sources: &mut LastSources, id: WrId)
 }
 
 /// Converts a completion: passes `deliver` the event and whether it is a notification. Returns false if there is no
-/// event: for a suppressed completion, or for one of an endpoint that is freed or was reset.
+/// event: for a suppressed completion, or for one of an endpoint that is freed or was reset. Adds a completion that
+/// was [announced as silent](crate::evd::Evd::expect_silent) to `silent`.
 ///
 /// The caller holds the lock of the EVD whose completion queue it came from; no lock is taken here. The most frequent
 /// cases pass the event from here, so that it is copied only once.
 #[inline(always)]
-pub fn complete<T: Transport>(completion: &Completion, deliver: impl FnOnce(&Dto, bool)) -> bool {
+pub(crate) fn complete<T: Transport>(
+    completion: &Completion,
+    silent: &mut u64,
+    deliver: impl FnOnce(&Dto, bool),
+) -> bool {
     let slow = 'slow: {
         let id = Id::of(completion.id);
         let Some(queue_kind) = id.queue_kind() else {
@@ -212,6 +217,7 @@ pub fn complete<T: Transport>(completion: &Completion, deliver: impl FnOnce(&Dto
         let Some((cookie, info)) = ring.take(id.number()) else {
             return false;
         };
+        *silent += u64::from(info.has(SlotInfo::SILENT));
         if completion.status != DtoStatus::Success {
             break 'slow failed(ep, completion, cookie, info);
         }

@@ -5,7 +5,7 @@ use dat_arena::BriefGuard;
 
 use super::fast_ops::FastOp;
 use super::post::{SUPPRESS, info_bits, length_of, limit};
-use super::queue::UndoCount;
+use super::queue::{UndoCount, is_silent};
 use super::ring::{Outstanding, SlotInfo, id};
 use super::{DEAD, Ep};
 use crate::error::{Error, Kind, Result};
@@ -125,7 +125,8 @@ impl<T: Transport> Ep<T> {
         let length = segments.length();
         // The limit of a dead endpoint, and of a state that permits no post, is the head.
         if queue.head != queue.limit
-            && bits & queue.slow_flags == 0
+            && bits & queue.invalid_flags == 0
+            && !is_silent(bits, queue.is_signaled(queue.head, false))
             && segments.within(queue.max_iov)
             && limit(what.remote()).allows_fast(queue, length)
             && let Some(qp) = queue.qp.as_deref()
@@ -143,7 +144,8 @@ impl<T: Transport> Ep<T> {
                         op: what.op(),
                         iov,
                         length,
-                        signaled: queue.is_signaled(queue.head, bits & SUPPRESS == 0),
+                        // A suppressed request is signaled on the slow path only.
+                        signaled: bits & SUPPRESS == 0,
                         solicited: bits & CompletionFlags::SOLICITED_WAIT.bits() != 0,
                         fence: bits & CompletionFlags::BARRIER_FENCE.bits() != 0,
                     },

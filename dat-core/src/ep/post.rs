@@ -129,15 +129,14 @@ impl<T: Transport> Ep<T> {
         if !post.limit.allows(&queue, length) {
             return Err(Error::of(Kind::LengthError));
         }
-        if post.flags & SUPPRESS != 0 {
-            queue.expect_suppressed();
-        }
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
         };
         let slot = queue.slot(queue.head);
         let number = queue.head;
-        let info = info_bits(post.flags) | queue.info_base;
+        let signaled = queue.is_signaled(number, post.flags & SUPPRESS == 0);
+        let announced = queue.announce(post.flags, signaled);
+        let info = info_bits(post.flags) | queue.info_base | announced;
         slot.fill(post.cookie, SlotInfo::new(post.kind, info, length));
         T::post_send(
             qp,
@@ -146,11 +145,12 @@ impl<T: Transport> Ep<T> {
                 op: post.op,
                 iov,
                 length,
-                signaled: queue.is_signaled(number, post.flags & SUPPRESS == 0),
+                signaled,
                 solicited: post.flags & CompletionFlags::SOLICITED_WAIT.bits() != 0,
                 fence: post.flags & CompletionFlags::BARRIER_FENCE.bits() != 0,
             },
-        )?;
+        )
+        .inspect_err(|_| queue.undo_announcement(announced))?;
         queue.head = number.wrapping_add(1);
         queue.posted.add(post.kind, length);
         Ok(())
@@ -294,12 +294,12 @@ impl<T: Transport> Ep<T> {
             slot.mark_last();
             return;
         }
-        queue.expect_suppressed();
         let Some(qp) = &queue.qp else {
             return;
         };
         let slot = queue.slot(queue.head);
-        let bits = SlotInfo::SUPPRESSED | SlotInfo::NO_EVD | SlotInfo::LAST;
+        let announced = queue.announce(SUPPRESS, true);
+        let bits = SlotInfo::SUPPRESSED | SlotInfo::NO_EVD | SlotInfo::LAST | announced;
         slot.fill(0, SlotInfo::new(DtoOp::RdmaWrite, bits, 0));
         let mark = Request {
             id: id(queue.id_base, queue.head),
@@ -316,6 +316,7 @@ impl<T: Transport> Ep<T> {
                 queue.limit = queue.head;
             }
             Err(error) => {
+                queue.undo_announcement(announced);
                 tracing::debug!(%error, "the request that ends a graceful disconnect cannot be posted");
                 drop(queue);
                 self.break_later();

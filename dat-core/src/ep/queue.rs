@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use dat_arena::Cycle;
 
-use super::post::SUPPRESS;
-use super::ring::{Outstanding, Slot, SlotInfo, none};
+use super::post::{SUPPRESS, outstanding};
+use super::ring::{Outstanding, Ring, Slot, SlotInfo, none};
 use crate::attr::{AdapterAttr, EpAttr};
 use crate::counters::Posted;
 use crate::evd::Evd;
@@ -20,6 +20,12 @@ const SIGNAL_EVERY: u32 = 32;
 fn signal_mask(depth: u32) -> u32 {
     let half = (depth / 2).clamp(1, SIGNAL_EVERY);
     (1 << half.ilog2()) - 1
+}
+
+/// Returns true if a request with `flags` completes without an event, and its completion is `signaled` all the same.
+#[inline(always)]
+pub(super) const fn is_silent(flags: u32, signaled: bool) -> bool {
+    flags & SUPPRESS != 0 && signaled
 }
 
 /// Posting side of the request ring. Locked during each post.
@@ -45,9 +51,6 @@ pub(super) struct SendQueue<T: Transport> {
     pub(super) fast_rdma_limit: u64,
     /// Flags that a post must not have.
     pub(super) invalid_flags: u32,
-    /// Flags that a post on the fast path must not have. The first post with [`SUPPRESS`] takes the slow path, which
-    /// announces suppressed completions to the EVD.
-    pub(super) slow_flags: u32,
     /// Bits that every [`SlotInfo`] has.
     pub(super) info_base: u64,
     pub(super) id_base: u64,
@@ -74,7 +77,6 @@ impl<T: Transport> Default for SendQueue<T> {
             fast_message_limit: 0,
             fast_rdma_limit: 0,
             invalid_flags: 0,
-            slow_flags: 0,
             info_base: 0,
             id_base: 0,
             posted: Posted::default(),
@@ -111,12 +113,25 @@ impl<T: Transport> SendQueue<T> {
         self.slots.at(number)
     }
 
-    /// Announces to the EVD that a request with a suppressed completion is about to be posted.
+    /// Announces to the EVD a request with `flags` whose completion is `signaled`. Returns the bits that its
+    /// [`SlotInfo`] has in addition. If the transport refuses the request, the caller calls
+    /// [`SendQueue::undo_announcement`].
     #[inline]
-    pub(super) fn expect_suppressed(&mut self) {
-        self.slow_flags = self.invalid_flags;
-        if let Some(evd) = self.completion_evd {
-            evd.expect_suppressed();
+    pub(super) fn announce(&self, flags: u32, signaled: bool) -> u64 {
+        match self.completion_evd {
+            Some(evd) if is_silent(flags, signaled) => {
+                evd.expect_silent();
+                SlotInfo::SILENT
+            }
+            _ => 0,
+        }
+    }
+
+    /// Undoes [`SendQueue::announce`], which returned `bits`.
+    #[cold]
+    pub(super) fn undo_announcement(&self, bits: u64) {
+        if let Some(evd) = self.completion_evd.filter(|_| bits != 0) {
+            evd.undo_expect_silent();
         }
     }
 
@@ -144,6 +159,7 @@ pub(super) struct RecvQueue<T: Transport> {
     /// Number of receives that are included in [`Posted`]; their bytes always are.
     pub(super) counted: u32,
     pub(super) evd: Option<&'static Evd<T>>,
+    /// EVD whose completion queue reports the receives, also those of an SRQ.
     pub(super) completion_evd: Option<&'static Evd<T>>,
 }
 
@@ -189,9 +205,6 @@ impl<T: Transport> SendQueue<T> {
             | CompletionFlags::BARRIER_FENCE
             | CompletionFlags::EVD_THRESHOLD
             | (attr.request_completion_flags & CompletionFlags::UNSIGNALLED);
-        if let (None, Some(internal_evd)) = (evd, internal_evd) {
-            internal_evd.expect_suppressed();
-        }
         if let Some(evd) = self.completion_evd {
             evd.forget_sources();
         }
@@ -224,7 +237,6 @@ impl<T: Transport> SendQueue<T> {
                 below(adapter.max_rdma_size)
             },
             invalid_flags: !allowed.bits(),
-            slow_flags: !allowed.bits() | SUPPRESS,
             info_base: if evd.is_some() { 0 } else { SlotInfo::NO_EVD },
             id_base,
             posted: self.posted,
@@ -233,10 +245,11 @@ impl<T: Transport> SendQueue<T> {
         };
     }
 
-    pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
-        // Completions that still arrive belong to no endpoint.
+    pub(super) fn close(&mut self, ring: &Ring) -> Option<Arc<T::Qp>> {
         if let Some(evd) = self.completion_evd {
-            evd.expect_suppressed();
+            if outstanding(self.head, ring) != 0 {
+                evd.expect_orphans();
+            }
             evd.forget_sources();
         }
         self.limit = self.head;
@@ -272,9 +285,6 @@ impl<T: Transport> RecvQueue<T> {
     ) {
         let allowed = attr.recv_completion_flags & CompletionFlags::UNSIGNALLED;
         self.count();
-        if let (None, Some(internal_evd)) = (evd, internal_evd) {
-            internal_evd.expect_suppressed();
-        }
         if let Some(evd) = self.completion_evd {
             evd.forget_sources();
         }
@@ -304,10 +314,12 @@ impl<T: Transport> RecvQueue<T> {
         };
     }
 
-    pub(super) fn close(&mut self) -> Option<Arc<T::Qp>> {
-        // Completions that still arrive belong to no endpoint.
+    pub(super) fn close(&mut self, ring: &Ring) -> Option<Arc<T::Qp>> {
         if let Some(evd) = self.completion_evd {
-            evd.expect_suppressed();
+            // Receives of an SRQ are not in the ring.
+            if self.qp.is_none() || outstanding(self.head, ring) != 0 {
+                evd.expect_orphans();
+            }
             evd.forget_sources();
         }
         self.limit = self.head;

@@ -101,6 +101,9 @@ impl SlotInfo {
     /// Last request before a graceful disconnect: its completion ends the connection.
     pub(crate) const LAST: u64 = 1 << 8;
 
+    /// A successful completion gives no event and is reported by the transport: [counted](crate::evd::Evd::expect_silent).
+    pub(crate) const SILENT: u64 = 1 << 9;
+
     /// Set for all but a message, an RDMA operation and a receive that give the consumer an event.
     pub(crate) const SLOW_PATH: u64 =
         Self::SUPPRESSED | Self::NO_EVD | Self::BIND_OR_DATAGRAM | Self::LAST | 0b1100;
@@ -113,12 +116,12 @@ impl SlotInfo {
         } else {
             0
         };
-        Self(op as u64 | bits | bind | extra << 9)
+        Self(op as u64 | bits | bind | extra << 10)
     }
     /// Returns the length or the RMR index.
     #[inline(always)]
     pub(crate) const fn extra(self) -> u64 {
-        self.0 >> 9
+        self.0 >> 10
     }
     /// Returns true if one of `bits` is set.
     #[inline(always)]

@@ -312,6 +312,8 @@ impl<T: Transport> Ep<T> {
                 side.parts.recv_evd,
                 side.internal_evd.0,
             );
+        } else {
+            recv.completion_evd = side.parts.recv_evd.or(side.internal_evd.0);
         }
         Ok(())
     }
@@ -330,7 +332,7 @@ impl<T: Transport> Ep<T> {
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
         self.next_generation();
-        let parts = (send.close(), recv.close());
+        let parts = (send.close(&self.request_ring), recv.close(&self.recv_ring));
         drop(recv);
         drop(send);
         drop(parts);

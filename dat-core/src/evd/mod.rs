@@ -17,7 +17,7 @@ mod wait;
 pub mod word;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dat_arena::BriefMutex;
 
@@ -48,10 +48,10 @@ pub use self::wait::WaitError;
 /// number of completions that their endpoints can have outstanding.
 const MIN_CQ_DEPTH: u32 = 256;
 
-/// The completion queue may hold completions without an event, so they must be decoded to be counted.
-const HAS_SUPPRESSED: u8 = 1;
-/// The EVD is unwaitable: dat_evd_wait is refused.
-const UNWAITABLE: u8 = 2;
+/// Flag in [`Evd::silent`]: the completion queue may hold completions of an endpoint that was freed or reset.
+const ORPHANS: u64 = 1 << 62;
+/// Flag in [`Evd::silent`]: the EVD is unwaitable, dat_evd_wait is refused.
+const UNWAITABLE: u64 = 1 << 63;
 
 /// Streams of the specification.
 const ALL_STREAMS: EvdFlags = EvdFlags::SOFTWARE
@@ -85,8 +85,10 @@ pub struct EvdInfo {
 pub struct Evd<T: Transport> {
     /// Table, liveness and dequeue state ([`word`]), generation, use count.
     pub head: Head,
-    /// Flags that exclude the fast paths of dat_evd_wait: [`HAS_SUPPRESSED`] and [`UNWAITABLE`].
-    fast_wait_blockers: AtomicU8,
+    /// Number of requests posted whose completion gives no event, with the flags [`ORPHANS`] and [`UNWAITABLE`]. If it
+    /// equals the number of these completions that the queue took, each completion left gives an event, and waiting is
+    /// allowed: that is the condition of the fast paths of dat_evd_wait.
+    silent: AtomicU64,
     inner: BriefMutex<Inner<T>>,
 }
 
@@ -122,7 +124,7 @@ impl<T: Transport> Default for Evd<T> {
     fn default() -> Self {
         Self {
             head: Head::default(),
-            fast_wait_blockers: AtomicU8::new(0),
+            silent: AtomicU64::new(0),
             inner: BriefMutex::new(Inner {
                 state: StateCell::new(),
                 qlen: 0,
@@ -215,7 +217,7 @@ impl<T: Transport> Evd<T> {
             inner.watched = false;
             inner.request_watches = 0;
             inner.poll_yield = PollYield::default();
-            evd.fast_wait_blockers.store(0, Ordering::Relaxed);
+            evd.silent.store(0, Ordering::Relaxed);
             inner.cq_reserved = 0;
             inner.cq_depth = depth;
             inner.counters = EvdCounters::default();
@@ -355,11 +357,9 @@ impl<T: Transport> Evd<T> {
             }
             let effect = inner.state.apply(input)?;
             if inner.state.get().waitable {
-                self.fast_wait_blockers
-                    .fetch_and(!UNWAITABLE, Ordering::Release);
+                self.silent.fetch_and(!UNWAITABLE, Ordering::Release);
             } else {
-                self.fast_wait_blockers
-                    .fetch_or(UNWAITABLE, Ordering::Release);
+                self.silent.fetch_or(UNWAITABLE, Ordering::Release);
             }
             match effect {
                 Effect::None => Wakeup::None,
@@ -462,12 +462,21 @@ impl<T: Transport> Evd<T> {
         arena.recycle(index);
     }
 
-    /// Excludes the fast paths of dat_evd_wait: the completion queue may hold completions that give no event.
-    pub(crate) fn expect_suppressed(&self) {
-        if self.fast_wait_blockers.load(Ordering::Relaxed) & HAS_SUPPRESSED == 0 {
-            self.fast_wait_blockers
-                .fetch_or(HAS_SUPPRESSED, Ordering::Release);
-        }
+    /// Counts a request that is about to be posted, whose completion will arrive here and give no event. Until it is
+    /// taken, dat_evd_wait has no fast path, because the number of completions is not the number of events.
+    pub(crate) fn expect_silent(&self) {
+        self.silent.fetch_add(1, Ordering::Release);
+    }
+
+    /// Undoes [`Evd::expect_silent`] for a request that the transport refused.
+    pub(crate) fn undo_expect_silent(&self) {
+        self.silent.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Excludes the fast paths of dat_evd_wait: completions of an endpoint that is freed or reset may arrive, and give no
+    /// event.
+    pub(crate) fn expect_orphans(&self) {
+        self.silent.fetch_or(ORPHANS, Ordering::Release);
     }
 
     /// Returns the completion queue; `None` for an EVD without DTO and RMR bind streams, or a freed one.

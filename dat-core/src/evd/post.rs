@@ -48,7 +48,7 @@ impl<T: Transport> Evd<T> {
             if !inner.flags.contains(EvdFlags::SOFTWARE) {
                 return Err(Error::arg(1));
             }
-            let notify = inner.queue.drain();
+            let notify = inner.queue.drain_ready();
             if inner.queue.len() >= inner.qlen as usize {
                 let wakeup = self.choose_wakeup(&mut inner, notify);
                 drop(inner);
@@ -75,7 +75,7 @@ impl<T: Transport> Evd<T> {
                 event,
                 Event::Connection { .. } | Event::Datagram { .. }
             ));
-            let notify = inner.queue.drain();
+            let notify = inner.queue.drain_ready();
             let full = inner.queue.len() >= inner.qlen as usize;
             if full && !matches!(event, Event::Dto(_)) {
                 let wakeup = self.choose_wakeup(&mut inner, notify);
@@ -116,11 +116,13 @@ impl<T: Transport> Evd<T> {
         }
     }
 
-    /// Moves all completions from the completion queue to the event queue, through [`crate::ep::dto::complete`].
+    /// Moves all completions from the completion queue to the event queue, through [`crate::ep::dto::complete`]; drives the
+    /// transport if none is there.
     pub(crate) fn drain(&'static self) {
         let wakeup = {
             let mut inner = self.inner.lock();
-            self.take_completions(&mut inner)
+            let notify = inner.queue.drain();
+            self.choose_wakeup(&mut inner, notify)
         };
         wakeup.deliver();
     }
@@ -130,9 +132,9 @@ impl<T: Transport> Evd<T> {
         self.inner.lock().queue.forget_sources();
     }
 
-    /// Moves all completions to the event queue and returns the wakeup.
+    /// Moves the completions that are there to the event queue and returns the wakeup.
     pub(super) fn take_completions(&'static self, inner: &mut Inner<T>) -> Wakeup<T> {
-        let notify = inner.queue.drain();
+        let notify = inner.queue.drain_ready();
         self.choose_wakeup(inner, notify)
     }
 

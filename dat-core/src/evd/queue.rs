@@ -33,6 +33,8 @@ pub(super) struct Queue<T: Transport> {
     pub(super) cq: Option<Arc<T::Cq>>,
     /// True if receives that the peer did not solicit are no notifications.
     pub(super) solicited_only: bool,
+    /// Number of completions taken that were [announced as silent](super::Evd::expect_silent).
+    pub(super) silent: u64,
     /// Polls of the completion queue that returned completions, and that returned none.
     pub(super) polls: (u64, u64),
 }
@@ -51,6 +53,7 @@ impl<T: Transport> Default for Queue<T> {
             sources: LastSources::unset(),
             cq: None,
             solicited_only: false,
+            silent: 0,
             polls: (0, 0),
         }
     }
@@ -74,6 +77,7 @@ impl<T: Transport> Queue<T> {
         (self.more_in_cq, self.overflow, self.overflow_start) = (false, Vec::new(), 0);
         self.forget_sources();
         self.solicited_only = false;
+        self.silent = 0;
         self.polls = (0, 0);
         self.cq.take()
     }
@@ -152,7 +156,8 @@ impl<T: Transport> Queue<T> {
             self.next += 1;
             self.batched -= 1;
             // Suppressed completions, and those of freed endpoints, are skipped.
-            if dto::complete::<T>(&T::decode(cq, raw), |dto, _| sink.dto(dto)) {
+            let completion = T::decode(cq, raw);
+            if dto::complete::<T>(&completion, &mut self.silent, |dto, _| sink.dto(dto)) {
                 dto::remember_source::<T>(&mut self.sources, T::outcome(raw).0);
                 return true;
             }
@@ -197,7 +202,7 @@ impl<T: Transport> Queue<T> {
                 self.more_in_cq = true;
                 return;
             }
-            let polled = T::poll_cq(cq, &mut self.poll_buffer).min(BATCH);
+            let polled = T::poll_cq_ready(cq, &mut self.poll_buffer).min(BATCH);
             if polled == 0 {
                 self.polls.1 += 1;
                 return;
@@ -229,8 +234,19 @@ impl<T: Transport> Queue<T> {
     /// Polls the next batch; the batch and the overflow are empty.
     #[inline(always)]
     pub(super) fn poll(&mut self) -> bool {
+        self.poll_by(T::poll_cq)
+    }
+
+    /// Polls the next batch like [`Queue::poll`], without driving the transport.
+    #[inline(always)]
+    pub(super) fn poll_ready(&mut self) -> bool {
+        self.poll_by(T::poll_cq_ready)
+    }
+
+    #[inline(always)]
+    fn poll_by(&mut self, poll: impl FnOnce(&T::Cq, &mut [T::RawCompletion]) -> usize) -> bool {
         let Some(cq) = &self.cq else { return false };
-        let polled = T::poll_cq(cq, &mut self.batch);
+        let polled = poll(cq, &mut self.batch);
         if polled == 0 {
             self.polls.1 += 1;
             return false;
@@ -253,10 +269,21 @@ impl<T: Transport> Queue<T> {
         BATCH
     }
 
-    /// Moves all completions to the end of the event queue. They may exceed the queue's length; none is lost. Returns
-    /// true if one of them is a notification.
+    /// Moves all completions to the end of the event queue; drives the transport if none is there. They may exceed the
+    /// queue's length; none is lost. Returns true if one of them is a notification.
     pub(super) fn drain(&mut self) -> bool {
+        self.drain_by(Self::poll)
+    }
+
+    /// Moves completions like [`Queue::drain`], without driving the transport.
+    pub(super) fn drain_ready(&mut self) -> bool {
+        self.drain_by(Self::poll_ready)
+    }
+
+    fn drain_by(&mut self, poll: impl Fn(&mut Self) -> bool) -> bool {
         let mut notify = false;
+        // A poll that does not fill the batch has emptied the completion queue.
+        let mut emptied = false;
         loop {
             let Some(cq) = &self.cq else { return false };
             let taken = self
@@ -264,16 +291,27 @@ impl<T: Transport> Queue<T> {
                 .iter()
                 .skip(self.next as usize)
                 .take(self.batched);
+            let mut last = None;
             for raw in taken {
-                dto::complete::<T>(&T::decode(cq, raw), |dto, notice| {
+                let completion = T::decode(cq, raw);
+                dto::complete::<T>(&completion, &mut self.silent, |dto, notice| {
                     notify |= notice && !(self.solicited_only && is_unsolicited::<T>(cq, raw, dto));
                     self.events.push_back(Event::Dto(*dto));
+                    last = Some(completion.id);
                 });
             }
+            if let Some(id) = last {
+                dto::remember_source::<T>(&mut self.sources, id);
+            }
             self.batched = 0;
-            if !self.fill_batch() {
+            if self.has_overflow() && self.refill_from_overflow() {
+                continue;
+            }
+            if emptied || !poll(self) {
+                self.more_in_cq = false;
                 return notify;
             }
+            emptied = self.batched < BATCH;
         }
     }
 }

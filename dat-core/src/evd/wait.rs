@@ -50,11 +50,11 @@ impl<T: Transport> Evd<T> {
     /// Waits on the fast path, with a threshold of 1, if the word [says that completions are
     /// batched](super::word::is_batched): hands one out and returns how many are left of those that were in the
     /// completion queue at the last poll. Polls again when none is left. Returns `None` if nothing was done; the
-    /// caller continues with [`Evd::wait`].
+    /// caller continues with [`Evd::wait_queued`].
     #[inline(always)]
     pub fn wait_batched(&'static self, sink: &mut impl EventSink) -> Option<u32> {
         let mut inner = self.inner.try_lock()?;
-        if !self.allows_fast_wait(BATCHED) || !inner.queue.take_fast(sink) {
+        if !self.allows_fast_wait(&inner, BATCHED) || !inner.queue.take_fast(sink) {
             return None;
         }
         inner.queue.advance();
@@ -72,7 +72,7 @@ impl<T: Transport> Evd<T> {
         let Some(mut inner) = self.inner.try_lock() else {
             return Polled::SlowPath;
         };
-        if !self.allows_fast_wait(POLL_CQ) {
+        if !self.allows_fast_wait(&inner, POLL_CQ) {
             return Polled::SlowPath;
         }
         if !inner.queue.poll() {
@@ -91,9 +91,27 @@ impl<T: Transport> Evd<T> {
     /// Returns true if the word is `word`, every completion gives an event, and waiting is allowed. With such a word
     /// no thread waits.
     #[inline(always)]
-    fn allows_fast_wait(&self, word: u64) -> bool {
+    fn allows_fast_wait(&self, inner: &Inner<T>, word: u64) -> bool {
         self.head.word.load(Ordering::Relaxed) == word
-            && self.fast_wait_blockers.load(Ordering::Acquire) == 0
+            && self.silent.load(Ordering::Acquire) == inner.queue.silent
+    }
+
+    /// Hands out an event that is queued, or a completion that is there, with a threshold of 1; returns how many are left.
+    /// Neither drives the transport nor blocks. Returns `None` if nothing was handed out; the caller continues with
+    /// [`Evd::wait`].
+    pub fn wait_queued(&'static self, sink: &mut impl EventSink) -> Option<u32> {
+        let mut inner = self.inner.try_lock()?;
+        if !self.head.alive() || inner.state.check(Input::Wait { many: false }).is_err() {
+            return None;
+        }
+        // Else the number of events that are left is not 0.
+        if inner.queue.len() <= 1 {
+            inner.queue.drain_ready();
+        }
+        let taken = inner.queue.pop(sink);
+        inner.counters.waits += u64::from(taken);
+        let left = self.publish_word(&inner);
+        taken.then_some(left)
     }
 
     /// Continues [`Evd::wait_batched`] if the batch is used up, or the transport may have more.
@@ -101,7 +119,7 @@ impl<T: Transport> Evd<T> {
     #[inline(never)]
     fn next_batch(&'static self, mut inner: BriefGuard<'static, Inner<T>>) -> u32 {
         let queue = &mut inner.queue;
-        if queue.batched() == 0 && !queue.refill_from_overflow() && !queue.poll() {
+        if queue.batched() == 0 && !queue.refill_from_overflow() && !queue.poll_ready() {
             self.replace_word(BATCHED, POLL_CQ);
             return 0;
         }
@@ -136,7 +154,11 @@ impl<T: Transport> Evd<T> {
             return Err(Error::arg(3).into());
         }
         inner.counters.waits += 1;
-        inner.queue.drain();
+        // What is there first: driving the transport takes longer.
+        inner.queue.drain_ready();
+        if inner.queue.len() < threshold as usize {
+            inner.queue.drain();
+        }
         if inner.queue.len() >= threshold as usize {
             inner.queue.pop(sink);
             return Ok(self.publish_word(&inner));

@@ -70,6 +70,8 @@ pub(crate) struct Qp {
     pub(crate) request_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     connection: Mutex<Token>,
+    /// The next request is refused.
+    refuses: AtomicBool,
 }
 
 static QPS: Mutex<Option<HashMap<u32, Arc<Qp>>>> = Mutex::new(None);
@@ -119,6 +121,11 @@ impl Qp {
         let token = *self.connection.lock();
         let outcome = ConnOutcome::Established;
         self.request_cq.upcalls.connection(token, outcome, &[]);
+    }
+
+    /// Refuses the next request.
+    pub(crate) fn refuse_next_post(&self) {
+        self.refuses.store(true, Ordering::SeqCst);
     }
 
     /// Completes the next `count` requests; adds completions for the signaled ones.
@@ -395,6 +402,7 @@ impl Transport for Null {
             request_cq: request_cq.clone(),
             recv_cq: recv_cq.clone(),
             connection: Mutex::default(),
+            refuses: AtomicBool::new(false),
         });
         QPS.lock()
             .get_or_insert_default()
@@ -407,6 +415,9 @@ impl Transport for Null {
     }
 
     fn post_send(qp: &Self::Qp, request: &Request<'_, Self>) -> Result<()> {
+        if qp.refuses.swap(false, Ordering::SeqCst) {
+            return Err(Error::of(Kind::InsufficientResources));
+        }
         let entry = (request.id, request.signaled);
         qp.requests.lock().push_back(entry);
         Ok(())

@@ -27,5 +27,5 @@ mod user_engine;
 mod wait;
 
 pub use address::interface::default_address;
-pub use settings::KEYS;
+pub use settings::{KEYS, SETTINGS};
 pub use user_engine::UserEngine;

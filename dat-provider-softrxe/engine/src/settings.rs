@@ -17,7 +17,21 @@ pub const KEYS: &[&str] = &[
     "keepalive",
     "pcap",
     "holder",
+    "near",
 ];
+
+/// The values of [`KEYS`], for `dat_abi::export_provider!`.
+pub const SETTINGS: &str = "\
+mtu one-of 256 512 1024 2048 4096
+retry number 0 7
+rnr_retry number 0 7
+rnr_timer number 0 31
+ack_timer number 0 31
+wr_max number 0 1048576
+keepalive number 0 3600
+pcap text
+holder number 0 4294967295
+";
 
 /// DAPL's environment variables for the same settings.
 pub(crate) const READ_VARIABLES: &[&str] = &[
@@ -59,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) pcap: Option<PathBuf>,
     /// User whose `dat serve-port` holds UDP port 4791.
     pub(crate) holder: Option<u32>,
+    /// Connections to other engines of this user and host use shared memory. Not with a capture, which would lack their packets.
+    pub(crate) near: bool,
 }
 
 impl Settings {
@@ -104,6 +120,7 @@ impl Settings {
             keepalive: Some(keepalive)
                 .filter(|seconds| *seconds > 0)
                 .map(Duration::from_secs),
+            near: params.word("near", &["auto", "off"])? != Some("off") && pcap.is_none(),
             pcap: pcap.map(PathBuf::from),
             holder: params
                 .number("holder", 0..=u64::from(u32::MAX))?
@@ -140,6 +157,7 @@ mod tests {
             keepalive: Some(Duration::from_secs(5)),
             pcap: None,
             holder: None,
+            near: true,
         };
         assert_eq!(parse("lo"), Ok(defaults));
         let given = parse(
@@ -155,8 +173,21 @@ mod tests {
             keepalive: Some(Duration::from_secs(60)),
             pcap: Some("/tmp/x".into()),
             holder: Some(1000),
+            near: false,
         };
         assert_eq!(given, Ok(expected));
+    }
+
+    #[test]
+    fn shared_memory_is_used_unless_it_is_off_or_there_is_a_capture() {
+        for (text, near) in [
+            ("lo", true),
+            ("lo 0 near=auto", true),
+            ("lo 0 near=off", false),
+            ("lo 0 near=auto pcap=/tmp/x", false),
+        ] {
+            assert_eq!(parse(text).unwrap().near, near, "{text}");
+        }
     }
 
     #[test]
@@ -181,6 +212,24 @@ mod tests {
     }
 
     #[test]
+    fn declared_values_are_those_that_are_accepted() {
+        let mut keys = Vec::new();
+        for line in SETTINGS.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (key, values) = (words[0], &words[2..]);
+            keys.push(key);
+            let one = |value: &str| parse(&format!("lo 0 {key}={value}"));
+            for value in values {
+                assert!(one(value).is_ok(), "{line}: {value}");
+            }
+            let beyond = values.last().and_then(|last| last.parse().ok());
+            let beyond = beyond.map_or(String::new(), |n: u64| (n + 1).to_string());
+            assert!(one(&beyond).is_err(), "{line}: {beyond}");
+        }
+        assert_eq!(keys, KEYS);
+    }
+
+    #[test]
     fn a_wrong_setting_is_reported_with_the_valid_ones() {
         for (text, said) in [
             ("lo 0 mtu=1500", "mtu=1500 is not possible: one of 256, 512"),
@@ -201,6 +250,7 @@ mod tests {
                 "wr_max=1048577 is not possible: a number from 0 to 1048576",
             ),
             ("lo 0 pcap=", "pcap= is not possible: the file"),
+            ("lo 0 near=on", "near=on is not possible: one of auto, off"),
             (
                 "lo 0 colour=red",
                 "\"colour\"; known ones: mtu, retry, rnr_retry",

@@ -30,8 +30,11 @@ const ORDER: &[&str] = &[
     "link::capture",
     "link::udp",
     "link::mailbox",
+    "link::near",
     // Owners of an adapter's state.
     "adapter::descriptors",
+    "adapter::near",
+    "adapter::near_dial",
     "adapter::ports",
     "adapter::peers",
     "adapter::datagram",

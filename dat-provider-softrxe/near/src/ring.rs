@@ -99,17 +99,27 @@ impl Producer {
     #[inline]
     pub(crate) fn room(&mut self, lines: &Lines, enough: u64) -> Result<u64, Violation> {
         if self.known_room() < enough {
-            let freed = lines.freed.load(Ordering::Acquire);
-            if freed < self.freed || freed > self.tail {
-                return Err(Violation::Freed {
-                    freed,
-                    known: self.freed,
-                    tail: self.tail,
-                });
-            }
-            self.freed = freed;
+            self.load_freed(lines)?;
         }
         Ok(self.known_room())
+    }
+
+    /// Loads the consumer's index and returns it.
+    ///
+    /// # Errors
+    /// [`Violation::Freed`].
+    #[inline]
+    pub(crate) fn load_freed(&mut self, lines: &Lines) -> Result<u64, Violation> {
+        let freed = lines.freed.load(Ordering::Acquire);
+        if freed < self.freed || freed > self.tail {
+            return Err(Violation::Freed {
+                freed,
+                known: self.freed,
+                tail: self.tail,
+            });
+        }
+        self.freed = freed;
+        Ok(freed)
     }
 
     /// Adds a record of `length` bytes, which is in the data.

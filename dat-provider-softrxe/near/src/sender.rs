@@ -63,6 +63,14 @@ impl Sender {
         Ok(Space { at, room })
     }
 
+    /// Returns the number of bytes that the peer has consumed since the channel began.
+    ///
+    /// # Errors
+    /// [`Violation::Freed`]: the channel ends.
+    pub fn freed(&mut self) -> Result<u64, Violation> {
+        self.producer.load_freed(self.ring.lines())
+    }
+
     /// Adds the record whose payload is in the space. The peer may see it from now on, and sees it after
     /// [`publish`](Self::publish).
     ///

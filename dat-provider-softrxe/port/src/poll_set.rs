@@ -9,6 +9,8 @@ use dat_os::sleep::{Slept, on_readable};
 
 /// Maximum number of descriptors that [`PollSet::ready`] returns at a time.
 const BATCH: usize = 256;
+/// Maximum number of descriptors of [`PollSet::for_some_ready`].
+const SMALL_BATCH: usize = 16;
 
 /// A set of descriptors that are watched for input. Its own descriptor is readable when one of them is.
 #[derive(Debug)]
@@ -48,6 +50,14 @@ impl PollSet {
         let mut events = [Event::EMPTY; BATCH];
         let ready = self.0.wait(&mut events, Some(Duration::ZERO));
         ready.iter().map(|event| event.key() as RawFd).collect()
+    }
+
+    /// Calls `act` with a few descriptors of the set that are readable or hung up. Allocates nothing.
+    pub fn for_some_ready(&self, mut act: impl FnMut(RawFd)) {
+        let mut events = [Event::EMPTY; SMALL_BATCH];
+        for event in self.0.wait(&mut events, Some(Duration::ZERO)) {
+            act(event.key() as RawFd);
+        }
     }
 }
 

@@ -14,7 +14,6 @@ use softrxe_proto::{
 
 const LONG: Duration = Duration::from_secs(200);
 
-#[test]
 fn a_connection_carries_private_data_both_ways_and_then_messages() {
     let mut pair = Pair::new("connect");
     let service = service_id::tcp(7001);
@@ -88,7 +87,6 @@ fn communication_ids_have_their_engines_prefix() {
     }
 }
 
-#[test]
 fn an_attempt_fails_without_a_listener_by_refusal_and_without_a_peer() {
     let mut pair = Pair::new("refused");
     let service = service_id::tcp(7);
@@ -135,7 +133,6 @@ fn an_attempt_fails_without_a_listener_by_refusal_and_without_a_peer() {
     }
 }
 
-#[test]
 fn a_request_without_a_listener_is_repeated_for_a_moment() {
     let service = service_id::tcp(8);
     let begin = |pair: &mut Pair| {
@@ -170,7 +167,6 @@ fn a_request_without_a_listener_is_repeated_for_a_moment() {
     ));
 }
 
-#[test]
 fn a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count() {
     const REJ: u16 = 0x12;
     let mut pair = Pair::with("late_refusal", 1, |config| config.refused_repeats = 5);
@@ -204,7 +200,6 @@ fn a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count() {
     );
 }
 
-#[test]
 fn an_mra_gives_a_slow_consumer_time() {
     let mut pair = Pair::new("slow");
     let service = service_id::tcp(8);
@@ -225,7 +220,6 @@ fn an_mra_gives_a_slow_consumer_time() {
     ));
 }
 
-#[test]
 fn data_stands_for_an_rtu_that_was_lost() {
     let mut pair = Pair::new("implied_rtu");
     pair.filter = Box::new(|packet| packet.bytes.len() != 280 || packet.bytes[20 + 17] != 0x14);
@@ -245,7 +239,6 @@ fn data_stands_for_an_rtu_that_was_lost() {
 }
 
 /// The first request is not answered yet when another one arrives from the same queue pair: the first one is over.
-#[test]
 fn a_request_whose_peer_restarted_cannot_be_accepted() {
     let mut pair = Pair::new("asked_twice");
     let service = service_id::tcp(17);
@@ -258,12 +251,7 @@ fn a_request_whose_peer_restarted_cannot_be_accepted() {
     // The message that withdraws the first request is lost.
     let now = pair.now;
     pair.sides[0].engine.reset_qp(now, qpns[0]);
-    let mut buffer = vec![0; 65_000];
-    while pair.sides[0]
-        .engine
-        .poll_transmit(now, &mut buffer)
-        .is_some()
-    {}
+    pair.poll(0);
     pair.call(qpns[0], service);
     let refused = |p: &mut Pair| !p.sides[0].cm_events().is_empty();
     assert!(pair.run_until(Duration::from_secs(1), refused));
@@ -318,7 +306,6 @@ fn a_restarted_peer_is_refused_as_stale_while_its_old_connection_exists() {
 
 /// Both sides are established, or neither; every id is gone after the end, whatever the network does. A side that did not
 /// learn of the end probes its peer at some time.
-#[test]
 fn connections_agree_under_loss_duplication_and_reordering() {
     let mut established = 0;
     for seed in 0..150 {
@@ -409,7 +396,6 @@ fn talk_to_itself(pair: &mut Pair, manager: std::net::SocketAddr) -> [Qpn; 2] {
     [a, b]
 }
 
-#[test]
 fn an_engine_connects_to_itself() {
     let mut pair = Pair::new("itself");
     let manager = pair.sides[0].address;
@@ -454,7 +440,6 @@ fn a_resolution_is_answered_at_the_roce_port() {
     assert_eq!(answer.destination, expected);
 }
 
-#[test]
 fn a_datagram_service_is_resolved_and_reached() {
     let mut pair = Pair::new("sidr");
     let service = service_id::udp(13);
@@ -549,3 +534,16 @@ fn ports_whose_icrc_equals_that_of_another_identification_work() {
         talk_to_itself(&mut pair, manager);
     }
 }
+
+over_both_links!(
+    a_connection_carries_private_data_both_ways_and_then_messages,
+    an_attempt_fails_without_a_listener_by_refusal_and_without_a_peer,
+    a_request_without_a_listener_is_repeated_for_a_moment,
+    a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count,
+    an_mra_gives_a_slow_consumer_time,
+    data_stands_for_an_rtu_that_was_lost,
+    a_request_whose_peer_restarted_cannot_be_accepted,
+    connections_agree_under_loss_duplication_and_reordering,
+    an_engine_connects_to_itself,
+    a_datagram_service_is_resolved_and_reached,
+);

@@ -15,7 +15,6 @@ use softrxe_proto::{
 
 const LONG: Duration = Duration::from_secs(200);
 
-#[test]
 fn a_disconnect_ends_both_sides_and_forgets_the_ids() {
     for who in 0..2 {
         let mut pair = Pair::new("disconnect");
@@ -87,7 +86,6 @@ fn disconnected_by_the_receiver(name: &str, more: u32) -> Vec<Status> {
     completions.map(|completion| completion.status).collect()
 }
 
-#[test]
 fn a_delivered_message_is_not_flushed_when_its_acknowledgement_was_lost() {
     use Status::{Flushed, Success};
     assert_eq!(
@@ -98,7 +96,6 @@ fn a_delivered_message_is_not_flushed_when_its_acknowledgement_was_lost() {
     assert_eq!(disconnected_by_the_receiver("last_lie", 1000), [Flushed; 4]);
 }
 
-#[test]
 fn a_disconnect_repeats_the_last_acknowledgement() {
     for received in [false, true] {
         let mut pair = Pair::new("once_more");
@@ -132,7 +129,6 @@ fn a_disconnect_repeats_the_last_acknowledgement() {
 }
 
 /// The queue pair may have another connection when the driver reads the event.
-#[test]
 fn a_failure_names_the_connection_that_it_ended() {
     let mut pair = Pair::new("failed_connection");
     let (qpns, ids) = pair.connect_by_cm(service_id::tcp(16));
@@ -150,7 +146,6 @@ fn a_failure_names_the_connection_that_it_ended() {
     ));
 }
 
-#[test]
 fn destroying_the_queue_pair_ends_its_connection() {
     let mut pair = Pair::new("destroy");
     let (qpns, _) = pair.connect_by_cm(service_id::tcp(12));
@@ -168,7 +163,6 @@ fn destroying_the_queue_pair_ends_its_connection() {
     }
 }
 
-#[test]
 fn a_peer_known_to_be_gone_need_not_confirm_the_end() {
     let mut pair = Pair::new("gone");
     let (qpns, ids) = pair.connect_by_cm(service_id::tcp(13));
@@ -182,7 +176,6 @@ fn a_peer_known_to_be_gone_need_not_confirm_the_end() {
     assert_eq!(engine.connections(), 0);
 }
 
-#[test]
 fn the_last_acknowledgement_goes_before_the_disconnect() {
     let mut pair = Pair::new("last_ack");
     let (qpns, ids) = pair.connect_by_cm(service_id::tcp(14));
@@ -194,7 +187,6 @@ fn the_last_acknowledgement_goes_before_the_disconnect() {
     assert_eq!(pair.sides[0].completions[0].status, Status::Success);
 }
 
-#[test]
 fn a_refusal_goes_before_the_disconnect_that_it_causes() {
     let mut pair = Pair::new("last_nak");
     let (qpns, ids) = pair.connect_by_cm(service_id::tcp(15));
@@ -210,3 +202,14 @@ fn a_refusal_goes_before_the_disconnect_that_it_causes() {
     pair.run();
     assert_eq!(pair.sides[0].completions[0].status, Status::RemoteAccess);
 }
+
+over_both_links!(
+    a_disconnect_ends_both_sides_and_forgets_the_ids,
+    a_delivered_message_is_not_flushed_when_its_acknowledgement_was_lost,
+    a_disconnect_repeats_the_last_acknowledgement,
+    a_failure_names_the_connection_that_it_ended,
+    destroying_the_queue_pair_ends_its_connection,
+    a_peer_known_to_be_gone_need_not_confirm_the_end,
+    the_last_acknowledgement_goes_before_the_disconnect,
+    a_refusal_goes_before_the_disconnect_that_it_causes,
+);

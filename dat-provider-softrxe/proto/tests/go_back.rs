@@ -7,8 +7,8 @@ use common::Rng;
 use common::memory::ALL;
 use common::pair::Pair;
 use softrxe_proto::opcode::Opcode;
-use softrxe_proto::wire::{AtomicEth, Bth, Headers, Nak, Packet, Reth, Syndrome, icrc, packet};
-use softrxe_proto::{CompletedOp, Meta, Psn, QpState, Qpn, Sge, Status};
+use softrxe_proto::wire::{AtomicEth, Bth, Headers, Nak, Packet, Reth, Syndrome, packet};
+use softrxe_proto::{CompletedOp, Psn, QpState, Qpn, Sge, Status};
 
 const MTU: usize = 1024;
 const FIRST: u32 = 0xff_fff0;
@@ -173,47 +173,30 @@ struct Run {
 
 impl Run {
     fn give(&mut self, made: &Made) {
-        let flow = icrc::Flow {
-            source: self.pair.sides[0].address,
-            destination: self.pair.sides[1].address,
-        };
-        let mut bytes = made.bytes.clone();
-        bytes.extend(icrc::compute(&flow, 0, &made.bytes).to_le_bytes());
-        let meta = Meta {
-            source: flow.source,
-            ip_id: 0,
-        };
-        let now = self.pair.now;
-        let engine = &mut self.pair.sides[1].engine;
-        engine.handle_datagram(now, &meta, &bytes);
+        self.pair.inject(made.bytes.clone());
     }
 
     /// Takes the answers; none may be a refusal.
     fn listen(&mut self) {
-        let mut buffer = vec![0; 65_000];
-        let now = self.pair.now;
-        while let Some(run) = self.pair.sides[1].engine.poll_transmit(now, &mut buffer) {
-            for bytes in buffer[..run.length].chunks(run.segment) {
-                let packet = Packet::parse(bytes).unwrap();
-                let psn = packet.bth.psn;
-                let syndrome = packet.headers.aeth.map(|aeth| aeth.syndrome);
-                let upto = match syndrome.map(|s| Syndrome::from_wire(s).unwrap()) {
-                    Some(Syndrome::Nak(Nak::SequenceError) | Syndrome::Rnr(_)) => {
-                        self.told_to = Some(psn);
-                        psn
-                    }
-                    Some(Syndrome::Nak(nak)) => panic!("refused: {nak:?} at {psn:?}"),
-                    Some(Syndrome::Ack(_)) | None => psn.plus(1),
-                };
-                if self.acknowledged.is_before(upto) {
-                    self.acknowledged = upto;
+        for bytes in self.pair.poll(1) {
+            let packet = Packet::parse(&bytes).unwrap();
+            let psn = packet.bth.psn;
+            let syndrome = packet.headers.aeth.map(|aeth| aeth.syndrome);
+            let upto = match syndrome.map(|s| Syndrome::from_wire(s).unwrap()) {
+                Some(Syndrome::Nak(Nak::SequenceError) | Syndrome::Rnr(_)) => {
+                    self.told_to = Some(psn);
+                    psn
                 }
+                Some(Syndrome::Nak(nak)) => panic!("refused: {nak:?} at {psn:?}"),
+                Some(Syndrome::Ack(_)) | None => psn.plus(1),
+            };
+            if self.acknowledged.is_before(upto) {
+                self.acknowledged = upto;
             }
         }
     }
 }
 
-#[test]
 fn repetitions_mixed_with_new_packets_are_never_refused() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
@@ -306,7 +289,6 @@ fn repetitions_mixed_with_new_packets_are_never_refused() {
 }
 
 /// Old copies of parts of a READ arrive together with the next READ, which is legal by then.
-#[test]
 fn parts_of_an_old_read_leave_room_for_a_new_one() {
     let mut pair = Pair::new("old_reads");
     let qpn = pair.sides[1].qp();
@@ -353,3 +335,8 @@ fn parts_of_an_old_read_leave_room_for_a_new_one() {
     assert_eq!(run.pair.sides[1].engine.counters().refused, 0);
     assert_eq!(run.acknowledged, Psn::new(FIRST).plus(6));
 }
+
+over_both_links!(
+    repetitions_mixed_with_new_packets_are_never_refused,
+    parts_of_an_old_read_leave_room_for_a_new_one,
+);

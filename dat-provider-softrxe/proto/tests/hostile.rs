@@ -45,7 +45,6 @@ fn response(rng: &mut Rng, to: Qpn) -> Vec<u8> {
     bytes
 }
 
-#[test]
 fn unsolicited_answers_have_no_effect() {
     for seed in 0..150 {
         let mut rng = Rng::new(seed);
@@ -72,11 +71,8 @@ fn unsolicited_answers_have_no_effect() {
         ] {
             pair.post(1, b, &SendRequest::new(id, op, &[sge]));
         }
-        let mut buffer = vec![0; 65_000];
         for _ in 0..200 {
-            let now = pair.now;
-            let engine = &mut pair.sides[1].engine;
-            while engine.poll_transmit(now, &mut buffer).is_some() {}
+            pair.poll(1);
             let bytes = response(&mut rng, b);
             pair.inject(bytes);
             pair.now += Duration::from_micros(rng.below(500));
@@ -170,7 +166,6 @@ fn management_datagrams_with_changed_bytes() {
     );
 }
 
-#[test]
 fn bytes_that_are_no_packet_are_counted() {
     let mut rng = Rng::new(4);
     let mut pair = Pair::new("noise");
@@ -191,7 +186,6 @@ fn bytes_that_are_no_packet_are_counted() {
 }
 
 /// A message that another one interrupts completes its receive as flushed, like those after it.
-#[test]
 fn a_receive_that_was_begun_completes_when_the_next_packet_is_refused() {
     let mut pair = Pair::new("broken_off");
     let b = pair.sides[1].qp();
@@ -222,3 +216,9 @@ fn a_receive_that_was_begun_completes_when_the_next_packet_is_refused() {
     let flushed = softrxe_proto::Status::Flushed;
     assert_eq!(ended, [(1, flushed), (2, flushed)]);
 }
+
+over_both_links!(
+    unsolicited_answers_have_no_effect,
+    bytes_that_are_no_packet_are_counted,
+    a_receive_that_was_begun_completes_when_the_next_packet_is_refused,
+);

@@ -39,7 +39,6 @@ fn talk(pair: &mut Pair, qpns: [Qpn; 2]) {
     }
 }
 
-#[test]
 fn an_idle_connection_is_probed_rarely_and_stays() {
     for talked_before in [false, true] {
         let (mut pair, qpns) = connected("idle");
@@ -69,7 +68,6 @@ fn an_idle_connection_is_probed_rarely_and_stays() {
     }
 }
 
-#[test]
 fn a_probe_has_no_effect_on_the_peer() {
     let (mut pair, qpns) = connected("question");
     talk(&mut pair, qpns);
@@ -89,7 +87,6 @@ fn a_probe_has_no_effect_on_the_peer() {
     assert_eq!((seen[1].0, seen[1].1), (Opcode::Acknowledge, psn));
 }
 
-#[test]
 fn a_peer_that_is_gone_is_detected() {
     let (mut pair, qpns) = connected("gone");
     pair.receive(0, qpns[0], 5, &[]);
@@ -115,7 +112,6 @@ fn lost_probes_are_repeated() {
     }
 }
 
-#[test]
 fn no_timer_is_left_after_the_last_connection() {
     let (mut pair, qpns) = connected("over");
     assert!(pair.sides[0].engine.poll_timeout().is_some());
@@ -127,3 +123,10 @@ fn no_timer_is_left_after_the_last_connection() {
         assert_eq!(side.engine.poll_timeout(), None);
     }
 }
+
+over_both_links!(
+    an_idle_connection_is_probed_rarely_and_stays,
+    a_probe_has_no_effect_on_the_peer,
+    a_peer_that_is_gone_is_detected,
+    no_timer_is_left_after_the_last_connection,
+);

@@ -7,10 +7,9 @@ use std::time::Duration;
 use common::Rng;
 use common::memory::ALL;
 use common::pair::Pair;
-use softrxe_proto::wire::{Bth, Headers, Packet as WirePacket, Reth, icrc};
+use softrxe_proto::wire::{Bth, Headers, Packet as WirePacket, Reth};
 use softrxe_proto::{
-    CompletedOp, Event, Meta, MwBind, Op, QpState, Remote, Rights, SendRequest, Sge, Status,
-    WindowType,
+    CompletedOp, Event, MwBind, Op, QpState, Remote, Rights, SendRequest, Sge, Status, WindowType,
 };
 
 const LOCAL: Rights = Rights::LOCAL_READ.union(Rights::LOCAL_WRITE);
@@ -60,7 +59,6 @@ fn refused_by(
     }
 }
 
-#[test]
 fn accesses_that_are_not_granted() {
     let access = Status::RemoteAccess;
     let everything = Rights::all();
@@ -107,7 +105,6 @@ fn accesses_that_are_not_granted() {
 }
 
 /// To an engine of this project each packet of an RDMA WRITE is a request: the packets before the refused one are placed.
-#[test]
 fn a_write_that_runs_over_the_end_changes_only_what_it_was_granted() {
     let mut pair = Pair::new("run_over");
     let [a, _] = pair.connected();
@@ -133,7 +130,6 @@ fn a_write_that_runs_over_the_end_changes_only_what_it_was_granted() {
     assert_eq!(memory.bytes(&above), vec![3; 5000]);
 }
 
-#[test]
 fn a_queue_pair_without_the_right_refuses_before_the_key_is_looked_at() {
     let mut pair = Pair::new("qp_rights");
     let a = pair.sides[0].qp();
@@ -158,7 +154,6 @@ fn a_queue_pair_without_the_right_refuses_before_the_key_is_looked_at() {
     );
 }
 
-#[test]
 fn memory_that_is_freed_in_the_middle_is_not_touched_again() {
     for write in [true, false] {
         let mut pair = Pair::new("freed");
@@ -184,7 +179,6 @@ fn memory_that_is_freed_in_the_middle_is_not_touched_again() {
     }
 }
 
-#[test]
 fn a_local_key_that_is_wrong_fails_its_own_request() {
     let mut pair = Pair::new("local_key");
     let [a, _] = pair.connected();
@@ -204,7 +198,6 @@ fn a_local_key_that_is_wrong_fails_its_own_request() {
     assert_eq!(pair.sides[0].engine.qp_state(a), Some(QpState::Error));
 }
 
-#[test]
 fn a_message_longer_than_its_receive_fails_both() {
     let mut pair = Pair::new("too_long");
     let [a, b] = pair.connected();
@@ -226,7 +219,6 @@ fn a_message_longer_than_its_receive_fails_both() {
     assert_eq!(pair.sides[1].memory.bytes(&inbox)[2000..], [0; 3000]);
 }
 
-#[test]
 fn a_send_waits_for_its_receive() {
     let mut pair = Pair::new("rnr");
     let [a, b] = pair.connected();
@@ -250,7 +242,6 @@ fn a_send_waits_for_its_receive() {
     assert_eq!(pair.sides[1].memory.bytes(&there), vec![9; 3000]);
 }
 
-#[test]
 fn rnr_retries_end() {
     let mut pair = Pair::new("rnr_end");
     let qpns = [pair.sides[0].qp(), pair.sides[1].qp()];
@@ -269,7 +260,6 @@ fn rnr_retries_end() {
     assert_eq!(pair.sides[1].engine.counters().rnr_sent, 4);
 }
 
-#[test]
 fn a_shared_receive_queue_serves_several_and_says_when_it_runs_low() {
     let mut pair = Pair::new("srq");
     let srq = pair.sides[1].engine.create_srq(8, 1).unwrap();
@@ -309,7 +299,6 @@ fn a_shared_receive_queue_serves_several_and_says_when_it_runs_low() {
     assert_eq!(got, [(0, 0), (1, 1)]);
 }
 
-#[test]
 fn a_window_opens_and_the_peer_closes_it() {
     for kind in [WindowType::Type1, WindowType::Type2] {
         let mut pair = Pair::new("window");
@@ -368,7 +357,6 @@ fn a_window_opens_and_the_peer_closes_it() {
     }
 }
 
-#[test]
 fn a_local_request_completes_in_its_turn() {
     let mut pair = Pair::new("local_order");
     let [a, _] = pair.connected();
@@ -405,7 +393,6 @@ fn a_local_request_completes_in_its_turn() {
 }
 
 /// Packets that no correct requester sends, well formed or not: no panic, and nothing outside the granted range changes.
-#[test]
 fn a_hostile_peer_changes_only_what_it_was_granted() {
     for seed in 0..300 {
         let mut rng = Rng::new(seed);
@@ -449,22 +436,9 @@ fn a_hostile_peer_changes_only_what_it_was_granted() {
             };
             let mut bytes = vec![0; 1200];
             let end = packet.emit(&mut bytes);
-            bytes.truncate(end + 4);
-            let flow = icrc::Flow {
-                source: pair.sides[0].address,
-                destination: pair.sides[1].address,
-            };
-            let crc = icrc::compute(&flow, 0, &bytes[..end]);
-            icrc::store(&mut bytes, end, crc);
-            let meta = Meta {
-                source: pair.sides[0].address,
-                ip_id: 0,
-            };
-            let now = pair.now;
-            let engine = &mut pair.sides[1].engine;
-            engine.handle_datagram(now, &meta, &bytes);
-            let mut buffer = vec![0; 65_000];
-            while engine.poll_transmit(now, &mut buffer).is_some() {}
+            bytes.truncate(end);
+            pair.inject(bytes);
+            pair.poll(1);
             psn = psn.plus([1, 1, 1, 0, 2][rng.below(5) as usize]);
         }
         assert_eq!(
@@ -474,3 +448,18 @@ fn a_hostile_peer_changes_only_what_it_was_granted() {
         );
     }
 }
+
+over_both_links!(
+    accesses_that_are_not_granted,
+    a_write_that_runs_over_the_end_changes_only_what_it_was_granted,
+    a_queue_pair_without_the_right_refuses_before_the_key_is_looked_at,
+    memory_that_is_freed_in_the_middle_is_not_touched_again,
+    a_local_key_that_is_wrong_fails_its_own_request,
+    a_message_longer_than_its_receive_fails_both,
+    a_send_waits_for_its_receive,
+    rnr_retries_end,
+    a_shared_receive_queue_serves_several_and_says_when_it_runs_low,
+    a_window_opens_and_the_peer_closes_it,
+    a_local_request_completes_in_its_turn,
+    a_hostile_peer_changes_only_what_it_was_granted,
+);

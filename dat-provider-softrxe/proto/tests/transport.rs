@@ -25,7 +25,6 @@ fn only(completions: &mut Vec<Completion>) -> Completion {
 /// Lengths around multiples of the path MTU.
 const LENGTHS: [usize; 12] = [0, 1, 2, 3, 7, 8, 1023, 1024, 1025, 2048, 5000, 100_000];
 
-#[test]
 fn sends_of_every_length_arrive_whole_and_in_order() {
     let mut pair = Pair::new("sends");
     let [a, b] = pair.connected();
@@ -58,7 +57,6 @@ fn sends_of_every_length_arrive_whole_and_in_order() {
     }
 }
 
-#[test]
 fn writes_and_reads_of_every_length() {
     for (mtu, own) in [256, 512, 1024, 2048, 4096]
         .map(|mtu| [(mtu, true), (mtu, false)])
@@ -100,7 +98,6 @@ fn writes_and_reads_of_every_length() {
     }
 }
 
-#[test]
 fn psns_wrap_in_the_middle_of_messages() {
     for start in 0xff_fff0..=0xff_ffff {
         let mut pair = Pair::with("wrap", 9, |c| c.mtu = 256);
@@ -129,7 +126,6 @@ fn psns_wrap_in_the_middle_of_messages() {
     }
 }
 
-#[test]
 fn immediate_data_and_solicited_events_arrive_with_their_message() {
     let mut pair = Pair::new("immediate");
     let [a, b] = pair.connected();
@@ -156,7 +152,6 @@ fn immediate_data_and_solicited_events_arrive_with_their_message() {
     assert_eq!(pair.sides[1].memory.bytes(&there), vec![5; 3000]);
 }
 
-#[test]
 fn atomics_return_the_value_before() {
     let mut pair = Pair::new("atomics");
     let [a, _] = pair.connected();
@@ -226,7 +221,6 @@ fn a_run_is_of_equal_packets_and_small_messages_share_one() {
     );
 }
 
-#[test]
 fn one_acknowledgement_answers_a_batch() {
     let mut pair = Pair::new("batch");
     let [a, _] = pair.connected();
@@ -244,7 +238,6 @@ fn one_acknowledgement_answers_a_batch() {
     assert_eq!(pair.sides[1].engine.counters().sent, 1);
 }
 
-#[test]
 fn an_error_flushes_what_is_outstanding_in_order() {
     let mut pair = Pair::new("flush");
     let [a, b] = pair.connected();
@@ -355,3 +348,13 @@ fn a_queue_pair_number_is_reused_as_late_as_possible() {
         assert!(engine.create_qp(&init).is_err());
     }
 }
+
+over_both_links!(
+    sends_of_every_length_arrive_whole_and_in_order,
+    writes_and_reads_of_every_length,
+    psns_wrap_in_the_middle_of_messages,
+    immediate_data_and_solicited_events_arrive_with_their_message,
+    atomics_return_the_value_before,
+    one_acknowledgement_answers_a_batch,
+    an_error_flushes_what_is_outstanding_in_order,
+);

@@ -1,17 +1,47 @@
 //! Faults of a dat.conf, with their place.
 
-use super::entry::Origin;
+use std::fmt;
 
-/// A fault of an entry, with its place.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}:{column}: {kind}; this entry is left out")]
+use super::place::Origin;
+use super::suggest::hint;
+
+/// A fault of an entry or of the file, with its place: `FILE:LINE:COLUMN: text`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfError {
-    /// File and line of the entry.
+    /// File and line of the fault.
     pub origin: Origin,
     /// Column of the fault in characters, from 1.
     pub column: usize,
     /// Kind of the fault.
     pub kind: ConfErrorKind,
+}
+
+impl std::error::Error for ConfError {}
+
+impl fmt::Display for ConfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            origin,
+            column,
+            kind,
+        } = self;
+        match kind.effect() {
+            Effect::Warning => write!(f, "{origin}:{column}: warning: {kind}"),
+            Effect::Entry => write!(f, "{origin}:{column}: {kind}; this entry is left out"),
+            Effect::File => write!(f, "{origin}:{column}: {kind}; the whole file is left out"),
+        }
+    }
+}
+
+/// What a fault makes unusable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    Warning,
+    /// The entry or the alias.
+    Entry,
+    /// All entries of the file.
+    File,
 }
 
 /// Kinds of faults.
@@ -33,7 +63,7 @@ pub enum ConfErrorKind {
     #[error("the {0} is empty")]
     Empty(&'static str),
     /// A field has neither of its two possible words.
-    #[error("{given:?} is neither {yes} nor {no}")]
+    #[error("{given:?} is neither {yes} nor {no}{}", hint(given, [*yes, *no]))]
     Choice {
         /// The field's text.
         given: String,
@@ -48,7 +78,78 @@ pub enum ConfErrorKind {
     /// The provider version is not of the form `vendor.major.minor`.
     #[error("provider version {0:?} is not of the form vendor.major.minor, e.g. dapl.2.0")]
     ProviderVersion(String),
-    /// The text is no TOML, or has unknown or missing keys.
+    /// A name is longer than C programs can pass it.
+    #[error("the IA name has {0} bytes; at most 255 fit into DAT_NAME_MAX_LENGTH")]
+    LongName(usize),
+    /// A field contains a character that no C string, line or name can have.
+    #[error("the {field} contains {character:?}, which it must not")]
+    Character {
+        /// Name of the field.
+        field: &'static str,
+        /// The character.
+        character: char,
+    },
+    /// A name has more than one `*`.
+    #[error("the name {0:?} has more than one *")]
+    Stars(String),
+    /// A byte of a field is not UTF-8.
+    #[error("byte {0:#04x} is not UTF-8; save the file as UTF-8")]
+    Encoding(u8),
+    /// A byte of a comment is not UTF-8.
+    #[error("byte {0:#04x} in this comment is not UTF-8")]
+    EncodingOfComment(u8),
+    /// The file is UTF-16.
+    #[error("the file is UTF-16; save it as UTF-8")]
+    Utf16,
+    /// The file begins with a byte order mark.
+    #[error(
+        "a byte order mark begins the file; it is ignored here, DAPL takes it for part of the first name"
+    )]
+    ByteOrderMark,
+    /// Lines end with carriage return and line feed.
+    #[error(
+        "lines end with CR LF; this is accepted here, DAPL takes the CR for part of the last field"
+    )]
+    CarriageReturns,
+    /// The text is no TOML.
+    #[error("{0}")]
+    Syntax(String),
+    /// A table of the TOML form has a wrong or missing value.
     #[error("{0}")]
     Toml(String),
+    /// A table of the TOML form has an unknown key.
+    #[error("unknown key {key:?}{}; known ones: {}", hint(key, known.iter().copied()), known.join(", "))]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// The keys that are possible there.
+        known: &'static [&'static str],
+    },
+    /// An earlier entry has the same name, version and thread safety.
+    #[error("this entry is dead: {first} has the same name, version and thread safety")]
+    Dead {
+        /// Place of the earlier entry.
+        first: Origin,
+    },
+    /// No entry has the name that an alias stands for.
+    #[error("the alias stands for {0:?}, which no entry has")]
+    NoTarget(String),
+    /// The provider refuses a setting, or its library cannot be used.
+    #[error("{0}")]
+    Provider(String),
+}
+
+impl ConfErrorKind {
+    /// Returns what the fault makes unusable.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::EncodingOfComment(_)
+            | Self::ByteOrderMark
+            | Self::CarriageReturns
+            | Self::Dead { .. } => Effect::Warning,
+            Self::Utf16 | Self::Syntax(_) => Effect::File,
+            _ => Effect::Entry,
+        }
+    }
 }

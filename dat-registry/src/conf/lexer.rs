@@ -7,8 +7,19 @@ use super::error::ConfErrorKind;
 pub(super) struct Word {
     /// Text without quotes, with escapes resolved.
     pub(super) text: String,
-    /// Column of the first character.
+    /// Column of the first character, or of the quote before it.
     pub(super) column: usize,
+    /// Whether it is in quotes.
+    pub(super) quoted: bool,
+}
+
+/// The words of a line, and the column of its comment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Split {
+    /// Words in the order of the line.
+    pub(super) words: Vec<Word>,
+    /// Column of the `#`.
+    pub(super) comment: Option<usize>,
 }
 
 /// Splits a line at blanks. `#` where a word could begin starts a comment. A word in double quotes may contain blanks and `#`;
@@ -16,8 +27,9 @@ pub(super) struct Word {
 ///
 /// # Errors
 /// The column and kind of a fault: a quote that is not closed, or text right behind a closing quote.
-pub(super) fn words(line: &str) -> Result<Vec<Word>, (usize, ConfErrorKind)> {
+pub(super) fn words(line: &str) -> Result<Split, (usize, ConfErrorKind)> {
     let mut words = Vec::new();
+    let mut comment = None;
     let mut chars = line.chars().enumerate().peekable();
     while let Some(&(at, c)) = chars.peek() {
         let column = at + 1;
@@ -25,12 +37,16 @@ pub(super) fn words(line: &str) -> Result<Vec<Word>, (usize, ConfErrorKind)> {
             c if c.is_whitespace() => {
                 chars.next();
             }
-            '#' => break,
+            '#' => {
+                comment = Some(column);
+                break;
+            }
             '"' => {
                 chars.next();
                 words.push(Word {
                     text: quoted(&mut chars, column)?,
                     column,
+                    quoted: true,
                 });
                 if let Some((next, c)) = chars.peek()
                     && !c.is_whitespace()
@@ -43,11 +59,15 @@ pub(super) fn words(line: &str) -> Result<Vec<Word>, (usize, ConfErrorKind)> {
                 while let Some((_, c)) = chars.next_if(|(_, c)| !c.is_whitespace()) {
                     text.push(c);
                 }
-                words.push(Word { text, column });
+                words.push(Word {
+                    text,
+                    column,
+                    quoted: false,
+                });
             }
         }
     }
-    Ok(words)
+    Ok(Split { words, comment })
 }
 
 fn quoted(
@@ -73,7 +93,8 @@ mod tests {
     use super::*;
 
     fn texts(line: &str) -> Vec<String> {
-        words(line).unwrap().into_iter().map(|w| w.text).collect()
+        let split = words(line).unwrap();
+        split.words.into_iter().map(|w| w.text).collect()
     }
 
     #[test]
@@ -82,7 +103,8 @@ mod tests {
         assert_eq!(texts(r#"a "b c" "" d#e # f"#), ["a", "b c", "", "d#e"]);
         assert_eq!(texts(r#""say \"hi\" \\ \#" x"#), [r#"say "hi" \ #"#, "x"]);
         assert_eq!(texts("# only a comment"), [""; 0]);
-        assert_eq!(words("ab \"c\"").unwrap()[1].column, 4);
+        assert_eq!(words("a # b").unwrap().comment, Some(3));
+        assert_eq!(words("ab \"c\"").unwrap().words[1].column, 4);
     }
 
     #[test]

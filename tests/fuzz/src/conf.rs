@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use dat_registry::conf::{ConfError, Entry, parse};
+use dat_registry::catalog::Catalog;
+use dat_registry::conf::{Entry, classic_line, parse, toml_table};
 
 use crate::input::Input;
 
@@ -12,76 +13,56 @@ use crate::input::Input;
 /// If an entry or an error has no line, or an entry changes when it is written and read.
 pub fn conf(data: &[u8]) {
     let mut input = Input::new(data);
-    let manifest = input.flag();
-    let text = String::from_utf8_lossy(input.bytes(usize::MAX));
-    if manifest {
-        let (entries, errors) = parse(&text, Path::new("dat.toml"));
-        // A table is an entry or an error; text that is not TOML is one error.
-        let mut numbers: Vec<usize> = entries.iter().map(|e| e.origin.line).collect();
-        numbers.extend(errors.iter().map(|e| e.origin.line));
-        numbers.sort_unstable();
-        let whole_file = errors.len() == 1 && numbers == [0];
-        assert!(
-            whole_file || numbers.iter().copied().eq(1..=numbers.len()),
-            "of the tables {numbers:?} came {entries:?} and {errors:?}"
-        );
-        check(&entries, &errors);
-    } else {
-        let (entries, errors) = parse(&text, Path::new("dat.conf"));
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(entries.len() + errors.len() <= lines.len());
-        for error in &errors {
-            let line = lines[error.origin.line - 1];
-            let end = line.chars().count() + 1;
-            assert!((1..=end).contains(&error.column), "{error}: of {end}");
-        }
-        check(&entries, &errors);
-    }
-}
-
-fn check(entries: &[Entry], errors: &[ConfError]) {
-    for error in errors {
+    let name = if input.flag() { "dat.toml" } else { "dat.conf" };
+    let bytes = input.bytes(usize::MAX);
+    let parsed = parse(bytes, Path::new(name));
+    // A replacement character stands for each byte that is not UTF-8, as in the columns of the messages.
+    let lines = String::from_utf8_lossy(bytes).matches('\n').count() + 1;
+    for error in &parsed.errors {
         assert!(!error.to_string().is_empty());
+        assert!(
+            (1..=lines).contains(&error.origin.line) && error.column > 0,
+            "{error}"
+        );
     }
-    for entry in entries {
+    for entry in &parsed.entries {
         assert!(!entry.name.is_empty() && !entry.library.is_empty());
-        let line = written(entry);
-        if line.contains('\n') {
-            continue;
+        for (text, name) in [
+            (classic_line(entry), "again.conf"),
+            (toml_table(entry, |_| true), "again.toml"),
+        ] {
+            check(entry, &text, name);
         }
-        let (again, errors) = parse(&line, &entry.origin.path.with_extension("conf"));
-        assert_eq!((again.len(), errors.len()), (1, 0), "{line:?}: {errors:?}");
-        let mut again = again[0].clone();
-        again.origin.clone_from(&entry.origin);
-        assert_eq!(&again, entry, "{line:?}");
+    }
+    let catalog = Catalog::new(parsed, name.to_owned());
+    for fault in catalog.faults() {
+        assert!((1..=lines).contains(&fault.origin.line), "{fault}");
     }
 }
 
-/// Returns the entry as a line of the classic form.
-fn written(entry: &Entry) -> String {
-    let quote = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
-    let version = &entry.provider_version;
-    let choice = |yes: bool, not: &str, word: &str| {
-        if yes {
-            word.to_owned()
-        } else {
-            format!("{not}{word}")
-        }
-    };
-    [
-        quote(&entry.name),
-        entry.api.to_string(),
-        choice(entry.thread_safe, "non", "threadsafe"),
-        choice(entry.default, "non", "default"),
-        quote(&entry.library),
-        quote(&format!(
-            "{}.{}.{}",
-            version.vendor, version.major, version.minor
-        )),
-        quote(&entry.ia_params),
-        quote(&entry.platform_params),
-    ]
-    .join(" ")
+/// Panics if `text` is not `entry`.
+fn check(entry: &Entry, text: &str, name: &str) {
+    let again = parse(text.as_bytes(), Path::new(name));
+    assert_eq!(
+        (again.entries.len(), again.errors.len()),
+        (1, 0),
+        "{text:?}: {:?}",
+        again.errors
+    );
+    let mut again = again.entries[0].clone();
+    again.origin.clone_from(&entry.origin);
+    again.places.clone_from(&entry.places);
+    if name.ends_with("toml") {
+        // A table does not keep the blanks between the words.
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(words(&again.ia_params), words(&entry.ia_params), "{text:?}");
+        again.ia_params.clone_from(&entry.ia_params);
+    }
+    assert_eq!(&again, entry, "{text:?}");
 }
 
 /// Returns seeds: the project's own file, the file that DAPL installs, and tables.

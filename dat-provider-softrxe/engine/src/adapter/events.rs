@@ -11,6 +11,8 @@ use softrxe_proto::{
 use super::connections::Connections;
 use super::datagram;
 use super::descriptors::Descriptors;
+use super::near::Near;
+use super::near_dial::{self, NearDial};
 use super::notices::Notices;
 use super::peers::Peers;
 use super::upcall::{IncomingRequest, Upcall};
@@ -19,6 +21,8 @@ use crate::memory::regions::Regions;
 /// What the conversion reads and changes.
 pub(crate) struct Context<'a> {
     pub(crate) engine: &'a mut Engine<Regions>,
+    pub(crate) near: &'a mut Near,
+    pub(crate) near_dial: &'a mut NearDial,
     pub(crate) connections: &'a mut Connections,
     pub(crate) notices: &'a mut Notices,
     pub(crate) peers: &'a mut Peers,
@@ -39,7 +43,7 @@ impl Context<'_> {
                     let outcome = query.outcome(&event.kind);
                     Some(Upcall::Datagram(query.token, outcome))
                 }
-                None => self.connection(event),
+                None => self.connection(now, event),
             },
             Event::CqReady(cq) => self.notices.take_watched(cq).map(Upcall::CqReady),
             Event::QpError {
@@ -72,13 +76,20 @@ impl Context<'_> {
         Some(Upcall::Request(sp, request))
     }
 
-    fn connection(&mut self, event: CmEvent) -> Option<Upcall> {
+    fn connection(&mut self, now: Time, event: CmEvent) -> Option<Upcall> {
         let CmEvent { id, kind, .. } = event;
         if let CmEventKind::Request(mut request) = kind {
             // The peer is watched from here on: once it is gone, its name is gone, too.
             if let Some(peer) = self.watch_peer(id) {
                 self.connections.add_caller(id, peer);
             }
+            let mut context = near_dial::Context {
+                engine: self.engine,
+                near: self.near,
+                descriptors: self.descriptors,
+                now,
+            };
+            self.near_dial.dial(&mut context, id);
             let sp = self.connections.service_point(request.service_id);
             let private_data = std::mem::take(&mut request.private_data);
             let request = incoming(id, &request, private_data);

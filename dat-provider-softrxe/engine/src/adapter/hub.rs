@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dat_handshake::{Capabilities, guid};
 use parking_lot::Mutex;
+use softrxe_near::agreement::End;
 use softrxe_port::port_share::{Policy, PortShareError};
 use softrxe_port::slot::SLOT_BITS;
 use softrxe_proto::{CmId, Config, Engine, Event, RejectReason, SecretKey, Time};
@@ -15,6 +18,8 @@ use super::datagram;
 use super::descriptors::Descriptors;
 use super::driver::state::{Driver, Wakers};
 use super::events::Context;
+use super::near::Near;
+use super::near_dial::{self, NearDial};
 use super::notices::Notices;
 use super::peers::Peers;
 use super::pending::Pending;
@@ -44,6 +49,8 @@ pub(crate) trait RunUpcall: Send + Sync {
 pub(crate) struct State {
     pub(crate) engine: Engine<Regions>,
     pub(crate) ports: Ports,
+    pub(crate) near: Near,
+    pub(crate) near_dial: NearDial,
     pub(crate) peers: Peers,
     pub(crate) connections: Connections,
     pub(crate) notices: Notices,
@@ -87,11 +94,28 @@ impl Hub {
             descriptors.add_listener(listener);
         }
         ports.watch(&descriptors)?;
-        let config = config(ip, &mut ports, &settings, secrets.engine, secrets.guid)?;
+        let own = End {
+            ip,
+            slot: ports.slot(),
+            guid: guid::own(secrets.guid),
+        };
+        let near_dial = NearDial::open(own, settings.near);
+        if let Some(door) = near_dial.door() {
+            descriptors.liveness().add(door.as_raw_fd())?;
+            descriptors.add_listener(door.listener());
+        }
+        let near = Near::new()?;
+        descriptors.add(near.descriptor())?;
+        let mut config = config(ip, &mut ports, &settings, secrets.engine, secrets.guid)?;
+        if near_dial.door().is_some() {
+            config.offer = config.offer.with(Capabilities::NEAR);
+        }
         let state = State {
             engine: Engine::new(config, Regions::new(&secrets.keys)),
             peers: Peers::new(ip, ports.slot(), liveness),
             ports,
+            near,
+            near_dial,
             connections: Connections::default(),
             notices: Notices::default(),
             pending: Pending::default(),
@@ -127,7 +151,7 @@ impl Hub {
     /// Wakes the helper if there are upcalls to run, or the watcher if it would wake too late for the engine's next deadline.
     pub(crate) fn wake(&self, state: &mut State) {
         let roles = &mut state.driver.roles;
-        if state.pending.has_upcalls() {
+        if state.pending.has_upcalls() || state.near.is_unfinished() {
             roles.wake_helper(&self.wakers);
         } else {
             roles.wake_by(state.engine.poll_timeout(), &self.wakers);
@@ -188,11 +212,20 @@ impl State {
     /// Receives what has arrived, also through the mailbox if `mailbox`, and handles expired timers. Returns whether anything
     /// arrived.
     pub(crate) fn receive(&mut self, now: Time, mailbox: bool) -> bool {
-        let Self { engine, ports, .. } = self;
+        let Self {
+            engine,
+            ports,
+            near,
+            ..
+        } = self;
         let before = engine.counters().received;
         engine.memory().prepare(now);
-        ports.receive(engine, now, mailbox);
+        near.receive(engine, now);
+        if mailbox || near.socket_is_due() {
+            ports.receive(engine, near, now, mailbox);
+        }
         if engine.poll_timeout().is_some_and(|at| at <= now) {
+            near.report_progress(engine, now);
             engine.handle_timeout(now);
         }
         engine.counters().received != before
@@ -201,9 +234,30 @@ impl State {
     /// Transmits what the engine has to send, except acknowledgements that may wait if `hold`, and collects its events.
     pub(crate) fn transmit(&mut self, now: Time, hold: bool) {
         self.engine.memory().prepare(now);
+        self.near.transmit(&mut self.engine, now, hold);
         self.ports.transmit(&mut self.engine, now, hold);
         self.driver.batch.transmitted();
         self.collect_events();
+    }
+
+    /// Prepares all descriptors for a sleeping thread. Returns `false` if packets wait already.
+    pub(crate) fn arm(&mut self, now: Time) -> bool {
+        self.near.arm(&mut self.engine, now) && self.ports.arm()
+    }
+
+    /// Returns what the agreement on channels works on.
+    pub(crate) fn near_parts<'a>(
+        &'a mut self,
+        descriptors: &'a Descriptors,
+        now: Time,
+    ) -> (&'a mut NearDial, near_dial::Context<'a>) {
+        let context = near_dial::Context {
+            engine: &mut self.engine,
+            near: &mut self.near,
+            descriptors,
+            now,
+        };
+        (&mut self.near_dial, context)
     }
 
     /// Collects the engine's events: wakes threads that wait for completions, and keeps the events that lead to upcalls.
@@ -222,6 +276,8 @@ impl State {
     pub(crate) fn convert_events(&mut self, descriptors: &Descriptors, now: Time) {
         let mut context = Context {
             engine: &mut self.engine,
+            near: &mut self.near,
+            near_dial: &mut self.near_dial,
             connections: &mut self.connections,
             notices: &mut self.notices,
             peers: &mut self.peers,

@@ -1,15 +1,21 @@
 //! Reactions to the end of other processes: takeover from the port's holder, and broken connections to peers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use dat_os::sleep::on_readable;
 use softrxe_port::liveness::LocalPeer;
-use softrxe_proto::Time;
+use softrxe_proto::{CmId, Time};
 
+use super::descriptors::Descriptors;
 use super::hub::{Hub, State};
 use super::peers::forget_gone;
 use super::ports::attempt_takeover;
 use crate::clock;
 
+/// How long a peer may take to agree on a channel. It was alive when it sent its request, but it may run on a busy processor.
+const DIAL_TIME: Duration = Duration::from_millis(100);
+/// How often a thread that waits for an agreement looks whether another one has read it.
+const DIAL_CHECK: Duration = Duration::from_millis(1);
 /// How long the last packets of a process may take to arrive after its end, and reads until they have, at most.
 const FINAL_PACKETS: Duration = Duration::from_millis(20);
 const MAX_FINAL_READS: usize = 1000;
@@ -30,11 +36,12 @@ impl Hub {
         let State {
             engine,
             ports,
+            near,
             peers,
             ..
         } = &mut *state;
         // Reads what the holder passed on before it ended.
-        ports.drain_mailbox(engine, clock::now());
+        ports.drain_mailbox(engine, near, clock::now());
         if ports.finish_takeover(share, &self.descriptors).is_err() {
             peers.back_off(ports, &self.descriptors);
         }
@@ -42,42 +49,48 @@ impl Hub {
 
     /// Serves connecting processes of this host, and breaks the connections to those that have ended.
     pub(crate) fn reap_peers(&self) {
-        if !self.descriptors.liveness_changed() {
+        let hung_up = self.state.lock().near.any_hung_up();
+        if !hung_up && !self.descriptors.liveness_changed() {
             return;
         }
         let came = self.descriptors.accept();
         // There is nothing more to do if only processes of other users connected.
-        if !came && !self.descriptors.liveness_changed() {
+        if !hung_up && !came && !self.descriptors.liveness_changed() {
             return;
         }
-        let gone = {
+        let (gone, hung_up) = {
             let mut state = self.state.lock();
             if state.peers.back_off_until().is_some() {
                 return;
             }
+            let (near_dial, mut context) = state.near_parts(&self.descriptors, clock::now());
+            near_dial.serve(&mut context);
             let State {
                 engine,
                 ports,
+                near,
                 peers,
                 connections,
                 ..
             } = &mut *state;
             let gone = peers.collect_gone(ports, &self.descriptors);
-            if gone.is_empty() {
+            let hung_up = near.take_hung_up();
+            if gone.is_empty() && hung_up.is_empty() {
                 return;
             }
             connections.end_requests(engine, clock::now(), &gone);
-            if !self.drain_final(&mut state, &gone) {
-                forget_gone(&mut state.engine, clock::now(), &gone);
+            if !self.drain_final(&mut state, &gone) && hung_up.is_empty() {
+                state.forget(&self.descriptors, clock::now(), &gone);
                 return;
             }
-            gone
+            (gone, hung_up)
         };
         // A process that disconnected before it ended sent a DREQ, which may arrive a little later on a busy machine.
         std::thread::sleep(FINAL_PACKETS);
         let mut state = self.state.lock();
-        if self.drain_final(&mut state, &gone) {
-            let now = clock::now();
+        let connected = self.drain_final(&mut state, &gone);
+        let now = clock::now();
+        if connected {
             let State {
                 engine,
                 connections,
@@ -86,9 +99,39 @@ impl Hub {
             } = &mut *state;
             let upcalls = connections.break_connections(engine, now, &gone);
             pending.upcalls.extend(upcalls);
-            state.transmit(now, false);
         }
-        forget_gone(&mut state.engine, clock::now(), &gone);
+        for peer in hung_up {
+            let State { engine, near, .. } = &mut *state;
+            near.remove(engine, now, peer);
+        }
+        state.forget(&self.descriptors, now, &gone);
+        state.transmit(now, false);
+    }
+
+    /// Waits until the channel to the peer of the request `id` is up or refused, for at most [`DIAL_TIME`].
+    pub(crate) fn await_channel(&self, id: CmId) {
+        let end = Instant::now() + DIAL_TIME;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let dial = {
+                let mut state = self.state.lock();
+                if state.near_dial.awaited(&state.engine, id).is_none() {
+                    return;
+                }
+                let (near_dial, mut context) = state.near_parts(&self.descriptors, clock::now());
+                near_dial.serve(&mut context);
+                let Some(dial) = near_dial.awaited(context.engine, id) else {
+                    return;
+                };
+                if left.is_zero() {
+                    near_dial.give_up(&mut context, id);
+                    return;
+                }
+                dial
+            };
+            // Another thread may read the answer and close the descriptor.
+            let _ = on_readable([dial], Some(left.min(DIAL_CHECK)));
+        }
     }
 
     /// Does what [`reap_peers`](Self::reap_peers) does, while the adapter closes: reads the descriptors, makes no upcalls.
@@ -97,7 +140,7 @@ impl Hub {
             let gone = state
                 .peers
                 .collect_gone(&mut state.ports, &self.descriptors);
-            forget_gone(&mut state.engine, now, &gone);
+            state.forget(&self.descriptors, now, &gone);
         }
     }
 
@@ -113,5 +156,16 @@ impl Hub {
         state.collect_events();
         state.convert_events(&self.descriptors, now);
         state.connections.any_to(gone)
+    }
+}
+
+impl State {
+    /// Drops what is kept for processes that are `gone`, and the channels to them.
+    fn forget(&mut self, descriptors: &Descriptors, now: Time, gone: &[LocalPeer]) {
+        for peer in gone {
+            self.near_dial.forget(descriptors, *peer);
+            self.near.remove(&mut self.engine, now, *peer);
+        }
+        forget_gone(&mut self.engine, now, gone);
     }
 }

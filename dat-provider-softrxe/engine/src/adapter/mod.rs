@@ -10,6 +10,8 @@ pub(crate) mod driver;
 pub(crate) mod events;
 pub(crate) mod hub;
 pub(crate) mod maintenance;
+pub(crate) mod near;
+pub(crate) mod near_dial;
 pub(crate) mod notices;
 pub(crate) mod peers;
 pub(crate) mod pending;

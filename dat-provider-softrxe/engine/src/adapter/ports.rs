@@ -15,6 +15,7 @@ use softrxe_port::socket::{Received, Socket, zeros};
 use softrxe_proto::{Engine, Meta, ROCE_PORT, Time};
 
 use super::descriptors::Descriptors;
+use super::near::Near;
 use crate::link::capture::Capture;
 use crate::link::mailbox::Mailbox;
 use crate::link::udp::Udp;
@@ -248,31 +249,49 @@ impl Ports {
         self.services.remove(&id);
     }
 
-    /// Reads what has arrived, up to a bound, and passes it to `engine`. Reads the mailbox only if `mailbox`.
-    pub(crate) fn receive(&mut self, engine: &mut Engine<Regions>, now: Time, mailbox: bool) {
+    /// Reads what has arrived, up to a bound, and passes it to `engine`: messages of the connection manager after what arrived in `near`
+    /// before them. Reads the mailbox only if `mailbox`.
+    pub(crate) fn receive(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        near: &mut Near,
+        now: Time,
+        mailbox: bool,
+    ) {
         match &self.share {
-            PortShare::Member(_) => self.read_socket(engine, now, None, false),
+            PortShare::Member(_) => self.read_socket(engine, near, now, None, false),
             PortShare::Holder(holder) if holder.socket().as_raw_fd() == self.socket.as_raw_fd() => {
-                self.read_socket(engine, now, None, true);
+                self.read_socket(engine, near, now, None, true);
             }
             // The port was taken over. Peers go on using the port of this process, which they were connected with.
             PortShare::Holder(holder) => {
                 let shared = Arc::clone(holder.socket());
-                self.read_socket(engine, now, None, false);
-                self.read_socket(engine, now, Some(&shared), true);
+                self.read_socket(engine, near, now, None, false);
+                self.read_socket(engine, near, now, Some(&shared), true);
             }
         }
         if mailbox {
-            self.read_mailbox(engine, now, MAILBOX_READS);
+            self.read_mailbox(engine, near, now, MAILBOX_READS);
         }
     }
 
     /// Reads all that the port's holder has passed on, up to a bound.
-    pub(crate) fn drain_mailbox(&mut self, engine: &mut Engine<Regions>, now: Time) {
-        self.read_mailbox(engine, now, LAST_MAILBOX_READS);
+    pub(crate) fn drain_mailbox(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        near: &mut Near,
+        now: Time,
+    ) {
+        self.read_mailbox(engine, near, now, LAST_MAILBOX_READS);
     }
 
-    fn read_mailbox(&mut self, engine: &mut Engine<Regions>, now: Time, reads: usize) {
+    fn read_mailbox(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        near: &mut Near,
+        now: Time,
+        reads: usize,
+    ) {
         let Self {
             local,
             share,
@@ -288,7 +307,7 @@ impl Ports {
             if let Some(capture) = capture {
                 capture.received(arrival.source, to, arrival.index, arrival.packet);
             }
-            handle(engine, now, arrival);
+            handle(engine, near, now, arrival);
         });
     }
 
@@ -297,6 +316,7 @@ impl Ports {
     fn read_socket(
         &mut self,
         engine: &mut Engine<Regions>,
+        near: &mut Near,
         now: Time,
         other: Option<&Arc<Socket>>,
         shared: bool,
@@ -334,7 +354,7 @@ impl Ports {
             if let Some(capture) = capture {
                 capture.received(source, socket.local(), arrival.index, packet);
             }
-            handle(engine, now, arrival);
+            handle(engine, near, now, arrival);
         });
     }
 
@@ -399,10 +419,14 @@ pub(crate) fn attempt_takeover(
 
 /// Passes a packet to `engine`. A packet for the connection manager creates objects. Without memory for them it counts as lost on the wire,
 /// and the peer repeats it.
-fn handle(engine: &mut Engine<Regions>, now: Time, arrival: &Arrival<'_>) {
+fn handle(engine: &mut Engine<Regions>, near: &mut Near, now: Time, arrival: &Arrival<'_>) {
     let for_manager = arrival.packet.get(5..8) == Some(&[0, 0, 1]);
     if for_manager && !reserve::pool_is_half_free() {
         return;
+    }
+    if for_manager {
+        // The end of a connection is handled after the data that the peer sent before it.
+        near.drain(engine, now);
     }
     let meta = Meta {
         source: arrival.source,

@@ -35,6 +35,7 @@
 
 pub(crate) mod capture;
 pub(crate) mod mailbox;
+pub(crate) mod near;
 pub(crate) mod udp;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! functions.
 
 use std::io;
+use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{Ordering, fence};
 
@@ -22,6 +23,38 @@ const TAIL: usize = 8;
 pub(crate) struct Range {
     base: usize,
     length: u64,
+}
+
+/// Bytes of a record in memory that another process may change at any time. The memory stays mapped while they are in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordBytes {
+    base: usize,
+    length: usize,
+}
+
+impl RecordBytes {
+    /// No bytes.
+    pub(crate) const NONE: Self = Self { base: 0, length: 0 };
+
+    /// Describes the `length` bytes at `base`.
+    ///
+    /// # Safety
+    /// They are mapped for reading and writing as long as this or a part of it is in use, and no Rust reference to them exists.
+    pub(crate) unsafe fn new(base: NonNull<u8>, length: usize) -> Self {
+        Self {
+            base: base.as_ptr() as usize,
+            length,
+        }
+    }
+
+    /// Returns the part of `length` bytes from `at`, or `None` if it is not inside.
+    pub(crate) fn part(self, at: usize, length: usize) -> Option<Self> {
+        let inside = at <= self.length && length <= self.length - at;
+        inside.then_some(Self {
+            base: self.base + at,
+            length,
+        })
+    }
 }
 
 /// Error of an access to a range.
@@ -127,8 +160,26 @@ impl Range {
         into: &mut [u8],
     ) -> Result<(), Failed> {
         let from = self.at(offset, into.len())?;
+        let to = into.as_mut_ptr() as usize;
         // SAFETY: inside a range that the consumer registered. The consumer may write it meanwhile; bytes are only copied.
-        unsafe { guard::read(method, from, into)? };
+        unsafe { guard::read(method, from, to, into.len())? };
+        Ok(())
+    }
+
+    /// Copies out of the range to a record.
+    ///
+    /// # Errors
+    /// See [`Failed`]; the contents of the record are unspecified then.
+    pub(crate) fn read_to_record(
+        &self,
+        method: CopyMethod,
+        offset: u64,
+        record: RecordBytes,
+    ) -> Result<(), Failed> {
+        let RecordBytes { base, length } = record;
+        let from = self.at(offset, length)?;
+        // SAFETY: as in `read`; the record is memory of this crate, of which there is no Rust reference.
+        unsafe { guard::read(method, from, base, length)? };
         Ok(())
     }
 
@@ -175,15 +226,49 @@ impl Range {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), Failed> {
-        let to = self.at(offset, bytes.len())?;
-        if bytes.is_empty() {
+        let from = bytes.as_ptr() as usize;
+        // SAFETY: `bytes` can be read.
+        unsafe { self.copy_in(method, offset, from, bytes.len()) }
+    }
+
+    /// Like [`write`](Self::write), from a record.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub(crate) fn write_from_record(
+        &self,
+        method: CopyMethod,
+        offset: u64,
+        record: RecordBytes,
+    ) -> Result<(), Failed> {
+        // SAFETY: a record is mapped as long as its channel exists, and is read under the engine's lock.
+        unsafe { self.copy_in(method, offset, record.base, record.length) }
+    }
+
+    /// Copies `length` bytes at `from` into the range, the last ones last.
+    ///
+    /// # Safety
+    /// The bytes at `from` can be read. Another process may change them meanwhile.
+    unsafe fn copy_in(
+        &self,
+        method: CopyMethod,
+        offset: u64,
+        from: usize,
+        length: usize,
+    ) -> Result<(), Failed> {
+        let to = self.at(offset, length)?;
+        if length == 0 {
             return Ok(());
         }
-        let (body, tail) = bytes.split_at(bytes.len().saturating_sub(TAIL));
-        // SAFETY: the destination is inside a range that the consumer registered for writing.
-        unsafe { guard::write(method, to, body)? };
+        let body = length.saturating_sub(TAIL);
+        let mut tail = [0; TAIL];
+        let tail = &mut tail[..length - body];
+        // SAFETY: the destination is inside a range that the consumer registered for writing; the caller promises the source.
+        unsafe { guard::write(method, to, from, body)? };
+        // SAFETY: the caller promises the source; the destination is `tail`.
+        unsafe { guard::copy_own(tail.as_mut_ptr() as usize, from + body, tail.len()) };
         fence(Ordering::Release);
-        store_tail(method, to + body.len(), tail)?;
+        store_tail(method, to + body, tail)?;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! The table is not `Sync`: it is under the engine's lock, and so is every copy. Deregistration takes that lock; when it has returned,
 //! no copy is under way and none will start.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use rustc_hash::FxHashMap;
 use softrxe_proto::{
@@ -13,7 +13,7 @@ use softrxe_proto::{
 use super::guard::{CopyMethod, MethodCache, RecoveryFrame};
 use super::keys::Keys;
 use super::payload_refs::{MIN_LENT, PayloadRefs, Pieces};
-use super::range::{Failed, Range};
+use super::range::{Failed, Range, RecordBytes};
 
 /// Largest number of regions and windows of an engine.
 const MAX_ENTRIES: usize = 1 << 23;
@@ -23,6 +23,8 @@ const MAX_ENTRIES: usize = 1 << 23;
 pub(crate) struct Regions {
     table: RefCell<Table>,
     payload_refs: RefCell<PayloadRefs>,
+    /// The record that the engine reads or writes at present.
+    record: Cell<RecordBytes>,
     copy_method: MethodCache,
     recovery: RecoveryFrame,
 }
@@ -88,6 +90,7 @@ impl Regions {
         Self {
             table: RefCell::new(table),
             payload_refs: RefCell::default(),
+            record: Cell::new(RecordBytes::NONE),
             copy_method: MethodCache::new(),
             recovery: RecoveryFrame::acquire(),
         }
@@ -103,6 +106,23 @@ impl Regions {
     /// lock and the engine may copy.
     pub(crate) fn prepare(&self, now: Time) {
         self.copy_method.update(now);
+    }
+
+    /// Returns the `length` bytes at position `at` of the present record, for the access to `va`.
+    fn record_part(
+        &self,
+        access: &Access,
+        va: u64,
+        length: usize,
+        at: usize,
+    ) -> Result<RecordBytes, AccessError> {
+        let part = self.record.get().part(at, length);
+        part.ok_or_else(|| error_of(Failed::Outside, access, va, length as u64))
+    }
+
+    /// Makes the positions of [`Memory::fill`] and [`Memory::place`] refer to `record`, which stays mapped until the next call.
+    pub(crate) fn set_record(&self, record: RecordBytes) {
+        self.record.set(record);
     }
 
     /// Calls `send` with the pieces of the run in `out`: its own bytes and the payload that it refers to.
@@ -324,6 +344,22 @@ impl Memory for Regions {
         let (range, offset) = self.table.borrow().resolve(access, va, length)?;
         let done = range.write(self.copy_method.get(), offset, from);
         done.map_err(|failed| error_of(failed, access, va, length))
+    }
+
+    fn fill(&self, access: &Access, va: u64, length: usize, at: usize) -> Result<(), AccessError> {
+        let bytes = length as u64;
+        let (range, offset) = self.table.borrow().resolve(access, va, bytes)?;
+        let record = self.record_part(access, va, length, at)?;
+        let done = range.read_to_record(self.copy_method.get(), offset, record);
+        done.map_err(|failed| error_of(failed, access, va, bytes))
+    }
+
+    fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
+        let bytes = length as u64;
+        let (range, offset) = self.table.borrow().resolve(access, va, bytes)?;
+        let record = self.record_part(access, va, length, at)?;
+        let done = range.write_from_record(self.copy_method.get(), offset, record);
+        done.map_err(|failed| error_of(failed, access, va, bytes))
     }
 
     fn atomic(&self, access: &Access, va: u64, op: AtomicOp) -> Result<u64, AccessError> {

@@ -98,8 +98,11 @@ impl Transport for UserEngine {
         let local = &adapter.hub.local_address;
         let mtu = local.mtu.min(adapter.hub.settings.mtu);
         let device = format!("user-{}", local.netdev);
-        let guid = adapter.hub.state.lock().engine.guid();
-        let named = named_attributes::attributes(local, &device, mtu, guid);
+        let (guid, near) = {
+            let state = adapter.hub.state.lock();
+            (state.engine.guid(), state.near_dial.door().is_some())
+        };
+        let named = named_attributes::attributes(local, &device, mtu, guid, near);
         AdapterAttr {
             adapter_name: device,
             vendor_name: "softrxe in user space".into(),
@@ -255,6 +258,10 @@ impl Transport for UserEngine {
             PAUSE_ON.set(Arc::downgrade(&cq.hub));
         }
         count
+    }
+
+    fn poll_cq_ready(cq: &Cq, into: &mut [proto::Completion]) -> usize {
+        cq.hub.take(cq.id, into)
     }
 
     fn after_empty_poll() {

@@ -40,7 +40,7 @@ pub enum AnswerError {
 #[derive(Debug)]
 pub struct Door {
     own: End,
-    listener: Listener,
+    listener: Arc<Listener>,
     /// Contains the listener, and the connections below.
     ready: Arc<PollSet>,
     pending: VecDeque<CloseOnFork<OwnedFd>>,
@@ -61,7 +61,11 @@ impl Door {
     /// `AddrInUse` if another program has the name; else as `socket`, `bind`, `epoll_create1`.
     pub fn listen(own: End) -> io::Result<Self> {
         let ready = Arc::new(PollSet::new()?);
-        let listener = own_user::listen(own.ip, &role(own.slot), Arc::clone(&ready))?;
+        let listener = Arc::new(own_user::listen(
+            own.ip,
+            &role(own.slot),
+            Arc::clone(&ready),
+        )?);
         Ok(Self {
             own,
             listener,
@@ -134,6 +138,12 @@ impl Door {
         };
         refuse(connection, wrong);
         Some(Err(()))
+    }
+
+    /// Returns the listener, whose [`Listener::accept`] needs no access to this: any user can connect.
+    #[must_use]
+    pub const fn listener(&self) -> &Arc<Listener> {
+        &self.listener
     }
 
     /// Returns the address at which it listens.

@@ -13,7 +13,7 @@ use crate::psn::Qpn;
 use crate::qp::Progress;
 use crate::qp::incoming::{Arrived, Incoming};
 use crate::time::Time;
-use crate::wire::packet;
+use crate::wire::packet::RecordHeaders;
 use crate::work::Status;
 
 /// Records of one queue pair before another one's turn.
@@ -57,8 +57,13 @@ impl Channel {
 
 /// What the first queue pair of a ready list has to send.
 enum Next {
-    /// A packet, and the bytes of all records with it.
-    Packet(NearOut, u64),
+    Packet {
+        out: NearOut,
+        /// Bytes of all records, with this one.
+        until: u64,
+        /// The queue pair may have more to send.
+        more: bool,
+    },
     NoRoom,
     /// Nothing, or only an acknowledgement that is held back.
     Nothing {
@@ -167,13 +172,15 @@ impl<M: Memory> Engine<M> {
             let slot = *channel.ready.front()?;
             match self.next_near(now, id, slot, room, hold) {
                 Next::NoRoom => return None,
-                Next::Packet(out, until) => {
+                Next::Packet { out, until, more } => {
                     let channel = self.channel_mut(id)?;
                     channel.progress.sent = until;
                     channel.turn += 1;
-                    if channel.turn >= MAX_TURN {
+                    if !more || channel.turn >= MAX_TURN {
                         channel.next_turn();
-                        channel.ready.push_back(slot);
+                        if more {
+                            channel.ready.push_back(slot);
+                        }
                     }
                     return Some(out);
                 }
@@ -213,12 +220,14 @@ impl<M: Memory> Engine<M> {
                 cx.out.counters.sent += 1;
                 let until = sent + out.record_length() as u64;
                 qp.sent_until(until);
-                return Next::Packet(out, until);
+                let more = qp.has_output();
+                qp.queued = more;
+                return Next::Packet { out, until, more };
             }
             let held = hold && qp.owes_ack();
             Next::Nothing { held }
         });
-        if matches!(next, Some(Next::Packet(..))) {
+        if matches!(next, Some(Next::Packet { .. })) {
             self.arm(now, slot);
         }
         next.unwrap_or(Next::Nothing { held: false })
@@ -228,11 +237,11 @@ impl<M: Memory> Engine<M> {
     /// `header` and `payload` lie in the record. Call [`poll_near`](Self::poll_near) for the answers.
     pub fn handle_near(&mut self, now: Time, id: NearId, header: &[u8], payload: RecordPart) {
         self.out.counters.received += 1;
-        let Some((bth, opcode, headers)) = packet::parse_headers(header) else {
+        let Some(parsed) = RecordHeaders::parse(header) else {
             self.out.counters.malformed += 1;
             return;
         };
-        let Some(slot) = self.slot(bth.destination) else {
+        let Some(slot) = self.slot(parsed.bth.destination) else {
             self.out.counters.unknown_qp += 1;
             return;
         };
@@ -244,10 +253,11 @@ impl<M: Memory> Engine<M> {
             return;
         }
         let packet = Incoming {
-            bth: &bth,
-            opcode,
-            headers: &headers,
+            bth: &parsed.bth,
+            opcode: parsed.opcode,
+            headers: &parsed.headers,
             payload: Arrived::Record(payload),
+            acknowledged: parsed.acknowledged,
         };
         if qp.awaits_data()
             && let Some(id) = qp.cm
@@ -255,8 +265,13 @@ impl<M: Memory> Engine<M> {
         {
             self.cm_step(now, id.0, Input::Data);
         }
-        self.with_qp(now, slot, |qp, cx| qp.handle(cx, &packet));
-        self.enqueue(slot);
+        let answers = self.with_qp(now, slot, |qp, cx| {
+            qp.handle(cx, &packet);
+            qp.has_output()
+        });
+        if answers == Some(true) {
+            self.enqueue(slot);
+        }
         self.arm(now, slot);
     }
 

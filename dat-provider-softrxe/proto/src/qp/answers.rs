@@ -3,13 +3,13 @@
 use dat_handshake::Capabilities;
 
 use super::Qp;
-use super::outgoing::{Outgoing, Payload};
+use super::outgoing::{Outgoing, Payload, Role};
 use super::responder::{Job, JobKind};
 use crate::memory::Rights;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::Psn;
-use crate::wire::{Aeth, Bth, Headers, Nak, Syndrome};
+use crate::wire::{Aeth, Bth, Nak, Syndrome, atomicack};
 use crate::work::Status;
 
 impl Qp {
@@ -19,13 +19,17 @@ impl Qp {
         let Some(job) = r.jobs.front() else {
             let (psn, syndrome) = r.nak?;
             let aeth = self.aeth(syndrome, r.msn);
-            return self.answer(Opcode::Acknowledge, psn, aeth, None);
+            return self.answer(Role::Nak, Opcode::Acknowledge, psn, aeth, None);
         };
         let aeth = self.aeth(Syndrome::ACK, job.msn);
         match job.kind {
-            JobKind::Atomic(original) => {
-                self.answer(Opcode::AtomicAcknowledge, job.psn, aeth, Some(original))
-            }
+            JobKind::Atomic(original) => self.answer(
+                Role::Response,
+                Opcode::AtomicAcknowledge,
+                job.psn,
+                aeth,
+                Some(original),
+            ),
             JobKind::Read { reth, begun } => {
                 let last = reth.length <= r.mtu;
                 let (opcode, aeth) = match (begun, last) {
@@ -34,7 +38,7 @@ impl Qp {
                     (true, true) => (Opcode::ReadResponseLast, aeth),
                     (true, false) => (Opcode::ReadResponseMiddle, None),
                 };
-                let packet = self.answer(opcode, job.psn, aeth, None)?;
+                let packet = self.answer(Role::Response, opcode, job.psn, aeth, None)?;
                 let access = self.remote(reth.rkey, Rights::REMOTE_READ);
                 let payload = match reth.length {
                     0 => Payload::Empty,
@@ -56,6 +60,7 @@ impl Qp {
         }
         let aeth = self.aeth(Syndrome::ACK, self.responder.msn);
         self.answer(
+            Role::Ack,
             Opcode::Acknowledge,
             self.responder.acknowledged(),
             aeth,
@@ -71,37 +76,27 @@ impl Qp {
 
     fn answer(
         &self,
+        role: Role,
         opcode: Opcode,
         psn: Psn,
         aeth: Option<Aeth>,
         original: Option<u64>,
     ) -> Option<Outgoing> {
         let path = self.path.as_ref()?;
-        Some(Outgoing {
-            destination: path.remote,
-            bth: Bth::new(opcode as u8, path.qpn, psn),
-            headers: Headers {
-                aeth,
-                original,
-                ..Headers::default()
-            },
-            payload: Payload::Empty,
-            length: 0,
-        })
+        let bth = Bth::new(opcode as u8, path.qpn, psn);
+        let mut packet = Outgoing::new(path.remote, role, &bth);
+        if let Some(aeth) = aeth {
+            packet.push(Aeth::LEN, |out| aeth.emit(out));
+        }
+        if let Some(original) = original {
+            packet.push(atomicack::LEN, |out| atomicack::emit(original, out));
+        }
+        Some(packet)
     }
 
-    /// Records that an answer was sent.
-    pub(super) fn answer_sent(&mut self, packet: &Outgoing) {
+    /// Records that a READ response or the result of an atomic was sent.
+    pub(super) fn response_sent(&mut self) {
         let r = &mut self.responder;
-        if packet.bth.opcode == Opcode::Acknowledge as u8 {
-            let positive = packet.headers.aeth.is_some_and(|a| a.syndrome < 0x20);
-            if positive {
-                r.ack = None;
-            } else {
-                r.nak = None;
-            }
-            return;
-        }
         let mtu = r.mtu;
         let done = match r.jobs.front_mut() {
             Some(Job {

@@ -34,16 +34,23 @@ impl Qp {
         }
         let syndrome = packet.headers.aeth.map(|aeth| aeth.syndrome);
         match syndrome.and_then(Syndrome::from_wire) {
-            Some(Syndrome::Ack(_)) if psn.is_before(r.high) => {
-                self.acknowledge(cx, psn.plus(1));
-                // The responder answers in order, so the response of a READ or atomic that is now the oldest was lost.
-                if !self.requester.una.distance(psn).is_positive() {
-                    self.handle_gap(cx);
-                }
-            }
+            Some(Syndrome::Ack(_)) => self.handle_ack(cx, psn),
             Some(Syndrome::Rnr(code)) if psn.is_before(r.high) => self.not_ready(cx, psn, code),
             Some(Syndrome::Nak(nak)) => self.handle_nak(cx, psn, nak),
             _ => cx.out.counters.malformed += 1,
+        }
+    }
+
+    /// Handles a positive acknowledgement of everything up to `psn`.
+    pub(super) fn handle_ack<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
+        let r = &self.requester;
+        if !self.state.sends() || psn.is_before(r.una) || !psn.is_before(r.high) {
+            return;
+        }
+        self.acknowledge(cx, psn.plus(1));
+        // The responder answers in order, so the response of a READ or atomic that is now the oldest was lost.
+        if !self.requester.una.distance(psn).is_positive() {
+            self.handle_gap(cx);
         }
     }
 

@@ -4,14 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Qp;
 use super::incoming::Arrived;
-use super::outgoing::{Outgoing, Payload};
+use super::outgoing::{Outgoing, Payload, Role};
 use super::requester::datagram_header;
 use super::ring::for_each_part;
 use crate::memory::{Access, Memory, Rights};
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::wire::cma::gid;
-use crate::wire::{Deth, Headers, Packet};
+use crate::wire::{Deth, Packet, immdt};
 use crate::work::{CompletedOp, Completion, Op, Status};
 
 /// Bytes before a received datagram that hold a global route header.
@@ -32,20 +32,17 @@ impl Qp {
             Some(_) => Opcode::UdSendOnlyImm,
             None => Opcode::UdSendOnly,
         };
-        let packet = Outgoing {
-            destination: SocketAddr::new(to.address, crate::ROCE_PORT),
-            bth: datagram_header(opcode, to.qpn, r.next, wqe.solicited),
-            headers: Headers {
-                deth: Some(Deth {
-                    qkey: to.qkey,
-                    source: self.qpn,
-                }),
-                immediate,
-                ..Headers::default()
-            },
-            payload: Payload::Empty,
-            length: 0,
+        let destination = SocketAddr::new(to.address, crate::ROCE_PORT);
+        let bth = datagram_header(opcode, to.qpn, r.next, wqe.solicited);
+        let mut packet = Outgoing::new(destination, Role::Datagram, &bth);
+        let deth = Deth {
+            qkey: to.qkey,
+            source: self.qpn,
         };
+        packet.push(Deth::LEN, |out| deth.emit(out));
+        if let Some(data) = immediate {
+            packet.push(immdt::LEN, |out| immdt::emit(data, out));
+        }
         let payload = Payload::Request {
             seq,
             offset: 0,

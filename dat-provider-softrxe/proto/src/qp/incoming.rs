@@ -3,6 +3,7 @@
 use crate::memory::{Access, AccessError, Memory};
 use crate::near::RecordPart;
 use crate::opcode::Opcode;
+use crate::psn::Psn;
 use crate::wire::{Bth, Headers, Packet};
 
 /// Location of the payload of a packet that arrived.
@@ -19,6 +20,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) opcode: Opcode,
     pub(crate) headers: &'a Headers,
     pub(crate) payload: Arrived<'a>,
+    /// The newest PSN that an acknowledgement behind a request's headers covers.
+    pub(crate) acknowledged: Option<Psn>,
 }
 
 impl Arrived<'_> {
@@ -51,6 +54,7 @@ impl<'a> From<&'a Packet<'a>> for Incoming<'a> {
             opcode: packet.opcode,
             headers: &packet.headers,
             payload: Arrived::Bytes(packet.payload),
+            acknowledged: None,
         }
     }
 }

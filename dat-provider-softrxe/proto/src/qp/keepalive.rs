@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use super::Qp;
-use super::outgoing::{Outgoing, Payload};
+use super::outgoing::{Outgoing, Role};
 use super::timer::retransmission;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::time::Time;
-use crate::wire::{Bth, Headers, Reth};
+use crate::wire::{Bth, Reth};
 use crate::work::Status;
 
 /// Repetitions of a probe that [`Qp::probe_suspect`] starts.
@@ -166,21 +166,14 @@ impl Qp {
             rkey: 0,
             length: 0,
         };
-        Some(Outgoing {
-            destination: path.remote,
-            bth,
-            headers: Headers {
-                reth: Some(nothing),
-                ..Headers::default()
-            },
-            payload: Payload::Empty,
-            length: 0,
-        })
+        let mut packet = Outgoing::new(path.remote, Role::Probe, &bth);
+        packet.push(Reth::LEN, |out| nothing.emit(out));
+        Some(packet)
     }
 
-    /// Returns true if `packet` is the probe and not a request.
-    pub(super) fn is_probe(&self, packet: &Outgoing) -> bool {
-        packet.bth.psn.is_before(self.requester.una)
+    /// Returns true if a probe was not sent yet.
+    pub(super) fn wants_to_probe(&self) -> bool {
+        self.keepalive.probe.is_some_and(|probe| probe.unsent)
     }
 
     pub(super) const fn probe_sent(&mut self) {

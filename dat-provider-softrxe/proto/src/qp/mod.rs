@@ -38,7 +38,7 @@ use crate::time::Time;
 use crate::work::{CompletedOp, Completion, PostError, SendRequest, Sge, Status};
 use incoming::Incoming;
 use keepalive::KeepAlive;
-use outgoing::Outgoing;
+use outgoing::{Outgoing, Role};
 use requester::Requester;
 use responder::Responder;
 use ring::{Receive, Ring};
@@ -237,6 +237,9 @@ impl Qp {
     /// Handles a packet from the peer, whose ICRC is right.
     pub(crate) fn handle<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Incoming<'_>) {
         self.keepalive.packet_received();
+        if let Some(psn) = packet.acknowledged {
+            self.handle_ack(cx, psn);
+        }
         if packet.opcode.request().is_some() {
             self.handle_request(cx, packet);
         } else if packet.opcode.is_response() {
@@ -268,8 +271,11 @@ impl Qp {
         if urgent.is_some() {
             return urgent;
         }
-        let request = self.next_request(cx);
-        if request.is_some() {
+        let mut request = self.next_request(cx);
+        if let Some(packet) = &mut request {
+            if self.responder.ack.is_some() && self.requester.path.lossless {
+                packet.acknowledge(self.responder.acknowledged());
+            }
             return request;
         }
         let probe = self.next_probe();
@@ -277,6 +283,11 @@ impl Qp {
             return probe;
         }
         self.next_ack(cx, false)
+    }
+
+    /// Returns true if there may be something to send.
+    pub(crate) fn has_output(&self) -> bool {
+        self.responder.has_output() || self.requester.has_output() || self.wants_to_probe()
     }
 
     /// Returns true if an acknowledgement is owed.
@@ -346,7 +357,7 @@ impl Qp {
     ) -> Inaccessible {
         tracing::debug!(qpn = ?self.qpn, %error, "payload is not accessible");
         match packet.payload {
-            outgoing::Payload::Remote { .. } => self.refuse_read(cx, packet.bth.psn),
+            outgoing::Payload::Remote { .. } => self.refuse_read(cx, packet.psn),
             outgoing::Payload::Request { seq, .. } => {
                 self.fail_request(cx, seq, Status::LocalProtection);
             }
@@ -357,16 +368,20 @@ impl Qp {
 
     /// Records that `packet` was sent.
     pub(crate) fn sent<M: Memory>(&mut self, cx: &mut Context<'_, M>, packet: &Outgoing) {
-        if self.init.kind == QpKind::Ud {
-            self.datagram_sent(cx);
-        } else if packet.headers.aeth.is_some()
-            || matches!(packet.payload, outgoing::Payload::Remote { .. })
-        {
-            self.answer_sent(packet);
-        } else if self.is_probe(packet) {
-            self.probe_sent();
-        } else {
-            self.request_sent(cx, packet);
+        if packet.acknowledges {
+            self.responder.ack = None;
+        }
+        match packet.role {
+            Role::Request => self.request_sent(cx, 1),
+            Role::ResponseWanted(count) => {
+                self.request_sent(cx, count);
+                self.response_wanted();
+            }
+            Role::Ack => self.responder.ack = None,
+            Role::Nak => self.responder.nak = None,
+            Role::Response => self.response_sent(),
+            Role::Probe => self.probe_sent(),
+            Role::Datagram => self.datagram_sent(cx),
         }
     }
 

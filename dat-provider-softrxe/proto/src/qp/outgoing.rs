@@ -6,8 +6,10 @@ use crc32fast::Hasher;
 
 use crate::memory::{Access, AccessError, Memory, Rights};
 use crate::near::{self, NearOut};
+use crate::psn::Psn;
 use crate::qp::ring::{for_each_part, in_one_part};
-use crate::wire::{Bth, Headers, icrc, packet};
+use crate::wire::packet::{self, MAX_HEADERS};
+use crate::wire::{Bth, icrc};
 use crate::work::Sge;
 
 /// Shortest payload that the engine asks to be [lent](Memory::lend). The driver may have a higher limit.
@@ -29,20 +31,83 @@ pub(crate) enum Payload {
     Remote { access: Access, va: u64 },
 }
 
-/// A packet to be written: everything but its bytes.
+/// What a packet means to the queue pair that has sent it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// A positive acknowledgement.
+    Ack,
+    /// A NAK or RNR NAK.
+    Nak,
+    /// A READ response or the result of an atomic.
+    Response,
+    /// A packet of a SEND or WRITE.
+    Request,
+    /// A READ request or an atomic, for this number of response packets.
+    ResponseWanted(u32),
+    Probe,
+    Datagram,
+}
+
+/// A packet to be written: its transport headers, and where its payload is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) destination: SocketAddr,
-    pub(crate) bth: Bth,
-    pub(crate) headers: Headers,
+    pub(crate) psn: Psn,
+    pub(crate) role: Role,
+    /// The packet ends with an acknowledgement, which only records have.
+    pub(crate) acknowledges: bool,
+    header_length: u8,
+    header: [u8; MAX_HEADERS],
     pub(crate) payload: Payload,
     pub(crate) length: usize,
 }
 
 impl Outgoing {
+    /// Returns a packet without extended headers and payload.
+    pub(crate) fn new(destination: SocketAddr, role: Role, bth: &Bth) -> Self {
+        let mut header = [0; MAX_HEADERS];
+        bth.emit(&mut header);
+        Self {
+            destination,
+            psn: bth.psn,
+            role,
+            acknowledges: false,
+            header_length: Bth::LEN as u8,
+            header,
+            payload: Payload::Empty,
+            length: 0,
+        }
+    }
+
+    /// Appends an extended header of `length` bytes that `emit` writes.
+    pub(crate) fn push(&mut self, length: usize, emit: impl FnOnce(&mut [u8])) {
+        let at = usize::from(self.header_length);
+        emit(&mut self.header[at..at + length]);
+        self.header_length += length as u8;
+    }
+
+    /// Appends the acknowledgement of everything up to `psn`, if there is room. See [`near`].
+    pub(crate) fn acknowledge(&mut self, psn: Psn) {
+        if usize::from(self.header_length) + near::ACK_LEN <= MAX_HEADERS {
+            self.header[near::ACK_FLAG.0] |= near::ACK_FLAG.1;
+            self.push(near::ACK_LEN, |out| {
+                out.copy_from_slice(&psn.value().to_be_bytes());
+            });
+            self.acknowledges = true;
+        }
+    }
+
+    fn header(&self) -> &[u8] {
+        &self.header[..usize::from(self.header_length)]
+    }
+
+    fn pad(&self) -> u8 {
+        packet::pad(self.length)
+    }
+
     /// Returns the bytes on the wire, ICRC included.
     pub(crate) fn size(&self) -> usize {
-        Bth::LEN + self.headers.length() + self.length + usize::from(self.bth.pad) + icrc::LEN
+        self.header().len() + self.length + usize::from(self.pad()) + icrc::LEN
     }
 
     /// Writes the packet without ICRC to `out`, which is at `at` of the driver's buffer and has room for
@@ -55,11 +120,12 @@ impl Outgoing {
         at: usize,
         out: &mut [u8],
     ) -> Result<Option<u32>, AccessError> {
-        self.bth.emit(out);
-        let start = Bth::LEN + self.headers.emit(&mut out[Bth::LEN..]);
+        let start = self.header().len();
         let (head, tail) = out.split_at_mut(start);
+        head.copy_from_slice(self.header());
+        head[1] |= self.pad() << 4;
         let (body, rest) = tail.split_at_mut(self.length);
-        let pad = &mut rest[..usize::from(self.bth.pad)];
+        let pad = &mut rest[..usize::from(self.pad())];
         if !pad.is_empty() {
             pad.fill(0);
         }
@@ -92,7 +158,7 @@ impl Outgoing {
 
     /// Returns the length of the packet's record.
     pub(crate) fn record_length(&self) -> usize {
-        near::record_length(Bth::LEN + self.headers.length(), self.length)
+        near::record_length(self.header_length.into(), self.length)
     }
 
     /// Writes the packet to the record at hand: the payload there, the headers to the result. There is no padding.
@@ -102,9 +168,7 @@ impl Outgoing {
         local: Access,
         sges: &[Sge],
     ) -> Result<NearOut, AccessError> {
-        let mut header = [0; near::MAX_HEADER];
-        Bth { pad: 0, ..self.bth }.emit(&mut header);
-        let header_length = Bth::LEN + self.headers.emit(&mut header[Bth::LEN..]);
+        let header_length = usize::from(self.header_length);
         let at = near::payload_at(header_length, self.length);
         match self.payload {
             Payload::Empty => {}
@@ -118,7 +182,7 @@ impl Outgoing {
             }
         }
         Ok(NearOut {
-            header,
+            header: self.header,
             header_length,
             payload_at: at,
             payload_length: self.length,
@@ -128,7 +192,6 @@ impl Outgoing {
     pub(crate) fn with_payload(mut self, payload: Payload, length: usize) -> Self {
         self.payload = payload;
         self.length = length;
-        self.bth.pad = packet::pad(length);
         self
     }
 }

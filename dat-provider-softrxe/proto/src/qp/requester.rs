@@ -9,7 +9,7 @@ use std::collections::{TryReserveError, VecDeque};
 
 use dat_handshake::Capabilities;
 
-use super::outgoing::{Outgoing, Payload};
+use super::outgoing::{Outgoing, Payload, Role};
 use super::ring::Ring;
 use super::timer::retransmission;
 use super::window::Window;
@@ -21,7 +21,7 @@ use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::{Psn, Qpn};
 use crate::time::Time;
-use crate::wire::{AtomicEth, Bth, Headers, Reth};
+use crate::wire::{AtomicEth, Bth, Reth, ieth, immdt};
 use crate::work::{CompletedOp, Op, PostError, SendRequest, Sge, Status};
 
 /// Packets between two acknowledgement requests inside a long message.
@@ -63,7 +63,7 @@ pub(super) struct RequesterPath {
     pub(super) mtu: u32,
     depth: usize,
     /// The link loses nothing.
-    lossless: bool,
+    pub(super) lossless: bool,
     pub(super) retry_count: u32,
     pub(super) rnr_retry: u8,
 }
@@ -218,6 +218,11 @@ impl Requester {
         self.rnr_until = None;
     }
 
+    /// Returns true if there may be a request to send.
+    pub(super) fn has_output(&self) -> bool {
+        self.cursor != self.ring.tail() && self.rnr_until.is_none()
+    }
+
     fn in_flight(&self) -> u32 {
         self.next.distance(self.una).max(0) as u32
     }
@@ -286,8 +291,9 @@ impl Qp {
         let r = &self.requester;
         let path = self.path.as_ref()?;
         let (mtu, size, in_flight) = (r.path.mtu, r.window.size(), r.in_flight());
-        let mut headers = Headers::default();
+        let (mut reth, mut header, mut immediate, mut invalidate) = (None, None, None, None);
         let mut payload = (Payload::Empty, 0);
+        let mut role = Role::Request;
         let opcode;
         let mut ack = true;
         match wqe.op {
@@ -299,19 +305,21 @@ impl Qp {
                     return None;
                 }
                 let offset = index * mtu;
-                headers.reth = Some(Reth {
+                reth = Some(Reth {
                     va: remote.address.wrapping_add(u64::from(offset)),
                     rkey: remote.key,
                     length: (wqe.length - offset).min((end - index) * mtu),
                 });
+                role = Role::ResponseWanted(end - index);
                 opcode = Opcode::ReadRequest;
             }
             Op::CompareSwap { .. } | Op::FetchAdd { .. } => {
                 if in_flight >= size || r.reads.len() >= r.path.depth {
                     return None;
                 }
-                let (header, code) = atomic(wqe.op)?;
-                headers.atomic = Some(header);
+                let (eth, code) = atomic(wqe.op)?;
+                header = Some(eth);
+                role = Role::ResponseWanted(1);
                 opcode = code;
             }
             _ => {
@@ -326,7 +334,7 @@ impl Qp {
                     // next. A First is longer and would end the run. The responder's message count is not used here.
                     Op::Write(remote) if path.agreement.has(Capabilities::WRITE_ONLY_RUNS) => {
                         opcode = Opcode::WriteOnly;
-                        headers.reth = Some(Reth {
+                        reth = Some(Reth {
                             va: remote.address.wrapping_add(u64::from(offset)),
                             rkey: remote.key,
                             length,
@@ -334,7 +342,7 @@ impl Qp {
                     }
                     Op::Write(remote) | Op::WriteImm(remote, _) if index == 0 => {
                         opcode = wqe.opcode(true, last);
-                        headers.reth = Some(Reth {
+                        reth = Some(Reth {
                             va: remote.address,
                             rkey: remote.key,
                             length: wqe.length,
@@ -343,10 +351,8 @@ impl Qp {
                     _ => opcode = wqe.opcode(index == 0, last),
                 }
                 match wqe.op {
-                    Op::SendImm(data) | Op::WriteImm(_, data) if last => {
-                        headers.immediate = Some(data);
-                    }
-                    Op::SendInvalidate(key) if last => headers.invalidate = Some(key),
+                    Op::SendImm(data) | Op::WriteImm(_, data) if last => immediate = Some(data),
+                    Op::SendInvalidate(key) if last => invalidate = Some(key),
                     _ => {}
                 }
                 // A repetition is copied, so that it arrives intact even if the consumer goes on writing to its memory.
@@ -367,13 +373,19 @@ impl Qp {
             solicited: wqe.solicited && opcode.position().ends(),
             ..Bth::new(opcode as u8, path.qpn, r.next)
         };
-        let packet = Outgoing {
-            destination: path.remote,
-            bth,
-            headers,
-            payload: Payload::Empty,
-            length: 0,
-        };
+        let mut packet = Outgoing::new(path.remote, role, &bth);
+        if let Some(reth) = reth {
+            packet.push(Reth::LEN, |out| reth.emit(out));
+        }
+        if let Some(header) = header {
+            packet.push(AtomicEth::LEN, |out| header.emit(out));
+        }
+        if let Some(data) = immediate {
+            packet.push(immdt::LEN, |out| immdt::emit(data, out));
+        }
+        if let Some(key) = invalidate {
+            packet.push(ieth::LEN, |out| ieth::emit(key, out));
+        }
         Some(packet.with_payload(payload.0, payload.1))
     }
 
@@ -383,27 +395,27 @@ impl Qp {
         ((index / chunk + 1) * chunk).min(packets)
     }
 
-    /// Records that a request packet was sent, and moves `next` on.
-    pub(super) fn request_sent<M>(&mut self, cx: &Context<'_, M>, packet: &Outgoing) {
-        let mut count = 1;
-        if let Some(reth) = packet
-            .headers
-            .reth
-            .filter(|_| packet.bth.opcode == Opcode::ReadRequest as u8)
-        {
-            count = reth.length.div_ceil(self.requester.path.mtu).max(1);
-        }
+    /// Records that a request packet with `count` PSNs was sent, and moves `next` on.
+    pub(super) fn request_sent<M>(&mut self, cx: &Context<'_, M>, count: u32) {
         let r = &mut self.requester;
         r.next = r.next.plus(count);
-        if packet.headers.atomic.is_some() || packet.bth.opcode == Opcode::ReadRequest as u8 {
-            r.reads.push_back(r.next.minus(1));
-        }
         if r.high.is_before(r.next) {
             r.high = r.next;
+        }
+        // The cursor leaves a request with its last packet, so that it tells whether there is more to send.
+        let span = r.ring.get(r.cursor).and_then(|wqe| wqe.span);
+        if span.is_some_and(|(start, packets)| r.next == start.plus(packets)) {
+            r.cursor = r.cursor.wrapping_add(1);
         }
         if r.timer.is_none() {
             r.restart_timer(cx.now, cx.config.ack_timeout);
         }
+    }
+
+    /// Records that the packet sent last was a READ request or an atomic.
+    pub(super) fn response_wanted(&mut self) {
+        let last = self.requester.next.minus(1);
+        self.requester.reads.push_back(last);
     }
 
     /// Executes a bind or invalidation. Returns false if it failed, and the queue pair with it.

@@ -160,6 +160,11 @@ impl Responder {
         self.receive.is_some()
     }
 
+    /// Returns true if there may be an answer to send.
+    pub(super) fn has_output(&self) -> bool {
+        self.ack.is_some() || self.nak.is_some() || !self.jobs.is_empty()
+    }
+
     pub(super) fn ack_deadline(&self) -> Option<Time> {
         self.ack.map(|(_, due)| due)
     }

@@ -1,7 +1,9 @@
 //! A whole packet: BTH, extended headers, payload, padding. [`icrc`] handles the ICRC.
 
 use super::{Aeth, AtomicEth, Bth, Deth, Reth, atomicack, icrc, ieth, immdt};
+use crate::near;
 use crate::opcode::Opcode;
+use crate::psn::Psn;
 
 /// Extended headers of a packet; the opcode determines which are present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -137,13 +139,37 @@ impl Headers {
     }
 }
 
-/// Reads the transport headers of a record, which fill `bytes`.
-pub(crate) fn parse_headers(bytes: &[u8]) -> Option<(Bth, Opcode, Headers)> {
-    let bth = Bth::parse(bytes).filter(|bth| bth.version == 0 && bth.pad == 0)?;
-    let opcode = Opcode::from_wire(bth.opcode)?;
-    let mut rest = &bytes[Bth::LEN..];
-    let headers = Headers::parse(opcode, &mut rest)?;
-    rest.is_empty().then_some((bth, opcode, headers))
+/// Transport headers of a record.
+pub(crate) struct RecordHeaders {
+    pub(crate) bth: Bth,
+    pub(crate) opcode: Opcode,
+    pub(crate) headers: Headers,
+    /// The newest PSN that an acknowledgement at the end covers.
+    pub(crate) acknowledged: Option<Psn>,
+}
+
+impl RecordHeaders {
+    /// Reads the headers, which fill `bytes`.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bth = Bth::parse(bytes).filter(|bth| bth.version == 0 && bth.pad == 0)?;
+        let opcode = Opcode::from_wire(bth.opcode)?;
+        let mut rest = &bytes[Bth::LEN..];
+        let headers = Headers::parse(opcode, &mut rest)?;
+        let (at, mask) = near::ACK_FLAG;
+        let acknowledged = if bytes[at] & mask == 0 {
+            None
+        } else {
+            Some(take(&mut rest, near::ACK_LEN, |b| {
+                Some(Psn::new(u32::from_be_bytes(*b.first_chunk()?)))
+            })?)
+        };
+        rest.is_empty().then_some(Self {
+            bth,
+            opcode,
+            headers,
+            acknowledged,
+        })
+    }
 }
 
 impl<'a> Packet<'a> {

@@ -1,38 +1,41 @@
-//! A channel between the engines of a pair: records in virtual time, with limited room.
+//! Channels between the engines of a pair, and one of each engine to itself: records in virtual time, with limited room.
 //!
-//! [`over_both_links`](crate::over_both_links) runs tests over datagrams and over a channel.
+//! [`over_both_links`](crate::over_both_links) runs tests over datagrams and over channels.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use softrxe_proto::{NearId, NearOut, RecordPart, Time, near};
+use softrxe_proto::wire::{Bth, packet};
+use softrxe_proto::{Engine, NearId, NearOut, RecordPart, Time, near};
 
+use super::memory::TestMemory;
 use super::pair::{LATENCY, Packet, Pair};
 
-/// The channel's id in both engines.
+/// The id in both engines of the channel between them.
 pub const ID: NearId = NearId(3);
-/// Bytes of each direction.
-pub const ROOM: usize = 32 << 10;
-/// Payload of a record.
-pub const MTU: u16 = 4096;
+/// The id of an engine's channel to itself.
+pub const LOOP: NearId = NearId(0);
+/// Bytes of a direction.
+pub const ROOM: usize = 64 << 10;
 
 thread_local! {
     static IN_USE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns true if pairs of this thread connect over a channel.
+/// Returns true if pairs of this thread connect over channels.
 pub fn in_use() -> bool {
     IN_USE.get()
 }
 
-/// Runs `test` with pairs that connect over a channel.
+/// Runs `test` with pairs that connect over channels.
 pub fn run_over_channel(test: fn()) {
     IN_USE.set(true);
     test();
     IN_USE.set(false);
 }
 
-/// Defines tests that run functions of the file over datagrams and over a channel.
+/// Defines tests that run functions of the file over datagrams and over channels.
 #[macro_export]
 macro_rules! over_both_links {
     ($($test:ident),* $(,)?) => {
@@ -48,113 +51,144 @@ macro_rules! over_both_links {
 /// A record on its way.
 struct Record {
     at: Time,
+    header: Vec<u8>,
     bytes: Vec<u8>,
-    header_length: usize,
     payload: RecordPart,
 }
 
-/// One direction.
+/// What one side sends to one side.
 #[derive(Default)]
 struct Direction {
     records: VecDeque<Record>,
     sent: u64,
     freed: u64,
-    /// The receiver takes nothing.
     stopped: bool,
 }
 
-/// Both directions, by sender.
+/// All directions, by sender and receiver.
 #[derive(Default)]
-pub struct Channel {
-    directions: [Direction; 2],
+pub struct Channels {
+    directions: [[Direction; 2]; 2],
+    /// Room of a direction, if not [`ROOM`].
+    pub room: Option<usize>,
+    /// Least time between two records of a direction.
+    pub pace: Duration,
 }
 
-impl Channel {
+impl Channels {
     /// Returns the time at which the next record arrives.
     pub fn next(&self) -> Option<Time> {
-        let running = self.directions.iter().filter(|d| !d.stopped);
-        running
-            .filter_map(|d| d.records.front())
-            .map(|r| r.at)
-            .min()
+        let running = self.directions.iter().flatten().filter(|d| !d.stopped);
+        let records = running.filter_map(|d| d.records.front());
+        records.map(|record| record.at).min()
     }
 
-    /// Stops or continues the consumer of what `from` sends.
+    /// Stops or continues the consumer of what `from` sends to the other side.
     pub fn stop(&mut self, from: usize, stopped: bool) {
-        self.directions[from].stopped = stopped;
+        self.directions[from][1 - from].stopped = stopped;
     }
 
-    fn room(&self, from: usize) -> usize {
-        let direction = &self.directions[from];
-        ROOM - (direction.sent - direction.freed) as usize
+    /// Returns the bytes of records that `from` has sent to the other side, and those that were consumed.
+    pub fn progress(&self, from: usize) -> (u64, u64) {
+        let direction = &self.directions[from][1 - from];
+        (direction.sent, direction.freed)
     }
 
-    fn put(&mut self, from: usize, now: Time, bytes: Vec<u8>, out: &NearOut) {
-        let direction = &mut self.directions[from];
-        direction.sent += out.record_length() as u64;
-        direction.records.push_back(Record {
-            at: now + LATENCY,
-            bytes,
-            header_length: out.header_length,
-            payload: RecordPart {
-                at: out.payload_at,
-                length: out.payload_length,
-            },
-        });
+    fn room(&self, from: usize, to: usize) -> usize {
+        let direction = &self.directions[from][to];
+        let used = (direction.sent - direction.freed) as usize;
+        self.room.unwrap_or(ROOM) - used
     }
+}
+
+fn id(from: usize, to: usize) -> NearId {
+    if from == to { LOOP } else { ID }
+}
+
+fn handle(engine: &mut Engine<TestMemory>, now: Time, id: NearId, record: &Record) {
+    let memory = engine.memory().clone();
+    memory.set_record(record.bytes.clone());
+    engine.handle_near(now, id, &record.header, record.payload);
+    memory.take_record();
 }
 
 impl Pair {
-    /// Opens a channel between the engines, for connections that begin from now on.
-    pub fn open_channel(&mut self) {
+    /// Opens the channels, for connections that begin from now on.
+    pub fn open_channels(&mut self, mtu: u16) {
         let guids = [0, 1].map(|side: usize| self.sides[side].engine.guid());
         for side in 0..2 {
             let engine = &mut self.sides[side].engine;
-            engine.near_up(ID, guids[1 - side], MTU).unwrap();
+            engine.near_up(ID, guids[1 - side], mtu).unwrap();
+            engine.near_up(LOOP, guids[side], mtu).unwrap();
         }
-        self.channel = Some(Channel::default());
+        self.channel_mtu = mtu;
+        self.channels = Some(Channels::default());
     }
 
-    /// Puts records of both engines into the channel, as far as there is room.
-    pub(super) fn send_records(&mut self) {
-        for from in 0..2 {
-            while self.send_record(from) {}
-        }
-    }
-
-    fn send_record(&mut self, from: usize) -> bool {
-        let Some(channel) = &mut self.channel else {
-            return false;
-        };
-        let room = channel.room(from);
+    /// Takes the next record from an engine, and its packet as a datagram would be, with an ICRC of 0.
+    pub(super) fn take_record(
+        &mut self,
+        from: usize,
+        id: NearId,
+        room: usize,
+    ) -> Option<(NearOut, Packet, Vec<u8>)> {
         let side = &mut self.sides[from];
         side.memory.set_record(vec![0xee; room]);
-        let Some(out) = side.engine.poll_near(self.now, ID, room, false) else {
-            return false;
-        };
+        let out = side.engine.poll_near(self.now, id, room, false);
         let mut bytes = side.memory.take_record();
+        let out = out?;
         assert!(out.record_length() <= room);
-        assert!(out.payload_length <= usize::from(MTU));
+        assert!(out.payload_length <= usize::from(self.channel_mtu));
         bytes.truncate(out.record_length());
-        bytes[near::RECORD_HEAD..][..out.header_length].copy_from_slice(out.header());
+        let pad = packet::pad(out.payload_length);
+        let mut datagram = out.header().to_vec();
+        assert_eq!(datagram[1] & 0x30, 0, "a record has no padding");
+        datagram[1] |= pad << 4;
+        datagram.extend(&bytes[out.payload_at..][..out.payload_length]);
+        datagram.extend(vec![0; usize::from(pad) + 4]);
         let packet = Packet {
             to: 1 - from,
             ip_id: 0,
             source: side.address,
-            bytes: [out.header(), &bytes[out.payload_at..][..out.payload_length]].concat(),
+            bytes: datagram,
         };
+        Some((out, packet, bytes))
+    }
+
+    /// Puts records of both engines into their channels, as far as there is room.
+    pub(super) fn send_records(&mut self) {
+        for (from, to) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            while self.send_record(from, to).is_some() {}
+        }
+    }
+
+    fn send_record(&mut self, from: usize, to: usize) -> Option<usize> {
+        let room = self.channels.as_ref()?.room(from, to);
+        let (out, packet, bytes) = self.take_record(from, id(from, to), room)?;
         self.sent += 1;
         if (self.filter)(&packet) {
-            channel.put(from, self.now, bytes, &out);
+            let channels = self.channels.as_mut()?;
+            let direction = &mut channels.directions[from][to];
+            let earliest = direction.records.back().map(|last| last.at + channels.pace);
+            direction.sent += bytes.len() as u64;
+            direction.records.push_back(Record {
+                at: earliest.unwrap_or(self.now).max(self.now + LATENCY),
+                header: out.header().to_vec(),
+                bytes,
+                payload: RecordPart {
+                    at: out.payload_at,
+                    length: out.payload_length,
+                },
+            });
         }
-        true
+        Some(packet.bytes.len())
     }
 
     /// Delivers the records that have arrived by now.
     pub(super) fn deliver_records(&mut self) {
-        for from in 0..2 {
-            while let Some(channel) = &mut self.channel {
-                let direction = &mut channel.directions[from];
+        for (from, to) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            while let Some(channels) = &mut self.channels {
+                let direction = &mut channels.directions[from][to];
                 let due = direction.records.front().is_some_and(|r| r.at <= self.now);
                 if direction.stopped || !due {
                     break;
@@ -162,14 +196,47 @@ impl Pair {
                 let record = direction.records.pop_front().expect("one is due");
                 direction.freed += record.bytes.len() as u64;
                 let freed = direction.freed;
-                self.sides[from].engine.near_freed(ID, freed);
-                let side = &mut self.sides[1 - from];
-                let header = record.bytes[near::RECORD_HEAD..][..record.header_length].to_vec();
-                side.memory.set_record(record.bytes);
-                side.engine
-                    .handle_near(self.now, ID, &header, record.payload);
-                side.memory.take_record();
+                let id = id(from, to);
+                self.sides[from].engine.near_freed(id, freed);
+                handle(&mut self.sides[to].engine, self.now, id, &record);
             }
         }
+    }
+
+    pub(super) fn hand_over_records(&mut self, from: usize) -> Vec<usize> {
+        let lengths: Vec<_> = std::iter::from_fn(|| self.send_record(from, 1 - from)).collect();
+        assert!(!lengths.is_empty());
+        self.now += LATENCY;
+        self.deliver_records();
+        lengths
+    }
+
+    /// Delivers a packet to side 1 as a record of side 0; `bytes` are BTH to padding.
+    pub(super) fn inject_record(&mut self, mut bytes: Vec<u8>) {
+        let mut datagram = bytes.clone();
+        datagram.extend([0; 4]);
+        let (mut header, payload) = match softrxe_proto::wire::Packet::parse(&datagram) {
+            Ok(packet) => {
+                let length = Bth::LEN + packet.headers.length();
+                (bytes[..length].to_vec(), packet.payload.to_vec())
+            }
+            Err(_) => {
+                let payload = bytes.split_off(bytes.len().min(near::MAX_HEADER));
+                (bytes, payload)
+            }
+        };
+        header[1] &= !0x30;
+        let at = near::payload_at(header.len(), payload.len());
+        let mut bytes = vec![0; at];
+        bytes.extend(&payload);
+        let length = payload.len();
+        let payload = RecordPart { at, length };
+        let record = Record {
+            at: self.now,
+            header,
+            bytes,
+            payload,
+        };
+        handle(&mut self.sides[1].engine, self.now, ID, &record);
     }
 }

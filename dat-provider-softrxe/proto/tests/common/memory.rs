@@ -135,6 +135,19 @@ impl TestMemory {
         self.0.borrow_mut().record = bytes;
     }
 
+    /// Makes the record that `other` has at hand the one of this side; a first one has `length` bytes.
+    pub fn lend_record(&self, other: &Self, length: usize) {
+        let mut record = other.take_record();
+        let mine = &mut self.0.borrow_mut().record;
+        if record.is_empty() {
+            std::mem::swap(&mut record, mine);
+        }
+        if record.is_empty() {
+            record = vec![0; length];
+        }
+        *mine = record;
+    }
+
     pub fn take_record(&self) -> Vec<u8> {
         std::mem::take(&mut self.0.borrow_mut().record)
     }
@@ -234,16 +247,19 @@ impl Memory for TestMemory {
     }
 
     fn fill(&self, access: &Access, va: u64, length: usize, at: usize) -> Result<(), AccessError> {
-        let mut inner = self.0.borrow_mut();
+        let inner = &mut *self.0.borrow_mut();
         let (region, from) = inner.find(access, va, length as u64)?;
-        let bytes = inner.regions[&region].bytes[from..from + length].to_vec();
-        inner.record[at..at + length].copy_from_slice(&bytes);
+        let bytes = &inner.regions[&region].bytes[from..from + length];
+        inner.record[at..at + length].copy_from_slice(bytes);
         Ok(())
     }
 
     fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
-        let bytes = self.0.borrow().record[at..at + length].to_vec();
-        self.write(access, va, &bytes)
+        let inner = &mut *self.0.borrow_mut();
+        let (region, to) = inner.find(access, va, length as u64)?;
+        let region = inner.regions.get_mut(&region).unwrap();
+        region.bytes[to..to + length].copy_from_slice(&inner.record[at..at + length]);
+        Ok(())
     }
 
     fn atomic(&self, access: &Access, va: u64, op: AtomicOp) -> Result<u64, AccessError> {

@@ -14,7 +14,7 @@ use softrxe_proto::{
 };
 
 use super::Rng;
-use super::channel::{self, Channel};
+use super::channel::{self, Channels};
 use super::memory::{PD, TestMemory};
 use super::pcap;
 
@@ -108,8 +108,9 @@ pub struct Pair {
     wire: BTreeMap<(Time, u64), Packet>,
     count: u64,
     capture: Option<pcap::Writer>,
-    /// The channel that the connections use, if the test runs over one.
-    pub channel: Option<Channel>,
+    /// The channels that the connections use, if the test runs over them.
+    pub channels: Option<Channels>,
+    pub channel_mtu: u16,
 }
 
 pub const LATENCY: Duration = Duration::from_micros(10);
@@ -167,10 +168,12 @@ impl Pair {
             wire: BTreeMap::new(),
             count: 0,
             capture: pcap::Writer::for_test(name),
-            channel: None,
+            channels: None,
+            channel_mtu: 0,
         };
         if channel::in_use() {
-            pair.open_channel();
+            let mtu = pair.sides[0].engine.config().mtu;
+            pair.open_channels(mtu);
         }
         pair
     }
@@ -199,8 +202,8 @@ impl Pair {
         Path {
             remote: self.sides[side].address,
             qpn,
-            mtu: match self.channel {
-                Some(_) => channel::MTU,
+            mtu: match self.channels {
+                Some(_) => self.channel_mtu,
                 None => self.sides[side].engine.config().mtu,
             },
             send_psn: psns[0],
@@ -214,7 +217,7 @@ impl Pair {
             } else {
                 Agreement::FOREIGN
             },
-            link: match self.channel {
+            link: match self.channels {
                 Some(_) => Link::Near(channel::ID),
                 None => Link::Wire,
             },
@@ -233,9 +236,13 @@ impl Pair {
         self.sides[side].engine.post_recv(qpn, wr_id, sges).unwrap();
     }
 
-    /// Passes the next run of side `from` to the other side, which does not answer yet. Returns the lengths of the packets.
+    /// Passes the next run of side `from`, or the records that fit, to the other side, which does not answer yet. Returns the
+    /// lengths of the packets.
     #[track_caller]
     pub fn hand_over(&mut self, from: usize) -> Vec<usize> {
+        if self.channels.is_some() {
+            return self.hand_over_records(from);
+        }
         let mut buffer = vec![0; 65_000];
         let sender = &mut self.sides[from];
         let run = sender.engine.poll_transmit(self.now, &mut buffer).unwrap();
@@ -254,6 +261,10 @@ impl Pair {
 
     /// Delivers a packet to side 1 as if side 0 had sent it; `bytes` are BTH to padding.
     pub fn inject(&mut self, mut bytes: Vec<u8>) {
+        let to_manager = bytes.get(5..8) == Some(&[0, 0, 1]);
+        if self.channels.is_some() && !to_manager {
+            return self.inject_record(bytes);
+        }
         let source = self.sides[0].address;
         let flow = icrc::Flow {
             source,
@@ -264,6 +275,21 @@ impl Pair {
         let meta = Meta { source, ip_id: 0 };
         let engine = &mut self.sides[1].engine;
         engine.handle_datagram(self.now, &meta, &bytes);
+    }
+
+    /// Takes the packets that a side has to send now, and loses them. Those of a channel look like datagrams.
+    pub fn poll(&mut self, side: usize) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        while let Some((_, packet, _)) = self.take_record(side, channel::ID, channel::ROOM) {
+            sent.push(packet.bytes);
+        }
+        let mut buffer = vec![0; 65_000];
+        let engine = &mut self.sides[side].engine;
+        while let Some(run) = engine.poll_transmit(self.now, &mut buffer) {
+            let packets = buffer[..run.length].chunks(run.segment);
+            sent.extend(packets.map(<[u8]>::to_vec));
+        }
+        sent
     }
 
     /// Takes the packets that the engines send.
@@ -353,7 +379,7 @@ impl Pair {
     fn step_before(&mut self, end: Option<Time>) -> bool {
         self.transmit();
         let packet = self.wire.first_key_value().map(|((at, _), _)| *at);
-        let record = self.channel.as_ref().and_then(Channel::next);
+        let record = self.channels.as_ref().and_then(Channels::next);
         let timers = self.sides.iter().filter_map(|s| s.engine.poll_timeout());
         let next = packet.into_iter().chain(record).chain(timers).min();
         let Some(at) = next.filter(|at| end.is_none_or(|end| *at <= end)) else {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dat_core::transport::Parked;
 use dat_os::schedule;
 use dat_os::sleep::{Slept, on_readable};
-use softrxe_proto::{CompletedOp, Completion, CqId, PostError, Qpn, SendRequest};
+use softrxe_proto::{Completion, CqId, PostError, Qpn, SendRequest};
 
 use super::super::hub::{Hub, State};
 use super::helper::POLL_SLEEP;
@@ -20,6 +20,18 @@ use crate::wait::Bell;
 const YIELD_AFTER: Duration = Duration::from_micros(12);
 
 impl Hub {
+    /// Takes completions that are there; returns how many. Does not drive the engine.
+    pub(crate) fn take(&self, cq: CqId, into: &mut [Completion]) -> usize {
+        let mut state = self.state.lock();
+        let count = state.engine.poll_cq(cq, into);
+        if count != 0 {
+            let now = clock::now();
+            state.driver.batch.called(now);
+            state.driver.taken(now, &into[..count]);
+        }
+        count
+    }
+
     /// Takes completions; without any, receives what has arrived. Returns how many, and whether the caller is to
     /// [pause](Self::pause). If this process holds the port it waits up to 1 ms for each datagram to a member whose connection is
     /// full.
@@ -56,12 +68,7 @@ impl Hub {
                 state.driver.write_replies.delivered(now);
             }
         }
-        let message = |done: &Completion| {
-            matches!(done.op, CompletedOp::Receive | CompletedOp::ReceiveWriteImm)
-        };
-        if into[..count].iter().any(message) {
-            state.driver.replies.delivered(now);
-        }
+        state.driver.taken(now, &into[..count]);
         let pause = if count == 0 {
             let Driver {
                 empty_polls,
@@ -70,7 +77,6 @@ impl Hub {
             } = &mut state.driver;
             empty_polls.polled(oversubscription, now, schedule::preempted)
         } else {
-            state.driver.empty_polls.found();
             false
         };
         (count, pause)
@@ -201,6 +207,9 @@ impl Hub {
             let (due, ignores_socket) = {
                 let mut state = self.state.lock();
                 let now = clock::now();
+                if state.near.disarm() {
+                    state.driver.roles.wake_helper(&self.wakers);
+                }
                 if !state.receive(now, true)
                     && state.peers.back_off_until().is_none()
                     && self.descriptors.liveness_changed()
@@ -233,7 +242,7 @@ impl Hub {
                 roles.leader_ignores_socket = roles.polled_in_a_loop();
                 roles.watched_since = roles.polls;
                 let ignores_socket = roles.leader_ignores_socket;
-                if !ignores_socket && !state.ports.arm() {
+                if !ignores_socket && !state.arm(now) {
                     continue;
                 }
                 (due.map(|at| at.since(now).max(MIN_SLEEP)), ignores_socket)

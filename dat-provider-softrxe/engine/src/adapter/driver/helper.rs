@@ -69,13 +69,14 @@ impl Hub {
             let due = {
                 let mut state = self.state.lock();
                 let now = clock::now();
+                state.near.disarm();
                 self.reap_peers_at_close(&mut state, now);
                 state.receive(now, true);
                 state.transmit(now, false);
                 if !state.engine.is_leaving() {
                     return;
                 }
-                if !state.ports.arm() {
+                if !state.arm(now) {
                     continue;
                 }
                 state.engine.poll_timeout()
@@ -163,7 +164,7 @@ impl Hub {
                             continue;
                         }
                         slept = Some((spun, begin));
-                        armed = self.state.lock().ports.arm();
+                        armed = self.state.lock().arm(clock::now());
                     }
                     let due = due.map(|at| at.since(clock::now()).max(MIN_SLEEP));
                     let limit = [due, back_off()].into_iter().flatten().min();
@@ -193,6 +194,10 @@ impl Hub {
         // A few polls are no loop: the consumer may only read its memory now, and wait for what no other thread receives.
         let polled = roles.polls.wrapping_sub(*polls) >= POLLS_OF_A_LOOP;
         let driven = polled || roles.watcher == Watcher::Leader;
+        if roles.watcher != Watcher::Leader {
+            state.near.disarm();
+        }
+        let roles = &mut state.driver.roles;
         *polls = roles.polls;
         let mut busy = false;
         if !driven {
@@ -217,11 +222,13 @@ impl Hub {
         } else {
             plan(&mut state, driven)
         };
+        // Where another thread drives, peers need not wake this one.
+        let armed = matches!(plan, Plan::Watch(_)) && (busy || state.arm(now));
         Round {
             upcalls,
             plan,
             busy,
-            armed: busy || state.ports.arm(),
+            armed,
             oversubscribed,
             back_off_until: state.peers.back_off_until(),
         }

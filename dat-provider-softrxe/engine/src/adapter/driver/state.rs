@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dat_os::eventfd::EventFd;
 use dat_os::schedule::processors;
-use softrxe_proto::{CqId, Time};
+use softrxe_proto::{CompletedOp, Completion, CqId, Time};
 
 use crate::adaptive::oversubscription::{EmptyPolls, Oversubscription};
 use crate::adaptive::{Batch, ReplyPredictor, Spin};
@@ -190,6 +190,19 @@ impl Driver {
             batch: Batch::default(),
             empty_polls: EmptyPolls::default(),
             oversubscription: Oversubscription::default(),
+        }
+    }
+
+    /// Records that a consumer took these completions.
+    pub(super) fn taken(&mut self, now: Time, completions: &[Completion]) {
+        let message = |done: &Completion| {
+            matches!(done.op, CompletedOp::Receive | CompletedOp::ReceiveWriteImm)
+        };
+        if completions.iter().any(message) {
+            self.replies.delivered(now);
+        }
+        if !completions.is_empty() {
+            self.empty_polls.found();
         }
     }
 

@@ -18,7 +18,7 @@ fn transfer(call: Call, ours: usize, theirs: usize, length: usize) -> Option<Res
         iov_len: length,
     };
     let (local, remote) = (vector(ours), vector(theirs));
-    // SAFETY: `ours` is a slice of the callers of that length; the kernel checks `theirs`.
+    // SAFETY: `ours` is memory of this crate of that length; the kernel checks `theirs`.
     let done = unsafe { call(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
     if done < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
         return None;
@@ -30,33 +30,32 @@ fn transfer(call: Call, ours: usize, theirs: usize, length: usize) -> Option<Res
     })
 }
 
-/// Copies `into.len()` bytes from `from`.
-pub(super) fn read(from: usize, into: &mut [u8]) -> Result<(), Fault> {
-    if into.is_empty() {
+/// Copies `length` bytes from `from`, which may fault, to `to`.
+pub(super) fn read(from: usize, to: usize, length: usize) -> Result<(), Fault> {
+    if length == 0 {
         return Ok(());
     }
-    let (to, length) = (into.as_mut_ptr() as usize, into.len());
     transfer(libc::process_vm_readv, to, from, length)
         // SAFETY: registered memory. Without the system call a fault raises the consumer's signal.
         .unwrap_or_else(|| unsafe { machine::copy(to, from, length) })
 }
 
-/// Copies `bytes` to `to`.
-pub(super) fn write(to: usize, bytes: &[u8]) -> Result<(), Fault> {
-    if bytes.is_empty() {
+/// Copies `length` bytes from `from` to `to`, which may fault.
+pub(super) fn write(to: usize, from: usize, length: usize) -> Result<(), Fault> {
+    if length == 0 {
         return Ok(());
     }
-    let from = bytes.as_ptr() as usize;
-    transfer(libc::process_vm_writev, from, to, bytes.len())
+    transfer(libc::process_vm_writev, from, to, length)
         // SAFETY: as above.
-        .unwrap_or_else(|| unsafe { machine::copy(to, from, bytes.len()) })
+        .unwrap_or_else(|| unsafe { machine::copy(to, from, length) })
 }
 
 /// Replaces the 8 bytes at `at`, not atomically.
 pub(super) fn update(at: usize, mut f: impl FnMut(u64) -> u64) -> Result<u64, Fault> {
     let mut word = [0; 8];
-    read(at, &mut word)?;
+    read(at, word.as_mut_ptr() as usize, word.len())?;
     let old = u64::from_ne_bytes(word);
-    write(at, &f(old).to_ne_bytes())?;
+    let new = f(old).to_ne_bytes();
+    write(at, new.as_ptr() as usize, new.len())?;
     Ok(old)
 }

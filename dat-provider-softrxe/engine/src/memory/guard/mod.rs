@@ -105,29 +105,49 @@ impl Default for MethodCache {
     }
 }
 
-/// Copies `into.len()` bytes from `from`, which need not be mapped.
+/// Copies `length` bytes from `from`, which need not be mapped, to `to`.
 ///
 /// # Safety
-/// If `from` is mapped, it is memory that the consumer registered, to which there is no Rust reference.
-pub(crate) unsafe fn read(method: CopyMethod, from: usize, into: &mut [u8]) -> Result<(), Fault> {
-    let (to, length) = (into.as_mut_ptr() as usize, into.len());
+/// If `from` is mapped, it is memory that the consumer registered, to which there is no Rust reference. `to` is memory of this crate,
+/// of that length.
+pub(crate) unsafe fn read(
+    method: CopyMethod,
+    from: usize,
+    to: usize,
+    length: usize,
+) -> Result<(), Fault> {
     match method {
-        // SAFETY: the destination is `into`; the caller promises the source.
+        // SAFETY: the caller's promises.
         CopyMethod::Direct => unsafe { machine::copy(to, from, length) },
-        CopyMethod::Kernel => kernel::read(from, into),
+        CopyMethod::Kernel => kernel::read(from, to, length),
     }
 }
 
-/// Copies `bytes` to `to`, which need not be mapped. After an error a part may have been copied.
+/// Copies `length` bytes from `from` to `to`, which need not be mapped. After an error a part may have been copied.
 ///
 /// # Safety
-/// If `to` is mapped, it is memory that the consumer registered for writing.
-pub(crate) unsafe fn write(method: CopyMethod, to: usize, bytes: &[u8]) -> Result<(), Fault> {
+/// If `to` is mapped, it is memory that the consumer registered for writing. `from` is memory of this crate, of that length.
+pub(crate) unsafe fn write(
+    method: CopyMethod,
+    to: usize,
+    from: usize,
+    length: usize,
+) -> Result<(), Fault> {
     match method {
-        // SAFETY: the source is `bytes`; the caller promises the destination.
-        CopyMethod::Direct => unsafe { machine::copy(to, bytes.as_ptr() as usize, bytes.len()) },
-        CopyMethod::Kernel => kernel::write(to, bytes),
+        // SAFETY: the caller's promises.
+        CopyMethod::Direct => unsafe { machine::copy(to, from, length) },
+        CopyMethod::Kernel => kernel::write(to, from, length),
     }
+}
+
+/// Copies `length` bytes between memory of this crate that does not fault. Another process may change the source meanwhile: the copy is
+/// made by the same instructions as the others, not by a Rust access.
+///
+/// # Safety
+/// Source and destination are mapped memory of this crate, of that length.
+pub(crate) unsafe fn copy_own(to: usize, from: usize, length: usize) {
+    // SAFETY: the caller's promises. Neither faults, so the result is always success.
+    let _ = unsafe { machine::copy(to, from, length) };
 }
 
 /// Stores `bytes` to `to` in one store. There are 1, 2, 4 or 8 of them, and `to` is a multiple of their number.
@@ -138,7 +158,7 @@ pub(crate) unsafe fn store(method: CopyMethod, to: usize, bytes: &[u8]) -> Resul
     match method {
         // SAFETY: as for `write`.
         CopyMethod::Direct => unsafe { machine::store(to, bytes) },
-        CopyMethod::Kernel => kernel::write(to, bytes),
+        CopyMethod::Kernel => kernel::write(to, bytes.as_ptr() as usize, bytes.len()),
     }
 }
 

@@ -1,0 +1,287 @@
+//! Channels: shared memory to the other engines of this user and host, and to this engine itself.
+//!
+//! This file uses the channels that are up; [`near_dial`](super::near_dial) makes them.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use softrxe_near::agreement::Bell;
+use softrxe_near::{Channel, Violation};
+use softrxe_port::liveness::LocalPeer;
+use softrxe_port::poll_set::PollSet;
+use softrxe_proto::{Engine, NearId, Time};
+
+use crate::link::near::NearLink;
+use crate::memory::regions::Regions;
+
+/// Looks at the rings in a row without a record after which the UDP socket is read at each look.
+const QUIET_LOOKS: u32 = 16;
+/// While records arrive, the UDP socket is read at every so many looks: an empty read costs as much as a third of a message.
+const SOCKET_INTERVAL: u32 = 16;
+/// Looks until a burst is taken to be without end: the rest waits for the next call.
+const MAX_LOOKS: usize = 64;
+
+/// A channel that is up.
+#[derive(Debug)]
+struct Up {
+    peer: LocalPeer,
+    link: NearLink,
+    /// Connection to the peer, which wakes it and shows its end. `None` for this engine itself.
+    bell: Option<Bell>,
+}
+
+/// The channels of an adapter that are up.
+#[derive(Debug)]
+pub(crate) struct Near {
+    /// By [`NearId`].
+    channels: Vec<Option<Up>>,
+    by_peer: HashMap<LocalPeer, usize>,
+    /// Connections of the channels.
+    bells: PollSet,
+    /// A thread prepared the rings for its sleep.
+    armed: bool,
+    /// Looks in a row that found no record.
+    quiet: u32,
+    looks: u32,
+    /// Peers that closed their connection.
+    hung_up: Vec<LocalPeer>,
+    /// One of the channels is that of this engine to itself.
+    looped: bool,
+    /// Records of that channel wait after a long burst.
+    unfinished: bool,
+}
+
+impl Near {
+    /// Starts without channels.
+    ///
+    /// # Errors
+    /// As `epoll_create1`.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            channels: Vec::new(),
+            by_peer: HashMap::new(),
+            bells: PollSet::new()?,
+            armed: false,
+            quiet: QUIET_LOOKS,
+            looks: 0,
+            hung_up: Vec::new(),
+            looped: false,
+            unfinished: false,
+        })
+    }
+
+    /// Returns the descriptor that is readable when a peer woke this process, or ended.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.bells.as_raw_fd()
+    }
+
+    /// Returns the number of channels.
+    pub(crate) fn count(&self) -> usize {
+        self.by_peer.len()
+    }
+
+    /// Returns whether there is a channel to `peer`.
+    pub(crate) fn is_up(&self, peer: LocalPeer) -> bool {
+        self.by_peer.contains_key(&peer)
+    }
+
+    /// Adds the channel to `peer`, whose CA GUID is `guid`. `bell` is `None` for this engine itself.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub(crate) fn add(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        peer: LocalPeer,
+        guid: u64,
+        channel: Channel,
+        bell: Option<Bell>,
+    ) -> io::Result<()> {
+        if let Some(bell) = &bell {
+            self.bells.add(bell.as_raw_fd())?;
+        }
+        let looped = bell.is_none();
+        let free = self.channels.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.channels.len());
+        let id = NearId(index as u16);
+        let link = NearLink::new(id, channel);
+        let added = engine.near_up(id, guid, link.mtu() as u16);
+        if let Err(error) = added {
+            return Err(io::Error::other(error));
+        }
+        let up = Up { peer, link, bell };
+        match self.channels.get_mut(index) {
+            Some(slot) => *slot = Some(up),
+            None => self.channels.push(Some(up)),
+        }
+        self.by_peer.insert(peer, index);
+        self.looped |= looped;
+        Ok(())
+    }
+
+    /// Ends the channel to `peer`, if there is one, and the connections that use it.
+    pub(crate) fn remove(&mut self, engine: &mut Engine<Regions>, now: Time, peer: LocalPeer) {
+        let Some(index) = self.by_peer.remove(&peer) else {
+            return;
+        };
+        engine.near_down(now, NearId(index as u16));
+        if let Some(up) = self.channels[index].take()
+            && let Some(bell) = &up.bell
+        {
+            self.bells.remove(bell.as_raw_fd());
+        }
+    }
+
+    /// Calls `act` for each channel; one whose peer broke the protocol ends. Wakes the peers for which `act` returns true.
+    fn for_each(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        mut act: impl FnMut(&mut NearLink, &mut Engine<Regions>) -> Result<bool, Violation>,
+    ) {
+        let mut broken = None;
+        for up in self.channels.iter_mut().flatten() {
+            match act(&mut up.link, engine) {
+                Ok(false) => {}
+                Ok(true) => up.wake(),
+                Err(violation) => broken = Some((up.peer, violation)),
+            }
+        }
+        if let Some((peer, violation)) = broken {
+            tracing::warn!(?peer, %violation, "a process of this user broke the protocol of its shared memory");
+            self.remove(engine, now, peer);
+        }
+    }
+
+    /// Receives records, up to a bound.
+    pub(crate) fn receive(&mut self, engine: &mut Engine<Regions>, now: Time) -> bool {
+        if self.by_peer.is_empty() {
+            return false;
+        }
+        let mut records = 0;
+        self.for_each(engine, now, |link, engine| {
+            let look = link.receive(engine, now)?;
+            records += look.records;
+            Ok(look.wake)
+        });
+        self.looks = self.looks.wrapping_add(1);
+        self.quiet = if records > 0 {
+            0
+        } else {
+            self.quiet.saturating_add(1)
+        };
+        records > 0
+    }
+
+    /// Receives all records that are there, up to a bound of about the size of a ring.
+    pub(crate) fn drain(&mut self, engine: &mut Engine<Regions>, now: Time) {
+        for _ in 0..MAX_LOOKS {
+            if !self.receive(engine, now) {
+                return;
+            }
+        }
+    }
+
+    /// Returns whether this look is to read the UDP socket as well.
+    pub(crate) const fn socket_is_due(&self) -> bool {
+        self.quiet >= QUIET_LOOKS || self.looks.is_multiple_of(SOCKET_INTERVAL)
+    }
+
+    /// Reports to `engine` what the peers have consumed, on which its timeouts depend.
+    pub(crate) fn report_progress(&mut self, engine: &mut Engine<Regions>, now: Time) {
+        self.for_each(engine, now, |link, engine| {
+            link.report_progress(engine)?;
+            Ok(false)
+        });
+    }
+
+    /// Transmits what `engine` has to send on the channels, except acknowledgements that may wait if `hold`.
+    pub(crate) fn transmit(&mut self, engine: &mut Engine<Regions>, now: Time, hold: bool) {
+        if self.by_peer.is_empty() {
+            return;
+        }
+        self.for_each(engine, now, |link, engine| link.transmit(engine, now, hold));
+        if !self.looped {
+            return;
+        }
+        // What this engine sends to itself arrives at once.
+        for _ in 0..MAX_LOOKS {
+            if !self.receive(engine, now) {
+                self.unfinished = false;
+                return;
+            }
+            self.for_each(engine, now, |link, engine| link.transmit(engine, now, hold));
+        }
+        self.unfinished = true;
+    }
+
+    /// Returns whether records of this engine to itself wait: another thread has to go on.
+    pub(crate) const fn is_unfinished(&self) -> bool {
+        self.unfinished
+    }
+
+    /// Prepares the rings for a sleeping thread. Returns `false` if it must not sleep.
+    pub(crate) fn arm(&mut self, engine: &mut Engine<Regions>, now: Time) -> bool {
+        if self.by_peer.is_empty() {
+            return true;
+        }
+        self.armed = true;
+        let mut sleeps = true;
+        self.for_each(engine, now, |link, _| {
+            sleeps &= link.arm()?;
+            Ok(link.flush())
+        });
+        sleeps
+    }
+
+    /// Ends the preparation for a sleep. Called by the thread that [`arm`](Self::arm)ed. Returns whether a peer has hung up.
+    pub(crate) fn disarm(&mut self) -> bool {
+        if !std::mem::take(&mut self.armed) {
+            return !self.hung_up.is_empty();
+        }
+        for up in self.channels.iter().flatten() {
+            up.link.disarm();
+        }
+        let Self {
+            channels,
+            bells,
+            hung_up,
+            ..
+        } = self;
+        bells.for_some_ready(|fd| {
+            let rings = |up: &&Up| up.bell.as_ref().is_some_and(|bell| bell.as_raw_fd() == fd);
+            let up = channels.iter().flatten().find(rings);
+            if up.is_none_or(Up::has_hung_up) {
+                bells.remove(fd);
+                hung_up.extend(up.map(|up| up.peer));
+            }
+        });
+        !self.hung_up.is_empty()
+    }
+
+    /// Returns whether a peer has hung up since the last [`take_hung_up`](Self::take_hung_up).
+    pub(crate) const fn any_hung_up(&self) -> bool {
+        !self.hung_up.is_empty()
+    }
+
+    /// Returns the peers that have hung up since the last call.
+    pub(crate) fn take_hung_up(&mut self) -> Vec<LocalPeer> {
+        std::mem::take(&mut self.hung_up)
+    }
+}
+
+impl Up {
+    /// Wakes the peer.
+    fn wake(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+    }
+
+    /// Takes the wake-ups. Returns whether the peer has closed the connection.
+    fn has_hung_up(&self) -> bool {
+        let bell = self.bell.as_ref();
+        bell.is_some_and(|bell| !bell.clear().unwrap_or(false))
+    }
+}

@@ -1,0 +1,282 @@
+//! Agreement on channels with other engines of this user and host: who dials, who answers, who stays on UDP.
+//!
+//! The passive side of a connection dials when the request arrives, and its acceptance states the result. So the engine that listens for
+//! connections is the one that dials.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+use dat_handshake::Capabilities;
+use softrxe_near::agreement::{
+    Action, Agreed, AnswerError, Call, Dial, DialError, Door, End, Event, Precedence, State,
+    hello::Reason, ring_size,
+};
+use softrxe_near::{Channel, MapError};
+use softrxe_port::liveness::LocalPeer;
+use softrxe_port::slot::slot_of_qpn;
+use softrxe_proto::{CmId, Engine, Time};
+
+use super::descriptors::Descriptors;
+use super::near::Near;
+use crate::memory::regions::Regions;
+
+/// How long a peer that could not be dialled is left alone.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// Reason why connections to an engine of this host stay on UDP.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("this process has as many channels as it can have")]
+    TooMany,
+    #[error("the peer has not answered; it may be stopped or very busy")]
+    Expired,
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    #[error("no descriptor or memory to watch the channel: {0}")]
+    Watch(#[from] io::Error),
+}
+
+/// An agreement that is under way.
+#[derive(Debug)]
+struct Agreement {
+    state: State,
+    /// The own call.
+    dial: Option<Dial>,
+}
+
+/// What the agreement on a channel changes.
+pub(crate) struct Context<'a> {
+    pub(crate) engine: &'a mut Engine<Regions>,
+    pub(crate) near: &'a mut Near,
+    pub(crate) descriptors: &'a Descriptors,
+    pub(crate) now: Time,
+}
+
+/// Channels that are being agreed on.
+#[derive(Debug)]
+pub(crate) struct NearDial {
+    own: End,
+    /// Takes the calls of other engines. `None` if shared memory is off, or the name is taken.
+    door: Option<Door>,
+    agreements: HashMap<LocalPeer, Agreement>,
+    /// Peers that could not be dialled, until when.
+    failed: HashMap<LocalPeer, Time>,
+    /// Connections to engines of this host that stayed on UDP although both sides offered shared memory.
+    fallbacks: u64,
+}
+
+impl NearDial {
+    /// Takes calls to `own` if `on`. Without a door this engine offers no shared memory.
+    pub(crate) fn open(own: End, on: bool) -> Self {
+        let listen = || {
+            Door::listen(own).inspect_err(|error| {
+                let End { ip, slot, .. } = own;
+                tracing::warn!(%error, %ip, slot, "no shared memory with other processes: connections stay on UDP");
+            })
+        };
+        Self {
+            own,
+            door: on.then(listen).and_then(Result::ok),
+            agreements: HashMap::new(),
+            failed: HashMap::new(),
+            fallbacks: 0,
+        }
+    }
+
+    /// Returns the door, unless this engine offers no shared memory.
+    pub(crate) const fn door(&self) -> Option<&Door> {
+        self.door.as_ref()
+    }
+
+    /// Begins to agree on a channel with the peer of the request `id`, unless there is one or the peer does not offer it.
+    pub(crate) fn dial(&mut self, context: &mut Context<'_>, id: CmId) {
+        let Some(peer) = offer(context.engine, id) else {
+            return;
+        };
+        let name = (peer.ip, peer.slot);
+        if self.door.is_none() || context.near.is_up(name) || self.agreements.contains_key(&name) {
+            return;
+        }
+        if self
+            .failed
+            .get(&name)
+            .is_some_and(|until| context.now < *until)
+        {
+            self.fallbacks += 1;
+            return;
+        }
+        if let Err(refusal) = self.start(context, peer) {
+            self.refuse(context.now, name, &refusal);
+        }
+    }
+
+    fn start(&mut self, context: &mut Context<'_>, peer: End) -> Result<(), Refusal> {
+        let count = context.near.count() + self.agreements.len();
+        let ring = ring_size(count).ok_or(Refusal::TooMany)?;
+        let name = (peer.ip, peer.slot);
+        if peer == self.own {
+            let channel = Channel::looped(ring)?;
+            let Context { engine, near, .. } = context;
+            near.add(engine, name, peer.guid, channel, None)?;
+            return Ok(());
+        }
+        let (state, _) = State::Down.step(Event::Wanted, Precedence::between(&self.own, &peer));
+        let dial = Dial::start(self.own, peer, ring)?;
+        context.descriptors.liveness().add(dial.as_raw_fd())?;
+        let dial = Some(dial);
+        self.agreements.insert(name, Agreement { state, dial });
+        Ok(())
+    }
+
+    fn refuse(&mut self, now: Time, peer: LocalPeer, refusal: &Refusal) {
+        self.fallbacks += 1;
+        let fallbacks = self.fallbacks;
+        tracing::info!(?peer, fallbacks, %refusal, "connections to a process of this host stay on UDP");
+        self.failed.retain(|_, until| now < *until);
+        self.failed.insert(peer, now + RETRY_AFTER);
+    }
+
+    /// Returns the descriptor on which the agreement with the peer of the request `id` goes on, if it is under way.
+    pub(crate) fn awaited(&self, engine: &Engine<Regions>, id: CmId) -> Option<RawFd> {
+        let peer = offer(engine, id)?;
+        let agreement = self.agreements.get(&(peer.ip, peer.slot))?;
+        let door = self.door.as_ref().map(AsRawFd::as_raw_fd);
+        agreement.dial.as_ref().map(AsRawFd::as_raw_fd).or(door)
+    }
+
+    /// Gives up the agreement with the peer of the request `id`, which takes too long.
+    pub(crate) fn give_up(&mut self, context: &mut Context<'_>, id: CmId) {
+        if let Some(peer) = offer(context.engine, id) {
+            let name = (peer.ip, peer.slot);
+            self.forget(context.descriptors, name);
+            self.refuse(context.now, name, &Refusal::Expired);
+        }
+    }
+
+    /// Forgets a peer that has ended.
+    pub(crate) fn forget(&mut self, descriptors: &Descriptors, peer: LocalPeer) {
+        self.failed.remove(&peer);
+        if let Some(agreement) = self.agreements.remove(&peer) {
+            agreement.drop_dial(descriptors);
+        }
+    }
+
+    /// Reads what other engines have said, and adds the channels that are agreed on.
+    pub(crate) fn serve(&mut self, context: &mut Context<'_>) {
+        // Calls first: a peer that calls as well refuses the own call.
+        while let Some(call) = self.door.as_mut().and_then(Door::take) {
+            self.answer(context, call);
+        }
+        for (name, mut agreement) in std::mem::take(&mut self.agreements) {
+            match agreement.dial.as_mut().map(Dial::poll) {
+                None | Some(Ok(None)) => {
+                    self.agreements.insert(name, agreement);
+                }
+                Some(Ok(Some(agreed))) => {
+                    let peer = agreement.dial.as_ref().map_or(self.own, Dial::peer);
+                    context
+                        .descriptors
+                        .liveness()
+                        .remove(agreed.bell.as_raw_fd());
+                    if let Err(refusal) = add(context, peer, agreed) {
+                        self.refuse(context.now, name, &refusal);
+                    }
+                }
+                Some(Err(error)) => self.dial_failed(context, name, agreement, error),
+            }
+        }
+    }
+
+    fn dial_failed(
+        &mut self,
+        context: &mut Context<'_>,
+        name: LocalPeer,
+        agreement: Agreement,
+        error: DialError,
+    ) {
+        let peer = agreement.dial.as_ref().map_or(self.own, Dial::peer);
+        let event = match error {
+            DialError::Refused(Reason::Crossed) => Event::Crossed,
+            _ => Event::Failed,
+        };
+        let (state, action) = agreement
+            .state
+            .step(event, Precedence::between(&self.own, &peer));
+        agreement.drop_dial(context.descriptors);
+        if action == Action::GiveUp {
+            self.refuse(context.now, name, &error.into());
+        } else {
+            let dial = None;
+            self.agreements.insert(name, Agreement { state, dial });
+        }
+    }
+
+    /// Answers or refuses the call of another engine.
+    fn answer(&mut self, context: &mut Context<'_>, call: Call) {
+        let peer = call.peer();
+        let name = (peer.ip, peer.slot);
+        let state = match self.agreements.get(&name) {
+            Some(agreement) => agreement.state,
+            None if context.near.is_up(name) => State::Up,
+            None => State::Down,
+        };
+        let precedence = Precedence::between(&self.own, &peer);
+        let (_, action) = state.step(Event::Called, precedence);
+        if action != Action::Answer {
+            if let Action::Refuse(reason) = action {
+                call.refuse(reason);
+            }
+            return;
+        }
+        self.forget(context.descriptors, name);
+        let done = match ring_size(context.near.count()) {
+            Some(ring) => call.answer(ring).map_err(Refusal::from),
+            None => {
+                call.refuse(Reason::Full);
+                Err(Refusal::TooMany)
+            }
+        };
+        if let Err(refusal) = done.and_then(|agreed| add(context, peer, agreed)) {
+            self.refuse(context.now, name, &refusal);
+        }
+    }
+}
+
+impl Agreement {
+    fn drop_dial(self, descriptors: &Descriptors) {
+        // A call that is over has closed its descriptor, which left the set with that.
+        if let Some(dial) = self.dial
+            && dial.as_raw_fd() >= 0
+        {
+            descriptors.liveness().remove(dial.as_raw_fd());
+        }
+    }
+}
+
+/// Returns the engine that sent the request `id` if it offers shared memory, and so does this engine.
+fn offer(engine: &Engine<Regions>, id: CmId) -> Option<End> {
+    if !engine.agreement(id)?.has(Capabilities::NEAR) {
+        return None;
+    }
+    let (ip, qpn, _) = engine.peer(id)?;
+    Some(End {
+        ip,
+        slot: slot_of_qpn(qpn.value()),
+        guid: engine.peer_guid(id)?,
+    })
+}
+
+/// Adds a channel that both sides agreed on.
+fn add(context: &mut Context<'_>, peer: End, agreed: Agreed) -> Result<(), Refusal> {
+    let Agreed { channel, bell } = agreed;
+    tracing::debug!(?peer, "connections use shared memory");
+    let Context { engine, near, .. } = context;
+    near.add(engine, (peer.ip, peer.slot), peer.guid, channel, Some(bell))?;
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! The link through shared memory: records to and from one engine of this host, or this engine itself.
+//!
+//! A record has no ICRC, and is neither lost nor reordered. Its payload is copied between the ring and registered memory by the engine's
+//! [`Regions`], which know the record at hand.
+
+use softrxe_near::{Channel, Violation};
+use softrxe_proto::near::RecordPart;
+use softrxe_proto::{Engine, NearId, Time};
+
+use crate::memory::range::RecordBytes;
+use crate::memory::regions::Regions;
+
+/// Records, and bytes of payload, that are received before the answers to them are transmitted.
+const MAX_RECORDS: usize = 64;
+const MAX_BYTES: usize = 256 << 10;
+
+/// A channel of an engine.
+#[derive(Debug)]
+pub(crate) struct NearLink {
+    id: NearId,
+    channel: Channel,
+    /// The engine has packets for which there was no room.
+    starved: bool,
+}
+
+/// What a look at the ring of a link found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Look {
+    /// Records that were received.
+    pub(crate) records: usize,
+    /// The peer waits for room and sleeps; it has to be woken.
+    pub(crate) wake: bool,
+}
+
+impl NearLink {
+    /// Makes the link of the channel `id`.
+    pub(crate) const fn new(id: NearId, channel: Channel) -> Self {
+        Self {
+            id,
+            channel,
+            starved: false,
+        }
+    }
+
+    /// Returns the largest payload of a packet.
+    pub(crate) const fn mtu(&self) -> usize {
+        self.channel.sender.mtu()
+    }
+
+    /// Passes records that have arrived to `engine`, up to a bound.
+    ///
+    /// # Errors
+    /// [`Violation`]: the channel is to end.
+    pub(crate) fn receive(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+    ) -> Result<Look, Violation> {
+        let receiver = &mut self.channel.receiver;
+        let mut look = Look::default();
+        let mut bytes = 0;
+        while look.records < MAX_RECORDS && bytes < MAX_BYTES {
+            let Some(record) = receiver.next()? else {
+                break;
+            };
+            let length = record.payload_at + record.payload_length;
+            // SAFETY: the receiver checked the record's length. It stays mapped until it is released, after its use, and only raw
+            // pointers lead there.
+            let place = unsafe { RecordBytes::new(record.at, length) };
+            engine.memory().set_record(place);
+            let payload = RecordPart {
+                at: record.payload_at,
+                length: record.payload_length,
+            };
+            engine.handle_near(now, self.id, record.header(), payload);
+            receiver.release();
+            look.records += 1;
+            bytes += record.payload_length;
+        }
+        if look.records > 0 {
+            engine.memory().set_record(RecordBytes::NONE);
+            look.wake = receiver.flush();
+        }
+        Ok(look)
+    }
+
+    /// Reports to `engine` how much the peer has consumed.
+    ///
+    /// # Errors
+    /// [`Violation`]: the channel is to end.
+    pub(crate) fn report_progress(
+        &mut self,
+        engine: &mut Engine<Regions>,
+    ) -> Result<(), Violation> {
+        let freed = self.channel.sender.freed()?;
+        engine.near_freed(self.id, freed);
+        Ok(())
+    }
+
+    /// Transmits what `engine` has to send on this link as far as there is room, except acknowledgements that may wait if `hold`.
+    /// Returns whether the peer sleeps and has to be woken.
+    ///
+    /// # Errors
+    /// [`Violation`]: the channel is to end.
+    pub(crate) fn transmit(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        hold: bool,
+    ) -> Result<bool, Violation> {
+        let sender = &mut self.channel.sender;
+        let mut wake = false;
+        self.starved = false;
+        while engine.has_near(self.id) || !hold && engine.holds_near(self.id) {
+            let space = sender.space()?;
+            // SAFETY: the sender's space is mapped as long as the channel, and only raw pointers lead there.
+            let place = unsafe { RecordBytes::new(space.at, space.room) };
+            engine.memory().set_record(place);
+            if let Some(out) = engine.poll_near(now, self.id, space.room, hold) {
+                sender.commit(out.header(), out.payload_at, out.payload_length);
+            } else if !engine.has_near(self.id) {
+                break;
+            } else {
+                wake |= sender.publish();
+                if !sender.starve()? {
+                    self.starved = true;
+                    break;
+                }
+            }
+        }
+        engine.memory().set_record(RecordBytes::NONE);
+        Ok(sender.publish() || wake)
+    }
+
+    /// Prepares for a sleeping thread. Returns `false` if it must not sleep, as a record has arrived or there is room again.
+    ///
+    /// # Errors
+    /// [`Violation`]: the channel is to end.
+    pub(crate) fn arm(&mut self) -> Result<bool, Violation> {
+        let arrived = self.channel.receiver.arm()?;
+        let room = self.starved && self.channel.sender.starve()?;
+        Ok(!arrived && !room)
+    }
+
+    /// Reports room to the peer after [`arm`](Self::arm). Returns whether the peer has to be woken.
+    pub(crate) fn flush(&mut self) -> bool {
+        self.channel.receiver.flush()
+    }
+
+    /// Ends the preparation for a sleep.
+    pub(crate) fn disarm(&self) {
+        self.channel.receiver.disarm();
+    }
+}

@@ -1,0 +1,214 @@
+//! What the header and the symbols of a shared object say, read from the file without loading it.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::search;
+
+/// Largest library that is read; ours have 4 MB with debug information left out, 60 MB with it.
+const LARGEST: u64 = 512 << 20;
+
+/// The kind of machine that an object is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// 32 or 64.
+    bits: u8,
+    /// Whether numbers are little endian.
+    little: bool,
+    /// `e_machine`.
+    code: u16,
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.code {
+            3 => "i386",
+            20 => "powerpc",
+            21 => "powerpc64",
+            22 => "s390",
+            40 => "arm",
+            62 if self.bits == 32 => "x32",
+            62 => "x86-64",
+            183 => "aarch64",
+            243 => "riscv",
+            other => return write!(f, "machine {other} of {} bits", self.bits),
+        };
+        f.write_str(name)
+    }
+}
+
+/// The machine of this program.
+pub const OWN: Machine = Machine {
+    bits: if cfg!(target_pointer_width = "64") {
+        64
+    } else {
+        32
+    },
+    little: cfg!(target_endian = "little"),
+    code: if cfg!(target_arch = "aarch64") {
+        183
+    } else {
+        62
+    },
+};
+
+/// A shared object, as bytes.
+#[derive(Debug)]
+pub struct Object {
+    bytes: Vec<u8>,
+    machine: Machine,
+}
+
+/// The reason why a file is no shared object.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
+    Read(#[from] std::io::Error),
+    /// The file is something else.
+    #[error("is no shared object (no ELF header)")]
+    NotElf,
+}
+
+impl Object {
+    /// Reads a shared object, of at most 512 MiB.
+    ///
+    /// # Errors
+    /// [`ElfError`].
+    pub fn read(path: &Path) -> Result<Self, ElfError> {
+        let bytes = search::read_up_to(path, LARGEST)?;
+        let header = bytes.get(..20).ok_or(ElfError::NotElf)?;
+        if !header.starts_with(b"\x7fELF") {
+            return Err(ElfError::NotElf);
+        }
+        let little = header[5] == 1;
+        let code = [header[18], header[19]];
+        let machine = Machine {
+            bits: if header[4] == 2 { 64 } else { 32 },
+            little,
+            code: if little {
+                u16::from_le_bytes(code)
+            } else {
+                u16::from_be_bytes(code)
+            },
+        };
+        Ok(Self { bytes, machine })
+    }
+
+    /// Returns the machine that the object is for.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// Returns true if the object exports `name`; `None` if its symbols cannot be read.
+    #[must_use]
+    pub fn exports(&self, name: &str) -> Option<bool> {
+        Some(self.symbol(name)?.is_some())
+    }
+
+    /// Returns the bytes of the exported variable `name`.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<&[u8]> {
+        let (address, size) = self.symbol(name)??;
+        let (headers, entry, count) = (
+            self.number(32, 8)?,
+            self.number(54, 2)?,
+            self.number(56, 2)?,
+        );
+        for at in 0..count {
+            let header = headers + at * entry;
+            let [offset, start, length] = [8, 16, 32].map(|field| self.number(header + field, 8));
+            let (offset, start, length) = (offset?, start?, length?);
+            // PT_LOAD
+            if self.number(header, 4)? == 1 && address >= start && address + size <= start + length
+            {
+                let from = offset + (address - start);
+                return self.bytes.get(from..from.checked_add(size)?);
+            }
+        }
+        None
+    }
+
+    /// Returns address and size of a defined dynamic symbol. The outer `None`: the object has no table of a known layout.
+    fn symbol(&self, name: &str) -> Option<Option<(usize, usize)>> {
+        if (self.machine.bits, self.machine.little) != (64, true) {
+            return None;
+        }
+        let (headers, entry, count) = (
+            self.number(40, 8)?,
+            self.number(58, 2)?,
+            self.number(60, 2)?,
+        );
+        let section =
+            |at: usize, field: usize, size| self.number(headers + at * entry + field, size);
+        // SHT_DYNSYM
+        let table = (0..count).find(|at| section(*at, 4, 4) == Some(11))?;
+        let (start, length) = (section(table, 24, 8)?, section(table, 32, 8)?);
+        let names = section(section(table, 40, 4)?, 24, 8)?;
+        for symbol in (start..start.checked_add(length)?).step_by(24) {
+            let text = self.bytes.get(names + self.number(symbol, 4)?..)?;
+            let is_it = text
+                .strip_prefix(name.as_bytes())
+                .is_some_and(|rest| rest.first() == Some(&0));
+            if is_it && self.number(symbol + 6, 2)? != 0 {
+                let found = (self.number(symbol + 8, 8)?, self.number(symbol + 16, 8)?);
+                return Some(Some(found));
+            }
+        }
+        Some(None)
+    }
+
+    /// Reads a little-endian number of up to eight bytes.
+    fn number(&self, at: usize, size: usize) -> Option<usize> {
+        let bytes = self.bytes.get(at..at.checked_add(size)?)?;
+        let number = bytes
+            .iter()
+            .rev()
+            .try_fold(0u64, |n, b| n.checked_mul(256).map(|n| n + u64::from(*b)))?;
+        // Sums of these numbers must not overflow; no file is that large.
+        usize::try_from(number).ok().filter(|n| *n < 1 << 48)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::process::Command;
+
+    #[test]
+    fn machine_symbols_and_variables() {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, library) = (dir.path().join("a.c"), dir.path().join("a.so"));
+        fs::write(&source, "const char words[6] = \"hello\"; int init(void) { return 0; } int missing(void); int use(void) { return missing(); }").unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(&source);
+        assert!(cc.status().unwrap().success());
+        let object = Object::read(&library).unwrap();
+        assert_eq!(object.machine(), OWN);
+        assert_eq!(object.exports("init"), Some(true));
+        assert_eq!(object.exports("missing"), Some(false), "undefined");
+        assert_eq!(object.exports("ini"), Some(false));
+        assert_eq!(object.variable("words"), Some(&b"hello\0"[..]));
+        let mut other = fs::read(&library).unwrap();
+        other[18] = 183 ^ 62 ^ OWN.code as u8;
+        fs::write(&library, &other).unwrap();
+        assert_ne!(Object::read(&library).unwrap().machine(), OWN);
+        fs::write(&library, "text").unwrap();
+        assert!(matches!(Object::read(&library), Err(ElfError::NotElf)));
+        // Any damage of the file is survived.
+        for at in 0..other.len().min(4096) {
+            let mut damaged = other.clone();
+            damaged[at] = 0xFF;
+            let object = Object {
+                bytes: damaged,
+                machine: OWN,
+            };
+            let _ = object.exports("init");
+            let _ = object.variable("words");
+        }
+    }
+}

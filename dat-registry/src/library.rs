@@ -1,0 +1,187 @@
+//! Where the library of an entry lies, as the dynamic loader would find it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use crate::elf::{ElfError, Machine, OWN, Object};
+use crate::search::{TRIPLE, gained_rights};
+
+/// A library that was found.
+#[derive(Debug)]
+pub struct Library {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// The file.
+    pub object: Object,
+}
+
+/// The reason why there is no library that can be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LibraryError {
+    /// No file of that name.
+    #[error("no file {library:?} in {places}; install it, or write its path")]
+    Missing {
+        /// The library as the entry names it.
+        library: String,
+        /// The folders that were searched.
+        places: String,
+    },
+    /// Only files for other machines.
+    #[error(
+        "{path} is for {machine}, and this program runs on {OWN}; install the library for {OWN}"
+    )]
+    Machine {
+        /// Path of the file.
+        path: PathBuf,
+        /// Machine of the file.
+        machine: Machine,
+    },
+    /// The file cannot be used at all.
+    #[error("{path} {source}")]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ElfError,
+    },
+}
+
+/// Finds the library that an entry names. A name with a slash is a path. `more` are folders after the dynamic loader's own.
+///
+/// # Errors
+/// [`LibraryError`]. A library for another machine is passed over, as the dynamic loader does, and named if there is no other.
+pub fn locate(library: &str, more: &[PathBuf]) -> Result<Library, LibraryError> {
+    if library.contains('/') {
+        return open(Path::new(library));
+    }
+    let mut first_error = None;
+    let folders = [loader_folders(), more.to_vec()].concat();
+    for folder in &folders {
+        let path = folder.join(library);
+        if !path.exists() {
+            continue;
+        }
+        match open(&path) {
+            Ok(found) => return Ok(found),
+            Err(error) => _ = first_error.get_or_insert(error),
+        }
+    }
+    Err(first_error.unwrap_or_else(|| {
+        let mut places: Vec<String> = Vec::new();
+        for folder in folders {
+            let text = folder.display().to_string();
+            if !places.contains(&text) {
+                places.push(text);
+            }
+        }
+        LibraryError::Missing {
+            library: library.to_owned(),
+            places: places.join(", "),
+        }
+    }))
+}
+
+fn open(path: &Path) -> Result<Library, LibraryError> {
+    let path = path.to_owned();
+    match Object::read(&path) {
+        Ok(object) if object.machine() == OWN => Ok(Library { path, object }),
+        Ok(object) => Err(LibraryError::Machine {
+            path,
+            machine: object.machine(),
+        }),
+        Err(ElfError::Read(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(LibraryError::Missing {
+                library: path.display().to_string(),
+                places: path
+                    .parent()
+                    .map(|p| p.display().to_string())
+                    .unwrap_or_default(),
+            })
+        }
+        Err(source) => Err(LibraryError::File { path, source }),
+    }
+}
+
+/// Returns the folders that the dynamic loader searches: `LD_LIBRARY_PATH`, those of /etc/ld.so.conf, and its own.
+fn loader_folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    if let Some(given) = env::var_os("LD_LIBRARY_PATH").filter(|_| !gained_rights()) {
+        folders.extend(env::split_paths(&given).filter(|p| !p.as_os_str().is_empty()));
+    }
+    configured_folders(Path::new("/etc/ld.so.conf"), 0, &mut folders);
+    for base in ["/lib", "/usr/lib"] {
+        folders.push(Path::new(base).join(TRIPLE));
+        folders.push(format!("{base}64").into());
+        folders.push(base.into());
+    }
+    folders
+}
+
+/// Adds the folders that a file of ld.so.conf's format names. `depth` limits includes that include themselves.
+fn configured_folders(file: &Path, depth: u32, folders: &mut Vec<PathBuf>) {
+    let Ok(text) = fs::read_to_string(file) else {
+        return;
+    };
+    for line in text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim())
+    {
+        match line.strip_prefix("include ") {
+            Some(pattern) if depth < 4 => {
+                for file in matching(Path::new(pattern.trim())) {
+                    configured_folders(&file, depth + 1, folders);
+                }
+            }
+            None if line.starts_with('/') => folders.push(line.into()),
+            _ => {}
+        }
+    }
+}
+
+/// Returns the files of a pattern such as `/etc/ld.so.conf.d/*.conf`.
+fn matching(pattern: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(name)) = (
+        pattern.parent(),
+        pattern.file_name().and_then(OsStr::to_str),
+    ) else {
+        return Vec::new();
+    };
+    let (start, end) = name.split_once('*').unwrap_or((name, ""));
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with(start) && name.ends_with(end)
+        })
+        .map(|entry| entry.path())
+        .collect();
+    files.sort();
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_of_another_machine_is_named_with_both() {
+        let own = locate("libc.so.6", &[]).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut bytes = fs::read(&own.path).unwrap();
+        bytes[18] = 243;
+        fs::write(dir.path().join("libother.so"), &bytes).unwrap();
+        let more = [dir.path().to_owned()];
+        let error = locate("libother.so", &more).unwrap_err().to_string();
+        assert!(
+            error.contains("libother.so is for riscv, and this program runs on"),
+            "{error}"
+        );
+        let error = locate("libnone.so", &more).unwrap_err().to_string();
+        assert!(
+            error.contains("no file \"libnone.so\" in ") && error.contains("/usr/lib"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! The settings that a provider declares, and whether an entry's settings are among them.
+//!
+//! A provider exports the text `dat_rs_settings`: lines `KEY number LEAST MOST`, `KEY one-of WORD...` or `KEY text`. It is read from
+//! the file, so that a check runs no code of the library. A classic provider declares nothing, and nothing is checked.
+
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error, I64Deserializer, StrDeserializer};
+
+use crate::conf::{ConfError, ConfErrorKind, Entry, Origin, Setting, Value, suggest};
+use crate::elf::Object;
+
+/// The settings that a provider declares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Declared(Vec<(String, Kind)>);
+
+/// The values of a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// An integer.
+    Number {
+        /// The least.
+        least: i64,
+        /// The greatest.
+        most: i64,
+    },
+    /// One of some words; words of digits alone may be written as integers.
+    OneOf(Vec<String>),
+    /// Any text that is not empty.
+    Text,
+}
+
+impl Declared {
+    /// Reads what the library declares; `None` for a classic provider.
+    #[must_use]
+    pub fn of(object: &Object) -> Option<Self> {
+        let bytes = object.variable("dat_rs_settings")?;
+        Some(Self::parse(&String::from_utf8_lossy(bytes)))
+    }
+
+    /// Parses the text of `dat_rs_settings`. Of a key that occurs twice the first line counts; lines of a later version's kinds are
+    /// taken for text.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut all: Vec<(String, Kind)> = Vec::new();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(key), kind) = (words.next(), words.next()) else {
+                continue;
+            };
+            let rest: Vec<String> = words.map(str::to_owned).collect();
+            let bound =
+                |at: usize, usual| rest.get(at).and_then(|w| w.parse().ok()).unwrap_or(usual);
+            let kind = match kind {
+                Some("number") => Kind::Number {
+                    least: bound(0, 0),
+                    most: bound(1, i64::MAX),
+                },
+                Some("one-of") => Kind::OneOf(rest),
+                _ => Kind::Text,
+            };
+            if !all.iter().any(|(known, _)| known == key) {
+                all.push((key.to_owned(), kind));
+            }
+        }
+        Self(all)
+    }
+
+    /// Returns true if the values of the setting are numbers.
+    #[must_use]
+    pub fn is_number(&self, key: &str) -> bool {
+        self.0.iter().any(|(known, kind)| match kind {
+            _ if known != key => false,
+            Kind::Number { .. } => true,
+            Kind::OneOf(words) => words.iter().all(|word| is_digits(word)),
+            Kind::Text => false,
+        })
+    }
+
+    /// Returns the faults of an entry's settings.
+    #[must_use]
+    pub fn check(&self, entry: &Entry) -> Vec<ConfError> {
+        let mut errors = Vec::new();
+        for (at, setting) in entry.places.settings.iter().enumerate() {
+            let again = entry.places.settings[..at]
+                .iter()
+                .any(|s| s.key == setting.key);
+            let fault = if again {
+                Some(format!("{} is set twice", setting.key))
+            } else {
+                self.check_one(setting).err()
+            };
+            errors.extend(fault.map(|text| ConfError {
+                origin: Origin {
+                    path: entry.origin.path.clone(),
+                    line: setting.place.line,
+                },
+                column: setting.place.column,
+                kind: ConfErrorKind::Provider(text),
+            }));
+        }
+        errors
+    }
+
+    fn check_one(&self, setting: &Setting) -> Result<(), String> {
+        let Some((key, kind)) = self.0.iter().find(|(key, _)| *key == setting.key) else {
+            let keys = || self.0.iter().map(|(key, _)| key.as_str());
+            return Err(format!(
+                "the provider has no setting {:?}{}; known ones: {}",
+                setting.key,
+                suggest::hint(&setting.key, keys()),
+                keys().collect::<Vec<_>>().join(", ")
+            ));
+        };
+        kind.accept(&setting.value).map_err(|wants| {
+            format!(
+                "{key} = {:?} is not possible: {wants}",
+                setting.value.to_string()
+            )
+        })
+    }
+}
+
+impl Kind {
+    /// Deserialises the value as this kind; the error says what is possible.
+    fn accept(&self, value: &Value) -> Result<(), String> {
+        match self {
+            Self::Number { least, most } => {
+                let wants = format!("an integer from {least} to {most}");
+                let number = match value {
+                    Value::Word(word) => number(word).ok_or_else(|| wants.clone())?,
+                    typed => {
+                        typed_value::<i64>(typed).map_err(|error| format!("{wants} ({error})"))?
+                    }
+                };
+                (*least..=*most)
+                    .contains(&number)
+                    .then_some(())
+                    .ok_or(wants)
+            }
+            Self::OneOf(words) => {
+                let text = match value {
+                    Value::Number(number) if words.iter().all(|word| is_digits(word)) => {
+                        number.to_string()
+                    }
+                    Value::Number(_) => typed_value::<String>(value).map_err(|e| e.to_string())?,
+                    Value::Word(text) | Value::Text(text) => text.clone(),
+                };
+                let known = || words.iter().map(String::as_str);
+                words.contains(&text).then_some(()).ok_or_else(|| {
+                    format!(
+                        "one of {}{}",
+                        words.join(", "),
+                        suggest::hint(&text, known())
+                    )
+                })
+            }
+            Self::Text => match value {
+                Value::Number(_) => typed_value::<String>(value)
+                    .map(drop)
+                    .map_err(|e| e.to_string()),
+                Value::Word(text) | Value::Text(text) if text.is_empty() => {
+                    Err("it is empty".into())
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+/// Deserialises a value of the TOML form.
+fn typed_value<'de, T: Deserialize<'de>>(value: &'de Value) -> Result<T, Error> {
+    match value {
+        Value::Number(number) => {
+            let deserializer: I64Deserializer<Error> = (*number).into_deserializer();
+            T::deserialize(deserializer)
+        }
+        Value::Word(text) | Value::Text(text) => {
+            let deserializer: StrDeserializer<'_, Error> = text.as_str().into_deserializer();
+            T::deserialize(deserializer)
+        }
+    }
+}
+
+/// Reads a number as providers do: decimal or 0x... .
+fn number(word: &str) -> Option<i64> {
+    match word.strip_prefix("0x") {
+        Some(hex) => i64::from_str_radix(hex, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+fn is_digits(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::conf::parse;
+
+    const DECLARED: &str = "mtu one-of 256 1024 4096\nretry number 0 7\nengine one-of kernel user\npcap text\nretry text\n";
+
+    fn said(file: &str, text: &str) -> Vec<String> {
+        let parsed = parse(text.as_bytes(), Path::new(file));
+        assert_eq!(parsed.errors, []);
+        let declared = Declared::parse(DECLARED);
+        let errors = declared.check(&parsed.entries[0]);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    fn line(params: &str) -> Vec<String> {
+        said(
+            "c",
+            &format!("a u2.0 threadsafe default l v.1.0 \"{params}\" \"\""),
+        )
+    }
+
+    #[test]
+    fn words_of_a_line_are_checked_at_their_columns() {
+        assert_eq!(line("lo 0 mtu=1024 retry=0x7 pcap=/x engine=user"), [""; 0]);
+        for (params, wants) in [
+            (
+                "lo 0 mtu=1500",
+                "c:1:41: mtu = \"1500\" is not possible: one of 256, 1024, 4096",
+            ),
+            (
+                "retry=8",
+                "c:1:36: retry = \"8\" is not possible: an integer from 0 to 7",
+            ),
+            ("retry=1 retry=2", "c:1:44: retry is set twice"),
+            (
+                "retrry=1",
+                "has no setting \"retrry\"; did you mean \"retry\"?; known ones: mtu",
+            ),
+            ("engine=usr", "did you mean \"user\"?"),
+            ("pcap=", "it is empty"),
+        ] {
+            let said = line(params);
+            assert!(
+                said.len() == 1 && said[0].contains(wants),
+                "{said:?} lacks {wants}"
+            );
+        }
+    }
+
+    #[test]
+    fn values_of_a_table_have_types() {
+        let table = |row: &str| {
+            said(
+                "c.toml",
+                &format!("[[ia]]\nname='a'\nlibrary='l'\n[ia.params]\n{row}\n"),
+            )
+        };
+        assert_eq!(
+            table("mtu = 1024\nretry = 7\nengine = 'user'\npcap = '/x'"),
+            [""; 0]
+        );
+        for (row, wants) in [
+            (
+                "retry = '7'",
+                "c.toml:5:1: retry = \"7\" is not possible: an integer from 0 to 7 (invalid type: string \"7\"",
+            ),
+            ("pcap = 3", "invalid type: integer `3`, expected a string"),
+            ("engine = 1", "invalid type: integer `1`, expected a string"),
+            ("mtu = 1500", "one of 256"),
+        ] {
+            let said = table(row);
+            assert!(
+                said.len() == 1 && said[0].contains(wants),
+                "{said:?} lacks {wants}"
+            );
+        }
+    }
+}
