@@ -1,19 +1,20 @@
 //! Ranges of the consumer's memory. The consumer may change memory while the engine reads it, read it while the engine writes it, and
-//! unmap it. So there is no Rust reference to it, except during a checksum. All access to registered memory goes through these
-//! functions.
+//! unmap it. So there is no Rust reference to it, not even during a checksum: Rust assumes that the bytes behind a `&[u8]` do not
+//! change. All access to registered memory goes through these functions, which use the copies of `guard`.
 
 use std::io;
 use std::ptr::NonNull;
-use std::slice;
 use std::sync::atomic::{Ordering, fence};
 
 use crc32fast::Hasher;
 
-use super::guard::{self, CopyMethod, Fault, RecoveryFrame};
+use super::guard::{self, CopyMethod, Fault};
 use super::probe;
 
 /// Number of bytes at the end of a message that are stored after all others, in one store if aligned.
 const TAIL: usize = 8;
+/// Number of bytes that a checksum copies at a time.
+const CHECKSUM_PIECE: usize = 2048;
 
 /// A range of the consumer's memory that was checked when it was registered.
 ///
@@ -193,26 +194,24 @@ impl Range {
         })
     }
 
-    /// Returns the CRC-32 of the whole range, continued from `crc`, or `None` if this memory cannot be read in place.
-    #[must_use]
-    pub(crate) fn checksum(
-        &self,
-        recovery: &RecoveryFrame,
-        crc: u32,
-    ) -> Option<Result<u32, Failed>> {
-        let compute = || {
-            // SAFETY: inside a range that the consumer registered; bytes have no invalid values. The consumer must not write them
-            // now, as a posted request refers to them. If it does, the checksum is wrong, on which nothing but the packet's
-            // acceptance depends.
-            let bytes =
-                unsafe { slice::from_raw_parts(self.base as *const u8, self.length as usize) };
-            let mut hasher = Hasher::new_with_initial(crc);
-            hasher.update(bytes);
-            hasher.finalize()
-        };
-        // SAFETY: `compute` reads the range, and a hasher contains only numbers.
-        let done = unsafe { recovery.run(self.base, self.length as usize, compute) };
-        done.map(|done| done.map_err(Failed::from))
+    /// Returns the CRC-32 of the whole range, continued from `crc`. The consumer must not write the bytes now, as a posted request
+    /// refers to them. If it does, the checksum is wrong, on which nothing but the packet's acceptance depends.
+    ///
+    /// # Errors
+    /// See [`Failed`].
+    pub(crate) fn checksum(&self, method: CopyMethod, crc: u32) -> Result<u32, Failed> {
+        let mut hasher = Hasher::new_with_initial(crc);
+        // The bytes pass through a buffer that stays in the processor's cache.
+        let mut piece = [0; CHECKSUM_PIECE];
+        let (mut done, end) = (0, self.length);
+        while done < end {
+            let count = (end - done).min(CHECKSUM_PIECE as u64);
+            let piece = &mut piece[..count as usize];
+            self.read(method, done, piece)?;
+            hasher.update(piece);
+            done += count;
+        }
+        Ok(hasher.finalize())
     }
 
     /// Copies into the range. The last bytes are stored after all others, so that a consumer that polls the last byte of a message
@@ -395,15 +394,11 @@ mod tests {
                 );
                 range.write(method, 8, &5u64.to_ne_bytes()).unwrap();
                 assert_eq!(range.update(method, 8, |old| old + 1), Ok(5));
-                let recovery = RecoveryFrame::acquire();
-                let whole = range.checksum(&recovery, 0);
-                assert!(matches!(whole, None | Some(Err(Failed::Fault))), "{what:?}");
+                assert_eq!(range.checksum(method, 0), Err(Failed::Fault), "{what:?}");
                 let first = range.part(0, page).unwrap();
                 let mut bytes = vec![0; PAGE];
                 first.read(method, 0, &mut bytes).unwrap();
-                if let Some(crc) = first.checksum(&recovery, 0) {
-                    assert_eq!(crc, Ok(crc32fast::hash(&bytes)));
-                }
+                assert_eq!(first.checksum(method, 0), Ok(crc32fast::hash(&bytes)));
             }
         }
     }

@@ -10,7 +10,7 @@ use softrxe_proto::{
     Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, SecretKey, Time, WindowType,
 };
 
-use super::guard::{CopyMethod, MethodCache, RecoveryFrame};
+use super::guard::{CopyMethod, MethodCache};
 use super::keys::Keys;
 use super::payload_refs::{MIN_LENT, PayloadRefs, Pieces};
 use super::range::{Failed, Range, RecordBytes};
@@ -26,7 +26,6 @@ pub(crate) struct Regions {
     /// The record that the engine reads or writes at present.
     record: Cell<RecordBytes>,
     copy_method: MethodCache,
-    recovery: RecoveryFrame,
 }
 
 #[derive(Debug)]
@@ -92,7 +91,6 @@ impl Regions {
             payload_refs: RefCell::default(),
             record: Cell::new(RecordBytes::NONE),
             copy_method: MethodCache::new(),
-            recovery: RecoveryFrame::acquire(),
         }
     }
 
@@ -329,10 +327,9 @@ impl Memory for Regions {
                 va,
                 length: length as u64,
             })?;
-        match lent.checksum(&self.recovery, crc) {
-            None => Ok(None),
-            Some(Err(failed)) => Err(error_of(failed, access, va, length as u64)),
-            Some(Ok(crc)) => {
+        match lent.checksum(self.copy_method.get(), crc) {
+            Err(failed) => Err(error_of(failed, access, va, length as u64)),
+            Ok(crc) => {
                 refs.add(at, lent);
                 Ok(Some(crc))
             }

@@ -4,6 +4,12 @@
 //! and a signal handler of this crate turns a fault there into an error (`signals`, `x86_64`). That works as long as the handler is
 //! installed and the copying thread does not block the signals; the application may change both. [`CopyMethod::Kernel`] uses
 //! process_vm_readv(2), which returns EFAULT: it takes about half a microsecond a copy and always works. [`MethodCache`] chooses.
+//!
+//! **Why these are sound in Rust's terms.** The consumer's threads and peers may access the same bytes at the same time. A plain or
+//! `memcpy` access would then be a data race, which is undefined behaviour. Here the registered side of a copy is accessed by
+//! assembly (`x86_64`), by the kernel (`kernel`), or by relaxed atomics of one byte (`portable`). For the compiler assembly is code
+//! that it does not see; it may do what the processor allows, and for every processor a race of stores and loads of memory yields
+//! one of the values of each byte. So its effect is that of relaxed atomic accesses of each byte, which never race.
 
 mod kernel;
 mod signals;
@@ -181,42 +187,6 @@ pub(crate) unsafe fn update(
             let direct = || unsafe { machine::update(at, &mut f) };
             let done = signals::with_faults_unblocked(direct);
             done.unwrap_or_else(|| kernel::update(at, f))
-        }
-    }
-}
-
-/// Where a computation that may fault saves how to abandon it; `None` if there was no free frame.
-#[derive(Debug)]
-pub(crate) struct RecoveryFrame(Option<&'static machine::Frame>);
-
-impl RecoveryFrame {
-    /// Acquires one of a limited number of frames.
-    #[must_use]
-    pub(crate) fn acquire() -> Self {
-        Self(machine::Frame::acquire())
-    }
-
-    /// Runs `compute` over the `length` bytes at `from`. Returns `None` without a frame, and an error if the memory faults.
-    ///
-    /// # Safety
-    /// The range is memory that the consumer registered. `compute` reads it and nothing else that may fault. If it is abandoned, nothing
-    /// remains to drop or unlock.
-    pub(crate) unsafe fn run<R>(
-        &self,
-        from: usize,
-        length: usize,
-        compute: impl FnOnce() -> R,
-    ) -> Option<Result<R, Fault>> {
-        let frame = self.0?;
-        // SAFETY: the caller's promises; under the engine's lock one thread at a time computes here.
-        Some(unsafe { frame.run(from..from + length, compute) })
-    }
-}
-
-impl Drop for RecoveryFrame {
-    fn drop(&mut self) {
-        if let Some(frame) = self.0 {
-            frame.release();
         }
     }
 }

@@ -1,17 +1,24 @@
 //! Processors for which there is no recovery from faults: the kernel makes every copy.
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::Fault;
 
 /// Faults cannot be caught.
 pub(super) const RECOVERS_FAULTS: bool = false;
 
-/// Copies. A fault ends the process.
+/// Copies byte by byte. A fault ends the process.
 pub(super) unsafe fn copy(to: usize, from: usize, length: usize) -> Result<(), Fault> {
-    // SAFETY: the caller's promise.
-    unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, length) };
+    for at in 0..length {
+        // SAFETY: the caller's promise; one side is registered memory, which only atomics and assembly access.
+        let (to, from) = unsafe {
+            (
+                AtomicU8::from_ptr((to + at) as *mut u8),
+                AtomicU8::from_ptr((from + at) as *mut u8),
+            )
+        };
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
     Ok(())
 }
 
@@ -27,28 +34,6 @@ pub(super) unsafe fn update(at: usize, mut f: impl FnMut(u64) -> u64) -> Result<
     let word = unsafe { AtomicU64::from_ptr(at as *mut u64) };
     let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(f(old)));
     Ok(old.unwrap_or_else(|old| old))
-}
-
-/// A recovery frame, of which there are none.
-#[derive(Debug)]
-pub(super) enum Frame {}
-
-impl Frame {
-    pub(super) const fn acquire() -> Option<&'static Self> {
-        None
-    }
-
-    pub(super) const fn release(&self) {
-        match *self {}
-    }
-
-    pub(super) unsafe fn run<R>(
-        &self,
-        _range: Range<usize>,
-        _compute: impl FnOnce() -> R,
-    ) -> Result<R, Fault> {
-        match *self {}
-    }
 }
 
 /// Returns the signal handler: there is none.

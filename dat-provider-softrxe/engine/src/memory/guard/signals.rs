@@ -113,7 +113,7 @@ pub(super) unsafe extern "C" fn on_fault(
     // SAFETY: the kernel's arguments, possibly passed on by a handler that calls this one.
     unsafe {
         // A positive code means a fault of an instruction, not a signal of a process.
-        if (*info).si_code > 0 && machine::recover(context.cast(), (*info).si_addr() as usize) {
+        if (*info).si_code > 0 && machine::recover(context.cast()) {
             return;
         }
         forward(signal, info, context, caller == context as usize);

@@ -1,9 +1,5 @@
 //! Recovery from faults on x86-64: the instructions that may fault, and where the thread continues after a fault.
 
-use std::mem::MaybeUninit;
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
-
 use super::Fault;
 
 /// Faults can be caught.
@@ -24,16 +20,12 @@ std::arch::global_asm!(
     ".hidden dat_softrxe_guard_store1",
     ".globl dat_softrxe_guard_exchange",
     ".hidden dat_softrxe_guard_exchange",
-    ".globl dat_softrxe_guard_run",
-    ".hidden dat_softrxe_guard_run",
     ".globl dat_softrxe_guard_begin",
     ".hidden dat_softrxe_guard_begin",
     ".globl dat_softrxe_guard_end",
     ".hidden dat_softrxe_guard_end",
     ".globl dat_softrxe_guard_fault",
     ".hidden dat_softrxe_guard_fault",
-    ".globl dat_softrxe_guard_leave",
-    ".hidden dat_softrxe_guard_leave",
     ".globl dat_softrxe_guard_entry",
     ".hidden dat_softrxe_guard_entry",
     ".balign 64",
@@ -141,31 +133,6 @@ std::arch::global_asm!(
     "dat_softrxe_guard_fault:",
     "mov eax, 1",
     "ret",
-    // run(frame rdi, function rsi, argument rdx): saves the registers that a function must preserve on the stack, and the stack
-    // pointer in the frame.
-    "dat_softrxe_guard_run:",
-    "push rbp",
-    "push rbx",
-    "push r12",
-    "push r13",
-    "push r14",
-    "push r15",
-    "sub rsp, 8",
-    "mov rbx, rdi",
-    "mov [rbx], rsp",
-    "mov rdi, rdx",
-    "call rsi",
-    "xor eax, eax",
-    "dat_softrxe_guard_leave:",
-    "mov qword ptr [rbx], 0",
-    "add rsp, 8",
-    "pop r15",
-    "pop r14",
-    "pop r13",
-    "pop r12",
-    "pop rbx",
-    "pop rbp",
-    "ret",
     // The signal handler: passes the address of the signal's frame as the fourth argument, which is right if the kernel called it.
     "dat_softrxe_guard_entry:",
     "lea rcx, [rsp + 8]",
@@ -181,15 +148,9 @@ unsafe extern "C" {
     fn dat_softrxe_guard_store2(to: usize, value: u16) -> u32;
     fn dat_softrxe_guard_store1(to: usize, value: u8) -> u32;
     fn dat_softrxe_guard_exchange(at: usize, expected: *mut u64, new: u64) -> u32;
-    fn dat_softrxe_guard_run(
-        frame: *const Frame,
-        function: extern "C" fn(*mut libc::c_void),
-        argument: *mut libc::c_void,
-    ) -> u32;
     fn dat_softrxe_guard_begin();
     fn dat_softrxe_guard_end();
     fn dat_softrxe_guard_fault();
-    fn dat_softrxe_guard_leave();
     fn dat_softrxe_guard_entry();
 }
 
@@ -243,115 +204,24 @@ pub(super) unsafe fn update(at: usize, mut f: impl FnMut(u64) -> u64) -> Result<
     }
 }
 
-/// How to abandon a computation.
-#[derive(Debug)]
-#[repr(C)]
-pub(super) struct Frame {
-    /// Saved stack pointer; 0 while no computation runs.
-    stack: AtomicUsize,
-    /// The thread that computes.
-    thread: AtomicUsize,
-    /// Range of the memory that may fault.
-    begin: AtomicUsize,
-    end: AtomicUsize,
-    /// 1 if an engine has acquired this frame.
-    acquired: AtomicUsize,
-}
-
-/// One frame for each engine. Further engines copy payload instead of computing checksums in place.
-static FRAMES: [Frame; 64] = [const {
-    Frame {
-        stack: AtomicUsize::new(0),
-        thread: AtomicUsize::new(0),
-        begin: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        acquired: AtomicUsize::new(0),
-    }
-}; 64];
-
-impl Frame {
-    pub(super) fn acquire() -> Option<&'static Self> {
-        let free = |frame: &&Self| frame.acquired.swap(1, Ordering::AcqRel) == 0;
-        FRAMES.iter().find(free)
-    }
-
-    pub(super) fn release(&self) {
-        self.acquired.store(0, Ordering::Release);
-    }
-
-    /// Runs `compute`, and abandons it if it faults in `range`.
-    ///
-    /// # Safety
-    /// One thread at a time calls this. If `compute` is abandoned, nothing remains to drop or unlock.
-    pub(super) unsafe fn run<F: FnOnce() -> R, R>(
-        &self,
-        range: Range<usize>,
-        compute: F,
-    ) -> Result<R, Fault> {
-        struct Work<F, R> {
-            compute: Option<F>,
-            result: MaybeUninit<R>,
-        }
-        extern "C" fn work<F: FnOnce() -> R, R>(work: *mut libc::c_void) {
-            // SAFETY: `run` passes its own `Work`, which outlives the call.
-            let work = unsafe { &mut *work.cast::<Work<F, R>>() };
-            if let Some(compute) = work.compute.take() {
-                work.result.write(compute());
-            }
-        }
-        // SAFETY: pthread_self cannot fail.
-        let thread = unsafe { libc::pthread_self() } as usize;
-        self.thread.store(thread, Ordering::Relaxed);
-        self.begin.store(range.start, Ordering::Relaxed);
-        self.end.store(range.end, Ordering::Relaxed);
-        // The signal handler of this thread reads these fields.
-        compiler_fence(Ordering::SeqCst);
-        let mut all = Work {
-            compute: Some(compute),
-            result: MaybeUninit::<R>::uninit(),
-        };
-        // SAFETY: the function gets its argument; the caller promises that it may be abandoned.
-        result(unsafe { dat_softrxe_guard_run(self, work::<F, R>, (&raw mut all).cast()) })?;
-        // SAFETY: the computation completed.
-        Ok(unsafe { all.result.assume_init() })
-    }
-}
-
 /// Returns the signal handler.
 pub(super) fn entry() -> Option<usize> {
     Some(dat_softrxe_guard_entry as *const () as usize)
 }
 
-/// Makes the interrupted thread continue where it recovers, if it was at an instruction that may fault at `address`. Returns whether
-/// it was.
+/// Makes the interrupted thread continue where it recovers, if it was at an instruction that may fault. Returns whether it was.
 ///
 /// # Safety
 /// `context` is the argument of a signal handler, which returns afterwards.
-pub(super) unsafe fn recover(context: *mut libc::ucontext_t, address: usize) -> bool {
+pub(super) unsafe fn recover(context: *mut libc::ucontext_t) -> bool {
     // SAFETY: the caller's promise.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     let instruction = registers[libc::REG_RIP as usize] as usize;
     let begin = dat_softrxe_guard_begin as *const () as usize;
     let end = dat_softrxe_guard_end as *const () as usize;
-    if (begin..end).contains(&instruction) {
+    let is_guarded = (begin..end).contains(&instruction);
+    if is_guarded {
         registers[libc::REG_RIP as usize] = dat_softrxe_guard_fault as *const () as i64;
-        return true;
     }
-    // SAFETY: pthread_self cannot fail.
-    let thread = unsafe { libc::pthread_self() } as usize;
-    for frame in &FRAMES {
-        let stack = frame.stack.load(Ordering::Relaxed);
-        let range = frame.begin.load(Ordering::Relaxed)..frame.end.load(Ordering::Relaxed);
-        if stack != 0 && frame.thread.load(Ordering::Relaxed) == thread && range.contains(&address)
-        {
-            registers[libc::REG_RIP as usize] = dat_softrxe_guard_leave as *const () as i64;
-            registers[libc::REG_RSP as usize] = stack as i64;
-            registers[libc::REG_RBX as usize] = &raw const *frame as i64;
-            registers[libc::REG_RAX as usize] = 1;
-            // The calling convention requires a clear direction flag.
-            registers[libc::REG_EFL as usize] &= !0x400;
-            return true;
-        }
-    }
-    false
+    is_guarded
 }
