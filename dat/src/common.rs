@@ -1,6 +1,5 @@
 //! Common service points: connections by socket address.
 
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 
 use dat_abi::sockaddr;
@@ -8,7 +7,7 @@ use dat_abi::types::DAT_HANDLE_NULL;
 use dat_abi::v2_0::types::{DatComm, DatCspParam};
 
 use crate::error::Result;
-use crate::sys::{Handle, call, free};
+use crate::sys::{Handle, call, free, query};
 use crate::{Evd, Ia};
 
 /// A common service point. It listens on a port of the adapter's address until it is dropped; its connections remain.
@@ -60,12 +59,15 @@ impl CommonListener {
         Ok(listener)
     }
 
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+
     /// Returns the address on which it listens. If port 0 was requested, the provider selected the port.
     fn query(&self) -> Result<Option<SocketAddr>> {
-        let mut param = MaybeUninit::<DatCspParam>::zeroed();
-        call!(self.handle, csp_query(0xf, param.as_mut_ptr()))?;
-        // SAFETY: zeroed, then filled by the provider; plain data. The address is NULL or valid as long as the object lives.
-        Ok(unsafe { sockaddr::read(param.assume_init().address_ptr.cast()) })
+        let param: DatCspParam = query!(self.handle, csp_query(0xf));
+        // SAFETY: the address is NULL or valid as long as the object lives.
+        Ok(unsafe { sockaddr::read(param.address_ptr.cast()) })
     }
 
     /// Returns the address to which peers connect.

@@ -1,25 +1,209 @@
 //! Errors of the API.
 
-use dat_core::error::Error as Code;
-use dat_registry::registry::LookupError;
+use std::time::Duration;
+
+pub use dat_core::error::{Error as Code, Kind, Subtype};
+pub use dat_registry::registry::LookupError;
 
 /// Result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a call failed.
+/// A queue of an endpoint or a dispatcher.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Queue {
+    /// Outstanding sends, writes, reads, atomics and binds of an endpoint.
+    Requests,
+    /// Posted receives of an endpoint or an SRQ.
+    Receives,
+    /// Events of a dispatcher.
+    Events,
+}
+
+impl std::fmt::Display for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Requests => "requests",
+            Self::Receives => "receives",
+            Self::Events => "events",
+        })
+    }
+}
+
+/// The reason why a call failed. Where a provider refused it, [`Error::code`] has the DAT return code.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The name cannot be opened: there is no configuration or no such entry, or its library cannot be used. The text says which.
     #[error("{0}")]
     Lookup(#[from] LookupError),
-    /// A call returned an error code of the specification.
+    /// The queue has no event.
+    #[error("{call}: no event is queued ({code})")]
+    Empty {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The DAT return code.
+        code: Code,
+    },
+    /// The time limit of a wait expired.
+    #[error("{call}: no event arrived in time ({code})")]
+    TimedOut {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The DAT return code.
+        code: Code,
+    },
+    /// A signal, or a call that forbids waiting, ended a wait. Wait again if the program has nothing else to do.
+    #[error("{call}: the wait was interrupted ({code})")]
+    Interrupted {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The DAT return code.
+        code: Code,
+    },
+    /// A queue is full. Take completions from its dispatcher first, or make it larger.
+    #[error(
+        "{call}: the queue of {queue} is full; take completions first, or make it larger ({code})"
+    )]
+    QueueFull {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The queue.
+        queue: Queue,
+        /// The DAT return code.
+        code: Code,
+    },
+    /// The endpoint has no connection: not yet, or not any more. [`Error::is_connection_gone`] tells these apart.
+    #[error("{call}: the endpoint is not connected ({code})")]
+    NotConnected {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The DAT return code, whose subtype has the endpoint's state.
+        code: Code,
+    },
+    /// The object's state forbids the operation.
+    #[error("{call}: the state of the object does not allow this ({code})")]
+    State {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The DAT return code, whose subtype has the state.
+        code: Code,
+    },
+    /// Another object uses this one.
+    #[error("{call}: the object is in use; drop what uses it first ({code})")]
+    InUse {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The DAT return code, whose subtype has the kind of object.
+        code: Code,
+    },
+    /// A connection qualifier or port is taken.
+    #[error("{call}: the address is in use; choose another qualifier or port ({code})")]
+    AddressInUse {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The DAT return code.
+        code: Code,
+    },
+    /// The peer's address cannot be used or reached.
+    #[error("{call}: the address cannot be reached ({code})")]
+    Unreachable {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The DAT return code.
+        code: Code,
+    },
+    /// The provider or the device does not have the operation.
+    #[error("{call}: the provider does not support this ({code})")]
+    Unsupported {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The DAT return code.
+        code: Code,
+    },
+    /// Memory, or a resource of the device, is exhausted.
+    #[error(
+        "{call}: out of resources; free objects, or raise the limits of memory and open files ({code})"
+    )]
+    Resources {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The DAT return code.
+        code: Code,
+    },
+    /// Another error of the specification.
     #[error("{call}: {code}")]
     Call {
         /// Name of the DAT function.
         call: &'static str,
         /// Type and subtype of the error.
         code: Code,
+    },
+    /// There is no memory of this size.
+    #[error("{bytes} bytes cannot be allocated; ask for less")]
+    OutOfMemory {
+        /// Number of bytes that was asked for.
+        bytes: usize,
+    },
+    /// A length is 0, or larger than the adapter allows.
+    #[error("{what} of length {length} is not possible: it has 1 to {most} bytes")]
+    Length {
+        /// What has the length.
+        what: &'static str,
+        /// The length.
+        length: usize,
+        /// The largest length.
+        most: usize,
+    },
+    /// A post has more segments than the endpoint allows (`EpBuilder::max_segments`).
+    #[error("{call}: {given} segments are more than the {most} that the endpoint was created for")]
+    TooManySegments {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// Number of segments.
+        given: usize,
+        /// The maximum.
+        most: usize,
+    },
+    /// A region belongs to another protection zone or adapter than the endpoint or SRQ.
+    #[error(
+        "{call}: the region belongs to another protection zone; allocate it from the zone of the endpoint"
+    )]
+    OtherZone {
+        /// Name of the DAT function.
+        call: &'static str,
+    },
+    /// A receive or a read needs a region with [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
+    #[error("{call}: the region is read-only; allocate it with Access::LOCAL_WRITE")]
+    ReadOnly {
+        /// Name of the DAT function.
+        call: &'static str,
+    },
+    /// The endpoint has no dispatcher for the completion.
+    #[error("{call}: the endpoint has no dispatcher for {queue}; give it one when it is created")]
+    NoEvd {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The queue whose completions the dispatcher would get.
+        queue: Queue,
+    },
+    /// An endpoint with an SRQ takes its receives from there.
+    #[error("{call}: the endpoint takes its receives from an SRQ; post them there")]
+    HasSrq {
+        /// Name of the DAT function.
+        call: &'static str,
+    },
+    /// A time limit is longer than the API can express. `Duration::MAX` is no limit.
+    #[error(
+        "{call}: a time limit of {given:?} is not possible: at most {most:?}, or Duration::MAX for none"
+    )]
+    TimeLimit {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// The limit that was asked for.
+        given: Duration,
+        /// The longest one.
+        most: Duration,
     },
     /// A wait took an event other than the expected one.
     #[error("dat_evd_wait: waited for {wanted}, got {got}")]
@@ -31,24 +215,139 @@ pub enum Error {
     },
 }
 
+/// Subtypes of `DAT_INVALID_STATE` that say that something uses the object.
+fn is_in_use(subtype: Option<Subtype>) -> bool {
+    use Subtype as S;
+    matches!(
+        subtype,
+        Some(
+            S::InvalidStateCnoInUse
+                | S::InvalidStateEvdInUse
+                | S::InvalidStateIaInUse
+                | S::InvalidStateLmrInUse
+                | S::InvalidStatePzInUse
+                | S::InvalidStateSrqInUse
+        )
+    )
+}
+
+/// Subtypes of `DAT_INVALID_STATE` that say that an endpoint is not connected.
+fn is_not_connected(subtype: Option<Subtype>) -> bool {
+    use Subtype as S;
+    matches!(
+        subtype,
+        Some(
+            S::InvalidStateEpUnconnected
+                | S::InvalidStateEpActconnpending
+                | S::InvalidStateEpPassconnpending
+                | S::InvalidStateEpTentconnpending
+                | S::InvalidStateEpDisconnected
+                | S::InvalidStateEpReserved
+                | S::InvalidStateEpComplpending
+                | S::InvalidStateEpDiscpending
+        )
+    )
+}
+
 impl Error {
-    /// Returns the DAT return code, if a call failed.
+    /// Makes the error for a code that `call` returned.
+    #[cold]
+    pub(crate) fn of(call: &'static str, code: Code) -> Self {
+        match code.kind() {
+            Some(Kind::QueueEmpty) => Self::Empty { call, code },
+            Some(Kind::TimeoutExpired) => Self::TimedOut { call, code },
+            Some(Kind::InterruptedCall) => Self::Interrupted { call, code },
+            Some(Kind::QueueFull) => Self::QueueFull {
+                call,
+                queue: Queue::Events,
+                code,
+            },
+            Some(Kind::InvalidState) if is_in_use(code.subtype()) => Self::InUse { call, code },
+            Some(Kind::InvalidState) if is_not_connected(code.subtype()) => {
+                Self::NotConnected { call, code }
+            }
+            Some(Kind::InvalidState) => Self::State { call, code },
+            Some(Kind::ConnQualInUse | Kind::ConnQualUnavailable | Kind::PortInUse) => {
+                Self::AddressInUse { call, code }
+            }
+            Some(Kind::InvalidAddress) => Self::Unreachable { call, code },
+            Some(Kind::NotImplemented | Kind::ModelNotSupported | Kind::CommNotSupported) => {
+                Self::Unsupported { call, code }
+            }
+            Some(Kind::InsufficientResources) => Self::Resources { call, code },
+            _ => Self::Call { call, code },
+        }
+    }
+
+    /// Makes the error for a code that a post to `queue` returned: short resources mean that the queue is full.
+    #[cold]
+    pub(crate) fn of_post(call: &'static str, queue: Queue, code: Code) -> Self {
+        match code.kind() {
+            Some(Kind::InsufficientResources) => Self::QueueFull { call, queue, code },
+            _ => Self::of(call, code),
+        }
+    }
+
+    /// Returns the DAT return code, if a provider or the registry refused the call.
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         match self {
-            Self::Call { code, .. } => Some(*code),
+            Self::Call { code, .. }
+            | Self::Empty { code, .. }
+            | Self::TimedOut { code, .. }
+            | Self::Interrupted { code, .. }
+            | Self::QueueFull { code, .. }
+            | Self::NotConnected { code, .. }
+            | Self::State { code, .. }
+            | Self::InUse { code, .. }
+            | Self::AddressInUse { code, .. }
+            | Self::Unreachable { code, .. }
+            | Self::Unsupported { code, .. }
+            | Self::Resources { code, .. } => Some(*code),
             Self::Lookup(error) => Some(error.code()),
-            Self::Unexpected { .. } => None,
+            _ => None,
         }
     }
 
     /// Returns true if the error says that there is no event: an empty queue, or a time-out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        use dat_core::error::Kind;
-        matches!(
-            self.code().and_then(Code::kind),
-            Some(Kind::QueueEmpty | Kind::TimeoutExpired)
-        )
+        matches!(self, Self::Empty { .. } | Self::TimedOut { .. })
+    }
+
+    /// Returns true if the endpoint had a connection, which ended or is ending.
+    #[must_use]
+    pub fn is_connection_gone(&self) -> bool {
+        let subtype = self.code().and_then(Code::subtype);
+        matches!(self, Self::NotConnected { .. })
+            && matches!(
+                subtype,
+                Some(Subtype::InvalidStateEpDisconnected | Subtype::InvalidStateEpDiscpending)
+            )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_become_errors_that_a_program_matches_on() {
+        let state = |subtype| Error::of("call", Code::state(subtype));
+        assert!(matches!(
+            state(Subtype::InvalidStatePzInUse),
+            Error::InUse { .. }
+        ));
+        let ended = state(Subtype::InvalidStateEpDisconnected);
+        assert!(ended.is_connection_gone(), "{ended}");
+        let early = state(Subtype::InvalidStateEpUnconnected);
+        assert!(matches!(early, Error::NotConnected { .. }) && !early.is_connection_gone());
+        let full = Code::resource(Subtype::ResourceMemory);
+        let full = Error::of_post("dat_ep_post_recv", Queue::Receives, full);
+        assert!(
+            full.to_string().contains("queue of receives is full"),
+            "{full}"
+        );
+        assert!(Error::of("call", Code::of(Kind::QueueEmpty)).is_empty());
     }
 }

@@ -1,18 +1,19 @@
-//! Event dispatchers and events.
+//! Event dispatchers.
 
-use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use dat_abi::types::{DAT_HANDLE_NULL, event_number};
+use dat_abi::types::{DAT_HANDLE_NULL, DatEvdParam, event_number};
 use dat_abi::v2_0::types::DatEvent;
-use dat_core::event::{AsyncEvent, ConnectionEvent, DtoOp, DtoStatus};
+use dat_core::event::DtoStatus;
 
+use crate::cno::{Cno, Woken};
 use crate::error::Result;
+use crate::event::{Completion, Event};
 use crate::ia::Ia;
-use crate::request::ConnRequest;
-use crate::serial;
-use crate::sys::{Handle, call, free};
+use crate::ids::Entry;
+use crate::sys::{self, Handle, call, count, free, query};
 use crate::{Error, Streams};
 
 /// An event dispatcher: a queue of events. Clones are the same queue.
@@ -24,145 +25,175 @@ pub struct Evd {
 #[derive(Debug)]
 struct Inner {
     handle: Handle,
+    /// The asynchronous dispatcher belongs to the adapter, which frees it.
+    is_owned: bool,
+    cno: Mutex<Option<Cno>>,
+    late: Late,
     ia: Ia,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        free!(self.handle, evd_free());
+        if self.is_owned {
+            free!(self.handle, evd_free());
+        }
+        self.late.forget();
     }
 }
 
-/// The completion of a post.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// Endpoint ([`Ep::id`](crate::Ep::id)); 0 for a bind.
-    pub ep: usize,
-    /// Cookie that was passed to the post.
-    pub cookie: u64,
-    /// Status of the operation.
-    pub status: DtoStatus,
-    /// Kind of operation.
-    pub op: DtoOp,
-    /// Number of bytes transferred.
-    pub length: u32,
+/// Endpoints that were freed while events of theirs may be in the queue. Their handles are not given to new endpoints until the queue
+/// was seen empty.
+#[derive(Debug, Default)]
+struct Late {
+    is_any: AtomicBool,
+    entries: Mutex<Vec<&'static Entry>>,
 }
 
-/// An event.
-#[derive(Debug)]
+impl Late {
+    fn take(&self) -> Vec<&'static Entry> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *entries)
+    }
+
+    fn put(&self, more: impl IntoIterator<Item = &'static Entry>) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.extend(more);
+        self.is_any.store(true, Ordering::Release);
+    }
+
+    fn forget(&self) {
+        self.take().into_iter().for_each(Entry::remove_late);
+    }
+}
+
+/// What a provider knows of a dispatcher (dat_evd_query).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
-    /// A post is complete.
-    Completion(Completion),
-    /// A peer requests a connection.
-    Request(ConnRequest),
-    /// A connection is established.
-    Established {
-        /// Endpoint ([`Ep::id`](crate::Ep::id)).
-        ep: usize,
-        /// Private data of the peer's dat_cr_accept.
-        private_data: Vec<u8>,
-    },
-    /// The peer's program rejected the request.
-    PeerRejected {
-        /// Endpoint ([`Ep::id`](crate::Ep::id)).
-        ep: usize,
-        /// Private data of the peer's dat_cr_reject.
-        private_data: Vec<u8>,
-    },
-    /// A connection ended, or an attempt to connect failed.
-    Ended {
-        /// Endpoint ([`Ep::id`](crate::Ep::id)).
-        ep: usize,
-        /// Kind of the end.
-        how: ConnectionEvent,
-    },
-    /// An asynchronous error.
-    Async {
-        /// Kind of the error.
-        number: AsyncEvent,
-        /// Reason code of the specification.
-        reason: i32,
-    },
-    /// A software event of [`Evd::post`].
-    Software(usize),
-    /// An event of another number.
-    Other(u32),
+pub struct EvdInfo {
+    /// Number of events that it holds.
+    pub queue: u32,
+    /// Streams that it takes.
+    pub streams: Streams,
+    /// Whether it notifies its CNO.
+    pub is_enabled: bool,
+    /// Whether threads may wait on it.
+    pub is_waitable: bool,
 }
 
 impl Evd {
-    pub(crate) fn create(ia: &Ia, qlen: u32, streams: Streams) -> Result<Self> {
+    pub(crate) fn create(ia: &Ia, qlen: u32, streams: Streams, cno: Option<&Cno>) -> Result<Self> {
         let mut handle = DAT_HANDLE_NULL;
-        let qlen = i32::try_from(qlen).unwrap_or(i32::MAX);
+        let notified = cno.map_or(DAT_HANDLE_NULL, |cno| cno.handle().0);
         call!(
             ia.handle(),
-            evd_create(qlen, DAT_HANDLE_NULL, streams.bits(), &raw mut handle)
+            evd_create(
+                count(qlen as usize),
+                notified,
+                streams.bits(),
+                &raw mut handle
+            )
         )?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                handle: Handle(handle),
-                ia: ia.clone(),
-            }),
-        })
+        Ok(Self::own(ia, Handle(handle), true, cno.cloned()))
     }
 
+    pub(crate) fn own(ia: &Ia, handle: Handle, is_owned: bool, cno: Option<Cno>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                handle,
+                is_owned,
+                cno: Mutex::new(cno),
+                late: Late::default(),
+                ia: ia.clone(),
+            }),
+        }
+    }
+
+    #[inline]
     pub(crate) fn handle(&self) -> Handle {
         self.inner.handle
+    }
+
+    /// Returns the adapter.
+    #[must_use]
+    pub fn ia(&self) -> &Ia {
+        &self.inner.ia
+    }
+
+    /// Remembers that an endpoint that was freed may have events here.
+    pub(crate) fn add_late(&self, entry: &'static Entry) {
+        entry.add_late();
+        self.inner.late.put([entry]);
     }
 
     /// Takes the next event, if there is one (dat_evd_dequeue).
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call). An empty queue is `Ok(None)`.
+    /// [`Error::Call`]. An empty queue is `Ok(None)`.
+    #[inline]
     pub fn poll(&self) -> Result<Option<Event>> {
         let mut event = DatEvent::default();
         match call!(self.handle(), evd_dequeue(&raw mut event)) {
-            Ok(()) => Ok(Some(self.convert(&event))),
-            Err(error) if error.is_empty() => Ok(None),
+            Ok(()) => Ok(Some(Event::of(&self.inner.ia, &event))),
+            Err(error) if error.is_empty() => self.poll_empty(),
             Err(error) => Err(error),
         }
     }
 
-    /// Waits for the next event (dat_evd_wait). Only one thread may wait at a time.
-    ///
-    /// # Errors
-    /// [`Error::Call`](crate::Error::Call), `DAT_TIMEOUT_EXPIRED` among others.
-    pub fn wait(&self, timeout: Duration) -> Result<Event> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            // 32 bits of microseconds are more than an hour; a longer wait is split.
-            let mut piece = u32::try_from(left.as_micros())
-                .unwrap_or(u32::MAX - 1)
-                .min(u32::MAX - 1);
-            let polls = serial::is_serialised(self.handle().table_address());
-            if polls {
-                piece = 0;
+    /// The queue was empty: looks once more if something depends on that.
+    fn poll_empty(&self) -> Result<Option<Event>> {
+        self.inner.ia.limbo().collect();
+        if !self.inner.late.is_any.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        // Endpoints that were freed before this look have no event behind it.
+        let late = self.inner.late.take();
+        let mut event = DatEvent::default();
+        match call!(self.handle(), evd_dequeue(&raw mut event)) {
+            Err(error) if error.is_empty() => {
+                late.into_iter().for_each(Entry::remove_late);
+                Ok(None)
             }
-            let (mut event, mut more) = (DatEvent::default(), 0);
-            // `pthread_cancel` would unwind frames that own values, so a cancellation is deferred.
-            let waited = dat_os::cancel::defer(|| {
-                call!(
-                    self.handle(),
-                    evd_wait(piece, 1, &raw mut event, &raw mut more)
-                )
-            });
-            match waited {
-                Ok(()) => return Ok(self.convert(&event)),
-                Err(error) if error.is_empty() && Instant::now() < deadline => {
-                    if polls {
-                        std::thread::sleep(serial::PAUSE.min(left));
-                    }
-                }
-                Err(error) => return Err(error),
+            done => {
+                self.inner.late.put(late);
+                done.map(|()| Some(Event::of(&self.inner.ia, &event)))
             }
         }
+    }
+
+    /// Waits for the next event (dat_evd_wait). Only one thread may wait at a time. `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Interrupted`], [`Error::State`] if another thread waits or waiting is forbidden, [`Error::Call`].
+    pub fn wait(&self, timeout: Duration) -> Result<Event> {
+        self.wait_for(1, timeout).map(|(event, _)| event)
+    }
+
+    /// Waits until `threshold` events are there, and returns the first one and the number of the others.
+    ///
+    /// # Errors
+    /// As [`Evd::wait`]. If the limit expires while fewer events are there, these stay.
+    pub fn wait_for(&self, threshold: u32, timeout: Duration) -> Result<(Event, u32)> {
+        self.inner.ia.limbo().collect();
+        let (mut event, mut more) = (DatEvent::default(), 0);
+        let threshold = count(threshold as usize);
+        sys::wait(self.handle().table_address(), timeout, |piece| {
+            // `pthread_cancel` would unwind frames that own values, so a cancellation is deferred.
+            dat_os::cancel::defer(|| {
+                call!(
+                    self.handle(),
+                    evd_wait(piece, threshold, &raw mut event, &raw mut more)
+                )
+            })
+        })?;
+        let more = u32::try_from(more).unwrap_or(0);
+        Ok((Event::of(&self.inner.ia, &event), more))
     }
 
     /// Waits for a successful completion.
     ///
     /// # Errors
-    /// [`Error::Unexpected`](crate::Error::Unexpected) for any other event; the errors of [`Evd::wait`].
+    /// [`Error::Unexpected`] for any other event; the errors of [`Evd::wait`].
     pub fn wait_completion(&self, timeout: Duration) -> Result<Completion> {
         match self.wait(timeout)? {
             Event::Completion(done) if done.status == DtoStatus::Success => Ok(done),
@@ -176,7 +207,7 @@ impl Evd {
     /// Posts a software event (dat_evd_post_se).
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call) if the queue is full, or the dispatcher does not accept `Streams::SOFTWARE`.
+    /// [`Error::QueueFull`]; [`Error::Call`] if the dispatcher does not take `Streams::SOFTWARE`.
     pub fn post(&self, value: usize) -> Result<()> {
         let mut event = DatEvent {
             event_number: event_number::SOFTWARE,
@@ -186,76 +217,66 @@ impl Evd {
         call!(self.handle(), evd_post_se(&raw const event))
     }
 
-    fn convert(&self, event: &DatEvent) -> Event {
-        let number = event.event_number;
-        // SAFETY: the number says which member of the union the provider filled; every member is plain data.
-        unsafe {
-            match number {
-                event_number::DTO_COMPLETION | 0x4_0000 => {
-                    let dto = event.event_data.dto_completion_event_data;
-                    Event::Completion(Completion {
-                        ep: dto.ep_handle,
-                        cookie: dto.user_cookie,
-                        status: status(dto.status),
-                        op: operation(dto.operation),
-                        length: dto.transfered_length,
-                    })
-                }
-                event_number::RMR_BIND_COMPLETION => {
-                    let bind = event.event_data.rmr_completion_event_data;
-                    let (cookie, status) = (bind.user_cookie, status(bind.status));
-                    Event::Completion(Completion {
-                        ep: 0,
-                        cookie,
-                        status,
-                        op: DtoOp::BindMw,
-                        length: 0,
-                    })
-                }
-                event_number::CONNECTION_REQUEST => {
-                    let cr = event.event_data.cr_arrival_event_data.cr_handle;
-                    Event::Request(ConnRequest::new(&self.inner.ia, Handle(cr)))
-                }
-                event_number::SOFTWARE => {
-                    Event::Software(event.event_data.software_event_data.pointer)
-                }
-                0x4001..=0x4008 => {
-                    let data = event.event_data.connect_event_data;
-                    let size = usize::try_from(data.private_data_size).unwrap_or(0);
-                    let private_data = match size {
-                        0 => Vec::new(),
-                        _ if data.private_data.is_null() => Vec::new(),
-                        _ => std::slice::from_raw_parts(data.private_data.cast::<u8>(), size)
-                            .to_vec(),
-                    };
-                    let ep = data.ep_handle;
-                    match connection(number) {
-                        ConnectionEvent::Established => Event::Established { ep, private_data },
-                        ConnectionEvent::PeerRejected => Event::PeerRejected { ep, private_data },
-                        how => Event::Ended { ep, how },
-                    }
-                }
-                0x8001..=0x8005 => {
-                    let reason = event.event_data.asynch_error_event_data.reason;
-                    Event::Async {
-                        number: asynchronous(number),
-                        reason,
-                    }
-                }
-                other => Event::Other(other),
-            }
+    /// Changes the number of events that the dispatcher holds to at least `qlen` (dat_evd_resize). Events stay.
+    ///
+    /// # Errors
+    /// [`Error::State`] if more events are queued; [`Error::Resources`]; [`Error::Call`].
+    pub fn resize(&self, qlen: u32) -> Result<()> {
+        call!(self.handle(), evd_resize(count(qlen as usize)))
+    }
+
+    /// Queries the dispatcher (dat_evd_query).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn info(&self) -> Result<EvdInfo> {
+        let param: DatEvdParam = query!(self.handle(), evd_query(0x1f));
+        Ok(EvdInfo {
+            queue: u32::try_from(param.evd_qlen).unwrap_or(0),
+            streams: Streams::from_bits_retain(param.evd_flags),
+            is_enabled: param.evd_state & 0x1 != 0,
+            is_waitable: param.evd_state & 0x4 != 0,
+        })
+    }
+
+    /// Lets events notify the CNO (dat_evd_enable), or stops that (dat_evd_disable).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn enable(&self, enable: bool) -> Result<()> {
+        if enable {
+            call!(self.handle(), evd_enable())
+        } else {
+            call!(self.handle(), evd_disable())
         }
     }
-}
 
-impl Event {
-    /// Returns the peer's address of a request, for messages.
-    #[must_use]
-    pub fn peer(&self) -> Option<IpAddr> {
-        match self {
-            Self::Request(request) => Some(request.remote()),
-            _ => None,
+    /// Allows waits (dat_evd_clear_unwaitable), or refuses them and ends the present one (dat_evd_set_unwaitable).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn set_waitable(&self, waitable: bool) -> Result<()> {
+        if waitable {
+            call!(self.handle(), evd_clear_unwaitable())
+        } else {
+            call!(self.handle(), evd_set_unwaitable())
         }
+    }
+
+    /// Replaces the CNO that events notify (dat_evd_modify_cno).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn set_cno(&self, cno: Option<&Cno>) -> Result<()> {
+        let handle = cno.map_or(DAT_HANDLE_NULL, |cno| cno.handle().0);
+        let mut now = self
+            .inner
+            .cno
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        call!(self.handle(), evd_modify_cno(handle))?;
+        *now = cno.cloned();
+        Ok(())
     }
 }
 
@@ -263,97 +284,31 @@ impl Ia {
     /// Creates an event dispatcher for at least `qlen` events of `streams` (dat_evd_create).
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call).
+    /// [`Error::Resources`], [`Error::Call`].
     pub fn create_evd(&self, qlen: u32, streams: Streams) -> Result<Evd> {
-        Evd::create(self, qlen, streams)
+        Evd::create(self, qlen, streams, None)
+    }
+
+    /// Returns the dispatcher of asynchronous errors: an event that was dropped because a queue was full, a broken endpoint, a low
+    /// watermark. It is made with the adapter; a program that does not look there does not hear of them.
+    #[must_use]
+    pub fn async_evd(&self) -> Evd {
+        Evd::own(self, self.async_handle(), false, None)
+    }
+
+    /// Creates an event dispatcher whose events notify `cno`.
+    ///
+    /// # Errors
+    /// As [`Ia::create_evd`].
+    pub fn create_evd_on(&self, cno: &Cno, qlen: u32, streams: Streams) -> Result<Evd> {
+        Evd::create(self, qlen, streams, Some(cno))
     }
 }
 
-fn status(number: u32) -> DtoStatus {
-    use DtoStatus as S;
-    const ALL: [DtoStatus; 12] = [
-        S::Success,
-        S::Flushed,
-        S::LocalLength,
-        S::LocalEp,
-        S::LocalProtection,
-        S::BadResponse,
-        S::RemoteAccess,
-        S::RemoteResponder,
-        S::Transport,
-        S::ReceiverNotReady,
-        S::PartialPacket,
-        S::RmrOperationFailed,
-    ];
-    ALL.get(number as usize).copied().unwrap_or(S::BadResponse)
-}
-
-fn operation(number: u32) -> DtoOp {
-    use DtoOp as O;
-    const ALL: [DtoOp; 14] = [
-        O::Send,
-        O::RdmaWrite,
-        O::RdmaRead,
-        O::Receive,
-        O::ReceiveWithInvalidate,
-        O::BindMw,
-        O::LmrInvalidate,
-        O::RdmaWriteImmediate,
-        O::ReceiveRdmaImmediate,
-        O::FetchAdd,
-        O::CompareSwap,
-        O::ReceiveMessageImmediate,
-        O::SendUd,
-        O::ReceiveUd,
-    ];
-    ALL.into_iter()
-        .find(|op| *op as u32 == number)
-        .unwrap_or(O::Send)
-}
-
-fn connection(number: u32) -> ConnectionEvent {
-    use ConnectionEvent as C;
-    match number {
-        0x4001 => C::Established,
-        0x4002 => C::PeerRejected,
-        0x4003 => C::NonPeerRejected,
-        0x4004 => C::AcceptCompletionError,
-        0x4005 => C::Disconnected,
-        0x4007 => C::TimedOut,
-        0x4008 => C::Unreachable,
-        _ => C::Broken,
-    }
-}
-
-fn asynchronous(number: u32) -> AsyncEvent {
-    use AsyncEvent as A;
-    match number {
-        0x8001 => A::EvdOverflow,
-        0x8002 => A::IaCatastrophic,
-        0x8003 => A::EpBroken,
-        0x8004 => A::TimedOut,
-        _ => A::ProviderInternalError,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_convert_to_the_values_of_the_same_number() {
-        for number in 0..12 {
-            assert_eq!(status(number) as u32, number);
-        }
-        for number in [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14] {
-            assert_eq!(operation(number) as u32, number);
-        }
-        for number in 0x4001..=0x4008 {
-            assert_eq!(connection(number) as u32, number);
-        }
-        for number in 0x8001..=0x8005 {
-            assert_eq!(asynchronous(number) as u32, number);
-        }
-        assert_eq!(status(99), DtoStatus::BadResponse);
+impl Woken {
+    /// Returns whether it is `evd`.
+    #[must_use]
+    pub fn is(self, evd: &Evd) -> bool {
+        self.0 == evd.handle().0
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use dat_abi::va_list::VaList;
 use dat_core::error::{Error as Code, Kind};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Queue, Result};
 use crate::sys::{Handle, absent, done};
 
 /// Calls operation `op` (`DAT_IB_OP`) on `handle`; `name` is its macro in `dat_ib_extensions.h`.
@@ -22,10 +22,7 @@ pub(crate) unsafe fn operate(
     arguments: &[u64],
 ) -> Result<()> {
     if cfg!(not(target_arch = "x86_64")) {
-        return Err(Error::Call {
-            call: name,
-            code: Code::of(Kind::NotImplemented),
-        });
+        return Err(Error::of(name, Code::of(Kind::NotImplemented)));
     }
     let slot = handle.table().handle_extendedop;
     let slot = slot.ok_or_else(|| absent(name))?;
@@ -34,4 +31,12 @@ pub(crate) unsafe fn operate(
     let list = (&raw mut list).cast::<c_void>();
     // SAFETY: a provider's handle, and the operation's arguments by the caller's promise.
     done(name, unsafe { slot(handle.0, op, list) })
+}
+
+/// Converts the error of a post of the extension.
+pub(crate) fn full(error: Error, call: &'static str) -> Error {
+    match error {
+        Error::Resources { code, .. } => Error::of_post(call, Queue::Requests, code),
+        other => other,
+    }
 }

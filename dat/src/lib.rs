@@ -1,10 +1,10 @@
-//! A safe Rust API for DAT: open an interface adapter by name, then move data without copies.
+//! RDMA by name: open an interface adapter, then move data without copies.
 //!
 //! ```no_run
-//! use dat::{Access, Ia, Streams};
+//! use udapl::{Access, Ia, Streams};
 //! use std::time::Duration;
 //!
-//! # fn main() -> Result<(), dat::Error> {
+//! # fn main() -> Result<(), udapl::Error> {
 //! let ia = Ia::open("softrxe")?; // a name from dat.conf
 //! let pz = ia.create_pz()?;
 //! let region = pz.allocate(4096, Access::all())?;
@@ -21,53 +21,66 @@
 //! before its event dispatchers, and these before the adapter. **Memory.** A [`Region`] owns its bytes, because a peer may write them
 //! at any time: a program copies them in and out and gets no reference. **Threads.** All types are `Send` and `Sync`. A name
 //! with a `threadsafe` entry opens that one; of a provider that is only marked `nonthreadsafe`, as DAPL's are, this crate makes the
-//! calls one after the other, and its waits poll. **Errors** contain the call and the DAT return code. The functions are those of the
+//! calls one after the other, and its waits poll. **Errors** are variants of [`Error`] with the call and the DAT return code. The functions are those of the
 //! uDAPL manual pages of the same names (dat_ep_post_send(3DAT) ...).
 //!
 //! **In the source** begin with `ia.rs`; each object has a file, with the method that creates it (`impl Ia { create_pz }` in `pz.rs`).
-//! `sys.rs` calls a provider's function table, `extension.rs` the IB extension. Other unsafe code reads C structures
-//! (`ia.rs`, `evd.rs`, `request.rs`, `common.rs`, `counters.rs`) or copies memory (`region.rs`). The crate imports dat-registry (opening by name), dat-abi (C types), dat-core (enums and flags) and dat-os.
-//!
-//! **Not in this API** are these functions of uDAPL 2.0. C programs call them through libdat2, on the same providers:
-//!
-//! | objects | functions |
-//! |---|---|
-//! | IA | dat_ia_ha_related, dat_registry_list_providers ([`configured`] is similar), dat_registry_providers_related |
-//! | EVD | dat_evd_resize, _query, _enable, _disable, _set_unwaitable, _clear_unwaitable, _modify_cno; a threshold above 1 in dat_evd_wait |
-//! | CNO | all: notification of several dispatchers at once, agents, descriptors (dat_cno_fd_create) |
-//! | EP | dat_ep_query, _modify, _dup_connect, _recv_query, _set_watermark, _post_rdma_read_to_rmr; quality of service other than best effort |
-//! | SRQ, RSP | all; dat_cr_handoff |
-//! | LMR, RMR | regions of existing memory, of another region, or shared between processes; dat_lmr_query, dat_lmr_sync_*, dat_rmr_query |
-//! | any | consumer contexts, dat_get_handle_type |
-//! | IB extension | immediate data, atomics, datagrams; queries of adapters that are not open |
+//! `sys.rs` calls a provider's function table, `extension.rs` the IB extension, `memory` has regions and what keeps them while they are
+//! posted. The table of C functions and Rust items is FUNCTIONS.md of the package; the decisions are docs/design/rust-api.md of the
+//! repository.
 
+mod attributes;
+mod builtin;
+mod cno;
 mod common;
 mod counters;
+mod datagram;
 mod ep;
 mod error;
 mod evd;
+mod event;
 mod extension;
 mod ia;
+mod ids;
 mod listener;
+mod memory;
+mod names;
+mod object;
+mod peer;
 mod pz;
-mod region;
+mod registry;
 mod request;
+mod reserved;
 mod rmr;
+mod segments;
 mod serial;
+mod srq;
 mod sys;
 
 // `log::install` writes the messages that `DAT_LOG` requests to standard error.
+pub use attributes::Attributes;
+pub use cno::{Cno, NotifyFd, Proxy, Woken};
 pub use common::CommonListener;
 pub use counters::{Counter, CounterType, Counters, EpCounter, EvdCounter, IaCounter};
 pub use dat_abi::log;
-pub use dat_core::event::{AsyncEvent, ConnectionEvent, DtoOp, DtoStatus};
+pub use dat_core::event::{AsyncEvent, ConnectionEvent, DatagramEvent, DtoOp, DtoStatus};
 pub use dat_core::flags::{Close, CompletionFlags, EvdFlags as Streams, MemPriv as Access};
-pub use ep::{Connect, Ep, EpBuilder, EpState};
-pub use error::{Error, Result};
-pub use evd::{Completion, Evd, Event};
-pub use ia::{Attributes, Ia, configured};
+pub use datagram::DATAGRAM_HEADER;
+pub use ep::{Changes, Connect, Ep, EpBuilder, EpInfo, EpLimits, EpState, ReceiveUse};
+pub use error::{Code, Error, Kind, LookupError, Queue, Result, Subtype};
+pub use evd::{Evd, EvdInfo};
+pub use event::{Completion, Event};
+pub use ia::{Ia, attributes_of};
+pub use ids::EpId;
 pub use listener::Listener;
+pub use memory::region::{Region, RegionInfo, Slice};
+pub use memory::remote::Remote;
+pub use memory::source::Memory;
+pub use names::{built_in, configured};
+pub use object::{Object, ObjectKind};
+pub use peer::Peer;
 pub use pz::Pz;
-pub use region::{Region, Remote, Slice};
 pub use request::ConnRequest;
-pub use rmr::Rmr;
+pub use reserved::ReservedListener;
+pub use rmr::{Rmr, RmrInfo};
+pub use srq::{Srq, SrqInfo};

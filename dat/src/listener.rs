@@ -1,11 +1,11 @@
 //! Public service points: connections by connection qualifier.
 
-use dat_abi::types::DAT_HANDLE_NULL;
+use dat_abi::types::{DAT_HANDLE_NULL, DatPspParam};
 
 use crate::error::Result;
 use crate::evd::Evd;
 use crate::ia::Ia;
-use crate::sys::{Handle, call, free};
+use crate::sys::{Handle, call, free, query};
 
 /// A public service point. It listens until it is dropped; its connections remain.
 #[derive(Debug)]
@@ -42,6 +42,19 @@ impl Listener {
             _evd: evd.clone(),
             _ia: ia.clone(),
         })
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Queries the service point (dat_psp_query) and returns its connection qualifier.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call).
+    pub fn query(&self) -> Result<u64> {
+        let param: DatPspParam = query!(self.handle, psp_query(0xf));
+        Ok(param.conn_qual)
     }
 
     /// Returns the connection qualifier to which peers connect.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dat_abi::types::DAT_HANDLE_NULL;
+use dat_abi::types::{DAT_HANDLE_NULL, DatPzParam};
 
 use crate::error::Result;
 use crate::ia::Ia;
-use crate::sys::{Handle, call, free};
+use crate::sys::{Handle, call, free, query};
 
 /// A protection zone: endpoints access only the memory of their zone. Clones are the same zone.
 #[derive(Clone, Debug)]
@@ -38,6 +38,7 @@ impl Pz {
         })
     }
 
+    #[inline]
     pub(crate) fn handle(&self) -> Handle {
         self.inner.handle
     }
@@ -46,6 +47,15 @@ impl Pz {
     #[must_use]
     pub fn ia(&self) -> &Ia {
         &self.inner.ia
+    }
+
+    /// Queries the zone (dat_pz_query): returns whether the provider knows it as one of this adapter.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call).
+    pub fn is_of_ia(&self) -> Result<bool> {
+        let param: DatPzParam = query!(self.handle(), pz_query(0x1));
+        Ok(param.ia_handle == self.ia().handle().0)
     }
 }
 

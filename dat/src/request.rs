@@ -5,16 +5,19 @@ use std::net::IpAddr;
 
 use dat_abi::types::DatCrParam;
 
+use crate::attributes::address;
 use crate::error::Result;
-use crate::ia::{Ia, address};
+use crate::ia::Ia;
 use crate::sys::{Handle, call, free};
 
 /// A connection request of a peer. It is rejected if it is dropped without an answer.
 #[derive(Debug)]
 pub struct ConnRequest {
     pub(crate) handle: Handle,
-    /// Whether the request was accepted or rejected.
+    /// Whether the request was accepted, rejected or handed on.
     pub(crate) answered: bool,
+    conn_qual: u64,
+    is_datagram: bool,
     _ia: Ia,
 }
 
@@ -27,12 +30,18 @@ impl Drop for ConnRequest {
 }
 
 impl ConnRequest {
-    pub(crate) fn new(ia: &Ia, handle: Handle) -> Self {
+    pub(crate) fn new(ia: &Ia, handle: Handle, conn_qual: u64, is_datagram: bool) -> Self {
         Self {
             handle,
             answered: false,
+            conn_qual,
+            is_datagram,
             _ia: ia.clone(),
         }
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
     }
 
     fn query(&self) -> Option<DatCrParam> {
@@ -40,6 +49,34 @@ impl ConnRequest {
         call!(self.handle, cr_query(0x1f, param.as_mut_ptr())).ok()?;
         // SAFETY: zeroed, then filled by the provider; plain data.
         Some(unsafe { param.assume_init() })
+    }
+
+    /// Returns the connection qualifier to which the request came.
+    #[must_use]
+    pub fn conn_qual(&self) -> u64 {
+        self.conn_qual
+    }
+
+    /// Returns true if the peer is a datagram endpoint; only one can accept the request.
+    #[must_use]
+    pub fn is_datagram(&self) -> bool {
+        self.is_datagram
+    }
+
+    /// Returns the peer's port or qualifier (dat_cr_query).
+    #[must_use]
+    pub fn remote_port(&self) -> u64 {
+        self.query().map_or(0, |p| p.remote_port_qual)
+    }
+
+    /// Hands the request to another service point of the adapter (dat_cr_handoff), whose dispatcher gets it as a new event.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`](crate::Error::AddressInUse) if nothing listens there; [`Error::Call`](crate::Error::Call).
+    pub fn hand_off(mut self, conn_qual: u64) -> Result<()> {
+        call!(self.handle, cr_handoff(conn_qual))?;
+        self.answered = true;
+        Ok(())
     }
 
     /// Returns the peer's address.

@@ -3,10 +3,12 @@
 use std::ops::Range;
 
 use dat_abi::types::DAT_HANDLE_NULL;
+use dat_abi::v2_0::types::DatRmrParam;
 
-use crate::error::Result;
-use crate::sys::{Handle, call, free};
-use crate::{Access, Ep, Pz, Region, Remote};
+use crate::error::{Queue, Result};
+use crate::ids::Side;
+use crate::sys::{Handle, call, free, query};
+use crate::{Access, CompletionFlags, Ep, Pz, Region, Remote};
 
 /// A memory window (RMR): opens part of a region to peers until it is bound again or dropped.
 #[derive(Debug)]
@@ -14,13 +16,26 @@ pub struct Rmr {
     handle: Handle,
     /// Region to which the window is bound, which must not be freed before.
     bound: Option<Region>,
-    _pz: Pz,
+    pz: Pz,
 }
 
 impl Drop for Rmr {
     fn drop(&mut self) {
         free!(self.handle, rmr_free());
+        // The region may have been waiting for this.
+        self.bound = None;
+        self.pz.ia().limbo().collect();
     }
+}
+
+/// What a provider knows of a window (dat_rmr_query).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RmrInfo {
+    /// Rights of peers.
+    pub access: Access,
+    /// The segment that is open, as peers name it.
+    pub remote: Remote,
 }
 
 impl Rmr {
@@ -34,8 +49,12 @@ impl Rmr {
         Ok(Self {
             handle: Handle(handle),
             bound: None,
-            _pz: pz.clone(),
+            pz: pz.clone(),
         })
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
     }
 
     /// Opens `range` of `region` to peers with `access`, instead of the range that was open before (dat_rmr_bind). The completion is
@@ -55,6 +74,25 @@ impl Rmr {
         ep: &Ep,
         cookie: u64,
     ) -> Result<Remote> {
+        self.bind_with(region, range, access, ep, cookie, CompletionFlags::empty())
+    }
+
+    /// Binds the window with completion flags.
+    ///
+    /// # Errors
+    /// As [`Rmr::bind`].
+    ///
+    /// # Panics
+    /// If the range leaves the region.
+    pub fn bind_with(
+        &mut self,
+        region: &Region,
+        range: Range<usize>,
+        access: Access,
+        ep: &Ep,
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<Remote> {
         let triplet = region.slice(range).triplet;
         let mut key = 0;
         let lmr = region.handle().0;
@@ -68,7 +106,7 @@ impl Rmr {
                 0,
                 ep.handle().0,
                 cookie,
-                0,
+                flags.bits(),
                 &raw mut key
             )
         )?;
@@ -77,6 +115,34 @@ impl Rmr {
             address: triplet.virtual_address,
             length: triplet.segment_length,
             key,
+        })
+    }
+
+    /// Closes the window (dat_rmr_bind of no bytes). The completion is reported to the request dispatcher of `ep` with `cookie`.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call).
+    pub fn unbind(&mut self, ep: &Ep, cookie: u64) -> Result<()> {
+        let Some(region) = self.bound.clone() else {
+            return Ok(());
+        };
+        self.bind(&region, 0..0, Access::empty(), ep, cookie)
+            .map(drop)
+    }
+
+    /// Queries the window (dat_rmr_query).
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call).
+    pub fn info(&self) -> Result<RmrInfo> {
+        let param: DatRmrParam = query!(self.handle, rmr_query(0x3f));
+        Ok(RmrInfo {
+            access: Access::from_bits_retain(param.mem_priv),
+            remote: Remote {
+                address: param.lmr_triplet.virtual_address,
+                length: param.lmr_triplet.segment_length,
+                key: param.rmr_context,
+            },
         })
     }
 
@@ -103,5 +169,29 @@ impl Pz {
     /// [`Error::Call`](crate::Error::Call); `DAT_NOT_IMPLEMENTED` where the device has none.
     pub fn create_rmr_for_ep(&self) -> Result<Rmr> {
         Rmr::create(self, true)
+    }
+}
+
+impl Ep {
+    /// Reads the peer's memory into a bound window (dat_ep_post_rdma_read_to_rmr), of which `local` is the segment that
+    /// [`Rmr::bind`] returned.
+    ///
+    /// # Errors
+    /// As [`Ep::post_send`]; [`Error::Unsupported`](crate::Error::Unsupported) where the device cannot do it.
+    pub fn post_rdma_read_to_rmr(
+        &self,
+        window: &Rmr,
+        local: Remote,
+        remote: Remote,
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        if let Some(region) = window.region() {
+            region.inner.mark_posted();
+        }
+        let (local, from) = (local.triplet(), remote.triplet());
+        self.counted(Side::Requests, flags, || {
+            call!(post Queue::Requests, self.handle(), ep_post_rdma_read_to_rmr(&raw const local, cookie, &raw const from, flags.bits()))
+        })
     }
 }

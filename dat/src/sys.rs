@@ -4,7 +4,10 @@ use dat_abi::types::DatHandle;
 use dat_abi::v2_0::table::DatProvider;
 use dat_core::error::{Error as Code, Kind};
 
-use crate::error::{Error, Result};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Queue, Result};
+use crate::serial;
 
 /// A handle that a provider returned. It is valid until its owner, one value of this crate, frees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,6 +15,7 @@ pub(crate) struct Handle(pub(crate) DatHandle);
 
 impl Handle {
     /// Returns the function table of the handle.
+    #[inline]
     pub(crate) fn table(self) -> &'static DatProvider {
         // SAFETY: the first word of a provider's handle points to its table; the library stays mapped while the IA is open.
         unsafe { &**(self.0 as *const *const DatProvider) }
@@ -24,23 +28,44 @@ impl Handle {
 }
 
 /// Converts the return code of a call to a result.
+#[inline]
 pub(crate) fn done(call: &'static str, code: u32) -> Result<()> {
     match Code::from_code(code) {
         None => Ok(()),
-        Some(code) => Err(Error::Call { call, code }),
+        Some(code) => Err(Error::of(call, code)),
+    }
+}
+
+/// Converts the return code of a post to `queue`.
+#[inline]
+pub(crate) fn posted(call: &'static str, queue: Queue, code: u32) -> Result<()> {
+    match Code::from_code(code) {
+        None => Ok(()),
+        Some(code) => Err(Error::of_post(call, queue, code)),
     }
 }
 
 /// Returns the error for a slot that a provider left empty.
+#[cold]
 pub(crate) fn absent(call: &'static str) -> Error {
-    Error::Call {
-        call,
-        code: Code::of(Kind::NotImplemented),
-    }
+    Error::of(call, Code::of(Kind::NotImplemented))
 }
 
-/// `call!(handle, slot(arguments...))`: calls the slot of the handle's table with the handle first.
+/// `call!(handle, slot(arguments...))`: calls the slot of the handle's table with the handle first. `call!(post queue, handle, ...)`
+/// does the same for a post.
 macro_rules! call {
+    (post $queue:expr, $handle:expr, $slot:ident($($arg:expr),* $(,)?)) => {{
+        const NAME: &str = concat!("dat_", stringify!($slot));
+        let handle: $crate::sys::Handle = $handle;
+        match handle.table().$slot {
+            None => Err($crate::sys::absent(NAME)),
+            Some(slot) => {
+                let _turn = $crate::serial::enter(handle.table_address());
+                // SAFETY: as below.
+                $crate::sys::posted(NAME, $queue, unsafe { slot(handle.0 $(, $arg)*) })
+            }
+        }
+    }};
     ($handle:expr, $slot:ident($($arg:expr),* $(,)?)) => {{
         let handle: $crate::sys::Handle = $handle;
         match handle.table().$slot {
@@ -56,6 +81,18 @@ macro_rules! call {
 }
 pub(crate) use call;
 
+/// `query!(handle, slot(arguments...))`: calls a query slot, whose last argument is a structure that the provider fills, and returns
+/// the structure. Its fields must all be valid if zero.
+macro_rules! query {
+    ($handle:expr, $slot:ident($($arg:expr),* $(,)?)) => {{
+        let mut param = std::mem::MaybeUninit::zeroed();
+        $crate::sys::call!($handle, $slot($($arg,)* param.as_mut_ptr()))?;
+        // SAFETY: zeroed, then filled by the provider; the structures are plain data.
+        unsafe { param.assume_init() }
+    }};
+}
+pub(crate) use query;
+
 /// Frees an object when its owner is dropped; a failure is a bug of the provider or of this crate and is logged.
 macro_rules! free {
     ($handle:expr, $slot:ident($($arg:expr),*)) => {
@@ -66,3 +103,94 @@ macro_rules! free {
     };
 }
 pub(crate) use free;
+
+/// The longest time limit of a call that has one, in microseconds; the next number means none.
+const LONGEST: u32 = u32::MAX - 1;
+
+/// Converts the time limit of `call`; `Duration::MAX` means none.
+///
+/// # Errors
+/// [`Error::TimeLimit`] beyond 71 minutes.
+pub(crate) fn timeout(call: &'static str, limit: Duration) -> Result<u32> {
+    match u32::try_from(limit.as_micros()) {
+        Ok(limit) if limit <= LONGEST => Ok(limit),
+        _ if limit == Duration::MAX => Ok(u32::MAX),
+        _ => Err(Error::TimeLimit {
+            call,
+            given: limit,
+            most: Duration::from_micros(LONGEST.into()),
+        }),
+    }
+}
+
+/// Calls `wait` for an object of the table at `table` with pieces of `limit` until it has a result or the limit expires.
+/// `Duration::MAX` is no limit. A wait is split because 32 bits of microseconds are 71 minutes. A wait of a provider whose calls are made
+/// one after the other polls.
+pub(crate) fn wait<T>(
+    table: usize,
+    limit: Duration,
+    mut wait: impl FnMut(u32) -> Result<T>,
+) -> Result<T> {
+    // A limit that no clock reaches is none.
+    let deadline = Instant::now().checked_add(limit);
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let mut piece = left.map_or(LONGEST, |left| {
+            u32::try_from(left.as_micros()).map_or(LONGEST, |left| left.min(LONGEST))
+        });
+        let polls = serial::is_serialised(table);
+        if polls {
+            piece = 0;
+        }
+        match wait(piece) {
+            Err(error)
+                if (matches!(error, Error::TimedOut { .. }) || polls && error.is_empty())
+                    && deadline.is_none_or(|deadline| Instant::now() < deadline) =>
+            {
+                if polls {
+                    std::thread::sleep(left.map_or(serial::PAUSE, |left| serial::PAUSE.min(left)));
+                }
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Returns a length as a `DAT_COUNT`; providers refuse the largest one.
+pub(crate) fn count(length: usize) -> i32 {
+    i32::try_from(length).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_limit_is_finite_or_none_or_refused() {
+        let minutes = |n: u64| Duration::from_secs(60 * n);
+        assert_eq!(timeout("call", minutes(71)).unwrap(), 4_260_000_000);
+        assert_eq!(timeout("call", Duration::MAX).unwrap(), u32::MAX);
+        let refused = timeout("call", minutes(72)).unwrap_err();
+        assert!(matches!(refused, Error::TimeLimit { .. }), "{refused}");
+        let exactly_none = Duration::from_micros(u32::MAX.into());
+        assert!(timeout("call", exactly_none).is_err());
+    }
+
+    #[test]
+    fn an_endless_wait_goes_on_after_each_piece() {
+        let mut pieces = Vec::new();
+        let done = wait(0, Duration::MAX, |piece| {
+            pieces.push(piece);
+            if pieces.len() < 3 {
+                return Err(Error::of("call", Code::of(Kind::TimeoutExpired)));
+            }
+            Ok(7)
+        });
+        assert_eq!((done.unwrap(), pieces), (7, vec![LONGEST; 3]));
+        let expired = wait(0, Duration::ZERO, |piece| {
+            assert_eq!(piece, 0);
+            Err::<(), _>(Error::of("call", Code::of(Kind::TimeoutExpired)))
+        });
+        assert!(matches!(expired, Err(Error::TimedOut { .. })));
+    }
+}

@@ -24,7 +24,7 @@ fn ask(program: &Path) -> String {
 fn answer() {
     // SAFETY: getauxval only reads what the kernel gave the process.
     let gained = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    let found = dat::configured().is_ok_and(|all| all.iter().any(|(name, _)| name == "beside"));
+    let found = udapl::configured().is_ok_and(|all| all.iter().any(|(name, _)| name == "beside"));
     println!("\nsays: gained {gained}, found {found}");
 }
 

@@ -206,7 +206,7 @@ groups=("$@")
 [ ${#groups[@]} -gt 0 ] || groups=(dapl librdmacm loss)
 cd "$top" || exit
 [ -e "$dist/lib/libdat-provider-softrxe.so.2" ] || scripts/dist.sh || exit
-cargo build --quiet --locked -p dat --example interop && cargo build --quiet --locked -p softrxe-proto --example check_captures || exit
+cargo build --quiet --locked -p udapl --example interop && cargo build --quiet --locked -p softrxe-proto --example check_captures || exit
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 export DAT_DIST=$dist

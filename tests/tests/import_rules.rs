@@ -14,7 +14,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-abi", &["dat-core", "dat-arena", "dat-os"]),
     ("dat-slots", &[]),
     ("dat-registry", &["dat-core", "dat-abi"]),
-    ("dat", &["dat-core", "dat-abi", "dat-registry", "dat-os"]),
+    (
+        "udapl",
+        &[
+            "dat-core",
+            "dat-abi",
+            "dat-registry",
+            "dat-os",
+            "softrxe-engine",
+        ],
+    ),
     ("dat-verbs", &["dat-core", "dat-handshake", "dat-os"]),
     ("dat-loopback", &["dat-core", "dat-os"]),
     ("dat-loopback-provider", &["dat-abi", "dat-loopback"]),
@@ -49,9 +58,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "dat1",
         &["dat-core", "dat-abi", "dat-registry", "dat-c-library"],
     ),
-    ("dat-tools", &["dat", "dat-registry", "softrxe-port"]),
+    ("dat-tools", &["udapl", "dat-registry", "softrxe-port"]),
     ("dat-conformance", &["dat-core", "dat-abi"]),
-    ("dat-bench", &["dat", "softrxe-port"]),
+    ("dat-bench", &["udapl", "softrxe-port"]),
     (
         "dat-fuzz",
         &[
@@ -63,9 +72,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dat-handshake",
         ],
     ),
-    ("dat-hostile", &["dat", "dat-tests"]),
+    ("dat-hostile", &["udapl", "dat-tests"]),
     ("dat-loom", &[]),
-    ("dat-tests", &["dat"]),
+    ("dat-tests", &["udapl"]),
 ];
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use dat::{
+use udapl::{
     Access, Close, CompletionFlags, ConnRequest, ConnectionEvent, Ep, Error, Evd, Event, Ia, Pz,
     Region, Remote, Streams,
 };
@@ -109,7 +109,7 @@ impl Link {
     /// Returns the next message if there is one; `None` also for other completions (flushes at the end).
     pub(crate) fn poll(&self) -> Result<Option<Vec<u8>>, Error> {
         match self.received.poll()? {
-            Some(Event::Completion(done)) if done.status == dat::DtoStatus::Success => {
+            Some(Event::Completion(done)) if done.status == udapl::DtoStatus::Success => {
                 self.take(done.cookie, done.length).map(Some)
             }
             _ => Ok(None),

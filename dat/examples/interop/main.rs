@@ -15,8 +15,8 @@ mod rping;
 use std::error::Error;
 use std::net::IpAddr;
 
-use dat::{Ia, Streams};
 use link::Local;
+use udapl::{Ia, Streams};
 
 const USAGE: &str = "usage: interop IA rping server | rping client ADDRESS COUNT SIZE | perftest server | \
                      perftest client ADDRESS write|read|send COUNT SIZE";
@@ -25,7 +25,7 @@ fn run(arguments: &[&str]) -> Result<String, Box<dyn Error>> {
     let [name, rest @ ..] = arguments else {
         return Err(USAGE.into());
     };
-    let local = || -> Result<Local, dat::Error> {
+    let local = || -> Result<Local, udapl::Error> {
         let ia = Ia::open(name)?;
         let pz = ia.create_pz()?;
         let connections = ia.create_evd(64, Streams::CR | Streams::CONNECTION)?;
@@ -57,7 +57,7 @@ fn run(arguments: &[&str]) -> Result<String, Box<dyn Error>> {
 }
 
 fn main() {
-    dat::log::install();
+    udapl::log::install();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match run(&arguments) {

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use dat::{Access, Event, Region, Remote};
+use udapl::{Access, Event, Region, Remote};
 
 use super::link::{Link, Local, request, unexpected};
 
@@ -112,7 +112,7 @@ pub(crate) fn run(
     let memory = local.pz.allocate(size, Access::ALL)?;
     memory.write(0, &vec![0x5a; size]);
     let control = Link::connect(local, 8, 64, address, PORT)?;
-    let say = |message: &[u8]| -> Result<Vec<u8>, dat::Error> {
+    let say = |message: &[u8]| -> Result<Vec<u8>, udapl::Error> {
         control.send(message)?;
         control.receive()
     };
@@ -151,7 +151,7 @@ fn transfer(
     memory: &Region,
     peer: Remote,
     count: u32,
-) -> Result<(), dat::Error> {
+) -> Result<(), udapl::Error> {
     for _ in 0..count {
         match test {
             Test::Write => data.write(memory, memory.len(), peer)?,

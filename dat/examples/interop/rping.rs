@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::net::IpAddr;
 
-use dat::{Access, Event, Remote};
+use udapl::{Access, Event, Remote};
 
 use super::link::{Link, Local, request};
 

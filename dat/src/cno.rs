@@ -1,0 +1,199 @@
+//! Notification objects: one place to wait for several dispatchers.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dat_abi::types::{DAT_HANDLE_NULL, DatHandle, DatOsWaitProxyAgent};
+use dat_abi::v2_0::types::DatCnoParam;
+
+use crate::error::{Error, Result};
+use crate::ia::Ia;
+use crate::sys::{self, Handle, call, free, query};
+
+/// A notification object (CNO): events of dispatchers that were created on it ([`Ia::create_evd_on`]) wake its waiter, make its
+/// descriptor readable, or call its agent. Clones are the same object.
+#[derive(Clone, Debug)]
+pub struct Cno {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    handle: Handle,
+    _ia: Ia,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        free!(self.handle, cno_free());
+    }
+}
+
+/// A CNO with a file descriptor (dat_cno_fd_create), for poll(2), epoll or an asynchronous runtime.
+///
+/// The descriptor is readable while a dispatcher waits to be looked at. Then call [`NotifyFd::take`] until it returns false, and
+/// [`Evd::poll`](crate::Evd::poll) of each dispatcher until it returns `None`: this arms the dispatchers again.
+#[derive(Clone, Debug)]
+pub struct NotifyFd {
+    cno: Cno,
+    fd: RawFd,
+}
+
+/// The proxy of a CNO (dat_cno_query).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Proxy {
+    /// None: threads wait.
+    None,
+    /// A function is called.
+    Agent,
+    /// A descriptor becomes readable.
+    Fd,
+}
+
+const NO_AGENT: DatOsWaitProxyAgent = DatOsWaitProxyAgent {
+    instance_data: std::ptr::null_mut(),
+    proxy_agent_func: None,
+};
+
+type AgentFn = Box<dyn FnOnce() + Send>;
+
+/// The agent that a provider calls. It is called once; a panic does not pass into the provider.
+unsafe extern "C" fn call_agent(data: *mut std::ffi::c_void, _evd: DatHandle) {
+    // SAFETY: the pointer that `agent` made, which the provider passes once.
+    let agent = unsafe { Box::from_raw(data.cast::<AgentFn>()) };
+    let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(agent));
+    if called.is_err() {
+        tracing::error!("the agent of a CNO panicked");
+    }
+}
+
+fn agent(call: AgentFn) -> DatOsWaitProxyAgent {
+    DatOsWaitProxyAgent {
+        instance_data: Box::into_raw(Box::new(call)).cast(),
+        proxy_agent_func: Some(call_agent),
+    }
+}
+
+impl Cno {
+    fn own(ia: &Ia, handle: DatHandle) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                handle: Handle(handle),
+                _ia: ia.clone(),
+            }),
+        }
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.inner.handle
+    }
+
+    /// Waits until a dispatcher has an event (dat_cno_wait) and returns true if it is `evd`. A waiter of several dispatchers polls
+    /// all of them.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Interrupted`], [`Error::Call`].
+    pub fn wait(&self, timeout: Duration) -> Result<Woken> {
+        let mut evd = DAT_HANDLE_NULL;
+        sys::wait(self.handle().table_address(), timeout, |piece| {
+            dat_os::cancel::defer(|| call!(self.handle(), cno_wait(piece, &raw mut evd)))
+        })?;
+        Ok(Woken(evd))
+    }
+
+    /// Returns the dispatcher that notified the CNO, without waiting (dat_cno_trigger); `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn take(&self) -> Result<Option<Woken>> {
+        let mut evd = DAT_HANDLE_NULL;
+        match call!(self.handle(), cno_trigger(&raw mut evd)) {
+            Ok(()) => Ok(Some(Woken(evd))),
+            Err(Error::Empty { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets the function that the next event calls (dat_cno_modify_agent), or removes it. It is called once.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn set_agent(&self, function: Option<AgentFn>) -> Result<()> {
+        let agent = function.map_or(NO_AGENT, agent);
+        call!(self.handle(), cno_modify_agent(agent))
+    }
+
+    /// Queries the proxy (dat_cno_query).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn proxy(&self) -> Result<Proxy> {
+        // The whole structure is zero before the call.
+        let param: DatCnoParam = query!(self.handle(), cno_query(0x7));
+        Ok(match param.proxy_type {
+            1 => Proxy::Agent,
+            2 => Proxy::Fd,
+            _ => Proxy::None,
+        })
+    }
+}
+
+/// A dispatcher that notified a CNO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Woken(pub(crate) DatHandle);
+
+impl NotifyFd {
+    /// Returns the CNO, on which dispatchers are created.
+    #[must_use]
+    pub fn cno(&self) -> &Cno {
+        &self.cno
+    }
+
+    /// Takes one notification; the descriptor is readable as long as there is one. Returns false if there was none.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn take(&self) -> Result<bool> {
+        self.cno.take().map(|woken| woken.is_some())
+    }
+}
+
+impl AsRawFd for NotifyFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd
+    }
+}
+
+impl AsFd for NotifyFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the CNO owns the descriptor, and lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+}
+
+impl Ia {
+    /// Creates a CNO for threads that wait (dat_cno_create).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn create_cno(&self) -> Result<Cno> {
+        let mut handle = DAT_HANDLE_NULL;
+        call!(self.handle(), cno_create(NO_AGENT, &raw mut handle))?;
+        Ok(Cno::own(self, handle))
+    }
+
+    /// Creates a CNO with a file descriptor (dat_cno_fd_create).
+    ///
+    /// # Errors
+    /// [`Error::Call`]; [`Error::Resources`] at the limit of open files.
+    pub fn create_notify_fd(&self) -> Result<NotifyFd> {
+        let (mut fd, mut handle) = (-1, DAT_HANDLE_NULL);
+        call!(self.handle(), cno_fd_create(&raw mut fd, &raw mut handle))?;
+        Ok(NotifyFd {
+            cno: Cno::own(self, handle),
+            fd,
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! Connection attempts.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use dat_abi::sockaddr;
+use dat_abi::types::DAT_TIMEOUT_INFINITE;
+
+use super::Ep;
+use crate::error::Result;
+use crate::request::ConnRequest;
+use crate::sys::{self, call, count};
+
+/// Parameters of a connection attempt (dat_ep_connect, dat_ep_common_connect, dat_ep_dup_connect).
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Connect<'a> {
+    ep: &'a Ep,
+    to: To<'a>,
+    private_data: &'a [u8],
+    timeout: Duration,
+    qos: u32,
+    multipath: bool,
+}
+
+/// Where an attempt goes.
+#[derive(Clone, Copy, Debug)]
+enum To<'a> {
+    Qualifier(IpAddr, u64),
+    Port(SocketAddr),
+    PeerOf(&'a Ep),
+}
+
+impl<'a> Connect<'a> {
+    /// Sets the private data that the peer's request event carries.
+    pub fn private_data(mut self, bytes: &'a [u8]) -> Self {
+        self.private_data = bytes;
+        self
+    }
+
+    /// Sets the time after which the attempt fails, at most 71 minutes; by default, and with `Duration::MAX`, it does not time out.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets the quality of service, a number of the specification (`DAT_QOS`); 0 is best effort.
+    pub fn quality_of_service(mut self, qos: u32) -> Self {
+        self.qos = qos;
+        self
+    }
+
+    /// Asks for several paths (`DAT_CONNECT_MULTIPATH_FLAG`), which a provider may not support.
+    pub fn multipath(mut self) -> Self {
+        self.multipath = true;
+        self
+    }
+
+    /// Starts the attempt. Its result is an event of the connection dispatcher.
+    ///
+    /// # Errors
+    /// [`Error::TimeLimit`](crate::Error::TimeLimit), [`Error::Unreachable`](crate::Error::Unreachable),
+    /// [`Error::State`](crate::Error::State), [`Error::Call`](crate::Error::Call).
+    pub fn start(self) -> Result<()> {
+        let name = match self.to {
+            To::Qualifier(..) => "dat_ep_connect",
+            To::Port(_) => "dat_ep_common_connect",
+            To::PeerOf(_) => "dat_ep_dup_connect",
+        };
+        let timeout = match self.timeout {
+            Duration::MAX => DAT_TIMEOUT_INFINITE,
+            limit => sys::timeout(name, limit)?,
+        };
+        self.ep.begin_connection();
+        let size = count(self.private_data.len());
+        let data = self.private_data.as_ptr().cast();
+        let handle = self.ep.handle();
+        match self.to {
+            To::Qualifier(ip, qual) => {
+                let mut address = sockaddr::c_address(Some(ip), 0, 0);
+                let to = address.as_mut_ptr().cast();
+                let flags = u32::from(self.multipath);
+                call!(
+                    handle,
+                    ep_connect(to, qual, timeout, size, data, self.qos, flags)
+                )
+            }
+            To::Port(at) => {
+                let mut address = sockaddr::c_address(Some(at.ip()), 0, at.port());
+                let to = address.as_mut_ptr().cast();
+                call!(handle, ep_common_connect(to, timeout, size, data))
+            }
+            To::PeerOf(other) => call!(
+                handle,
+                ep_dup_connect(other.handle().0, timeout, size, data, self.qos)
+            ),
+        }
+    }
+}
+
+impl Ep {
+    fn attempt<'a>(&'a self, to: To<'a>) -> Connect<'a> {
+        Connect {
+            ep: self,
+            to,
+            private_data: &[],
+            timeout: Duration::MAX,
+            qos: 0,
+            multipath: false,
+        }
+    }
+
+    /// Returns the parameters of a connection to `conn_qual` at `remote`; [`Connect::start`] starts it.
+    pub fn connect(&self, remote: IpAddr, conn_qual: u64) -> Connect<'_> {
+        self.attempt(To::Qualifier(remote, conn_qual))
+    }
+
+    /// Returns the parameters of a connection to a common service point (dat_ep_common_connect), which the peer made by
+    /// [`Ia::listen_common`](crate::Ia::listen_common).
+    pub fn connect_common(&self, remote: SocketAddr) -> Connect<'_> {
+        self.attempt(To::Port(remote))
+    }
+
+    /// Returns the parameters of a connection to the peer of another endpoint (dat_ep_dup_connect), which is connected.
+    pub fn connect_as<'a>(&'a self, other: &'a Self) -> Connect<'a> {
+        self.attempt(To::PeerOf(other))
+    }
+}
+
+impl ConnRequest {
+    /// Accepts the request on `ep` (dat_cr_accept). The result is an event of its connection dispatcher.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call); the request is rejected then.
+    pub fn accept(mut self, ep: &Ep, private_data: &[u8]) -> Result<()> {
+        ep.begin_connection();
+        self.accept_with(ep.handle().0, private_data)
+    }
+
+    /// Accepts the request of a reserved service point, on the endpoint that is reserved for it.
+    ///
+    /// # Errors
+    /// As [`ConnRequest::accept`].
+    pub fn accept_reserved(mut self, private_data: &[u8]) -> Result<()> {
+        self.accept_with(dat_abi::types::DAT_HANDLE_NULL, private_data)
+    }
+
+    fn accept_with(&mut self, ep: usize, private_data: &[u8]) -> Result<()> {
+        let (size, data) = (count(private_data.len()), private_data.as_ptr().cast());
+        call!(self.handle, cr_accept(ep, size, data))?;
+        self.answered = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! Events, and their conversion from C structures.
+
+use std::net::IpAddr;
+
+use dat_abi::types::event_number;
+use dat_abi::v2_0::types::{DAT_IB_DTO_EVENT, DatEvent, DatIbExtensionEventData};
+use dat_abi::v2_0::types::{DAT_IB_UD_CONNECTION_REQUEST_EVENT, ib_ext_type};
+use dat_core::event::{AsyncEvent, ConnectionEvent, DatagramEvent, DtoOp, DtoStatus};
+
+use crate::ia::Ia;
+use crate::ids::{self, EpId, Side};
+use crate::peer::Peer;
+use crate::request::ConnRequest;
+use crate::sys::Handle;
+
+/// The completion of a post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Completion {
+    /// Endpoint ([`Ep::id`](crate::Ep::id)); [`EpId::NONE`] for a bind.
+    pub ep: EpId,
+    /// Cookie that was passed to the post.
+    pub cookie: u64,
+    /// Status of the operation.
+    pub status: DtoStatus,
+    /// Kind of operation.
+    pub op: DtoOp,
+    /// Number of bytes transferred.
+    pub length: u32,
+    /// Key of the window that the message invalidated, or 0.
+    pub invalidated: u32,
+    /// The value that came with the message, or 0 if `op` is not an operation with immediate data.
+    pub immediate: u32,
+}
+
+/// An event.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A post is complete.
+    Completion(Completion),
+    /// A peer requests a connection, or sends a datagram endpoint's request.
+    Request(ConnRequest),
+    /// A connection is established.
+    Established {
+        /// Endpoint ([`Ep::id`](crate::Ep::id)).
+        ep: EpId,
+        /// Private data of the peer's dat_cr_accept.
+        private_data: Vec<u8>,
+    },
+    /// The peer's program rejected the request.
+    PeerRejected {
+        /// Endpoint ([`Ep::id`](crate::Ep::id)).
+        ep: EpId,
+        /// Private data of the peer's dat_cr_reject.
+        private_data: Vec<u8>,
+    },
+    /// A connection ended, or an attempt to connect failed.
+    Ended {
+        /// Endpoint ([`Ep::id`](crate::Ep::id)).
+        ep: EpId,
+        /// Kind of the end.
+        how: ConnectionEvent,
+    },
+    /// A datagram endpoint found a peer, or did not.
+    Datagram {
+        /// Endpoint ([`Ep::id`](crate::Ep::id)).
+        ep: EpId,
+        /// Result.
+        how: DatagramEvent,
+        /// The peer, if it was found.
+        peer: Option<Peer>,
+        /// Private data of the peer's answer.
+        private_data: Vec<u8>,
+    },
+    /// An asynchronous error, of the dispatcher of [`Ia::async_evd`].
+    Async {
+        /// Kind of the error.
+        number: AsyncEvent,
+        /// Endpoint of the error; [`EpId::NONE`] if it concerns another object.
+        ep: EpId,
+        /// Reason code of the specification.
+        reason: i32,
+    },
+    /// A software event of [`Evd::post`](crate::Evd::post).
+    Software(usize),
+    /// An event of another number.
+    Other(u32),
+}
+
+impl Event {
+    /// Converts an event that a provider filled.
+    #[inline]
+    pub(crate) fn of(ia: &Ia, event: &DatEvent) -> Self {
+        if event.event_number == event_number::DTO_COMPLETION {
+            return Self::Completion(completion(event, 0));
+        }
+        Self::rare(ia, event)
+    }
+
+    #[cold]
+    fn rare(ia: &Ia, event: &DatEvent) -> Self {
+        let number = event.event_number;
+        // SAFETY: the number says which member of the union the provider filled; every member is plain data.
+        unsafe {
+            match number {
+                DAT_IB_DTO_EVENT => Self::Completion(completion(event, extension(event).val)),
+                event_number::RMR_BIND_COMPLETION => {
+                    let bind = event.event_data.rmr_completion_event_data;
+                    Self::Completion(Completion {
+                        ep: EpId::NONE,
+                        cookie: bind.user_cookie,
+                        status: status(bind.status),
+                        op: DtoOp::BindMw,
+                        length: 0,
+                        invalidated: 0,
+                        immediate: 0,
+                    })
+                }
+                event_number::CONNECTION_REQUEST | DAT_IB_UD_CONNECTION_REQUEST_EVENT => {
+                    let cr = event.event_data.cr_arrival_event_data;
+                    let datagram = number == DAT_IB_UD_CONNECTION_REQUEST_EVENT;
+                    Self::Request(ConnRequest::new(
+                        ia,
+                        Handle(cr.cr_handle),
+                        cr.conn_qual,
+                        datagram,
+                    ))
+                }
+                event_number::SOFTWARE => {
+                    Self::Software(event.event_data.software_event_data.pointer)
+                }
+                0x4001..=0x4008 => {
+                    let (ep, private_data) = connection_data(event);
+                    match connection(number) {
+                        ConnectionEvent::Established => Self::Established { ep, private_data },
+                        ConnectionEvent::PeerRejected => Self::PeerRejected { ep, private_data },
+                        how => Self::Ended { ep, how },
+                    }
+                }
+                0x4_0002..=0x4_0004 => {
+                    let (ep, private_data) = connection_data(event);
+                    let how = match number {
+                        0x4_0002 => DatagramEvent::Established,
+                        0x4_0003 => DatagramEvent::Rejected,
+                        _ => DatagramEvent::Failed,
+                    };
+                    let data = extension(event);
+                    let found = [ib_ext_type::UD_REMOTE_AH, ib_ext_type::UD_PASSIVE_REMOTE_AH];
+                    let found = how == DatagramEvent::Established && found.contains(&data.r#type);
+                    Self::Datagram {
+                        ep,
+                        how,
+                        peer: found.then(|| Peer::new(ia, data)),
+                        private_data,
+                    }
+                }
+                0x8001..=0x8005 => {
+                    let data = event.event_data.asynch_error_event_data;
+                    Self::Async {
+                        number: asynchronous(number),
+                        ep: ids::id(data.dat_handle),
+                        reason: data.reason,
+                    }
+                }
+                other => Self::Other(other),
+            }
+        }
+    }
+
+    /// Returns the peer's address of a request, for messages.
+    #[must_use]
+    pub fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Self::Request(request) => Some(request.remote()),
+            _ => None,
+        }
+    }
+}
+
+#[inline]
+fn completion(event: &DatEvent, immediate: u32) -> Completion {
+    // SAFETY: a completion fills this member, which is plain data.
+    let dto = unsafe { event.event_data.dto_completion_event_data };
+    let op = operation(dto.operation);
+    let side = if op.is_request() {
+        Side::Requests
+    } else {
+        Side::Receives
+    };
+    Completion {
+        ep: ids::complete(dto.ep_handle, side),
+        cookie: dto.user_cookie,
+        status: status(dto.status),
+        op,
+        length: dto.transfered_length,
+        invalidated: dto.rmr_context,
+        immediate,
+    }
+}
+
+/// # Safety
+/// The provider filled the member for connections, whose private data it keeps until the endpoint is reset or freed.
+unsafe fn connection_data(event: &DatEvent) -> (EpId, Vec<u8>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let data = event.event_data.connect_event_data;
+        let private_data = match usize::try_from(data.private_data_size) {
+            Ok(size) if size > 0 && !data.private_data.is_null() => {
+                std::slice::from_raw_parts(data.private_data.cast::<u8>(), size).to_vec()
+            }
+            _ => Vec::new(),
+        };
+        (ids::id(data.ep_handle), private_data)
+    }
+}
+
+/// Returns the data that the IB extension adds to an event.
+fn extension(event: &DatEvent) -> DatIbExtensionEventData {
+    // SAFETY: 64 aligned bytes, which are plain data of any value.
+    unsafe {
+        event
+            .event_extension_data
+            .as_ptr()
+            .cast::<DatIbExtensionEventData>()
+            .read()
+    }
+}
+
+#[inline]
+fn status(number: u32) -> DtoStatus {
+    use DtoStatus as S;
+    const ALL: [DtoStatus; 12] = [
+        S::Success,
+        S::Flushed,
+        S::LocalLength,
+        S::LocalEp,
+        S::LocalProtection,
+        S::BadResponse,
+        S::RemoteAccess,
+        S::RemoteResponder,
+        S::Transport,
+        S::ReceiverNotReady,
+        S::PartialPacket,
+        S::RmrOperationFailed,
+    ];
+    ALL.get(number as usize).copied().unwrap_or(S::BadResponse)
+}
+
+#[inline]
+fn operation(number: u32) -> DtoOp {
+    use DtoOp as O;
+    const ALL: [DtoOp; 15] = [
+        O::Send,
+        O::RdmaWrite,
+        O::RdmaRead,
+        O::Receive,
+        O::ReceiveWithInvalidate,
+        O::BindMw,
+        O::Send,
+        O::LmrInvalidate,
+        O::RdmaWriteImmediate,
+        O::ReceiveRdmaImmediate,
+        O::FetchAdd,
+        O::CompareSwap,
+        O::ReceiveMessageImmediate,
+        O::SendUd,
+        O::ReceiveUd,
+    ];
+    ALL.get(number as usize).copied().unwrap_or(O::Send)
+}
+
+fn connection(number: u32) -> ConnectionEvent {
+    use ConnectionEvent as C;
+    match number {
+        0x4001 => C::Established,
+        0x4002 => C::PeerRejected,
+        0x4003 => C::NonPeerRejected,
+        0x4004 => C::AcceptCompletionError,
+        0x4005 => C::Disconnected,
+        0x4007 => C::TimedOut,
+        0x4008 => C::Unreachable,
+        _ => C::Broken,
+    }
+}
+
+fn asynchronous(number: u32) -> AsyncEvent {
+    use AsyncEvent as A;
+    match number {
+        0x8001 => A::EvdOverflow,
+        0x8002 => A::IaCatastrophic,
+        0x8003 => A::EpBroken,
+        0x8004 => A::TimedOut,
+        _ => A::ProviderInternalError,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_convert_to_the_values_of_the_same_number() {
+        for number in 0..12 {
+            assert_eq!(status(number) as u32, number);
+        }
+        for number in [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14] {
+            assert_eq!(operation(number) as u32, number);
+        }
+        for number in 0x4001..=0x4008 {
+            assert_eq!(connection(number) as u32, number);
+        }
+        for number in 0x8001..=0x8005 {
+            assert_eq!(asynchronous(number) as u32, number);
+        }
+        assert_eq!(status(99), DtoStatus::BadResponse);
+    }
+}

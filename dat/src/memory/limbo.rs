@@ -1,0 +1,156 @@
+//! Regions that were dropped while a post may still refer to them. Each stays registered until those posts are complete, because the
+//! adapter would otherwise break the connection.
+//!
+//! A post adds nothing to a list: it sets a flag of the region and counts itself (`ids.rs`). When the last clone of a region with that
+//! flag is dropped, the counts of the zone's endpoints say which posts are outstanding.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::ids::{Entry, EpId, Side};
+use crate::sys::{Handle, call};
+
+/// A registration of memory that was dropped.
+pub(crate) trait Dropped: Send + std::fmt::Debug {
+    /// Returns the handle of the protection zone.
+    fn zone(&self) -> usize;
+
+    /// Frees the registration. Returns it if the provider refuses.
+    fn free(self: Box<Self>) -> Result<(), Box<dyn Dropped>>;
+}
+
+/// A live endpoint or SRQ of an adapter.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    entry: &'static Entry,
+    id: EpId,
+    zone: usize,
+    is_srq: bool,
+}
+
+/// The posts of one member that must be complete.
+#[derive(Debug)]
+struct Awaited {
+    member: Member,
+    requests: u64,
+    receives: u64,
+}
+
+/// A registration, and the posts that it waits for.
+type Kept = (Box<dyn Dropped>, Vec<Awaited>);
+
+/// What an adapter knows of posts that are outstanding.
+#[derive(Debug, Default)]
+pub(crate) struct Limbo {
+    members: Mutex<Vec<Member>>,
+    regions: Mutex<Vec<Kept>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Member {
+    /// Returns whether neither queue has an outstanding post. The member is alive.
+    fn is_idle(&self) -> bool {
+        if self.is_srq {
+            return self.entry.done(Side::Receives) >= self.entry.posted(Side::Receives);
+        }
+        let (mut state, mut receives, mut requests) = (0, 0, 0);
+        let status = call!(
+            Handle(self.entry.handle()),
+            ep_get_status(&raw mut state, &raw mut receives, &raw mut requests)
+        );
+        status.is_ok() && receives != 0 && requests != 0
+    }
+
+    /// Returns the posts that are outstanding now.
+    fn awaited(&self) -> Option<Awaited> {
+        let awaited = Awaited {
+            member: *self,
+            requests: self.entry.posted(Side::Requests),
+            receives: self.entry.posted(Side::Receives),
+        };
+        (!awaited.is_complete()).then_some(awaited)
+    }
+}
+
+impl Awaited {
+    fn is_complete(&self) -> bool {
+        let Member {
+            entry, id, is_srq, ..
+        } = self.member;
+        if !entry.lives(id) {
+            return true;
+        }
+        if is_srq || !entry.is_exact() {
+            return self.member.is_idle();
+        }
+        entry.done(Side::Requests) >= self.requests && entry.done(Side::Receives) >= self.receives
+    }
+}
+
+impl Limbo {
+    /// Adds an endpoint or SRQ of the protection zone with handle `zone`.
+    pub(crate) fn add(&self, entry: &'static Entry, zone: usize, is_srq: bool) {
+        let id = entry.id();
+        lock(&self.members).push(Member {
+            entry,
+            id,
+            zone,
+            is_srq,
+        });
+    }
+
+    /// Moves an endpoint to another protection zone.
+    pub(crate) fn change_zone(&self, entry: &'static Entry, zone: usize) {
+        let mut members = lock(&self.members);
+        let of_entry = members.iter_mut().filter(|m| std::ptr::eq(m.entry, entry));
+        of_entry.for_each(|member| member.zone = zone);
+    }
+
+    /// Removes an endpoint or SRQ, which is freed next.
+    pub(crate) fn remove(&self, entry: &'static Entry) {
+        lock(&self.members).retain(|member| !std::ptr::eq(member.entry, entry));
+        entry.end();
+    }
+
+    /// Returns whether a post of a member of `zone` is outstanding.
+    pub(crate) fn is_busy(&self, zone: usize) -> bool {
+        let members = lock(&self.members);
+        members
+            .iter()
+            .any(|member| member.zone == zone && member.awaited().is_some())
+    }
+
+    /// Takes a region that was posted, and frees it when the posts that are outstanding now are complete.
+    pub(crate) fn keep(&self, lmr: Box<dyn Dropped>) {
+        let members = lock(&self.members);
+        let of_zone = members.iter().filter(|member| member.zone == lmr.zone());
+        let awaited: Vec<_> = of_zone.filter_map(Member::awaited).collect();
+        drop(members);
+        lock(&self.regions).push((lmr, awaited));
+        self.collect();
+    }
+
+    /// Frees the regions whose posts are complete.
+    pub(crate) fn collect(&self) {
+        let mut regions = lock(&self.regions);
+        if regions.is_empty() {
+            return;
+        }
+        let mut all = std::mem::take(&mut *regions);
+        drop(regions);
+        // The members must not be freed while their status is queried.
+        let members = lock(&self.members);
+        for (_, awaited) in &mut all {
+            awaited.retain(|awaited| !awaited.is_complete());
+        }
+        drop(members);
+        let (ready, waiting): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(_, awaited)| awaited.is_empty());
+        // A window may still be bound to a region: it is tried again.
+        let refused = ready.into_iter().filter_map(|(lmr, _)| lmr.free().err());
+        let refused: Vec<_> = refused.map(|lmr| (lmr, Vec::new())).collect();
+        lock(&self.regions).extend(waiting.into_iter().chain(refused));
+    }
+}

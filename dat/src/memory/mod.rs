@@ -1,0 +1,9 @@
+//! Registered memory: regions, their segments, and the copies in and out of them.
+
+pub(crate) mod copy;
+pub(crate) mod limbo;
+pub(crate) mod lmr;
+pub(crate) mod region;
+pub(crate) mod remote;
+pub(crate) mod source;
+mod words;

@@ -1,0 +1,144 @@
+//! Shared receive queues.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dat_abi::types::{DAT_HANDLE_NULL, DatSrqAttr, DatSrqParam};
+
+use crate::error::{Error, Queue, Result};
+use crate::ia::Ia;
+use crate::ids::{self, Entry, Side};
+use crate::memory::region::Slice;
+use crate::pz::Pz;
+use crate::segments::Segments;
+use crate::sys::{Handle, call, count, free, query};
+
+/// A shared receive queue: endpoints of its protection zone take their receives from it. Clones are the same queue. A region that is
+/// dropped while it is posted here stays registered until all receives of the queue are used, or the queue is dropped.
+#[derive(Clone, Debug)]
+pub struct Srq {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    handle: Handle,
+    entry: &'static Entry,
+    zone: usize,
+    segments: AtomicUsize,
+    pz: Pz,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let ia = self.pz.ia().clone();
+        ia.limbo().remove(self.entry);
+        free!(self.handle, srq_free());
+        ia.limbo().collect();
+    }
+}
+
+/// What a provider knows of a shared receive queue (dat_srq_query).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SrqInfo {
+    /// Maximum of posted receives.
+    pub max_recv: u32,
+    /// Maximum of segments of a receive.
+    pub max_segments: u32,
+    /// Low watermark, if one is set.
+    pub low_watermark: Option<u32>,
+    /// Receives that are posted and not in use; `None` where the provider does not know.
+    pub available: Option<u32>,
+    /// Receives that are posted or in use; `None` where the provider does not know.
+    pub outstanding: Option<u32>,
+}
+
+impl Srq {
+    pub(crate) fn handle(&self) -> Handle {
+        self.inner.handle
+    }
+
+    pub(crate) fn entry(&self) -> &'static Entry {
+        self.inner.entry
+    }
+
+    /// Posts a receive (dat_srq_post_recv); at most 16 slices. Its completion names the endpoint that used it.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`], [`Error::OtherZone`], [`Error::ReadOnly`], [`Error::TooManySegments`], [`Error::Call`].
+    pub fn post_recv(&self, slices: &[Slice<'_>], cookie: u64) -> Result<()> {
+        const NAME: &str = "dat_srq_post_recv";
+        let most = self.inner.segments.load(Ordering::Relaxed);
+        let other = || Error::OtherZone { call: NAME };
+        let mut s = Segments::receive(slices, self.inner.zone, most, NAME, other)?;
+        let (count, iov) = (s.count(), s.as_mut_ptr());
+        self.inner.entry.post(Side::Receives);
+        call!(post Queue::Receives, self.handle(), srq_post_recv(count, iov, cookie))
+            .inspect_err(|_| self.inner.entry.unpost(Side::Receives))
+    }
+
+    /// Changes the maximum of posted receives (dat_srq_resize).
+    ///
+    /// # Errors
+    /// [`Error::State`] below the number of posted receives; [`Error::Resources`]; [`Error::Call`].
+    pub fn resize(&self, max_recv: u32) -> Result<()> {
+        call!(self.handle(), srq_resize(count(max_recv as usize)))
+    }
+
+    /// Asks for one asynchronous event when fewer than `receives` are left (dat_srq_set_lw).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], [`Error::Call`].
+    pub fn set_low_watermark(&self, receives: u32) -> Result<()> {
+        call!(self.handle(), srq_set_lw(count(receives as usize)))
+    }
+
+    /// Queries the queue (dat_srq_query).
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn info(&self) -> Result<SrqInfo> {
+        let param: DatSrqParam = query!(self.handle(), srq_query(0xff));
+        let known = |count: i32| u32::try_from(count).ok();
+        Ok(SrqInfo {
+            max_recv: known(param.max_recv_dtos).unwrap_or(0),
+            max_segments: known(param.max_recv_iov).unwrap_or(0),
+            low_watermark: known(param.low_watermark).filter(|mark| *mark > 0),
+            available: known(param.available_dto_count),
+            outstanding: known(param.outstanding_dto_count),
+        })
+    }
+}
+
+impl Ia {
+    /// Creates a shared receive queue for `max_recv` receives of at most `max_segments` segments (dat_srq_create).
+    ///
+    /// # Errors
+    /// [`Error::Resources`], [`Error::Unsupported`], [`Error::Call`].
+    pub fn create_srq(&self, pz: &Pz, max_recv: u32, max_segments: u32) -> Result<Srq> {
+        let mut attr = DatSrqAttr {
+            max_recv_dtos: count(max_recv as usize),
+            max_recv_iov: count(max_segments as usize),
+            low_watermark: -1,
+        };
+        let mut handle = DAT_HANDLE_NULL;
+        let zone = pz.handle().0;
+        call!(
+            self.handle(),
+            srq_create(zone, &raw mut attr, &raw mut handle)
+        )?;
+        let entry = ids::entry(handle);
+        entry.begin(None);
+        self.limbo().add(entry, zone, true);
+        Ok(Srq {
+            inner: Arc::new(Inner {
+                handle: Handle(handle),
+                entry,
+                zone,
+                segments: AtomicUsize::new(max_segments as usize),
+                pz: pz.clone(),
+            }),
+        })
+    }
+}
