@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 hours=${1:-0.1}
 shift || true
 bodies=("${@:-}")
-[ -n "${bodies[0]}" ] || bodies=(wire cm responder requester pair conf scm port private ring)
+[ -n "${bodies[0]}" ] || bodies=(wire cm responder requester near pair conf scm port private ring)
 target=${CARGO_TARGET_DIR:-$PWD/target}
 home=$target/fuzz
 # The flags that cargo-fuzz sets without a sanitizer; sanitizers need nightly.

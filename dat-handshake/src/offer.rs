@@ -208,6 +208,8 @@ mod tests {
         for (offer, word) in [
             (Offer::LEGACY, 0),
             (Offer::CURRENT, 0x0100_001f),
+            (Offer::CURRENT.with(Capabilities::NEAR), 0x0100_003f),
+            (Offer::LEGACY.with(Capabilities::NEAR), 0),
             (Offer::new(0, FUTURE), 0),
             (Offer::new(2, FUTURE), 0x0210_001f),
             (Offer::new(255, Capabilities::empty()), 0xff00_001f),
@@ -272,6 +274,30 @@ mod tests {
                 "{word:#x}"
             );
         }
+    }
+
+    #[test]
+    fn near_is_agreed_on_if_both_offer_it_and_the_reply_does_not_decline_it() {
+        let near = Offer::CURRENT.with(Capabilities::NEAR);
+        for (ours, peers, both) in [
+            (near, near, true),
+            (near, Offer::CURRENT, false),
+            (Offer::CURRENT, near, false),
+            (near, Offer::LEGACY, false),
+        ] {
+            let got = ours.agree(OWN, peers.word());
+            assert_eq!(got.has(Capabilities::NEAR), both, "{ours:?} {peers:?}");
+            let reply = ours.only_agreed(got, Capabilities::NEAR);
+            let with_near = reply.capabilities.contains(Capabilities::NEAR);
+            assert_eq!(with_near, both);
+            assert!(reply.capabilities.contains(Capabilities::LEGACY));
+            let declined = got.without(Capabilities::NEAR);
+            assert!(!declined.has(Capabilities::NEAR) && declined.has(Capabilities::LEGACY));
+            let reply = ours.only_agreed(declined, Capabilities::NEAR);
+            assert_eq!(peers.agree(OWN, reply.word()), declined);
+        }
+        let foreign = near.agree(FOREIGN, near.word());
+        assert!(!foreign.has(Capabilities::NEAR));
     }
 
     #[test]

@@ -79,10 +79,11 @@ pub fn seeds(body: &str) -> io::Result<Vec<Vec<u8>>> {
         let datagrams = read(&file)?;
         match body {
             "wire" => out.extend(datagrams.into_iter().take(40).map(|(_, bytes)| bytes)),
-            "responder" | "requester" => {
+            "responder" | "requester" | "near" => {
                 for sender in [1, 2] {
                     let packets = datagrams.iter().filter(|d| d.0 == sender && !managed(&d.1));
-                    out.push(conversation(packets.map(|d| &d.1[..]).take(40)));
+                    let packets = packets.map(|d| &d.1[..]).take(40);
+                    out.push(conversation(packets, body == "near"));
                 }
             }
             "cm" => {
@@ -102,11 +103,16 @@ fn managed(datagram: &[u8]) -> bool {
 }
 
 /// Returns consecutive packets of one side, as decisions of the reliable connection's bodies.
-fn conversation<'a>(packets: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+///
+/// A step over a channel begins with a decision more: whether it is a record that no correct peer sends.
+fn conversation<'a>(packets: impl Iterator<Item = &'a [u8]>, near: bool) -> Vec<u8> {
     // Seed, path MTU 1024, all rights; PSNs, depths, retries, agreement.
     let mut out = vec![1, 1, 7, 0, 0, 0, 0, 0, 0];
-    out.extend([0; 20]);
+    out.extend(vec![0; if near { 14 } else { 20 }]);
     for packet in packets {
+        if near {
+            out.push(0);
+        }
         let transport = &packet[..packet.len().saturating_sub(4)];
         out.extend([crate::rc::RAW_STEP, FIX_ALL]);
         out.extend((transport.len() as u16).to_le_bytes());

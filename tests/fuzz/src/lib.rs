@@ -19,6 +19,7 @@ mod pair;
 mod port;
 mod private;
 mod rc;
+mod records;
 mod ring;
 mod scm;
 mod wire;
@@ -28,7 +29,7 @@ pub use conf::conf;
 pub use pair::pair;
 pub use port::port;
 pub use private::private;
-pub use rc::{requester, responder};
+pub use rc::{near, requester, responder};
 pub use ring::ring;
 pub use scm::scm;
 pub use wire::wire;
@@ -42,6 +43,7 @@ pub const BODIES: &[(&str, Body)] = &[
     ("cm", cm),
     ("responder", responder),
     ("requester", requester),
+    ("near", near),
     ("pair", pair),
     ("conf", conf),
     ("scm", scm),

@@ -28,6 +28,8 @@ struct Inner {
     keys: BTreeMap<u32, Option<Grant>>,
     reads: Vec<Range<usize>>,
     writes: Vec<Range<usize>>,
+    /// The record of a channel at hand.
+    record: Vec<u8>,
 }
 
 /// Memory of one engine; clones share it.
@@ -42,6 +44,7 @@ impl Grants {
             keys: BTreeMap::new(),
             reads: Vec::new(),
             writes: Vec::new(),
+            record: Vec::new(),
         })))
     }
 
@@ -74,6 +77,14 @@ impl Grants {
 
     pub(crate) fn bytes(&self, range: Range<usize>) -> Vec<u8> {
         self.0.borrow().bytes[range].to_vec()
+    }
+
+    pub(crate) fn set_record(&self, record: Vec<u8>) {
+        self.0.borrow_mut().record = record;
+    }
+
+    pub(crate) fn take_record(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.borrow_mut().record)
     }
 
     /// Takes the ranges that were read and written since the last call.
@@ -143,6 +154,22 @@ impl Memory for Grants {
         let mut inner = self.0.borrow_mut();
         let range = inner.find(access, va, from.len() as u64)?;
         inner.bytes[range.clone()].copy_from_slice(from);
+        inner.writes.push(range);
+        Ok(())
+    }
+
+    fn fill(&self, access: &Access, va: u64, length: usize, at: usize) -> Result<(), AccessError> {
+        let inner = &mut *self.0.borrow_mut();
+        let range = inner.find(access, va, length as u64)?;
+        inner.record[at..at + length].copy_from_slice(&inner.bytes[range.clone()]);
+        inner.reads.push(range);
+        Ok(())
+    }
+
+    fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
+        let inner = &mut *self.0.borrow_mut();
+        let range = inner.find(access, va, length as u64)?;
+        inner.bytes[range.clone()].copy_from_slice(&inner.record[at..at + length]);
         inner.writes.push(range);
         Ok(())
     }

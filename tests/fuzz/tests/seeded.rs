@@ -97,6 +97,11 @@ fn requester() {
 }
 
 #[test]
+fn near() {
+    fuzz("near");
+}
+
+#[test]
 fn pair() {
     fuzz("pair");
 }

@@ -227,9 +227,6 @@ impl<M: Memory> Engine<M> {
             let held = hold && qp.owes_ack();
             Next::Nothing { held }
         });
-        if matches!(next, Some(Next::Packet { .. })) {
-            self.arm(now, slot);
-        }
         next.unwrap_or(Next::Nothing { held: false })
     }
 

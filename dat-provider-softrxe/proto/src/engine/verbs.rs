@@ -230,10 +230,16 @@ impl<M: Memory> Engine<M> {
         request: &SendRequest<'_>,
     ) -> Result<(), PostError> {
         let slot = self.slot(qpn).ok_or(PostError::UnknownQueue)?;
-        let result = self.with_qp(now, slot, |qp, cx| qp.post_send(cx, request));
+        let posted = self.with_qp(now, slot, |qp, cx| {
+            (qp.post_send(cx, request), qp.link() != Link::Wire)
+        });
+        let (result, near) = posted.unwrap_or((Err(PostError::UnknownQueue), false));
         self.enqueue(slot);
-        self.arm(now, slot);
-        result.unwrap_or(Err(PostError::UnknownQueue))
+        if near {
+            // The request's timer runs from now on, also while there is no room for it.
+            self.arm(now, slot);
+        }
+        result
     }
 
     /// Posts a receive.

@@ -269,14 +269,13 @@ impl Qp {
             }
             let packets = wqe.packets(mtu);
             let (start, packets) = *wqe.span.get_or_insert((next, packets));
-            let wqe = *wqe;
             let index = next.distance(start) as u32;
             if index >= packets {
                 // All packets of this request are behind `next`: go on to the next request.
                 r.cursor = seq.wrapping_add(1);
                 continue;
             }
-            return self.request_packet(cx, seq, &wqe, index, packets);
+            return self.request_packet(cx, seq, index, packets);
         }
     }
 
@@ -284,11 +283,11 @@ impl Qp {
         &self,
         cx: &Context<'_, M>,
         seq: u32,
-        wqe: &Wqe,
         index: u32,
         packets: u32,
     ) -> Option<Outgoing> {
         let r = &self.requester;
+        let wqe = r.ring.get(seq)?;
         let path = self.path.as_ref()?;
         let (mtu, size, in_flight) = (r.path.mtu, r.window.size(), r.in_flight());
         let (mut reth, mut header, mut immediate, mut invalidate) = (None, None, None, None);

@@ -6,7 +6,10 @@
 mod steps;
 mod world;
 
+use softrxe_proto::Link;
+
 use crate::input::Input;
+use crate::records;
 pub(crate) use steps::RAW_STEP;
 use world::World;
 
@@ -19,7 +22,7 @@ const STEPS: usize = 300;
 /// If an invariant is violated.
 pub fn responder(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut world = World::new(&mut input);
+    let mut world = World::over(&mut input, Link::Wire);
     for _ in 0..4 {
         world.post_receive(&mut input);
     }
@@ -32,8 +35,23 @@ pub fn responder(data: &[u8]) {
 /// If an invariant is violated.
 pub fn requester(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut world = World::new(&mut input);
+    let mut world = World::over(&mut input, Link::Wire);
     for _ in 0..4 {
+        world.post_send(&mut input);
+        world.settle();
+    }
+    run(world, &mut input);
+}
+
+/// The peer writes records of a channel: requests, answers, and any bytes.
+///
+/// # Panics
+/// If an invariant is violated.
+pub fn near(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut world = World::over(&mut input, Link::Near(records::ID));
+    for _ in 0..2 {
+        world.post_receive(&mut input);
         world.post_send(&mut input);
         world.settle();
     }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use softrxe_proto::opcode::Opcode;
 use softrxe_proto::wire::{Aeth, AtomicEth, Bth, Deth, Headers, Packet, Reth, packet};
-use softrxe_proto::{MwBind, Op, Qpn, Remote, Rights, WindowType};
+use softrxe_proto::{Link, MwBind, NearId, Op, Qpn, Remote, Rights, WindowType};
 
 use super::world::{BELOW, INBOX, OPEN, OUTBOX, READABLE, SECRET, World};
 use crate::input::Input;
 use crate::memory::{BASE, sge};
 use crate::packets::{append_icrc, deliver, headers_of, with_icrc};
+use crate::records;
 
 /// Bits of a raw packet's first byte: the fields that are corrected before it is sent.
 const FIX_QPN: u8 = 1;
@@ -23,6 +24,9 @@ const PAYLOADS: &[usize] = &[0, 1, 7, 8, 255, 256, 257, 1024, 1023, 4096, 64, 30
 
 impl World {
     pub(super) fn step(&mut self, input: &mut Input<'_>) {
+        if self.link != Link::Wire && input.below(4) == 3 {
+            return self.record(input);
+        }
         match input.below(18) {
             0..=5 => self.request(input),
             6 => self.raw(input),
@@ -171,7 +175,44 @@ impl World {
             headers,
             payload: &vec![0x5b; length],
         });
-        deliver(&mut self.engine, self.now, &bytes);
+        self.deliver(&bytes);
+    }
+
+    /// Delivers a datagram of the peer, or its record.
+    fn deliver(&mut self, bytes: &[u8]) {
+        if self.link == Link::Wire {
+            return deliver(&mut self.engine, self.now, bytes);
+        }
+        let (header, payload) = records::split(bytes);
+        records::deliver(&mut self.engine, self.now, records::ID, &header, &payload);
+    }
+
+    /// Delivers a record that no correct peer sends, or changes the room for ours.
+    fn record(&mut self, input: &mut Input<'_>) {
+        let header = match input.below(4) {
+            0 => {
+                self.room = input.pick(&[records::ROOM, 0, 64, 128, 4096]);
+                return;
+            }
+            1 => input.bytes(64).to_vec(),
+            _ => {
+                let opcode = input.pick(Opcode::ALL);
+                let psn = self.expected.minus(input.below(3) as u32);
+                let length = usize::from(self.mtu);
+                let headers = headers_of(opcode, &self.headers(input, length));
+                let mut header = vec![0; 64];
+                Bth::new(opcode as u8, self.qpn, psn).emit(&mut header);
+                let end = Bth::LEN + headers.emit(&mut header[Bth::LEN..]);
+                header.truncate(end);
+                let acknowledged = self.high.minus(input.below(8) as u32).plus(2);
+                records::acknowledge(&mut header, acknowledged.value(), input);
+                header
+            }
+        };
+        let length = input.pick(&[0, usize::from(self.mtu), 8, 1, 64, 8000]);
+        let id = input.pick(&[records::ID, records::ID, records::OTHER, NearId(7)]);
+        let payload = vec![0x5b; length];
+        records::deliver(&mut self.engine, self.now, id, &header, &payload);
     }
 
     /// Sends bytes as a packet, corrected as the first byte says.
@@ -211,7 +252,7 @@ impl World {
                 append_icrc(bytes)
             }
         };
-        deliver(&mut self.engine, self.now, &sealed);
+        self.deliver(&sealed);
     }
 
     /// Returns a part of `region`.

@@ -6,13 +6,14 @@ use std::ops::Range;
 use softrxe_proto::opcode::Opcode;
 use softrxe_proto::wire::{Nak, Syndrome};
 use softrxe_proto::{
-    Agreement, CompletedOp, Completion, Config, CqId, Engine, Path, Psn, QpInit, QpKind, QpState,
-    Qpn, Rights, SecretKey, Sge, Status, Time,
+    Agreement, CompletedOp, Completion, Config, CqId, Engine, Link, Path, Psn, QpInit, QpKind,
+    QpState, Qpn, Rights, SecretKey, Sge, Status, Time,
 };
 
 use crate::input::Input;
 use crate::memory::{Grants, PD};
 use crate::packets::{HERE, PEER, THERE, drain};
+use crate::records;
 
 const LOCAL: Rights = Rights::LOCAL_READ.union(Rights::LOCAL_WRITE);
 const REMOTE: Rights = Rights::REMOTE_READ
@@ -36,6 +37,9 @@ pub(super) struct World {
     pub(super) qpn: Qpn,
     pub(super) now: Time,
     pub(super) mtu: u16,
+    pub(super) link: Link,
+    /// Room for records.
+    pub(super) room: usize,
     /// The PSN that the engine expects next, as far as its answers show.
     pub(super) expected: Psn,
     /// The PSN after the newest that it has sent.
@@ -52,7 +56,8 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(input: &mut Input<'_>) -> Self {
+    /// Creates an engine with a queue pair that is connected over `link`.
+    pub(super) fn over(input: &mut Input<'_>, link: Link) -> Self {
         let memory = Grants::new(BYTES, 0xaa);
         for (key, range, rights) in [
             (SECRET.0, SECRET.1, LOCAL),
@@ -78,6 +83,9 @@ impl World {
         let mtu = config.mtu;
         let mut engine = Engine::new(config, memory.clone());
         let cq = engine.create_cq().unwrap();
+        for (guid, id) in [(1, records::OTHER), (2, records::ID)] {
+            engine.near_up(id, guid, mtu).expect("it is not in use");
+        }
         let access = match input.below(8) {
             0 => Rights::REMOTE_READ,
             1 => Rights::REMOTE_WRITE,
@@ -103,6 +111,8 @@ impl World {
             qpn,
             now: Time::from_nanos(1000),
             mtu,
+            link,
+            room: records::ROOM,
             expected: Psn::default(),
             high: Psn::default(),
             keys: WINDOWS,
@@ -135,7 +145,7 @@ impl World {
             retry_count: 3,
             rnr_retry: input.pick(&[7, 1]),
             agreement: input.pick(&[Agreement::FOREIGN, Agreement::CURRENT]),
-            link: softrxe_proto::Link::Wire,
+            link: self.link,
         };
         self.engine
             .connect_qp(self.qpn, &path)
@@ -182,6 +192,7 @@ impl World {
     /// Resets and connects the queue pair; the posted work is removed.
     pub(super) fn reset(&mut self, input: &mut Input<'_>) {
         self.complete();
+        self.room = records::ROOM;
         self.engine.reset_qp(self.now, self.qpn);
         self.receives.clear();
         self.sends.clear();
@@ -209,7 +220,14 @@ impl World {
 
     /// Takes and checks what a step caused.
     pub(super) fn settle(&mut self) {
-        let sent = drain(&mut self.engine, self.now, &mut self.buffer, HERE);
+        let mut sent = drain(&mut self.engine, self.now, &mut self.buffer, HERE);
+        if self.link != Link::Wire {
+            assert!(
+                sent.is_empty(),
+                "a packet of a channel was sent as a datagram"
+            );
+            sent = records::drain(&mut self.engine, self.now, self.room);
+        }
         for packet in &sent {
             let packet = packet.packet();
             assert_eq!(packet.bth.destination, PEER);
