@@ -75,6 +75,10 @@ slots: ## write what dat-abi/slots/slots.txt says of the API's functions into ta
 bench-lab: dist ## print the rates of dapltest -T P in the lab, DAPL's and ours
 	@scripts/bench-lab.sh
 
+.PHONY: bench-waits
+bench-waits: dist ## print half round trips with each way to wait for an event: dat_evd_wait, dat_cno_wait, poll(2)
+	@scripts/bench-waits.sh
+
 .PHONY: bench-connections
 bench-connections: dist ## print the time to connect in the lab: DAPL's, ours, and their common lower bound
 	@scripts/bench-connections.sh

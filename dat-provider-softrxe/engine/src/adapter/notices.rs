@@ -22,6 +22,8 @@ struct CqNotice {
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     cqs: HashMap<CqId, CqNotice>,
+    /// Number of watched completion queues.
+    watched: usize,
     srqs: HashMap<SrqId, Token>,
 }
 
@@ -38,14 +40,22 @@ impl Notices {
 
     /// Removes a completion queue.
     pub(crate) fn remove_cq(&mut self, id: CqId) {
+        self.watch(id, false);
         self.cqs.remove(&id);
     }
 
     /// Starts or stops notifying core of the next completion of `id`.
     pub(crate) fn watch(&mut self, id: CqId, on: bool) {
         if let Some(notice) = self.cqs.get_mut(&id) {
-            notice.watched = on;
+            self.watched -= usize::from(std::mem::replace(&mut notice.watched, on));
+            self.watched += usize::from(on);
         }
+    }
+
+    /// Returns whether core is to be notified of a completion: then a consumer may sleep where the engine cannot see it, in
+    /// poll(2) on a CNO's descriptor.
+    pub(crate) const fn any_watched(&self) -> bool {
+        self.watched != 0
     }
 
     /// Adds a thread that waits for a completion of `id`.
@@ -76,8 +86,9 @@ impl Notices {
 
     /// Returns the token of `id` if core is to be notified. Each [`watch`](Self::watch) leads to one notification.
     pub(crate) fn take_watched(&mut self, id: CqId) -> Option<Token> {
-        let notice = self.cqs.get_mut(&id)?;
-        std::mem::take(&mut notice.watched).then_some(notice.token)
+        let (token, watched) = self.cqs.get(&id).map(|cq| (cq.token, cq.watched))?;
+        self.watch(id, false);
+        watched.then_some(token)
     }
 
     /// Adds a shared receive queue, which `token` names in core.

@@ -53,7 +53,9 @@ impl Hub {
             let mailbox = state.driver.roles.count_poll();
             state.receive(now, mailbox);
             count = state.engine.poll_cq(cq, into);
-            state.driver.roles.stop_watching_socket(&self.wakers);
+            let watched = state.notices.any_watched();
+            let roles = &mut state.driver.roles;
+            roles.stop_watching_socket(watched, &self.wakers);
             let written = count == 0 && state.engine.owes_ack();
             let expected = match (count, written) {
                 (0, false) => false,
@@ -180,7 +182,9 @@ impl Hub {
         state.driver.batch.called(now);
         let mailbox = state.driver.roles.count_poll();
         state.receive(now, mailbox);
-        state.driver.roles.stop_watching_socket(&self.wakers);
+        let watched = state.notices.any_watched();
+        let roles = &mut state.driver.roles;
+        roles.stop_watching_socket(watched, &self.wakers);
         state.collect_events();
         let any = state.pending.has_upcalls();
         // The consumer may reply to what the upcalls report.
@@ -237,9 +241,10 @@ impl Hub {
                 state.transmit(now, false);
                 self.leave_to_helper(&mut state);
                 let due = state.engine.poll_timeout();
+                let watched = state.notices.any_watched();
                 let roles = &mut state.driver.roles;
                 roles.wakes_at = due;
-                roles.leader_ignores_socket = roles.polled_in_a_loop();
+                roles.leader_ignores_socket = roles.polled_in_a_loop(watched);
                 roles.watched_since = roles.polls;
                 let ignores_socket = roles.leader_ignores_socket;
                 if !ignores_socket && !state.arm(now) {

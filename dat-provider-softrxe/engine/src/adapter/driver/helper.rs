@@ -11,22 +11,26 @@ use softrxe_proto::Time;
 
 use super::super::hub::{Hub, State};
 use super::super::upcall::Upcall;
-use super::state::{MIN_SLEEP, POLLS_OF_A_LOOP, Watcher};
+use super::state::{MIN_SLEEP, Watcher, make_a_loop};
 use crate::adaptive::Spin;
 use crate::adaptive::oversubscription::{self, PREEMPTED, REST_AFTER_YIELD, rest};
 use crate::clock;
 
 /// How long the helper sleeps between two reads of the socket while consumers poll.
 pub(super) const POLL_SLEEP: Duration = Duration::from_millis(1);
+/// The first of these sleeps while a completion queue is watched; each one is twice as long as the one before. A consumer may
+/// have stopped to poll and sleep on a CNO's descriptor.
+const FIRST_WATCHED_SLEEP: Duration = Duration::from_micros(20);
 /// Largest spin budget of the helper after something arrived.
 const MAX_SPIN: Duration = Duration::from_micros(30);
 /// How long a closing adapter waits for confirmations: a DREQ is sent three times in it.
 const CLOSING_TIME: Duration = Duration::from_millis(900);
 
 /// What the helper does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plan {
-    /// Sleeps for [`POLL_SLEEP`]: consumers poll.
-    SleepFor,
+    /// Sleeps for this time: consumers poll.
+    SleepFor(Duration),
     /// Sleeps until it is woken: a leader watches.
     SleepUntilWoken,
     /// Sleeps on the descriptors until this deadline.
@@ -127,13 +131,13 @@ impl Hub {
             let back_off =
                 || back_off_until.map(|end| end.saturating_duration_since(Instant::now()));
             match plan {
-                Plan::SleepFor => {
-                    let nap = if oversubscribed {
-                        oversubscription::POLL_SLEEP
+                Plan::SleepFor(limit) => {
+                    let limit = if oversubscribed {
+                        limit.min(oversubscription::POLL_SLEEP)
                     } else {
-                        POLL_SLEEP
+                        limit
                     };
-                    let _ = on_readable([self.wakers.helper.as_raw_fd()], Some(nap));
+                    let _ = on_readable([self.wakers.helper.as_raw_fd()], Some(limit));
                 }
                 Plan::SleepUntilWoken => {
                     let _ = on_readable([self.wakers.helper.as_raw_fd()], back_off());
@@ -188,11 +192,12 @@ impl Hub {
         let mut state = self.state.lock();
         let now = clock::now();
         let oversubscribed = state.driver.oversubscription.is_present(now);
+        let watched = state.notices.any_watched();
         let roles = &mut state.driver.roles;
         roles.helper_woken = false;
         roles.helper_rests = false;
         // A few polls are no loop: the consumer may only read its memory now, and wait for what no other thread receives.
-        let polled = roles.polls.wrapping_sub(*polls) >= POLLS_OF_A_LOOP;
+        let polled = make_a_loop(roles.polls.wrapping_sub(*polls), watched);
         let driven = polled || roles.watcher == Watcher::Leader;
         if roles.watcher != Watcher::Leader {
             state.near.disarm();
@@ -218,7 +223,7 @@ impl Hub {
             if roles.watcher == Watcher::Helper {
                 roles.watcher = Watcher::None;
             }
-            Plan::SleepFor
+            Plan::SleepFor(POLL_SLEEP)
         } else {
             plan(&mut state, driven)
         };
@@ -256,7 +261,12 @@ impl Hub {
 
 /// Returns what the helper does next, and makes it the watcher if no other thread drives.
 fn plan(state: &mut State, driven: bool) -> Plan {
-    let State { engine, driver, .. } = state;
+    let State {
+        engine,
+        driver,
+        notices,
+        ..
+    } = state;
     let roles = &mut driver.roles;
     if roles.watcher == Watcher::Leader {
         roles.helper_rests = true;
@@ -264,8 +274,15 @@ fn plan(state: &mut State, driven: bool) -> Plan {
     }
     if driven {
         roles.watcher = Watcher::None;
-        return Plan::SleepFor;
+        let limit = match roles.helper_slept_for {
+            _ if !notices.any_watched() => POLL_SLEEP,
+            Duration::ZERO => FIRST_WATCHED_SLEEP,
+            last => (last * 2).min(POLL_SLEEP),
+        };
+        roles.helper_slept_for = limit;
+        return Plan::SleepFor(limit);
     }
+    roles.helper_slept_for = Duration::ZERO;
     roles.watcher = Watcher::Helper;
     roles.watched_since = roles.polls;
     roles.wakes_at = engine.poll_timeout();
@@ -276,5 +293,74 @@ fn plan(state: &mut State, driven: bool) -> Plan {
 fn request(slice: Slice) {
     if let Err(error) = slice.request() {
         tracing::debug!(%error, "sched_setattr refused a time slice of {slice:?} length");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dat_core::transport::Token;
+    use softrxe_proto::{Completion, CqId};
+
+    use super::*;
+    use crate::transport::open::test_hub;
+
+    /// What the helper plans after `count` polls of a consumer that found nothing; `polls` as in [`Hub::round`].
+    fn plan_after(hub: &Hub, cq: CqId, count: u32, polls: &mut u32) -> Plan {
+        for _ in 0..count {
+            let (found, _) = hub.poll(cq, &mut [Completion::default()]);
+            assert_eq!(found, 0);
+        }
+        let mut spin = Spin::new(MAX_SPIN, 1);
+        hub.round(true, polls, &mut spin, &mut None).plan
+    }
+
+    fn cq(hub: &Hub, watched: bool) -> CqId {
+        let mut state = hub.state.lock();
+        let cq = state.engine.create_cq().unwrap();
+        state.notices.add_cq(cq, Token(1));
+        state.notices.watch(cq, watched);
+        cq
+    }
+
+    /// Empty dequeues before poll(2) on a CNO's descriptor: only the helper can wake that consumer.
+    #[test]
+    fn the_helper_watches_a_watched_queue_though_its_consumer_polls_before_it_sleeps() {
+        let hub = test_hub("127.77.5.3");
+        let (cq, mut polls) = (cq(&hub, true), 0);
+        for _ in 0..20 {
+            let plan = plan_after(&hub, cq, 8, &mut polls);
+            assert!(matches!(plan, Plan::Watch(_)), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn the_helper_sleeps_while_a_consumer_polls_a_watched_queue_in_a_loop_each_time_longer() {
+        let hub = test_hub("127.77.5.4");
+        let (cq, mut polls) = (cq(&hub, true), 0);
+        for sleep in [20, 40, 80, 160, 320, 640, 1000, 1000] {
+            let plan = plan_after(&hub, cq, 64, &mut polls);
+            assert_eq!(plan, Plan::SleepFor(Duration::from_micros(sleep)));
+        }
+        let plan = plan_after(&hub, cq, 1, &mut polls);
+        assert!(matches!(plan, Plan::Watch(_)), "{plan:?}");
+        let plan = plan_after(&hub, cq, 64, &mut polls);
+        assert_eq!(plan, Plan::SleepFor(FIRST_WATCHED_SLEEP));
+    }
+
+    #[test]
+    fn eight_polls_are_a_loop_if_no_queue_is_watched() {
+        let hub = test_hub("127.77.5.5");
+        let (unwatched, mut polls) = (cq(&hub, false), 0);
+        let plan = plan_after(&hub, unwatched, 8, &mut polls);
+        assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
+        // A watch that has led to its notification, or whose queue is gone, counts no more.
+        let [notified, removed] = [cq(&hub, true), cq(&hub, true)];
+        {
+            let notices = &mut hub.state.lock().notices;
+            assert_eq!(notices.take_watched(notified), Some(Token(1)));
+            notices.remove_cq(removed);
+        }
+        let plan = plan_after(&hub, unwatched, 8, &mut polls);
+        assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
     }
 }

@@ -4,6 +4,7 @@
 //!   the *leader*. No other thread stands between a datagram and the consumer.
 //! * The *helper* thread drives when no consumer does: for peers that read and write our memory while the program computes, for
 //!   connections, for timers. While consumers poll it sleeps for fixed times, because each datagram would wake a thread that sleeps on the socket.
+//!   These times are short at first where a CNO watches a completion queue: its consumer may sleep in poll(2).
 //!   While a leader sleeps on the descriptors it rests.
 //! * Where more threads are runnable than there are processors ([`oversubscription`](crate::adaptive::oversubscription)) the helper
 //!   asks for short time slices, sleeps longer than it works and then sleeps only briefly, and a consumer pauses between empty polls.

@@ -15,7 +15,20 @@ use crate::wait::Bell;
 /// Largest spin budget of a waiter.
 const MAX_SPIN: Duration = Duration::from_micros(50);
 /// Socket reads by consumers, counted in [`Roles::polls`], that make a loop: the watcher then stops watching the socket.
-pub(super) const POLLS_OF_A_LOOP: u32 = 8;
+const POLLS_OF_A_LOOP: u32 = 8;
+/// The same while a completion queue is watched. Its consumer polls a few times before it sleeps on a CNO's descriptor, and only
+/// the helper can wake it.
+const WATCHED_POLLS_OF_A_LOOP: u32 = 64;
+
+/// Returns whether `polls` socket reads make a loop. `watched` says whether a completion queue is watched.
+pub(super) const fn make_a_loop(polls: u32, watched: bool) -> bool {
+    let least = if watched {
+        WATCHED_POLLS_OF_A_LOOP
+    } else {
+        POLLS_OF_A_LOOP
+    };
+    polls >= least
+}
 /// Polls between two that read the mailbox and not only the socket.
 const MAILBOX_INTERVAL: u32 = 64;
 /// Shortest sleep before a deadline, so that no thread loops while a deadline is being reached.
@@ -63,6 +76,8 @@ pub(crate) struct Roles {
     pub(super) wakes_at: Option<Time>,
     /// The helper sleeps until it is woken by [`wake_helper`](Self::wake_helper).
     pub(super) helper_rests: bool,
+    /// Last sleep of the helper for a fixed time, zero since it watched.
+    pub(super) helper_slept_for: Duration,
     /// The helper was woken and has not run since.
     pub(super) helper_woken: bool,
     /// Socket reads by consumers' polls, plus one per given-up lead; wrapping.
@@ -89,8 +104,8 @@ impl Roles {
     }
 
     /// Returns whether consumers polled in a loop since the watcher began to watch.
-    pub(super) const fn polled_in_a_loop(&self) -> bool {
-        self.polls.wrapping_sub(self.watched_since) >= POLLS_OF_A_LOOP
+    pub(super) const fn polled_in_a_loop(&self, watched: bool) -> bool {
+        make_a_loop(self.polls.wrapping_sub(self.watched_since), watched)
     }
 
     /// Wakes the helper, unless it is woken already.
@@ -127,9 +142,9 @@ impl Roles {
     }
 
     /// Makes the watcher sleep for a fixed time, not on the socket, once a consumer polls in a loop. The consumer reads what would
-    /// wake the watcher, and each wake-up costs the sender.
-    pub(super) fn stop_watching_socket(&mut self, wakers: &Wakers) {
-        if !self.polled_in_a_loop() {
+    /// wake the watcher, and each wake-up costs the sender. `watched`: see [`make_a_loop`].
+    pub(super) fn stop_watching_socket(&mut self, watched: bool, wakers: &Wakers) {
+        if !self.polled_in_a_loop(watched) {
             return;
         }
         match self.watcher {
