@@ -486,6 +486,11 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// Has no effect if there is none. A datagram queue pair is flushed in any case.
     fn disconnect(qp: &Self::Qp);
 
+    /// Called once a message was received on `qp` before the transport reported the accepted connection as established. Core treats the
+    /// connection as established from then on, so the transport must, too: a later `disconnect` ends a connection, not an
+    /// attempt.
+    fn message_received(_qp: &Self::Qp) {}
+
     /// Returns the local port of the connection of `qp` (dat_ep_query's `local_port_qual`); 0 if there is no
     /// connection, or the transport has no ports.
     fn local_port(_qp: &Self::Qp) -> u16 {

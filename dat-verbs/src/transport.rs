@@ -257,6 +257,13 @@ impl Transport for Verbs {
         }
     }
 
+    fn message_received(qp: &Qp) {
+        let conn = qp.conn.lock().clone();
+        if let Some(conn) = conn {
+            conn.message_received(qp);
+        }
+    }
+
     fn local_port(qp: &Qp) -> u16 {
         let conn = qp.conn.lock().clone();
         conn.map_or(0, |conn| conn.local_port())

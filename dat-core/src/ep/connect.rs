@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
+use super::early::receive_evd;
 use super::state::{Effect, Input, Step};
 use super::{DEAD, Ep, EpParts, EpState, QpCheckout};
 use crate::attr::EpAttr;
@@ -237,6 +238,7 @@ impl<T: Transport> Ep<T> {
         self.head.generation.fetch_add(1, Ordering::AcqRel);
         self.srq_drain_announced.store(false, Ordering::Release);
         self.apply(&mut side, input)?;
+        self.close_gate(&side);
         side.remote = Some(remote);
         Ok((checkout, self.head.token(self.index())))
     }
@@ -351,7 +353,7 @@ impl<T: Transport> Ep<T> {
     }
 
     /// Posts the pending events to the connect EVD in the order of the transitions, holding no lock while consumers
-    /// are woken.
+    /// are woken. Received messages follow the event that the connection is established, and precede any other.
     fn post_events(&'static self, mut side: Locked<T>) {
         if side.posting {
             return;
@@ -361,12 +363,20 @@ impl<T: Transport> Ep<T> {
         while let Some(number) = side.pending.pop_front() {
             let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
             let evd = feed.map(Feed::evd);
+            let receives = receive_evd(&side);
             drop(side);
+            let established = number == ConnectionEvent::Established;
+            if !established {
+                self.open_gate(receives);
+            }
             if let Some(evd) = evd {
                 evd.post(Event::Connection {
                     number,
                     ep: self.handle(),
                 });
+            }
+            if established {
+                self.open_gate(receives);
             }
             side = self.connection.lock();
             if side.generation != generation {
@@ -386,7 +396,11 @@ const fn cm_counters(was: EpState, input: Input) -> &'static [IaCounter] {
         (EpState::ActiveConnectionPending, Input::Transport(O::Established)) => {
             &[C::CmRepRx, C::CmRtuTx, C::CmActiveEst]
         }
-        (_, Input::Transport(O::Established)) => &[C::CmRtuRx, C::CmPassiveEst],
+        (EpState::CompletionPending, Input::Transport(O::Established)) => {
+            &[C::CmRtuRx, C::CmPassiveEst]
+        }
+        (EpState::CompletionPending, Input::MessageReceived) => &[C::CmPassiveEst],
+        (_, Input::Transport(O::Established)) => &[C::CmRtuRx],
         (_, Input::Transport(O::PeerRejected)) => &[C::CmUserRejRx],
         (_, Input::Transport(O::NonPeerRejected)) => &[C::CmErr, C::CmErrRejRx, C::CmErrRefused],
         (_, Input::TimedOut) => &[C::CmErr, C::CmErrTimeout],

@@ -18,9 +18,26 @@ use crate::transport::{Completion, Transport, WrId};
 /// Completion that gives the consumer an event.
 struct Completed {
     dto: Dto,
+    notice: Notice,
+}
+
+/// Handling of a completion's event.
+#[derive(Clone, Copy, Debug)]
+pub struct Notice {
     /// True for a notification, which wakes waiters and triggers CNOs. False for a successful post with
     /// `DAT_COMPLETION_UNSIGNALLED_FLAG`.
-    notify: bool,
+    pub notify: bool,
+    /// True for a receive of an endpoint that is not connected yet: the event is kept.
+    pub early: bool,
+}
+
+impl Notice {
+    const fn new(notify: bool) -> Self {
+        Self {
+            notify,
+            early: false,
+        }
+    }
 }
 
 /// Source of completions: one queue of one endpoint. Most completions have the same source as the previous one, and
@@ -183,8 +200,8 @@ pub(crate) fn remember_source<T: Transport>(sources: &mut LastSources, id: WrId)
     }
 }
 
-/// Converts a completion: passes `deliver` the event and whether it is a notification. Returns false if there is no
-/// event: for a suppressed completion, or for one of an endpoint that is freed or was reset. Adds a completion that
+/// Converts a completion: passes `deliver` the event and how to handle it. Calls nothing if there is no event: for a suppressed
+/// completion, or for one of an endpoint that is freed or was reset. Adds a completion that
 /// was [announced as silent](crate::evd::Evd::expect_silent) to `silent`.
 ///
 /// The caller holds the lock of the EVD whose completion queue it came from; no lock is taken here. The most frequent
@@ -193,18 +210,18 @@ pub(crate) fn remember_source<T: Transport>(sources: &mut LastSources, id: WrId)
 pub(crate) fn complete<T: Transport>(
     completion: &Completion,
     silent: &mut u64,
-    deliver: impl FnOnce(&Dto, bool),
-) -> bool {
+    deliver: impl FnOnce(&Dto, Notice),
+) {
     let slow = 'slow: {
         let id = Id::of(completion.id);
         let Some(queue_kind) = id.queue_kind() else {
-            return false;
+            return;
         };
         if queue_kind == QueueKind::Shared {
             break 'slow shared::<T>(completion, id);
         }
         let Some(ep) = T::arenas().ep.get(id.index()) else {
-            return false;
+            return;
         };
         let ring = if queue_kind == QueueKind::Request {
             &ep.request_ring
@@ -212,10 +229,10 @@ pub(crate) fn complete<T: Transport>(
             &ep.recv_ring
         };
         if !id.is_of(ring.generation()) {
-            return false;
+            return;
         }
         let Some((cookie, info)) = ring.take(id.number()) else {
-            return false;
+            return;
         };
         *silent += u64::from(info.has(SlotInfo::SILENT));
         if completion.status != DtoStatus::Success {
@@ -236,18 +253,22 @@ pub(crate) fn complete<T: Transport>(
             ep.last_request_done();
         }
         if info.has(SlotInfo::SUPPRESSED | SlotInfo::NO_EVD) {
-            return false;
+            return;
         }
-        let notify = !info.has(SlotInfo::UNSIGNALLED);
+        let mut notice = Notice::new(!info.has(SlotInfo::UNSIGNALLED));
         if queue_kind == QueueKind::Receive {
+            if ep.gate.is_closed() {
+                ep.received_early();
+                notice.early = true;
+            }
             if info.has(SlotInfo::BIND_OR_DATAGRAM) {
                 break 'slow Some(Completed {
                     dto: datagram(received(completion, raw(ep), cookie)),
-                    notify,
+                    notice,
                 });
             }
-            deliver(&received(completion, raw(ep), cookie), notify);
-            return true;
+            deliver(&received(completion, raw(ep), cookie), notice);
+            return;
         }
         let op = info.op();
         if op == DtoOp::BindMw {
@@ -261,16 +282,12 @@ pub(crate) fn complete<T: Transport>(
                 length: info.extra(),
                 ..Dto::default()
             },
-            notify,
+            notice,
         );
-        return true;
+        return;
     };
-    match slow {
-        None => false,
-        Some(Completed { dto, notify }) => {
-            deliver(&dto, notify);
-            true
-        }
+    if let Some(Completed { dto, notice }) = slow {
+        deliver(&dto, notice);
     }
 }
 
@@ -307,7 +324,10 @@ fn failed<T: Transport>(
             length: info.extra(),
             ..Dto::default()
         },
-        notify: true,
+        notice: Notice {
+            early: !op.is_request() && ep.gate.is_closed(),
+            notify: true,
+        },
     })
 }
 
@@ -330,7 +350,7 @@ fn bound<T: Transport>(
             op: DtoOp::BindMw,
             ..Dto::default()
         },
-        notify: !(done && info.has(SlotInfo::UNSIGNALLED)),
+        notice: Notice::new(!(done && info.has(SlotInfo::UNSIGNALLED))),
     }
 }
 
@@ -361,7 +381,15 @@ fn shared<T: Transport>(completion: &Completion, id: Id) -> Option<Completed> {
             Rmr::<T>::invalidated(ep.ia(), completion.invalidated);
         }
     }
-    Some(Completed { dto, notify: true })
+    let early = ep.is_some_and(|ep| ep.gate.is_closed());
+    if let (Some(ep), true, true) = (ep, early, done) {
+        ep.received_early();
+    }
+    let notify = true;
+    Some(Completed {
+        dto,
+        notice: Notice { notify, early },
+    })
 }
 
 /// Marks a receive as a datagram; transports report it like any other receive.

@@ -1,7 +1,7 @@
 //! Endpoints (dat_ep_create, dat_ep_free, dat_ep_reset).
 //!
 //! An endpoint has three sides, each with its own lock, locked in this order: the connection ([`connect`]: state,
-//! parts, events; `setup`, [`query`], `disconnect`, `qp_checkout`), the send queue ([`fast_path`], [`post`], `requests`, `bind`,
+//! parts, events; `setup`, [`query`], `disconnect`, `early`, `qp_checkout`), the send queue ([`fast_path`], [`post`], `requests`, `bind`,
 //! `datagram`) and the receive queue (`recv`). `queue` is what both queues have, with a `ring` of outstanding requests.
 //! Completions ([`dto`]) take none of these locks.
 
@@ -10,6 +10,7 @@ pub mod connect;
 mod datagram;
 mod disconnect;
 pub mod dto;
+mod early;
 pub mod fast_ops;
 pub mod fast_path;
 pub mod post;
@@ -38,6 +39,7 @@ use crate::srq::Srq;
 use crate::transport::{Token, Transport};
 
 use connect::{Connection, Locked};
+use early::Gate;
 use queue::{RecvQueue, SendQueue};
 use ring::Ring;
 use state::{Effect, Input, StateCell};
@@ -65,6 +67,7 @@ pub struct Ep<T: Transport> {
     datagram: AtomicBool,
     connection: Mutex<Connection<T>>,
     private_data: PrivateData,
+    gate: Gate,
     /// Maximum number of segments of a request and of a receive.
     max_segments: [AtomicU32; 2],
 }
@@ -85,6 +88,7 @@ impl<T: Transport> Default for Ep<T> {
             datagram: AtomicBool::new(false),
             connection: Mutex::default(),
             private_data: PrivateData::default(),
+            gate: Gate::default(),
             max_segments: [const { AtomicU32::new(0) }; 2],
         }
     }
@@ -233,9 +237,11 @@ impl<T: Transport> Ep<T> {
         self.head.retire(subtype, Subtype::InvalidStateEpNotready)?;
         self.head.generation.fetch_add(1, Ordering::AcqRel);
         let step = self.apply(&mut side, input)?;
+        let receives = early::receive_evd(&side);
         let parts = std::mem::take(&mut *side);
         // Unlocked, because the transport may wait for an upcall that waits for this lock.
         drop(side);
+        self.open_gate(receives);
         self.close_queues();
         if let Some(qp) = parts
             .qp

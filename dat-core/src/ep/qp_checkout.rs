@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use super::connect::{Connection, Locked};
+use super::early::receive_evd;
 use super::state::Input;
 use super::{Ep, EpState};
 use crate::error::Result;
@@ -86,6 +87,9 @@ impl<T: Transport> Ep<T> {
             Err(error) => {
                 // The call had no effect, so there is no event.
                 self.apply(&mut side, Input::Refused)?;
+                let receives = receive_evd(&side);
+                drop(side);
+                self.open_gate(receives);
                 Err(error)
             }
         }

@@ -152,6 +152,8 @@ pub enum Input {
     Transport(ConnOutcome),
     /// The timeout of dat_ep_connect expired.
     TimedOut,
+    /// A message of the peer was received during an attempt.
+    MessageReceived,
     /// dat_ep_connect of a datagram endpoint; several lookups may run at a time.
     Resolve,
     /// dat_cr_accept of a datagram request.
@@ -162,7 +164,7 @@ pub enum Input {
 
 impl Input {
     /// Every input.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Connect,
         Self::Reserve,
         Self::Unreserve,
@@ -182,6 +184,7 @@ impl Input {
         Self::Transport(ConnOutcome::NonPeerRejected),
         Self::Transport(ConnOutcome::Unreachable),
         Self::TimedOut,
+        Self::MessageReceived,
         Self::Transport(ConnOutcome::AcceptError),
         Self::Transport(ConnOutcome::Disconnected),
         Self::Transport(ConnOutcome::Broken),
@@ -299,7 +302,9 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
         (Input::RequestArrived, Reserved) => to(PassiveConnectionPending),
         (Input::Drained, DisconnectPending) => end(E::Disconnected),
 
-        (Input::Transport(O::Established), ActiveConnectionPending | CompletionPending) => Step {
+        // Only a connected peer sends.
+        (Input::Transport(O::Established), ActiveConnectionPending | CompletionPending)
+        | (Input::MessageReceived, CompletionPending) => Step {
             next: Connected,
             event: Some(E::Established),
             effect: Effect::None,
@@ -328,7 +333,10 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
             CompletionPending,
         ) => end(E::AcceptCompletionError),
         (Input::Transport(O::Disconnected), Connected | DisconnectPending) => end(E::Disconnected),
-        (Input::Transport(O::Broken), Connected | DisconnectPending) => end(E::Broken),
+        // The accept may fail after a message has implied the connection.
+        (Input::Transport(O::Broken | O::AcceptError), Connected | DisconnectPending) => {
+            end(E::Broken)
+        }
         _ => to(state),
     })
 }
@@ -431,14 +439,15 @@ mod tests {
             "DisconnectAbrupt>Disconnected!Disconnected+Teardown \
              DisconnectGraceful>DisconnectPending+AwaitLastRequest Free>Unconnected+Teardown \
              Disconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown \
-             Resolve>Connected AcceptDatagram>Connected",
+             AcceptError>Disconnected!Broken+Teardown Resolve>Connected AcceptDatagram>Connected",
         ),
         (
             "DISCONNECT_PENDING",
             Subtype::InvalidStateEpDiscpending,
             "DisconnectAbrupt>Disconnected!Disconnected+Teardown DisconnectGraceful>DisconnectPending \
              Drained>Disconnected!Disconnected+Teardown Free>Unconnected+Teardown \
-             Disconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown",
+             Disconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown \
+             AcceptError>Disconnected!Broken+Teardown",
         ),
         (
             "DISCONNECTED",
@@ -451,7 +460,7 @@ mod tests {
             Subtype::InvalidStateEpComplpending,
             "Refused>Unconnected DisconnectAbrupt>Disconnected!Disconnected+Teardown \
              DisconnectGraceful>Disconnected!Disconnected+Teardown Free>Unconnected+Teardown \
-             Established>Connected!Established \
+             Established>Connected!Established MessageReceived>Connected!Established \
              PeerRejected>Disconnected!AcceptCompletionError+Teardown \
              NonPeerRejected>Disconnected!AcceptCompletionError+Teardown \
              Unreachable>Disconnected!AcceptCompletionError+Teardown \

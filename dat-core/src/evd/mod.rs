@@ -3,10 +3,11 @@
 //!
 //! [`state`] decides what is allowed; `queue` keeps the events in order; `post` queues events and wakes the waiter or
 //! triggers the CNO; `dequeue` and `wait` hand events out; `poll_yield` yields the processor between polls; `feed`
-//! are the streams; `request_watch` serves graceful disconnects. This file creates, queries, modifies and frees the
-//! object.
+//! are the streams; `request_watch` serves graceful disconnects; `early` keeps the receives of endpoints that are not
+//! connected yet. This file creates, queries, modifies and frees the object.
 
 mod dequeue;
+mod early;
 mod feed;
 mod poll_yield;
 mod post;
@@ -48,6 +49,8 @@ pub use self::wait::WaitError;
 /// number of completions that their endpoints can have outstanding.
 const MIN_CQ_DEPTH: u32 = 256;
 
+/// Flag in [`Evd::silent`]: the completion queue may hold receives that are kept until their endpoint is connected.
+const ATTEMPTS: u64 = 1 << 61;
 /// Flag in [`Evd::silent`]: the completion queue may hold completions of an endpoint that was freed or reset.
 const ORPHANS: u64 = 1 << 62;
 /// Flag in [`Evd::silent`]: the EVD is unwaitable, dat_evd_wait is refused.
@@ -85,9 +88,9 @@ pub struct EvdInfo {
 pub struct Evd<T: Transport> {
     /// Table, liveness and dequeue state ([`word`]), generation, use count.
     pub head: Head,
-    /// Number of requests posted whose completion gives no event, with the flags [`ORPHANS`] and [`UNWAITABLE`]. If it
-    /// equals the number of these completions that the queue took, each completion left gives an event, and waiting is
-    /// allowed: that is the condition of the fast paths of dat_evd_wait.
+    /// Number of requests posted whose completion gives no event, with the flags [`ATTEMPTS`], [`ORPHANS`] and
+    /// [`UNWAITABLE`]. If it equals the number of these completions that the queue took, each completion left gives an
+    /// event, and waiting is allowed: that is the condition of the fast paths of dat_evd_wait.
     silent: AtomicU64,
     inner: BriefMutex<Inner<T>>,
 }

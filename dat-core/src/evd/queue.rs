@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::EventSink;
+use super::early::EarlyReceives;
 use crate::ep::dto::{self, LastSources};
 use crate::error::{Error, Result, Subtype};
 use crate::event::{Dto, DtoStatus, Event};
@@ -15,7 +16,8 @@ pub(super) const BATCH: usize = 16;
 /// Queue of an EVD. It hands out first the queued events, then the completions of the last poll (the batch), then the
 /// overflow, then the completions still in the completion queue.
 pub(super) struct Queue<T: Transport> {
-    events: VecDeque<Event>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) early: EarlyReceives,
     batch: [T::RawCompletion; BATCH],
     /// Index of the first of the `batched` completions of the batch.
     next: u32,
@@ -43,6 +45,7 @@ impl<T: Transport> Default for Queue<T> {
     fn default() -> Self {
         Self {
             events: VecDeque::new(),
+            early: EarlyReceives::default(),
             batch: [T::RawCompletion::default(); BATCH],
             next: 0,
             batched: 0,
@@ -73,6 +76,7 @@ impl<T: Transport> Queue<T> {
     /// Drops all events; returns the completion queue, to be dropped without locks.
     pub(super) fn stop(&mut self) -> Option<Arc<T::Cq>> {
         self.events = VecDeque::new();
+        self.early = EarlyReceives::default();
         (self.next, self.batched) = (0, 0);
         (self.more_in_cq, self.overflow, self.overflow_start) = (false, Vec::new(), 0);
         self.forget_sources();
@@ -155,9 +159,18 @@ impl<T: Transport> Queue<T> {
             };
             self.next += 1;
             self.batched -= 1;
+            let mut taken = false;
             // Suppressed completions, and those of freed endpoints, are skipped.
             let completion = T::decode(cq, raw);
-            if dto::complete::<T>(&completion, &mut self.silent, |dto, _| sink.dto(dto)) {
+            dto::complete::<T>(&completion, &mut self.silent, |dto, notice| {
+                let notify =
+                    || notice.notify && !(self.solicited_only && is_unsolicited::<T>(cq, raw, dto));
+                taken = !(notice.early && self.early.keep(dto, notify()));
+                if taken {
+                    sink.dto(dto);
+                }
+            });
+            if taken {
                 dto::remember_source::<T>(&mut self.sources, T::outcome(raw).0);
                 return true;
             }
@@ -295,7 +308,12 @@ impl<T: Transport> Queue<T> {
             for raw in taken {
                 let completion = T::decode(cq, raw);
                 dto::complete::<T>(&completion, &mut self.silent, |dto, notice| {
-                    notify |= notice && !(self.solicited_only && is_unsolicited::<T>(cq, raw, dto));
+                    let notified = notice.notify
+                        && !(self.solicited_only && is_unsolicited::<T>(cq, raw, dto));
+                    if notice.early && self.early.keep(dto, notified) {
+                        return;
+                    }
+                    notify |= notified;
                     self.events.push_back(Event::Dto(*dto));
                     last = Some(completion.id);
                 });

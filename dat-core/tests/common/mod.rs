@@ -72,6 +72,8 @@ pub(crate) struct Qp {
     connection: Mutex<Token>,
     /// The next request is refused.
     refuses: AtomicBool,
+    /// Calls of [`Transport::message_received`].
+    pub(crate) implied: AtomicU32,
 }
 
 static QPS: Mutex<Option<HashMap<u32, Arc<Qp>>>> = Mutex::new(None);
@@ -116,10 +118,14 @@ impl Cq {
 }
 
 impl Qp {
-    /// Reports that the peer accepted.
+    /// Reports that the peer is connected.
     pub(crate) fn establish(&self) {
+        self.report(ConnOutcome::Established);
+    }
+
+    /// Reports an outcome of the connection or of the attempt.
+    pub(crate) fn report(&self, outcome: ConnOutcome) {
         let token = *self.connection.lock();
-        let outcome = ConnOutcome::Established;
         self.request_cq.upcalls.connection(token, outcome, &[]);
     }
 
@@ -403,6 +409,7 @@ impl Transport for Null {
             recv_cq: recv_cq.clone(),
             connection: Mutex::default(),
             refuses: AtomicBool::new(false),
+            implied: AtomicU32::new(0),
         });
         QPS.lock()
             .get_or_insert_default()
@@ -449,11 +456,12 @@ impl Transport for Null {
 
     fn accept(
         _request: Arc<()>,
-        _qp: &Arc<Self::Qp>,
-        _token: Token,
+        qp: &Arc<Self::Qp>,
+        token: Token,
         _private_data: &[u8],
     ) -> Result<()> {
-        Err(Error::of(Kind::InternalError))
+        *qp.connection.lock() = token;
+        Ok(())
     }
 
     fn reject(_request: Arc<()>, _private_data: &[u8]) -> Result<()> {
@@ -461,6 +469,10 @@ impl Transport for Null {
     }
 
     fn disconnect(_qp: &Self::Qp) {}
+
+    fn message_received(qp: &Self::Qp) {
+        qp.implied.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// Opens the null adapter with an asynchronous EVD of length 8.

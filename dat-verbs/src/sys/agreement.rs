@@ -371,6 +371,7 @@ fn numbers_agree() {
             QP_FATAL as ibv_event_type::IBV_EVENT_QP_FATAL,
             QP_REQ_ERR as ibv_event_type::IBV_EVENT_QP_REQ_ERR,
             QP_ACCESS_ERR as ibv_event_type::IBV_EVENT_QP_ACCESS_ERR,
+            COMM_EST as ibv_event_type::IBV_EVENT_COMM_EST,
             DEVICE_FATAL as ibv_event_type::IBV_EVENT_DEVICE_FATAL,
             SRQ_ERR as ibv_event_type::IBV_EVENT_SRQ_ERR,
             SRQ_LIMIT_REACHED as ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED,

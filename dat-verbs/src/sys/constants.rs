@@ -164,6 +164,7 @@ pub(crate) mod event {
     pub(crate) const QP_FATAL: i32 = 1;
     pub(crate) const QP_REQ_ERR: i32 = 2;
     pub(crate) const QP_ACCESS_ERR: i32 = 3;
+    pub(crate) const COMM_EST: i32 = 4;
     pub(crate) const DEVICE_FATAL: i32 = 8;
     pub(crate) const SRQ_ERR: i32 = 14;
     pub(crate) const SRQ_LIMIT_REACHED: i32 = 15;

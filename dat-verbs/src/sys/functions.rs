@@ -147,6 +147,7 @@ functions! { Rdmacm;
     c"RDMACM_1.2" rdma_establish(id: *mut rdma_cm_id) -> c_int;
     c"RDMACM_1.0" rdma_reject(id: *mut rdma_cm_id, data: *const c_void, length: u8) -> c_int;
     c"RDMACM_1.3" rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, length: u8) -> c_int;
+    c"RDMACM_1.0" rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int;
     c"RDMACM_1.0" rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
     c"RDMACM_1.2" rdma_init_qp_attr(id: *mut rdma_cm_id, attr: *mut ibv_qp_attr, mask: *mut c_int) -> c_int;
     c"RDMACM_1.0" rdma_set_option(id: *mut rdma_cm_id, level: c_int, name: c_int, value: *mut c_void, length: usize) -> c_int;

@@ -46,6 +46,9 @@ pub(crate) trait Connection: Send + Sync {
     /// Starts the disconnect that the consumer requested.
     fn disconnect(&self, qp: &Qp);
 
+    /// Treats the accepted connection as established, because a message was received.
+    fn message_received(&self, qp: &Qp);
+
     /// Returns the port of our end; 0 after the connection has ended.
     fn local_port(&self) -> u16;
 }

@@ -14,7 +14,7 @@ use crate::cm::addr;
 use crate::cm::rdma::event::ResolvedQp;
 use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;
-use crate::cm::rdma::stage::{Act, Input, Stage, step};
+use crate::cm::rdma::stage::{Act, Input, Stage, implied, step};
 use crate::convert;
 use crate::verbs::qp::{Connection, PathLimits, Qp};
 
@@ -199,11 +199,18 @@ impl Conn {
         }
     }
 
-    /// Processes an input. Called by the event thread without locks.
+    /// Processes an input, after the one that it implies. Called by the event thread without locks.
     fn feed(&self, input: Input, private_data: &[u8]) {
         // The connection ends with its queue pair: then there is no endpoint to report to.
         let Some(qp) = self.qp.upgrade() else { return };
-        if let Some(report) = self.advance(&qp, input) {
+        let first = implied(self.state.lock().stage, input);
+        for input in first.into_iter().chain([input]) {
+            self.feed_one(&qp, input, private_data);
+        }
+    }
+
+    fn feed_one(&self, qp: &Qp, input: Input, private_data: &[u8]) {
+        if let Some(report) = self.advance(qp, input) {
             let data = match report {
                 // The passive side's RTU carries no private data.
                 ConnOutcome::Established if self.to.is_none() => &[],
@@ -304,6 +311,15 @@ impl Connection for Conn {
     fn disconnect(&self, qp: &Qp) {
         let report = self.advance(qp, Input::LocalDisconnect);
         debug_assert_eq!(report, None);
+    }
+
+    fn message_received(&self, qp: &Qp) {
+        // Core knows already what this reports.
+        let _ = self.advance(qp, Input::Established);
+        let state = self.state.lock();
+        if let Some(id) = &state.id {
+            id.message_received();
+        }
     }
 
     fn local_port(&self) -> u16 {

@@ -256,6 +256,12 @@ impl CmId {
         check(unsafe { sys::rdma_establish(self.raw()) })
     }
 
+    /// Tells the kernel that the peer is connected although its RTU has not come, so that a disconnect sends DREQ.
+    pub(crate) fn message_received(&self) {
+        // SAFETY: the id is alive. It fails when RTU has come, or when there is no connection any more.
+        unsafe { sys::rdma_notify(self.raw(), sys::event::COMM_EST as u32) };
+    }
+
     /// Refuses as the consumer: `data` preceded by the version word.
     pub(crate) fn reject(&self, data: &[u8]) -> Result<(), i32> {
         let mut all = Vec::with_capacity(rdma_cm::REJ_VERSION.len() + data.len());

@@ -137,9 +137,34 @@ pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
     }
 }
 
+/// Returns the input that must have preceded `input`, if the stage lacks it. A peer that disconnects was connected: its RTU was
+/// lost, or the kernel, which handles the messages of one connection on several processors, handled DREQ first and then
+/// dropped RTU.
+pub(crate) const fn implied(stage: Stage, input: Input) -> Option<Input> {
+    match (stage, input) {
+        (Stage::Accepted, Input::Disconnected) => Some(Input::Established),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disconnect_of_the_peer_implies_that_it_was_connected() {
+        for stage in STAGES {
+            for input in INPUTS {
+                let expected = (stage == Stage::Accepted && input == Input::Disconnected)
+                    .then_some(Input::Established);
+                assert_eq!(implied(stage, input), expected, "{stage:?} {input:?}");
+            }
+        }
+        let (up, act) = step(Stage::Accepted, Input::Established);
+        assert_eq!((up, act), (Stage::Up, Act::Ready));
+        let end = Act::ReplyDisconnect(ConnOutcome::Disconnected);
+        assert_eq!(step(up, Input::Disconnected), (Stage::Down, end));
+    }
 
     const STAGES: [Stage; 9] = [
         Stage::Address(1),

@@ -373,6 +373,10 @@ impl Connection for Conn {
         self.advance_deferred(qp, &mut self.state.lock(), Input::LocalDisconnect);
     }
 
+    fn message_received(&self, _qp: &Qp) {
+        // RTU is on its way, and TCP does not lose it. A disconnect closes the socket, with or without RTU.
+    }
+
     fn local_port(&self) -> u16 {
         let state = self.state.lock();
         let local = state.stream.as_ref().and_then(|stream| stream.local());

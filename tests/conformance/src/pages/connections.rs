@@ -1,14 +1,17 @@
 //! dat_ep_connect, dat_cr_accept, dat_cr_reject, dat_cr_query, dat_psp_create, dat_rsp_create.
 
+use std::time::{Duration, Instant};
+
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
 use dat_core::event::ConnectionEvent;
+use dat_core::flags::EvdFlags;
 
 use super::statements;
-use crate::dat::Dat;
-use crate::event::Seen;
+use crate::dat::{Dat, Post};
+use crate::event::{SUCCESS, Seen};
 use crate::fixture::{CONSUMER, FOREVER, Pair, Side, TIMEOUT, expect_ok};
-use crate::verdict::{Check, ok, refused, same};
+use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
     "dat_ep_connect": "An established connection is reported to both sides, and the state is Connected." => established;
@@ -19,6 +22,8 @@ statements! {
     "dat_cr_accept": "An accepted request's handle is destroyed." => accepted_is_gone;
     "dat_cr_accept": "Without an endpoint, on a PSP with DAT_PSP_CONSUMER_FLAG, it is DAT_INVALID_HANDLE." => accept_needs_ep;
     "dat_cr_accept": "The endpoint must be Unconnected: DAT_INVALID_STATE." => accept_connected;
+    "dat_cr_accept": "DAT_CONNECTION_EVENT_ESTABLISHED precedes the first message on one EVD, and the answer is posted." => message_follows;
+    "dat_cr_accept": "With two EVDs it is queued when the first message is dequeued, and the answer is posted." => message_follows_on_two;
     "dat_cr_reject": "The peer sees DAT_CONNECTION_EVENT_PEER_REJECTED." => rejected;
     "dat_cr_reject": "The request's handle is destroyed." => rejected_is_gone;
     "dat_cr_query": "The query shows the peer's private data." => private_data;
@@ -107,6 +112,67 @@ fn accept_connected(dat: &Dat) -> Check {
         dat.cr_accept(cr, pair.b.ep()?, b""),
         "dat_cr_accept after that",
     )
+}
+
+/// Repetitions of a statement about a race.
+const ROUNDS: u64 = 64;
+
+/// Connects a new pair of endpoints, the passive one with these EVDs for receives and connection events. The active one
+/// sends as soon as it is connected. Returns the passive endpoint.
+fn sends_at_once(pair: &Pair<'_>, received: usize, connected: usize, cookie: u64) -> Check<usize> {
+    let from = pair.a.ep()?;
+    let evds = [received, pair.b.request, connected];
+    let to = pair.b.dat.ep_create(pair.b.ia, pair.b.pz, evds);
+    let to = expect_ok(to, "dat_ep_create")?;
+    pair.b.post(to, Post::Recv, &[], cookie)?;
+    let cr = pair.asked(from, FOREVER)?;
+    ok(pair.b.dat.cr_accept(cr, to, b""), "dat_cr_accept")?;
+    let established = Seen::Connection {
+        number: ConnectionEvent::Established as u32,
+        ep: from,
+    };
+    // Without a wait, which would run the upcalls of an engine in this process.
+    let end = Instant::now() + Duration::from_micros(TIMEOUT.into());
+    while pair.a.dat.evd_dequeue(pair.a.conn) != Ok(established) {
+        holds(
+            Instant::now() < end,
+            "no DAT_CONNECTION_EVENT_ESTABLISHED in 10 s",
+        )?;
+    }
+    pair.a.post(from, Post::Send, &[], cookie)?;
+    Ok(to)
+}
+
+fn message_follows(dat: &Dat) -> Check {
+    let pair = Pair::apart(dat)?;
+    let evd = pair.b.evd(EvdFlags::DTO | EvdFlags::CONNECTION)?;
+    for cookie in 0..ROUNDS {
+        let to = sends_at_once(&pair, evd, evd, cookie)?;
+        let established = Seen::Connection {
+            number: ConnectionEvent::Established as u32,
+            ep: to,
+        };
+        same(&pair.b.wait(evd)?, &established, "event")?;
+        pair.b.completes(evd, cookie, SUCCESS)?;
+        pair.b.post(to, Post::Send, &[], cookie)?;
+    }
+    Ok(())
+}
+
+fn message_follows_on_two(dat: &Dat) -> Check {
+    let pair = Pair::apart(dat)?;
+    for cookie in 0..ROUNDS {
+        let to = sends_at_once(&pair, pair.b.recv, pair.b.conn, cookie)?;
+        pair.b.completes(pair.b.recv, cookie, SUCCESS)?;
+        pair.b.post(to, Post::Send, &[], cookie)?;
+        let established = Seen::Connection {
+            number: ConnectionEvent::Established as u32,
+            ep: to,
+        };
+        let seen = expect_ok(dat.evd_dequeue(pair.b.conn), "dat_evd_dequeue")?;
+        same(&seen, &established, "event")?;
+    }
+    Ok(())
 }
 
 fn rejected(dat: &Dat) -> Check {
