@@ -172,12 +172,21 @@ packets() {
 # message was lost, rdma_rxe has no queue pair left to repeat it, and the client's message completes as flushed. On
 # rdma_rxe at both ends Debian's DAPL ends like that too (hung_up.sh). A server of the user engine repeats the
 # acknowledgement, so it has one try.
+#
+# Dtestcm has two over rdma_cm. The kernel handles the messages of different connections on several processors, so the
+# first disconnect may overtake the last RTU. Dtestcm's server counts any event as an established connection, frees the
+# endpoint of the late one, and then waits for ever for its end. It does the same over Debian's DAPL.
 tries() {
     case $2 in *-ud* | *-server | *-client | features | dtestsrq*) echo 1 && return ;; esac
     case ">$1>" in
     *'>debian>'* | *'>debian-'* | *daplo*) echo 3 ;;
     *'user>') echo 1 ;;
-    *) [ -z "${DAT_CLIENTS_LOSS:-}" ] && echo 1 || echo 2 ;;
+    *)
+        case $2-$1 in
+            dtestcm*-*scm) ;;
+            dtestcm*) echo 2 && return ;;
+        esac
+        [ -z "${DAT_CLIENTS_LOSS:-}" ] && echo 1 || echo 2 ;;
     esac
 }
 
