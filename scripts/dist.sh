@@ -8,6 +8,7 @@
 #   include/dat2, dat        headers
 #   etc/dat.conf             names our providers by soname: LD_LIBRARY_PATH finds them
 #   share/doc/dat            documents, licences
+#   share/man, share/*       man pages, completions of the shells
 #   share/systemd            units of `dat serve-port`, for /etc/systemd/system
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -59,6 +60,12 @@ for provider in ibverbs softrxe; do
 done
 
 install -m 755 "$built/dat" "$new/bin/dat"
+mkdir -p "$new"/share/man/man{1,5} "$new"/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
+"$built/dat" man "$new/share/man/man1"
+install -m 644 docs/man/dat.conf.5 "$new/share/man/man5/"
+"$built/dat" completions bash >"$new/share/bash-completion/completions/dat"
+"$built/dat" completions zsh >"$new/share/zsh/site-functions/_dat"
+"$built/dat" completions fish >"$new/share/fish/vendor_completions.d/dat.fish"
 cp -r capi/include/. "$new/include/"
 install -m 644 dat.conf "$new/etc/dat.conf"
 install -m 644 ./*.md LICENSE-MIT LICENSE-APACHE "$new/share/doc/dat/"

@@ -6,6 +6,7 @@
 //! | [`cancel`] | `pthread_cancel`: which calls are cancellation points |
 //! | [`permit`] | a one-token semaphore on a futex |
 //! | [`eventfd`], [`poll_set`], [`timerfd`], [`descriptor`] | eventfd(2), epoll(7), timerfd_create(2), fcntl(2) |
+//! | [`netdev`] | getifaddrs(3) |
 //! | [`fork`], [`signals`] | pthread_atfork(3), pthread_sigmask(3) |
 //! | [`schedule`], [`clock`] | sched_setattr(2), prctl(2), getrusage(2), clock_gettime(2) |
 //!
@@ -18,6 +19,7 @@ pub mod clock;
 pub mod descriptor;
 pub mod eventfd;
 pub mod fork;
+pub mod netdev;
 pub mod permit;
 pub mod poll_set;
 pub mod schedule;

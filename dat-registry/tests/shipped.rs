@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use dat_registry::catalog::{Catalog, Request};
-use dat_registry::conf::parse;
+use dat_registry::conf::{ConfErrorKind, parse};
 use dat_registry::settings::Declared;
 
 const SHIPPED: &str = include_str!("../../dat.conf");
@@ -52,6 +52,20 @@ fn programs_are_not_shown_names_without_a_device() {
             .into_iter()
             .all(|e| !e.is_pattern() && !e.name.starts_with("OpenIB"))
     );
+}
+
+#[test]
+fn the_manual_page_has_every_key_of_the_toml_form() {
+    const PAGE: &str = include_str!("../../docs/man/dat.conf.5");
+    for text in ["x = 1", "[defaults]\nx = 1", "[[ia]]\nx = 1"] {
+        let parsed = parse(text.as_bytes(), Path::new("t.toml"));
+        let ConfErrorKind::UnknownKey { known, .. } = &parsed.errors[0].kind else {
+            panic!("{:?}", parsed.errors)
+        };
+        for key in *known {
+            assert!(PAGE.contains(key), "dat.conf(5) lacks {key}");
+        }
+    }
 }
 
 #[test]

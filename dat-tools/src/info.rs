@@ -1,30 +1,77 @@
-//! `dat list` and `dat info`.
+//! `dat info`: opens an IA and prints all its attributes.
 
-use crate::Outcome;
+use serde_json::{Map, Value, json};
 
-/// Prints the IAs of dat.conf.
-pub(crate) fn list() -> Outcome {
-    for (name, what) in dat::configured()? {
-        println!("{name:<20} {what}");
+use crate::{Outcome, counters};
+
+/// Opens the IA and prints.
+pub(crate) fn run(name: &str, json: bool) -> Outcome {
+    let ia = dat::Ia::open(name)?;
+    let all = ia.all_attributes()?;
+    let named = ia.attributes()?.named;
+    let counters = counters::of_ia(&ia);
+    let device = all.ia.iter().find(|(field, _)| *field == "adapter_name");
+    let of_device = counters::of_device(device.map_or("", |(_, name)| name.as_str()));
+    if json {
+        let map = |fields: &[(&'static str, String)]| -> Map<String, Value> {
+            let pairs = fields
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value_of(value)));
+            pairs.collect()
+        };
+        let named: Map<String, Value> = named
+            .into_iter()
+            .map(|(n, v)| (n, Value::from(v)))
+            .collect();
+        let counters: Map<String, Value> =
+            counters.into_iter().map(|(n, v)| (n, v.into())).collect();
+        let of_device: Map<String, Value> =
+            of_device.into_iter().map(|(n, v)| (n, v.into())).collect();
+        crate::out::json(
+            &json!({
+                "ia": name,
+                "attributes": map(&all.ia),
+                "provider": map(&all.provider),
+                "named": named,
+                "counters": counters,
+                "device_counters": of_device,
+            }),
+            false,
+        );
+        return Ok(());
+    }
+    println!("IA {name}");
+    for (title, fields) in [("attributes", &all.ia), ("provider", &all.provider)] {
+        println!();
+        println!("{title}");
+        for (field, value) in fields {
+            println!("  {field:<38} {value}");
+        }
+    }
+    println!();
+    println!("named attributes");
+    for (field, value) in named {
+        println!("  {field:<38} {value}");
+    }
+    println!();
+    println!("counters that are not 0 (`dat counters {name}`)");
+    for (counter, value) in counters
+        .iter()
+        .chain(&of_device)
+        .filter(|(_, value)| *value > 0)
+    {
+        println!("  {counter:<38} {value}");
     }
     Ok(())
 }
 
-/// Opens an IA and prints its attributes.
-pub(crate) fn info(name: &str) -> Outcome {
-    let attributes = dat::Ia::open(name)?.attributes()?;
-    println!("IA                 {name}");
-    println!(
-        "adapter            {} ({})",
-        attributes.adapter, attributes.vendor
-    );
-    println!("address            {}", attributes.address);
-    println!("endpoints          {}", attributes.max_eps);
-    println!("message size       {} bytes", attributes.max_message_size);
-    println!("RDMA size          {} bytes", attributes.max_rdma_size);
-    println!("private data       {} bytes", attributes.max_private_data);
-    for (name, value) in attributes.named {
-        println!("{name:<30} {value}");
+/// Returns a value as JSON: a number or truth value as such.
+fn value_of(text: &str) -> Value {
+    match text {
+        "true" => true.into(),
+        "false" => false.into(),
+        text => text
+            .parse::<i64>()
+            .map_or_else(|_| text.into(), Value::from),
     }
-    Ok(())
 }

@@ -1,37 +1,49 @@
-//! The `dat` command: lists and opens interface adapters, checks dat.conf, and demonstrates data transfer.
+//! The `dat` command: lists, configures, examines and tries interface adapters.
 //!
-//! Each subcommand has a file: `info.rs` (`dat list`, `dat info`), `check.rs`, `demo.rs`, `serve_port.rs`; this one selects it. The
-//! crate imports the Rust API (`dat`), dat-registry for the grammar of dat.conf, and softrxe-port for `dat serve-port`.
+//! `cli.rs` is the command line; each subcommand has a file, and this one selects it. `read.rs` reads dat.conf and `assess.rs` judges its
+//! entries, for several of them; `out.rs` prints. The crate imports the Rust API (`udapl`, here `dat`), dat-registry for dat.conf, dat-os for the
+//! netdevs, and softrxe-port for `dat serve-port`.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod out;
+
+mod assess;
 mod check;
+mod cli;
+mod convert;
+mod counters;
 mod demo;
+mod devices;
+mod doctor;
 mod info;
+mod init;
+mod list;
+mod machine;
+mod manual;
 mod outcome;
+mod read;
 mod serve_port;
 
-use std::process::{Command, ExitCode};
+use std::process::{Command as Process, ExitCode};
 
-pub(crate) use outcome::Outcome;
+use clap::Parser as _;
+use clap::error::ErrorKind;
 
-const USAGE: &str = "\
-usage: dat list                     the IAs of dat.conf
-       dat info IA                  open an IA and print its attributes
-       dat check [FILE]             check a dat.conf, line by line
-       dat demo [--ia IA]           transfer data between two processes through an IA, and verify it
-       dat serve-port [--state DIR] [ADDRESS...]
-                                    hold UDP port 4791 for the user engine's processes of all users; run by root
-
-dat.conf is the file of DAT_OVERRIDE, else ../etc/dat.conf beside the command, else /etc/dat.conf.
-DAT_LOG=off|error|warn|info|debug|trace is the level of the libraries' messages on stderr.";
+use cli::{Cli, Command};
+pub(crate) use outcome::{Outcome, Reported};
 
 fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     if std::env::var_os("DAT_LOG").is_none() {
         // A provider logs why it cannot open only if the environment requests it before the provider is loaded, and a process
         // cannot safely change its own environment. So the command executes itself again.
         use std::os::unix::process::CommandExt;
         if let Ok(exe) = std::env::current_exe() {
-            let error = Command::new(exe)
+            let error = Process::new(exe)
                 .args(std::env::args_os().skip(1))
                 .env("DAT_LOG", "error")
                 .exec();
@@ -41,31 +53,47 @@ fn main() -> ExitCode {
         }
     }
     dat::log::install();
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let outcome = match words[..] {
-        ["list"] => info::list(),
-        ["info", ia] => info::info(ia),
-        ["check"] => check::check(None),
-        ["check", file] => check::check(Some(file)),
-        ["demo"] => demo::run(None),
-        ["demo", "--ia", ia] => demo::run(Some(ia)),
-        ["demo-peer", ia] => demo::peer(ia),
-        ["serve-port", ref rest @ ..] => serve_port::run(rest),
-        ["help" | "--help" | "-h"] => {
-            println!("{USAGE}");
-            Ok(())
-        }
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match outcome {
+    match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("dat: {error}");
+            if !error.is::<Reported>() {
+                eprintln!("dat: {error}");
+            }
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Outcome {
+    let json = cli.json;
+    match &cli.command {
+        Command::List(arguments) => list::run(arguments, json),
+        Command::Devices => devices::run(json),
+        Command::Init(arguments) => init::run(arguments),
+        Command::Info { ia } => info::run(ia, json),
+        Command::Counters(arguments) => counters::run(arguments, json),
+        Command::Check(arguments) => check::run(arguments, json),
+        Command::Convert(arguments) => convert::run(arguments),
+        Command::Doctor { ia } => doctor::run(ia.as_deref(), json),
+        Command::Demo { ia } => demo::run(ia.as_deref()),
+        Command::DemoPeer { ia } => demo::peer(ia),
+        Command::ServePort { state, addresses } => serve_port::run(state.as_deref(), addresses),
+        Command::Completions { shell } => manual::completions(*shell),
+        Command::Man { folder } => manual::man(folder),
+    }
+}
+
+/// Prints help, version or what is wrong with the command line. clap's own function panics where standard output is closed.
+fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            out::text(&text);
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprint!("{text}");
+            ExitCode::from(2)
         }
     }
 }

@@ -1,4 +1,19 @@
 //! What a subcommand returns.
 
+use std::error::Error;
+use std::fmt;
+
 /// Result of a subcommand; an error's text is printed for the user.
-pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// The error of a subcommand that has printed what is wrong.
+#[derive(Debug)]
+pub(crate) struct Reported;
+
+impl fmt::Display for Reported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("something is wrong")
+    }
+}
+
+impl Error for Reported {}

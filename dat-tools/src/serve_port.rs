@@ -10,17 +10,8 @@ use softrxe_port::serve::Server;
 use crate::Outcome;
 
 /// Serves until it is ended.
-pub(crate) fn run(words: &[&str]) -> Outcome {
-    let (state, addresses) = match words {
-        ["--state", folder, addresses @ ..] => (Some(Path::new(*folder)), addresses),
-        addresses => (None, addresses),
-    };
-    let parse = |word: &&str| {
-        let ip = word.parse::<IpAddr>();
-        ip.map_err(|_| format!("{word:?} is no IP address"))
-    };
-    let addresses: Vec<IpAddr> = addresses.iter().map(parse).collect::<Result<_, _>>()?;
-    let server = Server::new(&addresses, state)?;
+pub(crate) fn run(state: Option<&Path>, addresses: &[IpAddr]) -> Outcome {
+    let server = Server::new(addresses, state)?;
     let uid = own_uid();
     for local in server.locals() {
         println!(

@@ -181,7 +181,7 @@ unsafe fn text(c: *const std::ffi::c_char) -> String {
     unsafe { CStr::from_ptr(c) }.to_string_lossy().into_owned()
 }
 
-fn text_of(name: &[std::ffi::c_char]) -> String {
+pub(crate) fn text_of(name: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = name
         .iter()
         .map(|c| *c as u8)

@@ -18,9 +18,9 @@ use crate::serial;
 use crate::sys::{Handle, absent, call, done, free};
 
 /// `DAT_IA_FIELD_ALL`. DAPL refuses any other bit.
-const IA_FIELD_ALL: u64 = 0x3F_FFFF_FFFF;
+pub(crate) const IA_FIELD_ALL: u64 = 0x3F_FFFF_FFFF;
 /// `DAT_PROVIDER_FIELD_ALL`.
-const PROVIDER_FIELD_ALL: u64 = 0x7FFF_FFFF;
+pub(crate) const PROVIDER_FIELD_ALL: u64 = 0x7FFF_FFFF;
 
 /// Events that the asynchronous dispatcher holds.
 const ASYNC_EVENTS: i32 = 64;

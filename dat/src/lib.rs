@@ -40,6 +40,7 @@ mod error;
 mod evd;
 mod event;
 mod extension;
+mod fields;
 mod ia;
 mod ids;
 mod listener;
@@ -70,6 +71,7 @@ pub use ep::{Changes, Connect, Ep, EpBuilder, EpInfo, EpLimits, EpState, Receive
 pub use error::{Code, Error, Kind, LookupError, Queue, Result, Subtype};
 pub use evd::{Evd, EvdInfo};
 pub use event::{Completion, Event};
+pub use fields::{AllAttributes, Field};
 pub use ia::{Ia, attributes_of};
 pub use ids::EpId;
 pub use listener::Listener;

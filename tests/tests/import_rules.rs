@@ -58,7 +58,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "dat1",
         &["dat-core", "dat-abi", "dat-registry", "dat-c-library"],
     ),
-    ("dat-tools", &["udapl", "dat-registry", "softrxe-port"]),
+    (
+        "dat-tools",
+        &["udapl", "dat-os", "dat-registry", "softrxe-port"],
+    ),
     ("dat-conformance", &["dat-core", "dat-abi"]),
     ("dat-bench", &["udapl", "softrxe-port"]),
     (

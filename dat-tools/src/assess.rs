@@ -1,0 +1,84 @@
+//! Judges entries of dat.conf without running a library's code: whether the library is there and for this machine, exports a
+//! provider's init, and has the entry's settings.
+
+use dat_registry::conf::{ConfError, ConfErrorKind, Entry, Origin, Place};
+use dat_registry::library::{self, Library};
+use dat_registry::search;
+use dat_registry::settings::Declared;
+
+use crate::machine::Device;
+use crate::read;
+
+/// What was found about an entry.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// Path of the library.
+    pub(crate) library: Option<String>,
+    /// Why the entry cannot be opened.
+    pub(crate) faults: Vec<ConfError>,
+}
+
+/// Judges one entry.
+pub(crate) fn entry(entry: &Entry) -> Verdict {
+    let at = |place: Place, text: String| ConfError {
+        origin: Origin {
+            path: entry.origin.path.clone(),
+            line: place.line,
+        },
+        column: place.column,
+        kind: ConfErrorKind::Provider(text),
+    };
+    let mut verdict = Verdict::default();
+    if entry.api.kernel {
+        let text = format!(
+            "{} is for programs in the kernel; no other program opens it",
+            entry.api
+        );
+        verdict.faults.push(at(entry.places.name, text));
+    } else if !matches!((entry.api.major, entry.api.minor), (1, 2) | (2, 0)) {
+        let text = format!(
+            "no library of this project has API {}; there are u1.2 and u2.0",
+            entry.api
+        );
+        verdict.faults.push(at(entry.places.name, text));
+    }
+    let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
+    match library::locate(&entry.library, &folders) {
+        Err(error) => verdict
+            .faults
+            .push(at(entry.places.library, error.to_string())),
+        Ok(found) => {
+            verdict
+                .faults
+                .extend(init(&found).map(|text| at(entry.places.library, text)));
+            if let Some(declared) = Declared::of(&found.object) {
+                verdict.faults.extend(declared.check(entry));
+            }
+            verdict.library = Some(found.path.display().to_string());
+        }
+    }
+    verdict
+}
+
+/// Says that a library is no provider.
+fn init(found: &Library) -> Option<String> {
+    let exports = found.object.exports("dat_provider_init")?;
+    let path = found.path.display();
+    (!exports).then(|| format!("{path} exports no dat_provider_init: it is no DAT provider"))
+}
+
+/// Says that this machine has not the device that an entry names. A host name may be resolved by a server, so one with a dot, or of
+/// /etc/hosts, is not judged.
+pub(crate) fn missing_device(entry: &Entry, devices: &[Device]) -> Option<String> {
+    let word = entry.ia_params.split_whitespace().next()?;
+    let known = devices
+        .iter()
+        .any(|d| d.name == word || d.addresses.iter().any(|address| address == word));
+    let is_host = word.contains(['.', ':', '=']) || {
+        let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+        hosts
+            .lines()
+            .any(|line| line.split_whitespace().skip(1).any(|name| name == word))
+    };
+    (!known && !is_host).then(|| format!("this machine has no device or netdev {word:?}"))
+}

@@ -1,0 +1,176 @@
+//! The command line: what clap parses, and what man pages and completions are made from.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// List, configure, examine and try the interface adapters (IAs) of DAT programs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dat",
+    version,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    after_help = AFTER,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    /// Print JSON instead of text.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER: &str = "\
+Files:
+  dat.conf(5) is what DAT_OVERRIDE names, else ../etc/dat.conf beside the command, else /etc/dat.conf; files in dat.conf.d beside it \
+win over it.
+
+Environment:
+  DAT_OVERRIDE   files or folders to read instead, separated by colons
+  DAT_LOG        off, error, warn, info, debug or trace: the libraries' messages on standard error
+
+Exit status:
+  0 if all is well, 1 if something is wrong, 2 for a wrong command line, 141 if the reader of the output goes away.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List every entry of dat.conf: usable, or why not.
+    List(List),
+    /// List the netdevs and verbs devices of this machine that can be IAs, with the line for each.
+    Devices,
+    /// Write a dat.conf for this machine.
+    Init(Init),
+    /// Open an IA and print its attributes.
+    Info {
+        /// Name of the IA in dat.conf.
+        ia: String,
+    },
+    /// Open an IA and print its counters, and those of its device.
+    Counters(Counters),
+    /// Check dat.conf, or the files that are named: syntax, libraries, parameters, dead entries.
+    Check(Check),
+    /// Convert a dat.conf to the other form, TOML or classic.
+    Convert(Convert),
+    /// Find out why an IA does not work; each finding comes with the command that mends it.
+    Doctor {
+        /// Name of the IA in dat.conf; without it, only what concerns all.
+        ia: Option<String>,
+    },
+    /// Transfer data between two processes through an IA, and verify it.
+    Demo {
+        /// Name of the IA in dat.conf; without it, the first one that opens.
+        #[arg(long)]
+        ia: Option<String>,
+    },
+    /// The second process of `dat demo`.
+    #[command(hide = true)]
+    DemoPeer {
+        /// Name of the IA.
+        ia: String,
+    },
+    /// Hold UDP port 4791 for the user engine's processes of all users; run by root.
+    ServePort {
+        /// Folder that keeps what users registered over a restart.
+        #[arg(long, value_name = "DIR")]
+        state: Option<PathBuf>,
+        /// Addresses of this host; without any, all of them.
+        addresses: Vec<IpAddr>,
+    },
+    /// Print the completions for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages of all commands into a folder.
+    Man {
+        /// The folder.
+        folder: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Also open each entry that looks usable, and report the ones that do not open.
+    #[arg(long)]
+    pub(crate) open: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// File to write; standard output if it is not given. The name decides the form: TOML if it ends in .toml.
+    #[arg(short, long)]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace a file that exists.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Leave out the names that DAPL's dat.conf gives (ofa-v2-*, OpenIB-*).
+    #[arg(long)]
+    pub(crate) no_old_names: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Counters {
+    /// Name of the IA in dat.conf.
+    pub(crate) ia: String,
+    /// Print the changes again and again, until the command is ended.
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// Seconds between two prints of --watch.
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub(crate) interval: f64,
+    /// Number of prints of --watch.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) count: Option<u64>,
+    /// Print the counters that are 0, too.
+    #[arg(short, long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Files to check; `-` is standard input.
+    pub(crate) files: Vec<PathBuf>,
+    /// Standard input is in the TOML form.
+    #[arg(long)]
+    pub(crate) toml: bool,
+    /// Count warnings as faults.
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Convert {
+    /// File to convert; `-` is standard input. Without it, the file that programs read.
+    pub(crate) file: Option<PathBuf>,
+    /// Form to convert to; by default the one that the file does not have.
+    #[arg(long, value_enum)]
+    pub(crate) to: Option<Form>,
+    /// File to write; standard output if it is not given.
+    #[arg(short, long)]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace a file that exists.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+/// The forms of dat.conf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// A line of eight fields for each IA.
+    Classic,
+    /// An `[[ia]]` table for each IA.
+    Toml,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

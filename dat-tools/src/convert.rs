@@ -1,0 +1,76 @@
+//! `dat convert`: dat.conf from one form to the other.
+
+use std::fmt::Write as _;
+
+use dat_registry::conf::{self, Effect, Entry, classic_alias, classic_line, is_toml, toml_table};
+use dat_registry::library;
+use dat_registry::search;
+use dat_registry::settings::Declared;
+
+use crate::cli::{Convert, Form};
+use crate::{Outcome, read};
+
+/// Converts one file. Faulty entries are reported and left out; the status tells.
+pub(crate) fn run(arguments: &Convert) -> Outcome {
+    let found = match &arguments.file {
+        Some(path) => read::file(path, arguments.to == Some(Form::Classic))?,
+        None => read::configuration()?.pop().ok_or("there is no dat.conf")?,
+    };
+    let other = if is_toml(&found.path) {
+        Form::Classic
+    } else {
+        Form::Toml
+    };
+    let parsed = conf::parse(&found.bytes, &found.path);
+    let mut text = String::new();
+    match arguments.to.unwrap_or(other) {
+        Form::Classic => {
+            for entry in &parsed.entries {
+                writeln!(text, "{}", classic_line(entry))?;
+            }
+            for alias in &parsed.aliases {
+                writeln!(text, "{}", classic_alias(alias))?;
+            }
+        }
+        Form::Toml => {
+            for entry in &parsed.entries {
+                let declared = declared(entry);
+                let table = toml_table(entry, |key| {
+                    declared.as_ref().is_some_and(|d| d.is_number(key))
+                });
+                writeln!(text, "{table}")?;
+            }
+            if !parsed.aliases.is_empty() {
+                writeln!(text, "[alias]")?;
+            }
+            for alias in &parsed.aliases {
+                writeln!(text, "{:?} = {:?}", alias.name, alias.target)?;
+            }
+        }
+    }
+    let bad = parsed
+        .errors
+        .iter()
+        .filter(|e| e.kind.effect() != Effect::Warning);
+    let bad = bad.inspect(|error| eprintln!("{error}")).count();
+    let comments = found
+        .bytes
+        .split(|b| *b == b'\n')
+        .filter(|line| line.contains(&b'#'))
+        .count();
+    if comments > 0 {
+        eprintln!("dat: comments are not converted ({comments} lines have one)");
+    }
+    read::write(&text, arguments.output.as_deref(), arguments.force)?;
+    match bad {
+        0 => Ok(()),
+        bad => Err(format!("{bad} faulty entries were left out").into()),
+    }
+}
+
+/// Returns what the provider of an entry declares, if its library is there.
+fn declared(entry: &Entry) -> Option<Declared> {
+    let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
+    let found = library::locate(&entry.library, &folders).ok()?;
+    Declared::of(&found.object)
+}

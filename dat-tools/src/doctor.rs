@@ -1,0 +1,185 @@
+//! `dat doctor`: finds out why an IA does not work. Each finding says which command mends it.
+
+mod finding;
+mod limits;
+mod network;
+
+use std::process::{Command, Stdio};
+
+use dat_registry::catalog::{Catalog, Request};
+use dat_registry::conf::{self, Effect, Entry, Parsed};
+
+use finding::{Finding, State};
+
+use crate::{Outcome, Reported, assess, read};
+
+/// Examines the machine, and the IA if one is named.
+pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
+    let mut findings = Vec::new();
+    let entry = configuration(name, &mut findings);
+    findings.extend(limits::all());
+    findings.extend(network::all(entry.as_ref()));
+    if let (Some(name), Some(entry)) = (name, &entry) {
+        findings.extend(library(entry));
+        if entry.api.major == 2 {
+            opening(name, &mut findings);
+        }
+    }
+    let bad = findings.iter().any(|finding| finding.state == State::Fault);
+    if json {
+        crate::out::json(&findings, false);
+    } else {
+        for finding in &findings {
+            let mark = match finding.state {
+                State::Ok => "ok     ",
+                State::Warning => "warning",
+                State::Fault => "FAULT  ",
+                State::Unknown => "unknown",
+            };
+            println!("{mark} {:<12} {}", finding.check, finding.text);
+            if let Some(remedy) = &finding.remedy {
+                println!("                     do: {remedy}");
+            }
+        }
+    }
+    if bad { Err(Reported.into()) } else { Ok(()) }
+}
+
+/// Examines dat.conf; returns the entry of the IA.
+fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entry> {
+    const CHECK: &str = "dat.conf";
+    let found = match read::configuration() {
+        Ok(found) => found,
+        Err(error) => {
+            let remedy = "dat init --output /etc/dat.conf";
+            findings.push(Finding::bad(CHECK, State::Fault, error.to_string(), remedy));
+            return None;
+        }
+    };
+    let mut all = Parsed::default();
+    let mut files = Vec::new();
+    for file in found {
+        let parsed = conf::parse(&file.bytes, &file.path);
+        all.entries.extend(parsed.entries);
+        all.aliases.extend(parsed.aliases);
+        all.errors.extend(parsed.errors);
+        files.push(file.path.display().to_string());
+    }
+    let files = files.join(", ");
+    let catalog = Catalog::new(all, files.clone());
+    let faults = catalog
+        .errors()
+        .iter()
+        .filter(|e| e.kind.effect() != Effect::Warning)
+        .count();
+    findings.push(match faults {
+        0 => Finding::ok(
+            CHECK,
+            format!("{files}: {} entries", catalog.entries().len()),
+        ),
+        n => Finding::bad(
+            CHECK,
+            State::Warning,
+            format!("{files}: {n} faulty entries"),
+            "dat check",
+        ),
+    });
+    let name = name?;
+    let request = |major, minor| Request {
+        name,
+        major,
+        minor,
+        thread_safe: false,
+    };
+    let entry = catalog
+        .find(&request(2, 0))
+        .or_else(|| catalog.find(&request(1, 2)));
+    match &entry {
+        Some(entry) => findings.push(Finding::ok(
+            "entry",
+            format!(
+                "{}: {} with {} {:?}",
+                entry.origin, entry.name, entry.library, entry.ia_params
+            ),
+        )),
+        None => findings.push(Finding::bad(
+            "entry",
+            State::Fault,
+            catalog.explain_missing(&request(2, 0)),
+            "dat list; dat devices",
+        )),
+    }
+    entry
+}
+
+/// Examines the library of the entry.
+fn library(entry: &Entry) -> Vec<Finding> {
+    let verdict = assess::entry(entry);
+    let mut findings: Vec<Finding> = verdict
+        .faults
+        .iter()
+        .map(|fault| {
+            let text = format!("{}:{}: {}", fault.origin, fault.column, fault.kind);
+            let remedy = format!("$EDITOR {}", entry.origin.path.display());
+            Finding::bad("library", State::Fault, text, remedy)
+        })
+        .collect();
+    if let (Some(path), true) = (verdict.library, findings.is_empty()) {
+        findings.push(Finding::ok("library", path));
+    }
+    findings
+}
+
+/// Opens the IA, and moves data between two processes.
+fn opening(name: &str, findings: &mut Vec<Finding>) {
+    match dat::Ia::open(name).and_then(|ia| ia.attributes()) {
+        Ok(attributes) => findings.push(Finding::ok(
+            "open",
+            format!("{} at {}", attributes.adapter, attributes.address),
+        )),
+        Err(error) => {
+            findings.push(Finding::bad(
+                "open",
+                State::Fault,
+                format!("{error}; the provider's messages are on standard error"),
+                format!("DAT_LOG=debug dat info {name}"),
+            ));
+            return;
+        }
+    }
+    const CHECK: &str = "transfer";
+    let run = std::env::current_exe().and_then(|exe| {
+        let mut command = Command::new(exe);
+        command
+            .args(["demo", "--ia", name])
+            .stdin(Stdio::null())
+            .output()
+    });
+    findings.push(match run {
+        Ok(done) if done.status.success() => Finding::ok(
+            CHECK,
+            "two processes sent, wrote and read; every byte was compared",
+        ),
+        Ok(done) => {
+            let said = String::from_utf8_lossy(&done.stderr);
+            let last = said
+                .trim()
+                .lines()
+                .last()
+                .unwrap_or("no message")
+                .to_owned();
+            Finding::bad(
+                CHECK,
+                State::Fault,
+                last,
+                format!("DAT_LOG=debug dat demo --ia {name}"),
+            )
+        }
+        Err(error) => Finding::bad(
+            CHECK,
+            State::Unknown,
+            error.to_string(),
+            format!("dat demo --ia {name}"),
+        ),
+    });
+}

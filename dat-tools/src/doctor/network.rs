@@ -1,0 +1,203 @@
+//! Netdevs, addresses, UDP port 4791, kernel modules, firewall.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+
+use dat_registry::conf::Entry;
+
+use super::finding::{Finding, State};
+use crate::machine::{self, Device};
+
+/// UDP port of RoCEv2.
+const ROCE: u16 = 4791;
+
+/// Examines the network, for an entry if there is one.
+pub(super) fn all(entry: Option<&Entry>) -> Vec<Finding> {
+    let devices = match machine::devices() {
+        Ok(devices) => devices,
+        Err(error) => {
+            return vec![Finding::bad(
+                "device",
+                State::Unknown,
+                error.to_string(),
+                "dat devices",
+            )];
+        }
+    };
+    let mut findings = Vec::new();
+    let mut words = entry
+        .map(|entry| entry.ia_params.split_whitespace())
+        .into_iter()
+        .flatten();
+    let device = words.next().filter(|word| !word.contains('='));
+    match device {
+        Some(word) => findings.push(of_entry(word, &devices)),
+        None => findings.push(of_machine(&devices)),
+    }
+    let is_user = entry.is_some_and(|entry| entry.ia_params.contains("engine=user"));
+    let is_softrxe = entry.is_none_or(|entry| entry.library.contains("softrxe"));
+    if is_softrxe {
+        let addresses = devices
+            .iter()
+            .filter(|d| device.is_none_or(|word| d.name == word));
+        let addresses = addresses
+            .flat_map(|d| &d.addresses)
+            .filter_map(|a| a.parse().ok());
+        findings.extend(addresses.take(1).map(port));
+    }
+    if !is_user {
+        findings.push(module(is_softrxe));
+    }
+    findings.push(firewall());
+    findings
+}
+
+/// Examines the device that an entry names.
+fn of_entry(word: &str, devices: &[Device]) -> Finding {
+    const CHECK: &str = "device";
+    let mut named = devices
+        .iter()
+        .filter(|d| d.name == word || d.addresses.iter().any(|a| a == word));
+    if let Some(device) = named.next() {
+        return match &device.why_not {
+            None => Finding::ok(
+                CHECK,
+                format!(
+                    "{} {}: {}, {}",
+                    device.kind,
+                    device.name,
+                    device.state,
+                    device.addresses.join(" ")
+                ),
+            ),
+            Some(why) => {
+                let (text, remedy) = why.split_once(": ").unwrap_or((why, "dat devices"));
+                Finding::bad(
+                    CHECK,
+                    State::Fault,
+                    format!("{} {}: {text}", device.kind, device.name),
+                    remedy,
+                )
+            }
+        };
+    }
+    if word.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
+        return Finding::ok(CHECK, format!("{word} is an address of lo"));
+    }
+    let names: Vec<String> = devices.iter().map(|d| d.name.clone()).collect();
+    Finding::bad(
+        CHECK,
+        State::Fault,
+        format!(
+            "there is no device, netdev or address {word:?}; there is {}",
+            names.join(", ")
+        ),
+        "dat devices; dat init",
+    )
+}
+
+fn of_machine(devices: &[Device]) -> Finding {
+    let usable: Vec<&str> = devices
+        .iter()
+        .filter(|d| d.why_not.is_none())
+        .map(|d| d.name.as_str())
+        .collect();
+    if usable.is_empty() {
+        return Finding::bad(
+            "device",
+            State::Fault,
+            "no netdev is up and has an address",
+            "dat devices",
+        );
+    }
+    Finding::ok("device", format!("usable: {}", usable.join(", ")))
+}
+
+/// Examines whether UDP port 4791 of an address can be had. Another process of the same user shares it.
+fn port(address: IpAddr) -> Finding {
+    const CHECK: &str = "port 4791";
+    match UdpSocket::bind(SocketAddr::new(address, ROCE)) {
+        Ok(_) => Finding::ok(CHECK, format!("free on {address}")),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Finding::bad(
+            CHECK,
+            State::Warning,
+            format!(
+                "{address} is in use; the user engine shares it with its own processes of this user, and with `dat serve-port`"
+            ),
+            "ss -ulpn 'sport = :4791'",
+        ),
+        Err(error) => Finding::bad(
+            CHECK,
+            State::Unknown,
+            format!("{address}: {error}"),
+            "dat devices",
+        ),
+    }
+}
+
+/// Examines the kernel's modules for its engine.
+fn module(softrxe: bool) -> Finding {
+    const CHECK: &str = "module";
+    let loaded = |name: &str| Path::new("/sys/module").join(name).exists();
+    let missing: Vec<&str> = ["rdma_ucm", "rdma_rxe"]
+        .into_iter()
+        .filter(|name| !loaded(name) && (*name != "rdma_rxe" || softrxe))
+        .collect();
+    if missing.is_empty() {
+        return Finding::ok(CHECK, "those of the kernel's RDMA are loaded");
+    }
+    let text = format!(
+        "{} not loaded; the user engine needs none",
+        missing.join(" and ")
+    );
+    // In a container the modules are the host's.
+    let remedy = format!(
+        "modprobe -a {} (on the host, where this is a container); or engine=user in ia_params",
+        missing.join(" ")
+    );
+    Finding::bad(
+        CHECK,
+        if softrxe {
+            State::Warning
+        } else {
+            State::Fault
+        },
+        text,
+        remedy,
+    )
+}
+
+/// Looks for firewall rules that drop what RoCE needs. The rules are visible to root only.
+fn firewall() -> Finding {
+    const CHECK: &str = "firewall";
+    let allow = "nft add rule inet filter input udp dport 4791 accept";
+    match Command::new("nft").args(["list", "ruleset"]).output() {
+        Ok(done) if done.status.success() => {
+            let rules = String::from_utf8_lossy(&done.stdout);
+            let drops = rules.contains("hook input")
+                && (rules.contains("policy drop") || rules.contains("reject"));
+            if drops && !rules.contains("4791") {
+                let text = "nftables drops or rejects packets, and no rule names UDP port 4791";
+                return Finding::bad(CHECK, State::Warning, text, allow);
+            }
+            Finding::ok(
+                CHECK,
+                "no rule of nftables stands in the way of UDP port 4791",
+            )
+        }
+        Ok(_) => Finding::bad(
+            CHECK,
+            State::Unknown,
+            "only root may read the rules",
+            "sudo dat doctor",
+        ),
+        Err(_) => Finding::bad(
+            CHECK,
+            State::Unknown,
+            "nft is not installed, so the rules were not read",
+            "iptables -S | grep 4791",
+        ),
+    }
+}

@@ -1,0 +1,109 @@
+//! `dat init`: a dat.conf for this machine.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use dat_registry::conf::{self, is_toml, toml_table};
+
+use crate::cli::Init;
+use crate::{Outcome, machine, read};
+
+/// The project's own file, whose last part gives DAPL's names.
+const SHIPPED: &str = include_str!("../../dat.conf");
+
+/// Writes the file.
+pub(crate) fn run(arguments: &Init) -> Outcome {
+    let devices = machine::devices()?;
+    let usable = || devices.iter().filter(|device| device.why_not.is_none());
+    let mut text = String::from(
+        "# Interface adapters of this machine, written by `dat init`. dat.conf(5) explains the fields, `dat check` checks them.\n",
+    );
+    for device in usable() {
+        writeln!(text, "{}", device.line("u2.0"))?;
+    }
+    writeln!(text, "# uDAPL 1.2, for programs linked with libdat.so.1.")?;
+    for device in usable() {
+        writeln!(text, "{}", device.line("u1.2"))?;
+    }
+    if !arguments.no_old_names {
+        let old = SHIPPED
+            .find("# The names that DAPL")
+            .map_or("", |at| &SHIPPED[at..]);
+        write!(
+            text,
+            "{}",
+            without_broken_names(old, usable().any(|d| d.kind == "verbs"))
+        )?;
+    }
+    if arguments.output.as_deref().is_some_and(is_toml) {
+        text = as_toml(&text)?;
+    }
+    read::write(&text, arguments.output.as_deref(), arguments.force)?;
+    if let Some(path) = &arguments.output {
+        println!(
+            "{}: {} IAs; `dat list` shows them",
+            path.display(),
+            usable().count()
+        );
+    }
+    for device in devices.iter().filter(|device| device.why_not.is_some()) {
+        let why = device.why_not.as_deref().unwrap_or_default();
+        eprintln!("dat: {} {} is left out: {why}", device.kind, device.name);
+    }
+    Ok(())
+}
+
+/// Returns DAPL's names. On a machine without verbs devices those of netdevs lead to the softrxe provider.
+fn without_broken_names(old: &str, verbs: bool) -> String {
+    if verbs {
+        return old.to_owned();
+    }
+    let lines = old.lines().filter(|line| {
+        line.starts_with('#')
+            || line.contains("* 0\"")
+            || line.contains("OpenIB-cma ")
+            || line.contains("OpenIB-bond")
+    });
+    let mut text = String::new();
+    for line in lines {
+        text += &line.replace(
+            "libdat-provider-ibverbs.so.2",
+            "libdat-provider-softrxe.so.2",
+        );
+        text.push('\n');
+    }
+    text
+}
+
+fn as_toml(classic: &str) -> Outcome<String> {
+    let parsed = conf::parse(classic.as_bytes(), Path::new("dat.conf"));
+    let mut text = String::from(
+        "# Interface adapters of this machine, written by `dat init`. dat.conf(5) explains the keys, `dat check` checks them.\n\n",
+    );
+    for entry in &parsed.entries {
+        writeln!(text, "{}", toml_table(entry, |_| false))?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_old_names_are_entries_in_both_cases() {
+        let old = &SHIPPED[SHIPPED
+            .find("# The names that DAPL")
+            .expect("a comment of dat.conf")..];
+        for (verbs, least) in [(true, 20), (false, 4)] {
+            let text = without_broken_names(old, verbs);
+            let parsed = conf::parse(text.as_bytes(), Path::new("dat.conf"));
+            assert_eq!(parsed.errors, []);
+            assert!(parsed.entries.len() >= least, "{text}");
+            assert_eq!(
+                parsed.entries.iter().any(|e| e.library.contains("ibverbs")),
+                verbs
+            );
+        }
+    }
+}

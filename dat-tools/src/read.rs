@@ -1,0 +1,70 @@
+//! Reads dat.conf as programs do, or the files that the user names.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use dat_registry::search::{self, Found};
+
+use crate::Outcome;
+
+/// Longest text that is taken from standard input, in bytes.
+const LARGEST: u64 = 16 << 20;
+
+/// Returns the path of this command, beside which dat.conf and libraries are looked for.
+pub(crate) fn own_path() -> Option<PathBuf> {
+    std::env::current_exe().ok()
+}
+
+/// Returns the files that programs read.
+pub(crate) fn configuration() -> Outcome<Vec<Found>> {
+    Ok(search::find(own_path().as_deref())?)
+}
+
+/// Reads a file that the user names; `-` is standard input, which is taken for TOML if `toml`.
+pub(crate) fn file(path: &Path, toml: bool) -> Outcome<Found> {
+    if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        io::stdin()
+            .take(LARGEST)
+            .read_to_end(&mut bytes)
+            .map_err(|error| format!("standard input: {error}"))?;
+        let path = if toml { "stdin.toml" } else { "stdin" };
+        return Ok(Found {
+            path: path.into(),
+            bytes,
+        });
+    }
+    let bytes = search::read(path).map_err(|error| {
+        let hint = if error.kind() == io::ErrorKind::InvalidInput {
+            "; pipe it into `dat check -`"
+        } else {
+            ""
+        };
+        format!("{}: {error}{hint}", path.display())
+    })?;
+    Ok(Found {
+        path: path.to_owned(),
+        bytes,
+    })
+}
+
+/// Writes text to a new file, or to standard output. A file that exists is replaced only with `force`; it appears complete or not
+/// at all.
+pub(crate) fn write(text: &str, output: Option<&Path>, force: bool) -> Outcome {
+    let Some(path) = output else {
+        crate::out::text(text);
+        return Ok(());
+    };
+    if !force && path.symlink_metadata().is_ok() {
+        return Err(format!("{} exists; --force replaces it", path.display()).into());
+    }
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".new.{}", std::process::id()));
+    let new = PathBuf::from(new);
+    let failed = |error: io::Error| {
+        let _ = std::fs::remove_file(&new);
+        format!("cannot write {}: {error}", path.display())
+    };
+    std::fs::write(&new, text).map_err(failed)?;
+    Ok(std::fs::rename(&new, path).map_err(failed)?)
+}

@@ -1,0 +1,240 @@
+//! The command as a user runs it.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn dat(arguments: &[&str], conf: &Path) -> Output {
+    command(arguments, conf).output().expect("dat runs")
+}
+
+fn command(arguments: &[&str], conf: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dat"));
+    command
+        .args(arguments)
+        .env("DAT_OVERRIDE", conf)
+        .stdin(Stdio::null());
+    command
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn conf(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    fs::write(&path, text).expect("written");
+    (dir, path)
+}
+
+const LINE: &str =
+    "ofa-v2-mlx4_0-1 u2.0 nonthreadsafe default libno-such.so.2 dapl.2.0 \"mlx4_0 1\" \"\"\n";
+
+#[test]
+fn a_list_shows_every_entry_with_its_reason() {
+    let old = "old u1.2 threadsafe nondefault /x/lib.so v.1.2 \"\" \"\"\nalias a old\nwrong\n";
+    let (_dir, path) = conf(&format!("{LINE}{LINE}{old}"));
+    let listed = dat(&["list"], &path);
+    assert!(listed.status.success(), "{}", err(&listed));
+    let text = out(&listed);
+    for part in [
+        "ofa-v2-mlx4_0-1",
+        "unsafe",
+        "no file \"libno-such.so.2\" in",
+        "u1.2",
+        "is another name for old",
+        ":5:6: API version is missing",
+        ":2:1: warning: this entry is dead",
+    ] {
+        assert!(text.contains(part), "{text} lacks {part}");
+    }
+    let listed = dat(&["list", "--json"], &path);
+    let json: Value = serde_json::from_str(&out(&listed)).expect("JSON");
+    assert_eq!(json["entries"].as_array().map(Vec::len), Some(4));
+    assert_eq!(json["entries"][0]["usable"], Value::Bool(false));
+    assert_eq!(json["entries"][0]["line"], 1);
+}
+
+#[test]
+fn no_panic_where_the_output_ends() {
+    let (_dir, path) = conf(&LINE.repeat(2000));
+    for arguments in [
+        &["list"][..],
+        &["check"],
+        &["devices"],
+        &["init"],
+        &["--help"],
+        &["completions", "bash"],
+    ] {
+        let full = File::options()
+            .write(true)
+            .open("/dev/full")
+            .expect("/dev/full");
+        let done = command(arguments, &path)
+            .stdout(full)
+            .output()
+            .expect("dat runs");
+        assert_eq!(done.status.code(), Some(1), "{arguments:?}: {}", err(&done));
+        assert!(
+            err(&done).contains("No space left"),
+            "{arguments:?}: {}",
+            err(&done)
+        );
+    }
+    let mut child = command(&["list"], &path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("dat runs");
+    drop(child.stdout.take());
+    let done = child.wait_with_output().expect("dat ends");
+    assert_eq!((done.status.code(), err(&done).as_str()), (Some(141), ""));
+}
+
+#[test]
+fn a_check_names_file_line_and_column_and_its_status_tells() {
+    let (dir, path) = conf(&format!("\u{FEFF}# caf\u{e9}\r\n{LINE}"));
+    let done = dat(&["check"], &path);
+    assert_eq!(done.status.code(), Some(1));
+    let text = out(&done);
+    for part in [
+        ":1:1: warning: a byte order mark",
+        ":2:44: no file \"libno-such.so.2\"",
+        "1 entry, 1 error, 2 warnings",
+    ] {
+        assert!(text.contains(part), "{text} lacks {part}");
+    }
+    let toml = dir.path().join("x.toml");
+    fs::write(&toml, "[[ia]]\nname = 'a'\nlibary = 'l'\n").expect("written");
+    let done = dat(&["check", "--json", toml.to_str().expect("UTF-8")], &path);
+    let json: Value = serde_json::from_str(&out(&done)).expect("JSON");
+    let finding = &json["findings"][0];
+    assert_eq!(
+        (&finding["line"], &finding["column"]),
+        (&3.into(), &1.into())
+    );
+    assert!(
+        finding["message"]
+            .as_str()
+            .is_some_and(|m| m.contains("did you mean \"library\""))
+    );
+    // Standard input, and two files of which one is not there.
+    let mut child = command(&["check", "-"], &path);
+    child.stdin(File::open(&path).expect("the file"));
+    assert!(out(&child.output().expect("dat runs")).contains("stdin:2:44"));
+    let done = dat(&["check", "/no/such/file"], &path);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(
+        err(&done).contains("/no/such/file: No such file"),
+        "{}",
+        err(&done)
+    );
+    let fifo = dir.path().join("fifo");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .expect("mkfifo runs")
+            .success()
+    );
+    let done = dat(&["check", fifo.to_str().expect("UTF-8")], &path);
+    assert!(err(&done).contains("FIFO"), "{}", err(&done));
+}
+
+#[test]
+fn a_file_converts_both_ways() {
+    let text = format!(
+        "{LINE}b u1.2 threadsafe nondefault \"/x y/l.so\" v.1.2 \"lo 0 mtu=1024\" \"p\"\nalias c b\n"
+    );
+    let (dir, path) = conf(&text);
+    let toml = dir.path().join("new.toml");
+    let to = toml.to_str().expect("UTF-8");
+    let done = dat(&["convert", "-o", to], &path);
+    assert!(done.status.success(), "{}", err(&done));
+    let back = dat(&["convert", to], &path);
+    assert_eq!(
+        out(&back),
+        text,
+        "{}",
+        fs::read_to_string(&toml).expect("written")
+    );
+    let again = dat(&["convert", "-o", to], &path);
+    assert!(
+        !again.status.success() && err(&again).contains("exists; --force"),
+        "{}",
+        err(&again)
+    );
+    let to_nowhere = dat(&["convert", "-o", "/no/such/folder/x.toml"], &path);
+    assert!(
+        err(&to_nowhere).contains("cannot write /no/such/folder/x.toml: No such file"),
+        "{}",
+        err(&to_nowhere)
+    );
+}
+
+#[test]
+fn a_new_configuration_has_no_fault_of_its_form() {
+    let (dir, path) = conf("");
+    for name in ["a.conf", "b.toml"] {
+        let new = dir.path().join(name);
+        let done = dat(&["init", "-o", new.to_str().expect("UTF-8")], &path);
+        assert!(done.status.success(), "{}", err(&done));
+        let listed = dat(&["list", "--json"], &new);
+        let json: Value = serde_json::from_str(&out(&listed)).expect("JSON");
+        assert_eq!(json["faults"], serde_json::json!([]));
+        let entries = json["entries"].as_array().expect("entries");
+        assert!(
+            entries
+                .iter()
+                .any(|e| e["name"] == "softrxe-lo" && e["api"] == "u1.2"),
+            "{json}"
+        );
+    }
+    assert!(
+        dir.path().read_dir().expect("a folder").count() == 3,
+        "nothing else is left behind"
+    );
+}
+
+#[test]
+fn pages_and_errors_of_the_command_line() {
+    let (dir, path) = conf("");
+    let folder = dir.path().join("man");
+    let done = dat(&["man", folder.to_str().expect("UTF-8")], &path);
+    assert!(done.status.success(), "{}", err(&done));
+    let page = fs::read_to_string(folder.join("dat-check.1")).expect("a page");
+    assert!(
+        page.contains(".TH") && page.contains("standard input"),
+        "{page}"
+    );
+    let done = dat(&["lst"], &path);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(err(&done).contains("'list'"), "{}", err(&done));
+    assert!(out(&dat(&["--version"], &path)).starts_with("dat 0."));
+    let done = dat(&["info", "nothing"], &path);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(
+        err(&done).contains("dat.conf has no IA \"nothing\""),
+        "{}",
+        err(&done)
+    );
+    let doctor = dat(&["doctor", "nothing", "--json"], &path);
+    let json: Value = serde_json::from_str(&out(&doctor)).expect("JSON");
+    let faults = json
+        .as_array()
+        .expect("findings")
+        .iter()
+        .filter(|f| f["state"] == "fault");
+    assert!(
+        faults.into_iter().all(|f| f["remedy"].is_string()),
+        "{json}"
+    );
+    assert_eq!(doctor.status.code(), Some(1));
+}
