@@ -1,4 +1,4 @@
-//! Endpoints on softrxe's user engine: two IAs of one process, connected over UDP.
+//! Endpoints on softrxe's user engine: two IAs of one process, connected through shared memory and over UDP.
 
 use std::time::Duration;
 
@@ -7,15 +7,24 @@ use dat::{Access, Ep, Evd, Event, Ia, Pz, Region, Streams};
 /// Time limit for an event on a loaded machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs `body` in a process of its own whose dat.conf has the IAs `a` and `b`: the user engine on the addresses 1 and 2 of the
-/// /24 `network`, which no other test uses. `name` is the test that calls this.
+/// Values of the setting `near`: connections within this host use shared memory, or UDP.
+pub const LINKS: [&str; 2] = ["auto", "off"];
+
+/// Runs `body` in a process of its own for each of the [`LINKS`]. The process's dat.conf has the IAs `a` and `b`: the user engine on the
+/// addresses 1 and 2 of the /24 `network`, which no other test uses. `name` is the test that calls this.
 pub fn with_engine(name: &str, network: &str, body: impl FnOnce()) {
-    let lines = || {
-        let library = crate::softrxe();
-        let line = |ia, host| crate::line(ia, &library, &format!("{network}.{host} 0 engine=user"));
-        line("a", 1) + &line("b", 2)
-    };
-    crate::inside(name, lines, body);
+    if crate::is_inner() {
+        return body();
+    }
+    let library = crate::softrxe();
+    for near in LINKS {
+        let line = |ia, host| {
+            let params = format!("{network}.{host} 0 engine=user near={near}");
+            crate::line(ia, &library, &params)
+        };
+        let lines = line("a", 1) + &line("b", 2);
+        crate::inside(name, || lines, || {});
+    }
 }
 
 /// Limits of an [`Endpoint`].

@@ -50,6 +50,12 @@ impl Prefix {
             ("forking", "u2.0", "softrxe.so", "127.0.6.5 0 engine=user"),
             ("ranks1", "u1.2", "softrxe.so", "127.0.6.6 0 engine=user"),
             ("ranks2", "u2.0", "softrxe.so", "127.0.6.7 0 engine=user"),
+            (
+                "udp2",
+                "u2.0",
+                "softrxe.so",
+                "127.0.6.8 0 engine=user near=off",
+            ),
         ] {
             let library = dir.path().join(library);
             let library = library.display();

@@ -356,7 +356,10 @@ fn as_an_mpi(version: &str, ia: &str, arguments: &[&str], modes: &[&str]) {
 
 #[test]
 fn a_2_0_program_calls_the_provider_table_directly_as_mpis_do() {
-    as_an_mpi("2.0", "ranks2", &[], &["shm", "rdma", "cno", "evd", "ud"]);
+    let modes = ["shm", "rdma", "cno", "evd", "ud"];
+    for ia in ["ranks2", "udp2"] {
+        as_an_mpi("2.0", ia, &[], &modes);
+    }
 }
 
 #[test]

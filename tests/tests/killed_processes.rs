@@ -16,6 +16,8 @@ const TEST: &str = "processes_are_killed_and_the_others_go_on";
 const CALLERS: &str = "callers_are_killed_while_they_ask";
 /// The same test over IPv6.
 const TEST6: &str = "over_ipv6_as_well";
+const UDP: &str = "over_udp_as_well";
+const ADDRESS_UDP: &str = "127.88.1.3";
 /// Variable with the address family.
 const OVER: &str = "DAT_TEST_OVER";
 const ROLE: &str = "DAT_TEST_ROLE";
@@ -327,6 +329,7 @@ fn scenario() {
 fn over() -> (&'static str, &'static str) {
     match std::env::var(OVER).as_deref() {
         Ok(TEST6) => (TEST6, "::1"),
+        Ok(UDP) => (UDP, ADDRESS_UDP),
         Ok(_) => (CALLERS, "127.88.1.2"),
         Err(_) => (TEST, ADDRESS),
     }
@@ -343,11 +346,17 @@ fn processes_are_killed_and_the_others_go_on() {
 }
 
 #[test]
+fn over_udp_as_well() {
+    play((UDP, ADDRESS_UDP));
+}
+
+#[test]
 fn over_ipv6_as_well() {
     play((TEST6, "::1"));
 }
 
 fn play((test, address): (&str, &str)) {
+    let near = if test == UDP { "off" } else { "auto" };
     match std::env::var(ROLE).as_deref() {
         Ok("hold") => return hold(),
         Ok("fork") => return fork_and_hold(),
@@ -367,7 +376,7 @@ fn play((test, address): (&str, &str)) {
     let conf = dat_tests::line(
         "user",
         &dat_tests::softrxe(),
-        &format!("{address} 0 engine=user"),
+        &format!("{address} 0 engine=user near={near}"),
     );
     let (mut inner, _conf) = dat_tests::again(test, &conf);
     if test != TEST {

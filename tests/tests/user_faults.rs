@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use dat::{
     Access, Completion, CompletionFlags, DtoStatus, Ep, Evd, Event, Ia, Pz, Region, Streams,
 };
+use dat_tests::engine::LINKS;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAGE: usize = 4096;
@@ -331,16 +332,22 @@ enum Handler {
 fn run(name: &str, net: u8, handler: Handler) {
     if !dat_tests::is_inner() {
         let library = dat_tests::softrxe();
-        let line = |ia: &str, host: u8| {
-            let params = format!("127.67.{net}.{host} 0 engine=user");
-            dat_tests::line(ia, &library, &params)
-        };
-        let (mut inner, _conf) = dat_tests::again(name, &(line("a", 1) + &line("b", 2)));
-        let status = inner.status().expect("the test runs");
-        if handler == Handler::None {
-            assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status}");
-        } else {
-            assert_eq!(status.code(), Some(HANDLED), "{status}");
+        for near in LINKS {
+            let line = |ia: &str, host: u8| {
+                let params = format!("127.67.{net}.{host} 0 engine=user near={near}");
+                dat_tests::line(ia, &library, &params)
+            };
+            let (mut inner, _conf) = dat_tests::again(name, &(line("a", 1) + &line("b", 2)));
+            let status = inner.status().expect("the test runs");
+            if handler == Handler::None {
+                assert_eq!(
+                    status.signal(),
+                    Some(libc::SIGSEGV),
+                    "near={near}: {status}"
+                );
+            } else {
+                assert_eq!(status.code(), Some(HANDLED), "near={near}: {status}");
+            }
         }
         return;
     }

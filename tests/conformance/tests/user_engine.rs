@@ -1,10 +1,15 @@
-//! Runs the statements on softrxe's user engine: RoCEv2 over UDP between two IAs of this process.
+//! Runs the statements on softrxe's user engine: RoCEv2 between two IAs of this process, through shared memory and over UDP.
 
 use dat_conformance::matrix::{self, Provider};
 use dat_conformance::{Api, Dat, host, revoke};
 
-fn is_as_declared(api: Api, address: &str) {
-    let params = format!("{address} 0 engine=user");
+/// The engine's parameters for connections through shared memory, and over UDP.
+fn params(address: &str, near: &str) -> String {
+    format!("{address} 0 engine=user near={near}")
+}
+
+fn is_as_declared(api: Api, address: &str, near: &str) {
+    let params = params(address, near);
     let table =
         host::load(&dat_tests::softrxe(), "user", &params, api).expect("the provider registers");
     let wrong = matrix::put(&Dat::new(table, "user"), Provider::User);
@@ -13,19 +18,37 @@ fn is_as_declared(api: Api, address: &str) {
 
 #[test]
 fn in_1_2_it_does_what_the_matrix_says() {
-    is_as_declared(Api::V1_2, "127.0.5.1");
+    is_as_declared(Api::V1_2, "127.0.5.1", "auto");
+}
+
+#[test]
+fn in_1_2_over_udp_it_does_what_the_matrix_says() {
+    is_as_declared(Api::V1_2, "127.0.5.4", "off");
 }
 
 #[test]
 fn in_2_0_it_does_what_the_matrix_says() {
-    is_as_declared(Api::V2_0, "127.0.5.2");
+    is_as_declared(Api::V2_0, "127.0.5.2", "auto");
+}
+
+#[test]
+fn in_2_0_over_udp_it_does_what_the_matrix_says() {
+    is_as_declared(Api::V2_0, "127.0.5.5", "off");
+}
+
+fn revoked_while_a_peer_writes(address: &str, near: &str) {
+    let params = params(address, near);
+    let table = host::load(&dat_tests::softrxe(), "user", &params, Api::V2_0);
+    let dat = Dat::new(table.expect("the provider registers"), "user");
+    revoke(&dat, 4).unwrap();
 }
 
 #[test]
 fn a_peer_that_writes_without_pause_touches_nothing_once_the_right_is_gone() {
-    let address = "127.0.5.3";
-    let params = format!("{address} 0 engine=user");
-    let table = host::load(&dat_tests::softrxe(), "user", &params, Api::V2_0);
-    let dat = Dat::new(table.expect("the provider registers"), "user");
-    revoke(&dat, 4).unwrap();
+    revoked_while_a_peer_writes("127.0.5.3", "auto");
+}
+
+#[test]
+fn over_udp_it_touches_nothing_either() {
+    revoked_while_a_peer_writes("127.0.5.6", "off");
 }
