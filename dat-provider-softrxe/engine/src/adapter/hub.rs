@@ -148,13 +148,17 @@ impl Hub {
         result
     }
 
-    /// Wakes the helper if there are upcalls to run, or the watcher if it would wake too late for the engine's next deadline.
+    /// Wakes the helper if there are upcalls to run, or the watcher if it would wake too late for the engine's next deadline or for
+    /// records that are left.
     pub(crate) fn wake(&self, state: &mut State) {
         let roles = &mut state.driver.roles;
-        if state.pending.has_upcalls() || state.near.is_unfinished() {
+        if state.pending.has_upcalls() {
             roles.wake_helper(&self.wakers);
         } else {
             roles.wake_by(state.engine.poll_timeout(), &self.wakers);
+        }
+        if state.near.is_unfinished() {
+            state.driver.roles.wake_watcher(&self.wakers);
         }
     }
 

@@ -19,8 +19,10 @@ use crate::memory::regions::Regions;
 const QUIET_LOOKS: u32 = 16;
 /// While records arrive, the UDP socket is read at every so many looks: an empty read costs as much as a third of a message.
 const SOCKET_INTERVAL: u32 = 16;
-/// Looks until a burst is taken to be without end: the rest waits for the next call.
+/// Looks before a message of the connection manager is handled: more than a ring holds.
 const MAX_LOOKS: usize = 64;
+/// Looks at the records of this engine to itself in one call. The helper goes on with what is left, so that other threads get the lock.
+const LOOPED_LOOKS: usize = 2;
 
 /// A channel that is up.
 #[derive(Debug)]
@@ -206,7 +208,7 @@ impl Near {
             return;
         }
         // What this engine sends to itself arrives at once.
-        for _ in 0..MAX_LOOKS {
+        for _ in 0..LOOPED_LOOKS {
             if !self.receive(engine, now) {
                 self.unfinished = false;
                 return;

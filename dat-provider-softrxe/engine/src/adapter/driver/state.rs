@@ -159,6 +159,15 @@ impl Roles {
         }
     }
 
+    /// Wakes the watcher. Without one a consumer polls, or the helper wakes soon.
+    pub(crate) fn wake_watcher(&mut self, wakers: &Wakers) {
+        match self.watcher {
+            Watcher::Helper => self.wake_helper(wakers),
+            Watcher::Leader => wakers.leader.signal(),
+            Watcher::None => {}
+        }
+    }
+
     /// Wakes the watcher if it would wake after `due`.
     pub(crate) fn wake_by(&mut self, due: Option<Time>, wakers: &Wakers) {
         let late = match (due, self.wakes_at) {
@@ -168,11 +177,7 @@ impl Roles {
         };
         if late {
             self.wakes_at = due;
-            match self.watcher {
-                Watcher::Helper => self.wake_helper(wakers),
-                Watcher::Leader => wakers.leader.signal(),
-                Watcher::None => {}
-            }
+            self.wake_watcher(wakers);
         }
     }
 }
