@@ -31,6 +31,7 @@ wr_max number 0 1048576
 keepalive number 0 3600
 pcap text
 holder number 0 4294967295
+near one-of auto off
 ";
 
 /// DAPL's environment variables for the same settings.
