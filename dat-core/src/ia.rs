@@ -489,8 +489,8 @@ impl<T: Transport> Ia<T> {
         Ok(())
     }
 
-    /// Posts an asynchronous error to the IA's EVD, if it has one.
-    pub(crate) fn post_async(&self, number: AsyncEvent, handle: RawHandle, reason: u32) {
+    /// Posts an asynchronous error to the IA's EVD, if it has one. Returns false if that has no room.
+    pub(crate) fn post_async(&self, number: AsyncEvent, handle: RawHandle, reason: u32) -> bool {
         self.count(IaCounter::AsyncError);
         match number {
             AsyncEvent::EpBroken => self.count(IaCounter::AsyncQpError),
@@ -505,13 +505,13 @@ impl<T: Transport> Ia<T> {
                 reason,
                 "an asynchronous error is lost, because the IA has no asynchronous EVD; open the IA with one"
             );
-            return;
+            return true;
         };
         evd.post(Event::Async {
             number,
             handle,
             reason,
-        });
+        })
     }
 }
 

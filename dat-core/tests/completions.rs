@@ -546,6 +546,57 @@ fn a_connection_request_without_room_is_refused() {
     assert_eq!(Arc::strong_count(&first), 1, "refused by the close");
 }
 
+/// Requests of a peer must not fill the asynchronous EVD.
+#[test]
+fn a_burst_of_lost_requests_is_one_asynchronous_error_each_time_that_the_evd_is_full() {
+    let ia = open();
+    let evd = Evd::create(ia, 1, None, EvdFlags::CR).unwrap();
+    Sp::psp_create(ia, Some(4712), evd, false).unwrap();
+    let overflow = Event::Async {
+        number: AsyncEvent::EvdOverflow,
+        handle: raw(evd),
+        reason: 0,
+    };
+    let reported = || {
+        let mut sink = Events::default();
+        while ia.async_evd().unwrap().dequeue(&mut sink).is_ok() {}
+        sink.0
+    };
+    for _ in 0..2 {
+        for _ in 0..20 {
+            request(4712);
+        }
+        assert_eq!(reported(), [overflow]);
+        evd.dequeue(&mut Events::default()).unwrap();
+    }
+    // A report that finds no room is made with the next loss.
+    let others = Evd::create(ia, 1, None, EvdFlags::CONNECTION).unwrap();
+    let requests = Evd::create(ia, 4, None, EvdFlags::DTO).unwrap();
+    let parts = EpParts {
+        pz: Some(Pz::create(ia).unwrap()),
+        recv_evd: Some(requests),
+        request_evd: Some(requests),
+        connect_evd: Some(others),
+        srq: None,
+    };
+    let ep = Ep::create(ia, parts, None).unwrap();
+    let room = ia.async_evd().unwrap().info().unwrap().qlen as usize;
+    for _ in 0..room {
+        ep.connect(IpAddr::V4(Ipv4Addr::LOCALHOST), 1, None, &[], 0, 0)
+            .unwrap();
+        qp(ep).establish();
+        ep.disconnect(Close::Abrupt).unwrap();
+        ep.reset().unwrap();
+        while others.dequeue(&mut Events::default()).is_ok() {}
+    }
+    request(4712);
+    request(4712);
+    assert_eq!(reported().len(), room);
+    request(4712);
+    assert_eq!(reported(), [overflow]);
+    ia.close(Close::Abrupt).unwrap();
+}
+
 #[test]
 fn a_cno_is_notified_of_completions_only_while_it_listens_and_misses_none() {
     let side = side(NONE, NONE);

@@ -107,6 +107,8 @@ struct Inner<T: Transport> {
     cno: Option<(&'static Cno<T>, Claim)>,
     /// True if the transport will report the next completion ([`Transport::watch_cq`]).
     watched: bool,
+    /// True if an event was lost and reported since there was room.
+    overflowed: bool,
     /// Number of graceful disconnects that wait for a completion here.
     request_watches: u32,
     /// Number of streams whose endpoint has `DAT_COMPLETION_UNSIGNALLED_FLAG`; it decides the [`state::Config`].
@@ -138,6 +140,7 @@ impl<T: Transport> Default for Evd<T> {
                 parker: None,
                 cno: None,
                 watched: false,
+                overflowed: false,
                 request_watches: 0,
                 unsignalled_feeds: 0,
                 solicited_feeds: 0,
@@ -218,6 +221,7 @@ impl<T: Transport> Evd<T> {
             inner.flags = flags;
             let started = inner.queue.start(qlen, cq);
             inner.watched = false;
+            inner.overflowed = false;
             inner.request_watches = 0;
             inner.poll_yield = PollYield::default();
             evd.silent.store(0, Ordering::Relaxed);

@@ -63,8 +63,7 @@ impl<T: Transport> Evd<T> {
     }
 
     /// Queues an event behind the completions that are there, and delivers the wakeup. If there is no room for an
-    /// event that is no completion, posts `DAT_ASYNC_ERROR_EVD_OVERFLOW` and returns false: the event is lost. The
-    /// caller holds no lock that an agent's calls could need; see [`crate::lock_order`].
+    /// event that is no completion, [reports](Evd::overflow) that and returns false: the event is lost. The caller holds no lock that an agent's calls could need; see [`crate::lock_order`].
     pub(crate) fn post(&'static self, event: Event) -> bool {
         let wakeup = {
             let mut inner = self.inner.lock();
@@ -80,14 +79,18 @@ impl<T: Transport> Evd<T> {
             if full && !matches!(event, Event::Dto(_)) {
                 let wakeup = self.choose_wakeup(&mut inner, notify);
                 let qlen = inner.qlen;
+                let first = !std::mem::replace(&mut inner.overflowed, true);
                 drop(inner);
                 wakeup.deliver();
-                self.overflow(&event, qlen);
+                if !self.overflow(&event, qlen, first) {
+                    self.inner.lock().overflowed = false;
+                }
                 return false;
             }
             if matches!(event, Event::ConnectionRequest { .. }) {
                 inner.poll_yield.request_arrived();
             }
+            inner.overflowed &= full;
             inner.queue.push(event);
             self.choose_wakeup(&mut inner, true)
         };
@@ -95,8 +98,9 @@ impl<T: Transport> Evd<T> {
         true
     }
 
-    /// Reports a lost event on the IA's asynchronous EVD.
-    fn overflow(&'static self, lost: &Event, qlen: u32) {
+    /// Logs a lost event. Posts `DAT_ASYNC_ERROR_EVD_OVERFLOW` to the IA's asynchronous EVD if it is the `first` since there was
+    /// room: a peer that sends many requests must not fill that EVD, too. Returns false if that has no room either.
+    fn overflow(&'static self, lost: &Event, qlen: u32, first: bool) -> bool {
         let ia = Ia::<T>::of(&self.head);
         if ia.async_evd().is_some_and(|evd| std::ptr::eq(evd, self)) {
             tracing::error!(
@@ -112,8 +116,9 @@ impl<T: Transport> Evd<T> {
                 ?lost,
                 "an EVD is full, an event is lost; take its events sooner, or resize it (dat_evd_resize)"
             );
-            ia.post_async(AsyncEvent::EvdOverflow, raw(self), 0);
+            return !first || ia.post_async(AsyncEvent::EvdOverflow, raw(self), 0);
         }
+        true
     }
 
     /// Moves all completions from the completion queue to the event queue, through [`crate::ep::dto::complete`]; drives the
@@ -235,6 +240,6 @@ pub(crate) fn cq_ready<T: Transport>(evd: Token) {
 /// Handles the loss of completions of this EVD ([`crate::upcall::Fault::CqOverflow`]).
 pub(crate) fn cq_overflow<T: Transport>(evd: Token) {
     if let Some(evd) = by_token::<T>(evd) {
-        Ia::<T>::of(&evd.head).post_async(AsyncEvent::EvdOverflow, raw(evd), 0);
+        let _ = Ia::<T>::of(&evd.head).post_async(AsyncEvent::EvdOverflow, raw(evd), 0);
     }
 }
