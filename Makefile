@@ -79,6 +79,10 @@ bench-lab: dist ## print the rates of dapltest -T P in the lab, DAPL's and ours
 bench-waits: dist ## print half round trips with each way to wait for an event: dat_evd_wait, dat_cno_wait, poll(2)
 	@scripts/bench-waits.sh
 
+.PHONY: bench-threads
+bench-threads: dist ## print the rate of several threads, on one IA and on one for each
+	@scripts/bench-threads.sh
+
 .PHONY: bench-connections
 bench-connections: dist ## print the time to connect in the lab: DAPL's, ours, and their common lower bound
 	@scripts/bench-connections.sh
