@@ -1,12 +1,8 @@
-//! Gives the shared object its soname and its version node, which is that of OpenFabrics' compat-dapl 1.2. The symbols of the node
-//! are named in the sources, by one `.symver` beside each function.
+//! Gives the shared object its soname and its version node, which is that of OpenFabrics' compat-dapl 1.2.
 
-use std::env;
+#[path = "../version_node.rs"]
+mod version_node;
 
 fn main() {
-    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libdat.so.1");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={here}/nodes.map");
-    println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=nodes.map");
+    version_node::link("libdat.so.1", "DAT_1.2", None);
 }

@@ -3,7 +3,6 @@
 use std::ffi::c_void;
 
 use dat_abi::va_list::VaList;
-use dat_core::error::{Error as Code, Kind};
 
 use crate::error::{Error, Queue, Result};
 use crate::sys::{Handle, absent, done};
@@ -14,16 +13,13 @@ use crate::sys::{Handle, absent, done};
 /// `arguments` are those of the operation; pointers among them are valid as the operation requires.
 ///
 /// # Errors
-/// [`Error::Call`]; `DAT_NOT_IMPLEMENTED` from a provider without extensions, and on other processors.
+/// [`Error::Call`]; `DAT_NOT_IMPLEMENTED` from a provider without extensions.
 pub(crate) unsafe fn operate(
     handle: Handle,
     op: i32,
     name: &'static str,
     arguments: &[u64],
 ) -> Result<()> {
-    if cfg!(not(target_arch = "x86_64")) {
-        return Err(Error::of(name, Code::of(Kind::NotImplemented)));
-    }
     let slot = handle.table().handle_extendedop;
     let slot = slot.ok_or_else(|| absent(name))?;
     let _turn = crate::serial::enter(handle.table_address());

@@ -392,7 +392,10 @@ fn run(name: &str, net: u8, handler: Handler) {
     // SAFETY: a limit of this process; then a fault, on purpose: it must reach the handler of the application.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        #[cfg(target_arch = "x86_64")]
         std::arch::asm!("mov {0}, qword ptr [{1}]", out(reg) _, in(reg) 16usize);
+        #[cfg(target_arch = "aarch64")]
+        std::arch::asm!("ldr {0}, [{1}]", out(reg) _, in(reg) 16usize);
     }
 }
 

@@ -1,7 +1,7 @@
 //! dat_extension_op, the only function with variable arguments.
 //!
-//! Stable Rust cannot define such a function. Assembly collects the arguments into a `va_list` (System V ABI for x86-64; all
-//! arguments of all extensions are integers and pointers) and calls [`dat_extension_op_va`].
+//! Stable Rust cannot define such a function. Assembly collects the arguments into a `va_list` of the processor's calling
+//! convention (all arguments of all extensions are integers and pointers) and calls [`dat_extension_op_va`].
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
@@ -15,12 +15,10 @@ use dat_registry::catalog::Request;
 use crate::redirect;
 use crate::registry::{LIBRARY, add_ours, registry};
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("dat_extension_op: this file builds its va_list for x86-64 only");
-
 /// `DAT_IB_OPEN_QUERY_OP`.
 const OPEN_QUERY: i32 = 0x1000;
 
+#[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".globl dat_extension_op",
     ".type dat_extension_op, @function",
@@ -51,7 +49,41 @@ std::arch::global_asm!(
     "ret",
     ".cfi_endproc",
     ".size dat_extension_op, . - dat_extension_op",
-    ".symver dat_extension_op, dat_extension_op@@DAT_2.0",
+    ".symver dat_extension_op, dat_extension_op@@@DAT_2.0",
+    body = sym dat_extension_op_va,
+);
+
+#[cfg(target_arch = "aarch64")]
+std::arch::global_asm!(
+    ".globl dat_extension_op",
+    ".type dat_extension_op, %function",
+    "dat_extension_op:",
+    ".cfi_startproc",
+    "stp x29, x30, [sp, #-96]!",
+    ".cfi_def_cfa_offset 96",
+    ".cfi_offset x29, -96",
+    ".cfi_offset x30, -88",
+    "mov x29, sp",
+    // The saved registers at sp+48, up to the caller's stack arguments: x0 and x1 are the named arguments.
+    "stp x2, x3, [sp, #48]",
+    "stp x4, x5, [sp, #64]",
+    "stp x6, x7, [sp, #80]",
+    // The va_list at sp+16: stack, gr_top, vr_top, gr_offs, vr_offs.
+    "add x9, sp, #96",
+    "stp x9, x9, [sp, #16]",
+    "str x9, [sp, #32]",
+    "mov w10, #-48",
+    "stp w10, wzr, [sp, #40]",
+    "add x2, sp, #16",
+    "bl {body}",
+    "ldp x29, x30, [sp], #96",
+    ".cfi_def_cfa_offset 0",
+    ".cfi_restore x29",
+    ".cfi_restore x30",
+    "ret",
+    ".cfi_endproc",
+    ".size dat_extension_op, . - dat_extension_op",
+    ".symver dat_extension_op, dat_extension_op@@@DAT_2.0",
     body = sym dat_extension_op_va,
 );
 

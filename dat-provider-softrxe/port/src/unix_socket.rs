@@ -101,7 +101,7 @@ fn to_c(name: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     for (to, from) in room.iter_mut().zip(name) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([*from]);
     }
     let length = offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
     debug_assert!(length <= size_of::<libc::sockaddr_un>());

@@ -15,7 +15,7 @@ pub fn connect(name: &str, kind: libc::c_int) -> std::io::Result<OwnedFd> {
         let mut at: libc::sockaddr_un = std::mem::zeroed();
         at.sun_family = libc::AF_UNIX as libc::sa_family_t;
         for (to, from) in at.sun_path[1..].iter_mut().zip(name.bytes()) {
-            *to = from.cast_signed();
+            *to = libc::c_char::from_ne_bytes([from]);
         }
         let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
         let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;

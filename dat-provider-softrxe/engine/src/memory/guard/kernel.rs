@@ -1,6 +1,6 @@
 //! Copies by the kernel from this process to itself. The kernel returns EFAULT where a thread would get a signal.
 
-use super::{Fault, machine};
+use super::{Fault, recovery};
 
 type Call = unsafe extern "C" fn(
     libc::pid_t,
@@ -37,7 +37,7 @@ pub(super) fn read(from: usize, to: usize, length: usize) -> Result<(), Fault> {
     }
     transfer(libc::process_vm_readv, to, from, length)
         // SAFETY: registered memory. Without the system call a fault raises the consumer's signal.
-        .unwrap_or_else(|| unsafe { machine::copy(to, from, length) })
+        .unwrap_or_else(|| unsafe { recovery::copy(to, from, length) })
 }
 
 /// Copies `length` bytes from `from` to `to`, which may fault.
@@ -47,7 +47,7 @@ pub(super) fn write(to: usize, from: usize, length: usize) -> Result<(), Fault> 
     }
     transfer(libc::process_vm_writev, from, to, length)
         // SAFETY: as above.
-        .unwrap_or_else(|| unsafe { machine::copy(to, from, length) })
+        .unwrap_or_else(|| unsafe { recovery::copy(to, from, length) })
 }
 
 /// Replaces the 8 bytes at `at`, not atomically.

@@ -1,25 +1,28 @@
 //! Copies to and from memory that may have lost its mapping. A fault becomes an error and does not end the process.
 //!
 //! There are two copy methods. [`CopyMethod::Direct`] is as fast as a plain copy: the instructions that may fault are in one place,
-//! and a signal handler of this crate turns a fault there into an error (`signals`, `x86_64`). That works as long as the handler is
+//! and a signal handler of this crate turns a fault there into an error (`signals`, `recovery`, `machine`). That works as long as the handler is
 //! installed and the copying thread does not block the signals; the application may change both. [`CopyMethod::Kernel`] uses
 //! process_vm_readv(2), which returns EFAULT: it takes about half a microsecond a copy and always works. [`MethodCache`] chooses.
 //!
 //! **Why these are sound in Rust's terms.** The consumer's threads and peers may access the same bytes at the same time. A plain or
 //! `memcpy` access would then be a data race, which is undefined behaviour. Here the registered side of a copy is accessed by
-//! assembly (`x86_64`), by the kernel (`kernel`), or by relaxed atomics of one byte (`portable`). For the compiler assembly is code
+//! assembly (`machine`), by the kernel (`kernel`), or by relaxed atomics of one byte (`portable`). For the compiler assembly is code
 //! that it does not see; it may do what the processor allows, and for every processor a race of stores and loads of memory yields
 //! one of the values of each byte. So its effect is that of relaxed atomic accesses of each byte, which never race.
 
 mod kernel;
 mod signals;
 
-#[cfg(target_arch = "x86_64")]
-#[path = "x86_64.rs"]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 mod machine;
-#[cfg(not(target_arch = "x86_64"))]
-#[path = "portable.rs"]
-mod machine;
+#[cfg_attr(
+    not(any(target_arch = "aarch64", target_arch = "x86_64")),
+    path = "portable.rs"
+)]
+mod recovery;
 
 use std::cell::Cell;
 
@@ -89,7 +92,7 @@ impl MethodCache {
 
     #[cold]
     fn query(&self, thread: usize, now: u64) {
-        let method = if machine::RECOVERS_FAULTS && signals::faults_are_caught() {
+        let method = if recovery::RECOVERS_FAULTS && signals::faults_are_caught() {
             CopyMethod::Direct
         } else {
             CopyMethod::Kernel
@@ -124,7 +127,7 @@ pub(crate) unsafe fn read(
 ) -> Result<(), Fault> {
     match method {
         // SAFETY: the caller's promises.
-        CopyMethod::Direct => unsafe { machine::copy(to, from, length) },
+        CopyMethod::Direct => unsafe { recovery::copy(to, from, length) },
         CopyMethod::Kernel => kernel::read(from, to, length),
     }
 }
@@ -141,7 +144,7 @@ pub(crate) unsafe fn write(
 ) -> Result<(), Fault> {
     match method {
         // SAFETY: the caller's promises.
-        CopyMethod::Direct => unsafe { machine::copy(to, from, length) },
+        CopyMethod::Direct => unsafe { recovery::copy(to, from, length) },
         CopyMethod::Kernel => kernel::write(to, from, length),
     }
 }
@@ -153,7 +156,7 @@ pub(crate) unsafe fn write(
 /// Source and destination are mapped memory of this crate, of that length.
 pub(crate) unsafe fn copy_own(to: usize, from: usize, length: usize) {
     // SAFETY: the caller's promises. Neither faults, so the result is always success.
-    let _ = unsafe { machine::copy(to, from, length) };
+    let _ = unsafe { recovery::copy(to, from, length) };
 }
 
 /// Stores `bytes` to `to` in one store. There are 1, 2, 4 or 8 of them, and `to` is a multiple of their number.
@@ -163,7 +166,7 @@ pub(crate) unsafe fn copy_own(to: usize, from: usize, length: usize) {
 pub(crate) unsafe fn store(method: CopyMethod, to: usize, bytes: &[u8]) -> Result<(), Fault> {
     match method {
         // SAFETY: as for `write`.
-        CopyMethod::Direct => unsafe { machine::store(to, bytes) },
+        CopyMethod::Direct => unsafe { recovery::store(to, bytes) },
         CopyMethod::Kernel => kernel::write(to, bytes.as_ptr() as usize, bytes.len()),
     }
 }
@@ -180,11 +183,11 @@ pub(crate) unsafe fn update(
 ) -> Result<u64, Fault> {
     match method {
         // SAFETY: as for `write`.
-        CopyMethod::Direct => unsafe { machine::update(at, f) },
+        CopyMethod::Direct => unsafe { recovery::update(at, f) },
         // The kernel has no system call for this.
         CopyMethod::Kernel => {
             // SAFETY: as for `write`.
-            let direct = || unsafe { machine::update(at, &mut f) };
+            let direct = || unsafe { recovery::update(at, &mut f) };
             let done = signals::with_faults_unblocked(direct);
             done.unwrap_or_else(|| kernel::update(at, f))
         }

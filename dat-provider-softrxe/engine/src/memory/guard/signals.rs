@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::machine;
+use super::recovery;
 
 /// Signals of a fault: no mapping or no right; a file that ends before the page.
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
@@ -28,7 +28,7 @@ pub(crate) fn install() {
 
 /// Replaces the action of `signal`, and stores the present one in `previous`.
 fn replace(signal: libc::c_int, previous: &AtomicPtr<libc::sigaction>) {
-    let (Some(entry), Some(present)) = (machine::entry(), action_of(signal)) else {
+    let (Some(entry), Some(present)) = (recovery::entry(), action_of(signal)) else {
         return;
     };
     let mut action = present;
@@ -60,7 +60,7 @@ fn action_of(signal: libc::c_int) -> Option<libc::sigaction> {
 
 /// Returns whether this crate's handler is installed for all of [`SIGNALS`].
 fn is_installed() -> bool {
-    let Some(entry) = machine::entry() else {
+    let Some(entry) = recovery::entry() else {
         return false;
     };
     SIGNALS
@@ -103,7 +103,7 @@ pub(super) fn with_faults_unblocked<R>(act: impl FnOnce() -> R) -> Option<R> {
 }
 
 /// Handles a fault. `caller` is the address of `context` if the kernel called the handler.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 pub(super) unsafe extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -113,7 +113,7 @@ pub(super) unsafe extern "C" fn on_fault(
     // SAFETY: the kernel's arguments, possibly passed on by a handler that calls this one.
     unsafe {
         // A positive code means a fault of an instruction, not a signal of a process.
-        if (*info).si_code > 0 && machine::recover(context.cast()) {
+        if (*info).si_code > 0 && recovery::recover(context.cast()) {
             return;
         }
         forward(signal, info, context, caller == context as usize);
@@ -125,7 +125,7 @@ pub(super) unsafe extern "C" fn on_fault(
 ///
 /// # Safety
 /// The arguments are those of a signal handler.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 unsafe fn forward(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,

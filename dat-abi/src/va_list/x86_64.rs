@@ -1,5 +1,4 @@
-//! The `va_list` of the System V ABI for x86-64, as far as dat_extension_op needs it: all arguments of all extensions are integers and
-//! pointers.
+//! The `va_list` of the System V ABI for x86-64.
 
 /// The arguments of a C function with variable arguments.
 #[repr(C)]
