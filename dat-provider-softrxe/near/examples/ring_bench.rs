@@ -1,6 +1,6 @@
 //! Speed of the bare ring between two processes, each on a processor of its own, both of which poll.
 //!
-//! usage: ring_bench [ROUNDS]: prints the best of so many short rounds, 60 by default. Each payload is copied into the
+//! usage: ring_bench [ROUNDS [LINE]]: prints the best of so many short rounds, 60 by default; only lines that begin with LINE. Each payload is copied into the
 //! ring and out of it; both buffers stay in the cache.
 
 use std::ptr::NonNull;
@@ -147,6 +147,7 @@ fn main() {
     let rounds: usize = std::env::args()
         .nth(1)
         .map_or(60, |rounds| rounds.parse().expect("a number of rounds"));
+    let wanted = std::env::args().nth(2).unwrap_or_default();
     let (mut channel, memory) = Channel::create(LARGE_RING).expect("memory for a channel");
     // SAFETY: one thread runs. The child has the descriptor but not the mapping.
     let child = unsafe { libc::fork() };
@@ -164,6 +165,9 @@ fn main() {
                     best: fn(f64, f64) -> f64,
                     unit: &str,
                     take: &mut dyn FnMut(&mut Channel) -> f64| {
+        if !what.starts_with(&wanted) {
+            return;
+        }
         let all = (0..rounds).map(|_| take(&mut channel));
         let best = all.reduce(best).unwrap_or(f64::NAN);
         println!("{what:<40} {best:>8.2} {unit}");

@@ -4,6 +4,9 @@
 //! Each figure is measured between two processes on two processors. Contestants alternate within a round. The best of
 //! all rounds counts, because other work on the machine only makes a figure worse.
 //!
+//! Two tables: contestants over the network's loopback, where the engine has `near=off`, and contestants through memory of
+//! the host, where it has `near=auto`.
+//!
 //! `ours` measures through an IA of dat.conf, `raw` exchanges the engine's datagrams by bare sockets: the limit.
 //! `others` runs the installed tools. `pair` starts processes, `table` holds figures and goals. Begin with `ours`. The crate
 //! imports `dat` and `softrxe-port`.
@@ -19,6 +22,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use ours::Link;
 use table::{Contestant, Figure, Table};
 
 /// The reason why a measurement has no figure, for the user.
@@ -28,7 +32,7 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 type Take = Box<dyn Fn() -> Result<f64>>;
 
 const USAGE: &str = "\
-usage: dat-bench [--rounds N] [WORD]    measure, print the table; only where WORD is in \"figure, contestant\"
+usage: dat-bench [--rounds N] [WORD]    measure, print the table; only where WORD is in \"figure, contestant, table\"
        dat-bench cost [WORD]            processor time of a message at each end, also on a busy machine
 DAT_OVERRIDE names a dat.conf with the IAs bench-client and bench-server (scripts/bench.sh writes one).";
 
@@ -39,7 +43,11 @@ fn plan() -> Vec<(Figure, Contestant, Take)> {
     use Contestant as W;
     use Figure as F;
     let mut plan = vec![
-        (F::SendPolled, W::Engine, take(|| ours::send(true))),
+        (
+            F::SendPolled,
+            W::Engine,
+            take(|| ours::send(Link::Udp, true)),
+        ),
         (
             F::SendPolled,
             W::Raw,
@@ -48,7 +56,7 @@ fn plan() -> Vec<(Figure, Contestant, Take)> {
         (
             F::SendPolled,
             W::Ucx,
-            take(|| others::ucx("tag_lat", 64, 20_000, others::LATENCY)),
+            take(|| others::ucx(others::TCP, "tag_lat", 64, 20_000, others::LATENCY)),
         ),
         (
             F::SendPolled,
@@ -65,19 +73,27 @@ fn plan() -> Vec<(Figure, Contestant, Take)> {
             W::Raw,
             take(|| raw::echo(raw::Wait::Spin, false)),
         ),
-        (F::SendBlocking, W::Engine, take(|| ours::send(false))),
+        (
+            F::SendBlocking,
+            W::Engine,
+            take(|| ours::send(Link::Udp, false)),
+        ),
         (
             F::SendBlocking,
             W::Raw,
             take(|| raw::echo(raw::Wait::Block, true)),
         ),
-        (F::WritePolled, W::Engine, take(ours::write_latency)),
+        (
+            F::WritePolled,
+            W::Engine,
+            take(|| ours::write_latency(Link::Udp)),
+        ),
         (
             F::WritePolled,
             W::Ucx,
-            take(|| others::ucx("ucp_put_lat", 64, 20_000, others::LATENCY)),
+            take(|| others::ucx(others::TCP, "ucp_put_lat", 64, 20_000, others::LATENCY)),
         ),
-        (F::Messages, W::Engine, take(ours::messages)),
+        (F::Messages, W::Engine, take(|| ours::messages(Link::Udp))),
         (
             F::Messages,
             W::Raw,
@@ -86,7 +102,7 @@ fn plan() -> Vec<(Figure, Contestant, Take)> {
         (
             F::Messages,
             W::Ucx,
-            take(|| others::ucx("ucp_put_bw", 64, 500_000, others::RATE)),
+            take(|| others::ucx(others::TCP, "ucp_put_bw", 64, 500_000, others::RATE)),
         ),
         (F::Crowd, W::Engine, take(ours::crowd)),
         (F::Connections, W::Engine, take(ours::connections)),
@@ -96,7 +112,7 @@ fn plan() -> Vec<(Figure, Contestant, Take)> {
         plan.push((
             F::Write(at),
             W::Engine,
-            take(move || ours::bandwidth(false, size, deep)),
+            take(move || ours::bandwidth(Link::Udp, false, size, deep)),
         ));
         plan.push((
             F::Write(at),
@@ -106,7 +122,15 @@ fn plan() -> Vec<(Figure, Contestant, Take)> {
         plan.push((
             F::Write(at),
             W::Ucx,
-            take(move || others::ucx("ucp_put_bw", size, 400_000_000 / size, others::BANDWIDTH)),
+            take(move || {
+                others::ucx(
+                    others::TCP,
+                    "ucp_put_bw",
+                    size,
+                    400_000_000 / size,
+                    others::BANDWIDTH,
+                )
+            }),
         ));
         plan.push((
             F::Write(at),
@@ -116,13 +140,13 @@ fn plan() -> Vec<(Figure, Contestant, Take)> {
         plan.push((
             F::Read(at),
             W::Engine,
-            take(move || ours::bandwidth(true, size, deep)),
+            take(move || ours::bandwidth(Link::Udp, true, size, deep)),
         ));
         let count = if size > 100_000 { 400 } else { 4_000 };
         plan.push((
             F::Read(at),
             W::Ucx,
-            take(move || others::ucx("ucp_get", size, count, others::BANDWIDTH)),
+            take(move || others::ucx(others::TCP, "ucp_get", size, count, others::BANDWIDTH)),
         ));
     }
     plan.push((F::Write(2), W::Iperf, take(others::iperf)));
@@ -138,6 +162,119 @@ fn plan() -> Vec<(Figure, Contestant, Take)> {
             take(move || ours::memory(count, true)),
         ));
     }
+    plan.extend(same_host());
+    plan
+}
+
+/// Contestants through memory of the host. UCX's figures are those of tagged messages: its writes go to memory of its own,
+/// where DAT's consumers bring theirs.
+fn same_host() -> Vec<(Figure, Contestant, Take)> {
+    fn take(of: impl Fn() -> Result<f64> + 'static) -> Take {
+        Box::new(of)
+    }
+    use Contestant as W;
+    use Figure as F;
+    let ucx = [(W::UcxCma, others::POSIX_CMA), (W::UcxPosix, others::POSIX)];
+    let near = Link::Near;
+    let mut plan = vec![
+        (F::SendPolled, W::Near, take(move || ours::send(near, true))),
+        (
+            F::SendPolled,
+            W::Ring,
+            take(|| others::ring("64 B after 28 B, half round trip", 1e-3)),
+        ),
+        (
+            F::SendPolled,
+            W::FabricShm,
+            take(|| others::fabric("shm", "rdm", 64, 10_000, others::LATENCY)),
+        ),
+        (
+            F::SendBlocking,
+            W::Near,
+            take(move || ours::send(near, false)),
+        ),
+        (
+            F::WritePolled,
+            W::Near,
+            take(move || ours::write_latency(near)),
+        ),
+        (F::Messages, W::Near, take(move || ours::messages(near))),
+        (
+            F::Messages,
+            W::Ring,
+            take(|| others::ring("64 B after 28 B, one way", 1.0)),
+        ),
+    ];
+    for (who, transports) in ucx {
+        plan.push((
+            F::SendPolled,
+            who,
+            take(move || others::ucx(transports, "tag_lat", 64, 50_000, others::LATENCY)),
+        ));
+        plan.push((
+            F::Messages,
+            who,
+            take(move || others::ucx(transports, "tag_bw", 64, 2_000_000, others::RATE)),
+        ));
+    }
+    let ring = [
+        ("4 KiB one way", ""),
+        ("64 KiB one way", "64 KiB, one at a time"),
+        ("1024 KiB one way", "1024 KiB, one at a time"),
+    ];
+    for (at, size) in table::SIZES.into_iter().enumerate() {
+        let deep = table::OUTSTANDING[at];
+        let (one_way, alone) = ring[at];
+        plan.push((
+            F::Write(at),
+            W::Near,
+            take(move || ours::bandwidth(near, false, size, deep)),
+        ));
+        plan.push((
+            F::Read(at),
+            W::Near,
+            take(move || ours::bandwidth(near, true, size, deep)),
+        ));
+        plan.push((
+            F::Write(at),
+            W::Ring,
+            take(move || others::ring(one_way, 1.0)),
+        ));
+        let count = 2_000_000_000 / size;
+        for (who, transports) in ucx {
+            plan.push((
+                F::Write(at),
+                who,
+                take(move || others::ucx(transports, "tag_bw", size, count, others::BANDWIDTH)),
+            ));
+        }
+        plan.push((
+            F::Write(at),
+            W::FabricShm,
+            take(move || others::fabric("shm", "rdm", size, 200_000_000 / size, others::BANDWIDTH)),
+        ));
+        if alone.is_empty() {
+            continue;
+        }
+        plan.push((F::Alone(at), W::Near, take(move || ours::alone(near, size))));
+        plan.push((
+            F::Alone(at),
+            W::Ring,
+            take(move || others::ring(alone, 1.0)),
+        ));
+        for (who, transports) in ucx {
+            plan.push((
+                F::Alone(at),
+                who,
+                take(move || others::ucx(transports, "tag_lat", size, 2_000, others::LATENCY)),
+            ));
+        }
+        plan.push((
+            F::Alone(at),
+            W::FabricShm,
+            take(move || others::fabric("shm", "rdm", size, 2_000, others::LATENCY)),
+        ));
+    }
     plan
 }
 
@@ -148,7 +285,8 @@ fn measure(rounds: usize, word: &str) -> ExitCode {
         for (figure, contestant, take) in plan() {
             // Constant figures are measured once, and so are tools that are not installed.
             let again = round == 1 || figure.varies() && !table.absent(figure, contestant);
-            let whose = format!("{}, {}", figure.name(), contestant.name());
+            let (name, part) = (contestant.name(), contestant.part());
+            let whose = format!("{}, {name}, {part}", figure.name());
             if !again || !whose.contains(word) {
                 continue;
             }
@@ -180,7 +318,7 @@ fn main() -> ExitCode {
         ["cost"] => cost::print(""),
         ["cost", word] => cost::print(word),
         // The other process of a measurement.
-        ["serve-ours", mode] => ours::serve(mode),
+        ["serve-ours", name, mode] => ours::serve(name, mode),
         ["put-beside"] => ours::put_beside(),
         ["serve-raw", mode] => raw::serve(mode),
         ["memory", count] => ours::print_memory(count),

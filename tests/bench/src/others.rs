@@ -80,15 +80,27 @@ fn client(mut make: impl FnMut() -> Command, line: impl Fn(&str) -> Option<f64>)
     }
 }
 
-/// Runs `ucx_perftest` over TCP on the loopback.
-pub(crate) fn ucx(test: &'static str, size: usize, count: usize, column: Column) -> Result<f64> {
+/// Transports of UCX over TCP on the loopback.
+pub(crate) const TCP: &str = "tcp";
+/// Transports of UCX through shared memory, with and without copies by the kernel from the other process.
+pub(crate) const POSIX_CMA: &str = "posix,cma,self";
+pub(crate) const POSIX: &str = "posix,self";
+
+/// Runs `ucx_perftest` over `transports`.
+pub(crate) fn ucx(
+    transports: &'static str,
+    test: &'static str,
+    size: usize,
+    count: usize,
+    column: Column,
+) -> Result<f64> {
     installed("ucx_perftest")?;
     let port = free_port()?;
     let base = |processor| {
         let mut command = on(processor, "ucx_perftest");
         command.args(["-p", &port]);
         command
-            .env("UCX_TLS", "tcp")
+            .env("UCX_TLS", transports)
             .env("UCX_NET_DEVICES", "lo")
             .env("UCX_WARN_UNUSED_ENV_VARS", "n");
         command
@@ -162,6 +174,31 @@ pub(crate) fn fabric(
             Some(words[column.fabric].parse::<f64>().ok()? * column.scale)
         },
     )
+}
+
+/// Runs the example `ring_bench` of softrxe-near beside this program; `line` begins the figure's line.
+pub(crate) fn ring(line: &'static str, scale: f64) -> Result<f64> {
+    let program = std::env::current_exe()?.with_file_name("examples/ring_bench");
+    if !program.exists() {
+        return Err(format!(
+            "{} is not installed: cargo build --release -p softrxe-near --example ring_bench",
+            program.display()
+        )
+        .into());
+    }
+    let output = Command::new("timeout")
+        .arg(TIMEOUT)
+        .arg(program)
+        .args(["20", line])
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let value = text.lines().find_map(|text| {
+        let words: Vec<&str> = text.strip_prefix(line)?.split_whitespace().collect();
+        words.first()?.parse::<f64>().ok()
+    });
+    value
+        .map(|value| value * scale)
+        .ok_or_else(|| format!("no figure in its output: {}", text.trim()).into())
 }
 
 /// Runs `iperf3` over one TCP connection; returns GB/s.

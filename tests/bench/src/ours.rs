@@ -12,6 +12,25 @@ use crate::cost::{Cost, charge};
 use crate::pair::{Peer, pin};
 use crate::raw::half_of_median;
 
+/// How the engine's two processes reach each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// By UDP (`near=off`).
+    Udp,
+    /// By shared memory (`near=auto`).
+    Near,
+}
+
+impl Link {
+    /// Returns the names of the IAs of this process and of the other one.
+    const fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::Udp => [CLIENT, SERVER],
+            Self::Near => ["near-client", "near-server"],
+        }
+    }
+}
+
 const CLIENT: &str = "bench-client";
 const SERVER: &str = "bench-server";
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -179,13 +198,14 @@ fn silent(round: u64) -> CompletionFlags {
 }
 
 /// Connects to a new process that serves `mode`; also returns the peer's memory.
-fn connected(mode: &str, polled: bool) -> Result<(Peer, Side, Remote)> {
-    let (peer, line) = Peer::ourselves(&["serve-ours", mode])?;
+fn connected(link: Link, mode: &str, polled: bool) -> Result<(Peer, Side, Remote)> {
+    let [client, server] = link.names();
+    let (peer, line) = Peer::ourselves(&["serve-ours", server, mode])?;
     pin(0);
     let (address, qual) = line
         .split_once(' ')
         .ok_or("the peer printed no qualifier")?;
-    let side = Side::new(CLIENT, polled)?;
+    let side = Side::new(client, polled)?;
     side.ep
         .connect(address.parse()?, qual.parse()?)
         .timeout(TIMEOUT)
@@ -199,8 +219,8 @@ fn connected(mode: &str, polled: bool) -> Result<(Peer, Side, Remote)> {
 }
 
 /// Measures half the round trip of 64-byte messages in microseconds.
-pub(crate) fn send(polled: bool) -> Result<f64> {
-    let (_peer, side, _) = connected(if polled { "echo" } else { "echo-wait" }, polled)?;
+pub(crate) fn send(link: Link, polled: bool) -> Result<f64> {
+    let (_peer, side, _) = connected(link, if polled { "echo" } else { "echo-wait" }, polled)?;
     let once = || -> Result<()> {
         side.send()?;
         side.message()?;
@@ -220,8 +240,8 @@ pub(crate) fn send(polled: bool) -> Result<f64> {
 }
 
 /// Measures half the round trip of 64-byte RDMA writes in microseconds: each side polls the last byte.
-pub(crate) fn write_latency() -> Result<f64> {
-    let (_peer, side, remote) = connected("flag", true)?;
+pub(crate) fn write_latency(link: Link) -> Result<f64> {
+    let (_peer, side, remote) = connected(link, "flag", true)?;
     let rounds = 10_500;
     let mut times = Vec::with_capacity(rounds);
     for round in 0..rounds {
@@ -246,7 +266,7 @@ struct Puts {
 
 impl Puts {
     fn new() -> Result<Self> {
-        let (peer, side, remote) = connected("spin", true)?;
+        let (peer, side, remote) = connected(Link::Udp, "spin", true)?;
         let to = Remote {
             length: 64,
             ..remote
@@ -326,8 +346,8 @@ fn rate(side: &Side, deep: u64, post: impl Fn(u64, CompletionFlags) -> Result<()
 }
 
 /// Measures million 64-byte RDMA writes a second.
-pub(crate) fn messages() -> Result<f64> {
-    let (_peer, side, remote) = connected("target", true)?;
+pub(crate) fn messages(link: Link) -> Result<f64> {
+    let (_peer, side, remote) = connected(link, "target", true)?;
     let to = Remote {
         length: 64,
         ..remote
@@ -340,8 +360,8 @@ pub(crate) fn messages() -> Result<f64> {
 }
 
 /// Measures GB/s of RDMA reads or writes of `size` bytes, `deep` outstanding.
-pub(crate) fn bandwidth(read: bool, size: usize, deep: usize) -> Result<f64> {
-    let (_peer, side, remote) = connected("target", true)?;
+pub(crate) fn bandwidth(link: Link, read: bool, size: usize, deep: usize) -> Result<f64> {
+    let (_peer, side, remote) = connected(link, "target", true)?;
     let at = Remote {
         length: size as u32,
         ..remote
@@ -358,9 +378,15 @@ pub(crate) fn bandwidth(read: bool, size: usize, deep: usize) -> Result<f64> {
     Ok(per_second * size as f64 / 1e9)
 }
 
+/// Measures microseconds of an RDMA write of `size` bytes, from its post to its completion.
+pub(crate) fn alone(link: Link, size: usize) -> Result<f64> {
+    let per_second = bandwidth(link, false, size, 1)? * 1e9 / size as f64;
+    Ok(1e6 / per_second)
+}
+
 /// Measures connections established and ended a second, one after the other, each with a new endpoint.
 pub(crate) fn connections() -> Result<f64> {
-    let (_peer, line) = Peer::ourselves(&["serve-ours", "accept"])?;
+    let (_peer, line) = Peer::ourselves(&["serve-ours", SERVER, "accept"])?;
     pin(0);
     let (address, qual) = line
         .split_once(' ')
@@ -554,10 +580,10 @@ pub(crate) fn print_memory_connected(count: &str) -> Result<()> {
 }
 
 /// Runs the other process.
-pub(crate) fn serve(mode: &str) -> Result<()> {
+pub(crate) fn serve(name: &str, mode: &str) -> Result<()> {
     pin(1);
     let polled = mode != "echo-wait";
-    let side = Side::new(SERVER, polled)?;
+    let side = Side::new(name, polled)?;
     let listener = side.ia.listen(None, &side.connections)?;
     println!("{} {}", side.ia.attributes()?.address, listener.conn_qual());
     std::io::stdout().flush()?;

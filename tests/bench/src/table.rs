@@ -21,6 +21,8 @@ pub(crate) enum Figure {
     Messages,
     Write(usize),
     Read(usize),
+    /// One write at a time.
+    Alone(usize),
     Crowd,
     Connections,
     Memory(usize),
@@ -44,6 +46,7 @@ impl Figure {
             }
             Self::Write(at) => format!("RDMA write {}, GB/s", size(at)),
             Self::Read(at) => format!("RDMA read {}, GB/s", size(at)),
+            Self::Alone(at) => format!("{}, one at a time, us", size(at)),
             Self::Connections => "connections/s, one after the other".into(),
             Self::Memory(at) => format!("memory of an endpoint, {} of them, KiB", ENDPOINTS[at]),
             Self::MemoryConnected(at) => {
@@ -60,6 +63,7 @@ impl Figure {
                 | Self::SendBlocking
                 | Self::WritePolled
                 | Self::Crowd
+                | Self::Alone(_)
                 | Self::Memory(_)
                 | Self::MemoryConnected(_)
         )
@@ -80,9 +84,15 @@ pub(crate) enum Contestant {
     FabricTcp,
     FabricUdp,
     Iperf,
+    Near,
+    Ring,
+    UcxCma,
+    UcxPosix,
+    FabricShm,
 }
 
-const ALL: [Contestant; 6] = [
+/// Contestants over the network's loopback.
+const NETWORK: &[Contestant] = &[
     Contestant::Engine,
     Contestant::Raw,
     Contestant::Ucx,
@@ -91,7 +101,25 @@ const ALL: [Contestant; 6] = [
     Contestant::Iperf,
 ];
 
+/// Contestants through memory of the host.
+const SAME_HOST: &[Contestant] = &[
+    Contestant::Near,
+    Contestant::Ring,
+    Contestant::UcxCma,
+    Contestant::UcxPosix,
+    Contestant::FabricShm,
+];
+
 impl Contestant {
+    /// Returns the title of the contestant's table.
+    pub(crate) fn part(self) -> &'static str {
+        if SAME_HOST.contains(&self) {
+            "same host"
+        } else {
+            "network"
+        }
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Engine => "user engine",
@@ -100,6 +128,11 @@ impl Contestant {
             Self::FabricTcp => "libfabric tcp",
             Self::FabricUdp => "libfabric udp",
             Self::Iperf => "iperf3 TCP",
+            Self::Near => "user engine, near=auto",
+            Self::Ring => "bare ring",
+            Self::UcxCma => "UCX posix,cma",
+            Self::UcxPosix => "UCX posix",
+            Self::FabricShm => "libfabric shm",
         }
     }
 }
@@ -111,9 +144,49 @@ enum Against {
     Other(Contestant),
     /// Another figure of the engine.
     Own(Figure),
+    /// Another figure of another contestant.
+    Figure(Figure, Contestant),
     /// A number.
     Fixed,
 }
+
+/// Goals of the user engine with `near=auto`, in the same way.
+const SAME_HOST_GOALS: [(Figure, Against, f64); 18] = [
+    (Figure::SendPolled, Against::Other(Contestant::UcxCma), 1.1),
+    (Figure::SendPolled, Against::Fixed, 0.65),
+    (
+        Figure::WritePolled,
+        Against::Figure(Figure::SendPolled, Contestant::UcxCma),
+        1.1,
+    ),
+    (Figure::SendBlocking, Against::Own(Figure::SendPolled), 1.5),
+    (Figure::Messages, Against::Fixed, 10.0),
+    (Figure::Messages, Against::Other(Contestant::UcxCma), 1.5),
+    (Figure::Write(0), Against::Fixed, 7.0),
+    (Figure::Write(1), Against::Other(Contestant::UcxCma), 1.0),
+    (Figure::Write(1), Against::Other(Contestant::UcxPosix), 1.2),
+    (Figure::Write(1), Against::Other(Contestant::Ring), 0.85),
+    (Figure::Write(2), Against::Other(Contestant::UcxCma), 1.0),
+    (Figure::Write(2), Against::Other(Contestant::UcxPosix), 1.2),
+    (Figure::Write(2), Against::Other(Contestant::Ring), 0.85),
+    (
+        Figure::Read(1),
+        Against::Figure(Figure::Write(1), Contestant::UcxCma),
+        1.0,
+    ),
+    (
+        Figure::Read(2),
+        Against::Figure(Figure::Write(2), Contestant::UcxCma),
+        1.0,
+    ),
+    (
+        Figure::Read(2),
+        Against::Figure(Figure::Write(2), Contestant::Ring),
+        0.85,
+    ),
+    (Figure::Alone(1), Against::Other(Contestant::UcxCma), 1.2),
+    (Figure::Alone(2), Against::Other(Contestant::UcxCma), 1.2),
+];
 
 /// Goals of the user engine: its figure is at most (less is better) or at least `factor` times the other value.
 const GOALS: [(Figure, Against, f64); 13] = [
@@ -168,15 +241,37 @@ impl Table {
             .copied()
     }
 
-    /// Prints the table in Markdown, the goals, and the figures that could not be measured.
+    /// Prints the tables in Markdown, the goals, and the figures that could not be measured.
     pub(crate) fn print(&self) {
-        let rows: std::collections::BTreeSet<Figure> = self.figures.keys().map(|k| k.0).collect();
-        let columns: Vec<Contestant> = ALL
-            .into_iter()
+        self.print_part(NETWORK, &GOALS);
+        self.print_part(SAME_HOST, &SAME_HOST_GOALS);
+        for ((figure, contestant), value) in &self.figures {
+            if let Err(error) = value {
+                println!("{}, {}: {error}", figure.name(), contestant.name());
+            }
+        }
+    }
+
+    /// Prints the figures of `contestants` and the goals of the first one of them.
+    fn print_part(&self, contestants: &[Contestant], goals: &[(Figure, Against, f64)]) {
+        let engine = contestants[0];
+        let rows: std::collections::BTreeSet<Figure> = self
+            .figures
+            .keys()
+            .filter(|(_, contestant)| contestants.contains(contestant))
+            .map(|(figure, _)| *figure)
+            .collect();
+        if rows.is_empty() {
+            return;
+        }
+        let columns: Vec<Contestant> = contestants
+            .iter()
+            .copied()
             .filter(|contestant| self.figures.keys().any(|(_, w)| w == contestant))
             .collect();
         println!(
-            "| |{}",
+            "| {} |{}",
+            engine.part(),
             columns
                 .iter()
                 .map(|w| format!(" {} |", w.name()))
@@ -194,14 +289,18 @@ impl Table {
             }
             println!();
         }
-        println!("\n| goal of the user engine | ratio | goal | |\n|---|---:|---:|---|");
-        for (figure, against, goal) in GOALS {
+        println!(
+            "\n| goal of the {} | ratio | goal | |\n|---|---:|---:|---|",
+            engine.name()
+        );
+        for (figure, against, goal) in goals.iter().copied() {
             let other = match against {
                 Against::Other(contestant) => self.get(figure, contestant),
-                Against::Own(other) => self.get(other, Contestant::Engine),
+                Against::Own(other) => self.get(other, engine),
+                Against::Figure(other, contestant) => self.get(other, contestant),
                 Against::Fixed => Some(1.0),
             };
-            let (Some(ours), Some(other)) = (self.get(figure, Contestant::Engine), other) else {
+            let (Some(ours), Some(other)) = (self.get(figure, engine), other) else {
                 continue;
             };
             let ratio = ours / other;
@@ -213,6 +312,9 @@ impl Table {
             let than = match against {
                 Against::Other(contestant) => format!(" / {}", contestant.name()),
                 Against::Own(_) => " / polled".into(),
+                Against::Figure(other, contestant) => {
+                    format!(" / {}, {}", contestant.name(), other.name())
+                }
                 Against::Fixed => String::new(),
             };
             let verdict = if met { "met" } else { "**missed**" };
@@ -222,11 +324,6 @@ impl Table {
             );
         }
         println!();
-        for ((figure, contestant), value) in &self.figures {
-            if let Err(error) = value {
-                println!("{}, {}: {error}", figure.name(), contestant.name());
-            }
-        }
     }
 }
 
