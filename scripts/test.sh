@@ -29,7 +29,8 @@ step() {
 # limit.
 unit() {
     cargo build --locked --quiet -p dat1 -p dat2 -p dat-loopback-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-tools &&
-        cargo nextest run --locked --workspace
+        cargo nextest run --locked --workspace &&
+        cargo nextest run --locked -p udapl --all-features
 }
 
 step bootstrap scripts/bootstrap.sh

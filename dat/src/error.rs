@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use dat_core::event::{ConnectionEvent, DtoOp, DtoStatus};
+
 pub use dat_core::error::{Error as Code, Kind, Subtype};
 pub use dat_registry::registry::LookupError;
 
@@ -205,6 +207,26 @@ pub enum Error {
         /// The longest one.
         most: Duration,
     },
+    /// An operation failed after it was posted. The connection ended with it, or before it.
+    #[error("{op:?} failed: {}", words(*.status))]
+    Failed {
+        /// The operation.
+        op: DtoOp,
+        /// What happened.
+        status: DtoStatus,
+    },
+    /// The peer's program rejected the connection request.
+    #[error("the peer rejected the connection request, with {} bytes of private data", private_data.len())]
+    Rejected {
+        /// Private data of the rejection.
+        private_data: Vec<u8>,
+    },
+    /// The connection ended, or could not be established.
+    #[error("{}", end(*.how))]
+    Disconnected {
+        /// Kind of the end.
+        how: ConnectionEvent,
+    },
     /// A wait took an event other than the expected one.
     #[error("dat_evd_wait: waited for {wanted}, got {got}")]
     Unexpected {
@@ -213,6 +235,44 @@ pub enum Error {
         /// The event that arrived.
         got: String,
     },
+}
+
+/// Describes the status of an operation that failed.
+fn words(status: DtoStatus) -> &'static str {
+    match status {
+        DtoStatus::Success => "it succeeded",
+        DtoStatus::Flushed => "the connection ended before it was done",
+        DtoStatus::LocalLength => "the message is longer than the receive",
+        DtoStatus::LocalEp => "the endpoint is broken",
+        DtoStatus::LocalProtection => "the local memory or its rights do not allow it",
+        DtoStatus::BadResponse => "the peer's response is invalid",
+        DtoStatus::RemoteAccess => "the peer's key, range or rights do not allow it",
+        DtoStatus::RemoteResponder => "the peer could not process it",
+        DtoStatus::Transport => "the peer does not answer any more",
+        DtoStatus::ReceiverNotReady => "the peer has no receive posted",
+        DtoStatus::PartialPacket => "a part of the message was lost",
+        DtoStatus::RmrOperationFailed => "the bind of the window failed",
+    }
+}
+
+/// Describes the end of a connection.
+fn end(how: ConnectionEvent) -> &'static str {
+    match how {
+        ConnectionEvent::Established => "the connection is established",
+        ConnectionEvent::PeerRejected => "the peer rejected the connection request",
+        ConnectionEvent::NonPeerRejected => {
+            "nothing listens at the peer's address; check the qualifier, and that the peer runs"
+        }
+        ConnectionEvent::AcceptCompletionError => {
+            "the peer went away while the request was accepted"
+        }
+        ConnectionEvent::Disconnected => "the connection was closed",
+        ConnectionEvent::Broken => {
+            "the connection broke: the peer does not answer any more, or an operation failed"
+        }
+        ConnectionEvent::TimedOut => "the peer did not answer the connection request in time",
+        ConnectionEvent::Unreachable => "there is no route to the peer's address",
+    }
 }
 
 /// Subtypes of `DAT_INVALID_STATE` that say that something uses the object.
@@ -319,6 +379,14 @@ impl Error {
     #[must_use]
     pub fn is_connection_gone(&self) -> bool {
         let subtype = self.code().and_then(Code::subtype);
+        if let Self::Disconnected { .. }
+        | Self::Failed {
+            status: DtoStatus::Flushed,
+            ..
+        } = self
+        {
+            return true;
+        }
         matches!(self, Self::NotConnected { .. })
             && matches!(
                 subtype,

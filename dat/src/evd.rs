@@ -36,6 +36,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.is_owned {
             free!(self.handle, evd_free());
+        } else if matches!(self.cno.get_mut(), Ok(Some(_))) {
+            // The adapter's dispatcher remains; the CNO goes.
+            free!(self.handle, evd_modify_cno(DAT_HANDLE_NULL));
         }
         self.late.forget();
     }

@@ -5,7 +5,7 @@
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), udapl::Error> {
-//! let ia = Ia::open("softrxe")?; // a name from dat.conf
+//! let ia = Ia::open("softrxe")?; // a name of dat.conf, or a built-in one
 //! let pz = ia.create_pz()?;
 //! let region = pz.allocate(4096, Access::all())?;
 //! let events = ia.create_evd(64, Streams::DTO | Streams::CONNECTION)?;
@@ -24,11 +24,14 @@
 //! calls one after the other, and its waits poll. **Errors** are variants of [`Error`] with the call and the DAT return code. The functions are those of the
 //! uDAPL manual pages of the same names (dat_ep_post_send(3DAT) ...).
 //!
+//! **Futures** are in [`aio`]: the rest of the crate maps calls one to one, and allocates nothing when it posts or polls.
+//!
 //! **In the source** begin with `ia.rs`; each object has a file, with the method that creates it (`impl Ia { create_pz }` in `pz.rs`).
 //! `sys.rs` calls a provider's function table, `extension.rs` the IB extension, `memory` has regions and what keeps them while they are
 //! posted. The table of C functions and Rust items is FUNCTIONS.md of the package; the decisions are docs/design/rust-api.md of the
 //! repository.
 
+pub mod aio;
 mod attributes;
 mod builtin;
 mod cno;
@@ -86,3 +89,7 @@ pub use request::ConnRequest;
 pub use reserved::ReservedListener;
 pub use rmr::{Rmr, RmrInfo};
 pub use srq::{Srq, SrqInfo};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -6,4 +6,6 @@ pub(crate) mod lmr;
 pub(crate) mod region;
 pub(crate) mod remote;
 pub(crate) mod source;
+#[cfg(feature = "bytemuck")]
+mod typed;
 mod words;

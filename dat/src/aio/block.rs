@@ -1,0 +1,54 @@
+//! The smallest executor, for programs and tests without a runtime.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread, which sleeps while the future waits.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+/// Runs two futures at the same time and returns both outputs.
+pub async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    let (mut a, mut b) = (Box::pin(a), Box::pin(b));
+    let (mut of_a, mut of_b) = (None, None);
+    std::future::poll_fn(move |context| {
+        poll_into(a.as_mut(), &mut of_a, context);
+        poll_into(b.as_mut(), &mut of_b, context);
+        match (of_a.take(), of_b.take()) {
+            (Some(a), Some(b)) => Poll::Ready((a, b)),
+            (a, b) => {
+                (of_a, of_b) = (a, b);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+fn poll_into<F: Future>(future: Pin<&mut F>, output: &mut Option<F::Output>, cx: &mut Context<'_>) {
+    if output.is_none()
+        && let Poll::Ready(done) = future.poll(cx)
+    {
+        *output = Some(done);
+    }
+}

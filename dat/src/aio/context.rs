@@ -1,0 +1,293 @@
+//! A context: an adapter whose events are given to futures.
+
+use std::any::Any;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::Poll;
+use std::thread;
+
+use super::pool::Pool;
+use super::state::{State, Todo};
+use crate::error::{Code, Error, Kind, Result};
+use crate::{Evd, Event, Ia, NotifyFd, Pz, Streams};
+
+/// Events that the dispatcher holds at first; it grows with the connections.
+const EVENTS: u32 = 256;
+
+/// Parameters of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Receives that are posted ahead; a peer that sends more has to wait.
+    pub receives: u32,
+    /// Largest message that is received, in bytes.
+    pub message_size: usize,
+    /// Requests that are outstanding at a time; others wait their turn.
+    pub requests: u32,
+    /// RDMA Reads and atomics that are outstanding at a time.
+    pub reads: u32,
+    /// Private data for the peer.
+    pub private_data: Vec<u8>,
+    /// Time limit of a connection attempt; `Duration::MAX` is none.
+    pub timeout: std::time::Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            receives: 16,
+            message_size: 4096,
+            requests: 64,
+            reads: 4,
+            private_data: Vec::new(),
+            timeout: std::time::Duration::MAX,
+        }
+    }
+}
+
+/// An adapter, a protection zone, and the dispatcher whose events wake futures. Clones are the same context.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// One thread at a time dequeues, so that events keep their order.
+    turn: Mutex<()>,
+    /// Capacity of the dispatcher, and what the connections need.
+    capacity: Mutex<(u32, u32)>,
+    pub(super) evd: Evd,
+    errors: Evd,
+    pub(super) pz: Pz,
+    pub(super) ia: Ia,
+    notify: NotifyFd,
+    address: IpAddr,
+    /// Dropped with the context: what tells the thread or the task to end.
+    watcher: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl Shared {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Dequeues all events, unless another thread does.
+    pub(super) fn poll_events(&self) -> Result<()> {
+        match self.turn.try_lock() {
+            Ok(turn) => self.dequeue(turn),
+            Err(std::sync::TryLockError::Poisoned(turn)) => self.dequeue(turn.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => Ok(()),
+        }
+    }
+
+    /// Dequeues all events, after a notification.
+    pub(super) fn drive(&self) -> Result<()> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.notify.take()? {}
+        self.dequeue(turn)
+    }
+
+    fn dequeue(&self, turn: MutexGuard<'_, ()>) -> Result<()> {
+        let mut todo = Todo::default();
+        let result = loop {
+            let event = match self.evd.poll() {
+                Ok(None) => match self.errors.poll() {
+                    Ok(None) => break Ok(()),
+                    other => other,
+                },
+                other => other,
+            };
+            match event {
+                Ok(event) => {
+                    let mut state = self.state();
+                    event
+                        .into_iter()
+                        .for_each(|event| state.event(event, &mut todo));
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        drop(turn);
+        finish(todo);
+        result
+    }
+
+    /// Makes room for the events of a connection.
+    pub(super) fn reserve(&self, events: u32) -> Result<()> {
+        let mut capacity = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
+        let needed = capacity.1.saturating_add(events);
+        if needed > capacity.0 {
+            let size = needed.max(capacity.0.saturating_mul(2));
+            self.evd.resize(size).or_else(|_| self.evd.resize(needed))?;
+            capacity.0 = size;
+        }
+        capacity.1 = needed;
+        Ok(())
+    }
+
+    pub(super) fn release(&self, events: u32) {
+        let mut capacity = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
+        capacity.1 = capacity.1.saturating_sub(events);
+    }
+}
+
+/// Wakes and drops without a lock.
+pub(super) fn finish(todo: Todo) {
+    drop(todo.drop);
+    todo.wake.into_iter().for_each(std::task::Waker::wake);
+}
+
+/// Sleeps until the descriptor is readable, and drives the context; ends with it.
+fn watch(shared: &Weak<Shared>, notify: &NotifyFd, end: &UnixStream) {
+    loop {
+        let readable = |fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut descriptors = [readable(notify.as_raw_fd()), readable(end.as_raw_fd())];
+        // SAFETY: two descriptors, which live.
+        unsafe { libc::poll(descriptors.as_mut_ptr(), 2, -1) };
+        if descriptors[1].revents != 0 {
+            return;
+        }
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        if let Err(error) = shared.drive() {
+            tracing::error!(%error, "events of an adapter cannot be dequeued; its futures stay pending");
+            return;
+        }
+    }
+}
+
+impl Context {
+    /// Opens an adapter, with a thread that wakes futures.
+    ///
+    /// # Errors
+    /// As [`Ia::open`]; [`Error::Resources`] if no thread can be started.
+    pub fn open(name: &str) -> Result<Self> {
+        let failed = |error: std::io::Error| {
+            tracing::error!(%error, "no thread for the events of an adapter");
+            Error::of("dat_cno_fd_create", Code::of(Kind::InsufficientResources))
+        };
+        let (ours, of_thread) = UnixStream::pair().map_err(failed)?;
+        let context = Self::open_manual(name)?;
+        context.ends_with(ours);
+        let (shared, notify) = (
+            Arc::downgrade(&context.shared),
+            context.shared.notify.clone(),
+        );
+        thread::Builder::new()
+            .name("udapl events".into())
+            .spawn(move || watch(&shared, &notify, &of_thread))
+            .map_err(failed)?;
+        Ok(context)
+    }
+
+    /// Opens an adapter without a thread: the program calls [`Context::drive`] whenever the descriptor ([`AsFd`]) is readable.
+    ///
+    /// # Errors
+    /// As [`Ia::open`].
+    pub fn open_manual(name: &str) -> Result<Self> {
+        let ia = Ia::open(name)?;
+        let address = ia.attributes()?.address;
+        let pz = ia.create_pz()?;
+        let notify = ia.create_notify_fd()?;
+        let streams = Streams::DTO | Streams::CONNECTION | Streams::CR;
+        let evd = ia.create_evd_on(notify.cno(), EVENTS, streams)?;
+        let errors = ia.async_evd();
+        // A provider may not allow it; errors are then seen with the next event.
+        let _ = errors.set_cno(Some(notify.cno()));
+        let shared = Shared {
+            state: Mutex::default(),
+            turn: Mutex::default(),
+            capacity: Mutex::new((EVENTS, 0)),
+            evd,
+            errors,
+            pz,
+            ia,
+            notify,
+            address,
+            watcher: OnceLock::new(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Dequeues all events and wakes the futures that wait for them. Call it when the descriptor is readable.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn drive(&self) -> Result<()> {
+        self.shared.drive()
+    }
+
+    /// Drops `watcher` with the context.
+    pub(super) fn ends_with(&self, watcher: impl Any + Send + Sync) {
+        let _ = self.shared.watcher.set(Box::new(watcher));
+    }
+
+    /// Returns the descriptor.
+    #[cfg(feature = "tokio")]
+    pub(super) fn notify(&self) -> &NotifyFd {
+        &self.shared.notify
+    }
+
+    /// Returns the adapter.
+    #[must_use]
+    pub fn ia(&self) -> &Ia {
+        &self.shared.ia
+    }
+
+    /// Returns the protection zone, from which memory for operations is allocated.
+    #[must_use]
+    pub fn pz(&self) -> &Pz {
+        &self.shared.pz
+    }
+
+    /// Returns the address to which peers connect.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.shared.address
+    }
+
+    /// Makes a pool of registered buffers.
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
+        Pool::new(&self.shared.pz, count, size)
+    }
+
+    /// Returns the next asynchronous error of the adapter.
+    pub async fn next_error(&self) -> Event {
+        std::future::poll_fn(|context| {
+            let mut state = self.shared.state();
+            match state.errors.pop_front() {
+                Some(event) => Poll::Ready(event),
+                None => {
+                    state.error_watchers.push(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Returns the number of operations for which memory is kept, which grows to the largest number that were outstanding at a time.
+    #[must_use]
+    pub fn operation_slots(&self) -> usize {
+        self.shared.state().slots()
+    }
+}
+
+impl AsFd for Context {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.notify.as_fd()
+    }
+}

@@ -1,0 +1,103 @@
+//! A connection as its operations and messages see it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use super::context::{Shared, finish};
+use super::pool::{Buffer, Pool, sealed::Segment};
+use super::state::{Link, Phase};
+use crate::error::{Error, Result};
+use crate::{Ep, EpId};
+
+/// What the handles, operations and messages of a connection share.
+pub(super) struct Inner {
+    /// Taken when it is dropped.
+    pub(super) ep: Option<Ep>,
+    pub(super) id: EpId,
+    /// Events for which the dispatcher has room.
+    pub(super) events: u32,
+    /// Buffers of atomics.
+    pub(super) words: Pool,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.id)
+    }
+}
+
+impl Inner {
+    pub(super) fn id(&self) -> EpId {
+        self.id
+    }
+
+    pub(super) fn ep(&self) -> &Ep {
+        self.ep.as_ref().expect("only drop takes it")
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Posts a receive.
+    pub(super) fn post_receive(&self, buffer: Buffer) -> Result<()> {
+        let mut state = self.shared.state();
+        let cookie = state.add_receive(self.id, buffer);
+        let Some(buffer) = state.receive(cookie) else {
+            return Ok(());
+        };
+        let posted = self.ep().post_recv(&[buffer.segment()], cookie);
+        let refused = posted.is_err().then(|| state.remove_receive(cookie));
+        drop(state);
+        drop(refused);
+        posted
+    }
+
+    /// Returns the end of the connection, if it ended.
+    fn end(phase: &Phase) -> Option<Error> {
+        match phase {
+            Phase::Connecting | Phase::Connected => None,
+            Phase::Rejected(private_data) => Some(Error::Rejected {
+                private_data: private_data.clone(),
+            }),
+            Phase::Ended(how) => Some(Error::Disconnected { how: *how }),
+        }
+    }
+
+    /// Looks at the connection under the lock; waits while `look` returns `None`.
+    pub(super) fn poll<T>(
+        &self,
+        context: &TaskContext<'_>,
+        look: impl FnOnce(&mut Link) -> Option<T>,
+    ) -> Poll<Result<T>> {
+        if let Err(error) = self.shared.poll_events() {
+            return Poll::Ready(Err(error));
+        }
+        let mut state = self.shared.state();
+        let Some(link) = state.links.get_mut(&self.id) else {
+            return Poll::Pending;
+        };
+        if let Some(found) = look(link) {
+            return Poll::Ready(Ok(found));
+        }
+        if let Some(end) = Self::end(&link.phase) {
+            return Poll::Ready(Err(end));
+        }
+        if !link.watchers.iter().any(|w| w.will_wake(context.waker())) {
+            link.watchers.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Once the endpoint is freed, the adapter uses no buffer of its operations any more.
+        drop(self.ep.take());
+        let todo = self.shared.state().remove_link(self.id);
+        finish(todo);
+        self.shared.release(self.events);
+    }
+}

@@ -1,0 +1,49 @@
+//! Futures: connections, messages, RDMA and atomics that are awaited, in any runtime.
+//!
+//! ```
+//! use udapl::aio::{Context, Options};
+//!
+//! # fn main() -> Result<(), udapl::Error> {
+//! # udapl::aio::block_on(async {
+//! let context = Context::open("softrxe-lo")?;
+//! let mut listener = context.listen(None, Options::default())?;
+//! let (address, qual) = (context.address(), listener.conn_qual());
+//! let options = Options::default();
+//! let client = context.connect(address, qual, &options);
+//! # let server = listener.accept();
+//! # let (client, server) = udapl::aio::join(client, server).await;
+//! # let (client, server) = (client?, server?);
+//! let pool = context.pool(4, 4096)?;
+//! let buffer = pool.take().await.filled(b"hello");
+//! let (buffer, sent) = client.send(buffer).await;
+//! assert_eq!(sent?, 5);
+//! assert_eq!(&server.recv().await?[..], b"hello");
+//! # Ok(())
+//! # })
+//! # }
+//! ```
+//!
+//! **Ownership.** A buffer moves into an operation and comes back with its result. **Cancellation.** A future that is dropped before its
+//! end leaves its operation under way: the buffer stays with the context until the operation completes. A [`Connection::recv`] that is
+//! dropped loses no message, because receives are posted ahead. Dropping the last handle of a connection ends it and its operations.
+//! **Runtimes.** A thread of the context sleeps on its descriptor and wakes futures. With [`Context::open_manual`] there is none: the
+//! program watches the descriptor ([`AsFd`](std::os::fd::AsFd)) in its reactor and calls [`Context::drive`]; the feature `tokio` does
+//! that in a task. **Tasks.** All futures are `Send`; one task may hold those of many connections.
+
+mod block;
+mod connection;
+mod context;
+mod link;
+mod listener;
+mod operation;
+mod pool;
+mod state;
+#[cfg(feature = "tokio")]
+mod tokio_task;
+
+pub use block::{block_on, join};
+pub use connection::{Connection, Message};
+pub use context::{Context, Options};
+pub use listener::{AsyncListener, Incoming};
+pub use operation::Operation;
+pub use pool::{Buffer, IoBuffer, Part, Pool};

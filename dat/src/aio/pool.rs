@@ -1,0 +1,235 @@
+//! Pools of registered buffers, and what else an operation can take.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use crate::error::Result;
+use crate::{Access, Pz, Region, Slice};
+
+/// Registered buffers of one size, which are used again and again. Clones are the same pool.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    region: Region,
+    size: usize,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug)]
+struct Free {
+    buffers: Vec<usize>,
+    waiting: VecDeque<Waker>,
+}
+
+impl Inner {
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    /// Registers `count` buffers of `size` bytes. Peers have no access to them.
+    ///
+    /// # Errors
+    /// As [`Pz::allocate`].
+    pub fn new(pz: &Pz, count: usize, size: usize) -> Result<Self> {
+        // Each begins at a cache line.
+        let stride = size.max(1).checked_next_multiple_of(64);
+        let stride = stride.unwrap_or(usize::MAX);
+        let bytes = stride.saturating_mul(count);
+        let region = pz.allocate(bytes, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                region,
+                size,
+                free: Mutex::new(Free {
+                    buffers: (0..count).map(|at| at * stride).collect(),
+                    waiting: VecDeque::new(),
+                }),
+            }),
+        })
+    }
+
+    /// Returns a buffer, or `None` if all are in use.
+    #[must_use]
+    pub fn try_take(&self) -> Option<Buffer> {
+        let at = self.inner.free().buffers.pop()?;
+        Some(self.buffer(at))
+    }
+
+    /// Returns a buffer as soon as there is one.
+    pub async fn take(&self) -> Buffer {
+        std::future::poll_fn(|context| {
+            let mut free = self.inner.free();
+            match free.buffers.pop() {
+                Some(at) => Poll::Ready(self.buffer(at)),
+                None => {
+                    free.waiting.push_back(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Returns the size of a buffer, in bytes.
+    #[must_use]
+    pub fn buffer_size(&self) -> usize {
+        self.inner.size
+    }
+
+    fn buffer(&self, at: usize) -> Buffer {
+        Buffer {
+            pool: Arc::clone(&self.inner),
+            at,
+            length: self.inner.size,
+        }
+    }
+}
+
+/// A registered buffer, whose bytes nothing else can access. It goes back to its pool when it is dropped.
+pub struct Buffer {
+    pool: Arc<Inner>,
+    at: usize,
+    length: usize,
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} of {} bytes)", self.length, self.pool.size)
+    }
+}
+
+impl Buffer {
+    /// Sets the number of bytes that are sent, read or written.
+    ///
+    /// # Panics
+    /// If it is larger than the buffer.
+    pub fn set_len(&mut self, length: usize) {
+        assert!(
+            length <= self.pool.size,
+            "{length} bytes do not fit into a buffer of {}",
+            self.pool.size
+        );
+        self.length = length;
+    }
+
+    /// Returns the buffer with a copy of `bytes` and their length.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    #[must_use]
+    pub fn filled(mut self, bytes: &[u8]) -> Self {
+        self.set_len(bytes.len());
+        self.copy_from_slice(bytes);
+        self
+    }
+
+    /// Returns the size of the buffer, in bytes.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.pool.size
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.pool.region.at(self.at, self.length)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: this part of the region belongs to this value alone. Peers have no access, the pool gives no segment away, and a
+        // post of the buffer owns it until it is complete.
+        unsafe { std::slice::from_raw_parts(self.start(), self.length) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.length) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut free = self.pool.free();
+        free.buffers.push(self.at);
+        let waker = free.waiting.pop_front();
+        drop(free);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A part of a [`Region`], whose bytes peers and other threads may access while it is used.
+#[derive(Clone, Debug)]
+pub struct Part {
+    region: Region,
+    range: Range<usize>,
+}
+
+impl Part {
+    /// Returns the region.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Returns the range of the region.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+}
+
+impl Region {
+    /// Returns a part that an operation of [`aio`](crate::aio) can take.
+    ///
+    /// # Panics
+    /// If the range leaves the region.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Part {
+        self.at(range.start, range.len());
+        Part {
+            region: self.clone(),
+            range,
+        }
+    }
+}
+
+pub(super) mod sealed {
+    /// Memory of an operation.
+    pub trait Segment: Send + 'static {
+        /// Returns the segment for the post.
+        fn segment(&self) -> crate::Slice<'_>;
+    }
+}
+
+/// Memory that an operation takes and gives back: a [`Buffer`] or a [`Part`].
+pub trait IoBuffer: sealed::Segment {}
+
+impl sealed::Segment for Buffer {
+    fn segment(&self) -> Slice<'_> {
+        self.pool.region.slice(self.at..self.at + self.length)
+    }
+}
+
+impl sealed::Segment for Part {
+    fn segment(&self) -> Slice<'_> {
+        self.region.slice(self.range.clone())
+    }
+}
+
+impl IoBuffer for Buffer {}
+impl IoBuffer for Part {}

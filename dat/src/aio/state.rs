@@ -1,0 +1,312 @@
+//! What a context knows of its operations and connections, and how events change it. No calls of a provider are made here.
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::task::Waker;
+
+use super::pool::Buffer;
+use crate::{Completion, ConnRequest, ConnectionEvent, DtoStatus, EpId, Event};
+
+/// Most asynchronous errors that are kept for a program that does not look.
+const ERRORS: usize = 64;
+
+/// An operation under way. Its slot's index and generation are the cookie of the post.
+#[derive(Debug)]
+enum Slot {
+    Free,
+    /// A future waits.
+    Pending(Option<Waker>),
+    /// Its future was dropped; the buffer stays until the completion.
+    Detached(#[expect(dead_code, reason = "keeps the buffer")] Box<dyn Any + Send>),
+    Done(Completion),
+    /// A receive that was posted ahead.
+    Receive(Buffer),
+}
+
+#[derive(Debug)]
+struct Entry {
+    generation: u32,
+    link: EpId,
+    slot: Slot,
+}
+
+/// State of a connection.
+#[derive(Debug, Default)]
+pub(super) enum Phase {
+    #[default]
+    Connecting,
+    Connected,
+    Rejected(Vec<u8>),
+    Ended(ConnectionEvent),
+}
+
+/// A message that arrived: its buffer, and immediate data.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub(super) buffer: Buffer,
+    pub(super) immediate: u32,
+}
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    pub(super) phase: Phase,
+    pub(super) private_data: Vec<u8>,
+    pub(super) arrived: VecDeque<Arrived>,
+    /// Requests that can be posted.
+    pub(super) credits: u32,
+    /// Tasks that wait for a message or the end.
+    pub(super) watchers: Vec<Waker>,
+    /// Tasks that wait for a credit.
+    pub(super) posters: VecDeque<Waker>,
+}
+
+/// The requests at a service point.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) queue: VecDeque<ConnRequest>,
+    pub(super) watchers: Vec<Waker>,
+}
+
+/// State of a context.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    pub(super) links: HashMap<EpId, Link>,
+    pub(super) listeners: HashMap<u64, Requests>,
+    pub(super) errors: VecDeque<Event>,
+    pub(super) error_watchers: Vec<Waker>,
+}
+
+/// What an event leaves to do without the lock: tasks to wake, and values whose drop may call the provider.
+#[derive(Debug, Default)]
+pub(super) struct Todo {
+    pub(super) wake: Vec<Waker>,
+    pub(super) drop: Vec<Box<dyn Any + Send>>,
+}
+
+impl State {
+    fn add(&mut self, link: EpId, slot: Slot) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry {
+                generation: 0,
+                link,
+                slot: Slot::Free,
+            });
+            self.entries.len() as u32 - 1
+        });
+        let entry = &mut self.entries[index as usize];
+        (entry.link, entry.slot) = (link, slot);
+        u64::from(entry.generation) << 32 | u64::from(index)
+    }
+
+    fn entry(&mut self, cookie: u64) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(cookie as u32 as usize)?;
+        (u64::from(entry.generation) == cookie >> 32).then_some(entry)
+    }
+
+    /// Frees the slot of `cookie` and returns what it had.
+    fn take(&mut self, cookie: u64) -> Slot {
+        let Some(entry) = self.entry(cookie) else {
+            return Slot::Free;
+        };
+        entry.generation = entry.generation.wrapping_add(1);
+        let slot = std::mem::replace(&mut entry.slot, Slot::Free);
+        self.free.push(cookie as u32);
+        slot
+    }
+
+    /// Takes a credit of a connection for a request, and returns its cookie. Otherwise `waker` is woken when there is one.
+    pub(super) fn begin(&mut self, id: EpId, waker: &Waker) -> Option<u64> {
+        let link = self.links.get_mut(&id)?;
+        if link.credits == 0 {
+            if !link.posters.iter().any(|poster| poster.will_wake(waker)) {
+                link.posters.push_back(waker.clone());
+            }
+            return None;
+        }
+        link.credits -= 1;
+        Some(self.add(id, Slot::Pending(Some(waker.clone()))))
+    }
+
+    /// Takes back an operation whose post was refused.
+    pub(super) fn abandon(&mut self, id: EpId, cookie: u64) {
+        self.take(cookie);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.credits += 1;
+        }
+    }
+
+    /// Adds a receive that is posted next.
+    pub(super) fn add_receive(&mut self, id: EpId, buffer: Buffer) -> u64 {
+        self.add(id, Slot::Receive(buffer))
+    }
+
+    /// Returns the buffer of a receive, for the post.
+    pub(super) fn receive(&self, cookie: u64) -> Option<&Buffer> {
+        match &self.entries.get(cookie as u32 as usize)?.slot {
+            Slot::Receive(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+
+    /// Removes a receive whose post was refused.
+    pub(super) fn remove_receive(&mut self, cookie: u64) -> Option<Buffer> {
+        match self.take(cookie) {
+            Slot::Receive(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+
+    /// Returns the completion of an operation; otherwise `waker` is woken with it.
+    pub(super) fn poll(&mut self, cookie: u64, waker: &Waker) -> Option<Completion> {
+        let entry = self.entry(cookie)?;
+        match &mut entry.slot {
+            Slot::Done(done) => {
+                let done = *done;
+                self.take(cookie);
+                Some(done)
+            }
+            Slot::Pending(waiting) => {
+                if !waiting.as_ref().is_some_and(|w| w.will_wake(waker)) {
+                    *waiting = Some(waker.clone());
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// The future of an operation is dropped: keeps its buffer if the operation goes on. Returns what can be dropped.
+    pub(super) fn detach(
+        &mut self,
+        cookie: u64,
+        keep: Box<dyn Any + Send>,
+    ) -> Option<Box<dyn Any + Send>> {
+        match self.entry(cookie) {
+            Some(entry) if matches!(entry.slot, Slot::Pending(_)) => {
+                entry.slot = Slot::Detached(keep);
+                None
+            }
+            Some(_) => {
+                self.take(cookie);
+                Some(keep)
+            }
+            None => Some(keep),
+        }
+    }
+
+    /// Removes a connection, whose endpoint was freed, with its operations.
+    pub(super) fn remove_link(&mut self, id: EpId) -> Todo {
+        let mut todo = Todo::default();
+        for index in 0..self.entries.len() {
+            let entry = &self.entries[index];
+            if entry.link != id || matches!(entry.slot, Slot::Free) {
+                continue;
+            }
+            let cookie = u64::from(entry.generation) << 32 | index as u64;
+            match self.take(cookie) {
+                Slot::Pending(waker) => todo.wake.extend(waker),
+                other => todo.drop.push(Box::new(other)),
+            }
+        }
+        if let Some(link) = self.links.remove(&id) {
+            todo.wake.extend(link.watchers);
+            todo.wake.extend(link.posters);
+            todo.drop.push(Box::new(link.arrived));
+        }
+        todo
+    }
+
+    /// Changes the state by an event.
+    pub(super) fn event(&mut self, event: Event, todo: &mut Todo) {
+        match event {
+            Event::Completion(done) => self.complete(done, todo),
+            Event::Request(request) => match self.listeners.get_mut(&request.conn_qual()) {
+                Some(requests) => {
+                    requests.queue.push_back(request);
+                    todo.wake.append(&mut requests.watchers);
+                }
+                // Nobody listens any more: it is rejected.
+                None => todo.drop.push(Box::new(request)),
+            },
+            Event::Established { ep, private_data } => {
+                self.change(ep, Phase::Connected, Some(private_data), todo);
+            }
+            Event::PeerRejected { ep, private_data } => {
+                self.change(ep, Phase::Rejected(private_data), None, todo);
+            }
+            Event::Ended { ep, how } => self.change(ep, Phase::Ended(how), None, todo),
+            error @ Event::Async { .. } => {
+                tracing::warn!(?error, "an asynchronous error of the adapter");
+                if self.errors.len() < ERRORS {
+                    self.errors.push_back(error);
+                }
+                todo.wake.append(&mut self.error_watchers);
+            }
+            _ => {}
+        }
+    }
+
+    fn change(&mut self, id: EpId, phase: Phase, data: Option<Vec<u8>>, todo: &mut Todo) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        link.phase = phase;
+        if let Some(data) = data {
+            link.private_data = data;
+        }
+        todo.wake.append(&mut link.watchers);
+    }
+
+    fn complete(&mut self, done: Completion, todo: &mut Todo) {
+        let Some(entry) = self.entry(done.cookie) else {
+            return;
+        };
+        let id = entry.link;
+        match &mut entry.slot {
+            Slot::Receive(_) => {
+                let received = self.take(done.cookie);
+                self.receive_done(id, done, received, todo);
+                return;
+            }
+            Slot::Pending(waker) => {
+                todo.wake.extend(waker.take());
+                entry.slot = Slot::Done(done);
+            }
+            _ => {
+                let detached = self.take(done.cookie);
+                todo.drop.push(Box::new(detached));
+            }
+        }
+        if let Some(link) = self.links.get_mut(&id) {
+            link.credits += 1;
+            // All of them: the first may have been cancelled.
+            todo.wake.extend(link.posters.drain(..));
+        }
+    }
+
+    fn receive_done(&mut self, id: EpId, done: Completion, slot: Slot, todo: &mut Todo) {
+        let Slot::Receive(mut buffer) = slot else {
+            return;
+        };
+        match self.links.get_mut(&id) {
+            Some(link) if done.status == DtoStatus::Success => {
+                buffer.set_len(done.length as usize);
+                link.arrived.push_back(Arrived {
+                    buffer,
+                    immediate: done.immediate,
+                });
+                todo.wake.append(&mut link.watchers);
+            }
+            // Flushed at the end of the connection.
+            _ => todo.drop.push(Box::new(buffer)),
+        }
+    }
+
+    /// Returns the number of slots, for tests of growth.
+    pub(super) fn slots(&self) -> usize {
+        self.entries.len()
+    }
+}

@@ -1,0 +1,67 @@
+//! Contexts in tokio: a task watches the descriptor.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::context::Context;
+use crate::NotifyFd;
+use crate::error::{Code, Error, Kind, Result};
+
+/// Ends the task with the context.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Keeps the descriptor open for the task.
+struct Watched(NotifyFd);
+
+impl AsRawFd for Watched {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Context {
+    /// Opens an adapter whose events a task of the current tokio runtime takes; it ends with the context.
+    ///
+    /// # Errors
+    /// As [`Ia::open`](crate::Ia::open); [`Error::Resources`] if the runtime has no I/O driver.
+    pub fn open_tokio(name: &str) -> Result<Self> {
+        let context = Self::open_manual(name)?;
+        let watched = Watched(context.notify().clone());
+        // SAFETY: the descriptor is open as long as its CNO, which `watched` keeps, and no other object registers it.
+        let descriptor = unsafe { AsyncFd::register_with_interest(watched, Interest::READABLE) };
+        let descriptor = descriptor.map_err(|_| {
+            tracing::error!(
+                "tokio cannot watch the descriptor of an adapter; enable the runtime's I/O"
+            );
+            Error::of("dat_cno_fd_create", Code::of(Kind::InsufficientResources))
+        })?;
+        let shared = Arc::downgrade(&context.shared);
+        let task = tokio::spawn(async move {
+            loop {
+                let Ok(mut ready) = descriptor.readable().await else {
+                    return;
+                };
+                // Cleared first: a notification after it makes the descriptor readable again.
+                ready.clear_ready();
+                let Some(shared) = shared.upgrade() else {
+                    return;
+                };
+                if let Err(error) = shared.drive() {
+                    tracing::error!(%error, "events of an adapter cannot be dequeued; its futures stay pending");
+                    return;
+                }
+            }
+        });
+        context.ends_with(AbortOnDrop(task));
+        Ok(context)
+    }
+}

@@ -1,0 +1,179 @@
+//! The layer of futures, without a runtime.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+
+use udapl::aio::{Connection, Context, Options, block_on, join};
+use udapl::{Access, DtoStatus, Error};
+
+/// Returns two contexts with a connection between them.
+fn connected(options: &Options) -> (Context, Connection, Context, Connection) {
+    let (a, b) = (open(), open());
+    let mut listener = b.listen(None, options.clone()).expect("listens");
+    let attempt = a.connect(b.address(), listener.conn_qual(), options);
+    let (client, server) = block_on(join(attempt, listener.accept()));
+    (a, client.expect("connects"), b, server.expect("accepts"))
+}
+
+fn open() -> Context {
+    udapl::log::install();
+    Context::open("softrxe-lo").expect("opens")
+}
+
+#[test]
+fn buffers_move_into_operations_and_come_back() {
+    let (a, client, b, server) = connected(&Options::default());
+    let rights = Access::ALL | Access::REMOTE_ATOMIC;
+    let exposed = b.pz().allocate(4096, rights).expect("memory");
+    let pool = a.pool(2, 64).expect("a pool");
+    block_on(async {
+        let buffer = pool.take().await.filled(b"hello");
+        let (buffer, sent) = client.send(buffer).await;
+        assert_eq!((sent.expect("sent"), &buffer[..]), (5, &b"hello"[..]));
+        assert_eq!(&server.recv().await.expect("received")[..], b"hello");
+
+        let (mut buffer, written) = client.write(buffer, exposed.remote(8..13)).await;
+        written.expect("written");
+        assert_eq!(exposed.to_vec(7..14), b"\0hello\0");
+        buffer.fill(0);
+        let (buffer, read) = client.read(exposed.remote(8..13), buffer).await;
+        assert_eq!((read.expect("read"), &buffer[..]), (5, &b"hello"[..]));
+        let (_, told) = client
+            .write_immediate(buffer, exposed.remote(0..5), 77)
+            .await;
+        told.expect("written");
+        assert_eq!(server.recv().await.expect("told").immediate(), 77);
+
+        let word = exposed.remote(64..72);
+        assert_eq!(client.fetch_add(word, 5).await.expect("added"), 0);
+        assert_eq!(client.compare_swap(word, 5, 9).await.expect("swapped"), 5);
+        assert_eq!(exposed.load_u64(64), 9);
+
+        // A part of a region, which peers may write too.
+        let part = exposed.part(64..72);
+        let (part, sent) = server.send(part).await;
+        assert_eq!((sent.expect("sent"), part.range()), (8, 64..72));
+        assert_eq!(
+            &client.recv().await.expect("received")[..],
+            9_u64.to_ne_bytes()
+        );
+    });
+}
+
+#[test]
+fn errors_say_what_happened() {
+    let (a, client, b, server) = connected(&Options::default());
+    let nothing = block_on(a.connect(b.address(), 0x7abc, &Options::default()));
+    let nothing = nothing.expect_err("nothing listens");
+    assert!(matches!(nothing, Error::Disconnected { .. }), "{nothing}");
+
+    let mut listener = b.listen(None, Options::default()).expect("listens");
+    let options = Options::default();
+    let attempt = a.connect(b.address(), listener.conn_qual(), &options);
+    let refuse = async {
+        let request = listener.next_request().await.expect("a request");
+        request.reject(b"full").expect("rejects");
+    };
+    let (refused, ()) = block_on(join(attempt, refuse));
+    match refused.expect_err("rejected") {
+        Error::Rejected { private_data } => assert!(private_data.starts_with(b"full")),
+        other => panic!("{other}"),
+    }
+
+    let wrong = udapl::Remote {
+        address: 8,
+        length: 8,
+        key: 1,
+    };
+    let pool = a.pool(1, 8).expect("a pool");
+    let (buffer, failed) = block_on(client.write(pool.try_take().expect("one"), wrong));
+    match failed.expect_err("a wrong key") {
+        Error::Failed { status, .. } => assert_eq!(status, DtoStatus::RemoteAccess),
+        other => panic!("{other}"),
+    }
+    drop(buffer);
+    assert!(pool.try_take().is_some(), "the buffer came back");
+    let end = block_on(server.recv()).expect_err("it ended");
+    assert!(end.is_connection_gone(), "{end}");
+    assert!(block_on(client.closed()).is_connection_gone());
+}
+
+struct Ignore;
+
+impl Wake for Ignore {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Polls a future once.
+fn once<F: Future>(future: F) -> Poll<F::Output> {
+    let waker = Waker::from(Arc::new(Ignore));
+    pin!(future)
+        .as_mut()
+        .poll(&mut TaskContext::from_waker(&waker))
+}
+
+#[test]
+fn a_cancelled_operation_goes_on_and_keeps_its_buffer() {
+    let (a, client, _b, server) = connected(&Options::default());
+    let pool = a.pool(1, 8).expect("a pool");
+    for round in 0..100_u64 {
+        let buffer = block_on(pool.take()).filled(&round.to_be_bytes());
+        // Dropped after the first poll; the next round's buffer is the same one, when the send is complete.
+        let _ = once(client.send(buffer));
+        // A receive that is cancelled before a message came loses none.
+        let early = match once(server.recv()) {
+            Poll::Ready(message) => Some(message.expect("received")),
+            Poll::Pending => None,
+        };
+        let message = early.unwrap_or_else(|| block_on(server.recv()).expect("received"));
+        assert_eq!(message[..], round.to_be_bytes());
+    }
+}
+
+#[test]
+fn ten_thousand_futures_on_a_hundred_connections() {
+    let options = Options {
+        receives: 100,
+        requests: 100,
+        message_size: 16,
+        ..Options::default()
+    };
+    let (a, b) = (open(), open());
+    let mut listener = b.listen(None, options.clone()).expect("listens");
+    let mut pairs = Vec::new();
+    for _ in 0..100 {
+        let attempt = a.connect(b.address(), listener.conn_qual(), &options);
+        let (client, server) = block_on(join(attempt, listener.accept()));
+        pairs.push((client.expect("connects"), server.expect("accepts")));
+    }
+    let pool = a.pool(10_000, 16).expect("a pool");
+    let mut slots = Vec::new();
+    for _ in 0..3 {
+        let mut operations = Vec::new();
+        for (client, _) in &pairs {
+            for _ in 0..100 {
+                let buffer = pool.try_take().expect("a buffer").filled(b"one of many");
+                let mut operation = client.send(buffer);
+                match once(&mut operation) {
+                    Poll::Ready((_, sent)) => assert!(sent.is_ok(), "{sent:?}"),
+                    Poll::Pending => operations.push(operation),
+                }
+            }
+        }
+        block_on(async {
+            for (_, server) in &pairs {
+                for _ in 0..100 {
+                    server.recv().await.expect("received");
+                }
+            }
+            for operation in operations {
+                operation.await.1.expect("sent");
+            }
+        });
+        slots.push(a.operation_slots());
+    }
+    assert_eq!(slots[1], slots[2], "memory for operations grows");
+    assert!(slots[2] <= 20_000, "{slots:?}");
+}
