@@ -1,0 +1,54 @@
+//! Threads that read and write the same bytes of a region, and an adapter that sends and receives them meanwhile.
+//!
+//! ThreadSanitizer sees the copies if they are atomic accesses instead of assembly (scripts/sanitize.sh has no part for it yet):
+//! `RUSTFLAGS="-Zsanitizer=thread --cfg udapl_bytewise" cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu -p udapl
+//! --test shared_bytes`.
+
+mod common;
+
+use std::thread;
+
+use common::{PATIENCE, pair};
+use udapl::{Access, CompletionFlags};
+
+#[test]
+fn each_byte_that_is_read_was_written() {
+    const ROUNDS: u8 = 100;
+    let (a, b) = pair();
+    let region = b.pz.allocate(3001, Access::ALL).expect("memory");
+    let ours = a.pz.allocate(3001, Access::ALL).expect("memory");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..ROUNDS {
+                region.write(1, &[round; 3000]);
+            }
+        });
+        scope.spawn(|| {
+            let mut seen = [0; 3000];
+            for _ in 0..ROUNDS {
+                region.read(1, &mut seen);
+                assert!(seen.iter().all(|byte| *byte < ROUNDS || *byte == 0xff));
+            }
+        });
+        ours.write(0, &[0xff; 3001]);
+        for _ in 0..ROUNDS {
+            let all = [ours.slice(0..3001)];
+            let none = CompletionFlags::empty();
+            a.ep.post_rdma_write(&all, region.remote(0..3001), 1, none)
+                .expect("posts");
+            a.done.wait_completion(PATIENCE).expect("written");
+        }
+    });
+    // Every length is copied whole, at odd addresses too.
+    for length in (0..300).chain([1023, 1024, 1025, 2999]) {
+        let bytes: Vec<u8> = (0..length).map(|n| (n * 7 + 1) as u8).collect();
+        region.write(0, &[0; 3001]);
+        region.write(1, &bytes);
+        assert_eq!(region.to_vec(1..1 + length), bytes);
+        assert_eq!(
+            (region.load(0), region.load(1 + length)),
+            (0, 0),
+            "{length}"
+        );
+    }
+}
