@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::conf::{self, Alias, ConfError, ConfErrorKind, Entry, Origin, Parsed};
+use crate::conf::{self, Alias, ConfError, ConfErrorKind, Effect, Entry, Origin, Parsed};
 use crate::search::{self, SearchError};
 
 /// A consumer's request for an IA (dat_ia_openv).
@@ -198,7 +198,8 @@ impl Catalog {
     pub fn names(&self, major: u32) -> Vec<&str> {
         let entries = self.parsed.entries.iter();
         let entries = entries.filter(|e| !e.api.kernel && e.api.major == major && !e.is_pattern());
-        let aliases = self.parsed.aliases.iter().filter(|a| !a.is_pattern());
+        let aliases = self.parsed.aliases.iter();
+        let aliases = aliases.filter(|a| !a.is_pattern() && self.target_of(&a.target).is_some());
         let mut names: Vec<&str> = Vec::new();
         for name in entries
             .map(|e| e.name.as_str())
@@ -211,6 +212,41 @@ impl Catalog {
         names
     }
 
+    /// Returns the message for a name that no entry has. It names an alias that leads nowhere, and an entry that was left out: it may be
+    /// the one that was meant.
+    fn explain_unknown(&self, request: &Request<'_>) -> String {
+        let names = self.names(request.major);
+        let list = if names.is_empty() {
+            format!("no entry of u{}.x", request.major)
+        } else {
+            names.join(", ")
+        };
+        let hint = conf::suggest::hint(request.name, names);
+        let source = &self.source;
+        let mut text = format!(
+            "{source} has no IA {:?}{hint}; it has: {list}",
+            request.name
+        );
+        if let Some(alias) = self.alias(request.name) {
+            text += &format!(
+                "; the alias at {} leads to {:?}, which no entry has",
+                alias.origin, alias.target
+            );
+        }
+        let mut left_out = self
+            .parsed
+            .errors
+            .iter()
+            .filter(|e| e.kind.effect() != Effect::Warning);
+        if let Some(first) = left_out.next() {
+            text += &match left_out.count() {
+                0 => format!("; {first}"),
+                more => format!("; {first}, and {more} more, see `dat check`"),
+            };
+        }
+        text
+    }
+
     /// Returns a message that says why no entry satisfies `request`: what was asked for, which file was read, and what it has.
     #[must_use]
     pub fn explain_missing(&self, request: &Request<'_>) -> String {
@@ -221,17 +257,7 @@ impl Catalog {
             .filter(|e| e.for_name(request.name).is_some())
             .collect();
         if same.is_empty() {
-            let names = self.names(request.major);
-            let list = if names.is_empty() {
-                format!("no entry of u{}.x", request.major)
-            } else {
-                names.join(", ")
-            };
-            let hint = conf::suggest::hint(request.name, names);
-            return format!(
-                "{} has no IA {:?}{hint}; it has: {list}",
-                self.source, request.name
-            );
+            return self.explain_unknown(request);
         }
         let has: Vec<String> = same
             .iter()
@@ -312,7 +338,7 @@ mod tests {
             thread_safe: false,
         });
         assert!(
-            text.contains("t.conf has no IA \"c\"; did you mean \"a\"?; it has: a, b"),
+            text.contains("t.conf has no IA \"c\"; it has: a, b"),
             "{text}"
         );
         let text = catalog().explain_missing(&Request {

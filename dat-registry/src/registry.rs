@@ -7,7 +7,7 @@ use dat_core::error::{Error, Kind, Subtype};
 
 use crate::catalog::{Catalog, Request};
 use crate::classic::RegistryFunctions;
-use crate::conf::{ConfError, Entry, Origin, Value};
+use crate::conf::{ConfError, Entry, Origin};
 use crate::handles::Handles;
 use crate::library;
 use crate::loader::{AddProvider, LoadError, Loader};
@@ -33,11 +33,13 @@ pub enum LookupError {
 }
 
 impl LookupError {
-    /// Returns the code for C: `DAT_INSUFFICIENT_RESOURCES` where memory is short, else `DAT_PROVIDER_NOT_FOUND`.
+    /// Returns the code for C: `DAT_INSUFFICIENT_RESOURCES` where memory is short, `DAT_INVALID_PARAMETER` for a
+    /// wrong setting, else `DAT_PROVIDER_NOT_FOUND`.
     #[must_use]
     pub fn code(&self) -> Error {
         match self {
             Self::Load(LoadError::Memory { .. }) => Error::resource(Subtype::ResourceMemory),
+            Self::Setting(_) => Error::of(Kind::InvalidParameter),
             _ => Error::new(Kind::ProviderNotFound, Subtype::NameNotRegistered),
         }
     }
@@ -153,7 +155,7 @@ impl Registry {
             None => {
                 let own_path = self.own_path();
                 let folders = search::library_folders(own_path.as_deref(), &entry.origin.path);
-                check_types(&entry, &folders)?;
+                check_settings(&entry, &folders)?;
                 self.loader.load(&entry, add, &folders)?;
                 let table = self.registrations.open(&found);
                 table.ok_or_else(|| LookupError::Load(nothing_registered(&entry)))?
@@ -222,11 +224,9 @@ impl Default for Registry {
     }
 }
 
-/// Checks the typed settings of the TOML form against what the provider declares. The words of the classic form are the provider's
-/// to check.
-fn check_types(entry: &Entry, folders: &[PathBuf]) -> Result<(), ConfError> {
-    let is_typed = |value: &Value| !matches!(value, Value::Word(_));
-    if !entry.places.settings.iter().any(|s| is_typed(&s.value)) {
+/// Checks the settings against what the provider declares, before its library is loaded, so that an error has the place of the word.
+fn check_settings(entry: &Entry, folders: &[PathBuf]) -> Result<(), ConfError> {
+    if entry.ia_params.is_empty() {
         return Ok(());
     }
     let library = library::locate(&entry.library, folders).ok();

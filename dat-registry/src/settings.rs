@@ -3,6 +3,7 @@
 //! A provider exports the text `dat_rs_settings`: lines `KEY number LEAST MOST`, `KEY one-of WORD...` or `KEY text`. It is read from
 //! the file, so that a check runs no code of the library. A classic provider declares nothing, and nothing is checked.
 
+use dat_core::ia_params::IaParams;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error, I64Deserializer, StrDeserializer};
@@ -77,7 +78,7 @@ impl Declared {
         })
     }
 
-    /// Returns the faults of an entry's settings.
+    /// Returns the faults of an entry's settings; if there is none, that of the parameters' form.
     #[must_use]
     pub fn check(&self, entry: &Entry) -> Vec<ConfError> {
         let mut errors = Vec::new();
@@ -98,6 +99,17 @@ impl Declared {
                 column: setting.place.column,
                 kind: ConfErrorKind::Provider(text),
             }));
+        }
+        if let (true, Err(error)) = (errors.is_empty(), IaParams::parse(&entry.ia_params)) {
+            let place = entry.places.params;
+            errors.push(ConfError {
+                origin: Origin {
+                    path: entry.origin.path.clone(),
+                    line: place.line,
+                },
+                column: place.column,
+                kind: ConfErrorKind::Provider(error.to_string()),
+            });
         }
         errors
     }
@@ -237,6 +249,10 @@ mod tests {
             ),
             ("engine=usr", "did you mean \"user\"?"),
             ("pcap=", "it is empty"),
+            (
+                "lo one",
+                "c:1:35: ia_params \"lo one\": port \"one\" is not a number",
+            ),
         ] {
             let said = line(params);
             assert!(

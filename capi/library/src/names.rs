@@ -78,12 +78,15 @@ impl Library {
         }
     }
 
-    /// Records that the provider refused to open an IA after [`Library::find`]: logs which entry of dat.conf led to it.
+    /// Records that the provider refused to open an IA after [`Library::find`]: says which entry of dat.conf led to it.
     pub fn not_opened(&'static self, found: &Opened, error: Error) {
         if let Some(origin) = &found.origin {
             let name = &found.name;
-            tracing::error!(
-                "dat_ia_open({name:?}): {error}; its entry is {origin}, see `dat doctor {name}`"
+            say_first(
+                "not opened",
+                &format!(
+                    "dat_ia_open({name:?}): {error}; its entry is {origin}, `dat doctor {name}` says why"
+                ),
             );
         }
         self.closed(&found.name, found.table);
@@ -95,21 +98,26 @@ impl Library {
     }
 }
 
-/// Says on standard error why a name cannot be opened, without any variable of the environment: a program shows a number at best. Each
-/// name is reported once, and of the libraries that cannot be loaded the first, since programs try the entries of dat.conf in turn.
+/// Says why a name cannot be opened. Each name that is not there is reported once; of the libraries that cannot be loaded only the
+/// first, since programs try the entries of dat.conf in turn.
 fn report(name: &str, error: &LookupError) {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let key = match error {
-        LookupError::Load(_) => "",
+    let kind = match error {
+        LookupError::Load(_) => "not loaded",
         _ => name,
     };
-    let first = SAID
+    say_first(kind, &format!("dat_ia_open({name:?}): {error}"));
+}
+
+/// Writes the first message of a kind to standard error, without any variable of the environment: a program shows a number at best.
+/// Further ones go to the log.
+fn say_first(kind: &str, text: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let is_first = SAID
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .insert(key.to_owned());
-    let text = format!("dat_ia_open({name:?}): {error}");
-    if first {
-        dat_abi::log::say(&text);
+        .insert(kind.to_owned());
+    if is_first {
+        dat_abi::log::say(text);
     } else {
         tracing::error!("{text}");
     }

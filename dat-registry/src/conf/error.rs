@@ -28,6 +28,7 @@ impl fmt::Display for ConfError {
         match kind.effect() {
             Effect::Warning => write!(f, "{origin}:{column}: warning: {kind}"),
             Effect::Entry => write!(f, "{origin}:{column}: {kind}; this entry is left out"),
+            Effect::Open => write!(f, "{origin}:{column}: {kind}; this IA does not open"),
             Effect::File => write!(f, "{origin}:{column}: {kind}; the whole file is left out"),
         }
     }
@@ -38,6 +39,8 @@ impl fmt::Display for ConfError {
 pub enum Effect {
     /// Nothing.
     Warning,
+    /// The IA of the entry, which is there but does not open.
+    Open,
     /// The entry or the alias.
     Entry,
     /// All entries of the file.
@@ -148,6 +151,7 @@ impl ConfErrorKind {
             | Self::ByteOrderMark
             | Self::CarriageReturns
             | Self::Dead { .. } => Effect::Warning,
+            Self::Provider(_) | Self::NoTarget(_) => Effect::Open,
             Self::Utf16 | Self::Syntax(_) => Effect::File,
             _ => Effect::Entry,
         }

@@ -90,8 +90,8 @@ fn is_path(tree: &Tree, word: &str) -> bool {
         && !NOT_HERE.contains(&word)
 }
 
-/// Files of examples and of the kernel.
-const NOT_HERE: &[&str] = &["prog.c", "cm.c", "cma.c"];
+/// Files of examples, of users and of the kernel.
+const NOT_HERE: &[&str] = &["prog.c", "cm.c", "cma.c", "dat.toml"];
 
 /// Names of the kernel's, and parts of names.
 const FOREIGN: &[&str] = &["rxe_xmit_packet", "rxe_cq_post", "get_"];
