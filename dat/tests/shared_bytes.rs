@@ -1,8 +1,6 @@
 //! Threads that read and write the same bytes of a region, and an adapter that sends and receives them meanwhile.
 //!
-//! ThreadSanitizer sees the copies if they are atomic accesses instead of assembly (scripts/sanitize.sh has no part for it yet):
-//! `RUSTFLAGS="-Zsanitizer=thread --cfg udapl_bytewise" cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu -p udapl
-//! --test shared_bytes`.
+//! docs/sanitizers.md has the command that runs it under ThreadSanitizer.
 
 mod common;
 
