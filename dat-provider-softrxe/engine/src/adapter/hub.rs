@@ -225,7 +225,8 @@ impl State {
         let before = engine.counters().received;
         engine.memory().prepare(now);
         near.receive(engine, now);
-        if mailbox || near.socket_is_due() {
+        if near.socket_is_due(now) || mailbox {
+            let mailbox = mailbox || near.mailbox_is_due();
             ports.receive(engine, near, now, mailbox);
         }
         if engine.poll_timeout().is_some_and(|at| at <= now) {
@@ -238,8 +239,12 @@ impl State {
     /// Transmits what the engine has to send, except acknowledgements that may wait if `hold`, and collects its events.
     pub(crate) fn transmit(&mut self, now: Time, hold: bool) {
         self.engine.memory().prepare(now);
-        self.near.transmit(&mut self.engine, now, hold);
-        self.ports.transmit(&mut self.engine, now, hold);
+        if self.engine.has_records() {
+            self.near.transmit(&mut self.engine, now, hold);
+        }
+        if self.engine.has_datagrams() || self.ports.captures() {
+            self.ports.transmit(&mut self.engine, now, hold);
+        }
         self.driver.batch.transmitted();
         self.collect_events();
     }

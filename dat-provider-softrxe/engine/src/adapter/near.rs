@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 use softrxe_near::agreement::Bell;
 use softrxe_near::{Channel, Violation};
@@ -15,10 +16,12 @@ use softrxe_proto::{Engine, NearId, Time};
 use crate::link::near::NearLink;
 use crate::memory::regions::Regions;
 
-/// Looks at the rings in a row without a record after which the UDP socket is read at each look.
-const QUIET_LOOKS: u32 = 16;
-/// While records arrive, the UDP socket is read at every so many looks: an empty read costs as much as a third of a message.
-const SOCKET_INTERVAL: u32 = 16;
+/// Time without a record after which the UDP socket is read at each look: longer than a peer takes to reply.
+const QUIET: Duration = Duration::from_micros(50);
+/// Until then the UDP socket is read once in this time: an empty read costs as much as half a message.
+const SOCKET_INTERVAL: Duration = Duration::from_micros(3);
+/// The mailbox is read with every so many of these reads.
+const MAILBOX_INTERVAL: u32 = 16;
 /// Looks before a message of the connection manager is handled: more than a ring holds.
 const MAX_LOOKS: usize = 64;
 /// Looks at the records of this engine to itself in one call. The helper goes on with what is left, so that other threads get the lock.
@@ -43,9 +46,12 @@ pub(crate) struct Near {
     bells: PollSet,
     /// A thread prepared the rings for its sleep.
     armed: bool,
-    /// Looks in a row that found no record.
-    quiet: u32,
-    looks: u32,
+    /// Time of the last record, if there was one.
+    last_record: Option<Time>,
+    /// Time of the last read of the UDP socket.
+    last_read: Option<Time>,
+    /// Reads of the UDP socket while records arrived; wrapping.
+    reads: u32,
     /// Peers that closed their connection.
     hung_up: Vec<LocalPeer>,
     /// One of the channels is that of this engine to itself.
@@ -65,8 +71,9 @@ impl Near {
             by_peer: HashMap::new(),
             bells: PollSet::new()?,
             armed: false,
-            quiet: QUIET_LOOKS,
-            looks: 0,
+            last_record: None,
+            last_read: None,
+            reads: 0,
             hung_up: Vec::new(),
             looped: false,
             unfinished: false,
@@ -167,12 +174,9 @@ impl Near {
             records += look.records;
             Ok(look.wake)
         });
-        self.looks = self.looks.wrapping_add(1);
-        self.quiet = if records > 0 {
-            0
-        } else {
-            self.quiet.saturating_add(1)
-        };
+        if records > 0 {
+            self.last_record = Some(now);
+        }
         records > 0
     }
 
@@ -185,9 +189,34 @@ impl Near {
         }
     }
 
-    /// Returns whether this look is to read the UDP socket as well.
-    pub(crate) const fn socket_is_due(&self) -> bool {
-        self.quiet >= QUIET_LOOKS || self.looks.is_multiple_of(SOCKET_INTERVAL)
+    /// Returns whether this look is to read the UDP socket as well, and records that it does.
+    pub(crate) fn socket_is_due(&mut self, now: Time) -> bool {
+        let Some(record) = self.last_record else {
+            return true;
+        };
+        let passed = |time: Time, span| now.since(time) >= span;
+        if passed(record, QUIET) {
+            self.last_record = None;
+            return true;
+        }
+        let due = self
+            .last_read
+            .is_none_or(|read| passed(read, SOCKET_INTERVAL));
+        if due {
+            self.last_read = Some(now);
+            self.reads = self.reads.wrapping_add(1);
+        }
+        due
+    }
+
+    /// Returns whether records arrived recently, so that consumers' polls are quick.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.last_record.is_some()
+    }
+
+    /// Returns whether the mailbox is to be read with the UDP socket although records keep arriving.
+    pub(crate) const fn mailbox_is_due(&self) -> bool {
+        self.is_busy() && self.reads.is_multiple_of(MAILBOX_INTERVAL)
     }
 
     /// Reports to `engine` what the peers have consumed, on which its timeouts depend.

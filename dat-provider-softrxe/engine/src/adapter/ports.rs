@@ -395,6 +395,11 @@ impl Ports {
         self.save_capture();
     }
 
+    /// Returns whether there is a capture, which is written after each transmission.
+    pub(crate) const fn captures(&self) -> bool {
+        self.capture.is_some()
+    }
+
     /// Writes the capture to its file, so that it is whole if the process is killed the next moment.
     fn save_capture(&mut self) {
         if let Some(capture) = &mut self.capture

@@ -144,6 +144,13 @@ impl<M: Memory> Engine<M> {
         channel.is_some_and(|channel| !channel.ready.is_empty())
     }
 
+    /// Returns true if a queue pair of any channel may have something to send, or an acknowledgement was held back.
+    #[must_use]
+    pub fn has_records(&self) -> bool {
+        let waits = |channel: &Channel| !channel.ready.is_empty() || !channel.held.is_empty();
+        self.channels.iter().flatten().any(waits)
+    }
+
     /// Returns true if an acknowledgement was held back.
     #[must_use]
     pub fn holds_near(&self, id: NearId) -> bool {

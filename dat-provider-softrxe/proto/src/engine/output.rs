@@ -86,6 +86,12 @@ impl<M: Memory> Engine<M> {
         self.transmit(now, buffer, true)
     }
 
+    /// Returns true if [`poll_transmit`](Self::poll_transmit) may have something to send.
+    #[must_use]
+    pub fn has_datagrams(&self) -> bool {
+        !self.ready.is_empty() || !self.held.is_empty() || !self.mads.is_empty()
+    }
+
     /// Returns true if a queue pair on the ready list owes an acknowledgement.
     pub fn owes_ack(&self) -> bool {
         let mut slots = self.ready.iter().chain(&self.held);
