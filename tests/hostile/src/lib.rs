@@ -41,6 +41,7 @@ mod actor;
 pub mod echo;
 mod identity;
 mod old_kernel;
+pub mod shared_memory;
 mod usage;
 
 pub use actor::{Actor, Stage};
