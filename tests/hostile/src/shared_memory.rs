@@ -39,8 +39,9 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Maps the memory of this process's channels that is not among `seen`, and adds it there. Returns `None` if there is none.
-    pub fn find(seen: &mut HashSet<u64>) -> Option<Self> {
+    /// Maps the memory of a channel that this process uses now. `copies` contains the addresses of such mappings, and gets those of this
+    /// one. Returns `None` if there is no channel.
+    pub fn find(copies: &mut HashSet<usize>) -> Option<Self> {
         let maps = read_to_string("/proc/self/maps").ok()?;
         let mut found: Option<u64> = None;
         let mut parts = Vec::new();
@@ -49,15 +50,15 @@ impl SharedMemory {
             let (from, to) = words.next()?.split_once('-')?;
             let offset = words.nth(1)?;
             let inode = words.nth(1)?.parse().ok()?;
-            if seen.contains(&inode) || found.is_some_and(|found| found != inode) {
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            let (from, to, offset) = (number(from)?, number(to)?, number(offset)?);
+            if copies.contains(&from) || found.is_some_and(|found| found != inode) {
                 continue;
             }
             found = Some(inode);
-            let number = |text| usize::from_str_radix(text, 16).ok();
-            let from = number(from)?;
-            parts.push(Part::copy(number(offset)?, from, number(to)? - from)?);
+            parts.push(Part::copy(offset, from, to - from)?);
         }
-        seen.insert(found?);
+        copies.extend(parts.iter().map(|part| part.base));
         let first = parts.iter().find(|part| part.offset == 0)?;
         let ring = first.length - CONTROL;
         Some(Self { parts, ring })

@@ -147,7 +147,7 @@ struct Keys {
 fn attack(kind: &str, seed: u64, keys: &Keys) -> Result<u32, Error> {
     let ia = Ia::open("user")?;
     let pz = ia.create_pz()?;
-    let mut seen = HashSet::new();
+    let mut copies = HashSet::new();
     let mut random = fastrand::Rng::with_seed(seed);
     let begin = Instant::now();
     let mut rounds = 0;
@@ -158,7 +158,7 @@ fn attack(kind: &str, seed: u64, keys: &Keys) -> Result<u32, Error> {
             .timeout(STEP_TIMEOUT)
             .start()?;
         let connected = side.connections.wait(STEP_TIMEOUT)?;
-        let memory = SharedMemory::find(&mut seen);
+        let memory = SharedMemory::find(&mut copies);
         if let (Event::Established { .. }, Some(memory)) = (connected, memory) {
             rounds += 1;
             let over = AtomicBool::new(false);

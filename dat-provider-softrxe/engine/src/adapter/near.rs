@@ -58,6 +58,8 @@ pub(crate) struct Near {
     looped: bool,
     /// Records of that channel wait after a long burst.
     unfinished: bool,
+    /// A channel ended, and the engine has events of it. No thread sleeps before it has collected them.
+    ended: bool,
 }
 
 impl Near {
@@ -77,6 +79,7 @@ impl Near {
             hung_up: Vec::new(),
             looped: false,
             unfinished: false,
+            ended: false,
         })
     }
 
@@ -160,6 +163,7 @@ impl Near {
         if let Some((peer, violation)) = broken {
             tracing::warn!(?peer, %violation, "a process of this user broke the protocol of its shared memory");
             self.remove(engine, now, peer);
+            self.ended = true;
         }
     }
 
@@ -254,23 +258,24 @@ impl Near {
 
     /// Prepares the rings for a sleeping thread. Returns `false` if it must not sleep.
     pub(crate) fn arm(&mut self, engine: &mut Engine<Regions>, now: Time) -> bool {
-        if self.by_peer.is_empty() {
-            return true;
-        }
-        self.armed = true;
         let mut sleeps = true;
-        self.for_each(engine, now, |link, _| {
-            sleeps &= link.arm()?;
-            Ok(link.flush())
-        });
-        sleeps
+        if !self.by_peer.is_empty() {
+            self.armed = true;
+            self.for_each(engine, now, |link, _| {
+                sleeps &= link.arm()?;
+                Ok(link.flush())
+            });
+        }
+        sleeps && !std::mem::take(&mut self.ended)
     }
 
-    /// Ends the preparation for a sleep. Called by the thread that [`arm`](Self::arm)ed. Returns whether a peer has hung up.
+    /// Ends the preparation for a sleep. Called by the thread that [`arm`](Self::arm)ed. Returns whether a peer has hung up since the
+    /// last call.
     pub(crate) fn disarm(&mut self) -> bool {
         if !std::mem::take(&mut self.armed) {
-            return !self.hung_up.is_empty();
+            return false;
         }
+        let before = self.hung_up.len();
         for up in self.channels.iter().flatten() {
             up.link.disarm();
         }
@@ -288,7 +293,7 @@ impl Near {
                 hung_up.extend(up.map(|up| up.peer));
             }
         });
-        !self.hung_up.is_empty()
+        self.hung_up.len() > before
     }
 
     /// Returns whether a peer has hung up since the last [`take_hung_up`](Self::take_hung_up).

@@ -46,6 +46,8 @@ struct Round {
     /// The descriptors are prepared for a sleep.
     armed: bool,
     oversubscribed: bool,
+    /// A peer closed its channel, whose connections the next [`Hub::reap_peers`] breaks.
+    hung_up: bool,
     back_off_until: Option<Instant>,
 }
 
@@ -115,6 +117,7 @@ impl Hub {
                 busy,
                 mut armed,
                 oversubscribed,
+                hung_up,
                 back_off_until,
             } = self.round(upcall_lock.is_some(), &mut polls, &mut spin, &mut slept);
             let idle = upcalls.is_empty();
@@ -125,7 +128,7 @@ impl Hub {
             if oversubscribed && std::mem::replace(&mut requested, Slice::Short) != Slice::Short {
                 request(Slice::Short);
             }
-            if !idle {
+            if !idle || hung_up {
                 continue;
             }
             let back_off =
@@ -199,9 +202,7 @@ impl Hub {
         // A few polls are no loop: the consumer may only read its memory now, and wait for what no other thread receives.
         let polled = make_a_loop(roles.polls.wrapping_sub(*polls), watched);
         let driven = polled || roles.watcher == Watcher::Leader;
-        if roles.watcher != Watcher::Leader {
-            state.near.disarm();
-        }
+        let hung_up = roles.watcher != Watcher::Leader && state.near.disarm();
         let roles = &mut state.driver.roles;
         *polls = roles.polls;
         let mut busy = false;
@@ -235,6 +236,7 @@ impl Hub {
             busy,
             armed,
             oversubscribed,
+            hung_up,
             back_off_until: state.peers.back_off_until(),
         }
     }
