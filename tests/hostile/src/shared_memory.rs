@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::read_to_string;
+use std::os::fd::RawFd;
 use std::ptr::null_mut;
 
 /// Name of the memory in `/proc/PID/maps`.
@@ -127,23 +128,35 @@ impl Part {
 
 /// Sends bytes on every connection of this process to another one of this host, as wake-ups that were not asked for.
 pub fn flood_connections(bytes: &[u8]) {
-    for fd in 3..256 {
-        let mut kind: libc::c_int = 0;
-        let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: writes to `kind` only.
-        let known = unsafe {
-            libc::getsockopt(
-                fd,
-                libc::SOL_SOCKET,
-                libc::SO_DOMAIN,
-                (&raw mut kind).cast(),
-                &raw mut length,
-            )
-        };
-        if known == 0 && kind == libc::AF_UNIX {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: reads `bytes` only.
-            unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) };
+    for fd in local_sockets() {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: reads `bytes` only.
+        unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) };
+    }
+}
+
+/// Shuts the connections of packets to other processes of this host down, and leaves those that show the end of this process.
+pub fn shut_connections() {
+    for fd in local_sockets() {
+        if option(fd, libc::SO_TYPE) == Some(libc::SOCK_SEQPACKET) {
+            // SAFETY: a plain system call.
+            unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
         }
     }
+}
+
+/// Returns the UNIX sockets of this process.
+fn local_sockets() -> impl Iterator<Item = RawFd> {
+    (3..256).filter(|fd| option(*fd, libc::SO_DOMAIN) == Some(libc::AF_UNIX))
+}
+
+fn option(fd: RawFd, name: libc::c_int) -> Option<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: writes to `value` and `length` only.
+    let got = unsafe {
+        let (value, length) = ((&raw mut value).cast(), &raw mut length);
+        libc::getsockopt(fd, libc::SOL_SOCKET, name, value, length)
+    };
+    (got == 0).then_some(value)
 }

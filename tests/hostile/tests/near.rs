@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dat::{Access, Close, CompletionFlags, Ep, Error, Evd, Event, Ia, Pz, Region, Remote, Streams};
-use dat_hostile::shared_memory::{SharedMemory, flood_connections, mappings};
+use dat_hostile::shared_memory::{SharedMemory, flood_connections, mappings, shut_connections};
 use dat_hostile::{
     Actor, Figures, Identity, STEP_TIMEOUT, Stage, Usage, attack_then_wait, echo, print_line,
     read_line, run_test,
 };
 
 const ADDRESS: &str = "127.60.9.1";
+const ADDRESS_ALONE: &str = "127.60.9.2";
 const PORT: u64 = 5001;
 /// Bytes of each region of the victim.
 const BYTES: usize = 64 << 10;
@@ -120,7 +121,7 @@ fn holder() {
 fn friend(ia: &str) {
     let ia = Ia::open(ia).expect("opens");
     let side = echo::Side::new(&ia).expect("a connection");
-    let event = side.connect(address(), PORT, b"").expect("connects");
+    let event = side.connect(address(&ia), PORT, b"").expect("connects");
     assert!(matches!(event, Event::Established { .. }), "{event:?}");
     let near = mappings(std::process::id()) > 0;
     print_line(if near { "link near" } else { "link udp" });
@@ -132,8 +133,9 @@ fn friend(ia: &str) {
     }
 }
 
-fn address() -> IpAddr {
-    ADDRESS.parse().expect("an address")
+/// Returns the address that all processes of a test have.
+fn address(ia: &Ia) -> IpAddr {
+    ia.attributes().expect("attributes").address
 }
 
 /// What an attacker knows of its victim.
@@ -154,7 +156,7 @@ fn attack(kind: &str, seed: u64, keys: &Keys) -> Result<u32, Error> {
     while begin.elapsed() < ATTACK {
         let side = Side::new(&ia, &pz)?;
         side.ep
-            .connect(address(), PORT)
+            .connect(address(&ia), PORT)
             .timeout(STEP_TIMEOUT)
             .start()?;
         let connected = side.connections.wait(STEP_TIMEOUT)?;
@@ -286,6 +288,8 @@ fn scribble(memory: &SharedMemory, kind: &str, random: &mut fastrand::Rng, keys:
 fn part(name: &str) {
     match name.split(' ').collect::<Vec<_>>()[..] {
         ["holder"] => holder(),
+        ["sleeper"] => sleeper(),
+        ["closer"] => closer(),
         ["victim"] => victim(),
         ["friend", ia] => friend(ia),
         ["attacker", kind, seed, ref numbers @ ..] => {
@@ -386,4 +390,51 @@ fn plays(name: &str, address_of: &str, kinds: &[&str], seeds: std::ops::Range<u6
 fn a_peer_that_writes_anything_ends_only_its_own_connections() {
     let name = "a_peer_that_writes_anything_ends_only_its_own_connections";
     plays(name, ADDRESS, &KINDS, 0..2);
+}
+
+/// Connects, and prints `broken` when the connection breaks. It never waits in the library.
+fn sleeper() {
+    let ia = Ia::open("user").expect("opens");
+    let side = echo::Side::new(&ia).expect("a connection");
+    let event = side.connect(address(&ia), PORT, b"").expect("connects");
+    assert!(matches!(event, Event::Established { .. }), "{event:?}");
+    side.ping(1).expect("the peer answers");
+    print_line("connected");
+    let begin = Instant::now();
+    while begin.elapsed() < STEP_TIMEOUT {
+        std::thread::sleep(Duration::from_millis(20));
+        match side.connections().poll().expect("polls") {
+            Some(Event::Ended { .. }) => return attack_then_wait("broken", || ()),
+            Some(other) => panic!("{other:?}"),
+            None => {}
+        }
+    }
+    panic!("no event reports the end of the channel");
+}
+
+/// Serves until it is told to close all its connections to processes of this host. It goes on to live.
+fn closer() {
+    std::thread::spawn(|| echo::serve(PORT));
+    let _ = read_line();
+    attack_then_wait("closed", shut_connections);
+}
+
+#[test]
+fn the_end_of_a_channel_is_noticed_though_its_process_lives() {
+    let name = "the_end_of_a_channel_is_noticed_though_its_process_lives";
+    let scenario = || {
+        let stage = Stage::new(name, ADDRESS_ALONE, "keepalive=0");
+        let holder = stage.start("holder", Identity::Root);
+        holder.expect_line("holds");
+        let mut closer = stage.start("closer", Identity::Root);
+        closer.expect_line("ready");
+        let mut victim = stage.start("sleeper", Identity::Root);
+        victim.expect_line("connected");
+        assert_ne!(mappings(victim.pid()), 0);
+        closer.send_line("close");
+        closer.expect_line("closed");
+        victim.expect_line("broken");
+        assert!(victim.is_running());
+    };
+    run_test(name, scenario, part);
 }
