@@ -14,6 +14,14 @@ demo: ## install missing packages, build, and print measured transfers between t
 demo-lab: ## run the demo over the kernel's rdma_rxe, in the lab
 	@scripts/demo.sh --lab
 
+.PHONY: check
+check: ## format and unit tests, in two minutes, without root and without packages but gcc
+	@scripts/check.sh
+
+.PHONY: arm64
+arm64: ## build for 64-bit ARM, and run unit tests and C programs under qemu-user
+	@scripts/arm64.sh
+
 .PHONY: test
 test: ## run everything that CI runs
 	@scripts/test.sh

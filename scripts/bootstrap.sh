@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages that building and testing need; does nothing (in milliseconds) when all are installed.
 #
-# usage: bootstrap.sh [build] [lab] [test] [bench] [bindings]      default: build lab test
+# usage: bootstrap.sh [build] [lab] [test] [bench] [bindings] [arm64]      default: build lab test
 #
 # A machine needs rust and apt-get. As root the script installs; otherwise it prints the command to run and fails.
 # DAT_BOOTSTRAP=skip does nothing, for other distributions.
@@ -15,6 +15,8 @@ lab=(qemu-system-x86 kmod busybox-static cpio iproute2 ibverbs-providers ibverbs
 test=(libdapl2 libdapl-dev dapl2-utils perftest tshark tcpdump valgrind procps g++ pkg-config)
 # Tools that `make bench` compares with, and the headers for those of its own in C.
 bench=(iperf3 libfabric-bin ucx-utils libibverbs-dev librdmacm-dev)
+# A compiler and a C library for 64-bit ARM, its emulator, and what Debian's rustc-web is linked with, for scripts/arm64.sh.
+arm64=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static debian-archive-keyring libedit2 libxml2 libz3-4)
 # rdma-sys generates bindings from the headers with libclang, for scripts/bindings.sh.
 bindings=(pkg-config libibverbs-dev librdmacm-dev libclang-dev)
 # Test runner; built once where the machine's rust comes without it, which takes some minutes.
@@ -26,8 +28,8 @@ wanted=()
 for group in "${@:-build lab test}"; do
     for g in $group; do
         case $g in
-            build | lab | test | bench | bindings) declare -n packages=$g; wanted+=("${packages[@]}") ;;
-            *) echo "bootstrap: no group '$g'; there are: build lab test bench bindings" >&2; exit 2 ;;
+            build | lab | test | bench | bindings | arm64) declare -n packages=$g; wanted+=("${packages[@]}") ;;
+            *) echo "bootstrap: no group '$g'; there are: build lab test bench bindings arm64" >&2; exit 2 ;;
         esac
     done
 done

@@ -11,4 +11,4 @@ mkdir -p "$target/lab"
 cargo metadata --format-version 1 --locked >"$target/lab/metadata.json"
 cargo nextest list --locked --workspace --profile lab --list-type binaries-only --message-format json >"$target/lab/binaries.json"
 exec tests/lab/run.sh --netns --timeout "${DAT_LAB_TIMEOUT:-900}" -- cargo-nextest nextest run --profile lab --no-input-handler \
-    --cargo-metadata "$target/lab/metadata.json" --binaries-metadata "$target/lab/binaries.json" "$@"
+    --cargo-metadata "$target/lab/metadata.json" --binaries-metadata "$target/lab/binaries.json" --run-ignored all "$@"

@@ -9,6 +9,9 @@ use dat_core::ia_params::IaParams;
 use dat_core::transport::Transport;
 use dat_loopback::Loopback;
 
+/// Each test counts objects of the whole process, so one runs at a time.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// Returns how many other objects of a kind are created and freed, one at a time, before the address of a freed one is reused.
 fn others<O: Default + Sync + 'static, const WHOLE: u32>(arena: &'static Arena<O, WHOLE>) -> usize {
     let (first, _) = arena.alloc().unwrap();
@@ -26,6 +29,7 @@ fn others<O: Default + Sync + 'static, const WHOLE: u32>(arena: &'static Arena<O
 
 #[test]
 fn a_freed_handle_is_reused_as_late_as_the_documentation_says() {
+    let _alone = ALONE.lock();
     let all = Loopback::arenas();
     // The figures of ARCHITECTURE.md.
     for (kind, others, figure) in [
@@ -48,6 +52,7 @@ fn a_freed_handle_is_reused_as_late_as_the_documentation_says() {
 
 #[test]
 fn an_endpoints_slot_is_reused_after_the_documented_number_of_others() {
+    let _alone = ALONE.lock();
     let params = IaParams::parse("127.0.9.1").unwrap();
     let ia = Ia::<Loopback>::open("late", &params, 8, AsyncEvd::New, 0x7ab1e).unwrap();
     let next = || {

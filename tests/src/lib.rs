@@ -102,7 +102,7 @@ pub fn again(name: &str, lines: &str) -> (Command, tempfile::TempDir) {
     std::fs::write(&conf, lines).expect("dat.conf is written");
     let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
     command
-        .args(["--exact", name, "--nocapture"])
+        .args(["--exact", name, "--include-ignored", "--nocapture"])
         .env("DAT_OVERRIDE", &conf)
         .env(INNER, "1");
     (command, dir)
@@ -122,6 +122,16 @@ pub fn inside(name: &str, lines: impl FnOnce() -> String, body: impl FnOnce()) {
 }
 
 const INNER: &str = "DAT_TEST_INNER";
+
+/// Lets the calling test run while no other test of its process that calls this does. nextest starts a process for each
+/// test; with `cargo test` all tests of a file share one, its memory and its names.
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    // A test that failed leaves nothing behind in the lock.
+    ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
 
 /// Returns true in the process that [`again`] starts.
 #[must_use]

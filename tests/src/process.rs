@@ -51,7 +51,11 @@ impl Process {
     pub fn start(name: &str, role: &str, conf: &Path, within: &[&str]) -> Self {
         let exe = std::env::current_exe().expect("this test has a path");
         let exe = exe.to_str().expect("a path of words");
-        let words = [within, &[exe, "--exact", name, "--nocapture"]].concat();
+        let words = [
+            within,
+            &[exe, "--exact", name, "--include-ignored", "--nocapture"],
+        ]
+        .concat();
         let mut child = Command::new(words[0])
             .args(&words[1..])
             .env("DAT_OVERRIDE", conf)

@@ -43,6 +43,7 @@ const SOFTRXE: &str = "libdat-provider-softrxe.so.2";
 const IBVERBS: &str = "libdat-provider-ibverbs.so.2";
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn data_moves_between_two_processes_on_each_way_to_name_the_device() {
     let dir = tempfile::tempdir().expect("a folder");
     for (library, params) in [
@@ -73,6 +74,7 @@ fn data_moves_between_two_processes_on_each_way_to_name_the_device() {
 
 /// DAPL's provider is a C library whose entry says `nonthreadsafe`, and the command is linked without libdat2.
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn debians_cma_provider_moves_data_for_the_rust_api() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("dat.conf");
@@ -88,6 +90,7 @@ fn debians_cma_provider_moves_data_for_the_rust_api() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn softrxe_makes_the_rxe_device_of_a_netdev_that_has_none() {
     shell(
         "ip link add w0 type veth peer name w1; ip addr add 10.8.0.1/24 dev w0
@@ -155,6 +158,7 @@ fn run(program: &Path, arguments: &[&str], conf: &Path) -> String {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn a_thread_is_cancelled_in_a_wait_and_nowhere_else() {
     let dir = tempfile::tempdir().expect("a folder");
     for version in ["1.2", "2.0"] {
@@ -186,17 +190,20 @@ fn goes_round_the_library_as_an_mpi_does(version: &str, modes: [&[&str]; 2]) {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn a_program_of_2_0_that_goes_round_the_library_as_an_mpi_does() {
     goes_round_the_library_as_an_mpi_does("2.0", [&["ud"], &["cno"]]);
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn a_program_of_1_2_that_goes_round_the_library_as_an_mpi_does() {
     goes_round_the_library_as_an_mpi_does("1.2", [&[], &["rdma"]]);
 }
 
 /// Registered memory is on the heap here, whose pages a child must keep.
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn a_forked_child_disturbs_no_process_and_may_open_an_ia_of_its_own() {
     let dir = tempfile::tempdir().expect("a folder");
     let program = compile("fork.c", "2.0", dir.path());
@@ -208,6 +215,7 @@ fn a_forked_child_disturbs_no_process_and_may_open_an_ia_of_its_own() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn a_classic_provider_goes_with_its_last_ia_and_comes_back_ours_stays() {
     let dir = tempfile::tempdir().expect("a folder");
     let program = compile("reopen.c", "2.0", dir.path());
@@ -222,6 +230,7 @@ fn a_classic_provider_goes_with_its_last_ia_and_comes_back_ours_stays() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn what_is_wrong_is_said_with_what_to_do() {
     let dir = tempfile::tempdir().expect("a folder");
     for (library, params, wants) in [
@@ -263,6 +272,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn without_the_right_to_make_a_device_the_error_names_the_command() {
     shell(
         "ip link add u0 type veth peer name u1; ip addr add 10.7.0.1/24 dev u0; ip link set u0 up; ip link set u1 up",

@@ -151,6 +151,7 @@ fn kernel() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn a_read_whose_response_is_lost_when_we_hang_up_is_no_success() {
     match dat_tests::role().as_deref() {
         Some("user") => return user(),

@@ -5,6 +5,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn rxe0_is_an_active_verbs_device_on_v0() {
     let device = "/sys/class/infiniband/rxe0";
     let netdev = read_to_string(format!("{device}/parent")).expect("rxe0 says its netdev");
@@ -14,6 +15,7 @@ fn rxe0_is_an_active_verbs_device_on_v0() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn locked_memory_is_unlimited() {
     let limits = read_to_string("/proc/self/limits").expect("limits");
     let locked = limits
@@ -24,6 +26,7 @@ fn locked_memory_is_unlimited() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn rdma_rxe_owns_the_roce_port_here_and_not_in_the_peer_namespace() {
     let here = UdpSocket::bind("10.9.0.1:4791");
     assert!(
@@ -40,6 +43,7 @@ fn rdma_rxe_owns_the_roce_port_here_and_not_in_the_peer_namespace() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn the_lab_can_be_written_to() {
     write("/tmp/lab-rxe-test", "x").expect("/tmp takes files");
     let out = std::env::var("DAT_LAB_OUT").expect("DAT_LAB_OUT is set");

@@ -24,7 +24,7 @@ const PORT_OFFSET: u64 = 1000;
 fn again(name: &str, role: &str, conf: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
     command
-        .args(["--exact", name, "--nocapture"])
+        .args(["--exact", name, "--include-ignored", "--nocapture"])
         .env("DAT_OVERRIDE", conf)
         .env(ROLE, role);
     command
@@ -174,6 +174,7 @@ fn rest(mut stream: TcpStream) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn private_data_goes_both_ways_and_either_side_ends_it() {
     with_ia(
         "private_data_goes_both_ways_and_either_side_ends_it",
@@ -230,6 +231,7 @@ fn private_data_goes_both_ways_and_either_side_ends_it() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn refusals_name_the_consumer_or_the_provider() {
     with_ia("refusals_name_the_consumer_or_the_provider", || {
         let (mut active, passive) = (side(), side());
@@ -296,6 +298,7 @@ fn be_the_victim(accepts: bool) -> ! {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn a_peer_that_is_killed_ends_the_connection_or_the_attempt() {
     let name = "a_peer_that_is_killed_ends_the_connection_or_the_attempt";
     with_ia(name, || {
@@ -324,6 +327,7 @@ fn a_peer_that_is_killed_ends_the_connection_or_the_attempt() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn what_is_no_request_is_turned_away_and_the_next_one_served() {
     with_ia(
         "what_is_no_request_is_turned_away_and_the_next_one_served",
@@ -376,6 +380,7 @@ fn what_is_no_request_is_turned_away_and_the_next_one_served() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn an_active_peer_that_stops_half_way_is_an_accept_error() {
     with_ia(
         "an_active_peer_that_stops_half_way_is_an_accept_error",
@@ -422,6 +427,7 @@ fn an_active_peer_that_stops_half_way_is_an_accept_error() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn a_farewell_that_comes_along_with_the_last_word_is_heard() {
     with_ia(
         "a_farewell_that_comes_along_with_the_last_word_is_heard",
@@ -444,6 +450,7 @@ fn a_farewell_that_comes_along_with_the_last_word_is_heard() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn an_attempt_goes_on_when_the_peers_system_lets_it_in_late() {
     with_patient_ia(
         "an_attempt_goes_on_when_the_peers_system_lets_it_in_late",
@@ -469,6 +476,7 @@ fn an_attempt_goes_on_when_the_peers_system_lets_it_in_late() {
 }
 
 #[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn a_passive_peer_that_answers_nonsense_or_nothing_ends_the_attempt() {
     with_ia(
         "a_passive_peer_that_answers_nonsense_or_nothing_ends_the_attempt",

@@ -9,6 +9,7 @@ fn params(address: &str, near: &str) -> String {
 }
 
 fn is_as_declared(api: Api, address: &str, near: &str) {
+    let _alone = dat_tests::alone();
     let params = params(address, near);
     let table =
         host::load(&dat_tests::softrxe(), "user", &params, api).expect("the provider registers");
@@ -37,6 +38,7 @@ fn in_2_0_over_udp_it_does_what_the_matrix_says() {
 }
 
 fn revoked_while_a_peer_writes(address: &str, near: &str) {
+    let _alone = dat_tests::alone();
     let params = params(address, near);
     let table = host::load(&dat_tests::softrxe(), "user", &params, Api::V2_0);
     let dat = Dat::new(table.expect("the provider registers"), "user");

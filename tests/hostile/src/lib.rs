@@ -58,19 +58,18 @@ pub(crate) const PART: &str = "DAT_HOSTILE_PART";
 
 /// Runs `part` with its name in a process that [`Stage::start`] started, and `scenario` in any other process.
 ///
-/// # Panics
-/// When the scenario is not run by root.
+/// One user's attacks on another take root: without it the scenario is left out, with a line on stderr.
 pub fn run_test(test: &str, scenario: impl FnOnce(), part: impl FnOnce(&str)) {
     match std::env::var(PART) {
         Ok(name) => part(&name),
         Err(_) => {
             // SAFETY: a plain system call.
             let uid = unsafe { libc::geteuid() };
-            assert!(
-                uid == 0,
-                "{test} plays attacks of one user on another, which takes root (this is uid {uid}); \
-                 nextest -E 'not package(dat-hostile)' leaves these tests out"
-            );
+            if uid != 0 {
+                eprintln!("{test}: not run, because attacks of one user on another take root");
+                return;
+            }
+            let _alone = dat_tests::alone();
             scenario();
         }
     }

@@ -84,6 +84,7 @@ fn victims_of_a_user_serve_and_ask() {
 
 #[test]
 fn usage_counts_memory_processor_and_descriptors() {
+    let _alone = dat_tests::alone();
     let own = || Usage::of(std::process::id()).expect("it is ours");
     let before = own();
     let kept = vec![1_u8; 32 << 20];
