@@ -300,7 +300,13 @@ fn request(slice: Slice) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
     use dat_core::transport::Token;
+    use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End};
+    use softrxe_near::layout::CONTROL;
+    use softrxe_near::{Channel, LARGE_RING};
     use softrxe_proto::{Completion, CqId};
 
     use super::*;
@@ -364,5 +370,62 @@ mod tests {
         }
         let plan = plan_after(&hub, unwatched, 8, &mut polls);
         assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
+    }
+
+    fn round(hub: &Hub) -> Round {
+        let mut spin = Spin::new(MAX_SPIN, 1);
+        hub.round(true, &mut 0, &mut spin, &mut None)
+    }
+
+    /// Adds a channel to the engine in `slot` of `ip`.
+    fn add(hub: &Hub, peer: End, channel: Channel, bell: Option<Bell>) {
+        let State { engine, near, .. } = &mut *hub.state.lock();
+        let name = (peer.ip, peer.slot);
+        near.add(engine, name, peer.guid, channel, bell).unwrap();
+    }
+
+    fn end(address: &str, slot: u16) -> End {
+        let ip = address.parse().unwrap();
+        End {
+            ip,
+            slot,
+            guid: slot.into(),
+        }
+    }
+
+    /// The channel ends while a thread prepares its sleep. The engine then has events, of which no descriptor tells.
+    #[test]
+    fn no_thread_sleeps_beside_the_end_of_a_channel_that_breaks_the_protocol() {
+        let hub = test_hub("127.77.5.6");
+        let (channel, memory) = Channel::create(LARGE_RING).unwrap();
+        add(&hub, end("127.77.5.6", 1), channel, None);
+        assert!(round(&hub).armed);
+        let tail_of_the_second_ring = (CONTROL + LARGE_RING) as u64;
+        let memory = File::from(memory);
+        memory
+            .write_all_at(&1u64.to_ne_bytes(), tail_of_the_second_ring)
+            .unwrap();
+        let mut state = hub.state.lock();
+        assert!(!state.arm(clock::now()), "the channel ends");
+        assert_eq!(state.near.count(), 0);
+        assert!(state.arm(clock::now()), "once");
+    }
+
+    #[test]
+    fn the_helper_reaps_a_peer_whose_channel_alone_ends_before_it_sleeps() {
+        let hub = test_hub("127.77.5.7");
+        let ends = [1, 2].map(|slot| end("127.77.5.8", slot));
+        let mut door = Door::listen(ends[0]).unwrap();
+        let mut dial = Dial::start(ends[1], ends[0], LARGE_RING).unwrap();
+        let answered = door.take().unwrap().answer(LARGE_RING).unwrap();
+        let Agreed { channel, bell } = dial.poll().unwrap().unwrap();
+        add(&hub, ends[0], channel, Some(bell));
+        let first = round(&hub);
+        assert!(first.armed && !first.hung_up);
+        drop(answered);
+        assert!(round(&hub).hung_up);
+        hub.reap_peers();
+        assert_eq!(hub.state.lock().near.count(), 0);
+        assert!(!round(&hub).hung_up);
     }
 }
