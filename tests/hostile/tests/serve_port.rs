@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use dat::{Ia, Streams};
+use dat_hostile::shared_memory::mappings;
 use dat_hostile::{
     Actor, Figures, Identity, Stage, UNPRIVILEGED, attack_then_wait, echo, print_line, run_test,
 };
@@ -108,6 +109,9 @@ fn users_share_an_address_and_get_only_what_is_theirs() {
             meets(client, address, 5002, &bobs, word);
         }
         figures.note("five members, six connections", &holder);
+        // Alice and Bob share memory with their own servers, and root with no server.
+        assert!(mappings(alice.pid()) > 0 && mappings(bob.pid()) > 0);
+        assert_eq!(mappings(root.pid()), 0);
         // A service belongs to the user that has it while that process lives.
         for who in [BOB, Identity::Root, ALICE] {
             let second = stage.start("server 5001", who);
@@ -135,6 +139,10 @@ fn the_holder_is_killed_and_started_again() {
         let server = start(&stage, "server 5001", ALICE);
         let mut client = start(&stage, "client", BOB);
         meets(&mut client, address, 5001, &server, "first");
+        // Shared memory is for processes of one user.
+        for actor in [&server, &client] {
+            assert_eq!(mappings(actor.pid()), 0);
+        }
         let attacker = stage.start("attacker", BOB);
         attacker.expect_line("waits");
         for round in 0..3 {
