@@ -1,8 +1,9 @@
 //! Paths for packets below the reliable connection.
 //!
-//! A [`Link`] carries the packets of one engine to other engines. [`udp`] is the link between hosts. Processes that share UDP port
-//! 4791 also receive through a [`mailbox`], which has no sending direction: answers leave through UDP. A link through shared
-//! memory is to be the next implementation.
+//! A [`Link`] carries the packets of one engine to other engines as datagrams. [`udp`] is the link between hosts. Processes that share UDP
+//! port 4791 also receive through a [`mailbox`], which has no sending direction: answers leave through UDP. [`near`] is the path through
+//! shared memory between processes of one host. It is no [`Link`]: its records have no ICRC, there is one channel per peer with room of its
+//! own, and the payload is copied between ring and registered memory without a buffer (`docs/design/same-host.md`).
 //!
 //! The contract:
 //! * **Packets.** A link carries RoCEv2 packets from base transport header to ICRC. The sender always computes the ICRC; the receiver
@@ -17,19 +18,6 @@
 //! * **Sleep.** [`Inbound::descriptor`] is readable while packets wait. A link that would pay for this while no thread sleeps
 //!   prepares its descriptor in [`Inbound::arm`], which each thread calls under the lock before it sleeps; the next
 //!   [`Inbound::receive`] undoes that.
-//!
-//! A link through shared memory fits in as follows. `room` is the free part of the ring that it writes. `send` copies each piece once, into
-//! the ring, and publishes it. Packets in the ring can change while they are read, so there is no Rust reference to them: the link copies
-//! the headers, and [`Arrival`] gets a second form in which the payload is a position that only the engine's `Memory` reads. `arm` sets the
-//! flag that asks the peer for a byte on the channel's socket, which is the descriptor, and checks the ring again.
-//!
-//! What the shared-memory link still has to change:
-//! * [`transmit`] drains the engine into one link, and asks for room before the destination is known. Two links need room per
-//!   destination, or a queue of ready queue pairs per path.
-//! * [`Properties`] become the `Config` of the whole engine. The MTU and the check of the ICRC have to move to the connection's path
-//!   (`softrxe_proto`, `qp::Path`).
-//! * The contract does not say which [`Arrival::source`] such a link gives, which thread polls a ring while none sleeps, how a dead
-//!   peer's ring is drained and freed, and how its packets reach the capture.
 //!
 //! Nothing here names UDP: [`transmit`] drives any link, and the tests drive two engines over a link in memory.
 
