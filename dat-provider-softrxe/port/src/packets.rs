@@ -156,7 +156,8 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, events: libc::c_short, timeout: Durat
 }
 
 /// Returns true if the other end of a connection is closed, even while its packets wait.
-pub(crate) fn is_closed(socket: BorrowedFd<'_>) -> bool {
+#[must_use]
+pub fn is_closed(socket: BorrowedFd<'_>) -> bool {
     wait(socket, libc::POLLRDHUP, Duration::ZERO)
 }
 

@@ -86,7 +86,6 @@ impl Context<'_> {
             let mut context = near_dial::Context {
                 engine: self.engine,
                 near: self.near,
-                descriptors: self.descriptors,
                 now,
             };
             self.near_dial.dial(&mut context, id);

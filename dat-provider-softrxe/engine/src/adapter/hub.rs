@@ -23,7 +23,7 @@ use super::near_dial::{self, NearDial};
 use super::notices::Notices;
 use super::peers::Peers;
 use super::pending::Pending;
-use super::ports::Ports;
+use super::ports::{Channels, Ports};
 use super::upcall::Upcall;
 use crate::address::local_address::LocalAddress;
 use crate::clock;
@@ -99,7 +99,8 @@ impl Hub {
             slot: ports.slot(),
             guid: guid::own(secrets.guid),
         };
-        let near_dial = NearDial::open(own, settings.near);
+        let near_dial = NearDial::open(own, settings.near)?;
+        descriptors.liveness().add(near_dial.answers())?;
         if let Some(door) = near_dial.door() {
             descriptors.liveness().add(door.as_raw_fd())?;
             descriptors.add_listener(door.listener());
@@ -220,6 +221,7 @@ impl State {
             engine,
             ports,
             near,
+            near_dial,
             ..
         } = self;
         let before = engine.counters().received;
@@ -227,7 +229,8 @@ impl State {
         near.receive(engine, now);
         if near.socket_is_due(now) || mailbox {
             let mailbox = mailbox || near.mailbox_is_due();
-            ports.receive(engine, near, now, mailbox);
+            let channels = Channels { near, near_dial };
+            ports.receive(engine, channels, now, mailbox);
         }
         if engine.poll_timeout().is_some_and(|at| at <= now) {
             near.report_progress(engine, now);
@@ -255,15 +258,13 @@ impl State {
     }
 
     /// Returns what the agreement on channels works on.
-    pub(crate) fn near_parts<'a>(
-        &'a mut self,
-        descriptors: &'a Descriptors,
+    pub(crate) const fn near_parts(
+        &mut self,
         now: Time,
-    ) -> (&'a mut NearDial, near_dial::Context<'a>) {
+    ) -> (&mut NearDial, near_dial::Context<'_>) {
         let context = near_dial::Context {
             engine: &mut self.engine,
             near: &mut self.near,
-            descriptors,
             now,
         };
         (&mut self.near_dial, context)

@@ -6,10 +6,9 @@ use dat_os::sleep::on_readable;
 use softrxe_port::liveness::LocalPeer;
 use softrxe_proto::{CmId, Time};
 
-use super::descriptors::Descriptors;
 use super::hub::{Hub, State};
 use super::peers::forget_gone;
-use super::ports::attempt_takeover;
+use super::ports::{Channels, attempt_takeover};
 use crate::clock;
 
 /// How long a peer may take to agree on a channel. It was alive when it sent its request, but it may run on a busy processor.
@@ -37,11 +36,13 @@ impl Hub {
             engine,
             ports,
             near,
+            near_dial,
             peers,
             ..
         } = &mut *state;
         // Reads what the holder passed on before it ended.
-        ports.drain_mailbox(engine, near, clock::now());
+        let channels = Channels { near, near_dial };
+        ports.drain_mailbox(engine, channels, clock::now());
         if ports.finish_takeover(share, &self.descriptors).is_err() {
             peers.back_off(ports, &self.descriptors);
         }
@@ -63,7 +64,7 @@ impl Hub {
             if state.peers.back_off_until().is_some() {
                 return;
             }
-            let (near_dial, mut context) = state.near_parts(&self.descriptors, clock::now());
+            let (near_dial, mut context) = state.near_parts(clock::now());
             near_dial.serve(&mut context);
             let State {
                 engine,
@@ -80,7 +81,7 @@ impl Hub {
             }
             connections.end_requests(engine, clock::now(), &gone);
             if !self.drain_final(&mut state, &gone) && hung_up.is_empty() {
-                state.forget(&self.descriptors, clock::now(), &gone);
+                state.forget(clock::now(), &gone);
                 return;
             }
             (gone, hung_up)
@@ -104,7 +105,7 @@ impl Hub {
             let State { engine, near, .. } = &mut *state;
             near.remove(engine, now, peer);
         }
-        state.forget(&self.descriptors, now, &gone);
+        state.forget(now, &gone);
         state.transmit(now, false);
     }
 
@@ -118,7 +119,7 @@ impl Hub {
                 if state.near_dial.awaited(&state.engine, id).is_none() {
                     return;
                 }
-                let (near_dial, mut context) = state.near_parts(&self.descriptors, clock::now());
+                let (near_dial, mut context) = state.near_parts(clock::now());
                 near_dial.serve(&mut context);
                 let Some(dial) = near_dial.awaited(context.engine, id) else {
                     return;
@@ -140,7 +141,7 @@ impl Hub {
             let gone = state
                 .peers
                 .collect_gone(&mut state.ports, &self.descriptors);
-            state.forget(&self.descriptors, now, &gone);
+            state.forget(now, &gone);
         }
     }
 
@@ -161,9 +162,9 @@ impl Hub {
 
 impl State {
     /// Drops what is kept for processes that are `gone`, and the channels to them.
-    fn forget(&mut self, descriptors: &Descriptors, now: Time, gone: &[LocalPeer]) {
+    fn forget(&mut self, now: Time, gone: &[LocalPeer]) {
         for peer in gone {
-            self.near_dial.forget(descriptors, *peer);
+            self.near_dial.forget(*peer);
             self.near.remove(&mut self.engine, now, *peer);
         }
         forget_gone(&mut self.engine, now, gone);

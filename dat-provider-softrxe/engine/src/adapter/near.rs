@@ -56,7 +56,7 @@ pub(crate) struct Near {
     hung_up: Vec<LocalPeer>,
     /// One of the channels is that of this engine to itself.
     looped: bool,
-    /// Records of that channel wait after a long burst.
+    /// The last transmission left more to send, or records of that channel.
     unfinished: bool,
     /// A channel ended, and the engine has events of it. No thread sleeps before it has collected them.
     ended: bool,
@@ -236,22 +236,34 @@ impl Near {
         if self.by_peer.is_empty() {
             return;
         }
-        self.for_each(engine, now, |link, engine| link.transmit(engine, now, hold));
-        if !self.looped {
-            return;
-        }
-        // What this engine sends to itself arrives at once.
-        for _ in 0..LOOPED_LOOKS {
-            if !self.receive(engine, now) {
-                self.unfinished = false;
-                return;
+        let mut unfinished = self.transmit_once(engine, now, hold);
+        if self.looped {
+            // What this engine sends to itself arrives at once.
+            let mut looks = 0;
+            while self.receive(engine, now) {
+                unfinished |= self.transmit_once(engine, now, hold);
+                looks += 1;
+                if looks == LOOPED_LOOKS {
+                    unfinished = true;
+                    break;
+                }
             }
-            self.for_each(engine, now, |link, engine| link.transmit(engine, now, hold));
         }
-        self.unfinished = true;
+        self.unfinished = unfinished;
     }
 
-    /// Returns whether records of this engine to itself wait: another thread has to go on.
+    /// Transmits on each channel once. Returns whether there is more to send.
+    fn transmit_once(&mut self, engine: &mut Engine<Regions>, now: Time, hold: bool) -> bool {
+        let mut unfinished = false;
+        self.for_each(engine, now, |link, engine| {
+            let sent = link.transmit(engine, now, hold)?;
+            unfinished |= sent.unfinished;
+            Ok(sent.wake)
+        });
+        unfinished
+    }
+
+    /// Returns whether the last transmission left something to do: the watcher has to go on.
     pub(crate) const fn is_unfinished(&self) -> bool {
         self.unfinished
     }

@@ -15,10 +15,10 @@ use softrxe_near::agreement::{
 };
 use softrxe_near::{Channel, MapError};
 use softrxe_port::liveness::LocalPeer;
+use softrxe_port::poll_set::PollSet;
 use softrxe_port::slot::slot_of_qpn;
 use softrxe_proto::{CmId, Engine, Time};
 
-use super::descriptors::Descriptors;
 use super::near::Near;
 use crate::memory::regions::Regions;
 
@@ -54,7 +54,6 @@ struct Agreement {
 pub(crate) struct Context<'a> {
     pub(crate) engine: &'a mut Engine<Regions>,
     pub(crate) near: &'a mut Near,
-    pub(crate) descriptors: &'a Descriptors,
     pub(crate) now: Time,
 }
 
@@ -65,6 +64,8 @@ pub(crate) struct NearDial {
     /// Takes the calls of other engines. `None` if shared memory is off, or the name is taken.
     door: Option<Door>,
     agreements: HashMap<LocalPeer, Agreement>,
+    /// The own calls.
+    calls: PollSet,
     /// Peers that could not be dialled, until when.
     failed: HashMap<LocalPeer, Time>,
     /// Connections to engines of this host that stayed on UDP although both sides offered shared memory.
@@ -73,20 +74,29 @@ pub(crate) struct NearDial {
 
 impl NearDial {
     /// Takes calls to `own` if `on`. Without a door this engine offers no shared memory.
-    pub(crate) fn open(own: End, on: bool) -> Self {
+    ///
+    /// # Errors
+    /// As `epoll_create1`.
+    pub(crate) fn open(own: End, on: bool) -> io::Result<Self> {
         let listen = || {
             Door::listen(own).inspect_err(|error| {
                 let End { ip, slot, .. } = own;
                 tracing::warn!(%error, %ip, slot, "no shared memory with other processes: connections stay on UDP");
             })
         };
-        Self {
+        Ok(Self {
             own,
             door: on.then(listen).and_then(Result::ok),
             agreements: HashMap::new(),
+            calls: PollSet::new()?,
             failed: HashMap::new(),
             fallbacks: 0,
-        }
+        })
+    }
+
+    /// Returns the descriptor that is readable when a peer has answered.
+    pub(crate) fn answers(&self) -> RawFd {
+        self.calls.as_raw_fd()
     }
 
     /// Returns the door, unless this engine offers no shared memory.
@@ -128,7 +138,7 @@ impl NearDial {
         }
         let (state, _) = State::Down.step(Event::Wanted, Precedence::between(&self.own, &peer));
         let dial = Dial::start(self.own, peer, ring)?;
-        context.descriptors.liveness().add(dial.as_raw_fd())?;
+        self.calls.add(dial.as_raw_fd())?;
         let dial = Some(dial);
         self.agreements.insert(name, Agreement { state, dial });
         Ok(())
@@ -154,16 +164,16 @@ impl NearDial {
     pub(crate) fn give_up(&mut self, context: &mut Context<'_>, id: CmId) {
         if let Some(peer) = offer(context.engine, id) {
             let name = (peer.ip, peer.slot);
-            self.forget(context.descriptors, name);
+            self.forget(name);
             self.refuse(context.now, name, &Refusal::Expired);
         }
     }
 
     /// Forgets a peer that has ended.
-    pub(crate) fn forget(&mut self, descriptors: &Descriptors, peer: LocalPeer) {
+    pub(crate) fn forget(&mut self, peer: LocalPeer) {
         self.failed.remove(&peer);
         if let Some(agreement) = self.agreements.remove(&peer) {
-            agreement.drop_dial(descriptors);
+            agreement.drop_dial(&self.calls);
         }
     }
 
@@ -173,6 +183,15 @@ impl NearDial {
         while let Some(call) = self.door.as_mut().and_then(Door::take) {
             self.answer(context, call);
         }
+        self.read_answers(context);
+    }
+
+    /// Reads the answers to own calls. The peer sends one before it accepts a connection over the channel, so this comes before each
+    /// message of the connection manager.
+    pub(crate) fn read_answers(&mut self, context: &mut Context<'_>) {
+        if self.agreements.is_empty() {
+            return;
+        }
         for (name, mut agreement) in std::mem::take(&mut self.agreements) {
             match agreement.dial.as_mut().map(Dial::poll) {
                 None | Some(Ok(None)) => {
@@ -180,10 +199,7 @@ impl NearDial {
                 }
                 Some(Ok(Some(agreed))) => {
                     let peer = agreement.dial.as_ref().map_or(self.own, Dial::peer);
-                    context
-                        .descriptors
-                        .liveness()
-                        .remove(agreed.bell.as_raw_fd());
+                    self.calls.remove(agreed.bell.as_raw_fd());
                     if let Err(refusal) = add(context, peer, agreed) {
                         self.refuse(context.now, name, &refusal);
                     }
@@ -208,7 +224,7 @@ impl NearDial {
         let (state, action) = agreement
             .state
             .step(event, Precedence::between(&self.own, &peer));
-        agreement.drop_dial(context.descriptors);
+        agreement.drop_dial(&self.calls);
         if action == Action::GiveUp {
             self.refuse(context.now, name, &error.into());
         } else {
@@ -234,7 +250,7 @@ impl NearDial {
             }
             return;
         }
-        self.forget(context.descriptors, name);
+        self.forget(name);
         let done = match ring_size(context.near.count()) {
             Some(ring) => call.answer(ring).map_err(Refusal::from),
             None => {
@@ -249,12 +265,12 @@ impl NearDial {
 }
 
 impl Agreement {
-    fn drop_dial(self, descriptors: &Descriptors) {
+    fn drop_dial(self, calls: &PollSet) {
         // A call that is over has closed its descriptor, which left the set with that.
         if let Some(dial) = self.dial
             && dial.as_raw_fd() >= 0
         {
-            descriptors.liveness().remove(dial.as_raw_fd());
+            calls.remove(dial.as_raw_fd());
         }
     }
 }

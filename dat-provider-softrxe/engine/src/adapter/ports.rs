@@ -16,6 +16,7 @@ use softrxe_proto::{Engine, Meta, ROCE_PORT, Time};
 
 use super::descriptors::Descriptors;
 use super::near::Near;
+use super::near_dial::{Context, NearDial};
 use crate::link::capture::Capture;
 use crate::link::mailbox::Mailbox;
 use crate::link::udp::Udp;
@@ -32,6 +33,26 @@ const LAST_MAILBOX_READS: usize = 1000;
 const SOCKET_BUFFER: usize = 4 << 20;
 /// Bytes of the buffer that runs are made in.
 const RUN_BUFFER: usize = 65_000;
+
+/// The channels of an adapter, which deliver before the messages of the connection manager.
+pub(crate) struct Channels<'a> {
+    pub(crate) near: &'a mut Near,
+    pub(crate) near_dial: &'a mut NearDial,
+}
+
+impl Channels<'_> {
+    /// Reads what peers sent before the message of the connection manager at hand: answers that bring up a channel, on which an
+    /// acceptance may depend, and records, which come before the end of their connection.
+    fn catch_up(&mut self, engine: &mut Engine<Regions>, now: Time) {
+        let mut context = Context {
+            engine,
+            near: self.near,
+            now,
+        };
+        self.near_dial.read_answers(&mut context);
+        self.near.drain(engine, now);
+    }
+}
 
 /// The ports of an adapter.
 pub(crate) struct Ports {
@@ -249,29 +270,29 @@ impl Ports {
         self.services.remove(&id);
     }
 
-    /// Reads what has arrived, up to a bound, and passes it to `engine`: messages of the connection manager after what arrived in `near`
-    /// before them. Reads the mailbox only if `mailbox`.
+    /// Reads what has arrived, up to a bound, and passes it to `engine`: messages of the connection manager after what arrived in
+    /// `channels` before them. Reads the mailbox only if `mailbox`.
     pub(crate) fn receive(
         &mut self,
         engine: &mut Engine<Regions>,
-        near: &mut Near,
+        mut channels: Channels<'_>,
         now: Time,
         mailbox: bool,
     ) {
         match &self.share {
-            PortShare::Member(_) => self.read_socket(engine, near, now, None, false),
+            PortShare::Member(_) => self.read_socket(engine, &mut channels, now, None, false),
             PortShare::Holder(holder) if holder.socket().as_raw_fd() == self.socket.as_raw_fd() => {
-                self.read_socket(engine, near, now, None, true);
+                self.read_socket(engine, &mut channels, now, None, true);
             }
             // The port was taken over. Peers go on using the port of this process, which they were connected with.
             PortShare::Holder(holder) => {
                 let shared = Arc::clone(holder.socket());
-                self.read_socket(engine, near, now, None, false);
-                self.read_socket(engine, near, now, Some(&shared), true);
+                self.read_socket(engine, &mut channels, now, None, false);
+                self.read_socket(engine, &mut channels, now, Some(&shared), true);
             }
         }
         if mailbox {
-            self.read_mailbox(engine, near, now, MAILBOX_READS);
+            self.read_mailbox(engine, &mut channels, now, MAILBOX_READS);
         }
     }
 
@@ -279,16 +300,16 @@ impl Ports {
     pub(crate) fn drain_mailbox(
         &mut self,
         engine: &mut Engine<Regions>,
-        near: &mut Near,
+        mut channels: Channels<'_>,
         now: Time,
     ) {
-        self.read_mailbox(engine, near, now, LAST_MAILBOX_READS);
+        self.read_mailbox(engine, &mut channels, now, LAST_MAILBOX_READS);
     }
 
     fn read_mailbox(
         &mut self,
         engine: &mut Engine<Regions>,
-        near: &mut Near,
+        channels: &mut Channels<'_>,
         now: Time,
         reads: usize,
     ) {
@@ -307,7 +328,7 @@ impl Ports {
             if let Some(capture) = capture {
                 capture.received(arrival.source, to, arrival.index, arrival.packet);
             }
-            handle(engine, near, now, arrival);
+            handle(engine, channels, now, arrival);
         });
     }
 
@@ -316,7 +337,7 @@ impl Ports {
     fn read_socket(
         &mut self,
         engine: &mut Engine<Regions>,
-        near: &mut Near,
+        channels: &mut Channels<'_>,
         now: Time,
         other: Option<&Arc<Socket>>,
         shared: bool,
@@ -354,7 +375,7 @@ impl Ports {
             if let Some(capture) = capture {
                 capture.received(source, socket.local(), arrival.index, packet);
             }
-            handle(engine, near, now, arrival);
+            handle(engine, channels, now, arrival);
         });
     }
 
@@ -424,14 +445,18 @@ pub(crate) fn attempt_takeover(
 
 /// Passes a packet to `engine`. A packet for the connection manager creates objects. Without memory for them it counts as lost on the wire,
 /// and the peer repeats it.
-fn handle(engine: &mut Engine<Regions>, near: &mut Near, now: Time, arrival: &Arrival<'_>) {
+fn handle(
+    engine: &mut Engine<Regions>,
+    channels: &mut Channels<'_>,
+    now: Time,
+    arrival: &Arrival<'_>,
+) {
     let for_manager = arrival.packet.get(5..8) == Some(&[0, 0, 1]);
     if for_manager && !reserve::pool_is_half_free() {
         return;
     }
     if for_manager {
-        // The end of a connection is handled after the data that the peer sent before it.
-        near.drain(engine, now);
+        channels.catch_up(engine, now);
     }
     let meta = Meta {
         source: arrival.source,

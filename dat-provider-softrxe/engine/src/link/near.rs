@@ -14,6 +14,18 @@ use crate::memory::regions::Regions;
 const MAX_RECORDS: usize = 64;
 const MAX_BYTES: usize = 256 << 10;
 
+/// Bytes of payload that are sent before other threads get the adapter's lock.
+const MAX_SENT: usize = 2 << 20;
+
+/// What a transmission left to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Sent {
+    /// The peer sleeps and has to be woken.
+    pub(crate) wake: bool,
+    /// There is more to send, for the next call.
+    pub(crate) unfinished: bool,
+}
+
 /// A channel of an engine.
 #[derive(Debug)]
 pub(crate) struct NearLink {
@@ -79,8 +91,9 @@ impl NearLink {
         }
         if look.records > 0 {
             engine.memory().set_record(RecordBytes::NONE);
-            look.wake = receiver.flush();
         }
+        // Also after a look that found nothing: the peer may have run out of room since the last one.
+        look.wake = receiver.flush();
         Ok(look)
     }
 
@@ -98,7 +111,7 @@ impl NearLink {
     }
 
     /// Transmits what `engine` has to send on this link as far as there is room, except acknowledgements that may wait if `hold`.
-    /// Returns whether the peer sleeps and has to be woken.
+    /// A peer that keeps up with a long message makes room all the time, so the bytes are bounded, too.
     ///
     /// # Errors
     /// [`Violation`]: the channel is to end.
@@ -107,9 +120,10 @@ impl NearLink {
         engine: &mut Engine<Regions>,
         now: Time,
         hold: bool,
-    ) -> Result<bool, Violation> {
+    ) -> Result<Sent, Violation> {
         let sender = &mut self.channel.sender;
-        let mut wake = false;
+        let mut sent = Sent::default();
+        let mut bytes = 0;
         self.starved = false;
         while engine.has_near(self.id) || !hold && engine.holds_near(self.id) {
             let space = sender.space()?;
@@ -118,10 +132,17 @@ impl NearLink {
             engine.memory().set_record(place);
             if let Some(out) = engine.poll_near(now, self.id, space.room, hold) {
                 sender.commit(out.header(), out.payload_at, out.payload_length);
+                bytes += out.payload_length;
+                if bytes >= MAX_SENT {
+                    sent.unfinished = true;
+                    // Without the shared flag: a thread that is about to sleep finds room, and goes on.
+                    self.starved = true;
+                    break;
+                }
             } else if !engine.has_near(self.id) {
                 break;
             } else {
-                wake |= sender.publish();
+                sent.wake |= sender.publish();
                 if !sender.starve()? {
                     self.starved = true;
                     break;
@@ -129,7 +150,8 @@ impl NearLink {
             }
         }
         engine.memory().set_record(RecordBytes::NONE);
-        Ok(sender.publish() || wake)
+        sent.wake |= sender.publish();
+        Ok(sent)
     }
 
     /// Prepares for a sleeping thread. Returns `false` if it must not sleep, as a record has arrived or there is room again.

@@ -121,6 +121,8 @@ impl Door {
             Ok(Incoming::Closed) | Err(_) => return Some(Err(())),
         };
         let wrong = match Packet::decode(&bytes[..length]) {
+            // The caller has given up.
+            Ok(Packet::Call(_)) if packets::is_closed(connection.as_fd()) => return Some(Err(())),
             Ok(Packet::Call(hello)) if hello.to == self.own.guid => return Some(Ok(hello)),
             Ok(Packet::Call(hello)) => {
                 tracing::debug!(
