@@ -158,7 +158,7 @@ impl Hub {
         } else {
             roles.wake_by(state.engine.poll_timeout(), &self.wakers);
         }
-        if state.near.is_unfinished() {
+        if state.near.take_unfinished() {
             state.driver.roles.wake_watcher(&self.wakers);
         }
     }

@@ -263,9 +263,10 @@ impl Near {
         unfinished
     }
 
-    /// Returns whether the last transmission left something to do: the watcher has to go on.
-    pub(crate) const fn is_unfinished(&self) -> bool {
-        self.unfinished
+    /// Returns, once, whether the last transmission left something to do: the watcher has to be woken to go on. A watcher that is about
+    /// to sleep learns of it by [`arm`](Self::arm).
+    pub(crate) const fn take_unfinished(&mut self) -> bool {
+        std::mem::replace(&mut self.unfinished, false)
     }
 
     /// Prepares the rings for a sleeping thread. Returns `false` if it must not sleep.
