@@ -40,7 +40,6 @@ step document cargo doc --locked --workspace --no-deps --quiet
 step dist scripts/dist.sh
 step unit unit
 step bindings scripts/bindings.sh
-step arm64 scripts/arm64.sh
 step doc-tests cargo test --locked --workspace --doc --quiet
 step loom scripts/sanitize.sh loom
 step hotpath scripts/hotpath-ceilings.sh
