@@ -25,10 +25,10 @@ step() {
     verdicts+=("$verdict $((SECONDS - begin))s")
 }
 
-# Builds the shared objects and the command that tests load: within a test, the build would count against its time
-# limit.
+# Builds the shared objects and the command that tests load, as `dat_tests::built` does: within a test, the build would
+# count against its time limit.
 unit() {
-    cargo build --locked --quiet -p dat1 -p dat2 -p dat-loopback-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-tools &&
+    cargo build --locked --quiet --target-dir "${CARGO_TARGET_DIR:-target}/built" -p dat1 -p dat2 -p dat-loopback-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-tools &&
         cargo nextest run --locked --workspace &&
         cargo nextest run --locked -p udapl --all-features
 }

@@ -17,24 +17,39 @@ pub use process::{Process, dist_softrxe, role};
 /// Root folder of the workspace.
 pub const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// Builds `packages` and returns the folder with their shared objects, which tests load as programs do: as files.
+/// Packages with a shared object or command that tests load or run. scripts/test.sh names the same.
+const BUILT: [&str; 6] = [
+    "dat1",
+    "dat2",
+    "dat-loopback-provider",
+    "dat-provider-softrxe",
+    "dat-provider-ibverbs",
+    "dat-tools",
+];
+
+/// Builds our shared objects and the command `dat`, which tests load as programs do: as files. Returns their folder.
+///
+/// The folder belongs to this function, and each call builds the same packages. Otherwise cargo would select other
+/// features of dependencies with each selection of packages, and replace files that a test beside this one loads.
 ///
 /// # Panics
 /// If cargo fails, with its output.
 #[must_use]
-pub fn built(packages: &[&str]) -> PathBuf {
+pub fn built() -> PathBuf {
+    // Cargo put this test into the sub-folder `deps` of a profile's folder.
+    let here = std::env::current_exe().expect("this test has a path");
+    let target = here.ancestors().nth(3).expect("a target folder");
+    let target = target.join("built");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--offline"]);
-    for package in packages {
+    cargo.args(["build", "--quiet", "--offline", "--locked", "--target-dir"]);
+    cargo.arg(&target);
+    for package in BUILT {
         cargo.args(["-p", package]);
     }
     let output = cargo.current_dir(TOP).output().expect("cargo runs");
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}");
-    // Cargo put this test into the sub-folder `deps`.
-    let here = std::env::current_exe().expect("this test has a path");
-    let folder = here.ancestors().nth(2).expect("a target folder");
-    folder.to_path_buf()
+    target.join("debug")
 }
 
 /// Returns the output of `cargo metadata` with `arguments`.
@@ -57,13 +72,13 @@ pub fn cargo_metadata(arguments: &[&str]) -> serde_json::Value {
 /// Returns the path of the provider for Soft-RoCE.
 #[must_use]
 pub fn softrxe() -> PathBuf {
-    built(&["dat-provider-softrxe"]).join("libdat_provider_softrxe.so")
+    built().join("libdat_provider_softrxe.so")
 }
 
 /// Returns the path of the loopback provider from `examples`, which runs everywhere.
 #[must_use]
 pub fn loopback() -> PathBuf {
-    built(&["dat-loopback-provider"]).join("libdat_loopback_provider.so")
+    built().join("libdat_loopback_provider.so")
 }
 
 /// Returns the source files of a C program of `tests/c`: one file, or all of a folder.

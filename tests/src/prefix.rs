@@ -22,12 +22,7 @@ pub fn top() -> PathBuf {
 
 impl Prefix {
     fn new() -> Self {
-        let debug = crate::built(&[
-            "dat1",
-            "dat2",
-            "dat-loopback-provider",
-            "dat-provider-softrxe",
-        ]);
+        let debug = crate::built();
         let dir = tempfile::tempdir().expect("a folder to write to");
         for (file, names) in [
             ("libdat1.so", &["libdat.so.1", "libdat.so"][..]),

@@ -111,7 +111,7 @@ fn each_variable_is_honoured_or_named_once_by_either_kind_of_engine() {
         _ => "7",
     };
     let all: Vec<_> = VARIABLES.iter().map(|v| (v.name, value(v.name))).collect();
-    let ibverbs = dat_tests::built(&["dat-provider-ibverbs"]).join("libdat_provider_ibverbs.so");
+    let ibverbs = dat_tests::built().join("libdat_provider_ibverbs.so");
     for (library, params, also) in [
         (dat_tests::softrxe(), "127.0.6.3 0 engine=user", &[][..]),
         (ibverbs, "v0 0", &BY_VERBS),

@@ -160,7 +160,7 @@ struct Prefix {
 
 impl Prefix {
     fn new() -> Self {
-        let built = dat_tests::built(&["dat-tools", "dat2", "dat-provider-softrxe"]);
+        let built = dat_tests::built();
         let dir = tempfile::tempdir().expect("a folder");
         for folder in ["bin", "lib", "etc"] {
             fs::create_dir(dir.path().join(folder)).expect("a folder");

@@ -21,12 +21,7 @@ fn text(program: &str, arguments: &[&OsStr]) -> String {
 
 /// Returns our libraries: both C libraries and both providers.
 fn libraries() -> Vec<PathBuf> {
-    let built = dat_tests::built(&[
-        "dat1",
-        "dat2",
-        "dat-provider-softrxe",
-        "dat-provider-ibverbs",
-    ]);
+    let built = dat_tests::built();
     [
         "dat1",
         "dat2",

@@ -137,7 +137,7 @@ fn the_port_of_a_dead_member_of_the_holder_for_all_users_is_not_free_for_others(
     let scenario = || {
         let stage = Stage::new(name, address, "holder=0");
         let serve = || {
-            let mut command = Command::new(dat_tests::built(&["dat-tools"]).join("dat"));
+            let mut command = Command::new(dat_tests::built().join("dat"));
             command.args(["serve-port", address]);
             let holder = stage.run("serve-port", command, Identity::Root);
             holder.expect_line("holding UDP port 4791 of");

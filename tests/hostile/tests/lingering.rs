@@ -216,7 +216,7 @@ fn attack_system_holder(name: &str, address: &'static str, old: bool) {
             return;
         }
         let stage = Stage::new(name, address, "holder=0");
-        let mut command = Command::new(dat_tests::built(&["dat-tools"]).join("dat"));
+        let mut command = Command::new(dat_tests::built().join("dat"));
         command.args(["serve-port", address]);
         stage.on_old_kernel(old);
         let holder = stage.run("holder", command, Identity::Root);

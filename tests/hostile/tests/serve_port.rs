@@ -21,7 +21,7 @@ const BOB: Identity = Identity::User(UNPRIVILEGED);
 
 fn dat() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let folder = BUILT.get_or_init(|| dat_tests::built(&["dat-tools"]));
+    let folder = BUILT.get_or_init(dat_tests::built);
     folder.join("dat")
 }
 
