@@ -14,7 +14,8 @@ usage: run.sh [options] [--] COMMAND [ARG]...     run a program with its argumen
   --netns           put v1 (10.9.0.2) into the network namespace `peer`: `ip netns exec peer CMD`; UDP port 4791 is free there
   --mtu N           MTU of v0 and v1: 1500 gives an RDMA path MTU of 1024, 4200 gives 4096         (default 1500)
   --setup 'CMDS'    bash commands to run as root before the command; they must succeed
-  --timeout S       seconds for everything, the boot included                     (default $DAT_LAB_TIMEOUT or 300)
+  --timeout S       seconds for everything, the boot included; time in which the guest has no processor of a busy host does not
+                    count, up to three times the limit                            (default $DAT_LAB_TIMEOUT or 300)
   --mem M           the guest's memory in MiB                                         (default $DAT_LAB_MEM or 3072)
   --log FILE        keep the guest's console there
   --out DIR         copy what the command left in $DAT_LAB_OUT to DIR
@@ -86,6 +87,7 @@ if [ "$place" = native ]; then
 fi
 
 . "$here/lib/image.sh"
+. "$here/lib/limit.sh"
 . "$here/lib/qemu.sh"
 "$top/scripts/bootstrap.sh" lab || exit 125
 image_prepare "$cache" "$here/guest" || exit 125

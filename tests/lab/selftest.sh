@@ -146,6 +146,26 @@ case_stuck() {
     unset DAT_LAB_BOOT
 }
 
+# Time without a processor does not count against a limit.
+case_limit() {
+    . "$here/lib/limit.sh"
+    mkdir -p "$tmp/proc/7/task/7" "$tmp/proc/7/task/8"
+    echo "9000000000 1000000000 5" >"$tmp/proc/7/task/7/schedstat"
+    echo "9000000000 40000000000 5" >"$tmp/proc/7/task/8/schedstat"
+    : >"$tmp/stdout"
+    : >"$tmp/stderr"
+    echo 0 >"$tmp/status"
+    check "the thread that waited longest for a processor counts" test "$(DAT_LAB_PROC=$tmp/proc starved 7)" = 40
+    check "the time of an idle host counts in full" test "$(own_time 50 0)" = 50
+    check "time without a processor does not count" test "$(own_time 100 40)" = 60
+    check "a limit ends on any host" test "$(own_time 300 299)" = 100
+    sleep 1000 &
+    check "a limit of a process that waits for nothing but time comes" until_own_time $! $SECONDS 2
+    kill $!
+    wait $! 2>/dev/null
+    check "the limit of a process that ended does not come" eval "! until_own_time $! $SECONDS 2"
+}
+
 case_broken() {
     lab --setup 'false' -- true
     check "a --setup that fails is no success of the command" status_is 125
@@ -178,7 +198,7 @@ case_parallel() {
 
 cases="$*"
 if [ -z "$cases" ]; then
-    cases="output rxe two netns dtest broken parallel hung"
+    cases="limit output rxe two netns dtest broken parallel hung"
     place=$(. "$here/lib/place.sh"; say() { echo "$*" >&2; }; lab_place)
     # Natively this machine would be the one that dies.
     [ "$place" = qemu ] && cases="$cases native dead stuck clock"

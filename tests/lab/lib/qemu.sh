@@ -3,12 +3,12 @@
 # The newest model whose instructions TCG emulates, without the features it lacks and warns of.
 qemu_cpu=Haswell-v4,-pcid,-x2apic,-tsc-deadline,-invpcid,-spec-ctrl
 
-# A guest whose command has not begun after this many seconds is stuck in its boot, and started again.
+# A guest whose command has not begun after this many seconds of its own time is stuck in its boot, and started again.
 qemu_boot_limit=${DAT_LAB_BOOT:-90}
 qemu_boots=3
 
 qemu_run() {
-    local run qemu watchdog begin=$SECONDS boot
+    local run qemu watchdog begin=$SECONDS boot left=$timeout
     run=$(mktemp -d "${TMPDIR:-/tmp}/dat-lab.XXXXXX") || return 125
     # The folder of the run is all that two labs at the same time would share; it has a name of its own.
     trap 'kill ${qemu:-} ${watchdog:-} 2>/dev/null; rm -rf "$run"' EXIT
@@ -45,7 +45,8 @@ qemu_run() {
         # Nothing of the command has happened yet: a second boot repeats nothing, and hides nothing that is said here.
         say "the guest did not come up (boot $boot of $qemu_boots, $((SECONDS - begin)) s since the first began)"
         qemu_stuck_words "$run"
-        [ $((SECONDS - begin)) -lt "$timeout" ] && [ "$boot" -lt $qemu_boots ] || break
+        left=$((left - qemu_boot_limit))
+        [ $left -gt 0 ] && [ "$boot" -lt $qemu_boots ] || break
         rm "$run/stuck"
     done
     [ -n "$log" ] && cat "$run/console" "$run/qemu.log" >"$log"
@@ -56,9 +57,7 @@ qemu_run() {
 
 # One boot, to the end of the guest. Works on the variables of qemu_run.
 qemu_boot() {
-    local tails left=$((timeout - (SECONDS - begin)))
-    # Time for the boot and for a last word; a short limit gets a short last word.
-    echo "guest_timeout=$((left > 30 ? left - 15 : left / 2))" >>"$run/config"
+    local tails started=$SECONDS
     "${machine[@]}" </dev/null >"$run/qemu.log" 2>&1 &
     qemu=$!
     # Line by line while it runs: someone may be watching, or wait for a line.
@@ -67,16 +66,17 @@ qemu_boot() {
     tail -q -c +1 -s 0.1 -f --pid=$qemu "$run/stderr" >&2 2>/dev/null &
     tails+=($!)
     (
-        limit=$((qemu_boot_limit < left ? qemu_boot_limit : left))
-        sleep "$limit" || exit
+        until_own_time $qemu $started $((qemu_boot_limit < left ? qemu_boot_limit : left)) || exit
         if [ ! -e "$run/begun" ]; then
             touch "$run/stuck" || exit
             qemu_ask "$run"
             kill -9 $qemu
             exit
         fi
-        # The guest ends itself a little earlier and says why; this is for one that cannot.
-        sleep $((left - limit)) || exit
+        # The guest gets time for a last word, since only it can say what hangs; a short limit gets a short last word.
+        until_own_time $qemu $started $((left > 30 ? left - 15 : left / 2)) || exit
+        touch "$run/time-up" || exit
+        until_own_time $qemu $started "$left" || exit
         touch "$run/late" || exit
         qemu_ask "$run"
         kill -9 $qemu
@@ -143,7 +143,7 @@ qemu_verdict() {
     elif [ "$status" = timeout ] || [ -e "$run/late" ]; then
         [ -e "$run/hung" ] && cat "$run/hung" >&2
         [ -e "$run/late" ] && qemu_stuck_words "$run"
-        say "FAILED: no end within $timeout s (--timeout); the guest was stopped"
+        say "FAILED: no end within $timeout s of the guest's own time (--timeout; $((SECONDS - begin)) s on the clock); it was stopped"
         exit 124
     fi
     say "FAILED: the guest died before the command ended (no exit marker)"
