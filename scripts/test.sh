@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs everything that CI runs. Prints each step's output and keeps it in target/test-logs; the end lists the steps
-# with their runners' closing lines. Later steps run even if one fails, so one run shows all failures.
+# Runs everything that CI runs. Prints the steps, each step's output and duration, and keeps the output in
+# target/test-logs; the end lists the steps with their runners' closing lines, and what was run again. Later steps run
+# even if one fails, so one run shows all failures.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=${CARGO_TARGET_DIR:-target}/test-logs
@@ -8,47 +9,67 @@ rm -rf "$logs"
 mkdir -p "$logs"
 export CARGO_TERM_COLOR=never RUSTDOCFLAGS="-D warnings"
 
-names=() verdicts=()
+names=() contents=() commands=() verdicts=()
 failed=0
 
-# step NAME COMMAND...
+# step NAME CONTENT COMMAND...: adds a step.
 step() {
-    local name=$1 begin=$SECONDS verdict=ok
-    shift
-    echo "==== $name: $*"
-    "$@" 2>&1 | tee "$logs/$name"
+    names+=("$1")
+    contents+=("$2")
+    shift 2
+    commands+=("$(printf '%q ' "$@")")
+}
+
+# run INDEX: runs a step.
+run() {
+    local name=${names[$1]} command=${commands[$1]} begin=$SECONDS verdict=ok
+    echo "==== $name: $command"
+    eval "$command" 2>&1 | tee "$logs/$name"
     if [ "${PIPESTATUS[0]}" != 0 ]; then
         verdict=FAILED
         failed=$((failed + 1))
     fi
-    names+=("$name")
     verdicts+=("$verdict $((SECONDS - begin))s")
+    echo "==== $name: $verdict in $((SECONDS - begin)) s, after $((SECONDS / 60)) min $((SECONDS % 60)) s"
+}
+
+# Prints what was run again in the step of log FILE: a test (nextest), a client, a row, the boot of a guest.
+again() {
+    grep -hE '^ +FLAKY |: pass, try [0-9]|at the second try|did not come up \(boot' "$1"
 }
 
 # Builds the shared objects and the command that tests load, as `dat_tests::built` does: within a test, the build would
 # count against its time limit.
 unit() {
     cargo build --locked --quiet --target-dir "${CARGO_TARGET_DIR:-target}/built" -p dat1 -p dat2 -p dat-loopback-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-tools &&
-        cargo nextest run --locked --workspace &&
-        cargo nextest run --locked -p udapl --all-features
+        cargo nextest run --locked --profile ci --workspace &&
+        cargo nextest run --locked --profile ci -p udapl --all-features
 }
 
-step bootstrap scripts/bootstrap.sh
-step format cargo fmt --all --check
-step lint cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
-step document cargo doc --locked --workspace --no-deps --quiet
-step dist scripts/dist.sh
-step unit unit
-step bindings scripts/bindings.sh
-step doc-tests cargo test --locked --workspace --doc --quiet
-step loom scripts/sanitize.sh loom
-step hotpath scripts/hotpath-ceilings.sh
-step valgrind scripts/valgrind.sh
-step clients-host tests/lab/clients.sh --host
-step lab-selftest tests/lab/selftest.sh
-step lab-tests scripts/lab-tests.sh
-step clients tests/lab/clients.sh
-step interop tests/lab/interop.sh
+step bootstrap "install missing packages" scripts/bootstrap.sh
+step format "compare all code with its formatted form" cargo fmt --all --check
+step lint "clippy, warnings are errors" cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+step document "build the documentation, warnings are errors" cargo doc --locked --workspace --no-deps --quiet
+step dist "build target/dist, optimised" scripts/dist.sh
+step unit "unit tests, and tests of several processes on this host" unit
+step bindings "compare our declarations of verbs with rdma-core's headers" scripts/bindings.sh
+step doc-tests "examples in the documentation" cargo test --locked --workspace --doc --quiet
+step loom "all thread orders of the lock-free parts" scripts/sanitize.sh loom
+step hotpath "instructions of posts and dequeues, against their ceilings" scripts/hotpath-ceilings.sh
+step valgrind "C programs under memcheck" scripts/valgrind.sh
+step clients-host "unmodified DAPL clients on the user engine" tests/lab/clients.sh --host
+step lab-selftest "the lab itself: guests with rdma_rxe" tests/lab/selftest.sh
+step lab-tests "tests that need RDMA, in a guest" scripts/lab-tests.sh
+step clients "unmodified DAPL clients on each pairing, in a guest" tests/lab/clients.sh
+step interop "the user engine against rdma_rxe, in a guest" tests/lab/interop.sh
+
+echo "==== ${#names[@]} steps; logs are in $logs"
+for i in "${!names[@]}"; do
+    printf '%-13s %s\n' "${names[i]}" "${contents[i]}"
+done
+for i in "${!names[@]}"; do
+    run "$i"
+done
 
 echo
 echo "==== closing lines"
@@ -56,6 +77,9 @@ for i in "${!names[@]}"; do
     printf '%-13s %-12s\n' "${names[i]}" "${verdicts[i]}"
     # nextest, libtest and our own runners print a final line of counts.
     grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|valgrind: |sanitize: |hotpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
+done
+for name in "${names[@]}"; do
+    again "$logs/$name" | sed -E "s/^ */run again in $name: /"
 done
 echo "$((${#names[@]} - failed)) of ${#names[@]} steps passed in $((SECONDS / 60)) min $((SECONDS % 60)) s"
 [ $failed = 0 ]
