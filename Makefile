@@ -107,6 +107,10 @@ lint: ## clippy, warnings are errors
 doc: ## build the documentation, warnings are errors
 	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
+.PHONY: site
+site: ## build the documentation site, target/site/book; builds mdBook once (minutes)
+	@scripts/site.sh
+
 .PHONY: deny
 deny: ## check licences, duplicates and sources of dependencies; builds cargo-deny once (minutes)
 	@command -v cargo-deny >/dev/null || PATH="$(CURDIR)/.cache/tools/bin:$$PATH" command -v cargo-deny >/dev/null \
