@@ -20,6 +20,51 @@ use crate::{table, v1_2, v2_0};
 #[doc(hidden)]
 pub type RegistryFn = unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> DatReturn;
 
+/// Version of the interface between a registry of ours and a provider: `dat_rs_provider_init`, `dat_rs_interface` and `dat_rs_owns`.
+/// The first three bytes are `DAT`, so that a registry that passes no version is found out. The C tables have versions of their own.
+pub const INTERFACE: u32 = 0x4441_5401;
+
+/// Returns the error of a registry that has another interface than this provider, in the words of a log line.
+fn refusal(registry: u32) -> Option<String> {
+    if registry == INTERFACE {
+        return None;
+    }
+    let theirs = if registry >> 8 != INTERFACE >> 8 {
+        "a registry from before there were versions".to_owned()
+    } else {
+        format!("a registry with version {}", registry & 0xff)
+    };
+    let advice = if registry >> 8 == INTERFACE >> 8 && registry > INTERFACE {
+        "build the provider with the kit of the installed libraries"
+    } else {
+        "install newer libraries (libdat2.so.2, libdat.so.1), or build the program with a newer udapl"
+    };
+    Some(format!(
+        "this provider is built for version {} of the provider interface and was loaded by {theirs}: {advice}",
+        INTERFACE & 0xff
+    ))
+}
+
+/// Runs `dat_rs_provider_init`: [`init`] for a registry that passes the version of its interface. Registers nothing if it is another one.
+///
+/// # Safety
+/// That of [`init`].
+#[doc(hidden)]
+pub unsafe fn init_with<P: Provider>(
+    info: *const DatProviderInfo,
+    params: *const c_char,
+    add: RegistryFn,
+    registry: u32,
+) -> DatReturn {
+    crate::log::install();
+    if let Some(why) = refusal(registry) {
+        tracing::error!("{why}");
+        return dat_core::error::Error::of(dat_core::error::Kind::ModelNotSupported).code();
+    }
+    // SAFETY: the caller's promise is the same.
+    unsafe { init::<P>(info, params, Some(add)) }
+}
+
 /// Returns the registry's function `name` from the global scope of the process. It is looked up and not linked, so that a provider
 /// also loads without a registry and logs that it is missing.
 fn registry(name: &CStr) -> Option<RegistryFn> {
@@ -185,8 +230,14 @@ macro_rules! export_provider {
             unsafe { $crate::export::init::<$provider>(info, params, None) };
         }
 
+        /// Version of the interface that this library is built for; a registry of ours reads it before it calls the library.
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals, reason = "a name for C and for readers of the file")]
+        pub static dat_rs_interface: u32 = $crate::export::INTERFACE;
+
         /// Called by a registry of ours instead of `dat_provider_init`. It passes the function that registers a table, so that none
-        /// needs to be in the global scope. Returns `DAT_INSUFFICIENT_RESOURCES` if memory was too short.
+        /// needs to be in the global scope, and the version of its interface. Returns `DAT_INSUFFICIENT_RESOURCES` if memory was too
+        /// short, and `DAT_MODEL_NOT_SUPPORTED` for a registry with another interface.
         ///
         /// # Safety
         /// `info` is valid; `params` is NULL or a C string; `add` registers a table.
@@ -195,11 +246,10 @@ macro_rules! export_provider {
             info: *const $crate::types::DatProviderInfo,
             params: *const ::std::ffi::c_char,
             add: $crate::export::RegistryFn,
+            registry: u32,
         ) -> u32 {
             // SAFETY: the registry's promise is the same.
-            unsafe {
-                $crate::export::init::<$provider>(info, params, ::std::option::Option::Some(add))
-            }
+            unsafe { $crate::export::init_with::<$provider>(info, params, add, registry) }
         }
 
         /// Returns true if a number is a handle of this library, which a registry of ours may then dereference.
@@ -218,4 +268,28 @@ macro_rules! export_provider {
             unsafe { $crate::export::fini::<$provider>(info) }
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_with_another_interface_is_refused_with_the_side_that_is_older() {
+        assert_eq!(refusal(INTERFACE), None);
+        let newer = refusal(INTERFACE + 1).expect("a newer registry");
+        assert!(
+            newer.contains("version 2") && newer.contains("build the provider"),
+            "{newer}"
+        );
+        let older = refusal(INTERFACE - 1).expect("an older registry");
+        assert!(
+            older.contains("version 0") && older.contains("install newer"),
+            "{older}"
+        );
+        for garbage in [0, 1, u32::MAX] {
+            let without = refusal(garbage).expect("no version was passed");
+            assert!(without.contains("before there were versions"), "{without}");
+        }
+    }
 }

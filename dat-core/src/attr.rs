@@ -1,11 +1,13 @@
 //! Attributes of adapters, endpoints and shared receive queues, independent of the layouts of API 1.2 and 2.0.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::flags::CompletionFlags;
 
-/// Limits and identity of a device that `dat_ia_query` returns (`DAT_IA_ATTR`, `DAT_PROVIDER_ATTR`).
+/// Limits and identity of a device that `dat_ia_query` returns (`DAT_IA_ATTR`, `DAT_PROVIDER_ATTR`). A transport takes the
+/// [default](AdapterAttr::default) and sets what is different: later versions may add fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AdapterAttr {
     /// Name of the device.
     pub adapter_name: String,
@@ -75,6 +77,49 @@ pub struct AdapterAttr {
     pub max_datagram: u32,
     /// True if the transport has RMRs (memory windows).
     pub windows: bool,
+}
+
+impl Default for AdapterAttr {
+    /// Returns the attributes of a transport in software: its limits are those of memory, it has none of the optional operations, and
+    /// its names and its address are to be set.
+    fn default() -> Self {
+        Self {
+            adapter_name: String::new(),
+            vendor_name: String::new(),
+            hardware_version: (1, 0),
+            firmware_version: (1, 0),
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            scope_id: 0,
+            max_eps: 65_536,
+            max_dto_per_ep: 16_384,
+            max_rdma_read_per_ep_in: 16,
+            max_rdma_read_per_ep_out: 16,
+            max_rdma_read_in: 65_536,
+            max_rdma_read_out: 65_536,
+            max_evds: 65_536,
+            max_evd_qlen: 65_536,
+            max_iov: 16,
+            max_iov_rdma_read: 16,
+            max_iov_rdma_write: 16,
+            max_lmrs: 65_536,
+            max_lmr_block_size: 1 << 40,
+            max_lmr_virtual_address: u64::MAX,
+            max_pzs: 65_536,
+            max_message_size: 1 << 31,
+            max_rdma_size: 1 << 31,
+            max_rmrs: 0,
+            max_srqs: 0,
+            max_ep_per_srq: 0,
+            max_recv_per_srq: 0,
+            max_private_data_size: 256,
+            zero_based: false,
+            named: Vec::new(),
+            atomics: false,
+            immediate_data: false,
+            max_datagram: 0,
+            windows: false,
+        }
+    }
 }
 
 /// Attributes of an endpoint (`DAT_EP_ATTR`).

@@ -91,8 +91,9 @@ pub struct Request<'a, T: Transport> {
     pub fence: bool,
 }
 
-/// Operation of a [`Request`].
+/// Operation of a [`Request`]. A transport refuses one that it does not know with `DAT_NOT_IMPLEMENTED`: later versions may add some.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Op<'a, T: Transport> {
     /// Message to a receive of the peer.
     Send,
@@ -161,8 +162,10 @@ pub struct Bind<'a, T: Transport> {
     pub fence: bool,
 }
 
-/// Completion of a work request as a transport reports it.
+/// Completion of a work request as a transport reports it. Made by [`Completion::new`]; the transport then sets the fields that
+/// apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Completion {
     /// Id of the work request.
     pub id: WrId,
@@ -178,6 +181,28 @@ pub struct Completion {
     pub invalidated: u32,
     /// For a receive from an SRQ: the token given to `create_qp`; else ignored.
     pub ep: Token,
+}
+
+impl Completion {
+    /// Returns the completion of request `id`: no bytes, no immediate data, no key, no endpoint.
+    #[must_use]
+    pub const fn new(id: WrId, status: DtoStatus) -> Self {
+        Self {
+            id,
+            status,
+            op: DtoOp::Send,
+            length: 0,
+            immediate: 0,
+            invalidated: 0,
+            ep: Token(0),
+        }
+    }
+}
+
+impl Default for Completion {
+    fn default() -> Self {
+        Self::new(WrId(0), DtoStatus::Success)
+    }
 }
 
 /// Arguments of [`Transport::connect`].

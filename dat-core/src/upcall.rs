@@ -108,8 +108,9 @@ pub enum DatagramOutcome<T: Transport> {
     Failed,
 }
 
-/// Fault of an adapter or of an object.
+/// Fault of an adapter or of an object. Later versions may add some.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Fault {
     /// The device is gone; every endpoint is broken.
     Adapter,

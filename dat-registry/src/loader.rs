@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
+use dat_abi::export::INTERFACE;
 use dat_abi::ret::TYPE_MASK;
 use dat_abi::types::DatProviderInfo;
 use dat_core::error::{Error, Subtype};
@@ -23,7 +24,8 @@ use crate::conf::Entry;
 use crate::library::{self, LibraryError};
 
 type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
-type InitWith = unsafe extern "C" fn(*const DatProviderInfo, *const c_char, AddProvider) -> u32;
+type InitWith =
+    unsafe extern "C" fn(*const DatProviderInfo, *const c_char, AddProvider, u32) -> u32;
 type Owns = unsafe extern "C" fn(usize) -> bool;
 type Fini = unsafe extern "C" fn(*const DatProviderInfo);
 
@@ -67,6 +69,22 @@ pub enum LoadError {
         origin: String,
         /// The library as the entry names it.
         library: String,
+    },
+    /// The library is built for another version of the provider interface.
+    #[error(
+        "{origin}: {library:?} is built for {theirs} of the provider interface, this library has version {ours} (DP-8): {advice}"
+    )]
+    Interface {
+        /// File and line of the entry.
+        origin: String,
+        /// The library as the entry names it.
+        library: String,
+        /// Version that the provider is built for, in words.
+        theirs: String,
+        /// Version of this registry.
+        ours: u32,
+        /// What to do.
+        advice: &'static str,
     },
     /// `dat_provider_init` returned without registering a provider for the entry.
     #[error(
@@ -211,12 +229,14 @@ impl Loader {
             entry.thread_safe,
         );
         let params = CString::new(entry.ia_params.replace('\0', " ")).unwrap_or_default();
-        // SAFETY: the symbols have these signatures in every provider (dat_registry.h; dat-abi's export.rs).
+        // SAFETY: the symbols have these types in every provider (dat_registry.h; dat-abi's export.rs).
         // `info` and `params` outlive the call; the library stays mapped during it.
         unsafe {
             let symbols = &library.library;
             if let Ok(init) = symbols.get::<InitWith>(b"dat_rs_provider_init\0") {
-                let code = init(&raw const info, params.as_ptr(), add);
+                let version = symbols.get::<*const u32>(b"dat_rs_interface\0");
+                check_interface(entry, version.ok().map(|at| **at))?;
+                let code = init(&raw const info, params.as_ptr(), add, INTERFACE);
                 if code & TYPE_MASK == NO_MEMORY.code() & TYPE_MASK {
                     return Err(LoadError::Memory {
                         origin: entry.origin.to_string(),
@@ -292,6 +312,28 @@ impl Loader {
         }
         self.changed.notify_all();
     }
+}
+
+/// Refuses a library of ours that is built for another interface. `version` is its `dat_rs_interface`.
+fn check_interface(entry: &Entry, version: Option<u32>) -> Result<(), LoadError> {
+    if version == Some(INTERFACE) {
+        return Ok(());
+    }
+    let newer = version.is_some_and(|version| version > INTERFACE);
+    Err(LoadError::Interface {
+        origin: entry.origin.to_string(),
+        library: entry.library.clone(),
+        theirs: version.map_or_else(
+            || "a time before the versions".to_owned(),
+            |version| format!("version {}", version & 0xff),
+        ),
+        ours: INTERFACE & 0xff,
+        advice: if newer {
+            "install newer DAT libraries, or build the program with a newer udapl"
+        } else {
+            "build the provider with the present provider kit"
+        },
+    })
 }
 
 /// Runs `dat_provider_fini`.

@@ -45,6 +45,10 @@ const PRELUDE: &str = "
 struct info { char name[256]; unsigned major, minor, safe; };
 typedef unsigned (*add_fn)(const void *, const struct info *);
 static int table = 7;
+#ifndef INTERFACE
+#define INTERFACE 0x44415401
+#endif
+const unsigned dat_rs_interface = INTERFACE;
 ";
 
 impl Prefix {
@@ -59,9 +63,13 @@ impl Prefix {
     }
 
     fn library(&self, name: &str, code: &str) -> PathBuf {
+        self.compile(name, &format!("{PRELUDE}{code}"))
+    }
+
+    fn compile(&self, name: &str, text: &str) -> PathBuf {
         let source = self.dir.path().join(format!("{name}.c"));
         let library = self.dir.path().join("lib").join(format!("{name}.so"));
-        fs::write(&source, format!("{PRELUDE}{code}")).expect("written");
+        fs::write(&source, text).expect("written");
         let done = Command::new("cc")
             .args(["-shared", "-fPIC", "-o"])
             .arg(&library)
@@ -165,6 +173,52 @@ fn a_faulty_entry_is_refused_with_its_reason_and_others_work() {
         .collect();
     assert_eq!(names[0], "good");
     assert!(!names.contains(&"nonsense".to_owned()));
+}
+
+#[test]
+fn a_provider_for_another_interface_is_refused_before_its_code_runs() {
+    let mut prefix = Prefix::new();
+    for (name, line) in [
+        ("newer", "#define INTERFACE 0x44415402"),
+        ("older", "#define INTERFACE 0x44415400"),
+        ("unversioned", "#define dat_rs_interface something_else"),
+    ] {
+        let code = "void dat_rs_provider_init(const struct info *i, const char *p, add_fn add) { __builtin_trap(); }";
+        let library = prefix.compile(name, &format!("{line}\n{PRELUDE}{code}"));
+        prefix.entry(name, &library);
+    }
+    let registry = prefix.registry();
+    for (name, wants) in [
+        (
+            "newer",
+            ["version 2", "has version 1", "install newer DAT libraries"],
+        ),
+        (
+            "older",
+            ["version 0", "has version 1", "build the provider"],
+        ),
+        (
+            "unversioned",
+            ["before the versions", "DP-8", "build the provider"],
+        ),
+    ] {
+        let error = lookup(registry, name).expect_err(name);
+        for want in wants {
+            assert!(error.contains(want), "{name}: {error:?} lacks {want:?}");
+        }
+    }
+}
+
+#[test]
+fn the_registry_passes_its_version() {
+    let mut prefix = Prefix::new();
+    prefix.provider(
+        "asks",
+        "void dat_rs_provider_init(const struct info *i, const char *p, add_fn add, unsigned version) {
+             if (version == 0x44415401) add(&table, i); }",
+    );
+    let found = lookup(prefix.registry(), "asks");
+    assert!(found.is_ok(), "{found:?}");
 }
 
 #[test]

@@ -159,46 +159,45 @@ impl<'a> Facts<'a> {
         let reads_in = positive(d.max_qp_rd_atom);
         let reads_out = positive(d.max_qp_init_rd_atom);
         let sges = positive(d.max_sge);
-        AdapterAttr {
-            adapter_name: self.device_port.device.clone(),
-            vendor_name: self.vendor(),
-            hardware_version: (d.hw_ver, 0),
-            firmware_version: version(&self.firmware()),
-            address: self.device_port.ip,
-            scope_id: self.device_port.scope,
-            max_eps: positive(d.max_qp),
-            max_dto_per_ep: positive(d.max_qp_wr).min(wr_max.unwrap_or(u32::MAX)),
-            max_rdma_read_per_ep_in: reads_in,
-            max_rdma_read_per_ep_out: reads_out,
-            max_rdma_read_in: positive(d.max_res_rd_atom).max(reads_in),
-            max_rdma_read_out: positive(d.max_res_rd_atom).max(reads_out),
-            max_evds: positive(d.max_cq),
-            max_evd_qlen: positive(d.max_cqe),
-            max_iov: sges,
-            max_iov_rdma_read: if d.max_sge_rd > 0 {
-                sges.min(positive(d.max_sge_rd))
-            } else {
-                sges
-            },
-            max_iov_rdma_write: sges,
-            max_lmrs: positive(d.max_mr),
-            max_lmr_block_size: d.max_mr_size,
-            max_lmr_virtual_address: u64::MAX,
-            max_pzs: positive(d.max_pd),
-            max_message_size: self.port.max_msg_sz.into(),
-            max_rdma_size: self.port.max_msg_sz.into(),
-            max_rmrs: if windows { positive(d.max_mw) } else { 0 },
-            max_srqs: positive(d.max_srq),
-            max_ep_per_srq: positive(d.max_qp),
-            max_recv_per_srq: positive(d.max_srq_wr),
-            max_private_data_size: private_data as u32,
-            zero_based: true,
-            named: self.named(can, protocol),
-            atomics: can.atomics,
-            immediate_data: can.immediate_data,
-            max_datagram: if can.datagrams { self.mtu() } else { 0 },
-            windows,
-        }
+        let mut attr = AdapterAttr::default();
+        attr.adapter_name = self.device_port.device.clone();
+        attr.vendor_name = self.vendor();
+        attr.hardware_version = (d.hw_ver, 0);
+        attr.firmware_version = version(&self.firmware());
+        attr.address = self.device_port.ip;
+        attr.scope_id = self.device_port.scope;
+        attr.max_eps = positive(d.max_qp);
+        attr.max_dto_per_ep = positive(d.max_qp_wr).min(wr_max.unwrap_or(u32::MAX));
+        attr.max_rdma_read_per_ep_in = reads_in;
+        attr.max_rdma_read_per_ep_out = reads_out;
+        attr.max_rdma_read_in = positive(d.max_res_rd_atom).max(reads_in);
+        attr.max_rdma_read_out = positive(d.max_res_rd_atom).max(reads_out);
+        attr.max_evds = positive(d.max_cq);
+        attr.max_evd_qlen = positive(d.max_cqe);
+        attr.max_iov = sges;
+        attr.max_iov_rdma_read = if d.max_sge_rd > 0 {
+            sges.min(positive(d.max_sge_rd))
+        } else {
+            sges
+        };
+        attr.max_iov_rdma_write = sges;
+        attr.max_lmrs = positive(d.max_mr);
+        attr.max_lmr_block_size = d.max_mr_size;
+        attr.max_pzs = positive(d.max_pd);
+        attr.max_message_size = self.port.max_msg_sz.into();
+        attr.max_rdma_size = self.port.max_msg_sz.into();
+        attr.max_rmrs = if windows { positive(d.max_mw) } else { 0 };
+        attr.max_srqs = positive(d.max_srq);
+        attr.max_ep_per_srq = positive(d.max_qp);
+        attr.max_recv_per_srq = positive(d.max_srq_wr);
+        attr.max_private_data_size = private_data as u32;
+        attr.zero_based = true;
+        attr.named = self.named(can, protocol);
+        attr.atomics = can.atomics;
+        attr.immediate_data = can.immediate_data;
+        attr.max_datagram = if can.datagrams { self.mtu() } else { 0 };
+        attr.windows = windows;
+        attr
     }
 }
 

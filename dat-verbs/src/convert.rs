@@ -94,15 +94,16 @@ pub(crate) const fn dto_op(wc: &Wc) -> DtoOp {
 pub(crate) const fn completion(wc: &Wc, ep: Token) -> Completion {
     let op = dto_op(wc);
     let invalidated = matches!(op, DtoOp::ReceiveWithInvalidate);
-    Completion {
-        id: WrId(wc.wr_id),
-        status: dto_status(wc.status),
-        op,
-        length: wc.byte_len,
-        immediate: if invalidated { 0 } else { wc.imm_or_rkey },
-        invalidated: if invalidated { wc.imm_or_rkey } else { 0 },
-        ep,
+    let mut completion = Completion::new(WrId(wc.wr_id), dto_status(wc.status));
+    completion.op = op;
+    completion.length = wc.byte_len;
+    completion.ep = ep;
+    if invalidated {
+        completion.invalidated = wc.imm_or_rkey;
+    } else {
+        completion.immediate = wc.imm_or_rkey;
     }
+    completion
 }
 
 /// Returns the code for the errno of a call that creates an object; `what` is the resource that ran short.

@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-core", &["dat-arena", "dat-os"]),
     ("dat-abi", &["dat-core", "dat-arena", "dat-os"]),
     ("dat-slots", &[]),
+    ("dat-provider", &["dat-core", "dat-abi", "dat-os"]),
     ("dat-registry", &["dat-core", "dat-abi"]),
     (
         "udapl",
@@ -26,7 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("dat-verbs", &["dat-core", "dat-handshake", "dat-os"]),
     ("dat-loopback", &["dat-core", "dat-os"]),
-    ("dat-loopback-provider", &["dat-abi", "dat-loopback"]),
+    ("dat-loopback-provider", &["dat-provider", "dat-loopback"]),
     (
         "dat-provider-ibverbs",
         &["dat-core", "dat-abi", "dat-verbs"],

@@ -250,42 +250,31 @@ impl Transport for Null {
     }
 
     fn attributes(_adapter: &Adapter) -> AdapterAttr {
-        AdapterAttr {
-            adapter_name: "null".into(),
-            vendor_name: String::new(),
-            hardware_version: (0, 0),
-            firmware_version: (0, 0),
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            scope_id: 0,
-            max_eps: 16,
-            max_dto_per_ep: 64,
-            max_rdma_read_per_ep_in: 1,
-            max_rdma_read_per_ep_out: 1,
-            max_rdma_read_in: 1,
-            max_rdma_read_out: 1,
-            max_evds: 1 << 16,
-            max_evd_qlen: 1 << 10,
-            max_iov: 4,
-            max_iov_rdma_read: 4,
-            max_iov_rdma_write: 4,
-            max_lmrs: 1 << 16,
-            max_lmr_block_size: u64::MAX,
-            max_lmr_virtual_address: u64::MAX,
-            max_pzs: 1 << 16,
-            max_message_size: 1 << 20,
-            max_rdma_size: 1 << 20,
-            max_rmrs: 1 << 16,
-            max_srqs: 0,
-            max_ep_per_srq: 0,
-            max_recv_per_srq: 0,
-            max_private_data_size: 56,
-            zero_based: false,
-            named: Vec::new(),
-            atomics: false,
-            immediate_data: false,
-            max_datagram: 0,
-            windows: true,
-        }
+        let mut attr = AdapterAttr::default();
+        attr.adapter_name = "null".into();
+        attr.hardware_version = (0, 0);
+        attr.firmware_version = (0, 0);
+        attr.address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        attr.max_eps = 16;
+        attr.max_dto_per_ep = 64;
+        attr.max_rdma_read_per_ep_in = 1;
+        attr.max_rdma_read_per_ep_out = 1;
+        attr.max_rdma_read_in = 1;
+        attr.max_rdma_read_out = 1;
+        attr.max_evds = 1 << 16;
+        attr.max_evd_qlen = 1 << 10;
+        attr.max_iov = 4;
+        attr.max_iov_rdma_read = 4;
+        attr.max_iov_rdma_write = 4;
+        attr.max_lmrs = 1 << 16;
+        attr.max_lmr_block_size = u64::MAX;
+        attr.max_pzs = 1 << 16;
+        attr.max_message_size = 1 << 20;
+        attr.max_rdma_size = 1 << 20;
+        attr.max_rmrs = 1 << 16;
+        attr.max_private_data_size = 56;
+        attr.windows = true;
+        attr
     }
 
     fn create_pz(_adapter: &Arc<Adapter>) -> Result<()> {
@@ -348,15 +337,10 @@ impl Transport for Null {
     }
 
     fn decode(_cq: &Self::Cq, raw: &Raw) -> Completion {
-        Completion {
-            id: raw.id,
-            status: raw.status,
-            op: raw.op,
-            length: 5,
-            immediate: 0,
-            invalidated: 0,
-            ep: Token(0),
-        }
+        let mut completion = Completion::new(raw.id, raw.status);
+        completion.op = raw.op;
+        completion.length = 5;
+        completion
     }
 
     fn watch_cq(cq: &Self::Cq, on: bool) -> Result<()> {

@@ -210,15 +210,10 @@ impl Default for Raw {
 }
 
 fn done(id: WrId, status: DtoStatus, op: DtoOp, length: u32) -> Completion {
-    Completion {
-        id,
-        status,
-        op,
-        length,
-        immediate: 0,
-        invalidated: 0,
-        ep: Token(0),
-    }
+    let mut completion = Completion::new(id, status);
+    completion.op = op;
+    completion.length = length;
+    completion
 }
 
 impl Qp {
@@ -348,42 +343,33 @@ impl Transport for Fake {
     }
 
     fn attributes(_adapter: &Adapter) -> AdapterAttr {
-        AdapterAttr {
-            adapter_name: "fake".into(),
-            vendor_name: String::new(),
-            hardware_version: (0, 0),
-            firmware_version: (0, 0),
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            scope_id: 0,
-            max_eps: 1000,
-            max_dto_per_ep: 1000,
-            max_rdma_read_per_ep_in: 16,
-            max_rdma_read_per_ep_out: 16,
-            max_rdma_read_in: 16,
-            max_rdma_read_out: 16,
-            max_evds: 1000,
-            max_evd_qlen: 1000,
-            max_iov: 8,
-            max_iov_rdma_read: 8,
-            max_iov_rdma_write: 8,
-            max_lmrs: 1000,
-            max_lmr_block_size: 1 << 30,
-            max_lmr_virtual_address: u64::MAX,
-            max_pzs: 1000,
-            max_message_size: 1 << 20,
-            max_rdma_size: 1 << 20,
-            max_rmrs: 1000,
-            max_srqs: 1000,
-            max_ep_per_srq: 1000,
-            max_recv_per_srq: 1000,
-            max_private_data_size: 56,
-            zero_based: false,
-            named: Vec::new(),
-            atomics: true,
-            immediate_data: true,
-            max_datagram: 0,
-            windows: false,
-        }
+        let mut attr = AdapterAttr::default();
+        attr.adapter_name = "fake".into();
+        attr.hardware_version = (0, 0);
+        attr.firmware_version = (0, 0);
+        attr.address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        attr.max_eps = 1000;
+        attr.max_dto_per_ep = 1000;
+        attr.max_rdma_read_in = 16;
+        attr.max_rdma_read_out = 16;
+        attr.max_evds = 1000;
+        attr.max_evd_qlen = 1000;
+        attr.max_iov = 8;
+        attr.max_iov_rdma_read = 8;
+        attr.max_iov_rdma_write = 8;
+        attr.max_lmrs = 1000;
+        attr.max_lmr_block_size = 1 << 30;
+        attr.max_pzs = 1000;
+        attr.max_message_size = 1 << 20;
+        attr.max_rdma_size = 1 << 20;
+        attr.max_rmrs = 1000;
+        attr.max_srqs = 1000;
+        attr.max_ep_per_srq = 1000;
+        attr.max_recv_per_srq = 1000;
+        attr.max_private_data_size = 56;
+        attr.atomics = true;
+        attr.immediate_data = true;
+        attr
     }
 
     fn create_pz(adapter: &Arc<Adapter>) -> Result<FakePz> {

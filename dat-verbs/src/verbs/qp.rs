@@ -422,6 +422,7 @@ impl Qp {
                     (&raw mut (*p).wr.ud.remote_qkey).write(to.qkey);
                     opcode::IBV_WR_SEND
                 }
+                _ => return Err(Error::of(Kind::NotImplemented)),
             };
             (&raw mut (*p).opcode).write(op);
             (&raw mut (*p).send_flags).write(flags);

@@ -1,4 +1,4 @@
 //! The DAT provider of the loopback transport. The macro is all that a provider needs besides its transport.
-//! It imports `dat-abi` and `dat-loopback`.
+//! It imports `dat-provider` and `dat-loopback`.
 
-dat_abi::export_provider!(dat_loopback::Loopback);
+dat_provider::export_provider!(dat_loopback::Loopback);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dat_core::event::{DtoOp, DtoStatus};
+use dat_core::event::DtoStatus;
 use dat_core::transport::{Completion, Parked, Token, WrId};
 use dat_core::upcall::{Fault, Upcalls};
 use dat_os::permit::Permit;
@@ -25,16 +25,10 @@ impl Entry {
     /// Creates the entry of a completed request. Core ignores operation, immediate data and endpoint of a request: it stored them
     /// at the post.
     pub(crate) fn request(id: WrId, status: DtoStatus, length: u32) -> Self {
+        let mut completion = Completion::new(id, status);
+        completion.length = length;
         Self {
-            completion: Completion {
-                id,
-                status,
-                op: DtoOp::Send,
-                length,
-                immediate: 0,
-                invalidated: 0,
-                ep: Token(0),
-            },
+            completion,
             solicited: None,
         }
     }

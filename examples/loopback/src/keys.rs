@@ -72,6 +72,8 @@ impl Keys {
         self.local.try_reserve(1).map_err(|_| NO_MEMORY)?;
         self.remote.try_reserve(1).map_err(|_| NO_MEMORY)?;
         let key = self.unused()?;
+        // A region may always be read locally, as on every RDMA device: programs send from memory without that right (dtest).
+        let rights = rights | MemPriv::LOCAL_READ;
         self.local.insert(
             key,
             Region {
@@ -225,7 +227,7 @@ mod tests {
     #[test]
     fn pz_rights_and_bounds_are_checked() {
         let mut keys = Keys::default();
-        let rights = MemPriv::REMOTE_READ | MemPriv::LOCAL_READ;
+        let rights = MemPriv::REMOTE_READ;
         let pair = keys.register(PZ, 100, 10, rights, VaType::Va).unwrap();
         let target = |address, length, pz, right| {
             keys.target(pz, at(address, pair.rmr_context), length, right)

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use dat_core::error::{Error, Kind, Result};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::{Completion, Op, QpCaps, Request, Token, WrId};
@@ -59,7 +60,7 @@ pub(crate) struct Message {
 
 impl Work {
     /// Copies a request of core.
-    pub(crate) fn of(request: &Request<'_, Loopback>) -> Self {
+    pub(crate) fn of(request: &Request<'_, Loopback>) -> Result<Self> {
         let action = match request.op {
             Op::Send => Action::Send(Message::default()),
             Op::SendWithInvalidate(key) => Action::Send(Message {
@@ -84,15 +85,16 @@ impl Work {
             },
             Op::FetchAdd { remote, add } => Action::FetchAdd { remote, add },
             Op::SendUd { qpn, .. } => Action::Datagram { to: qpn },
+            _ => return Err(Error::of(Kind::NotImplemented)),
         };
-        Self {
+        Ok(Self {
             id: request.id,
             action,
             iov: request.iov.to_vec(),
             length: request.length,
             signaled: request.signaled,
             solicited: request.solicited,
-        }
+        })
     }
 }
 
@@ -147,16 +149,14 @@ impl QueuePair {
 
     /// Adds the completion of a receive to its queue.
     pub(crate) fn complete_receive(&self, id: WrId, status: DtoStatus, delivery: Delivery) {
+        let mut completion = Completion::new(id, status);
+        completion.op = delivery.op;
+        completion.length = delivery.length;
+        completion.immediate = delivery.immediate;
+        completion.invalidated = delivery.invalidated;
+        completion.ep = self.token;
         self.recv_cq.push(Entry {
-            completion: Completion {
-                id,
-                status,
-                op: delivery.op,
-                length: delivery.length,
-                immediate: delivery.immediate,
-                invalidated: delivery.invalidated,
-                ep: self.token,
-            },
+            completion,
             solicited: Some(delivery.solicited),
         });
     }

@@ -177,42 +177,21 @@ impl Transport for Loopback {
     }
 
     fn attributes(adapter: &Adapter) -> AdapterAttr {
-        AdapterAttr {
-            adapter_name: "loopback".into(),
-            vendor_name: "dat-loopback".into(),
-            hardware_version: (1, 0),
-            firmware_version: (1, 0),
-            address: adapter.settings.address,
-            scope_id: 0,
-            max_eps: 65_536,
-            max_dto_per_ep: 16_384,
-            max_rdma_read_per_ep_in: 16,
-            max_rdma_read_per_ep_out: 16,
-            max_rdma_read_in: 65_536,
-            max_rdma_read_out: 65_536,
-            max_evds: 65_536,
-            max_evd_qlen: 65_536,
-            max_iov: 16,
-            max_iov_rdma_read: 16,
-            max_iov_rdma_write: 16,
-            max_lmrs: 65_536,
-            max_lmr_block_size: 1 << 40,
-            max_lmr_virtual_address: u64::MAX,
-            max_pzs: 65_536,
-            max_message_size: 1 << 31,
-            max_rdma_size: 1 << 31,
-            max_rmrs: 65_536,
-            max_srqs: 65_536,
-            max_ep_per_srq: 65_536,
-            max_recv_per_srq: 16_384,
-            max_private_data_size: 256,
-            zero_based: true,
-            named: vec![("DAT_IB_UD".into(), "TRUE".into())],
-            atomics: true,
-            immediate_data: true,
-            max_datagram: MAX_DATAGRAM,
-            windows: true,
-        }
+        let mut attr = AdapterAttr::default();
+        attr.adapter_name = "loopback".into();
+        attr.vendor_name = "dat-loopback".into();
+        attr.address = adapter.settings.address;
+        attr.max_rmrs = 65_536;
+        attr.max_srqs = 65_536;
+        attr.max_ep_per_srq = 65_536;
+        attr.max_recv_per_srq = 16_384;
+        attr.zero_based = true;
+        attr.named = vec![("DAT_IB_UD".into(), "TRUE".into())];
+        attr.atomics = true;
+        attr.immediate_data = true;
+        attr.max_datagram = MAX_DATAGRAM;
+        attr.windows = true;
+        attr
     }
 
     fn create_pz(adapter: &Arc<Adapter>) -> Result<Pz> {
@@ -434,7 +413,7 @@ impl Transport for Loopback {
         if qp.fail == Some(Fail::Post) {
             return Err(FULL);
         }
-        post(qp, Work::of(request))
+        post(qp, Work::of(request)?)
     }
 
     fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {

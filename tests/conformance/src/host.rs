@@ -5,6 +5,7 @@ use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use dat_abi::export::INTERFACE;
 use dat_abi::types::DatProviderInfo;
 use dat_abi::{v1_2, v2_0};
 
@@ -51,7 +52,8 @@ type InitWith = unsafe extern "C" fn(
     *const DatProviderInfo,
     *const c_char,
     unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32,
-);
+    u32,
+) -> u32;
 
 /// Loads a provider permanently, and lets it register `name` for a version.
 ///
@@ -71,7 +73,7 @@ pub fn load(path: &Path, name: &str, params: &str, api: Api) -> Result<Table, St
     // string are valid, as the functions require.
     unsafe {
         if let Ok(init) = library.get::<InitWith>(b"dat_rs_provider_init") {
-            init(&raw const info, params.as_ptr(), add_provider);
+            init(&raw const info, params.as_ptr(), add_provider, INTERFACE);
         } else {
             let init = library.get::<Init>(b"dat_provider_init").map_err(why)?;
             init(&raw const info, params.as_ptr());

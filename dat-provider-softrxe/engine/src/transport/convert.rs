@@ -74,9 +74,9 @@ pub(super) fn post_error(error: PostError) -> Error {
     }
 }
 
-/// Converts the operation of a request.
-pub(super) fn op<T: Transport<AddressHandle = AddressHandle>>(op: Op<'_, T>) -> proto::Op {
-    match op {
+/// Converts the operation of a request; an error for one that the protocol does not have.
+pub(super) fn op<T: Transport<AddressHandle = AddressHandle>>(op: Op<'_, T>) -> Result<proto::Op> {
+    Ok(match op {
         Op::Send => proto::Op::Send,
         Op::SendWithInvalidate(key) => proto::Op::SendInvalidate(key),
         Op::SendWithImmediate(data) => proto::Op::SendImm(data.to_ne_bytes()),
@@ -104,7 +104,8 @@ pub(super) fn op<T: Transport<AddressHandle = AddressHandle>>(op: Op<'_, T>) -> 
             },
             immediate: None,
         },
-    }
+        _ => return Err(Error::of(Kind::NotImplemented)),
+    })
 }
 
 /// Converts a completion.
@@ -122,15 +123,13 @@ pub(super) fn completion(raw: &proto::Completion) -> Completion {
         (CompletedOp::LocalInvalidate, ..) => DtoOp::LmrInvalidate,
         (CompletedOp::Bind, ..) => DtoOp::BindMw,
     };
-    Completion {
-        id: WrId(raw.wr_id),
-        status: status(raw.status),
-        op,
-        length: raw.length,
-        immediate: raw.immediate.map_or(0, u32::from_ne_bytes),
-        invalidated: raw.invalidated.unwrap_or(0),
-        ep: Token(raw.token),
-    }
+    let mut completion = Completion::new(WrId(raw.wr_id), status(raw.status));
+    completion.op = op;
+    completion.length = raw.length;
+    completion.immediate = raw.immediate.map_or(0, u32::from_ne_bytes);
+    completion.invalidated = raw.invalidated.unwrap_or(0);
+    completion.ep = Token(raw.token);
+    completion
 }
 
 /// Converts an error of the connection manager.

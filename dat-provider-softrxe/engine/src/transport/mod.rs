@@ -103,42 +103,33 @@ impl Transport for UserEngine {
             (state.engine.guid(), state.near_dial.door().is_some())
         };
         let named = named_attributes::attributes(local, &device, mtu, guid, near);
-        AdapterAttr {
-            adapter_name: device,
-            vendor_name: "softrxe in user space".into(),
-            hardware_version: (1, 0),
-            firmware_version: (1, 0),
-            address: local.address,
-            scope_id: 0,
-            max_eps: 16_000,
-            max_dto_per_ep: adapter.hub.settings.wr_max,
-            max_rdma_read_per_ep_in: MAX_READS,
-            max_rdma_read_per_ep_out: MAX_READS,
-            max_rdma_read_in: 16_000 * MAX_READS,
-            max_rdma_read_out: 16_000 * MAX_READS,
-            max_evds: 65_536,
-            max_evd_qlen: 1 << 20,
-            max_iov: MAX_IOV as u32,
-            max_iov_rdma_read: MAX_IOV as u32,
-            max_iov_rdma_write: MAX_IOV as u32,
-            max_lmrs: 1 << 23,
-            max_lmr_block_size: 1 << 40,
-            max_lmr_virtual_address: u64::MAX,
-            max_pzs: 65_536,
-            max_message_size: 1 << 31,
-            max_rdma_size: 1 << 31,
-            max_rmrs: 1 << 23,
-            max_srqs: 65_536,
-            max_ep_per_srq: 16_000,
-            max_recv_per_srq: 16_384,
-            max_private_data_size: REQ_PRIVATE as u32,
-            zero_based: true,
-            named,
-            atomics: true,
-            immediate_data: true,
-            max_datagram: mtu.into(),
-            windows: true,
-        }
+        let mut attr = AdapterAttr::default();
+        attr.adapter_name = device;
+        attr.vendor_name = "softrxe in user space".into();
+        attr.address = local.address;
+        attr.max_eps = 16_000;
+        attr.max_dto_per_ep = adapter.hub.settings.wr_max;
+        attr.max_rdma_read_per_ep_in = MAX_READS;
+        attr.max_rdma_read_per_ep_out = MAX_READS;
+        attr.max_rdma_read_in = 16_000 * MAX_READS;
+        attr.max_rdma_read_out = 16_000 * MAX_READS;
+        attr.max_evd_qlen = 1 << 20;
+        attr.max_iov = MAX_IOV as u32;
+        attr.max_iov_rdma_read = MAX_IOV as u32;
+        attr.max_iov_rdma_write = MAX_IOV as u32;
+        attr.max_lmrs = 1 << 23;
+        attr.max_rmrs = 1 << 23;
+        attr.max_srqs = 65_536;
+        attr.max_ep_per_srq = 16_000;
+        attr.max_recv_per_srq = 16_384;
+        attr.max_private_data_size = REQ_PRIVATE as u32;
+        attr.zero_based = true;
+        attr.named = named;
+        attr.atomics = true;
+        attr.immediate_data = true;
+        attr.max_datagram = mtu.into();
+        attr.windows = true;
+        attr
     }
 
     fn create_pz(adapter: &Arc<Adapter>) -> Result<Pz> {
@@ -410,7 +401,7 @@ impl Transport for UserEngine {
         let mut room = [Sge::default(); MAX_IOV];
         let request = proto::SendRequest {
             wr_id: request.id.0,
-            op: op(request.op),
+            op: op(request.op)?,
             sges: sges(request.iov, &mut room)?,
             signaled: request.signaled,
             solicited: request.solicited,

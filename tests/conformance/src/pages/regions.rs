@@ -22,6 +22,7 @@ statements! {
     "dat_lmr_free": "An invalid handle is DAT_INVALID_HANDLE." => invalid_handle;
     "dat_lmr_create": "Remote access is refused unless the privileges allow it." => no_remote_right;
     "dat_lmr_create": "Remote reading does not imply remote writing." => read_is_not_write;
+    "dat_lmr_create": "A send or write may take bytes from any LMR of its PZ, also without the local read privilege." => local_read_is_implied;
     "dat_lmr_create": "A local write needs the local write privilege." => local_write_right;
     "dat_lmr_create": "A length of 0 is refused: DAT_INVALID_PARAMETER, or DAT_LENGTH_ERROR as DAPL has it." => no_length;
     "dat_lmr_create": "An LMR of type DAT_MEM_TYPE_LMR covers the memory of its base LMR, which cannot be freed before it." => on_lmr;
@@ -185,6 +186,22 @@ fn read_is_not_write(dat: &Dat) -> Check {
         "the local memory does not hold the bytes read",
     )?;
     write(&pair, &own, &far, 2, REMOTE_ACCESS)
+}
+
+fn local_read_is_implied(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let writable = pair.a.memory(64, MemPriv::LOCAL_WRITE.bits())?;
+    let without = pair.a.memory(64, MemPriv::REMOTE_READ.bits())?;
+    let far = pair.b.memory(64, ALL)?;
+    for (cookie, own) in [(1, writable), (2, without)] {
+        own.fill(cookie as u8);
+        write(&pair, &own, &far, cookie, SUCCESS)?;
+        holds(
+            far.is_all(cookie as u8),
+            "the peer does not have the bytes of memory without DAT_MEM_PRIV_LOCAL_READ_FLAG",
+        )?;
+    }
+    Ok(())
 }
 
 fn local_write_right(dat: &Dat) -> Check {
