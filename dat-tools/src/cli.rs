@@ -1,9 +1,13 @@
 //! The command line: what clap parses, and what man pages and completions are made from.
 
+mod measure;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use measure::{Measure, OpArgument, Perf, Ping, Serve};
 
 /// List, configure, examine and try the interface adapters (IAs) of DAT programs.
 #[derive(Debug, Parser)]
@@ -71,6 +75,12 @@ pub(crate) enum Command {
         /// Name of the IA.
         ia: String,
     },
+    /// Answer `dat ping` and `dat perf` of other processes and hosts, until interrupted.
+    Serve(Serve),
+    /// Send messages to `dat serve`, and print how long each takes there and back. Every byte is compared.
+    Ping(Ping),
+    /// Measure latency, bandwidth and message rate against `dat serve`.
+    Perf(Perf),
     /// Hold UDP port 4791 for the user engine's processes of all users; run by root.
     ServePort {
         /// Folder that keeps what users registered over a restart.

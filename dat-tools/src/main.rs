@@ -1,7 +1,8 @@
 //! The `dat` command: lists, configures, examines and tries interface adapters.
 //!
 //! `cli.rs` is the command line; each subcommand has a file, and this one selects it. `read.rs` reads dat.conf and `assess.rs` judges its
-//! entries, for several of them; `out.rs` prints. The crate imports the Rust API (`udapl`, here `dat`), dat-registry for dat.conf, dat-os for the
+//! entries, for several of them; `out.rs` prints. `measure` is the
+//! machinery of `dat serve`, `dat ping` and `dat perf`. The crate imports the Rust API (`udapl`, here `dat`), dat-registry for dat.conf, dat-os for the
 //! netdevs, and softrxe-port for `dat serve-port`.
 #![forbid(unsafe_code)]
 
@@ -21,8 +22,12 @@ mod init;
 mod list;
 mod machine;
 mod manual;
+mod measure;
 mod outcome;
+mod perf;
+mod ping;
 mod read;
+mod serve;
 mod serve_port;
 
 use std::process::{Command as Process, ExitCode};
@@ -77,6 +82,9 @@ fn run(cli: &Cli) -> Outcome {
         Command::Doctor { ia } => doctor::run(ia.as_deref(), json),
         Command::Demo { ia } => demo::run(ia.as_deref()),
         Command::DemoPeer { ia } => demo::peer(ia),
+        Command::Serve(arguments) => serve::run(arguments, json),
+        Command::Ping(arguments) => ping::run(arguments, json),
+        Command::Perf(arguments) => perf::run(arguments, json),
         Command::ServePort { state, addresses } => serve_port::run(state.as_deref(), addresses),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { folder } => manual::man(folder),

@@ -20,6 +20,19 @@ pub(crate) fn configuration() -> Outcome<Vec<Found>> {
     Ok(search::find(own_path().as_deref())?)
 }
 
+/// Opens the IA of this name, or the first of dat.conf that opens.
+pub(crate) fn open(name: Option<&str>) -> Outcome<dat::Ia> {
+    if let Some(name) = name {
+        return Ok(dat::Ia::open(name)?);
+    }
+    for (name, _) in dat::configured()? {
+        if let Ok(ia) = dat::Ia::open(&name) {
+            return Ok(ia);
+        }
+    }
+    Err("no IA of dat.conf opens on this machine: `dat list --open` says why; `dat init` writes a dat.conf".into())
+}
+
 /// Reads a file that the user names; `-` is standard input, which is taken for TOML if `toml`.
 pub(crate) fn file(path: &Path, toml: bool) -> Outcome<Found> {
     if path == Path::new("-") {

@@ -1,0 +1,185 @@
+//! `dat serve`: the other side of `dat ping` and `dat perf`. It serves several clients at once, until it is interrupted.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use dat::{ConnRequest, Evd, Event, Ia, Streams};
+use serde_json::json;
+
+use crate::cli::Serve;
+use crate::measure::interrupt::Interrupt;
+use crate::measure::protocol::{Answer, Refusal, Request, Unreadable};
+use crate::measure::service::{Service, Visit, memory_of};
+use crate::{Outcome, read};
+
+/// Longest sleep without a look at whether the user has interrupted the command.
+const SLICE: Duration = Duration::from_millis(200);
+/// Connections at a time.
+const MAX_CONNECTIONS: usize = 1024;
+/// Memory of all connections in bytes.
+const MAX_MEMORY: usize = 2 << 30;
+/// Connection requests that wait to be looked at.
+const BACKLOG: u32 = 256;
+
+/// What all connections use at present.
+#[derive(Debug, Default)]
+struct Used {
+    connections: AtomicUsize,
+    memory: AtomicUsize,
+}
+
+/// Serves until it is interrupted.
+pub(crate) fn run(arguments: &Serve, json: bool) -> Outcome {
+    let interrupt = Interrupt::catch()?;
+    let ia = read::open(arguments.ia.as_deref())?;
+    let requests = ia.create_evd(BACKLOG, Streams::CR)?;
+    let _listener = ia
+        .listen(Some(arguments.port), &requests)
+        .map_err(|error| match error {
+            dat::Error::AddressInUse { .. } => format!(
+                "connection qualifier {} is in use: `dat serve` runs already, or another program listens there; \
+                 give another --port here and to the clients",
+                arguments.port
+            ),
+            error => error.to_string(),
+        })?;
+    let address = ia.attributes()?.address;
+    if json {
+        let value = json!({ "ia": ia.name(), "address": address, "port": arguments.port });
+        crate::out::json(&value, true);
+    } else {
+        println!(
+            "IA {} at {address}, connection qualifier {}: `dat ping {address}` and `dat perf {address}` measure from another process or host",
+            ia.name(),
+            arguments.port
+        );
+    }
+    let used = Used::default();
+    thread::scope(|scope| {
+        loop {
+            if interrupt.is_set() {
+                return Ok(());
+            }
+            let Some(request) = next_request(&requests)? else {
+                continue;
+            };
+            let begun = begin(&ia, &interrupt, &used, &request);
+            let (service, bytes) = match begun {
+                Ok(begun) => begun,
+                Err(why) => {
+                    refuse(request, why, json);
+                    continue;
+                }
+            };
+            let used = &used;
+            let serve = move || {
+                let visit = service.run(request);
+                used.memory.fetch_sub(bytes, Ordering::Relaxed);
+                used.connections.fetch_sub(1, Ordering::Relaxed);
+                print(&visit, json);
+            };
+            if let Err(error) = thread::Builder::new().spawn_scoped(scope, serve) {
+                // The request was dropped, which rejects it.
+                eprintln!("dat: cannot start a thread for a client: {error}");
+                used.memory.fetch_sub(bytes, Ordering::Relaxed);
+                used.connections.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    })
+}
+
+/// Waits for the next request.
+fn next_request(requests: &Evd) -> Result<Option<ConnRequest>, dat::Error> {
+    match requests.wait(SLICE) {
+        Ok(Event::Request(request)) => Ok(Some(request)),
+        Ok(_) | Err(dat::Error::TimedOut { .. } | dat::Error::Interrupted { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why a request is refused: what the client is told, and what is printed here.
+struct Refused(Refusal, String);
+
+/// Makes what a request needs, and counts it.
+fn begin(
+    ia: &Ia,
+    interrupt: &Interrupt,
+    used: &Used,
+    asked: &ConnRequest,
+) -> Result<(Service, usize), Refused> {
+    let request = Request::from_bytes(&asked.private_data()).map_err(|why| {
+        let text = match why {
+            Unreadable::Foreign => "it is neither `dat ping` nor `dat perf`".to_owned(),
+            Unreadable::Version(theirs) => {
+                format!("it has version {theirs} of the measuring protocol; install the same release on both hosts")
+            }
+            Unreadable::Malformed => "its request cannot be read".to_owned(),
+        };
+        Refused(Refusal::Version, text)
+    })?;
+    if interrupt.is_set() {
+        return Err(Refused(Refusal::Ending, "this command ends".to_owned()));
+    }
+    if !request.is_within_limits() {
+        let text = format!(
+            "{} bytes, {} times, are beyond the limits",
+            request.size, request.depth
+        );
+        return Err(Refused(Refusal::Limits, text));
+    }
+    let bytes = memory_of(&request);
+    let connections = used.connections.load(Ordering::Relaxed);
+    let memory = used.memory.load(Ordering::Relaxed);
+    if connections >= MAX_CONNECTIONS || memory + bytes > MAX_MEMORY {
+        let text =
+            format!("{connections} connections use {memory} bytes, and it needs {bytes} more");
+        return Err(Refused(Refusal::Resources, text));
+    }
+    let service = Service::new(ia, request, interrupt)
+        .map_err(|error| Refused(Refusal::Resources, error.to_string()))?;
+    used.connections.fetch_add(1, Ordering::Relaxed);
+    used.memory.fetch_add(bytes, Ordering::Relaxed);
+    Ok((service, bytes))
+}
+
+fn refuse(request: ConnRequest, Refused(why, text): Refused, json: bool) {
+    let client = request.remote();
+    // A client that has gone away needs no answer.
+    let _ = request.reject(&Answer::Refused(why).to_bytes());
+    if json {
+        let value = json!({ "client": client, "refused": text });
+        crate::out::json(&value, true);
+    } else {
+        println!("{client}: refused: {text}");
+    }
+}
+
+fn print(visit: &Visit, json: bool) {
+    let request = &visit.request;
+    let task = request.task.name();
+    if json {
+        let value = json!({
+            "client": visit.client,
+            "task": task,
+            "bytes": request.size,
+            "messages": visit.messages,
+            "damaged": visit.damaged,
+            "error": visit.fault,
+        });
+        crate::out::json(&value, true);
+        return;
+    }
+    let damaged = match visit.damaged {
+        Some(number) => format!("; message {number} was damaged"),
+        None => String::new(),
+    };
+    let end = match &visit.fault {
+        Some(why) => format!("; {why}"),
+        None => String::new(),
+    };
+    println!(
+        "{}: {task} of {} bytes, {} messages{damaged}{end}",
+        visit.client, request.size, visit.messages
+    );
+}
