@@ -3,6 +3,8 @@
 #[cfg(feature = "softrxe")]
 mod engine {
     use std::ffi::CString;
+    use std::net::IpAddr;
+    use std::path::Path;
     use std::sync::{Mutex, PoisonError};
 
     use dat_abi::export;
@@ -11,33 +13,69 @@ mod engine {
 
     use crate::registry::add_provider;
 
-    /// Names, and the parameters that dat.conf would have.
-    pub(crate) const NAMES: &[(&str, &str)] = &[("softrxe-lo", "lo 0"), ("softrxe", "")];
+    /// Names that exist on every machine. A name that begins with `PREFIX` goes on with a netdev or one of the machine's addresses.
+    pub(crate) const NAMES: &[&str] = &["softrxe-lo", "softrxe"];
+    const PREFIX: &str = "softrxe-";
+
+    /// Returns the parameters that dat.conf would have for a name, if it is a built-in one.
+    fn parameters(name: &str) -> Option<String> {
+        if name == "softrxe" {
+            return Some(String::new());
+        }
+        let device = name.strip_prefix(PREFIX)?;
+        let is_netdev = || {
+            let is_word = !device.starts_with('.') && !device.contains(['/', ' ']);
+            is_word && !device.is_empty() && Path::new("/sys/class/net").join(device).exists()
+        };
+        (device.parse::<IpAddr>().is_ok() || is_netdev()).then(|| format!("{device} 0"))
+    }
 
     /// Registers the engine under a built-in name. Returns false for another name.
     pub(crate) fn register(name: &str) -> bool {
-        static REGISTERED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
-        let Some((name, params)) = NAMES.iter().find(|(built_in, _)| *built_in == name) else {
+        static REGISTERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+        let Some(params) = parameters(name) else {
             return false;
         };
         let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-        if registered.contains(name) {
+        if registered.iter().any(|known| known == name) {
             return true;
         }
         let info = DatProviderInfo::new(name, 2, 0, true);
-        let params = CString::new(*params).unwrap_or_default();
+        let params = CString::new(params).unwrap_or_default();
         // SAFETY: the info and the parameters are valid; `add_provider` registers a table.
         unsafe {
             export::init::<UserEngine>(&raw const info, params.as_ptr(), Some(add_provider));
         }
-        registered.push(name);
+        registered.push(name.to_owned());
         true
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::parameters;
+
+        #[test]
+        fn a_built_in_name_has_a_netdev_or_an_address() {
+            assert_eq!(parameters("softrxe").as_deref(), Some(""));
+            assert_eq!(parameters("softrxe-lo").as_deref(), Some("lo 0"));
+            let address = parameters("softrxe-127.0.81.9");
+            assert_eq!(address.as_deref(), Some("127.0.81.9 0"));
+            for wrong in [
+                "softrxe-",
+                "softrxe-..",
+                "softrxe-lo 0",
+                "softrxe-no0",
+                "lo",
+            ] {
+                assert_eq!(parameters(wrong), None, "{wrong}");
+            }
+        }
     }
 }
 
 #[cfg(not(feature = "softrxe"))]
 mod engine {
-    pub(crate) const NAMES: &[(&str, &str)] = &[];
+    pub(crate) const NAMES: &[&str] = &[];
 
     pub(crate) fn register(_name: &str) -> bool {
         false

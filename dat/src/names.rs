@@ -52,8 +52,13 @@ pub fn configured() -> Result<Vec<(String, String)>> {
         .collect())
 }
 
-/// Returns the names that [`Ia::open`](crate::Ia::open) knows without a dat.conf, which has precedence.
+/// Returns the names that [`Ia::open`](crate::Ia::open) knows on every machine without a dat.conf, which has precedence. It also knows
+/// `softrxe-` with a netdev or with an IP address of the machine, such as `softrxe-eth0`.
+///
+/// ```
+/// assert!(udapl::built_in().contains(&"softrxe-lo"));
+/// ```
 #[must_use]
 pub fn built_in() -> Vec<&'static str> {
-    builtin::NAMES.iter().map(|(name, _)| *name).collect()
+    builtin::NAMES.to_vec()
 }

@@ -44,7 +44,9 @@ fn buffers_move_into_operations_and_come_back() {
             .write_immediate(buffer, exposed.remote(0..5), 77)
             .await;
         told.expect("written");
-        assert_eq!(server.recv().await.expect("told").immediate(), 77);
+        let told = server.recv().await.expect("told");
+        assert_eq!((told.immediate(), told.written()), (Some(77), 5));
+        assert!(told.is_empty());
 
         let word = exposed.remote(64..72);
         assert_eq!(client.fetch_add(word, 5).await.expect("added"), 0);

@@ -1,15 +1,15 @@
 //! Connections.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use super::context::{Context, Options, Shared};
+use super::context::{Context, Shared};
 use super::link::Inner;
+use super::message::{Home, Message};
 use super::operation::Operation;
-use super::pool::{Buffer, IoBuffer, Pool};
+use super::options::Options;
+use super::pool::{Buffer, IoBuffer, Pool, sealed::Segment};
 use super::state::{Link, Phase};
 use crate::error::{Error, Result};
 use crate::{Close, CompletionFlags, Ep, EpId, Remote};
@@ -27,45 +27,42 @@ pub struct Connection {
 impl Connection {
     /// Makes an endpoint with posted receives.
     pub(super) fn new(context: &Context, options: &Options) -> Result<Self> {
-        let shared = Arc::clone(&context.shared);
-        let events = options.receives + options.requests + CONNECTION_EVENTS;
-        shared.reserve(events)?;
-        let made = Self::create(&shared, options);
-        let (ep, words) = made.inspect_err(|_| shared.release(events))?;
-        let id = ep.id();
+        let shared = &context.shared;
+        let queue = options.shared_receives.as_ref().map(|of| &of.queue);
+        if queue.is_some_and(|queue| !Arc::ptr_eq(&queue.shared, shared)) {
+            return Err(Error::OtherZone {
+                call: "dat_ep_create_with_srq",
+            });
+        }
+        let receives = if queue.is_some() { 0 } else { options.receives };
+        let events = receives + options.requests + CONNECTION_EVENTS;
         let link = Link {
             credits: options.requests,
+            queue: queue.map(|queue| queue.id()),
             ..Link::default()
         };
-        shared.state().links.insert(id, link);
-        let inner = Arc::new(Inner {
-            ep: Some(ep),
-            id,
-            events,
-            words,
-            shared,
-        });
-        let receives = options.receives as usize;
-        if receives > 0 {
-            let pool = Pool::new(&inner.shared.pz, receives, options.message_size)?;
-            while let Some(buffer) = pool.try_take() {
-                // A refused one would come back to the pool.
-                inner.post_receive(buffer)?;
-            }
-        }
+        let words = Pool::new(&shared.pz, options.requests.max(1) as usize, 8)?;
+        let inner = Inner::new(shared, events, link, Some(words), queue, || {
+            Self::create(shared, options)
+        })?;
+        inner.post_receives(receives, options.message_size)?;
         Ok(Self { inner })
     }
 
-    fn create(shared: &Shared, options: &Options) -> Result<(Ep, Pool)> {
+    fn create(shared: &Shared, options: &Options) -> Result<Ep> {
         let evd = &shared.evd;
         let builder = shared.ia.endpoint(&shared.pz).recv_evd(evd);
         let builder = builder.request_evd(evd).connect_evd(evd).max_segments(1);
-        let builder = builder
-            .max_recv(options.receives)
-            .max_requests(options.requests)
-            .max_reads(options.reads);
-        let words = Pool::new(&shared.pz, options.requests.max(1) as usize, 8)?;
-        Ok((builder.create()?, words))
+        let builder = match &options.shared_receives {
+            Some(receives) => builder.srq(receives.queue.srq()),
+            None => builder.max_recv(options.receives),
+        };
+        let builder = builder.max_requests(options.requests);
+        builder.max_reads(options.reads).create()
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     pub(super) fn ep(&self) -> &Ep {
@@ -108,15 +105,16 @@ impl Connection {
 
     /// Sends a message.
     pub fn send<B: IoBuffer>(&self, buffer: B) -> Operation<B> {
-        Operation::new(&self.inner, buffer, |ep, part, cookie| {
-            ep.post_send(&[part], cookie)
+        Operation::new(&self.inner, buffer, |ep, buffer, cookie| {
+            ep.post_send(&[buffer.segment()], cookie)
         })
     }
 
     /// Returns the next message. A call that is dropped loses none. The message's buffer is posted again when it is dropped.
     ///
     /// # Errors
-    /// [`Error::Disconnected`] after the last message.
+    /// [`Error::Disconnected`] after the last message; [`Error::HasSrq`] if the messages arrive in
+    /// [`Options::shared_receives`].
     pub async fn recv(&self) -> Result<Message> {
         std::future::poll_fn(|context| self.poll_recv(context)).await
     }
@@ -126,18 +124,19 @@ impl Connection {
     /// # Errors
     /// As [`Connection::recv`].
     pub fn poll_recv(&self, context: &mut TaskContext<'_>) -> Poll<Result<Message>> {
+        if self.inner.has_shared_receives() {
+            return Poll::Ready(Err(Error::HasSrq {
+                call: "Connection::recv",
+            }));
+        }
         let arrived = self.inner.poll(context, |link| link.arrived.pop_front());
-        arrived.map_ok(|arrived| Message {
-            immediate: arrived.immediate,
-            buffer: Some(arrived.buffer),
-            link: Arc::clone(&self.inner),
-        })
+        arrived.map_ok(|arrived| Message::new(arrived, 0, Home::Link(Arc::clone(&self.inner))))
     }
 
     /// Writes memory to the peer (RDMA Write).
     pub fn write<B: IoBuffer>(&self, buffer: B, to: Remote) -> Operation<B> {
-        Operation::new(&self.inner, buffer, move |ep, part, cookie| {
-            ep.post_rdma_write(&[part], to, cookie, NONE)
+        Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
+            ep.post_rdma_write(&[buffer.segment()], to, cookie, NONE)
         })
     }
 
@@ -148,15 +147,15 @@ impl Connection {
         to: Remote,
         immediate: u32,
     ) -> Operation<B> {
-        Operation::new(&self.inner, buffer, move |ep, part, cookie| {
-            ep.post_rdma_write_immediate(&[part], to, immediate, cookie, NONE)
+        Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
+            ep.post_rdma_write_immediate(&[buffer.segment()], to, immediate, cookie, NONE)
         })
     }
 
     /// Reads the peer's memory (RDMA Read): as many bytes as the buffer has, from the beginning of `from`.
     pub fn read<B: IoBuffer>(&self, from: Remote, buffer: B) -> Operation<B> {
-        Operation::new(&self.inner, buffer, move |ep, part, cookie| {
-            ep.post_rdma_read(&[part], from, cookie, NONE)
+        Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
+            ep.post_rdma_read(&[buffer.segment()], from, cookie, NONE)
         })
     }
 
@@ -165,9 +164,9 @@ impl Connection {
     /// # Errors
     /// [`Error::Failed`], [`Error::Unsupported`].
     pub async fn fetch_add(&self, word: Remote, add: u64) -> Result<u64> {
-        let buffer = self.inner.words.take().await;
-        let operation = Operation::new(&self.inner, buffer, move |ep, part, cookie| {
-            ep.post_fetch_add(part, word, add, cookie, NONE)
+        let buffer = self.word().await;
+        let operation = Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
+            ep.post_fetch_add(buffer.segment(), word, add, cookie, NONE)
         });
         old_value(operation.await)
     }
@@ -177,11 +176,17 @@ impl Connection {
     /// # Errors
     /// As [`Connection::fetch_add`].
     pub async fn compare_swap(&self, word: Remote, expected: u64, new: u64) -> Result<u64> {
-        let buffer = self.inner.words.take().await;
-        let operation = Operation::new(&self.inner, buffer, move |ep, part, cookie| {
-            ep.post_compare_swap(part, word, (expected, new), cookie, NONE)
+        let buffer = self.word().await;
+        let operation = Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
+            ep.post_compare_swap(buffer.segment(), word, (expected, new), cookie, NONE)
         });
         old_value(operation.await)
+    }
+
+    /// Returns a buffer for the old value of an atomic.
+    async fn word(&self) -> Buffer {
+        let words = self.inner.words.as_ref();
+        words.expect("only datagrams have none").take().await
     }
 
     /// Ends the connection after the outstanding requests, and waits for the end.
@@ -211,46 +216,18 @@ fn old_value((buffer, done): (Buffer, Result<u32>)) -> Result<u64> {
     Ok(u64::from_ne_bytes(word))
 }
 
-/// A message that arrived. Its buffer is posted again when it is dropped.
-pub struct Message {
-    buffer: Option<Buffer>,
-    immediate: u32,
-    link: Arc<Inner>,
-}
-
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Message({} bytes of {:?})", self.len(), self.link)
-    }
-}
-
-impl Message {
-    /// Returns the value that came with a write ([`Connection::write_immediate`]), otherwise 0.
-    #[must_use]
-    pub fn immediate(&self) -> u32 {
-        self.immediate
-    }
-}
-
-impl Deref for Message {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.buffer.as_deref().unwrap_or_default()
-    }
-}
-
-impl Drop for Message {
-    fn drop(&mut self) {
-        if let Some(mut buffer) = self.buffer.take() {
-            buffer.set_len(buffer.capacity());
-            // After the end of the connection it is flushed at once, or refused.
-            let _ = self.link.post_receive(buffer);
-        }
-    }
-}
-
 impl Context {
+    /// Returns the connection with this number, if a handle of it exists, for instance to answer a message of
+    /// [`SharedReceives`](super::SharedReceives).
+    #[must_use]
+    pub fn connection(&self, id: EpId) -> Option<Connection> {
+        let state = self.shared.state();
+        let owner = state.links.get(&id)?.owner.as_ref()?.upgrade();
+        drop(state);
+        let inner = owner?.downcast::<Inner>().ok()?;
+        inner.words.is_some().then_some(Connection { inner })
+    }
+
     /// Connects to `conn_qual` at `address`.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::thread;
 
 use super::pool::Pool;
@@ -15,36 +15,6 @@ use crate::{Evd, Event, Ia, NotifyFd, Pz, Streams};
 
 /// Events that the dispatcher holds at first; it grows with the connections.
 const EVENTS: u32 = 256;
-
-/// Parameters of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Receives that are posted ahead; a peer that sends more has to wait.
-    pub receives: u32,
-    /// Largest message that is received, in bytes.
-    pub message_size: usize,
-    /// Requests that are outstanding at a time; others wait their turn.
-    pub requests: u32,
-    /// RDMA Reads and atomics that are outstanding at a time.
-    pub reads: u32,
-    /// Private data for the peer.
-    pub private_data: Vec<u8>,
-    /// Time limit of a connection attempt; `Duration::MAX` is none.
-    pub timeout: std::time::Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            receives: 16,
-            message_size: 4096,
-            requests: 64,
-            reads: 4,
-            private_data: Vec::new(),
-            timeout: std::time::Duration::MAX,
-        }
-    }
-}
 
 /// An adapter, a protection zone, and the dispatcher whose events wake futures. Clones are the same context.
 #[derive(Clone, Debug)]
@@ -87,6 +57,8 @@ impl Shared {
     pub(super) fn drive(&self) -> Result<()> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         while self.notify.take()? {}
+        let watchers = std::mem::take(&mut self.state().event_watchers);
+        watchers.into_iter().for_each(Waker::wake);
         self.dequeue(turn)
     }
 
@@ -137,7 +109,7 @@ impl Shared {
 /// Wakes and drops without a lock.
 pub(super) fn finish(todo: Todo) {
     drop(todo.drop);
-    todo.wake.into_iter().for_each(std::task::Waker::wake);
+    todo.wake.into_iter().for_each(Waker::wake);
 }
 
 /// Sleeps until the descriptor is readable, and drives the context; ends with it.
@@ -197,7 +169,7 @@ impl Context {
         let address = ia.attributes()?.address;
         let pz = ia.create_pz()?;
         let notify = ia.create_notify_fd()?;
-        let streams = Streams::DTO | Streams::CONNECTION | Streams::CR;
+        let streams = Streams::DTO | Streams::CONNECTION | Streams::CR | Streams::RMR_BIND;
         let evd = ia.create_evd_on(notify.cno(), EVENTS, streams)?;
         let errors = ia.async_evd();
         // A provider may not allow it; errors are then seen with the next event.
@@ -233,7 +205,6 @@ impl Context {
     }
 
     /// Returns the descriptor.
-    #[cfg(feature = "tokio")]
     pub(super) fn notify(&self) -> &NotifyFd {
         &self.shared.notify
     }

@@ -1,11 +1,12 @@
 //! A connection as its operations and messages see it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context as TaskContext, Poll};
 
 use super::context::{Shared, finish};
 use super::pool::{Buffer, Pool, sealed::Segment};
+use super::shared_receives::Queue;
 use super::state::{Link, Phase};
 use crate::error::{Error, Result};
 use crate::{Ep, EpId};
@@ -16,10 +17,12 @@ pub(super) struct Inner {
     pub(super) ep: Option<Ep>,
     pub(super) id: EpId,
     /// Events for which the dispatcher has room.
-    pub(super) events: u32,
+    events: u32,
     /// Buffers of atomics.
-    pub(super) words: Pool,
+    pub(super) words: Option<Pool>,
     pub(super) shared: Arc<Shared>,
+    /// Dropped after the endpoint.
+    queue: Option<Arc<Queue>>,
 }
 
 impl fmt::Debug for Inner {
@@ -29,6 +32,51 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
+    /// Adds the endpoint that `create` makes to the context.
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        events: u32,
+        link: Link,
+        words: Option<Pool>,
+        queue: Option<&Arc<Queue>>,
+        create: impl FnOnce() -> Result<Ep>,
+    ) -> Result<Arc<Self>> {
+        shared.reserve(events)?;
+        let ep = create().inspect_err(|_| shared.release(events))?;
+        let id = ep.id();
+        let inner = Arc::new(Self {
+            ep: Some(ep),
+            id,
+            events,
+            words,
+            shared: Arc::clone(shared),
+            queue: queue.cloned(),
+        });
+        let owner: Weak<Self> = Arc::downgrade(&inner);
+        let link = Link {
+            owner: Some(owner),
+            ..link
+        };
+        shared.state().links.insert(id, link);
+        Ok(inner)
+    }
+
+    /// Posts `count` receives of `size` bytes.
+    pub(super) fn post_receives(&self, count: u32, size: usize) -> Result<()> {
+        if count > 0 {
+            let pool = Pool::new(&self.shared.pz, count as usize, size)?;
+            while let Some(buffer) = pool.try_take() {
+                // A refused one would come back to the pool.
+                self.post_receive(buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_shared_receives(&self) -> bool {
+        self.queue.is_some()
+    }
+
     pub(super) fn id(&self) -> EpId {
         self.id
     }
@@ -41,8 +89,9 @@ impl Inner {
         &self.shared
     }
 
-    /// Posts a receive.
-    pub(super) fn post_receive(&self, buffer: Buffer) -> Result<()> {
+    /// Posts a receive of a whole buffer.
+    pub(super) fn post_receive(&self, mut buffer: Buffer) -> Result<()> {
+        buffer.set_len(buffer.capacity());
         let mut state = self.shared.state();
         let cookie = state.add_receive(self.id, buffer);
         let Some(buffer) = state.receive(cookie) else {

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::task::{Context as TaskContext, Poll};
 
 use super::connection::Connection;
-use super::context::{Context, Options};
+use super::context::Context;
+use super::options::Options;
 use super::state::Requests;
 use crate::error::Result;
 use crate::{ConnRequest, Listener};
@@ -57,6 +58,12 @@ impl AsyncListener {
     #[must_use]
     pub fn conn_qual(&self) -> u64 {
         self.listener.conn_qual()
+    }
+
+    /// Returns the options of [`AsyncListener::accept`].
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Returns the next request.
@@ -113,6 +120,18 @@ impl Incoming {
     #[must_use]
     pub fn private_data(&self) -> Vec<u8> {
         self.request.private_data()
+    }
+
+    /// Returns true if the peer is a datagram endpoint, for which [`Datagrams::accept`](super::Datagrams::accept) is.
+    #[must_use]
+    pub fn is_datagram(&self) -> bool {
+        self.request.is_datagram()
+    }
+
+    /// Returns the request of the low layer.
+    #[must_use]
+    pub fn into_request(self) -> ConnRequest {
+        self.request
     }
 
     /// Accepts the request.

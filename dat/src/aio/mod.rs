@@ -28,22 +28,42 @@
 //! dropped loses no message, because receives are posted ahead. Dropping the last handle of a connection ends it and its operations.
 //! **Runtimes.** A thread of the context sleeps on its descriptor and wakes futures. With [`Context::open_manual`] there is none: the
 //! program watches the descriptor ([`AsFd`](std::os::fd::AsFd)) in its reactor and calls [`Context::drive`]; the feature `tokio` does
-//! that in a task. **Tasks.** All futures are `Send`; one task may hold those of many connections.
+//! that in a task. **Servers.** [`SharedReceives`] are the messages of many connections in one place. **Streams.** With the feature
+//! `stream`, [`AsyncListener`], [`SharedReceives`], [`Datagrams`], [`Events`] and the messages of a connection are streams of
+//! `futures-core`. **Tasks.** All futures are `Send`; one task may hold those of many connections.
 
+mod arrivals;
 mod block;
 mod connection;
 mod context;
+mod datagrams;
+mod events;
 mod link;
 mod listener;
+mod message;
 mod operation;
+mod options;
 mod pool;
+mod shared_receives;
 mod state;
+#[cfg(feature = "stream")]
+mod streams;
 #[cfg(feature = "tokio")]
 mod tokio_task;
+mod window;
 
+pub use arrivals::Arrival;
 pub use block::{block_on, join};
-pub use connection::{Connection, Message};
-pub use context::{Context, Options};
+pub use connection::Connection;
+pub use context::Context;
+pub use datagrams::Datagrams;
+pub use events::Events;
 pub use listener::{AsyncListener, Incoming};
+pub use message::Message;
 pub use operation::Operation;
+pub use options::Options;
 pub use pool::{Buffer, IoBuffer, Part, Pool};
+pub use shared_receives::SharedReceives;
+#[cfg(feature = "stream")]
+pub use streams::Messages;
+pub use window::Window;

@@ -7,43 +7,91 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::link::Inner;
-use super::pool::IoBuffer;
 use crate::error::{Error, Result};
-use crate::{Completion, DtoStatus, Ep, Slice};
+use crate::{Completion, DtoStatus, Ep};
 
-type Post = Box<dyn FnOnce(&Ep, Slice<'_>, u64) -> Result<()> + Send>;
+type Post<B> = Box<dyn FnOnce(&Ep, &mut B, u64) -> Result<()> + Send>;
 
-/// An operation of a [`Connection`](super::Connection). It begins when it is first polled; its output is the memory, and the number of
+/// An operation of a [`Connection`](super::Connection) or of [`Datagrams`](super::Datagrams). It begins when it is first polled; its output is the memory, and the number of
 /// bytes or the error. If it is dropped while it is under way, it goes on, and the memory stays until it completes.
 #[must_use = "an operation begins when it is polled"]
-pub struct Operation<B: IoBuffer> {
+pub struct Operation<B: Send + 'static> {
     link: Arc<Inner>,
     buffer: Option<B>,
-    post: Option<Post>,
+    post: Option<Post<B>>,
     cookie: Option<u64>,
+    /// Why the post failed.
+    refused: Option<Error>,
 }
 
-impl<B: IoBuffer> fmt::Debug for Operation<B> {
+impl<B: Send + 'static> fmt::Debug for Operation<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Operation({:?} of {})", self.cookie, self.link.id())
     }
 }
 
 // Nothing points into it.
-impl<B: IoBuffer> Unpin for Operation<B> {}
+impl<B: Send + 'static> Unpin for Operation<B> {}
 
-impl<B: IoBuffer> Operation<B> {
+impl<B: Send + 'static> Operation<B> {
     pub(super) fn new(
         link: &Arc<Inner>,
         buffer: B,
-        post: impl FnOnce(&Ep, Slice<'_>, u64) -> Result<()> + Send + 'static,
+        post: impl FnOnce(&Ep, &mut B, u64) -> Result<()> + Send + 'static,
     ) -> Self {
         Self {
             link: Arc::clone(link),
             buffer: Some(buffer),
             post: Some(Box::new(post)),
             cookie: None,
+            refused: None,
         }
+    }
+
+    /// Returns the operation as soon as it is under way, or has failed. Operations of a connection are processed in the order in which
+    /// they are posted, so that a program with several under way posts them one after the other:
+    ///
+    /// ```
+    /// # use std::collections::VecDeque;
+    /// # use udapl::aio::{Buffer, Connection, Operation, Pool};
+    /// /// Sends all parts of `bytes`, with as many sends under way as the pool has buffers.
+    /// async fn send_all(to: &Connection, pool: &Pool, bytes: &[u8]) -> Result<(), udapl::Error> {
+    ///     let mut sends: VecDeque<Operation<Buffer>> = VecDeque::new();
+    ///     for part in bytes.chunks(pool.buffer_size()) {
+    ///         let buffer = match pool.try_take() {
+    ///             Some(free) => free,
+    ///             None => {
+    ///                 let (buffer, sent) = sends.pop_front().expect("it has a buffer").await;
+    ///                 sent?;
+    ///                 buffer
+    ///             }
+    ///         };
+    ///         sends.push_back(to.send(buffer.filled(part)).posted().await);
+    ///     }
+    ///     for send in sends {
+    ///         send.await.1?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub async fn posted(mut self) -> Self {
+        std::future::poll_fn(|context| match self.poll_begin(context) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+        self
+    }
+
+    /// Posts the operation, unless it is posted. Returns false if it waits for room.
+    fn poll_begin(&mut self, context: &Context<'_>) -> bool {
+        if self.cookie.is_none() && self.refused.is_none() {
+            match self.begin(context) {
+                Ok(is_posted) => return is_posted,
+                Err(error) => self.refused = Some(error),
+            }
+        }
+        true
     }
 
     /// Posts the operation, if there is room. Returns false if it waits for room.
@@ -53,10 +101,10 @@ impl<B: IoBuffer> Operation<B> {
         let Some(cookie) = shared.state().begin(id, context.waker()) else {
             return Ok(false);
         };
-        let (Some(post), Some(buffer)) = (self.post.take(), &self.buffer) else {
+        let (Some(post), Some(buffer)) = (self.post.take(), &mut self.buffer) else {
             return Ok(false);
         };
-        match post(self.link.ep(), buffer.segment(), cookie) {
+        match post(self.link.ep(), buffer, cookie) {
             Ok(()) => {
                 self.cookie = Some(cookie);
                 Ok(true)
@@ -79,7 +127,7 @@ fn result(done: Completion) -> Result<u32> {
     }
 }
 
-impl<B: IoBuffer> Future for Operation<B> {
+impl<B: Send + 'static> Future for Operation<B> {
     type Output = (B, Result<u32>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -88,14 +136,16 @@ impl<B: IoBuffer> Future for Operation<B> {
             this.buffer.is_some(),
             "an operation was polled after its end"
         );
-        let polled = if this.cookie.is_none() {
-            this.begin(context).err()
-        } else {
-            this.link.shared().poll_events().err()
-        };
-        let outcome = match (polled, this.cookie) {
-            (Some(error), None) => Some(Err(error)),
-            (_, Some(cookie)) => {
+        let was_posted = this.cookie.is_some();
+        if !this.poll_begin(context) {
+            return Poll::Pending;
+        }
+        if was_posted && let Err(error) = this.link.shared().poll_events() {
+            tracing::error!(%error, "events of an adapter cannot be dequeued");
+        }
+        let outcome = match (this.refused.take(), this.cookie) {
+            (Some(error), _) => Some(Err(error)),
+            (None, Some(cookie)) => {
                 let done = this.link.shared().state().poll(cookie, context.waker());
                 done.map(result)
             }
@@ -112,7 +162,7 @@ impl<B: IoBuffer> Future for Operation<B> {
     }
 }
 
-impl<B: IoBuffer> Drop for Operation<B> {
+impl<B: Send + 'static> Drop for Operation<B> {
     fn drop(&mut self) {
         if let (Some(cookie), Some(buffer)) = (self.cookie, self.buffer.take()) {
             let left = self.link.shared().state().detach(cookie, Box::new(buffer));

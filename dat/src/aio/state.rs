@@ -2,10 +2,13 @@
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Weak;
 use std::task::Waker;
 
 use super::pool::Buffer;
-use crate::{Completion, ConnRequest, ConnectionEvent, DtoStatus, EpId, Event};
+use crate::{
+    Completion, ConnRequest, ConnectionEvent, DatagramEvent, DtoOp, DtoStatus, EpId, Event, Peer,
+};
 
 /// Most asynchronous errors that are kept for a program that does not look.
 const ERRORS: usize = 64;
@@ -21,6 +24,8 @@ enum Slot {
     Done(Completion),
     /// A receive that was posted ahead.
     Receive(Buffer),
+    /// A receive of the shared queue with this number.
+    Shared(u64, Buffer),
 }
 
 #[derive(Debug)]
@@ -40,14 +45,57 @@ pub(super) enum Phase {
     Ended(ConnectionEvent),
 }
 
-/// A message that arrived: its buffer, and immediate data.
+/// A message that arrived: its buffer, immediate data, and the length of the write with which that came.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) buffer: Buffer,
-    pub(super) immediate: u32,
+    pub(super) immediate: Option<u32>,
+    pub(super) written: u32,
 }
 
-/// A connection.
+impl Arrived {
+    fn new(mut buffer: Buffer, done: Completion) -> Self {
+        use DtoOp::{ReceiveMessageImmediate, ReceiveRdmaImmediate};
+        // The bytes of a write are not in the buffer.
+        let is_write = done.op == ReceiveRdmaImmediate;
+        buffer.set_len(if is_write { 0 } else { done.length as usize });
+        let has_immediate = is_write || done.op == ReceiveMessageImmediate;
+        Self {
+            buffer,
+            immediate: has_immediate.then_some(done.immediate),
+            written: if is_write { done.length } else { 0 },
+        }
+    }
+}
+
+/// What a shared queue received.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Message(EpId, Arrived),
+    Ended(EpId, ConnectionEvent),
+}
+
+/// A shared receive queue.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub(super) arrivals: VecDeque<Arrival>,
+    /// Buffers of receives that failed.
+    pub(super) spent: Vec<Buffer>,
+    pub(super) watchers: Vec<Waker>,
+}
+
+/// The attempt of a datagram endpoint to find a peer, or to accept one. There is one at a time.
+#[derive(Debug, Default)]
+pub(super) enum Attempt {
+    #[default]
+    None,
+    Pending,
+    /// Its future was dropped.
+    Abandoned,
+    Done(DatagramEvent, Option<Peer>, Vec<u8>),
+}
+
+/// A connection, or a datagram endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     pub(super) phase: Phase,
@@ -59,6 +107,11 @@ pub(super) struct Link {
     pub(super) watchers: Vec<Waker>,
     /// Tasks that wait for a credit.
     pub(super) posters: VecDeque<Waker>,
+    /// The shared queue of its receives.
+    pub(super) queue: Option<u64>,
+    pub(super) attempt: Attempt,
+    /// The connection itself, a [`super::link::Inner`].
+    pub(super) owner: Option<Weak<dyn Any + Send + Sync>>,
 }
 
 /// The requests at a service point.
@@ -75,8 +128,12 @@ pub(super) struct State {
     free: Vec<u32>,
     pub(super) links: HashMap<EpId, Link>,
     pub(super) listeners: HashMap<u64, Requests>,
+    pub(super) queues: HashMap<u64, Queue>,
+    queues_made: u64,
     pub(super) errors: VecDeque<Event>,
     pub(super) error_watchers: Vec<Waker>,
+    /// Tasks that wait for events of other dispatchers.
+    pub(super) event_watchers: Vec<Waker>,
 }
 
 /// What an event leaves to do without the lock: tasks to wake, and values whose drop may call the provider.
@@ -143,10 +200,35 @@ impl State {
         self.add(id, Slot::Receive(buffer))
     }
 
+    /// Adds a receive of a shared queue that is posted next.
+    pub(super) fn add_shared_receive(&mut self, queue: u64, buffer: Buffer) -> u64 {
+        self.add(EpId::NONE, Slot::Shared(queue, buffer))
+    }
+
+    /// Adds a shared queue.
+    pub(super) fn add_queue(&mut self) -> u64 {
+        self.queues_made += 1;
+        self.queues.insert(self.queues_made, Queue::default());
+        self.queues_made
+    }
+
+    /// Removes a shared queue, which was freed, with its receives.
+    pub(super) fn remove_queue(&mut self, id: u64) -> Todo {
+        let mut todo = Todo::default();
+        self.remove_slots(
+            |entry| matches!(entry.slot, Slot::Shared(of, _) if of == id),
+            &mut todo,
+        );
+        if let Some(queue) = self.queues.remove(&id) {
+            todo.drop.push(Box::new((queue.arrivals, queue.spent)));
+        }
+        todo
+    }
+
     /// Returns the buffer of a receive, for the post.
     pub(super) fn receive(&self, cookie: u64) -> Option<&Buffer> {
         match &self.entries.get(cookie as u32 as usize)?.slot {
-            Slot::Receive(buffer) => Some(buffer),
+            Slot::Receive(buffer) | Slot::Shared(_, buffer) => Some(buffer),
             _ => None,
         }
     }
@@ -154,7 +236,7 @@ impl State {
     /// Removes a receive whose post was refused.
     pub(super) fn remove_receive(&mut self, cookie: u64) -> Option<Buffer> {
         match self.take(cookie) {
-            Slot::Receive(buffer) => Some(buffer),
+            Slot::Receive(buffer) | Slot::Shared(_, buffer) => Some(buffer),
             _ => None,
         }
     }
@@ -200,9 +282,22 @@ impl State {
     /// Removes a connection, whose endpoint was freed, with its operations.
     pub(super) fn remove_link(&mut self, id: EpId) -> Todo {
         let mut todo = Todo::default();
+        self.remove_slots(
+            |entry| entry.link == id && !matches!(entry.slot, Slot::Free | Slot::Shared(..)),
+            &mut todo,
+        );
+        if let Some(link) = self.links.remove(&id) {
+            todo.wake.extend(link.watchers);
+            todo.wake.extend(link.posters);
+            todo.drop.push(Box::new(link.arrived));
+        }
+        todo
+    }
+
+    fn remove_slots(&mut self, is_gone: impl Fn(&Entry) -> bool, todo: &mut Todo) {
         for index in 0..self.entries.len() {
             let entry = &self.entries[index];
-            if entry.link != id || matches!(entry.slot, Slot::Free) {
+            if !is_gone(entry) {
                 continue;
             }
             let cookie = u64::from(entry.generation) << 32 | index as u64;
@@ -211,12 +306,6 @@ impl State {
                 other => todo.drop.push(Box::new(other)),
             }
         }
-        if let Some(link) = self.links.remove(&id) {
-            todo.wake.extend(link.watchers);
-            todo.wake.extend(link.posters);
-            todo.drop.push(Box::new(link.arrived));
-        }
-        todo
     }
 
     /// Changes the state by an event.
@@ -228,7 +317,7 @@ impl State {
                     requests.queue.push_back(request);
                     todo.wake.append(&mut requests.watchers);
                 }
-                // Nobody listens any more: it is rejected.
+                // The listener was dropped: it is rejected.
                 None => todo.drop.push(Box::new(request)),
             },
             Event::Established { ep, private_data } => {
@@ -237,7 +326,16 @@ impl State {
             Event::PeerRejected { ep, private_data } => {
                 self.change(ep, Phase::Rejected(private_data), None, todo);
             }
-            Event::Ended { ep, how } => self.change(ep, Phase::Ended(how), None, todo),
+            Event::Ended { ep, how } => {
+                self.change(ep, Phase::Ended(how), None, todo);
+                self.arrive(ep, Arrival::Ended(ep, how), todo);
+            }
+            Event::Datagram {
+                ep,
+                how,
+                peer,
+                private_data,
+            } => self.attempted(ep, Attempt::Done(how, peer, private_data), todo),
             error @ Event::Async { .. } => {
                 tracing::warn!(?error, "an asynchronous error of the adapter");
                 if self.errors.len() < ERRORS {
@@ -260,6 +358,31 @@ impl State {
         todo.wake.append(&mut link.watchers);
     }
 
+    /// Gives the shared queue of an endpoint what arrived.
+    fn arrive(&mut self, id: EpId, arrival: Arrival, todo: &mut Todo) {
+        let queue = self.links.get(&id).and_then(|link| link.queue);
+        if let Some(queue) = queue.and_then(|queue| self.queues.get_mut(&queue)) {
+            queue.arrivals.push_back(arrival);
+            todo.wake.append(&mut queue.watchers);
+        }
+    }
+
+    fn attempted(&mut self, id: EpId, done: Attempt, todo: &mut Todo) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        let done = match link.attempt {
+            Attempt::Pending => std::mem::replace(&mut link.attempt, done),
+            Attempt::Abandoned => {
+                link.attempt = Attempt::None;
+                done
+            }
+            _ => done,
+        };
+        todo.drop.push(Box::new(done));
+        todo.wake.append(&mut link.watchers);
+    }
+
     fn complete(&mut self, done: Completion, todo: &mut Todo) {
         let Some(entry) = self.entry(done.cookie) else {
             return;
@@ -269,6 +392,12 @@ impl State {
             Slot::Receive(_) => {
                 let received = self.take(done.cookie);
                 self.receive_done(id, done, received, todo);
+                return;
+            }
+            Slot::Shared(queue, _) => {
+                let queue = *queue;
+                let received = self.take(done.cookie);
+                self.shared_receive_done(queue, done, received, todo);
                 return;
             }
             Slot::Pending(waker) => {
@@ -288,21 +417,34 @@ impl State {
     }
 
     fn receive_done(&mut self, id: EpId, done: Completion, slot: Slot, todo: &mut Todo) {
-        let Slot::Receive(mut buffer) = slot else {
+        let Slot::Receive(buffer) = slot else {
             return;
         };
         match self.links.get_mut(&id) {
             Some(link) if done.status == DtoStatus::Success => {
-                buffer.set_len(done.length as usize);
-                link.arrived.push_back(Arrived {
-                    buffer,
-                    immediate: done.immediate,
-                });
+                link.arrived.push_back(Arrived::new(buffer, done));
                 todo.wake.append(&mut link.watchers);
             }
             // Flushed at the end of the connection.
             _ => todo.drop.push(Box::new(buffer)),
         }
+    }
+
+    fn shared_receive_done(&mut self, queue: u64, done: Completion, slot: Slot, todo: &mut Todo) {
+        let Slot::Shared(_, buffer) = slot else {
+            return;
+        };
+        let Some(queue) = self.queues.get_mut(&queue) else {
+            todo.drop.push(Box::new(buffer));
+            return;
+        };
+        if done.status == DtoStatus::Success {
+            let arrived = Arrived::new(buffer, done);
+            queue.arrivals.push_back(Arrival::Message(done.ep, arrived));
+        } else {
+            queue.spent.push(buffer);
+        }
+        todo.wake.append(&mut queue.watchers);
     }
 
     /// Returns the number of slots, for tests of growth.

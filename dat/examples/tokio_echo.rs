@@ -1,0 +1,125 @@
+//! The same echo twice in tokio: over RDMA, and over a TcpStream. The client prints the time of a round trip of both.
+//!
+//! ```sh
+//! cargo run --release --features tokio --example tokio_echo -- server softrxe-lo     # prints address, qualifier, and TCP port
+//! cargo run --release --features tokio --example tokio_echo -- client softrxe-lo ADDRESS QUALIFIER PORT COUNT
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use udapl::aio::{Connection, Context, Options};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Bytes of a message.
+const SIZE: usize = 64;
+
+async fn serve_rdma(connection: Connection) -> Result<()> {
+    let pool = connection.context().pool(4, SIZE)?;
+    loop {
+        let message = match connection.recv().await {
+            Err(error) if error.is_connection_gone() => return Ok(()),
+            other => other?,
+        };
+        let answer = pool.take().await.filled(&message);
+        drop(message);
+        connection.send(answer).await.1?;
+    }
+}
+
+async fn serve_tcp(mut stream: TcpStream) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let mut message = [0; SIZE];
+    while stream.read_exact(&mut message).await.is_ok() {
+        stream.write_all(&message).await?;
+    }
+    Ok(())
+}
+
+async fn server(adapter: &str) -> Result<()> {
+    let context = Context::open_tokio(adapter)?;
+    let mut listener = context.listen(None, Options::default())?;
+    let tcp = TcpListener::bind((context.address(), 0)).await?;
+    let port = tcp.local_addr()?.port();
+    println!(
+        "listens {} {} {port}",
+        context.address(),
+        listener.conn_qual()
+    );
+    loop {
+        tokio::select! {
+            request = listener.next_request() => {
+                let (request, options) = (request?, listener.options().clone());
+                tokio::spawn(async move { serve_rdma(request.accept(&options).await?).await });
+            }
+            accepted = tcp.accept() => {
+                tokio::spawn(serve_tcp(accepted?.0));
+            }
+        }
+    }
+}
+
+async fn rdma(adapter: &str, address: &str, qualifier: &str, count: u32) -> Result<Duration> {
+    let context = Context::open_tokio(adapter)?;
+    let options = Options::default();
+    let server = context.connect(address.parse()?, qualifier.parse()?, &options);
+    let server = server.await?;
+    let mut buffer = context.pool(1, SIZE)?.take().await;
+    let start = Instant::now();
+    for round in 0..count {
+        buffer.fill(round as u8);
+        let (sent, done) = server.send(buffer).await;
+        done?;
+        let answer = server.recv().await?;
+        if answer[..] != sent[..] {
+            return Err(format!("message {round} came back changed").into());
+        }
+        buffer = sent;
+    }
+    let each = start.elapsed() / count.max(1);
+    server.disconnect().await?;
+    Ok(each)
+}
+
+async fn tcp(address: &str, port: &str, count: u32) -> Result<Duration> {
+    let at = SocketAddr::new(address.parse()?, port.parse()?);
+    let mut stream = TcpStream::connect(at).await?;
+    stream.set_nodelay(true)?;
+    let start = Instant::now();
+    for round in 0..count {
+        let sent = [round as u8; SIZE];
+        stream.write_all(&sent).await?;
+        let mut answer = [0; SIZE];
+        stream.read_exact(&mut answer).await?;
+        if answer != sent {
+            return Err(format!("message {round} came back changed").into());
+        }
+    }
+    Ok(start.elapsed() / count.max(1))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    udapl::log::install();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["server", adapter] => server(adapter).await,
+        ["client", adapter, address, qualifier, port, count] => {
+            let count = count.parse()?;
+            let each = rdma(adapter, address, qualifier, count).await?;
+            println!("rdma: {count} round trips of {SIZE} bytes, {each:?} each");
+            let each = tcp(address, port, count).await?;
+            println!("tcp: {count} round trips of {SIZE} bytes, {each:?} each");
+            Ok(())
+        }
+        _ => Err(
+            "usage: tokio_echo server ADAPTER | client ADAPTER ADDRESS QUALIFIER PORT COUNT".into(),
+        ),
+    }
+}

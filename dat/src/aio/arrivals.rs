@@ -1,0 +1,55 @@
+//! What arrives in shared receives.
+
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use super::message::{Home, Message};
+use super::shared_receives::SharedReceives;
+use super::state;
+use crate::error::Result;
+use crate::{ConnectionEvent, EpId};
+
+/// What arrived in [`SharedReceives`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Arrival {
+    /// A message.
+    Message {
+        /// The connection ([`Connection::id`](super::Connection::id)).
+        from: EpId,
+        /// The message.
+        message: Message,
+    },
+    /// A connection ended.
+    Ended {
+        /// The connection ([`Connection::id`](super::Connection::id)).
+        connection: EpId,
+        /// Kind of the end.
+        how: ConnectionEvent,
+    },
+}
+
+impl SharedReceives {
+    /// Returns the next message of any connection, or the end of one. A call that is dropped loses none.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call).
+    pub async fn next(&self) -> Result<Arrival> {
+        std::future::poll_fn(|context| self.poll_arrival(context)).await
+    }
+
+    /// Polls for the next arrival, for streams and select loops of other crates.
+    ///
+    /// # Errors
+    /// As [`SharedReceives::next`].
+    pub fn poll_arrival(&self, context: &mut TaskContext<'_>) -> Poll<Result<Arrival>> {
+        self.queue.poll(context).map_ok(|arrival| match arrival {
+            state::Arrival::Message(from, arrived) => {
+                let home = Home::Queue(Arc::clone(&self.queue));
+                let message = Message::new(arrived, 0, home);
+                Arrival::Message { from, message }
+            }
+            state::Arrival::Ended(connection, how) => Arrival::Ended { connection, how },
+        })
+    }
+}

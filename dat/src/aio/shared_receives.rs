@@ -1,0 +1,129 @@
+//! Receives that several connections share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use super::context::{Context, Shared, finish};
+use super::pool::{Buffer, Pool, sealed::Segment};
+use super::state;
+use crate::Srq;
+use crate::error::Result;
+
+/// A shared receive queue: one set of buffers, and one place to await the messages of many connections. Give it to connections with
+/// [`Options::shared_receives`](super::Options::shared_receives). Clones are the same queue.
+#[derive(Clone, Debug)]
+pub struct SharedReceives {
+    pub(super) queue: Arc<Queue>,
+}
+
+impl PartialEq for SharedReceives {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.queue, &other.queue)
+    }
+}
+
+impl Eq for SharedReceives {}
+
+/// What its handles, connections and messages share.
+pub(super) struct Queue {
+    /// Taken when it is dropped.
+    srq: Option<Srq>,
+    id: u64,
+    events: u32,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shared receives {}", self.id)
+    }
+}
+
+impl Queue {
+    /// Returns the number of the queue in the state of the context.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn srq(&self) -> &Srq {
+        self.srq.as_ref().expect("only drop takes it")
+    }
+
+    /// Posts a receive of a whole buffer.
+    pub(super) fn post_receive(&self, mut buffer: Buffer) -> Result<()> {
+        buffer.set_len(buffer.capacity());
+        let mut state = self.shared.state();
+        let cookie = state.add_shared_receive(self.id, buffer);
+        let Some(buffer) = state.receive(cookie) else {
+            return Ok(());
+        };
+        let posted = self.srq().post_recv(&[buffer.segment()], cookie);
+        let refused = posted.is_err().then(|| state.remove_receive(cookie));
+        drop(state);
+        drop(refused);
+        posted
+    }
+
+    /// Posts the buffers of receives that failed again, and takes what arrived next.
+    pub(super) fn poll(&self, context: &TaskContext<'_>) -> Poll<Result<state::Arrival>> {
+        if let Err(error) = self.shared.poll_events() {
+            return Poll::Ready(Err(error));
+        }
+        let mut state = self.shared.state();
+        let Some(queue) = state.queues.get_mut(&self.id) else {
+            return Poll::Pending;
+        };
+        let spent = std::mem::take(&mut queue.spent);
+        let arrival = queue.arrivals.pop_front();
+        if arrival.is_none() && !queue.watchers.iter().any(|w| w.will_wake(context.waker())) {
+            queue.watchers.push(context.waker().clone());
+        }
+        drop(state);
+        for buffer in spent {
+            if let Err(error) = self.post_receive(buffer) {
+                tracing::error!(%error, "a receive cannot be posted again; {self:?} has one less");
+            }
+        }
+        match arrival {
+            Some(arrival) => Poll::Ready(Ok(arrival)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // The connections are gone: once the queue is freed, the adapter uses no buffer of it any more.
+        drop(self.srq.take());
+        let todo = self.shared.state().remove_queue(self.id);
+        finish(todo);
+        self.shared.release(self.events);
+    }
+}
+
+impl Context {
+    /// Makes a shared receive queue with `count` buffers for messages of at most `size` bytes. A peer that finds no buffer has to
+    /// wait.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the adapter has no shared receive queues; [`Error::Resources`](crate::Error::Resources),
+    /// [`Error::Length`](crate::Error::Length), [`Error::Call`](crate::Error::Call).
+    pub fn shared_receives(&self, count: u32, size: usize) -> Result<SharedReceives> {
+        let shared = Arc::clone(&self.shared);
+        let pool = Pool::new(&shared.pz, count as usize, size)?;
+        let srq = shared.ia.create_srq(&shared.pz, count, 1)?;
+        shared.reserve(count)?;
+        let id = shared.state().add_queue();
+        let queue = Arc::new(Queue {
+            srq: Some(srq),
+            id,
+            events: count,
+            shared,
+        });
+        while let Some(buffer) = pool.try_take() {
+            queue.post_receive(buffer)?;
+        }
+        Ok(SharedReceives { queue })
+    }
+}

@@ -1,0 +1,85 @@
+//! Memory windows that are bound by operations.
+
+use super::connection::Connection;
+use super::context::Context;
+use super::operation::Operation;
+use super::pool::Part;
+use crate::error::Result;
+use crate::{Access, Remote, Rmr};
+
+/// A memory window: opens a part of a region to the peers of a connection, and closes it again without registering memory anew.
+/// It moves into an operation and comes back with it. Dropping it closes it.
+#[derive(Debug)]
+pub struct Window {
+    rmr: Rmr,
+    remote: Option<Remote>,
+}
+
+impl Window {
+    /// Returns the segment that is open, for a message to the peer.
+    #[must_use]
+    pub fn remote(&self) -> Option<Remote> {
+        self.remote
+    }
+}
+
+impl Context {
+    /// Creates a window, which is closed.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the adapter has no windows; [`Error::Call`](crate::Error::Call).
+    pub fn window(&self) -> Result<Window> {
+        Ok(Window {
+            rmr: self.pz().create_rmr()?,
+            remote: None,
+        })
+    }
+}
+
+impl Connection {
+    /// Opens a part of a region to peers with the rights `access`, in place of what the window opened before. Peers cannot use the
+    /// earlier key any more. Later requests of the connection are processed after the bind.
+    ///
+    /// # Errors
+    /// [`Error::Failed`](crate::Error::Failed), [`Error::Call`](crate::Error::Call).
+    pub async fn bind(
+        &self,
+        window: Window,
+        part: Part,
+        access: Access,
+    ) -> (Window, Result<Remote>) {
+        let bind = Operation::new(self.inner(), window, move |ep, window, cookie| {
+            window.remote = None;
+            let (region, range) = (part.region(), part.range());
+            let remote = window.rmr.bind(region, range, access, ep, cookie)?;
+            window.remote = Some(remote);
+            Ok(())
+        });
+        let (mut window, done) = bind.await;
+        let remote = match (done, window.remote) {
+            (Ok(_), Some(remote)) => Ok(remote),
+            (Ok(_), None) => unreachable!("the post of a bind sets the segment"),
+            (Err(error), _) => {
+                window.remote = None;
+                Err(error)
+            }
+        };
+        (window, remote)
+    }
+
+    /// Closes a window: peers cannot use its key any more.
+    ///
+    /// # Errors
+    /// As [`Connection::bind`].
+    pub async fn unbind(&self, window: Window) -> (Window, Result<()>) {
+        if window.rmr.region().is_none() {
+            return (window, Ok(()));
+        }
+        let unbind = Operation::new(self.inner(), window, |ep, window, cookie| {
+            window.remote = None;
+            window.rmr.unbind(ep, cookie)
+        });
+        let (window, done) = unbind.await;
+        (window, done.map(drop))
+    }
+}
