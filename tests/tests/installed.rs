@@ -30,13 +30,13 @@ fn succeeds(command: &mut Command) -> String {
 impl Prefix {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // The target folder of this test, so that nothing is built twice.
-        let here = std::env::current_exe().unwrap();
+        // The target folder of all tests' libraries, so that nothing is built twice.
+        let built = dat_tests::built();
         succeeds(
             Command::new(top().join("scripts/dist.sh"))
                 .args(["--profile", "dev", "--to"])
                 .arg(dir.path().join("first"))
-                .env("CARGO_TARGET_DIR", here.ancestors().nth(3).unwrap())
+                .env("CARGO_TARGET_DIR", built.parent().unwrap())
                 .env("CARGO_NET_OFFLINE", "true"),
         );
         succeeds(
