@@ -6,12 +6,13 @@ use dat_registry::conf::{self, Effect, Entry, classic_alias, classic_line, is_to
 use dat_registry::library;
 use dat_registry::search;
 use dat_registry::settings::Declared;
+use serde_json::json;
 
 use crate::cli::{Convert, Form};
-use crate::{Outcome, read};
+use crate::{Outcome, Reported, read};
 
 /// Converts one file. Faulty entries are reported and left out; the status tells.
-pub(crate) fn run(arguments: &Convert) -> Outcome {
+pub(crate) fn run(arguments: &Convert, json: bool) -> Outcome {
     let found = match &arguments.file {
         Some(path) => read::file(path, arguments.to == Some(Form::Classic))?,
         None => read::configuration()?.pop().ok_or("there is no dat.conf")?,
@@ -48,21 +49,38 @@ pub(crate) fn run(arguments: &Convert) -> Outcome {
             }
         }
     }
-    let bad = parsed
+    let bad: Vec<String> = parsed
         .errors
         .iter()
-        .filter(|e| e.kind.effect() != Effect::Warning);
-    let bad = bad.inspect(|error| eprintln!("{error}")).count();
+        .filter(|e| e.kind.effect() != Effect::Warning)
+        .map(ToString::to_string)
+        .collect();
     let comments = found
         .bytes
         .split(|b| *b == b'\n')
         .filter(|line| line.contains(&b'#'))
         .count();
+    let output = arguments.output.as_deref();
+    if json {
+        let rest = json!({
+            "source": found.path.display().to_string(),
+            "entries": parsed.entries.len(),
+            "aliases": parsed.aliases.len(),
+            "left_out": bad,
+            "comments_left_out": comments,
+        });
+        read::write_json(&text, output, arguments.force, rest)?;
+        return match bad.len() {
+            0 => Ok(()),
+            _ => Err(Reported.into()),
+        };
+    }
+    bad.iter().for_each(|error| eprintln!("{error}"));
     if comments > 0 {
         eprintln!("dat: comments are not converted ({comments} lines have one)");
     }
-    read::write(&text, arguments.output.as_deref(), arguments.force)?;
-    match bad {
+    read::write(&text, output, arguments.force)?;
+    match bad.len() {
         0 => Ok(()),
         bad => Err(format!("{bad} faulty entries were left out").into()),
     }

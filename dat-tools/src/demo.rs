@@ -9,6 +9,7 @@ use dat::{
     Access, Close, Completion, CompletionFlags, Ep, Evd, Event, Ia, Listener, Region, Remote,
     Streams,
 };
+use serde_json::{Value, json};
 
 use crate::Outcome;
 
@@ -186,10 +187,11 @@ impl Drop for Peer {
 }
 
 /// Returns the first IA of dat.conf that opens on this machine, and prints why those before it do not.
-fn first_that_opens() -> Result<String, Box<dyn Error>> {
+fn first_that_opens(json: bool) -> Result<String, Box<dyn Error>> {
     for (name, _) in dat::configured()? {
         match Ia::open(&name) {
             Ok(_) => return Ok(name),
+            Err(error) if json => eprintln!("dat: IA {name} does not open here: {error}"),
             Err(error) => println!("IA {name} does not open here: {error}"),
         }
     }
@@ -197,10 +199,10 @@ fn first_that_opens() -> Result<String, Box<dyn Error>> {
 }
 
 /// Runs both processes and prints the results.
-pub(crate) fn run(name: Option<&str>) -> Outcome {
+pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
     let name = match name {
         Some(name) => name.to_owned(),
-        None => first_that_opens()?,
+        None => first_that_opens(json)?,
     };
     let exe = std::env::current_exe()?;
     let mut peer = Peer(
@@ -219,19 +221,25 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
 
     let side = Side::new(&name)?;
     let attributes = side.ia.attributes()?;
-    println!(
-        "IA {name}: {} ({}) at {}",
-        attributes.adapter, attributes.vendor, attributes.address
-    );
-    println!(
-        "two processes, {} and {}; every byte below was compared\n",
-        std::process::id(),
-        peer.0.id()
-    );
-    println!(
-        "{:<30} {:>9} {:>7} {:>12} {:>12}  verified",
-        "operation", "bytes", "count", "time each", "rate"
-    );
+    let mut results = Results {
+        json,
+        rows: Vec::new(),
+    };
+    if !json {
+        println!(
+            "IA {name}: {} ({}) at {}",
+            attributes.adapter, attributes.vendor, attributes.address
+        );
+        println!(
+            "two processes, {} and {}; every byte below was compared\n",
+            std::process::id(),
+            peer.0.id()
+        );
+        println!(
+            "{:<30} {:>9} {:>7} {:>12} {:>12}  verified",
+            "operation", "bytes", "count", "time each", "rate"
+        );
+    }
 
     side.post_recv()?;
     let start = Instant::now();
@@ -244,7 +252,7 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
         return Err("the connection was not established".into());
     };
     verify("private data of the answer", &private_data, b"welcome")?;
-    row("connect", 0, 1, start.elapsed());
+    results.row("connect", 0, 1, start.elapsed());
     let remote = side.exchange_windows()?;
 
     let start = Instant::now();
@@ -253,7 +261,7 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
         side.send(&message)?;
         verify("an answer", &side.exchange(1)?, &message)?;
     }
-    row(
+    results.row(
         "send/receive, there and back",
         MESSAGE,
         ROUNDS,
@@ -270,7 +278,7 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
     let spent = start.elapsed();
     side.send(&[7])?;
     verify("the peer's verdict", &side.exchange(1)?, b"verified")?;
-    row("RDMA write", WINDOW, TRANSFERS, spent);
+    results.row("RDMA write", WINDOW, TRANSFERS, spent);
 
     let start = Instant::now();
     transfers(&side, |cookie| {
@@ -284,21 +292,34 @@ pub(crate) fn run(name: Option<&str>) -> Outcome {
         &side.window.to_vec(0..WINDOW),
         &pattern(7 ^ 0xff),
     )?;
-    row("RDMA read", WINDOW, TRANSFERS, spent);
+    results.row("RDMA read", WINDOW, TRANSFERS, spent);
 
     side.send(b"bye")?;
     side.done.wait_completion(TIMEOUT)?;
     let start = Instant::now();
     side.ep.disconnect(Close::Graceful)?;
     match side.connections.wait(TIMEOUT)? {
-        Event::Ended { .. } => row("disconnect", 0, 1, start.elapsed()),
+        Event::Ended { .. } => results.row("disconnect", 0, 1, start.elapsed()),
         other => return Err(format!("waited for the disconnect, got {other:?}").into()),
     }
     let status = peer.0.wait()?;
     if !status.success() {
         return Err(format!("the other process ended with {status}").into());
     }
-    println!("\ndemo: PASS");
+    if json {
+        let value = json!({
+            "ia": name,
+            "adapter": attributes.adapter,
+            "vendor": attributes.vendor,
+            "address": attributes.address,
+            "processes": [std::process::id(), peer.0.id()],
+            "results": results.rows,
+            "pass": true,
+        });
+        crate::out::json(&value, false);
+    } else {
+        println!("\ndemo: PASS");
+    }
     Ok(())
 }
 
@@ -320,13 +341,32 @@ fn transfers(side: &Side, post: impl Fn(u64) -> Result<(), dat::Error>) -> Outco
     Ok(())
 }
 
-fn row(what: &str, bytes: usize, count: usize, spent: Duration) {
-    let each = spent.as_secs_f64() / count as f64;
-    let rate = match bytes {
-        0 => String::new(),
-        n if n < 4096 => format!("{:.0} /s", 1.0 / each),
-        n => format!("{:.1} MB/s", n as f64 / each / 1e6),
-    };
-    let each = format!("{:.1} us", each * 1e6);
-    println!("{what:<30} {bytes:>9} {count:>7} {each:>12} {rate:>12}  yes");
+/// What was transferred: printed at once, or kept for JSON.
+struct Results {
+    json: bool,
+    rows: Vec<Value>,
+}
+
+impl Results {
+    /// Adds what was transferred and compared.
+    fn row(&mut self, what: &str, bytes: usize, count: usize, spent: Duration) {
+        let each = spent.as_secs_f64() / count as f64;
+        if self.json {
+            self.rows.push(json!({
+                "operation": what,
+                "bytes": bytes,
+                "count": count,
+                "microseconds_each": each * 1e6,
+                "verified": true,
+            }));
+            return;
+        }
+        let rate = match bytes {
+            0 => String::new(),
+            n if n < 4096 => format!("{:.0} /s", 1.0 / each),
+            n => format!("{:.1} MB/s", n as f64 / each / 1e6),
+        };
+        let each = format!("{:.1} us", each * 1e6);
+        println!("{what:<30} {bytes:>9} {count:>7} {each:>12} {rate:>12}  yes");
+    }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use dat_registry::conf::{self, is_toml, toml_table};
+use serde_json::json;
 
 use crate::cli::Init;
 use crate::{Outcome, machine, read};
@@ -12,7 +13,7 @@ use crate::{Outcome, machine, read};
 const SHIPPED: &str = include_str!("../../dat.conf");
 
 /// Writes the file.
-pub(crate) fn run(arguments: &Init) -> Outcome {
+pub(crate) fn run(arguments: &Init, json: bool) -> Outcome {
     let devices = machine::devices()?;
     let usable = || devices.iter().filter(|device| device.why_not.is_none());
     let mut text = String::from(
@@ -38,6 +39,15 @@ pub(crate) fn run(arguments: &Init) -> Outcome {
     if arguments.output.as_deref().is_some_and(is_toml) {
         text = as_toml(&text)?;
     }
+    let left_out = || devices.iter().filter(|device| device.why_not.is_some());
+    if json {
+        let names: Vec<&str> = usable().map(|device| device.ia.as_str()).collect();
+        let left_out: Vec<_> = left_out()
+            .map(|d| json!({ "kind": d.kind, "name": d.name, "why": d.why_not }))
+            .collect();
+        let rest = json!({ "ias": names, "left_out": left_out });
+        return read::write_json(&text, arguments.output.as_deref(), arguments.force, rest);
+    }
     read::write(&text, arguments.output.as_deref(), arguments.force)?;
     if let Some(path) = &arguments.output {
         println!(
@@ -46,7 +56,7 @@ pub(crate) fn run(arguments: &Init) -> Outcome {
             usable().count()
         );
     }
-    for device in devices.iter().filter(|device| device.why_not.is_some()) {
+    for device in left_out() {
         let why = device.why_not.as_deref().unwrap_or_default();
         eprintln!("dat: {} {} is left out: {why}", device.kind, device.name);
     }

@@ -81,3 +81,21 @@ pub(crate) fn write(text: &str, output: Option<&Path>, force: bool) -> Outcome {
     std::fs::write(&new, text).map_err(failed)?;
     Ok(std::fs::rename(&new, path).map_err(failed)?)
 }
+
+/// Writes text to a new file as [`write`] does, and prints `rest` as JSON with the `file`; without a file, with the `text` itself.
+pub(crate) fn write_json(
+    text: &str,
+    output: Option<&Path>,
+    force: bool,
+    mut rest: serde_json::Value,
+) -> Outcome {
+    match output {
+        Some(path) => {
+            write(text, output, force)?;
+            rest["file"] = path.display().to_string().into();
+        }
+        None => rest["text"] = text.into(),
+    }
+    crate::out::json(&rest, false);
+    Ok(())
+}

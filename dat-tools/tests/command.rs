@@ -238,3 +238,47 @@ fn pages_and_errors_of_the_command_line() {
     );
     assert_eq!(doctor.status.code(), Some(1));
 }
+
+/// Returns the JSON that a command prints.
+fn json(arguments: &[&str], conf: &Path) -> (Option<i32>, Value) {
+    let done = dat(arguments, conf);
+    let value = serde_json::from_str(&out(&done));
+    (
+        done.status.code(),
+        value.unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}", err(&done))),
+    )
+}
+
+#[test]
+fn what_is_written_is_described_as_json() {
+    let (dir, path) = conf(&format!(
+        "# a comment\n{LINE}alias b ofa-v2-mlx4_0-1\nwrong\n"
+    ));
+    let (status, value) = json(&["convert", "--json"], &path);
+    assert_eq!(status, Some(1), "one line is faulty");
+    assert_eq!(
+        (&value["entries"], &value["aliases"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!(value["comments_left_out"], 1);
+    let left_out = value["left_out"][0].as_str().expect("a message");
+    assert!(left_out.contains(":4:6: API version is missing"), "{value}");
+    assert!(
+        value["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("[[ia]]"))
+    );
+    let new = dir.path().join("new.conf");
+    let to = new.to_str().expect("UTF-8");
+    let (status, value) = json(&["init", "--json", "-o", to], &path);
+    assert_eq!((status, &value["file"]), (Some(0), &to.into()));
+    let ias = value["ias"].as_array().expect("names");
+    assert!(ias.contains(&"softrxe-lo".into()), "{value}");
+    let text = fs::read_to_string(&new).expect("written");
+    let (_, printed) = json(&["init", "--json"], &path);
+    assert_eq!(printed["text"].as_str(), Some(text.as_str()));
+    assert_eq!(printed["ias"], value["ias"]);
+    let again = dat(&["init", "--json", "-o", to], &path);
+    assert_eq!((again.status.code(), out(&again).as_str()), (Some(1), ""));
+    assert!(err(&again).contains("exists; --force"), "{}", err(&again));
+}

@@ -449,3 +449,30 @@ fn text_of_one_ping(host: &str) {
     let text = text(&format!("ping client {host} -c 1 -q"));
     assert!(text.contains("1 messages of 64 bytes"), "{text}");
 }
+
+#[test]
+fn the_demo_reports_as_json() {
+    with_ias("the_demo_reports_as_json", 15, |host| {
+        let report = json("demo --ia server --json");
+        assert_eq!(
+            (&report["pass"], &report["address"]),
+            (&true.into(), &host.into())
+        );
+        let results = report["results"].as_array().expect("results");
+        let names: Vec<&str> = results
+            .iter()
+            .filter_map(|r| r["operation"].as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "connect",
+                "send/receive, there and back",
+                "RDMA write",
+                "RDMA read",
+                "disconnect"
+            ]
+        );
+        assert!(results.iter().all(|r| r["verified"] == true));
+    });
+}
