@@ -82,7 +82,7 @@ pub(crate) fn write(text: &str, output: Option<&Path>, force: bool) -> Outcome {
     Ok(std::fs::rename(&new, path).map_err(failed)?)
 }
 
-/// Writes text to a new file as [`write`] does, and prints `rest` as JSON with the `file`; without a file, with the `text` itself.
+/// Writes text to a new file as [`write()`] does, and prints `rest` as JSON with the `file`; without a file, with the `text` itself.
 pub(crate) fn write_json(
     text: &str,
     output: Option<&Path>,
