@@ -95,6 +95,10 @@ bench-threads: dist ## print the rate of several threads, on one IA and on one f
 bench-connections: dist ## print the time to connect in the lab: DAPL's, ours, and their common lower bound
 	@scripts/bench-connections.sh
 
+.PHONY: package
+package: ## package udapl and the crates below it as for crates.io, build the packages, and check names and metadata (minutes, network)
+	@scripts/package.sh --build --names
+
 .PHONY: fmt
 fmt: ## format the code
 	@cargo fmt --all

@@ -54,6 +54,7 @@ step dist "build target/dist, optimised" scripts/dist.sh
 step unit "unit tests, and tests of several processes on this host" unit
 step bindings "compare our declarations of verbs with rdma-core's headers" scripts/bindings.sh
 step doc-tests "examples in the documentation" cargo test --locked --workspace --doc --quiet
+step package "the crates of the Rust API have what crates.io needs" scripts/package.sh
 step loom "all thread orders of the lock-free parts" scripts/sanitize.sh loom
 step hotpath "instructions of posts and dequeues, against their ceilings" scripts/hotpath-ceilings.sh
 step valgrind "C programs under memcheck" scripts/valgrind.sh
@@ -76,7 +77,7 @@ echo "==== closing lines"
 for i in "${!names[@]}"; do
     printf '%-13s %-12s\n' "${names[i]}" "${verdicts[i]}"
     # nextest, libtest and our own runners print a final line of counts.
-    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|valgrind: |sanitize: |hotpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
+    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|package: |valgrind: |sanitize: |hotpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
 done
 for name in "${names[@]}"; do
     again "$logs/$name" | sed -E "s/^ */run again in $name: /"

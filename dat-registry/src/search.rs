@@ -176,7 +176,8 @@ fn prefix(own_path: Option<&Path>) -> Option<&Path> {
 }
 
 /// Returns the folders where a provider's library is looked for when the dynamic loader does not find it: beside `own_path`, in the
-/// library folders of its prefix, and beside the file that names the library.
+/// library folders of its prefix, and beside the file that names the library. A file of the folder `dat.conf.d` counts as lying beside
+/// that folder too.
 #[must_use]
 pub fn library_folders(own_path: Option<&Path>, conf: &Path) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = own_path
@@ -188,7 +189,11 @@ pub fn library_folders(own_path: Option<&Path>, conf: &Path) -> Vec<PathBuf> {
         let lib = prefix.join("lib");
         folders.extend([lib.join(TRIPLE), prefix.join("lib64"), lib]);
     }
-    folders.extend(conf.parent().map(Path::to_owned));
+    let beside = conf.parent();
+    folders.extend(beside.map(Path::to_owned));
+    if beside.is_some_and(|folder| folder.ends_with("dat.conf.d")) {
+        folders.extend(beside.and_then(Path::parent).map(Path::to_owned));
+    }
     folders.retain(|folder| !folder.as_os_str().is_empty());
     folders
 }

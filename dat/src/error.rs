@@ -32,7 +32,20 @@ impl std::fmt::Display for Queue {
     }
 }
 
-/// The reason why a call failed. Where a provider refused it, [`Error::code`] has the DAT return code.
+/// The reason why a call failed. Programs match on the variants:
+///
+/// ```
+/// use udapl::{Error, Queue};
+///
+/// /// Returns whether to try the post again, after completions were taken.
+/// fn is_transient(error: &Error) -> bool {
+///     matches!(error, Error::QueueFull { queue: Queue::Requests, .. } | Error::Interrupted { .. })
+/// }
+/// # let error = udapl::Ia::open("no-such-adapter").unwrap_err();
+/// # assert!(!is_transient(&error) && matches!(error, Error::Lookup(_)));
+/// ```
+///
+/// Where a provider refused it, [`Error::code`] has the DAT return code.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -141,6 +154,14 @@ pub enum Error {
         /// Type and subtype of the error.
         code: Code,
     },
+    /// The operating system refused what the futures need.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was attempted, and what mends it.
+        what: &'static str,
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// There is no memory of this size.
     #[error("{bytes} bytes cannot be allocated; ask for less")]
     OutOfMemory {
@@ -208,7 +229,7 @@ pub enum Error {
         most: Duration,
     },
     /// An operation failed after it was posted. The connection ended with it, or before it.
-    #[error("{op:?} failed: {}", words(*.status))]
+    #[error("{} failed: {}", name(*.op), words(*.status))]
     Failed {
         /// The operation.
         op: DtoOp,
@@ -237,19 +258,49 @@ pub enum Error {
     },
 }
 
-/// Describes the status of an operation that failed.
+/// Names an operation.
+fn name(op: DtoOp) -> &'static str {
+    match op {
+        DtoOp::Send => "a send",
+        DtoOp::RdmaWrite => "an RDMA Write",
+        DtoOp::RdmaRead => "an RDMA Read",
+        DtoOp::RdmaWriteImmediate => "an RDMA Write with immediate data",
+        DtoOp::FetchAdd => "a fetch-and-add",
+        DtoOp::CompareSwap => "a compare-and-swap",
+        DtoOp::BindMw => "a bind of a window",
+        DtoOp::LmrInvalidate => "an invalidation",
+        DtoOp::SendUd => "a datagram",
+        DtoOp::ReceiveUd => "a receive of a datagram",
+        DtoOp::Receive
+        | DtoOp::ReceiveWithInvalidate
+        | DtoOp::ReceiveRdmaImmediate
+        | DtoOp::ReceiveMessageImmediate => "a receive",
+    }
+}
+
+/// Describes the status of an operation that failed, and what mends it.
 fn words(status: DtoStatus) -> &'static str {
     match status {
         DtoStatus::Success => "it succeeded",
         DtoStatus::Flushed => "the connection ended before it was done",
-        DtoStatus::LocalLength => "the message is longer than the receive",
-        DtoStatus::LocalEp => "the endpoint is broken",
-        DtoStatus::LocalProtection => "the local memory or its rights do not allow it",
+        DtoStatus::LocalLength => {
+            "the message is longer than the receive; post larger receives, at the side that receives"
+        }
+        DtoStatus::LocalEp => {
+            "the endpoint is broken; connect again, with another endpoint or after a reset"
+        }
+        DtoStatus::LocalProtection => {
+            "the local memory or its rights do not allow it; look at the access of the region"
+        }
         DtoStatus::BadResponse => "the peer's response is invalid",
-        DtoStatus::RemoteAccess => "the peer's key, range or rights do not allow it",
+        DtoStatus::RemoteAccess => {
+            "the peer's key, range or rights do not allow it; the region must live, and grant peers this access"
+        }
         DtoStatus::RemoteResponder => "the peer could not process it",
-        DtoStatus::Transport => "the peer does not answer any more",
-        DtoStatus::ReceiverNotReady => "the peer has no receive posted",
+        DtoStatus::Transport => "the peer does not answer any more; connect again when it is back",
+        DtoStatus::ReceiverNotReady => {
+            "the peer has no receive posted; it must post receives before messages arrive"
+        }
         DtoStatus::PartialPacket => "a part of the message was lost",
         DtoStatus::RmrOperationFailed => "the bind of the window failed",
     }
@@ -398,6 +449,17 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operation_that_failed_is_described_in_words() {
+        let failed = Error::Failed {
+            op: DtoOp::RdmaWrite,
+            status: DtoStatus::RemoteAccess,
+        };
+        let text = failed.to_string();
+        assert!(text.starts_with("an RDMA Write failed: the peer's key"));
+        assert!(text.contains("must live, and grant"), "{text}");
+    }
 
     #[test]
     fn codes_become_errors_that_a_program_matches_on() {

@@ -24,6 +24,8 @@
 //! calls one after the other, and its waits poll. **Errors** are variants of [`Error`] with the call and the DAT return code. The functions are those of the
 //! uDAPL manual pages of the same names (dat_ep_post_send(3DAT) ...).
 //!
+//! **Begin** with the [`tutorial`].
+//!
 //! **Futures** are in [`aio`]: the rest of the crate maps calls one to one, and allocates nothing when it posts or polls.
 //!
 //! **In the source** begin with `ia.rs`; each object has a file, with the method that creates it (`impl Ia { create_pz }` in `pz.rs`).
@@ -60,6 +62,7 @@ mod segments;
 mod serial;
 mod srq;
 mod sys;
+pub mod tutorial;
 
 // `log::install` writes the messages that `DAT_LOG` requests to standard error.
 pub use attributes::Attributes;

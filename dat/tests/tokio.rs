@@ -48,3 +48,10 @@ async fn tasks_of_a_runtime_exchange_messages() {
     client.disconnect().await.expect("disconnects");
     server.await.expect("the server ends");
 }
+
+#[test]
+fn an_adapter_is_not_opened_outside_a_runtime() {
+    let error = Context::open_tokio("softrxe-lo").expect_err("there is no runtime");
+    assert!(matches!(error, udapl::Error::System { .. }), "{error}");
+    assert!(error.to_string().contains("tokio runtime"), "{error}");
+}

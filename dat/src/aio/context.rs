@@ -10,7 +10,7 @@ use std::thread;
 
 use super::pool::Pool;
 use super::state::{State, Todo};
-use crate::error::{Code, Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::{Evd, Event, Ia, NotifyFd, Pz, Streams};
 
 /// Events that the dispatcher holds at first; it grows with the connections.
@@ -140,11 +140,11 @@ impl Context {
     /// Opens an adapter, with a thread that wakes futures.
     ///
     /// # Errors
-    /// As [`Ia::open`]; [`Error::Resources`] if no thread can be started.
+    /// As [`Ia::open`]; [`Error::System`] if no thread can be started.
     pub fn open(name: &str) -> Result<Self> {
-        let failed = |error: std::io::Error| {
-            tracing::error!(%error, "no thread for the events of an adapter");
-            Error::of("dat_cno_fd_create", Code::of(Kind::InsufficientResources))
+        let failed = |source| Error::System {
+            what: "start the thread that waits for events",
+            source,
         };
         let (ours, of_thread) = UnixStream::pair().map_err(failed)?;
         let context = Self::open_manual(name)?;

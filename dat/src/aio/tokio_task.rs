@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
 
 use super::context::Context;
 use crate::NotifyFd;
-use crate::error::{Code, Error, Kind, Result};
+use crate::error::{Error, Result};
 
 /// Ends the task with the context.
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
@@ -32,17 +33,22 @@ impl Context {
     /// Opens an adapter whose events a task of the current tokio runtime takes; it ends with the context.
     ///
     /// # Errors
-    /// As [`Ia::open`](crate::Ia::open); [`Error::Resources`] if the runtime has no I/O driver.
+    /// As [`Ia::open`](crate::Ia::open); [`Error::System`] outside a runtime, and if tokio cannot watch the descriptor.
+    ///
+    /// # Panics
+    /// If the runtime has no I/O driver (`enable_io`).
     pub fn open_tokio(name: &str) -> Result<Self> {
+        Handle::try_current().map_err(|error| Error::System {
+            what: "find a tokio runtime; open the adapter in a task of one",
+            source: std::io::Error::other(error),
+        })?;
         let context = Self::open_manual(name)?;
         let watched = Watched(context.notify().clone());
         // SAFETY: the descriptor is open as long as its CNO, which `watched` keeps, and no other object registers it.
         let descriptor = unsafe { AsyncFd::register_with_interest(watched, Interest::READABLE) };
-        let descriptor = descriptor.map_err(|_| {
-            tracing::error!(
-                "tokio cannot watch the descriptor of an adapter; enable the runtime's I/O"
-            );
-            Error::of("dat_cno_fd_create", Code::of(Kind::InsufficientResources))
+        let descriptor = descriptor.map_err(|error| Error::System {
+            what: "watch the adapter's descriptor in tokio",
+            source: error.into_parts().1,
         })?;
         let shared = Arc::downgrade(&context.shared);
         let task = tokio::spawn(async move {

@@ -1,0 +1,166 @@
+//! A tutorial: from "open" to memory that a peer reads and writes without this program's processor. Each part is a program that runs;
+//! no device and no configuration are needed.
+//!
+//! # 1. Open an adapter
+//!
+//! An *interface adapter* is opened by name. `dat.conf` maps names to devices; `softrxe-lo` is built in, and connects processes of this
+//! host. [`Ia::attributes`](crate::Ia::attributes) says what the adapter can do, and the address to which peers connect.
+//!
+//! ```
+//! use udapl::Ia;
+//!
+//! # fn main() -> Result<(), udapl::Error> {
+//! let ia = Ia::open("softrxe-lo")?;
+//! let attributes = ia.attributes()?;
+//! println!("{} of {} at {}", attributes.adapter, attributes.vendor, attributes.address);
+//! # assert!(attributes.address.is_loopback());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A name that does not exist is an [`Error::Lookup`](crate::Error::Lookup), whose text says where was looked.
+//!
+//! # 2. Register memory
+//!
+//! An adapter moves bytes of *registered* memory only. A [`Region`](crate::Region) belongs to a *protection zone*, and says what peers
+//! may do with it. Peers and the adapter may access its bytes at any time, so a program copies bytes in and out.
+//!
+//! ```
+//! use udapl::{Access, Ia};
+//!
+//! # fn main() -> Result<(), udapl::Error> {
+//! let ia = Ia::open("softrxe-lo")?;
+//! let pz = ia.create_pz()?;
+//! let region = pz.allocate(4096, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+//! region.write(100, b"hello");
+//! assert_eq!(region.to_vec(98..105), b"\0\0hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # 3. Connect
+//!
+//! An *endpoint* is one end of a connection. What happens to it arrives as events in *event dispatchers*. One side listens on a number,
+//! the connection qualifier, and accepts the request of the other. Here both sides are in one program:
+//!
+//! ```
+//! use std::time::Duration;
+//! use udapl::{Event, Ia, Streams};
+//!
+//! # fn main() -> Result<(), udapl::Error> {
+//! let patience = Duration::from_secs(60);
+//! let ia = Ia::open("softrxe-lo")?;
+//! let pz = ia.create_pz()?;
+//! let events = ia.create_evd(64, Streams::DTO | Streams::CONNECTION | Streams::CR)?;
+//! let endpoint = || ia.endpoint(&pz).recv_evd(&events).request_evd(&events).connect_evd(&events).create();
+//! let (client, server) = (endpoint()?, endpoint()?);
+//!
+//! let listener = ia.listen(None, &events)?; // a free qualifier
+//! client.connect(ia.attributes()?.address, listener.conn_qual()).private_data(b"who I am").start()?;
+//! let Event::Request(request) = events.wait(patience)? else { panic!("no request") };
+//! assert!(request.private_data().starts_with(b"who I am"));
+//! request.accept(&server, b"")?;
+//! for _ in [&client, &server] {
+//!     assert!(matches!(events.wait(patience)?, Event::Established { .. }));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # 4. Messages, with futures
+//!
+//! The calls above map uDAPL's one to one. Most programs are shorter with the futures of [`aio`](crate::aio), where a
+//! [`Context`](crate::aio::Context) owns the adapter and gives events to whatever waits for them. They work in every runtime, and in none:
+//!
+//! ```
+//! use udapl::aio::{Context, Options, block_on, join};
+//!
+//! # fn main() -> Result<(), udapl::Error> {
+//! block_on(async {
+//!     let context = Context::open("softrxe-lo")?;
+//!     let mut listener = context.listen(None, Options::default())?;
+//!     let (qualifier, options) = (listener.conn_qual(), Options::default());
+//!     let attempt = context.connect(context.address(), qualifier, &options);
+//!     let (client, server) = join(attempt, listener.accept()).await;
+//!     let (client, server) = (client?, server?);
+//!
+//!     // A buffer moves into the operation and comes back with its result.
+//!     let pool = context.pool(4, 4096)?;
+//!     let buffer = pool.take().await.filled(b"hello");
+//!     let (_buffer, sent) = client.send(buffer).await;
+//!     assert_eq!(sent?, 5);
+//!     assert_eq!(&server.recv().await?[..], b"hello");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! # 5. One-sided
+//!
+//! A region with rights for peers has a key. A peer that has the key as a [`Remote`](crate::Remote) reads, writes and changes the memory
+//! itself. The owner's program does not run for that, and gets no event. A key is sent like any other bytes; here it is the private data
+//! of the connection.
+//!
+//! ```
+//! use udapl::aio::{Context, Options, block_on, join};
+//! use udapl::{Access, Remote};
+//!
+//! # fn main() -> Result<(), udapl::Error> {
+//! block_on(async {
+//!     let context = Context::open("softrxe-lo")?;
+//!     let shared = context.pz().allocate(4096, Access::ALL | Access::REMOTE_ATOMIC)?;
+//!     let with_key = Options {
+//!         private_data: shared.remote(0..4096).to_bytes().to_vec(),
+//!         ..Options::default()
+//!     };
+//!     let mut listener = context.listen(None, with_key)?;
+//!     let (qualifier, options) = (listener.conn_qual(), Options::default());
+//!     let attempt = context.connect(context.address(), qualifier, &options);
+//!     let (client, server) = join(attempt, listener.accept()).await;
+//!     let (client, _server) = (client?, server?);
+//!     let key = client.private_data();
+//!     let memory = Remote::from_bytes(*key.first_chunk().expect("the server sent a key"));
+//!
+//!     // Write, read, and count, in the server's memory.
+//!     let pool = context.pool(1, 5)?;
+//!     let buffer = pool.take().await.filled(b"hello");
+//!     let (mut buffer, written) = client.write(buffer, memory.slice(100..105)).await;
+//!     written?;
+//!     assert_eq!(shared.to_vec(100..105), b"hello");
+//!     buffer.fill(0);
+//!     let (buffer, read) = client.read(memory.slice(100..105), buffer).await;
+//!     assert_eq!((read?, &buffer[..]), (5, &b"hello"[..]));
+//!     assert_eq!(client.fetch_add(memory.slice(0..8), 7).await?, 0);
+//!     assert_eq!(shared.load_u64(0), 7);
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! # 6. When something fails
+//!
+//! Errors are variants of [`Error`](crate::Error) that a program matches on. An operation that failed breaks its connection, and an
+//! error says whether the connection is gone:
+//!
+//! ```
+//! use udapl::aio::{Context, Options, block_on};
+//! use udapl::{ConnectionEvent, Error};
+//!
+//! # fn main() -> Result<(), udapl::Error> {
+//! let context = Context::open("softrxe-lo")?;
+//! let attempt = block_on(context.connect(context.address(), 31_999, &Options::default()));
+//! match attempt {
+//!     Err(Error::Disconnected { how: ConnectionEvent::NonPeerRejected }) => println!("nothing listens there"),
+//!     Err(Error::Rejected { private_data }) => println!("the server said {private_data:?}"),
+//!     Err(error) => return Err(error),
+//!     Ok(_) => unreachable!(),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Further
+//!
+//! The examples of the package are whole programs: `echo`, `key_value` (a store whose clients read seqlocks), `file_transfer`,
+//! `counter`, `publish_subscribe` and `tokio_echo`. Many clients of one server: [`SharedReceives`](crate::aio::SharedReceives).
+//! Datagrams: [`Datagrams`](crate::aio::Datagrams). Memory that is open for a while: [`Window`](crate::aio::Window).
