@@ -168,11 +168,25 @@ pub(crate) fn read_up_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the prefix in which a library or program at `own_path` was installed: `P` for `P/lib/X`, `P/bin/X` and `P/lib/TRIPLE/X`.
+/// Returns the prefix in which a library or program at `own_path` was installed: `P` for `P/bin/X`, `P/lib/X`, `P/lib64/X`, and for a
+/// library in a folder below, as Debian's `P/lib/TRIPLE/X` and our packages' `P/lib/TRIPLE/dat-rdma/X`, `P/lib64/dat-rdma/X`.
 fn prefix(own_path: Option<&Path>) -> Option<&Path> {
-    let above = own_path?.parent()?.parent()?;
-    let is_lib = above.file_name().is_some_and(|name| name == "lib");
-    if is_lib { above.parent() } else { Some(above) }
+    let folder = own_path?.parent()?;
+    let above = folder.parent()?;
+    let of_libraries = |path: &Path| path.ends_with("lib") || path.ends_with("lib64");
+    if of_libraries(folder) {
+        return Some(above);
+    }
+    let libraries = if above.ends_with(TRIPLE) {
+        above.parent()?
+    } else {
+        above
+    };
+    if of_libraries(libraries) {
+        libraries.parent()
+    } else {
+        Some(above)
+    }
 }
 
 /// Returns the folders where a provider's library is looked for when the dynamic loader does not find it: beside `own_path`, in the
@@ -235,8 +249,37 @@ mod tests {
         fs::write(&missing, "# chosen").unwrap();
         assert_eq!(texts(Some(&missing), Some(&lib)), ["# chosen"]);
         assert_eq!(texts(None, Some(&lib)), ["# prefix"]);
-        let multiarch = dir.path().join("lib").join(TRIPLE).join("libdat2.so.2");
-        assert_eq!(texts(None, Some(&multiarch)), ["# prefix"]);
+    }
+
+    #[test]
+    fn each_folder_of_libraries_leads_to_its_prefix() {
+        let triple = format!("lib/{TRIPLE}");
+        let own_folder = format!("lib/{TRIPLE}/dat-rdma");
+        for folder in [
+            "bin",
+            "lib",
+            "lib64",
+            &triple,
+            "lib/dat-rdma",
+            "lib64/dat-rdma",
+            &own_folder,
+        ] {
+            let library = Path::new("/opt/p").join(folder).join("libdat2.so.2");
+            assert_eq!(
+                prefix(Some(&library)),
+                Some(Path::new("/opt/p")),
+                "{folder}"
+            );
+            let folders = library_folders(Some(&library), Path::new("/etc/dat.conf"));
+            for other in ["lib", "lib64", &triple] {
+                let other = Path::new("/opt/p").join(other);
+                assert!(folders.contains(&other), "{folder}: {folders:?}");
+            }
+        }
+        let named_alike = Path::new("/opt/lib64/lib64/libdat2.so.2");
+        assert_eq!(prefix(Some(named_alike)), Some(Path::new("/opt/lib64")));
+        let built = Path::new("/work/target/debug/deps/test");
+        assert_eq!(prefix(Some(built)), Some(Path::new("/work/target/debug")));
     }
 
     #[test]
