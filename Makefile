@@ -31,6 +31,27 @@ dist: ## build target/dist: libraries, providers, headers, command; works in pla
 	@scripts/bootstrap.sh build
 	@scripts/dist.sh
 
+.PHONY: install
+install: ## copy target/dist to PREFIX=/usr/local (DESTDIR=, libdir=, ...: docs/installing.md); builds nothing
+	@scripts/install.sh install
+
+.PHONY: uninstall
+uninstall: ## remove what make install copied, given the same variables
+	@scripts/install.sh uninstall
+
+.PHONY: deb
+deb: dist ## build Debian packages in target/packages
+	@scripts/packages.sh deb
+
+.PHONY: rpm
+rpm: dist ## build packages for Fedora and its kin in target/packages
+	@scripts/packages.sh rpm
+
+.PHONY: packages-test
+packages-test: dist ## install, use, upgrade and remove in prefixes and, as packages, in a clean root
+	@scripts/bootstrap.sh build test packages
+	@tests/packages.sh prefix deb rpm
+
 .PHONY: lab
 lab: ## run CMD="..." in the lab, a machine or guest with RDMA (docs/lab.md); LAB_OPTS="--two --mtu 4200"
 	@tests/lab/run.sh $(LAB_OPTS) --sh '$(subst ','\'',$(CMD))'

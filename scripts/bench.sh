@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
 [ "${DAT_BENCH_BUILT:-}" = 1 ] || {
     scripts/bootstrap.sh build bench || echo "bench: the missing tools are listed below the table" >&2
     scripts/dist.sh
+    . scripts/release-flags.sh
     cargo build --quiet --locked --release -p dat-bench
     cargo build --quiet --locked --release -p softrxe-near --example ring_bench
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages that building and testing need; does nothing (in milliseconds) when all are installed.
 #
-# usage: bootstrap.sh [build] [lab] [test] [bench] [bindings] [arm64]      default: build lab test
+# usage: bootstrap.sh [build] [lab] [test] [bench] [bindings] [arm64] [packages]      default: build lab test
 #
 # A machine needs rust and apt-get. As root the script installs; otherwise it prints the command to run and fails.
 # DAT_BOOTSTRAP=skip does nothing, for other distributions.
@@ -19,6 +19,8 @@ bench=(iperf3 libfabric-bin ucx-utils libibverbs-dev librdmacm-dev)
 arm64=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static debian-archive-keyring libedit2 libxml2 libz3-4)
 # rdma-sys generates bindings from the headers with libclang, for scripts/bindings.sh.
 bindings=(pkg-config libibverbs-dev librdmacm-dev libclang-dev)
+# rpmbuild, for scripts/packages.sh.
+packages=(rpm)
 # Test runner; built once where the machine's rust comes without it, which takes some minutes.
 nextest=0.9.143
 
@@ -28,8 +30,8 @@ wanted=()
 for group in "${@:-build lab test}"; do
     for g in $group; do
         case $g in
-            build | lab | test | bench | bindings | arm64) declare -n packages=$g; wanted+=("${packages[@]}") ;;
-            *) echo "bootstrap: no group '$g'; there are: build lab test bench bindings arm64" >&2; exit 2 ;;
+            build | lab | test | bench | bindings | arm64 | packages) declare -n group_packages=$g; wanted+=("${group_packages[@]}") ;;
+            *) echo "bootstrap: no group '$g'; there are: build lab test bench bindings arm64 packages" >&2; exit 2 ;;
         esac
     done
 done

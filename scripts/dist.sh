@@ -28,6 +28,7 @@ done
 [ "$profile" = dev ] && built=$target/debug || built=$target/$profile
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
+[ "$profile" = dev ] || . scripts/release-flags.sh
 cargo build --quiet --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-tools
 
 # A fresh folder replaces the old one at the end: a program that runs from the old one keeps its files, and no stale

@@ -37,7 +37,7 @@ command -v valgrind >/dev/null || { echo "hotpath: no valgrind; scripts/bootstra
 [ -e "$dist/lib/libdat2.so.2" ] || { echo "hotpath: no $dist; run scripts/dist.sh first" >&2; exit 1; }
 rm -rf "$work"
 mkdir -p "$work"
-(cd "$top" && cargo build --quiet --locked --release -p dat-loopback-provider)
+(cd "$top" && . scripts/release-flags.sh && cargo build --quiet --locked --release -p dat-loopback-provider)
 
 # count VERSION PROGRAM: writes the self cost of our crates' functions as NAME;INSTRUCTIONS for each call to
 # $work/counts-VERSION.
