@@ -806,3 +806,34 @@ fn the_completion_queue_grows_with_the_endpoints_on_it() {
     }
     ia.close(Close::Abrupt).unwrap();
 }
+
+/// A reset may bring a new queue pair (over rdma_cm it always does); the old one's room becomes the new one's. A device
+/// whose queues cannot grow would refuse the endpoint after some resets.
+#[test]
+fn the_completion_queue_does_not_grow_with_resets() {
+    use std::sync::atomic::Ordering::SeqCst;
+    let ia = open();
+    let evd = Evd::create(ia, 2, None, EvdFlags::DTO).unwrap();
+    let parts = EpParts {
+        pz: Some(Pz::create(ia).unwrap()),
+        recv_evd: Some(evd),
+        request_evd: Some(evd),
+        connect_evd: None,
+        srq: None,
+    };
+    let ep = Ep::create(ia, parts, None).unwrap();
+    let depth = qp(ep).request_cq.depth.load(SeqCst);
+    for _ in 0..100 {
+        let old = qp(ep);
+        old.single_use.store(true, SeqCst);
+        ep.connect(IpAddr::V4(Ipv4Addr::LOCALHOST), 1, None, &[], 0, 0)
+            .unwrap();
+        old.establish();
+        ep.post_recv(&[], 7, NONE).unwrap();
+        ep.disconnect(Close::Abrupt).unwrap();
+        ep.reset().unwrap();
+        assert!(!Arc::ptr_eq(&qp(ep), &old), "a new queue pair");
+        assert_eq!(qp(ep).request_cq.depth.load(SeqCst), depth);
+    }
+    ia.close(Close::Abrupt).unwrap();
+}

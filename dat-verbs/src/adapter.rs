@@ -18,7 +18,7 @@ use crate::cm::rdma::stage::Input;
 use crate::cm::socket::manager::SocketManager;
 use crate::epoll::Epoll;
 use crate::settings::Settings;
-use crate::verbs::device::Device;
+use crate::verbs::device::{Device, Transport};
 use dat_os::eventfd::EventFd;
 
 /// Implements [`Transport::Adapter`](dat_core::transport::Transport::Adapter). Dropping it ends the event thread.
@@ -33,6 +33,9 @@ pub(crate) struct Shared {
     pub(crate) channel: Arc<Channel>,
     pub(crate) device: Device,
     pub(crate) port: u8,
+    pub(crate) transport: Transport,
+    /// True if completion queues can grow.
+    pub(crate) resizes_queues: bool,
     /// True if the port's link layer is not InfiniBand.
     pub(crate) roce: bool,
     /// LID of the port; 0 on RoCE.

@@ -12,27 +12,29 @@ use crate::find::{DevicePort, OpenError};
 use crate::settings::{Manager, Settings};
 use crate::sys::{self, device_cap, ibv_atomic_cap, ibv_port_state};
 use crate::verbs::ah::gid;
-use crate::verbs::device::{Device, SOFT_ROCE, Transport, VENDOR_RXE};
+use crate::verbs::device::{Device, SOFT_IWARP, SOFT_ROCE, Transport, VENDOR_RXE, VENDOR_SIW};
 
-/// Optional capabilities of a device.
+/// Optional capabilities of a device, as far as its attributes do not say them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Capabilities {
     atomics: bool,
     immediate_data: bool,
     datagrams: bool,
+    zero_based: bool,
 }
 
 impl Capabilities {
     /// Returns the capabilities of a device with this transport and these atomics, whose connections are made by `cm`.
     /// iWARP (RFC 5040 to 5044) has neither immediate data nor datagrams; its atomics (RFC 7306) are those that the
-    /// device reports.
-    fn of(transport: Transport, atomics: u32, cm: Manager) -> Self {
+    /// device reports. siw ignores the address that a registration asks for, so its regions never begin at 0.
+    fn of(transport: Transport, vendor: u32, atomics: u32, cm: Manager) -> Self {
         let infiniband = transport == Transport::InfiniBand;
         Self {
             atomics: atomics != ibv_atomic_cap::IBV_ATOMIC_NONE,
             immediate_data: infiniband,
             // DAPL's scm protocol has datagrams too, but they never worked on RoCE.
             datagrams: infiniband && cm == Manager::Rdmacm,
+            zero_based: vendor != VENDOR_SIW,
         }
     }
 }
@@ -69,6 +71,11 @@ impl<'a> Facts<'a> {
         self.port.state == ibv_port_state::IBV_PORT_ACTIVE
     }
 
+    /// Returns the device's transport.
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
+    }
+
     /// Returns true if the port's link layer is RoCE or iWARP, not InfiniBand.
     pub(crate) fn roce(&self) -> bool {
         self.port.link_layer != sys::LINK_LAYER_INFINIBAND
@@ -91,6 +98,7 @@ impl<'a> Facts<'a> {
     fn vendor(&self) -> String {
         match self.device.vendor_id {
             VENDOR_RXE => SOFT_ROCE.to_owned(),
+            VENDOR_SIW => SOFT_IWARP.to_owned(),
             id => format!("vendor {id:#06x} part {}", self.device.vendor_part_id),
         }
     }
@@ -154,7 +162,7 @@ impl<'a> Facts<'a> {
             Manager::Socket => ("SCM", wire::MAX_PRIVATE),
         };
         let d = &self.device;
-        let can = Capabilities::of(self.transport, d.atomic_cap, cm);
+        let can = Capabilities::of(self.transport, d.vendor_id, d.atomic_cap, cm);
         let windows = d.max_mw > 0 && d.device_cap_flags & device_cap::MEM_WINDOW != 0;
         let reads_in = positive(d.max_qp_rd_atom);
         let reads_out = positive(d.max_qp_init_rd_atom);
@@ -191,7 +199,7 @@ impl<'a> Facts<'a> {
         attr.max_ep_per_srq = positive(d.max_qp);
         attr.max_recv_per_srq = positive(d.max_srq_wr);
         attr.max_private_data_size = private_data as u32;
-        attr.zero_based = true;
+        attr.zero_based = can.zero_based;
         attr.named = self.named(can, protocol);
         attr.atomics = can.atomics;
         attr.immediate_data = can.immediate_data;
@@ -244,21 +252,51 @@ mod tests {
         use Manager::{Rdmacm, Socket};
         use Transport::{InfiniBand, Iwarp, Other};
         use ibv_atomic_cap::{IBV_ATOMIC_HCA, IBV_ATOMIC_NONE};
-        for (transport, cap, cm, atomics, immediate_data, datagrams) in [
-            (InfiniBand, IBV_ATOMIC_HCA, Rdmacm, true, true, true),
-            (InfiniBand, IBV_ATOMIC_NONE, Rdmacm, false, true, true),
-            (InfiniBand, IBV_ATOMIC_HCA, Socket, true, true, false),
-            // siw.
-            (Iwarp, IBV_ATOMIC_NONE, Rdmacm, false, false, false),
-            (Iwarp, IBV_ATOMIC_HCA, Rdmacm, true, false, false),
-            (Other, IBV_ATOMIC_NONE, Rdmacm, false, false, false),
+        const CHELSIO: u32 = 0x1425;
+        for (transport, vendor, cap, cm, expected) in [
+            (InfiniBand, VENDOR_RXE, IBV_ATOMIC_HCA, Rdmacm, [true; 4]),
+            (
+                InfiniBand,
+                VENDOR_RXE,
+                IBV_ATOMIC_NONE,
+                Rdmacm,
+                [false, true, true, true],
+            ),
+            (
+                InfiniBand,
+                VENDOR_RXE,
+                IBV_ATOMIC_HCA,
+                Socket,
+                [true, true, false, true],
+            ),
+            (Iwarp, VENDOR_SIW, IBV_ATOMIC_NONE, Rdmacm, [false; 4]),
+            (
+                Iwarp,
+                CHELSIO,
+                IBV_ATOMIC_HCA,
+                Rdmacm,
+                [true, false, false, true],
+            ),
+            (
+                Other,
+                CHELSIO,
+                IBV_ATOMIC_NONE,
+                Rdmacm,
+                [false, false, false, true],
+            ),
         ] {
+            let [atomics, immediate_data, datagrams, zero_based] = expected;
             let can = Capabilities {
                 atomics,
                 immediate_data,
                 datagrams,
+                zero_based,
             };
-            assert_eq!(Capabilities::of(transport, cap, cm), can, "{transport:?}");
+            assert_eq!(
+                Capabilities::of(transport, vendor, cap, cm),
+                can,
+                "{transport:?} {vendor:#x}"
+            );
         }
     }
 

@@ -15,6 +15,11 @@ pub(crate) const SIDR_REJECT: i32 = 2;
 /// Reject reason of the peer's consumer (InfiniBand CM reason 28).
 pub(crate) const REJ_CONSUMER: i32 = 28;
 
+/// Returns true if a refusal with this status may be one of the peer's consumer: InfiniBand's reason, or iWARP's errno.
+pub(crate) const fn may_be_consumers(status: i32) -> bool {
+    status == REJ_CONSUMER || status == -libc::ECONNRESET || status == -libc::ECONNREFUSED
+}
+
 /// Returns the verbs access flags for DAT rights, to be tried in order.
 ///
 /// Verbs always allows local reads, and requires local write access wherever a remote access is granted. Registration

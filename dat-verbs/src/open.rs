@@ -20,7 +20,7 @@ use crate::find::{self, OpenError};
 use crate::settings::{KEYS, Manager, READ_VARIABLES, Settings};
 use crate::sys;
 use crate::thread;
-use crate::verbs::device::Device;
+use crate::verbs::device::{Device, Transport};
 use dat_os::descriptor::set_nonblocking;
 use dat_os::eventfd::EventFd;
 
@@ -108,6 +108,12 @@ impl Adapter {
             .map_err(resources)?;
         let socket = match settings.cm {
             Manager::Rdmacm => None,
+            Manager::Socket if facts.transport() == Transport::Iwarp => {
+                return Err(OpenError::Device {
+                    device: device_port.device,
+                    reason: "cm=socket connects InfiniBand and RoCE only; iWARP needs cm=rdmacm, the default".into(),
+                });
+            }
             Manager::Socket => {
                 let manager = facts.socket_manager(&device, &settings)?;
                 epoll.add_timer(manager.timers.fd()).map_err(resources)?;
@@ -118,6 +124,8 @@ impl Adapter {
         let shared = Arc::new(Shared {
             channel,
             port: device_port.port,
+            transport: facts.transport(),
+            resizes_queues: device.resizes_queues(),
             roce: facts.roce(),
             lid: facts.lid(),
             attr: facts.attr(settings.cm, settings.wr_max),

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 
 use crate::ah::Ah;
 use crate::error::{Error, Result, Subtype};
-use crate::evd::Evd;
+use crate::evd::{Evd, Feed};
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::private_data::PrivateData;
@@ -206,8 +206,12 @@ impl<T: Transport> Ep<T> {
             None
         };
         self.apply(&mut side, Input::Reset)?;
+        let fed = [&side.request_feed, &side.recv_feed].map(|feed| feed.as_ref().map(Feed::evd));
         drop(side);
-        drop(old);
+        if old.is_some() {
+            drop(old);
+            fed.into_iter().flatten().for_each(Evd::gather);
+        }
         Ok(())
     }
 

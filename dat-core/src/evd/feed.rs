@@ -32,7 +32,8 @@ impl<T: Transport> Feed<T> {
         self.evd.head.alive() && self.evd.head.generation.load(Ordering::Acquire) == self.generation
     }
 
-    /// Reserves room for `depth` more completions in the completion queue.
+    /// Reserves room for `depth` completions of this stream in the completion queue, in place of what the stream has
+    /// reserved before: an endpoint that is reset gets a new queue pair, again and again.
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES` if the transport cannot make the queue as large.
@@ -41,14 +42,14 @@ impl<T: Transport> Feed<T> {
         let Some(cq) = inner.queue.cq.clone() else {
             return Ok(());
         };
-        let expected = inner.cq_reserved.saturating_add(depth);
+        let expected = (inner.cq_reserved - self.depth).saturating_add(depth);
         if expected > inner.cq_depth {
-            let depth = expected.max(inner.cq_depth.saturating_mul(2));
-            let grown = T::resize_cq(&cq, depth).map(|()| depth);
+            let doubled = expected.max(inner.cq_depth.saturating_mul(2));
+            let grown = T::resize_cq(&cq, doubled).map(|()| doubled);
             inner.cq_depth = grown.or_else(|_| T::resize_cq(&cq, expected).map(|()| expected))?;
         }
         inner.cq_reserved = expected;
-        self.depth += depth;
+        self.depth = depth;
         Ok(())
     }
 }

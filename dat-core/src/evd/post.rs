@@ -137,6 +137,14 @@ impl<T: Transport> Evd<T> {
         self.inner.lock().queue.forget_sources();
     }
 
+    /// Empties the completion queue, so that completions of a queue pair that is gone take no room in it.
+    pub(crate) fn gather(&'static self) {
+        let mut inner = self.inner.lock();
+        let wakeup = self.take_completions(&mut inner);
+        drop(inner);
+        wakeup.deliver();
+    }
+
     /// Moves the completions that are there to the event queue and returns the wakeup.
     pub(super) fn take_completions(&'static self, inner: &mut Inner<T>) -> Wakeup<T> {
         let notify = inner.queue.drain_ready();

@@ -72,6 +72,8 @@ pub(crate) struct Qp {
     connection: Mutex<Token>,
     /// The next request is refused.
     refuses: AtomicBool,
+    /// A reset is refused: core creates a new queue pair, as over rdma_cm.
+    pub(crate) single_use: AtomicBool,
     /// Calls of [`Transport::message_received`].
     pub(crate) implied: AtomicU32,
 }
@@ -392,6 +394,7 @@ impl Transport for Null {
             request_cq: request_cq.clone(),
             recv_cq: recv_cq.clone(),
             connection: Mutex::default(),
+            single_use: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
             implied: AtomicU32::new(0),
         });
@@ -401,7 +404,10 @@ impl Transport for Null {
         Ok(qp)
     }
 
-    fn reset_qp(_qp: &Self::Qp) -> Result<()> {
+    fn reset_qp(qp: &Self::Qp) -> Result<()> {
+        if qp.single_use.load(Ordering::SeqCst) {
+            return Err(Error::of(Kind::InternalError));
+        }
         Ok(())
     }
 

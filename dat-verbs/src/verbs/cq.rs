@@ -18,6 +18,8 @@ use dat_os::eventfd::EventFd;
 
 /// Minimum depth of a queue: consumers request small queues and attach endpoints that produce more completions.
 const MIN_DEPTH: u32 = 256;
+/// Minimum depth on a device whose queues cannot grow when endpoints are attached (siw: 200 KiB).
+const FIXED_DEPTH: u32 = 4096;
 
 /// A completion queue. `Notifier` is the part that the event thread uses.
 pub struct Cq {
@@ -91,7 +93,12 @@ impl Cq {
         })?;
         // SAFETY: the channel is open.
         dat_os::descriptor::set_nonblocking(unsafe { channel.as_ref() }.fd);
-        let cqe = depth.max(MIN_DEPTH).min(limit).cast_signed();
+        let least = if adapter.shared.resizes_queues {
+            MIN_DEPTH
+        } else {
+            FIXED_DEPTH
+        };
+        let cqe = depth.max(least).min(limit).cast_signed();
         let cq_context = std::ptr::without_provenance_mut(token.0 as usize);
         // SAFETY: context and channel are open; vector 0 always exists.
         let cq = unsafe { sys::ibv_create_cq(context, cqe, cq_context, channel.as_ptr(), 0) };
@@ -170,15 +177,22 @@ impl Cq {
         }
         let cqe = depth.max(MIN_DEPTH).min(limit).cast_signed();
         // SAFETY: the CQ is alive.
+        let length = unsafe { self.cq.as_ref() }.cqe;
+        if !self.notifier.adapter.shared.resizes_queues {
+            if length >= depth.cast_signed() {
+                return Ok(());
+            }
+            tracing::warn!(
+                "an event queue needs {depth} entries, has {length}, and this device cannot enlarge it; create the EVD with a \
+                 length of all outstanding work of its endpoints, or use more EVDs"
+            );
+            return Err(Error::resource(Subtype::ResourceTevd));
+        }
+        // SAFETY: as above.
         match unsafe { sys::ibv_resize_cq(self.raw(), cqe) } {
             0 => Ok(()),
-            // A device that cannot resize: good enough if there is room already.
-            // SAFETY: the CQ is alive.
-            _ if unsafe { self.cq.as_ref() }.cqe >= depth.cast_signed() => Ok(()),
-            e @ (libc::ENOSYS | libc::EOPNOTSUPP) => {
-                convert::failed("ibv_resize_cq", e, Subtype::ResourceTevd);
-                Err(Error::of(Kind::InsufficientResources))
-            }
+            // Good enough if there is room already.
+            _ if length >= depth.cast_signed() => Ok(()),
             e => Err(convert::failed("ibv_resize_cq", e, Subtype::ResourceTevd)),
         }
     }

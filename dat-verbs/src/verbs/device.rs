@@ -7,8 +7,13 @@ use crate::sys;
 
 /// Vendor number of Linux' Soft-RoCE.
 pub(crate) const VENDOR_RXE: u32 = 0x00ff_ffff;
+/// Vendor number of Linux' Soft-iWARP.
+pub(crate) const VENDOR_SIW: u32 = 0x0062_6d74;
 /// Vendor name of rdma_rxe.
 pub(crate) const SOFT_ROCE: &str = "Linux Soft-RoCE";
+
+/// Vendor name of siw.
+pub(crate) const SOFT_IWARP: &str = "Linux Soft-iWARP";
 
 /// `ibv_transport_type`, reduced to the distinctions that matter here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,9 +51,8 @@ unsafe impl Sync for Device {}
 /// Returns true for the drivers of rdma-core that hand posted requests to the kernel (those that call `ibv_cmd_post_send`): rdma_rxe, siw,
 /// qib and hfi1. All others ring a doorbell in mapped memory.
 fn posts_by_kernel(vendor: u32) -> bool {
-    const SIW: u32 = 0x0062_6d74;
     const QIB_AND_HFI1: u32 = 0x0000_1175;
-    matches!(vendor, VENDOR_RXE | SIW | QIB_AND_HFI1)
+    matches!(vendor, VENDOR_RXE | VENDOR_SIW | QIB_AND_HFI1)
 }
 
 /// Runs `f` on the device list, then frees the list.
@@ -130,6 +134,22 @@ impl Device {
     /// Returns the node GUID.
     pub(crate) fn guid(&self) -> u64 {
         self.guid
+    }
+
+    /// Returns true if completion queues can grow; siw's cannot.
+    pub(crate) fn resizes_queues(&self) -> bool {
+        const LENGTHS: [i32; 2] = [1, 2];
+        let null = std::ptr::null_mut();
+        // SAFETY: the context is open; a queue needs neither a token nor a channel, and vector 0 always exists.
+        let cq = unsafe { sys::ibv_create_cq(self.raw(), LENGTHS[0], null, null.cast(), 0) };
+        if cq.is_null() {
+            return true;
+        }
+        // SAFETY: made above, and nothing uses it.
+        let resized = unsafe { sys::ibv_resize_cq(cq, LENGTHS[1]) };
+        // SAFETY: as above.
+        unsafe { sys::ibv_destroy_cq(cq) };
+        !matches!(resized, libc::ENOSYS | libc::EOPNOTSUPP)
     }
 
     /// Returns the descriptor of asynchronous events.

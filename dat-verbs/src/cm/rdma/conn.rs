@@ -14,8 +14,9 @@ use crate::cm::addr;
 use crate::cm::rdma::event::ResolvedQp;
 use crate::cm::rdma::id::{CmId, Params, PortSpace};
 use crate::cm::rdma::request::ConnRequest;
-use crate::cm::rdma::stage::{Act, Input, Stage, implied, step};
+use crate::cm::rdma::stage::{Act, Input, Stage, implied, not_requested, step};
 use crate::convert;
+use crate::verbs::device::Transport;
 use crate::verbs::qp::{Connection, PathLimits, Qp};
 
 /// Source ports of connecting ids, one port per process (see [`Conn::begin`]). The range is above the kernel's
@@ -177,8 +178,14 @@ impl Conn {
     /// Starts the first attempt and binds the id. All connecting ids of a process share one port above the kernel's
     /// ephemeral ports, unless another process has bound it. One port per id, as DAPL does it, occasionally collides
     /// with listeners.
+    ///
+    /// Over iWARP a connection is one of TCP, which its two addresses and ports identify: there each id has a port of
+    /// its own, which the kernel chooses.
     fn begin(&self, state: &State) -> std::result::Result<(), i32> {
         let at = |port| addr::socket(self.shared.attr.address, port, self.shared.attr.scope_id);
+        if self.shared.transport == Transport::Iwarp {
+            return self.resolve_address(state, Some(at(0)));
+        }
         let spread = std::process::id() % SOURCE_PORTS.len() as u32;
         let shared_port = SOURCE_PORTS.start + spread as u16;
         self.with_id(state, CmId::share_port)
@@ -273,8 +280,14 @@ impl Conn {
             match done {
                 Ok(report) => break (report, None),
                 Err(e) => {
-                    tracing::warn!(peer = ?self.to, step = ?act, "a connection failed: {}", convert::text(e));
-                    input = Input::LocalFault;
+                    input = if act == Act::Request {
+                        not_requested(e)
+                    } else {
+                        Input::LocalFault
+                    };
+                    if input == Input::LocalFault {
+                        tracing::warn!(peer = ?self.to, step = ?act, "a connection failed: {}", convert::text(e));
+                    }
                 }
             }
         };

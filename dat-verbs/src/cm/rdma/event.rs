@@ -143,7 +143,8 @@ unsafe fn copy(from: *const libc::c_void, length: u8) -> PrivateData {
 }
 
 /// Maps an event to the input of a connection. A consumer's refusal has a version word before its data. The kernel
-/// refuses on behalf of a dead process with the same reason, but without the word.
+/// refuses on behalf of a dead process with the same reason, but without the word. iWARP has no reasons: the status of
+/// a refusal is an errno.
 fn input(event: u32, status: i32, has_version: bool) -> Option<Input> {
     let timed_out = status == -libc::ETIMEDOUT;
     Some(match event {
@@ -154,7 +155,7 @@ fn input(event: u32, status: i32, has_version: bool) -> Option<Input> {
         kind::RDMA_CM_EVENT_CONNECT_RESPONSE => Input::Response,
         kind::RDMA_CM_EVENT_ESTABLISHED => Input::Established,
         kind::RDMA_CM_EVENT_REJECTED => Input::Rejected {
-            by_consumer: status == convert::REJ_CONSUMER && has_version,
+            by_consumer: has_version && convert::may_be_consumers(status),
         },
         kind::RDMA_CM_EVENT_UNREACHABLE | kind::RDMA_CM_EVENT_CONNECT_ERROR => Input::Failed,
         kind::RDMA_CM_EVENT_DISCONNECTED => Input::Disconnected,
@@ -204,6 +205,10 @@ mod tests {
             (28, false, false),
             (8, true, false),
             (35, true, false),
+            // iWARP.
+            (-libc::ECONNRESET, true, true),
+            (-libc::ECONNREFUSED, true, true),
+            (-libc::ECONNRESET, false, false),
         ] {
             assert_eq!(
                 input(kind::RDMA_CM_EVENT_REJECTED, status, has_version),

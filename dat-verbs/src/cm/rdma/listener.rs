@@ -45,16 +45,19 @@ impl Listener {
             return Err(convert::listening(e));
         }
         let qual = conn_qual.unwrap_or_else(|| id.source_port().into());
-        // The same port for datagram queue pairs. The two port spaces are independent, so another process may have
-        // this one; then only connections are accepted.
+        // The same port for datagram queue pairs, if the device has any. The two port spaces are independent, so another
+        // process may have this one; then only connections are accepted.
         let at = addr::socket(shared.attr.address, id.source_port(), shared.attr.scope_id);
-        let datagrams = make(PortSpace::Datagram).ok().filter(|id| {
-            let listening = id.bind(at).and_then(|()| id.listen());
-            if let Err(e) = listening {
-                tracing::warn!("no datagram peers at {at}: {}", convert::text(e));
-            }
-            listening.is_ok()
-        });
+        let datagrams = (shared.attr.max_datagram > 0)
+            .then(|| make(PortSpace::Datagram).ok())
+            .flatten()
+            .filter(|id| {
+                let listening = id.bind(at).and_then(|()| id.listen());
+                if let Err(e) = listening {
+                    tracing::warn!("no datagram peers at {at}: {}", convert::text(e));
+                }
+                listening.is_ok()
+            });
         let listener = Self {
             shared: Arc::clone(shared),
             key,

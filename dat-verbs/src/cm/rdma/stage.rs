@@ -74,6 +74,16 @@ pub(crate) enum Act {
     ReplyDisconnect(ConnOutcome),
 }
 
+/// Returns the input for the errno of a request that was not sent. Over iWARP the call makes the connection of TCP, so it
+/// says what became of that.
+pub(crate) const fn not_requested(errno: i32) -> Input {
+    match errno {
+        libc::ECONNREFUSED | libc::ECONNRESET => Input::Rejected { by_consumer: false },
+        libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN => Input::Failed,
+        _ => Input::LocalFault,
+    }
+}
+
 /// Performs one step.
 pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
     use Act::{
@@ -150,6 +160,19 @@ pub(crate) const fn implied(stage: Stage, input: Input) -> Option<Input> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_that_is_refused_at_once_ends_like_one_that_is_refused_later() {
+        for (errno, outcome) in [
+            (libc::ECONNREFUSED, ConnOutcome::NonPeerRejected),
+            (libc::ETIMEDOUT, ConnOutcome::Unreachable),
+            (libc::EHOSTUNREACH, ConnOutcome::Unreachable),
+            (libc::ENOMEM, ConnOutcome::Broken),
+        ] {
+            let (_, act) = step(Stage::Requested, not_requested(errno));
+            assert_eq!(act, Act::Fail(outcome), "{errno}");
+        }
+    }
 
     #[test]
     fn a_disconnect_of_the_peer_implies_that_it_was_connected() {
