@@ -24,6 +24,11 @@ struct Capabilities {
 }
 
 impl Capabilities {
+    /// Returns true if the device has any operation of the IB extension.
+    fn extended(self) -> bool {
+        self.atomics || self.immediate_data || self.datagrams
+    }
+
     /// Returns the capabilities of a device with this transport and these atomics, whose connections are made by `cm`.
     /// iWARP (RFC 5040 to 5044) has neither immediate data nor datagrams; its atomics (RFC 7306) are those that the
     /// device reports. siw ignores the address that a registration asks for, so its regions never begin at 0.
@@ -118,7 +123,7 @@ impl<'a> Facts<'a> {
             ("DAT_IB_TRANSPORT_MTU", self.mtu().to_string()),
             ("DAT_IB_PORT_STATUS", state.to_owned()),
             ("DAT_IB_PORT_NUMBER", self.device_port.port.to_string()),
-            ("DAT_EXTENSION_INTERFACE", truth(true)),
+            ("DAT_EXTENSION_INTERFACE", truth(can.extended())),
             ("DAT_IB_FETCH_AND_ADD", truth(can.atomics)),
             ("DAT_IB_CMP_AND_SWAP", truth(can.atomics)),
             ("DAT_IB_IMMED_DATA", truth(can.immediate_data)),
@@ -292,6 +297,7 @@ mod tests {
                 datagrams,
                 zero_based,
             };
+            assert_eq!(can.extended(), atomics || transport == InfiniBand);
             assert_eq!(
                 Capabilities::of(transport, vendor, cap, cm),
                 can,

@@ -122,10 +122,10 @@ pub(crate) const fn errno(errno: i32, what: Subtype) -> Error {
     }
 }
 
-/// Returns the code for the errno that a post returned.
+/// Returns the code for the errno that a post returned. siw returns negative ones.
 #[cold]
 pub(crate) const fn posted(errno: i32) -> Error {
-    match errno {
+    match errno.saturating_abs() {
         libc::EINVAL => Error::of(Kind::InvalidParameter),
         libc::EOPNOTSUPP | libc::ENOSYS => Error::of(Kind::NotImplemented),
         libc::EIO | libc::ENODEV => Error::of(Kind::InternalError),
@@ -189,10 +189,14 @@ mod tests {
             assert_ne!(code & 0x8000_0000, 0, "{number}: {code:#x}");
             assert!(posted(number).kind().is_some(), "{number}: {code:#x}");
         }
-        assert_eq!(
-            posted(libc::ENOMEM),
-            Error::resource(Subtype::ResourceMemory)
-        );
+        for sign in [1, -1] {
+            let full = Error::resource(Subtype::ResourceMemory);
+            assert_eq!(posted(sign * libc::ENOMEM), full);
+            assert_eq!(
+                posted(sign * libc::EINVAL),
+                Error::of(Kind::InvalidParameter)
+            );
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use dat_core::transport::Transport;
 
 use super::extension_event;
 use super::types::{
-    DAT_EXTENSION_IB, DAT_IB_DTO_EVENT, DAT_IB_EXTENSION_VERSION,
+    DAT_EXTENSION_IB, DAT_EXTENSION_NONE, DAT_IB_DTO_EVENT, DAT_IB_EXTENSION_VERSION,
     DAT_IB_UD_CONNECTION_REQUEST_EVENT, DatCrArrivalEventData, DatDtoCompletionEventData,
     DatEpAttr, DatEpParam, DatEvent, DatEventData, DatIaAttr, DatIbExtensionEventData,
     DatProviderAttr,
@@ -33,6 +33,8 @@ fn length32(value: u64) -> u32 {
 
 /// Returns the `DAT_IA_ATTR` of an adapter.
 pub(crate) fn ia_attr(attr: &AdapterAttr) -> DatIaAttr {
+    // Programs (dtest -w) take the extension for write with immediate data.
+    let extended = attr.immediate_data || attr.atomics || attr.max_datagram > 0;
     DatIaAttr {
         adapter_name: c_name(&attr.adapter_name),
         vendor_name: c_name(&attr.vendor_name),
@@ -66,8 +68,16 @@ pub(crate) fn ia_attr(attr: &AdapterAttr) -> DatIaAttr {
         max_rdma_read_per_ep_in_guaranteed: 1,
         max_rdma_read_per_ep_out_guaranteed: 1,
         zb_supported: u32::from(attr.zero_based),
-        extension_supported: DAT_EXTENSION_IB,
-        extension_version: DAT_IB_EXTENSION_VERSION,
+        extension_supported: if extended {
+            DAT_EXTENSION_IB
+        } else {
+            DAT_EXTENSION_NONE
+        },
+        extension_version: if extended {
+            DAT_IB_EXTENSION_VERSION
+        } else {
+            0
+        },
         num_transport_attr: 0,
         transport_attr: std::ptr::null_mut(),
         num_vendor_attr: 0,

@@ -158,6 +158,8 @@ c_struct! {
     }
 }
 
+/// `DAT_EXTENSION_NONE`.
+pub const DAT_EXTENSION_NONE: u32 = 0;
 /// `DAT_EXTENSION_IB`.
 pub const DAT_EXTENSION_IB: u32 = 1;
 

@@ -6,6 +6,7 @@ use super::state::{Config, Input};
 use super::{Evd, Inner};
 use crate::error::{Error, Result, Subtype};
 use crate::flags::{CompletionFlags, EvdFlags};
+use crate::head::raw;
 use crate::transport::Transport;
 use crate::use_count::Claim;
 
@@ -46,7 +47,16 @@ impl<T: Transport> Feed<T> {
         if expected > inner.cq_depth {
             let doubled = expected.max(inner.cq_depth.saturating_mul(2));
             let grown = T::resize_cq(&cq, doubled).map(|()| doubled);
-            inner.cq_depth = grown.or_else(|_| T::resize_cq(&cq, expected).map(|()| expected))?;
+            inner.cq_depth = grown
+                .or_else(|_| T::resize_cq(&cq, expected).map(|()| expected))
+                .inspect_err(|error| {
+                    tracing::warn!(
+                        evd = raw(self.evd),
+                        %error,
+                        "the endpoints of an EVD may have {expected} completions at once, more than its queue can hold; \
+                         create the EVD with this length, or use more EVDs"
+                    );
+                })?;
         }
         inner.cq_reserved = expected;
         self.depth = depth;

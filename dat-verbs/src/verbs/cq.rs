@@ -18,8 +18,8 @@ use dat_os::eventfd::EventFd;
 
 /// Minimum depth of a queue: consumers request small queues and attach endpoints that produce more completions.
 const MIN_DEPTH: u32 = 256;
-/// Minimum depth on a device whose queues cannot grow when endpoints are attached (siw: 200 KiB).
-const FIXED_DEPTH: u32 = 4096;
+/// Minimum depth on a device whose queues cannot grow when endpoints are attached (siw: 512 KiB).
+const FIXED_DEPTH: u32 = 16_384;
 
 /// A completion queue. `Notifier` is the part that the event thread uses.
 pub struct Cq {
@@ -182,10 +182,6 @@ impl Cq {
             if length >= depth.cast_signed() {
                 return Ok(());
             }
-            tracing::warn!(
-                "an event queue needs {depth} entries, has {length}, and this device cannot enlarge it; create the EVD with a \
-                 length of all outstanding work of its endpoints, or use more EVDs"
-            );
             return Err(Error::resource(Subtype::ResourceTevd));
         }
         // SAFETY: as above.
