@@ -19,6 +19,7 @@ use crate::cm::socket::manager::SocketManager;
 use crate::epoll::Epoll;
 use crate::settings::Settings;
 use crate::verbs::device::{Device, Transport};
+use crate::verbs::placeholder::Placeholder;
 use dat_os::eventfd::EventFd;
 
 /// Implements [`Transport::Adapter`](dat_core::transport::Transport::Adapter). Dropping it ends the event thread.
@@ -31,6 +32,8 @@ pub struct Adapter {
 pub(crate) struct Shared {
     // The channel is dropped before the device. Every id holds an `Arc` of the channel, so no id is left by then.
     pub(crate) channel: Arc<Channel>,
+    /// Dropped before the device, too.
+    pub(crate) _placeholder: Option<Placeholder>,
     pub(crate) device: Device,
     pub(crate) port: u8,
     pub(crate) transport: Transport,

@@ -81,6 +81,11 @@ impl<'a> Facts<'a> {
         self.transport
     }
 
+    /// Returns true if the device is siw.
+    pub(crate) fn is_siw(&self) -> bool {
+        self.device.vendor_id == VENDOR_SIW
+    }
+
     /// Returns true if the port's link layer is RoCE or iWARP, not InfiniBand.
     pub(crate) fn roce(&self) -> bool {
         self.port.link_layer != sys::LINK_LAYER_INFINIBAND

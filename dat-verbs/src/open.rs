@@ -21,6 +21,7 @@ use crate::settings::{KEYS, Manager, READ_VARIABLES, Settings};
 use crate::sys;
 use crate::thread;
 use crate::verbs::device::{Device, Transport};
+use crate::verbs::placeholder::Placeholder;
 use dat_os::descriptor::set_nonblocking;
 use dat_os::eventfd::EventFd;
 
@@ -99,6 +100,7 @@ impl Adapter {
                 device_port.netdev.as_deref().unwrap_or("NETDEV"),
             );
         }
+        let placeholder = facts.is_siw().then(|| Placeholder::new(&device)).flatten();
         let resources = |errno| OpenError::Resources(convert::text(errno));
         set_nonblocking(device.async_fd());
         let epoll = Epoll::new().map_err(resources)?;
@@ -125,6 +127,7 @@ impl Adapter {
             channel,
             port: device_port.port,
             transport: facts.transport(),
+            _placeholder: placeholder,
             resizes_queues: device.resizes_queues(),
             roce: facts.roce(),
             lid: facts.lid(),

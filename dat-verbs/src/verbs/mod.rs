@@ -7,6 +7,7 @@ pub(crate) mod lmr;
 pub(crate) mod mr;
 pub(crate) mod mw;
 pub(crate) mod pd;
+pub(crate) mod placeholder;
 pub(crate) mod qp;
 pub(crate) mod srq;
 pub(crate) mod window;
