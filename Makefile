@@ -68,6 +68,10 @@ lab-test: ## run the Rust tests that need RDMA, in the lab
 clients: dist ## run Debian's DAPL clients on every pairing of library and provider, in the lab
 	@tests/lab/clients.sh
 
+.PHONY: clients-siw
+clients-siw: dist ## run some of them on software iWARP in the lab, DAPL's provider beside ours
+	@tests/lab/clients.sh --siw
+
 .PHONY: bench
 bench: ## print one table of the user engine beside raw UDP, UCX, libfabric and iperf3 (docs/performance.md)
 	@scripts/bench.sh

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages that building and testing need; does nothing (in milliseconds) when all are installed.
 #
-# usage: bootstrap.sh [build] [lab] [test] [bench] [bindings] [arm64] [packages]      default: build lab test
+# usage: bootstrap.sh [build] [lab] [siw] [test] [bench] [bindings] [arm64] [packages]      default: build lab test
 #
 # A machine needs rust and apt-get. As root the script installs; otherwise it prints the command to run and fails.
 # DAT_BOOTSTRAP=skip does nothing, for other distributions.
@@ -10,6 +10,8 @@ set -euo pipefail
 build=(gcc libc6-dev make python3)
 # For a guest with real rdma_rxe: emulator, kernel modules, initramfs, network; and the verbs tools of its self-test.
 lab=(qemu-system-x86 kmod busybox-static cpio iproute2 ibverbs-providers ibverbs-utils rdmacm-utils)
+# Compiles a kernel module for the guest: what Debian's kernel build tools and headers are used with.
+siw=(gcc-12 libc6-dev make binutils libelf1 xz-utils)
 # The clients and the original library for comparison; perftest and rping for interoperation; decoders and checkers; a
 # C++ compiler for the headers.
 test=(libdapl2 libdapl-dev dapl2-utils perftest tshark tcpdump valgrind procps g++ pkg-config)
@@ -30,8 +32,8 @@ wanted=()
 for group in "${@:-build lab test}"; do
     for g in $group; do
         case $g in
-            build | lab | test | bench | bindings | arm64 | packages) declare -n group_packages=$g; wanted+=("${group_packages[@]}") ;;
-            *) echo "bootstrap: no group '$g'; there are: build lab test bench bindings arm64 packages" >&2; exit 2 ;;
+            build | lab | siw | test | bench | bindings | arm64 | packages) declare -n group_packages=$g; wanted+=("${group_packages[@]}") ;;
+            *) echo "bootstrap: no group '$g'; there are: build lab siw test bench bindings arm64 packages" >&2; exit 2 ;;
         esac
     done
 done

@@ -1,11 +1,12 @@
 #!/bin/bash
 # Runs Debian's DAPL clients, unmodified, on every pairing of library and provider; prints a table of cases.
 #
-# usage: clients.sh [--host] [--all | --cases 'NAME...'] [PAIRING]...      PAIRING: CLIENT or CLIENT>SERVER, of the
+# usage: clients.sh [--host | --siw] [--all | --cases 'NAME...'] [PAIRING]...      PAIRING: CLIENT or CLIENT>SERVER, of the
 # sides below
 #        clients.sh --table      writes the results of the last runs into docs/clients.md
 #
-# All cases run in one guest with real rdma_rxe; with --host on this machine as it is, over the user-space engine. The
+# All cases run in one guest with real rdma_rxe; with --siw on software iWARP instead; with --host on this machine as it
+# is, over the user-space engine. The
 # cases are in clients/cases; a pairing runs those in which it can differ from the others, with --all every one: DAPL's
 # own column is recorded that way.
 #
@@ -58,6 +59,12 @@ cases() { grep -v '^ *\(#\|$\)' "$here/clients/cases"; }
 # which is softrxe's core on the same verbs.
 belongs() {
     local some
+    if [ "$device" = siw ]; then
+        # iWARP has no datagrams and no immediate data.
+        some='dtest dtest-cno dtestcm-many dtestsrq dtestsrq-plain SR-1x1 SR-4x8 SR-rsp RW-4x8 perf-write perf-write-poll quit'
+        [[ " $some " == *" $2 "* ]]
+        return
+    fi
     case $1 in
         debian) some='dtest dtestx dtestcm SR-1x1 RR-1x8 perf-write' ;;
         ibverbs) some='dtest dtest-cno dtest-poll dtest-write dtest-server dtest-client dtestcm dtestcm-wait dtestx dtestx-ud dtestx-udm8 dtestsrq
@@ -91,7 +98,8 @@ impossible() {
     esac
 }
 
-results=$(dirname "$dist")/clients.tsv
+device=rxe kind=(--netns) results=$(dirname "$dist")/clients.tsv
+[ "${1:-}" != --siw ] || { device=siw kind+=(--siw) results=${results%.tsv}-siw.tsv && shift; }
 # keep FILE: its results replace the earlier ones of the same pairings and cases.
 keep() {
     touch "$results"
@@ -112,7 +120,7 @@ case ${1:-} in
     *)
         # One guest for all.
         back=$(mktemp -d)
-        "$here/run.sh" --netns --timeout "${DAT_LAB_TIMEOUT:-1800}" --out "$back" -- bash "$0" --inside "$@"
+        "$here/run.sh" "${kind[@]}" --timeout "${DAT_LAB_TIMEOUT:-1800}" --out "$back" -- bash "$0" ${kind[1]:-} --inside "$@"
         status=$?
         [ ! -e "$back/results.tsv" ] || keep "$back/results.tsv"
         [ -z "${DAT_LAB_OUT:-}" ] || cp -r "$back/." "$DAT_LAB_OUT/"
@@ -130,6 +138,8 @@ named() { [[ $only == *" $2 "* ]]; }
 pairings=("$@")
 if [ ${#pairings[@]} = 0 ] && [ $where = host ]; then
     pairings=(user debian+user)
+elif [ ${#pairings[@]} = 0 ] && [ $device = siw ]; then
+    pairings=(ibverbs debian)
 elif [ ${#pairings[@]} = 0 ]; then
     pairings=(softrxe ibverbs debian debian+ibverbs debian+softrxe dat+daplofa 'softrxe>debian' 'debian>softrxe'
         softrxe-scm 'softrxe-scm>debian-scm' 'debian-scm>softrxe-scm' 'dat+daploscm>softrxe-scm')

@@ -10,6 +10,7 @@ usage: run.sh [options] [--] COMMAND [ARG]...     run a program with its argumen
        run.sh [options] --shell                   an interactive shell in the guest
 
   --no-rxe          load rdma_rxe but create no rxe device
+  --siw             instead of rxe0, siw0 on v0: iWARP over TCP (software). The module is built once; docs/lab.md
   --two             rxe0 on v0 and rxe1 on v1, talking through the cable between them (netem, captures)
   --netns           put v1 (10.9.0.2) into the network namespace `peer`: `ip netns exec peer CMD`; UDP port 4791 is free there
   --mtu N           MTU of v0 and v1: 1500 gives an RDMA path MTU of 1024, 4200 gives 4096         (default 1500)
@@ -34,11 +35,12 @@ top=$(cd "$here/../.." && pwd)
 cache=${DAT_LAB_CACHE:-$top/.cache/lab}
 timeout=${DAT_LAB_TIMEOUT:-300}
 mem=${DAT_LAB_MEM:-3072}
-rxe=one mtu=1500 netns=no setup='' log='' out='' line='' interactive=no
+rxe=one siw=no mtu=1500 netns=no setup='' log='' out='' line='' interactive=no
 
 while [ $# -gt 0 ]; do
     case $1 in
         --no-rxe) rxe=none ;;
+        --siw) rxe=none siw=yes ;;
         --two) rxe=two ;;
         --netns) netns=yes ;;
         --mtu | --setup | --timeout | --mem | --log | --out | --sh)
@@ -89,6 +91,8 @@ fi
 . "$here/lib/image.sh"
 . "$here/lib/limit.sh"
 . "$here/lib/qemu.sh"
+. "$here/lib/siw.sh"
 "$top/scripts/bootstrap.sh" lab || exit 125
 image_prepare "$cache" "$here/guest" || exit 125
+[ "$siw" = no ] || siw_prepare "$cache" || exit 125
 qemu_run "$@"

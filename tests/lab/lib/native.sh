@@ -20,8 +20,8 @@ native_run() {
         if [ -n "$setup" ]; then
             bash -e -c "$setup" || { say "FAILED: the --setup commands failed"; return 125; }
         fi
-    elif [ "$rxe$netns" != oneno ] || [ -n "$setup" ]; then
-        say "FAILED: --no-rxe, --two, --netns and --setup need root and rdma_rxe on this machine; DAT_LAB=qemu runs in a guest"
+    elif [ "$rxe$netns$siw" != onenono ] || [ -n "$setup" ]; then
+        say "FAILED: --no-rxe, --siw, --two, --netns and --setup need root and rdma_rxe on this machine; DAT_LAB=qemu runs in a guest"
         return 125
     fi
     ulimit -l unlimited 2>/dev/null
@@ -42,6 +42,7 @@ native_run() {
 native_undo() {
     rdma link del rxe0 2>/dev/null
     rdma link del rxe1 2>/dev/null
+    rdma link del siw0 2>/dev/null
     [ "$rxe" = two ] && native_undo_rules
     ip netns del peer 2>/dev/null
     ip link del v0 2>/dev/null

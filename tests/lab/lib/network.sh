@@ -1,10 +1,11 @@
 # Modules and network of the lab, the same in the guest and natively. Sourced; reads the settings of run.sh:
-#   rxe (none|one|two), mtu, netns (yes|no)
+#   rxe (none|one|two), siw (yes|no), mtu, netns (yes|no)
 #
 #   v0 10.9.0.1/24 fd09::1/64 --- v1 10.9.0.2/24 fd09::2/64
 #
 # rxe=one   rxe0 on v0; v1 is only the cable's other end and has no address (an address here would be local, and bypass the cable)
 # rxe=two   rxe0 on v0, rxe1 on v1, with routing rules that send v0's packets to v1 through the cable although both are local
+# siw=yes   siw0 on v0, with rxe=none
 # netns=yes v1 sits in the namespace `peer`, where UDP port 4791 is free: rdma_rxe of Linux 6.1 binds it in the initial namespace only
 
 lab_modules() {
@@ -16,6 +17,7 @@ lab_modules() {
     for module in ib_uverbs rdma_ucm rdma_rxe veth; do
         modprobe $module || return
     done
+    [ "$siw" = no ] || modprobe siw || return
     modprobe -a ib_umad dummy sch_netem 2>/dev/null
     return 0
 }
@@ -48,6 +50,7 @@ lab_network() {
         two) lab_cable && lab_rxe rxe0 v0 && lab_rxe rxe1 v1 ;;
         none) ;;
     esac
+    [ "$siw" = no ] || rdma link add siw0 type siw netdev v0
 }
 
 lab_rxe() {

@@ -116,7 +116,7 @@ qemu_describe() {
     local run=$1
     shift
     {
-        printf '%s=%q\n' modules "$modules" kernel "$kernel" rxe "$rxe" mtu "$mtu" netns "$netns" directory "$PWD" \
+        printf '%s=%q\n' modules "$modules" kernel "$kernel" rxe "$rxe" siw "$siw" mtu "$mtu" netns "$netns" directory "$PWD" \
             interactive "$interactive"
         [ -t 0 ] && printf 'terminal_size=%q\n' "$(stty size | awk '{ print "rows " $1 " cols " $2 }')"
     } >"$run/config"
