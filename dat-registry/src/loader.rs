@@ -163,7 +163,7 @@ impl Loader {
     }
 
     /// Sets the functions that classic providers are to call, for a registry that is linked into the program.
-    pub(crate) fn serve_classic(&self, functions: RegistryFunctions) {
+    pub fn serve_classic(&self, functions: RegistryFunctions) {
         self.classic.get_or_init(|| functions);
     }
 

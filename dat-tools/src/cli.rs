@@ -58,6 +58,16 @@ pub(crate) enum Command {
     Check(Check),
     /// Convert a dat.conf to the other form, TOML or classic.
     Convert(Convert),
+    /// Judge a provider: statements of the manual pages, each with a test.
+    #[command(after_help = CONFORM)]
+    Conform(Conform),
+    /// A test process of `dat conform`.
+    #[command(hide = true)]
+    ConformProcess {
+        /// What to test.
+        #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+        words: Vec<String>,
+    },
     /// Find out why an IA does not work; each finding comes with the command that mends it.
     Doctor {
         /// Name of the IA in dat.conf; without it, only what concerns all.
@@ -164,6 +174,59 @@ pub(crate) struct Convert {
     /// Replace a file that exists.
     #[arg(short, long)]
     pub(crate) force: bool,
+}
+
+const CONFORM: &str = "\
+Each group of statements is tested in a process of its own. A crash or a hang is the verdict on the statement that was being tested, and \
+the statements after it are tested in a new process.
+
+Results of a statement:
+  holds     the provider does what the page says
+  lacks     the provider reports DAT_NOT_IMPLEMENTED or DAT_MODEL_NOT_SUPPORTED
+  broken    the provider does something else; the report says what
+  crashed   the process ended during the test
+  hung      the test did not end within the time limit
+
+Exit status:
+  0 if every statement holds or is lacked, 1 if one is broken, crashed or hung, 2 for a wrong command line, 3 if nothing could be tested: \
+the provider does not load, or does not open the IA.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Conform {
+    /// A provider's shared object (with a slash, or named *.so or *.so.N), or the name of an IA in dat.conf.
+    #[arg(value_name = "PROVIDER|IA", required_unless_present = "list")]
+    pub(crate) subject: Option<String>,
+    /// The ia_params for a shared object, such as "eth0 0"; for an IA, instead of the entry's.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) params: Option<String>,
+    /// Version of uDAPL: 1.2, 2.0 or both. The default is an entry's version, and 2.0 for a shared object.
+    #[arg(long, value_enum, value_name = "VERSION")]
+    pub(crate) api: Option<Versions>,
+    /// Test only the statements of this page, such as dat_ep_connect; may be repeated.
+    #[arg(long, value_name = "PAGE")]
+    pub(crate) page: Vec<String>,
+    /// Time limit of a statement in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
+    /// Print the statements with their pages, and test nothing.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Print a report in JUnit's XML.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) junit: bool,
+}
+
+/// Versions of uDAPL to test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Versions {
+    /// uDAPL 1.2.
+    #[value(name = "1.2")]
+    V1_2,
+    /// uDAPL 2.0.
+    #[value(name = "2.0")]
+    V2_0,
+    /// One after the other.
+    Both,
 }
 
 /// The forms of dat.conf.

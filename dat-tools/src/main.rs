@@ -3,7 +3,7 @@
 //! `cli.rs` is the command line; each subcommand has a file, and this one selects it. `read.rs` reads dat.conf and `assess.rs` judges its
 //! entries, for several of them; `out.rs` prints. `measure` is the
 //! machinery of `dat serve`, `dat ping` and `dat perf`. The crate imports the Rust API (`udapl`, here `dat`), dat-registry for dat.conf, dat-os for the
-//! netdevs, and softrxe-port for `dat serve-port`.
+//! netdevs, dat-conformance for `dat conform`, and softrxe-port for `dat serve-port`.
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -12,6 +12,7 @@ mod out;
 mod assess;
 mod check;
 mod cli;
+mod conform;
 mod convert;
 mod counters;
 mod demo;
@@ -36,7 +37,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 
 use cli::{Cli, Command};
-pub(crate) use outcome::{Outcome, Reported};
+pub(crate) use outcome::{Outcome, Reported, Status};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -61,6 +62,9 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            if let Some(status) = error.downcast_ref::<Status>() {
+                return ExitCode::from(status.0);
+            }
             if !error.is::<Reported>() {
                 eprintln!("dat: {error}");
             }
@@ -79,6 +83,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Counters(arguments) => counters::run(arguments, json),
         Command::Check(arguments) => check::run(arguments, json),
         Command::Convert(arguments) => convert::run(arguments, json),
+        Command::Conform(arguments) => conform::run(arguments, json),
+        Command::ConformProcess { words } => Ok(conform::process(words)?),
         Command::Doctor { ia } => doctor::run(ia.as_deref(), json),
         Command::Demo { ia } => demo::run(ia.as_deref(), json),
         Command::DemoPeer { ia } => demo::peer(ia),

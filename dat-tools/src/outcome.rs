@@ -17,3 +17,15 @@ impl fmt::Display for Reported {
 }
 
 impl Error for Reported {}
+
+/// The error of a subcommand that has printed what is wrong, and ends the command with a status of its own.
+#[derive(Debug)]
+pub(crate) struct Status(pub(crate) u8);
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "status {}", self.0)
+    }
+}
+
+impl Error for Status {}

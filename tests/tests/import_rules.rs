@@ -61,9 +61,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "dat-tools",
-        &["udapl", "dat-os", "dat-registry", "softrxe-port"],
+        &[
+            "udapl",
+            "dat-conformance",
+            "dat-os",
+            "dat-registry",
+            "softrxe-port",
+        ],
     ),
-    ("dat-conformance", &["dat-core", "dat-abi"]),
+    ("dat-conformance", &["dat-core", "dat-abi", "dat-registry"]),
     ("dat-bench", &["udapl", "softrxe-port"]),
     (
         "dat-fuzz",

@@ -1,21 +1,22 @@
-//! The smallest registry that a provider can register with.
+//! Loads a provider as programs do, by the loader of dat-registry, and finds the table that it registers.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::c_void;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use dat_abi::export::INTERFACE;
 use dat_abi::types::DatProviderInfo;
 use dat_abi::{v1_2, v2_0};
+use dat_registry::classic::RegistryFunctions;
+use dat_registry::conf::{Api as EntryApi, Entry, Origin, Places, ProviderVersion};
+use dat_registry::loader::Loader;
 
 use crate::api::{Api, Table};
 
 /// Registered tables by IA name and major version.
 static REGISTERED: LazyLock<Mutex<HashMap<(String, u32), Table>>> = LazyLock::new(Mutex::default);
 
-/// The function that a provider registers with. A program that loads classic providers exports it as
-/// `dat_registry_add_provider`; our providers receive it as an argument.
+/// The function that a provider registers with.
 ///
 /// # Safety
 /// `info` is NULL or valid; `table` is NULL or one of the version in `info`, and lives as long as the provider is
@@ -47,43 +48,58 @@ pub unsafe extern "C" fn add_provider(table: *const c_void, info: *const DatProv
     0
 }
 
-type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
-type InitWith = unsafe extern "C" fn(
-    *const DatProviderInfo,
-    *const c_char,
-    unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32,
-    u32,
-) -> u32;
+/// The function by which a provider removes its table.
+unsafe extern "C" fn remove_provider(_table: *const c_void, _info: *const DatProviderInfo) -> u32 {
+    0
+}
 
 /// Loads a provider permanently, and lets it register `name` for a version.
 ///
 /// # Errors
 /// The loader's error, or that the provider registered nothing.
 pub fn load(path: &Path, name: &str, params: &str, api: Api) -> Result<Table, String> {
-    let why = |error: libloading::Error| {
-        let source = std::error::Error::source(&error).map(ToString::to_string);
-        source.unwrap_or_else(|| error.to_string())
-    };
-    let params = CString::new(params).map_err(|e| e.to_string())?;
     let (major, minor) = api.version();
-    let info = DatProviderInfo::new(name, major, minor, true);
-    // SAFETY: the caller that names a library trusts its constructors.
-    let library = unsafe { libloading::Library::new(path) }.map_err(why)?;
-    // SAFETY: the names have these types in every provider (dat_registry.h, docs/provider-rules.md); entry and C
-    // string are valid, as the functions require.
-    unsafe {
-        if let Ok(init) = library.get::<InitWith>(b"dat_rs_provider_init") {
-            init(&raw const info, params.as_ptr(), add_provider, INTERFACE);
-        } else {
-            let init = library.get::<Init>(b"dat_provider_init").map_err(why)?;
-            init(&raw const info, params.as_ptr());
-        }
-    }
-    // The code must stay loaded: it has threads, and the table points into it.
-    std::mem::forget(library);
+    let entry = Entry {
+        name: name.to_owned(),
+        api: EntryApi {
+            kernel: false,
+            major,
+            minor,
+        },
+        thread_safe: true,
+        default: true,
+        library: path.display().to_string(),
+        provider_version: ProviderVersion {
+            vendor: "conformance".into(),
+            major: 1,
+            minor: 0,
+        },
+        ia_params: params.to_owned(),
+        platform_params: String::new(),
+        origin: Origin {
+            path: "dat conform".into(),
+            line: 0,
+        },
+        places: Places::default(),
+    };
+    // A loader of its own for each load: one loader initialises a library once for a name. It is never dropped, because the code
+    // must stay mapped: it has threads, and the table points into it.
+    let loader: &'static Loader = Box::leak(Box::default());
+    loader.serve_classic(RegistryFunctions {
+        add: add_provider,
+        remove: remove_provider,
+    });
+    loader.load(&entry, add_provider, &[]).map_err(|error| {
+        // No file and no line is at fault.
+        let text = error.to_string();
+        let place = format!("{}: ", entry.origin);
+        text.strip_prefix(&place).unwrap_or(&text).to_owned()
+    })?;
     let all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (name.to_owned(), major);
-    all.get(&key)
-        .copied()
-        .ok_or_else(|| "dat_provider_init registered nothing; see its log".into())
+    all.get(&(name.to_owned(), major)).copied().ok_or_else(|| {
+        format!(
+            "{} registered no IA {name:?} of uDAPL {api}; see its log",
+            path.display()
+        )
+    })
 }

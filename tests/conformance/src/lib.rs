@@ -6,9 +6,9 @@
 //!
 //! Sentences are in our words; the pages are those of uDAPL 1.2 (man3dat), and 2.0's where it has more.
 //!
-//! The crate imports `dat-core` and `dat-abi`; it loads providers as shared objects. Begin reading in
-//! `pages/mod.rs` (the statements), then `dat/mod.rs` (the table as methods) and `fixture.rs`; `raw` passes invalid
-//! arguments, `matrix` generates MATRIX.md.
+//! The crate imports `dat-core`, `dat-abi`, and `dat-registry` for its loader of providers. Begin reading in
+//! `pages/mod.rs` (the statements), then `dat/mod.rs` (the table as methods) and `fixture.rs`; `suite` tests them in processes
+//! of their own, `raw` passes invalid arguments, `matrix` generates MATRIX.md.
 
 mod api;
 mod coverage;
@@ -19,14 +19,16 @@ mod fuzz;
 pub mod host;
 pub mod matrix;
 pub mod pages;
+mod peer;
 pub mod raw;
 mod revoke;
 mod storm;
+pub mod suite;
 mod verdict;
 
 pub use api::{Api, Table};
 pub use coverage::{Calls, Coverage};
-pub use dat::Dat;
+pub use dat::{Dat, Launcher};
 pub use event::Seen;
 pub use fuzz::fuzz;
 pub use pages::{STATEMENTS, Statement, of_version};

@@ -1,6 +1,7 @@
 //! Runs the statements on softrxe's user engine: RoCEv2 between two IAs of this process, through shared memory and over UDP.
 
 use dat_conformance::matrix::{self, Provider};
+use dat_conformance::suite::Subject;
 use dat_conformance::{Api, Dat, host, revoke};
 
 /// The engine's parameters for connections through shared memory, and over UDP.
@@ -10,10 +11,20 @@ fn params(address: &str, near: &str) -> String {
 
 fn is_as_declared(api: Api, address: &str, near: &str) {
     let _alone = dat_tests::alone();
-    let params = params(address, near);
-    let table =
-        host::load(&dat_tests::softrxe(), "user", &params, api).expect("the provider registers");
-    let wrong = matrix::put(&Dat::new(table, "user"), Provider::User);
+    let subject = Subject {
+        library: dat_tests::softrxe(),
+        name: "user".into(),
+        params: params(address, near),
+        api,
+    };
+    let table = host::load(&subject.library, &subject.name, &subject.params, api)
+        .expect("the provider registers");
+    let program = [
+        env!("CARGO_BIN_EXE_dat-conformance").to_owned(),
+        "--test-process".to_owned(),
+    ];
+    let dat = Dat::new(table, "user").with_launcher(subject.launcher(&program));
+    let wrong = matrix::put(&dat, Provider::User);
     assert!(wrong.is_empty(), "uDAPL {api}:\n{}", wrong.join("\n"));
 }
 

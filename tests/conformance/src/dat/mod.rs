@@ -19,6 +19,13 @@ use dat_core::error::{Error, Kind};
 use crate::api::{Api, Table};
 use crate::coverage::Coverage;
 
+/// How to start a second process with the provider under test.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    /// The program and its arguments without the role, which comes last.
+    pub command: Vec<String>,
+}
+
 /// A provider under test: its table, of either version, and the name of an IA.
 #[derive(Clone, Debug)]
 pub struct Dat {
@@ -29,6 +36,10 @@ pub struct Dat {
     table: Table,
     name: CString,
     coverage: Coverage,
+    /// How to start a second process with the provider; `None` where no program can.
+    launcher: Option<Launcher>,
+    /// Number of connections, and of round trips, of statements about load.
+    load: usize,
 }
 
 const NOT_IMPLEMENTED: u32 = Error::of(Kind::NotImplemented).code();
@@ -156,6 +167,8 @@ impl Dat {
             table,
             name: CString::new(name).expect("a name without 0"),
             coverage: Coverage::default(),
+            launcher: None,
+            load: 1000,
         };
         if let Ok((ia, _)) = dat.ia_open() {
             // SAFETY: the provider has just made that handle.
@@ -169,6 +182,30 @@ impl Dat {
     #[must_use]
     pub fn api(&self) -> Api {
         self.table.api()
+    }
+
+    /// Sets how statements start a second process with the provider.
+    #[must_use]
+    pub fn with_launcher(mut self, launcher: Launcher) -> Self {
+        self.launcher = Some(launcher);
+        self
+    }
+
+    /// Sets the number of connections of statements about load, 1,000 otherwise: an emulated machine is slow.
+    #[must_use]
+    pub fn with_load(mut self, connections: usize) -> Self {
+        self.load = connections;
+        self
+    }
+
+    /// Returns the number of connections of statements about load.
+    pub(crate) fn load(&self) -> usize {
+        self.load
+    }
+
+    /// Returns how to start a second process.
+    pub(crate) fn launcher(&self) -> Option<&Launcher> {
+        self.launcher.as_ref()
     }
 
     /// Returns the record of the functions called so far.
@@ -223,10 +260,10 @@ impl Dat {
             MaybeUninit::<v1_2::types::DatIaAttr>::zeroed(),
             MaybeUninit::<v1_2::types::DatProviderAttr>::zeroed(),
         );
-        let all = u64::MAX >> 1;
+        // DAT_IA_FIELD_ALL and DAT_PROVIDER_FIELD_ALL of each version; DAPL refuses other bits.
         let code = each!(self.ia_query {
-            V1_2(ia, &mut evd, all, old.0.as_mut_ptr(), all, old.1.as_mut_ptr()),
-            V2_0(ia, &mut evd, all, new.0.as_mut_ptr(), all, new.1.as_mut_ptr())
+            V1_2(ia, &mut evd, 0x7_ffff_ffff, old.0.as_mut_ptr(), 0x3ff_ffff, old.1.as_mut_ptr()),
+            V2_0(ia, &mut evd, 0x3f_ffff_ffff, new.0.as_mut_ptr(), 0x7fff_ffff, new.1.as_mut_ptr())
         });
         // SAFETY: all zero is a value of each: words and NULL pointers.
         let (old, new) = unsafe {
@@ -333,7 +370,7 @@ impl Dat {
         /// Calls dat_lmr_query.
         lmr_query -> v1_2::types::DatLmrParam = 0x3ff / convert::lmr_param, DatLmrParam = 0x7ff;
         /// Calls dat_rmr_query.
-        rmr_query -> v1_2::types::DatRmrParam = 0x1f / convert::rmr_param, DatRmrParam = 0xff;
+        rmr_query -> v1_2::types::DatRmrParam = 0x1f / convert::rmr_param, DatRmrParam = 0x7f;
     }
 
     /// Calls dat_get_consumer_context.

@@ -35,6 +35,9 @@ pub struct Exception {
 
 const EVERY: &[Provider] = &[Ibverbs, Kernel, User, Loopback];
 
+/// Reason of the loopback for statements about two processes.
+const ONE_PROCESS: &str = "the loopback connects endpoints of one process";
+
 /// All refusals.
 pub static REFUSALS: &[Refusal] = &[
     Refusal {
@@ -80,5 +83,41 @@ pub static EXCEPTIONS: &[Exception] = &[
         says: "A message longer than its receive ends in DAT_DTO_ERR_LOCAL_LENGTH there, and the connection breaks.",
         providers: &[Ibverbs, Kernel],
         why: "rdma_rxe of Linux 6.1 completes the receive with IBV_WC_LOC_QP_OP_ERR: it fails as DAT_DTO_ERR_LOCAL_EP",
+    },
+    Exception {
+        page: "dat_ep_connect",
+        says: "Endpoints of two processes connect, and messages go both ways.",
+        providers: &[Loopback],
+        why: ONE_PROCESS,
+    },
+    Exception {
+        page: "dat_ep_connect",
+        says: "Receives that the active side posted before it connects take what the other process sends.",
+        providers: &[Loopback],
+        why: ONE_PROCESS,
+    },
+    Exception {
+        page: "dat_ep_connect",
+        says: "An attempt whose peer is killed before it answers ends without ESTABLISHED, at the latest by its timeout.",
+        providers: &[Loopback],
+        why: ONE_PROCESS,
+    },
+    Exception {
+        page: "dat_ep_connect",
+        says: "After a peer was killed, the same process connects to another one.",
+        providers: &[Loopback],
+        why: ONE_PROCESS,
+    },
+    Exception {
+        page: "dat_ep_disconnect",
+        says: "The death of the peer's process ends the connection, and all outstanding receives are flushed in order.",
+        providers: &[Loopback],
+        why: ONE_PROCESS,
+    },
+    Exception {
+        page: "dat_ep_disconnect",
+        says: "The peer's process ends normally after a disconnect, and a second one is no error.",
+        providers: &[Loopback],
+        why: ONE_PROCESS,
     },
 ];

@@ -32,7 +32,7 @@ either version and records each call. `yes`: a call succeeded, and the statement
 [reason](#refusals): every call was refused with that code. `make test` proves all four columns on
 every run: the loopback and softrxe's user engine on any host (`tests/conformance/tests/{loopback,user_engine}.rs`), ibverbs and softrxe's kernel
 engine on rdma_rxe in the lab (`tests/conformance/tests/lab_conformance.rs`). By hand, for a provider of your own:
-`dat-conformance PROVIDER.so IA \"PARAMS\" --api 1.2|2.0`.
+`dat conform PROVIDER.so --params \"PARAMS\" --api both` ([docs/writing-a-provider.md](docs/writing-a-provider.md#testing-it)).
 ";
 
 /// Writes a line to a `String`, which cannot fail.

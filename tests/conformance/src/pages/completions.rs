@@ -41,6 +41,7 @@ fn arrives(dat: &Dat) -> Check {
         length: 32,
     };
     same(&pair.b.wait(pair.b.recv)?, &expected, "completion")?;
+    source.fill(0);
     let mut back = source.local();
     back.segment_length = 32;
     pair.a.post(pair.from, Post::Recv, &[back], 3)?;

@@ -12,9 +12,11 @@ mod endpoints;
 mod events;
 mod handles;
 mod notification;
+mod processes;
 mod regions;
 mod service_points;
 mod shared_receive;
+mod traffic;
 mod v2_only;
 mod windows;
 
@@ -53,6 +55,8 @@ pub const STATEMENTS: &[&[Statement]] = &[
     datagrams::STATEMENTS,
     counters::STATEMENTS,
     common::STATEMENTS,
+    traffic::STATEMENTS,
+    processes::STATEMENTS,
 ];
 
 /// The statements of `group` that a version knows.
