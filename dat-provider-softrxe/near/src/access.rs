@@ -65,25 +65,26 @@ impl RingAccess {
         std::array::from_fn(|index| unsafe { from.add(index).read_volatile() })
     }
 
-    /// Writes the beginning of the record at `position`: two words, and the header after them. Bytes after the header
-    /// stay as they are.
+    /// Writes the beginning of the record at `position`: two words, and the first `length` bytes of the header after them, filled
+    /// up to a whole word with what follows in `header`. Bytes after that stay as they are.
     #[inline]
-    pub(crate) fn write_fixed(&self, position: u64, words: [u64; HEADER_AT / 8], header: &[u8]) {
-        debug_assert!(position.is_multiple_of(8) && header.len() <= MAX_HEADER);
-        let record = self.record(position);
-        let start = record.cast::<u64>().as_ptr();
-        let (whole, rest) = header.as_chunks::<8>();
+    pub(crate) fn write_fixed(
+        &self,
+        position: u64,
+        words: [u64; HEADER_AT / 8],
+        header: &[u8; MAX_HEADER],
+        length: usize,
+    ) {
+        debug_assert!(position.is_multiple_of(8) && length <= MAX_HEADER);
+        let start = self.record(position).cast::<u64>().as_ptr();
+        let whole = header.as_chunks::<8>().0;
         // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
         unsafe {
             start.write_volatile(words[0]);
             start.add(1).write_volatile(words[1]);
-            for (index, word) in whole.iter().enumerate() {
+            for (index, word) in whole.iter().take(length.div_ceil(8)).enumerate() {
                 let word = u64::from_ne_bytes(*word);
                 start.add(HEADER_AT / 8 + index).write_volatile(word);
-            }
-            let after = record.as_ptr().add(HEADER_AT + whole.len() * 8);
-            for (index, byte) in rest.iter().enumerate() {
-                after.add(index).write_volatile(*byte);
             }
         }
     }

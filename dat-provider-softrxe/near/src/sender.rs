@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::access::RingAccess;
 use crate::channel::mtu;
-use crate::layout::{ALIGNMENT, Fixed, MAX_HEADER, record_length};
+use crate::layout::{ALIGNMENT, Fixed, HEADER_AT, MAX_HEADER, record_length};
 use crate::map::Map;
 use crate::ring::Producer;
 use crate::violation::Violation;
@@ -75,11 +75,33 @@ impl Sender {
     /// [`publish`](Self::publish).
     ///
     /// # Panics
-    /// If the header has more than 40 bytes, if the payload exceeds the MTU or begins before the header's end or after
+    /// If the header has more than 40 bytes, if the payload exceeds the MTU or begins before the word after the header or after
     /// 255, or if the record does not fit into the room that the last [`space`](Self::space) returned.
     #[inline]
     pub fn commit(&mut self, header: &[u8], payload_at: usize, payload_length: usize) {
-        assert!(header.len() <= MAX_HEADER && payload_length <= self.mtu);
+        let mut all = [0; MAX_HEADER];
+        all[..header.len()].copy_from_slice(header);
+        self.commit_header(&all, header.len(), payload_at, payload_length);
+    }
+
+    /// Like [`commit`](Self::commit), with a header of the first `header_length` bytes of `header`.
+    ///
+    /// # Panics
+    /// As [`commit`](Self::commit).
+    #[inline]
+    pub fn commit_header(
+        &mut self,
+        header: &[u8; MAX_HEADER],
+        header_length: usize,
+        payload_at: usize,
+        payload_length: usize,
+    ) {
+        assert!(header_length <= MAX_HEADER && payload_length <= self.mtu);
+        let header_end = HEADER_AT + header_length.next_multiple_of(8);
+        assert!(
+            payload_length == 0 || payload_at >= header_end,
+            "the header is over the payload"
+        );
         let at = u8::try_from(payload_at).expect("a payload begins within 255 bytes");
         let length = record_length(payload_at, payload_length).max(ALIGNMENT);
         assert!(
@@ -89,11 +111,12 @@ impl Sender {
         let fixed = Fixed {
             length: length as u32,
             payload_length: payload_length as u32,
-            header_length: header.len() as u8,
+            header_length: header_length as u8,
             payload_at: at,
         };
         let position = self.producer.position();
-        self.ring.write_fixed(position, fixed.encode(), header);
+        self.ring
+            .write_fixed(position, fixed.encode(), header, header_length);
         self.producer.add(self.ring.lines(), length as u64);
     }
 

@@ -34,7 +34,8 @@ impl Add<Duration> for Time {
     type Output = Self;
 
     fn add(self, span: Duration) -> Self {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = span.as_secs().saturating_mul(1_000_000_000);
+        let nanos = nanos.saturating_add(span.subsec_nanos().into());
         Self(self.0.saturating_add(nanos))
     }
 }

@@ -427,6 +427,63 @@ fn queue_pairs_of_a_channel_take_turns() {
     assert_eq!(pair.sides[0].completions.len(), 2);
 }
 
+/// Side 1 owes an acknowledgement when the channel ends. Its queue pair then sends over the next channel, as a new one would.
+fn a_queue_pair_is_used_again_after_its_channel_ended() {
+    let mut pair = Pair::new("near_again");
+    let qpns = pair.connected();
+    let from = pair.sides[0].memory.register(vec![1; 64], ALL);
+    let inbox = pair.sides[1].memory.register(vec![0; 64], ALL);
+    pair.receive(1, qpns[1], 1, &[inbox]);
+    pair.post(0, qpns[0], &SendRequest::new(2, Op::Send, &[from]));
+    pair.hand_over(0);
+    assert!(pair.sides[1].engine.owes_ack() && pair.sides[1].engine.holds_near(ID));
+    assert!(pair.sides[1].engine.has_records(false) && !pair.sides[1].engine.has_records(true));
+    for (side, qpn) in pair.sides.iter_mut().zip(qpns) {
+        side.engine.near_down(pair.now, ID);
+        assert!(!side.engine.owes_ack());
+        side.engine.reset_qp(pair.now, qpn);
+        side.completions.clear();
+        let guid = 1000;
+        side.engine.near_up(ID, guid, pair.channel_mtu).unwrap();
+    }
+    pair.join(qpns, [Psn::new(7), Psn::new(8)]);
+    let back = pair.sides[0].memory.register(vec![0; 64], ALL);
+    pair.receive(0, qpns[0], 3, &[back]);
+    pair.post(1, qpns[1], &SendRequest::new(4, Op::Send, &[inbox]));
+    pair.run();
+    assert_eq!(pair.sides[0].memory.bytes(&back), vec![1; 64]);
+    assert!(!pair.sides[1].engine.in_flight(qpns[1]));
+}
+
+/// The driver reads its UDP socket often only while a queue pair uses it.
+#[test]
+fn an_engine_says_whether_queue_pairs_use_datagrams() {
+    let mut pair = Pair::new("wire_users");
+    assert!(!pair.sides[0].engine.uses_wire());
+    let qpns = pair.connected();
+    assert!(pair.sides[0].engine.uses_wire());
+    pair.sides[0].engine.reset_qp(pair.now, qpns[0]);
+    assert!(!pair.sides[0].engine.uses_wire());
+    let init = softrxe_proto::QpInit {
+        kind: softrxe_proto::QpKind::Ud,
+        ..pair.sides[0].init()
+    };
+    let datagrams = pair.sides[0].engine.create_qp(&init).unwrap();
+    pair.sides[0].engine.reset_qp(pair.now, datagrams);
+    assert!(pair.sides[0].engine.uses_wire());
+    pair.sides[0].engine.destroy_qp(pair.now, datagrams);
+    pair.sides[0].engine.destroy_qp(pair.now, qpns[0]);
+    assert!(!pair.sides[0].engine.uses_wire());
+    channel::run_over_channel(|| {
+        let mut pair = Pair::new("near_users");
+        let qpns = pair.connected();
+        assert!(!pair.sides[0].engine.uses_wire());
+        pair.sides[0].engine.near_down(pair.now, ID);
+        pair.sides[0].engine.destroy_qp(pair.now, qpns[0]);
+        assert!(!pair.sides[0].engine.uses_wire());
+    });
+}
+
 #[test]
 fn a_channel_is_named_once_and_has_an_mtu_that_exists() {
     let mut pair = Pair::new("near_names");
@@ -476,6 +533,7 @@ mod over_channel {
         a_slow_peer_keeps_its_connection,
         the_end_of_a_channel_breaks_its_connections,
         an_acknowledgement_goes_with_a_request_or_is_held_back,
+        a_queue_pair_is_used_again_after_its_channel_ended,
         queue_pairs_of_a_channel_take_turns,
     );
 }

@@ -4,6 +4,7 @@
 //! A post adds nothing to a list: it sets a flag of the region and counts itself (`ids.rs`). When the last clone of a region with that
 //! flag is dropped, the counts of the zone's endpoints say which posts are outstanding.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ids::{Entry, EpId, Side};
@@ -43,6 +44,8 @@ type Kept = (Box<dyn Dropped>, Vec<Awaited>);
 pub(crate) struct Limbo {
     members: Mutex<Vec<Member>>,
     regions: Mutex<Vec<Kept>>,
+    /// `regions` is not empty, or was not a moment ago. Each empty poll tests it, without a lock.
+    is_any: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -129,13 +132,23 @@ impl Limbo {
         let awaited: Vec<_> = of_zone.filter_map(Member::awaited).collect();
         drop(members);
         lock(&self.regions).push((lmr, awaited));
+        self.is_any.store(true, Ordering::Release);
         self.collect();
     }
 
     /// Frees the regions whose posts are complete.
+    #[inline]
     pub(crate) fn collect(&self) {
+        if self.is_any.load(Ordering::Acquire) {
+            self.collect_kept();
+        }
+    }
+
+    fn collect_kept(&self) {
         let mut regions = lock(&self.regions);
         if regions.is_empty() {
+            // Under the lock: a region that is added later sets it again.
+            self.is_any.store(false, Ordering::Relaxed);
             return;
         }
         let mut all = std::mem::take(&mut *regions);

@@ -227,7 +227,7 @@ impl State {
         let before = engine.counters().received;
         engine.memory().prepare(now);
         near.receive(engine, now);
-        if near.socket_is_due(now) || mailbox {
+        if near.socket_is_due(now, engine.uses_wire()) || mailbox {
             let mailbox = mailbox || near.mailbox_is_due();
             let channels = Channels { near, near_dial };
             ports.receive(engine, channels, now, mailbox);
@@ -242,7 +242,7 @@ impl State {
     /// Transmits what the engine has to send, except acknowledgements that may wait if `hold`, and collects its events.
     pub(crate) fn transmit(&mut self, now: Time, hold: bool) {
         self.engine.memory().prepare(now);
-        if self.engine.has_records() {
+        if self.engine.has_records(hold) {
             self.near.transmit(&mut self.engine, now, hold);
         }
         if self.engine.has_datagrams() || self.ports.captures() {

@@ -20,7 +20,9 @@ use crate::memory::regions::Regions;
 const QUIET: Duration = Duration::from_micros(50);
 /// Until then the UDP socket is read once in this time: an empty read costs as much as half a message.
 const SOCKET_INTERVAL: Duration = Duration::from_micros(3);
-/// The mailbox is read with every so many of these reads.
+/// The same while no queue pair uses UDP, so that only messages of the connection manager arrive there.
+const RARE_SOCKET_INTERVAL: Duration = Duration::from_micros(50);
+/// The mailbox is read with every so many of the former reads, and with each of the latter.
 const MAILBOX_INTERVAL: u32 = 16;
 /// Looks before a message of the connection manager is handled: more than a ring holds.
 const MAX_LOOKS: usize = 64;
@@ -52,6 +54,8 @@ pub(crate) struct Near {
     last_read: Option<Time>,
     /// Reads of the UDP socket while records arrived; wrapping.
     reads: u32,
+    /// The last of them was for the connection manager only.
+    rare: bool,
     /// Peers that closed their connection.
     hung_up: Vec<LocalPeer>,
     /// One of the channels is that of this engine to itself.
@@ -76,6 +80,7 @@ impl Near {
             last_record: None,
             last_read: None,
             reads: 0,
+            rare: false,
             hung_up: Vec::new(),
             looped: false,
             unfinished: false,
@@ -193,8 +198,9 @@ impl Near {
         }
     }
 
-    /// Returns whether this look is to read the UDP socket as well, and records that it does.
-    pub(crate) fn socket_is_due(&mut self, now: Time) -> bool {
+    /// Returns whether this look is to read the UDP socket as well, and records that it does. `wired` says whether a queue pair
+    /// uses UDP.
+    pub(crate) fn socket_is_due(&mut self, now: Time, wired: bool) -> bool {
         let Some(record) = self.last_record else {
             return true;
         };
@@ -203,9 +209,13 @@ impl Near {
             self.last_record = None;
             return true;
         }
-        let due = self
-            .last_read
-            .is_none_or(|read| passed(read, SOCKET_INTERVAL));
+        let interval = if wired {
+            SOCKET_INTERVAL
+        } else {
+            RARE_SOCKET_INTERVAL
+        };
+        let due = self.last_read.is_none_or(|read| passed(read, interval));
+        self.rare = !wired;
         if due {
             self.last_read = Some(now);
             self.reads = self.reads.wrapping_add(1);
@@ -220,7 +230,7 @@ impl Near {
 
     /// Returns whether the mailbox is to be read with the UDP socket although records keep arriving.
     pub(crate) const fn mailbox_is_due(&self) -> bool {
-        self.is_busy() && self.reads.is_multiple_of(MAILBOX_INTERVAL)
+        self.is_busy() && (self.rare || self.reads.is_multiple_of(MAILBOX_INTERVAL))
     }
 
     /// Reports to `engine` what the peers have consumed, on which its timeouts depend.

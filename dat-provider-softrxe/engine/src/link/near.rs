@@ -131,7 +131,12 @@ impl NearLink {
             let place = unsafe { RecordBytes::new(space.at, space.room) };
             engine.memory().set_record(place);
             if let Some(out) = engine.poll_near(now, self.id, space.room, hold) {
-                sender.commit(out.header(), out.payload_at, out.payload_length);
+                sender.commit_header(
+                    &out.header,
+                    out.header_length,
+                    out.payload_at,
+                    out.payload_length,
+                );
                 bytes += out.payload_length;
                 if bytes >= MAX_SENT {
                     sent.unfinished = true;

@@ -36,17 +36,43 @@ pub(super) fn rights(of: MemPriv) -> Rights {
     rights
 }
 
-/// Converts segments. Refuses more than [`MAX_IOV`].
-pub(super) fn sges<'a>(iov: &[LmrTriplet], into: &'a mut [Sge; MAX_IOV]) -> Result<&'a [Sge]> {
-    let used = into.get_mut(..iov.len()).ok_or(FULL)?;
-    for (sge, segment) in used.iter_mut().zip(iov) {
-        *sge = Sge {
-            address: segment.virtual_address,
-            length: segment.segment_length,
-            key: segment.lmr_context,
-        };
+/// Converts a segment.
+#[inline]
+const fn sge(segment: &LmrTriplet) -> Sge {
+    Sge {
+        address: segment.virtual_address,
+        length: segment.segment_length,
+        key: segment.lmr_context,
     }
-    Ok(used)
+}
+
+/// Room for converted segments. Most posts have one, for which the larger room is not initialised.
+#[derive(Default)]
+pub(super) struct Sges {
+    one: [Sge; 1],
+    several: Option<[Sge; MAX_IOV]>,
+}
+
+impl Sges {
+    /// Converts segments. Refuses more than [`MAX_IOV`].
+    #[inline]
+    pub(super) fn convert(&mut self, iov: &[LmrTriplet]) -> Result<&[Sge]> {
+        if let [segment] = iov {
+            self.one = [sge(segment)];
+            return Ok(&self.one);
+        }
+        self.convert_several(iov)
+    }
+
+    #[inline(never)]
+    fn convert_several(&mut self, iov: &[LmrTriplet]) -> Result<&[Sge]> {
+        let room = self.several.insert([Sge::default(); MAX_IOV]);
+        let used = room.get_mut(..iov.len()).ok_or(FULL)?;
+        for (to, segment) in used.iter_mut().zip(iov) {
+            *to = sge(segment);
+        }
+        Ok(used)
+    }
 }
 
 /// Converts a remote address.

@@ -27,9 +27,9 @@ use dat_core::transport::{
 use dat_core::upcall::Upcalls;
 use dat_handshake::rdma_cm::REQ_PRIVATE;
 use softrxe_proto as proto;
-use softrxe_proto::{CompletedOp, MwBind, Rights, Sge, Status, WindowType};
+use softrxe_proto::{CompletedOp, MwBind, Rights, Status, WindowType};
 
-use self::convert::{FULL, MAX_IOV, completion, create_error, op, post_error, rights, sges};
+use self::convert::{FULL, MAX_IOV, Sges, completion, create_error, op, post_error, rights};
 use self::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
 use crate::adapter::datagram::{AddressHandle, QKEY};
 use crate::adapter::hub::Hub;
@@ -332,8 +332,8 @@ impl Transport for UserEngine {
     }
 
     fn post_srq_recv(srq: &Srq, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
-        let mut room = [Sge::default(); MAX_IOV];
-        let sges = sges(iov, &mut room)?;
+        let mut room = Sges::default();
+        let sges = room.convert(iov)?;
         let mut state = srq.hub.state.lock();
         state
             .engine
@@ -398,11 +398,11 @@ impl Transport for UserEngine {
     }
 
     fn post_send(qp: &Qp, request: &Request<'_, Self>) -> Result<()> {
-        let mut room = [Sge::default(); MAX_IOV];
+        let mut room = Sges::default();
         let request = proto::SendRequest {
             wr_id: request.id.0,
             op: op(request.op)?,
-            sges: sges(request.iov, &mut room)?,
+            sges: room.convert(request.iov)?,
             signaled: request.signaled,
             solicited: request.solicited,
             fence: request.fence,
@@ -411,8 +411,8 @@ impl Transport for UserEngine {
     }
 
     fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
-        let mut room = [Sge::default(); MAX_IOV];
-        let sges = sges(iov, &mut room)?;
+        let mut room = Sges::default();
+        let sges = room.convert(iov)?;
         let mut state = qp.hub.state.lock();
         state
             .engine

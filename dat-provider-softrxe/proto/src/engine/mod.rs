@@ -77,6 +77,8 @@ pub struct Engine<M> {
     held: Vec<u32>,
     /// Channels, by the number of their ids.
     channels: Vec<Option<Channel>>,
+    /// Queue pairs that send and receive datagrams: UD, and RC connected over the wire.
+    wire_users: usize,
     timers: Timers,
     random: Generator,
     guid: u64,
@@ -106,6 +108,7 @@ impl<M: Memory> Engine<M> {
             ready: VecDeque::new(),
             held: Vec::new(),
             channels: Vec::new(),
+            wire_users: 0,
             timers: Timers::default(),
             guid: guid::own(config.guid),
             cm: Table::default(),
@@ -270,6 +273,12 @@ impl<M: Memory> Engine<M> {
         let Some(Some(qp)) = self.qps.get_mut(slot as usize) else {
             return;
         };
+        if qp.held
+            && let Link::Near(id) = qp.link()
+            && let Some(Some(channel)) = self.channels.get_mut(usize::from(id.0))
+        {
+            qp.held = !channel.unhold(slot);
+        }
         if qp.queued {
             return;
         }

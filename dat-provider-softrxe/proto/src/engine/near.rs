@@ -48,6 +48,16 @@ impl Channel {
         self.ready.push_back(slot);
     }
 
+    /// Moves a queue pair to the ready list. Returns false if its acknowledgement is not held back here.
+    pub(super) fn unhold(&mut self, slot: u32) -> bool {
+        let Some(at) = self.held.iter().position(|held| *held == slot) else {
+            return false;
+        };
+        self.held.swap_remove(at);
+        self.ready.push_back(slot);
+        true
+    }
+
     /// Ends the turn of the first queue pair.
     fn next_turn(&mut self) -> Option<u32> {
         self.turn = 0;
@@ -116,7 +126,14 @@ impl<M: Memory> Engine<M> {
                 }
             });
         }
-        self.channels[usize::from(id.0)] = None;
+        let channel = self.channels[usize::from(id.0)].take();
+        for slot in channel.iter().flat_map(|c| c.ready.iter().chain(&c.held)) {
+            // It may be connected again, over another link.
+            if let Some(Some(qp)) = self.qps.get_mut(*slot as usize) {
+                (qp.queued, qp.held) = (false, false);
+                self.enqueue(*slot);
+            }
+        }
     }
 
     /// Returns the channel that new connections with the engine of this CA GUID use.
@@ -144,18 +161,26 @@ impl<M: Memory> Engine<M> {
         channel.is_some_and(|channel| !channel.ready.is_empty())
     }
 
-    /// Returns true if a queue pair of any channel may have something to send, or an acknowledgement was held back.
+    /// Returns true if a queue pair of any channel may have something to send: unless `hold`, also an acknowledgement that can
+    /// wait.
     #[must_use]
-    pub fn has_records(&self) -> bool {
-        let waits = |channel: &Channel| !channel.ready.is_empty() || !channel.held.is_empty();
+    pub fn has_records(&self, hold: bool) -> bool {
+        let waits =
+            |channel: &Channel| !channel.ready.is_empty() || !hold && !channel.held.is_empty();
         self.channels.iter().flatten().any(waits)
     }
 
-    /// Returns true if an acknowledgement was held back.
+    /// Returns true if a queue pair owes an acknowledgement that can wait.
     #[must_use]
     pub fn holds_near(&self, id: NearId) -> bool {
         let channel = self.channel(id);
         channel.is_some_and(|channel| !channel.held.is_empty())
+    }
+
+    /// Returns true if a queue pair of any channel owes an acknowledgement that can wait.
+    pub(super) fn holds_any(&self) -> bool {
+        let mut channels = self.channels.iter().flatten();
+        channels.any(|channel| !channel.held.is_empty())
     }
 
     /// Records that the peer has consumed `freed` bytes of records since the channel began. Call it before
@@ -170,9 +195,8 @@ impl<M: Memory> Engine<M> {
     /// commits every packet that it gets, in order. Call until `None`. With `hold`, acknowledgements that are not urgent are
     /// held back, for a driver whose consumer is about to answer.
     pub fn poll_near(&mut self, now: Time, id: NearId, room: usize, hold: bool) -> Option<NearOut> {
-        let channel = self.channel_mut(id)?;
-        if !channel.held.is_empty() {
-            channel.ready.extend(channel.held.drain(..));
+        if !hold {
+            self.release_held(id);
         }
         loop {
             let channel = self.channel_mut(id)?;
@@ -195,8 +219,7 @@ impl<M: Memory> Engine<M> {
                     let channel = self.channel_mut(id)?;
                     channel.next_turn();
                     if held {
-                        // It still counts as queued.
-                        channel.held.push(slot);
+                        self.hold(id, slot);
                     } else if let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
                         qp.queued = false;
                         // The slot may have a queue pair of another link by now.
@@ -207,6 +230,29 @@ impl<M: Memory> Engine<M> {
                     self.arm(now, slot);
                 }
             }
+        }
+    }
+
+    /// Puts a queue pair, which is on no list, on the list of those that owe only an acknowledgement.
+    fn hold(&mut self, id: NearId, slot: u32) {
+        if let Some(Some(qp)) = self.qps.get_mut(slot as usize)
+            && let Some(Some(channel)) = self.channels.get_mut(usize::from(id.0))
+        {
+            (qp.queued, qp.held) = (true, true);
+            channel.held.push(slot);
+        }
+    }
+
+    /// Moves the queue pairs that owe an acknowledgement to the ready list.
+    fn release_held(&mut self, id: NearId) {
+        let Some(Some(channel)) = self.channels.get_mut(usize::from(id.0)) else {
+            return;
+        };
+        while let Some(slot) = channel.held.pop() {
+            if let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
+                qp.held = false;
+            }
+            channel.ready.push_back(slot);
         }
     }
 
@@ -269,12 +315,15 @@ impl<M: Memory> Engine<M> {
         {
             self.cm_step(now, id.0, Input::Data);
         }
-        let answers = self.with_qp(now, slot, |qp, cx| {
+        let after = self.with_qp(now, slot, |qp, cx| {
             qp.handle(cx, &packet);
-            qp.has_output()
+            let owes_ack = qp.owes_ack() && !qp.queued;
+            (qp.has_urgent_output(cx), owes_ack)
         });
-        if answers == Some(true) {
-            self.enqueue(slot);
+        match after {
+            Some((true, _)) => self.enqueue(slot),
+            Some((false, true)) => self.hold(id, slot),
+            _ => {}
         }
         self.arm(now, slot);
     }
@@ -297,13 +346,23 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Removes a queue pair that is about to be reset or destroyed from its channel.
-    pub(super) fn leave_channel(&mut self, qpn: Qpn) {
+    /// Returns true if a queue pair sends and receives datagrams: a UD one, or an RC one that is connected over the wire.
+    #[must_use]
+    pub const fn uses_wire(&self) -> bool {
+        self.wire_users > 0
+    }
+
+    /// Removes a queue pair that is about to be reset or destroyed from the users of its link.
+    pub(super) fn leave_link(&mut self, qpn: Qpn) {
         let qp = self.slot(qpn).and_then(|s| self.qps[s as usize].as_ref());
-        if let Some(Link::Near(id)) = qp.map(|qp| qp.link())
-            && let Some(channel) = self.channel_mut(id)
-        {
-            channel.users -= 1;
+        match qp.and_then(|qp| qp.path.as_ref()).map(|path| path.link) {
+            Some(Link::Wire) => self.wire_users -= 1,
+            Some(Link::Near(id)) => {
+                if let Some(channel) = self.channel_mut(id) {
+                    channel.users -= 1;
+                }
+            }
+            Some(Link::Down) | None => {}
         }
     }
 

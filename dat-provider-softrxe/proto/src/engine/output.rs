@@ -92,8 +92,12 @@ impl<M: Memory> Engine<M> {
         !self.ready.is_empty() || !self.held.is_empty() || !self.mads.is_empty()
     }
 
-    /// Returns true if a queue pair on the ready list owes an acknowledgement.
+    /// Returns true if a queue pair on the ready list of datagrams owes an acknowledgement, or one of a channel owes one that can
+    /// wait.
     pub fn owes_ack(&self) -> bool {
+        if self.holds_any() {
+            return true;
+        }
         let mut slots = self.ready.iter().chain(&self.held);
         slots.any(|slot| matches!(self.qps.get(*slot as usize), Some(Some(qp)) if qp.owes_ack()))
     }

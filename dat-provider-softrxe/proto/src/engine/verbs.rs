@@ -8,7 +8,7 @@ use super::{Engine, QpError};
 use crate::memory::Memory;
 use crate::near::Link;
 use crate::psn::Qpn;
-use crate::qp::{Path, Qp, QpInit, QpState};
+use crate::qp::{Path, Qp, QpInit, QpKind, QpState};
 use crate::time::Time;
 use crate::try_box::TryBox;
 use crate::work::{Completion, CqId, PostError, SendRequest, Sge, SrqId};
@@ -108,7 +108,10 @@ impl<M: Memory> Engine<M> {
         let of_srq = init.srq.and_then(|srq| self.out.srq_sges(srq));
         let made = Qp::new(qpn, *init, of_srq.unwrap_or(init.max_sge)).and_then(TryBox::new);
         match made {
-            Ok(qp) => self.qps[slot as usize] = Some(qp),
+            Ok(qp) => {
+                self.wire_users += usize::from(qp.init.kind == QpKind::Ud);
+                self.qps[slot as usize] = Some(qp);
+            }
             Err(_) => {
                 self.free.push_back(slot);
                 return Err(QpError::NoMemory);
@@ -157,9 +160,10 @@ impl<M: Memory> Engine<M> {
     /// Poll transmits first: the acknowledgements that it owes are lost with it.
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
-        self.leave_channel(qpn);
+        self.leave_link(qpn);
         if let Some(slot) = self.slot(qpn) {
             if let Some(qp) = self.qps[slot as usize].take() {
+                self.wire_users -= usize::from(qp.init.kind == QpKind::Ud);
                 qp.forget(&mut self.out);
             }
             self.free.push_back(slot);
@@ -176,7 +180,7 @@ impl<M: Memory> Engine<M> {
     /// background.
     pub fn reset_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
-        self.leave_channel(qpn);
+        self.leave_link(qpn);
         if let Some(slot) = self.slot(qpn)
             && let Some(qp) = &mut self.qps[slot as usize]
         {
@@ -209,7 +213,7 @@ impl<M: Memory> Engine<M> {
         }
         qp.reserve(path.initiator_depth, path.responder_resources)?;
         match path.link {
-            Link::Wire => {}
+            Link::Wire => self.wire_users += 1,
             Link::Near(id) => self.join_channel(id, path.mtu)?,
             Link::Down => return Err(QpError::Invalid("a link that is up")),
         }

@@ -64,8 +64,10 @@ pub(crate) struct Qp {
     pub(crate) init: QpInit,
     pub(crate) path: Option<Path>,
     pub(crate) cm: Option<CmId>,
-    /// The queue pair is on the engine's ready list.
+    /// The queue pair is on the ready list of its link, or on a list of acknowledgements that are held back.
     pub(crate) queued: bool,
+    /// It is on its channel's list of acknowledgements that are held back, not on the ready list.
+    pub(crate) held: bool,
     /// Time of the engine's earliest timer entry for this queue pair.
     pub(crate) armed: Option<Time>,
     /// The first valid packet is an input of the connection: the peer is ready.
@@ -90,6 +92,7 @@ impl Qp {
             path: None,
             cm: None,
             queued: false,
+            held: false,
             armed: None,
             awaits_data: false,
             keepalive: KeepAlive::default(),
@@ -203,9 +206,9 @@ impl Qp {
             QpKind::Ud => Some(cx.config.mtu),
             QpKind::Rc => None,
         };
-        self.requester.admit(request, mtu)?;
+        let length = self.requester.admit(request, mtu)?;
         cx.out.reserve_completion(self.init.send_cq)?;
-        self.requester.post(request);
+        self.requester.post(request, length);
         self.requester.start_timer(cx.now, cx.config.ack_timeout);
         if self.state == QpState::Error {
             self.flush_sends(cx);
@@ -288,6 +291,13 @@ impl Qp {
     /// Returns true if there may be something to send.
     pub(crate) fn has_output(&self) -> bool {
         self.responder.has_output() || self.requester.has_output() || self.wants_to_probe()
+    }
+
+    /// Returns true if there may be more to send than an acknowledgement that can wait.
+    pub(crate) fn has_urgent_output<M>(&self, cx: &Context<'_, M>) -> bool {
+        self.responder.has_urgent_output(cx.config.ack_every)
+            || self.requester.has_output()
+            || self.wants_to_probe()
     }
 
     /// Returns true if an acknowledgement is owed.

@@ -134,12 +134,13 @@ impl Requester {
         self.rnr_retries = path.rnr_retry;
     }
 
-    /// Checks a request and makes room for it. `datagram` is the longest datagram, for a UD queue pair.
+    /// Checks a request and makes room for it. Returns the length of its message. `datagram` is the longest datagram, for a UD
+    /// queue pair.
     pub(super) fn admit(
         &mut self,
         request: &SendRequest<'_>,
         datagram: Option<u16>,
-    ) -> Result<(), PostError> {
+    ) -> Result<u32, PostError> {
         let length = self.ring.admit(request.sges)?;
         let unsupported = Err(PostError::Unsupported("this operation"));
         match (request.op, datagram) {
@@ -159,12 +160,11 @@ impl Requester {
                 "READs and atomics: the connection was made with initiator depth 0",
             ));
         }
-        Ok(())
+        Ok(length)
     }
 
-    /// Queues an admitted request.
-    pub(super) fn post(&mut self, request: &SendRequest<'_>) {
-        let length = request.sges.iter().map(|sge| sge.length).sum();
+    /// Queues an admitted request whose message has `length` bytes.
+    pub(super) fn post(&mut self, request: &SendRequest<'_>, length: u32) {
         let wqe = Wqe {
             wr_id: request.wr_id,
             op: request.op,

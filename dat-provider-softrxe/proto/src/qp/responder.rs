@@ -165,6 +165,14 @@ impl Responder {
         self.ack.is_some() || self.nak.is_some() || !self.jobs.is_empty()
     }
 
+    /// Returns true if there may be an answer to send that cannot wait: anything but an acknowledgement of fewer than `ack_every`
+    /// packets.
+    pub(super) fn has_urgent_output(&self, ack_every: u32) -> bool {
+        self.nak.is_some()
+            || !self.jobs.is_empty()
+            || self.ack.is_some_and(|(count, _)| count >= ack_every)
+    }
+
     pub(super) fn ack_deadline(&self) -> Option<Time> {
         self.ack.map(|(_, due)| due)
     }

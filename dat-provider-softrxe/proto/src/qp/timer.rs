@@ -19,6 +19,9 @@ pub fn rnr_wait(code: u8) -> Duration {
 
 /// Returns the retransmission timeout after `count` consecutive timeouts.
 pub(crate) fn retransmission(first: Duration, count: u32) -> Duration {
+    if count == 0 {
+        return first;
+    }
     (first * (1 << count.min(8))).min(LONGEST.max(first))
 }
 
