@@ -4,7 +4,10 @@
 //! `docs/writing-a-provider.md`. What changes in which version is said in `docs/stability.md`; items of `dat-core`, `dat-abi`
 //! and `dat-os` that are not re-exported here may change in any version.
 //!
-//! It imports `dat-core`, `dat-abi` and `dat-os`. It does not import `dat-registry`: a provider is loaded by a registry and contains none.
+//! [`parts`] has what every transport in software needs, and a queue pair over a pipe of messages: `examples/pipe` is a provider of under
+//! 300 lines of code.
+//!
+//! It imports `dat-core`, `dat-abi`, `dat-os` and `dat-provider-parts`. It does not import `dat-registry`: a provider is loaded by a registry and contains none.
 //!
 //! ```
 //! use dat_provider::prelude::*;
@@ -35,6 +38,7 @@ pub use dat_core::{
     arenas, attr, counters, error, event, flags, ia_params, iov, reserve, rmr, transport, upcall,
 };
 pub use dat_os::{cancel, permit, sleep};
+pub use dat_provider_parts as parts;
 
 /// The names that an implementation of `Transport` mentions.
 pub mod prelude {

@@ -13,7 +13,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-core", &["dat-arena", "dat-os"]),
     ("dat-abi", &["dat-core", "dat-arena", "dat-os"]),
     ("dat-slots", &[]),
-    ("dat-provider", &["dat-core", "dat-abi", "dat-os"]),
+    (
+        "dat-provider",
+        &["dat-core", "dat-abi", "dat-os", "dat-provider-parts"],
+    ),
+    ("dat-provider-parts", &["dat-core", "dat-os"]),
+    ("dat-pipe", &["dat-provider"]),
     ("dat-registry", &["dat-core", "dat-abi"]),
     (
         "udapl",
@@ -26,7 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("dat-verbs", &["dat-core", "dat-handshake", "dat-os"]),
-    ("dat-loopback", &["dat-core", "dat-os"]),
+    ("dat-loopback", &["dat-core", "dat-provider-parts"]),
     ("dat-loopback-provider", &["dat-provider", "dat-loopback"]),
     (
         "dat-provider-ibverbs",

@@ -4,16 +4,13 @@ use std::net::IpAddr;
 
 use dat_core::error::{Error, Kind, Result};
 use dat_core::transport::{Connect, Token};
-use dat_core::upcall::{ConnOutcome, DatagramOutcome, Fault, Upcalls};
+use dat_core::upcall::{Arrival, ConnOutcome, DatagramOutcome, Fault, Upcalls};
 
-use crate::fabric::{Fabric, NO_MEMORY, Service, fabric};
+use crate::fabric::{Fabric, Service, fabric};
 use crate::qp::Connection;
 use crate::settings::{Fail, Settings};
 use crate::transport::{AddressHandle, Loopback};
 use crate::worker::{self, Upcall};
-
-/// Range from which a qualifier is chosen if the consumer gives none.
-const DYNAMIC: std::ops::RangeInclusive<u64> = 49_152..=65_535;
 
 /// A service point that listens until it is dropped.
 #[derive(Debug)]
@@ -23,7 +20,8 @@ pub struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        fabric().services.remove(&self.at);
+        let (address, qual) = self.at;
+        fabric().services.remove(address, qual);
     }
 }
 
@@ -76,32 +74,23 @@ pub(crate) fn listen(
     conn_qual: Option<u64>,
     token: Token,
 ) -> Result<(Listener, u64)> {
-    let mut fabric = fabric();
-    let taken = |qual: u64| fabric.services.contains_key(&(settings.address, qual));
-    let qual = match conn_qual {
-        Some(qual) if taken(qual) => return Err(Error::of(Kind::ConnQualInUse)),
-        Some(qual) => qual,
-        None => DYNAMIC
-            .clone()
-            .find(|qual| !taken(*qual))
-            .ok_or(Error::of(Kind::ConnQualUnavailable))?,
-    };
-    let at = (settings.address, qual);
     let service = Service {
         token,
         upcalls,
         settings,
     };
-    fabric.services.try_reserve(1).map_err(|_| NO_MEMORY)?;
-    fabric.services.insert(at, service);
+    let qual = fabric()
+        .services
+        .listen(settings.address, conn_qual, service)?;
+    let at = (settings.address, qual);
     Ok((Listener { at }, qual))
 }
 
 /// Sends a connection request to the service point, or reports by an upcall that none is listening.
 pub(crate) fn connect(number: u32, wanted: &Connect<'_>) -> Result<()> {
     let mut fabric = fabric();
-    let at = (wanted.remote, wanted.conn_qual);
-    let service = fabric.services.get(&at).copied();
+    let service = fabric.services.get(wanted.remote, wanted.conn_qual);
+    let service = service.copied();
     let reachable = fabric.adapters.contains_key(&wanted.remote);
     let qp = fabric
         .queue_pairs
@@ -137,18 +126,15 @@ pub(crate) fn connect(number: u32, wanted: &Connect<'_>) -> Result<()> {
                 datagram,
                 answered: false,
             };
-            let from = (settings.address, number as u16);
+            let arrival = Arrival {
+                remote: (settings.address, number as u16).into(),
+                local: wanted.remote,
+                private_data: wanted.private_data,
+                datagram,
+            };
             worker::enqueue(
-                Upcall::request(
-                    service.upcalls,
-                    service.token,
-                    request,
-                    from,
-                    wanted.remote,
-                    wanted.private_data,
-                    datagram,
-                )
-                .after(service.settings.delay),
+                Upcall::request(service.upcalls, service.token, request, &arrival)
+                    .after(service.settings.delay),
             );
         }
     }

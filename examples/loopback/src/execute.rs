@@ -4,10 +4,10 @@ use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::MemPriv;
 use dat_core::iov::RmrTriplet;
 use dat_core::upcall::Fault;
+use dat_provider_parts::keys::Window;
+use dat_provider_parts::memory::{self, Range};
 
 use crate::fabric::Fabric;
-use crate::keys::Window;
-use crate::memory::{self, Range};
 use crate::qp::{Action, Connection, Delivery, Message, Receive, Work};
 use crate::settings::Fail;
 use crate::worker::{self, Upcall};
@@ -92,14 +92,16 @@ impl Fabric {
         let length = work.length;
         match work.action {
             Action::Send(message) => {
-                let data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
-                self.deliver(to, &data, work, message)
+                self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
+                self.deliver(to, own, work, message)
             }
             Action::Write(remote, immediate) => {
-                let data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
-                let target = self.remote(theirs, remote, length, MemPriv::REMOTE_WRITE)?;
+                self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
+                self.remote(theirs, remote, length, MemPriv::REMOTE_WRITE)?;
                 // Take the receive first: without one nothing may be written.
                 let receive = immediate.map(|_| self.take_receive(to)).transpose()?;
+                let data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
+                let target = self.remote(theirs, remote, length, MemPriv::REMOTE_WRITE)?;
                 memory::copy(&data, &target);
                 if let (Some(immediate), Some(receive)) = (immediate, receive) {
                     let delivery = Delivery {
@@ -131,8 +133,8 @@ impl Fabric {
             }
             Action::Bind { window, new } => self.bind(own, window, new),
             Action::Datagram { to } => {
-                let data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
-                self.deliver_datagram(to, &data, work);
+                self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
+                self.deliver_datagram(to, own, work);
                 Ok(())
             }
         }
@@ -170,7 +172,7 @@ impl Fabric {
         at: RmrTriplet,
         length: u64,
         right: MemPriv,
-    ) -> Result<Vec<Range>, DtoStatus> {
+    ) -> Result<Vec<Range<'_>>, DtoStatus> {
         if length == 0 {
             return Ok(Vec::new());
         }
@@ -190,18 +192,12 @@ impl Fabric {
             .keys
             .target(theirs, remote, 8, MemPriv::REMOTE_ATOMIC)?;
         let old = memory::update(word, change).ok_or(DtoStatus::RemoteResponder)?;
-        memory::store(old, &into);
+        memory::write(&old.to_ne_bytes(), &into);
         Ok(())
     }
 
     /// Delivers a message to the next receive of queue pair `to`.
-    fn deliver(
-        &mut self,
-        to: u32,
-        data: &[Range],
-        work: &Work,
-        message: Message,
-    ) -> Result<(), Stop> {
+    fn deliver(&mut self, to: u32, own: u32, work: &Work, message: Message) -> Result<(), Stop> {
         let receive = self.take_receive(to)?;
         let mut delivery = Delivery {
             length: work.length as u32,
@@ -219,7 +215,7 @@ impl Fabric {
                 _ => DtoOp::Receive,
             },
         };
-        let written = self.write_message(to, data, work, message, &receive);
+        let written = self.write_message(to, own, 0, work, message, &receive);
         // The status of the receive and the result of the request.
         let (received, sent) = match written {
             Ok(()) => (DtoStatus::Success, Ok(())),
@@ -237,7 +233,7 @@ impl Fabric {
 
     /// Delivers a datagram to the next receive of queue pair `to`, behind the header. Without such a queue pair or a receive the
     /// datagram is lost, and the sender is not informed.
-    fn deliver_datagram(&mut self, to: u32, data: &[Range], work: &Work) {
+    fn deliver_datagram(&mut self, to: u32, own: u32, work: &Work) {
         let receiver = self.queue_pairs.get(&to);
         if !receiver.is_some_and(|qp| qp.caps.datagram && qp.connection == Connection::Idle) {
             return;
@@ -245,31 +241,24 @@ impl Fabric {
         let Ok(receive) = self.take_receive(to) else {
             return;
         };
-        let header = [0_u8; ROUTE_HEADER];
-        let mut parts = vec![Range {
-            address: header.as_ptr() as usize,
-            length: header.len(),
-        }];
-        parts.extend_from_slice(data);
-        let whole = Work {
-            length: work.length + ROUTE_HEADER as u64,
-            ..work.clone()
-        };
-        let written = self.write_message(to, &parts, &whole, Message::default(), &receive);
+        let message = Message::default();
+        let written = self.write_message(to, own, ROUTE_HEADER, work, message, &receive);
         let status = written.err().unwrap_or_default();
         let delivery = Delivery {
-            length: whole.length as u32,
+            length: work.length as u32 + ROUTE_HEADER as u32,
             solicited: work.solicited,
             ..Delivery::default()
         };
         self.received(to, &receive, status, delivery);
     }
 
-    /// Copies a message to the buffers of `receive` and invalidates the window that it names.
+    /// Copies a message from the memory of `own`, the sender's PZ, to the buffers of `receive` behind `header` zero bytes, and invalidates the
+    /// window that it names.
     fn write_message(
         &mut self,
         to: u32,
-        data: &[Range],
+        own: u32,
+        header: usize,
         work: &Work,
         message: Message,
         receive: &Receive,
@@ -279,12 +268,14 @@ impl Fabric {
             .iter()
             .map(|s| u64::from(s.segment_length))
             .sum();
-        if work.length > room {
+        if work.length + header as u64 > room {
             return Err(DtoStatus::LocalLength);
         }
         let pz = self.receive_pz(to);
         let into = self.keys.segments(pz, &receive.iov, MemPriv::LOCAL_WRITE)?;
-        memory::copy(data, &into);
+        let data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
+        memory::write(&[0; ROUTE_HEADER][..header], &into);
+        memory::copy(&data, &memory::skip(&into, header));
         match message.invalidate {
             None => Ok(()),
             Some(key) => {

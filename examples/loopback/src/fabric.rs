@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use dat_core::error::{Error, Subtype};
 use dat_core::transport::Token;
 use dat_core::upcall::Upcalls;
+use dat_provider_parts::keys::Keys;
+use dat_provider_parts::ports::Ports;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::keys::Keys;
 use crate::qp::{QueuePair, SharedQueue};
 use crate::settings::Settings;
 use crate::transport::Loopback;
@@ -25,9 +25,6 @@ pub(crate) struct Service {
     pub(crate) settings: Settings,
 }
 
-/// Error of a table that cannot grow. A push or an insert would abort the process, so each table reserves its room first.
-pub(crate) const NO_MEMORY: Error = Error::resource(Subtype::ResourceMemory);
-
 /// The state of all adapters of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Fabric {
@@ -37,7 +34,7 @@ pub(crate) struct Fabric {
     pub(crate) keys: Keys,
     pub(crate) queue_pairs: HashMap<u32, QueuePair>,
     pub(crate) shared_queues: HashMap<u32, SharedQueue>,
-    pub(crate) services: HashMap<(IpAddr, u64), Service>,
+    pub(crate) services: Ports<Service>,
     /// All windows by number, each with its rmr_context if it is bound.
     pub(crate) windows: HashMap<u32, Option<u32>>,
 }

@@ -5,14 +5,11 @@
 //! the bytes. It is also the transport of core's tests and of the tests of the C tables: it implements everything that the
 //! specification requires of a reliable connection, and [fails on request](settings::Settings).
 //!
-//! It may import `dat-core` and `dat-os`. Begin to read at `transport.rs`, with the documentation of `Transport` beside
+//! It imports `dat-core` and `dat-provider-parts`, which has its completion queues, keys, copies and the thread for upcalls. Begin to read at `transport.rs`, with the documentation of `Transport` beside
 //! it. The modules, from the lowest to the highest:
 //!
 //! | module | content |
 //! |---|---|
-//! | `memory` | copies between registered ranges: the only `unsafe` code |
-//! | `keys` | registered regions and windows, and the access rights to their bytes |
-//! | `cq` | completion queues, and the sleep of a waiter (`park`) |
 //! | `qp` | queue pairs and shared receive queues with their outstanding work |
 //! | `fabric` | the state of all adapters, under one lock |
 //! | `execute` | execution of requests |
@@ -20,13 +17,11 @@
 //! | `worker` | the thread that makes all upcalls |
 //!
 //! One lock for the whole fabric is simple, but not fast. A transport for production has a lock for each queue pair, or hardware.
+#![forbid(unsafe_code)]
 
 mod connect;
-mod cq;
 mod execute;
 mod fabric;
-mod keys;
-mod memory;
 mod qp;
 pub mod settings;
 mod transport;

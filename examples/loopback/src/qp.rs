@@ -8,11 +8,11 @@ use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::{Completion, Op, QpCaps, Request, Token, WrId};
 use dat_core::upcall::Upcalls;
+use dat_provider_parts::cq::Entry;
+use dat_provider_parts::keys::Window;
 
-use crate::cq::{Cq, Entry};
-use crate::keys::Window;
 use crate::settings::Settings;
-use crate::transport::Loopback;
+use crate::transport::{Cq, Loopback};
 
 /// A posted request that has not been executed.
 #[derive(Clone, Debug)]

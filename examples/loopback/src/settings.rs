@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use dat_core::ia_params::{IaParams, IaParamsError};
+use dat_provider_parts::address;
 
 /// Operation at which an adapter always fails on request (`fail=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,18 +77,10 @@ impl Settings {
     /// [`IaParamsError`], which names the wrong word and the allowed values.
     pub fn parse(params: &IaParams) -> Result<Self, IaParamsError> {
         params.known(&["fail", "delay_ms", "rnr"])?;
-        let address = match params.device.as_str() {
-            "" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            text => text.parse().ok().filter(IpAddr::is_loopback),
-        };
         let words = FAILS.map(|(word, _)| word);
         let fail = params.word("fail", &words)?;
         Ok(Self {
-            address: address.ok_or_else(|| IaParamsError::Value {
-                key: "device".into(),
-                value: params.device.clone(),
-                expected: "an address like 127.0.0.2, or nothing for 127.0.0.1".into(),
-            })?,
+            address: address::of(params, Ipv4Addr::LOCALHOST.into(), IpAddr::is_loopback)?,
             fail: fail.and_then(|word| FAILS.iter().find(|(w, _)| *w == word).map(|(_, f)| *f)),
             delay: Duration::from_millis(params.number("delay_ms", 0..=60_000)?.unwrap_or(0)),
             receiver_not_ready_fails: params.word("rnr", &["wait", "fail"])? == Some("fail"),

@@ -16,13 +16,18 @@ use dat_core::transport::{
     Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
 };
 use dat_core::upcall::Upcalls;
+use dat_provider_parts::NO_MEMORY;
+use dat_provider_parts::cq::{Entry, Parker};
+use dat_provider_parts::keys::Window;
 
 use crate::connect::{self, ConnRequest, Listener};
-use crate::cq::{Cq, Entry, Parker};
-use crate::fabric::{NO_MEMORY, fabric};
-use crate::keys::Window;
+use crate::fabric::fabric;
 use crate::qp::{Action, Connection, QueuePair, Receive, SharedQueue, Work};
 use crate::settings::{Fail, Settings};
+use crate::worker::WORKER;
+
+/// A completion queue of the loopback.
+pub(crate) type Cq = dat_provider_parts::cq::Cq<Loopback>;
 
 /// Maximum length of a datagram in bytes.
 const MAX_DATAGRAM: u32 = 4096;
@@ -168,7 +173,7 @@ impl Transport for Loopback {
             );
             return Err(Error::resource(Subtype::ResourceDevice));
         }
-        crate::worker::start().map_err(|error| {
+        WORKER.start().map_err(|error| {
             tracing::error!(ia = ia_name, %error, "loopback: cannot start the thread for upcalls; raise the limit of memory or threads");
             Error::resource(Subtype::ResourceMemory)
         })?;
@@ -262,7 +267,7 @@ impl Transport for Loopback {
 
     fn create_cq(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Cq> {
         adapter.check_fail(Fail::Cq)?;
-        Ok(Cq::new(depth, token, adapter.upcalls))
+        Ok(Cq::new(depth, token, adapter.upcalls, &WORKER))
     }
 
     fn resize_cq(cq: &Cq, depth: u32) -> Result<()> {

@@ -5,26 +5,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dat_core::event::DtoStatus;
-use dat_core::transport::{Completion, Parked, Token, WrId};
+use dat_core::transport::{Completion, Parked, Token, Transport, WrId};
 use dat_core::upcall::{Fault, Upcalls};
 use dat_os::permit::Permit;
 use parking_lot::Mutex;
 
-use crate::transport::Loopback;
-use crate::worker::{self, Upcall};
+use crate::worker::{Upcall, Worker};
 
 /// An entry of a completion queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    pub(crate) completion: Completion,
+    /// The completion.
+    pub completion: Completion,
     /// For a receive, true if its sender requested a notification; `None` for a request.
-    pub(crate) solicited: Option<bool>,
+    pub solicited: Option<bool>,
 }
 
 impl Entry {
     /// Creates the entry of a completed request. Core ignores operation, immediate data and endpoint of a request: it stored them
     /// at the post.
-    pub(crate) fn request(id: WrId, status: DtoStatus, length: u32) -> Self {
+    #[must_use]
+    pub fn request(id: WrId, status: DtoStatus, length: u32) -> Self {
         let mut completion = Completion::new(id, status);
         completion.length = length;
         Self {
@@ -47,9 +48,10 @@ impl Default for Entry {
 
 /// A completion queue.
 #[derive(Debug)]
-pub struct Cq {
+pub struct Cq<T: Transport> {
     token: Token,
-    upcalls: Upcalls<Loopback>,
+    upcalls: Upcalls<T>,
+    worker: &'static Worker<T>,
     inner: Mutex<Inner>,
 }
 
@@ -64,11 +66,14 @@ struct Inner {
     sleepers: Vec<Arc<Permit>>,
 }
 
-impl Cq {
-    pub(crate) fn new(depth: u32, token: Token, upcalls: Upcalls<Loopback>) -> Self {
+impl<T: Transport> Cq<T> {
+    /// Makes a queue for `depth` completions that reports to the EVD of `token`.
+    #[must_use]
+    pub fn new(depth: u32, token: Token, upcalls: Upcalls<T>, worker: &'static Worker<T>) -> Self {
         Self {
             token,
             upcalls,
+            worker,
             inner: Mutex::new(Inner {
                 entries: VecDeque::new(),
                 depth: depth.max(1) as usize,
@@ -80,25 +85,29 @@ impl Cq {
         }
     }
 
-    pub(crate) fn resize(&self, depth: u32) {
+    /// Sets the room; entries that are queued stay.
+    pub fn resize(&self, depth: u32) {
         self.inner.lock().depth = depth.max(1) as usize;
     }
 
-    pub(crate) fn watch(&self, on: bool) {
+    /// Starts or ends the watch: one report when an entry comes ([`Transport::watch_cq`]).
+    pub fn watch(&self, on: bool) {
         self.inner.lock().watched = on;
     }
 
-    pub(crate) fn solicited_only(&self, on: bool) {
+    /// Sets whether unsolicited receives are silent ([`Transport::solicited_only`]).
+    pub fn solicited_only(&self, on: bool) {
         self.inner.lock().solicited_only = on;
     }
 
     /// Adds a completion and wakes the waiters. If the queue is full, or cannot grow, the completion is lost, and one overflow is
     /// reported to the EVD.
-    pub(crate) fn push(&self, entry: Entry) {
+    pub fn push(&self, entry: Entry) {
         let mut inner = self.inner.lock();
         if inner.entries.len() >= inner.depth || inner.entries.try_reserve(1).is_err() {
             if !std::mem::replace(&mut inner.overrun, true) {
-                worker::enqueue(Upcall::fault(self.upcalls, Fault::CqOverflow(self.token)));
+                self.worker
+                    .enqueue(Upcall::fault(self.upcalls, Fault::CqOverflow(self.token)));
             }
             return;
         }
@@ -107,7 +116,7 @@ impl Cq {
             return;
         }
         if std::mem::take(&mut inner.watched) {
-            worker::enqueue(Upcall::ready(self.upcalls, self.token));
+            self.worker.enqueue(Upcall::ready(self.upcalls, self.token));
         }
         for permit in &inner.sleepers {
             permit.give();
@@ -117,7 +126,7 @@ impl Cq {
     /// Moves up to `into.len()` entries to `into` and returns their number. Not inlined, because scripts/hotpath-ceilings.sh counts
     /// the instructions of its callers.
     #[inline(never)]
-    pub(crate) fn poll(&self, into: &mut [Entry]) -> usize {
+    pub fn poll(&self, into: &mut [Entry]) -> usize {
         let mut inner = self.inner.lock();
         let count = into.len().min(inner.entries.len());
         for (to, from) in into.iter_mut().zip(inner.entries.drain(..count)) {
@@ -135,15 +144,16 @@ impl Cq {
 pub struct Parker(Arc<Permit>);
 
 impl Parker {
-    pub(crate) fn unpark(&self) {
+    /// Gives the permit ([`Transport::unpark`]).
+    pub fn unpark(&self) {
         self.0.give();
     }
 
     /// Sleeps until the permit is given, by [`Parker::unpark`] or by a completion in `cq`. It calls `ready` after the permit was
     /// registered with the queue, so that no completion is missed in between.
-    pub(crate) fn park(
+    pub fn park<T: Transport>(
         &self,
-        cq: Option<&Cq>,
+        cq: Option<&Cq<T>>,
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {

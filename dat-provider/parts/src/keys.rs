@@ -9,7 +9,7 @@ use dat_core::flags::{MemPriv, VaType};
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::transport::Keys as KeyPair;
 
-use crate::fabric::NO_MEMORY;
+use crate::NO_MEMORY;
 use crate::memory::Range;
 
 /// Bit that is set in remote keys.
@@ -26,21 +26,27 @@ struct Region {
 
 /// Memory that a peer may access: a region, or the part of one that a bind opened. Its key is the rmr_context.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    pub(crate) pz: u32,
+pub struct Window {
+    /// Protection zone of the region and of the queue pairs that may use the window.
+    pub pz: u32,
     /// Key of the underlying region.
-    pub(crate) region: u32,
-    pub(crate) address: u64,
-    pub(crate) length: u64,
-    pub(crate) rights: MemPriv,
-    pub(crate) va_type: VaType,
+    pub region: u32,
+    /// Address of the first byte.
+    pub address: u64,
+    /// Number of bytes.
+    pub length: u64,
+    /// What a peer may do.
+    pub rights: MemPriv,
+    /// Meaning of a peer's addresses.
+    pub va_type: VaType,
     /// True if a bind opened the window, so that a peer's Send may invalidate it.
-    pub(crate) bound: bool,
+    pub bound: bool,
 }
 
-/// All keys of the process.
+/// All keys of the process. An access takes ranges from it and copies while they borrow it, under the lock that the owner has it in; so
+/// nothing touches the memory once [`Keys::deregister`] or [`Keys::close`] has returned.
 #[derive(Debug, Default)]
-pub(crate) struct Keys {
+pub struct Keys {
     next: u32,
     local: HashMap<u32, Region>,
     remote: HashMap<u32, Window>,
@@ -61,7 +67,10 @@ impl Keys {
     }
 
     /// Registers a region (dat_lmr_create).
-    pub(crate) fn register(
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    pub fn register(
         &mut self,
         pz: u32,
         address: u64,
@@ -104,19 +113,22 @@ impl Keys {
     }
 
     /// Removes a region and all windows on it (dat_lmr_free).
-    pub(crate) fn deregister(&mut self, lmr_context: u32) {
+    pub fn deregister(&mut self, lmr_context: u32) {
         self.local.remove(&lmr_context);
         self.remote.retain(|_, window| window.region != lmr_context);
     }
 
     /// Returns a key for a bind that is executed later, and room for it.
-    pub(crate) fn reserve(&mut self) -> Result<u32> {
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    pub fn reserve(&mut self) -> Result<u32> {
         self.remote.try_reserve(1).map_err(|_| NO_MEMORY)?;
         self.unused().map(|key| key | REMOTE)
     }
 
     /// Opens `window` with key `rmr_context`. Returns false if the region was deregistered or is in another PZ.
-    pub(crate) fn open(&mut self, rmr_context: u32, window: Window) -> bool {
+    pub fn open(&mut self, rmr_context: u32, window: Window) -> bool {
         let fits = self.local.get(&window.region).is_some_and(|region| {
             region.pz == window.pz
                 && within(window.address, window.length, region.address, region.length)
@@ -128,12 +140,15 @@ impl Keys {
     }
 
     /// Closes the window with key `rmr_context`.
-    pub(crate) fn close(&mut self, rmr_context: u32) {
+    pub fn close(&mut self, rmr_context: u32) {
         self.remote.remove(&rmr_context);
     }
 
     /// Closes a window for a peer's Send with invalidate; the window must be in `pz`, the receiver's PZ.
-    pub(crate) fn invalidate(&mut self, pz: u32, rmr_context: u32) -> Result<(), DtoStatus> {
+    ///
+    /// # Errors
+    /// `RemoteAccess`: no window has that key, or it is in another PZ.
+    pub fn invalidate(&mut self, pz: u32, rmr_context: u32) -> Result<(), DtoStatus> {
         match self.remote.get(&rmr_context) {
             Some(window) if window.bound && window.pz == pz => {
                 self.close(rmr_context);
@@ -144,12 +159,15 @@ impl Keys {
     }
 
     /// Returns the memory of local segments for a queue pair of `pz` that needs `right`.
-    pub(crate) fn segments(
+    ///
+    /// # Errors
+    /// `LocalProtection`: a segment is not in a region of that PZ, or the right is missing.
+    pub fn segments(
         &self,
         pz: u32,
         iov: &[LmrTriplet],
         right: MemPriv,
-    ) -> Result<Vec<Range>, DtoStatus> {
+    ) -> Result<Vec<Range<'_>>, DtoStatus> {
         iov.iter()
             .filter(|segment| segment.segment_length != 0)
             .map(|segment| {
@@ -166,23 +184,23 @@ impl Keys {
                                 region.length,
                             )
                     })
-                    .map(|_| Range {
-                        address: segment.virtual_address as usize,
-                        length: length as usize,
-                    })
+                    .map(|_| Range::new(segment.virtual_address as usize, length as usize))
                     .ok_or(DtoStatus::LocalProtection)
             })
             .collect()
     }
 
     /// Returns `length` bytes of remote memory, to be accessed through a queue pair of `pz` that needs `right`.
-    pub(crate) fn target(
+    ///
+    /// # Errors
+    /// `RemoteAccess`: the range, the right or the PZ is not that of the key.
+    pub fn target(
         &self,
         pz: u32,
         at: RmrTriplet,
         length: u64,
         right: MemPriv,
-    ) -> Result<Range, DtoStatus> {
+    ) -> Result<Range<'_>, DtoStatus> {
         let window = self
             .remote
             .get(&at.rmr_context)
@@ -194,10 +212,7 @@ impl Keys {
         };
         first
             .filter(|first| within(*first, length, window.address, window.length))
-            .map(|first| Range {
-                address: first as usize,
-                length: length as usize,
-            })
+            .map(|first| Range::new(first as usize, length as usize))
             .ok_or(DtoStatus::RemoteAccess)
     }
 }
@@ -256,7 +271,7 @@ mod tests {
             .register(PZ, 4096, 8, MemPriv::REMOTE_READ, VaType::ZeroBased)
             .unwrap();
         let range = keys.target(PZ, at(2, pair.rmr_context), 6, MemPriv::REMOTE_READ);
-        assert_eq!(range.unwrap().address, 4098);
+        assert_eq!(range.unwrap().address(), 4098);
         let beyond = keys.target(PZ, at(2, pair.rmr_context), 7, MemPriv::REMOTE_READ);
         assert_eq!(beyond, Err(DtoStatus::RemoteAccess));
     }
