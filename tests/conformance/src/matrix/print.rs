@@ -17,6 +17,7 @@ pub fn markdown() -> String {
     functions(&mut out);
     refusals(&mut out);
     exceptions(&mut out);
+    out.push_str(RECORDED);
     libraries(&mut out);
     statements(&mut out);
     out
@@ -34,6 +35,9 @@ every run: the loopback and softrxe's user engine on any host (`tests/conformanc
 engine on rdma_rxe in the lab (`tests/conformance/tests/lab_conformance.rs`). By hand, for a provider of your own:
 `dat conform PROVIDER.so --params \"PARAMS\" --api both` ([docs/writing-a-provider.md](docs/writing-a-provider.md#testing-it)).
 ";
+
+/// Results of `dat conform` on real providers, with those of DAPL.
+const RECORDED: &str = include_str!("recorded.txt");
 
 /// Writes a line to a `String`, which cannot fail.
 macro_rules! line {
