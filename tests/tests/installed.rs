@@ -1,8 +1,9 @@
 //! The prefix of scripts/dist.sh as a developer of C programs uses it: pkg-config, `cc ... -ldat`, from another folder
-//! than it was built in. Data moves through softrxe's user engine.
+//! than it was built in; and the README's commands. Data moves through softrxe's user engine.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::LazyLock;
 
 /// Folders of this run; `first` is the folder of dist.sh, `moved` a copy of it.
@@ -134,6 +135,83 @@ fn the_synopses_of_the_manual_pages_compile_link_and_run() {
                     String::from_utf8_lossy(&out.stderr)
                 );
             }
+        }
+    }
+}
+
+/// A process that is killed at the end of the test.
+struct Server(Child, BufReader<ChildStdout>);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns the README's lines of shell that use what `make dist` wrote.
+fn commands_of_the_readme() -> Vec<String> {
+    let text = std::fs::read_to_string(top().join("README.md")).unwrap();
+    let blocks = text.split("```").skip(1).step_by(2);
+    let lines = blocks
+        .filter_map(|b| b.strip_prefix("sh\n"))
+        .flat_map(str::lines);
+    lines
+        .filter(|l| l.contains("target/dist/"))
+        .filter(|l| !l.starts_with("make "))
+        .map(|l| l.split('#').next().unwrap().trim().to_owned())
+        .collect()
+}
+
+/// Starts a server and waits until it prints `word`.
+fn serve(command: &mut Command, word: &str) -> Server {
+    let server = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut server = server.spawn().unwrap();
+    let out = BufReader::new(server.stdout.take().unwrap());
+    // Its output stays open as long as it runs.
+    let mut server = Server(server, out);
+    let mut said = String::new();
+    for line in server.1.by_ref().lines().map_while(Result::ok) {
+        said += &line;
+        said.push('\n');
+        if line.contains(word) {
+            return server;
+        }
+    }
+    panic!("it never says {word:?}: {said}");
+}
+
+#[test]
+fn the_commands_of_the_readme_run() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("target")).unwrap();
+    std::os::unix::fs::symlink(PREFIX.path("first"), folder.path().join("target/dist")).unwrap();
+    let shell = |line: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-ec", line]).current_dir(folder.path());
+        command
+            .env_remove("DAT_OVERRIDE")
+            .env_remove("LD_LIBRARY_PATH");
+        command
+    };
+    let _peer = serve(
+        &mut shell("exec target/dist/bin/dat serve softrxe-lo"),
+        "softrxe-lo",
+    );
+    let commands = commands_of_the_readme();
+    assert!(commands.len() >= 8, "{commands:?}");
+    for command in commands {
+        let command = command.replace("HOST", "127.0.0.1");
+        if command.contains("dtest") {
+            // Dtest buffers its lines unless it writes to a terminal.
+            let line = command.replace(" dtest ", " stdbuf -oL dtest ");
+            serve(&mut shell(&line), "Local Address");
+        } else {
+            succeeds(&mut shell(&command));
         }
     }
 }
