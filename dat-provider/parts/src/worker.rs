@@ -161,7 +161,7 @@ impl<T: Transport> Worker<T> {
     }
 
     /// Starts the thread unless it runs; without it no event of a connection would be reported. For
-    /// [`Transport::open`](dat_core::transport::Transport::open).
+    /// [`Transport::open`].
     ///
     /// # Errors
     /// The errors of the kernel, if it cannot start a thread.

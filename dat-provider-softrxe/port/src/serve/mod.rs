@@ -284,10 +284,12 @@ mod tests {
 
     #[test]
     fn a_write_that_failed_is_repeated() {
+        // The server makes the folder; that of `tempdir` may be open to a group.
         let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("state");
         let address = "127.61.9.1";
-        let mut server = server(address, Some(folder.path()));
-        let blocked = folder.path().join(format!("{address}.next"));
+        let mut server = server(address, Some(&folder));
+        let blocked = folder.join(format!("{address}.next"));
         std::fs::create_dir(&blocked).unwrap();
         let what = Destination::Slot(5);
         let holder = &mut server.ports[0].holder;
@@ -295,7 +297,7 @@ mod tests {
         let now = Instant::now();
         server.step(now);
         server.step(now + WRITE_DELAY);
-        let path = folder.path().join(address);
+        let path = folder.join(address);
         assert_eq!(state_file::read(&path), []);
         std::fs::remove_dir(&blocked).unwrap();
         let next = server.ports[0].record.as_ref().unwrap().due.unwrap();
