@@ -4,7 +4,6 @@
 mod engine {
     use std::ffi::CString;
     use std::net::IpAddr;
-    use std::path::Path;
     use std::sync::{Mutex, PoisonError};
 
     use dat_abi::export;
@@ -23,10 +22,9 @@ mod engine {
             return Some(String::new());
         }
         let device = name.strip_prefix(PREFIX)?;
-        let is_netdev = || {
-            let is_word = !device.starts_with('.') && !device.contains(['/', ' ']);
-            is_word && !device.is_empty() && Path::new("/sys/class/net").join(device).exists()
-        };
+        // sysfs would be another way, but chroots and some containers have none.
+        let is_netdev =
+            || dat_os::netdev::all().is_ok_and(|all| all.iter().any(|n| n.name == device));
         (device.parse::<IpAddr>().is_ok() || is_netdev()).then(|| format!("{device} 0"))
     }
 
