@@ -104,9 +104,13 @@ impl Hub {
         let mut slept: Option<(Duration, Instant)> = None;
         let mut requested = Slice::Default;
         schedule::sleep_exactly();
-        while !self.is_ending() {
+        loop {
             let woken = Instant::now();
+            // The wake-up of an end that comes after this is still there when the thread sleeps.
             self.wakers.helper.clear();
+            if self.is_ending() {
+                return;
+            }
             self.take_over_port();
             self.reap_peers();
             // A leader that holds the lock runs all upcalls, and wakes the helper for what it leaves.
@@ -390,6 +394,22 @@ mod tests {
             ip,
             slot,
             guid: slot.into(),
+        }
+    }
+
+    /// A close that comes while the helper begins a round. The helper would sleep for ever if it took the wake-up first.
+    #[test]
+    fn the_helper_ends_whenever_it_is_told_to() {
+        for round in 0..1500 {
+            let hub = test_hub("127.77.5.9");
+            let helper = Arc::clone(&hub);
+            let thread = std::thread::spawn(move || helper.run());
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_nanos(round * 100) {
+                std::hint::spin_loop();
+            }
+            hub.end();
+            thread.join().unwrap();
         }
     }
 
