@@ -16,12 +16,13 @@ triple=aarch64-unknown-linux-gnu
 [ "$(uname -m)" != aarch64 ] || { echo "arm64: this machine is 64-bit ARM: run make test" >&2; exit 2; }
 scripts/bootstrap.sh arm64
 
-# The package lists of both processors, and packages, in the cache folder alone: nothing of the machine changes.
+# Lists of the machine's package sources for both processors, and packages, in the cache folder alone: nothing of the
+# machine changes.
 apt_here() {
     local command=$1
     shift
-    "$command" -o Dir::State::Lists="$cache/lists" -o Dir::Cache="$cache/apt" -o Dir::Etc::SourceList="$cache/sources.list" \
-        -o Dir::Etc::SourceParts=- -o APT::Architectures=amd64 -o APT::Architectures::=arm64 -o APT::Sandbox::User=root "$@"
+    "$command" -o Dir::State::Lists="$cache/lists" -o Dir::Cache="$cache/apt" \
+        -o APT::Architectures=amd64,arm64 -o APT::Sandbox::User=root "$@"
 }
 
 # Unpacks Debian's compiler with the standard libraries of both processors.
@@ -30,11 +31,6 @@ fetch_compiler() {
     echo "arm64: unpacking Debian's rustc-web into $cache" >&2
     rm -rf "$cache"
     mkdir -p "$cache"/{lists/partial,apt/archives/partial,root}
-    local suite key=/usr/share/keyrings/debian-archive-keyring.gpg
-    suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    for part in "debian $suite" "debian-security $suite-security"; do
-        echo "deb [arch=amd64,arm64 signed-by=$key] http://deb.debian.org/${part% *} ${part#* } main"
-    done >"$cache/sources.list"
     apt_here apt-get -q update >&2
     local driver llvm
     driver=$(apt_here apt-cache depends libstd-rust-web-dev | sed -n 's/^  Depends: //p')

@@ -46,9 +46,10 @@ library() {
     [ "$2" = "$3" ] || ln -s "$2" "$new/lib/$3"
     [ -z "${4:-}" ] || ln -s "$3" "$new/lib/$4"
 }
-# Programs record the soname of the library that they were linked with, and load that.
+# Programs record the soname of the library that they were linked with, and load that. No pipe to grep -q: it ends at
+# the first match, and the writer's failure would count.
 soname() {
-    readelf -d "$new/lib/$1" | grep -q "SONAME.*\[$2\]" || fail "lib/$1 does not have the soname $2"
+    grep -q "SONAME.*\[$2\]" <<<"$(readelf -d "$new/lib/$1")" || fail "lib/$1 does not have the soname $2"
 }
 library libdat2.so libdat2.so.2.0.0 libdat2.so.2 libdat2.so
 soname libdat2.so.2.0.0 libdat2.so.2
@@ -56,7 +57,7 @@ library libdat1.so libdat.so.1.2.0 libdat.so.1 libdat.so
 soname libdat.so.1.2.0 libdat.so.1
 for provider in ibverbs softrxe; do
     library "libdat_provider_$provider.so" "libdat-provider-$provider.so.2" "libdat-provider-$provider.so.2"
-    readelf --wide --dyn-syms "$new/lib/libdat-provider-$provider.so.2" | grep -qw dat_provider_init ||
+    grep -qw dat_provider_init <<<"$(readelf --wide --dyn-syms "$new/lib/libdat-provider-$provider.so.2")" ||
         fail "lib/libdat-provider-$provider.so.2 exports no dat_provider_init"
 done
 

@@ -47,7 +47,7 @@ for crate in "${family[@]}"; do
         grep -q "^$key = " <<<"$manifest" || fault "$crate has no $key"
     done
     # A link would be a file that only this checkout has.
-    ! tar -tvzf "$package" | grep -q '^l' || fault "$crate has links"
+    ! grep -q '^l' <<<"$(tar -tvzf "$package")" || fault "$crate has links"
     if [ -n "$names" ]; then
         ! cargo info --quiet --registry crates-io "$crate" >/dev/null 2>&1 || fault "the name $crate is taken"
     fi

@@ -193,10 +193,11 @@ judge_packages() {
     for file in "$trees/dat-rdma$own"/*.so.?.* "$trees/dat-rdma/usr/lib/$triple"/*.so.2 "$trees/dat-rdma/usr/bin/dat"; do
         stray=$(strings -a "$file" | grep -F -e "$PWD" -e "$HOME/" -e "${CARGO_HOME:-$HOME/.cargo}" -e "$(rustc --print sysroot)" | head -n 3 || true)
         [ -z "$stray" ] || fail "$file names paths of this machine: $stray"
-        readelf -SW "$file" | grep -qE '\.debug_info|\.symtab' && fail "$file is not stripped"
+        # No pipe to grep -q: it ends at the first match, and the writer's failure would count.
+        grep -qE '\.debug_info|\.symtab' <<<"$(readelf -SW "$file")" && fail "$file is not stripped"
         id=$(readelf -n "$file" | sed -n 's/.*Build ID: //p')
         file=$trees/dat-rdma-dbgsym/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug
-        readelf -SW "$file" 2>&1 | grep -q '\.debug_line' || fail "no debug file of $id"
+        grep -q '\.debug_line' <<<"$(readelf -SW "$file" 2>&1)" || fail "no debug file of $id"
         stray=$(readelf --debug-dump=info "$file" 2>/dev/null | grep -F -e "$PWD" -e "$HOME/" | head -n 3 || true)
         [ -z "$stray" ] || fail "$file names paths of this machine: $stray"
     done
