@@ -58,8 +58,8 @@ fn random_calls_do_no_harm() {
         for seed in 0..4 {
             let succeeded = fuzz(&dat, seed, 10_000).unwrap();
             assert!(
-                succeeded > 1000,
-                "only {succeeded} calls succeeded; expected more than 1000"
+                succeeded > 500,
+                "only {succeeded} calls succeeded; expected more than 500"
             );
         }
     }
