@@ -121,7 +121,7 @@ bench-connections: dist ## print the time to connect in the lab: DAPL's, ours, a
 	@scripts/bench-connections.sh
 
 .PHONY: package
-package: ## package udapl and the crates below it as for crates.io, build the packages, and check names and metadata (minutes, network)
+package: ## rehearse the publication of udapl and dat-provider on crates.io, build the packages, and check names and metadata (minutes, network)
 	@scripts/package.sh --build --names
 
 .PHONY: fmt

@@ -1,14 +1,14 @@
 #!/bin/bash
-# Packages `udapl` and the crates that it depends on, as they would be published on crates.io, and checks that each has
-# what a published crate needs. With --build it also builds the packages, each from the files of the others' packages
-# (minutes); with --names it asks crates.io whether the names are still free.
+# Rehearses the publication of `udapl`, `dat-provider` and the crates that they depend on (`cargo publish --dry-run`), and
+# checks that each has what a published crate needs. With --build it also builds the packages, each from the files of the
+# others' packages (minutes); with --names it asks crates.io whether the names are still free.
 #
 # usage: package.sh [--build] [--names]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 
-build=(--no-verify --offline) names=
+build=(--no-verify) names=
 for option; do
     case $option in
         --build) build=() ;;
@@ -17,8 +17,8 @@ for option; do
     esac
 done
 
-# The family: what `udapl` needs of this workspace, apart from tests.
-mapfile -t family < <(cargo tree --locked --offline --package udapl --all-features --edges normal,build --prefix none --format '{p}' |
+# The family: the two crates that are used from outside, and what they need of this workspace, apart from tests.
+mapfile -t family < <(cargo tree --locked --offline --package udapl --package dat-provider --all-features --edges normal,build --prefix none --format '{p}' |
     awk '/\(\// && !seen[$1]++ { print $1 }' | sort)
 [ "${#family[@]}" -gt 5 ] || { echo "package: found only ${family[*]}" >&2; exit 1; }
 
@@ -30,9 +30,12 @@ for crate in "${family[@]}"; do options+=(--package "$crate"); done
 rm -f "$target"/package/*.crate
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cargo package --locked --allow-dirty "${build[@]}" "${options[@]}" >"$log" 2>&1 || fault "cargo package failed:"$'\n'"$(tail -n 20 "$log")"
+# publish leaves no packages behind to look into.
+for command in publish\ --dry-run\ --no-verify "package ${build[*]}"; do
+    cargo $command --locked --allow-dirty "${options[@]}" >>"$log" 2>&1 || fault "cargo $command failed:"$'\n'"$(tail -n 20 "$log")"
+done
 # For instance of a manifest that lacks a description or a licence.
-! grep -A3 '^warning' "$log" >&2 || fault "cargo warns"
+! grep -A3 '^warning' <(grep -v 'aborting upload due to dry run' "$log") >&2 || fault "cargo warns"
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 for crate in "${family[@]}"; do

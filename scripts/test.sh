@@ -58,7 +58,7 @@ step dist "build target/dist, optimised" scripts/dist.sh
 step unit "unit tests, and tests of several processes on this host" unit
 step bindings "compare our declarations of verbs with rdma-core's headers" scripts/bindings.sh
 step doc-tests "examples in the documentation" cargo test --locked --workspace --doc --quiet
-step package "the crates of the Rust API have what crates.io needs" scripts/package.sh
+step package "cargo publish --dry-run of the Rust API and the provider kit" scripts/package.sh
 step loom "all thread orders of the lock-free parts" scripts/sanitize.sh loom
 step hotpath "instructions of posts and dequeues, against their ceilings" scripts/hotpath-ceilings.sh
 step valgrind "C programs under memcheck" scripts/valgrind.sh
