@@ -101,12 +101,28 @@ impl Prefix {
     /// If it cannot be started.
     #[must_use]
     pub fn run(&self, program: &Path, arguments: &[&str]) -> Output {
-        Command::new(program)
+        let out = self.command(program, arguments).output();
+        out.expect("the program starts")
+    }
+
+    /// [`run`](Self::run), with the errors of library and provider on the program's standard error.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn logged(&self, program: &Path, arguments: &[&str]) -> Output {
+        let mut command = self.command(program, arguments);
+        let out = command.env("DAT_LOG", "error").output();
+        out.expect("the program starts")
+    }
+
+    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command
             .args(arguments)
             .env("LD_LIBRARY_PATH", self.dir.path())
-            .env("DAT_OVERRIDE", self.path("dat.conf"))
-            .output()
-            .expect("the program starts")
+            .env("DAT_OVERRIDE", self.path("dat.conf"));
+        command
     }
 
     /// Compiles the classic provider for both versions, once.

@@ -331,7 +331,8 @@ fn a_process_may_fork_while_other_threads_load_and_open() {
     let libraries = &["-ldl", "-lpthread"];
     let program = PREFIX.compile("gcc", "fork_midway.c", libraries, "fork-midway");
     for ia in ["loop", "user"] {
-        let out = PREFIX.run(&program, &[ia]);
+        // The log says why an open failed.
+        let out = PREFIX.logged(&program, &[ia]);
         let words = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success(), "{ia}: {words}");
         let said = String::from_utf8_lossy(&out.stdout).into_owned();

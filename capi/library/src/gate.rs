@@ -24,8 +24,8 @@ thread_local! {
 }
 
 /// Time that fork waits for calls to end. Most take less than a millisecond. Closing an IA of the user-space engine whose peers do
-/// not answer takes nearly one second; a call that resolves a host name may take longer.
-const FORK_TIMEOUT: Duration = Duration::from_secs(3);
+/// not answer takes nearly one second, or several on a host with a load of 25; a call that resolves a host name may take longer.
+const FORK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which fork and calls look whether they may proceed.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
@@ -52,7 +52,7 @@ pub(crate) fn enter() -> Result<Entered> {
     let entered = Entered(());
     if LOCKS_LOST.load(Ordering::Relaxed) {
         tracing::error!(
-            "this process was forked while another thread was in a DAT call for over three seconds: it cannot use the library, but may exec"
+            "this process was forked while another thread was in a DAT call for over ten seconds: it cannot use the library, but may exec"
         );
         return Err(Error::of(Kind::InternalError));
     }
