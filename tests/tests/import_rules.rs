@@ -18,6 +18,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["dat-core", "dat-abi", "dat-os", "dat-provider-parts"],
     ),
     ("dat-provider-parts", &["dat-core", "dat-os"]),
+    (
+        "dat-provider-c",
+        &["dat-core", "dat-abi", "dat-provider-parts"],
+    ),
     ("dat-pipe", &["dat-provider"]),
     ("dat-registry", &["dat-core", "dat-abi"]),
     (
