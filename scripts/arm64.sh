@@ -67,7 +67,7 @@ cargo test --quiet --locked --lib -p dat-arena -p dat-os -p dat-handshake -p dat
 cargo test --quiet --locked --lib -p softrxe-engine -- --skip memory::probe:: --skip only_mapped_memory_can_be_registered
 
 # Both libraries export the names and versions that they export here.
-cargo build --quiet --locked -p dat1 -p dat2 -p dat-loopback-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-tools
+cargo build --quiet --locked -p dat1 -p dat2 -p dat-loopback-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-provider-filter -p dat-tools
 env -u RUSTC -u CARGO_BUILD_TARGET -u CARGO_PROFILE_DEV_DEBUG -u CARGO_INCREMENTAL CARGO_TARGET_DIR="$target" \
     cargo build --quiet --locked -p dat1 -p dat2
 # exports LIBRARY: names and versions; GNU ld also writes the name of the version.

@@ -29,7 +29,7 @@ done
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 [ "$profile" = dev ] || . scripts/release-flags.sh
-cargo build --quiet --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-tools
+cargo build --quiet --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-provider-filter -p dat-tools
 
 # A fresh folder replaces the old one at the end: a program that runs from the old one keeps its files, and no stale
 # file remains.
@@ -55,7 +55,7 @@ library libdat2.so libdat2.so.2.0.0 libdat2.so.2 libdat2.so
 soname libdat2.so.2.0.0 libdat2.so.2
 library libdat1.so libdat.so.1.2.0 libdat.so.1 libdat.so
 soname libdat.so.1.2.0 libdat.so.1
-for provider in ibverbs softrxe; do
+for provider in ibverbs softrxe filter; do
     library "libdat_provider_$provider.so" "libdat-provider-$provider.so.2" "libdat-provider-$provider.so.2"
     grep -qw dat_provider_init <<<"$(readelf --wide --dyn-syms "$new/lib/libdat-provider-$provider.so.2")" ||
         fail "lib/libdat-provider-$provider.so.2 exports no dat_provider_init"

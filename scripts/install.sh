@@ -150,7 +150,7 @@ link libdat2.so.2.0.0 "$librarydir/libdat2.so.2"
 link libdat2.so.2 "$librarydir/libdat2.so"
 link libdat.so.1.2.0 "$librarydir/libdat.so.1"
 link libdat.so.1 "$librarydir/libdat.so"
-for provider in ibverbs softrxe; do
+for provider in ibverbs softrxe filter; do
     binary "$dist/lib/libdat-provider-$provider.so.2" "$libdir/libdat-provider-$provider.so.2"
 done
 binary "$dist/bin/dat" "$bindir/dat"

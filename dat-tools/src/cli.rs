@@ -1,5 +1,6 @@
 //! The command line: what clap parses, and what man pages and completions are made from.
 
+mod filter;
 mod measure;
 
 use std::net::IpAddr;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use filter::Trace;
 pub(crate) use measure::{Measure, OpArgument, Perf, Ping, Serve};
 
 /// List, configure, examine and try the interface adapters (IAs) of DAT programs.
@@ -91,6 +93,9 @@ pub(crate) enum Command {
     Ping(Ping),
     /// Measure latency, bandwidth and message rate against `dat serve`.
     Perf(Perf),
+    /// Run a program with an IA whose calls are counted and timed, and print a table for each process.
+    #[command(after_help = TRACE)]
+    Trace(Trace),
     /// Hold UDP port 4791 for the user engine's processes of all users; run by root.
     ServePort {
         /// Folder that keeps what users registered over a restart.
@@ -110,6 +115,18 @@ pub(crate) enum Command {
         folder: PathBuf,
     },
 }
+
+const TRACE: &str = "\
+The program needs no change: it runs with a dat.conf of its own, in which the name of the IA means a filter over the IA. A process reports when its \
+last IA is closed, and when it ends by exit(3); a process that is killed does not.
+
+  empty   calls that found nothing: DAT_QUEUE_EMPTY, DAT_TIMEOUT_EXPIRED
+  bytes   of posts the sum of their local segments, of completions what was transferred
+  us      microseconds; those of waits include the sleep
+
+The exit status is the program's; 128 and the signal's number if a signal ended it.
+
+  dat trace softrxe-lo -- dtest -P softrxe-lo -s";
 
 #[derive(Debug, Args)]
 pub(crate) struct List {

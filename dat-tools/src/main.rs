@@ -30,6 +30,8 @@ mod ping;
 mod read;
 mod serve;
 mod serve_port;
+mod trace;
+mod wrapped;
 
 use std::process::{Command as Process, ExitCode};
 
@@ -91,6 +93,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Serve(arguments) => serve::run(arguments, json),
         Command::Ping(arguments) => ping::run(arguments, json),
         Command::Perf(arguments) => perf::run(arguments, json),
+        Command::Trace(arguments) => trace::run(arguments, json),
         Command::ServePort { state, addresses } => serve_port::run(state.as_deref(), addresses),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { folder } => manual::man(folder),

@@ -18,13 +18,14 @@ pub use process::{Process, dist_softrxe, role};
 pub const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Packages with a shared object or command that tests load or run. scripts/test.sh names the same.
-const BUILT: [&str; 7] = [
+const BUILT: [&str; 8] = [
     "dat1",
     "dat2",
     "dat-loopback-provider",
     "dat-provider-softrxe",
     "dat-provider-ibverbs",
     "dat-provider-c",
+    "dat-provider-filter",
     "dat-tools",
 ];
 

@@ -42,6 +42,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["dat-core", "dat-abi", "dat-verbs"],
     ),
     (
+        "dat-provider-filter",
+        &["dat-core", "dat-abi", "dat-registry", "dat-os"],
+    ),
+    (
         "softrxe-engine",
         &[
             "dat-core",

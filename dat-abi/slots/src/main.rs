@@ -22,7 +22,7 @@ const BEGIN: &str = "BEGIN slots.txt: ";
 const END: &str = "END slots.txt";
 
 /// Files with generated regions.
-const FILES: [&str; 17] = [
+const FILES: [&str; 18] = [
     "dat-abi/src/v1_2/table.rs",
     "dat-abi/src/v1_2/tables.rs",
     "dat-abi/src/v2_0/table.rs",
@@ -30,6 +30,7 @@ const FILES: [&str; 17] = [
     "capi/libdat/src/redirect.rs",
     "capi/libdat2/src/redirect.rs",
     "capi/libdat2/src/ia.rs",
+    "dat-provider-filter/src/slots.rs",
     "capi/include/dat/dat.h",
     "capi/include/dat/udat.h",
     "capi/include/dat/dat_redirection.h",

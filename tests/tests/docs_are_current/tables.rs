@@ -100,7 +100,7 @@ fn keys(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Compares the settings of ia_params.md with those that the engines and core accept.
+/// Compares the settings of ia_params.md with those that the engines, the filters and core accept.
 pub(crate) fn settings(tree: &Tree) -> Vec<String> {
     let page = tree.text("docs/ia_params.md");
     let mut known = BTreeSet::from(["strict".to_owned(), "engine".to_owned()]);
@@ -109,6 +109,7 @@ pub(crate) fn settings(tree: &Tree) -> Vec<String> {
         .files_in("dat-verbs", "rs")
         .into_iter()
         .chain(tree.files_in("dat-provider-softrxe", "rs"))
+        .chain(tree.files_in("dat-provider-filter", "rs"))
     {
         let text = tree.text(&file);
         if text.contains("const KEYS: &[&str] = &[") {
@@ -116,7 +117,10 @@ pub(crate) fn settings(tree: &Tree) -> Vec<String> {
             files += 1;
         }
     }
-    assert!(files >= 2, "the settings of both engines are found");
+    assert!(
+        files >= 3,
+        "the settings of both engines and of the filters are found"
+    );
     let rows = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));

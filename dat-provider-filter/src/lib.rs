@@ -1,0 +1,20 @@
+//! A DAT provider whose IAs are those of another provider, of any origin, with each call and each event observed.
+//!
+//! The design is in docs/design/filters.md. In short: `ia.rs` opens the inner IA and writes the address of the filter's function table into the first
+//! word of its handle. Handles stay those of the inner provider, so nothing in events or parameters is translated. `slots.rs` has
+//! the table: each slot finds its instance by the handle (`instance.rs`), calls the inner slot, and tells the filter (`filter.rs`).
+//! `posts.rs` and `events.rs` are the slots that move data. `trace/` is the filter.
+//!
+//! The crate imports dat-abi (tables, C types), dat-core (errors), dat-registry (to open the inner IA) and dat-os.
+
+mod entry;
+mod events;
+pub mod export;
+mod filter;
+mod ia;
+mod inner;
+mod instance;
+mod posts;
+mod settings;
+mod slots;
+mod trace;

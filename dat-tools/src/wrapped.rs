@@ -1,0 +1,196 @@
+//! Runs a program, unmodified, with a dat.conf in which the name of an IA means a filter.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use dat_registry::catalog::{Catalog, Request};
+use dat_registry::conf::{Entry, classic_alias, classic_line};
+use dat_registry::{library, search};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::{Outcome, Status, read};
+
+/// The library of the filters, as it is installed, and as cargo builds it.
+const LIBRARIES: [&str; 2] = ["libdat-provider-filter.so.2", "libdat_provider_filter.so"];
+
+/// A new folder of this user, which is removed at the end.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes the folder.
+    ///
+    /// # Errors
+    /// The path cannot be made, or cannot be written into `ia_params`.
+    pub(crate) fn new() -> Outcome<Self> {
+        let parent = std::env::temp_dir();
+        let process = std::process::id();
+        for number in 0..100 {
+            let path = parent.join(format!("dat-{process}-{number}"));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {
+                    let folder = Self(path);
+                    let text = folder.0.display().to_string();
+                    if text.contains(char::is_whitespace) {
+                        return Err(format!("{text}: a setting of dat.conf cannot contain blanks; set TMPDIR to another folder").into());
+                    }
+                    return Ok(folder);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(format!("cannot make {}: {error}", path.display()).into());
+                }
+            }
+        }
+        Err(format!(
+            "{} is full of old dat-* folders; remove them",
+            parent.display()
+        )
+        .into())
+    }
+
+    /// Returns the path of a file in the folder.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Returns the files with this ending, ordered by name.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn files(&self, ending: &str) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&self.0)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == ending) {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed stays in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Writes a dat.conf like the program's, but for `ia`: that name means the filter with these settings, and another name the IA.
+/// Returns the file.
+///
+/// # Errors
+/// dat.conf cannot be read, or has no such IA for uDAPL 2.0; the filter's library is not there; the file cannot be written.
+pub(crate) fn configure(ia: &str, settings: &str, folder: &Folder) -> Outcome<PathBuf> {
+    let own_path = read::own_path();
+    let catalog = Catalog::read(own_path.as_deref())?;
+    let request = Request {
+        name: ia,
+        major: 2,
+        minor: 0,
+        thread_safe: false,
+    };
+    let found = catalog
+        .find(&request)
+        .ok_or_else(|| catalog.explain_missing(&request))?;
+    let inner = Entry {
+        name: format!("{ia}.inner"),
+        ..found.clone()
+    };
+    let filter = Entry {
+        name: ia.to_owned(),
+        library: filters(own_path.as_deref(), &found.origin.path)?,
+        ia_params: format!("{settings} inner={}", inner.name),
+        ..found
+    };
+    let others = catalog
+        .entries()
+        .iter()
+        .filter(|e| e.name != ia || e.api.major != 2);
+    let mut text = String::new();
+    for entry in [&filter, &inner].into_iter().chain(others) {
+        text += &classic_line(&in_place(entry, own_path.as_deref()));
+        text.push('\n');
+    }
+    for alias in catalog.aliases().iter().filter(|alias| alias.name != ia) {
+        text += &classic_alias(alias);
+        text.push('\n');
+    }
+    let file = folder.file("dat.conf");
+    std::fs::write(&file, text)?;
+    Ok(file)
+}
+
+/// Returns the path of the filters' library.
+fn filters(own_path: Option<&Path>, conf: &Path) -> Outcome<String> {
+    let folders = search::library_folders(own_path, conf);
+    LIBRARIES
+        .iter()
+        .find_map(|name| library::locate(name, &folders).ok())
+        .map(|found| found.path.display().to_string())
+        .ok_or_else(|| {
+            format!(
+                "{} is not installed; it belongs beside the other providers",
+                LIBRARIES[0]
+            )
+            .into()
+        })
+}
+
+/// Returns the entry with the path of its library: from the new file's folder its name alone may lead elsewhere.
+fn in_place(entry: &Entry, own_path: Option<&Path>) -> Entry {
+    let folders = search::library_folders(own_path, &entry.origin.path);
+    let library = library::locate(&entry.library, &folders).map_or_else(
+        |_| entry.library.clone(),
+        |found| found.path.display().to_string(),
+    );
+    Entry {
+        library,
+        ..entry.clone()
+    }
+}
+
+/// Runs the program with this dat.conf, and returns the status of a shell for its end. Interrupts are the program's to handle.
+///
+/// # Errors
+/// The program cannot be started.
+pub(crate) fn run(program: &[String], conf: &Path) -> Outcome<u8> {
+    let (name, arguments) = program.split_first().ok_or("no program is named")?;
+    let ignored = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, ignored.clone())?;
+    }
+    let ended = Command::new(name)
+        .args(arguments)
+        .env("DAT_OVERRIDE", conf)
+        .status()
+        .map_err(|error| format!("cannot run {name:?}: {error}"))?;
+    let status = ended
+        .code()
+        .unwrap_or_else(|| 128 + ended.signal().unwrap_or(0));
+    Ok(u8::try_from(status).unwrap_or(u8::MAX))
+}
+
+/// Turns the status of a program into that of this command.
+pub(crate) fn ended(status: u8) -> Outcome {
+    match status {
+        0 => Ok(()),
+        status => Err(Status(status).into()),
+    }
+}
+
+/// Opens the file for a report.
+///
+/// # Errors
+/// It cannot be created.
+pub(crate) fn create(path: &Path) -> Outcome<File> {
+    File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()).into())
+}

@@ -1,0 +1,316 @@
+//! The filters over other providers: C programs, Debian's dtest and the conformance suite get from a wrapped IA what they get
+//! from the IA itself, and `dat trace` says what they called.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use dat_tests::prefix::PREFIX;
+use serde_json::Value;
+
+fn filter() -> PathBuf {
+    dat_tests::built().join("libdat_provider_filter.so")
+}
+
+fn dat() -> PathBuf {
+    dat_tests::built().join("dat")
+}
+
+/// A folder with a dat.conf: IAs of the user engine, of the loopback and of a classic C provider, and a trace over each.
+struct Conf(tempfile::TempDir);
+
+impl Conf {
+    fn new() -> Self {
+        PREFIX.classic();
+        let folder = tempfile::tempdir().expect("a folder");
+        // The suite opens thread-safe IAs only, and under the classic library dtest others only.
+        let line = |ia: &str, library: &Path, params: &str| {
+            let line = dat_tests::line(ia, library, params);
+            if ia.ends_with("loop") {
+                line
+            } else {
+                line.replace(" threadsafe ", " nonthreadsafe ")
+            }
+        };
+        let mut lines = String::new();
+        for (ia, library, params) in [
+            ("user", dat_tests::softrxe(), "127.0.13.1 0 engine=user"),
+            ("loop", dat_tests::loopback(), "127.0.0.1 0"),
+            ("classic", PREFIX.path("classic-2.0.so"), ""),
+        ] {
+            let file = folder.path().join(format!("{ia}-%p.json"));
+            let settings = format!("filter=trace inner={ia} file={}", file.display());
+            lines += &line(ia, &library, params);
+            lines += &line(&format!("traced-{ia}"), &filter(), &settings);
+        }
+        lines += &line(
+            "nested",
+            &filter(),
+            "filter=trace inner=traced-loop file=/dev/null",
+        );
+        lines += &line("without", &filter(), "filter=trace file=/dev/null");
+        fs::write(folder.path().join("dat.conf"), lines).expect("dat.conf is written");
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, command: &mut Command) -> Output {
+        command
+            .env("DAT_OVERRIDE", self.path("dat.conf"))
+            .current_dir(self.0.path())
+            .output()
+            .expect("the program starts")
+    }
+
+    /// Returns the reports of processes that used the trace over `ia`.
+    fn reports(&self, ia: &str) -> Vec<Value> {
+        let files = fs::read_dir(self.0.path()).expect("the folder");
+        files
+            .filter_map(|file| {
+                let file = file.ok()?;
+                let name = file.file_name().into_string().ok()?;
+                let is_one = name.starts_with(&format!("{ia}-")) && name.ends_with(".json");
+                is_one.then(|| json(&fs::read(file.path()).expect("the report")))
+            })
+            .collect()
+    }
+}
+
+fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(bytes)))
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+/// Returns a number of a process's report: of `list`, whose rows are named by `key`.
+fn number(report: &Value, list: &str, key: &str, name: &str, what: &str) -> u64 {
+    let rows = report[list].as_array().expect("a list");
+    let row = rows.iter().find(|row| row[key] == name);
+    row.and_then(|row| row[what].as_u64()).unwrap_or(0)
+}
+
+fn call(report: &Value, name: &str, what: &str) -> u64 {
+    number(report, "calls", "call", name, what)
+}
+
+fn completions(report: &Value, name: &str, what: &str) -> u64 {
+    number(report, "completions", "operation", name, what)
+}
+
+/// Server and client of dtest with blocks of 4 KiB, alone in their network namespace, so that the server is ready when a TCP
+/// socket listens.
+const DTEST: &str = "
+dtest -P user -b 4096 -s >server 2>&1 & server=$!
+until cat /proc/net/tcp /proc/net/tcp6 | grep ' 0A ' >/dev/null; do
+    kill -0 $server || { cat server; exit 1; }
+    sleep 0.05
+done
+dtest -P user -b 4096 -h 127.0.13.1 >client 2>&1; client=$?
+[ $client = 0 ] || kill $server
+wait $server && [ $client = 0 ] && grep -q PASSED server && grep -q PASSED client
+";
+
+/// Runs dtest by `dat trace` and returns the reports of both processes. `libraries` is LD_LIBRARY_PATH.
+fn dtest(libraries: Option<&Path>) -> Vec<Value> {
+    let conf = Conf::new();
+    let namespace = "ip link set lo up 2>/dev/null; exec \"$0\" trace user --json -o report.json -- sh -c \"$1\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--map-root-user", "sh", "-c", namespace])
+        .arg(dat())
+        .arg(DTEST)
+        .env_remove("LD_LIBRARY_PATH");
+    if let Some(libraries) = libraries {
+        command.env("LD_LIBRARY_PATH", libraries);
+    }
+    let output = conf.run(&mut command);
+    let said = |name| fs::read_to_string(conf.path(name)).unwrap_or_default();
+    assert!(
+        output.status.success(),
+        "{}\nserver (dtest is in dapl2-utils):\n{}\nclient:\n{}",
+        text(&output),
+        said("server"),
+        said("client")
+    );
+    let report = json(&fs::read(conf.path("report.json")).expect("the report"));
+    assert_eq!(report["status"], 0);
+    report["processes"].as_array().expect("a list").clone()
+}
+
+fn counts_of_dtest(processes: &[Value]) {
+    assert_eq!(processes.len(), 2, "{processes:?}");
+    for process in processes {
+        let program = process["program"].as_str().expect("a path");
+        assert!(program.ends_with("/dtest"), "{program}");
+        assert_eq!(
+            (&process["ia"], &process["inner"]),
+            (&"user".into(), &"user.inner".into())
+        );
+        // 1000 RDMA Writes of 4096 bytes, one in ten signaled; 100 round trips.
+        assert_eq!(call(process, "dat_ep_post_rdma_write", "count"), 1000);
+        assert_eq!(call(process, "dat_ep_post_rdma_write", "bytes"), 4_096_000);
+        assert_eq!(completions(process, "rdma_write", "count"), 100);
+        assert_eq!(completions(process, "receive", "failures"), 0);
+        let sends = call(process, "dat_ep_post_send", "count");
+        assert!(
+            sends > 100 && completions(process, "receive", "count") > 100,
+            "{process}"
+        );
+        assert_eq!(call(process, "dat_ia_close", "failures"), 0);
+        let [p50, max] = ["p50_ns", "max_ns"].map(|what| completions(process, "rdma_write", what));
+        assert!(p50 > 0 && p50 <= max, "{process}");
+    }
+    let connects: u64 = processes
+        .iter()
+        .map(|p| call(p, "dat_ep_connect", "count"))
+        .sum();
+    let accepts: u64 = processes
+        .iter()
+        .map(|p| call(p, "dat_cr_accept", "count"))
+        .sum();
+    assert_eq!((connects, accepts), (1, 1));
+}
+
+#[test]
+fn dtest_runs_unmodified_under_the_trace_and_our_library() {
+    let libraries = PREFIX.path("libdat2.so.2");
+    counts_of_dtest(&dtest(libraries.parent()));
+}
+
+#[test]
+fn dtest_runs_unmodified_under_the_trace_and_the_classic_library() {
+    counts_of_dtest(&dtest(None));
+}
+
+/// Returns the result of each statement, with the reason where it is a failure.
+fn verdicts(conf: &Conf, ia: &str) -> Vec<(String, String)> {
+    let output = conf.run(Command::new(dat()).args(["conform", ia, "--json"]));
+    let report = json(&output.stdout);
+    let run = &report["runs"][0];
+    assert!(run["not_tested"].is_null(), "{run}{}", text(&output));
+    let statements = run["statements"].as_array().expect("a list");
+    statements
+        .iter()
+        .map(|s| {
+            let of = |key: &str| s[key].as_str().unwrap_or_default();
+            (
+                format!("{}: {}", of("page"), of("statement")),
+                of("result").to_owned(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn the_suite_judges_a_traced_ia_as_it_judges_the_ia() {
+    let conf = Conf::new();
+    let (plain, traced) = std::thread::scope(|scope| {
+        let plain = scope.spawn(|| verdicts(&conf, "loop"));
+        let traced = verdicts(&conf, "traced-loop");
+        (plain.join().expect("the suite runs"), traced)
+    });
+    assert!(plain.len() > 200, "{plain:?}");
+    let other: Vec<_> = plain.iter().zip(&traced).filter(|(a, b)| a != b).collect();
+    assert!(
+        plain.len() == traced.len() && other.is_empty(),
+        "{other:#?}"
+    );
+}
+
+#[test]
+fn c_programs_run_on_traced_ias() {
+    let conf = Conf::new();
+    let program = PREFIX.compile(
+        "gcc",
+        "two_endpoints.c",
+        &["-ldat2"],
+        "filters-two_endpoints",
+    );
+    for ia in ["user", "loop"] {
+        let mut command = Command::new(&program);
+        command
+            .arg(format!("traced-{ia}"))
+            .env("LD_LIBRARY_PATH", PREFIX.path(""));
+        let output = conf.run(&mut command);
+        assert!(
+            output.status.success() && text(&output).contains("PASS"),
+            "{}",
+            text(&output)
+        );
+        let reports = conf.reports(ia);
+        assert_eq!(reports.len(), 1);
+        assert!(
+            completions(&reports[0], "rdma_read", "count") > 0,
+            "{}",
+            reports[0]
+        );
+    }
+}
+
+#[test]
+fn stale_and_invented_handles_are_refused_as_without_a_filter() {
+    let conf = Conf::new();
+    let program = PREFIX.compile("gcc", "no_objects.c", &["-ldat2"], "filters-no_objects");
+    for names in [
+        &["traced-user"][..],
+        &["traced-loop", "user"],
+        &["user", "traced-loop"],
+    ] {
+        let mut command = Command::new(&program);
+        command.args(names).env("LD_LIBRARY_PATH", PREFIX.path(""));
+        let output = conf.run(&mut command);
+        assert!(output.status.success(), "{names:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_classic_c_provider_is_wrapped_in_rust_and_c_programs() {
+    let conf = Conf::new();
+    let output = conf.run(Command::new(dat()).args(["info", "traced-classic"]));
+    assert!(output.status.success(), "{}", text(&output));
+    let program = PREFIX.compile("gcc", "open_close.c", &["-ldat2"], "filters-open_close");
+    let mut command = Command::new(&program);
+    command
+        .args(["traced-classic", "3"])
+        .env("LD_LIBRARY_PATH", PREFIX.path(""));
+    let output = conf.run(&mut command);
+    assert!(output.status.success(), "{}", text(&output));
+    let reports = conf.reports("classic");
+    assert_eq!(reports.len(), 2);
+    let closes = reports.iter().map(|r| call(r, "dat_ia_close", "count"));
+    assert_eq!(closes.max(), Some(3), "{reports:?}");
+}
+
+#[test]
+fn the_status_of_a_traced_program_is_kept_and_a_wrong_entry_is_explained() {
+    let conf = Conf::new();
+    let mut trace = Command::new(dat());
+    trace.args(["trace", "loop", "--", "sh", "-c", "exit 7"]);
+    let output = conf.run(&mut trace);
+    assert_eq!(output.status.code(), Some(7));
+    assert!(
+        text(&output).contains("no process opened loop"),
+        "{}",
+        text(&output)
+    );
+    let mut killed = Command::new(dat());
+    killed.args(["trace", "loop", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(conf.run(&mut killed).status.code(), Some(128 + 9));
+    for (ia, reason) in [
+        ("nested", "is a filter too"),
+        ("without", "inner=softrxe-lo"),
+    ] {
+        let output = conf.run(Command::new(dat()).args(["info", ia]));
+        assert!(
+            !output.status.success() && text(&output).contains(reason),
+            "{}",
+            text(&output)
+        );
+    }
+}
