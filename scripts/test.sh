@@ -46,6 +46,12 @@ unit() {
         cargo nextest run --locked --profile ci -p udapl --all-features
 }
 
+# The features of the Rust API have examples of their own.
+doc_tests() {
+    cargo test --locked --workspace --doc --quiet &&
+        cargo test --locked -p udapl --all-features --doc --quiet
+}
+
 packages() {
     scripts/bootstrap.sh packages && tests/packages.sh prefix deb rpm
 }
@@ -57,7 +63,7 @@ step document "build the documentation, warnings are errors" cargo doc --locked 
 step dist "build target/dist, optimised" scripts/dist.sh
 step unit "unit tests, and tests of several processes on this host" unit
 step bindings "compare our declarations of verbs with rdma-core's headers" scripts/bindings.sh
-step doc-tests "examples in the documentation" cargo test --locked --workspace --doc --quiet
+step doc-tests "examples in the documentation" doc_tests
 step package "cargo publish --dry-run of the Rust API and the provider kit" scripts/package.sh
 step loom "all thread orders of the lock-free parts" scripts/sanitize.sh loom
 step hotpath "instructions of posts and dequeues, against their ceilings" scripts/hotpath-ceilings.sh

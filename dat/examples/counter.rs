@@ -59,9 +59,7 @@ async fn client(adapter: &str, address: &str, qualifier: &str, count: &str) -> R
     let options = Options::default();
     let server = context.connect(address.parse()?, qualifier, &options);
     let server = server.await?;
-    let key = server.private_data();
-    let key = key.first_chunk().ok_or("the server sent no key")?;
-    let words = Remote::from_bytes(*key);
+    let words = Remote::from_prefix(&server.private_data()).ok_or("the server sent no key")?;
     for _ in 0..count {
         let before = server.fetch_add(words.slice(0..8), 1).await?;
         raise(&server, words.slice(8..16), before + 1).await?;

@@ -10,6 +10,24 @@ use dat_abi::v2_0::types::{DatIaAttr, DatProviderAttr};
 use crate::CompletionFlags;
 
 /// Attributes of an adapter and of its provider.
+///
+/// ```
+/// use udapl::Ia;
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let attributes = Ia::open("softrxe-lo")?.attributes()?;
+/// let largest = attributes.max_message_size;
+/// println!("messages of up to {largest} bytes, peers connect to {}", attributes.address);
+/// if attributes.ib_extension {
+///     println!("it has atomics, immediate data and datagrams");
+/// }
+/// let mtu = attributes.named.iter().find(|(name, _)| name == "DAT_IB_TRANSPORT_MTU");
+/// if let Some((_, bytes)) = mtu {
+///     println!("datagrams of up to {bytes} bytes");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attributes {

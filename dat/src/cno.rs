@@ -13,6 +13,30 @@ use crate::sys::{self, Handle, call, free, query};
 
 /// A notification object (CNO): events of dispatchers that were created on it ([`Ia::create_evd_on`]) wake its waiter, make its
 /// descriptor readable, or call its agent. Clones are the same object.
+///
+/// ```
+/// use std::time::Duration;
+/// use udapl::{Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let ia = Ia::open("softrxe-lo")?;
+/// let cno = ia.create_cno()?;
+/// let first = ia.create_evd_on(&cno, 16, Streams::SOFTWARE)?;
+/// let second = ia.create_evd_on(&cno, 16, Streams::SOFTWARE)?;
+/// let worker = second.clone();
+/// std::thread::spawn(move || worker.post(7));
+///
+/// // One thread waits for both. It polls each until it is empty, and then waits again.
+/// let woken = cno.wait(Duration::from_secs(60))?;
+/// assert!(woken.is(&second));
+/// for evd in [&first, &second] {
+///     while let Some(event) = evd.poll()? {
+///         println!("{event:?}");
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Cno {
     inner: Arc<Inner>,
@@ -34,6 +58,34 @@ impl Drop for Inner {
 ///
 /// The descriptor is readable while a dispatcher waits to be looked at. Then call [`NotifyFd::take`] until it returns false, and
 /// [`Evd::poll`](crate::Evd::poll) of each dispatcher until it returns `None`: this arms the dispatchers again.
+///
+/// ```
+/// use tokio::io::unix::AsyncFd;
+/// use udapl::{Event, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+/// # runtime.expect("a runtime").block_on(async {
+/// let ia = Ia::open("softrxe-lo")?;
+/// let notify = ia.create_notify_fd()?;
+/// let evd = ia.create_evd_on(notify.cno(), 16, Streams::SOFTWARE)?;
+/// let readable = AsyncFd::new(notify.clone()).expect("the runtime watches it");
+/// let worker = evd.clone();
+/// std::thread::spawn(move || worker.post(7));
+///
+/// let event = loop {
+///     if let Some(event) = evd.poll()? {
+///         break event;
+///     }
+///     let mut guard = readable.readable().await.expect("the runtime runs");
+///     while notify.take()? {}
+///     guard.clear_ready();
+/// };
+/// assert!(matches!(event, Event::Software(7)));
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct NotifyFd {
     cno: Cno,
@@ -41,6 +93,16 @@ pub struct NotifyFd {
 }
 
 /// The proxy of a CNO (dat_cno_query).
+///
+/// ```
+/// # use udapl::{Ia, Proxy};
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let ia = Ia::open("softrxe-lo")?;
+/// assert_eq!(ia.create_cno()?.proxy()?, Proxy::None);
+/// assert_eq!(ia.create_notify_fd()?.cno().proxy()?, Proxy::Fd);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Proxy {
@@ -90,8 +152,8 @@ impl Cno {
         self.inner.handle
     }
 
-    /// Waits until a dispatcher has an event (dat_cno_wait) and returns true if it is `evd`. A waiter of several dispatchers polls
-    /// all of them.
+    /// Waits until a dispatcher has an event (dat_cno_wait) and returns which one notified. A waiter of several dispatchers polls
+    /// all of them, because others may have events too.
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Interrupted`], [`Error::Call`].
@@ -118,9 +180,26 @@ impl Cno {
 
     /// Sets the function that the next event calls (dat_cno_modify_agent), or removes it. It is called once.
     ///
+    /// ```
+    /// use udapl::{Ia, Streams};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let ia = Ia::open("softrxe-lo")?;
+    /// let cno = ia.create_cno()?;
+    /// let evd = ia.create_evd_on(&cno, 16, Streams::SOFTWARE)?;
+    /// let (sender, called) = std::sync::mpsc::channel();
+    /// cno.set_agent(Some(Box::new(move || {
+    ///     let _ = sender.send("an event is there"); // a thread of the provider runs this: be short
+    /// })))?;
+    /// evd.post(7)?;
+    /// assert_eq!(called.recv(), Ok("an event is there"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Call`].
-    pub fn set_agent(&self, function: Option<AgentFn>) -> Result<()> {
+    pub fn set_agent(&self, function: Option<Box<dyn FnOnce() + Send>>) -> Result<()> {
         let agent = function.map_or(NO_AGENT, agent);
         call!(self.handle(), cno_modify_agent(agent))
     }
@@ -141,6 +220,8 @@ impl Cno {
 }
 
 /// A dispatcher that notified a CNO.
+///
+/// Example: [`Cno`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Woken(pub(crate) DatHandle);
 

@@ -11,6 +11,23 @@ use crate::sys::{Handle, call, free, query};
 use crate::{Evd, Ia};
 
 /// A common service point. It listens on a port of the adapter's address until it is dropped; its connections remain.
+///
+/// ```
+/// use std::time::Duration;
+/// use udapl::{Event, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let ia = Ia::open("softrxe-lo")?;
+/// # let pz = ia.create_pz()?;
+/// let events = ia.create_evd(64, Streams::CR | Streams::CONNECTION)?;
+/// let listener = ia.listen_common(0, &events)?; // a free port
+/// # let client = ia.endpoint(&pz).connect_evd(&events).create()?;
+/// client.connect_common(listener.address()).private_data(b"hello").start()?;
+/// let Event::Request(request) = events.wait(Duration::from_secs(60))? else { panic!() };
+/// assert!(request.private_data().starts_with(b"hello"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct CommonListener {
     handle: Handle,

@@ -11,11 +11,18 @@ use crate::sys::Handle;
 use crate::{Ep, Evd, Ia};
 
 /// A kind of counters: [`IaCounter`], [`EpCounter`] or [`EvdCounter`].
+///
+/// ```
+/// use udapl::{Counter, EpCounter};
+///
+/// let names: Vec<_> = EpCounter::ALL.iter().map(|counter| counter.name()).collect();
+/// assert!(names.contains(&"DCNT_EP_POST_SEND"), "{names:?}");
+/// ```
 pub trait Counter: Copy + 'static {
     /// All counters of the kind, in the order of their numbers.
     const ALL: &'static [Self];
 
-    /// Returns the name in `dat_ib_counters.h`, without the prefix of the kind.
+    /// Returns the name in `dat_ib_counters.h`, such as `DCNT_EP_POST_SEND`.
     fn name(self) -> &'static str;
 
     /// Returns the index in [`Counter::ALL`].
@@ -41,6 +48,26 @@ macro_rules! kinds {
 kinds!(IaCounter, EpCounter, EvdCounter);
 
 /// All counters of one object at one moment.
+///
+/// ```
+/// use udapl::{Access, EpCounter};
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let (pz, (client, sent), (server, received)) = pair()?;
+/// // `client` is a connected endpoint.
+/// let message = pz.allocate(64, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+/// # server.post_recv(&[message.slice(32..64)], 2)?;
+/// client.post_send(&[message.slice(0..10)], 1)?;
+/// let counters = client.counters()?;
+/// assert_eq!(counters.get(EpCounter::PostSend), 1);
+/// println!("{counters:?}"); // those that are not 0
+/// for (counter, value) in client.take_counters()?.iter() {
+///     println!("{counter:?} {value}"); // all of them; they are 0 from now on
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Counters<C: Counter> {
     values: Vec<u64>,
@@ -131,6 +158,17 @@ counted! {
 impl Ia {
     /// Starts (dat_ib_start_counter) or stops (dat_ib_stop_counter) the counters of one type. Those of the connection manager
     /// run from the beginning.
+    ///
+    /// ```
+    /// use udapl::{CounterType, Ia};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let ia = Ia::open("softrxe-lo")?;
+    /// ia.run_counters(CounterType::Cm, true)?;
+    /// println!("{:?}", ia.counters()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).

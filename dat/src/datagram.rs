@@ -11,10 +11,45 @@ use crate::memory::region::Slice;
 use crate::peer::Peer;
 
 /// Bytes in front of a received datagram that the adapter uses; the length of the completion includes them.
+///
+/// Example: [`Ep::post_send_datagram`].
 pub const DATAGRAM_HEADER: usize = 40;
 
 impl Ep {
     /// Sends a datagram to a peer (dat_ib_post_send_ud).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Access, CompletionFlags, DATAGRAM_HEADER, Event, Ia, Streams};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let ia = Ia::open("softrxe-lo")?;
+    /// # let pz = ia.create_pz()?;
+    /// # let patience = Duration::from_secs(60);
+    /// let done = ia.create_evd(64, Streams::DTO)?;
+    /// let events = ia.create_evd(64, Streams::CR | Streams::CONNECTION)?;
+    /// let endpoint = || ia.endpoint(&pz).datagrams().recv_evd(&done).request_evd(&done).connect_evd(&events).create();
+    /// let (here, there) = (endpoint()?, endpoint()?);
+    /// let listener = ia.listen(None, &events)?;
+    /// here.connect(ia.attributes()?.address, listener.conn_qual()).start()?; // finds `there`
+    /// let Event::Request(request) = events.wait(patience)? else { panic!() };
+    /// request.accept(&there, b"")?;
+    /// # let mut found = None;
+    /// # while found.is_none() {
+    /// #     if let Event::Datagram { ep, peer, .. } = events.wait(patience)? && ep == here.id() { found = peer; }
+    /// # }
+    /// # let event = (here.id(), found);
+    /// # let (_, Some(peer)) = event else { panic!() };
+    /// // An Event::Datagram of `here` has the `peer`.
+    /// let room = pz.allocate(1024, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+    /// there.post_recv(&[room.slice(0..512)], 1)?;
+    /// room.write(512, b"hello");
+    /// here.post_send_datagram(&[room.slice(512..517)], &peer, 2, CompletionFlags::SUPPRESS)?;
+    /// let got = done.wait_completion(patience)?;
+    /// assert_eq!(room.to_vec(DATAGRAM_HEADER..got.length as usize), b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Ep::post_send`]; `DAT_LENGTH_ERROR` for a message above `DAT_IB_TRANSPORT_MTU`.

@@ -8,9 +8,11 @@ pub use dat_core::error::{Error as Code, Kind, Subtype};
 pub use dat_registry::registry::LookupError;
 
 /// Result of a call.
+///
+/// Example: [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A queue of an endpoint or a dispatcher.
+/// A queue of an endpoint or a dispatcher. Example: [`Error`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Queue {
@@ -400,6 +402,15 @@ impl Error {
     }
 
     /// Returns the DAT return code, if a provider or the registry refused the call.
+    ///
+    /// ```
+    /// use udapl::{Ia, Kind};
+    ///
+    /// let error = Ia::open("no-such-adapter").expect_err("it does not exist");
+    /// let code = error.code().expect("the registry refused it");
+    /// assert_eq!(code.kind(), Some(Kind::ProviderNotFound));
+    /// println!("{code}"); // as C programs know it
+    /// ```
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         match self {
@@ -426,13 +437,30 @@ impl Error {
         matches!(self, Self::Empty { .. } | Self::TimedOut { .. })
     }
 
-    /// Returns true if the endpoint had a connection, which ended or is ending.
+    /// Returns true if there is no connection any more, or none could be established, and another attempt may help: the peer closed
+    /// it, went away or does not answer. An operation that failed for a fault of the program, such as a wrong key, is not among these;
+    /// its connection ended too.
+    ///
+    /// ```
+    /// use udapl::{DtoStatus, Error};
+    ///
+    /// fn what_to_do(error: &Error) -> &'static str {
+    ///     match error {
+    ///         Error::Failed { status: DtoStatus::RemoteAccess, .. } => "mend the key, then connect again",
+    ///         Error::Rejected { .. } => "the server does not want this client",
+    ///         error if error.is_connection_gone() => "connect again",
+    ///         _ => "give up",
+    ///     }
+    /// }
+    /// # let nothing = udapl::Ia::open("no-such-adapter").unwrap_err();
+    /// # assert_eq!(what_to_do(&nothing), "give up");
+    /// ```
     #[must_use]
     pub fn is_connection_gone(&self) -> bool {
         let subtype = self.code().and_then(Code::subtype);
         if let Self::Disconnected { .. }
         | Self::Failed {
-            status: DtoStatus::Flushed,
+            status: DtoStatus::Flushed | DtoStatus::Transport,
             ..
         } = self
         {
@@ -472,6 +500,12 @@ mod tests {
         assert!(ended.is_connection_gone(), "{ended}");
         let early = state(Subtype::InvalidStateEpUnconnected);
         assert!(matches!(early, Error::NotConnected { .. }) && !early.is_connection_gone());
+        let failed = |status| Error::Failed {
+            op: DtoOp::Send,
+            status,
+        };
+        assert!(failed(DtoStatus::Transport).is_connection_gone());
+        assert!(!failed(DtoStatus::RemoteAccess).is_connection_gone());
         let full = Code::resource(Subtype::ResourceMemory);
         let full = Error::of_post("dat_ep_post_recv", Queue::Receives, full);
         assert!(

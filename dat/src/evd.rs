@@ -17,6 +17,25 @@ use crate::sys::{self, Handle, call, count, free, query};
 use crate::{Error, Streams};
 
 /// An event dispatcher: a queue of events. Clones are the same queue.
+///
+/// ```
+/// use udapl::{Event, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let ia = Ia::open("softrxe-lo")?;
+/// let evd = ia.create_evd(16, Streams::SOFTWARE | Streams::DTO | Streams::CONNECTION)?;
+/// evd.post(7)?; // e.g. by another thread
+/// while let Some(event) = evd.poll()? {
+///     match event {
+///         Event::Completion(done) => println!("post {} is complete: {:?}", done.cookie, done.status),
+///         Event::Ended { ep, how } => println!("connection of {ep}: {how:?}"),
+///         Event::Software(value) => assert_eq!(value, 7),
+///         other => println!("{other:?}"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Evd {
     inner: Arc<Inner>,
@@ -71,6 +90,18 @@ impl Late {
 }
 
 /// What a provider knows of a dispatcher (dat_evd_query).
+///
+/// ```
+/// # use udapl::{Ia, Streams};
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let ia = Ia::open("softrxe-lo")?;
+/// let evd = ia.create_evd(16, Streams::SOFTWARE)?;
+/// evd.resize(100)?;
+/// let info = evd.info()?;
+/// assert!(info.queue >= 100 && info.streams == Streams::SOFTWARE && info.is_waitable);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EvdInfo {
@@ -166,6 +197,23 @@ impl Evd {
 
     /// Waits for the next event (dat_evd_wait). Only one thread may wait at a time. `Duration::MAX` is no limit.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Error, Ia, Streams};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let ia = Ia::open("softrxe-lo")?;
+    /// let evd = ia.create_evd(16, Streams::SOFTWARE)?;
+    /// match evd.wait(Duration::from_millis(1)) {
+    ///     Ok(event) => println!("{event:?}"),
+    ///     Err(Error::TimedOut { .. }) => println!("nothing happened yet"),
+    ///     Err(Error::Interrupted { .. }) => println!("a signal; wait again"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Interrupted`], [`Error::State`] if another thread waits or waiting is forbidden, [`Error::Call`].
     pub fn wait(&self, timeout: Duration) -> Result<Event> {
@@ -173,6 +221,23 @@ impl Evd {
     }
 
     /// Waits until `threshold` events are there, and returns the first one and the number of the others.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use udapl::{Event, Ia, Streams};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let ia = Ia::open("softrxe-lo")?;
+    /// # let evd = ia.create_evd(16, Streams::SOFTWARE)?;
+    /// for value in 0..3 {
+    ///     evd.post(value)?;
+    /// }
+    /// let (first, more) = evd.wait_for(3, Duration::from_secs(60))?;
+    /// assert!(matches!(first, Event::Software(0)));
+    /// assert_eq!(more, 2); // two are left for `poll`
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Evd::wait`]. If the limit expires while fewer events are there, these stay.
@@ -194,6 +259,24 @@ impl Evd {
     }
 
     /// Waits for a successful completion.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::Access;
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` is a connected endpoint; its completions arrive in `sent`.
+    /// let message = pz.allocate(64, Access::LOCAL_READ)?;
+    /// # let room = pz.allocate(64, Access::LOCAL_WRITE)?;
+    /// # server.post_recv(&[room.slice(0..64)], 2)?;
+    /// client.post_send(&[message.slice(0..10)], 1)?;
+    /// let done = sent.wait_completion(Duration::from_secs(60))?;
+    /// assert_eq!((done.cookie, done.ep), (1, client.id()));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Unexpected`] for any other event; the errors of [`Evd::wait`].
@@ -256,6 +339,22 @@ impl Evd {
 
     /// Allows waits (dat_evd_clear_unwaitable), or refuses them and ends the present one (dat_evd_set_unwaitable).
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Error, Ia, Streams};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let ia = Ia::open("softrxe-lo")?;
+    /// let evd = ia.create_evd(16, Streams::SOFTWARE)?;
+    /// let waiter = evd.clone();
+    /// let waiter = std::thread::spawn(move || waiter.wait(Duration::MAX));
+    /// evd.set_waitable(false)?; // at the end of the program, say
+    /// let ended = waiter.join().expect("it does not panic");
+    /// assert!(matches!(ended, Err(Error::Interrupted { .. } | Error::State { .. })), "{ended:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Call`].
     pub fn set_waitable(&self, waitable: bool) -> Result<()> {
@@ -267,6 +366,22 @@ impl Evd {
     }
 
     /// Replaces the CNO that events notify (dat_evd_modify_cno).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Ia, Streams};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let ia = Ia::open("softrxe-lo")?;
+    /// let evd = ia.create_evd(16, Streams::SOFTWARE)?;
+    /// let cno = ia.create_cno()?;
+    /// evd.set_cno(Some(&cno))?;
+    /// evd.post(7)?;
+    /// assert!(cno.wait(Duration::from_secs(60))?.is(&evd));
+    /// evd.set_cno(None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -294,12 +409,31 @@ impl Ia {
 
     /// Returns the dispatcher of asynchronous errors: an event that was dropped because a queue was full, a broken endpoint, a low
     /// watermark. It is made with the adapter; a program that does not look there does not hear of them.
+    ///
+    /// [`Srq::set_low_watermark`](crate::Srq::set_low_watermark) has another example.
+    ///
+    /// ```
+    /// use udapl::{Event, Ia};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let ia = Ia::open("softrxe-lo")?;
+    /// // Once in a while, or by a thread that waits there:
+    /// while let Some(event) = ia.async_evd().poll()? {
+    ///     if let Event::Async { number, ep, reason } = event {
+    ///         eprintln!("{number:?} of endpoint {ep}, reason {reason}");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn async_evd(&self) -> Evd {
         Evd::own(self, self.async_handle(), false, None)
     }
 
     /// Creates an event dispatcher whose events notify `cno`.
+    ///
+    /// Example: [`Cno`].
     ///
     /// # Errors
     /// As [`Ia::create_evd`].

@@ -14,6 +14,28 @@ use crate::request::ConnRequest;
 use crate::sys::Handle;
 
 /// The completion of a post.
+///
+/// ```
+/// use std::time::Duration;
+/// use udapl::{Access, DtoOp, DtoStatus, Event};
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let (pz, (client, sent), (server, received)) = pair()?;
+/// # let room = pz.allocate(64, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+/// # server.post_recv(&[room.slice(0..64)], 7)?;
+/// # client.post_send(&[room.slice(0..5)], 8)?;
+/// // `server` has posted a receive with cookie 7, and the peer sends 5 bytes.
+/// let Event::Completion(done) = received.wait(Duration::from_secs(60))? else { panic!() };
+/// assert_eq!((done.ep, done.cookie, done.length), (server.id(), 7, 5));
+/// match done.status {
+///     DtoStatus::Success => assert_eq!(done.op, DtoOp::Receive),
+///     DtoStatus::Flushed => println!("the connection ended before a message came"),
+///     other => println!("the connection broke: {other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Completion {
@@ -34,6 +56,8 @@ pub struct Completion {
 }
 
 /// An event.
+///
+/// Examples: [`Evd`](crate::Evd), and part 3 of the [`tutorial`](crate::tutorial).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {

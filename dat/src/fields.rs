@@ -10,9 +10,24 @@ use crate::ia::{IA_FIELD_ALL, Ia, PROVIDER_FIELD_ALL};
 use crate::sys::call;
 
 /// A name of the specification and a value in words.
+///
+/// Example: [`AllAttributes`].
 pub type Field = (&'static str, String);
 
 /// All attributes that dat_ia_query returns, except the named ones, which [`Attributes::named`](crate::Attributes::named) has.
+///
+/// ```
+/// use udapl::Ia;
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let all = Ia::open("softrxe-lo")?.all_attributes()?;
+/// for (name, value) in all.ia.iter().chain(&all.provider) {
+///     println!("{name:35} {value}"); // "max_message_size", "2147483648"
+/// }
+/// # assert!(all.ia.iter().any(|(name, _)| name.contains("max_message_size")));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllAttributes {

@@ -26,6 +26,19 @@ pub(crate) const PROVIDER_FIELD_ALL: u64 = 0x7FFF_FFFF;
 const ASYNC_EVENTS: i32 = 64;
 
 /// An open interface adapter. Clones are the same adapter; it is closed when the last clone and the last of its objects are dropped.
+///
+/// ```
+/// use udapl::Ia;
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let ia = Ia::open("softrxe-lo")?;
+/// let also = ia.clone(); // the same adapter
+/// drop(ia);
+/// let pz = also.create_pz()?;
+/// assert_eq!((also.name(), pz.ia().name()), ("softrxe-lo", "softrxe-lo"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Ia {
     inner: Arc<Inner>,
@@ -49,6 +62,16 @@ impl Drop for Inner {
 
 impl Ia {
     /// Opens the adapter of this name (dat_ia_open): one of dat.conf, else one that is built in ([`built_in`](crate::built_in)).
+    ///
+    /// ```
+    /// use udapl::{Error, Ia};
+    ///
+    /// match Ia::open("no-such-adapter") {
+    ///     Ok(ia) => println!("{} is open", ia.name()),
+    ///     Err(Error::Lookup(error)) => eprintln!("{error}"), // which names there are, and where was looked
+    ///     Err(error) => eprintln!("the provider refuses: {error}"),
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Lookup`](crate::Error::Lookup) if the name or its provider is missing; [`Error::Call`](crate::Error::Call) with the
@@ -119,6 +142,17 @@ impl Ia {
 
     /// Returns whether the adapter named `other` can replace this one when it fails (dat_ia_ha_related).
     ///
+    /// ```
+    /// # use udapl::Ia;
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let ia = Ia::open("softrxe-lo")?;
+    /// if ia.is_ha_related("softrxe-eth1")? {
+    ///     println!("a program may go on with softrxe-eth1");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
     pub fn is_ha_related(&self, other: &str) -> Result<bool> {
@@ -157,6 +191,18 @@ fn open_with(table: Table, name: &str, thread_safe: bool) -> Result<(Handle, Han
 }
 
 /// Queries the adapter of this name without keeping it open (dat_ib_open_query, dat_ib_close_query).
+///
+/// ```
+/// # fn main() -> Result<(), udapl::Error> {
+/// for name in udapl::built_in() {
+///     match udapl::attributes_of(name) {
+///         Ok(attributes) => println!("{name}: {} at {}", attributes.adapter, attributes.address),
+///         Err(error) => println!("{name} cannot be used here: {error}"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// As [`Ia::open`].

@@ -8,6 +8,26 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Mutex, PoisonError};
 
 /// The number of an endpoint in events ([`Ep::id`](crate::Ep::id)). No two endpoints of a process have the same one.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use udapl::{EpId, Event};
+///
+/// /// What a server knows of each client.
+/// #[derive(Default)]
+/// struct Clients(HashMap<EpId, String>);
+///
+/// impl Clients {
+///     fn take(&mut self, event: &Event) {
+///         match event {
+///             Event::Established { ep, .. } => _ = self.0.insert(*ep, "new".to_owned()),
+///             Event::Ended { ep, .. } => _ = self.0.remove(ep),
+///             _ => {}
+///         }
+///     }
+/// }
+/// # Clients::default().take(&Event::Software(1));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct EpId(u64);
 

@@ -64,17 +64,87 @@ mod srq;
 mod sys;
 pub mod tutorial;
 
-// `log::install` writes the messages that `DAT_LOG` requests to standard error.
 pub use attributes::Attributes;
 pub use cno::{Cno, NotifyFd, Proxy, Woken};
 pub use common::CommonListener;
-pub use counters::{Counter, CounterType, Counters, EpCounter, EvdCounter, IaCounter};
+/// Groups of counters that are started and stopped together.
+///
+/// Example: [`Ia::run_counters`].
+pub use counters::CounterType;
+pub use counters::{Counter, Counters};
+/// Names of counters.
+///
+/// Examples: [`Counters`], [`Counter`].
+pub use counters::{EpCounter, EvdCounter, IaCounter};
+/// `log::install` writes the messages that `DAT_LOG` requests to standard error.
 pub use dat_abi::log;
-pub use dat_core::event::{AsyncEvent, ConnectionEvent, DatagramEvent, DtoOp, DtoStatus};
-pub use dat_core::flags::{Close, CompletionFlags, EvdFlags as Streams, MemPriv as Access};
+/// Kinds of asynchronous errors.
+///
+/// Examples: [`Ia::async_evd`], [`Srq::set_low_watermark`].
+pub use dat_core::event::AsyncEvent;
+/// Ends of connections and of attempts to connect.
+///
+/// Examples: [`Connect`], [`aio::Connection::closed`].
+pub use dat_core::event::ConnectionEvent;
+/// Results of an attempt to find a peer for datagrams.
+///
+/// Example: [`Ep::post_send_datagram`].
+pub use dat_core::event::DatagramEvent;
+/// Operations that complete.
+///
+/// Examples: [`Completion`], [`Ep::post_rdma_write_immediate`].
+pub use dat_core::event::DtoOp;
+/// Results of operations.
+///
+/// Examples: [`Completion`], [`Error::is_connection_gone`].
+pub use dat_core::event::DtoStatus;
+/// Ways to end a connection.
+///
+/// Example: [`Ep::disconnect`].
+pub use dat_core::flags::Close;
+/// Flags of posts, and of the completions that notify.
+///
+/// Examples: [`Ep::post_send_with`], [`Ep::post_rdma_read`], [`EpBuilder`].
+pub use dat_core::flags::CompletionFlags;
+/// Event streams that a dispatcher takes.
+///
+/// ```
+/// use udapl::{Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let ia = Ia::open("softrxe-lo")?;
+/// let evd = ia.create_evd(16, Streams::DTO | Streams::CONNECTION)?;
+/// assert!(evd.post(7).is_err()); // it takes no Streams::SOFTWARE
+/// # Ok(())
+/// # }
+/// ```
+pub use dat_core::flags::EvdFlags as Streams;
+/// Rights of a region or window. [`Access::ALL`] is the specification's set, which lacks atomics; `Access::all()` has them too.
+///
+/// ```
+/// use udapl::Access;
+///
+/// let for_readers = Access::LOCAL_WRITE | Access::REMOTE_READ;
+/// assert!(!for_readers.contains(Access::REMOTE_WRITE));
+/// assert!(!Access::ALL.contains(Access::REMOTE_ATOMIC));
+/// assert_eq!(Access::all(), Access::ALL | Access::REMOTE_ATOMIC);
+/// ```
+pub use dat_core::flags::MemPriv as Access;
 pub use datagram::DATAGRAM_HEADER;
-pub use ep::{Changes, Connect, Ep, EpBuilder, EpInfo, EpLimits, EpState, ReceiveUse};
-pub use error::{Code, Error, Kind, LookupError, Queue, Result, Subtype};
+/// States of an endpoint.
+///
+/// Examples: [`Ep`], [`EpInfo`].
+pub use ep::EpState;
+pub use ep::{Changes, Connect, Ep, EpBuilder, EpInfo, EpLimits, ReceiveUse};
+/// Reasons why a name cannot be opened.
+///
+/// Example: [`Ia::open`].
+pub use error::LookupError;
+/// Return codes of the specification: kind and subtype.
+///
+/// Example: [`Error::code`].
+pub use error::{Code, Kind, Subtype};
+pub use error::{Error, Queue, Result};
 pub use evd::{Evd, EvdInfo};
 pub use event::{Completion, Event};
 pub use fields::{AllAttributes, Field};

@@ -8,6 +8,26 @@ use crate::ia::Ia;
 use crate::sys::{Handle, call, free, query};
 
 /// A public service point. It listens until it is dropped; its connections remain.
+///
+/// ```
+/// use std::time::Duration;
+/// use udapl::{Event, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let ia = Ia::open("softrxe-lo")?;
+/// # let pz = ia.create_pz()?;
+/// let events = ia.create_evd(64, Streams::CR | Streams::CONNECTION)?;
+/// let listener = ia.listen(None, &events)?; // or Some(4000)
+/// println!("peers connect to {} {}", ia.attributes()?.address, listener.conn_qual());
+/// # let client = ia.endpoint(&pz).connect_evd(&events).create()?;
+/// # client.connect(ia.attributes()?.address, listener.conn_qual()).start()?;
+/// let Event::Request(request) = events.wait(Duration::from_secs(60))? else { panic!() };
+/// let ep = ia.endpoint(&pz).connect_evd(&events).create()?;
+/// request.accept(&ep, b"")?;
+/// drop(listener); // no more peers; the connection remains
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Listener {
     handle: Handle,

@@ -9,6 +9,8 @@ use crate::{
 };
 
 /// Kind of an object (`DAT_HANDLE_TYPE`).
+///
+/// Example: [`Object`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ObjectKind {
@@ -47,6 +49,18 @@ mod sealed {
 }
 
 /// An object of an adapter.
+///
+/// ```
+/// use udapl::{Ia, Object, ObjectKind};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let ia = Ia::open("softrxe-lo")?;
+/// let pz = ia.create_pz()?;
+/// pz.set_context(42)?; // e.g. an index of the program's own table
+/// assert_eq!((pz.context()?, pz.kind()?), (42, ObjectKind::Pz));
+/// # Ok(())
+/// # }
+/// ```
 pub trait Object: sealed::Sealed {
     /// Sets a word that the object keeps for the program (dat_set_consumer_context).
     ///

@@ -9,6 +9,8 @@ use crate::ia::Ia;
 
 /// A peer that a datagram endpoint found ([`Event::Datagram`](crate::Event::Datagram)). Every datagram endpoint of the adapter may send
 /// to it, until the endpoint that found it is dropped.
+///
+/// Examples: [`Ep::post_send_datagram`](crate::Ep::post_send_datagram), and with futures [`Datagrams`](crate::aio::Datagrams).
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(crate) address: DatIbAddrHandle,

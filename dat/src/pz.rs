@@ -9,6 +9,25 @@ use crate::ia::Ia;
 use crate::sys::{Handle, call, free, query};
 
 /// A protection zone: endpoints access only the memory of their zone. Clones are the same zone.
+///
+/// ```
+/// use udapl::{Access, Error, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let ia = Ia::open("softrxe-lo")?;
+/// let (clients, own) = (ia.create_pz()?, ia.create_pz()?);
+/// let done = ia.create_evd(16, Streams::DTO)?;
+/// let ep = ia.endpoint(&clients).recv_evd(&done).create()?;
+///
+/// // An endpoint uses memory of its own zone only.
+/// let rights = Access::LOCAL_READ | Access::LOCAL_WRITE;
+/// let (room, secret) = (clients.allocate(64, rights)?, own.allocate(64, rights)?);
+/// ep.post_recv(&[room.slice(0..64)], 1)?;
+/// let refused = ep.post_recv(&[secret.slice(0..64)], 2);
+/// assert!(matches!(refused, Err(Error::OtherZone { .. })));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pz {
     inner: Arc<Inner>,

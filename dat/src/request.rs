@@ -11,6 +11,33 @@ use crate::ia::Ia;
 use crate::sys::{Handle, call, free};
 
 /// A connection request of a peer. It is rejected if it is dropped without an answer.
+///
+/// ```
+/// use std::time::Duration;
+/// use udapl::{Event, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let ia = Ia::open("softrxe-lo")?;
+/// # let pz = ia.create_pz()?;
+/// # let events = ia.create_evd(64, Streams::CR | Streams::CONNECTION)?;
+/// # let listener = ia.listen(None, &events)?;
+/// # let client = ia.endpoint(&pz).connect_evd(&events).create()?;
+/// # client.connect(ia.attributes()?.address, listener.conn_qual()).private_data(b"guest").start()?;
+/// let Event::Request(request) = events.wait(Duration::from_secs(60))? else { panic!() };
+/// println!("{} calls {}", request.remote(), request.conn_qual());
+/// if request.private_data().starts_with(b"guest") {
+///     request.reject(b"members only")?;
+/// } else {
+///     let ep = ia.endpoint(&pz).connect_evd(&events).create()?;
+///     request.accept(&ep, b"welcome")?;
+/// }
+/// # match events.wait(Duration::from_secs(60))? {
+/// #     Event::PeerRejected { private_data, .. } => assert!(private_data.starts_with(b"members")),
+/// #     other => panic!("{other:?}"),
+/// # }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ConnRequest {
     pub(crate) handle: Handle,
@@ -70,6 +97,28 @@ impl ConnRequest {
     }
 
     /// Hands the request to another service point of the adapter (dat_cr_handoff), whose dispatcher gets it as a new event.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Event, Ia, Streams};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let ia = Ia::open("softrxe-lo")?;
+    /// # let pz = ia.create_pz()?;
+    /// # let client_events = ia.create_evd(8, Streams::CONNECTION)?;
+    /// # let client = ia.endpoint(&pz).connect_evd(&client_events).create()?;
+    /// # let patience = Duration::from_secs(60);
+    /// let (door, office) = (ia.create_evd(8, Streams::CR)?, ia.create_evd(8, Streams::CR)?);
+    /// let (outer, inner) = (ia.listen(None, &door)?, ia.listen(None, &office)?);
+    /// # client.connect(ia.attributes()?.address, outer.conn_qual()).start()?;
+    /// let Event::Request(request) = door.wait(patience)? else { panic!() };
+    /// request.hand_off(inner.conn_qual())?;
+    /// let Event::Request(request) = office.wait(patience)? else { panic!() };
+    /// assert_eq!(request.conn_qual(), inner.conn_qual());
+    /// # request.reject(b"")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::AddressInUse`](crate::Error::AddressInUse) if nothing listens there; [`Error::Call`](crate::Error::Call).

@@ -9,6 +9,28 @@ use crate::ia::Ia;
 use crate::sys::{Handle, call, free, query};
 
 /// A reserved service point: the next request to its qualifier gets its endpoint. It ends with the request, or when it is dropped.
+///
+/// ```
+/// use std::time::Duration;
+/// use udapl::{Event, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let ia = Ia::open("softrxe-lo")?;
+/// # let pz = ia.create_pz()?;
+/// # let patience = Duration::from_secs(60);
+/// let events = ia.create_evd(64, Streams::CR | Streams::CONNECTION | Streams::DTO)?;
+/// let endpoint = || ia.endpoint(&pz).recv_evd(&events).request_evd(&events).connect_evd(&events).create();
+/// let ep = endpoint()?; // made before the peer comes; receives may be posted already
+/// # let qualifier = 0x7000 + u64::from(std::process::id() % 0x800);
+/// let reserved = ia.listen_reserved(qualifier, &ep, &events)?;
+/// # let client = endpoint()?;
+/// # client.connect(ia.attributes()?.address, qualifier).start()?;
+/// let Event::Request(request) = events.wait(patience)? else { panic!() };
+/// request.accept_reserved(b"")?; // on `ep`
+/// assert!(matches!(events.wait(patience)?, Event::Established { .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ReservedListener {
     handle: Handle,

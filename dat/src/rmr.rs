@@ -11,6 +11,32 @@ use crate::sys::{Handle, call, free, query};
 use crate::{Access, CompletionFlags, Ep, Pz, Region, Remote};
 
 /// A memory window (RMR): opens part of a region to peers until it is bound again or dropped.
+///
+/// ```
+/// use std::time::Duration;
+/// use udapl::{Access, CompletionFlags};
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let (pz, (client, sent), (server, received)) = pair()?;
+/// // `client` and `server` are connected. The server opens 16 bytes of its region to the client, for a while.
+/// # let patience = Duration::from_secs(60);
+/// let region = pz.allocate(4096, Access::ALL)?;
+/// let mut window = pz.create_rmr()?;
+/// let open = window.bind(&region, 64..80, Access::REMOTE_WRITE, &server, 1)?;
+/// received.wait_completion(patience)?; // the completion of the bind: now the key can be sent
+///
+/// let local = pz.allocate(16, Access::LOCAL_READ)?;
+/// client.post_rdma_write(&[local.slice(0..16)], open, 2, CompletionFlags::empty())?;
+/// sent.wait_completion(patience)?;
+///
+/// window.unbind(&server, 3)?;
+/// received.wait_completion(patience)?; // the key is invalid from now on
+/// # client.post_rdma_write(&[local.slice(0..16)], open, 2, CompletionFlags::empty())?;
+/// # assert!(sent.wait_completion(patience).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Rmr {
     handle: Handle,
@@ -29,6 +55,23 @@ impl Drop for Rmr {
 }
 
 /// What a provider knows of a window (dat_rmr_query).
+///
+/// ```
+/// # use std::time::Duration;
+/// use udapl::Access;
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let (pz, (client, sent), (server, received)) = pair()?;
+/// # let region = pz.allocate(4096, Access::ALL)?;
+/// # let mut window = pz.create_rmr()?;
+/// let open = window.bind(&region, 64..80, Access::REMOTE_READ, &server, 1)?;
+/// # received.wait_completion(Duration::from_secs(60))?;
+/// let info = window.info()?;
+/// assert_eq!((info.remote, info.access), (open, Access::REMOTE_READ));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RmrInfo {

@@ -15,6 +15,27 @@ use crate::sys::{Handle, call, count, free, query};
 
 /// A shared receive queue: endpoints of its protection zone take their receives from it. Clones are the same queue. A region that is
 /// dropped while it is posted here stays registered until all receives of the queue are used, or the queue is dropped.
+///
+/// ```
+/// use udapl::{Access, Error, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let ia = Ia::open("softrxe-lo")?;
+/// let pz = ia.create_pz()?;
+/// let done = ia.create_evd(256, Streams::DTO)?;
+/// let srq = ia.create_srq(&pz, 64, 1)?;
+/// let room = pz.allocate(64 * 1024, Access::LOCAL_WRITE)?;
+/// for number in 0..64 {
+///     srq.post_recv(&[room.slice(number * 1024..(number + 1) * 1024)], number as u64)?;
+/// }
+/// // Any number of endpoints take their receives from there. A completion says which endpoint it was.
+/// let first = ia.endpoint(&pz).srq(&srq).recv_evd(&done).request_evd(&done).create()?;
+/// let second = ia.endpoint(&pz).srq(&srq).recv_evd(&done).request_evd(&done).create()?;
+/// let refused = first.post_recv(&[room.slice(0..1024)], 1);
+/// assert!(matches!(refused, Err(Error::HasSrq { .. })));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Srq {
     inner: Arc<Inner>,
@@ -39,6 +60,18 @@ impl Drop for Inner {
 }
 
 /// What a provider knows of a shared receive queue (dat_srq_query).
+///
+/// ```
+/// # use udapl::Ia;
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let ia = Ia::open("softrxe-lo")?;
+/// # let pz = ia.create_pz()?;
+/// let srq = ia.create_srq(&pz, 64, 1)?;
+/// srq.resize(128)?;
+/// assert!(srq.info()?.max_recv >= 128);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SrqInfo {
@@ -87,6 +120,23 @@ impl Srq {
     }
 
     /// Asks for one asynchronous event when fewer than `receives` are left (dat_srq_set_lw).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Access, Event, Ia};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let ia = Ia::open("softrxe-lo")?;
+    /// # let pz = ia.create_pz()?;
+    /// # let room = pz.allocate(64, Access::LOCAL_WRITE)?;
+    /// let srq = ia.create_srq(&pz, 64, 1)?;
+    /// srq.post_recv(&[room.slice(0..64)], 1)?;
+    /// srq.set_low_watermark(8)?; // there are fewer already
+    /// let event = ia.async_evd().wait(Duration::from_secs(60))?;
+    /// assert!(matches!(event, Event::Async { .. })); // time to post more
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Unsupported`], [`Error::Call`].

@@ -118,8 +118,7 @@
 //!     let attempt = context.connect(context.address(), qualifier, &options);
 //!     let (client, server) = join(attempt, listener.accept()).await;
 //!     let (client, _server) = (client?, server?);
-//!     let key = client.private_data();
-//!     let memory = Remote::from_bytes(*key.first_chunk().expect("the server sent a key"));
+//!     let memory = Remote::from_prefix(&client.private_data()).expect("the server sent a key");
 //!
 //!     // Write, read, and count, in the server's memory.
 //!     let pool = context.pool(1, 5)?;

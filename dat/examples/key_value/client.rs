@@ -21,9 +21,8 @@ impl Store {
         let server = context.connect(address.parse()?, qualifier.parse()?, &options);
         let server = server.await?;
         let key = server.private_data();
-        let key = key.first_chunk().ok_or("the server sent no key")?;
         Ok(Self {
-            table: Remote::from_bytes(*key),
+            table: Remote::from_prefix(&key).ok_or("the server sent no key")?,
             pool: context.pool(4, SIZE)?,
             server,
             repeated: 0,

@@ -10,6 +10,8 @@ use crate::error::Result;
 use crate::{ConnectionEvent, EpId};
 
 /// What arrived in [`SharedReceives`].
+///
+/// Example: [`SharedReceives`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Arrival {

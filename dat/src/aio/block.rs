@@ -15,6 +15,10 @@ impl Wake for Unpark {
 }
 
 /// Runs a future on this thread, which sleeps while the future waits.
+///
+/// ```
+/// assert_eq!(udapl::aio::block_on(async { 6 * 7 }), 42);
+/// ```
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -28,6 +32,13 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// Runs two futures at the same time and returns both outputs.
+///
+/// ```
+/// use udapl::aio::{block_on, join};
+///
+/// let both = block_on(join(async { 6 }, async { "seven" }));
+/// assert_eq!(both, (6, "seven"));
+/// ```
 pub async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
     let (mut a, mut b) = (Box::pin(a), Box::pin(b));
     let (mut of_a, mut of_b) = (None, None);

@@ -19,6 +19,38 @@ const NONE: CompletionFlags = CompletionFlags::empty();
 const CONNECTION_EVENTS: u32 = 4;
 
 /// A connection. Clones are the same one, which ends when the last is dropped.
+///
+/// ```
+/// use udapl::aio::Connection;
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # udapl::aio::block_on(async {
+/// # let (client, server) = connection().await?;
+/// /// Answers each message, until the client closes the connection.
+/// async fn serve(client: &Connection) -> Result<(), udapl::Error> {
+///     let pool = client.context().pool(4, 4096)?;
+///     loop {
+///         let message = match client.recv().await {
+///             Err(error) if error.is_connection_gone() => return Ok(()),
+///             message => message?,
+///         };
+///         let answer = pool.take().await.filled(&message);
+///         drop(message); // its buffer is posted again
+///         client.send(answer).await.1?;
+///     }
+/// }
+/// # let pool = client.context().pool(1, 64)?;
+/// # let (_, sent) = client.send(pool.take().await.filled(b"hello")).await;
+/// # sent?;
+/// # let ended = async { let text = client.recv().await?.to_vec(); client.disconnect().await?; Ok::<_, udapl::Error>(text) };
+/// # let (served, text) = udapl::aio::join(serve(&server), ended).await;
+/// # served?;
+/// # assert_eq!(text?, b"hello");
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -104,6 +136,26 @@ impl Connection {
     }
 
     /// Sends a message.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// # let (client, server) = connection().await?;
+    /// // `client` is a connection.
+    /// let pool = client.context().pool(4, 4096)?;
+    /// let buffer = pool.take().await.filled(b"hello");
+    /// let (buffer, sent) = client.send(buffer).await;
+    /// match sent {
+    ///     Ok(length) => assert_eq!(length, 5),
+    ///     Err(error) => eprintln!("not sent: {error}"),
+    /// }
+    /// drop(buffer); // it goes back to the pool
+    /// # assert_eq!(&server.recv().await?[..], b"hello");
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn send<B: IoBuffer>(&self, buffer: B) -> Operation<B> {
         Operation::new(&self.inner, buffer, |ep, buffer, cookie| {
             ep.post_send(&[buffer.segment()], cookie)
@@ -111,6 +163,27 @@ impl Connection {
     }
 
     /// Returns the next message. A call that is dropped loses none. The message's buffer is posted again when it is dropped.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// # let (client, server) = connection().await?;
+    /// // `server` is a connection.
+    /// # let pool = client.context().pool(1, 64)?;
+    /// # client.send(pool.take().await.filled(b"hello")).await.1?;
+    /// let message = server.recv().await?;
+    /// assert_eq!(&message[..], b"hello"); // a message is a slice of bytes
+    /// drop(message); // now its buffer can take another one
+    /// # drop(client);
+    /// match server.recv().await {
+    ///     Err(error) if error.is_connection_gone() => println!("the peer closed the connection"),
+    ///     other => println!("{:?}", other?),
+    /// }
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Disconnected`] after the last message; [`Error::HasSrq`] if the messages arrive in
@@ -134,6 +207,28 @@ impl Connection {
     }
 
     /// Writes memory to the peer (RDMA Write).
+    ///
+    /// ```
+    /// use udapl::{Access, Remote};
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// # let (client, server) = connection().await?;
+    /// // The server opens memory and has sent its key; `client` is the other end.
+    /// let opened = server.context().pz().allocate(4096, Access::ALL)?;
+    /// let key = opened.remote(0..4096).to_bytes();
+    ///
+    /// let remote = Remote::from_bytes(key);
+    /// let pool = client.context().pool(4, 64)?;
+    /// let buffer = pool.take().await.filled(b"some bytes");
+    /// let (_buffer, written) = client.write(buffer, remote.slice(100..110)).await;
+    /// written?;
+    /// assert_eq!(opened.to_vec(100..110), b"some bytes");
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn write<B: IoBuffer>(&self, buffer: B, to: Remote) -> Operation<B> {
         Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
             ep.post_rdma_write(&[buffer.segment()], to, cookie, NONE)
@@ -141,6 +236,26 @@ impl Connection {
     }
 
     /// Writes memory to the peer, which gets a [`Message`] with `immediate`.
+    ///
+    /// ```
+    /// # use udapl::Access;
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// # let (client, server) = connection().await?;
+    /// // `client` and `server` are the ends of a connection, and `remote` is a segment of the server's memory.
+    /// # let opened = server.context().pz().allocate(4096, Access::ALL)?;
+    /// # let remote = opened.remote(0..4096);
+    /// let buffer = client.context().pool(1, 64)?.take().await.filled(b"record");
+    /// client.write_immediate(buffer, remote.slice(64..70), 64).await.1?;
+    ///
+    /// let told = server.recv().await?;
+    /// let (at, length) = (told.immediate().expect("a write") as usize, told.written() as usize);
+    /// assert_eq!(opened.to_vec(at..at + length), b"record");
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn write_immediate<B: IoBuffer>(
         &self,
         buffer: B,
@@ -153,6 +268,25 @@ impl Connection {
     }
 
     /// Reads the peer's memory (RDMA Read): as many bytes as the buffer has, from the beginning of `from`.
+    ///
+    /// ```
+    /// # use udapl::Access;
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// # let (client, server) = connection().await?;
+    /// // `client` is a connection, and `remote` a segment of the server's memory.
+    /// # let opened = server.context().pz().register(b"some bytes".to_vec(), Access::ALL)?;
+    /// # let remote = opened.remote(0..10);
+    /// let mut buffer = client.context().pool(1, 64)?.take().await;
+    /// buffer.set_len(5); // as many bytes are read
+    /// let (buffer, read) = client.read(remote.slice(5..10), buffer).await;
+    /// read?;
+    /// assert_eq!(&buffer[..], b"bytes");
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn read<B: IoBuffer>(&self, from: Remote, buffer: B) -> Operation<B> {
         Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
             ep.post_rdma_read(&[buffer.segment()], from, cookie, NONE)
@@ -160,6 +294,24 @@ impl Connection {
     }
 
     /// Adds to the peer's aligned word, and returns the value before.
+    ///
+    /// ```
+    /// use udapl::Access;
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// # let (client, server) = connection().await?;
+    /// // The server opens a word; `client` is the other end.
+    /// let words = server.context().pz().allocate(8, Access::ALL | Access::REMOTE_ATOMIC)?;
+    /// let word = words.remote(0..8);
+    /// assert_eq!(client.fetch_add(word, 2).await?, 0);
+    /// assert_eq!(client.fetch_add(word, 2).await?, 2);
+    /// assert_eq!(words.load_u64(0), 4);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::Unsupported`].
@@ -172,6 +324,36 @@ impl Connection {
     }
 
     /// Replaces the peer's aligned word by `new` if it is `expected`, and returns the value before.
+    ///
+    /// ```
+    /// use udapl::{Access, Remote};
+    /// use udapl::aio::Connection;
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// # let (client, server) = connection().await?;
+    /// /// Raises a word of the peer to at least `value`.
+    /// async fn raise(peer: &Connection, word: Remote, value: u64) -> udapl::Result<()> {
+    ///     let mut seen = 0;
+    ///     while seen < value {
+    ///         let found = peer.compare_swap(word, seen, value).await?;
+    ///         if found == seen {
+    ///             break;
+    ///         }
+    ///         seen = found;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let words = server.context().pz().allocate(8, Access::ALL | Access::REMOTE_ATOMIC)?;
+    /// # words.store_u64(0, 4);
+    /// # raise(&client, words.remote(0..8), 7).await?;
+    /// # raise(&client, words.remote(0..8), 5).await?;
+    /// # assert_eq!(words.load_u64(0), 7);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Connection::fetch_add`].
@@ -191,6 +373,22 @@ impl Connection {
 
     /// Ends the connection after the outstanding requests, and waits for the end.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// # let (client, server) = connection().await?;
+    /// // `client` is a connection.
+    /// let buffer = client.context().pool(1, 64)?.take().await.filled(b"the last message");
+    /// client.send(buffer).await.1?;
+    /// client.disconnect().await?;
+    /// assert_eq!(&server.recv().await?[..], b"the last message");
+    /// assert!(server.recv().await.is_err_and(|error| error.is_connection_gone()));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Call`].
     pub async fn disconnect(&self) -> Result<()> {
@@ -200,6 +398,25 @@ impl Connection {
     }
 
     /// Waits for the end of the connection, and returns the reason.
+    ///
+    /// ```
+    /// use udapl::{ConnectionEvent, Error};
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// # let (client, server) = connection().await?;
+    /// // A client of one-sided operations may receive nothing; it hears here that the server is gone.
+    /// # drop(server);
+    /// match client.closed().await {
+    ///     Error::Disconnected { how: ConnectionEvent::Disconnected } => println!("the server closed"),
+    ///     Error::Disconnected { how: ConnectionEvent::Broken } => println!("the server does not answer"),
+    ///     other => return Err(other),
+    /// }
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub async fn closed(&self) -> Error {
         let ended = std::future::poll_fn(|context| self.inner.poll(context, |_| None::<()>)).await;
         match ended {
@@ -219,6 +436,8 @@ fn old_value((buffer, done): (Buffer, Result<u32>)) -> Result<u64> {
 impl Context {
     /// Returns the connection with this number, if a handle of it exists, for instance to answer a message of
     /// [`SharedReceives`](super::SharedReceives).
+    ///
+    /// Example: [`SharedReceives`](super::SharedReceives).
     #[must_use]
     pub fn connection(&self, id: EpId) -> Option<Connection> {
         let state = self.shared.state();
@@ -229,6 +448,37 @@ impl Context {
     }
 
     /// Connects to `conn_qual` at `address`.
+    ///
+    /// A client that waits for its server:
+    ///
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use std::time::Duration;
+    /// use udapl::aio::{Connection, Context, Options};
+    /// use udapl::{ConnectionEvent, Error};
+    ///
+    /// async fn reach(context: &Context, server: IpAddr, qualifier: u64) -> udapl::Result<Connection> {
+    ///     let options = Options { timeout: Duration::from_secs(2), ..Options::default() };
+    ///     loop {
+    ///         match context.connect(server, qualifier, &options).await {
+    ///             Err(Error::Disconnected {
+    ///                 how: ConnectionEvent::NonPeerRejected | ConnectionEvent::TimedOut,
+    ///             }) => std::thread::sleep(Duration::from_millis(100)), // or the sleep of the runtime
+    ///             other => return other,
+    ///         }
+    ///     }
+    /// }
+    /// # use udapl::aio::{block_on, join};
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let context = Context::open("softrxe-lo")?;
+    /// # let mut listener = context.listen(None, Options::default())?;
+    /// # let qualifier = listener.conn_qual();
+    /// # let (client, server) = block_on(join(reach(&context, context.address(), qualifier), listener.accept()));
+    /// # client?; server?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Rejected`]; [`Error::Disconnected`] if nothing listens there, or in time; [`Error::Unreachable`], [`Error::Call`].

@@ -17,6 +17,20 @@ use crate::{Evd, Event, Ia, NotifyFd, Pz, Streams};
 const EVENTS: u32 = 256;
 
 /// An adapter, a protection zone, and the dispatcher whose events wake futures. Clones are the same context.
+///
+/// ```
+/// use udapl::Access;
+/// use udapl::aio::{Context, Options};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let context = Context::open("softrxe-lo")?;
+/// let listener = context.listen(None, Options::default())?;
+/// println!("peers connect to {} {}", context.address(), listener.conn_qual());
+/// let pool = context.pool(16, 4096)?; // buffers for its operations
+/// let opened = context.pz().allocate(4096, Access::ALL)?; // memory for its peers
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(super) shared: Arc<Shared>,
@@ -162,6 +176,38 @@ impl Context {
 
     /// Opens an adapter without a thread: the program calls [`Context::drive`] whenever the descriptor ([`AsFd`]) is readable.
     ///
+    /// ```
+    /// use tokio::io::unix::AsyncFd;
+    /// use udapl::aio::Context;
+    /// # use udapl::{Event, Streams};
+    /// # use std::os::fd::AsFd;
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    /// # runtime.expect("a runtime").block_on(async {
+    /// let context = Context::open_manual("softrxe-lo")?;
+    /// let descriptor = context.as_fd().try_clone_to_owned().expect("a descriptor");
+    /// let watched = AsyncFd::new(descriptor).expect("the runtime watches it");
+    /// # let mut events = context.events(8, Streams::SOFTWARE)?;
+    /// # let worker = events.evd().clone();
+    /// # std::thread::spawn(move || worker.post(7));
+    /// let driven = context.clone();
+    /// let driver = tokio::spawn(async move {
+    ///     loop {
+    ///         driven.drive()?;
+    ///         let mut guard = watched.readable().await.expect("the runtime runs");
+    ///         driven.drive()?;
+    ///         guard.clear_ready();
+    ///     }
+    /// #   Ok::<(), udapl::Error>(())
+    /// });
+    /// # assert!(matches!(events.next().await?, Event::Software(7)));
+    /// # driver.abort();
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Ia::open`].
     pub fn open_manual(name: &str) -> Result<Self> {
@@ -236,6 +282,26 @@ impl Context {
     }
 
     /// Returns the next asynchronous error of the adapter.
+    ///
+    /// ```
+    /// use udapl::aio::{Context, block_on};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// let context = Context::open("softrxe-lo")?;
+    /// let watched = context.clone();
+    /// // A thread or a task that reports what no operation reports, such as events that were lost.
+    /// std::thread::spawn(move || {
+    ///     block_on(async {
+    ///         loop {
+    ///             eprintln!("the adapter reports {:?}", watched.next_error().await);
+    ///         }
+    ///     })
+    /// });
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub async fn next_error(&self) -> Event {
         std::future::poll_fn(|context| {
             let mut state = self.shared.state();

@@ -11,6 +11,33 @@ use crate::error::Result;
 use crate::{ConnRequest, Listener};
 
 /// A service point whose requests are awaited. It listens until it is dropped.
+///
+/// ```
+/// use udapl::aio::{Context, Options};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # udapl::aio::block_on(async {
+/// let context = Context::open("softrxe-lo")?;
+/// let options = Options { message_size: 64, private_data: b"welcome".to_vec(), ..Options::default() };
+/// let mut listener = context.listen(None, options)?;
+/// # let mine = Options::default();
+/// # let attempt = context.connect(context.address(), listener.conn_qual(), &mine);
+/// # let accept = async {
+/// let client = match listener.accept().await {
+///     Ok(connection) => connection, // with the options of the listener
+///     Err(error) => {
+///         eprintln!("a client was not accepted: {error}"); // the next one may be
+///         return Err(error);
+///     }
+/// };
+/// # Ok(client) };
+/// # let (client, server) = udapl::aio::join(attempt, accept).await;
+/// # server?;
+/// # assert!(client?.private_data().starts_with(b"welcome"));
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct AsyncListener {
     listener: Listener,
@@ -19,6 +46,34 @@ pub struct AsyncListener {
 }
 
 /// A connection request. It is rejected if it is dropped.
+///
+/// ```
+/// use udapl::aio::{Context, Options};
+/// # use udapl::Error;
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # udapl::aio::block_on(async {
+/// # let context = Context::open("softrxe-lo")?;
+/// # let mut listener = context.listen(None, Options::default())?;
+/// # let mine = Options { private_data: b"guest".to_vec(), ..Options::default() };
+/// # let attempt = context.connect(context.address(), listener.conn_qual(), &mine);
+/// # let answer = async {
+/// let request = listener.next_request().await?;
+/// println!("{} asks", request.remote());
+/// if request.private_data().starts_with(b"guest") {
+///     request.reject(b"members only")?;
+/// } else {
+///     let large = Options { message_size: 1 << 20, ..Options::default() };
+///     let connection = request.accept(&large).await?;
+/// }
+/// # Ok::<_, Error>(()) };
+/// # let (client, answered) = udapl::aio::join(attempt, answer).await;
+/// # answered?;
+/// # assert!(matches!(client, Err(Error::Rejected { private_data }) if private_data.starts_with(b"members")));
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Incoming {
     request: ConnRequest,

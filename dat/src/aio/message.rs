@@ -16,6 +16,9 @@ pub(super) enum Home {
 }
 
 /// A message that arrived. Its buffer is posted again when it is dropped, so a program that keeps messages keeps the peer waiting.
+///
+/// Examples: [`Connection::recv`](super::Connection::recv) and
+/// [`Connection::write_immediate`](super::Connection::write_immediate).
 pub struct Message {
     buffer: Option<Buffer>,
     immediate: Option<u32>,

@@ -14,6 +14,32 @@ type Post<B> = Box<dyn FnOnce(&Ep, &mut B, u64) -> Result<()> + Send>;
 
 /// An operation of a [`Connection`](super::Connection) or of [`Datagrams`](super::Datagrams). It begins when it is first polled; its output is the memory, and the number of
 /// bytes or the error. If it is dropped while it is under way, it goes on, and the memory stays until it completes.
+///
+/// A program that wants to wait no longer drops the future, and the operation goes on:
+///
+///
+/// ```
+/// use std::future::poll_fn;
+/// use std::pin::Pin;
+/// use std::task::Poll;
+/// use std::future::Future;
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # udapl::aio::block_on(async {
+/// # let (client, server) = connection().await?;
+/// let pool = client.context().pool(1, 64)?;
+/// let mut send = client.send(pool.take().await.filled(b"hello"));
+/// let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut send).poll(cx))).await; // e.g. in a select
+/// if first.is_pending() {
+///     drop(send);
+/// }
+/// assert_eq!(&server.recv().await?[..], b"hello");
+/// let buffer = pool.take().await; // as soon as the send is complete
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[must_use = "an operation begins when it is polled"]
 pub struct Operation<B: Send + 'static> {
     link: Arc<Inner>,

@@ -10,6 +10,22 @@ use crate::error::Result;
 use crate::{Access, Pz, Region, Slice};
 
 /// Registered buffers of one size, which are used again and again. Clones are the same pool.
+///
+/// ```
+/// use udapl::aio::Context;
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # udapl::aio::block_on(async {
+/// let context = Context::open("softrxe-lo")?;
+/// let pool = context.pool(2, 4096)?;
+/// let (first, second) = (pool.take().await, pool.take().await);
+/// assert!(pool.try_take().is_none());
+/// drop(first); // it goes back to the pool
+/// assert_eq!(pool.take().await.len(), pool.buffer_size());
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: Arc<Inner>,
@@ -94,7 +110,25 @@ impl Pool {
     }
 }
 
-/// A registered buffer, whose bytes nothing else can access. It goes back to its pool when it is dropped.
+/// A registered buffer, whose bytes nothing else can access. A buffer that is taken has its full length, and the bytes of its last use.
+/// It goes back to its pool when it is dropped.
+///
+/// ```
+/// use udapl::aio::Context;
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # udapl::aio::block_on(async {
+/// let pool = Context::open("softrxe-lo")?.pool(1, 64)?;
+/// let mut buffer = pool.take().await; // of 64 bytes; they are those of its last use
+/// buffer[..2].copy_from_slice(b"hi");
+/// buffer.set_len(2); // an operation sends, writes or reads as many
+/// assert_eq!(&buffer[..], b"hi");
+/// let buffer = buffer.filled(b"hello"); // both in one step
+/// assert_eq!((buffer.len(), buffer.capacity()), (5, 64));
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 pub struct Buffer {
     pool: Arc<Inner>,
     at: usize,
@@ -173,6 +207,23 @@ impl Drop for Buffer {
 }
 
 /// A part of a [`Region`], whose bytes peers and other threads may access while it is used.
+///
+/// ```
+/// use udapl::Access;
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # udapl::aio::block_on(async {
+/// # let (client, server) = connection().await?;
+/// // A part of a region is sent without a copy. Peers with the key may read the region meanwhile.
+/// let table = client.context().pz().register(b"a large table".to_vec(), Access::ALL)?;
+/// let (part, sent) = client.send(table.part(2..7)).await;
+/// assert_eq!((sent?, part.range()), (5, 2..7));
+/// assert_eq!(&server.recv().await?[..], b"large");
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Part {
     region: Region,
@@ -217,6 +268,15 @@ pub(super) mod sealed {
 }
 
 /// Memory that an operation takes and gives back: a [`Buffer`] or a [`Part`].
+///
+/// ```
+/// use udapl::aio::{Connection, IoBuffer};
+///
+/// /// Sends memory of either kind.
+/// async fn send(to: &Connection, memory: impl IoBuffer) -> Result<(), udapl::Error> {
+///     to.send(memory).await.1.map(drop)
+/// }
+/// ```
 pub trait IoBuffer: sealed::Segment {}
 
 impl sealed::Segment for Buffer {

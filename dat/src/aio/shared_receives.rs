@@ -12,6 +12,38 @@ use crate::error::Result;
 
 /// A shared receive queue: one set of buffers, and one place to await the messages of many connections. Give it to connections with
 /// [`Options::shared_receives`](super::Options::shared_receives). Clones are the same queue.
+///
+/// ```
+/// use udapl::aio::{Arrival, Context, Options};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # udapl::aio::block_on(async {
+/// let context = Context::open("softrxe-lo")?;
+/// let receives = context.shared_receives(64, 4096)?;
+/// let options = Options { shared_receives: Some(receives.clone()), ..Options::default() };
+/// let mut listener = context.listen(None, options)?;
+/// # let mine = Options::default();
+/// # let attempt = context.connect(context.address(), listener.conn_qual(), &mine);
+/// # let (client, server) = udapl::aio::join(attempt, listener.accept()).await;
+/// # let (client, server) = (client?, server?);
+/// # client.send(context.pool(1, 64)?.take().await.filled(b"hello")).await.1?;
+/// // After connections were accepted, one task answers all of them.
+/// let answers = context.pool(64, 4096)?;
+/// match receives.next().await? {
+///     Arrival::Message { from, message } => {
+///         let answer = answers.take().await.filled(&message);
+///         if let Some(client) = context.connection(from) {
+///             client.send(answer).await.1?;
+///         }
+///     }
+///     Arrival::Ended { connection, how } => println!("{connection} ended: {how:?}"),
+///     _ => {}
+/// }
+/// # assert_eq!(&client.recv().await?[..], b"hello");
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SharedReceives {
     pub(super) queue: Arc<Queue>,

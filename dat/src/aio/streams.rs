@@ -16,6 +16,28 @@ use crate::error::{Error, Result};
 use crate::{ConnectionEvent, Event};
 
 /// The messages of a connection. The stream ends when the connection was closed; another end is its last item.
+///
+/// ```
+/// use std::future::poll_fn;
+/// use std::pin::pin;
+/// use futures_core::Stream;
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # udapl::aio::block_on(async {
+/// # let (client, server) = connection().await?;
+/// // With `StreamExt` of the crate `futures` this is `while let Some(message) = messages.next().await`.
+/// let mut messages = pin!(server.messages());
+/// # let pool = client.context().pool(1, 64)?;
+/// # client.send(pool.take().await.filled(b"hello")).await.1?;
+/// # client.disconnect().await?;
+/// while let Some(message) = poll_fn(|cx| messages.as_mut().poll_next(cx)).await {
+///     println!("{} bytes", message?.len());
+/// }
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Messages {
     connection: Connection,

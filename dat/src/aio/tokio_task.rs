@@ -32,6 +32,28 @@ impl AsRawFd for Watched {
 impl Context {
     /// Opens an adapter whose events a task of the current tokio runtime takes; it ends with the context.
     ///
+    /// ```
+    /// use udapl::aio::{Context, Options};
+    ///
+    /// #[tokio::main(flavor = "current_thread")]
+    /// async fn main() -> Result<(), udapl::Error> {
+    ///     let context = Context::open_tokio("softrxe-lo")?;
+    ///     let mut listener = context.listen(None, Options::default())?;
+    ///     let qualifier = listener.conn_qual();
+    ///     let server = tokio::spawn(async move {
+    ///         let connection = listener.accept().await?;
+    ///         let message = connection.recv().await?;
+    ///         Ok::<_, udapl::Error>(message.to_vec())
+    ///     });
+    ///     let options = Options::default();
+    ///     let client = context.connect(context.address(), qualifier, &options).await?;
+    ///     let buffer = context.pool(1, 64)?.take().await.filled(b"hello");
+    ///     client.send(buffer).await.1?;
+    ///     assert_eq!(server.await.expect("it ran")?, b"hello");
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// As [`Ia::open`](crate::Ia::open); [`Error::System`] outside a runtime, and if tokio cannot watch the descriptor.
     ///

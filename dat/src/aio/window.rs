@@ -9,6 +9,29 @@ use crate::{Access, Remote, Rmr};
 
 /// A memory window: opens a part of a region to the peers of a connection, and closes it again without registering memory anew.
 /// It moves into an operation and comes back with it. Dropping it closes it.
+///
+/// ```
+/// use udapl::Access;
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # udapl::aio::block_on(async {
+/// # let (client, server) = connection().await?;
+/// // The server opens 16 bytes to the client, which are the ends of a connection.
+/// let region = server.context().pz().allocate(4096, Access::ALL)?;
+/// let window = server.context().window()?;
+/// let (window, bound) = server.bind(window, region.part(64..80), Access::REMOTE_WRITE).await;
+/// let remote = bound?; // to be sent to the client
+///
+/// let buffer = client.context().pool(1, 64)?.take().await.filled(b"sixteen bytes...");
+/// client.write(buffer, remote).await.1?;
+/// assert_eq!(region.to_vec(64..71), b"sixteen");
+/// let (window, closed) = server.unbind(window).await; // the key is invalid from now on
+/// closed?;
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Window {
     rmr: Rmr,

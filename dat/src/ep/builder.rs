@@ -19,6 +19,29 @@ const DATAGRAMS: u32 = 1;
 const PASSED_OVER: usize = 256;
 
 /// Parameters of a new endpoint (dat_ep_create, dat_ep_create_with_srq).
+///
+/// ```
+/// use udapl::{CompletionFlags, Error, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let ia = Ia::open("softrxe-lo")?;
+/// let pz = ia.create_pz()?;
+/// let (done, connections) = (ia.create_evd(256, Streams::DTO)?, ia.create_evd(8, Streams::CONNECTION)?);
+/// let ep = ia
+///     .endpoint(&pz)
+///     .recv_evd(&done)
+///     .request_evd(&done)
+///     .connect_evd(&connections)
+///     .max_recv(100)
+///     .max_requests(100)
+///     .max_segments(2)
+///     .max_reads(8)
+///     .request_completions(CompletionFlags::UNSIGNALLED) // posts say which of them wake a waiter
+///     .create()?;
+/// assert!(ep.info()?.limits.max_requests >= 100);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct EpBuilder<'a> {

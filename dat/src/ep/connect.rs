@@ -12,6 +12,28 @@ use crate::request::ConnRequest;
 use crate::sys::{self, call, count};
 
 /// Parameters of a connection attempt (dat_ep_connect, dat_ep_common_connect, dat_ep_dup_connect).
+///
+/// ```
+/// use std::time::Duration;
+/// use udapl::{ConnectionEvent, Event, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let ia = Ia::open("softrxe-lo")?;
+/// # let pz = ia.create_pz()?;
+/// # let events = ia.create_evd(64, Streams::CONNECTION)?;
+/// let ep = ia.endpoint(&pz).connect_evd(&events).create()?;
+/// let attempt = ep.connect(ia.attributes()?.address, 31_997).private_data(b"who I am");
+/// attempt.timeout(Duration::from_secs(5)).start()?;
+/// match events.wait(Duration::from_secs(60))? {
+///     Event::Established { private_data, .. } => println!("the peer answered {private_data:?}"),
+///     Event::PeerRejected { private_data, .. } => println!("the peer's program said {private_data:?}"),
+///     Event::Ended { how: ConnectionEvent::NonPeerRejected, .. } => println!("nothing listens there"),
+///     Event::Ended { how: ConnectionEvent::TimedOut, .. } => println!("no answer in time"),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Connect<'a> {
@@ -122,6 +144,32 @@ impl Ep {
     }
 
     /// Returns the parameters of a connection to the peer of another endpoint (dat_ep_dup_connect), which is connected.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Event, Ia, Streams};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let patience = Duration::from_secs(60);
+    /// # let ia = Ia::open("softrxe-lo")?;
+    /// # let pz = ia.create_pz()?;
+    /// let events = ia.create_evd(64, Streams::CR | Streams::CONNECTION)?;
+    /// let listener = ia.listen(None, &events)?;
+    /// let endpoint = || ia.endpoint(&pz).connect_evd(&events).create();
+    /// let (first, second, server) = (endpoint()?, endpoint()?, endpoint()?);
+    /// first.connect(ia.attributes()?.address, listener.conn_qual()).start()?;
+    /// let Event::Request(request) = events.wait(patience)? else { panic!() };
+    /// request.accept(&server, b"")?;
+    /// # for _ in [&first, &server] {
+    /// #     assert!(matches!(events.wait(patience)?, Event::Established { .. }));
+    /// # }
+    ///
+    /// // When it is established, another connection to the same listener needs no address:
+    /// second.connect_as(&first).start()?;
+    /// assert!(matches!(events.wait(patience)?, Event::Request(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_as<'a>(&'a self, other: &'a Self) -> Connect<'a> {
         self.attempt(To::PeerOf(other))
     }

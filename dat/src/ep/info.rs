@@ -14,6 +14,8 @@ use crate::pz::Pz;
 use crate::sys::{call, count, query};
 
 /// Limits of an endpoint (`DAT_EP_ATTR`).
+///
+/// Example: [`EpInfo`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EpLimits {
@@ -48,6 +50,21 @@ pub struct EpLimits {
 }
 
 /// What a provider knows of an endpoint (dat_ep_query).
+///
+/// ```
+/// use udapl::EpState;
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let (pz, (client, sent), (server, received)) = pair()?;
+/// // `client` is a connected endpoint.
+/// let info = client.info()?;
+/// assert_eq!(info.state, EpState::Connected);
+/// println!("connected to {:?}, qualifier {}", info.remote, info.remote_qual);
+/// println!("up to {} requests at a time", info.limits.max_requests);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EpInfo {
@@ -66,6 +83,21 @@ pub struct EpInfo {
 }
 
 /// The receives of an endpoint (dat_ep_recv_query); `None` where the provider does not know.
+///
+/// ```
+/// use udapl::Access;
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let (pz, (client, sent), (server, received)) = pair()?;
+/// # let room = pz.allocate(64, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+/// server.post_recv(&[room.slice(0..64)], 1)?;
+/// if let Some(count) = server.receive_use()?.in_use {
+///     println!("messages use {count} receives");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiveUse {
@@ -76,6 +108,22 @@ pub struct ReceiveUse {
 }
 
 /// Changes of an unconnected endpoint (dat_ep_modify). What is `None` stays.
+///
+/// ```
+/// use udapl::{Changes, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let ia = Ia::open("softrxe-lo")?;
+/// # let pz = ia.create_pz()?;
+/// let small = ia.create_evd(8, Streams::DTO)?;
+/// let ep = ia.endpoint(&pz).recv_evd(&small).create()?;
+///
+/// let large = ia.create_evd(1000, Streams::DTO)?;
+/// ep.modify(&Changes { recv_evd: Some(&large), max_recv: Some(500), ..Changes::default() })?;
+/// assert!(ep.info()?.limits.max_recv >= 500);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Changes<'a> {
@@ -309,6 +357,24 @@ impl Ep {
 
     /// Sets how many receives of its SRQ the endpoint may use: beyond `soft` an asynchronous event is reported, beyond `hard` the
     /// connection ends (dat_ep_set_watermark). `None` is no limit.
+    ///
+    /// ```
+    /// use udapl::{Error, Ia, Streams};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let ia = Ia::open("softrxe-lo")?;
+    /// # let pz = ia.create_pz()?;
+    /// # let done = ia.create_evd(8, Streams::DTO)?;
+    /// let srq = ia.create_srq(&pz, 100, 1)?;
+    /// let ep = ia.endpoint(&pz).srq(&srq).recv_evd(&done).create()?;
+    /// match ep.set_watermark(Some(10), Some(20)) {
+    ///     Ok(()) => println!("one client cannot use all receives"),
+    ///     Err(Error::Unsupported { .. }) => println!("the adapter has no such limit"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::State`](crate::Error::State) without an SRQ, [`Error::Unsupported`](crate::Error::Unsupported),

@@ -23,6 +23,27 @@ use crate::sys::{Handle, call, free};
 use crate::{Close, Queue};
 
 /// An endpoint: one end of a connection. Clones are the same endpoint; dropping the last one disconnects and frees it.
+///
+/// ```
+/// use std::time::Duration;
+/// use udapl::{Close, EpState, Event, Ia, Streams};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let patience = Duration::from_secs(60);
+/// let ia = Ia::open("softrxe-lo")?;
+/// let pz = ia.create_pz()?;
+/// let events = ia.create_evd(64, Streams::DTO | Streams::CONNECTION)?;
+/// let ep = ia.endpoint(&pz).recv_evd(&events).request_evd(&events).connect_evd(&events).create()?;
+///
+/// // Nothing listens there. After a reset the endpoint can try another address.
+/// ep.connect(ia.attributes()?.address, 31_998).start()?;
+/// let ended = events.wait(patience)?;
+/// assert!(matches!(ended, Event::Ended { ep: id, .. } if id == ep.id()));
+/// ep.reset()?;
+/// assert_eq!(ep.state()?, EpState::Unconnected);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Ep {
     inner: Arc<Inner>,
@@ -154,6 +175,23 @@ impl Ep {
     }
 
     /// Ends the connection (dat_ep_disconnect).
+    ///
+    /// ```
+    /// use udapl::{Access, Close};
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` is a connected endpoint.
+    /// # let message = pz.allocate(64, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+    /// # server.post_recv(&[message.slice(32..64)], 2)?;
+    /// client.post_send(&[message.slice(0..10)], 1)?;
+    /// client.disconnect(Close::Graceful)?; // after the message was sent; Close::Abrupt drops it
+    /// # let done = received.wait_completion(std::time::Duration::from_secs(60))?;
+    /// # assert_eq!(done.length, 10);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Call`].

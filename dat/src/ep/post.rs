@@ -57,6 +57,27 @@ impl Ep {
 
     /// Posts a message (dat_ep_post_send); at most 16 slices.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::Access;
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` and `server` are connected endpoints; completions arrive in `sent` and `received`.
+    /// let memory = pz.allocate(4096, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+    /// server.post_recv(&[memory.slice(1024..2048)], 1)?; // before the message comes
+    /// memory.write(0, b"head");
+    /// memory.write(512, b"body");
+    /// client.post_send(&[memory.slice(0..4), memory.slice(512..516)], 2)?; // one message
+    /// sent.wait_completion(Duration::from_secs(60))?;
+    /// let message = received.wait_completion(Duration::from_secs(60))?;
+    /// assert_eq!((message.cookie, message.length), (1, 8));
+    /// assert_eq!(memory.to_vec(1024..1032), b"headbody");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotConnected`](crate::Error::NotConnected), [`Error::QueueFull`](crate::Error::QueueFull), [`Error::TooManySegments`](crate::Error::TooManySegments), [`Error::OtherZone`](crate::Error::OtherZone), [`Error::Call`](crate::Error::Call).
     #[inline]
@@ -66,6 +87,32 @@ impl Ep {
 
     /// Posts a message with completion flags: [`CompletionFlags::SOLICITED_WAIT`] wakes a peer that waits for such messages only,
     /// `SUPPRESS` omits the event of a success, `BARRIER_FENCE` waits for earlier reads, `UNSIGNALLED` wakes no waiter.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Access, CompletionFlags, Error, Queue};
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` is connected; its completions arrive in `sent`. Only every eighth send has an event.
+    /// let message = pz.allocate(64, Access::LOCAL_READ)?;
+    /// # let room = pz.allocate(64, Access::LOCAL_WRITE)?;
+    /// for number in 1..=16 {
+    /// #   server.post_recv(&[room.slice(0..64)], number)?;
+    ///     let flags = match number % 8 {
+    ///         0 => CompletionFlags::empty(),
+    ///         _ => CompletionFlags::SUPPRESS,
+    ///     };
+    ///     client.post_send_with(&[message.slice(0..10)], number, flags)?;
+    ///     if number % 8 == 0 {
+    ///         // Requests complete in order: the earlier ones are complete too.
+    ///         assert_eq!(sent.wait_completion(Duration::from_secs(60))?.cookie, number);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Ep::post_send`].
@@ -87,6 +134,29 @@ impl Ep {
     /// The peer must have created the window by [`Pz::create_rmr_for_ep`](crate::Pz::create_rmr_for_ep) and bound it on the
     /// connected endpoint.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Access, DtoOp};
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` and `server` are connected. The server opens 16 bytes for one use.
+    /// # let patience = Duration::from_secs(60);
+    /// let region = pz.allocate(4096, Access::ALL)?;
+    /// let mut window = pz.create_rmr_for_ep()?;
+    /// let open = window.bind(&region, 0..16, Access::REMOTE_WRITE, &server, 1)?;
+    /// received.wait_completion(patience)?;
+    /// server.post_recv(&[], 2)?;
+    ///
+    /// // The client, when it has written there:
+    /// client.post_send_with_invalidate(&[], open, 3)?;
+    /// let told = received.wait_completion(patience)?;
+    /// assert_eq!((told.op, told.invalidated), (DtoOp::ReceiveWithInvalidate, open.key));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Ep::post_send`].
     pub fn post_send_with_invalidate(
@@ -103,6 +173,30 @@ impl Ep {
     }
 
     /// Posts a receive (dat_ep_post_recv); at most 16 slices.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::Access;
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `server` is a connected endpoint. Each receive has 1 KiB of the region, whose number is the cookie.
+    /// let room = pz.allocate(16 * 1024, Access::LOCAL_WRITE)?;
+    /// let part = |number: usize| room.slice(number * 1024..(number + 1) * 1024);
+    /// for number in 0..16 {
+    ///     server.post_recv(&[part(number)], number as u64)?;
+    /// }
+    /// # let hello = pz.register(b"hello".to_vec(), Access::LOCAL_READ)?;
+    /// # client.post_send(&[hello.slice(0..5)], 1)?;
+    /// let message = received.wait_completion(Duration::from_secs(60))?;
+    /// let number = message.cookie as usize;
+    /// let bytes = room.to_vec(number * 1024..number * 1024 + message.length as usize);
+    /// assert_eq!(bytes, b"hello");
+    /// server.post_recv(&[part(number)], number as u64)?; // for another message
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::QueueFull`](crate::Error::QueueFull), [`Error::NoEvd`](crate::Error::NoEvd), [`Error::HasSrq`](crate::Error::HasSrq), [`Error::OtherZone`](crate::Error::OtherZone), [`Error::ReadOnly`](crate::Error::ReadOnly),
@@ -138,6 +232,26 @@ impl Ep {
 
     /// Writes to the peer's memory (dat_ep_post_rdma_write); at most 16 slices.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Access, CompletionFlags, Remote};
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` is a connected endpoint. The server opens memory, and has sent its key.
+    /// let opened = pz.allocate(4096, Access::REMOTE_WRITE | Access::LOCAL_WRITE)?;
+    /// let key: [u8; Remote::SIZE] = opened.remote(0..4096).to_bytes();
+    ///
+    /// let remote = Remote::from_bytes(key);
+    /// let local = pz.register(b"some bytes".to_vec(), Access::LOCAL_READ)?;
+    /// client.post_rdma_write(&[local.slice(0..10)], remote.slice(100..110), 1, CompletionFlags::empty())?;
+    /// sent.wait_completion(Duration::from_secs(60))?;
+    /// assert_eq!(opened.to_vec(100..110), b"some bytes");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Ep::post_send`].
     #[inline]
@@ -158,6 +272,31 @@ impl Ep {
 
     /// Reads the peer's memory (dat_ep_post_rdma_read); at most 16 slices.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Access, CompletionFlags};
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` is a connected endpoint, and `remote` a segment of the server's memory.
+    /// # let opened = pz.register(b"some bytes".to_vec(), Access::REMOTE_READ | Access::LOCAL_READ)?;
+    /// # let remote = opened.remote(0..10);
+    /// let local = pz.allocate(10, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+    /// client.post_rdma_read(&[local.slice(0..10)], remote, 1, CompletionFlags::empty())?;
+    /// sent.wait_completion(Duration::from_secs(60))?;
+    /// assert_eq!(local.to_vec(0..10), b"some bytes");
+    /// # server.post_recv(&[local.slice(0..10)], 2)?;
+    /// // A request that must see the bytes that an earlier read brings waits for it:
+    /// client.post_rdma_read(&[local.slice(0..4)], remote.slice(5..9), 2, CompletionFlags::SUPPRESS)?;
+    /// client.post_send_with(&[local.slice(0..4)], 3, CompletionFlags::BARRIER_FENCE)?;
+    /// sent.wait_completion(Duration::from_secs(60))?;
+    /// # received.wait_completion(Duration::from_secs(60))?;
+    /// # assert_eq!(local.to_vec(0..4), b"byte");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Ep::post_send`]; [`Error::ReadOnly`](crate::Error::ReadOnly).
     pub fn post_rdma_read(
@@ -176,6 +315,26 @@ impl Ep {
     }
 
     /// Writes to the peer's memory and completes a receive of the peer, whose event has `immediate` (dat_ib_post_rdma_write_immed).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Access, CompletionFlags, DtoOp};
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` and `server` are connected, and `remote` is a segment of the server's memory.
+    /// # let opened = pz.allocate(64, Access::REMOTE_WRITE | Access::LOCAL_WRITE)?;
+    /// # let remote = opened.remote(0..4);
+    /// server.post_recv(&[], 1)?; // the immediate data uses a receive, and none of its bytes
+    /// let local = pz.register(b"data".to_vec(), Access::LOCAL_READ)?;
+    /// client.post_rdma_write_immediate(&[local.slice(0..4)], remote, 0xfeed, 2, CompletionFlags::empty())?;
+    /// let told = received.wait_completion(Duration::from_secs(60))?;
+    /// assert_eq!((told.op, told.immediate), (DtoOp::ReceiveRdmaImmediate, 0xfeed));
+    /// assert_eq!(opened.to_vec(0..4), b"data");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Ep::post_send`]; [`Error::Unsupported`](crate::Error::Unsupported) without the IB extension.
@@ -202,6 +361,25 @@ impl Ep {
 
     /// Adds `add` to the peer's aligned word `remote`; `old` gets the value before (dat_ib_post_fetch_and_add). `old` is 8 bytes.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Access, CompletionFlags};
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` is a connected endpoint. The server opens one word.
+    /// let counter = pz.allocate(8, Access::REMOTE_ATOMIC | Access::LOCAL_WRITE)?;
+    /// counter.store_u64(0, 40);
+    /// let word = counter.remote(0..8);
+    /// let old = pz.allocate(8, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+    /// client.post_fetch_add(old.slice(0..8), word, 2, 1, CompletionFlags::empty())?;
+    /// sent.wait_completion(Duration::from_secs(60))?;
+    /// assert_eq!((old.load_u64(0), counter.load_u64(0)), (40, 42));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Ep::post_rdma_write_immediate`]; [`Error::ReadOnly`](crate::Error::ReadOnly).
     pub fn post_fetch_add(
@@ -226,6 +404,28 @@ impl Ep {
 
     /// Replaces the peer's aligned word `remote` by `new` if it is `expected`; `old` gets the value before
     /// (dat_ib_post_cmp_and_swap). `old` is 8 bytes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use udapl::{Access, CompletionFlags};
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` is a connected endpoint, and `word` a lock in the server's memory: 0 is free, 1 is taken.
+    /// # let lock = pz.allocate(8, Access::REMOTE_ATOMIC | Access::LOCAL_WRITE)?;
+    /// # let word = lock.remote(0..8);
+    /// let old = pz.allocate(8, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+    /// client.post_compare_swap(old.slice(0..8), word, (0, 1), 1, CompletionFlags::empty())?;
+    /// sent.wait_completion(Duration::from_secs(60))?;
+    /// match old.load_u64(0) {
+    ///     0 => println!("it is ours"),
+    ///     _ => println!("another client has it"),
+    /// }
+    /// # assert_eq!((old.load_u64(0), lock.load_u64(0)), (0, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Ep::post_fetch_add`].

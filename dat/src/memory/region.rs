@@ -23,6 +23,23 @@ use crate::sys::{Handle, call, query};
 /// Registered memory. The adapter, and peers that have its key, may read and write it while the program runs, so a program copies
 /// bytes in and out. Clones are the same memory. A region that is dropped while it is posted stays registered until the posts are
 /// complete.
+///
+/// ```
+/// use udapl::{Access, Ia};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let pz = Ia::open("softrxe-lo")?.create_pz()?;
+/// let region = pz.allocate(4096, Access::ALL)?; // peers that have the key may read and write it
+/// region.write(100, b"hello");
+/// let mut bytes = [0; 5];
+/// region.read(100, &mut bytes);
+/// assert_eq!(&bytes, b"hello");
+/// let key = region.remote(100..105); // to be sent to a peer
+/// let segment = region.slice(100..105); // for a post of this side
+/// assert_eq!(key.length, 5);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Region {
     pub(crate) inner: Arc<Inner>,
@@ -74,6 +91,17 @@ impl Drop for Inner {
 }
 
 /// What a provider knows of a region (dat_lmr_query).
+///
+/// ```
+/// # use udapl::{Access, Ia};
+/// # fn main() -> Result<(), udapl::Error> {
+/// # let pz = Ia::open("softrxe-lo")?.create_pz()?;
+/// let region = pz.allocate(100, Access::LOCAL_READ)?;
+/// let info = region.info()?;
+/// assert_eq!((info.length, info.access), (100, Access::LOCAL_READ));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionInfo {
@@ -200,6 +228,21 @@ impl Region {
 
     /// Returns the bytes themselves if nothing else can access them: this is the only clone, peers have no rights, and no post of
     /// the protection zone is outstanding.
+    ///
+    /// ```
+    /// use udapl::{Access, Ia};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let pz = Ia::open("softrxe-lo")?.create_pz()?;
+    /// let mut own = pz.allocate(64, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+    /// own.get_mut().expect("nothing else can access it").fill(7);
+    /// assert_eq!(own.load(63), 7);
+    ///
+    /// let mut opened = pz.allocate(64, Access::REMOTE_READ | Access::LOCAL_READ)?;
+    /// assert!(opened.get_mut().is_none()); // peers may read it
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         let inner = Arc::get_mut(&mut self.inner)?;
         if inner.access.intersects(Access::REMOTE) {
@@ -233,7 +276,7 @@ impl Region {
         }
     }
 
-    /// Returns a segment with the key that a peer needs, if the region is open to peers.
+    /// Returns a segment with the key that a peer needs. The key is 0 if the region has no rights for peers.
     ///
     /// # Panics
     /// If the range leaves the region or is longer than 4 GiB.
@@ -250,6 +293,19 @@ impl Region {
 
     /// Registers the same memory once more, with other rights and a key of its own (dat_lmr_create of an LMR). The memory stays
     /// registered until both regions are dropped.
+    ///
+    /// ```
+    /// use udapl::{Access, Ia};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let pz = Ia::open("softrxe-lo")?.create_pz()?;
+    /// let region = pz.allocate(4096, Access::ALL)?;
+    /// let for_readers = region.register_again(Access::REMOTE_READ | Access::LOCAL_READ)?;
+    /// assert_ne!(for_readers.remote(0..8).key, region.remote(0..8).key);
+    /// drop(for_readers); // the key of the readers is invalid from now on
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -282,6 +338,19 @@ impl Pz {
 
     /// Registers memory (dat_lmr_create): mapped, huge pages, of a file, or of a vector. It keeps its contents.
     ///
+    /// ```
+    /// use udapl::{Access, Ia, Memory};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let pz = Ia::open("softrxe-lo")?.create_pz()?;
+    /// let text = pz.register(b"the bytes stay".to_vec(), Access::LOCAL_READ)?;
+    /// assert_eq!(text.to_vec(10..14), b"stay");
+    /// let pages = pz.register(Memory::mapped(1 << 20)?, Access::ALL)?;
+    /// assert_eq!(pages.len(), 1 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Pz::allocate`].
     pub fn register(&self, memory: impl Into<Memory>, access: Access) -> Result<Region> {
@@ -289,6 +358,19 @@ impl Pz {
     }
 
     /// Registers memory whose remote addresses begin at 0.
+    ///
+    /// ```
+    /// use udapl::{Access, Ia};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let ia = Ia::open("softrxe-lo")?;
+    /// if ia.attributes()?.zero_based {
+    ///     let table = ia.create_pz()?.register_zero_based(vec![0; 4096], Access::ALL)?;
+    ///     assert_eq!(table.remote(64..128).address, 64); // an offset, the same for every peer
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Pz::allocate`]; [`Error::Unsupported`] where `Attributes::zero_based` is false.
@@ -298,6 +380,21 @@ impl Pz {
 
     /// Registers memory that processes share under `name` (dat_lmr_create with `DAT_MEM_TYPE_SHARED_VIRTUAL`). All of them pass the
     /// same name and map the same memory, for instance of a file.
+    ///
+    /// ```
+    /// use udapl::{Access, Ia, Memory};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let pz = Ia::open("softrxe-lo")?.create_pz()?;
+    /// // Each process maps the file, and registers it under the same name.
+    /// let file = tempfile::tempfile().expect("a file");
+    /// file.set_len(8192).expect("it has room");
+    /// let name = b"a name of forty bytes for shared memory!";
+    /// let shared = pz.register_shared(Memory::file(&file, 8192)?, name, Access::ALL)?;
+    /// assert_eq!(shared.len(), 8192);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Pz::allocate`].
@@ -333,6 +430,21 @@ impl Ia {
     /// Makes local writes of the segments visible to peers' RDMA Reads (dat_lmr_sync_rdma_read), where `Attributes::sync_needed` is
     /// true.
     ///
+    /// ```
+    /// use udapl::{Access, Ia};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let ia = Ia::open("softrxe-lo")?;
+    /// let table = ia.create_pz()?.allocate(4096, Access::ALL)?;
+    /// let is_needed = ia.attributes()?.sync_needed; // false for most adapters
+    /// table.write(0, b"new");
+    /// if is_needed {
+    ///     ia.sync_rdma_read(&[table.slice(0..3)])?; // before a peer reads it
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Call`].
     pub fn sync_rdma_read(&self, segments: &[Slice<'_>]) -> Result<()> {
@@ -357,6 +469,8 @@ impl Ia {
 }
 
 /// A segment of a region.
+///
+/// Example: [`Ep::post_send`](crate::Ep::post_send).
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a> {
     pub(crate) triplet: LmrTriplet,

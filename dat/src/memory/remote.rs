@@ -13,6 +13,24 @@ use dat_core::iov::RmrTriplet;
 /// assert_eq!((part.address, part.length, part.key), (0x100a, 20, 7));
 /// assert_eq!(Remote::from_bytes(part.to_bytes()), part);
 /// ```
+///
+/// With the feature `serde` a key is part of a program's own messages:
+///
+/// ```
+/// # #[cfg(feature = "serde")] {
+/// # use udapl::Remote;
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Welcome {
+///     table: Remote,
+///     records: u32,
+/// }
+///
+/// let welcome = Welcome { table: Remote { address: 0x1000, length: 100, key: 7 }, records: 5 };
+/// let text = serde_json::to_string(&welcome).expect("it has a text");
+/// # let back: Welcome = serde_json::from_str(&text).expect("it is a welcome");
+/// # assert_eq!(back.table, welcome.table);
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Remote {
@@ -51,9 +69,37 @@ impl Remote {
         }
     }
 
+    /// Decodes the first bytes of `bytes`, such as private data, which some transports pad; `None` if there are fewer than
+    /// [`Remote::SIZE`].
+    ///
+    /// ```
+    /// use udapl::Remote;
+    ///
+    /// let key = Remote { address: 0x1000, length: 100, key: 7 };
+    /// let mut private_data = key.to_bytes().to_vec();
+    /// private_data.extend([0; 8]);
+    /// assert_eq!(Remote::from_prefix(&private_data), Some(key));
+    /// assert_eq!(Remote::from_prefix(b"no key"), None);
+    /// ```
+    #[must_use]
+    pub fn from_prefix(bytes: &[u8]) -> Option<Self> {
+        bytes.first_chunk().copied().map(Self::from_bytes)
+    }
+
     /// Returns the part of the segment, or `None` if the range leaves it.
+    ///
+    /// ```
+    /// # use udapl::Remote;
+    /// let table = Remote { address: 0x1000, length: 100, key: 7 };
+    /// assert_eq!(table.get(96..).map(|rest| rest.length), Some(4));
+    /// assert_eq!(table.get(96..104), None);
+    /// ```
     #[must_use]
     pub fn get(self, range: impl RangeBounds<u32>) -> Option<Self> {
+        self.part(&range)
+    }
+
+    fn part(self, range: &impl RangeBounds<u32>) -> Option<Self> {
         let start = match range.start_bound() {
             Bound::Included(at) => *at,
             Bound::Excluded(at) => at.checked_add(1)?,
@@ -78,14 +124,12 @@ impl Remote {
     /// If the range leaves the segment.
     #[must_use]
     pub fn slice(self, range: impl RangeBounds<u32> + std::fmt::Debug) -> Self {
-        let text = format!("{range:?}");
-        let Some(part) = self.get(range) else {
+        self.part(&range).unwrap_or_else(|| {
             panic!(
-                "{text} is not inside a remote segment of {} bytes",
+                "{range:?} is not inside a remote segment of {} bytes",
                 self.length
             )
-        };
-        part
+        })
     }
 
     #[inline]
@@ -110,6 +154,8 @@ mod tests {
             key: 0xdead_beef,
         };
         assert_eq!(Remote::from_bytes(remote.to_bytes()), remote);
+        assert_eq!(Remote::from_prefix(&remote.to_bytes()), Some(remote));
+        assert_eq!(Remote::from_prefix(&remote.to_bytes()[1..]), None);
         assert_eq!(remote.get(..), Some(remote));
         assert_eq!(remote.get(70..=76).map(|part| part.length), Some(7));
         assert_eq!(remote.get(70..=77), None);

@@ -16,6 +16,23 @@ const HUGE: usize = 2 << 20;
 
 /// Memory for a region ([`Pz::register`](crate::Pz::register)): allocated, mapped, or the program's own. It is given up to the region:
 /// adapters and peers may access the bytes while they are registered.
+///
+/// ```
+/// use udapl::{Access, Error, Ia, Memory};
+///
+/// # fn main() -> Result<(), udapl::Error> {
+/// let pz = Ia::open("softrxe-lo")?.create_pz()?;
+/// // Huge pages where the administrator has reserved some, else usual pages.
+/// let memory = match Memory::huge(1 << 21) {
+///     Ok(huge) => huge,
+///     Err(Error::OutOfMemory { .. }) => Memory::mapped(1 << 21)?,
+///     Err(error) => return Err(error),
+/// };
+/// let region = pz.register(memory, Access::ALL)?;
+/// assert_eq!(region.len(), 1 << 21);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Memory(Kind);
 
@@ -79,6 +96,23 @@ impl Memory {
     /// Maps the first `bytes` of a file that other processes may map too. The file must keep that size: an access beyond its end
     /// ends the process.
     ///
+    /// ```
+    /// use udapl::{Access, Ia, Memory};
+    /// # use std::os::unix::fs::FileExt;
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let pz = Ia::open("softrxe-lo")?.create_pz()?;
+    /// let file = tempfile::tempfile().expect("a file"); // or one of /dev/shm that other processes map too
+    /// file.set_len(4096).expect("it has room");
+    /// let region = pz.register(Memory::file(&file, 4096)?, Access::ALL)?;
+    /// region.write(0, b"hello");
+    /// # let mut bytes = [0; 5];
+    /// # file.read_exact_at(&mut bytes, 0).expect("read");
+    /// # assert_eq!(&bytes, b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Memory::zeroed`].
     pub fn file(file: &File, bytes: usize) -> Result<Self> {
@@ -87,6 +121,21 @@ impl Memory {
     }
 
     /// Uses memory of the caller, for instance of a device or of another library.
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use udapl::{Access, Ia, Memory};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let pz = Ia::open("softrxe-lo")?.create_pz()?;
+    /// let bytes: &'static mut [u8] = Box::leak(vec![7; 4096].into_boxed_slice());
+    /// let at = NonNull::from(bytes).cast();
+    /// // SAFETY: the memory is never freed, and the program accesses it through the region only.
+    /// let memory = unsafe { Memory::borrowed(at, 4096)? };
+    /// assert_eq!(pz.register(memory, Access::ALL)?.load(4095), 7);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Length`] for no bytes.

@@ -7,6 +7,27 @@ use super::region::Region;
 impl Region {
     /// Copies a value from `offset`. If peers or other threads write it meanwhile, each byte is an old or a new one.
     ///
+    /// ```
+    /// use bytemuck::{Pod, Zeroable};
+    /// use udapl::{Access, Ia};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+    /// #[repr(C)]
+    /// struct Record {
+    ///     key: u64,
+    ///     values: [f32; 2],
+    /// }
+    ///
+    /// let pz = Ia::open("softrxe-lo")?.create_pz()?;
+    /// let table = pz.allocate(100 * size_of::<Record>(), Access::ALL)?;
+    /// let record = Record { key: 3, values: [0.5, 1.5] };
+    /// table.write_value(3 * size_of::<Record>(), &record);
+    /// assert_eq!(table.read_value::<Record>(3 * size_of::<Record>()), record);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Panics
     /// If the value leaves the region.
     #[must_use]

@@ -10,6 +10,30 @@ impl Region {
     /// that peers read. A peer's RDMA Writes and Reads of an aligned word are whole. Its *atomics* are atomic towards these accesses
     /// where the adapter says so; the user engine's are, and a device's often are towards its own atomics only.
     ///
+    /// A seqlock's writer, whose readers may be peers with RDMA Reads:
+    ///
+    ///
+    /// ```
+    /// use std::sync::atomic::{Ordering, fence};
+    /// use udapl::{Access, Ia, Region};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// /// Replaces a record of 24 bytes behind its version. An odd version says that the record changes.
+    /// fn replace(slot: &Region, record: &[u8; 24]) {
+    ///     let version = slot.word(0);
+    ///     version.fetch_add(1, Ordering::Relaxed);
+    ///     fence(Ordering::SeqCst);
+    ///     slot.write(8, record);
+    ///     version.fetch_add(1, Ordering::Release);
+    /// }
+    ///
+    /// let slot = Ia::open("softrxe-lo")?.create_pz()?.allocate(32, Access::ALL)?;
+    /// replace(&slot, &[7; 24]);
+    /// assert_eq!((slot.load_u64(0), slot.load(31)), (2, 7));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Panics
     /// If the word leaves the region, or the offset is no multiple of 8.
     #[must_use]
@@ -24,6 +48,18 @@ impl Region {
     }
 
     /// Loads the word at `offset` with acquire ordering.
+    ///
+    /// ```
+    /// use udapl::{Access, Ia};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let flags = Ia::open("softrxe-lo")?.create_pz()?.allocate(16, Access::ALL)?;
+    /// flags.store_u64(8, 5); // what was written before is seen by a thread that loads the 5
+    /// assert_eq!(flags.fetch_add_u64(8, 2), 5);
+    /// assert_eq!(flags.load_u64(8), 7);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// As [`Region::word`].
