@@ -9,7 +9,7 @@ set -euo pipefail
 
 build=(gcc libc6-dev make python3)
 # For a guest with real rdma_rxe: emulator, kernel modules, initramfs, network; and the verbs tools of its self-test.
-lab=(qemu-system-x86 kmod busybox-static cpio iproute2 ibverbs-providers ibverbs-utils rdmacm-utils)
+lab=(qemu-system-x86 kmod busybox-static cpio xz-utils iproute2 ibverbs-providers ibverbs-utils rdmacm-utils)
 # Compiles a kernel module for the guest: what Debian's kernel build tools and headers are used with.
 siw=(gcc-12 libc6-dev make binutils libelf1 xz-utils)
 # The clients and the original library for comparison; perftest and rping for interoperation; decoders and checkers; a

@@ -2,6 +2,7 @@
 
 mod filter;
 mod measure;
+mod report;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use filter::Trace;
 pub(crate) use measure::{Measure, OpArgument, Perf, Ping, Serve};
+pub(crate) use report::{Report, ReportPart};
 
 /// List, configure, examine and try the interface adapters (IAs) of DAT programs.
 #[derive(Debug, Parser)]
@@ -75,6 +77,9 @@ pub(crate) enum Command {
         /// Name of the IA in dat.conf; without it, only what concerns all.
         ia: Option<String>,
     },
+    /// Write one file of what doctor, info, conform and perf find out about an IA, to be sent with a report on an adapter.
+    #[command(after_help = report::HELP)]
+    Report(Report),
     /// Transfer data between two processes through an IA, and verify it.
     Demo {
         /// Name of the IA in dat.conf; without it, the first one that opens.

@@ -28,6 +28,7 @@ mod outcome;
 mod perf;
 mod ping;
 mod read;
+mod report;
 mod serve;
 mod serve_port;
 mod trace;
@@ -88,6 +89,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Conform(arguments) => conform::run(arguments, json),
         Command::ConformProcess { words } => Ok(conform::process(words)?),
         Command::Doctor { ia } => doctor::run(ia.as_deref(), json),
+        Command::Report(arguments) => report::run(arguments, json),
         Command::Demo { ia } => demo::run(ia.as_deref(), json),
         Command::DemoPeer { ia } => demo::peer(ia),
         Command::Serve(arguments) => serve::run(arguments, json),

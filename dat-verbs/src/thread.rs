@@ -140,12 +140,18 @@ fn handle_async(shared: &Shared, number: i32, token: Token) {
         tracing::info!(device = shared.device.name(), number, "asynchronous event");
         return;
     };
-    tracing::warn!(
-        device = shared.device.name(),
-        number,
-        ?fault,
-        "asynchronous error (number: enum ibv_event_type)"
-    );
+    let device = shared.device.name();
+    if matches!(fault, Fault::LastReceive(_) | Fault::SrqLow(_)) {
+        // The usual course of things: an endpoint leaves its SRQ, and a watermark is reached.
+        tracing::debug!(device, number, ?fault, "asynchronous event");
+    } else {
+        tracing::warn!(
+            device,
+            number,
+            ?fault,
+            "asynchronous error (number: enum ibv_event_type)"
+        );
+    }
     shared.upcalls.fault(fault);
 }
 

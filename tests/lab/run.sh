@@ -12,7 +12,10 @@ usage: run.sh [options] [--] COMMAND [ARG]...     run a program with its argumen
   --no-rxe          load rdma_rxe but create no rxe device
   --siw             instead of rxe0, siw0 on v0: iWARP over TCP (software). The module is built once; docs/lab.md
   --two             rxe0 on v0 and rxe1 on v1, talking through the cable between them (netem, captures)
-  --netns           put v1 (10.9.0.2) into the network namespace `peer`: `ip netns exec peer CMD`; UDP port 4791 is free there
+  --netns           put v1 (10.9.0.2) into the network namespace `peer`: `ip netns exec peer CMD`; UDP port 4791 is free there.
+                    With --two, rxe1 is there: needs --kernel sid
+  --kernel NAME     another kernel than this Debian's: a suite of Debian (bookworm-backports, trixie, sid) or a package
+                    linux-image-VERSION                                                  (default $DAT_LAB_KERNEL or none)
   --mtu N           MTU of v0 and v1: 1500 gives an RDMA path MTU of 1024, 4200 gives 4096         (default 1500)
   --setup 'CMDS'    bash commands to run as root before the command; they must succeed
   --timeout S       seconds for everything, the boot included; time in which the guest has no processor of a busy host does not
@@ -35,6 +38,7 @@ top=$(cd "$here/../.." && pwd)
 cache=${DAT_LAB_CACHE:-$top/.cache/lab}
 timeout=${DAT_LAB_TIMEOUT:-300}
 mem=${DAT_LAB_MEM:-3072}
+wanted_kernel=${DAT_LAB_KERNEL:-}
 rxe=one siw=no mtu=1500 netns=no setup='' log='' out='' line='' interactive=no
 
 while [ $# -gt 0 ]; do
@@ -43,9 +47,10 @@ while [ $# -gt 0 ]; do
         --siw) rxe=none siw=yes ;;
         --two) rxe=two ;;
         --netns) netns=yes ;;
-        --mtu | --setup | --timeout | --mem | --log | --out | --sh)
+        --kernel | --mtu | --setup | --timeout | --mem | --log | --out | --sh)
             [ $# -ge 2 ] || { say "$1 needs a value"; usage; }
             case $1 in
+                --kernel) wanted_kernel=$2 ;;
                 --mtu) mtu=$2 ;;
                 --setup) setup=$2 ;;
                 --timeout) timeout=$2 ;;
@@ -65,7 +70,7 @@ done
 for number in "$timeout" "$mem" "$mtu" "${DAT_LAB_BOOT:-90}"; do
     [[ $number =~ ^[0-9]+$ ]] || { say "'$number' is not a number"; usage; }
 done
-[ "$rxe" = two ] && [ "$netns" = yes ] && { say "--two needs both ends in one namespace, --netns takes one away"; usage; }
+[[ $wanted_kernel =~ ^[a-z0-9.+-]*$ ]] || { say "'$wanted_kernel' is no suite and no package"; usage; }
 [ -n "$line" ] && set -- bash -c "$line" "$@"
 [ "$interactive" = yes ] || [ $# -gt 0 ] || usage
 
@@ -93,6 +98,6 @@ fi
 . "$here/lib/qemu.sh"
 . "$here/lib/siw.sh"
 "$top/scripts/bootstrap.sh" lab || exit 125
-image_prepare "$cache" "$here/guest" || exit 125
+image_prepare "$cache" "$here/guest" "$wanted_kernel" || exit 125
 [ "$siw" = no ] || siw_prepare "$cache" || exit 125
 qemu_run "$@"

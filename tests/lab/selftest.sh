@@ -1,7 +1,8 @@
 #!/bin/bash
 # Tests the lab itself: results are returned exactly, and no failure looks like success.
 #
-# usage: selftest.sh [CASE]...     default: all cases; cases that stop the guest are omitted where the lab is native
+# usage: selftest.sh [CASE]...     default: all cases but `kernel` and `namespaces`, which download another kernel (110 MB); cases
+# that stop the guest are omitted where the lab is native
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -93,6 +94,38 @@ print(\"port 4791 of the peer got\", s.recv(9))"'
     check "without --rxe there is no rxe device" stdout_has "links: 0"
     check "netem is there" stdout_has netem
     check "UDP port 4791 of the peer is free" stdout_has "got b'x'"
+}
+
+# Another kernel than this Debian's, of the suite $DAT_LAB_KERNEL or sid.
+case_kernel() {
+    lab --kernel "${DAT_LAB_KERNEL:-sid}" --sh "$await"'set -e
+        uname -r
+        rping -s -a 10.9.0.1 -C 20 & await rping_listens
+        rping -c -a 10.9.0.1 -C 20 -V
+        wait $!
+        echo "rping ok"'
+    check "another kernel boots" eval 'status_is 0 && ! stdout_has "^6\.1\."'
+    check "two processes exchange data on its rdma_rxe" stdout_has "rping ok"
+}
+
+# A rdma_rxe device in each of two namespaces: data goes over the cable, in both directions.
+case_namespaces() {
+    lab --two --netns -- true
+    check "a kernel whose rdma_rxe has one port says so" eval 'status_is 125 && stderr_has "initial namespace only"'
+    lab --kernel "${DAT_LAB_KERNEL:-sid}" --two --netns --sh "$await"'set -e
+        rdma link | grep "rxe0.*netdev v0"
+        ip netns exec peer rdma link | grep "rxe1.*netdev v1"
+        before=$(cat /sys/class/net/v0/statistics/tx_packets)
+        ip netns exec peer rping -s -a 10.9.0.2 -C 20 & await rping_listens
+        rping -c -a 10.9.0.2 -C 20 -V
+        wait $!
+        rping -s -a 10.9.0.1 -C 20 & await rping_listens
+        ip netns exec peer rping -c -a 10.9.0.1 -C 20 -V
+        wait $!
+        after=$(cat /sys/class/net/v0/statistics/tx_packets)
+        [ $((after - before)) -gt 100 ] && echo "through the cable"'
+    check "devices in two namespaces exchange data both ways" status_is 0
+    check "their packets pass the cable" stdout_has "through the cable"
 }
 
 case_dtest() {

@@ -23,6 +23,9 @@ pub struct Qp {
     qp: NonNull<sys::ibv_qp>,
     calls: sys::Calls,
     max_inline: u64,
+    /// Number of segments that an RDMA Read may have. A device that supports fewer than the endpoint has need not refuse
+    /// the others: siw reads into the first segment, and reports success.
+    max_read_iov: usize,
     pub(crate) caps: QpCaps,
     pub(crate) token: Token,
     pub(crate) conn: Mutex<Option<Arc<dyn Connection>>>,
@@ -134,6 +137,7 @@ impl Qp {
             qp,
             calls,
             max_inline: init.cap.max_inline_data.min(wanted.max_inline_data).into(),
+            max_read_iov: shared.attr.max_iov_rdma_read as usize,
             caps: *caps,
             token,
             conn: Mutex::new(None),
@@ -393,6 +397,10 @@ impl Qp {
                     opcode::IBV_WR_RDMA_WRITE_WITH_IMM
                 }
                 Op::RdmaRead(from) => {
+                    if request.iov.len() > self.max_read_iov {
+                        // The number of segments.
+                        return Err(Error::arg(2));
+                    }
                     (&raw mut (*p).wr.rdma.remote_addr).write(from.virtual_address);
                     (&raw mut (*p).wr.rdma.rkey).write(from.rmr_context);
                     opcode::IBV_WR_RDMA_READ

@@ -6,7 +6,8 @@
 # rxe=one   rxe0 on v0; v1 is only the cable's other end and has no address (an address here would be local, and bypass the cable)
 # rxe=two   rxe0 on v0, rxe1 on v1, with routing rules that send v0's packets to v1 through the cable although both are local
 # siw=yes   siw0 on v0, with rxe=none
-# netns=yes v1 sits in the namespace `peer`, where UDP port 4791 is free: rdma_rxe of Linux 6.1 binds it in the initial namespace only
+# netns=yes v1 is in the namespace `peer`, where UDP port 4791 is free: rdma_rxe of Linux 6.1 and 6.12 binds it in the initial namespace only
+# both      rxe=two and netns=yes: rxe1 is on v1 in `peer`, and each end has a UDP port 4791 of its own. Linux 7.2 can do that
 
 lab_modules() {
     local module
@@ -45,16 +46,27 @@ lab_network() {
         $in_peer ip addr add fd09::2/64 dev v1 nodad
     fi
     $in_peer ip link set v1 up
-    case $rxe in
-        one) lab_rxe rxe0 v0 ;;
-        two) lab_cable && lab_rxe rxe0 v0 && lab_rxe rxe1 v1 ;;
-        none) ;;
-    esac
+    case $rxe-$netns in
+        one-*) lab_rxe rxe0 v0 ;;
+        two-no) lab_cable && lab_rxe rxe0 v0 && lab_rxe rxe1 v1 ;;
+        two-yes) lab_two_namespaces ;;
+        none-*) ;;
+    esac || return
     [ "$siw" = no ] || rdma link add siw0 type siw netdev v0
 }
 
 lab_rxe() {
     rdma link add "$1" type rxe netdev "$2"
+}
+
+# rdma_rxe has a socket in each namespace where a device is. Devices are visible in all namespaces ("shared"): rdma_rxe
+# does not support devices that belong to one ("exclusive").
+lab_two_namespaces() {
+    grep -q ' rxe_ns_pernet_sk4\b' /proc/kallsyms || {
+        echo "lab: rdma_rxe of Linux $(uname -r) has its port in the initial namespace only; --kernel sid has a newer one"
+        return 1
+    }
+    lab_rxe rxe0 v0 && ip netns exec peer rdma link add rxe1 type rxe netdev v1
 }
 
 # Both ends local, yet through the cable: what arrives is looked up among the local addresses, what leaves is not.

@@ -1,5 +1,7 @@
 //! dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_*.
 
+use std::sync::atomic::Ordering;
+
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
 use dat_core::event::DtoStatus;
@@ -8,7 +10,7 @@ use dat_core::flags::{CompletionFlags, MemPriv};
 use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::{FLUSHED, REMOTE_ACCESS, SUCCESS, Seen};
-use crate::fixture::{ABRUPT, Pair, Side};
+use crate::fixture::{ABRUPT, Pair, Side, expect_ok};
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
@@ -22,6 +24,7 @@ statements! {
     "dat_ep_post_rdma_write": "The bytes are in the peer's memory, and the peer gets no event." => writes;
     "dat_ep_post_rdma_write": "The peer's key and not the length of the remote segment bounds a request; more bytes than it grants end in DAT_DTO_ERR_REMOTE_ACCESS." => write_length;
     "dat_ep_post_rdma_read": "The bytes of the peer's memory are in the local memory." => reads;
+    "dat_ep_post_rdma_read": "Two segments take the bytes one after the other; where max_iov_segments_per_rdma_read is 1 they are DAT_INVALID_PARAMETER." => reads_to_segments;
 }
 
 const ALL: u32 = MemPriv::ALL.bits();
@@ -168,5 +171,32 @@ fn reads(dat: &Dat) -> Check {
     holds(
         own.is_all(4),
         "the destination does not hold the transferred bytes",
+    )
+}
+
+fn reads_to_segments(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (first, second) = (pair.a.memory(1024, ALL)?, pair.a.memory(3072, ALL)?);
+    let far = pair.b.memory(4096, ALL)?;
+    far.fill(6);
+    for byte in &far.bytes()[1024..] {
+        byte.store(7, Ordering::Relaxed);
+    }
+    let (attr, _) = expect_ok(dat.ia_query(pair.a.ia), "dat_ia_query")?;
+    let read = Post::Read(far.remote());
+    let code = dat.post(pair.from, read, &[first.local(), second.local()], 1, 0);
+    if attr.max_iov_segments_per_rdma_read < 2 {
+        refused(
+            code,
+            Kind::InvalidParameter,
+            "dat_ep_post_rdma_read of two segments",
+        )?;
+        return holds(second.is_all(0), "a refused request has written to memory");
+    }
+    ok(code, "dat_ep_post_rdma_read of two segments")?;
+    pair.a.completes(pair.a.request, 1, SUCCESS)?;
+    holds(
+        first.is_all(6) && second.is_all(7),
+        "the segments do not hold the transferred bytes",
     )
 }
