@@ -3,7 +3,7 @@
 #
 # usage: clients.sh [--host | --siw] [--all | --cases 'NAME...'] [PAIRING]...      PAIRING: CLIENT or CLIENT>SERVER, of the
 # sides below
-#        clients.sh --table      writes the results of the last runs into docs/clients.md
+#        clients.sh [--siw] --table      writes the results of the last runs into docs/clients.md
 #
 # All cases run in one guest with real rdma_rxe; with --siw on software iWARP instead; with --host on this machine as it
 # is, over the user-space engine. The
@@ -116,7 +116,7 @@ case ${1:-} in
             DAT_CLIENTS_ALONE=1 exec unshare --net bash -c 'ip link set lo up && exec "$0" --host "$@"' "$0" "$@"
         fi ;;
     --inside) where=guest && shift ;;
-    --table) exec "$here/clients/table.sh" "$results" "$top/docs/clients.md" ;;
+    --table) exec "$here/clients/table.sh" "$results" "$top/docs/clients.md" ${kind[1]:+siw} ;;
     *)
         # One guest for all.
         back=$(mktemp -d)

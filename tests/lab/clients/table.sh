@@ -1,8 +1,9 @@
 #!/bin/bash
-# Results of clients.sh as tables. usage: table.sh RESULTS [DOCUMENT]
+# Results of clients.sh as tables. usage: table.sh RESULTS [DOCUMENT [siw]]
 #
 # RESULTS has lines of pairing, case, verdict, seconds and packets, with tabs between. Without a document the table is for a terminal; in a
-# document the lines between `<!-- cases -->` and `<!-- pairings -->` and their `<!-- end -->` are written anew.
+# document the lines between `<!-- cases -->` and `<!-- pairings -->` and their `<!-- end -->` are written anew; with siw,
+# those after `<!-- siw -->`.
 set -uo pipefail
 results=$1
 cases() { grep -v '^ *\(#\|$\)' "$(dirname "$0")/cases"; }
@@ -56,12 +57,23 @@ by_pairing() {
         END { for (i = 1; i <= n; i++) printf "| `%s` | %d | %d | %s |\n", pairing[i], ran[pairing[i]], passed[pairing[i]], not[pairing[i]] }' "$results"
 }
 
-[ $# = 2 ] || { terminal; exit; }
+# Each case on siw, over DAPL and over ours.
+by_case_on_siw() {
+    echo '| case | DAPL | ibverbs |'
+    echo '|---|---|---|'
+    awk -F'\t' '
+        function verdict(pairing) { return (pairing, word[1]) in cell ? cell[pairing, word[1]] : "–" }
+        FNR == NR { cell[$1, $2] = $3 == "FAIL" ? "**fails**" : $3; next }
+        { split($0, word, " "); printf "| %s | %s | %s |\n", word[1], verdict("debian"), verdict("ibverbs") }' "$results" <(cases)
+}
+
+[ $# -ge 2 ] || { terminal; exit; }
 new=$(mktemp)
 while IFS= read -r line; do
     [ "$line" != '<!-- end -->' ] || skipping=
     [ -n "${skipping:-}" ] || printf '%s\n' "$line"
-    case $line in
+    case ${3:-}$line in
+        'siw<!-- siw -->') by_case_on_siw && skipping=yes ;;
         '<!-- cases -->') by_case && skipping=yes ;;
         '<!-- pairings -->') by_pairing && skipping=yes ;;
     esac
