@@ -4,8 +4,9 @@
 # usage: dist.sh [--profile PROFILE] [--to DIR]      default: release, target/dist; the profile dev builds sooner
 #
 #   bin/dat                  the command
-#   lib/                     libdat2.so.2, libdat.so.1 under their sonames, providers, pkgconfig/
-#   include/dat2, dat        headers
+#   lib/                     libdat2.so.2, libdat.so.1 under their sonames, providers, libdat_transport.a, pkgconfig/
+#   include/dat2, dat        headers; dat_transport.h
+#   share/dat/kit            crates and examples for authors of providers (scripts/kit.sh)
 #   etc/dat.conf             names our providers by soname: LD_LIBRARY_PATH finds them
 #   share/doc/dat            documents, licences
 #   share/man, share/*       man pages, completions of the shells
@@ -29,7 +30,7 @@ done
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 [ "$profile" = dev ] || . scripts/release-flags.sh
-cargo build --quiet --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-provider-filter -p dat-tools
+cargo build --quiet --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-provider-filter -p dat-provider-c -p dat-tools
 
 # A fresh folder replaces the old one at the end: a program that runs from the old one keeps its files, and no stale
 # file remains.
@@ -69,12 +70,16 @@ install -m 644 docs/man/dat.conf.5 "$new/share/man/man5/"
 "$built/dat" completions zsh >"$new/share/zsh/site-functions/_dat"
 "$built/dat" completions fish >"$new/share/fish/vendor_completions.d/dat.fish"
 cp -r capi/include/. "$new/include/"
+# For transports in C. The debug information of the static library would be ten times its code.
+install -m 644 dat-provider/c/include/dat_transport.h "$new/include/"
+strip --strip-debug -o "$new/lib/libdat_transport.a" "$built/libdat_transport.a"
+scripts/kit.sh "$new/share/dat/kit"
 install -m 644 dat.conf "$new/etc/dat.conf"
 install -m 644 ./*.md LICENSE-MIT LICENSE-APACHE "$new/share/doc/dat/"
 cp -r docs/. "$new/share/doc/dat/"
 install -m 644 dat-tools/systemd/* "$new/share/systemd/"
 
-# package NAME INCLUDE-FOLDER API
+# package NAME LIBRARY VERSION-OF-UDAPL
 package() {
     cat >"$new/lib/pkgconfig/$1.pc" <<END
 prefix=\${pcfiledir}/../..
@@ -82,12 +87,14 @@ prefix=\${pcfiledir}/../..
 Name: $1
 Description: Direct Access Transport, uDAPL $3
 Version: $version
-Libs: -L\${prefix}/lib -l$1
+Libs: -L\${prefix}/lib -l$2
 Cflags: -I\${prefix}/include
 END
 }
 package dat2 dat2 2.0
 package dat dat 1.2
+package dat-transport dat_transport "1.2 and 2.0: transports in C"
+sed -i "s|-ldat_transport|$(cat dat-provider/c/link-flags)|" "$new/lib/pkgconfig/dat-transport.pc"
 
 rm -rf "$dist"
 mv "$new" "$dist"

@@ -7,6 +7,7 @@
 #   libdir=PREFIX/lib             librarydir=libdir (libdat2.so.2, libdat.so.1; the providers are in libdir)
 #   bindir=PREFIX/bin             includedir=PREFIX/include        datadir=PREFIX/share     mandir=datadir/man
 #   docdir=datadir/doc/dat        unitdir=PREFIX/lib/systemd/system
+#   kitdir=datadir/dat/kit        crates and examples for authors of providers
 #   sysconfdir=PREFIX/etc (/etc if PREFIX is /usr)                 conffile=sysconfdir/dat.conf
 #   STRIP=yes                     no: with debug information       debugdir=   a folder for debug files, by build id
 set -euo pipefail
@@ -21,8 +22,8 @@ cd "$(dirname "$0")/.."
 [ "$PREFIX" = /usr ] && etc=/etc || etc=$PREFIX/etc
 : "${libdir:=$PREFIX/lib}" "${bindir:=$PREFIX/bin}" "${includedir:=$PREFIX/include}" "${datadir:=$PREFIX/share}"
 : "${sysconfdir:=$etc}" "${librarydir:=$libdir}" "${mandir:=$datadir/man}" "${docdir:=$datadir/doc/dat}"
-: "${conffile:=$sysconfdir/dat.conf}" "${unitdir:=$PREFIX/lib/systemd/system}"
-for path in "$PREFIX/" "$libdir" "$librarydir" "$bindir" "$includedir" "$datadir" "$mandir" "$docdir" "$conffile" "$unitdir"; do
+: "${conffile:=$sysconfdir/dat.conf}" "${unitdir:=$PREFIX/lib/systemd/system}" "${kitdir:=$datadir/dat/kit}"
+for path in "$PREFIX/" "$libdir" "$librarydir" "$bindir" "$includedir" "$datadir" "$mandir" "$docdir" "$conffile" "$unitdir" "$kitdir"; do
     case $path in /*) ;; *) fail "'$path' is not an absolute path" ;; esac
 done
 # One line for each thing that was installed: its kind (file, folder, conf), its checksum if it is a conf, its path.
@@ -155,8 +156,11 @@ for provider in ibverbs softrxe filter; do
 done
 binary "$dist/bin/dat" "$bindir/dat"
 tree "$dist/include" "$includedir"
-for package in dat2 dat; do
-    with "s|^prefix=.*|prefix=$PREFIX|; s|-L[^ ]*|-L$librarydir|; s|-I[^ ]*|-I$includedir|" \
+put 644 "$dist/lib/libdat_transport.a" "$libdir/libdat_transport.a"
+tree "$dist/share/dat/kit" "$kitdir"
+for package in dat2 dat dat-transport; do
+    [ $package = dat-transport ] && at=$libdir || at=$librarydir
+    with "s|^prefix=.*|prefix=$PREFIX|; s|-L[^ ]*|-L$at|; s|-I[^ ]*|-I$includedir|" \
         "$dist/lib/pkgconfig/$package.pc" "$libdir/pkgconfig/$package.pc"
 done
 tree "$dist/share/man" "$mandir"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds packages from target/dist: dat-rdma (libraries, providers, command, manual pages), dat-rdma-dev (headers, links,
-# pkg-config) and dat-rdma-dbgsym or -debuginfo (debug files). `make deb` and `make rpm` run it. docs/installing.md says
+# pkg-config, the provider kit) and dat-rdma-dbgsym or -debuginfo (debug files). `make deb` and `make rpm` run it. docs/installing.md says
 # what lies where, and why.
 #
 # usage: packages.sh deb|rpm [--to DIR] [--revision N]       default: target/packages, 1
@@ -47,7 +47,7 @@ case $kind in
     rpm) libdir=/usr/lib64 etc=/etc/rdma/dat.conf.d ;;
 esac
 all=$work/all
-PREFIX=/usr DESTDIR=$all libdir=$libdir librarydir=$libdir/$own includedir=/usr/include/$own docdir=/usr/share/doc/$own \
+PREFIX=/usr DESTDIR=$all libdir=$libdir librarydir=$libdir/$own includedir=/usr/include/$own docdir=/usr/share/doc/$own kitdir=/usr/share/$own/kit \
     conffile=$etc/50-$own.conf debugdir=/usr/lib/debug STRIP=yes scripts/install.sh install 2>/dev/null
 rm -r "$all/usr/share/dat"
 # DAPL's package has a page of this name in section 5 too; man finds both.
@@ -68,7 +68,7 @@ part() {
     done
 }
 part debug /usr/lib/debug
-part dev /usr/include "$libdir/pkgconfig" "$libdir/$own/libdat2.so" "$libdir/$own/libdat.so"
+part dev /usr/include "/usr/share/$own" "$libdir/libdat_transport.a" "$libdir/pkgconfig" "$libdir/$own/libdat2.so" "$libdir/$own/libdat.so"
 mv "$all" "$work/main"
 
 # The least version of glibc with all symbols that the files import.

@@ -53,7 +53,7 @@ doc_tests() {
 }
 
 packages() {
-    scripts/bootstrap.sh packages && tests/packages.sh prefix deb rpm
+    scripts/bootstrap.sh packages && tests/packages.sh prefix deb rpm && tests/kit.sh
 }
 
 step bootstrap "install missing packages" scripts/bootstrap.sh
@@ -68,7 +68,7 @@ step package "cargo publish --dry-run of the Rust API and the provider kit" scri
 step loom "all thread orders of the lock-free parts" scripts/sanitize.sh loom
 step hotpath "instructions of posts and dequeues, against their ceilings" scripts/hotpath-ceilings.sh
 step valgrind "C programs under memcheck" scripts/valgrind.sh
-step packages "packages and make install: installed, used, upgraded, removed" packages
+step packages "packages and make install: installed, used, upgraded, removed; the guide for authors of providers with only the kit" packages
 step arm64 "build for 64-bit ARM; unit tests and C programs under qemu-user" scripts/arm64.sh
 step clients-host "unmodified DAPL clients on the user engine" tests/lab/clients.sh --host
 step lab-selftest "the lab itself: guests with rdma_rxe" tests/lab/selftest.sh
@@ -89,7 +89,7 @@ echo "==== closing lines"
 for i in "${!names[@]}"; do
     printf '%-13s %-12s\n' "${names[i]}" "${verdicts[i]}"
     # nextest, libtest and our own runners print a final line of counts.
-    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|package: |packages: [0-9]|arm64: [0-9]|valgrind: |sanitize: |hotpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
+    grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|package: |packages: [0-9]|kit: |arm64: [0-9]|valgrind: |sanitize: |hotpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
 done
 for name in "${names[@]}"; do
     again "$logs/$name" | sed -E "s/^ */run again in $name: /"

@@ -65,6 +65,8 @@ pub(crate) enum Command {
     /// Judge a provider: statements of the manual pages, each with a test.
     #[command(after_help = CONFORM)]
     Conform(Conform),
+    /// Make the folder of a provider that works: a crate, or C with a Makefile.
+    NewProvider(NewProvider),
     /// A test process of `dat conform`.
     #[command(hide = true)]
     ConformProcess {
@@ -236,6 +238,18 @@ pub(crate) struct Conform {
     /// Print a report in JUnit's XML.
     #[arg(long, conflicts_with = "json")]
     pub(crate) junit: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NewProvider {
+    /// Name of the crate, of the new folder, and with a 0 behind it of the IA.
+    pub(crate) name: String,
+    /// Make it in C, over the table of dat_transport.h.
+    #[arg(long)]
+    pub(crate) c: bool,
+    /// Folder of the provider kit; by default that of the installation that has this command.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) kit: Option<PathBuf>,
 }
 
 /// Versions of uDAPL to test.

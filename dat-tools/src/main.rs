@@ -24,6 +24,7 @@ mod list;
 mod machine;
 mod manual;
 mod measure;
+mod new_provider;
 mod outcome;
 mod perf;
 mod ping;
@@ -88,6 +89,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Convert(arguments) => convert::run(arguments, json),
         Command::Conform(arguments) => conform::run(arguments, json),
         Command::ConformProcess { words } => Ok(conform::process(words)?),
+        Command::NewProvider(arguments) => new_provider::run(arguments, json),
         Command::Doctor { ia } => doctor::run(ia.as_deref(), json),
         Command::Report(arguments) => report::run(arguments, json),
         Command::Demo { ia } => demo::run(ia.as_deref(), json),
