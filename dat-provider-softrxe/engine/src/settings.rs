@@ -31,7 +31,7 @@ wr_max number 0 1048576
 keepalive number 0 3600
 pcap text
 holder number 0 4294967295
-near one-of auto off
+near one-of auto copy off
 ";
 
 /// DAPL's environment variables for the same settings.
@@ -76,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) holder: Option<u32>,
     /// Connections to other engines of this user and host use shared memory. Not with a capture, which would lack their packets.
     pub(crate) near: bool,
+    /// The receiver of a long message copies it out of the sender's memory, where the kernel allows it.
+    pub(crate) near_pull: bool,
 }
 
 impl Settings {
@@ -102,6 +104,7 @@ impl Settings {
         };
         let wr_max = number("wr_max", "DAPL_WR_MAX", WR_MAX.into())?;
         let keepalive = params.number("keepalive", 0..=3600)?.unwrap_or(KEEPALIVE);
+        let near = params.word("near", &["auto", "copy", "off"])?;
         let pcap = params.settings.get("pcap");
         if pcap.is_some_and(String::is_empty) {
             return Err(IaParamsError::Value {
@@ -121,7 +124,8 @@ impl Settings {
             keepalive: Some(keepalive)
                 .filter(|seconds| *seconds > 0)
                 .map(Duration::from_secs),
-            near: params.word("near", &["auto", "off"])? != Some("off") && pcap.is_none(),
+            near: near != Some("off") && pcap.is_none(),
+            near_pull: near != Some("copy"),
             pcap: pcap.map(PathBuf::from),
             holder: params
                 .number("holder", 0..=u64::from(u32::MAX))?
@@ -159,6 +163,7 @@ mod tests {
             pcap: None,
             holder: None,
             near: true,
+            near_pull: true,
         };
         assert_eq!(parse("lo"), Ok(defaults));
         let given = parse(
@@ -175,19 +180,22 @@ mod tests {
             pcap: Some("/tmp/x".into()),
             holder: Some(1000),
             near: false,
+            near_pull: true,
         };
         assert_eq!(given, Ok(expected));
     }
 
     #[test]
     fn shared_memory_is_used_unless_it_is_off_or_there_is_a_capture() {
-        for (text, near) in [
-            ("lo", true),
-            ("lo 0 near=auto", true),
-            ("lo 0 near=off", false),
-            ("lo 0 near=auto pcap=/tmp/x", false),
+        for (text, near, pull) in [
+            ("lo", true, true),
+            ("lo 0 near=auto", true, true),
+            ("lo 0 near=copy", true, false),
+            ("lo 0 near=off", false, true),
+            ("lo 0 near=auto pcap=/tmp/x", false, true),
         ] {
-            assert_eq!(parse(text).unwrap().near, near, "{text}");
+            let settings = parse(text).unwrap();
+            assert_eq!((settings.near, settings.near_pull), (near, pull), "{text}");
         }
     }
 
@@ -251,7 +259,10 @@ mod tests {
                 "wr_max=1048577 is not possible: a number from 0 to 1048576",
             ),
             ("lo 0 pcap=", "pcap= is not possible: the file"),
-            ("lo 0 near=on", "near=on is not possible: one of auto, off"),
+            (
+                "lo 0 near=on",
+                "near=on is not possible: one of auto, copy, off",
+            ),
             (
                 "lo 0 colour=red",
                 "\"colour\"; known ones: mtu, retry, rnr_retry",

@@ -23,6 +23,7 @@ const ORDER: &[&str] = &[
     "memory::keys",
     "memory::guard",
     "memory::range",
+    "memory::lending",
     "memory::payload_refs",
     "memory::regions",
     // Paths for packets.

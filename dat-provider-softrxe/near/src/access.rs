@@ -15,7 +15,7 @@ use crate::ring::Lines;
 pub(crate) const WORDS: usize = FIXED / 8;
 
 /// A ring of a map.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RingAccess {
     lines: NonNull<Lines>,
     /// The data, mapped twice in a row.
@@ -63,6 +63,15 @@ impl RingAccess {
         let from = self.record(position).cast::<u64>().as_ptr().cast_const();
         // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
         std::array::from_fn(|index| unsafe { from.add(index).read_volatile() })
+    }
+
+    /// Returns the word at `offset`, a multiple of 8 below 256, of the record at `position`. It is read once.
+    #[inline]
+    pub(crate) fn read_word(&self, position: u64, offset: u8) -> u64 {
+        debug_assert!(position.is_multiple_of(8) && offset.is_multiple_of(8));
+        let from = self.record(position).cast::<u64>().as_ptr().cast_const();
+        // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
+        unsafe { from.add(usize::from(offset / 8)).read_volatile() }
     }
 
     /// Writes the beginning of the record at `position`: two words, and the first `length` bytes of the header after them, filled

@@ -6,7 +6,8 @@
 //! | 4 | `payload_length: u32` |
 //! | 8 | `header_length: u8` |
 //! | 9 | `payload_at: u8` |
-//! | 10 | 6 bytes of 0 |
+//! | 10 | `lent: u8`, 1 if the payload is in the sender's memory: at `payload_at` is its address, a `u64` |
+//! | 11 | 5 bytes of 0 |
 //! | 16 | headers, at most [`MAX_HEADER`] bytes |
 //! | `payload_at` | payload |
 
@@ -26,6 +27,10 @@ pub const MAX_HEADER: usize = 40;
 pub(crate) const FIXED: usize = HEADER_AT + MAX_HEADER;
 /// Payloads above this length begin at a cache line.
 const LONG_PAYLOAD: usize = 512;
+/// Maximum length of a payload that stays in the sender's memory.
+pub const MAX_LENT: usize = 256 << 10;
+/// Bytes of a record that describe a lent payload: its address.
+pub const LENT_LEN: usize = 8;
 /// Divisor of the ring's size that gives the maximum length of a payload.
 pub(crate) const MTU_DIVISOR: usize = 8;
 
@@ -53,13 +58,16 @@ pub(crate) struct Fixed {
     pub(crate) payload_length: u32,
     pub(crate) header_length: u8,
     pub(crate) payload_at: u8,
+    /// The payload is in the sender's memory.
+    pub(crate) lent: bool,
 }
 
 impl Fixed {
     /// Returns the first [`HEADER_AT`] bytes of a record as two words.
     pub(crate) const fn encode(self) -> [u64; 2] {
         let first = self.length as u64 | (self.payload_length as u64) << 32;
-        let second = self.header_length as u64 | (self.payload_at as u64) << 8;
+        let second =
+            self.header_length as u64 | (self.payload_at as u64) << 8 | (self.lent as u64) << 16;
         [u64::from_le(first), u64::from_le(second)]
     }
 
@@ -76,15 +84,22 @@ impl Fixed {
             payload_length: (first >> 32) as u32,
             header_length: second as u8,
             payload_at: (second >> 8) as u8,
+            lent: (second >> 16) as u8 != 0,
         };
         let length = fixed.length as u64;
-        let payload_end = fixed.payload_at as u64 + fixed.payload_length as u64;
+        let (in_record, longest) = if fixed.lent {
+            (LENT_LEN as u32, MAX_LENT as u32)
+        } else {
+            (fixed.payload_length, mtu)
+        };
+        let payload_end = fixed.payload_at as u64 + in_record as u64;
         let fits = length >= ALIGNMENT as u64
             && length.is_multiple_of(ALIGNMENT as u64)
             && length <= published
             && fixed.header_length as usize <= MAX_HEADER
             && payload_end <= length
-            && fixed.payload_length <= mtu;
+            && fixed.payload_length <= longest
+            && (!fixed.lent || fixed.payload_at.is_multiple_of(8));
         if fits {
             return Ok(fixed);
         }
@@ -109,6 +124,7 @@ mod tests {
             payload_length,
             header_length,
             payload_at,
+            lent: false,
         }
     }
 
@@ -137,6 +153,26 @@ mod tests {
             }
         }
         assert_eq!(record_length(payload_at(12, 8), 8), 64, "one line");
+    }
+
+    #[test]
+    fn a_record_that_lends_its_payload_holds_an_aligned_address() {
+        let lent = |length, payload_length, payload_at| Fixed {
+            lent: true,
+            ..fixed(length, payload_length, 28, payload_at)
+        };
+        let (long, mtu) = (MAX_LENT as u32, 8192);
+        for good in [lent(64, long, 48), lent(64, 1, 56), lent(128, long, 120)] {
+            assert_eq!(Fixed::parse(good.encode(), 128, mtu), Ok(good));
+        }
+        for wrong in [
+            lent(64, long + 1, 48),
+            lent(64, 1, 57),
+            lent(64, 1, 64),
+            lent(128, 1, 52),
+        ] {
+            assert!(Fixed::parse(wrong.encode(), 128, mtu).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,9 @@
 //!
 //! A peer that writes anything into the shared memory at any time harms its own channel only: every value that is read
 //! there is checked ([`Violation`]), and no Rust reference leads there except those to atomics.
-//! `docs/design/near.md` describes the design.
+//! `docs/design/same-host.md` describes the design.
+//!
+//! A long payload may stay in the sender's memory ([`Lender`]): the receiver copies it from there, once ([`Puller`]).
 //!
 //! Read [`layout`], `ring` (the protocol of the indices), `map` (the memory), then [`Sender`], [`Receiver`] and
 //! [`agreement`].
@@ -15,7 +17,9 @@ mod access;
 pub mod agreement;
 mod channel;
 pub mod layout;
+mod lender;
 mod map;
+mod pull;
 mod receiver;
 mod ring;
 mod sender;
@@ -23,7 +27,9 @@ mod sync;
 mod violation;
 
 pub use channel::{Channel, LARGE_RING, SMALL_RING, mtu};
+pub use lender::Lender;
 pub use map::MapError;
+pub use pull::{Lent, PullError, Puller};
 pub use receiver::{Receiver, Record};
 pub use sender::{Sender, Space};
 pub use violation::Violation;

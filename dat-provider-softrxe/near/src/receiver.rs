@@ -7,6 +7,7 @@ use crate::access::RingAccess;
 use crate::channel::mtu;
 use crate::layout::{Fixed, HEADER_AT, MAX_HEADER};
 use crate::map::Map;
+use crate::pull::{Lent, Puller};
 use crate::ring::Consumer;
 use crate::violation::Violation;
 
@@ -23,6 +24,8 @@ pub struct Record {
     pub payload_at: usize,
     /// Length of the payload.
     pub payload_length: usize,
+    /// The payload is in the peer's memory, and not in the record.
+    pub lent: Option<Lent>,
 }
 
 impl Record {
@@ -65,6 +68,12 @@ impl Receiver {
         }
     }
 
+    /// Returns what reads the memory of the peer, whose process is `pid`.
+    #[must_use]
+    pub fn puller(&self, pid: i32) -> Puller {
+        Puller::new(self.ring.clone(), pid)
+    }
+
     /// Returns the next record, or `None` if none is published. Without a [`release`](Self::release) it is the same
     /// place again.
     ///
@@ -93,12 +102,17 @@ impl Receiver {
         {
             *to = word.to_ne_bytes();
         }
+        let lent = fixed.lent.then(|| Lent {
+            address: self.ring.read_word(position, fixed.payload_at),
+            position,
+        });
         Ok(Some(Record {
             header,
             header_length: fixed.header_length.into(),
             at: self.ring.record(position),
             payload_at: fixed.payload_at.into(),
             payload_length: fixed.payload_length as usize,
+            lent,
         }))
     }
 

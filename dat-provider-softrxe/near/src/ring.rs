@@ -10,6 +10,10 @@
 //!
 //! **Room.** In the same way the producer sets `starved`, makes a full fence and looks at `freed` again. The consumer
 //! tests `starved` after each run of records without a fence, and once more after the fence of its sleep.
+//!
+//! **Withdrawal.** Before the producer's process changes memory that records lend, it stores the position behind them in `withdrawn` and makes a full
+//! fence. The consumer's process copies the memory, makes a full fence, and then loads `withdrawn`. If the copy has changed bytes, it sees
+//! the withdrawal as well. So no side waits for the other one.
 
 #[cfg(all(loom, test))]
 mod models;
@@ -46,12 +50,34 @@ pub(crate) struct Lines {
     /// The producer sets it when it has no room, the consumer takes it.
     pub(crate) starved: AtomicU32,
     rest_3: Rest<{ LINE - 4 }>,
+    /// What identifies the producer's memory: two secret words, and where it has them, or 0. The producer stores them once.
+    pub(crate) nonce: [AtomicU64; 2],
+    pub(crate) nonce_at: AtomicU64,
+    rest_4: Rest<{ LINE - 24 }>,
+    /// Not 0 if the consumer can read the producer's memory; the consumer stores it.
+    pub(crate) pulls: AtomicU32,
+    rest_5: Rest<{ LINE - 4 }>,
+    /// What records before this position lend is taken back; the producer stores it.
+    pub(crate) withdrawn: AtomicU64,
+    rest_6: Rest<{ LINE - 8 }>,
 }
 
 /// Takes `flag` and returns true if it was set.
 #[inline]
 fn take(flag: &AtomicU32) -> bool {
     flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::AcqRel) != 0
+}
+
+/// Takes back what the records that begin before `position` lend. The memory may change after the return.
+pub(crate) fn withdraw(lines: &Lines, position: u64) {
+    lines.withdrawn.store(position, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+/// Returns whether a copy that has ended is void, because the producer took back what the record at `position` lends.
+pub(crate) fn is_withdrawn(lines: &Lines, position: u64) -> bool {
+    fence(Ordering::SeqCst);
+    lines.withdrawn.load(Ordering::Relaxed) > position
 }
 
 /// The producer's side of a ring.

@@ -1,11 +1,13 @@
 //! The sending end of a ring.
 
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::access::RingAccess;
 use crate::channel::mtu;
-use crate::layout::{ALIGNMENT, Fixed, HEADER_AT, MAX_HEADER, record_length};
+use crate::layout::{ALIGNMENT, Fixed, HEADER_AT, LENT_LEN, MAX_HEADER, MAX_LENT, record_length};
+use crate::lender::Lender;
 use crate::map::Map;
 use crate::ring::Producer;
 use crate::violation::Violation;
@@ -71,6 +73,35 @@ impl Sender {
         self.producer.load_freed(self.ring.lines())
     }
 
+    /// Returns the position of the next record.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.producer.position()
+    }
+
+    /// Returns what lends memory of this process to the peer. There is one for a channel.
+    ///
+    /// # Errors
+    /// As `getrandom`.
+    pub fn lender(&self) -> io::Result<Lender> {
+        Lender::new(self.ring.clone())
+    }
+
+    /// Adds a record whose payload of `payload_length` bytes is lent: the space has its address at `payload_at`, a multiple of 8.
+    ///
+    /// # Panics
+    /// As [`commit`](Self::commit), with [`MAX_LENT`] instead of the MTU.
+    pub fn commit_lent(
+        &mut self,
+        header: &[u8; MAX_HEADER],
+        header_length: usize,
+        payload_at: usize,
+        payload_length: usize,
+    ) {
+        assert!(payload_length <= MAX_LENT && payload_at.is_multiple_of(8));
+        self.add(header, header_length, payload_at, payload_length, true);
+    }
+
     /// Adds the record whose payload is in the space. The peer may see it from now on, and sees it after
     /// [`publish`](Self::publish).
     ///
@@ -96,14 +127,28 @@ impl Sender {
         payload_at: usize,
         payload_length: usize,
     ) {
-        assert!(header_length <= MAX_HEADER && payload_length <= self.mtu);
+        assert!(payload_length <= self.mtu);
+        self.add(header, header_length, payload_at, payload_length, false);
+    }
+
+    #[inline]
+    fn add(
+        &mut self,
+        header: &[u8; MAX_HEADER],
+        header_length: usize,
+        payload_at: usize,
+        payload_length: usize,
+        lent: bool,
+    ) {
+        assert!(header_length <= MAX_HEADER);
         let header_end = HEADER_AT + header_length.next_multiple_of(8);
         assert!(
             payload_length == 0 || payload_at >= header_end,
             "the header is over the payload"
         );
         let at = u8::try_from(payload_at).expect("a payload begins within 255 bytes");
-        let length = record_length(payload_at, payload_length).max(ALIGNMENT);
+        let in_record = if lent { LENT_LEN } else { payload_length };
+        let length = record_length(payload_at, in_record).max(ALIGNMENT);
         assert!(
             length as u64 <= self.producer.known_room(),
             "a record needs room"
@@ -113,6 +158,7 @@ impl Sender {
             payload_length: payload_length as u32,
             header_length: header_length as u8,
             payload_at: at,
+            lent,
         };
         let position = self.producer.position();
         self.ring

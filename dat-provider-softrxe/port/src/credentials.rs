@@ -21,6 +21,19 @@ pub fn own_uid() -> u32 {
 /// # Errors
 /// As `getsockopt`.
 pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(peer(socket)?.uid)
+}
+
+/// Returns the process at the other end of a connected UNIX socket, as of its listen(2) or connect(2); `None` if this process's PID
+/// namespace does not contain it. Its number may be in use by another process once it has ended.
+///
+/// # Errors
+/// As `getsockopt`.
+pub fn peer_pid(socket: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    Ok(Some(peer(socket)?.pid).filter(|pid| *pid > 0))
+}
+
+fn peer(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     // SAFETY: all-zero is a valid ucred.
     let mut peer: libc::ucred = unsafe { zeroed() };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -35,7 +48,7 @@ pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
         )
     };
     if done == 0 {
-        Ok(peer.uid)
+        Ok(peer)
     } else {
         Err(io::Error::last_os_error())
     }

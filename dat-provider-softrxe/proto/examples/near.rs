@@ -162,6 +162,7 @@ fn carry(now: Time, from: &mut Side, to: &mut Side, hold: bool) {
         let payload = RecordPart {
             at: out.payload_at,
             length: out.payload_length,
+            lent: false,
         };
         to.engine.handle_near(now, ID, out.header(), payload);
     }

@@ -121,6 +121,18 @@ pub enum AccessError {
         /// Bytes of the range.
         length: u64,
     },
+    /// The access is granted, but the peer's memory, which the record lends, could not be read or was taken back.
+    #[error(
+        "key {key:#010x} grants {va:#x}+{length}, but the memory that the peer lends for it cannot be read"
+    )]
+    Withdrawn {
+        /// The key used.
+        key: u32,
+        /// First byte of the range.
+        va: u64,
+        /// Bytes of the range.
+        length: u64,
+    },
     /// The address of an atomic is not a multiple of eight.
     #[error("address {0:#x} of an atomic is not 8-byte aligned")]
     Alignment(u64),
@@ -186,11 +198,41 @@ pub trait Memory {
         Err(without_channel(access, va, length))
     }
 
-    /// Copies `length` bytes at position `at` of the record that is being handled by `Engine::handle_near` to registered
-    /// memory at `va`, in the order of [`write`](Self::write). Only an engine with [channels](crate::near) calls it.
+    /// Returns true if the record that the driver prepared for `Engine::poll_near` may lend its payload.
+    fn lends(&self) -> bool {
+        false
+    }
+
+    /// Lends `length` bytes of registered memory at `va` to the peer, which copies them itself when it handles the record. Writes
+    /// what the peer needs for that, [`LENT_LEN`](crate::near::LENT_LEN) bytes, to position `at` of the record. Only called
+    /// after [`lends`](Self::lends) returned true for the record.
+    ///
+    /// A deregistration, an invalidation, or a [`recall`](Self::recall) takes the bytes back before it returns: a copy that
+    /// ends later fails with [`AccessError::Withdrawn`] at the peer, and the packet is repeated, copied.
     ///
     /// # Errors
-    /// See [`AccessError`]; nothing was written then, except perhaps a part for `Fault`.
+    /// See [`AccessError`]; nothing is lent then.
+    fn lend_record(
+        &self,
+        access: &Access,
+        va: u64,
+        length: usize,
+        at: usize,
+    ) -> Result<(), AccessError> {
+        let _ = at;
+        Err(without_channel(access, va, length))
+    }
+
+    /// Takes back what is lent for queue pair `qpn`, whose requests have ended: the consumer may change their memory.
+    fn recall(&self, qpn: Qpn) {
+        let _ = qpn;
+    }
+
+    /// Copies `length` bytes at position `at` of the record that is being handled by `Engine::handle_near`, or of the memory that it
+    /// lends, to registered memory at `va`, in the order of [`write`](Self::write). Only an engine with [channels](crate::near) calls it.
+    ///
+    /// # Errors
+    /// See [`AccessError`]; nothing was written then, except perhaps a part for `Fault` and `Withdrawn`.
     fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
         let _ = at;
         Err(without_channel(access, va, length))
@@ -251,6 +293,24 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
 
     fn fill(&self, access: &Access, va: u64, length: usize, at: usize) -> Result<(), AccessError> {
         (**self).fill(access, va, length, at)
+    }
+
+    fn lends(&self) -> bool {
+        (**self).lends()
+    }
+
+    fn lend_record(
+        &self,
+        access: &Access,
+        va: u64,
+        length: usize,
+        at: usize,
+    ) -> Result<(), AccessError> {
+        (**self).lend_record(access, va, length, at)
+    }
+
+    fn recall(&self, qpn: Qpn) {
+        (**self).recall(qpn);
     }
 
     fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {

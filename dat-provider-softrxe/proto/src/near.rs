@@ -33,6 +33,12 @@ pub(crate) const ACK_FLAG: (usize, u8) = (8, 0x40);
 pub(crate) const ACK_LEN: usize = 4;
 /// Longest payload that begins right behind the headers. A longer one begins at a multiple of [`RECORD_ALIGN`].
 const MAX_PACKED: usize = 512;
+/// Shortest payload that is [lent](crate::Memory::lend_record). A shorter one is copied in less time than the peer's system call takes.
+pub const MIN_LENT: u32 = 16 << 10;
+/// Longest payload that a record lends: a multiple of each MTU.
+pub const MAX_LENT: u32 = 256 << 10;
+/// Bytes of a record that describe a lent payload, in place of the payload.
+pub const LENT_LEN: usize = 8;
 /// Smallest and largest MTU of a channel, a power of two.
 pub const MTU_RANGE: std::ops::RangeInclusive<u16> = 256..=32_768;
 
@@ -53,13 +59,15 @@ pub const fn record_length(header_length: usize, payload_length: usize) -> usize
     (payload_at(header_length, payload_length) + payload_length).next_multiple_of(RECORD_ALIGN)
 }
 
-/// A part of the record at hand: position from its beginning, and bytes.
+/// A part of the record at hand: position from its beginning, and bytes. Or a part of the memory that the record lends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecordPart {
     /// Position of the first byte.
     pub at: usize,
     /// Bytes.
     pub length: usize,
+    /// The bytes are in memory of the peer, at this position of what it lends.
+    pub lent: bool,
 }
 
 /// A packet for a channel, from `Engine::poll_near`. Its payload is in the record already.
@@ -73,6 +81,8 @@ pub struct NearOut {
     pub payload_at: usize,
     /// Bytes of payload.
     pub payload_length: usize,
+    /// The record has a description of the payload in its place, of [`LENT_LEN`] bytes.
+    pub lent: bool,
 }
 
 impl NearOut {
@@ -85,7 +95,12 @@ impl NearOut {
     /// Returns the length of the record.
     #[must_use]
     pub const fn record_length(&self) -> usize {
-        record_length(self.header_length, self.payload_length)
+        let length = if self.lent {
+            LENT_LEN
+        } else {
+            self.payload_length
+        };
+        record_length(self.header_length, length)
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Counters {
     pub duplicates: u64,
     /// Requests after a gap.
     pub out_of_sequence: u64,
+    /// Lent payloads that could not be read from the peer's memory; the packet is repeated, copied.
+    pub withdrawn: u64,
     /// NAKs for requests that were invalid or not allowed; each ends its connection.
     pub refused: u64,
     /// Refused requests whose key does not grant the access: unknown, closed, of another protection domain, too short,

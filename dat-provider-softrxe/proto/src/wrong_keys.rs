@@ -38,7 +38,9 @@ pub(crate) const fn key_fault(error: &AccessError) -> Option<&'static str> {
         AccessError::Bounds { .. } => Some("it does not grant the whole range"),
         AccessError::Right { .. } => Some("it does not grant the right"),
         AccessError::Window(_) => Some("it is not that of a window that the peer may invalidate"),
-        AccessError::Alignment(_) | AccessError::Fault { .. } => None,
+        AccessError::Alignment(_) | AccessError::Fault { .. } | AccessError::Withdrawn { .. } => {
+            None
+        }
     }
 }
 

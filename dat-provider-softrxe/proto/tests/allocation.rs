@@ -102,6 +102,7 @@ fn carry_record(pair: &mut Pair, from: usize) -> bool {
     let payload = RecordPart {
         at: out.payload_at,
         length: out.payload_length,
+        lent: false,
     };
     let peer = &mut pair.sides[1 - from];
     peer.memory.lend_record(&memory, room);

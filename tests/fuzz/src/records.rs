@@ -39,7 +39,12 @@ pub(crate) fn deliver(
     let mut record = vec![0; ROOM];
     record[at..at + length].copy_from_slice(&payload[..length]);
     engine.memory().set_record(record);
-    engine.handle_near(now, id, header, RecordPart { at, length });
+    let payload = RecordPart {
+        at,
+        length,
+        lent: false,
+    };
+    engine.handle_near(now, id, header, payload);
     engine.memory().set_record(Vec::new());
 }
 

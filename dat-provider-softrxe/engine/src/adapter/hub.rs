@@ -28,6 +28,7 @@ use super::upcall::Upcall;
 use crate::address::local_address::LocalAddress;
 use crate::clock;
 use crate::link::capture::Capture;
+use crate::memory::lending::LendingCounters;
 use crate::memory::regions::Regions;
 use crate::secrets::Secrets;
 use crate::settings::Settings;
@@ -105,7 +106,7 @@ impl Hub {
             descriptors.liveness().add(door.as_raw_fd())?;
             descriptors.add_listener(door.listener());
         }
-        let near = Near::new()?;
+        let near = Near::new(settings.near_pull)?;
         descriptors.add(near.descriptor())?;
         let mut config = config(ip, &mut ports, &settings, secrets.engine, secrets.guid)?;
         if near_dial.door().is_some() {
@@ -199,6 +200,33 @@ impl Hub {
                 let _ = state.engine.reject(now, id, reason, data);
             }
         });
+    }
+
+    /// Logs how many long messages took which way through shared memory, if there were any.
+    pub(crate) fn log_counters(&self) {
+        let counters = self
+            .state
+            .lock()
+            .engine
+            .memory()
+            .loans()
+            .borrow()
+            .counters();
+        let LendingCounters {
+            lent,
+            pulled,
+            failed,
+            refused,
+        } = counters;
+        if counters != LendingCounters::default() {
+            tracing::info!(
+                lent,
+                pulled,
+                failed,
+                refused,
+                "parts of long messages that were copied once"
+            );
+        }
     }
 
     /// Ends the helper thread.

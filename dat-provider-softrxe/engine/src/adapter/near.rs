@@ -64,14 +64,16 @@ pub(crate) struct Near {
     unfinished: bool,
     /// A channel ended, and the engine has events of it. No thread sleeps before it has collected them.
     ended: bool,
+    /// Long messages are copied once where the kernel allows it.
+    lends: bool,
 }
 
 impl Near {
-    /// Starts without channels.
+    /// Starts without channels. `lends`: long messages are copied once where the kernel allows it.
     ///
     /// # Errors
     /// As `epoll_create1`.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(lends: bool) -> io::Result<Self> {
         Ok(Self {
             channels: Vec::new(),
             by_peer: HashMap::new(),
@@ -85,6 +87,7 @@ impl Near {
             looped: false,
             unfinished: false,
             ended: false,
+            lends,
         })
     }
 
@@ -122,10 +125,15 @@ impl Near {
         let free = self.channels.iter().position(Option::is_none);
         let index = free.unwrap_or(self.channels.len());
         let id = NearId(index as u16);
-        let link = NearLink::new(id, channel);
+        let mut link = NearLink::new(id, channel);
         let added = engine.near_up(id, guid, link.mtu() as u16);
         if let Err(error) = added {
             return Err(io::Error::other(error));
+        }
+        if self.lends
+            && let Some(bell) = &bell
+        {
+            lend(engine, &mut link, bell);
         }
         let up = Up { peer, link, bell };
         match self.channels.get_mut(index) {
@@ -142,7 +150,9 @@ impl Near {
         let Some(index) = self.by_peer.remove(&peer) else {
             return;
         };
-        engine.near_down(now, NearId(index as u16));
+        let id = NearId(index as u16);
+        engine.near_down(now, id);
+        engine.memory().loans().borrow_mut().close(id);
         if let Some(up) = self.channels[index].take()
             && let Some(bell) = &up.bell
         {
@@ -327,6 +337,18 @@ impl Near {
     /// Returns the peers that have hung up since the last call.
     pub(crate) fn take_hung_up(&mut self) -> Vec<LocalPeer> {
         std::mem::take(&mut self.hung_up)
+    }
+}
+
+/// Begins to lend over a new channel. Without, everything is copied twice.
+fn lend(engine: &Engine<Regions>, link: &mut NearLink, bell: &Bell) {
+    let done = match bell.peer_pid() {
+        Ok(Some(pid)) => link.lend(engine, pid),
+        Ok(None) => Err(io::Error::other("the peer is in another PID namespace")),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = done {
+        tracing::info!(%error, "long messages of a process of this host are copied twice");
     }
 }
 

@@ -1,11 +1,14 @@
 //! The link through shared memory: records to and from one engine of this host, or this engine itself.
 //!
 //! A record has no ICRC, and is neither lost nor reordered. Its payload is copied between the ring and registered memory by the engine's
-//! [`Regions`], which know the record at hand.
+//! [`Regions`], which know the record at hand. A long payload is lent instead ([`lending`](crate::memory::lending)): the receiver
+//! copies it out of the sender's memory.
 
-use softrxe_near::{Channel, Violation};
+use std::io;
+
+use softrxe_near::{Channel, Lent, Record, Sender, Violation};
 use softrxe_proto::near::RecordPart;
-use softrxe_proto::{Engine, NearId, Time};
+use softrxe_proto::{Engine, NearId, NearOut, Time};
 
 use crate::memory::range::RecordBytes;
 use crate::memory::regions::Regions;
@@ -33,6 +36,8 @@ pub(crate) struct NearLink {
     channel: Channel,
     /// The engine has packets for which there was no room.
     starved: bool,
+    /// The peer's memory was tried, or is not to be.
+    probed: bool,
 }
 
 /// What a look at the ring of a link found.
@@ -51,7 +56,21 @@ impl NearLink {
             id,
             channel,
             starved: false,
+            probed: true,
         }
+    }
+
+    /// Begins to lend memory to the peer, and to copy out of its memory, where the kernel allows both. `pid` is the peer's process.
+    ///
+    /// # Errors
+    /// As `getrandom`; `OutOfMemory`. Everything is copied twice then.
+    pub(crate) fn lend(&mut self, engine: &Engine<Regions>, pid: i32) -> io::Result<()> {
+        let lender = self.channel.sender.lender()?;
+        let puller = self.channel.receiver.puller(pid);
+        let mut loans = engine.memory().loans().borrow_mut();
+        loans.open(self.id, lender, puller)?;
+        self.probed = false;
+        Ok(())
     }
 
     /// Returns the largest payload of a packet.
@@ -68,6 +87,9 @@ impl NearLink {
         engine: &mut Engine<Regions>,
         now: Time,
     ) -> Result<Look, Violation> {
+        if !self.probed {
+            self.probed = engine.memory().loans().borrow_mut().probe(self.id);
+        }
         let receiver = &mut self.channel.receiver;
         let mut look = Look::default();
         let mut bytes = 0;
@@ -75,6 +97,13 @@ impl NearLink {
             let Some(record) = receiver.next()? else {
                 break;
             };
+            if let Some(lent) = record.lent {
+                receive_lent(engine, now, self.id, &record, lent);
+                receiver.release();
+                look.records += 1;
+                bytes += record.payload_length;
+                continue;
+            }
             let length = record.payload_at + record.payload_length;
             // SAFETY: the receiver checked the record's length. It stays mapped until it is released, after its use, and only raw
             // pointers lead there.
@@ -83,6 +112,7 @@ impl NearLink {
             let payload = RecordPart {
                 at: record.payload_at,
                 length: record.payload_length,
+                lent: false,
             };
             engine.handle_near(now, self.id, record.header(), payload);
             receiver.release();
@@ -130,14 +160,30 @@ impl NearLink {
             // SAFETY: the sender's space is mapped as long as the channel, and only raw pointers lead there.
             let place = unsafe { RecordBytes::new(space.at, space.room) };
             engine.memory().set_record(place);
+            let position = sender.position();
+            let mut loans = engine.memory().loans().borrow_mut();
+            loans.set_lending(Some((self.id, position)));
+            drop(loans);
             if let Some(out) = engine.poll_near(now, self.id, space.room, hold) {
-                sender.commit_header(
+                let commit = if out.lent {
+                    Sender::commit_lent
+                } else {
+                    bytes += out.payload_length;
+                    Sender::commit_header
+                };
+                let NearOut {
+                    header_length,
+                    payload_at,
+                    payload_length,
+                    ..
+                } = out;
+                commit(
+                    sender,
                     &out.header,
-                    out.header_length,
-                    out.payload_at,
-                    out.payload_length,
+                    header_length,
+                    payload_at,
+                    payload_length,
                 );
-                bytes += out.payload_length;
                 if bytes >= MAX_SENT {
                     sent.unfinished = true;
                     // Without the shared flag: a thread that is about to sleep finds room, and goes on.
@@ -155,6 +201,7 @@ impl NearLink {
             }
         }
         engine.memory().set_record(RecordBytes::NONE);
+        engine.memory().loans().borrow_mut().set_lending(None);
         sent.wake |= sender.publish();
         Ok(sent)
     }
@@ -178,4 +225,18 @@ impl NearLink {
     pub(crate) fn disarm(&self) {
         self.channel.receiver.disarm();
     }
+}
+
+/// Passes a record to `engine` whose payload is in memory of the peer.
+fn receive_lent(engine: &mut Engine<Regions>, now: Time, id: NearId, record: &Record, lent: Lent) {
+    let loans = engine.memory().loans();
+    loans.borrow_mut().set_borrowing(Some((id, lent)));
+    let payload = RecordPart {
+        at: 0,
+        length: record.payload_length,
+        lent: true,
+    };
+    engine.handle_near(now, id, record.header(), payload);
+    let loans = engine.memory().loans();
+    loans.borrow_mut().set_borrowing(None);
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod guard;
 mod keys;
+pub(crate) mod lending;
 pub(crate) mod payload_refs;
 mod probe;
 pub(crate) mod range;

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
 use crc32fast::Hasher;
+use softrxe_near::{Lent, PullError, Puller};
 
 use super::guard::{self, CopyMethod, Fault};
 use super::probe;
@@ -48,6 +49,14 @@ impl RecordBytes {
         }
     }
 
+    /// Stores `bytes`, as many as these are. Another process may change them at any time.
+    pub(crate) fn store(self, bytes: [u8; 8]) {
+        if self.length == bytes.len() {
+            // SAFETY: the memory is mapped for writing, and copied by the instructions of all copies.
+            unsafe { guard::copy_own(self.base, bytes.as_ptr() as usize, bytes.len()) };
+        }
+    }
+
     /// Returns the part of `length` bytes from `at`, or `None` if it is not inside.
     pub(crate) fn part(self, at: usize, length: usize) -> Option<Self> {
         let inside = at <= self.length && length <= self.length - at;
@@ -70,6 +79,21 @@ pub(crate) enum Failed {
 impl From<Fault> for Failed {
     fn from(_: Fault) -> Self {
         Self::Fault
+    }
+}
+
+/// Why a peer's memory was not copied into a range.
+#[derive(Debug)]
+pub(crate) enum PullFailed {
+    /// The range failed.
+    Own(Failed),
+    /// The peer's memory cannot be read, or was taken back.
+    Peer(PullError),
+}
+
+impl From<Failed> for PullFailed {
+    fn from(failed: Failed) -> Self {
+        Self::Own(failed)
     }
 }
 
@@ -242,6 +266,29 @@ impl Range {
     ) -> Result<(), Failed> {
         // SAFETY: a record is mapped as long as its channel exists, and is read under the engine's lock.
         unsafe { self.copy_in(method, offset, record.base, record.length) }
+    }
+
+    /// Copies `length` bytes of a peer's memory into the range, the last ones last: from position `at` of `lent`.
+    ///
+    /// # Errors
+    /// [`PullFailed`]. A part may have been written.
+    pub(crate) fn write_pulled(
+        &self,
+        method: CopyMethod,
+        offset: u64,
+        length: usize,
+        (puller, lent, at): (&mut Puller, Lent, usize),
+    ) -> Result<(), PullFailed> {
+        let to = self.at(offset, length)?;
+        let body = length.saturating_sub(TAIL);
+        let mut tail = [0_u8; TAIL];
+        let rest = length - body;
+        let parts = [(to, body), (tail.as_mut_ptr() as usize, rest)];
+        // SAFETY: inside a range that the consumer registered for writing, and `tail`. The kernel writes there, as in `guard`.
+        unsafe { puller.pull(lent, at, parts) }.map_err(PullFailed::Peer)?;
+        fence(Ordering::Release);
+        store_tail(method, to + body, &tail[..rest]).map_err(Failed::from)?;
+        Ok(())
     }
 
     /// Copies `length` bytes at `from` into the range, the last ones last.

@@ -12,8 +12,9 @@ use softrxe_proto::{
 
 use super::guard::{CopyMethod, MethodCache};
 use super::keys::Keys;
+use super::lending::{Loan, Loans};
 use super::payload_refs::{MIN_LENT, PayloadRefs, Pieces};
-use super::range::{Failed, Range, RecordBytes};
+use super::range::{Failed, PullFailed, Range, RecordBytes};
 
 /// Largest number of regions and windows of an engine.
 const MAX_ENTRIES: usize = 1 << 23;
@@ -25,6 +26,8 @@ pub(crate) struct Regions {
     payload_refs: RefCell<PayloadRefs>,
     /// The record that the engine reads or writes at present.
     record: Cell<RecordBytes>,
+    /// What channels lend and borrow.
+    loans: RefCell<Loans>,
     copy_method: MethodCache,
 }
 
@@ -90,6 +93,7 @@ impl Regions {
             table: RefCell::new(table),
             payload_refs: RefCell::default(),
             record: Cell::new(RecordBytes::NONE),
+            loans: RefCell::default(),
             copy_method: MethodCache::new(),
         }
     }
@@ -123,6 +127,11 @@ impl Regions {
         self.record.set(record);
     }
 
+    /// Returns what channels lend and borrow.
+    pub(crate) const fn loans(&self) -> &RefCell<Loans> {
+        &self.loans
+    }
+
     /// Calls `send` with the pieces of the run in `out`: its own bytes and the payload that it refers to.
     pub(crate) fn gather<R>(&self, out: &[u8], send: impl FnOnce(Pieces<'_>) -> R) -> R {
         self.payload_refs.borrow_mut().gather(out, send)
@@ -148,6 +157,7 @@ impl Regions {
         table.remove(key);
         // A window without its region makes nothing accessible.
         table.unbind_windows(|bound| bound.region == key);
+        self.loans.borrow_mut().withdraw(|loan| loan.region == key);
     }
 
     /// Creates an unbound window and returns it with its key, or `None` as [`register`](Self::register) does.
@@ -168,8 +178,9 @@ impl Regions {
         Some((window, key))
     }
 
-    /// Unbinds the windows that belong to `qpn`, which is destroyed or reset. Its number may be used again.
+    /// Unbinds the windows that belong to `qpn`, and takes back what is lent for it. It is destroyed or reset. Its number may be used again.
     pub(crate) fn unbind_windows_of(&self, qpn: Qpn) {
+        self.loans.borrow_mut().withdraw(|loan| loan.qpn == qpn);
         let mut table = self.table.borrow_mut();
         if !table.any_type2 {
             return;
@@ -182,6 +193,7 @@ impl Regions {
         let mut table = self.table.borrow_mut();
         if let Some(key) = table.windows.remove(&window) {
             table.remove(key);
+            self.loans.borrow_mut().withdraw(|loan| loan.key == key);
         }
     }
 
@@ -224,6 +236,14 @@ impl Table {
             {
                 *bound = None;
             }
+        }
+    }
+
+    /// Returns the key of the region below `key`, which is that of a region or of a bound window.
+    fn region_of(&self, key: u32) -> u32 {
+        match self.entries.get(&key).map(|entry| &entry.target) {
+            Some(Target::Window { bound, .. }) => bound.map_or(key, |bound| bound.region),
+            _ => key,
         }
     }
 
@@ -351,9 +371,54 @@ impl Memory for Regions {
         done.map_err(|failed| error_of(failed, access, va, bytes))
     }
 
+    fn lends(&self) -> bool {
+        self.loans.borrow_mut().lends()
+    }
+
+    fn lend_record(
+        &self,
+        access: &Access,
+        va: u64,
+        length: usize,
+        at: usize,
+    ) -> Result<(), AccessError> {
+        let bytes = length as u64;
+        let table = self.table.borrow();
+        let (range, offset) = table.resolve(access, va, bytes)?;
+        let lent = range.part(offset, bytes);
+        let lent = lent.ok_or_else(|| error_of(Failed::Outside, access, va, bytes))?;
+        let address = (lent.base() as u64).to_ne_bytes();
+        let record = self.record_part(access, va, address.len(), at)?;
+        record.store(address);
+        self.loans.borrow_mut().add(|position| Loan {
+            position,
+            region: table.region_of(access.key),
+            key: access.key,
+            qpn: access.qpn,
+        });
+        Ok(())
+    }
+
+    fn recall(&self, qpn: Qpn) {
+        self.loans.borrow_mut().withdraw(|loan| loan.qpn == qpn);
+    }
+
     fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
         let bytes = length as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, bytes)?;
+        let mut loans = self.loans.borrow_mut();
+        if loans.is_borrowing() {
+            let done = loans.pull(&range, self.copy_method.get(), offset, at, length);
+            return done.map_err(|failed| match failed {
+                PullFailed::Own(failed) => error_of(failed, access, va, bytes),
+                PullFailed::Peer(_) => AccessError::Withdrawn {
+                    key: access.key,
+                    va,
+                    length: bytes,
+                },
+            });
+        }
+        drop(loans);
         let record = self.record_part(access, va, length, at)?;
         let done = range.write_from_record(self.copy_method.get(), offset, record);
         done.map_err(|failed| error_of(failed, access, va, bytes))
@@ -392,10 +457,14 @@ impl Memory for Regions {
             return Err(AccessError::Scope(key));
         }
         *bound = None;
+        self.loans.borrow_mut().withdraw(|loan| loan.key == key);
         Ok(())
     }
 
     fn bind(&self, bind: &MwBind, pd: Pd, qpn: Qpn) -> Result<(), AccessError> {
+        self.loans
+            .borrow_mut()
+            .withdraw(|loan| loan.key == bind.old_key);
         let mut table = self.table.borrow_mut();
         let refused = AccessError::Window(bind.old_key);
         let entry = table.entries.get(&bind.old_key).ok_or(refused)?;

@@ -24,6 +24,7 @@ pub struct Adapter {
 impl Adapter {
     /// Ends the helper thread, once, and waits for its end unless the caller is that thread.
     pub(crate) fn end(&self) {
+        self.hub.log_counters();
         self.hub.end();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread

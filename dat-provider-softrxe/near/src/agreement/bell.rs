@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
+use softrxe_port::credentials;
 use softrxe_port::fork::CloseOnFork;
 use softrxe_port::packets::{self, Incoming};
 
@@ -16,6 +17,15 @@ pub struct Bell(CloseOnFork<OwnedFd>);
 impl Bell {
     pub(super) const fn new(connection: CloseOnFork<OwnedFd>) -> Self {
         Self(connection)
+    }
+
+    /// Returns the process that listened or connected at the other end; `None` if it is in a PID namespace that this process does
+    /// not see.
+    ///
+    /// # Errors
+    /// As `getsockopt`.
+    pub fn peer_pid(&self) -> io::Result<Option<i32>> {
+        credentials::peer_pid(self.0.as_fd())
     }
 
     /// Wakes the peer. If it has ended, [`clear`](Self::clear) says so.

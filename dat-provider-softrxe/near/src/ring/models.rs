@@ -29,6 +29,13 @@ fn lines() -> Lines {
         rest_2: [const { AtomicU8::new(0) }; LINE - 4],
         starved: AtomicU32::new(0),
         rest_3: [const { AtomicU8::new(0) }; LINE - 4],
+        nonce: [AtomicU64::new(0), AtomicU64::new(0)],
+        nonce_at: AtomicU64::new(0),
+        rest_4: [const { AtomicU8::new(0) }; LINE - 24],
+        pulls: AtomicU32::new(0),
+        rest_5: [const { AtomicU8::new(0) }; LINE - 4],
+        withdrawn: AtomicU64::new(0),
+        rest_6: [const { AtomicU8::new(0) }; LINE - 8],
     };
     // Loom takes the first use for a write, so it is here.
     lines.tail.load(Ordering::Relaxed);
@@ -208,6 +215,30 @@ fn no_producer_starves_beside_room() {
         let mut consumer = Consumer::new(shared.size);
         assert_eq!(shared.take_after_sleep(&mut consumer), 7);
         assert_eq!(shared.take_after_sleep(&mut consumer), 8);
+        thread.join().expect("the producer ended well");
+    });
+}
+
+/// Lent memory of one word, which the kernel copies for the consumer: without an order of its own.
+#[test]
+fn a_copy_of_memory_that_changed_after_its_withdrawal_does_not_count() {
+    explore(3, || {
+        let (lines, lent) = (lines(), AtomicU64::new(1));
+        lines.withdrawn.load(Ordering::Relaxed);
+        lent.load(Ordering::Relaxed);
+        let shared = Arc::new((lines, lent));
+        let there = Arc::clone(&shared);
+        let thread = thread::spawn(move || {
+            withdraw(&there.0, RECORD);
+            there.1.store(2, Ordering::Relaxed);
+        });
+        let copy = shared.1.load(Ordering::Relaxed);
+        let void = is_withdrawn(&shared.0, 0);
+        assert!(copy == 1 || void);
+        assert!(
+            !is_withdrawn(&shared.0, RECORD),
+            "the next record is not void"
+        );
         thread.join().expect("the producer ended well");
     });
 }

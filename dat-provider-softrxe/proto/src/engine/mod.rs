@@ -265,7 +265,12 @@ impl<M: Memory> Engine<M> {
             out: &mut self.out,
             icrc_cache: &mut self.icrc_cache,
         };
-        Some(call(qp, &mut cx))
+        let sends = qp.state().sends();
+        let result = call(qp, &mut cx);
+        if sends && !qp.state().sends() {
+            self.memory.recall(qp.qpn);
+        }
+        Some(result)
     }
 
     /// Puts a queue pair on the ready list of its link.

@@ -3,9 +3,10 @@
 use dat_handshake::Capabilities;
 
 use super::Qp;
-use super::outgoing::{Outgoing, Payload, Role};
+use super::outgoing::{Outgoing, Payload, Role, psns};
 use super::responder::{Job, JobKind};
-use crate::memory::Rights;
+use crate::memory::{Memory, Rights};
+use crate::near::{MAX_LENT, MIN_LENT};
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::Psn;
@@ -14,7 +15,7 @@ use crate::work::Status;
 
 impl Qp {
     /// Returns the next READ response, atomic result or NAK.
-    pub(super) fn next_answer<M>(&self, _cx: &Context<'_, M>) -> Option<Outgoing> {
+    pub(super) fn next_answer<M: Memory>(&self, cx: &Context<'_, M>) -> Option<Outgoing> {
         let r = &self.responder;
         let Some(job) = r.jobs.front() else {
             let (psn, syndrome) = r.nak?;
@@ -31,14 +32,18 @@ impl Qp {
                 Some(original),
             ),
             JobKind::Read { reth, begun } => {
-                let last = reth.length <= r.mtu;
+                // The answer to a repetition is copied: the peer may not be able to read the memory.
+                let lent = !job.duplicate && reth.length >= MIN_LENT && cx.memory.lends();
+                let longest = if lent { MAX_LENT } else { r.mtu };
+                let last = reth.length <= longest;
                 let (opcode, aeth) = match (begun, last) {
                     (false, true) => (Opcode::ReadResponseOnly, aeth),
                     (false, false) => (Opcode::ReadResponseFirst, aeth),
                     (true, true) => (Opcode::ReadResponseLast, aeth),
                     (true, false) => (Opcode::ReadResponseMiddle, None),
                 };
-                let packet = self.answer(Role::Response, opcode, job.psn, aeth, None)?;
+                let mut packet = self.answer(Role::Response, opcode, job.psn, aeth, None)?;
+                packet.lent = lent;
                 let access = self.remote(reth.rkey, Rights::REMOTE_READ);
                 let payload = match reth.length {
                     0 => Payload::Empty,
@@ -47,7 +52,7 @@ impl Qp {
                         va: reth.va,
                     },
                 };
-                Some(packet.with_payload(payload, reth.length.min(r.mtu) as usize))
+                Some(packet.with_payload(payload, reth.length.min(longest) as usize))
             }
         }
     }
@@ -94,8 +99,8 @@ impl Qp {
         Some(packet)
     }
 
-    /// Records that a READ response or the result of an atomic was sent.
-    pub(super) fn response_sent(&mut self) {
+    /// Records that a READ response of `length` bytes or the result of an atomic was sent.
+    pub(super) fn response_sent(&mut self, length: u32) {
         let r = &mut self.responder;
         let mtu = r.mtu;
         let done = match r.jobs.front_mut() {
@@ -103,11 +108,11 @@ impl Qp {
                 psn,
                 kind: JobKind::Read { reth, begun },
                 ..
-            }) if reth.length > mtu => {
-                *psn = psn.plus(1);
+            }) if reth.length > length => {
+                *psn = psn.plus(psns(length, mtu));
                 *begun = true;
-                reth.va = reth.va.wrapping_add(u64::from(mtu));
-                reth.length -= mtu;
+                reth.va = reth.va.wrapping_add(u64::from(length));
+                reth.length -= length;
                 false
             }
             _ => true,
@@ -125,7 +130,8 @@ impl Qp {
         let r = &mut self.responder;
         let duplicate = r.jobs.pop_front().is_some_and(|job| job.duplicate);
         let insists = r.unreadable_at.replace(psn) == Some(psn);
-        if duplicate && !insists {
+        // A link that loses nothing has no late copies.
+        if duplicate && !insists && !self.requester.path.lossless {
             // This may be a late copy of a READ that was answered. A requester that still waits for the answer repeats its
             // request.
             return;

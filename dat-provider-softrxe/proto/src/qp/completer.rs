@@ -2,10 +2,12 @@
 
 use super::Qp;
 use super::incoming::{Arrived, Incoming};
+use super::outgoing::psns;
 use super::ring::for_each_part;
 use super::timer::rnr_wait;
 use super::wqe::Wqe;
 use crate::memory::{Access, AccessError, Memory, Rights};
+use crate::near::MAX_LENT;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::Psn;
@@ -131,13 +133,19 @@ impl Qp {
         };
         match done {
             None => cx.out.counters.malformed += 1,
+            Some(Err(AccessError::Withdrawn { .. })) => {
+                cx.out.counters.withdrawn += 1;
+                self.handle_gap(cx);
+            }
             Some(Err(error)) => {
                 tracing::debug!(qpn = ?self.qpn, %error, "response cannot be placed");
                 self.fail_head(cx, Status::LocalProtection);
             }
             Some(Ok(())) => {
-                self.advance(cx, psn.plus(1));
-                if psn == start.plus(packets - 1) {
+                let length = packet.payload.len() as u32;
+                let end = psn.plus(psns(length, self.requester.path.mtu));
+                self.advance(cx, end);
+                if end == start.plus(packets) {
                     self.complete_head(cx);
                 }
                 self.complete_local(cx);
@@ -155,9 +163,17 @@ impl Qp {
         index: u32,
         packet: &Incoming<'_>,
     ) -> Option<Result<(), AccessError>> {
-        let offset = index * self.requester.path.mtu;
-        let want = wqe.length.checked_sub(offset)?.min(self.requester.path.mtu);
-        if !matches!(wqe.op, crate::work::Op::Read(_)) || packet.payload.len() != want as usize {
+        let mtu = self.requester.path.mtu;
+        let offset = index * mtu;
+        let left = wqe.length.checked_sub(offset)?;
+        let length = packet.payload.len() as u32;
+        let full = if packet.payload.is_lent() {
+            let ends = length == left || length.is_multiple_of(mtu);
+            ends && (1..=left.min(MAX_LENT)).contains(&length)
+        } else {
+            length == left.min(mtu)
+        };
+        if !matches!(wqe.op, crate::work::Op::Read(_)) || !full {
             return None;
         }
         Some(self.scatter(cx, seq, offset, &packet.payload))

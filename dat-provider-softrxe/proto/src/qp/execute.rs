@@ -2,9 +2,11 @@
 
 use super::Qp;
 use super::incoming::Incoming;
+use super::outgoing::psns;
 use super::refusal::{Refusal, refusal};
 use super::responder::{Current, Job, JobKind, Resource};
-use crate::memory::{Access, AtomicOp, Memory, Rights};
+use crate::memory::{Access, AccessError, AtomicOp, Memory, Rights};
+use crate::near::MAX_LENT;
 use crate::opcode::{Opcode, RequestKind};
 use crate::outputs::Context;
 use crate::wire::{AtomicEth, Nak, Reth};
@@ -28,10 +30,15 @@ impl Qp {
         };
         let mtu = self.responder.mtu as usize;
         let length = packet.payload.len();
+        let longest = if packet.payload.is_lent() {
+            MAX_LENT as usize
+        } else {
+            mtu
+        };
         let full = match (position.begins(), position.ends()) {
-            (_, false) => length == mtu,
-            (false, true) => (1..=mtu).contains(&length),
-            (true, true) => length <= mtu,
+            (_, false) => (1..=longest).contains(&length) && length.is_multiple_of(mtu),
+            (false, true) => (1..=longest).contains(&length),
+            (true, true) => length <= longest,
         };
         if !in_order || !full {
             return Err(Refusal::INVALID);
@@ -43,7 +50,7 @@ impl Qp {
             RequestKind::Atomic => return self.execute_atomic(cx, packet),
         }
         let r = &mut self.responder;
-        r.expected = r.expected.plus(1);
+        r.expected = r.expected.plus(psns(length as u32, mtu as u32));
         if position.ends() {
             r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
             r.current = Current::None;
@@ -57,8 +64,11 @@ impl Qp {
         packet: &Incoming<'_>,
     ) -> Result<(), Refusal> {
         if packet.opcode.position().begins() {
-            let receive = self.take_receive(cx).ok_or(Refusal::NotReady)?;
-            self.responder.receive = Some(receive);
+            // After a payload that could not be read, the repetition uses the same receive.
+            if self.responder.receive.is_none() {
+                let receive = self.take_receive(cx).ok_or(Refusal::NotReady)?;
+                self.responder.receive = Some(receive);
+            }
             self.responder.current = Current::Send(0);
         }
         let (Current::Send(done), Some(receive)) = (self.responder.current, self.responder.receive)
@@ -69,8 +79,16 @@ impl Qp {
         if length > receive.length - done {
             return Err(Refusal::Nak(Nak::InvalidRequest, Some(Status::LocalLength)));
         }
-        self.place_received(cx, done, &packet.payload)
-            .map_err(|_| Refusal::Nak(Nak::RemoteOperation, Some(Status::LocalProtection)))?;
+        if let Err(error) = self.place_received(cx, done, &packet.payload) {
+            if !matches!(error, AccessError::Withdrawn { .. }) {
+                let status = Some(Status::LocalProtection);
+                return Err(Refusal::Nak(Nak::RemoteOperation, status));
+            }
+            if done == 0 {
+                self.responder.current = Current::None;
+            }
+            return Err(Refusal::Withdrawn);
+        }
         let total = done + length;
         self.responder.current = Current::Send(total);
         if !packet.opcode.position().ends() {

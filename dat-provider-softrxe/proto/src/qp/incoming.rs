@@ -32,6 +32,11 @@ impl Arrived<'_> {
         }
     }
 
+    /// Returns true if the payload is in memory that the peer lends.
+    pub(crate) const fn is_lent(&self) -> bool {
+        matches!(self, Self::Record(RecordPart { lent: true, .. }))
+    }
+
     /// Copies a part of the payload to registered memory at `va`.
     pub(crate) fn place<M: Memory>(
         &self,

@@ -382,14 +382,14 @@ impl Qp {
             self.responder.ack = None;
         }
         match packet.role {
-            Role::Request => self.request_sent(cx, 1),
+            Role::Request => self.request_sent(cx, packet.psns(self.requester.path.mtu)),
             Role::ResponseWanted(count) => {
                 self.request_sent(cx, count);
                 self.response_wanted();
             }
             Role::Ack => self.responder.ack = None,
             Role::Nak => self.responder.nak = None,
-            Role::Response => self.response_sent(),
+            Role::Response => self.response_sent(packet.length as u32),
             Role::Probe => self.probe_sent(),
             Role::Datagram => self.datagram_sent(cx),
         }

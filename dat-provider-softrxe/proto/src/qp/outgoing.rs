@@ -15,6 +15,14 @@ use crate::work::Sge;
 /// Shortest payload that the engine asks to be [lent](Memory::lend). The driver may have a higher limit.
 const MIN_LENT: usize = 256;
 
+/// Returns the number of PSNs that `length` bytes of payload take. A lent payload may take several in one packet.
+pub(crate) fn psns(length: u32, mtu: u32) -> u32 {
+    if length <= mtu {
+        return 1;
+    }
+    length.div_ceil(mtu)
+}
+
 /// Location of a packet's payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload {
@@ -56,6 +64,8 @@ pub(crate) struct Outgoing {
     pub(crate) role: Role,
     /// The packet ends with an acknowledgement, which only records have.
     pub(crate) acknowledges: bool,
+    /// The payload is lent to the peer, over a channel, and may be longer than the MTU.
+    pub(crate) lent: bool,
     header_length: u8,
     header: [u8; MAX_HEADERS],
     pub(crate) payload: Payload,
@@ -72,6 +82,7 @@ impl Outgoing {
             psn: bth.psn,
             role,
             acknowledges: false,
+            lent: false,
             header_length: Bth::LEN as u8,
             header,
             payload: Payload::Empty,
@@ -158,7 +169,12 @@ impl Outgoing {
 
     /// Returns the length of the packet's record.
     pub(crate) fn record_length(&self) -> usize {
-        near::record_length(self.header_length.into(), self.length)
+        let length = if self.lent {
+            near::LENT_LEN
+        } else {
+            self.length
+        };
+        near::record_length(self.header_length.into(), length)
     }
 
     /// Writes the packet to the record at hand: the payload there, the headers to the result. There is no padding.
@@ -169,14 +185,25 @@ impl Outgoing {
         sges: &[Sge],
     ) -> Result<NearOut, AccessError> {
         let header_length = usize::from(self.header_length);
-        let at = near::payload_at(header_length, self.length);
+        let in_record = if self.lent {
+            near::LENT_LEN
+        } else {
+            self.length
+        };
+        let at = near::payload_at(header_length, in_record);
         match self.payload {
             Payload::Empty => {}
+            Payload::Remote { access, va } if self.lent => {
+                memory.lend_record(&access, va, self.length, at)?;
+            }
             Payload::Remote { access, va } => memory.fill(&access, va, self.length, at)?,
             Payload::Request { offset, .. } => {
                 let need = Rights::LOCAL_READ;
                 for_each_part(sges, offset, self.length, |va, key, range| {
                     let access = Access { key, need, ..local };
+                    if self.lent {
+                        return memory.lend_record(&access, va, range.len(), at);
+                    }
                     memory.fill(&access, va, range.len(), at + range.start)
                 })?;
             }
@@ -186,7 +213,13 @@ impl Outgoing {
             header_length,
             payload_at: at,
             payload_length: self.length,
+            lent: self.lent,
         })
+    }
+
+    /// Returns the number of PSNs of a packet of a SEND, a WRITE or a READ response.
+    pub(crate) fn psns(&self, mtu: u32) -> u32 {
+        psns(self.length as u32, mtu)
     }
 
     pub(crate) fn with_payload(mut self, payload: Payload, length: usize) -> Self {

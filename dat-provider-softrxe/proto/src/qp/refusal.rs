@@ -11,6 +11,8 @@ use crate::wrong_keys::key_fault;
 /// Reason to refuse a request.
 pub(super) enum Refusal {
     NotReady,
+    /// The peer's memory that a record lends could not be read. The peer repeats the packet.
+    Withdrawn,
     Nak(Nak, Option<Status>),
     /// The key does not grant the access.
     Access(AccessError),
@@ -25,6 +27,7 @@ impl Refusal {
 /// Returns the refusal for `error`. Missing memory is not the peer's fault.
 pub(super) const fn refusal(error: AccessError) -> Refusal {
     match error {
+        AccessError::Withdrawn { .. } => Refusal::Withdrawn,
         AccessError::Fault { .. } => Refusal::Nak(Nak::RemoteOperation, None),
         _ => Refusal::Access(error),
     }

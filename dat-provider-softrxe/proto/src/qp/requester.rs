@@ -9,14 +9,14 @@ use std::collections::{TryReserveError, VecDeque};
 
 use dat_handshake::Capabilities;
 
-use super::outgoing::{Outgoing, Payload, Role};
+use super::outgoing::{Outgoing, Payload, Role, psns};
 use super::ring::Ring;
 use super::timer::retransmission;
 use super::window::Window;
 use super::wqe::Wqe;
 use super::{Path, Progress, Qp};
 use crate::memory::Memory;
-use crate::near::Link;
+use crate::near::{Link, MAX_LENT, MIN_LENT};
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::{Psn, Qpn};
@@ -279,7 +279,7 @@ impl Qp {
         }
     }
 
-    fn request_packet<M>(
+    fn request_packet<M: Memory>(
         &self,
         cx: &Context<'_, M>,
         seq: u32,
@@ -294,7 +294,7 @@ impl Qp {
         let mut payload = (Payload::Empty, 0);
         let mut role = Role::Request;
         let opcode;
-        let mut ack = true;
+        let (mut ack, mut lent) = (true, false);
         match wqe.op {
             Op::Read(remote) => {
                 let end = self.chunk_end(cx, index, packets);
@@ -326,8 +326,13 @@ impl Qp {
                     return None;
                 }
                 let offset = index * mtu;
-                let last = index + 1 == packets;
-                let length = (wqe.length - offset).min(mtu);
+                let left = wqe.length - offset;
+                // A repetition is copied: the peer may not be able to read the memory.
+                let may_lend = r.next == r.high;
+                lent = may_lend && left >= MIN_LENT && wqe.sge_count == 1 && cx.memory.lends();
+                let length = left.min(if lent { MAX_LENT } else { mtu });
+                let end = index + psns(length, mtu);
+                let last = end == packets;
                 match wqe.op {
                     // Each packet is a WRITE of its own, so all have one size, and a run continues from one request to the
                     // next. A First is longer and would end the run. The responder's message count is not used here.
@@ -354,8 +359,7 @@ impl Qp {
                     Op::SendInvalidate(key) if last => invalidate = Some(key),
                     _ => {}
                 }
-                // A repetition is copied, so that it arrives intact even if the consumer goes on writing to its memory.
-                let may_lend = r.next == r.high;
+                // Over the wire a repetition is copied, so that it arrives intact even if the consumer goes on writing to its memory.
                 payload = (
                     Payload::Request {
                         seq,
@@ -364,7 +368,8 @@ impl Qp {
                     },
                     length as usize,
                 );
-                ack = last || index % ACK_INTERVAL == ACK_INTERVAL - 1 || in_flight + 1 >= size;
+                let interval_ends = index / ACK_INTERVAL != end / ACK_INTERVAL;
+                ack = last || interval_ends || in_flight + (end - index) >= size;
             }
         }
         let bth = Bth {
@@ -385,6 +390,7 @@ impl Qp {
         if let Some(key) = invalidate {
             packet.push(ieth::LEN, |out| ieth::emit(key, out));
         }
+        packet.lent = lent;
         Some(packet.with_payload(payload.0, payload.1))
     }
 

@@ -256,6 +256,12 @@ impl Qp {
                 self.responder.nak = Some((packet.bth.psn, Syndrome::Rnr(cx.config.rnr_code)));
                 self.responder.reported = true;
             }
+            Err(Refusal::Withdrawn) => {
+                cx.out.counters.withdrawn += 1;
+                let r = &mut self.responder;
+                r.nak = Some((r.expected, Syndrome::Nak(Nak::SequenceError)));
+                r.reported = true;
+            }
             Err(Refusal::Nak(nak, receive)) => self.refuse(cx, packet, nak, receive),
             Err(Refusal::Access(error)) => {
                 self.wrong_key(cx, &error);

@@ -105,8 +105,25 @@ fn id(from: usize, to: usize) -> NearId {
     if from == to { LOOP } else { ID }
 }
 
-fn handle(engine: &mut Engine<TestMemory>, now: Time, id: NearId, record: &Record) {
+/// Delivers `record`, whose sender has the memory `lender`.
+fn handle(
+    engine: &mut Engine<TestMemory>,
+    now: Time,
+    id: NearId,
+    record: &Record,
+    lender: &TestMemory,
+) {
     let memory = engine.memory().clone();
+    if record.payload.lent {
+        let described = &record.bytes[record.payload.at..];
+        memory.set_borrowed(lender.lent_bytes(described));
+        let payload = RecordPart {
+            at: 0,
+            ..record.payload
+        };
+        engine.handle_near(now, id, &record.header, payload);
+        return;
+    }
     memory.set_record(record.bytes.clone());
     engine.handle_near(now, id, &record.header, record.payload);
     memory.take_record();
@@ -138,13 +155,23 @@ impl Pair {
         let mut bytes = side.memory.take_record();
         let out = out?;
         assert!(out.record_length() <= room);
-        assert!(out.payload_length <= usize::from(self.channel_mtu));
+        let longest = if out.lent {
+            near::MAX_LENT as usize
+        } else {
+            usize::from(self.channel_mtu)
+        };
+        assert!(out.payload_length <= longest);
         bytes.truncate(out.record_length());
         let pad = packet::pad(out.payload_length);
         let mut datagram = out.header().to_vec();
         assert_eq!(datagram[1] & 0x30, 0, "a record has no padding");
         datagram[1] |= pad << 4;
-        datagram.extend(&bytes[out.payload_at..][..out.payload_length]);
+        if out.lent {
+            let lent = side.memory.lent_bytes(&bytes[out.payload_at..]);
+            datagram.extend(lent.expect("it was lent just now"));
+        } else {
+            datagram.extend(&bytes[out.payload_at..][..out.payload_length]);
+        }
         datagram.extend(vec![0; usize::from(pad) + 4]);
         let packet = Packet {
             to: 1 - from,
@@ -178,6 +205,7 @@ impl Pair {
                 payload: RecordPart {
                     at: out.payload_at,
                     length: out.payload_length,
+                    lent: out.lent,
                 },
             });
         }
@@ -198,7 +226,8 @@ impl Pair {
                 let freed = direction.freed;
                 let id = id(from, to);
                 self.sides[from].engine.near_freed(id, freed);
-                handle(&mut self.sides[to].engine, self.now, id, &record);
+                let lender = self.sides[from].memory.clone();
+                handle(&mut self.sides[to].engine, self.now, id, &record, &lender);
             }
         }
     }
@@ -230,13 +259,18 @@ impl Pair {
         let mut bytes = vec![0; at];
         bytes.extend(&payload);
         let length = payload.len();
-        let payload = RecordPart { at, length };
+        let payload = RecordPart {
+            at,
+            length,
+            lent: false,
+        };
         let record = Record {
             at: self.now,
             header,
             bytes,
             payload,
         };
-        handle(&mut self.sides[1].engine, self.now, ID, &record);
+        let lender = self.sides[0].memory.clone();
+        handle(&mut self.sides[1].engine, self.now, ID, &record, &lender);
     }
 }

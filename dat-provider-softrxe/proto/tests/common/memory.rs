@@ -31,11 +31,21 @@ struct Inner {
     next_key: u32,
     /// Calls of `atomic`.
     atomics: usize,
-    lends: bool,
+    lends_payload: bool,
     /// Offset in the driver's buffer; region, offset, length.
     lent: Vec<(usize, u32, usize, usize)>,
     /// The record of a channel that is being written or handled.
     record: Vec<u8>,
+    /// Records lend their payload.
+    lends_records: bool,
+    /// What records lend: key, offset, length, queue pair, and whether it was taken back.
+    record_lent: Vec<(u32, usize, usize, Qpn, bool)>,
+    /// Payloads of peers that cannot be read, by the number of those before.
+    unreadable: std::ops::Range<usize>,
+    /// Payloads of peers that were to be read.
+    pulled: usize,
+    /// What the record at hand lends, unless it cannot be read.
+    borrowed: Option<Vec<u8>>,
 }
 
 /// Memory of one side; clones share it.
@@ -89,7 +99,41 @@ impl TestMemory {
     }
 
     pub fn deregister(&self, key: u32) {
-        self.0.borrow_mut().regions.remove(&key);
+        let mut inner = self.0.borrow_mut();
+        inner.regions.remove(&key);
+        inner.take_back(|of, _| of == key);
+    }
+
+    /// Starts to lend the payload of records.
+    pub fn lend_records(&self) {
+        self.0.borrow_mut().lends_records = true;
+    }
+
+    /// Returns the number of payloads that records have lent.
+    pub fn records_lent(&self) -> usize {
+        self.0.borrow().record_lent.len()
+    }
+
+    /// Makes these of the payloads that peers lend unreadable, counted from 0.
+    pub fn fail_pulls(&self, which: std::ops::Range<usize>) {
+        self.0.borrow_mut().unreadable = which;
+    }
+
+    /// Returns the bytes that the description `lent` in a record stands for, as they are now; `None` if they were taken back.
+    pub fn lent_bytes(&self, lent: &[u8]) -> Option<Vec<u8>> {
+        let number = u64::from_ne_bytes(lent[..8].try_into().unwrap()) as usize;
+        let inner = self.0.borrow();
+        let (region, offset, length, _, taken_back) = inner.record_lent[number];
+        let region = inner.regions.get(&region).filter(|_| !taken_back)?;
+        Some(region.bytes[offset..offset + length].to_vec())
+    }
+
+    /// Sets what the record that is to be handled lends, unless it cannot be read.
+    pub fn set_borrowed(&self, bytes: Option<Vec<u8>>) {
+        let mut inner = self.0.borrow_mut();
+        let fails = inner.unreadable.contains(&inner.pulled);
+        inner.pulled += 1;
+        inner.borrowed = bytes.filter(|_| !fails);
     }
 
     /// Returns the key of a new unbound window.
@@ -116,7 +160,7 @@ impl TestMemory {
 
     /// Starts to lend payload. The user of a run calls [`gather`](Self::gather) for it.
     pub fn lend_payload(&self) {
-        self.0.borrow_mut().lends = true;
+        self.0.borrow_mut().lends_payload = true;
     }
 
     /// Copies the lent payload of the run in `buffer` to its places, as it is now. Returns the number of payloads.
@@ -160,6 +204,13 @@ impl TestMemory {
 }
 
 impl Inner {
+    /// Takes back what is lent of the regions and queue pairs for which `of` returns true.
+    fn take_back(&mut self, of: impl Fn(u32, Qpn) -> bool) {
+        for (region, _, _, qpn, taken_back) in &mut self.record_lent {
+            *taken_back |= of(*region, *qpn);
+        }
+    }
+
     /// Returns region and offset of an access.
     fn find(&self, a: &Access, va: u64, length: u64) -> Result<(u32, usize), AccessError> {
         let bounds = AccessError::Bounds {
@@ -229,7 +280,7 @@ impl Memory for TestMemory {
         crc: u32,
     ) -> Result<Option<u32>, AccessError> {
         let mut inner = self.0.borrow_mut();
-        if !inner.lends {
+        if !inner.lends_payload {
             return Ok(None);
         }
         let (region, offset) = inner.find(access, va, length as u64)?;
@@ -254,11 +305,47 @@ impl Memory for TestMemory {
         Ok(())
     }
 
+    fn lends(&self) -> bool {
+        self.0.borrow().lends_records
+    }
+
+    fn lend_record(
+        &self,
+        access: &Access,
+        va: u64,
+        length: usize,
+        at: usize,
+    ) -> Result<(), AccessError> {
+        let inner = &mut *self.0.borrow_mut();
+        let (region, from) = inner.find(access, va, length as u64)?;
+        let number = inner.record_lent.len() as u64;
+        let lent = (region, from, length, access.qpn, false);
+        inner.record_lent.push(lent);
+        inner.record[at..at + 8].copy_from_slice(&number.to_ne_bytes());
+        Ok(())
+    }
+
+    fn recall(&self, qpn: Qpn) {
+        self.0.borrow_mut().take_back(|_, of| of == qpn);
+    }
+
     fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
         let inner = &mut *self.0.borrow_mut();
         let (region, to) = inner.find(access, va, length as u64)?;
         let region = inner.regions.get_mut(&region).unwrap();
-        region.bytes[to..to + length].copy_from_slice(&inner.record[at..at + length]);
+        let lent = inner.record.is_empty();
+        let from = match &inner.borrowed {
+            Some(bytes) if lent => bytes,
+            None if lent => {
+                return Err(AccessError::Withdrawn {
+                    key: access.key,
+                    va,
+                    length: length as u64,
+                });
+            }
+            _ => &inner.record,
+        };
+        region.bytes[to..to + length].copy_from_slice(&from[at..at + length]);
         Ok(())
     }
 

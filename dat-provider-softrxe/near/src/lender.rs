@@ -1,0 +1,73 @@
+//! Memory of this process that records lend to the peer.
+//!
+//! A record names an address. The peer reads there with process_vm_readv(2), which asks the kernel for the right, and reads in the same
+//! call the *nonce*, 16 secret bytes of this process: an address of another process, such as one that got the number of a process that has
+//! ended, has other bytes there.
+//!
+//! Before this process gives lent memory back to its consumer, it withdraws what is lent (`ring`).
+
+use std::io;
+
+use crate::access::RingAccess;
+use crate::ring;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Lends memory of this process to the peer of a channel.
+#[derive(Debug)]
+pub struct Lender {
+    ring: RingAccess,
+    /// In memory of this process only, at an address that stays the same.
+    _nonce: Box<[AtomicU64; 2]>,
+    withdrawn: u64,
+}
+
+impl Lender {
+    /// Shows the peer what identifies this process's memory.
+    pub(crate) fn new(ring: RingAccess) -> io::Result<Self> {
+        let words = random()?;
+        let nonce = Box::new(words.map(AtomicU64::new));
+        let lines = ring.lines();
+        for (to, word) in lines.nonce.iter().zip(words) {
+            to.store(word, Ordering::Relaxed);
+        }
+        let at = &raw const *nonce as usize as u64;
+        lines.nonce_at.store(at, Ordering::Release);
+        Ok(Self {
+            ring,
+            _nonce: nonce,
+            withdrawn: 0,
+        })
+    }
+
+    /// Returns whether the peer says that it can read this process's memory.
+    #[inline]
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.ring.lines().pulls.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns the number of bytes that the peer says it has consumed: it is done with the records before.
+    #[must_use]
+    pub fn freed(&self) -> u64 {
+        self.ring.lines().freed.load(Ordering::Acquire)
+    }
+
+    /// Takes back what the records that begin before `position` lend. After the return no copy of it counts.
+    pub fn withdraw(&mut self, position: u64) {
+        self.withdrawn = self.withdrawn.max(position);
+        ring::withdraw(self.ring.lines(), self.withdrawn);
+    }
+}
+
+/// Returns two random words.
+fn random() -> io::Result<[u64; 2]> {
+    let mut words = [0_u64; 2];
+    let length = size_of_val(&words);
+    // SAFETY: writes at most `length` bytes to `words`, for which any bits are valid.
+    let got = unsafe { libc::getrandom(words.as_mut_ptr().cast(), length, 0) };
+    if got == length as isize {
+        Ok(words)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,184 @@
+//! Long payloads that records lend: the receiver copies them out of the sender's memory, or gets them once more, copied.
+
+mod common;
+
+use common::channel;
+use common::memory::{ALL, at};
+use common::pair::Pair;
+use softrxe_proto::{Op, QpState, Qpn, SendRequest, Sge, Status, near};
+
+const LENGTH: usize = 1_200_000;
+
+fn bytes(seed: usize) -> Vec<u8> {
+    (0..LENGTH)
+        .map(|n| (n / 251 * 31 + n + seed) as u8)
+        .collect()
+}
+
+/// Two sides with channels of an MTU of 32 KiB, which lend.
+fn lending(name: &str) -> (Pair, [Qpn; 2]) {
+    let mut pair = Pair::new(name);
+    for side in 0..2 {
+        for id in [channel::ID, channel::LOOP] {
+            pair.sides[side].engine.near_down(pair.now, id);
+        }
+        pair.sides[side].memory.lend_records();
+    }
+    pair.open_channels(32_768);
+    let qpns = pair.connected();
+    (pair, qpns)
+}
+
+/// Posts a WRITE, a SEND and a READ of side `side`. Returns source, and destinations.
+fn post_all(pair: &mut Pair, side: usize, qpns: [Qpn; 2]) -> (Sge, [(usize, Sge); 3]) {
+    let memory = [0, 1].map(|i: usize| pair.sides[i].memory.clone());
+    let from = memory[side].register(bytes(side), ALL);
+    let source = memory[1 - side].register(bytes(side), ALL);
+    let to = memory[1 - side].register(vec![0; LENGTH], ALL);
+    let inbox = memory[1 - side].register(vec![0; LENGTH], ALL);
+    let back = memory[side].register(vec![0; LENGTH], ALL);
+    pair.receive(1 - side, qpns[1 - side], 9, &[inbox]);
+    for (id, op, sge) in [
+        (1, Op::Write(at(to)), from),
+        (2, Op::Send, from),
+        (3, Op::Read(at(source)), back),
+    ] {
+        pair.post(side, qpns[side], &SendRequest::new(id, op, &[sge]));
+    }
+    (from, [(1 - side, to), (1 - side, inbox), (side, back)])
+}
+
+fn assert_all_arrived(pair: &Pair, side: usize, places: [(usize, Sge); 3], what: &str) {
+    for (index, (of, place)) in places.into_iter().enumerate() {
+        let got = pair.sides[of].memory.bytes(&place);
+        assert!(got == bytes(side), "{what}: destination {index}");
+    }
+}
+
+fn statuses(pair: &Pair, side: usize) -> Vec<Status> {
+    let completions = pair.sides[side].completions.iter();
+    completions.map(|c| c.status).collect()
+}
+
+#[test]
+fn long_messages_are_lent_in_large_pieces() {
+    channel::run_over_channel(|| {
+        let (mut pair, qpns) = lending("lent_all");
+        let before = pair.sides[0].engine.counters().sent;
+        let (_, places) = post_all(&mut pair, 0, qpns);
+        pair.run();
+        assert_eq!(statuses(&pair, 0), [Status::Success; 3]);
+        assert_all_arrived(&pair, 0, places, "all");
+        let pieces = LENGTH.div_ceil(near::MAX_LENT as usize);
+        assert_eq!(pair.sides[0].memory.records_lent(), 2 * pieces);
+        // Two READ requests of 16 packets each, and one for the rest.
+        assert_eq!(pair.sides[1].memory.records_lent(), 5);
+        assert_eq!(pair.sides[0].engine.counters().go_backs, 0);
+        let sent = pair.sides[0].engine.counters().sent - before;
+        assert_eq!(sent as usize, 2 * pieces + 3);
+    });
+}
+
+#[test]
+fn short_messages_and_lists_of_segments_are_copied() {
+    channel::run_over_channel(|| {
+        let (mut pair, [a, _]) = lending("lent_short");
+        let memory = [0, 1].map(|i: usize| pair.sides[i].memory.clone());
+        let from = memory[0].register(bytes(5), ALL);
+        let to = memory[1].register(vec![0; LENGTH], ALL);
+        let short = Sge {
+            length: near::MIN_LENT - 1,
+            ..from
+        };
+        let rest = Sge {
+            address: from.address + u64::from(short.length),
+            length: 100_000,
+            ..from
+        };
+        let write = Op::Write(at(to));
+        pair.post(0, a, &SendRequest::new(1, write, &[short]));
+        pair.post(0, a, &SendRequest::new(2, write, &[short, rest]));
+        pair.run();
+        assert_eq!(statuses(&pair, 0), [Status::Success; 2]);
+        let length = (short.length + rest.length) as usize;
+        assert!(memory[1].bytes(&to)[..length] == bytes(5)[..length]);
+        assert_eq!(memory[0].records_lent(), 0);
+    });
+}
+
+/// Each of the first payloads in turn is the first one that cannot be read, once and for ever.
+#[test]
+fn what_cannot_be_read_is_repeated_and_copied() {
+    channel::run_over_channel(|| {
+        for at_side in [0, 1] {
+            for (good, failing) in (0..12).map(|good| (good, 1)).chain([(0, usize::MAX)]) {
+                let what = format!("side {at_side}, {good} then {failing}");
+                let (mut pair, qpns) = lending("lent_unreadable");
+                let memory = pair.sides[at_side].memory.clone();
+                memory.fail_pulls(good..good.saturating_add(failing));
+                let first = post_all(&mut pair, 0, qpns).1;
+                let second = post_all(&mut pair, 1, qpns).1;
+                pair.run();
+                for (side, places) in [(0, first), (1, second)] {
+                    assert_eq!(statuses(&pair, side), [Status::Success; 4], "{what}");
+                    assert_all_arrived(&pair, side, places, &what);
+                }
+                let withdrawn = pair.sides[at_side].engine.counters().withdrawn;
+                assert!(withdrawn > 0, "{what}");
+                assert_eq!(pair.sides[0].engine.counters().timeouts, 0, "{what}");
+            }
+        }
+    });
+}
+
+#[test]
+fn memory_that_is_deregistered_meanwhile_is_not_read() {
+    channel::run_over_channel(|| {
+        // The requester's own memory.
+        let (mut pair, [a, _]) = lending("lent_own_freed");
+        let memory = [0, 1].map(|i: usize| pair.sides[i].memory.clone());
+        let from = memory[0].register(bytes(1), ALL);
+        let to = memory[1].register(vec![0; LENGTH], ALL);
+        pair.post(0, a, &SendRequest::new(1, Op::Write(at(to)), &[from]));
+        pair.transmit();
+        assert!(memory[0].records_lent() > 0);
+        memory[0].deregister(from.key);
+        pair.run();
+        assert_eq!(statuses(&pair, 0), [Status::LocalProtection]);
+        assert!(memory[1].bytes(&to) == vec![0; LENGTH]);
+
+        // What the peer reads.
+        let (mut pair, [a, _]) = lending("lent_read_freed");
+        let memory = [0, 1].map(|i: usize| pair.sides[i].memory.clone());
+        let source = memory[1].register(bytes(1), ALL);
+        let back = memory[0].register(vec![0; LENGTH], ALL);
+        pair.post(0, a, &SendRequest::new(1, Op::Read(at(source)), &[back]));
+        let lent = |pair: &mut Pair| pair.sides[1].memory.records_lent() > 0;
+        assert!(pair.run_until(std::time::Duration::from_secs(1), lent));
+        memory[1].deregister(source.key);
+        pair.run();
+        assert_eq!(statuses(&pair, 0), [Status::RemoteAccess]);
+        assert!(memory[0].bytes(&back) == vec![0; LENGTH]);
+    });
+}
+
+/// The consumer may change the memory of a request that was flushed.
+#[test]
+fn the_end_of_a_queue_pair_takes_back_what_it_lends() {
+    channel::run_over_channel(|| {
+        let (mut pair, [a, b]) = lending("lent_recalled");
+        let memory = [0, 1].map(|i: usize| pair.sides[i].memory.clone());
+        let from = memory[0].register(bytes(1), ALL);
+        let to = memory[1].register(vec![0; LENGTH], ALL);
+        pair.post(0, a, &SendRequest::new(1, Op::Write(at(to)), &[from]));
+        pair.transmit();
+        assert!(memory[0].records_lent() > 0);
+        pair.sides[0].engine.fail_qp(pair.now, a);
+        assert_eq!(pair.sides[0].engine.qp_state(a), Some(QpState::Error));
+        memory[0].fill(&from, &vec![0xee; LENGTH]);
+        pair.run();
+        assert!(memory[1].bytes(&to) == vec![0; LENGTH]);
+        assert_eq!(pair.sides[1].engine.counters().withdrawn, 1);
+        assert_eq!(pair.sides[1].engine.qp_state(b), Some(QpState::ReadyToSend));
+    });
+}
