@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dat_abi::types::DatProviderInfo;
 
+use crate::fault::{self, Fault};
 use crate::filter::Filter;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{Kind, Settings, SettingsError};
 use crate::trace::Trace;
 
 /// An entry, which lives for the rest of the process, because function tables refer to it.
@@ -52,7 +53,7 @@ pub(crate) fn add(info: &DatProviderInfo, params: &str) -> Result<(), SettingsEr
         return Ok(());
     }
     let settings = Settings::parse(params)?;
-    let filter: Box<dyn Filter> = Box::new(Trace::new(&name, &settings.inner, &settings.file));
+    let filter = make(&name, &settings)?;
     entries().push(Box::leak(Box::new(Entry {
         name: CString::new(name).unwrap_or_default(),
         params: params.to_owned(),
@@ -61,6 +62,24 @@ pub(crate) fn add(info: &DatProviderInfo, params: &str) -> Result<(), SettingsEr
         filter,
     })));
     Ok(())
+}
+
+fn make(name: &str, settings: &Settings) -> Result<Box<dyn Filter>, SettingsError> {
+    let Settings { inner, file, kind } = settings;
+    let (script, seed) = match kind {
+        Kind::Trace => return Ok(Box::new(Trace::new(name, inner, file))),
+        Kind::Fault { script, seed } => (script, *seed),
+    };
+    let path = script.clone().unwrap_or_default();
+    let text = match script {
+        None => fault::BY_SEED.to_owned(),
+        Some(script) => std::fs::read_to_string(script).map_err(|source| SettingsError::Read {
+            path: path.clone(),
+            source,
+        })?,
+    };
+    let rules = fault::parse(&text).map_err(|source| SettingsError::Script { path, source })?;
+    Ok(Box::new(Fault::new(rules, seed, file)))
 }
 
 /// Returns the entry of an IA.

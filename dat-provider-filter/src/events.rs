@@ -1,10 +1,11 @@
 //! The slots that hand out events. Their frames have no destructors, because a cancelled wait unwinds through them.
 
 use dat_abi::ret::{DAT_SUCCESS, DatReturn};
-use dat_abi::types::{DatCount, DatHandle, DatTimeout, event_number};
+use dat_abi::types::{DAT_TIMEOUT_INFINITE, DatCount, DatHandle, DatTimeout, event_number};
 use dat_abi::v2_0::types::{DAT_IB_UD_CONNECTION_REQUEST_EVENT, DatEvent};
 use dat_core::error::{Error, Subtype};
 
+use crate::filter::Delivery;
 use crate::slots::{Call, Slot, not_implemented};
 
 /// Code for a number that no provider can be asked about.
@@ -21,16 +22,31 @@ pub(crate) unsafe extern "C-unwind" fn evd_wait(
     let Some(call) = Call::begin(Slot::evd_wait, evd) else {
         return WRONG;
     };
-    let code = match call.inner().evd_wait {
-        // SAFETY: the slot's contract is that of this one.
-        Some(slot) => unsafe { slot(evd, timeout, threshold, event, nmore) },
-        None => not_implemented(),
-    };
-    if code == DAT_SUCCESS {
-        // SAFETY: the provider has written the event.
-        unsafe { deliver(&call, event) };
+    if let Some(code) = call.refused() {
+        return call.end(code);
     }
-    call.end(code)
+    let mut limit = timeout;
+    loop {
+        let code = match call.inner().evd_wait {
+            // SAFETY: the slot's contract is that of this one.
+            Some(slot) => unsafe { slot(evd, limit, threshold, event, nmore) },
+            None => not_implemented(),
+        };
+        // SAFETY: after success the provider has written the event.
+        if code != DAT_SUCCESS || unsafe { deliver(&call, event) } == Delivery::Pass {
+            return call.end(code);
+        }
+        limit = left(&call, timeout);
+    }
+}
+
+/// Returns what is left of the time limit of a wait.
+fn left(call: &Call, timeout: DatTimeout) -> DatTimeout {
+    if timeout == DAT_TIMEOUT_INFINITE {
+        return timeout;
+    }
+    let past = DatTimeout::try_from(call.begun().elapsed().as_micros()).unwrap_or(DatTimeout::MAX);
+    timeout.saturating_sub(past)
 }
 
 /// Slot `evd_dequeue`.
@@ -38,36 +54,43 @@ pub(crate) unsafe extern "C" fn evd_dequeue(evd: DatHandle, event: *mut DatEvent
     let Some(call) = Call::begin(Slot::evd_dequeue, evd) else {
         return WRONG;
     };
-    let code = match call.inner().evd_dequeue {
-        // SAFETY: the slot's contract is that of this one.
-        Some(slot) => unsafe { slot(evd, event) },
-        None => not_implemented(),
-    };
-    if code == DAT_SUCCESS {
-        // SAFETY: the provider has written the event.
-        unsafe { deliver(&call, event) };
+    if let Some(code) = call.refused() {
+        return call.end(code);
     }
-    call.end(code)
+    loop {
+        let code = match call.inner().evd_dequeue {
+            // SAFETY: the slot's contract is that of this one.
+            Some(slot) => unsafe { slot(evd, event) },
+            None => not_implemented(),
+        };
+        // SAFETY: after success the provider has written the event.
+        if code != DAT_SUCCESS || unsafe { deliver(&call, event) } == Delivery::Pass {
+            return call.end(code);
+        }
+    }
 }
 
-/// Shows the filter an event.
+/// Shows the filter an event, which it may change.
 ///
 /// # Safety
 /// `event` was written by a provider.
-unsafe fn deliver(call: &Call, event: *const DatEvent) {
+unsafe fn deliver(call: &Call, event: *mut DatEvent) -> Delivery {
     let Some(instance) = call.instance() else {
-        return;
+        return Delivery::Pass;
     };
     // SAFETY: valid by the caller's promise; all fields are plain data.
-    let event = unsafe { event.read_unaligned() };
+    let mut copy = unsafe { event.read_unaligned() };
     let is_request = [
         event_number::CONNECTION_REQUEST,
         DAT_IB_UD_CONNECTION_REQUEST_EVENT,
     ]
-    .contains(&event.event_number);
+    .contains(&copy.event_number);
     if is_request {
         // SAFETY: the data of these events; the provider made the CR.
-        unsafe { instance.adopt(event.event_data.cr_arrival_event_data.cr_handle) };
+        unsafe { instance.adopt(copy.event_data.cr_arrival_event_data.cr_handle) };
     }
-    call.tell(|filter| filter.event(&event));
+    let told = dat_os::cancel::defer(|| call.tell(|filter| filter.event(call, &mut copy)));
+    // SAFETY: as above.
+    unsafe { event.write_unaligned(copy) };
+    told.unwrap_or(Delivery::Pass)
 }

@@ -7,7 +7,7 @@ use dat_abi::types::{DatContext, DatHandle};
 use dat_abi::v2_0::types::DatEvent;
 
 use crate::posts::Posted;
-use crate::slots::Slot;
+use crate::slots::{Call, Slot};
 
 /// A filter of one entry of dat.conf. Threads call it at the same time. It is never called while it could be cancelled
 /// (pthread_cancel), and its panics end nothing.
@@ -15,8 +15,16 @@ pub(crate) trait Filter: Debug + Send + Sync {
     /// An IA of the entry was opened.
     fn opened(&self) {}
 
+    /// A call begins. The inner provider is not called if there is a code, which the program gets.
+    fn before(&self, call: &Call) -> Option<u32> {
+        let _ = call;
+        None
+    }
+
     /// A call returned `code` after `time`; of a wait, the time includes the sleep.
-    fn called(&self, slot: Slot, handle: DatHandle, code: u32, time: Duration);
+    fn called(&self, slot: Slot, handle: DatHandle, code: u32, time: Duration) {
+        let _ = (slot, handle, code, time);
+    }
 
     /// Runs the post of a request or receive: `inner` posts it and returns its code, which is the result.
     fn post(&self, post: &Post, inner: &mut dyn FnMut() -> Posted<'static>) -> u32 {
@@ -24,8 +32,8 @@ pub(crate) trait Filter: Debug + Send + Sync {
         inner().code
     }
 
-    /// The program gets this event.
-    fn event(&self, event: &DatEvent);
+    /// The program gets this event of the EVD of `call`, unless it is dropped.
+    fn event(&self, call: &Call, event: &mut DatEvent) -> Delivery;
 
     /// The endpoint has no posts any more, because it was reset.
     fn emptied(&self, ep: DatHandle) {
@@ -43,8 +51,20 @@ pub(crate) trait Filter: Debug + Send + Sync {
     }
 
     /// The last IA was closed, or the process ends: the filter writes its report.
-    fn report(&self);
+    fn report(&self) {}
 }
+
+/// What happens with an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// The program gets it.
+    Pass,
+    /// The program does not get it, but the next one.
+    Drop,
+}
+
+/// `DAT_DTO_RECEIVE` and `DAT_DTO_RECEIVE_WITH_INVALIDATE`, the operations of a completion that end a receive.
+pub(crate) const RECEIVES: [u32; 2] = [3, 4];
 
 /// The queue that a post goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -76,6 +76,9 @@ pub(crate) unsafe extern "C" fn ia_close(ia: DatHandle, flags: u32) -> DatReturn
             // SAFETY: the slot's contract.
             return Some(unsafe { GENERIC.ia_close?(ia, flags) });
         };
+        if let Some(code) = call.refused() {
+            return Some(call.end(code));
+        }
         // SAFETY: an open IA of the instance; libdat2 lets one thread close it.
         let code = unsafe {
             if open.by_process() {

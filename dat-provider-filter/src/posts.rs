@@ -72,6 +72,9 @@ fn run(
     let Some(call) = Call::begin(post.slot, handle) else {
         return Error::handle(wrong).code();
     };
+    if let Some(code) = call.refused() {
+        return call.end(code);
+    }
     let mut code = None;
     let told = call.tell(|filter| {
         filter.post(post, &mut || {

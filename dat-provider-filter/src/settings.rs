@@ -2,23 +2,42 @@
 
 use dat_core::ia_params::{IaParams, IaParamsError};
 
+use crate::fault::ScriptError;
+
 /// What the library declares to `dat check` and to the TOML form (`dat_rs_settings`).
-pub(crate) const DECLARED: &str = "filter one-of trace\ninner text\nfile text\n";
+pub(crate) const DECLARED: &str =
+    "filter one-of trace fault\ninner text\nfile text\nscript text\nseed number\n";
 
 /// The keys of [`DECLARED`].
-const KEYS: &[&str] = &["filter", "inner", "file"];
+const KEYS: &[&str] = &["filter", "inner", "file", "script", "seed"];
 
 /// Settings of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Name of the IA to wrap.
     pub(crate) inner: String,
-    /// File for the report; `%p` stands for the process id.
+    /// File for the report or log; `%p` stands for the process id.
     pub(crate) file: String,
+    /// The filter.
+    pub(crate) kind: Kind,
+}
+
+/// The kind of a filter, with its own settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `trace`.
+    Trace,
+    /// `fault`: by the rules of a file, or else by those of every seed.
+    Fault {
+        /// The file.
+        script: Option<String>,
+        /// The seed of the rules' chances.
+        seed: u64,
+    },
 }
 
 /// The reason why an entry's settings cannot be used.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
     /// The grammar of `ia_params`, or an unknown key or value.
     #[error("{0}")]
@@ -30,6 +49,25 @@ pub(crate) enum SettingsError {
         key: &'static str,
         /// A value.
         example: &'static str,
+    },
+    /// The filter has no such setting.
+    #[error("the filter trace has no setting {0}: it belongs to filter=fault")]
+    NotOfTrace(&'static str),
+    /// The script cannot be read.
+    #[error("the script {path:?} cannot be read: {source}")]
+    Read {
+        /// Its path.
+        path: String,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The script has a wrong line.
+    #[error("the script {path:?}, {source}")]
+    Script {
+        /// Its path.
+        path: String,
+        /// What is wrong.
+        source: ScriptError,
     },
 }
 
@@ -49,17 +87,43 @@ impl Settings {
                 .cloned()
                 .ok_or(SettingsError::Missing { key, example })
         };
-        params
-            .word("filter", &["trace"])?
-            .ok_or(SettingsError::Missing {
-                key: "filter",
-                example: "trace",
-            })?;
+        let word = params.word("filter", &["trace", "fault"])?;
+        let kind = match word.ok_or(SettingsError::Missing {
+            key: "filter",
+            example: "trace",
+        })? {
+            "trace" => Kind::Trace,
+            _ => fault(&params)?,
+        };
+        if let (Kind::Trace, Some(key)) = (
+            &kind,
+            ["script", "seed"]
+                .into_iter()
+                .find(|key| params.settings.contains_key(*key)),
+        ) {
+            return Err(SettingsError::NotOfTrace(key));
+        }
         Ok(Self {
             inner: text("inner", "softrxe-lo")?,
-            file: text("file", "/tmp/trace-%p.json")?,
+            file: text("file", "/tmp/filter-%p.json")?,
+            kind,
         })
     }
+}
+
+fn fault(params: &IaParams) -> Result<Kind, SettingsError> {
+    let script = params.settings.get("script").cloned();
+    let seed = params.number("seed", 0..=u64::MAX)?;
+    if script.is_none() && seed.is_none() {
+        return Err(SettingsError::Missing {
+            key: "script",
+            example: "/tmp/faults.txt, or seed=1",
+        });
+    }
+    Ok(Kind::Fault {
+        script,
+        seed: seed.unwrap_or(0),
+    })
 }
 
 #[cfg(test)]
@@ -68,13 +132,31 @@ mod tests {
 
     #[test]
     fn an_entry_names_its_filter_the_inner_ia_and_the_file() {
-        let parsed = Settings::parse("filter=trace inner=softrxe-lo file=/tmp/x.json");
+        let parse = |text| Settings::parse(text).expect("settings");
+        let mut expected = Settings {
+            inner: "softrxe-lo".into(),
+            file: "/tmp/x.json".into(),
+            kind: Kind::Trace,
+        };
         assert_eq!(
-            parsed,
-            Ok(Settings {
-                inner: "softrxe-lo".into(),
-                file: "/tmp/x.json".into()
-            })
+            parse("filter=trace inner=softrxe-lo file=/tmp/x.json"),
+            expected
+        );
+        expected.kind = Kind::Fault {
+            script: Some("/f".into()),
+            seed: 0,
+        };
+        assert_eq!(
+            parse("filter=fault inner=softrxe-lo file=/tmp/x.json script=/f"),
+            expected
+        );
+        expected.kind = Kind::Fault {
+            script: None,
+            seed: 7,
+        };
+        assert_eq!(
+            parse("filter=fault inner=softrxe-lo file=/tmp/x.json seed=7"),
+            expected
         );
     }
 
@@ -86,6 +168,8 @@ mod tests {
             ("filter=trace inner=a", "file=/tmp/"),
             ("filter=other inner=a file=/x", "filter=other"),
             ("filter=trace inner=a file=/x inter=b", "inter"),
+            ("filter=trace inner=a file=/x seed=1", "seed"),
+            ("filter=fault inner=a file=/x", "seed=1"),
         ] {
             let error = Settings::parse(text).expect_err(text).to_string();
             assert!(error.contains(named), "{text:?}: {error}");

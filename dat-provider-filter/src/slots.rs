@@ -52,6 +52,27 @@ impl Call {
         self.target.instance
     }
 
+    /// Returns when the call began.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Returns the slot.
+    pub(crate) fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Returns the handle.
+    pub(crate) fn handle(&self) -> DatHandle {
+        self.handle
+    }
+
+    /// Lets the filter see the call before it is made. Returns the code if it is not to be made.
+    pub(crate) fn refused(&self) -> Option<DatReturn> {
+        // What a filter does is no cancellation point.
+        dat_os::cancel::defer(|| self.tell(|filter| filter.before(self)).flatten())
+    }
+
     /// Lets the filter do something. Its panics are logged.
     pub(crate) fn tell<R>(&self, what: impl FnOnce(&dyn Filter) -> R) -> Option<R> {
         let filter = &*self.instance()?.entry.filter;
@@ -128,6 +149,9 @@ macro_rules! slots {
                 let Some(call) = Call::begin(Slot::$slot, $first) else {
                     return Error::handle(Subtype::$wrong).code();
                 };
+                if let Some(code) = call.refused() {
+                    return call.end(code);
+                }
                 let code = match call.inner().$slot {
                     // SAFETY: the slot's contract is that of this one.
                     Some(slot) => unsafe { slot($first $(, $arg)*) },

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use filter::Trace;
+pub(crate) use filter::{Fault, Trace};
 pub(crate) use measure::{Measure, OpArgument, Perf, Ping, Serve};
 pub(crate) use report::{Report, ReportPart};
 
@@ -100,6 +100,9 @@ pub(crate) enum Command {
     Ping(Ping),
     /// Measure latency, bandwidth and message rate against `dat serve`.
     Perf(Perf),
+    /// Run a program with an IA that fails, delays, drops and corrupts what a script says.
+    #[command(after_help = FAULT)]
+    Fault(Fault),
     /// Run a program with an IA whose calls are counted and timed, and print a table for each process.
     #[command(after_help = TRACE)]
     Trace(Trace),
@@ -122,6 +125,21 @@ pub(crate) enum Command {
         folder: PathBuf,
     },
 }
+
+const FAULT: &str = "\
+A rule is TARGET WHEN WHAT; # begins a comment.
+
+  TARGET   a function, such as dat_ep_post_send (not dat_ia_open), or completion:OPERATION with send, rdma_write, rdma_read, rmr_bind, receive or any
+  WHEN     nth=N, every=N, chance=P (0 to 1), or after=MILLISECONDS: the first one after that time
+  WHAT     delay=MILLISECONDS, kill (SIGKILL), disconnect (the endpoint, abruptly),
+           fail=ERROR (a call returns it and does nothing) or fail=STATUS (a completion has it),
+           drop (a request is posted but does nothing; a completion is not delivered), corrupt[=BYTES] (what was received or read)
+
+The same seed and the same order of calls give the same faults. docs/design/filters.md says what each means for RDMA.
+
+The exit status is the program's; 128 and the signal's number if a signal ended it.
+
+  echo 'completion:receive nth=3 corrupt' >faults; dat fault softrxe-lo --script faults -- PROGRAM";
 
 const TRACE: &str = "\
 The program needs no change: it runs with a dat.conf of its own, in which the name of the IA means a filter over the IA. A process reports when its \

@@ -18,6 +18,7 @@ mod counters;
 mod demo;
 mod devices;
 mod doctor;
+mod fault;
 mod info;
 mod init;
 mod list;
@@ -97,6 +98,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Serve(arguments) => serve::run(arguments, json),
         Command::Ping(arguments) => ping::run(arguments, json),
         Command::Perf(arguments) => perf::run(arguments, json),
+        Command::Fault(arguments) => fault::run(arguments, json),
         Command::Trace(arguments) => trace::run(arguments, json),
         Command::ServePort { state, addresses } => serve_port::run(state.as_deref(), addresses),
         Command::Completions { shell } => manual::completions(*shell),

@@ -11,6 +11,7 @@ mod process;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 pub use process::{Process, dist_softrxe, role};
 
@@ -18,7 +19,7 @@ pub use process::{Process, dist_softrxe, role};
 pub const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Packages with a shared object or command that tests load or run. scripts/test.sh names the same.
-const BUILT: [&str; 8] = [
+const PACKAGES: [&str; 8] = [
     "dat1",
     "dat2",
     "dat-loopback-provider",
@@ -38,6 +39,12 @@ const BUILT: [&str; 8] = [
 /// If cargo fails, with its output.
 #[must_use]
 pub fn built() -> PathBuf {
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(build);
+    BUILT.clone()
+}
+
+/// Builds for [`built`], once in each process.
+fn build() -> PathBuf {
     // Cargo put this test into the sub-folder `deps` of a profile's folder.
     let here = std::env::current_exe().expect("this test has a path");
     let target = here.ancestors().nth(3).expect("a target folder");
@@ -45,7 +52,7 @@ pub fn built() -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--offline", "--locked", "--target-dir"]);
     cargo.arg(&target);
-    for package in BUILT {
+    for package in PACKAGES {
         cargo.args(["-p", package]);
     }
     let output = cargo.current_dir(TOP).output().expect("cargo runs");

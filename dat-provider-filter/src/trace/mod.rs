@@ -1,9 +1,8 @@
 //! The filter `trace`: counts and times calls and completions, and writes them to a file as JSON.
 //!
-//! `histogram.rs` counts times, `outstanding.rs` finds the post of a completion.
+//! `histogram.rs` counts times.
 
 mod histogram;
-mod outstanding;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,17 +14,14 @@ use dat_abi::v2_0::types::DatEvent;
 use dat_core::error::{Error, Kind};
 use serde_json::{Value, json};
 
-use crate::filter::{Filter, Operation, Post, Queue};
+use crate::filter::{Delivery, Filter, Operation, Post, Queue, RECEIVES};
+use crate::outstanding::{AllOutstanding, Outstanding};
 use crate::posts::Posted;
-use crate::slots::Slot;
+use crate::slots::{Call, Slot};
 use histogram::Histogram;
-use outstanding::{AllOutstanding, Outstanding};
 
 /// Version of the report's form.
 const FORM: u32 = 1;
-
-/// `DAT_DTO_RECEIVE` and `DAT_DTO_RECEIVE_WITH_INVALIDATE`, the operations of a completion that end a receive.
-const RECEIVES: [u32; 2] = [3, 4];
 
 /// What is counted of one function, or of one kind of operation.
 #[derive(Debug, Default)]
@@ -178,6 +174,7 @@ impl Filter for Trace {
                 cookie,
                 operation,
                 at,
+                segments: Vec::new(),
             },
         );
         let done = inner();
@@ -192,7 +189,7 @@ impl Filter for Trace {
         done.code
     }
 
-    fn event(&self, event: &DatEvent) {
+    fn event(&self, _call: &Call, event: &mut DatEvent) -> Delivery {
         let data = &event.event_data;
         match event.event_number {
             event_number::DTO_COMPLETION => {
@@ -213,6 +210,7 @@ impl Filter for Trace {
             }
             _ => {}
         }
+        Delivery::Pass
     }
 
     fn emptied(&self, ep: DatHandle) {

@@ -15,7 +15,7 @@ const LONGEST: usize = 65_536;
 const SHARDS: usize = 32;
 
 /// A post that the inner provider was given.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Outstanding {
     /// Its cookie.
     pub(crate) cookie: DatContext,
@@ -23,6 +23,8 @@ pub(crate) struct Outstanding {
     pub(crate) operation: Operation,
     /// The time of the post.
     pub(crate) at: Instant,
+    /// Address and length of each local segment, if the filter needs them.
+    pub(crate) segments: Vec<(u64, u32)>,
 }
 
 /// The outstanding posts of some queues.
@@ -142,6 +144,7 @@ mod tests {
                 cookie,
                 operation,
                 at,
+                segments: Vec::new(),
             },
         );
     }

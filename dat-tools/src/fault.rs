@@ -1,0 +1,108 @@
+//! `dat fault`: runs a program over the filter `fault`, and prints the faults that it did.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::cli::Fault;
+use crate::wrapped::{self, Folder};
+
+/// A fault, as the filter logs it.
+#[derive(Debug, Deserialize)]
+struct Done {
+    process: u32,
+    milliseconds: u64,
+    rule: String,
+    number: u64,
+    handle: String,
+    detail: String,
+}
+
+/// Runs the program and prints the log; the status is the program's.
+pub(crate) fn run(arguments: &Fault, json: bool) -> Outcome {
+    let folder = Folder::new()?;
+    let pattern = folder.file("%p.log");
+    let mut settings = format!("filter=fault file={}", pattern.display());
+    if let Some(script) = &arguments.rules.script {
+        // A copy: a path in dat.conf cannot have blanks, and the program may change its folder.
+        let copy = folder.file("script");
+        std::fs::copy(script, &copy)
+            .map_err(|error| format!("cannot read {}: {error}", script.display()))?;
+        settings += &format!(" script={}", copy.display());
+    }
+    if let Some(seed) = arguments.rules.seed {
+        settings += &format!(" seed={seed}");
+    }
+    let conf = wrapped::configure(&arguments.ia, &settings, &folder)?;
+    let status = wrapped::run(&arguments.program, &conf)?;
+    let mut lines = Vec::new();
+    for file in folder.files("log")? {
+        let text = std::fs::read_to_string(file)?;
+        lines.extend(text.lines().map(str::to_owned));
+    }
+    let text = if json {
+        let faults: Vec<Value> = parsed(&lines)?;
+        format!("{:#}\n", json!({ "status": status, "faults": faults }))
+    } else {
+        table(&parsed(&lines)?)
+    };
+    match &arguments.output {
+        Some(path) => wrapped::create(path)?.write_all(text.as_bytes())?,
+        None => crate::out::text(&text),
+    }
+    wrapped::ended(status)
+}
+
+fn parsed<T: for<'a> Deserialize<'a>>(lines: &[String]) -> serde_json::Result<Vec<T>> {
+    lines
+        .iter()
+        .map(|line| serde_json::from_str(line))
+        .collect()
+}
+
+fn table(faults: &[Done]) -> String {
+    if faults.is_empty() {
+        return "no faults: no rule applied, or no process opened the IA\n".into();
+    }
+    let mut text = String::new();
+    for done in faults {
+        let Done {
+            process,
+            milliseconds,
+            rule,
+            number,
+            handle,
+            detail,
+        } = done;
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "process {process}, {milliseconds} ms: {rule}: number {number}, handle {handle}"
+        );
+        let _ = match detail.as_str() {
+            "" => writeln!(text),
+            detail => writeln!(text, "; {detail}"),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_a_line() {
+        let line = json!({ "process": 7, "milliseconds": 12, "line": 1, "rule": "completion:send nth=3 drop", "number": 3,
+                           "handle": "0x10", "detail": "" });
+        let faults: Vec<Done> = parsed(&[line.to_string()]).expect("the filter's form");
+        assert_eq!(
+            table(&faults),
+            "process 7, 12 ms: completion:send nth=3 drop: number 3, handle 0x10\n"
+        );
+        assert!(table(&[]).contains("no rule applied"));
+    }
+}
