@@ -41,7 +41,7 @@ again() {
 # Builds the shared objects and the command that tests load, as `dat_tests::built` does: within a test, the build would
 # count against its time limit.
 unit() {
-    cargo build --locked --quiet --target-dir "${CARGO_TARGET_DIR:-target}/built" -p dat1 -p dat2 -p dat-loopback-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-provider-filter -p dat-provider-c -p dat-tools &&
+    cargo build --locked --quiet --target-dir "${CARGO_TARGET_DIR:-target}/built" -p dat1 -p dat2 -p dat-loopback-provider -p dat-faulty-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-provider-filter -p dat-provider-c -p dat-tools &&
         cargo nextest run --locked --profile ci --workspace &&
         cargo nextest run --locked --profile ci -p udapl --all-features
 }

@@ -29,6 +29,8 @@ struct Inner<T: Transport> {
     request: T::ConnRequest,
     remote: SocketAddr,
     local: IpAddr,
+    /// Qualifier of the service point that the request came to.
+    conn_qual: u64,
     /// True if the request came from a datagram endpoint.
     datagram: bool,
     ep: Option<&'static Ep<T>>,
@@ -62,6 +64,7 @@ impl<T: Transport> Cr<T> {
         ia: &'static Ia<T>,
         request: T::ConnRequest,
         arrival: &Arrival<'_>,
+        conn_qual: u64,
         ep: Option<&'static Ep<T>>,
     ) -> Result<&'static Self> {
         let arena = &T::arenas().cr;
@@ -78,6 +81,7 @@ impl<T: Transport> Cr<T> {
             request,
             remote: arrival.remote,
             local: arrival.local,
+            conn_qual,
             datagram: arrival.datagram,
             ep,
         });
@@ -138,7 +142,7 @@ impl<T: Transport> Cr<T> {
                 .inspect_err(|_| ep.drop_peer(token));
         }
         let remote = (inner.remote.ip(), inner.remote.port().into());
-        let (checkout, token) = ep.begin_attempt(Input::Accept, remote)?;
+        let (checkout, token) = ep.begin_attempt(Input::Accept, remote, inner.conn_qual)?;
         let inner = slot.take().ok_or(DEAD)?;
         drop(slot);
         self.end();

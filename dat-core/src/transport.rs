@@ -516,8 +516,8 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// attempt.
     fn message_received(_qp: &Self::Qp) {}
 
-    /// Returns the local port of the connection of `qp` (dat_ep_query's `local_port_qual`); 0 if there is no
-    /// connection, or the transport has no ports.
+    /// Returns the local port of the connection of `qp` (dat_ep_query's `local_port_qual`). Returns 0 if there is no
+    /// connection, or the transport has no ports; core then takes the qualifier that the peer connected to.
     fn local_port(_qp: &Self::Qp) -> u16 {
         0
     }

@@ -227,7 +227,7 @@ Results of a statement:
   lacks     the provider reports DAT_NOT_IMPLEMENTED or DAT_MODEL_NOT_SUPPORTED
   broken    the provider does something else; the report says what
   crashed   the process ended during the test
-  hung      the test did not end within the time limit
+  hung      the test made no progress within the time limit
 
 Exit status:
   0 if every statement holds or is lacked, 1 if one is broken, crashed or hung, 2 for a wrong command line, 3 if nothing could be tested: \
@@ -247,7 +247,7 @@ pub(crate) struct Conform {
     /// Test only the statements of this page, such as dat_ep_connect; may be repeated.
     #[arg(long, value_name = "PAGE")]
     pub(crate) page: Vec<String>,
-    /// Time limit of a statement in seconds.
+    /// Longest time without progress of a statement in seconds; statements about many connections report progress.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
     /// Print the statements with their pages, and test nothing.

@@ -50,6 +50,7 @@ pub(crate) fn run(arguments: &Conform, json: bool) -> Outcome {
             "--".into(),
         ],
         pages: arguments.page.clone(),
+        says: Vec::new(),
         timeout: Duration::from_secs(arguments.timeout),
     };
     let text = !json && !arguments.junit;

@@ -19,10 +19,11 @@ pub use process::{Process, dist_softrxe, role};
 pub const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Packages with a shared object or command that tests load or run. scripts/test.sh names the same.
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 9] = [
     "dat1",
     "dat2",
     "dat-loopback-provider",
+    "dat-faulty-provider",
     "dat-provider-softrxe",
     "dat-provider-ibverbs",
     "dat-provider-c",

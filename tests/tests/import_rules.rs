@@ -37,6 +37,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-verbs", &["dat-core", "dat-handshake", "dat-os"]),
     ("dat-loopback", &["dat-core", "dat-provider-parts"]),
     ("dat-loopback-provider", &["dat-provider", "dat-loopback"]),
+    ("dat-faulty-loopback", &["dat-core", "dat-provider-parts"]),
+    (
+        "dat-faulty-provider",
+        &["dat-provider", "dat-faulty-loopback"],
+    ),
     (
         "dat-provider-ibverbs",
         &["dat-core", "dat-abi", "dat-verbs"],

@@ -44,6 +44,8 @@ pub(super) struct Connection<T: Transport> {
     pub(super) internal_evd: InternalEvd<T>,
     /// Peer: address and qualifier (active side) or port (passive side).
     pub(super) remote: Option<(IpAddr, u64)>,
+    /// Qualifier that the peer connected to; 0 on the active side and without a connection.
+    pub(super) listened: u64,
     /// Address handles ([`Ah`](crate::ah::Ah)) of a datagram endpoint.
     pub(super) peers: Vec<Token>,
     /// Successful calls of dat_ep_connect and of dat_ep_disconnect.
@@ -84,6 +86,7 @@ impl<T: Transport> Default for Connection<T> {
             request_watch: None,
             internal_evd: InternalEvd(None),
             remote: None,
+            listened: 0,
             peers: Vec::new(),
             connects: 0,
             disconnects: 0,
@@ -193,7 +196,7 @@ impl<T: Transport> Ep<T> {
         }
         let adapter = ia.adapter()?;
         timer::ready()?;
-        let (checkout, token) = self.begin_attempt(Input::Connect, (remote, conn_qual))?;
+        let (checkout, token) = self.begin_attempt(Input::Connect, (remote, conn_qual), 0)?;
         let connect = Connect {
             token,
             remote,
@@ -224,11 +227,13 @@ impl<T: Transport> Ep<T> {
     }
 
     /// Begins an attempt for dat_ep_connect or dat_cr_accept: returns the queue pair to connect and the token of the
-    /// new connection. The caller passes the result of the transport's call to [`Ep::finish_call`].
+    /// new connection. The caller passes the result of the transport's call to [`Ep::finish_call`]. `listened` is the qualifier of the
+    /// service point, 0 for dat_ep_connect.
     pub(crate) fn begin_attempt(
         &'static self,
         input: Input,
         remote: (IpAddr, u64),
+        listened: u64,
     ) -> Result<(QpCheckout<T>, Token)> {
         let mut side = self.lock_alive()?;
         self.state.preview(input)?;
@@ -240,6 +245,7 @@ impl<T: Transport> Ep<T> {
         self.apply(&mut side, input)?;
         self.close_gate(&side);
         side.remote = Some(remote);
+        side.listened = listened;
         Ok((checkout, self.head.token(self.index())))
     }
 

@@ -206,6 +206,7 @@ impl<T: Transport> Ep<T> {
             None
         };
         self.apply(&mut side, Input::Reset)?;
+        side.listened = 0;
         let fed = [&side.request_feed, &side.recv_feed].map(|feed| feed.as_ref().map(Feed::evd));
         drop(side);
         if old.is_some() {

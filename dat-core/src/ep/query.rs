@@ -25,7 +25,7 @@ pub struct EpInfo<T: Transport> {
     pub state: EpState,
     /// Local address.
     pub local_address: IpAddr,
-    /// Local port, or 0 before there is one.
+    /// Local port: the transport's, or else the qualifier that the peer connected to; 0 before there is one.
     pub local_port: u64,
     /// Address of the peer, once there is one.
     pub remote_address: Option<IpAddr>,
@@ -160,7 +160,10 @@ impl<T: Transport> Ep<T> {
             ia,
             state: self.current_state(),
             local_address: adapter.address,
-            local_port: local_port.into(),
+            local_port: match local_port {
+                0 => side.listened,
+                port => port.into(),
+            },
             remote_address: side.remote.map(|(address, _)| address),
             remote_port: side.remote.map_or(0, |(_, port)| port),
             pz: side.parts.pz,

@@ -378,7 +378,7 @@ impl<T: Transport> Sp<T> {
             _ => return Err(refused),
         };
         inner.state = next;
-        Cr::create(ia, request, arrival, ep)
+        Cr::create(ia, request, arrival, inner.conn_qual, ep)
     }
 
     /// Returns the handle as a number.

@@ -7,6 +7,7 @@ use dat_core::transport::{Connect, Token};
 use dat_core::upcall::{Arrival, ConnOutcome, DatagramOutcome, Fault, Upcalls};
 
 use crate::fabric::{Fabric, Service, fabric};
+use crate::faults::{Planted, planted};
 use crate::qp::Connection;
 use crate::settings::{Fail, Settings};
 use crate::transport::{AddressHandle, Loopback};
@@ -20,6 +21,9 @@ pub struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if planted(Planted::ListenerStays) {
+            return;
+        }
         let (address, qual) = self.at;
         fabric().services.remove(address, qual);
     }
@@ -44,7 +48,7 @@ pub struct ConnRequest {
 impl Drop for ConnRequest {
     // It takes no lock of the fabric, because a drop may happen under that lock.
     fn drop(&mut self) {
-        if !self.answered {
+        if !self.answered && !planted(Planted::DropIsSilent) {
             if self.datagram {
                 self.answer_datagram(DatagramOutcome::Failed);
             } else {
@@ -79,7 +83,11 @@ pub(crate) fn listen(
         upcalls,
         settings,
     };
-    let qual = fabric()
+    let mut fabric = fabric();
+    if let (Some(qual), true) = (conn_qual, planted(Planted::QualifierTwice)) {
+        fabric.services.remove(settings.address, qual);
+    }
+    let qual = fabric
         .services
         .listen(settings.address, conn_qual, service)?;
     let at = (settings.address, qual);
@@ -115,6 +123,7 @@ pub(crate) fn connect(number: u32, wanted: &Connect<'_>) -> Result<()> {
         (Some(Fail::Answer), _) => {}
         (Some(Fail::Route), _) => fail(ConnOutcome::Unreachable, DatagramOutcome::Failed),
         (_, None) if !reachable => fail(ConnOutcome::Unreachable, DatagramOutcome::Failed),
+        (_, None) if planted(Planted::NoAnswer) => {}
         (_, None) => fail(ConnOutcome::NonPeerRejected, DatagramOutcome::NoListener),
         (_, Some(service)) => {
             let request = ConnRequest {
@@ -129,7 +138,11 @@ pub(crate) fn connect(number: u32, wanted: &Connect<'_>) -> Result<()> {
             let arrival = Arrival {
                 remote: (settings.address, number as u16).into(),
                 local: wanted.remote,
-                private_data: wanted.private_data,
+                private_data: if planted(Planted::RequestDataLost) {
+                    &[]
+                } else {
+                    wanted.private_data
+                },
                 datagram,
             };
             worker::enqueue(
@@ -206,15 +219,21 @@ pub(crate) fn accept(
         peer: request.from,
         token,
     };
-    qp.port = request.port;
+    qp.port = request.port + u16::from(planted(Planted::WrongQualifier));
     if let Some(client) = fabric.queue_pairs.get_mut(&request.from) {
         client.connection = Connection::Connected {
             peer: number,
             token: request.token,
         };
     }
-    request.answer(ConnOutcome::Established, private_data);
-    report(ConnOutcome::Established);
+    if planted(Planted::AcceptDataLost) {
+        request.answer(ConnOutcome::Established, &[]);
+    } else {
+        request.answer(ConnOutcome::Established, private_data);
+    }
+    if !planted(Planted::PassiveNotTold) {
+        report(ConnOutcome::Established);
+    }
     Ok(())
 }
 
@@ -224,7 +243,12 @@ pub(crate) fn reject(mut request: ConnRequest, private_data: &[u8]) {
             private_data: private_data.into(),
         });
     } else {
-        request.answer(ConnOutcome::PeerRejected, private_data);
+        let outcome = if planted(Planted::RejectIsNonPeer) {
+            ConnOutcome::NonPeerRejected
+        } else {
+            ConnOutcome::PeerRejected
+        };
+        request.answer(outcome, private_data);
     }
 }
 
@@ -245,7 +269,9 @@ impl Fabric {
         };
         // The peer may have ended this connection already, and even have a new one.
         let current = self.queue_pairs.get(&peer).map(|qp| qp.connection);
-        if matches!(current, Some(Connection::Connected { peer, .. }) if peer == number) {
+        if matches!(current, Some(Connection::Connected { peer, .. }) if peer == number)
+            && !planted(Planted::PeerNotTold)
+        {
             self.end_side(peer, how);
         }
     }

@@ -8,6 +8,7 @@ use dat_provider_parts::keys::Window;
 use dat_provider_parts::memory::{self, Range};
 
 use crate::fabric::Fabric;
+use crate::faults::{Planted, planted};
 use crate::qp::{Action, Connection, Delivery, Message, Receive, Work};
 use crate::settings::Fail;
 use crate::worker::{self, Upcall};
@@ -53,6 +54,7 @@ impl Fabric {
                 Ok(()) => DtoStatus::Success,
                 Err(Stop::NotReady) if waits => return,
                 Err(Stop::NotReady) => DtoStatus::ReceiverNotReady,
+                Err(Stop::Failed(_)) if planted(Planted::FailureIsSuccess) => DtoStatus::Success,
                 Err(Stop::Failed(status)) => status,
             };
             if let Some(qp) = self.queue_pairs.get_mut(&number) {
@@ -92,16 +94,37 @@ impl Fabric {
         let length = work.length;
         match work.action {
             Action::Send(message) => {
-                self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
+                let right = if planted(Planted::SendNeedsWrite) {
+                    MemPriv::LOCAL_WRITE
+                } else {
+                    MemPriv::LOCAL_READ
+                };
+                self.keys.segments(own, &work.iov, right)?;
                 self.deliver(to, own, work, message)
             }
             Action::Write(remote, immediate) => {
+                let right = if planted(Planted::NoRemoteRight) {
+                    MemPriv::empty()
+                } else if planted(Planted::ReadImpliesWrite) {
+                    MemPriv::REMOTE_READ
+                } else {
+                    MemPriv::REMOTE_WRITE
+                };
                 self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
-                self.remote(theirs, remote, length, MemPriv::REMOTE_WRITE)?;
+                self.remote(theirs, remote, length, right)?;
+                if planted(Planted::WriteCompletesReceive)
+                    && let Ok(receive) = self.take_receive(to)
+                {
+                    self.received(to, &receive, DtoStatus::Success, Delivery::default());
+                }
+                if planted(Planted::WriteIsLost) {
+                    return Ok(());
+                }
+                let immediate = immediate.filter(|_| !planted(Planted::SilentImmediate));
                 // Take the receive first: without one nothing may be written.
                 let receive = immediate.map(|_| self.take_receive(to)).transpose()?;
                 let data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
-                let target = self.remote(theirs, remote, length, MemPriv::REMOTE_WRITE)?;
+                let target = self.remote(theirs, remote, length, right)?;
                 memory::copy(&data, &target);
                 if let (Some(immediate), Some(receive)) = (immediate, receive) {
                     let delivery = Delivery {
@@ -116,9 +139,17 @@ impl Fabric {
                 Ok(())
             }
             Action::Read(remote) => {
-                let into = self.keys.segments(own, &work.iov, MemPriv::LOCAL_WRITE)?;
+                let right = if planted(Planted::NoLocalWriteRight) {
+                    MemPriv::LOCAL_READ
+                } else {
+                    MemPriv::LOCAL_WRITE
+                };
+                let into = self.keys.segments(own, &work.iov, right)?;
                 let source = self.remote(theirs, remote, length, MemPriv::REMOTE_READ)?;
-                memory::copy(&source, &into);
+                assert!(!planted(Planted::PanicInRead), "planted");
+                if !planted(Planted::ReadNothing) {
+                    memory::copy(&source, &into);
+                }
                 Ok(())
             }
             Action::CompareSwap {
@@ -126,9 +157,19 @@ impl Fabric {
                 compare,
                 swap,
             } => self.atomic(own, theirs, remote, work, |old| {
-                if old == compare { swap } else { old }
+                while planted(Planted::HangInSwap) {
+                    std::thread::park();
+                }
+                if old == compare || planted(Planted::SwapAlways) {
+                    swap
+                } else {
+                    old
+                }
             }),
             Action::FetchAdd { remote, add } => {
+                if planted(Planted::AbortInAdd) {
+                    std::process::abort();
+                }
                 self.atomic(own, theirs, remote, work, |old| old.wrapping_add(add))
             }
             Action::Bind { window, new } => self.bind(own, window, new),
@@ -144,12 +185,17 @@ impl Fabric {
         // The window may have been freed since the post.
         let failed = Stop::Failed(DtoStatus::RmrOperationFailed);
         let bound = self.windows.get_mut(&window).ok_or(failed)?;
-        if let Some(old) = bound.take() {
+        if let Some(old) = bound.take()
+            && !(planted(Planted::BindKeepsFormer) && new.is_some())
+        {
             self.keys.close(old);
         }
-        let Some((key, opens)) = new else {
+        let Some((key, mut opens)) = new else {
             return Ok(());
         };
+        if planted(Planted::BindGivesAll) {
+            opens.rights = MemPriv::ALL;
+        }
         if opens.pz != pz || !self.keys.open(key, opens) {
             return Err(DtoStatus::RmrOperationFailed.into());
         }
@@ -192,6 +238,8 @@ impl Fabric {
             .keys
             .target(theirs, remote, 8, MemPriv::REMOTE_ATOMIC)?;
         let old = memory::update(word, change).ok_or(DtoStatus::RemoteResponder)?;
+        let sum = planted(Planted::AddReturnsSum) && matches!(work.action, Action::FetchAdd { .. });
+        let old = if sum { old + 1 } else { old };
         memory::write(&old.to_ne_bytes(), &into);
         Ok(())
     }
@@ -200,7 +248,7 @@ impl Fabric {
     fn deliver(&mut self, to: u32, own: u32, work: &Work, message: Message) -> Result<(), Stop> {
         let receive = self.take_receive(to)?;
         let mut delivery = Delivery {
-            length: work.length as u32,
+            length: work.length as u32 + u32::from(planted(Planted::LongReport)),
             immediate: message.immediate.unwrap_or(0),
             invalidated: message.invalidate.unwrap_or(0),
             solicited: work.solicited,
@@ -242,7 +290,12 @@ impl Fabric {
             return;
         };
         let message = Message::default();
-        let written = self.write_message(to, own, ROUTE_HEADER, work, message, &receive);
+        let header = if planted(Planted::NoRouteHeader) {
+            0
+        } else {
+            ROUTE_HEADER
+        };
+        let written = self.write_message(to, own, header, work, message, &receive);
         let status = written.err().unwrap_or_default();
         let delivery = Delivery {
             length: work.length as u32 + ROUTE_HEADER as u32,
@@ -268,16 +321,26 @@ impl Fabric {
             .iter()
             .map(|s| u64::from(s.segment_length))
             .sum();
-        if work.length + header as u64 > room {
+        if work.length + header as u64 > room && !planted(Planted::Truncates) {
             return Err(DtoStatus::LocalLength);
         }
         let pz = self.receive_pz(to);
         let into = self.keys.segments(pz, &receive.iov, MemPriv::LOCAL_WRITE)?;
-        let data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
+        let mut data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
+        if planted(Planted::OneSegment) {
+            data.truncate(1);
+        }
+        if planted(Planted::SortedSegments) {
+            data.sort_by_key(Range::address);
+        }
+        if planted(Planted::ShortCopy) {
+            data = memory::skip(&data, 1);
+        }
         memory::write(&[0; ROUTE_HEADER][..header], &into);
         memory::copy(&data, &memory::skip(&into, header));
         match message.invalidate {
             None => Ok(()),
+            Some(_) if planted(Planted::InvalidatesNothing) => Ok(()),
             Some(key) => {
                 let pz = self.queue_pairs.get(&to).map_or(0, |qp| qp.pz);
                 self.keys.invalidate(pz, key)
@@ -298,11 +361,16 @@ impl Fabric {
     fn take_receive(&mut self, number: u32) -> Result<Receive, Stop> {
         let qp = self.queue_pairs.get_mut(&number).ok_or(Stop::NotReady)?;
         let Some(srq) = qp.srq else {
-            return qp.receives.pop_front().ok_or(Stop::NotReady);
+            let taken = if planted(Planted::ReceivesReversed) {
+                qp.receives.pop_back()
+            } else {
+                qp.receives.pop_front()
+            };
+            return taken.ok_or(Stop::NotReady);
         };
         let srq = self.shared_queues.get_mut(&srq).ok_or(Stop::NotReady)?;
         let receive = srq.receives.pop_front().ok_or(Stop::NotReady)?;
-        if srq.limit_passed() {
+        if srq.limit_passed() && !planted(Planted::SrqLimitSilent) {
             worker::enqueue(Upcall::fault(srq.upcalls, Fault::SrqLow(srq.token)));
         }
         Ok(receive)

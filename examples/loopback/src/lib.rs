@@ -14,6 +14,7 @@
 //! | `fabric` | the state of all adapters, under one lock |
 //! | `execute` | execution of requests |
 //! | `connect` | service points, connection requests, and the begin and end of connections |
+//! | `faults` | faults that the proof of the conformance suite plants (feature `faults`) |
 //! | `worker` | the thread that makes all upcalls |
 //!
 //! One lock for the whole fabric is simple, but not fast. A transport for production has a lock for each queue pair, or hardware.
@@ -22,6 +23,7 @@
 mod connect;
 mod execute;
 mod fabric;
+pub mod faults;
 mod qp;
 pub mod settings;
 mod transport;

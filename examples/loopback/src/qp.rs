@@ -11,6 +11,7 @@ use dat_core::upcall::Upcalls;
 use dat_provider_parts::cq::Entry;
 use dat_provider_parts::keys::Window;
 
+use crate::faults::{Planted, planted};
 use crate::settings::Settings;
 use crate::transport::{Cq, Loopback};
 
@@ -141,6 +142,9 @@ impl QueuePair {
     /// Adds the completion of a request to its queue; a successful one only if the request is signaled.
     pub(crate) fn complete_request(&self, work: &Work, status: DtoStatus) {
         if work.signaled || status != DtoStatus::Success {
+            if planted(Planted::CompletionLost) && status == DtoStatus::Success {
+                return;
+            }
             let length = work.length as u32;
             self.request_cq
                 .push(Entry::request(work.id, status, length));
@@ -166,8 +170,20 @@ impl QueuePair {
         for work in std::mem::take(&mut self.sends) {
             self.complete_request(&work, DtoStatus::Flushed);
         }
-        for receive in std::mem::take(&mut self.receives) {
-            self.complete_receive(receive.id, DtoStatus::Flushed, Delivery::default());
+        let mut receives = std::mem::take(&mut self.receives);
+        if planted(Planted::FlushLost) {
+            return;
+        }
+        if planted(Planted::FlushReversed) {
+            receives.make_contiguous().reverse();
+        }
+        let status = if planted(Planted::FlushIsSuccess) {
+            DtoStatus::Success
+        } else {
+            DtoStatus::Flushed
+        };
+        for receive in receives {
+            self.complete_receive(receive.id, status, Delivery::default());
         }
     }
 }

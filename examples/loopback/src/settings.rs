@@ -6,6 +6,8 @@ use std::time::Duration;
 use dat_core::ia_params::{IaParams, IaParamsError};
 use dat_provider_parts::address;
 
+use crate::faults::{FAULTS, Planted};
+
 /// Operation at which an adapter always fails on request (`fail=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fail {
@@ -68,6 +70,8 @@ pub struct Settings {
     pub delay: Duration,
     /// True if a message without a posted receive fails (`rnr=fail`) and does not wait for one (`rnr=wait`).
     pub receiver_not_ready_fails: bool,
+    /// Fault to plant (`fault=`, with the feature `faults`).
+    pub fault: Option<Planted>,
 }
 
 impl Settings {
@@ -76,14 +80,24 @@ impl Settings {
     /// # Errors
     /// [`IaParamsError`], which names the wrong word and the allowed values.
     pub fn parse(params: &IaParams) -> Result<Self, IaParamsError> {
-        params.known(&["fail", "delay_ms", "rnr"])?;
+        if cfg!(feature = "faults") {
+            params.known(&["fail", "delay_ms", "rnr", "fault"])?;
+        } else {
+            params.known(&["fail", "delay_ms", "rnr"])?;
+        }
         let words = FAILS.map(|(word, _)| word);
         let fail = params.word("fail", &words)?;
+        let words: Vec<&str> = FAULTS.iter().map(|(word, ..)| *word).collect();
+        let fault = params.word("fault", &words)?;
         Ok(Self {
             address: address::of(params, Ipv4Addr::LOCALHOST.into(), IpAddr::is_loopback)?,
             fail: fail.and_then(|word| FAILS.iter().find(|(w, _)| *w == word).map(|(_, f)| *f)),
             delay: Duration::from_millis(params.number("delay_ms", 0..=60_000)?.unwrap_or(0)),
             receiver_not_ready_fails: params.word("rnr", &["wait", "fail"])? == Some("fail"),
+            fault: fault.and_then(|word| {
+                let found = FAULTS.iter().find(|(w, ..)| *w == word);
+                found.map(|(_, fault, _)| *fault)
+            }),
         })
     }
 }
@@ -116,6 +130,8 @@ mod tests {
             "rnr=maybe",
             "delay_ms=x",
             "a=b",
+            // Only a build for the proof of the conformance suite has faults.
+            "fault=short-copy",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

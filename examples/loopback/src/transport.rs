@@ -22,6 +22,7 @@ use dat_provider_parts::keys::Window;
 
 use crate::connect::{self, ConnRequest, Listener};
 use crate::fabric::fabric;
+use crate::faults::{Planted, plant, planted};
 use crate::qp::{Action, Connection, QueuePair, Receive, SharedQueue, Work};
 use crate::settings::{Fail, Settings};
 use crate::worker::WORKER;
@@ -84,6 +85,9 @@ pub struct Lmr {
 
 impl Drop for Lmr {
     fn drop(&mut self) {
+        if planted(Planted::KeyStays) {
+            return;
+        }
         // Copies run under the same lock, so no copy accesses the memory after this.
         fabric().keys.deregister(self.lmr_context);
     }
@@ -99,7 +103,9 @@ pub struct Rmr {
 impl Drop for Rmr {
     fn drop(&mut self) {
         let mut fabric = fabric();
-        if let Some(Some(key)) = fabric.windows.remove(&self.number) {
+        if let Some(Some(key)) = fabric.windows.remove(&self.number)
+            && !planted(Planted::WindowStays)
+        {
             fabric.keys.close(key);
         }
     }
@@ -177,7 +183,16 @@ impl Transport for Loopback {
             tracing::error!(ia = ia_name, %error, "loopback: cannot start the thread for upcalls; raise the limit of memory or threads");
             Error::resource(Subtype::ResourceMemory)
         })?;
-        *fabric().adapters.entry(settings.address).or_default() += 1;
+        if let Some(fault) = settings.fault {
+            plant(fault);
+        }
+        let mut fabric = fabric();
+        let open = fabric.adapters.entry(settings.address).or_default();
+        if planted(Planted::OpensOnce) && *open > 0 {
+            return Err(Error::resource(Subtype::ResourceDevice));
+        }
+        *open += 1;
+        drop(fabric);
         Ok(Adapter { settings, upcalls })
     }
 
@@ -196,6 +211,9 @@ impl Transport for Loopback {
         attr.immediate_data = true;
         attr.max_datagram = MAX_DATAGRAM;
         attr.windows = true;
+        if planted(Planted::NoLimits) {
+            attr.max_eps = 0;
+        }
         attr
     }
 
@@ -218,6 +236,9 @@ impl Transport for Loopback {
         let keys = &mut fabric().keys;
         let keys = keys.register(pz.number, address as u64, length, rights, va_type)?;
         let lmr_context = keys.lmr_context;
+        if planted(Planted::KeysRunOut) && lmr_context > 100 {
+            return Err(NO_MEMORY);
+        }
         Ok((Lmr { lmr_context }, keys))
     }
 
@@ -314,6 +335,8 @@ impl Transport for Loopback {
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {
+        let cq = cq.filter(|_| !planted(Planted::NotWoken));
+        let timeout = timeout.filter(|_| !planted(Planted::NoTimeout));
         parker.park(cq, timeout, ready)
     }
 
@@ -393,6 +416,9 @@ impl Transport for Loopback {
             sends: VecDeque::new(),
             receives: VecDeque::new(),
         };
+        if planted(Planted::FewEndpoints) && fabric.queue_pairs.len() >= 300 {
+            return Err(FULL);
+        }
         fabric.queue_pairs.try_reserve(1).map_err(|_| NO_MEMORY)?;
         fabric.queue_pairs.insert(number, queue_pair);
         Ok(Qp {
@@ -465,6 +491,7 @@ impl Transport for Loopback {
     }
 
     fn local_port(qp: &Qp) -> u16 {
+        assert!(!planted(Planted::PortPanics), "planted");
         fabric().queue_pairs.get(&qp.number).map_or(0, |qp| qp.port)
     }
 }

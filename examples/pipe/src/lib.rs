@@ -7,7 +7,7 @@ mod socket;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -54,16 +54,13 @@ impl Drop for Lmr {
     }
 }
 
-/// A queue pair. The threads of its connection share `qp`.
+/// A queue pair. The threads of its connection share the content.
 #[derive(Debug)]
-pub struct Endpoint {
-    qp: Arc<Qp<Pipe>>,
-    port: AtomicU16,
-}
+pub struct Endpoint(Arc<Qp<Pipe>>);
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.qp.disconnect();
+        self.0.disconnect();
     }
 }
 
@@ -204,24 +201,20 @@ impl Transport for Pipe {
             keys: &KEYS,
         };
         let qp = Qp::new(context, pz.number, *caps, recv_cq, request_cq);
-        Ok(Endpoint {
-            qp: Arc::new(qp),
-            port: AtomicU16::new(0),
-        })
+        Ok(Endpoint(Arc::new(qp)))
     }
 
     fn reset_qp(qp: &Endpoint) -> Result<()> {
-        qp.qp.reset();
-        qp.port.store(0, Ordering::Relaxed);
+        qp.0.reset();
         Ok(())
     }
 
     fn post_send(qp: &Endpoint, request: &Request<'_, Self>) -> Result<()> {
-        qp.qp.post_send(request)
+        qp.0.post_send(request)
     }
 
     fn post_recv(qp: &Endpoint, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
-        qp.qp.post_recv(id, iov)
+        qp.0.post_recv(id, iov)
     }
 
     fn listen(
@@ -236,13 +229,12 @@ impl Transport for Pipe {
     }
 
     fn connect(adapter: &Arc<Adapter>, qp: &Arc<Endpoint>, to: &Connect<'_>) -> Result<()> {
-        let port = NUMBERS.fetch_add(1, Ordering::Relaxed) as u16 | 1;
-        qp.port.store(port, Ordering::Relaxed);
-        qp.qp.begin(to.token)?;
-        let own = (adapter.address, port).into();
+        qp.0.begin(to.token)?;
+        // A socket of a UNIX path has no port, so `local_port` keeps its default.
+        let own = (adapter.address, 0).into();
         let (remote, qual) = (to.remote, to.conn_qual);
         let dial = move || socket::dial(remote, qual);
-        session::connect(Arc::clone(&qp.qp), to.token, own, to.private_data, dial)
+        session::connect(Arc::clone(&qp.0), to.token, own, to.private_data, dial)
     }
 
     fn accept(
@@ -251,9 +243,8 @@ impl Transport for Pipe {
         token: Token,
         private_data: &[u8],
     ) -> Result<()> {
-        qp.port.store(request.qual() as u16, Ordering::Relaxed);
-        qp.qp.begin(token)?;
-        request.accept(Arc::clone(&qp.qp), token, private_data)
+        qp.0.begin(token)?;
+        request.accept(Arc::clone(&qp.0), token, private_data)
     }
 
     fn reject(request: Self::ConnRequest, private_data: &[u8]) -> Result<()> {
@@ -262,10 +253,6 @@ impl Transport for Pipe {
     }
 
     fn disconnect(qp: &Endpoint) {
-        qp.qp.disconnect();
-    }
-
-    fn local_port(qp: &Endpoint) -> u16 {
-        qp.port.load(Ordering::Relaxed)
+        qp.0.disconnect();
     }
 }

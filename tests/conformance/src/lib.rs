@@ -20,6 +20,7 @@ pub mod host;
 pub mod matrix;
 pub mod pages;
 mod peer;
+mod progress;
 pub mod raw;
 mod revoke;
 mod storm;

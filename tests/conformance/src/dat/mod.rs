@@ -18,6 +18,7 @@ use dat_core::error::{Error, Kind};
 
 use crate::api::{Api, Table};
 use crate::coverage::Coverage;
+use crate::progress::Progress;
 
 /// How to start a second process with the provider under test.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ pub struct Dat {
     launcher: Option<Launcher>,
     /// Number of connections, and of round trips, of statements about load.
     load: usize,
+    /// How statements about load report that they go on.
+    progress: Progress,
 }
 
 const NOT_IMPLEMENTED: u32 = Error::of(Kind::NotImplemented).code();
@@ -169,6 +172,7 @@ impl Dat {
             coverage: Coverage::default(),
             launcher: None,
             load: 1000,
+            progress: Progress::default(),
         };
         if let Ok((ia, _)) = dat.ia_open() {
             // SAFETY: the provider has just made that handle.
@@ -189,6 +193,18 @@ impl Dat {
     pub fn with_launcher(mut self, launcher: Launcher) -> Self {
         self.launcher = Some(launcher);
         self
+    }
+
+    /// Sets the function that statements about load call when they have made progress. It must be quick.
+    #[must_use]
+    pub fn with_progress(mut self, report: impl Fn() + Send + Sync + 'static) -> Self {
+        self.progress = Progress::by(report);
+        self
+    }
+
+    /// Reports that the statement under test goes on.
+    pub(crate) fn report_progress(&self) {
+        self.progress.report();
     }
 
     /// Sets the number of connections of statements about load, 1,000 otherwise: an emulated machine is slow.

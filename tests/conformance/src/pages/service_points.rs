@@ -251,8 +251,13 @@ fn cr_query(dat: &Dat) -> Check {
     let cr = pair.asked(pair.from, FOREVER)?;
     let seen = expect_ok(dat.cr_query(cr), "dat_cr_query")?;
     holds(!seen.remote_ia_address_ptr.is_null(), "no address")?;
-    holds(seen.remote_port_qual != 0, "no qualifier")?;
     same(&seen.local_ep_handle, &0, "endpoint")?;
+    // It is 0 where the transport has no ports.
+    let qualifier = seen.remote_port_qual;
+    ok(dat.cr_accept(cr, pair.to, b""), "dat_cr_accept")?;
+    pair.b.connection(pair.to, ConnectionEvent::Established)?;
+    let accepted = expect_ok(dat.ep_query(pair.to), "dat_ep_query")?;
+    same(&accepted.remote_port_qual, &qualifier, "remote qualifier")?;
     let (cr, ep) = offered(&Pair::apart(dat)?)?;
     holds(
         cr != 0 && ep != cr,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dat_abi::v2_0::types::DatLmrTriplet;
 use dat_core::error::{Error, Kind};
@@ -35,9 +35,16 @@ const ALL: u32 = MemPriv::ALL.bits();
 
 fn local_read(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
-    let source = pair.a.memory(32, MemPriv::LOCAL_WRITE.bits())?;
+    let writable = pair.a.memory(32, MemPriv::LOCAL_WRITE.bits())?;
+    let remote = pair.a.memory(32, MemPriv::REMOTE_READ.bits())?;
     let into = pair.b.memory(32, ALL)?;
-    for (byte, write) in [(5, false), (6, true)] {
+    let uses = [
+        (5, writable, false),
+        (6, writable, true),
+        (7, remote, false),
+        (8, remote, true),
+    ];
+    for (byte, source, write) in uses {
         source.fill(byte);
         pair.b.post(pair.to, Post::Recv, &[into.local()], 1)?;
         if write {
@@ -130,11 +137,16 @@ fn post(dat: &Dat, ep: usize, what: Post, iov: &[DatLmrTriplet], cookie: u64) ->
 
 /// Checks that the next event of `evd` is a success with this cookie, for a thread that has no [`Side`].
 fn completes(dat: &Dat, evd: usize, cookie: u64) -> Check {
+    let begin = Instant::now();
     let (seen, _) = expect_ok(dat.evd_wait(evd, TIMEOUT, 1), "dat_evd_wait (10 s)")?;
     same(
         &seen.completion(),
         &Some((cookie, SUCCESS)),
         "completion (cookie, status)",
+    )?;
+    holds(
+        begin.elapsed() < Duration::from_micros(TIMEOUT.into()),
+        "the timeout woke the thread, and not the completion",
     )
 }
 
@@ -326,10 +338,13 @@ fn round_trips(dat: &Dat) -> Check {
             Ok(())
         });
         let asked = (0..rounds).try_for_each(|n| {
+            if n % 10 == 0 {
+                dat.report_progress();
+            }
             a.post(pair.from, Post::Recv, &[], n)?;
             a.post(pair.from, Post::Send, &[], n)?;
-            a.completes(a.recv, n, SUCCESS)?;
-            a.completes(a.request, n, SUCCESS)
+            completes(dat, a.recv, n)?;
+            completes(dat, a.request, n)
         });
         asked.and(all_joined(vec![echo]))
     })
@@ -380,6 +395,7 @@ fn thousand(dat: &Dat) -> Check {
     let mut active = Vec::new();
     let mut passive = BTreeSet::new();
     while active.len() < count {
+        dat.report_progress();
         let batch = BATCH.min(count - active.len());
         for _ in 0..batch {
             let ep = dat.ep_create(a.ia, a.pz, [a.recv, request, a.conn]);
@@ -408,11 +424,13 @@ fn thousand(dat: &Dat) -> Check {
             }
         }
     }
+    dat.report_progress();
     for ep in &active {
         a.post(*ep, Post::Send, &[], *ep as u64)?;
     }
     let mut seen = BTreeSet::new();
     for _ in &active {
+        dat.report_progress();
         match b.wait(recv)? {
             Seen::Dto {
                 ep,
@@ -432,6 +450,7 @@ fn churn(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let (a, b) = (&pair.a, &pair.b);
     for round in 0..dat.load() as u64 / 10 {
+        dat.report_progress();
         let (from, to) = (a.ep()?, b.ep()?);
         let (source, into) = (a.memory(64, ALL)?, b.memory(64, ALL)?);
         pair.join(from, to)?;

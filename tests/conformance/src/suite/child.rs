@@ -54,10 +54,13 @@ pub fn serve(words: &[String]) -> ExitCode {
     if let Some(role) = Role::of(numbers) {
         return peer::run(&open(&subject), role, pipe);
     }
+    let progress = pipe.try_clone().ok();
     // The parent's end of the pipe closes only with the parent.
     let mut report = |report: Report| pipe.write_all(report.line().as_bytes()).is_ok();
     let dat = match open(&subject) {
-        Ok(dat) => dat.with_launcher(same_program()),
+        Ok(dat) => dat
+            .with_launcher(same_program())
+            .with_progress(move || tell(progress.as_ref(), &Report::Progress)),
         Err(why) => {
             report(Report::Unusable(why));
             return ExitCode::SUCCESS;
@@ -78,6 +81,13 @@ pub fn serve(words: &[String]) -> ExitCode {
     }
     report(Report::Done);
     ExitCode::SUCCESS
+}
+
+/// Reports without an answer: the next report finds out if the parent has gone.
+fn tell(pipe: Option<&File>, report: &Report) {
+    if let Some(mut pipe) = pipe {
+        let _ = pipe.write_all(report.line().as_bytes());
+    }
 }
 
 /// Returns the command of this process without its last word, the statements.

@@ -48,7 +48,10 @@ pub struct Plan {
     pub program: Vec<String>,
     /// Only statements of these pages; all if there is none.
     pub pages: Vec<String>,
-    /// Time limit of one statement, and of loading the provider and opening the IA.
+    /// Only the statements with these texts; all if there is none.
+    pub says: Vec<String>,
+    /// Longest time without progress: a statement may last longer if it reports progress. Also the time limit of loading the provider
+    /// and opening the IA.
     pub timeout: Duration,
 }
 
@@ -63,7 +66,7 @@ pub enum Outcome {
     Broken(String),
     /// The process ended during the test, by a signal or an exit.
     Crashed(String),
-    /// The test did not end within the time limit.
+    /// The test made no progress for as long as the time limit.
     Hung(String),
 }
 
@@ -122,7 +125,7 @@ pub struct Counts {
     pub broken: usize,
     /// Statements during which the process ended.
     pub crashed: usize,
-    /// Statements that did not end in time.
+    /// Statements that made no progress in time.
     pub hung: usize,
 }
 

@@ -61,6 +61,7 @@ fn chosen(subject: &Subject, plan: &Plan) -> Vec<Vec<Numbered>> {
         first += group.len();
         let wanted = numbered.filter(|(_, s)| {
             s.since <= subject.api
+                && (plan.says.is_empty() || plan.says.iter().any(|says| says == s.says))
                 && (plan.pages.is_empty() || plan.pages.iter().any(|page| page == s.page))
         });
         let wanted: Vec<Numbered> = wanted.collect();
@@ -101,7 +102,7 @@ impl Run {
         })
     }
 
-    /// Takes the reports of the process until it ends or the time is up.
+    /// Takes the reports of the process until it ends, or is silent for as long as the time limit.
     fn finish(&mut self) -> Result<Vec<Judgement>, SuiteError> {
         let mut judged = Vec::new();
         let mut stage = Stage::Opening;
@@ -120,7 +121,7 @@ impl Run {
                     Outcome::Crashed(describe(status))
                 }
                 Heard::Nothing => Outcome::Hung(format!(
-                    "no end within the time limit of {} s",
+                    "no progress within the time limit of {} s",
                     self.timeout.as_secs()
                 )),
             };
@@ -148,6 +149,8 @@ impl Run {
                 }
                 return Ok(None);
             }
+            // It has restarted the time limit.
+            Report::Progress => return Ok(None),
             Report::Done => {
                 *stage = Stage::Ending;
                 return Ok(None);
@@ -268,7 +271,7 @@ impl Process {
         Ok(Self { child, reports })
     }
 
-    /// Waits for a report, the end of the process, or the time limit. All reports of a process come before its end.
+    /// Waits for a report, the end of the process, or the time limit of silence. All reports of a process come before its end.
     fn next(&mut self, timeout: Duration) -> Heard {
         let end = Instant::now() + timeout;
         let mut ended = None;

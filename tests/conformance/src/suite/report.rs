@@ -9,6 +9,8 @@ pub(super) enum Report {
     Unusable(String),
     /// The test of a statement begins.
     Begins(usize),
+    /// The statement under test has made progress.
+    Progress,
     /// The statement holds.
     Holds(usize),
     /// The provider reports that it does not support this.
@@ -27,6 +29,7 @@ impl Report {
             Self::Ready => "ready\n".into(),
             Self::Unusable(why) => format!("unusable {}\n", text(why)),
             Self::Begins(number) => format!("begins {number}\n"),
+            Self::Progress => "progress\n".into(),
             Self::Holds(number) => format!("holds {number}\n"),
             Self::Lacks(number, why) => format!("lacks {number} {}\n", text(why)),
             Self::Broken(number, why) => format!("broken {number} {}\n", text(why)),
@@ -43,6 +46,7 @@ impl Report {
             "ready" => Self::Ready,
             "unusable" => Self::Unusable(rest.to_owned()),
             "begins" => Self::Begins(number.ok()?),
+            "progress" => Self::Progress,
             "holds" => Self::Holds(number.ok()?),
             "lacks" => Self::Lacks(number.ok()?, why.to_owned()),
             "broken" => Self::Broken(number.ok()?, why.to_owned()),
@@ -63,6 +67,7 @@ mod tests {
             Report::Ready,
             Report::Unusable(why()),
             Report::Begins(0),
+            Report::Progress,
             Report::Holds(7),
             Report::Lacks(8, why()),
             Report::Broken(9, why()),
