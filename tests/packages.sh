@@ -206,6 +206,12 @@ judge_packages() {
     for file in $(dpkg-query -L libdapl2 libdapl-dev dapl2-utils); do
         [ -d "$file" ] || [ ! -e "$trees/dat-rdma$file" ] && [ -d "$file" -o ! -e "$trees/dat-rdma-dev$file" ] || fail "$file is in a package of Debian too"
     done
+    file=$trees/dat-rdma-dev
+    [ -e "$file/usr/share/dat-rdma/kit/dat-provider/Cargo.toml" ] && [ -e "$file/usr/share/dat-rdma/kit/examples/c-transport/sockets.c" ] &&
+        [ -e "$file/usr/include/dat-rdma/dat_transport.h" ] && [ -e "$file/usr/lib/$triple/libdat_transport.a" ] || fail "dat-rdma-dev lacks the provider kit"
+    [ ! -e "$trees/dat-rdma/usr/share/dat-rdma" ] || fail "dat-rdma has the provider kit"
+    stray=$(strings -a "$file/usr/lib/$triple/libdat_transport.a" | grep -F -e "$PWD" -e "$HOME/" -e "${CARGO_HOME:-$HOME/.cargo}" | head -n 3 || true)
+    [ -z "$stray" ] || fail "libdat_transport.a names paths of this machine: $stray"
     ok "packages: stripped, debug files by build id, no paths of this machine, no file of Debian's DAPL; libdat2 has $(stat -c %s "$trees/dat-rdma$own/libdat2.so.2.0.0") bytes"
 }
 
