@@ -100,7 +100,8 @@ impl Ia {
     /// [`Ep::connect_common`](crate::Ep::connect_common).
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call), e.g. `DAT_PORT_IN_USE`.
+    /// [`Error::AddressInUse`](crate::Error::AddressInUse), [`Error::WrongStreams`](crate::Error::WrongStreams),
+    /// [`Error::Call`](crate::Error::Call).
     pub fn listen_common(&self, port: u16, evd: &Evd) -> Result<CommonListener> {
         CommonListener::create(self, port, evd)
     }

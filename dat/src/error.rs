@@ -7,6 +7,8 @@ use dat_core::event::{ConnectionEvent, DtoOp, DtoStatus};
 pub use dat_core::error::{Error as Code, Kind, Subtype};
 pub use dat_registry::registry::LookupError;
 
+use crate::{Streams, words};
+
 /// Result of a call.
 ///
 /// Example: [`Error`].
@@ -180,6 +182,24 @@ pub enum Error {
         /// The largest length.
         most: usize,
     },
+    /// A number is 0, or larger than the adapter allows ([`Attributes`](crate::Attributes)).
+    #[error("{given} {what} are not possible; the adapter allows 1 to {most}")]
+    Limit {
+        /// What is counted.
+        what: &'static str,
+        /// The number.
+        given: u32,
+        /// The largest number.
+        most: u32,
+    },
+    /// A dispatcher does not take the events that it would get. It says which when it is created.
+    #[error("{call}: the dispatcher must be one of this adapter that takes {}", words::streams(*.needs))]
+    WrongStreams {
+        /// Name of the DAT function.
+        call: &'static str,
+        /// What it must take.
+        needs: Streams,
+    },
     /// A post has more segments than the endpoint allows (`EpBuilder::max_segments`).
     #[error("{call}: {given} segments are more than the {most} that the endpoint was created for")]
     TooManySegments {
@@ -231,7 +251,7 @@ pub enum Error {
         most: Duration,
     },
     /// An operation failed after it was posted. The connection ended with it, or before it.
-    #[error("{} failed: {}", name(*.op), words(*.status))]
+    #[error("{} failed: {}", words::name(*.op), words::result(*.status))]
     Failed {
         /// The operation.
         op: DtoOp,
@@ -245,7 +265,7 @@ pub enum Error {
         private_data: Vec<u8>,
     },
     /// The connection ended, or could not be established.
-    #[error("{}", end(*.how))]
+    #[error("{}", words::end(*.how))]
     Disconnected {
         /// Kind of the end.
         how: ConnectionEvent,
@@ -258,74 +278,6 @@ pub enum Error {
         /// The event that arrived.
         got: String,
     },
-}
-
-/// Names an operation.
-fn name(op: DtoOp) -> &'static str {
-    match op {
-        DtoOp::Send => "a send",
-        DtoOp::RdmaWrite => "an RDMA Write",
-        DtoOp::RdmaRead => "an RDMA Read",
-        DtoOp::RdmaWriteImmediate => "an RDMA Write with immediate data",
-        DtoOp::FetchAdd => "a fetch-and-add",
-        DtoOp::CompareSwap => "a compare-and-swap",
-        DtoOp::BindMw => "a bind of a window",
-        DtoOp::LmrInvalidate => "an invalidation",
-        DtoOp::SendUd => "a datagram",
-        DtoOp::ReceiveUd => "a receive of a datagram",
-        DtoOp::Receive
-        | DtoOp::ReceiveWithInvalidate
-        | DtoOp::ReceiveRdmaImmediate
-        | DtoOp::ReceiveMessageImmediate => "a receive",
-    }
-}
-
-/// Describes the status of an operation that failed, and what mends it.
-fn words(status: DtoStatus) -> &'static str {
-    match status {
-        DtoStatus::Success => "it succeeded",
-        DtoStatus::Flushed => "the connection ended before it was done",
-        DtoStatus::LocalLength => {
-            "the message is longer than the receive; post larger receives, at the side that receives"
-        }
-        DtoStatus::LocalEp => {
-            "the endpoint is broken; connect again, with another endpoint or after a reset"
-        }
-        DtoStatus::LocalProtection => {
-            "the local memory or its rights do not allow it; look at the access of the region"
-        }
-        DtoStatus::BadResponse => "the peer's response is invalid",
-        DtoStatus::RemoteAccess => {
-            "the peer's key, range or rights do not allow it; the region must live, and grant peers this access"
-        }
-        DtoStatus::RemoteResponder => "the peer could not process it",
-        DtoStatus::Transport => "the peer does not answer any more; connect again when it is back",
-        DtoStatus::ReceiverNotReady => {
-            "the peer has no receive posted; it must post receives before messages arrive"
-        }
-        DtoStatus::PartialPacket => "a part of the message was lost",
-        DtoStatus::RmrOperationFailed => "the bind of the window failed",
-    }
-}
-
-/// Describes the end of a connection.
-fn end(how: ConnectionEvent) -> &'static str {
-    match how {
-        ConnectionEvent::Established => "the connection is established",
-        ConnectionEvent::PeerRejected => "the peer rejected the connection request",
-        ConnectionEvent::NonPeerRejected => {
-            "nothing listens at the peer's address; check the qualifier, and that the peer runs"
-        }
-        ConnectionEvent::AcceptCompletionError => {
-            "the peer went away while the request was accepted"
-        }
-        ConnectionEvent::Disconnected => "the connection was closed",
-        ConnectionEvent::Broken => {
-            "the connection broke: the peer does not answer any more, or an operation failed"
-        }
-        ConnectionEvent::TimedOut => "the peer did not answer the connection request in time",
-        ConnectionEvent::Unreachable => "there is no route to the peer's address",
-    }
 }
 
 /// Subtypes of `DAT_INVALID_STATE` that say that something uses the object.
@@ -362,10 +314,23 @@ fn is_not_connected(subtype: Option<Subtype>) -> bool {
     )
 }
 
+/// Streams that a dispatcher lacks, by the subtype of `DAT_INVALID_HANDLE`.
+fn streams_of(subtype: Option<Subtype>) -> Option<Streams> {
+    match subtype? {
+        Subtype::InvalidHandleEvdCr => Some(Streams::CR),
+        Subtype::InvalidHandleEvdConn => Some(Streams::CONNECTION),
+        Subtype::InvalidHandleEvdRecv | Subtype::InvalidHandleEvdRequest => Some(Streams::DTO),
+        _ => None,
+    }
+}
+
 impl Error {
     /// Makes the error for a code that `call` returned.
     #[cold]
     pub(crate) fn of(call: &'static str, code: Code) -> Self {
+        if let Some(needs) = streams_of(code.subtype()) {
+            return Self::WrongStreams { call, needs };
+        }
         match code.kind() {
             Some(Kind::QueueEmpty) => Self::Empty { call, code },
             Some(Kind::TimeoutExpired) => Self::TimedOut { call, code },

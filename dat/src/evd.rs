@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use dat_abi::types::{DAT_HANDLE_NULL, DatEvdParam, event_number};
 use dat_abi::v2_0::types::DatEvent;
-use dat_core::event::DtoStatus;
 
 use crate::cno::{Cno, Woken};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::event::{Completion, Event};
 use crate::ia::Ia;
 use crate::ids::Entry;
 use crate::sys::{self, Handle, call, count, free, query};
-use crate::{Error, Streams};
+use crate::{Error, Streams, limits};
 
 /// An event dispatcher: a queue of events. Clones are the same queue.
 ///
@@ -115,6 +114,17 @@ pub struct EvdInfo {
     pub is_waitable: bool,
 }
 
+/// Explains why a dispatcher was refused.
+#[cold]
+fn refused(ia: &Ia, qlen: u32, streams: Streams, error: Error) -> Error {
+    let most = ia
+        .attributes()
+        .map_or(u32::MAX, |known| known.max_evd_queue);
+    let kinds = Streams::all().iter().count() as u32;
+    let asked = streams.iter().count() as u32;
+    limits::explained(error, &[("events", qlen, most), ("streams", asked, kinds)])
+}
+
 impl Evd {
     pub(crate) fn create(ia: &Ia, qlen: u32, streams: Streams, cno: Option<&Cno>) -> Result<Self> {
         let mut handle = DAT_HANDLE_NULL;
@@ -127,7 +137,8 @@ impl Evd {
                 streams.bits(),
                 &raw mut handle
             )
-        )?;
+        )
+        .map_err(|error| refused(ia, qlen, streams, error))?;
         Ok(Self::own(ia, Handle(handle), true, cno.cloned()))
     }
 
@@ -279,12 +290,14 @@ impl Evd {
     /// ```
     ///
     /// # Errors
+    /// [`Error::Failed`] if the operation failed; [`Error::Disconnected`] if the event is the end of a connection;
     /// [`Error::Unexpected`] for any other event; the errors of [`Evd::wait`].
     pub fn wait_completion(&self, timeout: Duration) -> Result<Completion> {
         match self.wait(timeout)? {
-            Event::Completion(done) if done.status == DtoStatus::Success => Ok(done),
+            Event::Completion(done) => done.result(),
+            Event::Ended { how, .. } => Err(Error::Disconnected { how }),
             other => Err(Error::Unexpected {
-                wanted: "a successful completion",
+                wanted: "a completion",
                 got: format!("{other:?}"),
             }),
         }
@@ -293,14 +306,22 @@ impl Evd {
     /// Posts a software event (dat_evd_post_se).
     ///
     /// # Errors
-    /// [`Error::QueueFull`]; [`Error::Call`] if the dispatcher does not take `Streams::SOFTWARE`.
+    /// [`Error::QueueFull`]; [`Error::WrongStreams`] if the dispatcher does not take `Streams::SOFTWARE`; [`Error::Call`].
     pub fn post(&self, value: usize) -> Result<()> {
         let mut event = DatEvent {
             event_number: event_number::SOFTWARE,
             ..DatEvent::default()
         };
         event.event_data.software_event_data.pointer = value;
-        call!(self.handle(), evd_post_se(&raw const event))
+        let posted = call!(self.handle(), evd_post_se(&raw const event));
+        posted.map_err(|error| match error {
+            // Its only argument is the event, which is one.
+            Error::Call { call, code } if code.kind() == Some(Kind::InvalidParameter) => {
+                let needs = Streams::SOFTWARE;
+                Error::WrongStreams { call, needs }
+            }
+            other => other,
+        })
     }
 
     /// Changes the number of events that the dispatcher holds to at least `qlen` (dat_evd_resize). Events stay.
@@ -402,7 +423,7 @@ impl Ia {
     /// Creates an event dispatcher for at least `qlen` events of `streams` (dat_evd_create).
     ///
     /// # Errors
-    /// [`Error::Resources`], [`Error::Call`].
+    /// [`Error::Limit`], [`Error::Resources`], [`Error::Call`].
     pub fn create_evd(&self, qlen: u32, streams: Streams) -> Result<Evd> {
         Evd::create(self, qlen, streams, None)
     }

@@ -7,6 +7,7 @@ use dat_abi::v2_0::types::{DAT_IB_DTO_EVENT, DatEvent, DatIbExtensionEventData};
 use dat_abi::v2_0::types::{DAT_IB_UD_CONNECTION_REQUEST_EVENT, ib_ext_type};
 use dat_core::event::{AsyncEvent, ConnectionEvent, DatagramEvent, DtoOp, DtoStatus};
 
+use crate::error::{Error, Result};
 use crate::ia::Ia;
 use crate::ids::{self, EpId, Side};
 use crate::peer::Peer;
@@ -53,6 +54,33 @@ pub struct Completion {
     pub invalidated: u32,
     /// The value that came with the message, or 0 if `op` is not an operation with immediate data.
     pub immediate: u32,
+}
+
+impl Completion {
+    /// Returns the completion if the operation succeeded.
+    ///
+    /// ```
+    /// use udapl::{Error, Event};
+    ///
+    /// fn take(event: Event) -> Result<(), Error> {
+    ///     if let Event::Completion(done) = event {
+    ///         let done = done.result()?;
+    ///         println!("{} bytes of post {}", done.length, done.cookie);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # take(Event::Software(1)).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn result(self) -> Result<Self> {
+        let Self { op, status, .. } = self;
+        match status {
+            DtoStatus::Success => Ok(self),
+            _ => Err(Error::Failed { op, status }),
+        }
+    }
 }
 
 /// An event.

@@ -48,6 +48,7 @@ mod extension;
 mod fields;
 mod ia;
 mod ids;
+mod limits;
 mod listener;
 mod memory;
 mod names;
@@ -63,6 +64,7 @@ mod serial;
 mod srq;
 mod sys;
 pub mod tutorial;
+mod words;
 
 pub use attributes::Attributes;
 pub use cno::{Cno, NotifyFd, Proxy, Woken};

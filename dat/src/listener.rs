@@ -89,7 +89,8 @@ impl Ia {
     /// [`Event::Request`](crate::Event::Request) to `evd`, which must accept `Streams::CR`.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call), e.g. `DAT_CONN_QUAL_IN_USE`.
+    /// [`Error::AddressInUse`](crate::Error::AddressInUse), [`Error::WrongStreams`](crate::Error::WrongStreams),
+    /// [`Error::Call`](crate::Error::Call).
     pub fn listen(&self, conn_qual: Option<u64>, evd: &Evd) -> Result<Listener> {
         Listener::create(self, conn_qual, evd)
     }

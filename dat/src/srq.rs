@@ -8,6 +8,7 @@ use dat_abi::types::{DAT_HANDLE_NULL, DatSrqAttr, DatSrqParam};
 use crate::error::{Error, Queue, Result};
 use crate::ia::Ia;
 use crate::ids::{self, Entry, Side};
+use crate::limits;
 use crate::memory::region::Slice;
 use crate::pz::Pz;
 use crate::segments::Segments;
@@ -165,7 +166,7 @@ impl Ia {
     /// Creates a shared receive queue for `max_recv` receives of at most `max_segments` segments (dat_srq_create).
     ///
     /// # Errors
-    /// [`Error::Resources`], [`Error::Unsupported`], [`Error::Call`].
+    /// [`Error::Limit`], [`Error::Resources`], [`Error::Unsupported`], [`Error::Call`].
     pub fn create_srq(&self, pz: &Pz, max_recv: u32, max_segments: u32) -> Result<Srq> {
         let mut attr = DatSrqAttr {
             max_recv_dtos: count(max_recv as usize),
@@ -177,7 +178,17 @@ impl Ia {
         call!(
             self.handle(),
             srq_create(zone, &raw mut attr, &raw mut handle)
-        )?;
+        )
+        .map_err(|error| match self.attributes() {
+            Ok(known) => limits::explained(
+                error,
+                &[
+                    ("receives", max_recv, known.max_srq_recv),
+                    ("segments", max_segments, known.max_segments),
+                ],
+            ),
+            Err(_) => error,
+        })?;
         let entry = ids::entry(handle);
         entry.begin(None);
         self.limbo().add(entry, zone, true);

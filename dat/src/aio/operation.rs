@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use super::link::Inner;
 use crate::error::{Error, Result};
-use crate::{Completion, DtoStatus, Ep};
+use crate::{Completion, Ep};
 
 type Post<B> = Box<dyn FnOnce(&Ep, &mut B, u64) -> Result<()> + Send>;
 
@@ -144,13 +144,7 @@ impl<B: Send + 'static> Operation<B> {
 }
 
 fn result(done: Completion) -> Result<u32> {
-    match done.status {
-        DtoStatus::Success => Ok(done.length),
-        status => Err(Error::Failed {
-            op: done.op,
-            status,
-        }),
-    }
+    done.result().map(|done| done.length)
 }
 
 impl<B: Send + 'static> Future for Operation<B> {

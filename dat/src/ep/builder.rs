@@ -5,9 +5,11 @@ use dat_abi::v2_0::types::DatEpAttr;
 
 use super::{Ep, Parts};
 use crate::CompletionFlags;
+use crate::attributes::Attributes;
 use crate::error::{Error, Result};
 use crate::evd::Evd;
 use crate::ia::Ia;
+use crate::limits::{self, Wish};
 use crate::pz::Pz;
 use crate::srq::Srq;
 use crate::sys::{Handle, call, count, free};
@@ -159,7 +161,7 @@ impl<'a> EpBuilder<'a> {
     /// Creates the endpoint.
     ///
     /// # Errors
-    /// [`Error::Resources`], [`Error::Unsupported`], [`Error::Call`].
+    /// [`Error::Limit`], [`Error::WrongStreams`], [`Error::Resources`], [`Error::Unsupported`], [`Error::Call`].
     pub fn create(mut self) -> Result<Ep> {
         let attributes = self.ia.attributes()?;
         let size = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -191,7 +193,37 @@ impl<'a> EpBuilder<'a> {
         };
         let segments = [self.attr.max_request_iov, self.attr.max_recv_iov];
         let segments = segments.map(|count| u32::try_from(count).unwrap_or(0));
-        Ok(Ep::own(handle?, parts, segments))
+        let wishes = self.wishes(&attributes);
+        let handle = handle.map_err(|error| limits::explained(error, &wishes))?;
+        Ok(Ep::own(handle, parts, segments))
+    }
+
+    /// Returns the numbers that an adapter may refuse.
+    fn wishes(&self, limits: &Attributes) -> [Wish; 5] {
+        let asked = |count: i32| u32::try_from(count).unwrap_or(u32::MAX);
+        [
+            ("receives", asked(self.attr.max_recv_dtos), limits.max_posts),
+            (
+                "requests",
+                asked(self.attr.max_request_dtos),
+                limits.max_posts,
+            ),
+            (
+                "segments",
+                asked(self.attr.max_request_iov),
+                limits.max_segments,
+            ),
+            (
+                "RDMA Reads of the peer",
+                asked(self.attr.max_rdma_read_in),
+                limits.max_reads.0,
+            ),
+            (
+                "RDMA Reads",
+                asked(self.attr.max_rdma_read_out),
+                limits.max_reads.1,
+            ),
+        ]
     }
 
     fn create_handle(&self) -> Result<Handle, Error> {

@@ -1,0 +1,81 @@
+//! Words for operations, their results, ends of connections, and streams, in messages of errors.
+
+use dat_core::event::{ConnectionEvent, DtoOp, DtoStatus};
+
+use crate::Streams;
+
+/// Names an operation.
+pub(crate) fn name(op: DtoOp) -> &'static str {
+    match op {
+        DtoOp::Send => "a send",
+        DtoOp::RdmaWrite => "an RDMA Write",
+        DtoOp::RdmaRead => "an RDMA Read",
+        DtoOp::RdmaWriteImmediate => "an RDMA Write with immediate data",
+        DtoOp::FetchAdd => "a fetch-and-add",
+        DtoOp::CompareSwap => "a compare-and-swap",
+        DtoOp::BindMw => "a bind of a window",
+        DtoOp::LmrInvalidate => "an invalidation",
+        DtoOp::SendUd => "a datagram",
+        DtoOp::ReceiveUd => "a receive of a datagram",
+        DtoOp::Receive
+        | DtoOp::ReceiveWithInvalidate
+        | DtoOp::ReceiveRdmaImmediate
+        | DtoOp::ReceiveMessageImmediate => "a receive",
+    }
+}
+
+/// Describes the status of an operation that failed, and what mends it.
+pub(crate) fn result(status: DtoStatus) -> &'static str {
+    match status {
+        DtoStatus::Success => "it succeeded",
+        DtoStatus::Flushed => "the connection ended before it was done",
+        DtoStatus::LocalLength => {
+            "the message is longer than the receive; post larger receives, at the side that receives"
+        }
+        DtoStatus::LocalEp => {
+            "the endpoint is broken; connect again, with another endpoint or after a reset"
+        }
+        DtoStatus::LocalProtection => {
+            "the local memory or its rights do not allow it; look at the access of the region"
+        }
+        DtoStatus::BadResponse => "the peer's response is invalid",
+        DtoStatus::RemoteAccess => {
+            "the peer's key, range or rights do not allow it; the region must live, and grant peers this access"
+        }
+        DtoStatus::RemoteResponder => "the peer could not process it",
+        DtoStatus::Transport => "the peer does not answer any more; connect again when it is back",
+        DtoStatus::ReceiverNotReady => {
+            "the peer has no receive posted; it must post receives before messages arrive"
+        }
+        DtoStatus::PartialPacket => "a part of the message was lost",
+        DtoStatus::RmrOperationFailed => "the bind of the window failed",
+    }
+}
+
+/// Describes the end of a connection.
+pub(crate) fn end(how: ConnectionEvent) -> &'static str {
+    match how {
+        ConnectionEvent::Established => "the connection is established",
+        ConnectionEvent::PeerRejected => "the peer rejected the connection request",
+        ConnectionEvent::NonPeerRejected => {
+            "nothing listens at the peer's address; check the qualifier, and that the peer runs"
+        }
+        ConnectionEvent::AcceptCompletionError => {
+            "the peer went away while the request was accepted"
+        }
+        ConnectionEvent::Disconnected => "the connection was closed",
+        ConnectionEvent::Broken => {
+            "the connection broke: the peer does not answer any more, or an operation failed"
+        }
+        ConnectionEvent::TimedOut => "the peer did not answer the connection request in time",
+        ConnectionEvent::Unreachable => "there is no route to the peer's address",
+    }
+}
+
+/// Names streams as a program writes them.
+pub(crate) fn streams(streams: Streams) -> String {
+    let names = streams
+        .iter_names()
+        .map(|(name, _)| format!("Streams::{name}"));
+    names.collect::<Vec<_>>().join(" | ")
+}

@@ -1,0 +1,79 @@
+//! Errors name what was refused or failed, so that a program can match on it.
+
+mod common;
+
+use common::{PATIENCE, pair, side};
+use udapl::{Access, Close, DtoOp, DtoStatus, Error, Streams};
+
+#[test]
+fn errors_name_what_an_adapter_refuses() {
+    let s = side();
+    let endpoint = || {
+        let builder = s.ia.endpoint(&s.pz);
+        builder.recv_evd(&s.done).request_evd(&s.done)
+    };
+    let limits = s.ia.attributes().expect("attributes");
+    let refused = endpoint().max_recv(limits.max_posts + 1).create();
+    match refused.expect_err("too many receives") {
+        Error::Limit { what, most, .. } => {
+            assert_eq!((what, most), ("receives", limits.max_posts));
+        }
+        other => panic!("{other}"),
+    }
+    let refused = endpoint().max_segments(limits.max_segments + 1).create();
+    match refused.expect_err("too many segments") {
+        Error::Limit { what, most, .. } => {
+            assert_eq!((what, most), ("segments", limits.max_segments));
+        }
+        other => panic!("{other}"),
+    }
+    match s.ia.create_evd(0, Streams::DTO).expect_err("no events") {
+        Error::Limit { what, given, .. } => assert_eq!((what, given), ("events", 0)),
+        other => panic!("{other}"),
+    }
+    let refused = s.ia.create_srq(&s.pz, 8, limits.max_segments + 1);
+    match refused.expect_err("too many segments") {
+        Error::Limit { what, .. } => assert_eq!(what, "segments"),
+        other => panic!("{other}"),
+    }
+
+    // A dispatcher of completions gets neither requests nor connection events nor software events.
+    let refused = [
+        (s.ia.listen(None, &s.done).map(drop), Streams::CR),
+        (
+            endpoint().connect_evd(&s.done).create().map(drop),
+            Streams::CONNECTION,
+        ),
+        (s.done.post(1), Streams::SOFTWARE),
+    ];
+    for (refused, missing) in refused {
+        let refused = refused.expect_err("the dispatcher does not take them");
+        assert!(
+            matches!(refused, Error::WrongStreams { needs, .. } if needs == missing),
+            "{refused}"
+        );
+        assert!(refused.to_string().contains("Streams::"), "{refused}");
+    }
+}
+
+#[test]
+fn a_wait_for_a_completion_says_why_it_failed() {
+    let (a, b) = pair();
+    let room = b.pz.allocate(8, Access::ALL).expect("memory");
+    b.ep.post_recv(&[room.slice(0..8)], 1).expect("posts");
+    a.ep.disconnect(Close::Abrupt).expect("disconnects");
+    let flushed = b.done.wait_completion(PATIENCE);
+    let flushed = flushed.expect_err("the receive is flushed");
+    assert!(flushed.is_connection_gone(), "{flushed}");
+    match flushed {
+        Error::Failed { op, status } => {
+            assert_eq!((op, status), (DtoOp::Receive, DtoStatus::Flushed));
+        }
+        other => panic!("{other}"),
+    }
+    let ended = b.connections.wait_completion(PATIENCE);
+    assert!(
+        matches!(ended, Err(Error::Disconnected { .. })),
+        "{ended:?}"
+    );
+}
