@@ -26,6 +26,8 @@ pub struct Qp {
     /// Number of segments that an RDMA Read may have. A device that supports fewer than the endpoint has need not refuse
     /// the others: siw reads into the first segment, and reports success.
     max_read_iov: usize,
+    atomics: bool,
+    immediate_data: bool,
     pub(crate) caps: QpCaps,
     pub(crate) token: Token,
     pub(crate) conn: Mutex<Option<Arc<dyn Connection>>>,
@@ -138,6 +140,8 @@ impl Qp {
             calls,
             max_inline: init.cap.max_inline_data.min(wanted.max_inline_data).into(),
             max_read_iov: shared.attr.max_iov_rdma_read as usize,
+            atomics: shared.attr.atomics,
+            immediate_data: shared.attr.immediate_data,
             caps: *caps,
             token,
             conn: Mutex::new(None),
@@ -378,6 +382,14 @@ impl Qp {
                     extra.write(key);
                     opcode::IBV_WR_SEND_WITH_INV
                 }
+                Op::SendWithImmediate(_) | Op::RdmaWriteWithImmediate(..)
+                    if !self.immediate_data =>
+                {
+                    return Err(Error::of(Kind::ModelNotSupported));
+                }
+                Op::CompareSwap { .. } | Op::FetchAdd { .. } if !self.atomics => {
+                    return Err(Error::of(Kind::ModelNotSupported));
+                }
                 Op::SendWithImmediate(data) => {
                     flags |= inline;
                     extra.write(data);
@@ -456,8 +468,17 @@ impl Qp {
         // SAFETY: the queue pair is alive; `wr` and its segments outlive the call.
         match unsafe { (self.calls.post_recv)(self.qp.as_ptr(), &raw mut wr, bad.as_mut_ptr()) } {
             0 => Ok(()),
-            e => Err(convert::posted(e)),
+            e => self.post_recv_refused(wr_id, iov, e),
         }
+    }
+
+    /// Posts a receive without segments once more, with an empty one: siw's driver library requires a segment.
+    #[cold]
+    fn post_recv_refused(&self, wr_id: u64, iov: &[LmrTriplet], errno: i32) -> Result<()> {
+        if iov.is_empty() && errno.saturating_abs() == libc::EINVAL {
+            return self.post_recv(wr_id, &[LmrTriplet::default()]);
+        }
+        Err(convert::posted(errno))
     }
 }
 

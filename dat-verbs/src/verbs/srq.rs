@@ -86,6 +86,10 @@ impl Srq {
         // SAFETY: the SRQ is alive; `wr` and its segments outlive the call.
         match unsafe { sys::ibv_post_srq_recv(self.raw(), &raw mut wr, &raw mut bad) } {
             0 => Ok(()),
+            // As with a queue pair's own receives.
+            e if iov.is_empty() && e.saturating_abs() == libc::EINVAL => {
+                self.post_recv(wr_id, &[LmrTriplet::default()])
+            }
             e => Err(convert::posted(e)),
         }
     }
