@@ -15,6 +15,19 @@ pub(crate) struct Segments {
     count: usize,
 }
 
+/// Returns the segment of a post that has one, for memory of the zone with handle `zone`, and marks its region as posted. `None` if the
+/// post is another one, or is to be refused: [`Segments`] has room for more, which is cleared each time.
+#[inline]
+pub(crate) fn single(slices: &[Slice<'_>], zone: usize, most: usize) -> Option<LmrTriplet> {
+    match slices {
+        [slice] if most != 0 && slice.region.zone == zone => {
+            slice.region.mark_posted();
+            Some(slice.triplet)
+        }
+        _ => None,
+    }
+}
+
 impl Segments {
     /// The segments of a request on memory of the zone with handle `zone`.
     #[inline]

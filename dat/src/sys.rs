@@ -60,9 +60,15 @@ macro_rules! call {
         match handle.table().$slot {
             None => Err($crate::sys::absent(NAME)),
             Some(slot) => {
-                let _turn = $crate::serial::enter(handle.table_address());
-                // SAFETY: as below.
-                $crate::sys::posted(NAME, $queue, unsafe { slot(handle.0 $(, $arg)*) })
+                let code = if $crate::serial::is_serialised(handle.table_address()) {
+                    let _turn = $crate::serial::lock();
+                    // SAFETY: as below.
+                    unsafe { slot(handle.0 $(, $arg)*) }
+                } else {
+                    // SAFETY: as below.
+                    unsafe { slot(handle.0 $(, $arg)*) }
+                };
+                $crate::sys::posted(NAME, $queue, code)
             }
         }
     }};

@@ -3,16 +3,17 @@
 use std::sync::atomic::Ordering;
 
 use dat_abi::v2_0::types::ib_op;
+use dat_core::iov::LmrTriplet;
 
 use super::Ep;
-use crate::CompletionFlags;
 use crate::error::{Queue, Result};
 use crate::extension::{full, operate};
 use crate::ids::Side;
 use crate::memory::region::Slice;
 use crate::memory::remote::Remote;
-use crate::segments::{Segments, require_writable};
+use crate::segments::{Segments, require_writable, single};
 use crate::sys::call;
+use crate::{Access, CompletionFlags};
 
 /// Immediate data and atomics ride on the IB extension; names of its operations.
 const WRITE_IMMEDIATE: &str = "dat_ib_post_rdma_write_immed";
@@ -48,11 +49,21 @@ impl Ep {
             entry.inexact();
         }
         entry.post(side);
-        let posted = post();
-        if posted.is_err() {
-            entry.unpost(side);
+        // Not `if posted.is_err()`: the result, with room for an error, would be copied.
+        match post() {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                entry.unpost(side);
+                Err(error)
+            }
         }
-        posted
+    }
+
+    /// Returns the segment of a request that has one.
+    #[inline]
+    fn single(&self, slices: &[Slice<'_>]) -> Option<LmrTriplet> {
+        let most = self.inner.segments[Side::Requests as usize].load(Ordering::Relaxed);
+        single(slices, self.zone(), most)
     }
 
     /// Posts a message (dat_ep_post_send); at most 16 slices.
@@ -118,6 +129,21 @@ impl Ep {
     /// As [`Ep::post_send`].
     #[inline]
     pub fn post_send_with(
+        &self,
+        slices: &[Slice<'_>],
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        if let Some(mut one) = self.single(slices) {
+            return self.counted(Side::Requests, flags, || {
+                call!(post Queue::Requests, self.handle(), ep_post_send(1, &raw mut one, cookie, flags.bits()))
+            });
+        }
+        self.send_several(slices, cookie, flags)
+    }
+
+    #[inline(never)]
+    fn send_several(
         &self,
         slices: &[Slice<'_>],
         cookie: u64,
@@ -217,6 +243,27 @@ impl Ep {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
+        let zone = self.inner.receive_zone.load(Ordering::Relaxed);
+        let most = self.inner.segments[Side::Receives as usize].load(Ordering::Relaxed);
+        if let [slice] = slices
+            && zone != 0
+            && slice.region.access.contains(Access::LOCAL_WRITE)
+            && let Some(mut one) = single(slices, zone, most)
+        {
+            return self.counted(Side::Receives, flags, || {
+                call!(post Queue::Receives, self.handle(), ep_post_recv(1, &raw mut one, cookie, flags.bits()))
+            });
+        }
+        self.receive_several(slices, cookie, flags)
+    }
+
+    #[inline(never)]
+    fn receive_several(
+        &self,
+        slices: &[Slice<'_>],
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
         const NAME: &str = "dat_ep_post_recv";
         let zone = self.inner.receive_zone.load(Ordering::Relaxed);
         if zone == 0 {
@@ -256,6 +303,23 @@ impl Ep {
     /// As [`Ep::post_send`].
     #[inline]
     pub fn post_rdma_write(
+        &self,
+        slices: &[Slice<'_>],
+        remote: Remote,
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        let to = remote.triplet();
+        if let Some(mut one) = self.single(slices) {
+            return self.counted(Side::Requests, flags, || {
+                call!(post Queue::Requests, self.handle(), ep_post_rdma_write(1, &raw mut one, cookie, &raw const to, flags.bits()))
+            });
+        }
+        self.write_several(slices, remote, cookie, flags)
+    }
+
+    #[inline(never)]
+    fn write_several(
         &self,
         slices: &[Slice<'_>],
         remote: Remote,
