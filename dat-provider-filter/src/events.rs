@@ -78,8 +78,16 @@ unsafe fn deliver(call: &Call, event: *mut DatEvent) -> Delivery {
     let Some(instance) = call.instance() else {
         return Delivery::Pass;
     };
+    // The extension's data is left out: the event of a program that was compiled without extensions has none.
     // SAFETY: valid by the caller's promise; all fields are plain data.
-    let mut copy = unsafe { event.read_unaligned() };
+    let mut copy = unsafe {
+        DatEvent {
+            event_number: (&raw const (*event).event_number).read_unaligned(),
+            evd_handle: (&raw const (*event).evd_handle).read_unaligned(),
+            event_data: (&raw const (*event).event_data).read_unaligned(),
+            ..DatEvent::default()
+        }
+    };
     let is_request = [
         event_number::CONNECTION_REQUEST,
         DAT_IB_UD_CONNECTION_REQUEST_EVENT,
@@ -91,6 +99,6 @@ unsafe fn deliver(call: &Call, event: *mut DatEvent) -> Delivery {
     }
     let told = dat_os::cancel::defer(|| call.tell(|filter| filter.event(call, &mut copy)));
     // SAFETY: as above.
-    unsafe { event.write_unaligned(copy) };
+    unsafe { (&raw mut (*event).event_data).write_unaligned(copy.event_data) };
     told.unwrap_or(Delivery::Pass)
 }

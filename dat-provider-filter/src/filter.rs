@@ -45,9 +45,9 @@ pub(crate) trait Filter: Debug + Send + Sync {
         let _ = ep;
     }
 
-    /// The endpoint was created; its receives are those of `srq`.
-    fn shares(&self, ep: DatHandle, srq: DatHandle) {
-        let _ = (ep, srq);
+    /// An endpoint was created.
+    fn created(&self, ep: DatHandle, endpoint: Endpoint) {
+        let _ = (ep, endpoint);
     }
 
     /// The last IA was closed, or the process ends: the filter writes its report.
@@ -65,6 +65,17 @@ pub(crate) enum Delivery {
 
 /// `DAT_DTO_RECEIVE` and `DAT_DTO_RECEIVE_WITH_INVALIDATE`, the operations of a completion that end a receive.
 pub(crate) const RECEIVES: [u32; 2] = [3, 4];
+
+/// Where the completions of an endpoint go, and its receives come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Endpoint {
+    /// EVD of its receives.
+    pub(crate) recv_evd: DatHandle,
+    /// EVD of its requests.
+    pub(crate) request_evd: DatHandle,
+    /// SRQ of its receives.
+    pub(crate) srq: Option<DatHandle>,
+}
 
 /// The queue that a post goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

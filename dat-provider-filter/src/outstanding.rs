@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use dat_abi::types::{DatContext, DatHandle};
+use dat_abi::v2_0::types::DatDtoCompletionEventData;
 
-use crate::filter::{Operation, Queue};
+use crate::filter::{Endpoint, Operation, Queue, RECEIVES};
 
 /// Posts of a queue that are kept. A program that suppresses all its completions would add more for ever.
 const LONGEST: usize = 65_536;
@@ -46,6 +47,11 @@ impl Shard {
         self.0.get_mut(&queue).and_then(VecDeque::pop_back);
     }
 
+    fn has(&self, queue: Queue, cookie: DatContext) -> bool {
+        let posts = self.0.get(&queue);
+        posts.is_some_and(|posts| posts.iter().any(|post| post.cookie == cookie))
+    }
+
     /// Takes the oldest post with this cookie. Earlier requests have completed without an event.
     fn take(&mut self, queue: Queue, cookie: DatContext) -> Option<Outstanding> {
         let posts = self.0.get_mut(&queue)?;
@@ -62,8 +68,7 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct AllOutstanding {
     shards: [Mutex<Shard>; SHARDS],
-    /// SRQs of endpoints.
-    shared: RwLock<HashMap<DatHandle, DatHandle>>,
+    endpoints: RwLock<HashMap<DatHandle, Endpoint>>,
 }
 
 impl AllOutstanding {
@@ -71,7 +76,7 @@ impl AllOutstanding {
     pub(crate) fn new() -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
-            shared: RwLock::default(),
+            endpoints: RwLock::default(),
         }
     }
 
@@ -85,22 +90,47 @@ impl AllOutstanding {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the queue of the post that a completion of `evd` is of. An endpoint whose receives and requests complete in one EVD is
+    /// judged by the operation, and where that queue has no such post, by the other queue: events of DAPL do not name receives.
+    pub(crate) fn queue_of(&self, evd: DatHandle, dto: &DatDtoCompletionEventData) -> Queue {
+        let ep = dto.ep_handle;
+        let endpoints = self
+            .endpoints
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = endpoints.get(&ep).copied();
+        drop(endpoints);
+        let receives = Queue::Receives(known.and_then(|known| known.srq).unwrap_or(ep));
+        let requests = Queue::Requests(ep);
+        match known.map(|known| (known.recv_evd == evd, known.request_evd == evd)) {
+            Some((true, false)) => return receives,
+            Some((false, true)) => return requests,
+            _ => {}
+        }
+        let (likely, other) = match RECEIVES.contains(&dto.operation) {
+            true => (receives, requests),
+            false => (requests, receives),
+        };
+        let has = |queue| self.of(queue).has(queue, dto.user_cookie);
+        if !has(likely) && has(other) {
+            other
+        } else {
+            likely
+        }
+    }
+
     /// Takes the post of a completion.
     pub(crate) fn complete(&self, queue: Queue, cookie: DatContext) -> Option<Outstanding> {
-        let queue = match queue {
-            Queue::Requests(_) => queue,
-            Queue::Receives(ep) => {
-                let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
-                Queue::Receives(shared.get(&ep).copied().unwrap_or(ep))
-            }
-        };
         self.of(queue).take(queue, cookie)
     }
 
-    /// Records that the receives of an endpoint are those of an SRQ.
-    pub(crate) fn share(&self, ep: DatHandle, srq: DatHandle) {
-        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
-        shared.insert(ep, srq);
+    /// Records an endpoint that was created.
+    pub(crate) fn add(&self, ep: DatHandle, endpoint: Endpoint) {
+        let mut endpoints = self
+            .endpoints
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        endpoints.insert(ep, endpoint);
     }
 
     /// Forgets the posts of an endpoint.
@@ -110,10 +140,14 @@ impl AllOutstanding {
         }
     }
 
-    /// Forgets the SRQ of an endpoint, whose number the next endpoint may get.
-    pub(crate) fn unshare(&self, ep: DatHandle) {
-        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
-        shared.remove(&ep);
+    /// Forgets an endpoint, whose number the next one may get.
+    pub(crate) fn remove(&self, ep: DatHandle) {
+        self.clear(ep);
+        let mut endpoints = self
+            .endpoints
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        endpoints.remove(&ep);
     }
 
     /// Forgets everything.
@@ -125,7 +159,7 @@ impl AllOutstanding {
                 .0
                 .clear();
         }
-        self.shared
+        self.endpoints
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .clear();
@@ -175,13 +209,55 @@ mod tests {
         assert!(all.complete(requests, 3).is_none());
     }
 
+    /// Completion of endpoint 64 with cookie 7.
+    fn completion(operation: u32) -> DatDtoCompletionEventData {
+        DatDtoCompletionEventData {
+            ep_handle: 64,
+            user_cookie: 7,
+            status: 0,
+            transfered_length: 0,
+            operation,
+            rmr_context: 0,
+        }
+    }
+
     #[test]
-    fn receives_of_an_endpoint_with_an_srq_are_found_there() {
+    fn the_evd_tells_receives_from_requests_and_else_the_operation_or_the_cookie() {
+        const SEND: u32 = 0;
+        const RECEIVE: u32 = 3;
         let all = AllOutstanding::new();
-        push(&all, Queue::Receives(128), 7, Operation::Receive);
-        assert!(all.complete(Queue::Receives(64), 7).is_none());
-        all.share(64, 128);
-        assert!(all.complete(Queue::Receives(64), 7).is_some());
+        let (requests, receives) = (Queue::Requests(64), Queue::Receives(64));
+        assert_eq!(all.queue_of(1, &completion(SEND)), requests);
+        assert_eq!(all.queue_of(1, &completion(RECEIVE)), receives);
+        push(&all, receives, 7, Operation::Receive);
+        assert_eq!(
+            all.queue_of(1, &completion(SEND)),
+            receives,
+            "it has the cookie"
+        );
+        let (recv_evd, request_evd, srq) = (1, 2, None);
+        all.add(
+            64,
+            Endpoint {
+                recv_evd,
+                request_evd,
+                srq,
+            },
+        );
+        assert_eq!(all.queue_of(1, &completion(SEND)), receives);
+        assert_eq!(all.queue_of(2, &completion(RECEIVE)), requests);
+        let srq = Some(128);
+        all.add(
+            64,
+            Endpoint {
+                recv_evd,
+                request_evd,
+                srq,
+            },
+        );
+        assert_eq!(all.queue_of(1, &completion(SEND)), Queue::Receives(128));
+        all.remove(64);
+        assert_eq!(all.queue_of(1, &completion(RECEIVE)), receives);
     }
 
     #[test]

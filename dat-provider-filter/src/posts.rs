@@ -8,7 +8,7 @@ use dat_abi::v2_0::table::DatProvider;
 use dat_abi::v2_0::types::{DatEpAttr, DatLmrTriplet, DatRmrTriplet};
 use dat_core::error::{Error, Subtype};
 
-use crate::filter::{Operation, Post, Queue};
+use crate::filter::{Endpoint, Operation, Post, Queue};
 use crate::slots::{Call, GENERIC, Slot, not_implemented};
 
 /// The local memory of a post that the provider has accepted.
@@ -155,6 +155,33 @@ fn about(
     code
 }
 
+/// Slot `ep_create`.
+pub(crate) unsafe extern "C" fn ep_create(
+    ia: DatHandle,
+    pz: DatHandle,
+    recv_evd: DatHandle,
+    request_evd: DatHandle,
+    connect_evd: DatHandle,
+    attr: *const DatEpAttr,
+    ep: *mut DatHandle,
+) -> DatReturn {
+    let code = GENERIC.ep_create.map_or(not_implemented(), |slot| {
+        // SAFETY: the slot's contract is that of this one.
+        unsafe { slot(ia, pz, recv_evd, request_evd, connect_evd, attr, ep) }
+    });
+    if code != DAT_SUCCESS {
+        return code;
+    }
+    let endpoint = Endpoint {
+        recv_evd,
+        request_evd,
+        srq: None,
+    };
+    // SAFETY: a slot that succeeds has written it.
+    let ep = unsafe { ep.read_unaligned() };
+    about(ep, code, |filter| filter.created(ep, endpoint))
+}
+
 /// Slot `ep_create_with_srq`.
 pub(crate) unsafe extern "C" fn ep_create_with_srq(
     ia: DatHandle,
@@ -175,9 +202,14 @@ pub(crate) unsafe extern "C" fn ep_create_with_srq(
     if code != DAT_SUCCESS {
         return code;
     }
+    let endpoint = Endpoint {
+        recv_evd,
+        request_evd,
+        srq: Some(srq),
+    };
     // SAFETY: a slot that succeeds has written it.
     let ep = unsafe { ep.read_unaligned() };
-    about(ep, code, |filter| filter.shares(ep, srq))
+    about(ep, code, |filter| filter.created(ep, endpoint))
 }
 
 /// Slot `ep_reset`.

@@ -341,6 +341,7 @@ pub(crate) const TABLE: DatProvider = DatProvider {
     ia_close: Some(ia::ia_close),
     evd_wait: Some(events::evd_wait),
     evd_dequeue: Some(events::evd_dequeue),
+    ep_create: Some(posts::ep_create),
     ep_create_with_srq: Some(posts::ep_create_with_srq),
     ep_reset: Some(posts::ep_reset),
     ep_free: Some(posts::ep_free),

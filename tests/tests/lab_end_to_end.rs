@@ -89,6 +89,41 @@ fn debians_cma_provider_moves_data_for_the_rust_api() {
     );
 }
 
+/// The command and its peer are programs without libdat2, so the filter's own registry serves the C library.
+#[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
+fn the_trace_wraps_debians_cma_provider() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let line = "ia u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"v0 0\" \"\"\n";
+    std::fs::write(&path, line).expect("written");
+    let report = dir.path().join("report.json");
+    let program = dist().join("bin/dat");
+    let words = [report.as_os_str(), program.as_os_str()].map(|word| word.to_str().expect("UTF-8"));
+    let arguments = [
+        "trace", "ia", "--json", "-o", words[0], "--", words[1], "demo", "--ia", "ia",
+    ];
+    let done = dat(&arguments, &path);
+    let err = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        done.status.success(),
+        "{}{err}",
+        String::from_utf8_lossy(&done.stdout)
+    );
+    let report: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&report).expect("the report")).expect("JSON");
+    let processes = report["processes"].as_array().expect("a list");
+    assert_eq!(processes.len(), 2, "{report}");
+    for process in processes {
+        let completions = process["completions"].as_array().expect("a list");
+        let receives = completions.iter().find(|one| one["operation"] == "receive");
+        assert!(
+            receives.is_some_and(|one| one["count"].as_u64() > Some(0)),
+            "{process}"
+        );
+    }
+}
+
 #[test]
 #[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn softrxe_makes_the_rxe_device_of_a_netdev_that_has_none() {

@@ -17,7 +17,7 @@ use dat_abi::types::{DatHandle, event_number};
 use dat_abi::v2_0::types::DatEvent;
 use serde_json::json;
 
-use crate::filter::{Delivery, Filter, Operation, Post, Queue, RECEIVES};
+use crate::filter::{Delivery, Endpoint, Filter, Operation, Post, Queue};
 use crate::outstanding::{AllOutstanding, Outstanding};
 use crate::posts::Posted;
 use crate::slots::Call;
@@ -327,11 +327,7 @@ impl Filter for Fault {
             event_number::DTO_COMPLETION => {
                 // SAFETY: the data of this event.
                 let dto = unsafe { &mut event.event_data.dto_completion_event_data };
-                let queue = if RECEIVES.contains(&dto.operation) {
-                    Queue::Receives(dto.ep_handle)
-                } else {
-                    Queue::Requests(dto.ep_handle)
-                };
+                let queue = self.outstanding.queue_of(call.handle(), dto);
                 let mut completion = Completion {
                     queue,
                     handle: dto.ep_handle,
@@ -362,12 +358,11 @@ impl Filter for Fault {
     }
 
     fn freed(&self, ep: DatHandle) {
-        self.outstanding.clear(ep);
-        self.outstanding.unshare(ep);
+        self.outstanding.remove(ep);
     }
 
-    fn shares(&self, ep: DatHandle, srq: DatHandle) {
-        self.outstanding.share(ep, srq);
+    fn created(&self, ep: DatHandle, endpoint: Endpoint) {
+        self.outstanding.add(ep, endpoint);
     }
 }
 

@@ -14,7 +14,7 @@ use dat_abi::v2_0::types::DatEvent;
 use dat_core::error::{Error, Kind};
 use serde_json::{Value, json};
 
-use crate::filter::{Delivery, Filter, Operation, Post, Queue, RECEIVES};
+use crate::filter::{Delivery, Endpoint, Filter, Operation, Post, Queue};
 use crate::outstanding::{AllOutstanding, Outstanding};
 use crate::posts::Posted;
 use crate::slots::{Call, Slot};
@@ -189,17 +189,13 @@ impl Filter for Trace {
         done.code
     }
 
-    fn event(&self, _call: &Call, event: &mut DatEvent) -> Delivery {
+    fn event(&self, call: &Call, event: &mut DatEvent) -> Delivery {
         let data = &event.event_data;
         match event.event_number {
             event_number::DTO_COMPLETION => {
                 // SAFETY: the data of this event.
                 let dto = unsafe { data.dto_completion_event_data };
-                let queue = if RECEIVES.contains(&dto.operation) {
-                    Queue::Receives(dto.ep_handle)
-                } else {
-                    Queue::Requests(dto.ep_handle)
-                };
+                let queue = self.outstanding.queue_of(call.handle(), &dto);
                 self.completed(queue, dto.user_cookie, dto.status, dto.transfered_length);
             }
             event_number::RMR_BIND_COMPLETION => {
@@ -218,12 +214,11 @@ impl Filter for Trace {
     }
 
     fn freed(&self, ep: DatHandle) {
-        self.outstanding.clear(ep);
-        self.outstanding.unshare(ep);
+        self.outstanding.remove(ep);
     }
 
-    fn shares(&self, ep: DatHandle, srq: DatHandle) {
-        self.outstanding.share(ep, srq);
+    fn created(&self, ep: DatHandle, endpoint: Endpoint) {
+        self.outstanding.add(ep, endpoint);
     }
 
     fn report(&self) {
