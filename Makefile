@@ -112,6 +112,10 @@ bench-lab: dist ## print the rates of dapltest -T P in the lab, DAPL's and ours
 bench-waits: dist ## print half round trips with each way to wait for an event: dat_evd_wait, dat_cno_wait, poll(2)
 	@scripts/bench-waits.sh
 
+.PHONY: bench-many
+bench-many: dist ## print memory, descriptors and time of 100 processes, all to all, and of 10,000 connections between two
+	@scripts/bench-many.sh
+
 .PHONY: bench-threads
 bench-threads: dist ## print the rate of several threads, on one IA and on one for each
 	@scripts/bench-threads.sh

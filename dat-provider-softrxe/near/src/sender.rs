@@ -91,6 +91,7 @@ impl Sender {
     ///
     /// # Panics
     /// As [`commit`](Self::commit), with [`MAX_LENT`] instead of the MTU.
+    #[inline(never)]
     pub fn commit_lent(
         &mut self,
         header: &[u8; MAX_HEADER],

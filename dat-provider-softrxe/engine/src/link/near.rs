@@ -6,7 +6,7 @@
 
 use std::io;
 
-use softrxe_near::{Channel, Lent, Record, Sender, Violation};
+use softrxe_near::{Channel, Lent, Violation};
 use softrxe_proto::near::RecordPart;
 use softrxe_proto::{Engine, NearId, NearOut, Time};
 
@@ -97,24 +97,26 @@ impl NearLink {
             let Some(record) = receiver.next()? else {
                 break;
             };
-            if let Some(lent) = record.lent {
-                receive_lent(engine, now, self.id, &record, lent);
-                receiver.release();
-                look.records += 1;
-                bytes += record.payload_length;
-                continue;
-            }
-            let length = record.payload_at + record.payload_length;
-            // SAFETY: the receiver checked the record's length. It stays mapped until it is released, after its use, and only raw
-            // pointers lead there.
-            let place = unsafe { RecordBytes::new(record.at, length) };
-            engine.memory().set_record(place);
-            let payload = RecordPart {
+            let lent = record.lent;
+            let mut payload = RecordPart {
                 at: record.payload_at,
                 length: record.payload_length,
-                lent: false,
+                lent: lent.is_some(),
             };
+            if lent.is_some() {
+                borrow(engine, self.id, lent);
+                payload.at = 0;
+            } else {
+                let length = record.payload_at + record.payload_length;
+                // SAFETY: the receiver checked the record's length. It stays mapped until it is released, after its use, and only raw
+                // pointers lead there.
+                let place = unsafe { RecordBytes::new(record.at, length) };
+                engine.memory().set_record(place);
+            }
             engine.handle_near(now, self.id, record.header(), payload);
+            if lent.is_some() {
+                borrow(engine, self.id, None);
+            }
             receiver.release();
             look.records += 1;
             bytes += record.payload_length;
@@ -151,6 +153,7 @@ impl NearLink {
         now: Time,
         hold: bool,
     ) -> Result<Sent, Violation> {
+        let lends = engine.memory().loans().borrow().is_used(self.id);
         let sender = &mut self.channel.sender;
         let mut sent = Sent::default();
         let mut bytes = 0;
@@ -160,30 +163,24 @@ impl NearLink {
             // SAFETY: the sender's space is mapped as long as the channel, and only raw pointers lead there.
             let place = unsafe { RecordBytes::new(space.at, space.room) };
             engine.memory().set_record(place);
-            let position = sender.position();
-            let mut loans = engine.memory().loans().borrow_mut();
-            loans.set_lending(Some((self.id, position)));
-            drop(loans);
+            if lends {
+                let record = Some((self.id, sender.position()));
+                engine.memory().loans().borrow_mut().set_lending(record);
+            }
             if let Some(out) = engine.poll_near(now, self.id, space.room, hold) {
-                let commit = if out.lent {
-                    Sender::commit_lent
-                } else {
-                    bytes += out.payload_length;
-                    Sender::commit_header
-                };
                 let NearOut {
+                    header,
                     header_length,
                     payload_at,
                     payload_length,
-                    ..
-                } = out;
-                commit(
-                    sender,
-                    &out.header,
-                    header_length,
-                    payload_at,
-                    payload_length,
-                );
+                    lent,
+                } = &out;
+                if *lent {
+                    sender.commit_lent(header, *header_length, *payload_at, *payload_length);
+                } else {
+                    bytes += payload_length;
+                    sender.commit_header(header, *header_length, *payload_at, *payload_length);
+                }
                 if bytes >= MAX_SENT {
                     sent.unfinished = true;
                     // Without the shared flag: a thread that is about to sleep finds room, and goes on.
@@ -201,7 +198,9 @@ impl NearLink {
             }
         }
         engine.memory().set_record(RecordBytes::NONE);
-        engine.memory().loans().borrow_mut().set_lending(None);
+        if lends {
+            engine.memory().loans().borrow_mut().set_lending(None);
+        }
         sent.wake |= sender.publish();
         Ok(sent)
     }
@@ -227,16 +226,9 @@ impl NearLink {
     }
 }
 
-/// Passes a record to `engine` whose payload is in memory of the peer.
-fn receive_lent(engine: &mut Engine<Regions>, now: Time, id: NearId, record: &Record, lent: Lent) {
-    let loans = engine.memory().loans();
-    loans.borrow_mut().set_borrowing(Some((id, lent)));
-    let payload = RecordPart {
-        at: 0,
-        length: record.payload_length,
-        lent: true,
-    };
-    engine.handle_near(now, id, record.header(), payload);
-    let loans = engine.memory().loans();
-    loans.borrow_mut().set_borrowing(None);
+/// Says that the record at hand lends this, or nothing.
+#[cold]
+fn borrow(engine: &Engine<Regions>, id: NearId, lent: Option<Lent>) {
+    let record = lent.map(|lent| (id, lent));
+    engine.memory().loans().borrow_mut().set_borrowing(record);
 }

@@ -123,6 +123,13 @@ impl Loans {
         self.borrowing = lent;
     }
 
+    /// Returns whether the peer of channel `id` reads this process's memory.
+    #[inline]
+    pub(crate) fn is_used(&self, id: NearId) -> bool {
+        let lending = self.all.get(usize::from(id.0)).and_then(Option::as_ref);
+        lending.is_some_and(|lending| lending.lender.is_used())
+    }
+
     /// Returns whether the payload of the record at hand is in the peer's memory.
     pub(crate) const fn is_borrowing(&self) -> bool {
         self.borrowing.is_some()

@@ -272,6 +272,7 @@ impl Range {
     ///
     /// # Errors
     /// [`PullFailed`]. A part may have been written.
+    #[inline(never)]
     pub(crate) fn write_pulled(
         &self,
         method: CopyMethod,
@@ -338,6 +339,7 @@ impl Range {
 }
 
 /// Stores up to 8 bytes so that the last one becomes visible last.
+#[inline]
 fn store_tail(method: CopyMethod, at: usize, tail: &[u8]) -> Result<(), Fault> {
     let mut at = at;
     let mut rest = tail;

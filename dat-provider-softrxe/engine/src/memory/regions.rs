@@ -132,6 +132,29 @@ impl Regions {
         &self.loans
     }
 
+    /// Copies from position `at` of what the record at hand lends to `offset` of `range`, to which `access` to `va` leads.
+    #[cold]
+    fn pull(
+        &self,
+        access: &Access,
+        va: u64,
+        (range, offset): (Range, u64),
+        at: usize,
+        length: usize,
+    ) -> Result<(), AccessError> {
+        let (key, bytes) = (access.key, length as u64);
+        let mut loans = self.loans.borrow_mut();
+        let done = loans.pull(&range, self.copy_method.get(), offset, at, length);
+        done.map_err(|failed| match failed {
+            PullFailed::Own(failed) => error_of(failed, access, va, bytes),
+            PullFailed::Peer(_) => AccessError::Withdrawn {
+                key,
+                va,
+                length: bytes,
+            },
+        })
+    }
+
     /// Calls `send` with the pieces of the run in `out`: its own bytes and the payload that it refers to.
     pub(crate) fn gather<R>(&self, out: &[u8], send: impl FnOnce(Pieces<'_>) -> R) -> R {
         self.payload_refs.borrow_mut().gather(out, send)
@@ -406,19 +429,9 @@ impl Memory for Regions {
     fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
         let bytes = length as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, bytes)?;
-        let mut loans = self.loans.borrow_mut();
-        if loans.is_borrowing() {
-            let done = loans.pull(&range, self.copy_method.get(), offset, at, length);
-            return done.map_err(|failed| match failed {
-                PullFailed::Own(failed) => error_of(failed, access, va, bytes),
-                PullFailed::Peer(_) => AccessError::Withdrawn {
-                    key: access.key,
-                    va,
-                    length: bytes,
-                },
-            });
+        if self.loans.borrow().is_borrowing() {
+            return self.pull(access, va, (range, offset), at, length);
         }
-        drop(loans);
         let record = self.record_part(access, va, length, at)?;
         let done = range.write_from_record(self.copy_method.get(), offset, record);
         done.map_err(|failed| error_of(failed, access, va, bytes))

@@ -102,6 +102,11 @@ impl Transport for UserEngine {
             let state = adapter.hub.state.lock();
             (state.engine.guid(), state.near_dial.door().is_some())
         };
+        let near = match (near, adapter.hub.settings.near_pull) {
+            (true, true) => "auto",
+            (true, false) => "copy",
+            (false, _) => "off",
+        };
         let named = named_attributes::attributes(local, &device, mtu, guid, near);
         let mut attr = AdapterAttr::default();
         attr.adapter_name = device;
