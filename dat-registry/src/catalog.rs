@@ -1,10 +1,10 @@
 //! The entries of a configuration, and which of them satisfies a request.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::conf::{self, Alias, ConfError, ConfErrorKind, Effect, Entry, Origin, Parsed};
-use crate::search::{self, SearchError};
+use crate::search::{self, Found, SearchError};
 
 /// A consumer's request for an IA (dat_ia_openv).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,9 @@ const LONGEST_CHAIN: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     parsed: Parsed,
-    /// Paths of the files, for messages.
+    /// The files; those that win over others first.
+    files: Vec<PathBuf>,
+    /// Their paths, for messages.
     source: String,
 }
 
@@ -36,26 +38,36 @@ impl Catalog {
     /// # Errors
     /// The same as [`search::find`].
     pub fn read(own_path: Option<&Path>) -> Result<Self, SearchError> {
-        let mut parsed = Parsed::default();
-        let mut paths = Vec::new();
-        for found in search::find(own_path)? {
-            let one = conf::parse(&found.bytes, &found.path);
-            parsed.entries.extend(one.entries);
-            parsed.aliases.extend(one.aliases);
-            parsed.errors.extend(one.errors);
-            paths.push(found.path.display().to_string());
-        }
-        let catalog = Self::new(parsed, paths.join(", "));
+        let catalog = Self::of(&search::find(own_path)?);
         for error in catalog.parsed.errors.iter().chain(&catalog.faults()) {
             tracing::warn!("{error}");
         }
         Ok(catalog)
     }
 
-    /// Makes a catalog of what files say.
+    /// Makes a catalog of files, those that win over others first.
     #[must_use]
-    pub fn new(parsed: Parsed, source: String) -> Self {
-        Self { parsed, source }
+    pub fn of(files: &[Found]) -> Self {
+        let mut parsed = Parsed::default();
+        for found in files {
+            let one = parse(found);
+            parsed.entries.extend(one.entries);
+            parsed.aliases.extend(one.aliases);
+            parsed.errors.extend(one.errors);
+        }
+        let paths = files.iter().map(|found| found.path.clone());
+        Self::new(parsed, paths.collect())
+    }
+
+    /// Makes a catalog of what `files` say; those that win over others come first.
+    #[must_use]
+    pub fn new(parsed: Parsed, files: Vec<PathBuf>) -> Self {
+        let paths: Vec<String> = files.iter().map(|p| p.display().to_string()).collect();
+        Self {
+            parsed,
+            files,
+            source: paths.join(", "),
+        }
     }
 
     /// Returns all entries, those that win over others first.
@@ -114,15 +126,58 @@ impl Catalog {
             }
         }
         for alias in &self.parsed.aliases {
-            if self.target_of(&alias.target).is_none() {
-                faults.push(ConfError {
-                    origin: alias.origin.clone(),
-                    column: alias.place.column,
-                    kind: ConfErrorKind::NoTarget(alias.target.clone()),
-                });
-            }
+            faults.extend(self.fault_of(alias).map(|kind| ConfError {
+                origin: alias.origin.clone(),
+                column: alias.place.column,
+                kind,
+            }));
         }
         faults
+    }
+
+    fn fault_of(&self, alias: &Alias) -> Option<ConfErrorKind> {
+        let target = alias.target.clone();
+        if self.target_of(&alias.target).is_none() {
+            return Some(if self.leads_back(alias) {
+                ConfErrorKind::Loop(target)
+            } else {
+                ConfErrorKind::NoTarget(target)
+            });
+        }
+        // The alias counts for a version of the API that its target has, if no entry of its name does.
+        let rank = self.rank(&alias.origin);
+        let wins = |e: &&Entry| e.name == alias.name && self.rank(&e.origin) <= rank;
+        let entries = || self.parsed.entries.iter();
+        let first = entries().find(wins)?;
+        let reached = self.target_of(&alias.target)?;
+        let mut targets = entries().filter(|e| e.for_name(&reached).is_some());
+        let is_taken = |api: u32| entries().filter(wins).any(|e| e.api.major == api);
+        targets
+            .all(|target| is_taken(target.api.major))
+            .then(|| ConfErrorKind::DeadAlias {
+                first: first.origin.clone(),
+            })
+    }
+
+    /// Returns true if the names that an alias leads to include its own.
+    fn leads_back(&self, alias: &Alias) -> bool {
+        let mut name = &alias.target;
+        for _ in 0..=self.parsed.aliases.len() {
+            if alias.is_for(name) {
+                return true;
+            }
+            match self.alias(name) {
+                Some(next) => name = &next.target,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Returns the position of a line's file: a lower one wins.
+    fn rank(&self, origin: &Origin) -> usize {
+        let file = self.files.iter().position(|path| *path == origin.path);
+        file.unwrap_or(self.files.len())
     }
 
     /// Returns the name of an entry, of any version, that `name` leads to; `None` if there is none.
@@ -148,49 +203,53 @@ impl Catalog {
         all().find(|a| !a.is_pattern()).or_else(|| all().next())
     }
 
-    /// Returns the first entry that satisfies `request`: one of that name, else a pattern that matches, else what an alias leads to.
+    /// Returns the first entry that satisfies `request`: an entry or alias of exactly that name, else a pattern of entries, else a pattern
+    /// of aliases. Of an entry and an alias of the same name, the one in the file that wins counts, and in one file the entry.
     /// The entry is the requested name's: a pattern has become the entry of one name. An entry with exactly the requested thread safety
     /// is preferred to one that is safer. (Debian's registry requires all fields to be equal, but a thread-safe provider also serves a
     /// consumer that does not need it.)
     #[must_use]
     pub fn find(&self, request: &Request<'_>) -> Option<Entry> {
-        let mut name = request.name.to_owned();
-        for _ in 0..LONGEST_CHAIN {
-            let request = Request {
-                name: &name,
-                ..*request
-            };
-            if let Some(entry) = self.find_named(&request) {
-                return Some(entry);
-            }
-            name = self.alias(&name)?.target.clone();
-        }
-        None
+        self.find_within(request, LONGEST_CHAIN)
     }
 
-    fn find_named(&self, request: &Request<'_>) -> Option<Entry> {
+    /// [`find`](Self::find), over at most `aliases` of them.
+    fn find_within(&self, request: &Request<'_>, aliases: usize) -> Option<Entry> {
+        let alias = self.alias(request.name).filter(|_| aliases > 0);
+        let target = || {
+            let name = &alias?.target;
+            self.find_within(&Request { name, ..*request }, aliases - 1)
+        };
+        let literal = alias.filter(|alias| !alias.is_pattern());
+        let exact = self.find_entry(request, false);
+        let entry_wins = exact.as_ref().is_some_and(|entry| {
+            literal.is_none_or(|alias| self.rank(&entry.origin) <= self.rank(&alias.origin))
+        });
+        if entry_wins {
+            return exact;
+        }
+        let of_alias = || literal.and_then(|_| target());
+        of_alias()
+            .or(exact)
+            .or_else(|| self.find_entry(request, true))
+            .or_else(target)
+    }
+
+    /// Returns the best entry that fits `request`: of exactly that name, or of a pattern.
+    fn find_entry(&self, request: &Request<'_>, pattern: bool) -> Option<Entry> {
         let fits = |e: &&Entry| {
-            !e.api.kernel
+            e.is_pattern() == pattern
+                && !e.api.kernel
                 && e.api.major == request.major
                 && e.api.minor >= request.minor
                 && (e.thread_safe || !request.thread_safe)
         };
-        for pattern in [false, true] {
-            let named = self
-                .parsed
-                .entries
-                .iter()
-                .filter(|e| e.is_pattern() == pattern);
-            let mut fitting = named.filter(fits).filter_map(|e| e.for_name(request.name));
-            let mut all: Vec<Entry> = fitting.by_ref().collect();
-            let exact = all
-                .iter()
-                .position(|e| e.thread_safe == request.thread_safe);
-            if !all.is_empty() {
-                return Some(all.swap_remove(exact.unwrap_or(0)));
-            }
-        }
-        None
+        let fitting = self.parsed.entries.iter().filter(fits);
+        let mut all: Vec<Entry> = fitting.filter_map(|e| e.for_name(request.name)).collect();
+        let exact = all
+            .iter()
+            .position(|e| e.thread_safe == request.thread_safe);
+        (!all.is_empty()).then(|| all.swap_remove(exact.unwrap_or(0)))
     }
 
     /// Returns the names of the user-level IAs of a major version, each once, and those of aliases. Patterns are left out.
@@ -285,6 +344,27 @@ impl Catalog {
     }
 }
 
+/// Parses a file. One that cannot be read has that fault and nothing else.
+fn parse(found: &Found) -> Parsed {
+    let reason = match &found.contents {
+        Ok(bytes) => return conf::parse(bytes, &found.path),
+        Err(reason) => reason.clone(),
+    };
+    let origin = Origin {
+        path: found.path.clone(),
+        line: 1,
+    };
+    let error = ConfError {
+        origin,
+        column: 1,
+        kind: ConfErrorKind::Unreadable(reason),
+    };
+    Parsed {
+        errors: vec![error],
+        ..Parsed::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,7 +378,7 @@ mod tests {
             k k2.0 threadsafe default k.so v.1.0 \"\" \"\"\n";
         Catalog::new(
             conf::parse(text.as_bytes(), Path::new("t.conf")),
-            "t.conf".into(),
+            vec!["t.conf".into()],
         )
     }
 
@@ -359,7 +439,7 @@ mod tests {
             alias OpenIB-cma b\nalias b a\nalias x-* a\nalias loop loop\nalias lost nowhere\n";
         let parsed = conf::parse(text.as_bytes(), Path::new("t.conf"));
         let find = |parsed: &Parsed, name| {
-            let catalog = Catalog::new(parsed.clone(), "t.conf".into());
+            let catalog = Catalog::new(parsed.clone(), vec!["t.conf".into()]);
             let request = Request {
                 name,
                 major: 2,
@@ -387,12 +467,16 @@ mod tests {
             (find(&parsed, "loop"), find(&parsed, "other")),
             (None, None)
         );
-        let faults: Vec<String> = Catalog::new(parsed.clone(), String::new())
+        let faults: Vec<String> = Catalog::new(parsed.clone(), vec!["t.conf".into()])
             .faults()
             .iter()
             .map(ToString::to_string)
             .collect();
         assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(
+            faults[0].starts_with("t.conf:7:12: the alias stands for \"loop\", which leads back"),
+            "{faults:?}"
+        );
         assert!(
             faults[1].starts_with("t.conf:8:12: the alias stands for \"nowhere\""),
             "{faults:?}"
@@ -409,6 +493,68 @@ mod tests {
     }
 
     #[test]
+    fn an_alias_of_a_file_that_wins_leads_an_old_name_elsewhere() {
+        let file = |path: &str, text: &str| Found {
+            path: path.into(),
+            contents: Ok(text.into()),
+        };
+        let main = "\
+            ofa-v2-* u2.0 threadsafe default v.so v.1.0 \"* 0\" \"\"\n\
+            ofa-v2-ib0 u2.0 threadsafe default ib.so v.1.0 \"\" \"\"\n\
+            mine u2.0 threadsafe default mine.so v.1.0 \"\" \"\"\n\
+            old u1.2 threadsafe default old.so v.1.0 \"\" \"\"\n";
+        let library = |catalog: &Catalog, name, major| {
+            let request = Request {
+                name,
+                major,
+                minor: 0,
+                thread_safe: false,
+            };
+            catalog.find(&request).map(|entry| entry.library)
+        };
+        let site = "alias ofa-v2-ib0 mine\nalias ofa-v2-ib1 mine\nalias old mine\n";
+        let catalog = Catalog::of(&[file("d/site.conf", site), file("dat.conf", main)]);
+        for name in ["ofa-v2-ib0", "ofa-v2-ib1", "old"] {
+            assert_eq!(library(&catalog, name, 2).as_deref(), Some("mine.so"));
+        }
+        assert_eq!(library(&catalog, "ofa-v2-ib2", 2).as_deref(), Some("v.so"));
+        // The alias leads to nothing of 1.2, so the entry counts.
+        assert_eq!(library(&catalog, "old", 1).as_deref(), Some("old.so"));
+        assert_eq!(catalog.faults(), []);
+        // In one file, or in one that loses, the entry counts.
+        let one = Catalog::of(&[file("dat.conf", &(main.to_owned() + site))]);
+        let lost = Catalog::of(&[file("d/main.conf", main), file("site.conf", site)]);
+        for catalog in [one, lost] {
+            assert_eq!(library(&catalog, "ofa-v2-ib0", 2).as_deref(), Some("ib.so"));
+            assert_eq!(
+                library(&catalog, "ofa-v2-ib1", 2).as_deref(),
+                Some("mine.so")
+            );
+            let faults: Vec<String> = catalog.faults().iter().map(ToString::to_string).collect();
+            assert_eq!(faults.len(), 1, "{faults:?}");
+            assert!(faults[0].contains("this alias is dead"), "{faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_a_fault_of_its_own() {
+        let gone = Found {
+            path: "d/gone.conf".into(),
+            contents: Err("Permission denied".into()),
+        };
+        let main = Found {
+            path: "dat.conf".into(),
+            contents: Ok("a u2.0 threadsafe default a.so v.1.0 \"\" \"\"\n".into()),
+        };
+        let catalog = Catalog::of(&[gone, main]);
+        assert_eq!(catalog.names(2), ["a"]);
+        assert_eq!(
+            catalog.errors()[0].to_string(),
+            "d/gone.conf: this cannot be read: Permission denied; it is left out"
+        );
+    }
+
+    #[test]
     fn an_entry_that_no_request_reaches_is_named() {
         let text = "\
             a u2.0 threadsafe default a.so v.1.0 \"\" \"\"\n\
@@ -416,7 +562,7 @@ mod tests {
             a u2.0 threadsafe default c.so v.1.0 \"\" \"\"\n";
         let catalog = Catalog::new(
             conf::parse(text.as_bytes(), Path::new("t.conf")),
-            "t.conf".into(),
+            vec!["t.conf".into()],
         );
         let faults: Vec<String> = catalog.faults().iter().map(ToString::to_string).collect();
         assert_eq!(faults.len(), 1);

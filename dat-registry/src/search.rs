@@ -16,10 +16,17 @@ const LARGEST: u64 = 16 << 20;
 /// A file of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Path of the file.
+    /// Path of the file, or of a folder that cannot be listed.
     pub path: PathBuf,
-    /// Contents of the file.
-    pub bytes: Vec<u8>,
+    /// Contents of the file, or why it cannot be read.
+    pub contents: Result<Vec<u8>, String>,
+}
+
+impl Found {
+    fn read(path: PathBuf) -> Self {
+        let contents = read(&path).map_err(|error| error.to_string());
+        Self { path, contents }
+    }
 }
 
 /// The reason why there is no configuration.
@@ -47,7 +54,8 @@ pub enum SearchError {
 /// process did not gain rights at exec, they are the files and folders that it names, separated by colons, and no other. Else the first
 /// that exists of `../etc/dat.conf` and `../etc/dat.toml` from the folder of `own_path` (the prefix in which that library was
 /// installed), `/etc/dat.conf`, `/etc/dat.toml`, `/etc/rdma/dat.conf`. The files `*.conf` and `*.toml` of the folder `dat.conf.d`
-/// beside a file win over it.
+/// beside a file win over it. A file of a folder that cannot be read is returned with the reason, so that it is reported and the
+/// others count; hidden files are left out.
 ///
 /// # Errors
 /// [`SearchError`].
@@ -108,13 +116,18 @@ fn with_folder(path: &Path) -> io::Result<Vec<Found>> {
     let mut all = Vec::new();
     for folder_path in [Path::new(&own), &beside] {
         if all.is_empty() && folder_path.is_dir() {
-            all = folder(folder_path)?;
+            all = folder(folder_path).unwrap_or_else(|error| {
+                vec![Found {
+                    path: folder_path.to_owned(),
+                    contents: Err(error.to_string()),
+                }]
+            });
         }
     }
     match read(path) {
         Ok(bytes) => all.push(Found {
             path: path.to_owned(),
-            bytes,
+            contents: Ok(bytes),
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !all.is_empty() => {}
         Err(error) => return Err(error),
@@ -122,20 +135,19 @@ fn with_folder(path: &Path) -> io::Result<Vec<Found>> {
     Ok(all)
 }
 
-/// Reads the files `*.conf` and `*.toml` of a folder, in the order of their names.
+/// Reads the files `*.conf` and `*.toml` of a folder, in the order of their names. Editors keep their locks and copies in hidden files.
 fn folder(path: &Path) -> io::Result<Vec<Found>> {
+    let is_hidden = |file: &Path| {
+        let name = file.file_name().map(OsStr::as_encoded_bytes);
+        name.is_some_and(|name| name.starts_with(b"."))
+    };
     let mut files: Vec<PathBuf> = fs::read_dir(path)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|file| file.extension().is_some_and(|e| e == "conf" || e == "toml"))
+        .filter(|file| !is_hidden(file))
         .collect();
     files.sort();
-    let with_bytes = files.into_iter().map(|path| {
-        let bytes = read(&path).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        })?;
-        Ok(Found { path, bytes })
-    });
-    with_bytes.collect()
+    Ok(files.into_iter().map(Found::read).collect())
 }
 
 /// Reads a configuration file. A FIFO or device is refused: it may block the program for ever, or have no end.
@@ -233,7 +245,10 @@ mod tests {
 
     fn texts(chosen: Option<&Path>, own: Option<&Path>) -> Vec<String> {
         let found = find_in(chosen.map(Path::as_os_str), own).unwrap();
-        let text = |f: Found| String::from_utf8(f.bytes).unwrap();
+        let text = |f: Found| match f.contents {
+            Ok(bytes) => String::from_utf8(bytes).unwrap(),
+            Err(reason) => format!("unreadable: {reason}"),
+        };
         found.into_iter().map(text).collect()
     }
 
@@ -300,6 +315,25 @@ mod tests {
         assert_eq!(texts(Some(&path("a.conf.d")), None), ["one", "two"]);
         let both = env::join_paths([path("b.conf"), path("a.conf.d")]).unwrap();
         assert_eq!(texts(Some(Path::new(&both)), None), ["b", "one", "two"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_leaves_the_others_and_hidden_ones_do_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join("etc").join(name);
+        fs::create_dir_all(path("dat.conf.d/folder.conf")).unwrap();
+        fs::write(path("dat.conf"), "main").unwrap();
+        fs::write(path("dat.conf.d/10-site.conf"), "site").unwrap();
+        // The lock that Emacs makes beside a file that is edited, and a dangling link.
+        let link = |name| std::os::unix::fs::symlink("root@host.1:2", path(name)).unwrap();
+        link("dat.conf.d/.#10-site.conf");
+        link("dat.conf.d/20-gone.conf");
+        let lib = dir.path().join("lib/libdat2.so.2");
+        let all = texts(None, Some(&lib));
+        assert_eq!(all.len(), 4, "{all:?}");
+        assert_eq!((&*all[0], &*all[3]), ("site", "main"));
+        assert!(all[1].starts_with("unreadable: No such file"), "{all:?}");
+        assert!(all[2].starts_with("unreadable: it is a folder"), "{all:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ const SHIPPED: &str = include_str!("../../dat.conf");
 fn catalog() -> Catalog {
     let parsed = parse(SHIPPED.as_bytes(), Path::new("dat.conf"));
     assert_eq!(parsed.errors, []);
-    Catalog::new(parsed, "dat.conf".into())
+    Catalog::new(parsed, vec!["dat.conf".into()])
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! `dat check`: prints every fault of dat.conf, as `FILE:LINE:COLUMN: text`.
 
+use std::{iter, slice};
+
 use dat_registry::catalog::Catalog;
-use dat_registry::conf::{self, ConfError, Effect};
+use dat_registry::conf::{ConfError, ConfErrorKind, Effect};
+use dat_registry::search::Found;
 use serde::Serialize;
 
 use crate::cli::Check;
@@ -42,42 +45,39 @@ struct Report {
 
 /// Checks the files that are named, or those that programs read.
 pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
-    let files = if arguments.files.is_empty() {
-        read::configuration()?
-    } else {
-        let files = arguments.files.iter();
-        files
-            .map(|path| read::file(path, arguments.toml))
-            .collect::<Outcome<_>>()?
-    };
     let mut all = Report {
         files: Vec::new(),
         entries: 0,
         aliases: 0,
         findings: Vec::new(),
     };
-    let (mut errors, mut warnings) = (0, 0);
-    for found in files {
-        let parsed = conf::parse(&found.bytes, &found.path);
-        all.files.push(found.path.display().to_string());
-        all.entries += parsed.entries.len();
-        all.aliases += parsed.aliases.len();
-        let mut faults = parsed.errors.clone();
-        for entry in &parsed.entries {
-            faults.extend(assess::entry(entry).faults);
+    let mut faults = Vec::new();
+    if arguments.files.is_empty() {
+        faults = judge(&read::configuration()?, &mut all);
+    } else {
+        // Each file by itself; the alias of one may lead to an entry of another one that programs read.
+        let programs = read::configuration().unwrap_or_default();
+        for path in &arguments.files {
+            let found = read::file(path, arguments.toml)?;
+            let own = found.path.clone();
+            let of_file = judge(slice::from_ref(&found), &mut all);
+            let beside = programs.iter().filter(|file| file.path != own);
+            let together: Vec<Found> = iter::once(found.clone()).chain(beside.cloned()).collect();
+            let catalog = Catalog::of(&together).faults();
+            let stays = |fault: &ConfError| {
+                !matches!(fault.kind, ConfErrorKind::NoTarget(_)) || catalog.contains(fault)
+            };
+            faults.extend(of_file.into_iter().filter(stays));
         }
-        faults.extend(Catalog::new(parsed, String::new()).faults());
-        faults.sort_by_key(|fault| (fault.origin.line, fault.column));
-        for fault in &faults {
-            match fault.kind.effect() {
-                Effect::Warning => warnings += 1,
-                _ => errors += 1,
-            }
-            if !json {
-                println!("{fault}");
-            }
-            all.findings.push(fault.into());
+    }
+    let is_warning = |fault: &&ConfError| fault.kind.effect() == Effect::Warning;
+    let warnings = faults.iter().filter(is_warning).count();
+    let errors = faults.len() - warnings;
+    for fault in &faults {
+        if !json {
+            println!("{fault}");
         }
+        all.findings.push(fault.into());
     }
     if json {
         crate::out::json(&all, false);
@@ -98,4 +98,27 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
         return Err(Reported.into());
     }
     Ok(())
+}
+
+/// Returns the faults of files that make one configuration, in the order of their lines.
+fn judge(files: &[Found], all: &mut Report) -> Vec<ConfError> {
+    let catalog = Catalog::of(files);
+    all.entries += catalog.entries().len();
+    all.aliases += catalog.aliases().len();
+    let mut faults = catalog.errors().to_vec();
+    for entry in catalog.entries() {
+        faults.extend(assess::entry(entry).faults);
+    }
+    faults.extend(catalog.faults());
+    let mut sorted = Vec::new();
+    for file in files {
+        all.files.push(file.path.display().to_string());
+        let (mut of_file, others): (Vec<_>, Vec<_>) = faults
+            .into_iter()
+            .partition(|fault: &ConfError| fault.origin.path == file.path);
+        of_file.sort_by_key(|fault| (fault.origin.line, fault.column));
+        sorted.extend(of_file);
+        faults = others;
+    }
+    sorted
 }

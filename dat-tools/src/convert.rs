@@ -22,7 +22,10 @@ pub(crate) fn run(arguments: &Convert, json: bool) -> Outcome {
     } else {
         Form::Toml
     };
-    let parsed = conf::parse(&found.bytes, &found.path);
+    let bytes = found
+        .contents
+        .map_err(|reason| format!("{}: {reason}", found.path.display()))?;
+    let parsed = conf::parse(&bytes, &found.path);
     let mut text = String::new();
     match arguments.to.unwrap_or(other) {
         Form::Classic => {
@@ -55,8 +58,7 @@ pub(crate) fn run(arguments: &Convert, json: bool) -> Outcome {
         .filter(|e| e.kind.effect() != Effect::Warning)
         .map(ToString::to_string)
         .collect();
-    let comments = found
-        .bytes
+    let comments = bytes
         .split(|b| *b == b'\n')
         .filter(|line| line.contains(&b'#'))
         .count();

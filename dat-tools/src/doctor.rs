@@ -7,7 +7,7 @@ mod network;
 use std::process::{Command, Stdio};
 
 use dat_registry::catalog::{Catalog, Request};
-use dat_registry::conf::{self, Effect, Entry, Parsed};
+use dat_registry::conf::{Effect, Entry};
 
 use finding::{Finding, State};
 
@@ -56,17 +56,8 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
             return None;
         }
     };
-    let mut all = Parsed::default();
-    let mut files = Vec::new();
-    for file in found {
-        let parsed = conf::parse(&file.bytes, &file.path);
-        all.entries.extend(parsed.entries);
-        all.aliases.extend(parsed.aliases);
-        all.errors.extend(parsed.errors);
-        files.push(file.path.display().to_string());
-    }
-    let files = files.join(", ");
-    let catalog = Catalog::new(all, files.clone());
+    let catalog = Catalog::of(&found);
+    let files = catalog.source();
     let faults = catalog
         .errors()
         .iter()

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use dat_registry::catalog::Catalog;
-use dat_registry::conf::{self, ConfErrorKind, Entry, Parsed};
+use dat_registry::conf::{Effect, Entry};
 use serde::Serialize;
 
 use crate::cli::List;
@@ -32,21 +32,15 @@ struct Row {
 
 /// Prints the list.
 pub(crate) fn run(arguments: &List, json: bool) -> Outcome {
-    let mut all = Parsed::default();
-    let mut files = Vec::new();
-    for found in read::configuration()? {
-        let parsed = conf::parse(&found.bytes, &found.path);
-        all.entries.extend(parsed.entries);
-        all.aliases.extend(parsed.aliases);
-        all.errors.extend(parsed.errors);
-        files.push(found.path.display().to_string());
-    }
-    let catalog = Catalog::new(all.clone(), files.join(", "));
+    let found = read::configuration()?;
+    let catalog = Catalog::of(&found);
+    let paths = found.iter().map(|file| file.path.display().to_string());
+    let files: Vec<String> = paths.collect();
     let faults = catalog.faults();
     let devices = machine::devices()?;
     let mut seen = HashSet::new();
     let mut rows = Vec::new();
-    for entry in &all.entries {
+    for entry in catalog.entries() {
         let first = seen.insert((
             &entry.name,
             entry.api.major,
@@ -55,10 +49,10 @@ pub(crate) fn run(arguments: &List, json: bool) -> Outcome {
         ));
         rows.push(row(entry, first, arguments.open, &devices));
     }
-    for alias in &all.aliases {
+    for alias in catalog.aliases() {
         let broken = faults
             .iter()
-            .find(|f| f.origin == alias.origin && matches!(f.kind, ConfErrorKind::NoTarget(_)));
+            .find(|f| f.origin == alias.origin && f.kind.effect() == Effect::Open);
         rows.push(Row {
             name: alias.name.clone(),
             api: String::new(),
@@ -74,8 +68,8 @@ pub(crate) fn run(arguments: &List, json: bool) -> Outcome {
             alias_of: Some(alias.target.clone()),
         });
     }
-    let wrong: Vec<String> = all
-        .errors
+    let wrong: Vec<String> = catalog
+        .errors()
         .iter()
         .chain(&faults)
         .map(ToString::to_string)

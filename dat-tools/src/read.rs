@@ -44,7 +44,7 @@ pub(crate) fn file(path: &Path, toml: bool) -> Outcome<Found> {
         let path = if toml { "stdin.toml" } else { "stdin" };
         return Ok(Found {
             path: path.into(),
-            bytes,
+            contents: Ok(bytes),
         });
     }
     let bytes = search::read(path).map_err(|error| {
@@ -57,7 +57,7 @@ pub(crate) fn file(path: &Path, toml: bool) -> Outcome<Found> {
     })?;
     Ok(Found {
         path: path.to_owned(),
-        bytes,
+        contents: Ok(bytes),
     })
 }
 

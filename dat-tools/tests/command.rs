@@ -149,6 +149,36 @@ fn a_check_names_file_line_and_column_and_its_status_tells() {
 }
 
 #[test]
+fn a_check_takes_the_files_of_a_configuration_together() {
+    let (dir, path) = conf("here u2.0 threadsafe default libm.so.6 dapl.2.0 \"\" \"\"\n");
+    let site = dir.path().join("dat.conf.d/10-site.conf");
+    fs::create_dir_all(site.with_file_name("20-folder.conf")).expect("made");
+    fs::write(&site, "alias there here\nalias lost nowhere\n").expect("written");
+    for (arguments, unreadable) in [
+        (&["check"][..], true),
+        (&["check", site.to_str().expect("text")], false),
+    ] {
+        let checked = dat(arguments, &path);
+        let text = out(&checked);
+        assert!(!text.contains("\"here\""), "{text}");
+        assert!(
+            text.contains("10-site.conf:2:12: the alias stands for \"nowhere\""),
+            "{text}"
+        );
+        let folder = text.contains("20-folder.conf: this cannot be read: it is a folder");
+        assert_eq!(folder, unreadable, "{text}");
+        assert!(!checked.status.success(), "{text}");
+    }
+    let listed = out(&dat(&["list"], &path));
+    assert!(
+        listed.contains("there") && listed.contains("20-folder.conf"),
+        "{listed}"
+    );
+    let examined = out(&dat(&["doctor", "there"], &path));
+    assert!(examined.contains("dat check"), "{examined}");
+}
+
+#[test]
 fn a_file_converts_both_ways() {
     let text = format!(
         "{LINE}b u1.2 threadsafe nondefault \"/x y/l.so\" v.1.2 \"lo 0 mtu=1024\" \"p\"\nalias c b\n"

@@ -25,6 +25,9 @@ impl fmt::Display for ConfError {
             column,
             kind,
         } = self;
+        if let ConfErrorKind::Unreadable(_) = kind {
+            return write!(f, "{}: {kind}; it is left out", origin.path.display());
+        }
         match kind.effect() {
             Effect::Warning => write!(f, "{origin}:{column}: warning: {kind}"),
             Effect::Entry => write!(f, "{origin}:{column}: {kind}; this entry is left out"),
@@ -101,6 +104,9 @@ pub enum ConfErrorKind {
     /// A byte of a comment is not UTF-8.
     #[error("byte {0:#04x} in this comment is not UTF-8")]
     EncodingOfComment(u8),
+    /// The file, or a folder of files, cannot be read. The line and the column are 1.
+    #[error("this cannot be read: {0}")]
+    Unreadable(String),
     /// The file is UTF-16.
     #[error("the file is UTF-16; save it as UTF-8")]
     Utf16,
@@ -137,6 +143,17 @@ pub enum ConfErrorKind {
     /// No entry has the name that an alias stands for.
     #[error("the alias stands for {0:?}, which no entry has")]
     NoTarget(String),
+    /// An alias leads back to itself.
+    #[error("the alias stands for {0:?}, which leads back to it")]
+    Loop(String),
+    /// Requests for an alias's name get an entry instead.
+    #[error(
+        "this alias is dead: {first} has an entry of this name; write the alias into a file of dat.conf.d, which wins"
+    )]
+    DeadAlias {
+        /// Place of the entry.
+        first: Origin,
+    },
     /// The provider refuses a setting, or its library cannot be used.
     #[error("{0}")]
     Provider(String),
@@ -150,9 +167,10 @@ impl ConfErrorKind {
             Self::EncodingOfComment(_)
             | Self::ByteOrderMark
             | Self::CarriageReturns
-            | Self::Dead { .. } => Effect::Warning,
-            Self::Provider(_) | Self::NoTarget(_) => Effect::Open,
-            Self::Utf16 | Self::Syntax(_) => Effect::File,
+            | Self::Dead { .. }
+            | Self::DeadAlias { .. } => Effect::Warning,
+            Self::Provider(_) | Self::NoTarget(_) | Self::Loop(_) => Effect::Open,
+            Self::Utf16 | Self::Syntax(_) | Self::Unreadable(_) => Effect::File,
             _ => Effect::Entry,
         }
     }

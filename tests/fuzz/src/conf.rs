@@ -34,7 +34,7 @@ pub fn conf(data: &[u8]) {
             check(entry, &text, name);
         }
     }
-    let catalog = Catalog::new(parsed, name.to_owned());
+    let catalog = Catalog::new(parsed, vec![name.into()]);
     for fault in catalog.faults() {
         assert!((1..=lines).contains(&fault.origin.line), "{fault}");
     }
