@@ -164,8 +164,7 @@ impl NearLink {
             let place = unsafe { RecordBytes::new(space.at, space.room) };
             engine.memory().set_record(place);
             if lends {
-                let record = Some((self.id, sender.position()));
-                engine.memory().loans().borrow_mut().set_lending(record);
+                lend(engine, Some((self.id, sender.position())));
             }
             if let Some(out) = engine.poll_near(now, self.id, space.room, hold) {
                 let NearOut {
@@ -199,7 +198,7 @@ impl NearLink {
         }
         engine.memory().set_record(RecordBytes::NONE);
         if lends {
-            engine.memory().loans().borrow_mut().set_lending(None);
+            lend(engine, None);
         }
         sent.wake |= sender.publish();
         Ok(sent)
@@ -224,6 +223,12 @@ impl NearLink {
     pub(crate) fn disarm(&self) {
         self.channel.receiver.disarm();
     }
+}
+
+/// Says that the record that is made lends at this position, or nothing.
+#[inline(never)]
+fn lend(engine: &Engine<Regions>, record: Option<(NearId, u64)>) {
+    engine.memory().loans().borrow_mut().set_lending(record);
 }
 
 /// Says that the record at hand lends this, or nothing.

@@ -285,6 +285,7 @@ impl<M: Memory> Engine<M> {
 
     /// Handles a packet that arrived over channel `id`. Its payload is placed by [`Memory::place`]. The driver has checked that
     /// `header` and `payload` lie in the record. Call [`poll_near`](Self::poll_near) for the answers.
+    #[inline]
     pub fn handle_near(&mut self, now: Time, id: NearId, header: &[u8], payload: RecordPart) {
         self.out.counters.received += 1;
         let Some(parsed) = RecordHeaders::parse(header) else {
