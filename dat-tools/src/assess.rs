@@ -1,6 +1,8 @@
 //! Judges entries of dat.conf without running a library's code: whether the library is there and for this machine, exports a
 //! provider's init, and has the entry's settings.
 
+use std::net::IpAddr;
+
 use dat_registry::conf::{ConfError, ConfErrorKind, Entry, Origin, Place};
 use dat_registry::library::{self, Library};
 use dat_registry::search;
@@ -70,15 +72,74 @@ fn init(found: &Library) -> Option<String> {
 /// Says that this machine has not the device that an entry names. A host name may be resolved by a server, so one with a dot, or of
 /// /etc/hosts, is not judged.
 pub(crate) fn missing_device(entry: &Entry, devices: &[Device]) -> Option<String> {
-    let word = entry.ia_params.split_whitespace().next()?;
+    let word = entry.ia_params.split_whitespace().next();
+    let Some(word) = word.filter(|word| !word.contains('=')) else {
+        let takes_any = entry.library.contains("ibverbs");
+        let none = takes_any && !devices.iter().any(|d| d.kind == "verbs");
+        return none.then(|| "this machine has no verbs device".to_owned());
+    };
     let known = devices
         .iter()
         .any(|d| d.name == word || d.addresses.iter().any(|address| address == word));
-    let is_host = word.contains(['.', ':', '=']) || {
+    if known {
+        return None;
+    }
+    let exists = match word.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => is_host(word),
+    };
+    (!exists).then(|| format!("this machine has no device, netdev or address {word:?}"))
+}
+
+fn is_host(word: &str) -> bool {
+    let has_domain = word.contains('.')
+        && word
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '.' | '-' | '_'));
+    has_domain || {
         let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
         hosts
             .lines()
             .any(|line| line.split_whitespace().skip(1).any(|name| name == word))
-    };
-    (!known && !is_host).then(|| format!("this machine has no device or netdev {word:?}"))
+    }
+}
+
+/// Returns true if an entry cannot open on this machine, as far as that shows without running the provider's code.
+pub(crate) fn is_hopeless(one: &Entry, devices: &[Device]) -> bool {
+    !entry(one).faults.is_empty() || missing_device(one, devices).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn devices_that_this_machine_has_not_are_named() {
+        let missing = |library: &str, params: &str| {
+            let line = format!("x u2.0 threadsafe default {library} dapl.2.0 \"{params}\" \"\"");
+            let parsed = dat_registry::conf::parse(line.as_bytes(), Path::new("t"));
+            missing_device(&parsed.entries[0], &[])
+        };
+        for params in ["192.0.2.77 0", "127.0.0.1/8 0", "eth0:1 0", "nosuch0 0"] {
+            let why = missing("libdat-provider-softrxe.so.2", params);
+            assert!(why.is_some(), "{params}");
+        }
+        for params in [
+            "127.0.0.9 0",
+            "::1 0",
+            "host.example.org 0",
+            "engine=user",
+            "",
+        ] {
+            assert_eq!(
+                missing("libdat-provider-softrxe.so.2", params),
+                None,
+                "{params}"
+            );
+        }
+        let why = missing("libdat-provider-ibverbs.so.2", "");
+        assert_eq!(why.as_deref(), Some("this machine has no verbs device"));
+    }
 }

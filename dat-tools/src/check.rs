@@ -73,11 +73,9 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
     let is_warning = |fault: &&ConfError| fault.kind.effect() == Effect::Warning;
     let warnings = faults.iter().filter(is_warning).count();
     let errors = faults.len() - warnings;
-    for fault in &faults {
-        if !json {
-            println!("{fault}");
-        }
-        all.findings.push(fault.into());
+    all.findings = faults.iter().map(Finding::from).collect();
+    if !json {
+        print(&faults);
     }
     if json {
         crate::out::json(&all, false);
@@ -98,6 +96,24 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
         return Err(Reported.into());
     }
     Ok(())
+}
+
+/// Prints faults. Those of several lines with the same text, such as a library that is not there, are printed once.
+fn print(faults: &[ConfError]) {
+    for (at, fault) in faults.iter().enumerate() {
+        let same =
+            |other: &&ConfError| other.origin.path == fault.origin.path && other.kind == fault.kind;
+        if faults[..at].iter().any(|other| same(&other)) {
+            continue;
+        }
+        let lines = faults[at + 1..].iter().filter(same);
+        let lines: Vec<String> = lines.map(|other| other.origin.line.to_string()).collect();
+        if lines.is_empty() {
+            println!("{fault}");
+        } else {
+            println!("{fault}; also on line {}", lines.join(", "));
+        }
+    }
 }
 
 /// Returns the faults of files that make one configuration, in the order of their lines.

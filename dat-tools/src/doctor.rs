@@ -121,6 +121,17 @@ fn library(entry: &Entry) -> Vec<Finding> {
     findings
 }
 
+/// Returns what the provider says when it cannot open the IA: opens it in a process of its own.
+fn cause(name: &str) -> Option<String> {
+    let mut command = Command::new(std::env::current_exe().ok()?);
+    let command = command.args(["info", name]).env("DAT_LOG", "error");
+    let done = command.stdin(Stdio::null()).output().ok()?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    let line = said.lines().find(|line| line.contains(" error: "))?;
+    let (_, text) = line.split_once(" error: ")?;
+    Some(text.trim().to_owned())
+}
+
 /// Opens the IA, and moves data between two processes.
 fn opening(name: &str, findings: &mut Vec<Finding>) {
     match dat::Ia::open(name).and_then(|ia| ia.attributes()) {
@@ -132,8 +143,8 @@ fn opening(name: &str, findings: &mut Vec<Finding>) {
             findings.push(Finding::bad(
                 "open",
                 State::Fault,
-                format!("{error}; the provider's messages are on standard error"),
-                format!("DAT_LOG=debug dat info {name}"),
+                cause(name).unwrap_or_else(|| error.to_string()),
+                format!("what the text says; DAT_LOG=debug dat info {name} says more"),
             ));
             return;
         }

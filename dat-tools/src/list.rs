@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::cli::List;
 use crate::machine::{self, Device};
-use crate::{Outcome, assess, read};
+use crate::{Outcome, Reported, assess, read};
 
 /// A line of the list.
 #[derive(Debug, Serialize)]
@@ -74,26 +74,27 @@ pub(crate) fn run(arguments: &List, json: bool) -> Outcome {
         .chain(&faults)
         .map(ToString::to_string)
         .collect();
+    let usable = rows.iter().filter(|row| row.usable).count();
+    let outcome = if usable > 0 {
+        Ok(())
+    } else {
+        Err(Reported.into())
+    };
     if json {
         let faults = wrong;
         crate::out::json(
             &serde_json::json!({ "files": files, "entries": rows, "faults": faults }),
             false,
         );
-        return Ok(());
+        return outcome;
     }
     print(&rows);
     println!();
-    println!(
-        "{}: {} of {} usable",
-        catalog.source(),
-        rows.iter().filter(|r| r.usable).count(),
-        rows.len()
-    );
+    println!("{}: {usable} of {} usable", catalog.source(), rows.len());
     for fault in wrong {
         println!("{fault}");
     }
-    Ok(())
+    outcome
 }
 
 /// Judges an entry. `first` tells that no earlier entry has its name, version and thread safety.

@@ -71,6 +71,9 @@ fn main() -> ExitCode {
                 return ExitCode::from(status.0);
             }
             if !error.is::<Reported>() {
+                if cli.json {
+                    out::json(&serde_json::json!({ "error": error.to_string() }), false);
+                }
                 eprintln!("dat: {error}");
             }
             ExitCode::FAILURE

@@ -27,6 +27,7 @@ pub(crate) fn run(arguments: &Perf, json: bool) -> Outcome {
         require_writable(path, arguments.force)?;
     }
     let interrupt = Interrupt::catch()?;
+    read::require_host(arguments.ia.as_deref(), &arguments.host, "perf")?;
     let ia = read::open(arguments.ia.as_deref())?;
     let plan = plan(arguments, limits(&ia)?)?;
     for text in &plan.left_out {

@@ -23,6 +23,7 @@ const SEND: u64 = 1 << 32;
 /// Sends and prints.
 pub(crate) fn run(arguments: &Ping, json: bool) -> Outcome {
     let interrupt = Interrupt::catch()?;
+    read::require_host(arguments.ia.as_deref(), &arguments.host, "ping")?;
     let ia = read::open(arguments.ia.as_deref())?;
     let most = ia.attributes()?.max_message_size;
     if arguments.size as u64 > most {

@@ -179,6 +179,41 @@ fn a_check_takes_the_files_of_a_configuration_together() {
 }
 
 #[test]
+fn an_ia_that_this_machine_cannot_have_is_not_usable_and_equal_faults_are_one_line() {
+    let line = |ia: &str, library: &str, params: &str| {
+        format!("{ia} u2.0 threadsafe default {library} dapl.2.0 \"{params}\" \"\"\n")
+    };
+    let text: String = [
+        line("far", "libm.so.6", "192.0.2.77 0"),
+        line("slash", "libm.so.6", "127.0.0.1/8 0"),
+        line("colon", "libm.so.6", "eth0:1 0"),
+        LINE.to_owned(),
+        LINE.replace("mlx4_0-1", "mlx4_0-2"),
+    ]
+    .concat();
+    let (_dir, path) = conf(&text);
+    let listed = dat(&["list"], &path);
+    assert!(!listed.status.success());
+    assert!(out(&listed).contains("0 of 5 usable"), "{}", out(&listed));
+    let checked = out(&dat(&["check"], &path));
+    assert_eq!(checked.matches("libno-such.so.2").count(), 1, "{checked}");
+    assert!(checked.contains("; also on line 5"), "{checked}");
+    for command in ["ping", "perf"] {
+        let said = dat(&[command, "far"], &path);
+        let hint = format!("the host is missing: dat {command} far HOST");
+        assert!(err(&said).contains(&hint), "{}", err(&said));
+    }
+    let unknown = dat(&["info", "nosuch", "--json"], &path);
+    let value: Value = serde_json::from_str(&out(&unknown)).expect("JSON");
+    assert!(
+        value["error"]
+            .as_str()
+            .is_some_and(|e| e.contains("nosuch")),
+        "{value}"
+    );
+}
+
+#[test]
 fn a_file_converts_both_ways() {
     let text = format!(
         "{LINE}b u1.2 threadsafe nondefault \"/x y/l.so\" v.1.2 \"lo 0 mtu=1024\" \"p\"\nalias c b\n"
@@ -309,6 +344,13 @@ fn what_is_written_is_described_as_json() {
     assert_eq!(printed["text"].as_str(), Some(text.as_str()));
     assert_eq!(printed["ias"], value["ias"]);
     let again = dat(&["init", "--json", "-o", to], &path);
-    assert_eq!((again.status.code(), out(&again).as_str()), (Some(1), ""));
+    let value: Value = serde_json::from_str(&out(&again)).expect("JSON");
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        value["error"]
+            .as_str()
+            .is_some_and(|e| e.contains("exists; --force")),
+        "{value}"
+    );
     assert!(err(&again).contains("exists; --force"), "{}", err(&again));
 }
