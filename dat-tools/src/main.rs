@@ -1,7 +1,7 @@
 //! The `dat` command: lists, configures, examines and tries interface adapters.
 //!
-//! `cli.rs` is the command line; each subcommand has a file, and this one selects it. `read.rs` reads dat.conf and `assess.rs` judges its
-//! entries, for several of them; `out.rs` prints. `measure` is the
+//! `cli.rs` is the command line; each subcommand has a file, and this one selects it. `read.rs` reads dat.conf, `assess.rs` judges its
+//! entries and `open.rs` opens them, for several of them; `out.rs` prints. `measure` is the
 //! machinery of `dat serve`, `dat ping` and `dat perf`. The crate imports the Rust API (`udapl`, here `dat`), dat-registry for dat.conf, dat-os for the
 //! netdevs, dat-conformance for `dat conform`, and softrxe-port for `dat serve-port`.
 #![forbid(unsafe_code)]
@@ -26,6 +26,7 @@ mod machine;
 mod manual;
 mod measure;
 mod new_provider;
+mod open;
 mod outcome;
 mod perf;
 mod ping;

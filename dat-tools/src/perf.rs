@@ -16,7 +16,7 @@ use crate::measure::progress::Progress;
 use crate::measure::report::{self, Figures, Rate, Row};
 use crate::measure::session::{Fault, Target};
 use crate::measure::svg::svg;
-use crate::{Outcome, read};
+use crate::{Outcome, open, read};
 
 /// Characters of the longest bar of the plot as text.
 const BAR: usize = 50;
@@ -27,8 +27,8 @@ pub(crate) fn run(arguments: &Perf, json: bool) -> Outcome {
         require_writable(path, arguments.force)?;
     }
     let interrupt = Interrupt::catch()?;
-    read::require_host(arguments.ia.as_deref(), &arguments.host, "perf")?;
-    let ia = read::open(arguments.ia.as_deref())?;
+    open::require_host(arguments.ia.as_deref(), &arguments.host, "perf")?;
+    let ia = open::ia(arguments.ia.as_deref())?;
     let plan = plan(arguments, limits(&ia)?)?;
     for text in &plan.left_out {
         eprintln!("dat: {text}");

@@ -13,7 +13,7 @@ use crate::measure::pattern;
 use crate::measure::protocol::{ECHO_BUFFERS, HEAD, Request, Task};
 use crate::measure::report::latency_json;
 use crate::measure::session::{Fault, Link, Session, Shape, Target, buffer};
-use crate::{Outcome, read};
+use crate::{Outcome, open};
 
 /// Longest sleep without a look at whether the user has interrupted the command.
 const SLICE: Duration = Duration::from_millis(50);
@@ -23,8 +23,8 @@ const SEND: u64 = 1 << 32;
 /// Sends and prints.
 pub(crate) fn run(arguments: &Ping, json: bool) -> Outcome {
     let interrupt = Interrupt::catch()?;
-    read::require_host(arguments.ia.as_deref(), &arguments.host, "ping")?;
-    let ia = read::open(arguments.ia.as_deref())?;
+    open::require_host(arguments.ia.as_deref(), &arguments.host, "ping")?;
+    let ia = open::ia(arguments.ia.as_deref())?;
     let most = ia.attributes()?.max_message_size;
     if arguments.size as u64 > most {
         return Err(format!("the IA sends at most {most} bytes; give a smaller --size").into());

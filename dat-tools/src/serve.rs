@@ -11,7 +11,7 @@ use crate::cli::Serve;
 use crate::measure::interrupt::Interrupt;
 use crate::measure::protocol::{Answer, Refusal, Request, Unreadable};
 use crate::measure::service::{Service, Visit, memory_of};
-use crate::{Outcome, read};
+use crate::{Outcome, open};
 
 /// Longest sleep without a look at whether the user has interrupted the command.
 const SLICE: Duration = Duration::from_millis(200);
@@ -32,7 +32,7 @@ struct Used {
 /// Serves until it is interrupted.
 pub(crate) fn run(arguments: &Serve, json: bool) -> Outcome {
     let interrupt = Interrupt::catch()?;
-    let ia = read::open(arguments.ia.as_deref())?;
+    let ia = open::ia(arguments.ia.as_deref())?;
     let requests = ia.create_evd(BACKLOG, Streams::CR)?;
     let _listener = ia
         .listen(Some(arguments.port), &requests)
