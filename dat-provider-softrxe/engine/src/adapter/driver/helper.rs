@@ -443,7 +443,12 @@ mod tests {
         let first = round(&hub);
         assert!(first.armed && !first.hung_up);
         drop(answered);
-        assert!(round(&hub).hung_up);
+        // A test beside this one may fork. The child then holds the other end until it exits.
+        let heard = (0..3000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            round(&hub).hung_up
+        });
+        assert!(heard);
         hub.reap_peers();
         assert_eq!(hub.state.lock().near.count(), 0);
         assert!(!round(&hub).hung_up);
