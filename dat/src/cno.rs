@@ -1,12 +1,13 @@
 //! Notification objects: one place to wait for several dispatchers.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dat_abi::types::{DAT_HANDLE_NULL, DatHandle, DatOsWaitProxyAgent};
+use dat_abi::types::{DAT_HANDLE_NULL, DatHandle};
 use dat_abi::v2_0::types::DatCnoParam;
 
+use crate::agents::{NO_AGENT, Registered};
 use crate::error::{Error, Result};
 use crate::ia::Ia;
 use crate::sys::{self, Handle, call, free, query};
@@ -45,6 +46,8 @@ pub struct Cno {
 #[derive(Debug)]
 struct Inner {
     handle: Handle,
+    /// The agent. Threads that set agents at the same time leave all theirs here, since only the provider knows the last one.
+    agents: Mutex<Vec<Registered>>,
     _ia: Ia,
 }
 
@@ -114,35 +117,12 @@ pub enum Proxy {
     Fd,
 }
 
-const NO_AGENT: DatOsWaitProxyAgent = DatOsWaitProxyAgent {
-    instance_data: std::ptr::null_mut(),
-    proxy_agent_func: None,
-};
-
-type AgentFn = Box<dyn FnOnce() + Send>;
-
-/// The agent that a provider calls. It is called once; a panic does not pass into the provider.
-unsafe extern "C" fn call_agent(data: *mut std::ffi::c_void, _evd: DatHandle) {
-    // SAFETY: the pointer that `agent` made, which the provider passes once.
-    let agent = unsafe { Box::from_raw(data.cast::<AgentFn>()) };
-    let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(agent));
-    if called.is_err() {
-        tracing::error!("the agent of a CNO panicked");
-    }
-}
-
-fn agent(call: AgentFn) -> DatOsWaitProxyAgent {
-    DatOsWaitProxyAgent {
-        instance_data: Box::into_raw(Box::new(call)).cast(),
-        proxy_agent_func: Some(call_agent),
-    }
-}
-
 impl Cno {
     fn own(ia: &Ia, handle: DatHandle) -> Self {
         Self {
             inner: Arc::new(Inner {
                 handle: Handle(handle),
+                agents: Mutex::default(),
                 _ia: ia.clone(),
             }),
         }
@@ -178,7 +158,8 @@ impl Cno {
         }
     }
 
-    /// Sets the function that the next event calls (dat_cno_modify_agent), or removes it. It is called once.
+    /// Sets the function that the next event calls (dat_cno_modify_agent), or removes it. It is called once. One that is replaced,
+    /// or whose CNO is freed, is dropped; a call that has begun goes on.
     ///
     /// ```
     /// use udapl::{Ia, Streams};
@@ -200,8 +181,23 @@ impl Cno {
     /// # Errors
     /// [`Error::Call`].
     pub fn set_agent(&self, function: Option<Box<dyn FnOnce() + Send>>) -> Result<()> {
-        let agent = function.map_or(NO_AGENT, agent);
-        call!(self.handle(), cno_modify_agent(agent))
+        let new = function.map(Registered::new);
+        // No lock is held here: the provider may call the agent before it returns, and the agent may set another one.
+        let replaced = std::mem::take(&mut *self.agents());
+        let proxy = new.as_ref().map_or(NO_AGENT, Registered::proxy);
+        let result = call!(self.handle(), cno_modify_agent(proxy));
+        if result.is_ok() {
+            self.agents().extend(new);
+            drop(replaced);
+        } else {
+            self.agents().extend(replaced);
+        }
+        result
+    }
+
+    fn agents(&self) -> MutexGuard<'_, Vec<Registered>> {
+        let agents = &self.inner.agents;
+        agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queries the proxy (dat_cno_query).

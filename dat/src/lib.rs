@@ -33,6 +33,7 @@
 //! posted. The table of C functions and Rust items is FUNCTIONS.md of the package; the decisions are docs/design/rust-api.md of the
 //! repository.
 
+mod agents;
 pub mod aio;
 mod attributes;
 mod builtin;

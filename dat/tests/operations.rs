@@ -291,6 +291,15 @@ fn dispatchers_notify_descriptors_agents_and_threads() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(cno.wait(PATIENCE).expect("notified").is(&evd));
+    let held = Arc::new(());
+    for _ in 0..2 {
+        let held = Arc::clone(&held);
+        let agent = move || drop(held);
+        cno.set_agent(Some(Box::new(agent))).expect("set");
+    }
+    assert_eq!(Arc::strong_count(&held), 2, "the first one is dropped");
+    cno.set_agent(None).expect("removed");
+    assert_eq!(Arc::strong_count(&held), 1);
     evd.set_cno(None).expect("removed");
 
     while evd.poll().expect("polls").is_some() {}
