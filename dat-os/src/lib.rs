@@ -9,6 +9,7 @@
 //! | [`netdev`] | getifaddrs(3) |
 //! | [`fork`], [`signals`] | pthread_atfork(3), pthread_sigmask(3) |
 //! | [`schedule`], [`clock`] | sched_setattr(2), prctl(2), getrusage(2), clock_gettime(2) |
+//! | [`spin`] | none: how long to poll before one of those calls |
 //!
 //! The crate imports `libc` and no crate of this project; every crate may import it. It runs on Linux only, and a port to another
 //! system begins here. Start to read at [`cancel`], which explains why the other modules call `syscall` where libc has a function:
@@ -25,4 +26,5 @@ pub mod poll_set;
 pub mod schedule;
 pub mod signals;
 pub mod sleep;
+pub mod spin;
 pub mod timerfd;

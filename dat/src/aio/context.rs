@@ -4,6 +4,7 @@ use std::any::Any;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::thread;
@@ -48,6 +49,8 @@ pub(super) struct Shared {
     pub(super) pz: Pz,
     pub(super) ia: Ia,
     notify: NotifyFd,
+    /// Events that were dequeued, to see whether a poll found some.
+    dequeued: AtomicU64,
     address: IpAddr,
     /// Dropped with the context: what tells the thread or the task to end.
     watcher: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -88,6 +91,7 @@ impl Shared {
             };
             match event {
                 Ok(event) => {
+                    self.dequeued.fetch_add(1, Ordering::Relaxed);
                     let mut state = self.state();
                     event
                         .into_iter()
@@ -99,6 +103,11 @@ impl Shared {
         drop(turn);
         finish(todo);
         result
+    }
+
+    /// Returns the number of events that were dequeued so far.
+    pub(super) fn dequeued(&self) -> u64 {
+        self.dequeued.load(Ordering::Relaxed)
     }
 
     /// Makes room for the events of a connection.
@@ -229,6 +238,7 @@ impl Context {
             pz,
             ia,
             notify,
+            dequeued: AtomicU64::new(0),
             address,
             watcher: OnceLock::new(),
         };

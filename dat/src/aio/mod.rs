@@ -43,6 +43,8 @@ mod listener;
 mod message;
 mod operation;
 mod options;
+#[cfg(feature = "tokio")]
+mod polling;
 mod pool;
 mod shared_receives;
 mod state;

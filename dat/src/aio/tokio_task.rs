@@ -1,13 +1,20 @@
 //! Contexts in tokio: a task watches the descriptor.
 
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
+use dat_os::schedule::{preemptions, processors};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
-use super::context::Context;
+use super::context::{Context, Shared};
+use super::polling::Polling;
 use crate::NotifyFd;
 use crate::error::{Error, Result};
 
@@ -29,8 +36,107 @@ impl AsRawFd for Watched {
     }
 }
 
+/// Longest time for which the task polls before it leaves the wake-up to the descriptor.
+const MAX_SPIN: Duration = Duration::from_micros(50);
+
+/// Dequeues events until the context is gone. After an event it polls for a while, between the other tasks: waking a thread takes
+/// longer than most replies. The time becomes shorter, down to zero, where the next event comes later.
+async fn watch(descriptor: &AsyncFd<Watched>, shared: &Weak<Shared>) -> Result<()> {
+    let mut polling = Polling::new(MAX_SPIN, processors());
+    loop {
+        let begin = Instant::now();
+        let mut readable = pin!(descriptor.readable());
+        let ready = match poll_events(readable.as_mut(), shared, polling.budget()).await {
+            Found::Events => {
+                polling.hit(preempted(begin));
+                continue;
+            }
+            Found::Gone => return Ok(()),
+            Found::Failed(error) => return Err(error),
+            Found::Readable(ready) => {
+                polling.hit(preempted(begin));
+                ready
+            }
+            Found::Nothing => {
+                let polled = begin.elapsed();
+                let ready = readable.await;
+                polling.missed(polled, begin.elapsed());
+                ready
+            }
+        };
+        let Ok(mut ready) = ready else {
+            return Ok(());
+        };
+        // Cleared first: a notification after it makes the descriptor readable again.
+        ready.clear_ready();
+        let Some(shared) = shared.upgrade() else {
+            return Ok(());
+        };
+        shared.drive()?;
+    }
+}
+
+/// A wait that ends sooner is not asked for preemptions, which takes a system call.
+const QUICK: Duration = Duration::from_micros(5);
+
+/// Returns whether the scheduler preempted this thread in a wait that began at `begin`, or since the last one that was as long.
+fn preempted(begin: Instant) -> bool {
+    thread_local! {
+        static COUNTED: Cell<i64> = const { Cell::new(0) };
+    }
+    begin.elapsed() > QUICK && {
+        let preemptions = preemptions();
+        COUNTED.replace(preemptions) != preemptions
+    }
+}
+
+/// What polling found.
+enum Found<R> {
+    Events,
+    /// The descriptor is readable, or the runtime ends.
+    Readable(R),
+    Nothing,
+    /// The context was dropped.
+    Gone,
+    Failed(Error),
+}
+
+/// Polls for events for at most `budget`. The other tasks run between two polls.
+async fn poll_events<F: Future>(
+    mut readable: Pin<&mut F>,
+    shared: &Weak<Shared>,
+    budget: Duration,
+) -> Found<F::Output> {
+    let begin = Instant::now();
+    let Some(before) = shared.upgrade().map(|shared| shared.dequeued()) else {
+        return Found::Gone;
+    };
+    while begin.elapsed() < budget {
+        tokio::task::yield_now().await;
+        let ready = poll_fn(|context| match readable.as_mut().poll(context) {
+            Poll::Ready(ready) => Poll::Ready(Some(ready)),
+            Poll::Pending => Poll::Ready(None),
+        });
+        if let Some(ready) = ready.await {
+            return Found::Readable(ready);
+        }
+        let Some(shared) = shared.upgrade() else {
+            return Found::Gone;
+        };
+        if let Err(error) = shared.poll_events() {
+            return Found::Failed(error);
+        }
+        // Another task's poll may have dequeued them.
+        if shared.dequeued() != before {
+            return Found::Events;
+        }
+    }
+    Found::Nothing
+}
+
 impl Context {
-    /// Opens an adapter whose events a task of the current tokio runtime takes; it ends with the context.
+    /// Opens an adapter whose events a task of the current tokio runtime takes; it ends with the context. After an event the task
+    /// polls for up to 50 us, between the runtime's other tasks, if that has found events before.
     ///
     /// ```
     /// use udapl::aio::{Context, Options};
@@ -74,19 +180,8 @@ impl Context {
         })?;
         let shared = Arc::downgrade(&context.shared);
         let task = tokio::spawn(async move {
-            loop {
-                let Ok(mut ready) = descriptor.readable().await else {
-                    return;
-                };
-                // Cleared first: a notification after it makes the descriptor readable again.
-                ready.clear_ready();
-                let Some(shared) = shared.upgrade() else {
-                    return;
-                };
-                if let Err(error) = shared.drive() {
-                    tracing::error!(%error, "events of an adapter cannot be dequeued; its futures stay pending");
-                    return;
-                }
+            if let Err(error) = watch(&descriptor, &shared).await {
+                tracing::error!(%error, "events of an adapter cannot be dequeued; its futures stay pending");
             }
         });
         context.ends_with(AbortOnDrop(task));

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use dat_os::schedule::{self, Slice, processors};
 use dat_os::sleep::on_readable;
+use dat_os::spin::Spin;
 use softrxe_proto::Time;
 
 use super::super::hub::{Hub, State};
 use super::super::upcall::Upcall;
 use super::state::{MIN_SLEEP, Watcher, make_a_loop};
-use crate::adaptive::Spin;
 use crate::adaptive::oversubscription::{self, PREEMPTED, REST_AFTER_YIELD, rest};
 use crate::clock;
 

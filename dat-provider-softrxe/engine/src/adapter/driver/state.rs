@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use dat_os::eventfd::EventFd;
 use dat_os::schedule::processors;
+use dat_os::spin::Spin;
 use softrxe_proto::{CompletedOp, Completion, CqId, Time};
 
 use crate::adaptive::oversubscription::{EmptyPolls, Oversubscription};
-use crate::adaptive::{Batch, ReplyPredictor, Spin};
+use crate::adaptive::{Batch, ReplyPredictor};
 use crate::wait::Bell;
 
 /// Largest spin budget of a waiter.
