@@ -5,64 +5,68 @@
 //! `DAT_LOG` is `error`, `warn`, `info`, `debug` or `trace`. If only DAPL's `DAPL_DBG_TYPE` or `DAT_DBG_TYPE` is set, to a value
 //! other than 0, warnings and errors are written.
 
-use std::fmt::{self, Write as _};
+mod line;
+mod spans;
+
 use std::io::Write as _;
 use std::sync::Once;
 
-use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Subscriber that writes events of this level or a more severe one, one line each.
-struct Stderr(LevelFilter);
+use line::Line;
+use spans::Spans;
 
-/// The text of an event: its message, and its other fields as `name=value`.
-#[derive(Default)]
-struct Line {
-    message: String,
-    fields: String,
+/// Subscriber that writes events and closed spans of this level or a more severe one, one line each.
+struct Stderr {
+    level: LevelFilter,
+    spans: Spans,
 }
 
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing to a string cannot fail.
-        let _ = match field.name() {
-            "message" => write!(self.message, "{value:?}"),
-            name => write!(self.fields, " {name}={value:?}"),
-        };
+impl Stderr {
+    fn new(level: LevelFilter) -> Self {
+        let spans = Spans::default();
+        Self { level, spans }
     }
 }
 
 impl Subscriber for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= self.0
+        *metadata.level() <= self.level
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.0)
+        Some(self.level)
     }
 
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        let metadata = event.metadata();
-        // One write, so that lines of several processes do not mix. An error cannot be reported.
-        let text = format!(
-            "{}[{}] {}: {}{}\n",
-            metadata.target().split("::").next().unwrap_or_default(),
-            std::process::id(),
-            metadata.level().as_str().to_ascii_lowercase(),
-            line.message,
-            line.fields
-        );
-        let _ = dat_os::cancel::defer(|| std::io::stderr().write_all(text.as_bytes()));
+        line.write(event.metadata());
     }
 
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.spans.add(span)
     }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record(&self, id: &Id, values: &Record<'_>) {
+        self.spans.record(id, values);
+    }
+
+    fn clone_span(&self, id: &Id) -> Id {
+        self.spans.share(id);
+        id.clone()
+    }
+
+    fn try_close(&self, id: Id) -> bool {
+        let closed = self.spans.release(&id);
+        if let Some(span) = &closed {
+            span.line.write(span.metadata);
+        }
+        closed.is_some()
+    }
+
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
@@ -88,7 +92,7 @@ pub fn install() {
     ONCE.call_once(|| {
         let level = level(|name| std::env::var(name).ok());
         if level != LevelFilter::OFF {
-            tracing::subscriber::set_global_default(Stderr(level)).ok();
+            tracing::subscriber::set_global_default(Stderr::new(level)).ok();
         }
     });
 }
@@ -133,7 +137,7 @@ mod tests {
 
     #[test]
     fn events_of_higher_levels_are_not_built() {
-        let subscriber = Stderr(LevelFilter::WARN);
+        let subscriber = Stderr::new(LevelFilter::WARN);
         assert_eq!(subscriber.max_level_hint(), Some(LevelFilter::WARN));
         tracing::subscriber::with_default(subscriber, || {
             assert!(tracing::enabled!(tracing::Level::ERROR));

@@ -3,8 +3,6 @@
 use std::ffi::{CString, c_char};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dat_abi::types::DatProviderInfo;
-
 use crate::fault::{self, Fault};
 use crate::filter::Filter;
 use crate::settings::{Kind, Settings, SettingsError};
@@ -42,26 +40,30 @@ fn entries() -> MutexGuard<'static, Vec<&'static Entry>> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds an entry, unless it is there with the same parameters: a registry may initialise it again.
+/// Adds an entry, unless it is there with the same parameters: a registry may initialise it again. Returns it.
 ///
 /// # Errors
 /// [`SettingsError`].
-pub(crate) fn add(info: &DatProviderInfo, params: &str) -> Result<(), SettingsError> {
-    let name = info.name();
-    let thread_safe = info.is_thread_safe != 0;
-    if find(&name).is_some_and(|old| old.params == params && old.thread_safe == thread_safe) {
-        return Ok(());
+pub(crate) fn add(
+    name: &str,
+    thread_safe: bool,
+    params: &str,
+) -> Result<&'static Entry, SettingsError> {
+    let same = |old: &&Entry| old.params == params && old.thread_safe == thread_safe;
+    if let Some(old) = find(name).filter(same) {
+        return Ok(old);
     }
     let settings = Settings::parse(params)?;
-    let filter = make(&name, &settings)?;
-    entries().push(Box::leak(Box::new(Entry {
+    let filter = make(name, &settings)?;
+    let new: &Entry = Box::leak(Box::new(Entry {
         name: CString::new(name).unwrap_or_default(),
         params: params.to_owned(),
         thread_safe,
         inner: settings.inner,
         filter,
-    })));
-    Ok(())
+    }));
+    entries().push(new);
+    Ok(new)
 }
 
 fn make(name: &str, settings: &Settings) -> Result<Box<dyn Filter>, SettingsError> {

@@ -12,14 +12,14 @@ use crate::slots::{Call, Slot, not_implemented};
 const WRONG: DatReturn = Error::handle(Subtype::InvalidHandle1).code();
 
 /// Slot `evd_wait`.
-pub(crate) unsafe extern "C-unwind" fn evd_wait(
+pub(crate) unsafe extern "C-unwind" fn evd_wait<const LEVEL: usize>(
     evd: DatHandle,
     timeout: DatTimeout,
     threshold: DatCount,
     event: *mut DatEvent,
     nmore: *mut DatCount,
 ) -> DatReturn {
-    let Some(call) = Call::begin(Slot::evd_wait, evd) else {
+    let Some(call) = Call::begin(LEVEL, Slot::evd_wait, evd) else {
         return WRONG;
     };
     if let Some(code) = call.refused() {
@@ -50,8 +50,11 @@ fn left(call: &Call, timeout: DatTimeout) -> DatTimeout {
 }
 
 /// Slot `evd_dequeue`.
-pub(crate) unsafe extern "C" fn evd_dequeue(evd: DatHandle, event: *mut DatEvent) -> DatReturn {
-    let Some(call) = Call::begin(Slot::evd_dequeue, evd) else {
+pub(crate) unsafe extern "C" fn evd_dequeue<const LEVEL: usize>(
+    evd: DatHandle,
+    event: *mut DatEvent,
+) -> DatReturn {
+    let Some(call) = Call::begin(LEVEL, Slot::evd_dequeue, evd) else {
         return WRONG;
     };
     if let Some(code) = call.refused() {

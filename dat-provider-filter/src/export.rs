@@ -33,7 +33,7 @@ pub static dat_rs_settings: [u8; joined_length(SETTINGS)] = joined(SETTINGS);
 )]
 pub static dat_rs_interface: u32 = INTERFACE;
 
-/// Tells this library from its file, without loading it: a filter does not wrap a filter.
+/// Tells this library from its file, without loading it: a filter serves the filters that it wraps itself.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "a name for readers of the file")]
 pub static dat_rs_filter: u32 = 1;
@@ -64,7 +64,7 @@ unsafe fn init(info: *const DatProviderInfo, params: *const c_char, add: Registr
             .to_string_lossy()
             .into_owned()
     };
-    if let Err(error) = entry::add(given, &params) {
+    if let Err(error) = entry::add(&given.name(), given.is_thread_safe != 0, &params) {
         tracing::error!(name = given.name(), %error, "the entry in dat.conf cannot be used");
         return;
     }

@@ -12,9 +12,10 @@ use dat_core::error::{Error, Kind, Subtype};
 use dat_os::cancel::Deferred;
 
 use crate::entry::{self, Entry};
-use crate::inner::{self, Arguments};
+use crate::inner::{self, Arguments, Opened};
 use crate::instance::{self, Instance};
-use crate::slots::{Call, GENERIC, Slot, not_implemented};
+use crate::nesting;
+use crate::slots::{Call, LEVELS, Slot, generic, not_implemented};
 
 /// Slot `ia_open` of the table that each entry registers.
 pub(crate) unsafe extern "C" fn ia_open(
@@ -45,17 +46,50 @@ unsafe fn open(name: &CStr, arguments: Arguments) -> DatReturn {
     let Some(entry) = entry::find(&name.to_string_lossy()) else {
         return Error::of(Kind::ProviderNotFound).code();
     };
+    let below = match nesting::below(entry) {
+        Ok(below) => below,
+        Err(error) => {
+            tracing::error!(ia = entry.name(), inner = entry.inner, "{error}");
+            return Error::of(Kind::InvalidParameter).code();
+        }
+    };
+    // SAFETY: the caller's promise.
+    match unsafe { open_over(entry, &below, arguments) } {
+        Ok(_) => DAT_SUCCESS,
+        Err(code) => code,
+    }
+}
+
+/// Opens an IA of an entry over the filters below it, the next one first. Returns its instance.
+///
+/// # Safety
+/// The pointers are NULL or valid.
+unsafe fn open_over(
+    entry: &'static Entry,
+    below: &[&'static Entry],
+    arguments: Arguments,
+) -> Result<&'static Instance, DatReturn> {
     let evd = arguments.async_evd;
     // SAFETY: NULL or valid by the caller's promise.
     let makes_evd = !evd.is_null() && unsafe { evd.read_unaligned() } == DAT_HANDLE_NULL;
-    // SAFETY: the caller's promise.
-    let (ia, is_classic) = match unsafe { inner::open(entry, arguments) } {
-        Ok(opened) => opened,
-        Err(code) => return code,
+    let (ia, is_classic) = match below.split_first() {
+        // SAFETY: the caller's promise; an open that succeeds has written the handle.
+        Some((next, rest)) => unsafe {
+            let instance = open_over(next, rest, arguments)?;
+            let handle = arguments.ia.read_unaligned();
+            (Opened::by_filter(handle), instance.is_classic())
+        },
+        // SAFETY: the caller's promise.
+        None => unsafe { inner::open(entry, arguments)? },
     };
     // SAFETY: the handle of an open IA begins with the address of its table.
     let table = unsafe { &**(ia.handle as *const *const DatProvider) };
-    let instance = Instance::of(entry, table, is_classic);
+    if is_classic && below.is_empty() {
+        inner::keep_mapped(table);
+    }
+    // `nesting::below` has refused a chain that is too long.
+    let instance = Instance::of(entry, table, is_classic)
+        .ok_or_else(|| Error::of(Kind::InternalError).code())?;
     // SAFETY: the provider returned both.
     unsafe {
         instance.adopt(ia.handle);
@@ -64,17 +98,20 @@ unsafe fn open(name: &CStr, arguments: Arguments) -> DatReturn {
         }
     }
     instance.add(ia);
-    DAT_SUCCESS
+    Ok(instance)
 }
 
 /// Slot `ia_close`.
-pub(crate) unsafe extern "C" fn ia_close(ia: DatHandle, flags: u32) -> DatReturn {
+pub(crate) unsafe extern "C" fn ia_close<const LEVEL: usize>(
+    ia: DatHandle,
+    flags: u32,
+) -> DatReturn {
     let _deferred = Deferred::new();
     let closed = catch_unwind(AssertUnwindSafe(|| {
-        let call = Call::begin(Slot::ia_close, ia)?;
+        let call = Call::begin(LEVEL, Slot::ia_close, ia)?;
         let Some((instance, open)) = call.instance().and_then(|i| Some((i, i.get(ia)?))) else {
             // SAFETY: the slot's contract.
-            return Some(unsafe { GENERIC.ia_close?(ia, flags) });
+            return Some(unsafe { generic::ia_close::<LEVEL>(ia, flags) });
         };
         if let Some(code) = call.refused() {
             return Some(call.end(code));
@@ -104,7 +141,7 @@ pub(crate) unsafe extern "C" fn ia_close(ia: DatHandle, flags: u32) -> DatReturn
 
 /// Slot `ia_query`. The provider's attributes have the name and the thread safety of the filter's entry, because a classic
 /// dat_ia_close finds the entry by them.
-pub(crate) unsafe extern "C" fn ia_query(
+pub(crate) unsafe extern "C" fn ia_query<const LEVEL: usize>(
     ia: DatHandle,
     async_evd: *mut DatHandle,
     ia_mask: u64,
@@ -114,19 +151,17 @@ pub(crate) unsafe extern "C" fn ia_query(
 ) -> DatReturn {
     // SAFETY: the slot's contract.
     let code = unsafe {
-        GENERIC.ia_query.map_or(not_implemented(), |slot| {
-            slot(
-                ia,
-                async_evd,
-                ia_mask,
-                ia_attr,
-                provider_mask,
-                provider_attr,
-            )
-        })
+        generic::ia_query::<LEVEL>(
+            ia,
+            async_evd,
+            ia_mask,
+            ia_attr,
+            provider_mask,
+            provider_attr,
+        )
     };
     if code == DAT_SUCCESS && provider_mask != 0 && !provider_attr.is_null() {
-        let Some(instance) = instance::find(ia).and_then(|target| target.instance) else {
+        let Some(instance) = instance::find(LEVEL, ia).and_then(|target| target.instance) else {
             return code;
         };
         // SAFETY: not NULL, so valid by the slot's contract; the provider has filled it.
@@ -180,11 +215,7 @@ pub(crate) unsafe extern "C" fn registered_extendedop(
 ) -> DatReturn {
     if op != ib_op::OPEN_QUERY || handle == DAT_HANDLE_NULL {
         // SAFETY: the slot's contract.
-        return unsafe {
-            GENERIC
-                .handle_extendedop
-                .map_or(not_implemented(), |slot| slot(handle, op, arguments))
-        };
+        return unsafe { generic::handle_extendedop::<{ LEVELS - 1 }>(handle, op, arguments) };
     }
     let _deferred = Deferred::new();
     catch_unwind(AssertUnwindSafe(|| {
@@ -193,19 +224,38 @@ pub(crate) unsafe extern "C" fn registered_extendedop(
         let Some(entry) = entry::find(&name.to_string_lossy()) else {
             return Error::of(Kind::ProviderNotFound).code();
         };
-        let inner_name = CString::new(entry.inner.as_str()).unwrap_or_default();
-        match inner::table(entry).and_then(|table| table.handle_extendedop) {
-            // SAFETY: the slot's contract, with the inner name.
-            Some(slot) => unsafe {
-                let attr = queried(arguments.cast());
-                let code = slot(inner_name.as_ptr() as usize, op, arguments);
-                if code == DAT_SUCCESS && !attr.is_null() {
-                    rename(entry, attr);
-                }
-                code
-            },
-            None => not_implemented(),
-        }
+        // SAFETY: the slot's contract.
+        unsafe { query_closed(entry, arguments) }
     }))
     .unwrap_or(Error::of(Kind::InternalError).code())
+}
+
+/// Runs `OPEN_QUERY` for an entry: the innermost provider fills the attributes, and each filter writes its own over them.
+///
+/// # Safety
+/// `arguments` is NULL or the list of the operation.
+unsafe fn query_closed(entry: &'static Entry, arguments: *mut c_void) -> DatReturn {
+    let below = match nesting::below(entry) {
+        Ok(below) => below,
+        Err(error) => {
+            tracing::error!(ia = entry.name(), inner = entry.inner, "{error}");
+            return Error::of(Kind::InvalidParameter).code();
+        }
+    };
+    let innermost = below.last().copied().unwrap_or(entry);
+    let Some(slot) = inner::table(innermost).and_then(|table| table.handle_extendedop) else {
+        return not_implemented();
+    };
+    let name = CString::new(innermost.inner.as_str()).unwrap_or_default();
+    // SAFETY: the caller's promise, with the inner name.
+    unsafe {
+        let attr = queried(arguments.cast());
+        let code = slot(name.as_ptr() as usize, ib_op::OPEN_QUERY, arguments);
+        if code == DAT_SUCCESS && !attr.is_null() {
+            for filter in below.iter().rev().chain([&entry]) {
+                rename(filter, attr);
+            }
+        }
+        code
+    }
 }

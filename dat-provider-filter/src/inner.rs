@@ -1,4 +1,4 @@
-//! Opens and closes inner IAs by their names in dat.conf.
+//! Opens and closes inner IAs, which are no filters, by their names in dat.conf.
 //!
 //! A provider of ours is loaded by a registry of this library, which reads the same dat.conf as the program's. A classic provider
 //! registers itself with the registry that the process exports, so there the IA is opened by that registry's own functions.
@@ -15,7 +15,7 @@ use dat_registry::catalog::Request;
 use dat_registry::classic::RegistryFunctions;
 use dat_registry::registrations::{Registered, Table};
 use dat_registry::registry::{Opened as Found, Registry};
-use dat_registry::{library, search};
+use dat_registry::{conf, library, search};
 
 use crate::entry::Entry;
 
@@ -51,6 +51,8 @@ enum Origin {
     Own { name: String, table: Table },
     /// By the process's libdat2, as this number.
     Exported { number: DatHandle },
+    /// By the filter that the entry wraps.
+    Filter,
 }
 
 /// An open inner IA.
@@ -99,28 +101,48 @@ fn exported() -> Option<Exported> {
     }
 }
 
-fn path_of_libdat2() -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt as _;
-    let at = symbol(c"dat_ia_openv")?;
+/// Returns the name of the mapped object with this address.
+fn library_of(at: *const c_void) -> Option<CString> {
     // SAFETY: the structure is plain data; dladdr fills it.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: any address may be asked for.
     if unsafe { libc::dladdr(at, &raw mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: not NULL, so the name of a mapped object.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    // SAFETY: not NULL, so the name of an object, which is mapped while its caller uses it.
+    Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_owned())
+}
+
+fn path_of_libdat2() -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let name = library_of(symbol(c"dat_ia_openv")?)?;
     Some(std::ffi::OsStr::from_bytes(name.to_bytes()).into())
 }
 
-/// The kind of provider that dat.conf names for an inner IA.
-enum Provider {
-    Ours,
-    Classic,
-    Filter,
+/// Returns what is looked for to open the IA `name`.
+fn request(name: &str, thread_safe: bool) -> Request<'_> {
+    Request {
+        name,
+        major: MAJOR,
+        minor: 0,
+        thread_safe,
+    }
 }
 
-fn provider(request: &Request<'_>) -> Provider {
+/// The kind of provider that dat.conf names for an inner IA.
+#[derive(Debug)]
+pub(crate) enum Provider {
+    /// One of ours.
+    Ours,
+    /// A C library with tables of its own.
+    Classic,
+    /// This library, with the entry of dat.conf.
+    Filter(Box<conf::Entry>),
+}
+
+/// Returns the kind of the provider of the IA `name`.
+pub(crate) fn provider(name: &str, thread_safe: bool) -> Provider {
+    let request = &request(name, thread_safe);
     let Some(entry) = registry().catalog().ok().and_then(|c| c.find(request)) else {
         // A provider that the program registered itself is known to the program's registry only.
         return Provider::Classic;
@@ -132,9 +154,25 @@ fn provider(request: &Request<'_>) -> Provider {
         found.object.exports(name)
     };
     match (exports("dat_rs_filter"), exports("dat_rs_provider_init")) {
-        (Some(true), _) => Provider::Filter,
+        (Some(true), _) => Provider::Filter(Box::new(entry)),
         (_, Some(false)) => Provider::Classic,
         _ => Provider::Ours,
+    }
+}
+
+/// Keeps the library of a function table mapped until the process ends.
+///
+/// A classic libdat2 unmaps a C provider with its last IA. DAPL ends its thread then, but does not join it, so the thread may be about to
+/// return through code that is not there any more.
+pub(crate) fn keep_mapped(table: &DatProvider) {
+    // The table itself may lie in allocated memory; a function does not.
+    let Some(close) = table.ia_close else {
+        return;
+    };
+    if let Some(name) = library_of(close as *const c_void) {
+        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+        // SAFETY: the name of a mapped object, which RTLD_NOLOAD finds and does not load; the handle is never closed.
+        unsafe { libc::dlopen(name.as_ptr(), flags) };
     }
 }
 
@@ -160,27 +198,15 @@ pub(crate) unsafe fn open(
     entry: &Entry,
     arguments: Arguments,
 ) -> Result<(Opened, bool), DatReturn> {
-    let request = Request {
-        name: &entry.inner,
-        major: MAJOR,
-        minor: 0,
-        thread_safe: entry.thread_safe,
-    };
-    let refused = |why: &dyn std::fmt::Display| {
-        tracing::error!(ia = entry.name(), inner = entry.inner, "{why}");
-    };
-    match (provider(&request), exported()) {
-        (Provider::Filter, _) => {
-            refused(&"the inner IA is a filter too: name the IA that it wraps instead");
-            Err(Error::of(Kind::InvalidParameter).code())
-        }
+    match (provider(&entry.inner, entry.thread_safe), exported()) {
         // SAFETY: the caller's promise.
         (Provider::Classic, Some(functions)) => unsafe {
             open_exported(functions, entry, arguments).map(|ia| (ia, true))
         },
         (provider, _) => {
+            let request = request(&entry.inner, entry.thread_safe);
             let found = registry().lookup(&request, add).map_err(|error| {
-                refused(&error);
+                tracing::error!(ia = entry.name(), inner = entry.inner, "{error}");
                 error.code().code()
             })?;
             // SAFETY: the caller's promise.
@@ -267,6 +293,7 @@ pub(crate) unsafe fn close(ia: &Opened, table: &DatProvider, flags: u32) -> DatR
             })
     };
     match &ia.origin {
+        Origin::Filter => direct(),
         Origin::Own { name, table } => {
             let code = direct();
             if code == DAT_SUCCESS {
@@ -290,6 +317,14 @@ pub(crate) unsafe fn close(ia: &Opened, table: &DatProvider, flags: u32) -> DatR
 }
 
 impl Opened {
+    /// Returns an IA that a filter below opened.
+    pub(crate) fn by_filter(handle: DatHandle) -> Self {
+        Self {
+            handle,
+            origin: Origin::Filter,
+        }
+    }
+
     /// Returns true if the process's libdat2 opened it and closes it, through the table in the handle.
     pub(crate) fn by_process(&self) -> bool {
         matches!(self.origin, Origin::Exported { .. })
@@ -340,15 +375,10 @@ unsafe extern "C" fn remove(table: *const c_void, info: *const DatProviderInfo) 
 
 /// Returns the registered table of an entry's inner IA, if this library's registry loads it.
 pub(crate) fn table(entry: &Entry) -> Option<&'static DatProvider> {
-    let request = Request {
-        name: &entry.inner,
-        major: MAJOR,
-        minor: 0,
-        thread_safe: entry.thread_safe,
-    };
-    if !matches!(provider(&request), Provider::Ours) {
+    let Provider::Ours = provider(&entry.inner, entry.thread_safe) else {
         return None;
-    }
+    };
+    let request = request(&entry.inner, entry.thread_safe);
     let found = registry().lookup(&request, add).ok()?;
     registry().registrations.close(&found.name, found.table);
     // SAFETY: a table that a provider of ours registered as one of 2.0; it is never unmapped.

@@ -11,7 +11,7 @@ use dat_abi::v2_0::table::DatProvider;
 
 use crate::entry::Entry;
 use crate::inner::{self, Opened};
-use crate::slots::TABLE;
+use crate::slots::TABLES;
 
 /// No object lies in the first page; smaller numbers are NULL, or what a program passes by mistake.
 const LOWEST: DatHandle = 4096;
@@ -23,7 +23,11 @@ pub(crate) struct Instance {
     /// First, so that the address of an instance is that of its table.
     table: DatProvider,
     inner: &'static DatProvider,
-    /// Whether the inner provider is none of ours. Its library may be unloaded with its last IA.
+    /// The instance whose table `inner` is, if the entry wraps a filter.
+    below: Option<&'static Self>,
+    /// Number of instances below.
+    level: usize,
+    /// Whether the provider below all filters is none of ours.
     is_classic: bool,
     /// The entry.
     pub(crate) entry: &'static Entry,
@@ -56,11 +60,12 @@ pub(crate) struct Target {
     pub(crate) instance: Option<&'static Instance>,
 }
 
-/// Returns where a call with this handle goes, whatever the number is; `None` if only a classic provider is there and the number is
-/// none of a wrapped object.
+/// Returns where a call of a function of this level goes, whatever number the handle is; `None` if only a classic provider is there
+/// and the number is none of a wrapped object. An object tells its outermost instance; the one of the function's level is below.
 ///
-/// A number that is no handle goes to a provider of ours, which refuses it with the right code.
-pub(crate) fn find(handle: DatHandle) -> Option<Target> {
+/// A number that is no handle goes to a provider of ours, which refuses it with the right code. Each function calls an instance of
+/// its own level or of a lower one, whose inner functions are of lower levels, so no call returns to its function.
+pub(crate) fn find(level: usize, handle: DatHandle) -> Option<Target> {
     let readable = handle >= LOWEST
         && handle.is_multiple_of(align_of::<usize>())
         && (inner::owns(handle) || CLASSIC.load(Ordering::Acquire) > 0);
@@ -69,7 +74,7 @@ pub(crate) fn find(handle: DatHandle) -> Option<Target> {
         // that every libdat has with programs that use one.
         let first = unsafe { word(handle) }.load(Ordering::Acquire);
         if let Some(instance) = all().find(|i| ptr::from_ref(*i) as usize == first) {
-            return Some(instance.target());
+            return Some(instance.at(level).target());
         }
         if first != 0 && inner::owns(handle) {
             // SAFETY: the first word of a finished object of ours points to its table.
@@ -80,7 +85,9 @@ pub(crate) fn find(handle: DatHandle) -> Option<Target> {
             });
         }
     }
-    all().find(|i| !i.is_classic).map(Instance::target)
+    all()
+        .find(|i| !i.is_classic && i.level <= level)
+        .map(Instance::target)
 }
 
 /// Returns the first word of the object of a handle.
@@ -93,31 +100,45 @@ unsafe fn word(handle: DatHandle) -> &'static AtomicUsize {
 }
 
 impl Instance {
-    /// Returns the instance of an entry for an inner table, which is made at the first call.
+    /// Returns the instance of an entry for an inner table, which is made at the first call; `None` if more than [`crate::slots::LEVELS`] would
+    /// wrap each other.
     pub(crate) fn of(
         entry: &'static Entry,
         inner: &'static DatProvider,
         is_classic: bool,
-    ) -> &'static Self {
+    ) -> Option<&'static Self> {
         static NEW: Mutex<()> = Mutex::new(());
         let _new = NEW.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = all().find(|i| ptr::eq(i.entry, entry) && ptr::eq(i.inner, inner)) {
-            return old;
+            return Some(old);
         }
+        let below = all().find(|i| ptr::eq(&raw const i.table, inner));
+        let level = below.map_or(0, |below| below.level + 1);
         let new = Box::leak(Box::new(Self {
             table: DatProvider {
                 device_name: entry.c_name(),
                 extension: inner.extension,
-                ..TABLE
+                ..*TABLES.get(level)?
             },
             inner,
+            below,
+            level,
             is_classic,
             entry,
             open: Mutex::new(Vec::new()),
             next: AtomicPtr::new(FIRST.load(Ordering::Acquire)),
         }));
         FIRST.store(new, Ordering::Release);
-        new
+        Some(new)
+    }
+
+    /// Returns the instance of this level, which is this one or one below; this one if its level is lower.
+    fn at(&'static self, level: usize) -> &'static Self {
+        let mut at = self;
+        while let (true, Some(below)) = (at.level > level, at.below) {
+            at = below;
+        }
+        at
     }
 
     fn target(&'static self) -> Target {
@@ -156,6 +177,11 @@ impl Instance {
 
     fn open(&self) -> MutexGuard<'_, Vec<Opened>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the provider below all filters is none of ours.
+    pub(crate) fn is_classic(&self) -> bool {
+        self.is_classic
     }
 
     /// Records an IA that was opened.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use dat_abi::types::{DatContext, DatHandle};
 use dat_abi::v2_0::types::DatDtoCompletionEventData;
+use tracing::Span;
 
 use crate::filter::{Endpoint, Operation, Queue, RECEIVES};
 
@@ -26,6 +27,8 @@ pub(crate) struct Outstanding {
     pub(crate) at: Instant,
     /// Address and length of each local segment, if the filter needs them.
     pub(crate) segments: Vec<(u64, u32)>,
+    /// Span from the post to its completion; a disabled one if the filter makes none.
+    pub(crate) span: Span,
 }
 
 /// The outstanding posts of some queues.
@@ -179,6 +182,7 @@ mod tests {
                 operation,
                 at,
                 segments: Vec::new(),
+                span: Span::none(),
             },
         );
     }

@@ -9,7 +9,7 @@ use dat_abi::v2_0::types::{DatEpAttr, DatLmrTriplet, DatRmrTriplet};
 use dat_core::error::{Error, Subtype};
 
 use crate::filter::{Endpoint, Operation, Post, Queue};
-use crate::slots::{Call, GENERIC, Slot, not_implemented};
+use crate::slots::{Call, Slot, generic, not_implemented};
 
 /// The local memory of a post that the provider has accepted.
 #[derive(Clone, Copy, Debug)]
@@ -64,12 +64,13 @@ pub(crate) struct Posted<'a> {
 
 /// Runs a post. `wrong` is the subtype for a number that no provider can be asked about.
 fn run(
+    level: usize,
     post: &Post,
     wrong: Subtype,
     inner: impl Fn(&'static DatProvider) -> Posted<'static>,
 ) -> DatReturn {
     let (Queue::Requests(handle) | Queue::Receives(handle)) = post.queue;
-    let Some(call) = Call::begin(post.slot, handle) else {
+    let Some(call) = Call::begin(level, post.slot, handle) else {
         return Error::handle(wrong).code();
     };
     if let Some(code) = call.refused() {
@@ -93,14 +94,14 @@ fn run(
 macro_rules! posts {
     ($($slot:ident: $operation:ident to $queue:ident / $wrong:ident
         ($first:ident $(, $arg:ident: $ty:ty)*) $cookie:ident [$($count:ident, $list:ident)?];)*) => {$(
-        pub(crate) unsafe extern "C" fn $slot($first: DatHandle $(, $arg: $ty)*) -> DatReturn {
+        pub(crate) unsafe extern "C" fn $slot<const LEVEL: usize>($first: DatHandle $(, $arg: $ty)*) -> DatReturn {
             let post = Post {
                 slot: Slot::$slot,
                 queue: Queue::$queue($first),
                 operation: Operation::$operation,
                 cookie: $cookie,
             };
-            run(&post, Subtype::$wrong, |table| {
+            run(LEVEL, &post, Subtype::$wrong, |table| {
                 let code = match table.$slot {
                     // SAFETY: the slot's contract is that of this one.
                     Some(slot) => unsafe { slot($first $(, $arg)*) },
@@ -143,12 +144,13 @@ posts! {
 
 /// Tells the filter about an endpoint, after a successful call.
 fn about(
+    level: usize,
     ep: DatHandle,
     code: DatReturn,
     what: impl FnOnce(&dyn crate::filter::Filter),
 ) -> DatReturn {
     if code == DAT_SUCCESS
-        && let Some(call) = Call::begin(Slot::ep_free, ep)
+        && let Some(call) = Call::begin(level, Slot::ep_free, ep)
     {
         call.tell(what);
     }
@@ -156,7 +158,7 @@ fn about(
 }
 
 /// Slot `ep_create`.
-pub(crate) unsafe extern "C" fn ep_create(
+pub(crate) unsafe extern "C" fn ep_create<const LEVEL: usize>(
     ia: DatHandle,
     pz: DatHandle,
     recv_evd: DatHandle,
@@ -165,10 +167,10 @@ pub(crate) unsafe extern "C" fn ep_create(
     attr: *const DatEpAttr,
     ep: *mut DatHandle,
 ) -> DatReturn {
-    let code = GENERIC.ep_create.map_or(not_implemented(), |slot| {
-        // SAFETY: the slot's contract is that of this one.
-        unsafe { slot(ia, pz, recv_evd, request_evd, connect_evd, attr, ep) }
-    });
+    // SAFETY: the slot's contract is that of this one.
+    let code = unsafe {
+        generic::ep_create::<LEVEL>(ia, pz, recv_evd, request_evd, connect_evd, attr, ep)
+    };
     if code != DAT_SUCCESS {
         return code;
     }
@@ -179,11 +181,11 @@ pub(crate) unsafe extern "C" fn ep_create(
     };
     // SAFETY: a slot that succeeds has written it.
     let ep = unsafe { ep.read_unaligned() };
-    about(ep, code, |filter| filter.created(ep, endpoint))
+    about(LEVEL, ep, code, |filter| filter.created(ep, endpoint))
 }
 
 /// Slot `ep_create_with_srq`.
-pub(crate) unsafe extern "C" fn ep_create_with_srq(
+pub(crate) unsafe extern "C" fn ep_create_with_srq<const LEVEL: usize>(
     ia: DatHandle,
     pz: DatHandle,
     recv_evd: DatHandle,
@@ -193,12 +195,19 @@ pub(crate) unsafe extern "C" fn ep_create_with_srq(
     attr: *const DatEpAttr,
     ep: *mut DatHandle,
 ) -> DatReturn {
-    let code = GENERIC
-        .ep_create_with_srq
-        .map_or(not_implemented(), |slot| {
-            // SAFETY: the slot's contract is that of this one.
-            unsafe { slot(ia, pz, recv_evd, request_evd, connect_evd, srq, attr, ep) }
-        });
+    // SAFETY: the slot's contract is that of this one.
+    let code = unsafe {
+        generic::ep_create_with_srq::<LEVEL>(
+            ia,
+            pz,
+            recv_evd,
+            request_evd,
+            connect_evd,
+            srq,
+            attr,
+            ep,
+        )
+    };
     if code != DAT_SUCCESS {
         return code;
     }
@@ -209,23 +218,19 @@ pub(crate) unsafe extern "C" fn ep_create_with_srq(
     };
     // SAFETY: a slot that succeeds has written it.
     let ep = unsafe { ep.read_unaligned() };
-    about(ep, code, |filter| filter.created(ep, endpoint))
+    about(LEVEL, ep, code, |filter| filter.created(ep, endpoint))
 }
 
 /// Slot `ep_reset`.
-pub(crate) unsafe extern "C" fn ep_reset(ep: DatHandle) -> DatReturn {
-    let code = GENERIC.ep_reset.map_or(not_implemented(), |slot| {
-        // SAFETY: the slot's contract is that of this one.
-        unsafe { slot(ep) }
-    });
-    about(ep, code, |filter| filter.emptied(ep))
+pub(crate) unsafe extern "C" fn ep_reset<const LEVEL: usize>(ep: DatHandle) -> DatReturn {
+    // SAFETY: the slot's contract is that of this one.
+    let code = unsafe { generic::ep_reset::<LEVEL>(ep) };
+    about(LEVEL, ep, code, |filter| filter.emptied(ep))
 }
 
 /// Slot `ep_free`. The filter forgets the posts first: a classic provider gives the number to the next endpoint at once.
-pub(crate) unsafe extern "C" fn ep_free(ep: DatHandle) -> DatReturn {
-    about(ep, DAT_SUCCESS, |filter| filter.freed(ep));
-    GENERIC.ep_free.map_or(not_implemented(), |slot| {
-        // SAFETY: the slot's contract is that of this one.
-        unsafe { slot(ep) }
-    })
+pub(crate) unsafe extern "C" fn ep_free<const LEVEL: usize>(ep: DatHandle) -> DatReturn {
+    about(LEVEL, ep, DAT_SUCCESS, |filter| filter.freed(ep));
+    // SAFETY: the slot's contract is that of this one.
+    unsafe { generic::ep_free::<LEVEL>(ep) }
 }

@@ -1,6 +1,6 @@
 //! The function table of wrapped objects. Each slot calls the inner provider's slot with the same arguments, and tells the filter.
 //!
-//! `GENERIC` has what is the same for all slots; `TABLE` replaces those that need more.
+//! `generic` has what is the same for all slots; `TABLE` replaces those that need more.
 
 use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,9 +31,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Begins a call with any number as handle; `None` if no provider can be asked about it.
-    pub(crate) fn begin(slot: Slot, handle: DatHandle) -> Option<Self> {
-        let target = catch_unwind(|| instance::find(handle)).ok().flatten()?;
+    /// Begins a call of a table's slot with any number as handle; `None` if no provider can be asked about it.
+    pub(crate) fn begin(level: usize, slot: Slot, handle: DatHandle) -> Option<Self> {
+        let target = catch_unwind(|| instance::find(level, handle))
+            .ok()
+            .flatten()?;
         Some(Self {
             slot,
             handle,
@@ -142,11 +144,12 @@ macro_rules! slots {
             }
         }
 
-        mod generic {
+        /// Slots that only pass their arguments on.
+        pub(crate) mod generic {
             use super::*;
-            $(#[allow(missing_abi, reason = "a line without a calling convention has \"C\"")]
-            pub(super) unsafe extern $($abi)? fn $slot($first: DatHandle $(, $arg: $ty)*) -> DatReturn {
-                let Some(call) = Call::begin(Slot::$slot, $first) else {
+            $($(#[$meta])* #[allow(missing_abi, reason = "a line without a calling convention has \"C\"")]
+            pub(crate) unsafe extern $($abi)? fn $slot<const LEVEL: usize>($first: DatHandle $(, $arg: $ty)*) -> DatReturn {
+                let Some(call) = Call::begin(LEVEL, Slot::$slot, $first) else {
                     return Error::handle(Subtype::$wrong).code();
                 };
                 if let Some(code) = call.refused() {
@@ -165,11 +168,12 @@ macro_rules! slots {
             })*
         }
 
-        /// Slots that only pass their arguments on.
-        pub(crate) const GENERIC: DatProvider = DatProvider {
-            $($slot: Some(generic::$slot),)*
-            ..DatProvider::EMPTY
-        };
+        impl<const LEVEL: usize> Level<LEVEL> {
+            const GENERIC: DatProvider = DatProvider {
+                $($slot: Some(generic::$slot::<LEVEL>),)*
+                ..DatProvider::EMPTY
+            };
+        }
     };
 }
 
@@ -334,30 +338,48 @@ slots! {
     // END slots.txt
 }
 
-/// The slots of wrapped objects. [`Instance`] adds the name.
-pub(crate) const TABLE: DatProvider = DatProvider {
-    ia_open: Some(ia::ia_open),
-    ia_query: Some(ia::ia_query),
-    ia_close: Some(ia::ia_close),
-    evd_wait: Some(events::evd_wait),
-    evd_dequeue: Some(events::evd_dequeue),
-    ep_create: Some(posts::ep_create),
-    ep_create_with_srq: Some(posts::ep_create_with_srq),
-    ep_reset: Some(posts::ep_reset),
-    ep_free: Some(posts::ep_free),
-    ep_post_send: Some(posts::ep_post_send),
-    ep_post_recv: Some(posts::ep_post_recv),
-    ep_post_rdma_read: Some(posts::ep_post_rdma_read),
-    ep_post_rdma_write: Some(posts::ep_post_rdma_write),
-    ep_post_send_with_invalidate: Some(posts::ep_post_send_with_invalidate),
-    ep_post_rdma_read_to_rmr: Some(posts::ep_post_rdma_read_to_rmr),
-    srq_post_recv: Some(posts::srq_post_recv),
-    rmr_bind: Some(posts::rmr_bind),
-    ..GENERIC
-};
+/// The functions of one level; what is `GENERIC` is replaced in `TABLE` where a slot needs more.
+struct Level<const LEVEL: usize>;
 
-/// The table that each entry registers.
+impl<const LEVEL: usize> Level<LEVEL> {
+    const TABLE: DatProvider = DatProvider {
+        ia_open: Some(ia::ia_open),
+        ia_query: Some(ia::ia_query::<LEVEL>),
+        ia_close: Some(ia::ia_close::<LEVEL>),
+        evd_wait: Some(events::evd_wait::<LEVEL>),
+        evd_dequeue: Some(events::evd_dequeue::<LEVEL>),
+        ep_create: Some(posts::ep_create::<LEVEL>),
+        ep_create_with_srq: Some(posts::ep_create_with_srq::<LEVEL>),
+        ep_reset: Some(posts::ep_reset::<LEVEL>),
+        ep_free: Some(posts::ep_free::<LEVEL>),
+        ep_post_send: Some(posts::ep_post_send::<LEVEL>),
+        ep_post_recv: Some(posts::ep_post_recv::<LEVEL>),
+        ep_post_rdma_read: Some(posts::ep_post_rdma_read::<LEVEL>),
+        ep_post_rdma_write: Some(posts::ep_post_rdma_write::<LEVEL>),
+        ep_post_send_with_invalidate: Some(posts::ep_post_send_with_invalidate::<LEVEL>),
+        ep_post_rdma_read_to_rmr: Some(posts::ep_post_rdma_read_to_rmr::<LEVEL>),
+        srq_post_recv: Some(posts::srq_post_recv::<LEVEL>),
+        rmr_bind: Some(posts::rmr_bind::<LEVEL>),
+        ..Self::GENERIC
+    };
+}
+
+/// Filters that may wrap each other.
+pub(crate) const LEVELS: usize = 4;
+
+/// The slots of wrapped objects by level: 0 wraps a provider, the others wrap a filter. [`Instance`] adds the name.
+///
+/// All filters of an object are this library's, and the object tells the outermost only. So a function knows by its level which of
+/// them it was called for.
+pub(crate) const TABLES: [DatProvider; LEVELS] = [
+    Level::<0>::TABLE,
+    Level::<1>::TABLE,
+    Level::<2>::TABLE,
+    Level::<3>::TABLE,
+];
+
+/// The table that each entry registers. Its level finds the outermost filter of any object.
 pub(crate) static REGISTERED: DatProvider = DatProvider {
     handle_extendedop: Some(ia::registered_extendedop),
-    ..TABLE
+    ..TABLES[LEVELS - 1]
 };

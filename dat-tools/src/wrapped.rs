@@ -101,8 +101,13 @@ pub(crate) fn configure(ia: &str, settings: &str, folder: &Folder) -> Outcome<Pa
     let found = catalog
         .find(&request)
         .ok_or_else(|| catalog.explain_missing(&request))?;
+    // Another name than that of a filter which the program, as one of these commands, runs over.
+    let mut name = format!("{ia}.inner");
+    while catalog.entries().iter().any(|entry| entry.name == name) {
+        name += ".inner";
+    }
     let inner = Entry {
-        name: format!("{ia}.inner"),
+        name,
         ..found.clone()
     };
     let filter = Entry {

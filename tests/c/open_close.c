@@ -1,8 +1,9 @@
-/* Opens, queries and closes an IA some times.
+/* Opens, queries and closes an IA some times. Fails if LIBRARY is not mapped afterwards.
  *
- * usage: open_close IA-NAME TIMES
+ * usage: open_close IA-NAME TIMES [LIBRARY]
  */
 #include <dat2/udat.h>
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,5 +22,6 @@ int main(int argc, char **argv)
         NEED(attr.provider_name[0]);
         CHECK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
     }
+    NEED(argc < 4 || dlopen(argv[3], RTLD_LAZY | RTLD_NOLOAD));
     return 0;
 }

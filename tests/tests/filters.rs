@@ -44,11 +44,26 @@ impl Conf {
             lines += &line(ia, &library, params);
             lines += &line(&format!("traced-{ia}"), &filter(), &settings);
         }
-        lines += &line(
-            "nested",
-            &filter(),
-            "filter=trace inner=traced-loop file=/dev/null",
-        );
+        let faults = folder.path().join("no-faults");
+        fs::write(&faults, "dat_pz_create nth=1000000 kill\n").expect("the script is written");
+        for (ia, settings) in [
+            ("faulty-loop", "fault inner=loop script="),
+            ("nested-loop", "trace inner=faulty-loop"),
+            ("3-loop", "trace inner=nested-loop"),
+            ("4-loop", "trace inner=3-loop"),
+            ("5-loop", "trace inner=4-loop"),
+            ("circle-1-loop", "trace inner=circle-2-loop"),
+            ("circle-2-loop", "trace inner=circle-1-loop"),
+            ("nested-classic", "fault inner=traced-classic script="),
+        ] {
+            let file = folder.path().join(format!("{ia}-%p.json"));
+            let mut settings = format!("filter={settings}");
+            if settings.ends_with("script=") {
+                settings += &faults.display().to_string();
+            }
+            settings += &format!(" file={}", file.display());
+            lines += &line(ia, &filter(), &settings);
+        }
         lines += &line("without", &filter(), "filter=trace file=/dev/null");
         fs::write(folder.path().join("dat.conf"), lines).expect("dat.conf is written");
         Self(folder)
@@ -189,9 +204,14 @@ fn dtest_runs_unmodified_under_the_trace_and_the_classic_library() {
     counts_of_dtest(&dtest(None));
 }
 
-/// Returns the result of each statement, with the reason where it is a failure.
-fn verdicts(conf: &Conf, ia: &str) -> Vec<(String, String)> {
-    let output = conf.run(Command::new(dat()).args(["conform", ia, "--json"]));
+/// Returns the result of each statement of some pages, or of all if none is named.
+fn verdicts(conf: &Conf, ia: &str, pages: &[&str]) -> Vec<(String, String)> {
+    let mut command = Command::new(dat());
+    command.args(["conform", ia, "--json"]);
+    for page in pages {
+        command.args(["--page", page]);
+    }
+    let output = conf.run(&mut command);
     let report = json(&output.stdout);
     let run = &report["runs"][0];
     assert!(run["not_tested"].is_null(), "{run}{}", text(&output));
@@ -208,20 +228,42 @@ fn verdicts(conf: &Conf, ia: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-#[test]
-fn the_suite_judges_a_traced_ia_as_it_judges_the_ia() {
+/// Checks that the suite says the same of a wrapped IA as of the IA, in at least so many statements.
+fn judged_as_the_ia(wrapped: &str, pages: &[&str], statements: usize) {
     let conf = Conf::new();
-    let (plain, traced) = std::thread::scope(|scope| {
-        let plain = scope.spawn(|| verdicts(&conf, "loop"));
-        let traced = verdicts(&conf, "traced-loop");
-        (plain.join().expect("the suite runs"), traced)
+    let (plain, wrapped) = std::thread::scope(|scope| {
+        let plain = scope.spawn(|| verdicts(&conf, "loop", pages));
+        let wrapped = verdicts(&conf, wrapped, pages);
+        (plain.join().expect("the suite runs"), wrapped)
     });
-    assert!(plain.len() > 200, "{plain:?}");
-    let other: Vec<_> = plain.iter().zip(&traced).filter(|(a, b)| a != b).collect();
+    assert!(plain.len() >= statements, "{plain:?}");
+    let other: Vec<_> = plain.iter().zip(&wrapped).filter(|(a, b)| a != b).collect();
     assert!(
-        plain.len() == traced.len() && other.is_empty(),
+        plain.len() == wrapped.len() && other.is_empty(),
         "{other:#?}"
     );
+}
+
+#[test]
+fn the_suite_judges_a_traced_ia_as_it_judges_the_ia() {
+    judged_as_the_ia("traced-loop", &[], 200);
+}
+
+#[test]
+fn the_suite_judges_a_trace_over_faults_as_it_judges_the_ia() {
+    let pages = [
+        "dat_ia_open",
+        "dat_ia_close",
+        "dat_ia_query",
+        "dat_cr_accept",
+        "dat_ep_disconnect",
+        "dat_ep_post_send",
+        "dat_evd_dequeue",
+        "dat_evd_wait",
+        "dat_rmr_bind",
+        "dat_srq_post_recv",
+    ];
+    judged_as_the_ia("nested-loop", &pages, 60);
 }
 
 #[test]
@@ -277,8 +319,10 @@ fn a_classic_c_provider_is_wrapped_in_rust_and_c_programs() {
     assert!(output.status.success(), "{}", text(&output));
     let program = PREFIX.compile("gcc", "open_close.c", &["-ldat2"], "filters-open_close");
     let mut command = Command::new(&program);
+    // A thread of a provider may run a little longer than its last IA.
     command
         .args(["traced-classic", "3"])
+        .arg(PREFIX.path("classic-2.0.so"))
         .env("LD_LIBRARY_PATH", PREFIX.path(""));
     let output = conf.run(&mut command);
     assert!(output.status.success(), "{}", text(&output));
@@ -286,6 +330,101 @@ fn a_classic_c_provider_is_wrapped_in_rust_and_c_programs() {
     assert_eq!(reports.len(), 2);
     let closes = reports.iter().map(|r| call(r, "dat_ia_close", "count"));
     assert_eq!(closes.max(), Some(3), "{reports:?}");
+}
+
+#[test]
+fn a_filter_over_a_filter_sees_what_passes_the_inner_one() {
+    let conf = Conf::new();
+    let program = PREFIX.compile("gcc", "two_endpoints.c", &["-ldat2"], "filters-nested");
+    let mut command = Command::new(&program);
+    command
+        .arg("4-loop")
+        .env("LD_LIBRARY_PATH", PREFIX.path(""));
+    let output = conf.run(&mut command);
+    assert!(
+        output.status.success() && text(&output).contains("PASS"),
+        "{}",
+        text(&output)
+    );
+    let reports = ["4-loop", "3-loop", "nested-loop"].map(|ia| conf.reports(ia));
+    assert!(
+        reports.iter().all(|reports| reports.len() == 1),
+        "{reports:?}"
+    );
+    for call_of in ["dat_ep_post_send", "dat_evd_wait", "dat_ia_close"] {
+        let counts = reports.each_ref().map(|r| call(&r[0], call_of, "count"));
+        assert!(
+            counts[0] > 0 && counts.iter().all(|count| *count == counts[0]),
+            "{call_of}: {counts:?}"
+        );
+    }
+    let reads = reports
+        .each_ref()
+        .map(|r| completions(&r[0], "rdma_read", "count"));
+    assert!(
+        reads[0] > 0 && reads.iter().all(|count| *count == reads[0]),
+        "{reads:?}"
+    );
+    let output = conf.run(Command::new(dat()).args(["info", "nested-classic"]));
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(conf.reports("classic").len(), 1);
+}
+
+#[test]
+fn too_many_filters_and_circles_are_refused() {
+    let conf = Conf::new();
+    for (ia, reason) in [
+        ("5-loop", "more than 4 filters"),
+        (
+            "circle-1-loop",
+            "circle-1-loop over circle-2-loop over circle-1-loop",
+        ),
+    ] {
+        let output = conf.run(
+            Command::new(dat())
+                .args(["info", ia])
+                .env("DAT_LOG", "error"),
+        );
+        assert!(
+            !output.status.success() && text(&output).contains(reason),
+            "{ia}: {}",
+            text(&output)
+        );
+    }
+}
+
+#[test]
+fn each_operation_is_a_span_if_it_is_requested() {
+    let conf = Conf::new();
+    let program = PREFIX.compile("gcc", "two_endpoints.c", &["-ldat2"], "filters-spans");
+    let run = |level| {
+        let mut command = Command::new(&program);
+        command
+            .arg("traced-loop")
+            .env("LD_LIBRARY_PATH", PREFIX.path(""))
+            .env("DAT_LOG", level);
+        let output = conf.run(&mut command);
+        assert!(output.status.success(), "{}", text(&output));
+        let lines = String::from_utf8_lossy(&output.stderr).into_owned();
+        let spans = lines.lines().filter(|line| line.contains(": operation "));
+        spans.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let spans = run("trace");
+    for operation in ["send", "receive", "rdma_read", "rdma_write"] {
+        let done = spans.iter().filter(|span| {
+            let fields = [
+                " handle=",
+                " bytes=",
+                " status=0 ",
+                " transferred=",
+                " latency_ns=",
+            ];
+            span.contains(&format!("operation=\"{operation}\""))
+                && fields.iter().all(|field| span.contains(field))
+        });
+        assert!(done.count() > 0, "no span of a {operation}: {spans:#?}");
+    }
+    assert_eq!(run("info"), Vec::<String>::new());
 }
 
 #[test]
@@ -303,17 +442,12 @@ fn the_status_of_a_traced_program_is_kept_and_a_wrong_entry_is_explained() {
     let mut killed = Command::new(dat());
     killed.args(["trace", "loop", "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(conf.run(&mut killed).status.code(), Some(128 + 9));
-    for (ia, reason) in [
-        ("nested", "is a filter too"),
-        ("without", "inner=softrxe-lo"),
-    ] {
-        let output = conf.run(Command::new(dat()).args(["info", ia]));
-        assert!(
-            !output.status.success() && text(&output).contains(reason),
-            "{}",
-            text(&output)
-        );
-    }
+    let output = conf.run(Command::new(dat()).args(["info", "without"]));
+    assert!(
+        !output.status.success() && text(&output).contains("inner=softrxe-lo"),
+        "{}",
+        text(&output)
+    );
 }
 
 /// Runs `tests/c/faulty.c` under a script of faults. Returns its lines, the report, and the status of `dat fault`.
@@ -541,4 +675,29 @@ fn dtest_runs_unmodified_under_delays_and_dies_of_a_kill() {
     assert!(passed && faults >= 4, "{faults} faults, passed: {passed}");
     let (passed, faults) = run("completion:receive nth=20 kill\n");
     assert!(!passed && faults >= 1, "{faults} faults, passed: {passed}");
+}
+
+#[test]
+fn dtest_runs_unmodified_under_faults_over_the_trace() {
+    let conf = Conf::new();
+    fs::write(conf.path("script"), "completion:any every=50 delay=1\n").expect("written");
+    let namespace = "ip link set lo up 2>/dev/null
+        exec \"$0\" trace user --json -o trace.json -- \"$0\" fault user --script script --json -o fault.json -- sh -c \"$1\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--map-root-user", "sh", "-c", namespace])
+        .arg(dat())
+        .arg(DTEST)
+        .env("LD_LIBRARY_PATH", PREFIX.path(""));
+    let output = conf.run(&mut command);
+    assert!(output.status.success(), "{}", text(&output));
+    let [trace, fault] = ["trace.json", "fault.json"]
+        .map(|name| json(&fs::read(conf.path(name)).expect("the report")));
+    let processes = trace["processes"].as_array().expect("a list");
+    assert_eq!(processes.len(), 2, "{trace}");
+    for process in processes {
+        assert_eq!(call(process, "dat_ep_post_rdma_write", "count"), 1000);
+    }
+    let faults = fault["faults"].as_array().expect("a list");
+    assert!(faults.len() >= 4, "{fault}");
 }

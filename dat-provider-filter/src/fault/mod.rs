@@ -316,6 +316,7 @@ impl Filter for Fault {
                     operation: post.operation,
                     at: Instant::now(),
                     segments,
+                    span: tracing::Span::none(),
                 },
             );
         }

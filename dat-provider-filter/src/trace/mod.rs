@@ -1,8 +1,9 @@
 //! The filter `trace`: counts and times calls and completions, and writes them to a file as JSON.
 //!
-//! `histogram.rs` counts times.
+//! `histogram.rs` counts times, `span.rs` has the spans of operations.
 
 mod histogram;
+mod span;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -101,7 +102,9 @@ impl Trace {
         if status != 0 {
             stats.failures.fetch_add(1, Ordering::Relaxed);
         }
-        stats.times.add(nanoseconds(post.at.elapsed()));
+        let latency = nanoseconds(post.at.elapsed());
+        stats.times.add(latency);
+        span::completed(&post.span, status, bytes, latency);
     }
 
     /// Returns the report.
@@ -168,6 +171,7 @@ impl Filter for Trace {
         let mut outstanding = self.outstanding.of(post.queue);
         let at = Instant::now();
         let (cookie, operation) = (post.cookie, post.operation);
+        let span = span::of(post);
         outstanding.push(
             post.queue,
             Outstanding {
@@ -175,14 +179,20 @@ impl Filter for Trace {
                 operation,
                 at,
                 segments: Vec::new(),
+                span: span.clone(),
             },
         );
         let done = inner();
-        if done.code != DAT_SUCCESS {
+        let bytes = done.segments.bytes();
+        if done.code == DAT_SUCCESS {
+            span::accepted(&span, bytes);
+        } else {
+            span::refused(&span, done.code);
             outstanding.pop(post.queue);
         }
+        // The thread that takes the completion ends the span.
+        drop(span);
         drop(outstanding);
-        let bytes = done.segments.bytes();
         self.of_call(post.slot)
             .bytes
             .fetch_add(bytes, Ordering::Relaxed);
