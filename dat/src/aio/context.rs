@@ -106,6 +106,7 @@ impl Shared {
     }
 
     /// Returns the number of events that were dequeued so far.
+    #[cfg(feature = "tokio")]
     pub(super) fn dequeued(&self) -> u64 {
         self.dequeued.load(Ordering::Relaxed)
     }
