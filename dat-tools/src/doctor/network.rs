@@ -13,8 +13,20 @@ use crate::machine::{self, Device};
 /// UDP port of RoCEv2.
 const ROCE: u16 = 4791;
 
+/// Parts of the file names of the libraries that run over netdevs and RDMA devices: ours and DAPL's.
+const RDMA: [&str; 3] = ["softrxe", "ibverbs", "libdapl"];
+
+/// Returns whether a provider runs over the devices that are examined here. What another one needs, only its library can say.
+fn concerns(library: &str) -> bool {
+    let file = library.rsplit('/').next().unwrap_or(library);
+    RDMA.iter().any(|part| file.contains(part))
+}
+
 /// Examines the network, for an entry if there is one.
 pub(super) fn all(entry: Option<&Entry>) -> Vec<Finding> {
+    if entry.is_some_and(|entry| !concerns(&entry.library)) {
+        return Vec::new();
+    }
     let devices = match machine::devices() {
         Ok(devices) => devices,
         Err(error) => {
@@ -199,5 +211,19 @@ fn firewall() -> Finding {
             "nft is not installed, so the rules were not read",
             "iptables -S | grep 4791",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_concerns_our_providers_and_those_of_dapl() {
+        assert!(concerns("libdat-provider-softrxe.so.2"));
+        assert!(concerns("/usr/lib/libdat_provider_ibverbs.so"));
+        assert!(concerns("libdaplofa.so.2"));
+        assert!(!concerns("/home/ibverbs/target/debug/libmytransport.so"));
+        assert!(!concerns("libdat-provider-filter.so.2"));
     }
 }
