@@ -9,9 +9,11 @@ use crate::cm::state::Input;
 use crate::event::CmId;
 use crate::memory::Memory;
 use crate::near::{Link, MTU_RANGE, NearId, NearOut, RecordPart};
+use crate::outputs::Context;
 use crate::psn::Qpn;
-use crate::qp::Progress;
+use crate::qp::express::Arrival;
 use crate::qp::incoming::{Arrived, Incoming};
+use crate::qp::{Progress, Qp};
 use crate::time::Time;
 use crate::wire::packet::RecordHeaders;
 use crate::work::Status;
@@ -79,6 +81,51 @@ enum Next {
     Nothing {
         held: bool,
     },
+}
+
+/// What a queue pair has to send after a record.
+#[derive(Clone, Copy)]
+enum Owes {
+    Urgent,
+    /// An acknowledgement that can wait, and the queue pair is on no list.
+    Acknowledgement,
+    Nothing,
+}
+
+impl Owes {
+    #[inline]
+    fn of<M>(qp: &Qp, cx: &Context<'_, M>) -> Self {
+        if qp.has_urgent_output(cx) {
+            Self::Urgent
+        } else if qp.owes_ack() && !qp.queued {
+            Self::Acknowledgement
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
+/// Error: the room is too small for the next record.
+struct NoRoom;
+
+/// Sends the next packet of a queue pair on the general path.
+fn general<M: Memory>(
+    qp: &mut Qp,
+    cx: &mut Context<'_, M>,
+    room: usize,
+    hold: bool,
+) -> Result<Option<NearOut>, NoRoom> {
+    while let Some(packet) = qp.next(cx, hold) {
+        if packet.record_length() > room {
+            return Err(NoRoom);
+        }
+        // An error has failed the request, or refused the READ: there may be more to send.
+        if let Ok(out) = qp.write_near(cx, &packet) {
+            qp.sent(cx, &packet);
+            return Ok(Some(out));
+        }
+    }
+    Ok(None)
 }
 
 impl<M: Memory> Engine<M> {
@@ -262,14 +309,14 @@ impl<M: Memory> Engine<M> {
             if qp.link() != Link::Near(id) {
                 return Next::Nothing { held: false };
             }
-            while let Some(packet) = qp.next(cx, hold) {
-                if packet.record_length() > room {
-                    return Next::NoRoom;
-                }
-                let Ok(out) = qp.write_near(cx, &packet) else {
-                    continue;
-                };
-                qp.sent(cx, &packet);
+            let out = match qp.send_express(cx, room) {
+                Some(out) => Some(out),
+                None => match general(qp, cx, room, hold) {
+                    Ok(out) => out,
+                    Err(NoRoom) => return Next::NoRoom,
+                },
+            };
+            if let Some(out) = out {
                 cx.out.counters.sent += 1;
                 let until = sent + out.record_length() as u64;
                 qp.sent_until(until);
@@ -288,6 +335,38 @@ impl<M: Memory> Engine<M> {
     #[inline]
     pub fn handle_near(&mut self, now: Time, id: NearId, header: &[u8], payload: RecordPart) {
         self.out.counters.received += 1;
+        if !self.handle_express(now, id, header, payload) {
+            self.handle_general(now, id, header, payload);
+        }
+    }
+
+    /// Handles a packet on the express path. Returns false where the general path decides.
+    #[inline]
+    fn handle_express(
+        &mut self,
+        now: Time,
+        id: NearId,
+        header: &[u8],
+        payload: RecordPart,
+    ) -> bool {
+        let Some(arrival) = Arrival::parse(header) else {
+            return false;
+        };
+        let Some(slot) = self.slot(arrival.destination) else {
+            return false;
+        };
+        let after = self.with_qp(now, slot, |qp, cx| {
+            let express = qp.link() == Link::Near(id) && !qp.awaits_data();
+            (express && qp.receive_express(cx, &arrival, payload)).then(|| Owes::of(qp, cx))
+        });
+        let Some(Some(owes)) = after else {
+            return false;
+        };
+        self.record_handled(now, id, slot, owes);
+        true
+    }
+
+    fn handle_general(&mut self, now: Time, id: NearId, header: &[u8], payload: RecordPart) {
         let Some(parsed) = RecordHeaders::parse(header) else {
             self.out.counters.malformed += 1;
             return;
@@ -318,13 +397,20 @@ impl<M: Memory> Engine<M> {
         }
         let after = self.with_qp(now, slot, |qp, cx| {
             qp.handle(cx, &packet);
-            let owes_ack = qp.owes_ack() && !qp.queued;
-            (qp.has_urgent_output(cx), owes_ack)
+            Owes::of(qp, cx)
         });
-        match after {
-            Some((true, _)) => self.enqueue(slot),
-            Some((false, true)) => self.hold(id, slot),
-            _ => {}
+        if let Some(owes) = after {
+            self.record_handled(now, id, slot, owes);
+        }
+    }
+
+    /// Puts a queue pair that has handled a record on the list where its answer belongs.
+    #[inline]
+    fn record_handled(&mut self, now: Time, id: NearId, slot: u32, owes: Owes) {
+        match owes {
+            Owes::Urgent => self.enqueue(slot),
+            Owes::Acknowledgement => self.hold(id, slot),
+            Owes::Nothing => {}
         }
         self.arm(now, slot);
     }

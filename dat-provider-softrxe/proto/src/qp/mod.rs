@@ -1,13 +1,14 @@
 //! Queue pairs: reliable connection (RC) and unreliable datagram (UD).
 //!
 //! `requester` decides what to send next, `completer` handles the answers. `responder` orders received requests, `execute`
-//! executes them, `refusal` refuses them, `answers` sends the answers. `keepalive` probes silent peers, `datagram` implements
-//! UD. They are built of `wqe`, `ring`, `window`, `timer` and `state`.
+//! executes them, `refusal` refuses them, `answers` sends the answers. `express` is a shorter way for most records of a channel. `keepalive`
+//! probes silent peers, `datagram` implements UD. They are built of `wqe`, `ring`, `window`, `timer` and `state`.
 
 mod answers;
 mod completer;
 mod datagram;
 mod execute;
+pub(crate) mod express;
 pub(crate) mod incoming;
 mod keepalive;
 pub(crate) mod outgoing;

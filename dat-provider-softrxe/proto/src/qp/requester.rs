@@ -223,7 +223,7 @@ impl Requester {
         self.cursor != self.ring.tail() && self.rnr_until.is_none()
     }
 
-    fn in_flight(&self) -> u32 {
+    pub(super) fn in_flight(&self) -> u32 {
         self.next.distance(self.una).max(0) as u32
     }
 

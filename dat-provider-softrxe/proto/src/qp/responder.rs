@@ -205,6 +205,13 @@ impl Responder {
         self.resources.iter().any(begins)
     }
 
+    /// Records that the expected packet, which is a message, was executed.
+    pub(super) const fn executed_one(&mut self) {
+        self.reported = false;
+        self.expected = self.expected.plus(1);
+        self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
+    }
+
     pub(super) fn keep_for_duplicates(&mut self, resource: Resource) {
         if self.resources.len() >= self.depth.max(1) {
             self.resources.pop_front();

@@ -1,6 +1,6 @@
 //! Base transport header (IBTA 9.2).
 
-use super::{be16, be24};
+use super::{be16, be24, put};
 use crate::{Psn, Qpn};
 
 /// Base transport header: the first 12 bytes of every packet.
@@ -71,27 +71,16 @@ impl Bth {
 
     /// Writes the header to the first 12 bytes of `out`.
     pub fn emit(&self, out: &mut [u8]) {
-        let [p0, p1] = self.pkey.to_be_bytes();
-        let [_, d0, d1, d2] = self.destination.value().to_be_bytes();
-        let [_, s0, s1, s2] = self.psn.value().to_be_bytes();
         let flags = u8::from(self.solicited) << 7
             | u8::from(self.migrated) << 6
             | (self.pad & 3) << 4
             | self.version & 0x0f;
-        let ack = u8::from(self.ack_request) << 7;
-        out[..Self::LEN].copy_from_slice(&[
-            self.opcode,
-            flags,
-            p0,
-            p1,
-            self.congestion,
-            d0,
-            d1,
-            d2,
-            ack,
-            s0,
-            s1,
-            s2,
-        ]);
+        let [p0, p1] = self.pkey.to_be_bytes();
+        let target = u32::from(self.congestion) << 24 | self.destination.value();
+        let ack = u32::from(self.ack_request) << 31;
+        // Whole words: compilers write single bytes one by one.
+        put(out, 0, &[self.opcode, flags, p0, p1]);
+        put(out, 4, &target.to_be_bytes());
+        put(out, 8, &(ack | self.psn.value()).to_be_bytes());
     }
 }

@@ -1,0 +1,286 @@
+//! The express path of a channel: what most records are, in one step for each end.
+//!
+//! The sender's step is for a SEND or RDMA WRITE of one packet from one segment that is sent for the first time. It does what
+//! [`next`](Qp::next), [`write_near`](Qp::write_near) and [`sent`](Qp::sent) do together. It returns `None` wherever those three could do
+//! anything else, and has changed no state then. So the general path alone decides about errors, fences, repetitions and answers. The
+//! tests run both paths from the same state and compare what they leave.
+//!
+//! The receiver's step is for a SEND Only or RDMA WRITE Only with the expected PSN. It does what [`handle`](Qp::handle) does. It places the
+//! payload before anything else: if the memory is not granted, nothing has changed, and the general path finds the same error.
+
+#[cfg(test)]
+mod tests;
+
+use super::Qp;
+use super::requester::Requester;
+use super::responder::Current;
+use super::ring::for_each_part;
+use crate::memory::{Access, Memory, Rights};
+use crate::near::{self, ACK_FLAG, ACK_LEN, MAX_HEADER, MIN_LENT, NearOut, RecordPart};
+use crate::opcode::Opcode;
+use crate::outputs::Context;
+use crate::psn::{Psn, Qpn};
+use crate::wire::{Bth, Reth};
+use crate::work::{CompletedOp, Completion, Op, Sge};
+
+/// A request of one packet, as its record needs it.
+struct Single {
+    opcode: Opcode,
+    reth: Option<Reth>,
+    solicited: bool,
+    sge: Sge,
+}
+
+impl Requester {
+    /// Returns the next request if it is one for the express path, and may be sent now.
+    #[inline]
+    fn single(&self) -> Option<Single> {
+        let waits = self.rnr_until.is_some() || self.failed.is_some() || self.next != self.high;
+        if waits || self.cursor == self.ring.tail() || self.in_flight() >= self.window.size() {
+            return None;
+        }
+        let wqe = self.ring.get(self.cursor)?;
+        // A longer payload may be lent, and one without bytes has no part of memory to check.
+        let fits = (1..MIN_LENT.min(self.path.mtu + 1)).contains(&wqe.length);
+        if !fits || wqe.sge_count != 1 || wqe.fence || wqe.span.is_some() {
+            return None;
+        }
+        let (opcode, reth) = match wqe.op {
+            Op::Send => (Opcode::SendOnly, None),
+            Op::Write(remote) => {
+                let reth = Reth {
+                    va: remote.address,
+                    rkey: remote.key,
+                    length: wqe.length,
+                };
+                (Opcode::WriteOnly, Some(reth))
+            }
+            _ => return None,
+        };
+        Some(Single {
+            opcode,
+            reth,
+            solicited: wqe.solicited,
+            sge: self.ring.sges(self.cursor, 1)[0],
+        })
+    }
+}
+
+impl Qp {
+    /// Sends the next request on the express path, if its record fits in `room` bytes. `None`: nothing has changed but bytes of the
+    /// record, and the general path decides.
+    #[inline]
+    pub(crate) fn send_express<M: Memory>(
+        &mut self,
+        cx: &Context<'_, M>,
+        room: usize,
+    ) -> Option<NearOut> {
+        // Answers come first, and so does an acknowledgement that is urgent.
+        if !self.state.sends() || self.responder.has_urgent_output(cx.config.ack_every) {
+            return None;
+        }
+        let single = self.requester.single()?;
+        let bth = Bth {
+            ack_request: true,
+            solicited: single.solicited,
+            ..Bth::new(
+                single.opcode as u8,
+                self.path.as_ref()?.qpn,
+                self.requester.next,
+            )
+        };
+        let mut header = [0; MAX_HEADER];
+        bth.emit(&mut header);
+        let mut header_length = Bth::LEN;
+        if let Some(reth) = &single.reth {
+            reth.emit(&mut header[Bth::LEN..]);
+            header_length += Reth::LEN;
+        }
+        let acknowledges = self.responder.ack.is_some();
+        if acknowledges {
+            header[ACK_FLAG.0] |= ACK_FLAG.1;
+            let psn = self.responder.acknowledged().value();
+            header[header_length..header_length + ACK_LEN].copy_from_slice(&psn.to_be_bytes());
+            header_length += ACK_LEN;
+        }
+        let payload_length = single.sge.length as usize;
+        let payload_at = near::payload_at(header_length, payload_length);
+        let out = NearOut {
+            header,
+            header_length,
+            payload_at,
+            payload_length,
+            lent: false,
+        };
+        if out.record_length() > room {
+            return None;
+        }
+        let access = Access {
+            key: single.sge.key,
+            need: Rights::LOCAL_READ,
+            ..self.access()
+        };
+        let address = single.sge.address;
+        let filled = cx.memory.fill(&access, address, payload_length, payload_at);
+        filled.ok()?;
+        self.single_sent(cx);
+        if acknowledges {
+            self.responder.ack = None;
+        }
+        Some(out)
+    }
+
+    /// Records that the request at the cursor was sent in one packet.
+    #[inline]
+    fn single_sent<M>(&mut self, cx: &Context<'_, M>) {
+        let r = &mut self.requester;
+        let psn = r.next;
+        if let Some(wqe) = r.ring.get_mut(r.cursor) {
+            wqe.span = Some((psn, 1));
+        }
+        r.cursor = r.cursor.wrapping_add(1);
+        r.next = psn.plus(1);
+        r.high = r.next;
+        if r.timer.is_none() {
+            r.restart_timer(cx.now, cx.config.ack_timeout);
+        }
+    }
+}
+
+/// The headers of a SEND Only or RDMA WRITE Only in a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) destination: Qpn,
+    psn: Psn,
+    solicited: bool,
+    ack_request: bool,
+    /// The target of a WRITE.
+    reth: Option<Reth>,
+    /// The newest PSN that an acknowledgement at the end covers.
+    acknowledged: Option<Psn>,
+}
+
+impl Arrival {
+    /// Reads the headers, which fill `header`. `None` for other packets, and for headers that are invalid.
+    #[inline]
+    pub(crate) fn parse(header: &[u8]) -> Option<Self> {
+        let bth = Bth::parse(header).filter(|bth| bth.version == 0 && bth.pad == 0)?;
+        let mut rest = &header[Bth::LEN..];
+        let reth = if bth.opcode == Opcode::WriteOnly as u8 {
+            let reth = Reth::parse(rest)?;
+            rest = &rest[Reth::LEN..];
+            Some(reth)
+        } else if bth.opcode == Opcode::SendOnly as u8 {
+            None
+        } else {
+            return None;
+        };
+        let mut acknowledged = None;
+        if header[ACK_FLAG.0] & ACK_FLAG.1 != 0 {
+            let (psn, end) = rest.split_first_chunk::<ACK_LEN>()?;
+            acknowledged = Some(Psn::new(u32::from_be_bytes(*psn)));
+            rest = end;
+        }
+        rest.is_empty().then_some(Self {
+            destination: bth.destination,
+            psn: bth.psn,
+            solicited: bth.solicited,
+            ack_request: bth.ack_request,
+            reth,
+            acknowledged,
+        })
+    }
+}
+
+impl Qp {
+    /// Handles a request on the express path. Returns false where the general path decides; no state has changed then.
+    #[inline]
+    pub(crate) fn receive_express<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        arrival: &Arrival,
+        payload: RecordPart,
+    ) -> bool {
+        let r = &self.responder;
+        let waits = arrival.psn == r.expected && r.nak.is_none() && !r.holds_receive();
+        let whole = matches!(r.current, Current::None)
+            && !payload.lent
+            && (1..=r.mtu as usize).contains(&payload.length);
+        if !waits || !whole || !self.state.receives() {
+            return false;
+        }
+        let placed = match arrival.reth {
+            Some(reth) => self.place_write(cx, reth, payload),
+            None => self.place_send(cx, payload),
+        };
+        if !placed {
+            return false;
+        }
+        self.keepalive.packet_received();
+        if let Some(psn) = arrival.acknowledged {
+            self.handle_ack(cx, psn);
+            // A local request that failed may have been next to complete, and has ended the queue pair. What was placed is of no use then.
+            if !self.state.receives() {
+                return true;
+            }
+        }
+        let r = &mut self.responder;
+        r.executed_one();
+        if arrival.ack_request {
+            r.schedule_ack(cx.now, cx.config.ack_delay);
+        }
+        if arrival.reth.is_none()
+            && let Some(receive) = self.receives.pop()
+        {
+            let completion = Completion {
+                op: CompletedOp::Receive,
+                length: payload.length as u32,
+                solicited: arrival.solicited,
+                ..self.completion(receive.wr_id)
+            };
+            cx.out.complete(self.init.recv_cq, completion);
+        }
+        true
+    }
+
+    /// Places the payload of a WRITE. Returns false if it is not allowed, or the memory is not granted.
+    #[inline]
+    fn place_write<M: Memory>(&self, cx: &Context<'_, M>, reth: Reth, payload: RecordPart) -> bool {
+        let allowed = self.init.access.contains(Rights::REMOTE_WRITE);
+        let access = self.remote(reth.rkey, Rights::REMOTE_WRITE);
+        allowed
+            && reth.length as usize == payload.length
+            && cx
+                .memory
+                .place(&access, reth.va, payload.at, payload.length)
+                .is_ok()
+    }
+
+    /// Places the payload of a SEND in the oldest receive, and leaves that in its ring. Returns false without a receive that is long
+    /// enough and whose memory is granted.
+    #[inline]
+    fn place_send<M: Memory>(&self, cx: &Context<'_, M>, payload: RecordPart) -> bool {
+        if self.init.srq.is_some() || self.receives.len() == 0 {
+            return false;
+        }
+        let oldest = self.receives.head();
+        let Some(receive) = self.receives.get(oldest) else {
+            return false;
+        };
+        if payload.length > receive.length as usize {
+            return false;
+        }
+        let sges = self.receives.sges(oldest, receive.sge_count);
+        let placed = for_each_part(sges, 0, payload.length, |va, key, part| {
+            let need = Rights::LOCAL_WRITE;
+            let access = Access {
+                key,
+                need,
+                ..self.access()
+            };
+            let at = payload.at + part.start;
+            cx.memory.place(&access, va, at, part.len())
+        });
+        placed.is_ok()
+    }
+}
