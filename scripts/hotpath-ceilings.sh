@@ -42,8 +42,8 @@ rust_ceilings() {
 count_post_send;ep_post_send, 64 B;36;5
 count_post_recv;ep_post_recv, 64 B;43;5
 count_post_rdma_write;ep_post_rdma_write, 64 B;43;5
-count_empty_poll;evd_dequeue, empty DTO EVD;172;-
-count_poll;evd_dequeue, receive completion;183;10
+count_empty_poll;evd_dequeue, empty DTO EVD;67;-
+count_poll;evd_dequeue, receive completion;173;10
 count_wait;evd_wait, event ready;261;-
 CEILINGS
 }

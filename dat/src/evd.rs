@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dat_abi::ret::DAT_SUCCESS;
 use dat_abi::types::{DAT_HANDLE_NULL, DatEvdParam, event_number};
 use dat_abi::v2_0::types::DatEvent;
 
@@ -178,11 +179,24 @@ impl Evd {
     #[inline]
     pub fn poll(&self) -> Result<Option<Event>> {
         let mut event = DatEvent::default();
-        match call!(self.handle(), evd_dequeue(&raw mut event)) {
-            Ok(()) => Ok(Some(Event::of(&self.inner.ia, &event))),
-            Err(error) if error.is_empty() => self.poll_empty(),
-            Err(error) => Err(error),
+        let code = call!(code self.handle(), evd_dequeue(&raw mut event))?;
+        if code == DAT_SUCCESS {
+            return Ok(Some(Event::of(&self.inner.ia, &event)));
         }
+        let settled =
+            !self.inner.ia.limbo().is_any() && !self.inner.late.is_any.load(Ordering::Acquire);
+        if sys::says_empty(code) && settled {
+            return Ok(None);
+        }
+        self.poll_failed(code)
+    }
+
+    #[cold]
+    fn poll_failed(&self, code: u32) -> Result<Option<Event>> {
+        if sys::says_empty(code) {
+            return self.poll_empty();
+        }
+        sys::done("dat_evd_dequeue", code).map(|()| None)
     }
 
     /// The queue was empty: looks once more if something depends on that.

@@ -139,9 +139,15 @@ impl Limbo {
     /// Frees the regions whose posts are complete.
     #[inline]
     pub(crate) fn collect(&self) {
-        if self.is_any.load(Ordering::Acquire) {
+        if self.is_any() {
             self.collect_kept();
         }
+    }
+
+    /// Returns true if something may be kept.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
     }
 
     fn collect_kept(&self) {
