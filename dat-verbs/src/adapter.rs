@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use crate::Verbs;
 use crate::cm::rdma::event::ResolvedQp;
 use crate::cm::rdma::id::Channel;
+use crate::cm::rdma::retire::Retired;
 use crate::cm::rdma::stage::Input;
 use crate::cm::socket::manager::SocketManager;
 use crate::epoll::Epoll;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) deferred: Mutex<Vec<Deferred>>,
     pub(crate) table: Mutex<FxHashMap<u64, EventTarget>>,
     pub(crate) last_key: AtomicU64,
+    /// Ids that a thread of their own releases.
+    pub(crate) retired: Retired,
 }
 
 /// Work that a consumer's call defers to the event thread, since only that thread makes upcalls.
@@ -95,6 +98,9 @@ impl EventTarget {
 
 impl Drop for Adapter {
     fn drop(&mut self) {
+        // No connection is left to add another one. The event thread still runs, although it is not needed: it acknowledges
+        // an event before it handles it.
+        self.shared.retired.join();
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.wake.signal();
         // An upcall may drop the last object of the adapter. The thread then ends after that upcall.

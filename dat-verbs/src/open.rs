@@ -13,6 +13,7 @@ use crate::Verbs;
 use crate::adapter::{Adapter, Shared};
 use crate::attributes;
 use crate::cm::rdma::id::Channel;
+use crate::cm::rdma::retire::Retired;
 use crate::cm::socket;
 use crate::convert;
 use crate::epoll::{Epoll, FIRST_KEY};
@@ -143,6 +144,7 @@ impl Adapter {
             deferred: Mutex::new(Vec::new()),
             table: Mutex::default(),
             last_key: AtomicU64::new(FIRST_KEY),
+            retired: Retired::default(),
         });
         if !dat_core::reserve::has_thread_room() {
             return Err(OpenError::Resources("no memory for a thread".into()));

@@ -235,8 +235,10 @@ impl Conn {
     fn advance(&self, qp: &Qp, input: Input) -> Option<ConnOutcome> {
         let mut state = self.state.lock();
         let mut input = input;
+        let mut unanswered = false;
         let (report, gone) = loop {
             let (stage, act) = step(state.stage, input);
+            unanswered |= (state.stage, act) == (Stage::Requested, Act::Abandon);
             tracing::trace!(key = self.key, from = ?state.stage, ?input, to = ?stage, ?act);
             state.stage = stage;
             let done = match act {
@@ -293,7 +295,12 @@ impl Conn {
         };
         drop(state);
         // Dropped outside the lock: the drop may wait for the event thread.
-        drop(gone);
+        match gone {
+            Some(id) if unanswered && self.shared.transport == Transport::Iwarp => {
+                self.shared.retired.add(id);
+            }
+            gone => drop(gone),
+        }
         report
     }
 
