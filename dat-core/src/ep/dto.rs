@@ -232,6 +232,7 @@ pub(crate) fn complete<T: Transport>(
             return;
         }
         let Some((cookie, info)) = ring.take(id.number()) else {
+            not_outstanding(completion.id);
             return;
         };
         *silent += u64::from(info.has(SlotInfo::SILENT));
@@ -289,6 +290,17 @@ pub(crate) fn complete<T: Transport>(
     if let Some(Completed { dto, notice }) = slow {
         deliver(&dto, notice);
     }
+}
+
+/// Reports a completion that the present connection of an endpoint has, but whose work request is not outstanding. The transport is at
+/// fault, and its author sees nothing else of it: the consumer gets no event.
+#[cold]
+#[inline(never)]
+fn not_outstanding(id: WrId) {
+    tracing::error!(
+        id = id.0,
+        "the transport completed a work request twice, or after a later one of its queue; the completion is dropped"
+    );
 }
 
 /// Converts the completion of a failed request or receive, which gives an event unless the consumer has no EVD for
