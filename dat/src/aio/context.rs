@@ -61,11 +61,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Dequeues all events, unless another thread does.
+    /// Dequeues all events, unless another thread does. An asynchronous error alone is left to [`drive`](Self::drive), as it makes the
+    /// descriptor readable.
     pub(super) fn poll_events(&self) -> Result<()> {
         match self.turn.try_lock() {
-            Ok(turn) => self.dequeue(turn),
-            Err(std::sync::TryLockError::Poisoned(turn)) => self.dequeue(turn.into_inner()),
+            Ok(turn) => self.dequeue(turn, false),
+            Err(std::sync::TryLockError::Poisoned(turn)) => self.dequeue(turn.into_inner(), false),
             Err(std::sync::TryLockError::WouldBlock) => Ok(()),
         }
     }
@@ -76,13 +77,15 @@ impl Shared {
         while self.notify.take()? {}
         let watchers = std::mem::take(&mut self.state().event_watchers);
         watchers.into_iter().for_each(Waker::wake);
-        self.dequeue(turn)
+        self.dequeue(turn, true)
     }
 
-    fn dequeue(&self, turn: MutexGuard<'_, ()>) -> Result<()> {
+    /// Dequeues all events; asynchronous errors only if `with_errors`, or after another event.
+    fn dequeue(&self, turn: MutexGuard<'_, ()>, mut with_errors: bool) -> Result<()> {
         let mut todo = Todo::default();
         let result = loop {
             let event = match self.evd.poll() {
+                Ok(None) if !with_errors => break Ok(()),
                 Ok(None) => match self.errors.poll() {
                     Ok(None) => break Ok(()),
                     other => other,
@@ -91,6 +94,7 @@ impl Shared {
             };
             match event {
                 Ok(event) => {
+                    with_errors = true;
                     self.dequeued.fetch_add(1, Ordering::Relaxed);
                     let mut state = self.state();
                     event

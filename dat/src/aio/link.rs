@@ -115,12 +115,21 @@ impl Inner {
         }
     }
 
-    /// Looks at the connection under the lock; waits while `look` returns `None`.
+    /// Looks at the connection under the lock, and once more after the adapter was polled; waits while `look` returns `None`.
     pub(super) fn poll<T>(
         &self,
         context: &TaskContext<'_>,
-        look: impl FnOnce(&mut Link) -> Option<T>,
+        mut look: impl FnMut(&mut Link) -> Option<T>,
     ) -> Poll<Result<T>> {
+        if let Some(found) = self
+            .shared
+            .state()
+            .links
+            .get_mut(&self.id)
+            .and_then(&mut look)
+        {
+            return Poll::Ready(Ok(found));
+        }
         if let Err(error) = self.shared.poll_events() {
             return Poll::Ready(Err(error));
         }

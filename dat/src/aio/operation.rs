@@ -141,6 +141,27 @@ impl<B: Send + 'static> Operation<B> {
             }
         }
     }
+
+    /// Returns the outcome of the posted operation. The adapter is polled if the completion is not there yet and the post was not
+    /// just now.
+    fn poll_completion(
+        &self,
+        cookie: u64,
+        was_posted: bool,
+        context: &Context<'_>,
+    ) -> Option<Result<u32>> {
+        let shared = self.link.shared();
+        if was_posted {
+            if let Some(done) = shared.state().completed(cookie) {
+                return Some(result(done));
+            }
+            if let Err(error) = shared.poll_events() {
+                tracing::error!(%error, "events of an adapter cannot be dequeued");
+            }
+        }
+        let done = shared.state().poll(cookie, context.waker());
+        done.map(result)
+    }
 }
 
 fn result(done: Completion) -> Result<u32> {
@@ -160,15 +181,9 @@ impl<B: Send + 'static> Future for Operation<B> {
         if !this.poll_begin(context) {
             return Poll::Pending;
         }
-        if was_posted && let Err(error) = this.link.shared().poll_events() {
-            tracing::error!(%error, "events of an adapter cannot be dequeued");
-        }
         let outcome = match (this.refused.take(), this.cookie) {
             (Some(error), _) => Some(Err(error)),
-            (None, Some(cookie)) => {
-                let done = this.link.shared().state().poll(cookie, context.waker());
-                done.map(result)
-            }
+            (None, Some(cookie)) => this.poll_completion(cookie, was_posted, context),
             (None, None) => None,
         };
         let Some(outcome) = outcome else {

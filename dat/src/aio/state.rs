@@ -1,9 +1,12 @@
 //! What a context knows of its operations and connections, and how events change it. No calls of a provider are made here.
 
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Weak;
 use std::task::Waker;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::pool::Buffer;
 use crate::{
@@ -126,9 +129,9 @@ pub(super) struct Requests {
 pub(super) struct State {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    pub(super) links: HashMap<EpId, Link>,
-    pub(super) listeners: HashMap<u64, Requests>,
-    pub(super) queues: HashMap<u64, Queue>,
+    pub(super) links: FxHashMap<EpId, Link>,
+    pub(super) listeners: FxHashMap<u64, Requests>,
+    pub(super) queues: FxHashMap<u64, Queue>,
     queues_made: u64,
     pub(super) errors: VecDeque<Event>,
     pub(super) error_watchers: Vec<Waker>,
@@ -139,7 +142,7 @@ pub(super) struct State {
 /// What an event leaves to do without the lock: tasks to wake, and values whose drop may call the provider.
 #[derive(Debug, Default)]
 pub(super) struct Todo {
-    pub(super) wake: Vec<Waker>,
+    pub(super) wake: SmallVec<[Waker; 4]>,
     pub(super) drop: Vec<Box<dyn Any + Send>>,
 }
 
@@ -241,23 +244,25 @@ impl State {
         }
     }
 
+    /// Takes the completion of an operation, if it is there.
+    pub(super) fn completed(&mut self, cookie: u64) -> Option<Completion> {
+        let entry = self.entry(cookie)?;
+        let Slot::Done(done) = entry.slot else {
+            return None;
+        };
+        self.take(cookie);
+        Some(done)
+    }
+
     /// Returns the completion of an operation; otherwise `waker` is woken with it.
     pub(super) fn poll(&mut self, cookie: u64, waker: &Waker) -> Option<Completion> {
-        let entry = self.entry(cookie)?;
-        match &mut entry.slot {
-            Slot::Done(done) => {
-                let done = *done;
-                self.take(cookie);
-                Some(done)
+        if let Slot::Pending(waiting) = &mut self.entry(cookie)?.slot {
+            if !waiting.as_ref().is_some_and(|w| w.will_wake(waker)) {
+                *waiting = Some(waker.clone());
             }
-            Slot::Pending(waiting) => {
-                if !waiting.as_ref().is_some_and(|w| w.will_wake(waker)) {
-                    *waiting = Some(waker.clone());
-                }
-                None
-            }
-            _ => None,
+            return None;
         }
+        self.completed(cookie)
     }
 
     /// The future of an operation is dropped: keeps its buffer if the operation goes on. Returns what can be dropped.
@@ -315,7 +320,7 @@ impl State {
             Event::Request(request) => match self.listeners.get_mut(&request.conn_qual()) {
                 Some(requests) => {
                     requests.queue.push_back(request);
-                    todo.wake.append(&mut requests.watchers);
+                    todo.wake.extend(requests.watchers.drain(..));
                 }
                 // The listener was dropped: it is rejected.
                 None => todo.drop.push(Box::new(request)),
@@ -341,7 +346,7 @@ impl State {
                 if self.errors.len() < ERRORS {
                     self.errors.push_back(error);
                 }
-                todo.wake.append(&mut self.error_watchers);
+                todo.wake.extend(self.error_watchers.drain(..));
             }
             _ => {}
         }
@@ -355,7 +360,7 @@ impl State {
         if let Some(data) = data {
             link.private_data = data;
         }
-        todo.wake.append(&mut link.watchers);
+        todo.wake.extend(link.watchers.drain(..));
     }
 
     /// Gives the shared queue of an endpoint what arrived.
@@ -363,7 +368,7 @@ impl State {
         let queue = self.links.get(&id).and_then(|link| link.queue);
         if let Some(queue) = queue.and_then(|queue| self.queues.get_mut(&queue)) {
             queue.arrivals.push_back(arrival);
-            todo.wake.append(&mut queue.watchers);
+            todo.wake.extend(queue.watchers.drain(..));
         }
     }
 
@@ -380,7 +385,7 @@ impl State {
             _ => done,
         };
         todo.drop.push(Box::new(done));
-        todo.wake.append(&mut link.watchers);
+        todo.wake.extend(link.watchers.drain(..));
     }
 
     fn complete(&mut self, done: Completion, todo: &mut Todo) {
@@ -423,7 +428,7 @@ impl State {
         match self.links.get_mut(&id) {
             Some(link) if done.status == DtoStatus::Success => {
                 link.arrived.push_back(Arrived::new(buffer, done));
-                todo.wake.append(&mut link.watchers);
+                todo.wake.extend(link.watchers.drain(..));
             }
             // Flushed at the end of the connection.
             _ => todo.drop.push(Box::new(buffer)),
@@ -444,7 +449,7 @@ impl State {
         } else {
             queue.spent.push(buffer);
         }
-        todo.wake.append(&mut queue.watchers);
+        todo.wake.extend(queue.watchers.drain(..));
     }
 
     /// Returns the number of slots, for tests of growth.
