@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use crate::conf::mistakes::is_for_a_shell;
 use crate::elf::{ElfError, Machine, OWN, Object};
 use crate::search::{TRIPLE, gained_rights};
 
@@ -26,6 +27,12 @@ pub enum LibraryError {
         library: String,
         /// The folders that were searched.
         places: String,
+    },
+    /// No file of that path, which a shell would expand.
+    #[error("no file {library:?}: ~ and $NAME are not expanded in dat.conf; write the whole path")]
+    NotExpanded {
+        /// The library as the entry names it.
+        library: String,
     },
     /// Only files for other machines.
     #[error(
@@ -53,7 +60,12 @@ pub enum LibraryError {
 /// [`LibraryError`]. A library for another machine is passed over, as the dynamic loader does, and named if there is no other.
 pub fn locate(library: &str, more: &[PathBuf]) -> Result<Library, LibraryError> {
     if library.contains('/') {
-        return open(Path::new(library));
+        return open(Path::new(library)).map_err(|error| match error {
+            LibraryError::Missing { library, .. } if is_for_a_shell(&library) => {
+                LibraryError::NotExpanded { library }
+            }
+            error => error,
+        });
     }
     let mut first_error = None;
     let folders = [loader_folders(), more.to_vec()].concat();
@@ -183,5 +195,7 @@ mod tests {
             error.contains("no file \"libnone.so\" in ") && error.contains("/usr/lib"),
             "{error}"
         );
+        let error = locate("$HOME/libx.so", &more).unwrap_err().to_string();
+        assert!(error.contains("$NAME are not expanded"), "{error}");
     }
 }

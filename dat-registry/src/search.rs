@@ -135,16 +135,23 @@ fn with_folder(path: &Path) -> io::Result<Vec<Found>> {
     Ok(all)
 }
 
-/// Reads the files `*.conf` and `*.toml` of a folder, in the order of their names. Editors keep their locks and copies in hidden files.
-fn folder(path: &Path) -> io::Result<Vec<Found>> {
-    let is_hidden = |file: &Path| {
-        let name = file.file_name().map(OsStr::as_encoded_bytes);
-        name.is_some_and(|name| name.starts_with(b"."))
-    };
+/// Returns true if a file of a folder is read, by its name: `*.conf` and `*.toml`, unless they are hidden. Editors keep their locks and
+/// copies in hidden files.
+#[must_use]
+pub fn counts_in_folder(file: &Path) -> bool {
+    let name = file.file_name().map(OsStr::as_encoded_bytes);
+    let is_hidden = name.is_some_and(|name| name.starts_with(b"."));
+    !is_hidden && file.extension().is_some_and(|e| e == "conf" || e == "toml")
+}
+
+/// Reads the files of a folder such as `dat.conf.d`, in the order of their names: those for which [`counts_in_folder`] is true.
+///
+/// # Errors
+/// Those of listing the folder.
+pub fn folder(path: &Path) -> io::Result<Vec<Found>> {
     let mut files: Vec<PathBuf> = fs::read_dir(path)?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|file| file.extension().is_some_and(|e| e == "conf" || e == "toml"))
-        .filter(|file| !is_hidden(file))
+        .filter(|file| counts_in_folder(file))
         .collect();
     files.sort();
     Ok(files.into_iter().map(Found::read).collect())

@@ -1,6 +1,6 @@
 //! `dat check`: prints every fault of dat.conf, as `FILE:LINE:COLUMN: text`.
 
-use std::{iter, slice};
+mod folder;
 
 use dat_registry::catalog::Catalog;
 use dat_registry::conf::{ConfError, ConfErrorKind, Effect};
@@ -41,6 +41,8 @@ struct Report {
     entries: usize,
     aliases: usize,
     findings: Vec<Finding>,
+    /// What programs read otherwise than the arguments say.
+    notes: Vec<String>,
 }
 
 /// Checks the files that are named, or those that programs read.
@@ -50,24 +52,30 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
         entries: 0,
         aliases: 0,
         findings: Vec::new(),
+        notes: Vec::new(),
     };
     let mut faults = Vec::new();
     if arguments.files.is_empty() {
         faults = judge(&read::configuration()?, &mut all);
     } else {
-        // Each file by itself; the alias of one may lead to an entry of another one that programs read.
+        // Each file or folder by itself; the alias of one may lead to an entry of another one that programs read.
         let programs = read::configuration().unwrap_or_default();
         for path in &arguments.files {
-            let found = read::file(path, arguments.toml)?;
-            let own = found.path.clone();
-            let of_file = judge(slice::from_ref(&found), &mut all);
-            let beside = programs.iter().filter(|file| file.path != own);
-            let together: Vec<Found> = iter::once(found.clone()).chain(beside.cloned()).collect();
+            let files = if path.is_dir() {
+                all.notes.extend(folder::notes(path, &programs));
+                folder::files(path)?
+            } else {
+                vec![read::file(path, arguments.toml)?]
+            };
+            let of_files = judge(&files, &mut all);
+            let is_own = |other: &Found| files.iter().any(|file| file.path == other.path);
+            let beside = programs.iter().filter(|other| !is_own(other));
+            let together: Vec<Found> = files.iter().chain(beside).cloned().collect();
             let catalog = Catalog::of(&together).faults();
             let stays = |fault: &ConfError| {
                 !matches!(fault.kind, ConfErrorKind::NoTarget(_)) || catalog.contains(fault)
             };
-            faults.extend(of_file.into_iter().filter(stays));
+            faults.extend(of_files.into_iter().filter(stays));
         }
     }
     let is_warning = |fault: &&ConfError| fault.kind.effect() == Effect::Warning;
@@ -91,6 +99,9 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
             plural(errors, "error", "errors"),
             plural(warnings, "warning", "warnings")
         );
+        for note in &all.notes {
+            println!("{note}");
+        }
     }
     if errors > 0 || arguments.strict && warnings > 0 {
         return Err(Reported.into());

@@ -58,7 +58,7 @@ pub(crate) enum Command {
     },
     /// Open an IA and print its counters, and those of its device.
     Counters(Counters),
-    /// Check dat.conf, or the files that are named: syntax, libraries, parameters, dead entries.
+    /// Check dat.conf, or the files and folders that are named: syntax, libraries, parameters, dead entries.
     Check(Check),
     /// Convert a dat.conf to the other form, TOML or classic.
     Convert(Convert),
@@ -193,7 +193,7 @@ pub(crate) struct Counters {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Files to check; `-` is standard input.
+    /// Files to check, and folders such as dat.conf.d, of which the files are checked that programs read; `-` is standard input.
     pub(crate) files: Vec<PathBuf>,
     /// Standard input is in the TOML form.
     #[arg(long)]

@@ -63,6 +63,53 @@ fn a_list_shows_every_entry_with_its_reason() {
 }
 
 #[test]
+fn the_files_of_a_folder_are_checked_as_programs_read_them() {
+    let (dir, path) = conf("alias far near\n");
+    let folder = dir.path().join("dat.conf.d");
+    fs::create_dir(&folder).expect("a folder");
+    let name = folder.to_str().expect("UTF-8").to_owned();
+    let none = dat(&["check", &name], &path);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(
+        err(&none).contains("has no file that programs read"),
+        "{}",
+        err(&none)
+    );
+    let files = [
+        ("20.toml", "[[ia]]\nname = 'near'\nlibrary = 'libc.so.6'\n"),
+        ("10.conf", "alias a near\nalias b nowhere\n"),
+        ("30.conf.rpmnew", "nonsense\n"),
+        (".hidden.conf", "nonsense\n"),
+    ];
+    for (file, text) in files {
+        fs::write(folder.join(file), text).expect("written");
+    }
+    let done = dat(&["check", &name], &path);
+    let text = out(&done);
+    assert_eq!(done.status.code(), Some(1), "{text}");
+    let places = ["10.conf:2:9: the alias stands", "20.toml:3:11: "];
+    for part in places {
+        assert!(text.contains(part), "{text} lacks {part}");
+    }
+    assert!(text.contains("1 entry, 2 errors, 0 warnings"), "{text}");
+    for part in ["/.hidden.conf is not read", "/30.conf.rpmnew is not read"] {
+        assert!(text.contains(part), "{text} lacks {part}");
+    }
+    assert!(!text.contains("programs do not read"), "{text}");
+    let elsewhere = dir.path().join("elsewhere.d");
+    fs::rename(&folder, &elsewhere).expect("renamed");
+    let name = elsewhere.to_str().expect("UTF-8");
+    let done = dat(&["check", "--json", name], &path);
+    let json: Value = serde_json::from_str(&out(&done)).expect("JSON");
+    let notes = json["notes"].as_array().expect("an array");
+    let wants = format!("programs do not read {name}: they read {}", path.display());
+    assert!(
+        notes[2].as_str().is_some_and(|note| note.contains(&wants)),
+        "{notes:?}"
+    );
+}
+
+#[test]
 fn no_panic_where_the_output_ends() {
     let (_dir, path) = conf(&LINE.repeat(2000));
     for arguments in [

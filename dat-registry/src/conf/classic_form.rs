@@ -7,7 +7,8 @@ use super::decode::Decoded;
 use super::entry::{Entry, Places, Setting, Value};
 use super::error::{ConfError, ConfErrorKind};
 use super::fields;
-use super::lexer::{Word, words};
+use super::lexer::{Split, Word, words};
+use super::mistakes;
 use super::parsed::Parsed;
 use super::place::{Origin, Place};
 
@@ -27,20 +28,14 @@ type Fault = (usize, ConfErrorKind);
 
 /// Parses a classic dat.conf. A faulty line is left out; the others are returned.
 pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
+    let (mut has_toml, mut is_continued) = (false, false);
     for (index, line) in decoded.text.lines().enumerate() {
         let origin = Origin {
             path: path.to_owned(),
             line: index + 1,
         };
-        let (code, comment) = match words(line) {
-            Ok(split) => (Ok(split.words), split.comment),
-            Err(fault) => (Err(fault), None),
-        };
-        let end = comment.unwrap_or(usize::MAX);
-        let outcome = match decoded.wrong_between(origin.line, 1, end) {
-            Some(fault) => Err(fault),
-            None => code.and_then(|words| self::line(words, line, &origin, parsed)),
-        };
+        let split = words(line);
+        let comment = split.as_ref().ok().and_then(|split| split.comment);
         if let Some((column, ConfErrorKind::Encoding(byte))) =
             comment.and_then(|from| decoded.wrong_between(origin.line, from, usize::MAX))
         {
@@ -50,21 +45,60 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
                 kind: ConfErrorKind::EncodingOfComment(byte),
             });
         }
-        if let Err((column, kind)) = outcome {
+        let end = comment.unwrap_or(usize::MAX);
+        let code: String = line.chars().take(end - 1).collect();
+        // The rest of an entry that was left out.
+        if is_continued {
+            is_continued = mistakes::continuation(&code).is_some();
+            continue;
+        }
+        let outcome = match decoded.wrong_between(origin.line, 1, end) {
+            Some(fault) => Err(fault),
+            None => self::line(split, &code, line, &origin, parsed),
+        };
+        let Err((column, kind)) = outcome else {
+            continue;
+        };
+        is_continued = kind == ConfErrorKind::Continued;
+        let is_toml = kind == ConfErrorKind::TomlLine;
+        // One message for all lines of TOML.
+        if !(is_toml && has_toml) {
             parsed.errors.push(ConfError {
                 origin,
                 column,
                 kind,
             });
         }
+        has_toml |= is_toml;
     }
 }
 
-/// Adds what one line says.
-fn line(words: Vec<Word>, line: &str, origin: &Origin, parsed: &mut Parsed) -> Result<(), Fault> {
+/// Adds what one line says. A fault that a usual mistake explains is replaced by the mistake.
+fn line(
+    split: Result<Split, Fault>,
+    code: &str,
+    line: &str,
+    origin: &Origin,
+    parsed: &mut Parsed,
+) -> Result<(), Fault> {
+    if let Some((column, quote)) = mistakes::typographic_quote(code, &split) {
+        return Err((column, ConfErrorKind::TypographicQuote(quote)));
+    }
+    let added = split.and_then(|split| add(split.words, line, origin, parsed));
+    added.map_err(|fault| {
+        if mistakes::is_toml_line(code) {
+            let column = 1 + code.chars().take_while(|c| c.is_whitespace()).count();
+            return (column, ConfErrorKind::TomlLine);
+        }
+        mistakes::continuation(code).map_or(fault, |column| (column, ConfErrorKind::Continued))
+    })
+}
+
+/// Adds the entry or alias of a line.
+fn add(words: Vec<Word>, line: &str, origin: &Origin, parsed: &mut Parsed) -> Result<(), Fault> {
     match words.as_slice() {
         [] => {}
-        [keyword, name, target] if keyword.text == "alias" => {
+        [keyword, name, target] if keyword.text == "alias" && name.text != "=" => {
             check(name, fields::name)?;
             check(target, fields::name)?;
             parsed.aliases.push(Alias {

@@ -98,6 +98,25 @@ pub enum ConfErrorKind {
     /// A name has more than one `*`.
     #[error("the name {0:?} has more than one *")]
     Stars(String),
+    /// A line of a classic file is TOML.
+    #[error(
+        "this is TOML, and only a file named *.toml is read as TOML; rename it (`dat convert` writes the classic form of it)"
+    )]
+    TomlLine,
+    /// A line of a TOML file has the classic form.
+    #[error(
+        "this line has the classic form, and a file named *.toml is read as TOML; rename it (`dat convert` writes the TOML of it)"
+    )]
+    ClassicLine,
+    /// A field is in typographic quotes.
+    #[error("{0} is no quote here; write \" instead")]
+    TypographicQuote(char),
+    /// A backslash ends a line, as in a shell.
+    #[error("a backslash continues no line; write the entry on one line")]
+    Continued,
+    /// A setting has what a shell would expand.
+    #[error("{0:?} is used as it stands: ~ and $NAME are not expanded; write the whole path")]
+    NotExpanded(String),
     /// A byte of a field is not UTF-8.
     #[error("byte {0:#04x} is not UTF-8; save the file as UTF-8")]
     Encoding(u8),
@@ -167,10 +186,11 @@ impl ConfErrorKind {
             Self::EncodingOfComment(_)
             | Self::ByteOrderMark
             | Self::CarriageReturns
+            | Self::NotExpanded(_)
             | Self::Dead { .. }
             | Self::DeadAlias { .. } => Effect::Warning,
             Self::Provider(_) | Self::NoTarget(_) | Self::Loop(_) => Effect::Open,
-            Self::Utf16 | Self::Syntax(_) | Self::Unreadable(_) => Effect::File,
+            Self::Utf16 | Self::ClassicLine | Self::Syntax(_) | Self::Unreadable(_) => Effect::File,
             _ => Effect::Entry,
         }
     }

@@ -7,6 +7,7 @@ mod entry;
 mod error;
 mod fields;
 mod lexer;
+pub(crate) mod mistakes;
 mod parsed;
 mod place;
 pub mod suggest;
@@ -49,10 +50,30 @@ pub fn parse(bytes: &[u8], path: &Path) -> Parsed {
     } else {
         classic_form::parse(&decoded, path, &mut parsed);
     }
+    warn_of_shell_words(&mut parsed);
     parsed
         .errors
         .sort_by_key(|error| (error.origin.line, error.column));
     parsed
+}
+
+/// Adds a warning for each setting that a shell would expand.
+fn warn_of_shell_words(parsed: &mut Parsed) {
+    for entry in &parsed.entries {
+        for setting in &entry.places.settings {
+            let text = setting.value.to_string();
+            if mistakes::is_for_a_shell(&text) {
+                parsed.errors.push(ConfError {
+                    origin: Origin {
+                        path: entry.origin.path.clone(),
+                        line: setting.place.line,
+                    },
+                    column: setting.place.column,
+                    kind: ConfErrorKind::NotExpanded(text),
+                });
+            }
+        }
+    }
 }
 
 #[cfg(test)]

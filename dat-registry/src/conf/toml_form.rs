@@ -27,6 +27,7 @@ use super::decode::Decoded;
 use super::entry::{Entry, Places, Setting, Value};
 use super::error::{ConfError, ConfErrorKind};
 use super::fields;
+use super::mistakes;
 use super::parsed::Parsed;
 use super::place::{Origin, Place};
 
@@ -95,9 +96,8 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
     let root = match DeTable::parse(&decoded.text) {
         Ok(root) => root.into_inner(),
         Err(error) => {
-            let at = error.span().unwrap_or_default();
-            let kind = ConfErrorKind::Syntax(error.message().to_owned());
-            return parsed.errors.push(file.error((at, kind)));
+            parsed.errors.push(file.no_toml(&error));
+            return;
         }
     };
     let unknown = unknown_key(&root, FILE);
@@ -148,6 +148,30 @@ impl File<'_> {
             column: place.column,
             kind,
         }
+    }
+
+    /// Returns the fault of text that is no TOML: the usual mistake that explains it, else what the parser says.
+    fn no_toml(&self, error: &toml::de::Error) -> ConfError {
+        if let Some(line) = mistakes::first_classic_line(self.text) {
+            let place = Place { line, column: 1 };
+            return ConfError {
+                origin: self.origin(place),
+                column: place.column,
+                kind: ConfErrorKind::ClassicLine,
+            };
+        }
+        let mut fault = self.error((
+            error.span().unwrap_or_default(),
+            ConfErrorKind::Syntax(error.message().to_owned()),
+        ));
+        let mut lines = self.text.lines().skip(fault.origin.line - 1);
+        let code = lines.next().and_then(|line| line.split('#').next());
+        if let Some((column, quote)) = code.and_then(mistakes::quote_in) {
+            let kind = ConfErrorKind::TypographicQuote(quote);
+            fault.column = column;
+            fault.kind = ConfErrorKind::Syntax(kind.to_string());
+        }
+        fault
     }
 
     fn defaults(&self, value: &Spanned<DeValue<'_>>) -> Result<Table, Fault> {
