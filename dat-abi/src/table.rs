@@ -41,6 +41,12 @@ macro_rules! provider_table {
                 extension: std::ptr::null_mut(),
                 $($slot: None,)*
             };
+
+            /// Returns true if both tables have the same functions. Each IA has a table of its own, with the name of its device.
+            #[must_use]
+            pub fn has_functions_of(&self, other: &Self) -> bool {
+                true $(&& self.$slot.map(|slot| slot as usize) == other.$slot.map(|slot| slot as usize))*
+            }
         }
     };
 }

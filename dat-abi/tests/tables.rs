@@ -47,6 +47,20 @@ fn initialise() {
     });
 }
 
+#[test]
+fn the_tables_of_two_ias_of_one_engine_have_the_same_functions() {
+    use dat_abi::v2_0::table::DatProvider;
+    use dat_abi::v2_0::tables::table;
+    let first = table::<Loopback>(c"first".as_ptr());
+    let second = table::<Loopback>(c"second".as_ptr());
+    assert!(first.has_functions_of(&second));
+    let other = DatProvider {
+        evd_dequeue: None,
+        ..second
+    };
+    assert!(!first.has_functions_of(&other) && !other.has_functions_of(&first));
+}
+
 /// Calls a slot, and returns its code in 2.0's numbers.
 macro_rules! call {
     ($table:expr, $slot:ident($($arg:expr),* $(,)?)) => {{

@@ -3,8 +3,8 @@
 //! An exported function jumps through the *current* table, which is one of three:
 //! * the checking table, at first: its functions refuse a number that is no handle of a provider of ours, else they jump through
 //!   the handle's own table;
-//! * the table of the only engine, once an IA is open and all providers are ours: its thunks check everything themselves. A second
-//!   engine makes the checking table the current one again;
+//! * the table of the only engine, once an IA is open and all providers are ours: its thunks check everything themselves, and they are
+//!   the same for all IAs of the engine. A second engine makes the checking table the current one again;
 //! * the classic table, from the first foreign provider on: every number that is not NULL must be a handle, as with other libdats.
 
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ use crate::registry::registry;
 
 /// The current table.
 static CURRENT: AtomicPtr<DatProvider> = AtomicPtr::new((&raw const CHECKING).cast_mut());
-/// Address of the table of the only engine of ours in use; 0 before the first, 1 if there are several.
+/// Address of the first table of the only engine of ours in use; 0 before the first, 1 if there are several.
 static ONLY: AtomicUsize = AtomicUsize::new(0);
 /// 1 from the first foreign provider on, else 0.
 static FOREIGN: AtomicUsize = AtomicUsize::new(0);
@@ -34,7 +34,10 @@ pub(crate) fn ia_opened(handle: DatHandle) {
     let table = unsafe { *(handle as *const *const DatProvider) };
     let next = match ONLY.compare_exchange(0, table as usize, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => table,
-        Err(only) if only == table as usize => return,
+        // SAFETY: tables are never freed.
+        Err(only) if only != 1 && unsafe { (*table).has_functions_of(&*(only as *const _)) } => {
+            return;
+        }
         Err(_) => {
             ONLY.store(1, Ordering::Release);
             &raw const CHECKING
