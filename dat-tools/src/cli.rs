@@ -3,9 +3,11 @@
 mod filter;
 mod measure;
 mod report;
+mod value;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -57,6 +59,7 @@ pub(crate) enum Command {
         ia: String,
     },
     /// Open an IA and print its counters, and those of its device.
+    #[command(after_help = COUNTERS)]
     Counters(Counters),
     /// Check dat.conf, or the files and folders that are named: syntax, libraries, parameters, dead entries.
     Check(Check),
@@ -173,7 +176,14 @@ pub(crate) struct Init {
     pub(crate) no_old_names: bool,
 }
 
+const COUNTERS: &str = "\
+With --json, one object of names and values. With --watch and --json, one object on one line after each interval, also into a file or pipe: \
+\"seconds\" is the interval, and \"changes\" has the counters' differences, with those that are 0.
+
+  dat counters softrxe-lo --watch --json | jq -c --unbuffered '.changes | with_entries(select(.value > 0))'";
+
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct Counters {
     /// Name of the IA in dat.conf.
     pub(crate) ia: String,
@@ -181,10 +191,10 @@ pub(crate) struct Counters {
     #[arg(short, long)]
     pub(crate) watch: bool,
     /// Seconds between two prints of --watch.
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
-    pub(crate) interval: f64,
+    #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = value::seconds(0.01), requires = "watch")]
+    pub(crate) interval: Duration,
     /// Number of prints of --watch.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = value::number(1..=u64::MAX), requires = "watch")]
     pub(crate) count: Option<u64>,
     /// Print the counters that are 0, too.
     #[arg(short, long)]
@@ -248,7 +258,7 @@ pub(crate) struct Conform {
     #[arg(long, value_name = "PAGE")]
     pub(crate) page: Vec<String>,
     /// Longest time without progress of a statement in seconds; statements about many connections report progress.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value::number(1..=86_400_u64))]
     pub(crate) timeout: u64,
     /// Print the statements with their pages, and test nothing.
     #[arg(long)]

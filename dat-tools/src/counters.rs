@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -16,9 +15,7 @@ type Values = Vec<(String, u64)>;
 
 /// Prints the counters, or with `--watch` their changes.
 pub(crate) fn run(arguments: &Counters, json: bool) -> Outcome {
-    if !(arguments.interval >= 0.01 && arguments.interval <= 86400.0) {
-        return Err("--interval is a number of seconds from 0.01 to 86400".into());
-    }
+    let seconds = arguments.interval.as_secs_f64();
     let ia = dat::Ia::open(&arguments.ia)?;
     let device = ia.attributes()?.adapter;
     let read = || {
@@ -33,7 +30,7 @@ pub(crate) fn run(arguments: &Counters, json: bool) -> Outcome {
     }
     let mut left = arguments.count.unwrap_or(u64::MAX);
     while left > 0 {
-        thread::sleep(Duration::from_secs_f64(arguments.interval));
+        thread::sleep(arguments.interval);
         let now = read();
         let before: BTreeMap<&String, u64> =
             last.iter().map(|(name, value)| (name, *value)).collect();
@@ -48,12 +45,9 @@ pub(crate) fn run(arguments: &Counters, json: bool) -> Outcome {
             .collect();
         if json {
             let map: BTreeMap<_, _> = changes.into_iter().collect();
-            crate::out::json(
-                &json!({ "seconds": arguments.interval, "changes": map }),
-                true,
-            );
+            crate::out::json(&json!({ "seconds": seconds, "changes": map }), true);
         } else {
-            println!("changes in {} s", arguments.interval);
+            println!("changes in {seconds} s");
             print(&changes, arguments.all, false);
         }
         last = now;

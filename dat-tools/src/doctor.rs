@@ -1,6 +1,7 @@
 //! `dat doctor`: finds out why an IA does not work. Each finding says which command mends it.
 
 mod finding;
+mod firewall;
 mod limits;
 mod network;
 

@@ -110,6 +110,57 @@ fn the_files_of_a_folder_are_checked_as_programs_read_them() {
 }
 
 #[test]
+fn a_value_out_of_range_is_refused_with_the_option_and_what_is_allowed() {
+    let (_dir, path) = conf(LINE);
+    for (words, option, allowed) in [
+        (
+            "perf h -D 0",
+            "'0' for '--duration",
+            "seconds from 0.001 to 86400",
+        ),
+        (
+            "perf h -D -1.5",
+            "'-1.5' for '--duration",
+            "seconds from 0.001",
+        ),
+        ("perf h -s -5", "'-5' for '--size", "1 to 67108864 bytes"),
+        ("perf h -s 64,0", "'0' for '--size", "1 to 67108864 bytes"),
+        (
+            "perf h -n 0",
+            "'0' for '--iterations",
+            "number from 1 to 1000000000",
+        ),
+        (
+            "perf h -q 1e3",
+            "'1e3' for '--connections",
+            "number from 1 to 1024",
+        ),
+        ("perf h -t -1", "'-1' for '--depth", "number from 1 to 4096"),
+        ("perf h -p -1", "'-1' for '--port", "number from 1 to "),
+        ("ping h -c -1", "'-1' for '--count", "number from 0 to "),
+        (
+            "ping h -i -2",
+            "'-2' for '--interval",
+            "seconds from 0 to 86400",
+        ),
+        ("serve -p 0", "'0' for '--port", "number from 1 to "),
+        (
+            "counters a -w --interval 0",
+            "'0' for '--interval",
+            "seconds from 0.01 to 86400",
+        ),
+        ("counters a --count 3", "--watch", "Usage: "),
+    ] {
+        let arguments: Vec<&str> = words.split(' ').collect();
+        let done = dat(&arguments, &path);
+        assert_eq!(done.status.code(), Some(2), "{words}");
+        for part in [option, allowed] {
+            assert!(err(&done).contains(part), "{words}: {}", err(&done));
+        }
+    }
+}
+
+#[test]
 fn no_panic_where_the_output_ends() {
     let (_dir, path) = conf(&LINE.repeat(2000));
     for arguments in [

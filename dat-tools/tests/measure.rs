@@ -287,10 +287,10 @@ fn a_missing_server_and_wrong_words_are_reported() {
             );
         }
         for (words, part) in [
-            (format!("perf client {host} -s 0"), "a size is 1 to"),
+            (format!("perf client {host} -s 0"), "it must be 1 to"),
             (format!("perf client {host} --op fly"), "[possible values"),
             (format!("perf client {host} --csv --json"), "cannot be used"),
-            (format!("ping client {host} -i -1"), "unexpected argument"),
+            (format!("ping client {host} -i -1"), "seconds from 0 to"),
         ] {
             let done = run(&words);
             assert_eq!(done.status.code(), Some(2), "{words}: {}", err(&done));

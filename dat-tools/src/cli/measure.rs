@@ -5,32 +5,37 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::measure::protocol::{MAX_DEPTH, MAX_SIZE, PORT};
+use super::value::{number, seconds, size};
+use crate::measure::protocol::{MAX_DEPTH, PORT};
+
+/// Greatest number of operations of a measurement.
+pub(super) const MAX_ITERATIONS: u64 = 1_000_000_000;
 
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct Serve {
     /// Name of the IA in dat.conf; without it, the first one that opens.
     pub(crate) ia: Option<String>,
     /// Connection qualifier to listen on.
-    #[arg(short, long, default_value_t = PORT)]
+    #[arg(short, long, default_value_t = PORT, value_parser = number(1..=u64::MAX))]
     pub(crate) port: u64,
 }
 
 #[derive(Debug, Args)]
-#[command(allow_missing_positional = true)]
+#[command(allow_missing_positional = true, allow_negative_numbers = true)]
 pub(crate) struct Ping {
     /// Name of the IA in dat.conf; without it, the first one that opens.
     pub(crate) ia: Option<String>,
     /// Address or name of the host where `dat serve` runs.
     pub(crate) host: String,
     /// Connection qualifier of `dat serve`.
-    #[arg(short, long, default_value_t = PORT)]
+    #[arg(short, long, default_value_t = PORT, value_parser = number(1..=u64::MAX))]
     pub(crate) port: u64,
     /// Number of messages; 0 for no end.
-    #[arg(short, long, default_value_t = 5)]
+    #[arg(short, long, value_name = "NUMBER", default_value_t = 5, value_parser = number(0..=u64::MAX))]
     pub(crate) count: u64,
     /// Time between two messages.
-    #[arg(short, long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short, long, default_value = "1", value_name = "SECONDS", value_parser = seconds(0.0))]
     pub(crate) interval: Duration,
     /// Bytes of a message, with an optional K or M (1024, 1024^2).
     #[arg(short, long, default_value = "64", value_name = "BYTES", value_parser = size)]
@@ -44,14 +49,14 @@ pub(crate) struct Ping {
 }
 
 #[derive(Debug, Args)]
-#[command(allow_missing_positional = true)]
+#[command(allow_missing_positional = true, allow_negative_numbers = true)]
 pub(crate) struct Perf {
     /// Name of the IA in dat.conf; without it, the first one that opens.
     pub(crate) ia: Option<String>,
     /// Address or name of the host where `dat serve` runs.
     pub(crate) host: String,
     /// Connection qualifier of `dat serve`.
-    #[arg(short, long, default_value_t = PORT)]
+    #[arg(short, long, default_value_t = PORT, value_parser = number(1..=u64::MAX))]
     pub(crate) port: u64,
     /// Operations to measure, separated by commas.
     #[arg(short, long, value_enum, value_delimiter = ',', default_value = "send")]
@@ -73,19 +78,19 @@ pub(crate) struct Perf {
     #[arg(short, long)]
     pub(crate) all_sizes: bool,
     /// Operations of each measurement and connection. By default 1000 for latency and 5000 for bandwidth, fewer for large messages.
-    #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(short = 'n', long, value_name = "NUMBER", value_parser = number(1..=MAX_ITERATIONS))]
     pub(crate) iterations: Option<u64>,
     /// Measure for a time instead of a number of operations.
-    #[arg(short = 'D', long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "iterations")]
+    #[arg(short = 'D', long, value_name = "SECONDS", value_parser = seconds(0.001), conflicts_with = "iterations")]
     pub(crate) duration: Option<Duration>,
     /// Operations of each connection before the measurement, which do not count. By default a tenth of the iterations, at most 100.
-    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    #[arg(short, long, value_name = "NUMBER", value_parser = number(0..=MAX_ITERATIONS))]
     pub(crate) warm_up: Option<u64>,
     /// Number of connections that are used at the same time.
-    #[arg(short = 'q', long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(short = 'q', long, value_name = "NUMBER", default_value_t = 1, value_parser = number(1..=1024_u32))]
     pub(crate) connections: u32,
     /// Outstanding operations of each connection while bandwidth is measured.
-    #[arg(short = 't', long, value_name = "NUMBER", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DEPTH)))]
+    #[arg(short = 't', long, value_name = "NUMBER", default_value_t = 128, value_parser = number(1..=MAX_DEPTH))]
     pub(crate) depth: u32,
     /// Sleep until events arrive, on both sides, instead of polling.
     #[arg(long)]
@@ -131,50 +136,4 @@ pub(crate) enum Measure {
     Latency,
     /// Bytes and messages per second while many are outstanding.
     Bandwidth,
-}
-
-/// Reads a number of bytes.
-fn size(text: &str) -> Result<usize, String> {
-    let (digits, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        _ => (text, 1),
-    };
-    let bytes = digits
-        .parse::<usize>()
-        .ok()
-        .and_then(|n| n.checked_mul(unit));
-    bytes
-        .filter(|bytes| (1..=MAX_SIZE).contains(bytes))
-        .ok_or_else(|| format!("a size is 1 to {} bytes, e.g. 64, 4K or 1M", MAX_SIZE))
-}
-
-/// Reads a time.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let value = text
-        .parse::<f64>()
-        .ok()
-        .filter(|s| (0.0..=86_400.0).contains(s));
-    value
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "a time is a number of seconds from 0 to 86400, e.g. 0.5".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_and_times_are_read_and_nonsense_is_refused() {
-        assert_eq!(size("1"), Ok(1));
-        assert_eq!(size("4K"), Ok(4096));
-        assert_eq!(size("8m"), Ok(8 << 20));
-        for wrong in ["", "K", "0", "-1", "1.5", "65M", "99999999999999999999M"] {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for wrong in ["", "-1", "NaN", "inf", "86401"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
-        }
-    }
 }

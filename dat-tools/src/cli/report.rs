@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::measure::MAX_ITERATIONS;
+use super::value::number;
 use crate::measure::protocol::PORT;
 
 pub(super) const HELP: &str = "\
@@ -27,10 +29,10 @@ pub(crate) struct Report {
     #[arg(long, value_name = "HOST")]
     pub(crate) peer: Option<String>,
     /// Connection qualifier of `dat serve`.
-    #[arg(short, long, default_value_t = PORT)]
+    #[arg(short, long, default_value_t = PORT, value_parser = number(1..=u64::MAX))]
     pub(crate) port: u64,
     /// Operations of each measurement, as in `dat perf`.
-    #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(short = 'n', long, value_name = "NUMBER", value_parser = number(1..=MAX_ITERATIONS))]
     pub(crate) iterations: Option<u64>,
     /// Leave out a part; may be repeated.
     #[arg(long, value_enum, value_name = "PART")]
@@ -39,7 +41,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "PAGE")]
     pub(crate) page: Vec<String>,
     /// Time limit of a statement of `dat conform` in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = number(1..=86_400_u64))]
     pub(crate) timeout: u64,
 }
 

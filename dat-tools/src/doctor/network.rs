@@ -1,13 +1,13 @@
-//! Netdevs, addresses, UDP port 4791, kernel modules, firewall.
+//! Netdevs, addresses, UDP port 4791, kernel modules.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
-use std::process::Command;
 
 use dat_registry::conf::Entry;
 
 use super::finding::{Finding, State};
+use super::firewall::firewall;
 use crate::machine::{self, Device};
 
 /// UDP port of RoCEv2.
@@ -179,39 +179,6 @@ fn module(softrxe: bool) -> Finding {
         text,
         remedy,
     )
-}
-
-/// Looks for firewall rules that drop what RoCE needs. The rules are visible to root only.
-fn firewall() -> Finding {
-    const CHECK: &str = "firewall";
-    let allow = "nft add rule inet filter input udp dport 4791 accept";
-    match Command::new("nft").args(["list", "ruleset"]).output() {
-        Ok(done) if done.status.success() => {
-            let rules = String::from_utf8_lossy(&done.stdout);
-            let drops = rules.contains("hook input")
-                && (rules.contains("policy drop") || rules.contains("reject"));
-            if drops && !rules.contains("4791") {
-                let text = "nftables drops or rejects packets, and no rule names UDP port 4791";
-                return Finding::bad(CHECK, State::Warning, text, allow);
-            }
-            Finding::ok(
-                CHECK,
-                "no rule of nftables stands in the way of UDP port 4791",
-            )
-        }
-        Ok(_) => Finding::bad(
-            CHECK,
-            State::Unknown,
-            "only root may read the rules",
-            "sudo dat doctor",
-        ),
-        Err(_) => Finding::bad(
-            CHECK,
-            State::Unknown,
-            "nft is not installed, so the rules were not read",
-            "iptables -S | grep 4791",
-        ),
-    }
 }
 
 #[cfg(test)]
