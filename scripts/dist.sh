@@ -29,9 +29,16 @@ done
 [ "$profile" = dev ] && built=$target/debug || built=$target/$profile
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-[ "$profile" = dev ] || . scripts/release-flags.sh
-cargo build --quiet --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-provider-filter -p dat-provider-c -p dat-tools
+say() { echo "dist: $*" >&2; }
 
+[ "$profile" = dev ] || . scripts/release-flags.sh
+say "building libraries, providers and the command into $built; the first time this takes minutes"
+# On a terminal cargo shows how far it is.
+quiet=(--quiet)
+[ ! -t 2 ] || quiet=()
+cargo build "${quiet[@]}" --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-provider-filter -p dat-provider-c -p dat-tools
+
+say "laying out $dist"
 # A fresh folder replaces the old one at the end: a program that runs from the old one keeps its files, and no stale
 # file remains.
 new=$dist.new
@@ -98,4 +105,4 @@ sed -i "s|-ldat_transport|$(cat dat-provider/c/link-flags)|" "$new/lib/pkgconfig
 
 rm -rf "$dist"
 mv "$new" "$dist"
-echo "dist: $dist ($profile, $(du -sh "$dist" | cut -f1)); LD_LIBRARY_PATH=$dist/lib DAT_OVERRIDE=$dist/etc/dat.conf runs existing programs on it" >&2
+say "$dist ($profile, $(du -sh "$dist" | cut -f1)); LD_LIBRARY_PATH=$dist/lib DAT_OVERRIDE=$dist/etc/dat.conf runs existing programs on it"

@@ -7,7 +7,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-fail() { echo "packages: $*" >&2; exit 1; }
+say() { echo "packages: $*" >&2; }
+fail() { say "$*"; exit 1; }
 kind=${1:-}
 case $kind in deb | rpm) shift ;; *) fail "usage: packages.sh deb|rpm [--to DIR] [--revision N]" ;; esac
 target=${CARGO_TARGET_DIR:-target}
@@ -46,6 +47,7 @@ case $kind in
     # Red Hat's DAPL has /etc/rdma/dat.conf, which a file in /etc would hide.
     rpm) libdir=/usr/lib64 etc=/etc/rdma/dat.conf.d ;;
 esac
+say "stripping $target/dist into debug files and the rest"
 all=$work/all
 PREFIX=/usr DESTDIR=$all libdir=$libdir librarydir=$libdir/$own includedir=/usr/include/$own docdir=/usr/share/doc/$own kitdir=/usr/share/$own/kit \
     conffile=$etc/50-$own.conf debugdir=/usr/lib/debug STRIP=yes scripts/install.sh install 2>/dev/null
@@ -81,6 +83,7 @@ glibc() {
 deb() {
     local tree=$work/$1 name=$2 field
     shift 2
+    say "packing $name"
     mkdir -p "$tree/DEBIAN" "$tree/usr/share/doc"
     [ "$name" = $own ] || ln -s $own "$tree/usr/share/doc/$name"
     {
@@ -170,6 +173,7 @@ $(files dev)
 %files debuginfo
 $(files debug)
 SPEC
+    say "packing $own, $own-devel and $own-debuginfo (rpmbuild says nothing meanwhile)"
     rpmbuild --quiet -bb --define "_topdir $work/rpm" --define "_rpmdir $work/rpms" \
         --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" "$work/spec" >"$work/log" 2>&1 ||
         { cat "$work/log" >&2; fail "rpmbuild failed"; }
@@ -178,4 +182,5 @@ SPEC
 
 rm -f "$to"/*."$kind"
 "build_$kind"
-find "$to" -name "*.$kind" -printf 'packages: %p %s bytes\n' | sort >&2
+say "written:"
+find "$to" -name "*.$kind" -printf '  %p  %s bytes\n' | sort >&2

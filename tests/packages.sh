@@ -227,6 +227,7 @@ next_version() {
 debs() {
     local root=$work/root own=/usr/lib/$triple/dat-rdma conf=/etc/dat.conf.d/50-dat-rdma.conf before
     scripts/packages.sh deb --to "$work/debs" 2>"$said" || fail "make deb"
+    for file in "$work"/debs/*.deb; do grep -qF "$file" "$said" || fail "make deb does not name $file"; done
     judge_packages
     clean_root
     cp "$work"/debs/dat-rdma_*.deb "$root/debs/dat-rdma.deb"
@@ -289,6 +290,7 @@ NAMES
 rpms() {
     local root=$work/rpmroot conf=/etc/rdma/dat.conf.d/50-dat-rdma.conf
     scripts/packages.sh rpm --to "$work/rpms" 2>"$said" || fail "make rpm"
+    for file in "$work"/rpms/*.rpm; do grep -qF "$file" "$said" || fail "make rpm does not name $file"; done
     scripts/packages.sh rpm --to "$work/rpms2" --revision 2 2>"$said" || fail "make rpm"
     mkdir -p "$root"
     rpm_in() { rpm --root "$root" --nodeps --noscripts "$@" >"$said" 2>&1 || fail "rpm $*"; }
