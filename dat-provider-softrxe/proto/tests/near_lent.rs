@@ -166,19 +166,34 @@ fn memory_that_is_deregistered_meanwhile_is_not_read() {
 #[test]
 fn the_end_of_a_queue_pair_takes_back_what_it_lends() {
     channel::run_over_channel(|| {
-        let (mut pair, [a, b]) = lending("lent_recalled");
-        let memory = [0, 1].map(|i: usize| pair.sides[i].memory.clone());
-        let from = memory[0].register(bytes(1), ALL);
-        let to = memory[1].register(vec![0; LENGTH], ALL);
-        pair.post(0, a, &SendRequest::new(1, Op::Write(at(to)), &[from]));
-        pair.transmit();
-        assert!(memory[0].records_lent() > 0);
-        pair.sides[0].engine.fail_qp(pair.now, a);
-        assert_eq!(pair.sides[0].engine.qp_state(a), Some(QpState::Error));
-        memory[0].fill(&from, &vec![0xee; LENGTH]);
-        pair.run();
-        assert!(memory[1].bytes(&to) == vec![0; LENGTH]);
-        assert_eq!(pair.sides[1].engine.counters().withdrawn, 1);
-        assert_eq!(pair.sides[1].engine.qp_state(b), Some(QpState::ReadyToSend));
+        for (what, state) in [
+            ("fail", Some(QpState::Error)),
+            ("reset", Some(QpState::Init)),
+            ("destroy", None),
+        ] {
+            let (mut pair, [a, b]) = lending("lent_recalled");
+            let memory = [0, 1].map(|i: usize| pair.sides[i].memory.clone());
+            let from = memory[0].register(bytes(1), ALL);
+            let to = memory[1].register(vec![0; LENGTH], ALL);
+            pair.post(0, a, &SendRequest::new(1, Op::Write(at(to)), &[from]));
+            pair.transmit();
+            assert!(memory[0].records_lent() > 0);
+            let engine = &mut pair.sides[0].engine;
+            match what {
+                "fail" => engine.fail_qp(pair.now, a),
+                "reset" => engine.reset_qp(pair.now, a),
+                _ => engine.destroy_qp(pair.now, a),
+            }
+            assert_eq!(engine.qp_state(a), state, "{what}");
+            memory[0].fill(&from, &vec![0xee; LENGTH]);
+            pair.run();
+            assert!(memory[1].bytes(&to) == vec![0; LENGTH], "{what}");
+            let withdrawn = pair.sides[1].engine.counters().withdrawn;
+            assert_eq!(withdrawn, 1, "{what}");
+            if what == "fail" {
+                let peer = pair.sides[1].engine.qp_state(b);
+                assert_eq!(peer, Some(QpState::ReadyToSend));
+            }
+        }
     });
 }

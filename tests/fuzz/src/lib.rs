@@ -19,6 +19,7 @@ mod pair;
 mod port;
 mod private;
 mod rc;
+pub mod reached;
 mod records;
 mod ring;
 mod scm;

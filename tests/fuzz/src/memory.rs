@@ -6,8 +6,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use softrxe_proto::{
-    Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, Sge, WindowType,
+    Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, Sge, WindowType, near,
 };
+
+use crate::reached::{Reached, note};
 
 /// Address of the first byte.
 pub(crate) const BASE: u64 = 0x10_0000;
@@ -22,6 +24,23 @@ struct Grant {
     qpn: Option<Qpn>,
 }
 
+/// Memory of this side that a record lends.
+struct Loan {
+    key: u32,
+    range: Range<usize>,
+    qpn: Qpn,
+    /// Memory of a request of the consumer, not of the answer to a READ.
+    of_request: bool,
+    taken_back: bool,
+}
+
+/// Memory of the peer that the record at hand lends.
+pub(crate) struct Borrowed {
+    pub(crate) bytes: Vec<u8>,
+    /// A copy of a byte from this position on fails.
+    pub(crate) readable: usize,
+}
+
 struct Inner {
     bytes: Vec<u8>,
     /// `None` for an unbound window.
@@ -30,6 +49,10 @@ struct Inner {
     writes: Vec<Range<usize>>,
     /// The record of a channel at hand.
     record: Vec<u8>,
+    /// Records lend their payload.
+    lends: bool,
+    loans: Vec<Loan>,
+    borrowed: Option<Borrowed>,
 }
 
 /// Memory of one engine; clones share it.
@@ -45,6 +68,9 @@ impl Grants {
             reads: Vec::new(),
             writes: Vec::new(),
             record: Vec::new(),
+            lends: false,
+            loans: Vec::new(),
+            borrowed: None,
         })))
     }
 
@@ -68,7 +94,9 @@ impl Grants {
     }
 
     pub(crate) fn revoke(&self, key: u32) {
-        self.0.borrow_mut().keys.remove(&key);
+        let mut inner = self.0.borrow_mut();
+        inner.keys.remove(&key);
+        inner.take_back(|loan| loan.key == key);
     }
 
     pub(crate) fn fill(&self, at: usize, bytes: &[u8]) {
@@ -85,6 +113,33 @@ impl Grants {
 
     pub(crate) fn take_record(&self) -> Vec<u8> {
         std::mem::take(&mut self.0.borrow_mut().record)
+    }
+
+    /// Lets records lend their payload, or not.
+    pub(crate) fn set_lends(&self, lends: bool) {
+        self.0.borrow_mut().lends = lends;
+    }
+
+    /// Sets what the record at hand lends.
+    pub(crate) fn set_borrowed(&self, borrowed: Option<Borrowed>) {
+        self.0.borrow_mut().borrowed = borrowed;
+    }
+
+    /// Returns what the description in a record stands for, as the peer reads it now.
+    pub(crate) fn lent(&self, description: &[u8]) -> Vec<u8> {
+        let number = description.try_into().expect("eight bytes");
+        let inner = self.0.borrow();
+        let loan = &inner.loans[u64::from_ne_bytes(number) as usize];
+        assert!(!loan.taken_back, "the record was made just now");
+        inner.bytes[loan.range.clone()].to_vec()
+    }
+
+    /// Returns true if queue pair `qpn` lends memory of its requests that was not taken back. The answer to a READ that arrived
+    /// before its end may follow, as long as the key grants the memory.
+    pub(crate) fn is_lent_by(&self, qpn: Qpn) -> bool {
+        let inner = self.0.borrow();
+        let mut loans = inner.loans.iter();
+        loans.any(|loan| loan.qpn == qpn && loan.of_request && !loan.taken_back)
     }
 
     /// Takes the ranges that were read and written since the last call.
@@ -116,6 +171,28 @@ pub(crate) fn sge(key: u32, range: Range<usize>) -> Sge {
 }
 
 impl Inner {
+    fn take_back(&mut self, of: impl Fn(&Loan) -> bool) {
+        for loan in &mut self.loans {
+            if !loan.taken_back && of(loan) {
+                loan.taken_back = true;
+                note(Reached::Recalled);
+            }
+        }
+    }
+
+    /// Copies from the peer's memory, as far as it is readable.
+    fn borrow(&mut self, range: Range<usize>, at: usize) -> bool {
+        let borrowed = self.borrowed.take().expect("the record lends");
+        let length = range.len();
+        let readable = borrowed.readable.saturating_sub(at).min(length);
+        let from = &borrowed.bytes[at..at + length];
+        let written = range.start..range.start + readable;
+        self.bytes[written.clone()].copy_from_slice(&from[..readable]);
+        self.writes.push(written);
+        self.borrowed = Some(borrowed);
+        readable == length
+    }
+
     fn find(&self, access: &Access, va: u64, length: u64) -> Result<Range<usize>, AccessError> {
         let key = access.key;
         let grant = self.keys.get(&key).copied().flatten();
@@ -166,9 +243,50 @@ impl Memory for Grants {
         Ok(())
     }
 
+    fn lends(&self) -> bool {
+        self.0.borrow().lends
+    }
+
+    fn lend_record(
+        &self,
+        access: &Access,
+        va: u64,
+        length: usize,
+        at: usize,
+    ) -> Result<(), AccessError> {
+        let inner = &mut *self.0.borrow_mut();
+        assert!(inner.lends && length <= near::MAX_LENT as usize);
+        let range = inner.find(access, va, length as u64)?;
+        let number = (inner.loans.len() as u64).to_ne_bytes();
+        inner.record[at..at + near::LENT_LEN].copy_from_slice(&number);
+        inner.reads.push(range.clone());
+        inner.loans.push(Loan {
+            key: access.key,
+            range,
+            qpn: access.qpn,
+            of_request: access.need != Rights::REMOTE_READ,
+            taken_back: false,
+        });
+        note(Reached::Lent);
+        Ok(())
+    }
+
+    fn recall(&self, qpn: Qpn) {
+        self.0.borrow_mut().take_back(|loan| loan.qpn == qpn);
+    }
+
     fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
         let inner = &mut *self.0.borrow_mut();
         let range = inner.find(access, va, length as u64)?;
+        if inner.borrowed.is_some() {
+            if inner.borrow(range, at) {
+                note(Reached::Borrowed);
+                return Ok(());
+            }
+            note(Reached::BorrowFailed);
+            let (key, length) = (access.key, length as u64);
+            return Err(AccessError::Withdrawn { key, va, length });
+        }
         inner.bytes[range.clone()].copy_from_slice(&inner.record[at..at + length]);
         inner.writes.push(range);
         Ok(())

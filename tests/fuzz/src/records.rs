@@ -4,7 +4,7 @@ use softrxe_proto::wire::{Bth, Packet, packet};
 use softrxe_proto::{Engine, NearId, RecordPart, Time, near};
 
 use crate::input::Input;
-use crate::memory::Grants;
+use crate::memory::{Borrowed, Grants};
 use crate::packets::Sent;
 
 /// The channel of the queue pair under test, and one that another peer has.
@@ -48,6 +48,24 @@ pub(crate) fn deliver(
     engine.memory().set_record(Vec::new());
 }
 
+/// Delivers a record with these headers, whose payload is memory of the peer.
+pub(crate) fn deliver_lent(
+    engine: &mut Engine<Grants>,
+    now: Time,
+    id: NearId,
+    header: &[u8],
+    memory: Borrowed,
+) {
+    let payload = RecordPart {
+        at: 0,
+        length: memory.bytes.len(),
+        lent: true,
+    };
+    engine.memory().set_borrowed(Some(memory));
+    engine.handle_near(now, id, header, payload);
+    engine.memory().set_borrowed(None);
+}
+
 /// Appends an acknowledgement to the headers of a request, as they have one; or to any headers, or half of one.
 pub(crate) fn acknowledge(header: &mut Vec<u8>, psn: u32, input: &mut Input<'_>) {
     if header.len() >= Bth::LEN {
@@ -74,9 +92,14 @@ pub(crate) fn drain(engine: &mut Engine<Grants>, now: Time, room: usize) -> Vec<
             header.truncate(header.len() - 4);
         }
         header[1] |= packet::pad(sent.payload_length) << 4;
-        let payload = &record[sent.payload_at..][..sent.payload_length];
+        let in_record = &record[sent.payload_at..];
+        let payload = match sent.lent {
+            true => engine.memory().lent(&in_record[..near::LENT_LEN]),
+            false => in_record[..sent.payload_length].to_vec(),
+        };
+        assert_eq!(payload.len(), sent.payload_length);
         let pad = vec![0; usize::from(packet::pad(payload.len())) + 4];
-        let bytes = [&header, payload, &pad].concat();
+        let bytes = [&header[..], &payload, &pad].concat();
         let packet = Packet::parse(&bytes).expect("sent packets are well formed");
         assert_eq!(Bth::LEN + packet.headers.length(), header.len());
         out.push(Sent { bytes, index: 0 });

@@ -2,7 +2,9 @@
 //!
 //! Both ends belong to the body, which reads and writes the memory through its file. As long as nothing was scribbled, records
 //! arrive whole and in order. After that an end may report a violation; but no record and no space is ever out of bounds, and
-//! nothing panics.
+//! nothing panics. [`lent`] has the payloads that records lend.
+
+mod lent;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,18 +12,29 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 
 use softrxe_near::layout::{CONTROL, LINE, MAX_HEADER, payload_at, record_length};
-use softrxe_near::{Channel, Violation, mtu};
+use softrxe_near::{Channel, Record, Violation, mtu};
 
+use self::lent::{Lending, Loan};
 use crate::input::Input;
 
 /// Size of a ring: the smallest one, so that inputs go around it.
 const SIZE: usize = 4096;
 const MTU: usize = mtu(SIZE);
 /// Offsets of the words in a control page.
-const WORDS: [usize; 4] = [0, LINE, 2 * LINE, 3 * LINE];
+const WORDS: [usize; 7] = [0, LINE, 2 * LINE, 3 * LINE, 4 * LINE, 5 * LINE, 6 * LINE];
 
-/// Header and payload.
-type Sent = (Vec<u8>, Vec<u8>);
+/// A record that was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Sent {
+    header: Vec<u8>,
+    payload: Payload,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Payload {
+    InRecord(Vec<u8>),
+    Lent(Loan),
+}
 
 /// One end, and the ring that it writes.
 struct End {
@@ -34,6 +47,7 @@ struct End {
     /// Bytes ever sent.
     tail: usize,
     sent: VecDeque<Sent>,
+    lending: Lending,
     is_over: bool,
 }
 
@@ -64,6 +78,7 @@ pub fn ring(bytes: &[u8]) {
         End {
             sends_at: address(space.at),
             receives_at: None,
+            lending: Lending::new(&channel),
             channel,
             data,
             tail: 0,
@@ -71,6 +86,7 @@ pub fn ring(bytes: &[u8]) {
             is_over: false,
         }
     });
+    let ends = lent::introduce(ends);
     let mut body = Body {
         input: Input::new(bytes),
         file,
@@ -85,8 +101,8 @@ pub fn ring(bytes: &[u8]) {
 impl Body<'_> {
     fn step(&mut self) {
         let at = usize::from(self.input.flag());
-        let what = self.input.below(10);
-        if what >= 8 {
+        let what = self.input.below(13);
+        if what == 8 || what == 9 {
             return self.scribble();
         }
         if self.ends[at].is_over {
@@ -104,6 +120,11 @@ impl Body<'_> {
                 Ok(())
             }
             6 => self.sleep(at),
+            10 | 11 => self.send_lent(at),
+            12 => {
+                self.withdraw(at);
+                Ok(())
+            }
             _ => self.ends[at].channel.sender.starve().map(|_| ()),
         };
         if let Err(violation) = done {
@@ -126,8 +147,8 @@ impl Body<'_> {
             return Ok(());
         }
         let fill = end.tail as u8;
-        let sent = (vec![fill; header], vec![fill ^ 0x55; length]);
-        for (index, byte) in sent.1.chunks(512).enumerate() {
+        let (header, payload) = (vec![fill; header], vec![fill ^ 0x55; length]);
+        for (index, byte) in payload.chunks(512).enumerate() {
             write(
                 &self.file,
                 end.data,
@@ -135,15 +156,16 @@ impl Body<'_> {
                 byte,
             );
         }
-        end.channel.sender.commit(&sent.0, payload_at, length);
+        end.channel.sender.commit(&header, payload_at, length);
         end.tail += record_length(payload_at, length);
-        end.sent.push_back(sent);
+        let payload = Payload::InRecord(payload);
+        end.sent.push_back(Sent { header, payload });
         Ok(())
     }
 
     fn receive(&mut self, at: usize) -> Result<(), Violation> {
         let keep = self.input.below(8) == 7;
-        let (data, end) = (self.ends[1 - at].data, &mut self.ends[at]);
+        let end = &mut self.ends[at];
         let Some(record) = end.channel.receiver.next()? else {
             return Ok(());
         };
@@ -151,23 +173,36 @@ impl Body<'_> {
         let base = *end.receives_at.get_or_insert(address(record.at));
         let offset = address(record.at).wrapping_sub(base);
         assert!(offset < SIZE && offset.is_multiple_of(64), "at {offset}");
-        let (length, header) = (record.payload_length, record.header_length);
-        assert!(length <= MTU && header <= MAX_HEADER && record.header().len() == header);
-        assert!(record.payload_at + length <= SIZE);
-        assert_eq!(
-            address(record.payload()),
-            address(record.at) + record.payload_at
-        );
-        let payload = read(&self.file, data, offset + record.payload_at, length);
-        let received = (record.header().to_vec(), payload);
-        if !self.scribbled {
-            assert_eq!(self.ends[1 - at].sent.front(), Some(&received));
+        let header = record.header_length;
+        assert!(header <= MAX_HEADER && record.header().len() == header);
+        if record.lent.is_some() {
+            self.borrow(at, &record);
+        } else {
+            self.read_payload(at, &record, offset);
         }
         if !keep {
             self.ends[at].channel.receiver.release();
             self.ends[1 - at].sent.pop_front();
         }
         Ok(())
+    }
+
+    fn read_payload(&self, at: usize, record: &Record, offset: usize) {
+        let length = record.payload_length;
+        assert!(length <= MTU && record.payload_at + length <= SIZE);
+        assert_eq!(
+            address(record.payload()),
+            address(record.at) + record.payload_at
+        );
+        let data = self.ends[1 - at].data;
+        let payload = read(&self.file, data, offset + record.payload_at, length);
+        let received = Sent {
+            header: record.header().to_vec(),
+            payload: Payload::InRecord(payload),
+        };
+        if !self.scribbled {
+            assert_eq!(self.ends[1 - at].sent.front(), Some(&received));
+        }
     }
 
     fn sleep(&mut self, at: usize) -> Result<(), Violation> {
@@ -247,5 +282,6 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         .concat(),
         [&exchange[..], &words, &exchange].concat(),
         record.repeat(4),
+        lent::seed(),
     ]
 }

@@ -161,6 +161,7 @@ impl<M: Memory> Engine<M> {
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
         self.leave_link(qpn);
+        self.memory.recall(qpn);
         if let Some(slot) = self.slot(qpn) {
             if let Some(qp) = self.qps[slot as usize].take() {
                 self.wire_users -= usize::from(qp.init.kind == QpKind::Ud);
@@ -181,6 +182,7 @@ impl<M: Memory> Engine<M> {
     pub fn reset_qp(&mut self, now: Time, qpn: Qpn) {
         self.abandon_connection(now, qpn);
         self.leave_link(qpn);
+        self.memory.recall(qpn);
         if let Some(slot) = self.slot(qpn)
             && let Some(qp) = &mut self.qps[slot as usize]
         {

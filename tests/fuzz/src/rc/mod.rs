@@ -1,8 +1,9 @@
 //! A reliable connection with a hostile peer: illegal requests and answers, with keys of all kinds.
 //!
 //! `world` has the engine, the posted work and the invariants that are checked after each step; `steps` has the possible
-//! steps.
+//! steps, `lent` those with memory that records lend.
 
+mod lent;
 mod steps;
 mod world;
 
@@ -10,6 +11,7 @@ use softrxe_proto::Link;
 
 use crate::input::Input;
 use crate::records;
+pub(crate) use lent::seed as lent_seed;
 pub(crate) use steps::RAW_STEP;
 use world::World;
 

@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    fn key(&self, input: &mut Input<'_>) -> u32 {
+    pub(super) fn key(&self, input: &mut Input<'_>) -> u32 {
         let known = [
             OPEN.0,
             OPEN.0,
@@ -58,7 +58,7 @@ impl World {
         input.pick(&known)
     }
 
-    fn address(input: &mut Input<'_>) -> u64 {
+    pub(super) fn address(input: &mut Input<'_>) -> u64 {
         let starts = [
             OPEN.1.start,
             OPEN.1.start,
@@ -74,7 +74,7 @@ impl World {
     }
 
     /// Returns all extended headers; a packet takes those of its opcode.
-    fn headers(&self, input: &mut Input<'_>, length: usize) -> Headers {
+    pub(super) fn headers(&self, input: &mut Input<'_>, length: usize) -> Headers {
         let va = Self::address(input);
         let rkey = self.key(input);
         let whole = length as u32;
@@ -189,7 +189,8 @@ impl World {
 
     /// Delivers a record that no correct peer sends, or changes the room for ours.
     fn record(&mut self, input: &mut Input<'_>) {
-        let header = match input.below(4) {
+        let header = match input.below(6) {
+            4 | 5 => return self.lent(input),
             0 => {
                 self.room = input.pick(&[records::ROOM, 0, 64, 128, 4096]);
                 return;
@@ -200,10 +201,7 @@ impl World {
                 let psn = self.expected.minus(input.below(3) as u32);
                 let length = usize::from(self.mtu);
                 let headers = headers_of(opcode, &self.headers(input, length));
-                let mut header = vec![0; 64];
-                Bth::new(opcode as u8, self.qpn, psn).emit(&mut header);
-                let end = Bth::LEN + headers.emit(&mut header[Bth::LEN..]);
-                header.truncate(end);
+                let mut header = record_header(&Bth::new(opcode as u8, self.qpn, psn), &headers);
                 let acknowledged = self.high.minus(input.below(8) as u32).plus(2);
                 records::acknowledge(&mut header, acknowledged.value(), input);
                 header
@@ -347,4 +345,13 @@ impl World {
         };
         self.engine.handle_timeout(self.now);
     }
+}
+
+/// Returns transport headers as a record has them.
+pub(super) fn record_header(bth: &Bth, headers: &Headers) -> Vec<u8> {
+    let mut header = vec![0; 64];
+    bth.emit(&mut header);
+    let end = Bth::LEN + headers.emit(&mut header[Bth::LEN..]);
+    header.truncate(end);
+    header
 }

@@ -29,7 +29,9 @@ pub(super) const OUTBOX: (u32, Range<usize>) = (0x5_00, 8192..10240);
 pub(super) const BELOW: (u32, Range<usize>) = (0x6_00, 10240..12288);
 /// Windows of type 1 and 2; their key byte changes.
 pub(super) const WINDOWS: [u32; 2] = [0x7_00, 0x8_00];
-const BYTES: usize = 16_384;
+/// A region that is long enough to be lent.
+pub(super) const LONG: (u32, Range<usize>) = (0x9_00, 16_384..16_384 + 24_576);
+const BYTES: usize = 49_152;
 
 pub(super) struct World {
     pub(super) engine: Engine<Grants>,
@@ -70,6 +72,7 @@ impl World {
             (INBOX.0, INBOX.1, LOCAL),
             (OUTBOX.0, OUTBOX.1, LOCAL),
             (BELOW.0, BELOW.1, LOCAL | Rights::WINDOW_BIND),
+            (LONG.0, LONG.1, LOCAL | REMOTE),
         ] {
             memory.grant(key, range, rights);
         }
@@ -194,6 +197,10 @@ impl World {
         self.complete();
         self.room = records::ROOM;
         self.engine.reset_qp(self.now, self.qpn);
+        assert!(
+            !self.memory.is_lent_by(self.qpn),
+            "the memory of requests that are gone is lent"
+        );
         self.receives.clear();
         self.sends.clear();
         self.connect(input);
@@ -241,6 +248,10 @@ impl World {
                 self.receives.is_empty() && self.sends.is_empty(),
                 "a broken queue pair completes everything"
             );
+            assert!(
+                !self.memory.is_lent_by(self.qpn),
+                "the memory of flushed requests is lent"
+            );
         }
         self.record_open_memory();
     }
@@ -260,7 +271,10 @@ impl World {
                     Some(reth) if opcode == Opcode::ReadRequest => {
                         reth.length.div_ceil(self.mtu.into()).max(1)
                     }
-                    _ => 1,
+                    // A lent payload is longer than the MTU.
+                    _ => (packet.payload.len() as u32)
+                        .div_ceil(self.mtu.into())
+                        .max(1),
                 };
                 let end = psn.plus(count);
                 if self.high.is_before(end) {
