@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,11 +28,7 @@ pub(crate) fn run(arguments: &Fault, json: bool) -> Outcome {
     let pattern = folder.file("%p.log");
     let mut settings = format!("filter=fault file={}", pattern.display());
     if let Some(script) = &arguments.rules.script {
-        // A copy: a path in dat.conf cannot have blanks, and the program may change its folder.
-        let copy = folder.file("script");
-        std::fs::copy(script, &copy)
-            .map_err(|error| format!("cannot read {}: {error}", script.display()))?;
-        settings += &format!(" script={}", copy.display());
+        settings += &format!(" script={}", usable(script, &folder)?.display());
     }
     if let Some(seed) = arguments.rules.seed {
         settings += &format!(" seed={seed}");
@@ -54,6 +51,21 @@ pub(crate) fn run(arguments: &Fault, json: bool) -> Outcome {
         None => crate::out::text(&text),
     }
     wrapped::ended(status)
+}
+
+/// Returns the path of the script, or of a copy: the program may change its folder, and a path in dat.conf cannot have blanks.
+fn usable(script: &Path, folder: &Folder) -> Outcome<PathBuf> {
+    let unreadable = |error| format!("cannot read {}: {error}", script.display());
+    let full = script.canonicalize().map_err(unreadable)?;
+    let text = full
+        .to_str()
+        .filter(|text| !text.contains(char::is_whitespace));
+    if text.is_some() && full.is_file() {
+        return Ok(full);
+    }
+    let copy = folder.file("script");
+    std::fs::copy(&full, &copy).map_err(unreadable)?;
+    Ok(copy)
 }
 
 fn parsed<T: for<'a> Deserialize<'a>>(lines: &[String]) -> serde_json::Result<Vec<T>> {

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use dat_conformance::{Api, host};
 use dat_registry::catalog::{Catalog, Request};
 use dat_registry::conf::{Entry, classic_alias, classic_line};
 use dat_registry::{library, search};
@@ -88,7 +89,8 @@ impl Drop for Folder {
 /// Returns the file.
 ///
 /// # Errors
-/// dat.conf cannot be read, or has no such IA for uDAPL 2.0; the filter's library is not there; the file cannot be written.
+/// dat.conf cannot be read, or has no such IA for uDAPL 2.0; the filter's library is not there, or refuses the settings; the file
+/// cannot be written.
 pub(crate) fn configure(ia: &str, settings: &str, folder: &Folder) -> Outcome<PathBuf> {
     let own_path = read::own_path();
     let catalog = Catalog::read(own_path.as_deref())?;
@@ -116,6 +118,10 @@ pub(crate) fn configure(ia: &str, settings: &str, folder: &Folder) -> Outcome<Pa
         ia_params: format!("{settings} inner={}", inner.name),
         ..found
     };
+    // The program may hide the reason, or open no IA at all. Nothing is opened here.
+    host::load(Path::new(&filter.library), ia, &filter.ia_params, Api::V2_0).map_err(|_| {
+        format!("the filter over {ia:?} cannot be used, for the reason that it printed; the program was not run")
+    })?;
     let others = catalog
         .entries()
         .iter()

@@ -8,6 +8,7 @@ pub mod engine;
 pub mod first_message;
 pub mod prefix;
 mod process;
+pub mod scratch;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

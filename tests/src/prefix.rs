@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
+use crate::scratch::folder_of_process;
+
 /// A prefix with the libraries under their sonames, the providers and a dat.conf.
 #[derive(Debug)]
 pub struct Prefix {
-    dir: tempfile::TempDir,
+    dir: PathBuf,
 }
 
 /// The prefix of this process.
@@ -23,7 +25,7 @@ pub fn top() -> PathBuf {
 impl Prefix {
     fn new() -> Self {
         let debug = crate::built();
-        let dir = tempfile::tempdir().expect("a folder to write to");
+        let dir = folder_of_process();
         for (file, names) in [
             ("libdat1.so", &["libdat.so.1", "libdat.so"][..]),
             ("libdat2.so", &["libdat2.so.2", "libdat2.so"]),
@@ -31,7 +33,7 @@ impl Prefix {
             ("libdat_provider_softrxe.so", &["softrxe.so"]),
         ] {
             for name in names {
-                symlink(debug.join(file), dir.path().join(name)).expect("a folder to write to");
+                symlink(debug.join(file), dir.join(name)).expect("a folder to write to");
             }
         }
         let mut entries = String::new();
@@ -52,20 +54,20 @@ impl Prefix {
                 "127.0.6.8 0 engine=user near=off",
             ),
         ] {
-            let library = dir.path().join(library);
+            let library = dir.join(library);
             let library = library.display();
             entries += &format!(
                 "{name} {api} nonthreadsafe default {library} test.1.0 \"{params}\" \"\"\n"
             );
         }
-        std::fs::write(dir.path().join("dat.conf"), entries).expect("a folder to write to");
+        std::fs::write(dir.join("dat.conf"), entries).expect("a folder to write to");
         Self { dir }
     }
 
     /// Returns the path of a file of the prefix.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.dir.join(name)
     }
 
     /// Compiles a C program of `tests/c` against our headers and a library.
@@ -83,7 +85,7 @@ impl Prefix {
             .args(["-x", if compiler == "gcc" { "c" } else { "c++" }])
             .args(crate::c_sources(source))
             .args(["-x", "none", "-L"])
-            .arg(self.dir.path())
+            .arg(&self.dir)
             .args(arguments)
             .output()
             .expect("a C compiler");
@@ -120,7 +122,7 @@ impl Prefix {
         let mut command = Command::new(program);
         command
             .args(arguments)
-            .env("LD_LIBRARY_PATH", self.dir.path())
+            .env("LD_LIBRARY_PATH", &self.dir)
             .env("DAT_OVERRIDE", self.path("dat.conf"));
         command
     }

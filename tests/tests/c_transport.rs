@@ -5,18 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
+use dat_tests::scratch::folder_of_process;
 use dat_tests::{TOP, built};
-use tempfile::TempDir;
 
 /// The example as a shared object, linked as its Makefile links it.
-static LIBRARY: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().expect("a folder");
-    let library = folder.path().join("libsockets.so");
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let library = folder_of_process().join("libsockets.so");
     link(
         &Path::new(TOP).join("examples/c-transport/sockets.c"),
         &library,
     );
-    (folder, library)
+    library
 });
 
 /// Links a transport in C with the static library.
@@ -63,7 +62,7 @@ fn conform(library: &Path, address: &str, options: &[&str]) -> (Option<i32>, Str
 #[test]
 fn what_the_example_claims_holds_in_both_versions() {
     for (api, address) in [("1.2", "127.0.8.1 0"), ("2.0", "127.0.8.2 0")] {
-        let (status, said) = conform(&LIBRARY.1, address, &["--api", api]);
+        let (status, said) = conform(&LIBRARY, address, &["--api", api]);
         let wrong: Vec<&str> = said
             .lines()
             .filter(|line| !line.starts_with("holds") && !line.starts_with("lacks"))
@@ -84,7 +83,7 @@ fn what_the_example_claims_holds_in_both_versions() {
 fn it_exports_the_functions_of_a_provider_and_nothing_else() {
     let done = Command::new("nm")
         .args(["-D", "--defined-only"])
-        .arg(&LIBRARY.1)
+        .arg(&*LIBRARY)
         .output()
         .expect("nm");
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -141,7 +140,7 @@ fn dtest(libraries: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let line = format!(
         "sockets0 u2.0 nonthreadsafe default {} sockets.1.0 \"127.0.8.9 0\" \"\"\n",
-        LIBRARY.1.display()
+        LIBRARY.display()
     );
     fs::write(folder.path().join("dat.conf"), line).expect("written");
     // dtest's TCP port is fixed: a network namespace keeps concurrent runs apart. Without root it needs a user namespace.

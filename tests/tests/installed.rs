@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::LazyLock;
 
+use dat_tests::scratch::folder_of_process;
+
 /// Folders of this run; `first` is the folder of dist.sh, `moved` a copy of it.
 struct Prefix {
-    dir: tempfile::TempDir,
+    dir: PathBuf,
 }
 
 static PREFIX: LazyLock<Prefix> = LazyLock::new(Prefix::new);
@@ -30,13 +32,13 @@ fn succeeds(command: &mut Command) -> String {
 
 impl Prefix {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder_of_process();
         // The target folder of all tests' libraries, so that nothing is built twice.
         let built = dat_tests::built();
         succeeds(
             Command::new(top().join("scripts/dist.sh"))
                 .args(["--profile", "dev", "--to"])
-                .arg(dir.path().join("first"))
+                .arg(dir.join("first"))
                 .env("CARGO_TARGET_DIR", built.parent().unwrap())
                 .env("CARGO_NET_OFFLINE", "true"),
         );
@@ -49,7 +51,7 @@ impl Prefix {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.dir.join(name)
     }
 
     /// Runs a line of shell, in which pkg-config finds only the prefix `which`.

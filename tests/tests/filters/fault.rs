@@ -42,6 +42,31 @@ fn faulty(script: &str, seed: u64) -> (Vec<String>, Value, Option<i32>) {
     )
 }
 
+#[test]
+fn a_wrong_rule_is_named_before_the_program_runs() {
+    let conf = Conf::new();
+    fs::write(
+        conf.path("script"),
+        "# first\ncompletion:send nth=3 explode\n",
+    )
+    .expect("the script is written");
+    let mut command = Command::new(dat());
+    let words = [
+        "fault", "loop", "--script", "script", "--", "touch", "it-ran",
+    ];
+    command.args(words).env("LD_LIBRARY_PATH", PREFIX.path(""));
+    let output = conf.run(&mut command);
+    let said = text(&output);
+    assert!(!output.status.success(), "{said}");
+    for part in [
+        "script\", line 2: \"explode\" is not possible",
+        "the program was not run",
+    ] {
+        assert!(said.contains(part), "no {part:?}: {said}");
+    }
+    assert!(!conf.path("it-ran").exists(), "{said}");
+}
+
 /// Returns what the program says of a message.
 fn message(lines: &[String], number: u32) -> &str {
     let begin = format!("message {number}: ");
