@@ -45,13 +45,13 @@ pub(crate) fn run(name: &str, json: bool) -> Outcome {
         println!();
         println!("{title}");
         for (field, value) in fields {
-            println!("  {field:<38} {value}");
+            crate::out::hanging(&format!("  {field:<36} "), value);
         }
     }
     println!();
     println!("named attributes");
     for (field, value) in named {
-        println!("  {field:<38} {value}");
+        println!("  {field:<36} {value}");
     }
     println!();
     println!("counters that are not 0 (`dat counters {name}`)");
@@ -60,7 +60,7 @@ pub(crate) fn run(name: &str, json: bool) -> Outcome {
         .chain(&of_device)
         .filter(|(_, value)| *value > 0)
     {
-        println!("  {counter:<38} {value}");
+        println!("  {counter:<36} {value}");
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::cli::List;
 use crate::machine::{self, Device};
+use crate::out::COLUMNS;
 use crate::{Outcome, Reported, assess, read};
 
 /// A line of the list.
@@ -130,38 +131,166 @@ fn row(entry: &Entry, first: bool, open: bool, devices: &[Device]) -> Row {
 }
 
 fn print(rows: &[Row]) {
-    let width = |of: fn(&Row) -> usize| rows.iter().map(of).max().unwrap_or(0);
-    let name = width(|row| row.name.chars().count()).clamp(4, 40);
-    let library = width(|row| row.library.chars().count()).clamp(7, 40);
+    let table = Table::of(rows);
     println!(
-        "{:<name$}  {:<4} {:<6} {:<library$}  {:<6} parameters",
-        "name", "api", "thread", "library", "usable"
+        "{}",
+        table.line("name", "api", "thread", "library", "ok", "parameters")
     );
-    for row in rows {
+    for (at, row) in rows.iter().enumerate() {
         if let Some(target) = &row.alias_of {
+            println!("{:<1$}  is another name for {target}", row.name, table.name);
+        } else {
+            let thread = if row.thread_safe { "safe" } else { "unsafe" };
+            let ok = if row.usable { "yes" } else { "no" };
+            let params = format!("{:?}", row.ia_params);
             println!(
-                "{:<name$}  is another name for {target}{}",
-                row.name,
-                because(row)
+                "{}",
+                table.line(&row.name, &row.api, thread, table.library(row), ok, &params)
             );
-            continue;
         }
-        println!(
-            "{:<name$}  {:<4} {:<6} {:<library$}  {:<6} {:?}{}",
-            row.name,
-            row.api,
-            if row.thread_safe { "safe" } else { "unsafe" },
-            row.library,
-            if row.usable { "yes" } else { "no" },
-            row.ia_params,
-            because(row)
-        );
+        if let Some(why) = &row.why {
+            let first = format!("    line {}: ", row.line);
+            // One library that is not there is the reason of many entries.
+            let mut before = rows[..at].iter().filter(|other| other.file == row.file);
+            match before.find(|other| other.why.as_ref() == Some(why)) {
+                Some(other) => println!("{first}as on line {}", other.line),
+                None => crate::out::hanging(&first, why),
+            }
+        }
     }
 }
 
-fn because(row: &Row) -> String {
-    match &row.why {
-        None => String::new(),
-        Some(why) => format!("\n    line {}: {why}", row.line),
+/// The widths of the columns, and which are there.
+struct Table {
+    name: usize,
+    library: usize,
+    /// Whether there is a column for the thread safety: not if all entries are safe.
+    has_thread: bool,
+    /// Whether libraries have their folders.
+    has_folders: bool,
+}
+
+impl Table {
+    /// Makes a table of at most 80 columns, if the names and parameters leave room for that.
+    fn of(rows: &[Row]) -> Self {
+        let width = |of: fn(&Row) -> usize| rows.iter().map(of).max().unwrap_or(0);
+        let entries = || rows.iter().filter(|row| row.alias_of.is_none());
+        let mut table = Self {
+            name: width(|row| row.name.chars().count()).clamp(4, 40),
+            library: 0,
+            has_thread: entries().any(|row| !row.thread_safe),
+            has_folders: true,
+        };
+        let params = width(|row| format!("{:?}", row.ia_params).chars().count());
+        for has_folders in [true, false] {
+            table.has_folders = has_folders;
+            let libraries = entries().map(|row| table.library(row).chars().count());
+            table.library = libraries.max().unwrap_or(0).clamp(7, 40);
+            let columns = table.line("", "", "", "", "", "").chars().count() + params;
+            if columns <= COLUMNS {
+                break;
+            }
+        }
+        table
+    }
+
+    fn library<'a>(&self, row: &'a Row) -> &'a str {
+        let file = row.library.rsplit('/').next();
+        file.filter(|_| !self.has_folders).unwrap_or(&row.library)
+    }
+
+    fn line(
+        &self,
+        name: &str,
+        api: &str,
+        thread: &str,
+        library: &str,
+        ok: &str,
+        params: &str,
+    ) -> String {
+        let Self {
+            name: names,
+            library: libraries,
+            ..
+        } = *self;
+        let thread = if self.has_thread {
+            format!("{thread:<6} ")
+        } else {
+            String::new()
+        };
+        format!("{name:<names$}  {api:<4} {thread}{library:<libraries$}  {ok:<3} {params}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, library: &str, ia_params: &str, thread_safe: bool) -> Row {
+        Row {
+            name: name.into(),
+            api: "u2.0".into(),
+            thread_safe,
+            default: true,
+            library: library.into(),
+            path: None,
+            ia_params: ia_params.into(),
+            file: "dat.conf".into(),
+            line: 1,
+            usable: true,
+            why: None,
+            alias_of: None,
+        }
+    }
+
+    fn widest(rows: &[Row]) -> usize {
+        let table = Table::of(rows);
+        let lines = rows.iter().map(|row| {
+            let params = format!("{:?}", row.ia_params);
+            table.line(
+                &row.name,
+                &row.api,
+                "unsafe",
+                table.library(row),
+                "yes",
+                &params,
+            )
+        });
+        lines.map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn usual_tables_have_80_columns_at_most() {
+        let shipped = [
+            row(
+                "ofa-v2-scm-roe-*-1",
+                "libdat-provider-ibverbs.so.2",
+                "* 1 cm=socket",
+                true,
+            ),
+            row(
+                "softrxe-lo",
+                "libdat-provider-softrxe.so.2",
+                "lo 0 engine=user",
+                true,
+            ),
+        ];
+        assert!(widest(&shipped) <= 80, "{}", widest(&shipped));
+        assert!(!Table::of(&shipped).has_thread);
+        let dapl = [row(
+            "ofa-v2-mlx4_0-1u",
+            "libdaploucm.so.2",
+            "mlx4_0 1",
+            false,
+        )];
+        assert!(widest(&dapl) <= 80 && Table::of(&dapl).has_thread);
+        let folder = [row(
+            "a",
+            "/usr/lib/x86_64-linux-gnu/dat/liba.so.2",
+            "10.0.0.1 0 engine=user mtu=1024",
+            true,
+        )];
+        assert!(widest(&folder) <= 80 && !Table::of(&folder).has_folders);
+        assert!(Table::of(&[row("a", "/lib/a.so", "", true)]).has_folders);
     }
 }

@@ -1,7 +1,7 @@
 //! Standard output. A reader that goes away, and a full disk, end the command without a panic.
 
 use std::fmt::Arguments;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process;
 
 use serde::Serialize;
@@ -26,6 +26,41 @@ pub(crate) fn line(arguments: Arguments<'_>) {
     if let Err(error) = done {
         end(&error);
     }
+}
+
+/// Columns of a table, and of text on a terminal that does not tell its own.
+pub(crate) const COLUMNS: usize = 80;
+
+/// Prints `first` and text behind it. On a terminal the text is broken at blanks, and its lines begin below each other; elsewhere it is one
+/// line, for programs that search it.
+pub(crate) fn hanging(first: &str, text: &str) {
+    if !io::stdout().is_terminal() {
+        return line(format_args!("{first}{text}"));
+    }
+    let columns = std::env::var("COLUMNS").ok().and_then(|n| n.parse().ok());
+    let indent = first.chars().count();
+    let lines = broken(text, columns.unwrap_or(COLUMNS).saturating_sub(indent));
+    line(format_args!(
+        "{first}{}",
+        lines.join(&format!("\n{:indent$}", ""))
+    ));
+}
+
+/// Breaks text at blanks into lines of at most `width` characters. A longer word has a line of its own.
+fn broken(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().expect("there is always one");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= width {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// Prints text as it is.
@@ -61,4 +96,17 @@ fn end(error: &io::Error) -> ! {
         "dat: cannot write to standard output: {error}"
     );
     process::exit(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_broken_at_blanks() {
+        assert_eq!(broken("a bc def", 4), ["a bc", "def"]);
+        assert_eq!(broken("a /long/word b", 5), ["a", "/long/word", "b"]);
+        assert_eq!(broken("", 5), [""]);
+        assert_eq!(broken("a b", 0), ["a", "b"]);
+    }
 }

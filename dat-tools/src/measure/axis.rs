@@ -41,6 +41,23 @@ impl Axis {
         }
     }
 
+    /// Returns a logarithmic axis for values that differ by more than a decade, of which a linear one would show the largest only; else
+    /// a linear one.
+    pub(crate) fn fitting(values: impl IntoIterator<Item = f64> + Clone) -> Self {
+        let positive = values.clone().into_iter().filter(|v| *v > 0.0);
+        let (low, high) = positive.fold((f64::MAX, 0.0_f64), |(a, b), v| (a.min(v), b.max(v)));
+        if high > low * 10.0 {
+            Self::log(values)
+        } else {
+            Self::linear(values)
+        }
+    }
+
+    /// Returns whether the axis is logarithmic.
+    pub(crate) fn is_log(&self) -> bool {
+        self.is_log
+    }
+
     /// Returns the place of a value, from 0 to 1.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let place = if self.is_log {
@@ -150,6 +167,15 @@ mod tests {
         );
         assert!(Axis::log([7.0]).ticks().len() >= 2);
         assert!(!Axis::log([]).ticks().is_empty());
+    }
+
+    #[test]
+    fn values_over_decades_get_a_logarithmic_axis() {
+        let over_decades = Axis::fitting([0.02, 7.0, 20_000.0]);
+        assert!(over_decades.is_log());
+        assert!(over_decades.place(7.0) > 0.3 && over_decades.place(7.0) < 0.6);
+        assert!(!Axis::fitting([50.0, 100.0]).is_log());
+        assert!(!Axis::fitting([]).is_log());
     }
 
     #[test]

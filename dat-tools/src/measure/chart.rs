@@ -16,15 +16,16 @@ pub(crate) fn chart(rows: &[Row], width: usize) -> String {
         let values: Vec<f64> = group.iter().map(value).collect();
         let (heading, axis) = match group[0].measure() {
             Measure::Latency => (
-                "latency, median in microseconds, logarithmic",
+                "latency, median in microseconds",
                 Axis::log(values.iter().copied()),
             ),
             Measure::Bandwidth => (
                 "bandwidth, average in MiB per second",
-                Axis::linear(values.iter().copied()),
+                Axis::fitting(values.iter().copied()),
             ),
         };
-        let _ = writeln!(text, "\n{} {heading}", group[0].op.name());
+        let scale = if axis.is_log() { ", logarithmic" } else { "" };
+        let _ = writeln!(text, "\n{} {heading}{scale}", group[0].op.name());
         for (row, value) in group.iter().zip(values) {
             let _ = writeln!(
                 text,
@@ -88,5 +89,9 @@ mod tests {
         assert_eq!(lines[2], "      1M |██████████ 50.00");
         assert_eq!(lines[3], "      2M |████████████████████ 100.00");
         assert_eq!(lines[5], "read bandwidth, average in MiB per second");
+        let rows = [row(Op::Send, 1, 1e3), row(Op::Send, 1 << 20, 1e3)];
+        let text = chart(&rows, 20);
+        let heading = "\nsend bandwidth, average in MiB per second, logarithmic\n";
+        assert!(text.starts_with(heading), "{text}");
     }
 }

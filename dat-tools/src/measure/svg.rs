@@ -66,23 +66,27 @@ pub(crate) fn svg(title: &str, rows: &[Row]) -> String {
          font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     write_text(&mut text, (LEFT, 28.0), "start", 17, title);
-    for (at, (points, is_log, heading, unit)) in shown.into_iter().enumerate() {
-        let axis = if is_log {
-            Axis::log(points.iter().flat_map(|p| [p.ends.0, p.band.1]))
-        } else {
-            Axis::linear(points.iter().map(|p| p.band.1))
+    for (at, (points, is_latency, heading, unit)) in shown.into_iter().enumerate() {
+        let ops = ops(points);
+        let has_lines = points.len() > ops.len();
+        let axis = match (is_latency, has_lines) {
+            (true, _) => Axis::log(points.iter().flat_map(|p| [p.ends.0, p.band.1])),
+            (false, true) => Axis::fitting(points.iter().flat_map(|p| [p.middle, p.band.1])),
+            // Columns begin at 0.
+            (false, false) => Axis::linear(points.iter().map(|p| p.band.1)),
         };
+        let scale = if axis.is_log() { "; logarithmic" } else { "" };
         let panel = Panel {
             top: TITLE + PANEL * at as f64 + TOP,
             axis,
             sizes: points.iter().map(|p| p.bytes).collect(),
-            ops: ops(points),
+            ops,
         };
-        panel.frame(&mut text, heading, unit);
-        if panel.has_lines(points) {
+        panel.frame(&mut text, &format!("{heading}{scale}"), unit);
+        if has_lines {
             panel.lines(&mut text, points);
         } else {
-            panel.bars(&mut text, points, is_log);
+            panel.bars(&mut text, points, is_latency);
         }
     }
     text + "</svg>\n"
@@ -178,11 +182,6 @@ impl Panel {
             );
             write_text(text, (x + 20.0, y), "start", 13, op.name());
         }
-    }
-
-    /// Returns whether an operation has several sizes.
-    fn has_lines(&self, points: &[Point]) -> bool {
-        points.len() > self.ops.len()
     }
 
     /// Draws a line over the sizes, with a band, for each operation.
@@ -343,6 +342,21 @@ mod tests {
         assert!(x.is_sorted() && x.iter().all(|x| (LEFT..WIDTH - RIGHT).contains(x)));
         assert!(y.is_sorted_by(|a, b| a >= b) && y[0] > y[23]);
         assert!(picture.contains(">8M<") && picture.contains(">1<"));
+    }
+
+    #[test]
+    fn bandwidths_over_decades_are_on_a_logarithmic_axis() {
+        let rows: Vec<Row> = (0..24).map(|n| bandwidth(Op::Write, 1 << n, 1e4)).collect();
+        let picture = svg("t", &rows);
+        assert!(picture.contains("up to the peak; logarithmic"), "{picture}");
+        let y: Vec<f64> = values(&picture, "circle", "cy")
+            .iter()
+            .map(|text| text.parse().expect("a number"))
+            .collect();
+        // Each size has twice the bandwidth of the one before, so all are equally far apart.
+        let steps = y.windows(2).map(|two| two[0] - two[1]);
+        let (least, most) = steps.fold((f64::MAX, 0.0_f64), |(a, b), s| (a.min(s), b.max(s)));
+        assert!(least > 5.0 && most - least < 0.3, "{least} to {most}");
     }
 
     #[test]
