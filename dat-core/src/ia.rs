@@ -187,6 +187,11 @@ impl<T: Transport> Ia<T> {
         attributes
             .named
             .push(("DAT_COUNTERS".to_owned(), "TRUE".to_owned()));
+        let own: Vec<_> = T::own_counters(&adapter).iter().map(|(n, _)| *n).collect();
+        if !own.is_empty() {
+            let own = ("DAT_PROVIDER_COUNTERS".to_owned(), own.join(" "));
+            attributes.named.push(own);
+        }
         self.strict_lengths.store(strict_lengths, Ordering::Relaxed);
         self.counters.begin();
         {
@@ -472,6 +477,17 @@ impl<T: Transport> Ia<T> {
             names: IaCounter::ALL.iter().map(|c| c.name()).collect(),
             values,
         })
+    }
+
+    /// Returns the transport's own counter with this index in `DAT_PROVIDER_COUNTERS`; dat_ib_query_counters has it with the number
+    /// `DCNT_IA_ALL_COUNTERS` + 1 + index.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` (argument 3 of dat_extension_op) if there is none; `DAT_INVALID_HANDLE` if the IA is closed.
+    pub fn own_counter(&self, index: usize) -> Result<u64> {
+        let counters = T::own_counters(&*self.adapter()?);
+        let counter = counters.get(index).ok_or(Error::arg(3))?;
+        Ok(counter.1)
     }
 
     /// Sets the counters of a type to 0 and starts them (dat_ib_start_counter).

@@ -526,4 +526,11 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     fn device_counters(_adapter: &Self::Adapter) -> Vec<(IaCounter, u64)> {
         Vec::new()
     }
+
+    /// Returns names and values of the counters that `dat_ib_counters.h` does not name; names without spaces, in an order that stays
+    /// the same. dat_ib_query_counters reads them one by one, with the numbers after `DCNT_IA_ALL_COUNTERS`, and the named
+    /// attribute `DAT_PROVIDER_COUNTERS` lists the names. They count from the open, and are not reset.
+    fn own_counters(_adapter: &Self::Adapter) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }

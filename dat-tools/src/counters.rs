@@ -72,7 +72,7 @@ fn print(values: &[(String, u64)], all: bool, json: bool) {
     }
 }
 
-/// Returns the counters of an open IA; none from a provider without counters.
+/// Returns the counters of an open IA, with those that only its provider has; none from a provider without counters.
 pub(crate) fn of_ia(ia: &dat::Ia) -> Values {
     let Ok(counters) = ia.counters() else {
         return Vec::new();
@@ -80,7 +80,12 @@ pub(crate) fn of_ia(ia: &dat::Ia) -> Values {
     let named = counters
         .iter()
         .map(|(counter, value)| (dat::Counter::name(counter).to_owned(), value));
-    named.collect()
+    named.chain(of_provider(ia)).collect()
+}
+
+/// Returns the counters that only the provider of an open IA has.
+pub(crate) fn of_provider(ia: &dat::Ia) -> Values {
+    ia.provider_counters().unwrap_or_default()
 }
 
 /// Returns the counters that the kernel keeps of a verbs device or netdev, over all processes.

@@ -10,6 +10,7 @@ pub(crate) fn run(name: &str, json: bool) -> Outcome {
     let all = ia.all_attributes()?;
     let named = ia.attributes()?.named;
     let counters = counters::of_ia(&ia);
+    let of_provider = counters::of_provider(&ia);
     let device = all.ia.iter().find(|(field, _)| *field == "adapter_name");
     let of_device = counters::of_device(device.map_or("", |(_, name)| name.as_str()));
     if json {
@@ -54,11 +55,11 @@ pub(crate) fn run(name: &str, json: bool) -> Outcome {
         println!("  {field:<36} {value}");
     }
     println!();
-    println!("counters that are not 0 (`dat counters {name}`)");
+    println!("the provider's own counters, and others that are not 0 (`dat counters {name}`)");
     for (counter, value) in counters
         .iter()
         .chain(&of_device)
-        .filter(|(_, value)| *value > 0)
+        .filter(|counter| counter.1 > 0 || of_provider.contains(counter))
     {
         println!("  {counter:<36} {value}");
     }

@@ -10,6 +10,9 @@ use crate::extension::operate;
 use crate::sys::Handle;
 use crate::{Ep, Evd, Ia};
 
+/// Named attribute that lists a provider's own counters.
+const NAMES: &str = "DAT_PROVIDER_COUNTERS";
+
 /// A kind of counters: [`IaCounter`], [`EpCounter`] or [`EvdCounter`].
 ///
 /// ```
@@ -156,6 +159,36 @@ counted! {
 }
 
 impl Ia {
+    /// Returns names and values of the counters that only this provider has, such as `near_fallback_peer` of the user engine. The named
+    /// attribute `DAT_PROVIDER_COUNTERS` lists the names; the numbers in dat_ib_query_counters begin after
+    /// `DCNT_IA_ALL_COUNTERS`. Empty from a provider without any.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call) if the IA is closed.
+    pub fn provider_counters(&self) -> Result<Vec<(String, u64)>> {
+        let named = self.attributes()?.named;
+        let names = named.iter().find(|(name, _)| name == NAMES);
+        let names = names.iter().flat_map(|(_, names)| names.split(' '));
+        names
+            .enumerate()
+            .map(|(index, name)| {
+                let mut value = 0_u64;
+                let number = (IaCounter::ALL.len() + 1 + index) as u64;
+                let arguments = [number, (&raw mut value) as u64, 0];
+                // SAFETY: the operation takes a number, memory for one value, and a flag.
+                unsafe {
+                    operate(
+                        self.handle(),
+                        ib_op::QUERY_COUNTERS,
+                        "dat_ib_query_counters",
+                        &arguments,
+                    )?;
+                };
+                Ok((name.to_owned(), value))
+            })
+            .collect()
+    }
+
     /// Starts (dat_ib_start_counter) or stops (dat_ib_stop_counter) the counters of one type. Those of the connection manager
     /// run from the beginning.
     ///

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use dat::{Access, Close, DtoStatus, Ep, Evd, Event, Ia, Pz, Region, Streams};
@@ -72,6 +73,10 @@ impl Side {
         read.expect("its mappings");
         let near = maps.contains("memfd:dat-rs-near");
         say(if near { "link near" } else { "link udp" });
+        let counters = self.ia.provider_counters().expect("its counters");
+        let counted = counters.iter().filter(|(_, value)| *value > 0);
+        let counted: Vec<_> = counted.map(|(n, value)| format!("{n}={value}")).collect();
+        say(format_args!("counters {}", counted.join(" ")));
     }
 
     /// Connects to the server at `to`.
@@ -231,6 +236,14 @@ fn lose_memfd() {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
+/// Gives up the rights of the superuser: to other engines this process is another user's from now on.
+fn become_another_user() {
+    const NOBODY: libc::uid_t = 65_534;
+    // SAFETY: a plain system call; the C library makes it in all threads.
+    let done = unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
 /// Takes the name under which the engine in `slot` of `ip` takes calls for shared memory.
 fn take_name(ip: &str, slot: u16) -> OwnedFd {
     // SAFETY: plain system calls on a new descriptor and an address of the length given.
@@ -312,6 +325,19 @@ impl Pair {
         }
     }
 
+    /// Checks which counter of connections that stayed on UDP is 1 at the server and at the caller: one of the words, or none.
+    fn counts(&self, reasons: [&str; 2]) {
+        for (end, reasons) in [&self.server, &self.caller].into_iter().zip(reasons) {
+            let counted = end.says("counters", PATIENCE).expect("its counters");
+            let mut reasons = reasons.split('|');
+            let is_one = |reason: &str| match reason {
+                "" => counted.is_empty(),
+                reason => counted == format!("near_fallback_{reason}=1"),
+            };
+            assert!(reasons.any(is_one), "{counted}");
+        }
+    }
+
     /// Waits for 64 more messages; returns how many were acknowledged.
     fn moves(&self) -> usize {
         let count = self.caller.says("acknowledged ", PATIENCE);
@@ -333,6 +359,7 @@ fn plays() -> bool {
     match role.split(' ').collect::<Vec<_>>()[..] {
         ["serve"] => serve(|| {}),
         ["serve-without-descriptors"] => serve(exhaust_descriptors),
+        ["serve-as-another-user"] => serve(become_another_user),
         ["call", to] => call(to, || {}, nothing),
         ["call-without-memfd", to] => call(to, lose_memfd, nothing),
         ["call-and-fork", to] => call(to, || {}, |_| fork_in_a_stream()),
@@ -357,15 +384,20 @@ fn a_connection_takes_shared_memory_if_both_sides_offer_it() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let capture = format!("pcap={}", folder.path().join("packets").display());
-    for (settings, link) in [
-        (["", ""], "near"),
-        (["near=auto", "near=off"], "udp"),
-        (["near=off", "near=auto"], "udp"),
-        ([capture.as_str(), "near=auto"], "udp"),
-        (["near=auto", capture.as_str()], "udp"),
+    for (settings, link, reasons) in [
+        (["", ""], "near", ["", ""]),
+        (["near=auto", "near=off"], "udp", ["peer", "off"]),
+        (["near=off", "near=auto"], "udp", ["off", "peer"]),
+        ([capture.as_str(), "near=auto"], "udp", ["off", "peer"]),
+        (["near=auto", capture.as_str()], "udp", ["peer", "off"]),
     ] {
         let pair = Pair::new(test, "127.91.1", settings, ["serve", "call"]);
-        pair.uses(link);
+        if link == "udp" {
+            pair.uses_after_a_line("a connection stays on UDP");
+        } else {
+            pair.uses(link);
+        }
+        pair.counts(reasons);
         assert!(pair.moves() > 0);
     }
 }
@@ -376,14 +408,36 @@ fn a_connection_that_finds_no_memory_or_descriptor_takes_udp_and_says_so() {
     if plays() {
         return;
     }
-    for roles in [
-        ["serve", "call-without-memfd"],
-        ["serve-without-descriptors", "call"],
+    // A process without memfd refuses the server's call, on a busy machine too late; one without descriptors makes none, so its peer
+    // does not learn why.
+    let refused = ["resources|silent", "resources|peer"];
+    for (roles, reasons) in [
+        (["serve", "call-without-memfd"], refused),
+        (["serve-without-descriptors", "call"], ["resources", "peer"]),
     ] {
         let pair = Pair::new(test, "127.91.2", ["", ""], roles);
         pair.uses_after_a_line("stay on UDP");
+        pair.counts(reasons);
         assert!(pair.moves() > 0, "{roles:?}");
     }
+}
+
+#[test]
+fn engines_of_two_users_take_udp_and_say_so() {
+    let test = "engines_of_two_users_take_udp_and_say_so";
+    if plays() {
+        return;
+    }
+    // SAFETY: a plain system call.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only the superuser can become another user");
+        return;
+    }
+    let roles = ["serve-as-another-user", "call"];
+    let pair = Pair::new(test, "127.91.8", ["", ""], roles);
+    pair.uses_after_a_line("it belongs to another user");
+    pair.counts(["user", "peer"]);
+    assert!(pair.moves() > 0);
 }
 
 #[test]
@@ -402,6 +456,7 @@ fn an_engine_whose_name_is_taken_says_so_and_takes_udp() {
         .contains("no shared memory with other processes");
     assert!(says_so, "{}", pair.server_log);
     pair.uses("udp");
+    pair.counts(["off", "peer"]);
     assert!(pair.moves() > 0);
     drop(names);
 }
@@ -508,5 +563,38 @@ fn a_process_that_disconnects_and_exits_is_disconnected() {
             let ended = pair.server.says("ended ", PATIENCE);
             assert_eq!(ended.as_deref(), Some("Disconnected"), "{near}");
         }
+    }
+}
+
+#[test]
+fn dat_info_lists_the_counters_of_connections_that_stay_on_udp() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let conf = folder.path().join("dat.conf");
+    let line = dat_tests::line("ia", &dat_tests::softrxe(), "127.91.9.1 0 engine=user");
+    std::fs::write(&conf, line).expect("dat.conf");
+    let run = |arguments: &[&str]| {
+        let mut dat = Command::new(dat_tests::built().join("dat"));
+        let output = dat.args(arguments).env("DAT_OVERRIDE", &conf).output();
+        let output = output.expect("dat runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let names = [
+        "off",
+        "peer",
+        "user",
+        "elsewhere",
+        "version",
+        "resources",
+        "silent",
+        "protocol",
+    ];
+    let [text, json] = [&["info", "ia"][..], &["--json", "info", "ia"]].map(run);
+    for name in names {
+        let name = format!("near_fallback_{name}");
+        let mut lines = text.lines();
+        let line = lines.find(|line| line.split_whitespace().eq([name.as_str(), "0"]));
+        assert!(line.is_some(), "{name}: {text}");
+        assert!(json.contains(&format!("\"{name}\": 0")), "{name}: {json}");
     }
 }

@@ -35,6 +35,7 @@ const ORDER: &[&str] = &[
     // Owners of an adapter's state.
     "adapter::descriptors",
     "adapter::near",
+    "adapter::near_fallback",
     "adapter::near_dial",
     "adapter::ports",
     "adapter::peers",

@@ -30,6 +30,12 @@ fn counted<T: Transport>(handle: DatHandle, counter: i32, reset: bool) -> Result
     Ok((ia.counters(reset)?, which))
 }
 
+/// Returns the index of an IA's own counter of its transport: their numbers follow `DCNT_IA_ALL_COUNTERS`.
+fn own_index(counter: i32) -> Option<usize> {
+    let counter = usize::try_from(counter).ok()?;
+    counter.checked_sub(IaCounter::ALL.len() + 1)
+}
+
 /// Writes counters (dat_ib_query_counters).
 ///
 /// # Safety
@@ -41,6 +47,14 @@ pub(super) unsafe fn query<T: Transport>(
     reset: bool,
 ) -> Result<()> {
     require(out, 4)?;
+    if let Some(index) = own_index(counter)
+        && let Ok(ia) = handle::ia::<T>(handle, Subtype::InvalidHandle1)
+    {
+        let value = ia.own_counter(index)?;
+        // SAFETY: the counter is one word.
+        unsafe { out.write_unaligned(value) };
+        return Ok(());
+    }
     let (counted, which) = counted::<T>(handle, counter, reset)?;
     let asked = match which {
         Which::All => &counted.values[..],

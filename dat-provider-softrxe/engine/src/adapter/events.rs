@@ -102,6 +102,7 @@ impl Context<'_> {
                 connection.established = true;
                 let passive = connection.passive;
                 self.watch_connection(id);
+                self.near_dial.note_established(self.engine, now, id);
                 let data = if passive { data } else { theirs };
                 return Some(Upcall::Connection(token, ConnOutcome::Established, data));
             }

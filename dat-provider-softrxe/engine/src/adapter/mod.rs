@@ -12,6 +12,7 @@ pub(crate) mod hub;
 pub(crate) mod maintenance;
 pub(crate) mod near;
 pub(crate) mod near_dial;
+pub(crate) mod near_fallback;
 pub(crate) mod notices;
 pub(crate) mod peers;
 pub(crate) mod pending;

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-use dat_handshake::Capabilities;
+use dat_handshake::{Agreement as Handshake, Capabilities};
 use softrxe_near::agreement::{
     Action, Agreed, AnswerError, Call, Dial, DialError, Door, End, Event, Precedence, State,
     hello::Reason, ring_size,
@@ -20,6 +21,7 @@ use softrxe_port::slot::slot_of_qpn;
 use softrxe_proto::{CmId, Engine, Time};
 
 use super::near::Near;
+use super::near_fallback::{Fallbacks, Reason as Fallback, is_of_this_host};
 use crate::memory::regions::Regions;
 
 /// How long a peer that could not be dialled is left alone.
@@ -40,6 +42,19 @@ enum Refusal {
     Memory(#[from] MapError),
     #[error("no descriptor or memory to watch the channel: {0}")]
     Watch(#[from] io::Error),
+}
+
+impl Refusal {
+    /// Returns the reason for which connections with the engine at `ip` are counted.
+    fn reason(&self, ip: IpAddr) -> Fallback {
+        match self {
+            Self::TooMany | Self::Watch(_) => Fallback::Resources,
+            Self::Expired => Fallback::Silent,
+            Self::Dial(error) => Fallback::of_dial(error, ip),
+            Self::Answer(error) => Fallback::of_answer(error),
+            Self::Memory(error) => Fallback::of_memory(error),
+        }
+    }
 }
 
 /// An agreement that is under way.
@@ -68,8 +83,7 @@ pub(crate) struct NearDial {
     calls: PollSet,
     /// Peers that could not be dialled, until when.
     failed: HashMap<LocalPeer, Time>,
-    /// Connections to engines of this host that stayed on UDP although both sides offered shared memory.
-    fallbacks: u64,
+    fallbacks: Fallbacks,
 }
 
 impl NearDial {
@@ -90,7 +104,7 @@ impl NearDial {
             agreements: HashMap::new(),
             calls: PollSet::new()?,
             failed: HashMap::new(),
-            fallbacks: 0,
+            fallbacks: Fallbacks::default(),
         })
     }
 
@@ -107,6 +121,12 @@ impl NearDial {
     /// Begins to agree on a channel with the peer of the request `id`, unless there is one or the peer does not offer it.
     pub(crate) fn dial(&mut self, context: &mut Context<'_>, id: CmId) {
         let Some(peer) = offer(context.engine, id) else {
+            if self.door.is_some()
+                && let Some(peer) = own_peer(context.engine, id)
+            {
+                let now = context.now;
+                self.fallbacks.remember(now, peer, Fallback::Peer, false);
+            }
             return;
         };
         let name = (peer.ip, peer.slot);
@@ -118,7 +138,6 @@ impl NearDial {
             .get(&name)
             .is_some_and(|until| context.now < *until)
         {
-            self.fallbacks += 1;
             return;
         }
         if let Err(refusal) = self.start(context, peer) {
@@ -145,9 +164,10 @@ impl NearDial {
     }
 
     fn refuse(&mut self, now: Time, peer: LocalPeer, refusal: &Refusal) {
-        self.fallbacks += 1;
-        let fallbacks = self.fallbacks;
-        tracing::info!(?peer, fallbacks, %refusal, "connections to a process of this host stay on UDP");
+        let reason = refusal.reason(peer.0);
+        let why = reason.text();
+        tracing::info!(?peer, %refusal, "connections to another process stay on UDP: {why}");
+        self.fallbacks.remember(now, peer, reason, true);
         self.failed.retain(|_, until| now < *until);
         self.failed.insert(peer, now + RETRY_AFTER);
     }
@@ -169,9 +189,32 @@ impl NearDial {
         }
     }
 
+    /// Counts and logs the connection `id`, which is established, if it stayed on UDP and its peer is an engine of this project that
+    /// may be on this host.
+    pub(crate) fn note_established(&mut self, engine: &Engine<Regions>, now: Time, id: CmId) {
+        if engine.agreement(id).is_none_or(uses_near) {
+            return;
+        }
+        let Some(peer) = own_peer(engine, id) else {
+            return;
+        };
+        let otherwise = match self.door.is_some() {
+            _ if !is_of_this_host(peer.0) => Fallback::Elsewhere,
+            true => Fallback::Peer,
+            false => Fallback::Off,
+        };
+        self.fallbacks.count(now, peer, otherwise);
+    }
+
+    /// Returns names and values of the counters of connections that stayed on UDP, in an order that stays the same.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.fallbacks.counters()
+    }
+
     /// Forgets a peer that has ended.
     pub(crate) fn forget(&mut self, peer: LocalPeer) {
         self.failed.remove(&peer);
+        self.fallbacks.forget(peer);
         if let Some(agreement) = self.agreements.remove(&peer) {
             agreement.drop_dial(&self.calls);
         }
@@ -277,7 +320,7 @@ impl Agreement {
 
 /// Returns the engine that sent the request `id` if it offers shared memory, and so does this engine.
 fn offer(engine: &Engine<Regions>, id: CmId) -> Option<End> {
-    if !engine.agreement(id)?.has(Capabilities::NEAR) {
+    if !uses_near(engine.agreement(id)?) {
         return None;
     }
     let (ip, qpn, _) = engine.peer(id)?;
@@ -288,6 +331,17 @@ fn offer(engine: &Engine<Regions>, id: CmId) -> Option<End> {
     })
 }
 
+/// Returns true if both sides offer shared memory; once a connection is established, if it uses it.
+const fn uses_near(agreement: Handshake) -> bool {
+    agreement.has(Capabilities::NEAR)
+}
+
+/// Returns the peer of `id` if it is an engine of this project.
+fn own_peer(engine: &Engine<Regions>, id: CmId) -> Option<LocalPeer> {
+    let (ip, qpn, is_own) = engine.peer(id)?;
+    is_own.then(|| (ip, slot_of_qpn(qpn.value())))
+}
+
 /// Adds a channel that both sides agreed on.
 fn add(context: &mut Context<'_>, peer: End, agreed: Agreed) -> Result<(), Refusal> {
     let Agreed { channel, bell } = agreed;
@@ -295,4 +349,53 @@ fn add(context: &mut Context<'_>, peer: End, agreed: Agreed) -> Result<(), Refus
     let Context { engine, near, .. } = context;
     near.add(engine, (peer.ip, peer.slot), peer.guid, channel, Some(bell))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::adapter::hub::Hub;
+    use crate::clock;
+    use crate::transport::open::test_hub;
+
+    /// Calls the engine `peer` from `hub`; `answer` takes the call. Returns the counters that a connection which stays on UDP adds to.
+    fn refused(hub: &Hub, peer: End, answer: impl FnOnce(Call)) -> Vec<(&'static str, u64)> {
+        let mut door = Door::listen(peer).unwrap();
+        let mut state = hub.state.lock();
+        let (near_dial, mut context) = state.near_parts(clock::now());
+        near_dial.start(&mut context, peer).unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        let call = loop {
+            assert!(Instant::now() < end, "no call");
+            if let Some(call) = door.take() {
+                break call;
+            }
+        };
+        answer(call);
+        while !near_dial.agreements.is_empty() {
+            assert!(Instant::now() < end, "no answer");
+            near_dial.read_answers(&mut context);
+        }
+        let name = (peer.ip, peer.slot);
+        near_dial.fallbacks.count(context.now, name, Fallback::Peer);
+        let mut counters = near_dial.counters();
+        counters.retain(|(_, value)| *value > 0);
+        counters
+    }
+
+    #[test]
+    fn a_peer_of_another_version_is_counted_as_such_and_one_without_room_as_that() {
+        let hub = test_hub("127.77.6.1");
+        let ip = "127.77.6.2".parse().unwrap();
+        let peer = |slot| End { ip, slot, guid: 9 };
+        let counters = refused(&hub, peer(1), |call| call.refuse(Reason::Version));
+        assert_eq!(counters, [("near_fallback_version", 1)]);
+        let counters = refused(&hub, peer(2), |call| call.refuse(Reason::Full));
+        let both = [("near_fallback_version", 1), ("near_fallback_resources", 1)];
+        assert_eq!(counters, both);
+        let counters = refused(&hub, peer(3), drop);
+        assert_eq!(counters[2], ("near_fallback_silent", 1));
+    }
 }

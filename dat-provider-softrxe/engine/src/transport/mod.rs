@@ -90,6 +90,10 @@ impl Transport for UserEngine {
         ]
     }
 
+    fn own_counters(adapter: &Adapter) -> Vec<(&'static str, u64)> {
+        adapter.hub.state.lock().near_dial.counters()
+    }
+
     fn close(adapter: &Adapter) {
         adapter.end();
     }
