@@ -7,7 +7,7 @@ use super::lexer::{Split, words};
 pub(super) fn is_toml_line(line: &str) -> bool {
     let line = line.trim_start();
     let key = line.trim_start_matches(|c: char| {
-        c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '*' | '"' | '\'')
+        c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '*' | '"' | '\'')
     });
     let has_key = key.len() < line.len() && key.trim_start().starts_with('=');
     has_key || line.starts_with(['[', ']'])

@@ -12,6 +12,7 @@ mod parsed;
 mod place;
 pub mod suggest;
 mod toml_form;
+mod toml_table;
 mod write;
 
 use std::path::Path;

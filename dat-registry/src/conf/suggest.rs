@@ -18,10 +18,10 @@ pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String 
 }
 
 /// Returns the number of insertions, deletions, substitutions and swaps of neighbours between two words (the optimal string alignment
-/// distance), case ignored.
+/// distance), the case of ASCII letters ignored.
 fn distance(one: &str, other: &str) -> usize {
-    let one: Vec<char> = one.to_lowercase().chars().collect();
-    let other: Vec<char> = other.to_lowercase().chars().collect();
+    let one: Vec<char> = one.to_ascii_lowercase().chars().collect();
+    let other: Vec<char> = other.to_ascii_lowercase().chars().collect();
     let mut rows = vec![vec![0; other.len() + 1]; one.len() + 1];
     for i in 0..=one.len() {
         for j in 0..=other.len() {

@@ -18,9 +18,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeTable, DeValue};
 
 use super::alias::Alias;
 use super::decode::Decoded;
@@ -30,6 +29,7 @@ use super::fields;
 use super::mistakes;
 use super::parsed::Parsed;
 use super::place::{Origin, Place};
+use super::toml_table::{Fault, Table};
 
 const FILE: &[&str] = &["ia", "defaults", "alias"];
 const DEFAULTS: &[&str] = &[
@@ -51,23 +51,6 @@ const IA: &[&str] = &[
     "provider_version",
     "platform",
 ];
-
-/// The keys of an `[[ia]]` table except `params`, and of `[defaults]`.
-#[derive(Clone, Default, Deserialize)]
-#[serde(default)]
-struct Table {
-    name: Option<Spanned<String>>,
-    library: Option<Spanned<String>>,
-    alias: Vec<Spanned<String>>,
-    api: Option<Spanned<String>>,
-    thread_safe: Option<bool>,
-    default: Option<bool>,
-    provider_version: Option<Spanned<String>>,
-    platform: Option<Spanned<String>>,
-}
-
-/// A fault at a range of bytes.
-type Fault = (Range<usize>, ConfErrorKind);
 
 /// The form's parser, at one file.
 struct File<'a> {
@@ -175,14 +158,14 @@ impl File<'_> {
     }
 
     fn defaults(&self, value: &Spanned<DeValue<'_>>) -> Result<Table, Fault> {
-        if let Some(fault) = value
-            .get_ref()
-            .as_table()
-            .and_then(|t| unknown_key(t, DEFAULTS))
-        {
-            return Err(fault);
+        let Some(table) = value.get_ref().as_table() else {
+            let kind = ConfErrorKind::Toml("defaults is not a table: write [defaults]".into());
+            return Err((value.span(), kind));
+        };
+        match unknown_key(table, DEFAULTS) {
+            Some(fault) => Err(fault),
+            None => Table::read(table),
         }
-        read(value.clone())
     }
 
     /// Adds the entry of one `[[ia]]` table, and its aliases.
@@ -201,9 +184,8 @@ impl File<'_> {
         if let Some(fault) = unknown_key(table, IA) {
             return Err(fault);
         }
-        let mut rest = table.clone();
-        let params = rest.remove("params");
-        let mut ia: Table = read(Spanned::new(header.clone(), DeValue::Table(rest)))?;
+        let params = table.get("params");
+        let mut ia = Table::read(table)?;
         ia.library = ia.library.or_else(|| defaults.library.clone());
         let missing = |key: &str| {
             let kind = ConfErrorKind::Toml(format!("this [[ia]] has no {key}"));
@@ -212,7 +194,7 @@ impl File<'_> {
         let name = ia.name.take().ok_or_else(|| missing("name"))?;
         let library = ia.library.take().ok_or_else(|| missing("library"))?;
         let origin = self.origin(self.place(&header));
-        let (text, mut places) = match &params {
+        let (text, mut places) = match params {
             None => Default::default(),
             Some(params) => self.params(params)?,
         };
@@ -377,15 +359,6 @@ fn typed_value(value: &Spanned<DeValue<'_>>) -> Result<Value, Fault> {
             Err((value.span(), ConfErrorKind::Toml(kind)))
         }
     }
-}
-
-/// Deserialises a table; an error has the place that serde names.
-fn read(value: Spanned<DeValue<'_>>) -> Result<Table, Fault> {
-    let span = value.span();
-    Table::deserialize(ValueDeserializer::from(value)).map_err(|error| {
-        let kind = ConfErrorKind::Toml(error.message().trim().to_owned());
-        (error.span().unwrap_or(span), kind)
-    })
 }
 
 /// Returns the fault of the first key that is not in `known`.
