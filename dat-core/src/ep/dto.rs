@@ -8,6 +8,7 @@ use dat_arena::Cycle;
 
 use super::ring::{Id, QueueKind, Ring, Slot, SlotInfo, none};
 use super::{Ep, EpState};
+use crate::counters::IaCounter;
 use crate::evd::EventSink;
 use crate::event::{Dto, DtoOp, DtoStatus, RawHandle};
 use crate::head::raw;
@@ -232,7 +233,7 @@ pub(crate) fn complete<T: Transport>(
             return;
         }
         let Some((cookie, info)) = ring.take(id.number()) else {
-            not_outstanding(completion.id);
+            not_outstanding(ep, completion.id);
             return;
         };
         *silent += u64::from(info.has(SlotInfo::SILENT));
@@ -293,10 +294,12 @@ pub(crate) fn complete<T: Transport>(
 }
 
 /// Reports a completion that the present connection of an endpoint has, but whose work request is not outstanding. The transport is at
-/// fault, and its author sees nothing else of it: the consumer gets no event.
+/// fault, and its author sees nothing else of it: the consumer gets no event. It counts as an asynchronous error; there is none in
+/// the EVD, whose lock may not be taken here.
 #[cold]
 #[inline(never)]
-fn not_outstanding(id: WrId) {
+fn not_outstanding<T: Transport>(ep: &Ep<T>, id: WrId) {
+    ep.ia().count(IaCounter::AsyncError);
     tracing::error!(
         id = id.0,
         "the transport completed a work request twice, or after a later one of its queue; the completion is dropped"

@@ -61,6 +61,7 @@ faults! {
     FlushReversed "flush-reversed": "Outstanding receives are flushed in reverse order.";
     FlushIsSuccess "flush-is-success": "Flushed receives complete with success.";
     CompletionLost "completion-lost": "A request that succeeds has no completion.";
+    CompletesTwice "completes-twice": "A request that succeeds has two completions.";
     NotWoken "not-woken": "A completion does not wake the thread that waits for it.";
     NoTimeout "no-timeout": "A wait ignores its timeout.";
     SrqLimitSilent "srq-limit-silent": "The low watermark of a shared queue raises no event.";

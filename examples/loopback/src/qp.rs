@@ -148,6 +148,10 @@ impl QueuePair {
             let length = work.length as u32;
             self.request_cq
                 .push(Entry::request(work.id, status, length));
+            if planted(Planted::CompletesTwice) && status == DtoStatus::Success {
+                self.request_cq
+                    .push(Entry::request(work.id, status, length));
+            }
         }
     }
 

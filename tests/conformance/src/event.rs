@@ -4,6 +4,8 @@ use dat_abi::types::event_number;
 use dat_abi::v2_0::types::DatEvent;
 use dat_core::event::DtoStatus;
 
+use crate::names::{EventNumber, Status};
+
 /// An event dequeued from an EVD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
@@ -14,7 +16,7 @@ pub enum Seen {
         /// Cookie of the post.
         cookie: u64,
         /// `DAT_DTO_COMPLETION_STATUS`.
-        status: u32,
+        status: Status,
         /// Transferred length in bytes.
         length: u32,
     },
@@ -25,7 +27,7 @@ pub enum Seen {
         /// Cookie of the post.
         cookie: u64,
         /// `DAT_RMR_BIND_COMPLETION_STATUS`.
-        status: u32,
+        status: Status,
     },
     /// `DAT_CONNECTION_REQUEST_EVENT`.
     Request {
@@ -39,14 +41,14 @@ pub enum Seen {
     /// `DAT_CONNECTION_EVENT_*`.
     Connection {
         /// Event number.
-        number: u32,
+        number: EventNumber,
         /// The endpoint.
         ep: usize,
     },
     /// `DAT_SOFTWARE_EVENT`.
     Software(usize),
     /// Any other event, by number.
-    Other(u32),
+    Other(EventNumber),
 }
 
 impl Seen {
@@ -59,7 +61,7 @@ impl Seen {
                 Self::Dto {
                     ep: d.ep_handle,
                     cookie: d.user_cookie,
-                    status: d.status,
+                    status: Status(d.status),
                     length: d.transfered_length,
                 }
             }
@@ -69,7 +71,7 @@ impl Seen {
                 Self::Bind {
                     rmr: d.rmr_handle,
                     cookie: d.user_cookie,
-                    status: d.status,
+                    status: Status(d.status),
                 }
             }
             event_number::CONNECTION_REQUEST => {
@@ -85,7 +87,7 @@ impl Seen {
                 // SAFETY: as above.
                 let d = unsafe { data.connect_event_data };
                 Self::Connection {
-                    number,
+                    number: EventNumber(number),
                     ep: d.ep_handle,
                 }
             }
@@ -93,12 +95,12 @@ impl Seen {
                 // SAFETY: as above.
                 Self::Software(unsafe { data.software_event_data.pointer })
             }
-            number => Self::Other(number),
+            number => Self::Other(EventNumber(number)),
         }
     }
 
     /// Returns cookie and status of a completion.
-    pub(crate) fn completion(self) -> Option<(u64, u32)> {
+    pub(crate) fn completion(self) -> Option<(u64, Status)> {
         match self {
             Self::Dto { cookie, status, .. } | Self::Bind { cookie, status, .. } => {
                 Some((cookie, status))
@@ -108,7 +110,7 @@ impl Seen {
     }
 }
 
-pub(crate) const SUCCESS: u32 = DtoStatus::Success as u32;
-pub(crate) const FLUSHED: u32 = DtoStatus::Flushed as u32;
-pub(crate) const REMOTE_ACCESS: u32 = DtoStatus::RemoteAccess as u32;
-pub(crate) const LOCAL_PROTECTION: u32 = DtoStatus::LocalProtection as u32;
+pub(crate) const SUCCESS: Status = Status(DtoStatus::Success as u32);
+pub(crate) const FLUSHED: Status = Status(DtoStatus::Flushed as u32);
+pub(crate) const REMOTE_ACCESS: Status = Status(DtoStatus::RemoteAccess as u32);
+pub(crate) const LOCAL_PROTECTION: Status = Status(DtoStatus::LocalProtection as u32);

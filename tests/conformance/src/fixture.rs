@@ -9,6 +9,7 @@ use dat_core::flags::EvdFlags;
 
 use crate::dat::{Dat, Post, Region, Source};
 use crate::event::Seen;
+use crate::names::{EventNumber, Status};
 use crate::verdict::{Check, broken, ok, same};
 
 /// Timeout for an expected event, in microseconds.
@@ -103,7 +104,7 @@ impl<'a> Side<'a> {
     }
 
     /// Checks that the next event of `evd` is a completion with this cookie and status.
-    pub(crate) fn completes(&self, evd: usize, cookie: u64, status: u32) -> Check {
+    pub(crate) fn completes(&self, evd: usize, cookie: u64, status: Status) -> Check {
         match self.wait(evd)?.completion() {
             Some(seen) => same(&seen, &(cookie, status), "completion (cookie, status)"),
             None => broken("no completion"),
@@ -113,7 +114,7 @@ impl<'a> Side<'a> {
     /// Checks that the next event of the connect EVD is this one.
     pub(crate) fn connection(&self, ep: usize, number: ConnectionEvent) -> Check {
         let expected = Seen::Connection {
-            number: number as u32,
+            number: number.into(),
             ep,
         };
         same(&self.wait(self.conn)?, &expected, "connection event")
@@ -125,8 +126,8 @@ impl<'a> Side<'a> {
         match self.wait(self.conn)? {
             Seen::Connection { number, ep: seen }
                 if seen == ep
-                    && (number == ConnectionEvent::Broken as u32
-                        || number == ConnectionEvent::Disconnected as u32) =>
+                    && (number == EventNumber::from(ConnectionEvent::Broken)
+                        || number == EventNumber::from(ConnectionEvent::Disconnected)) =>
             {
                 self.state(ep, EpState::Disconnected)
             }

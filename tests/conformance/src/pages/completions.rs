@@ -11,6 +11,7 @@ use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::{FLUSHED, REMOTE_ACCESS, SUCCESS, Seen};
 use crate::fixture::{ABRUPT, Pair, Side, expect_ok};
+use crate::names::Status;
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
@@ -100,7 +101,7 @@ fn too_long(dat: &Dat) -> Check {
     pair.b.post(pair.to, Post::Recv, &[into.local()], 1)?;
     pair.a.post(pair.from, Post::Send, &[source.local()], 2)?;
     pair.b
-        .completes(pair.b.recv, 1, DtoStatus::LocalLength as u32)?;
+        .completes(pair.b.recv, 1, Status(DtoStatus::LocalLength as u32))?;
     pair.a.ends(pair.from)
 }
 

@@ -11,6 +11,7 @@ use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::{SUCCESS, Seen};
 use crate::fixture::{CONSUMER, FOREVER, Pair, Side, TIMEOUT, expect_ok};
+use crate::names::EventNumber;
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
@@ -128,7 +129,7 @@ fn sends_at_once(pair: &Pair<'_>, received: usize, connected: usize, cookie: u64
     let cr = pair.asked(from, FOREVER)?;
     ok(pair.b.dat.cr_accept(cr, to, b""), "dat_cr_accept")?;
     let established = Seen::Connection {
-        number: ConnectionEvent::Established as u32,
+        number: EventNumber::from(ConnectionEvent::Established),
         ep: from,
     };
     // Without a wait, which would run the upcalls of an engine in this process.
@@ -149,7 +150,7 @@ fn message_follows(dat: &Dat) -> Check {
     for cookie in 0..ROUNDS {
         let to = sends_at_once(&pair, evd, evd, cookie)?;
         let established = Seen::Connection {
-            number: ConnectionEvent::Established as u32,
+            number: EventNumber::from(ConnectionEvent::Established),
             ep: to,
         };
         same(&pair.b.wait(evd)?, &established, "event")?;
@@ -166,7 +167,7 @@ fn message_follows_on_two(dat: &Dat) -> Check {
         pair.b.completes(pair.b.recv, cookie, SUCCESS)?;
         pair.b.post(to, Post::Send, &[], cookie)?;
         let established = Seen::Connection {
-            number: ConnectionEvent::Established as u32,
+            number: EventNumber::from(ConnectionEvent::Established),
             ep: to,
         };
         let seen = expect_ok(dat.evd_dequeue(pair.b.conn), "dat_evd_dequeue")?;

@@ -44,7 +44,7 @@ fn of_evd(dat: &Dat, evd: usize) -> Check<Vec<u64>> {
     all(dat, evd, EvdCounter::ALL.len(), false)
 }
 
-fn of_ia(dat: &Dat, ia: usize) -> Check<Vec<u64>> {
+pub(super) fn of_ia(dat: &Dat, ia: usize) -> Check<Vec<u64>> {
     all(dat, ia, IaCounter::ALL.len(), false)
 }
 

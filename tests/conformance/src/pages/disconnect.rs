@@ -9,6 +9,7 @@ use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::{FLUSHED, SUCCESS, Seen};
 use crate::fixture::{ABRUPT, CONSUMER, FOREVER, GRACEFUL, Pair, Side, expect_ok};
+use crate::names::EventNumber;
 use crate::verdict::{Check, broken, holds, ok, refused, same};
 
 statements! {
@@ -158,7 +159,7 @@ fn order_on_one_evd(dat: &Dat) -> Check {
     let cr = pair.asked(from, FOREVER)?;
     ok(dat.cr_accept(cr, pair.to, b""), "dat_cr_accept")?;
     let connection = |number| Seen::Connection { number, ep: from };
-    let established = connection(ConnectionEvent::Established as u32);
+    let established = connection(EventNumber::from(ConnectionEvent::Established));
     same(&pair.a.wait(evd)?, &established, "event")?;
     for cookie in 1..=3 {
         pair.b.post(pair.to, Post::Recv, &[], 10 + cookie)?;
@@ -168,7 +169,7 @@ fn order_on_one_evd(dat: &Dat) -> Check {
     for cookie in 1..=3 {
         pair.a.completes(evd, cookie, SUCCESS)?;
     }
-    let end = connection(ConnectionEvent::Disconnected as u32);
+    let end = connection(EventNumber::from(ConnectionEvent::Disconnected));
     same(&pair.a.wait(evd)?, &end, "event")
 }
 
@@ -226,7 +227,7 @@ fn aborts_attempt(dat: &Dat) -> Check {
         // The result of the accept depends on the transport; the aborted side must not report a connection.
         let _ = dat.cr_accept(cr, pair.to, b"");
         while let Ok((seen, _)) = dat.evd_wait(pair.a.conn, 50_000, 1) {
-            let established = ConnectionEvent::Established as u32;
+            let established = EventNumber::from(ConnectionEvent::Established);
             if matches!(seen, Seen::Connection { number, .. } if number == established) {
                 return broken(
                     "dat_evd_dequeue returned DAT_CONNECTION_EVENT_ESTABLISHED of an aborted attempt",

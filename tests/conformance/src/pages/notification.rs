@@ -11,6 +11,7 @@ use super::statements;
 use crate::dat::{Agent, Dat, field};
 use crate::event::Seen;
 use crate::fixture::{CONSUMER, MOMENT, Pair, Side, TIMEOUT, expect_ok};
+use crate::names::EventNumber;
 use crate::verdict::{Check, broken, holds, ok, refused, same};
 
 statements! {
@@ -229,13 +230,13 @@ fn overflows(dat: &Dat) -> Check {
     let overflow = AsyncEvent::EvdOverflow as u32;
     same(
         &side.wait(side.async_evd)?,
-        &Seen::Other(overflow),
+        &Seen::Other(EventNumber(overflow)),
         "asynchronous error",
     )?;
     match asks.wait(asks.conn)? {
         Seen::Connection { number, .. } => same(
             &number,
-            &(ConnectionEvent::NonPeerRejected as u32),
+            &(EventNumber::from(ConnectionEvent::NonPeerRejected)),
             "connection event of the refused request",
         )?,
         other => return broken(format!("{other:?}")),

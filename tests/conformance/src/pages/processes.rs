@@ -8,6 +8,7 @@ use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::{FLUSHED, SUCCESS, Seen};
 use crate::fixture::{Memory, Side, TIMEOUT};
+use crate::names::EventNumber;
 use crate::peer::{Peer, Role};
 use crate::verdict::{Check, broken, holds, ok, same};
 
@@ -112,7 +113,7 @@ fn killed_before_answer(dat: &Dat) -> Check {
     peer.kill();
     match side.wait(side.conn)? {
         Seen::Connection { number, ep: seen }
-            if seen == ep && number != ConnectionEvent::Established as u32 =>
+            if seen == ep && number != EventNumber::from(ConnectionEvent::Established) =>
         {
             side.state(ep, EpState::Disconnected)
         }

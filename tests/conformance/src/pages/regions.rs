@@ -8,6 +8,7 @@ use super::statements;
 use crate::dat::{Dat, Post, Region, Source};
 use crate::event::{LOCAL_PROTECTION, REMOTE_ACCESS, SUCCESS};
 use crate::fixture::{Memory, Pair, Side, expect_ok};
+use crate::names::Status;
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
@@ -43,7 +44,7 @@ statements! {
 const ALL: u32 = MemPriv::ALL.bits();
 
 /// Writes from `a` into memory of `b`, and checks the completion.
-fn write(pair: &Pair<'_>, own: &Memory, far: &Memory, cookie: u64, status: u32) -> Check {
+fn write(pair: &Pair<'_>, own: &Memory, far: &Memory, cookie: u64, status: Status) -> Check {
     let what = Post::Write(far.remote());
     pair.a.post(pair.from, what, &[own.local()], cookie)?;
     pair.a.completes(pair.a.request, cookie, status)

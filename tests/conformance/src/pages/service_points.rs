@@ -8,6 +8,7 @@ use super::statements;
 use crate::dat::{Dat, field};
 use crate::event::{FLUSHED, Seen};
 use crate::fixture::{ABRUPT, CONSUMER, FOREVER, PROVIDER, Pair, Side, TIMEOUT, expect_ok};
+use crate::names::EventNumber;
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
@@ -217,7 +218,7 @@ fn accept_data(dat: &Dat) -> Check {
     refused(code, Kind::InvalidParameter, "dat_cr_accept, too much data")?;
     ok(dat.cr_accept(cr, pair.to, b"welcome"), "dat_cr_accept")?;
     let (event, data) = pair.a.wait_with_data(pair.a.conn)?;
-    let number = ConnectionEvent::Established as u32;
+    let number = EventNumber::from(ConnectionEvent::Established);
     let ep = pair.from;
     same(&event, &Seen::Connection { number, ep }, "event")?;
     // A transport may pad it to the size of its message field.

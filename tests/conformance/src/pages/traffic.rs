@@ -5,14 +5,17 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dat_abi::v2_0::types::DatLmrTriplet;
+use dat_core::counters::IaCounter;
 use dat_core::error::{Error, Kind};
 use dat_core::event::ConnectionEvent;
 use dat_core::flags::{EvdFlags, MemPriv};
 
+use super::counters::of_ia;
 use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::{SUCCESS, Seen};
 use crate::fixture::{ABRUPT, CONSUMER, GRACEFUL, Pair, Side, TIMEOUT, expect_ok};
+use crate::names::EventNumber;
 use crate::verdict::{Check, Verdict, broken, holds, ok, refused, same};
 
 statements! {
@@ -21,6 +24,7 @@ statements! {
     "dat_ep_post_send": "Segments are sent in the order of the list, and received into the segments of the receive." => segments;
     "dat_ep_post_send": "Threads that have an endpoint each send and receive at the same time." => threads;
     "dat_ep_post_send": "Threads post on one endpoint at the same time, and each post completes once." => threads_on_one;
+    "dat_ep_post_send": "Each send, each write and each receive completes once, and no asynchronous error is counted." => once;
     "dat_ep_post_recv": "Receives that the active side posts before it connects take messages, in order." => active_receives;
     "dat_ep_post_rdma_write": "The bytes of a write are in place when the receive of a later message completes." => write_before_send;
     "dat_evd_wait": "A threshold of n waits for n completions, of messages too." => threshold;
@@ -32,6 +36,36 @@ statements! {
 }
 
 const ALL: u32 = MemPriv::ALL.bits();
+
+fn once(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (from, into) = (pair.a.memory(32, ALL)?, pair.b.memory(32, ALL)?);
+    for cookie in 0..20 {
+        pair.b.post(pair.to, Post::Recv, &[into.local()], cookie)?;
+        let write = Post::Write(into.remote());
+        pair.a
+            .post(pair.from, write, &[from.local()], 100 + cookie)?;
+        pair.a
+            .post(pair.from, Post::Send, &[from.local()], cookie)?;
+        pair.a.completes(pair.a.request, 100 + cookie, SUCCESS)?;
+        pair.a.completes(pair.a.request, cookie, SUCCESS)?;
+        pair.b.completes(pair.b.recv, cookie, SUCCESS)?;
+    }
+    pair.a.quiet(pair.a.request)?;
+    pair.b.quiet(pair.b.recv)?;
+    for side in [&pair.a, &pair.b] {
+        // A core that finds no request for a completion drops it and counts an error.
+        match of_ia(dat, side.ia) {
+            Ok(counts) => {
+                let counter = IaCounter::AsyncError;
+                same(&counts[counter as usize], &0, counter.name())?;
+            }
+            Err(Verdict::Lacks(_)) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
 
 fn local_read(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
@@ -418,7 +452,7 @@ fn thousand(dat: &Dat) -> Check {
             for _ in 0..batch {
                 match side.wait(side.conn)? {
                     Seen::Connection { number, .. }
-                        if number == ConnectionEvent::Established as u32 => {}
+                        if number == EventNumber::from(ConnectionEvent::Established) => {}
                     other => return broken(format!("{other:?} at connection {}", active.len())),
                 }
             }

@@ -8,6 +8,7 @@ use super::statements;
 use crate::dat::{Dat, Post};
 use crate::event::{REMOTE_ACCESS, SUCCESS, Seen};
 use crate::fixture::{Memory, Pair, Side, expect_ok};
+use crate::names::Status;
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
@@ -69,7 +70,7 @@ impl<'a> Bound<'a> {
         Ok(key)
     }
 
-    fn write(&self, key: u32, status: u32) -> Check {
+    fn write(&self, key: u32, status: Status) -> Check {
         let a = &self.pair.a;
         let what = Post::Write(self.far.under(key));
         a.post(self.pair.from, what, &[self.own.local()], 1)?;

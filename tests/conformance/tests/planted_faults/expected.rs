@@ -231,6 +231,12 @@ pub(crate) const EXPECTED: &[(&str, &str, &str, &str)] = &[
         "broken",
     ),
     (
+        "completes-twice",
+        "dat_ep_post_send",
+        "Each send, each write and each receive completes once, and no asynchronous error is counted.",
+        "broken",
+    ),
+    (
         "not-woken",
         "dat_evd_wait",
         "A thread that waits is woken by each completion of 1,000 round trips.",
