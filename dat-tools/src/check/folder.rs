@@ -1,7 +1,7 @@
 //! A folder such as dat.conf.d: the files that are read from it, and what else is to be known.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dat_registry::search::{self, Found};
 
@@ -25,20 +25,21 @@ pub(super) fn files(path: &Path) -> Outcome<Vec<Found>> {
 /// Returns what programs do not read: other files of the folder, and the folder itself if none of `programs` is in it.
 pub(super) fn notes(path: &Path, programs: &[Found]) -> Vec<String> {
     let name = path.display();
-    let mut others: Vec<PathBuf> = fs::read_dir(path)
+    let mut others: Vec<String> = fs::read_dir(path)
         .into_iter()
         .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|file| !search::counts_in_folder(file))
+        .flatten()
+        .filter(|entry| !search::counts_in_folder(&entry.path()))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     others.sort();
-    let mut notes: Vec<String> = others
-        .iter()
-        .map(|file| {
-            let file = file.display();
-            format!("note: {file} is not read: only *.conf and *.toml are, and no hidden file")
-        })
-        .collect();
+    let mut notes = Vec::new();
+    if !others.is_empty() {
+        let others = others.join(", ");
+        notes.push(format!(
+            "note: of {name} programs do not read {others}: only *.conf and *.toml, and no hidden file"
+        ));
+    }
     let real = |path: &Path| path.canonicalize().ok();
     let is_read = programs
         .iter()
