@@ -1,7 +1,7 @@
 #!/bin/bash
 # Prints Markdown tables and the goals' ratios: the user engine by UDP beside raw UDP with the same datagrams, UCX tcp,
-# libfabric and iperf3; and through shared memory beside the bare ring, UCX and libfabric; on this machine, in about six
-# minutes. Missing tools are listed below the tables. See docs/performance.md.
+# libfabric and iperf3; and through shared memory, by the C table and the Rust API, beside the bare ring, a bare futex, UCX
+# and libfabric; on this machine, in about seven minutes. Missing tools are listed below the tables. See docs/performance.md.
 #
 # usage: bench.sh [--rounds N] [WORD]     only figures with WORD in "figure, contestant, table", e.g. "64 KiB, GB/s,
 # user engine" or "same host"
@@ -15,6 +15,7 @@ cd "$(dirname "$0")/.."
     cargo build --quiet --locked --release -p softrxe-near --example ring_bench
 }
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
+cc -O2 -Wall -Werror -Icapi/include -L"$target/dist/lib" -o "$target/release/near-c" tests/bench/near.c -ldat2
 conf=$(mktemp)
 trap 'rm -f "$conf"' EXIT
 # Two addresses of the loopback, so that each process can own port 4791.

@@ -48,6 +48,18 @@ impl Prefix {
             ("ranks1", "u1.2", "softrxe.so", "127.0.6.6 0 engine=user"),
             ("ranks2", "u2.0", "softrxe.so", "127.0.6.7 0 engine=user"),
             (
+                "near-client",
+                "u2.0",
+                "softrxe.so",
+                "127.0.6.19 0 engine=user",
+            ),
+            (
+                "near-server",
+                "u2.0",
+                "softrxe.so",
+                "127.0.6.20 0 engine=user",
+            ),
+            (
                 "udp2",
                 "u2.0",
                 "softrxe.so",
@@ -70,7 +82,7 @@ impl Prefix {
         self.dir.join(name)
     }
 
-    /// Compiles a C program of `tests/c` against our headers and a library.
+    /// Compiles a C program of `tests/c`, or another folder of `tests`, against our headers and a library.
     ///
     /// # Panics
     /// If it does not compile.

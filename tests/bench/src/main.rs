@@ -205,6 +205,16 @@ fn same_host() -> Vec<(Figure, Contestant, Take)> {
             take(|| others::ring("64 B after 28 B, one way", 1.0)),
         ),
     ];
+    for (figure, who, arguments) in [
+        (F::SendPolled, W::NearC, "send"),
+        (F::SendBlocking, W::NearC, "wait"),
+        (F::SendAsleep, W::NearC, "asleep"),
+        (F::SendAsleep, W::Futex, "futex"),
+        (F::WritePolled, W::NearC, "write"),
+        (F::Messages, W::NearC, "rate"),
+    ] {
+        plan.push((figure, who, take(move || others::near_c(arguments))));
+    }
     for (who, transports) in ucx {
         plan.push((
             F::SendPolled,
@@ -235,6 +245,10 @@ fn same_host() -> Vec<(Figure, Contestant, Take)> {
             W::Near,
             take(move || ours::bandwidth(near, true, size, deep)),
         ));
+        for (figure, kind) in [(F::Write(at), "put"), (F::Read(at), "get")] {
+            let arguments = format!("{kind} {size} {deep}");
+            plan.push((figure, W::NearC, take(move || others::near_c(&arguments))));
+        }
         plan.push((
             F::Write(at),
             W::Ring,
@@ -256,6 +270,9 @@ fn same_host() -> Vec<(Figure, Contestant, Take)> {
         if alone.is_empty() {
             continue;
         }
+        let arguments = format!("put {size} 1");
+        let alone_c = move || Ok(size as f64 / 1e3 / others::near_c(&arguments)?);
+        plan.push((F::Alone(at), W::NearC, take(alone_c)));
         plan.push((F::Alone(at), W::Near, take(move || ours::alone(near, size))));
         plan.push((
             F::Alone(at),

@@ -201,6 +201,22 @@ pub(crate) fn ring(line: &'static str, scale: f64) -> Result<f64> {
         .ok_or_else(|| format!("no figure in its output: {}", text.trim()).into())
 }
 
+/// Runs the program `tests/bench/near.c`, which scripts/bench.sh builds beside this one, for the figure that `arguments` name.
+pub(crate) fn near_c(arguments: &str) -> Result<f64> {
+    let program = std::env::current_exe()?.with_file_name("near-c");
+    if !program.exists() {
+        return Err(format!("{} is not installed: scripts/bench.sh", program.display()).into());
+    }
+    let mut command = Command::new("timeout");
+    command.arg(TIMEOUT).arg(program);
+    let output = command.args(arguments.split(' ')).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.trim().parse().map_err(|_| {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        format!("near-c {arguments}: no figure in its output: {text}{said}").into()
+    })
+}
+
 /// Runs `iperf3` over one TCP connection; returns GB/s.
 pub(crate) fn iperf() -> Result<f64> {
     installed("iperf3")?;

@@ -17,6 +17,8 @@ pub(crate) enum Figure {
     SendPolled,
     DataOnly,
     SendBlocking,
+    /// A message to an end that sleeps, one way.
+    SendAsleep,
     WritePolled,
     Messages,
     Write(usize),
@@ -39,6 +41,7 @@ impl Figure {
             Self::SendPolled => "send 64 B, polled, half round trip, us".into(),
             Self::DataOnly => "the same without acknowledgements, us".into(),
             Self::SendBlocking => "send 64 B, blocking, half round trip, us".into(),
+            Self::SendAsleep => "64 B to an end that sleeps, one way, us".into(),
             Self::WritePolled => "RDMA write 64 B, polled, half round trip, us".into(),
             Self::Messages => "RDMA writes of 64 B, million/s".into(),
             Self::Crowd => {
@@ -61,6 +64,7 @@ impl Figure {
             Self::SendPolled
                 | Self::DataOnly
                 | Self::SendBlocking
+                | Self::SendAsleep
                 | Self::WritePolled
                 | Self::Crowd
                 | Self::Alone(_)
@@ -84,8 +88,12 @@ pub(crate) enum Contestant {
     FabricTcp,
     FabricUdp,
     Iperf,
+    /// Through the C function table.
+    NearC,
+    /// Through the Rust API.
     Near,
     Ring,
+    Futex,
     UcxCma,
     UcxPosix,
     FabricShm,
@@ -103,8 +111,10 @@ const NETWORK: &[Contestant] = &[
 
 /// Contestants through memory of the host.
 const SAME_HOST: &[Contestant] = &[
+    Contestant::NearC,
     Contestant::Near,
     Contestant::Ring,
+    Contestant::Futex,
     Contestant::UcxCma,
     Contestant::UcxPosix,
     Contestant::FabricShm,
@@ -128,8 +138,10 @@ impl Contestant {
             Self::FabricTcp => "libfabric tcp",
             Self::FabricUdp => "libfabric udp",
             Self::Iperf => "iperf3 TCP",
-            Self::Near => "user engine, near=auto",
+            Self::NearC => "user engine, near=auto, C table",
+            Self::Near => "user engine, near=auto, Rust API",
             Self::Ring => "bare ring",
+            Self::Futex => "bare futex",
             Self::UcxCma => "UCX posix,cma",
             Self::UcxPosix => "UCX posix",
             Self::FabricShm => "libfabric shm",
@@ -150,8 +162,8 @@ enum Against {
     Fixed,
 }
 
-/// Goals of the user engine with `near=auto`, in the same way.
-const SAME_HOST_GOALS: [(Figure, Against, f64); 18] = [
+/// Goals of the user engine with `near=auto` through the C table, in the same way.
+const SAME_HOST_GOALS: [(Figure, Against, f64); 19] = [
     (Figure::SendPolled, Against::Other(Contestant::UcxCma), 1.1),
     (Figure::SendPolled, Against::Fixed, 0.65),
     (
@@ -160,6 +172,7 @@ const SAME_HOST_GOALS: [(Figure, Against, f64); 18] = [
         1.1,
     ),
     (Figure::SendBlocking, Against::Own(Figure::SendPolled), 1.5),
+    (Figure::SendAsleep, Against::Other(Contestant::Futex), 1.2),
     (Figure::Messages, Against::Fixed, 10.0),
     (Figure::Messages, Against::Other(Contestant::UcxCma), 1.5),
     (Figure::Write(0), Against::Fixed, 7.0),
