@@ -11,6 +11,7 @@
 //! of their own, `raw` passes invalid arguments, `matrix` generates MATRIX.md.
 
 mod api;
+mod calls;
 mod coverage;
 pub mod dat;
 mod event;

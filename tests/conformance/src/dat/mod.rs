@@ -51,6 +51,7 @@ const NOT_IMPLEMENTED: u32 = Error::of(Kind::NotImplemented).code();
 /// numbers.
 macro_rules! each {
     ($self:ident.$slot:ident { V1_2($($old:expr),* $(,)?), V2_0($($new:expr),* $(,)?) }) => {{
+        let _inside = crate::calls::enter(concat!("dat_", stringify!($slot)));
         // SAFETY: pointers are to locals or leaked memory of the types that the slot names; handles may be
         // anything, which is what a provider is tested for.
         let code = unsafe {
@@ -73,6 +74,7 @@ macro_rules! call {
 /// Calls a slot that 1.2 does not have.
 macro_rules! v2_only {
     ($self:ident.$slot:ident($($arg:expr),* $(,)?)) => {{
+        let _inside = crate::calls::enter(concat!("dat_", stringify!($slot)));
         let code = match $self.table {
             Table::V1_2(_) => None,
             // SAFETY: as in `each`.

@@ -151,6 +151,7 @@ impl Dat {
         } else {
             self.table
         };
+        let _inside = crate::calls::enter(extension.name);
         let code = match table {
             Table::V1_2(_) => None,
             // SAFETY: a list with as many words as any operation takes, each an integer or a pointer to a local.

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use super::report::Report;
 use super::{Subject, numbered};
+use crate::calls::Watch;
 use crate::dat::{Dat, Launcher};
 use crate::peer::{self, Role};
 use crate::verdict::Verdict;
@@ -67,6 +69,9 @@ pub fn serve(words: &[String]) -> ExitCode {
         }
     };
     report(Report::Ready);
+    if let Ok(pipe) = std::io::stdin().as_fd().try_clone_to_owned() {
+        std::thread::spawn(move || tell_calls(&File::from(pipe)));
+    }
     let wanted: Vec<usize> = numbers.split(',').filter_map(|n| n.parse().ok()).collect();
     for (number, statement) in numbered().filter(|(number, _)| wanted.contains(number)) {
         report(Report::Begins(number));
@@ -87,6 +92,23 @@ pub fn serve(words: &[String]) -> ExitCode {
 fn tell(pipe: Option<&File>, report: &Report) {
     if let Some(mut pipe) = pipe {
         let _ = pipe.write_all(report.line().as_bytes());
+    }
+}
+
+/// Time between two looks at the calls.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Reports the calls that last, whenever they are others.
+fn tell_calls(pipe: &File) {
+    let mut watch = Watch::default();
+    let mut told = String::new();
+    loop {
+        std::thread::sleep(LOOK);
+        let calls = watch.lasting().join(", ");
+        if calls != told {
+            tell(Some(pipe), &Report::Inside(calls.clone()));
+            told = calls;
+        }
     }
 }
 

@@ -120,14 +120,21 @@ impl Run {
                     }
                     Outcome::Crashed(describe(status))
                 }
-                Heard::Nothing => Outcome::Hung(format!(
-                    "no progress within the time limit of {} s",
-                    self.timeout.as_secs()
-                )),
+                Heard::Nothing => Outcome::Hung(self.silence()),
             };
             judged.extend(self.end(&stage, outcome)?);
             return Ok(judged);
         }
+    }
+
+    /// Says for how long the process was silent, and in which calls.
+    fn silence(&self) -> String {
+        let limit = self.timeout.as_secs();
+        let mut text = format!("no progress within the time limit of {limit} s");
+        if !self.process.inside.is_empty() {
+            text += &format!("; under way: {}", self.process.inside);
+        }
+        text
     }
 
     fn statement(&self, number: usize) -> Option<&'static Statement> {
@@ -149,8 +156,8 @@ impl Run {
                 }
                 return Ok(None);
             }
-            // It has restarted the time limit.
-            Report::Progress => return Ok(None),
+            // The former has restarted the time limit; the latter was kept.
+            Report::Progress | Report::Inside(_) => return Ok(None),
             Report::Done => {
                 *stage = Stage::Ending;
                 return Ok(None);
@@ -233,6 +240,8 @@ enum Heard {
 struct Process {
     child: Child,
     reports: Receiver<Report>,
+    /// Calls that last.
+    inside: String,
 }
 
 impl Process {
@@ -268,7 +277,12 @@ impl Process {
                 }
             }
         });
-        Ok(Self { child, reports })
+        let inside = String::new();
+        Ok(Self {
+            child,
+            reports,
+            inside,
+        })
     }
 
     /// Waits for a report, the end of the process, or the time limit of silence. All reports of a process come before its end.
@@ -278,6 +292,8 @@ impl Process {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match (self.reports.recv_timeout(left.min(LOOK)), ended) {
+                // It is made all the time, and no progress.
+                (Ok(Report::Inside(calls)), _) => self.inside = calls,
                 (Ok(report), _) => return Heard::Said(report),
                 (Err(RecvTimeoutError::Disconnected), Some(status)) => return Heard::Ended(status),
                 (Err(RecvTimeoutError::Disconnected), None) => return self.wait(end),

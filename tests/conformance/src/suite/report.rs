@@ -11,6 +11,8 @@ pub(super) enum Report {
     Begins(usize),
     /// The statement under test has made progress.
     Progress,
+    /// The calls that last, separated by commas; empty if none does any more.
+    Inside(String),
     /// The statement holds.
     Holds(usize),
     /// The provider reports that it does not support this.
@@ -30,6 +32,7 @@ impl Report {
             Self::Unusable(why) => format!("unusable {}\n", text(why)),
             Self::Begins(number) => format!("begins {number}\n"),
             Self::Progress => "progress\n".into(),
+            Self::Inside(calls) => format!("inside {calls}\n"),
             Self::Holds(number) => format!("holds {number}\n"),
             Self::Lacks(number, why) => format!("lacks {number} {}\n", text(why)),
             Self::Broken(number, why) => format!("broken {number} {}\n", text(why)),
@@ -47,6 +50,7 @@ impl Report {
             "unusable" => Self::Unusable(rest.to_owned()),
             "begins" => Self::Begins(number.ok()?),
             "progress" => Self::Progress,
+            "inside" => Self::Inside(rest.to_owned()),
             "holds" => Self::Holds(number.ok()?),
             "lacks" => Self::Lacks(number.ok()?, why.to_owned()),
             "broken" => Self::Broken(number.ok()?, why.to_owned()),
@@ -68,13 +72,19 @@ mod tests {
             Report::Unusable(why()),
             Report::Begins(0),
             Report::Progress,
+            Report::Inside("dat_evd_wait, dat_ep_free".into()),
+            Report::Inside(String::new()),
             Report::Holds(7),
             Report::Lacks(8, why()),
             Report::Broken(9, why()),
             Report::Done,
         ] {
             let line = report.line();
-            assert_eq!(Report::parse(line.trim_end()), Some(report), "{line}");
+            assert_eq!(
+                Report::parse(line.trim_end_matches('\n')),
+                Some(report),
+                "{line}"
+            );
         }
         let line = Report::Broken(1, "two\nlines".into()).line();
         assert_eq!(line, "broken 1 two lines\n");
