@@ -187,9 +187,17 @@ counted() {
 }
 
 case_transfer() {
-    local counters=$1
+    local counters=$1 arguments i
     shift
-    of_dapltest 'Transaction Test Finished' -T T -s "$at" -D adapter "$@" && counted "$counters"
+    of_dapltest 'Transaction Test Finished' -T T -s "$at" -D adapter "$@" || return
+    counted "$counters" && return
+    # A test that is over within one tick of dapltest's clock has no report: once more, with more messages.
+    says 'cannot calculate stats' "$log.client" || return
+    arguments=("$@")
+    for i in "${!arguments[@]}"; do
+        [ "${arguments[i]}" != -i ] || arguments[i + 1]=$((arguments[i + 1] * 20))
+    done
+    of_dapltest 'Transaction Test Finished' -T T -s "$at" -D adapter "${arguments[@]}" && counted "$counters"
 }
 
 case_perf() {
