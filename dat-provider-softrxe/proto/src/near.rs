@@ -86,6 +86,14 @@ pub struct NearOut {
 }
 
 impl NearOut {
+    pub(crate) const EMPTY: Self = Self {
+        header: [0; MAX_HEADER],
+        header_length: 0,
+        payload_at: 0,
+        payload_length: 0,
+        lent: false,
+    };
+
     /// Returns the transport headers.
     #[must_use]
     pub fn header(&self) -> &[u8] {
@@ -93,6 +101,7 @@ impl NearOut {
     }
 
     /// Returns the length of the record.
+    #[inline]
     #[must_use]
     pub const fn record_length(&self) -> usize {
         let length = if self.lent {

@@ -269,11 +269,12 @@ impl State {
 
     /// Transmits what the engine has to send, except acknowledgements that may wait if `hold`, and collects its events.
     pub(crate) fn transmit(&mut self, now: Time, hold: bool) {
-        self.engine.memory().prepare(now);
         if self.engine.has_records(hold) {
+            self.engine.memory().prepare(now);
             self.near.transmit(&mut self.engine, now, hold);
         }
         if self.engine.has_datagrams() || self.ports.captures() {
+            self.engine.memory().prepare(now);
             self.ports.transmit(&mut self.engine, now, hold);
         }
         self.driver.batch.transmitted();
@@ -300,7 +301,10 @@ impl State {
 
     /// Collects the engine's events: wakes threads that wait for completions, and keeps the events that lead to upcalls.
     pub(crate) fn collect_events(&mut self) {
-        while let Some(event) = self.engine.poll_event() {
+        // Most calls find none, and the test is a load where the call is not.
+        while self.engine.has_events()
+            && let Some(event) = self.engine.poll_event()
+        {
             if let Event::CqReady(cq) = &event
                 && !self.notices.completed(*cq)
             {

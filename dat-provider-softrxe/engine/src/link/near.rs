@@ -226,7 +226,7 @@ impl NearLink {
 }
 
 /// Says that the record that is made lends at this position, or nothing.
-#[inline(never)]
+#[inline]
 fn lend(engine: &Engine<Regions>, record: Option<(NearId, u64)>) {
     engine.memory().loans().borrow_mut().set_lending(record);
 }

@@ -427,9 +427,11 @@ impl Transport for UserEngine {
             .engine
             .post_recv(qp.qpn, id.0, sges)
             .map_err(post_error)?;
-        // A queue pair in Error flushes the receive at once.
-        state.collect_events();
-        qp.hub.wake(&mut state);
+        // A queue pair in Error flushes the receive at once. Else there is nothing that a thread would have to wake for.
+        if state.engine.has_events() {
+            state.collect_events();
+            qp.hub.wake(&mut state);
+        }
         Ok(())
     }
 

@@ -181,6 +181,13 @@ impl<M: Memory> Engine<M> {
         self.out.events.pop_front()
     }
 
+    /// Returns whether [`poll_event`](Self::poll_event) has an event.
+    #[inline]
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.out.events.is_empty()
+    }
+
     /// Returns the time to call [`handle_timeout`](Self::handle_timeout); it may be earlier than needed, never later.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.next()

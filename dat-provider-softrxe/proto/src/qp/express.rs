@@ -16,7 +16,9 @@ use super::requester::Requester;
 use super::responder::Current;
 use super::ring::for_each_part;
 use crate::memory::{Access, Memory, Rights};
-use crate::near::{self, ACK_FLAG, ACK_LEN, MAX_HEADER, MIN_LENT, NearOut, RecordPart};
+use crate::near::{
+    self, ACK_FLAG, ACK_LEN, MAX_HEADER, MIN_LENT, NearOut, RECORD_ALIGN, RecordPart,
+};
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::{Psn, Qpn};
@@ -67,14 +69,15 @@ impl Requester {
 }
 
 impl Qp {
-    /// Sends the next request on the express path, if its record fits in `room` bytes. `None`: nothing has changed but bytes of the
-    /// record, and the general path decides.
+    /// Sends the next request on the express path, if its record fits in `room` bytes. Writes the packet to `out`, and returns the length of
+    /// its record. `None`: nothing has changed but `out` and bytes of the record, and the general path decides.
     #[inline]
     pub(crate) fn send_express<M: Memory>(
         &mut self,
         cx: &Context<'_, M>,
         room: usize,
-    ) -> Option<NearOut> {
+        out: &mut NearOut,
+    ) -> Option<usize> {
         // Answers come first, and so does an acknowledgement that is urgent.
         if !self.state.sends() || self.responder.has_urgent_output(cx.config.ack_every) {
             return None;
@@ -89,8 +92,8 @@ impl Qp {
                 self.requester.next,
             )
         };
-        let mut header = [0; MAX_HEADER];
-        bth.emit(&mut header);
+        let header: &mut [u8; MAX_HEADER] = &mut out.header;
+        bth.emit(header);
         let mut header_length = Bth::LEN;
         if let Some(reth) = &single.reth {
             reth.emit(&mut header[Bth::LEN..]);
@@ -105,16 +108,14 @@ impl Qp {
         }
         let payload_length = single.sge.length as usize;
         let payload_at = near::payload_at(header_length, payload_length);
-        let out = NearOut {
-            header,
-            header_length,
-            payload_at,
-            payload_length,
-            lent: false,
-        };
-        if out.record_length() > room {
+        let record_length = (payload_at + payload_length).next_multiple_of(RECORD_ALIGN);
+        if record_length > room {
             return None;
         }
+        out.header_length = header_length;
+        out.payload_at = payload_at;
+        out.payload_length = payload_length;
+        out.lent = false;
         let access = Access {
             key: single.sge.key,
             need: Rights::LOCAL_READ,
@@ -127,7 +128,8 @@ impl Qp {
         if acknowledges {
             self.responder.ack = None;
         }
-        Some(out)
+        debug_assert_eq!(record_length, out.record_length());
+        Some(record_length)
     }
 
     /// Records that the request at the cursor was sent in one packet.

@@ -139,6 +139,15 @@ impl Bench {
         self.run(|qp, cx| qp.post_send(cx, &request)).unwrap();
     }
 
+    fn express(&mut self, room: usize) -> Option<NearOut> {
+        self.run(|qp, cx| {
+            let mut out = NearOut::EMPTY;
+            let length = qp.send_express(cx, room, &mut out)?;
+            assert_eq!(length, out.record_length());
+            Some(out)
+        })
+    }
+
     fn general(&mut self) -> Option<NearOut> {
         self.run(|qp, cx| {
             let packet = qp.next(cx, true)?;
@@ -245,7 +254,7 @@ fn a_sender_leaves_what_the_general_path_leaves() {
                         bench
                     });
                     let before = general.state();
-                    let sent = express.run(|qp, cx| qp.send_express(cx, 4096));
+                    let sent = express.express(4096);
                     assert_eq!(
                         sent.is_some(),
                         may_send && list_fits && op_fits && !fence,
@@ -269,9 +278,9 @@ fn a_record_without_room_is_not_sent() {
     let mut bench = Bench::new(Rights::empty());
     bench.post(Op::Send, &[sge(64, KEY)], false, false);
     let before = bench.state();
-    assert_eq!(bench.run(|qp, cx| qp.send_express(cx, 64)), None);
+    assert_eq!(bench.express(64), None);
     assert_eq!(bench.state(), before);
-    assert!(bench.run(|qp, cx| qp.send_express(cx, 128)).is_some());
+    assert!(bench.express(128).is_some());
 }
 
 /// States of a receiver of a packet with the expected PSN.
