@@ -1,6 +1,6 @@
 //! The boundary to C: stops panics, and converts raw arguments to Rust values.
 
-use std::any::Any;
+use std::any::{Any, type_name_of_val};
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -56,17 +56,24 @@ pub(crate) fn guard<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn 
 /// ([`Transport`](dat_core::transport::Transport) makes none on the fast path).
 #[inline]
 pub(crate) fn guard_fast<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
+    guard_as::<V, _>(type_name_of_val(&body), body)
+}
+
+/// Runs the body of a slot. `name` is the type of the slot's closure, which contains the slot's name.
+#[inline]
+fn guard_as<V: Version, F: FnOnce() -> Result<()>>(name: &'static str, body: F) -> DatReturn {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => DAT_SUCCESS,
         Ok(Err(error)) => V::pack(error),
-        Err(panic) => V::pack(panicked(panic)),
+        Err(panic) => V::pack(panicked(name, panic)),
     }
 }
 
 /// Runs the body of a slot that allocates: like [`guard`], but refuses the call when memory is too short for the allocations in it
 /// that cannot fail ([`has_room`]). All slots that create, connect, accept or resize use this.
 pub(crate) fn guard_allocating<V: Version>(body: impl FnOnce() -> Result<()>) -> DatReturn {
-    guard::<V>(|| {
+    let _deferred = dat_os::cancel::Deferred::new();
+    guard_as::<V, _>(type_name_of_val(&body), || {
         if has_room() {
             body()
         } else {
@@ -79,17 +86,25 @@ pub(crate) fn guard_allocating<V: Version>(body: impl FnOnce() -> Result<()>) ->
 /// Runs a body that returns no error. A panic becomes `DAT_INTERNAL_ERROR`.
 #[inline(always)]
 pub(crate) fn caught<R>(body: impl FnOnce() -> R) -> Result<R> {
-    catch_unwind(AssertUnwindSafe(body)).map_err(panicked)
+    let name = type_name_of_val(&body);
+    catch_unwind(AssertUnwindSafe(body)).map_err(|panic| panicked(name, panic))
 }
 
-/// Logs a panic. A function of its own, so that the fast path saves no registers for it.
+/// Returns the name of the function that a closure's type names: `ep_free` of `dat_abi::thunk::ep_free<T>::{{closure}}`.
+fn function_of(closure: &str) -> &str {
+    let path = closure.split("::{{closure}}").next().unwrap_or(closure);
+    let path = path.split('<').next().unwrap_or(path);
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+/// Logs a panic in the slot whose closure has this type. A function of its own, so that the fast path saves no registers for it.
 #[cold]
 #[inline(never)]
 #[allow(
     clippy::needless_pass_by_value,
     reason = "dropped here, not on the fast path"
 )]
-pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Error {
+pub(crate) fn panicked(closure: &str, panic: Box<dyn Any + Send>) -> Error {
     let text = panic
         .downcast_ref::<String>()
         .map(String::as_str)
@@ -97,7 +112,8 @@ pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Error {
         .unwrap_or("no message");
     tracing::error!(
         text,
-        "a DAT call panicked; this is a bug of the provider, please report it"
+        "dat_{} panicked and returns DAT_INTERNAL_ERROR; this is a bug of the provider, please report it",
+        function_of(closure)
     );
     Error::of(Kind::InternalError)
 }
@@ -201,6 +217,18 @@ mod tests {
         std::panic::set_hook(hook);
         assert_eq!(code, Error::of(Kind::InternalError).code());
         assert_eq!(guard::<V1_2>(|| Ok(())), DAT_SUCCESS);
+    }
+
+    #[test]
+    fn the_type_of_a_closure_names_its_function() {
+        fn ep_free<T>() -> &'static str {
+            type_name_of_val(&|| size_of::<T>())
+        }
+        assert_eq!(function_of(ep_free::<Vec<u8>>()), "ep_free");
+        assert_eq!(
+            function_of("dat_abi::thunk::ep_free<a::B<c::D>>::{{closure}}::{{closure}}"),
+            "ep_free"
+        );
     }
 
     #[test]

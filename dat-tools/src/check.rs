@@ -88,16 +88,12 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
     if json {
         crate::out::json(&all, false);
     } else {
-        let plural = |count: usize, one: &str, many: &str| match count {
-            1 => format!("1 {one}"),
-            count => format!("{count} {many}"),
-        };
         println!(
             "{}: {}, {}, {}",
             all.files.join(", "),
-            plural(all.entries, "entry", "entries"),
-            plural(errors, "error", "errors"),
-            plural(warnings, "warning", "warnings")
+            crate::out::plural(all.entries, "entry", "entries"),
+            crate::out::plural(errors, "error", "errors"),
+            crate::out::plural(warnings, "warning", "warnings")
         );
         for note in &all.notes {
             println!("{note}");

@@ -67,12 +67,18 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
     findings.push(match faults {
         0 => Finding::ok(
             CHECK,
-            format!("{files}: {} entries", catalog.entries().len()),
+            format!(
+                "{files}: {}",
+                crate::out::plural(catalog.entries().len(), "entry", "entries")
+            ),
         ),
         n => Finding::bad(
             CHECK,
             State::Warning,
-            format!("{files}: {n} faulty entries"),
+            format!(
+                "{files}: {}",
+                crate::out::plural(n, "faulty entry", "faulty entries")
+            ),
             "dat check",
         ),
     });

@@ -98,6 +98,14 @@ fn end(error: &io::Error) -> ! {
     process::exit(1);
 }
 
+/// Returns a count with its noun.
+pub(crate) fn plural(count: usize, one: &str, many: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

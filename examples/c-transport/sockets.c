@@ -678,8 +678,10 @@ static void *listening(void *with)
     struct listener *listener = with;
     for (;;) {
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0 && !__atomic_load_n(&listener->stopped, __ATOMIC_SEQ_CST))
+        if (fd < 0 && !__atomic_load_n(&listener->stopped, __ATOMIC_SEQ_CST)) {
+            usleep(10000); /* no descriptor is free, perhaps; one may be soon */
             continue;
+        }
         if (__atomic_load_n(&listener->stopped, __ATOMIC_SEQ_CST)) {
             close(fd);
             return NULL;
