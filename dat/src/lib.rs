@@ -1,19 +1,35 @@
 //! RDMA by name: open an interface adapter, then move data without copies.
 //!
-//! ```no_run
-//! use udapl::{Access, Ia, Streams};
+//! ```
 //! use std::time::Duration;
+//! use udapl::{Access, Event, Ia, Streams};
 //!
 //! # fn main() -> Result<(), udapl::Error> {
-//! let ia = Ia::open("softrxe")?; // a name of dat.conf, or a built-in one
+//! # let server = Ia::open("softrxe-lo")?;
+//! # let (pz, requests) = (server.create_pz()?, server.create_evd(8, Streams::CR | Streams::CONNECTION | Streams::DTO)?);
+//! # let listener = server.listen(None, &requests)?;
+//! # let (address, qualifier) = (server.attributes()?.address, listener.conn_qual());
+//! # let accepts = std::thread::spawn(move || {
+//! #     let Ok(Event::Request(request)) = requests.wait(Duration::from_secs(60)) else { panic!("no request") };
+//! #     let ep = server.endpoint(&pz).recv_evd(&requests).request_evd(&requests).connect_evd(&requests).create().unwrap();
+//! #     let memory = pz.allocate(64, Access::LOCAL_WRITE).unwrap();
+//! #     ep.post_recv(&[memory.slice(0..64)], 1).unwrap();
+//! #     request.accept(&ep, b"").unwrap();
+//! #     while !matches!(requests.wait(Duration::from_secs(60)), Ok(Event::Completion(_))) {}
+//! #     assert_eq!(memory.to_vec(0..10), b"some bytes");
+//! # });
+//! let ia = Ia::open("softrxe-lo")?; // a name of dat.conf, or a built-in one
 //! let pz = ia.create_pz()?;
-//! let region = pz.allocate(4096, Access::all())?;
+//! let region = pz.allocate(4096, Access::ALL)?;
 //! let events = ia.create_evd(64, Streams::DTO | Streams::CONNECTION)?;
 //! let ep = ia.endpoint(&pz).recv_evd(&events).request_evd(&events).connect_evd(&events).create()?;
-//! ep.connect("10.9.0.1".parse().unwrap(), 4000).private_data(b"hello").start()?;
-//! let event = events.wait(Duration::from_secs(5))?;
+//! ep.connect(address, qualifier).private_data(b"hello").start()?; // where a peer listens
+//! let Event::Established { .. } = events.wait(Duration::from_secs(60))? else { panic!("refused") };
 //! region.write(0, b"some bytes");
 //! ep.post_send(&[region.slice(0..10)], 1)?;
+//! let Event::Completion(done) = events.wait(Duration::from_secs(60))? else { panic!("no completion") };
+//! done.result()?;
+//! # accepts.join().unwrap();
 //! # Ok(()) }
 //! ```
 //!

@@ -67,7 +67,62 @@
 //! # }
 //! ```
 //!
-//! # 4. Messages, with futures
+//! # 4. Messages, call by call
+//!
+//! A receive is posted before its message arrives. Each post has a cookie, which comes back in the completion. Posted regions
+//! stay registered until then, even if the program drops them. Here a thread sleeps in `poll(2)` on the descriptor of a
+//! [`NotifyFd`](crate::NotifyFd): it takes the notifications first and the events afterwards, until there are none, and only then it
+//! sleeps. A program that polls leaves out the descriptor, and one that only waits calls [`Evd::wait`](crate::Evd::wait).
+//!
+//! ```
+//! # use std::time::Duration;
+//! use std::os::fd::AsRawFd;
+//! use udapl::{Access, DtoOp, Event, Ia, Streams};
+//!
+//! # fn main() -> Result<(), udapl::Error> {
+//! # let patience = Duration::from_secs(60);
+//! let ia = Ia::open("softrxe-lo")?;
+//! let pz = ia.create_pz()?;
+//! let notify = ia.create_notify_fd()?;
+//! let done = ia.create_evd_on(notify.cno(), 64, Streams::DTO)?;
+//! # let events = ia.create_evd(64, Streams::CONNECTION | Streams::CR)?;
+//! let endpoint = || ia.endpoint(&pz).recv_evd(&done).request_evd(&done).connect_evd(&events).create();
+//! let (client, server) = (endpoint()?, endpoint()?);
+//! // ... they connect as in part 3 ...
+//! # let listener = ia.listen(None, &events)?;
+//! # client.connect(ia.attributes()?.address, listener.conn_qual()).start()?;
+//! # let Event::Request(request) = events.wait(patience)? else { panic!("no request") };
+//! # request.accept(&server, b"")?;
+//! # for _ in [&client, &server] {
+//! #     assert!(matches!(events.wait(patience)?, Event::Established { .. }));
+//! # }
+//! let memory = pz.allocate(128, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+//! server.post_recv(&[memory.slice(64..128)], 1)?;
+//! memory.write(0, b"hello");
+//! client.post_send(&[memory.slice(0..5)], 2)?;
+//!
+//! let mut left = 2; // completions
+//! while left > 0 {
+//!     while notify.take()? {}
+//!     while let Some(event) = done.poll()? {
+//!         let Event::Completion(completion) = event else { continue };
+//!         completion.result()?;
+//!         if completion.op == DtoOp::Receive {
+//!             assert_eq!(memory.to_vec(64..64 + completion.length as usize), b"hello");
+//!         }
+//!         left -= 1;
+//!     }
+//!     if left > 0 {
+//!         let mut readable = libc::pollfd { fd: notify.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+//!         // SAFETY: one descriptor, which lives.
+//!         unsafe { libc::poll(&raw mut readable, 1, -1) };
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # 5. Messages, with futures
 //!
 //! The calls above map uDAPL's one to one. Most programs are shorter with the futures of [`aio`](crate::aio), where a
 //! [`Context`](crate::aio::Context) owns the adapter and gives events to whatever waits for them. They work in every runtime, and in none:
@@ -95,7 +150,7 @@
 //! # }
 //! ```
 //!
-//! # 5. One-sided
+//! # 6. One-sided
 //!
 //! A region with rights for peers has a key. A peer that has the key as a [`Remote`](crate::Remote) reads, writes and changes the memory
 //! itself. The owner's program does not run for that, and gets no event. A key is sent like any other bytes; here it is the private data
@@ -117,7 +172,7 @@
 //!     let (qualifier, options) = (listener.conn_qual(), Options::default());
 //!     let attempt = context.connect(context.address(), qualifier, &options);
 //!     let (client, server) = join(attempt, listener.accept()).await;
-//!     let (client, _server) = (client?, server?);
+//!     let (client, server) = (client?, server?);
 //!     let memory = Remote::from_prefix(&client.private_data()).expect("the server sent a key");
 //!
 //!     // Write, read, and count, in the server's memory.
@@ -131,12 +186,22 @@
 //!     assert_eq!((read?, &buffer[..]), (5, &b"hello"[..]));
 //!     assert_eq!(client.fetch_add(memory.slice(0..8), 7).await?, 0);
 //!     assert_eq!(shared.load_u64(0), 7);
+//!
+//!     // A write that tells the server, which gets a message with a number and the length of the write.
+//!     let (_, written) = client.write_immediate(buffer, memory.slice(64..69), 64).await;
+//!     written?;
+//!     let told = server.recv().await?;
+//!     assert_eq!((told.immediate(), told.written()), (Some(64), 5));
 //!     Ok(())
 //! })
 //! # }
 //! ```
 //!
-//! # 6. When something fails
+//! A key is good as long as its region lives. A read with the key of a region that is gone fails with
+//! [`DtoStatus::RemoteAccess`](crate::DtoStatus::RemoteAccess) and breaks the connection; other connections are not concerned. To open
+//! memory for a while, and close it without an end of the connection, use a [`Window`](crate::aio::Window).
+//!
+//! # 7. When something fails
 //!
 //! Errors are variants of [`Error`](crate::Error) that a program matches on. An operation that failed breaks its connection, and an
 //! error says whether the connection is gone:
@@ -154,6 +219,63 @@
 //!     Err(error) => return Err(error),
 //!     Ok(_) => unreachable!(),
 //! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # 8. In a server, with tokio
+//!
+//! `Context::open_tokio` (feature `tokio`) lets a task of the runtime take the events.
+//! [`Context::open`](crate::aio::Context::open) works in a task as well, with a thread of its own for that. A connection
+//! is `Send` and used through `&self`, so a task or several can have it.
+//!
+//! * **Shutdown**: [`Connection::disconnect`](crate::aio::Connection::disconnect) lets posted operations complete. A connection that is
+//!   dropped ends at once. Peers see either as [`Error::Disconnected`](crate::Error::Disconnected).
+//! * **Timeouts, `select!`**: a future that is dropped cancels no operation that was posted. It goes on, its buffer stays with it, and
+//!   returns to its pool when it completes. A dropped `recv` loses no message: the next one gets it.
+//! * **A client that is killed**: `recv` returns an error for which
+//!   [`Error::is_connection_gone`](crate::Error::is_connection_gone) is true.
+//!
+//! ```
+//! # #[cfg(not(feature = "tokio"))]
+//! # fn main() {}
+//! # #[cfg(feature = "tokio")]
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), udapl::Error> {
+//! use std::time::Duration;
+//! use tokio::time::timeout;
+//! use udapl::aio::{Context, Options};
+//!
+//! let context = Context::open_tokio("softrxe-lo")?;
+//! let mut listener = context.listen(None, Options::default())?;
+//! let (address, qualifier) = (context.address(), listener.conn_qual());
+//! let server = tokio::spawn(async move {
+//!     loop {
+//!         let connection = listener.accept().await?;
+//!         tokio::spawn(async move {
+//!             let pool = connection.context().pool(4, 64)?;
+//!             loop {
+//!                 let message = match connection.recv().await {
+//!                     Err(error) if error.is_connection_gone() => return Ok(()),
+//!                     other => other?,
+//!                 };
+//!                 connection.send(pool.take().await.filled(&message)).await.1?;
+//!             }
+//!             # #[expect(unreachable_code)]
+//!             Ok::<(), udapl::Error>(())
+//!         });
+//!     }
+//!     # #[expect(unreachable_code)]
+//!     Ok::<(), udapl::Error>(())
+//! });
+//!
+//! let client = context.connect(address, qualifier, &Options::default()).await?;
+//! let early = timeout(Duration::from_millis(1), client.recv()).await;
+//! assert!(early.is_err()); // nothing was sent
+//! client.send(context.pool(1, 64)?.take().await.filled(b"hello")).await.1?;
+//! assert_eq!(&client.recv().await?[..], b"hello");
+//! client.disconnect().await?;
+//! server.abort();
 //! # Ok(())
 //! # }
 //! ```
